@@ -1,0 +1,132 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Compile, explain, run and check GPU tile kernels.
+///
+/// A tile program (*.tile) says what is computed on which tile and where each tile lives. Tilewright works out layouts,
+/// instructions, addresses and synchronisation, runs the kernel on a GPU or on a simulated one, and emits PTX.
+///
+/// Begin with: tilewright run examples/gemm_shared.tile
+#[derive(Parser)]
+#[command(version, propagate_version = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Compile a program, run it on random inputs, and compare with the reference interpreter
+    Run(RunArgs),
+    /// Compile a program and print one of its forms
+    Compile(CompileArgs),
+    /// Evaluate an expression over layouts
+    Layout(LayoutArgs),
+    /// List the devices that kernels can run on
+    Devices(DevicesArgs),
+}
+
+/// Which program, with which values.
+#[derive(Args)]
+pub struct ProgramArgs {
+    /// The tile program; `-` reads it from standard input
+    pub file: PathBuf,
+    /// A value for a size, a tile constant or a scalar parameter, e.g. -p m=512 -p BM=64 -p alpha=0.5
+    #[arg(short = 'p', long = "param", value_name = "NAME=VALUE")]
+    pub params: Vec<String>,
+    /// The architecture to compile for: sm_80, sm_89 or sm_90a
+    #[arg(long, value_name = "ARCH")]
+    pub arch: Option<String>,
+}
+
+/// `tilewright run`
+///
+/// Inputs are uniform random numbers, reproducible by --seed. The exit code is 0 only if every output agrees with the
+/// reference interpreter and, on the simulator, no race, stray or misaligned access was seen.
+#[derive(Args)]
+pub struct RunArgs {
+    /// Which program.
+    #[command(flatten)]
+    pub program: ProgramArgs,
+    /// Where to run: auto (a GPU if there is one, else the simulator), sim, cuda or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: String,
+    /// Seed of the random inputs and of the simulator's scheduling
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Time this many further launches (GPU only) and report their median
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub repeat: usize,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// One form of a compiled program.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Emit {
+    /// The tile program itself, as it is printed
+    Tile,
+    /// The layout of every tensor and the instruction of every statement
+    Layouts,
+    /// What one thread runs
+    Simt,
+    /// PTX for a driver or ptxas
+    Ptx,
+    /// Layouts and instructions with the reasons, assumptions and compile times
+    Report,
+}
+
+/// `tilewright compile`
+#[derive(Args)]
+pub struct CompileArgs {
+    /// Which program.
+    #[command(flatten)]
+    pub program: ProgramArgs,
+    /// What to print
+    #[arg(long, value_enum, default_value = "report")]
+    pub emit: Emit,
+    /// Rely on a size being a multiple of a number, e.g. --assume k=16; without any, the sizes' values (-p, else their
+    /// defaults) say what is relied on
+    #[arg(long, value_name = "SIZE=MULTIPLE")]
+    pub assume: Vec<String>,
+    /// Write to a file instead of standard output
+    #[arg(short, long, value_name = "OUT")]
+    pub output: Option<PathBuf>,
+    /// Print JSON (for layouts and report)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `tilewright layout`
+///
+/// The expression language: layouts as ((2,2),8):((1,16),2), tilers as <4:1, 8:2>, composition as A o B, evaluation as
+/// L(22) or L(1,2), let-bindings as let A = 8:1; …, and these functions:
+#[derive(Args)]
+#[command(after_help = layout_functions())]
+pub struct LayoutArgs {
+    /// The expression, e.g. 'compose((4,2,8):(3,12,97), 3:3)'; `-` reads one expression a line from standard input
+    #[arg(allow_hyphen_values = true)]
+    pub expression: String,
+}
+
+fn layout_functions() -> String {
+    let mut text = "Functions:\n".to_string();
+    for (name, usage) in tilewright::layout::calc::FUNCTIONS {
+        text.push_str(&format!("  {name:<24}{usage}\n"));
+    }
+    text
+}
+
+/// `tilewright devices`
+#[derive(Args)]
+pub struct DevicesArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,136 @@
+//! Reading a program and the values given for its names.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use tilewright::compiler::{MAX_EXTENT, Options, multiple_of};
+use tilewright::machine::Arch;
+use tilewright::tile::{Constants, ParamKind, Program, parse};
+
+use crate::args::ProgramArgs;
+use crate::messages::{Failure, render};
+
+/// A file longer than this is not a tile program.
+const SIZE_LIMIT: u64 = 1 << 20;
+
+/// A program with the values that the command line gives.
+pub struct Loaded {
+    /// The path, for messages.
+    pub path: String,
+    /// The text, for messages.
+    pub source: String,
+    /// The program.
+    pub program: Program,
+    /// Values for tile constants.
+    pub constants: Constants,
+    /// The value of every size.
+    pub sizes: BTreeMap<String, i64>,
+    /// The value of every scalar parameter, in order.
+    pub scalars: BTreeMap<String, f64>,
+}
+
+fn read(args: &ProgramArgs) -> Result<(String, String), Failure> {
+    let path = args.file.display().to_string();
+    let mut bytes = Vec::new();
+    let failed =
+        |e: std::io::Error| Failure::program(crate::messages::error(format!("cannot read `{path}`: {e}")));
+    if path == "-" {
+        std::io::stdin().take(SIZE_LIMIT + 1).read_to_end(&mut bytes).map_err(failed)?;
+    } else {
+        let file = std::fs::File::open(&args.file).map_err(failed)?;
+        file.take(SIZE_LIMIT + 1).read_to_end(&mut bytes).map_err(failed)?;
+    }
+    if bytes.len() as u64 > SIZE_LIMIT {
+        let text = format!("`{path}` is larger than 1 MiB: it is not a tile program");
+        return Err(Failure::program(crate::messages::error(text)));
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok((path, text)),
+        Err(e) => {
+            let at = e.utf8_error().valid_up_to();
+            let text = format!("`{path}` is not a text file: byte {at} is not UTF-8");
+            Err(Failure::program(crate::messages::error(text)))
+        }
+    }
+}
+
+/// Reads and parses the program, and sorts the given values by what they are for.
+pub fn load(args: &ProgramArgs) -> Result<Loaded, Failure> {
+    let (path, source) = read(args)?;
+    let program = parse(&source).map_err(|d| Failure::program(render(&path, &source, &d)))?;
+    let mut constants = Constants::new();
+    let mut sizes: BTreeMap<String, i64> =
+        program.sizes().map(|(_, s, default)| (s.name.clone(), default)).collect();
+    let mut scalars: BTreeMap<String, f64> = program
+        .params
+        .iter()
+        .filter_map(|p| match p.kind {
+            ParamKind::Scalar { default } => Some((p.name.clone(), default)),
+            ParamKind::Tensor { .. } => None,
+        })
+        .collect();
+    for given in &args.params {
+        let Some((name, value)) = given.split_once('=') else {
+            return Err(Failure::usage(format!("`-p {given}` is not NAME=VALUE, e.g. `-p m=512`")));
+        };
+        let (name, value) = (name.trim(), value.trim());
+        if let Some(scalar) = scalars.get_mut(name) {
+            *scalar = value.parse().map_err(|_| {
+                Failure::usage(format!(
+                    "`-p {given}`: `{name}` is a scalar parameter, and `{value}` is not a number"
+                ))
+            })?;
+            continue;
+        }
+        let is_size = sizes.contains_key(name);
+        let is_constant = program.constants().any(|(_, s, _)| s.name == name);
+        if !is_size && !is_constant {
+            let list =
+                |names: Vec<&str>| if names.is_empty() { "none".to_string() } else { names.join(", ") };
+            return Err(Failure::usage(format!(
+                "`-p {given}`: the program has no `{name}`; its sizes are {}, its constants {}, its scalars {}",
+                list(sizes.keys().map(String::as_str).collect()),
+                list(program.constants().map(|(_, s, _)| s.name.as_str()).collect()),
+                list(scalars.keys().map(String::as_str).collect()),
+            )));
+        }
+        let kind = if is_size { "size" } else { "tile constant" };
+        let number: i64 = value.parse().map_err(|_| {
+            Failure::usage(format!("`-p {given}`: `{name}` is a {kind}, and `{value}` is not an integer"))
+        })?;
+        if number < 1 {
+            return Err(Failure::usage(format!("`-p {given}`: the {kind} `{name}` must be at least 1")));
+        }
+        if number > MAX_EXTENT {
+            return Err(Failure::usage(format!(
+                "`-p {given}`: the {kind} `{name}` must be at most {}",
+                MAX_EXTENT
+            )));
+        }
+        if is_size {
+            sizes.insert(name.to_string(), number);
+        } else {
+            constants.insert(name.to_string(), number);
+        }
+    }
+    Ok(Loaded { path, source, program, constants, sizes, scalars })
+}
+
+/// The architecture named on the command line, or `default`.
+pub fn arch(args: &ProgramArgs, default: Arch) -> Result<Arch, Failure> {
+    args.arch.as_deref().map_or(Ok(default), |name| name.parse().map_err(Failure::usage))
+}
+
+impl Loaded {
+    /// Options to compile for these very sizes.
+    pub fn options(&self, arch: Arch) -> Options {
+        let multiples = self.sizes.iter().map(|(name, value)| (name.clone(), multiple_of(*value))).collect();
+        Options { arch, constants: self.constants.clone(), multiples }
+    }
+
+    /// Compiles, or says what is wrong with the program.
+    pub fn compile(&self, options: &Options) -> Result<tilewright::compiler::Kernel, Failure> {
+        tilewright::compiler::compile(&self.program, options)
+            .map_err(|d| Failure::program(render(&self.path, &self.source, &d)))
+    }
+}

@@ -1,0 +1,36 @@
+//! The `tilewright` command.
+//!
+//! Results go to standard output, messages to standard error. Exit codes: 0 for success, 1 where a program is wrong, cannot
+//! be compiled, or computes something else than the interpreter, 2 where the command line is wrong.
+
+mod args;
+mod compile;
+mod devices;
+mod layout;
+mod load;
+mod messages;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+use messages::Failure;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Command::Run(args) => run::run(&args),
+        Command::Compile(args) => compile::compile(&args),
+        Command::Layout(args) => layout::layout(&args),
+        Command::Devices(args) => devices::devices(&args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(Failure { code, text }) => {
+            anstream::eprintln!("{text}");
+            ExitCode::from(code)
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Messages: diagnostics with the lines they are about, and failures with their exit codes.
+
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use tilewright::tile::{Diagnostic, Diagnostics};
+
+/// Longer lines are shown in part: a mark in a line of megabytes helps nobody.
+const LINE_LIMIT: usize = 400;
+
+/// Why the command ends without success.
+pub struct Failure {
+    /// The exit code.
+    pub code: u8,
+    /// The message.
+    pub text: String,
+}
+
+impl Failure {
+    /// The program is wrong, or its result is.
+    pub fn program(text: impl Into<String>) -> Self {
+        Failure { code: 1, text: text.into() }
+    }
+
+    /// The command line is wrong.
+    pub fn usage(text: impl std::fmt::Display) -> Self {
+        Failure { code: 2, text: error(text) }
+    }
+}
+
+/// A one-line error message in the style of the others.
+pub fn error(text: impl std::fmt::Display) -> String {
+    Renderer::styled().render(&[Level::ERROR
+        .primary_title(text.to_string())
+        .elements(Vec::<annotate_snippets::Element<'_>>::new())])
+}
+
+/// Renders what is wrong with a program beside the lines it is about.
+pub fn render(path: &str, source: &str, diagnostics: &Diagnostics) -> String {
+    let rendered: Vec<String> = diagnostics.0.iter().map(|d| render_one(path, source, d)).collect();
+    rendered.join("\n\n")
+}
+
+fn render_one(path: &str, source: &str, diagnostic: &Diagnostic) -> String {
+    let title = Level::ERROR.primary_title(diagnostic.message.as_str()).id(diagnostic.code.name());
+    let mut group = Group::with_title(title);
+    let long = source.lines().any(|line| line.len() > LINE_LIMIT);
+    let clamp = |span: tilewright::tile::Span| {
+        let range = span.range();
+        let start = floor_boundary(source, range.start);
+        start..floor_boundary(source, range.end).max(start)
+    };
+    if long {
+        let start = diagnostic.span.range().start.min(source.len());
+        let before = &source.as_bytes()[..start];
+        let line = before.iter().filter(|b| **b == b'\n').count() + 1;
+        let column = start - before.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1) + 1;
+        group = group.element(annotate_snippets::Origin::path(path).line(line).char_column(column));
+    } else if !(diagnostic.span.is_none() && diagnostic.label.is_empty()) || diagnostic.span.range().start > 0
+    {
+        let mut snippet = Snippet::source(source).path(path).annotation(
+            AnnotationKind::Primary.span(clamp(diagnostic.span)).label(diagnostic.label.as_str()),
+        );
+        for (span, label) in &diagnostic.related {
+            if !span.is_none() {
+                snippet =
+                    snippet.annotation(AnnotationKind::Context.span(clamp(*span)).label(label.as_str()));
+            }
+        }
+        group = group.element(snippet);
+    } else {
+        group = group.element(annotate_snippets::Origin::path(path));
+    }
+    if let Some(help) = &diagnostic.help {
+        group = group.element(Level::HELP.message(help.as_str()));
+    }
+    Renderer::styled().render(&[group])
+}
+
+fn floor_boundary(source: &str, mut at: usize) -> usize {
+    at = at.min(source.len());
+    while !source.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}

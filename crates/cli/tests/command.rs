@@ -1,0 +1,224 @@
+//! The command from outside: what it prints, and what it says to mistakes, with its exit codes.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+struct Run {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn tilewright(args: &[&str], input: Option<&[u8]>) -> Run {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tilewright"))
+        .args(args)
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.unwrap_or_default().to_vec();
+    let writer = std::thread::spawn(move || {
+        // The command may stop reading early; that is its right.
+        let _ = stdin.write_all(&input);
+    });
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Run { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+}
+
+/// The command must fail with this code and say each of these; it must not panic or colour a pipe.
+#[track_caller]
+fn refused(args: &[&str], input: Option<&[u8]>, code: i32, says: &[&str]) {
+    let run = tilewright(args, input);
+    assert_eq!(run.code, Some(code), "{args:?}: {}{}", run.out, run.err);
+    for text in says {
+        assert!(run.err.contains(text), "{args:?} should say `{text}`:\n{}", run.err);
+    }
+    assert!(!run.err.contains("panicked") && !run.err.contains('\u{1b}'), "{}", run.err);
+    assert!(run.err.len() < 4000, "a message of {} bytes", run.err.len());
+}
+
+const GEMM: &str = "examples/gemm.tile";
+
+#[test]
+fn run_reports_a_right_result() {
+    let run = tilewright(&["run", GEMM, "-p", "m=100", "-p", "n=70", "-p", "k=33", "--device", "sim"], None);
+    assert_eq!(run.code, Some(0), "{}{}", run.out, run.err);
+    for text in
+        ["Tilewright simulator (sim)", "2 × 2 × 1 blocks of 128 threads", "races", "bank conflicts", "right"]
+    {
+        assert!(run.out.contains(text), "{text} is not in\n{}", run.out);
+    }
+}
+
+#[test]
+fn run_prints_json_for_machines() {
+    let args =
+        ["run", GEMM, "-p", "m=64", "-p", "n=64", "-p", "k=64", "-p", "BM=32", "--device", "sim", "--json"];
+    let run = tilewright(&args, None);
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    let value: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(value["right"], true);
+    assert_eq!(value["constants"]["BM"], 32);
+    assert_eq!(value["grid"], serde_json::json!([2, 1, 1]));
+    assert_eq!(value["simulation"]["races"], serde_json::json!([]));
+}
+
+#[test]
+fn a_wrong_kernel_has_exit_code_1_and_names_the_race() {
+    // Without the barrier, threads read what others have not written yet.
+    let source =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/transpose.tile"));
+    let racy = source.unwrap().replace("syncthreads()", "");
+    let run = tilewright(&["run", "-", "-p", "m=64", "-p", "n=64", "--device", "sim"], Some(racy.as_bytes()));
+    assert_eq!(run.code, Some(1), "{}{}", run.out, run.err);
+    for text in ["race", "copy(transpose(s), r)", "copy(gx, s)", "WRONG"] {
+        assert!(run.out.contains(text), "{text} is not in\n{}", run.out);
+    }
+}
+
+#[test]
+fn compile_emits_every_form() {
+    let cases = [
+        ("tile", "kernel gemm("),
+        ("layouts", "mma.m16n8k16.f32.f16"),
+        ("simt", "function gemm("),
+        ("ptx", ".target sm_80"),
+        ("report", "assumes k % 256 == 0"),
+    ];
+    for (form, text) in cases {
+        let run = tilewright(&["compile", GEMM, "--emit", form], None);
+        assert_eq!(run.code, Some(0), "{}", run.err);
+        assert!(run.out.contains(text), "{form}: {text} is not in\n{}", run.out);
+    }
+    let run = tilewright(&["compile", GEMM, "--emit", "report", "--json"], None);
+    let value: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(value["kernel"], "gemm");
+    let run = tilewright(&["compile", GEMM, "--arch", "sm_90a", "--emit", "ptx"], None);
+    assert!(run.out.contains(".target sm_90a"), "{}", run.out);
+}
+
+#[test]
+fn the_shared_gemm_uses_ldmatrix_wide_accesses_and_no_conflicts() {
+    let run = tilewright(&["compile", "examples/gemm_shared.tile", "--emit", "layouts", "--json"], None);
+    let value: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    let mut matrix_loads = 0;
+    for statement in value["statements"].as_array().unwrap() {
+        assert_eq!(statement["bank_conflicts"], 0, "{statement}");
+        if statement["instruction"] == "ldmatrix.x4" {
+            matrix_loads += 1;
+        }
+        let global = statement["global_bytes"].as_u64().unwrap();
+        assert!(global == 0 || global == 16, "{statement}");
+    }
+    assert_eq!(matrix_loads, 2);
+}
+
+#[test]
+fn compile_writes_a_file_and_reports_one_it_cannot_write() {
+    let path: PathBuf = std::env::temp_dir().join(format!("tilewright-{}.ptx", std::process::id()));
+    let name = path.to_string_lossy().into_owned();
+    let run = tilewright(&["compile", GEMM, "--emit", "ptx", "-o", &name], None);
+    assert_eq!((run.code, run.out.as_str()), (Some(0), ""), "{}", run.err);
+    assert!(std::fs::read_to_string(&path).unwrap().contains(".entry gemm"));
+    std::fs::remove_file(&path).unwrap();
+    refused(&["compile", GEMM, "-o", "/nowhere/x.ptx"], None, 1, &["cannot write `/nowhere/x.ptx`"]);
+}
+
+#[test]
+fn assumptions_can_be_given() {
+    let run = tilewright(&["compile", GEMM, "--assume", "k=8"], None);
+    assert!(run.out.contains("assumes k % 8 == 0") && !run.out.contains("assumes m"), "{}", run.out);
+    refused(&["compile", GEMM, "--assume", "q=8"], None, 1, &["`q` is not a size of the program"]);
+    refused(&["compile", GEMM, "--assume", "k=0"], None, 1, &["cannot be assumed to be a multiple of 0"]);
+    refused(&["compile", GEMM, "--assume", "k"], None, 2, &["is not SIZE=MULTIPLE"]);
+}
+
+#[test]
+fn mistakes_in_files() {
+    refused(&["run", "no/such/file.tile"], None, 1, &["cannot read `no/such/file.tile`"]);
+    refused(&["run", "examples"], None, 1, &["cannot read `examples`"]);
+    refused(&["run", "-"], Some(b""), 1, &["error"]);
+    refused(&["run", "-"], Some(&[0xff, 0xfe, 0, 1, 2, 0x80]), 1, &["not a text file"]);
+    refused(&["run", "-"], Some(b"\0\x01\x02ELF"), 1, &["error"]);
+    let long = vec![b'a'; 10 << 20];
+    refused(&["run", "-"], Some(&long), 1, &["larger than 1 MiB"]);
+    let line = vec![b'a'; 900_000];
+    refused(&["run", "-"], Some(&line), 1, &["error"]);
+    let nested = "(".repeat(300_000);
+    let program = format!("const A = {nested}");
+    refused(&["compile", "-"], Some(program.as_bytes()), 1, &["error"]);
+}
+
+#[test]
+fn mistakes_in_values() {
+    let run = |value: &'static str| ["run", GEMM, "--device", "sim", "-p", value];
+    refused(&run("m=0"), None, 2, &["`m` must be at least 1"]);
+    refused(&run("m=-1"), None, 2, &["`m` must be at least 1"]);
+    refused(&run("m=abc"), None, 2, &["`m` is a size, and `abc` is not an integer"]);
+    refused(&run("m=99999999999999999999"), None, 2, &["not an integer"]);
+    refused(&run("m=4000000000"), None, 2, &["at most 2145386496"]);
+    refused(&run("m=2145386496"), None, 1, &["elements"]);
+    refused(&run("q=1"), None, 2, &["the program has no `q`", "its sizes are k, m, n", "BM, BN, BK"]);
+    refused(&run("m"), None, 2, &["is not NAME=VALUE"]);
+    refused(
+        &run("BM=17"),
+        None,
+        1,
+        &["no matrix instruction tiles a product of 17×64×16", "examples/gemm.tile"],
+    );
+    refused(&run("BM=0"), None, 2, &["tile constant `BM` must be at least 1"]);
+    refused(
+        &["run", GEMM, "--arch", "sm_75"],
+        None,
+        2,
+        &["`sm_75` is not supported", "sm_80, sm_89, sm_90a"],
+    );
+    refused(&["run", GEMM, "--device", "tpu"], None, 2, &["tpu"]);
+    refused(&["run", GEMM, "--frobnicate"], None, 2, &["--frobnicate"]);
+    refused(&["compile", GEMM, "--emit", "ptx", "--json"], None, 2, &["--json"]);
+}
+
+#[test]
+fn cuda_without_a_driver_is_refused_and_auto_takes_the_simulator() {
+    let devices = tilewright(&["devices", "--json"], None);
+    let value: serde_json::Value = serde_json::from_str(&devices.out).unwrap();
+    let small = ["-p", "m=16", "-p", "n=8", "-p", "k=16"];
+    let with = |device: &'static str| [&["run", GEMM, "--device", device][..], &small[..]].concat();
+    let auto = tilewright(&with("auto"), None);
+    assert_eq!(auto.code, Some(0), "{}{}", auto.out, auto.err);
+    assert!(auto.out.contains("chosen by --device auto"), "{}", auto.out);
+    if value["cuda_absent"].is_null() {
+        assert_eq!(tilewright(&with("cuda"), None).code, Some(0));
+        assert!(auto.out.contains("(cuda"), "{}", auto.out);
+    } else {
+        refused(&with("cuda"), None, 1, &["CUDA is not available"]);
+        assert!(auto.out.contains("(sim"), "{}", auto.out);
+    }
+}
+
+#[test]
+fn the_calculator_answers_one_expression_or_one_a_line() {
+    let run = tilewright(&["layout", "((2,2),(4,2)):((1,8),(2,16)) (22)"], None);
+    assert_eq!((run.code, run.out.trim()), (Some(0), "26"), "{}", run.err);
+    refused(&["layout", "compose((6,2):(1,12), 4:5)"], None, 1, &["error"]);
+    let run = tilewright(&["layout", "-"], Some(b"8:1\nnonsense(\n4:2 (1)\n"));
+    assert_eq!(run.code, Some(1));
+    let lines: Vec<&str> = run.out.lines().collect();
+    assert_eq!((lines.len(), lines[0], lines[2]), (3, "8:1", "2"), "{}", run.out);
+    assert!(lines[1].starts_with("error: "), "{}", run.out);
+}
+
+#[test]
+fn help_is_there_for_a_newcomer() {
+    let run = tilewright(&["--help"], None);
+    assert!(run.out.contains("Begin with: tilewright run examples/gemm_shared.tile"), "{}", run.out);
+    for command in ["run", "compile", "layout", "devices"] {
+        assert_eq!(tilewright(&[command, "--help"], None).code, Some(0));
+    }
+}

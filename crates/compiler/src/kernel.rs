@@ -1,0 +1,67 @@
+//! A compiled kernel: everything a launch needs, and nothing else.
+
+use tilewright_simt::Function;
+use tilewright_synth::Explanation;
+use tilewright_tile::{Expr, Program, SymbolId, Verified};
+
+use crate::PassTime;
+
+/// A compiled kernel, as a value.
+///
+/// A launch passes, in this order: for each parameter of the tile program a pointer (tensors) or an `f32` (scalars), then
+/// each run-time size as a signed 32-bit integer. The grid comes from [`Kernel::verified`] and the sizes.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// The program it was compiled from, verified and folded over the tile constants.
+    pub verified: Verified,
+    /// The thread-level program: what the simulator executes.
+    pub function: Function,
+    /// The PTX text: what a driver loads. Its entry point is [`Function::name`].
+    pub ptx: String,
+    /// What the code relies on: each size is a multiple of its number. A launch with other sizes is refused.
+    pub assumptions: Vec<Assumption>,
+    /// Why the compiler did what it did.
+    pub explanation: Explanation,
+    /// How long each pass took, in order.
+    pub times: Vec<PassTime>,
+}
+
+/// A size that the compiled code takes to be a multiple of a number.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Assumption {
+    /// The size's name.
+    pub size: String,
+    /// The size is a multiple of this.
+    pub multiple: i64,
+}
+
+impl Kernel {
+    /// The program, folded over the tile constants.
+    pub fn program(&self) -> &Program {
+        self.verified.program()
+    }
+
+    /// Threads of a block.
+    pub fn threads(&self) -> u32 {
+        self.function.threads
+    }
+
+    /// Bytes of dynamic shared memory that a launch asks for.
+    pub fn shared_bytes(&self) -> u32 {
+        self.function.shared_bytes
+    }
+
+    /// The first assumption that these sizes (by symbol) break.
+    pub fn broken_assumption(&self, size: impl Fn(SymbolId) -> i64) -> Option<(&Assumption, i64)> {
+        self.program().sizes().find_map(|(id, symbol, _)| {
+            let assumption = self.assumptions.iter().find(|a| a.size == symbol.name)?;
+            let value = size(id);
+            (value % assumption.multiple != 0).then_some((assumption, value))
+        })
+    }
+
+    /// The grid's extents as expressions over sizes.
+    pub fn grid(&self) -> &[Expr] {
+        &self.program().grid
+    }
+}

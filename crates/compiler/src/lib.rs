@@ -1,0 +1,131 @@
+//! From a tile program to a kernel: the visible list of passes.
+//!
+//! ```text
+//! verify → desugar → synthesise → lower → clean up → verify → print PTX
+//! ```
+//!
+//! Each pass is one function of another crate; here is their order, and the clock around each.
+
+pub mod kernel;
+
+use std::time::{Duration, Instant};
+
+use tilewright_machine::Arch;
+use tilewright_synth::Multiples;
+use tilewright_tile::{Code, Constants, Diagnostic, Diagnostics, Program, Span, desugar, verify};
+
+pub use kernel::{Assumption, Kernel};
+pub use tilewright_lower::MAX_EXTENT;
+
+/// What a compilation is asked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The architecture.
+    pub arch: Arch,
+    /// Values for tile constants; those not named keep their defaults.
+    pub constants: Constants,
+    /// What may be relied on: sizes that are multiples of numbers. Wide accesses to global memory and the
+    /// absence of edge checks rest on it; a launch that breaks it is refused.
+    pub multiples: Multiples,
+}
+
+impl Options {
+    /// Nothing asked for but the architecture.
+    pub fn new(arch: Arch) -> Self {
+        Options { arch, constants: Constants::new(), multiples: Multiples::new() }
+    }
+
+    /// Relies on what the given sizes (others: their defaults) are multiples of: the kernel is then as fast as it can be
+    /// for these sizes, and runs for all that share those divisors.
+    pub fn for_sizes(mut self, program: &Program, sizes: &[(&str, i64)]) -> Self {
+        for (_, symbol, default) in program.sizes() {
+            let given =
+                sizes.iter().find(|(name, _)| *name == symbol.name).map_or(default, |(_, value)| *value);
+            self.multiples.insert(symbol.name.clone(), multiple_of(given));
+        }
+        self
+    }
+
+    /// With a value for a tile constant.
+    pub fn constant(mut self, name: impl Into<String>, value: i64) -> Self {
+        self.constants.insert(name.into(), value);
+        self
+    }
+}
+
+/// The largest power of two, up to 256, of which a size is a multiple: what a kernel for this very size may rely on.
+pub fn multiple_of(size: i64) -> i64 {
+    if size <= 0 { 1 } else { 1 << size.trailing_zeros().min(8) }
+}
+
+/// How long a pass took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PassTime {
+    /// The pass.
+    pub name: &'static str,
+    /// Wall-clock time.
+    pub time: Duration,
+}
+
+/// Compiles a program.
+///
+/// # Errors
+///
+/// What the verifier, synthesis or lowering have to say about the program.
+pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnostics> {
+    let mut times = Vec::new();
+    let mut last = Instant::now();
+    let mut lap = |name: &'static str| {
+        times.push(PassTime { name, time: last.elapsed() });
+        last = Instant::now();
+    };
+    check_multiples(program, options)?;
+    let verified = verify(program, &options.constants)?;
+    lap("verify");
+    let plain = desugar(&verified);
+    lap("desugar");
+    let synthesis = tilewright_synth::synthesise(&plain, options.arch, &options.multiples)?;
+    lap("synthesise");
+    let function = tilewright_lower::lower(&plain, &synthesis, options.arch, &options.multiples)?;
+    lap("lower");
+    tilewright_simt::verify(&function).map_err(|error| {
+        Diagnostic::new(Code::Unsatisfiable, Span::NONE, error.to_string())
+            .help("this is a mistake of the compiler: please report it with the program")
+    })?;
+    lap("verify the thread-level program");
+    let ptx = tilewright_ptx::print(&function);
+    lap("print PTX");
+    let assumptions = options
+        .multiples
+        .iter()
+        .filter(|(_, multiple)| **multiple > 1)
+        .map(|(size, multiple)| Assumption { size: size.clone(), multiple: *multiple })
+        .collect();
+    Ok(Kernel { verified, function, ptx, assumptions, explanation: synthesis.explanation, times })
+}
+
+/// Assumptions are about sizes of the program.
+fn check_multiples(program: &Program, options: &Options) -> Result<(), Diagnostics> {
+    for (name, multiple) in &options.multiples {
+        if !program.sizes().any(|(_, symbol, _)| symbol.name == *name) {
+            let sizes: Vec<&str> = program.sizes().map(|(_, s, _)| s.name.as_str()).collect();
+            return Err(Diagnostic::new(
+                Code::UnknownName,
+                Span::NONE,
+                format!("`{name}` is not a size of the program"),
+            )
+            .help(format!("its sizes are {}", sizes.join(", ")))
+            .into());
+        }
+        if *multiple < 1 {
+            return Err(Diagnostic::new(
+                Code::BadValue,
+                Span::NONE,
+                format!("`{name}` cannot be assumed to be a multiple of {multiple}"),
+            )
+            .help("give a number of 1 or more")
+            .into());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,268 @@
+//! Layouts: functions from the coordinates of a shape to a codomain, written `shape:stride` (paper 2.4). A coordinate is
+//! first taken to the natural coordinate of the shape, counting colexicographically (leftmost fastest), then to the sum
+//! of its elements scaled by the strides.
+
+use crate::algebra::{injective_within, right_inverse};
+use crate::error::{LayoutError, overflow};
+use crate::htuple::{HTuple, Shape};
+use crate::stride::Stride;
+use crate::text::Cursor;
+use std::fmt;
+use std::str::FromStr;
+
+/// A layout: a shape and a congruent stride (paper 2.4). The shape gives the domain, the stride the codomain: integers
+/// unless said otherwise.
+///
+/// Invariants: shape and stride are congruent, extents are positive, tuples are not empty and at most
+/// [`MAX_DEPTH`](crate::MAX_DEPTH) deep, the size fits in 64 bits and so does every value in bounds.
+///
+/// ```
+/// use tilewright_layout::Layout;
+/// let l: Layout = "((2,2),(4,2)):((1,8),(2,16))".parse()?;
+/// assert_eq!((l.rank(), l.depth(), l.size(), l.cosize()), (2, 2, 32, 32));
+/// assert_eq!(l.eval(22), 26); // natural coordinate ((0,1),(1,1)): 8 + 2 + 16
+/// # Ok::<(), tilewright_layout::LayoutError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Layout<S = i64> {
+    shape: Shape,
+    stride: HTuple<S>,
+}
+
+impl<S: Stride> Layout<S> {
+    /// The layout `shape:stride`; an error where one of the invariants does not hold.
+    pub fn new(shape: Shape, stride: HTuple<S>) -> Result<Self, LayoutError> {
+        shape.check_shape()?;
+        if !shape.congruent(&stride) {
+            return Err(LayoutError::NotCongruent { shape: shape.to_string(), stride: stride.to_string() });
+        }
+        let layout = Layout { shape, stride };
+        if S::span_fits(&layout.leaves()) { Ok(layout) } else { Err(overflow("the cosize of a layout")) }
+    }
+
+    /// The shape: the extents of the modes.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The stride: what each mode contributes per step.
+    pub fn stride(&self) -> &HTuple<S> {
+        &self.stride
+    }
+
+    /// The number of modes; 1 for a layout of depth 0.
+    pub fn rank(&self) -> usize {
+        self.shape.rank()
+    }
+
+    /// The levels of nesting; 0 for `8:1`.
+    pub fn depth(&self) -> usize {
+        self.shape.depth()
+    }
+
+    /// The number of integral coordinates: the product of the extents.
+    pub fn size(&self) -> i64 {
+        self.shape.size().unwrap_or(i64::MAX)
+    }
+
+    /// Mode `i` as a layout; a layout of depth 0 is its own mode 0 (paper 3.1).
+    pub fn mode(&self, i: usize) -> Result<Layout<S>, LayoutError> {
+        match (self.shape.get(i), self.stride.get(i)) {
+            (Some(shape), Some(stride)) => Ok(Layout { shape: shape.clone(), stride: stride.clone() }),
+            _ => Err(LayoutError::NoSuchMode { mode: i, rank: self.rank() }),
+        }
+    }
+
+    /// The modes from left to right; a layout of depth 0 is its own only mode.
+    pub fn modes(&self) -> Vec<Layout<S>> {
+        let pairs = self.shape.modes().iter().zip(self.stride.modes());
+        pairs.map(|(shape, stride)| Layout { shape: shape.clone(), stride: stride.clone() }).collect()
+    }
+
+    /// The same function of integral coordinates with all nesting removed: [`from_leaves`](Self::from_leaves) of
+    /// [`leaves`](Self::leaves).
+    pub fn flatten(&self) -> Layout<S> {
+        Layout { shape: self.shape.flatten(), stride: self.stride.flatten() }
+    }
+
+    /// The (extent, stride) pairs of the leaves, leftmost first.
+    pub fn leaves(&self) -> Vec<(i64, S)> {
+        let pairs = self.shape.leaves().into_iter().zip(self.stride.leaves());
+        pairs.map(|(s, d)| (*s, d.clone())).collect()
+    }
+
+    /// The layout of depth 1 with these (extent, stride) pairs; of depth 0 where there is one; `1:0` where there is
+    /// none.
+    pub fn from_leaves(leaves: &[(i64, S)]) -> Result<Layout<S>, LayoutError> {
+        if leaves.is_empty() {
+            return Ok(Layout::trivial());
+        }
+        let shape = HTuple::from_flat(leaves.iter().map(|l| l.0).collect());
+        let stride = HTuple::from_flat(leaves.iter().map(|l| l.1.clone()).collect());
+        Layout::new(shape, stride)
+    }
+
+    /// The layout `1:0`.
+    pub fn trivial() -> Layout<S> {
+        Layout { shape: HTuple::Leaf(1), stride: HTuple::Leaf(S::zero()) }
+    }
+
+    /// The concatenation `(A,B,…)`: a layout whose modes are the given ones (paper 3.1). The law:
+    /// `concat([A,B])((a,b)) = A(a) + B(b)`. `1:0` where there is none.
+    pub fn concat(layouts: &[Layout<S>]) -> Result<Layout<S>, LayoutError> {
+        if layouts.is_empty() {
+            return Ok(Layout::trivial());
+        }
+        let shape = HTuple::Tuple(layouts.iter().map(|l| l.shape.clone()).collect());
+        let stride = HTuple::Tuple(layouts.iter().map(|l| l.stride.clone()).collect());
+        Layout::new(shape, stride)
+    }
+
+    /// The value at an integral coordinate (paper equations 4 and 6). An index out of bounds extends the last mode, as
+    /// in CuTe; there the value saturates where it does not fit ([`checked_eval`](Self::checked_eval) says so).
+    pub fn eval(&self, index: i64) -> S {
+        let fold = self.fold(index, |sum, c, d| Some(sum.add(&d.scale(c))));
+        fold.unwrap_or_else(S::zero)
+    }
+
+    /// The value at an integral coordinate, or an error where it does not fit in 64 bits, which happens only out of
+    /// bounds.
+    pub fn checked_eval(&self, index: i64) -> Result<S, LayoutError> {
+        let fold = self.fold(index, |sum, c, d| sum.checked_add(&d.checked_scale(c)?));
+        fold.ok_or(overflow("the value of a layout out of bounds"))
+    }
+
+    fn fold(&self, index: i64, mut step: impl FnMut(S, i64, &S) -> Option<S>) -> Option<S> {
+        fn go<S>(
+            (shape, stride): (&Shape, &HTuple<S>),
+            last: bool,
+            rest: &mut i64,
+            sum: S,
+            step: &mut impl FnMut(S, i64, &S) -> Option<S>,
+        ) -> Option<S> {
+            match (shape, stride) {
+                (HTuple::Leaf(s), HTuple::Leaf(d)) => {
+                    let c = if last { *rest } else { rest.rem_euclid(*s) };
+                    *rest = rest.div_euclid(*s);
+                    if c == 0 { Some(sum) } else { step(sum, c, d) }
+                }
+                (HTuple::Tuple(s), HTuple::Tuple(d)) => {
+                    let mut sum = sum;
+                    for (k, pair) in s.iter().zip(d).enumerate() {
+                        sum = go(pair, last && k + 1 == s.len(), rest, sum, step)?;
+                    }
+                    Some(sum)
+                }
+                _ => None, // not congruent: excluded by `new`
+            }
+        }
+        go((&self.shape, &self.stride), true, &mut { index }, S::zero(), &mut step)
+    }
+
+    /// The value at any coordinate compatible with the shape: an integer, a tuple with one element for each mode, or
+    /// anything between those and the natural coordinate (paper 2.2.1). Elements out of bounds extend the last leaf of
+    /// their mode.
+    pub fn eval_coord(&self, coord: &HTuple<i64>) -> Result<S, LayoutError> {
+        match coord {
+            HTuple::Leaf(index) => self.checked_eval(*index),
+            HTuple::Tuple(elements) if self.depth() > 0 && elements.len() == self.rank() => {
+                let mut sum = S::zero();
+                for (element, mode) in elements.iter().zip(self.modes()) {
+                    sum = sum
+                        .checked_add(&mode.eval_coord(element)?)
+                        .ok_or(overflow("the value of a layout out of bounds"))?;
+                }
+                Ok(sum)
+            }
+            _ => Err(LayoutError::BadCoordinate { coord: coord.to_string(), shape: self.shape.to_string() }),
+        }
+    }
+}
+
+impl Layout<i64> {
+    /// How many consecutive integers the values span, from the least to the greatest: `1 + Σ (extent − 1)·|stride|`.
+    /// With no negative stride this is the greatest value plus one.
+    pub fn cosize(&self) -> i64 {
+        self.leaves().iter().fold(1i64, |sum, (s, d)| {
+            let term = (s - 1).saturating_mul(d.saturating_abs());
+            sum.saturating_add(term)
+        })
+    }
+
+    /// The compact layout of `shape` whose leftmost mode has stride 1.
+    pub fn column_major(shape: Shape) -> Result<Layout, LayoutError> {
+        shape.check_shape()?;
+        let mut next = 1i64;
+        let stride = shape.map(|s| {
+            let this = next;
+            next = next.saturating_mul(*s);
+            this
+        });
+        Layout::new(shape, stride)
+    }
+
+    /// The compact layout of `shape` whose rightmost mode has stride 1.
+    pub fn row_major(shape: Shape) -> Result<Layout, LayoutError> {
+        shape.check_shape()?;
+        let mut next = shape.size()?;
+        let stride = shape.map(|s| {
+            next /= s;
+            next
+        });
+        Layout::new(shape, stride)
+    }
+
+    /// The layout `n:1`, which maps each integer to itself. An `n` below 1 is read as 1.
+    pub fn identity(n: i64) -> Layout {
+        Layout { shape: HTuple::Leaf(n.max(1)), stride: HTuple::Leaf(1) }
+    }
+
+    /// The values at all integral coordinates, in the order of the coordinates; a value occurs as often as it is taken.
+    pub fn image(&self) -> Vec<i64> {
+        let mut values = vec![0i64];
+        for (s, d) in self.leaves() {
+            let inner = values.len();
+            for c in 1..s {
+                values.extend_from_within(..inner);
+                let start = values.len() - inner;
+                values[start..].iter_mut().for_each(|v| *v += c * d);
+            }
+        }
+        values
+    }
+
+    /// Whether no two integral coordinates have the same value. Exact; searches only where no simple criterion decides.
+    pub fn is_injective(&self) -> bool {
+        injective_within(&self.leaves(), u64::MAX).unwrap_or(false)
+    }
+
+    /// Whether the values are exactly `0, …, n−1`, each taken once (paper 3.4: compact where `n` is the size).
+    pub fn is_bijective_onto(&self, n: i64) -> bool {
+        self.size() == n && right_inverse(self).size() == n
+    }
+
+    /// Whether this is a bijection onto `0, …, size−1` (paper 3.4.1).
+    pub fn is_compact(&self) -> bool {
+        self.is_bijective_onto(self.size())
+    }
+}
+
+impl<S: Stride> fmt::Display for Layout<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.shape, self.stride)
+    }
+}
+
+/// Reads the text form `((2,2),8):((1,16),2)`. White space may stand anywhere between tokens.
+impl FromStr for Layout<i64> {
+    type Err = LayoutError;
+
+    fn from_str(text: &str) -> Result<Layout, LayoutError> {
+        let mut cursor = Cursor::new(text);
+        let shape = cursor.integers()?;
+        cursor.expect(":")?;
+        let stride = cursor.integers()?;
+        cursor.end()?;
+        Layout::new(shape, stride)
+    }
+}

@@ -1,0 +1,171 @@
+//! Reading the text forms: a cursor over bytes that never recurses deeper than [`MAX_DEPTH`]. Reads left to right;
+//! white space may stand between any two tokens. Nothing here is public.
+
+use crate::error::LayoutError;
+use crate::htuple::{HTuple, MAX_DEPTH};
+use crate::stride::{Coord, Stride};
+
+/// A position in a text.
+#[derive(Clone)]
+pub(crate) struct Cursor<'a> {
+    text: &'a str,
+    pos: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(text: &'a str) -> Cursor<'a> {
+        Cursor { text, pos: 0 }
+    }
+
+    /// The offset of the next token.
+    pub(crate) fn pos(&mut self) -> usize {
+        self.skip();
+        self.pos
+    }
+
+    fn rest(&self) -> &'a str {
+        self.text.get(self.pos..).unwrap_or("")
+    }
+
+    fn skip(&mut self) {
+        let rest = self.rest();
+        self.pos += rest.len() - rest.trim_start().len();
+    }
+
+    /// The next character that is not white space.
+    pub(crate) fn peek(&mut self) -> Option<char> {
+        self.skip();
+        self.rest().chars().next()
+    }
+
+    /// Passes `token` if it comes next.
+    pub(crate) fn eat(&mut self, token: &str) -> bool {
+        self.skip();
+        let found = self.rest().starts_with(token);
+        if found {
+            self.pos += token.len();
+        }
+        found
+    }
+
+    pub(crate) fn expect(&mut self, token: &str) -> Result<(), LayoutError> {
+        if self.eat(token) { Ok(()) } else { Err(self.unexpected(&format!("`{token}`"))) }
+    }
+
+    /// An error at the next token: what was expected, and what is there.
+    pub(crate) fn unexpected(&mut self, expected: &str) -> LayoutError {
+        let message = match self.peek() {
+            Some(c) => format!("expected {expected}, found `{}`", c.escape_default()),
+            None => format!("expected {expected}, found the end"),
+        };
+        LayoutError::Parse { offset: self.pos, message }
+    }
+
+    pub(crate) fn end(&mut self) -> Result<(), LayoutError> {
+        if self.peek().is_none() { Ok(()) } else { Err(self.unexpected("the end")) }
+    }
+
+    /// A word: a letter or `_`, then letters, digits and `_`. Passes nothing if none comes next.
+    pub(crate) fn word(&mut self) -> Option<&'a str> {
+        self.skip();
+        let rest = self.rest();
+        if !rest.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
+            return None;
+        }
+        let len = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+        self.pos += len;
+        rest.get(..len)
+    }
+
+    pub(crate) fn at_integer(&mut self) -> bool {
+        self.skip();
+        let rest = self.rest();
+        rest.strip_prefix('-').unwrap_or(rest).starts_with(|c: char| c.is_ascii_digit())
+    }
+
+    /// An integer with an optional minus sign.
+    pub(crate) fn integer(&mut self) -> Result<i64, LayoutError> {
+        if !self.at_integer() {
+            return Err(self.unexpected("an integer"));
+        }
+        let rest = self.rest();
+        let sign = usize::from(rest.starts_with('-'));
+        let digits = rest.get(sign..).unwrap_or("");
+        let len = sign + digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+        let number = rest.get(..len).unwrap_or("").parse().map_err(|_| LayoutError::Parse {
+            offset: self.pos,
+            message: "this integer does not fit in 64 bits".to_string(),
+        })?;
+        self.pos += len;
+        Ok(number)
+    }
+
+    /// A hierarchical tuple of integers.
+    pub(crate) fn integers(&mut self) -> Result<HTuple<i64>, LayoutError> {
+        self.htuple(MAX_DEPTH, &Self::integer)
+    }
+
+    /// A hierarchical tuple of whatever `leaf` reads.
+    pub(crate) fn htuple<T>(
+        &mut self,
+        depth: usize,
+        leaf: &impl Fn(&mut Self) -> Result<T, LayoutError>,
+    ) -> Result<HTuple<T>, LayoutError> {
+        if self.peek() != Some('(') {
+            return leaf(self).map(HTuple::Leaf);
+        }
+        if depth == 0 {
+            let offset = self.pos;
+            return Err(LayoutError::Parse {
+                offset,
+                message: format!("tuples nest deeper than {MAX_DEPTH} levels"),
+            });
+        }
+        self.expect("(")?;
+        let mut elements = vec![self.htuple(depth - 1, leaf)?];
+        while self.eat(",") {
+            elements.push(self.htuple(depth - 1, leaf)?);
+        }
+        if !self.eat(")") {
+            return Err(self.unexpected("`,` or `)`"));
+        }
+        Ok(HTuple::Tuple(elements))
+    }
+
+    /// A formal sum of scaled basis elements: `0`, `e0`, `6e1`, `e0+6e1`, `2e0-e3`.
+    pub(crate) fn coord(&mut self) -> Result<Coord, LayoutError> {
+        let mut sum = Coord::zero();
+        let mut first = true;
+        loop {
+            let offset = self.pos();
+            let negative = if self.eat("-") {
+                true
+            } else if first || self.eat("+") {
+                false
+            } else {
+                return Ok(sum);
+            };
+            let factor = if self.at_integer() { Some(self.integer()?) } else { None };
+            let term = if self.eat("e") {
+                let index = self.integer()?;
+                let index = usize::try_from(index).map_err(|_| LayoutError::Parse {
+                    offset,
+                    message: "the index of a basis element must not be negative".to_string(),
+                })?;
+                Coord::basis(index).checked_scale(factor.unwrap_or(1))
+            } else if factor == Some(0) {
+                Some(Coord::zero())
+            } else {
+                return Err(self.unexpected("a basis element such as `e0`"));
+            };
+            sum = term
+                .and_then(|t| if negative { t.checked_scale(-1) } else { Some(t) })
+                .and_then(|t| sum.checked_add(&t))
+                .ok_or_else(|| LayoutError::Parse {
+                    offset,
+                    message: "this sum does not fit in 64 bits".to_string(),
+                })?;
+            first = false;
+        }
+    }
+}

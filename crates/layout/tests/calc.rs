@@ -1,0 +1,149 @@
+//! The calculator: what it computes, what it refuses, and that nothing makes it panic.
+
+use proptest::prelude::*;
+use tilewright_layout::calc::evaluate;
+
+#[track_caller]
+fn check(expr: &str, expected: &str) {
+    let found = match evaluate(expr) {
+        Ok(value) => value.to_string(),
+        Err(error) => error.to_string(),
+    };
+    assert_eq!(found, expected, "{expr}");
+}
+
+#[test]
+fn expressions() {
+    check("((2,2),(4,2)):((1,8),(2,16)) (22)", "26");
+    check("((2,2),(4,2)):((1,8),(2,16))(2,5)", "26");
+    check("((2,2),(4,2)):((1,8),(2,16))((0,1),5)", "26");
+    check("compose((4,6,8,10):(2,3,5,7), 6:12)", "(2,3):(9,5)");
+    check("(8,8):(8,1) o ((4,8),2):((16,1),8)", "((4,8),2):((2,8),1)");
+    check("(8,8):(8,1) ∘ 4", "4:8");
+    check("(8,16):(1,8) o <4:2, 8>", "(4,8):(2,8)");
+    check("(8,16):(1,8) o (4,8)", "(4,8):(1,8)");
+    check("coalesce((2,(1,6)):(1,(6,2)))", "12:1");
+    check("coalesce((2,(1,6)):(1,(6,2)), (1,1))", "(2,6):(1,2)");
+    check("complement((4,8):(1,8))", "(2,1):(4,64)");
+    check("complement((4,8):(1,8), 64)", "2:4");
+    check("left_inverse((4,8):(1,5))", "(5,8):(1,4)");
+    check("right_inverse((4,8):(8,1))", "(8,4):(4,1)");
+    check("inverse((4,8):(8,1))", "(8,4):(4,1)");
+    check("zipped_divide((8,16):(1,8), <4,8>)", "((4,8),(2,2)):((1,8),(4,64))");
+    check("logical_divide(24, 8:3)", "(8,3):(3,1)");
+    check("blocked_product((3,4):(4,1), (2,5):(1,2))", "((3,2),(4,5)):((4,12),(1,24))");
+    check("swizzle(3,4,3) o (8,64):(64,1)", "Sw<3,4,3> o (8,64):(64,1)");
+    check("(Sw<3,4,3> o (8,64):(64,1))(2)", "144");
+    check("swizzle(3,4,3) o (8,64):(64,1) o <4,8>", "Sw<3,4,3> o (4,8):(64,1)");
+    check("Sw<3,4,3>(128)", "144");
+    check("size((4,8):(1,5))", "32");
+    check("cosize((4,8):(1,5))", "39");
+    check("rank((4,8):(1,5))", "2");
+    check("depth(((4,8)))", "2");
+    check("shape(((4,2),8):((1,4),9))", "((4,2),8)");
+    check("stride(((4,2),8):((1,4),9))", "((1,4),9)");
+    check("flatten(((4,2),8):((1,4),9))", "(4,2,8):(1,4,9)");
+    check("injective((4,8):(1,5))", "true");
+    check("compact((4,8):(1,5))", "false");
+    check("congruent((4,8):(1,5), (1,1))", "true");
+    check("compatible(30, (2,15))", "true");
+    check("let A = (4,8):(8,1); let B = 4:8; compose(A, B)", "4:2");
+    check("(4:1, 8:2)", "(4,8):(1,2)");
+    check("image(row_major((2,3)))", "(0,3,1,4,2,5)");
+    check("<4:1, 8:2>", "<4:1, 8:2>");
+    check("(-4:1)", "at byte 1: extent -4 in a shape is not positive: every extent must be at least 1");
+}
+
+#[test]
+fn errors_say_where() {
+    check("", "at byte 0: expected an expression, found the end");
+    check("compose(4:1, ", "at byte 13: expected an expression, found the end");
+    check("4:1 x", "at byte 4: expected the end, found `x`");
+    check("compse(4:1)", "at byte 0: `compse` is not defined; did you mean `compose`?");
+    check("zzz", "at byte 0: `zzz` is not defined; a name is defined by `let zzz = …;`");
+    check("size(1,2)", "at byte 0: wrong number of arguments (2); usage: size(A)");
+    check("99999999999999999999", "at byte 0: this integer does not fit in 64 bits");
+    check("4:1 o true(3)", "at byte 6: `true` is not defined; a name is defined by `let true = …;`");
+    check("let o = 3; o", "at byte 4: `o` cannot be a name");
+    let error = evaluate("2:1 o ((4,6,8):(2,3,5) o 6:3)").unwrap_err();
+    assert_eq!(error.offset, 23);
+    assert!(error.message.contains("stride divisibility"), "{error}");
+}
+
+#[test]
+fn nothing_is_too_deep_or_too_large() {
+    for open in ["(", "<", "size(", "let a = ", "-", "4:(", "compose(4, ", "Sw<"] {
+        assert!(evaluate(&open.repeat(100_000)).is_err());
+        assert!(evaluate(&open.repeat(60_000 / open.len())).is_err());
+    }
+    let doubled = (0..70).fold("let a = 1:0; ".to_string(), |s, _| s + "let a = (a, a); ");
+    assert!(evaluate(&(doubled + "a")).is_err());
+    let doubled = (0..70).fold("let a = (1,1); ".to_string(), |s, _| s + "let a = (a, a); ");
+    assert!(evaluate(&(doubled + "a")).is_err());
+    assert!(evaluate("image(1000000000:1)").is_err());
+    assert!(evaluate("4:1(9223372036854775807)").is_ok());
+    assert!(evaluate("4:2(9223372036854775807)").is_err());
+    assert!(evaluate("swizzle(4294967296,1,1)").is_err());
+}
+
+fn token() -> impl Strategy<Value = String> {
+    let words = "compose coalesce complement right_inverse left_inverse inverse logical_divide zipped_divide \
+                 tiled_divide flat_divide logical_product blocked_product raked_product flat_product swizzle image \
+                 injective compact congruent compatible size mode let A A o Sw ( ( ( ) ) ) , , , : : : ; = < > ∘ 0 1 2 \
+                 3 4 8 -1 64 4:1 (4,8):(8,1) (2,2):(1,2) 9223372036854775807 -9223372036854775808";
+    prop::sample::select(words.split_whitespace().map(str::to_string).collect::<Vec<_>>())
+}
+
+/// An expression that reads, though it need not have a value.
+fn expression() -> impl Strategy<Value = String> {
+    let leaf = prop::sample::select(vec![
+        "4:1",
+        "(4,8):(8,1)",
+        "((2,2),8):((1,16),2)",
+        "8",
+        "-3",
+        "0",
+        "(4,2)",
+        "<4,2:3>",
+        "Sw<2,1,3>",
+        "1:0",
+        "9223372036854775807:1",
+        "3:-3074457345618258602",
+        "(3,1):(0,-9223372036854775808)",
+    ])
+    .prop_map(str::to_string);
+    leaf.prop_recursive(4, 24, 3, |inner| {
+        let functions: Vec<&'static str> = tilewright_layout::calc::FUNCTIONS.iter().map(|f| f.0).collect();
+        let call = (prop::sample::select(functions), prop::collection::vec(inner.clone(), 1..=3))
+            .prop_map(|(f, args)| format!("{f}({})", args.join(",")));
+        prop_oneof![
+            call,
+            (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("{a} o {b}")),
+            (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("({a})({b})")),
+            (inner.clone(), inner).prop_map(|(a, b)| format!("({a},{b})")),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn any_text(text in any::<String>()) {
+        let _ = evaluate(&text);
+    }
+
+    #[test]
+    fn any_tokens(tokens in prop::collection::vec(token(), 0..40)) {
+        let _ = evaluate(&tokens.join(" "));
+        let _ = evaluate(&tokens.concat());
+    }
+
+    #[test]
+    fn any_expression(text in expression()) {
+        match evaluate(&text) {
+            Ok(tilewright_layout::calc::Value::Bool(_)) | Err(_) => {}
+            Ok(value) => prop_assert_eq!(evaluate(&value.to_string()), Ok(value)),
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! The laws of the algebra, at every coordinate of small random layouts.
+
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use tilewright_layout::*;
+
+/// A layout with at most four leaves, nested at random.
+fn layouts(strides: impl Strategy<Value = i64> + Clone + 'static) -> impl Strategy<Value = Layout> {
+    let leaf = (prop::sample::select(vec![1i64, 2, 2, 3, 4, 4, 6, 8]), strides);
+    (prop::collection::vec(leaf, 1..=4), 0..4u8).prop_map(|(leaves, nesting)| {
+        let all: Vec<Layout> = leaves.iter().map(|l| Layout::from_leaves(&[*l]).unwrap()).collect();
+        let (front, back) = all.split_at(all.len() / 2);
+        match nesting {
+            0 => Layout::from_leaves(&leaves).unwrap(),
+            1 => Layout::concat(&all).unwrap(),
+            2 => Layout::concat(&[Layout::concat(front).unwrap(), Layout::concat(back).unwrap()]).unwrap(),
+            _ => Layout::concat(&[Layout::concat(&all).unwrap()]).unwrap(),
+        }
+    })
+}
+
+fn anything() -> impl Strategy<Value = Layout> {
+    layouts(prop::sample::select(vec![0i64, 0, 1, 1, 2, 3, 4, 5, 6, 8, 8, 12, 16, 24, 32, 64, -1, -2, -8]))
+}
+
+fn not_negative() -> impl Strategy<Value = Layout> {
+    layouts(prop::sample::select(vec![0i64, 1, 1, 2, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64]))
+}
+
+/// Layouts with strides in chains, so that most operations apply: prefix products of the extents in random order, with
+/// random holes.
+fn chained() -> impl Strategy<Value = Layout> {
+    let leaf = (prop::sample::select(vec![1i64, 2, 3, 4, 8]), prop::sample::select(vec![1i64, 1, 1, 2, 3]));
+    prop::collection::vec(leaf, 1..=4).prop_flat_map(|leaves| {
+        let mut current = 1;
+        let mut out = Vec::new();
+        for (s, hole) in leaves {
+            out.push((s, current * hole));
+            current *= hole * s;
+        }
+        Just(out).prop_shuffle().prop_map(|leaves| {
+            let all: Vec<Layout> = leaves.iter().map(|l| Layout::from_leaves(&[*l]).unwrap()).collect();
+            Layout::concat(&all).unwrap()
+        })
+    })
+}
+
+/// Evaluation by the definition, independent of the crate's: the last leaf takes what is left.
+fn reference(layout: &Layout, index: i64) -> i64 {
+    let leaves = layout.leaves();
+    let mut rest = index;
+    let mut sum = 0;
+    for (k, (s, d)) in leaves.iter().enumerate() {
+        let c = if k + 1 == leaves.len() { rest } else { rest.rem_euclid(*s) };
+        rest = rest.div_euclid(*s);
+        sum += c * d;
+    }
+    sum
+}
+
+fn check_composition(a: &Layout, b: &Layout) -> Result<bool, TestCaseError> {
+    let Ok(r) = compose(a, b) else { return Ok(false) };
+    prop_assert!(b.shape().compatible(r.shape()), "{a} o {b} = {r}");
+    for i in 0..b.size() {
+        prop_assert_eq!(reference(&r, i), reference(a, reference(b, i)), "{} o {} = {} at {}", a, b, r, i);
+    }
+    Ok(true)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn evaluation(a in anything()) {
+        let image = a.image();
+        let shape = a.shape().clone();
+        for i in 0..a.size() {
+            prop_assert_eq!(a.eval(i), reference(&a, i));
+            prop_assert_eq!(image[i as usize], reference(&a, i));
+            prop_assert_eq!(a.eval_coord(&idx2crd(i, &shape)).unwrap(), reference(&a, i));
+            prop_assert_eq!(crd2idx(&idx2crd(i, &shape), &shape), Ok(i));
+        }
+        for i in [-3, -1, a.size(), a.size() + 5] {
+            prop_assert_eq!(a.eval(i), reference(&a, i));
+        }
+        let (low, high) = (image.iter().min().unwrap(), image.iter().max().unwrap());
+        prop_assert_eq!(a.cosize(), high - low + 1);
+        let set: BTreeSet<i64> = image.iter().copied().collect();
+        prop_assert_eq!(a.is_injective(), set.len() == image.len());
+        prop_assert_eq!(a.is_compact(), set.iter().copied().eq(0..a.size()));
+    }
+
+    #[test]
+    fn text_round_trip(a in anything()) {
+        prop_assert_eq!(a.to_string().parse::<Layout>().unwrap(), a.clone());
+        let spaced = a.to_string().replace(',', " , ").replace('(', " ( ").replace(':', " : ");
+        prop_assert_eq!(spaced.parse::<Layout>().unwrap(), a.clone());
+        prop_assert_eq!(calc::evaluate(&a.to_string()).unwrap(), calc::Value::Layout(a));
+    }
+
+    #[test]
+    fn coalescing(a in anything()) {
+        let r = coalesce(&a);
+        prop_assert_eq!(r.size(), a.size());
+        prop_assert!(r.depth() <= 1);
+        for i in 0..a.size() {
+            prop_assert_eq!(r.eval(i), a.eval(i));
+        }
+        let leaves = r.leaves();
+        prop_assert!(leaves.windows(2).all(|w| w[0].0 * w[0].1 != w[1].1), "not least: {}", r);
+    }
+
+    #[test]
+    fn composition_of_anything(a in anything(), b in anything()) {
+        check_composition(&a, &b)?;
+    }
+
+    #[test]
+    fn composition_of_chains(a in anything(), b in chained()) {
+        check_composition(&a, &b)?;
+    }
+
+    #[test]
+    fn composition_below_a_broadcast(b in not_negative(), extent in prop::sample::select(vec![2i64, 4, 8, 64])) {
+        let a = Layout::from_leaves(&[(extent, 1), (16, 0)]).unwrap();
+        check_composition(&a, &b)?;
+        check_composition(&Layout::from_leaves(&[(extent, 0), (16, 1)]).unwrap(), &b)?;
+    }
+
+    #[test]
+    fn identities(a in anything()) {
+        let id = Layout::identity(a.size());
+        let right = compose(&a, &id).unwrap();
+        let left = compose(&Layout::identity(a.cosize()), &a).unwrap();
+        for i in 0..a.size() {
+            prop_assert_eq!(right.eval(i), a.eval(i));
+            prop_assert_eq!(left.eval(i), a.eval(i));
+        }
+    }
+
+    #[test]
+    fn complements(a in prop_oneof![chained(), not_negative()], cotarget in 1i64..200) {
+        let Ok(r) = complement(&a, cotarget) else { return Ok(()) };
+        let unbounded = complement_unbounded(&a).unwrap();
+        let image: BTreeSet<i64> = a.image().into_iter().collect();
+        for (c, end) in [(&r, r.size()), (&unbounded, unbounded.size() + 20)] {
+            for i in 1..end {
+                prop_assert!(!image.contains(&c.eval(i)), "{}: {} at {}", a, c, i);
+                prop_assert!(c.eval(i - 1) < c.eval(i), "{}: {} at {}", a, c, i);
+            }
+        }
+    }
+
+    #[test]
+    fn inverses(a in prop_oneof![chained(), anything()]) {
+        let right = right_inverse(&a);
+        for k in 0..right.size() {
+            prop_assert_eq!(a.eval(right.eval(k)), k);
+        }
+        if let Ok(left) = left_inverse(&a) {
+            for k in 0..a.size() {
+                prop_assert_eq!(a.eval(left.eval(a.eval(k))), a.eval(k), "{} of {}", left, a);
+                if a.is_injective() {
+                    prop_assert_eq!(left.eval(a.eval(k)), k);
+                }
+            }
+        }
+        match inverse(&a) {
+            Ok(r) => for k in 0..a.size() {
+                prop_assert_eq!(a.eval(r.eval(k)), k);
+                prop_assert_eq!(r.eval(a.eval(k)), k);
+            },
+            Err(_) => prop_assert!(!a.image().into_iter().collect::<BTreeSet<_>>().into_iter().eq(0..a.size())),
+        }
+    }
+
+    #[test]
+    fn divides(a in not_negative(), b in chained()) {
+        let Ok(r) = logical_divide(&a, &b) else { return Ok(()) };
+        prop_assert_eq!(r.rank(), 2);
+        prop_assert!(b.shape().compatible(r.mode(0).unwrap().shape()));
+        for i in 0..b.size() {
+            prop_assert_eq!(r.mode(0).unwrap().eval(i), a.eval(b.eval(i)));
+        }
+        let values: BTreeSet<i64> = r.image().into_iter().collect();
+        prop_assert!(a.image().iter().all(|v| values.contains(v)), "{} / {} = {}", a, b, r);
+        if r.size() == a.size() {
+            let (mut x, mut y) = (a.image(), r.image());
+            x.sort_unstable();
+            y.sort_unstable();
+            prop_assert_eq!(x, y);
+        }
+        prop_assert_eq!(flat_divide(&a, &b).unwrap().image(), r.image());
+        prop_assert_eq!(tiled_divide(&a, &b).unwrap().image(), r.image());
+    }
+
+    #[test]
+    fn products(a in chained(), b in chained()) {
+        let Ok(r) = logical_product(&a, &b) else { return Ok(()) };
+        prop_assert_eq!(r.mode(0).unwrap(), a.clone());
+        prop_assert!(b.shape().compatible(r.mode(1).unwrap().shape()));
+        prop_assert!(r.is_injective(), "{} x {} = {}", a, b, r);
+        if let (Ok(blocked), Ok(raked)) = (blocked_product(&a, &b), raked_product(&a, &b)) {
+            for other in [blocked, raked] {
+                let (mut x, mut y) = (other.image(), r.image());
+                x.sort_unstable();
+                y.sort_unstable();
+                prop_assert_eq!(x, y);
+            }
+        }
+    }
+
+    #[test]
+    fn swizzles_permute(bits in 0u32..4, base in 0u32..5, more in 0u32..3) {
+        let sw = Swizzle::new(bits, base, bits + more).unwrap();
+        let all = 1i64 << (2 * bits + more + base);
+        let values: BTreeSet<i64> = (0..all).map(|x| sw.apply(x)).collect();
+        prop_assert!(values.into_iter().eq(0..all));
+        prop_assert!((0..all).all(|x| sw.apply(sw.apply(x)) == x));
+        prop_assert_eq!(sw.to_string().parse::<Swizzle>().unwrap(), sw);
+    }
+
+    #[test]
+    fn any_text_is_a_layout_or_an_error(text in any::<String>()) {
+        let _ = text.parse::<Layout>();
+        let _ = text.parse::<SwizzledLayout>();
+        let _ = text.parse::<Coord>();
+    }
+}

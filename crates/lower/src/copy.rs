@@ -1,0 +1,290 @@
+//! Copies: the calls of the chosen instructions, with addresses, guards, and packing of elements smaller than a register.
+
+use tilewright_layout::Layout;
+use tilewright_machine::{CopyRow, Memory, ScalarOp};
+use tilewright_simt::{Address, ArrayId, Operand, Reg, Special, Value};
+use tilewright_synth::{Access, CopyPlan, copies::own_layout};
+use tilewright_tile::{Diagnostic, TensorRef, TileRef};
+
+use crate::elements;
+use crate::memory::{GlobalAddressing, SharedAddressing, both, narrow};
+use crate::scalar;
+use crate::{Lower, internal};
+
+/// Loads whose results wait in scratch registers before they are packed or stored on.
+const BATCH: usize = 16;
+
+/// Where one side of a copy lies in memory.
+enum Side<'a> {
+    Global(GlobalAddressing<'a>),
+    Shared(SharedAddressing),
+}
+
+impl Side<'_> {
+    fn call(&self, lower: &mut Lower<'_>, offset: i64) -> (Address, Option<Value>) {
+        match self {
+            Side::Global(global) => global.call(&mut lower.b, offset),
+            Side::Shared(shared) => (shared.call(&mut lower.b, offset), None),
+        }
+    }
+}
+
+impl Lower<'_> {
+    fn side<'t>(
+        &mut self,
+        reference: &TensorRef,
+        tile: &'t TileRef,
+        access: &Access,
+    ) -> Result<Side<'t>, Diagnostic> {
+        let bytes = tile.dtype.bytes();
+        match (&tile.global, tile.memory) {
+            (Some(global), _) => {
+                let symbols = self.symbols.clone();
+                let facts = self.facts;
+                let symbol = |id| symbols.get(&id).copied().unwrap_or(scalar::int(0));
+                let side = GlobalAddressing::new(
+                    &mut self.b,
+                    facts,
+                    global,
+                    access,
+                    (global.param.0, bytes),
+                    &symbol,
+                );
+                side.map(Side::Global)
+                    .ok_or_else(|| internal(tile.span, "a global tile that does not compose"))
+            }
+            (None, Memory::Shared) => {
+                let own = own_layout(self.verified, reference)
+                    .ok_or_else(|| internal(tile.span, "a tile too large"))?;
+                let (layout, _) = self
+                    .synthesis
+                    .shared(reference.tensor)
+                    .ok_or_else(|| internal(tile.span, "a shared tensor without a layout"))?;
+                let buffer = self.shared[reference.tensor.0 as usize];
+                SharedAddressing::new(&mut self.b, layout, &own, access, bytes, buffer)
+                    .map(Side::Shared)
+                    .ok_or_else(|| internal(tile.span, "a shared tile that does not compose"))
+            }
+            _ => Err(internal(tile.span, "a register tensor where memory is wanted")),
+        }
+    }
+
+    /// Holds for the first of the threads that touch the same elements; `None` if there is only one.
+    fn owner(&mut self, threads: &Layout) -> Option<Operand> {
+        let thread = Operand::Value(self.b.special(Special::ThreadIndex));
+        let mut condition = None;
+        let mut done = 1;
+        for (extent, stride) in threads.leaves() {
+            if extent > 1 && stride == 0 {
+                let digit = scalar::divide(&mut self.b, thread, done);
+                let digit = scalar::remainder(&mut self.b, digit, extent);
+                let first = self.b.scalar(ScalarOp::EqI32, &[digit, scalar::int(0)]);
+                condition = Some(both(&mut self.b, condition, first));
+            }
+            done *= extent;
+        }
+        condition
+    }
+
+    pub(crate) fn copy(
+        &mut self,
+        src: &TensorRef,
+        dst: &TensorRef,
+        plan: &CopyPlan,
+    ) -> Result<(), Diagnostic> {
+        let (from, to) = (self.verified.tile(src), self.verified.tile(dst));
+        if from.memory == Memory::Shared {
+            self.settle(Some(src.tensor));
+        }
+        match plan {
+            CopyPlan::Direct { row, access } => {
+                let is_load = to.memory == Memory::Register;
+                let (reference, tile, tensor) =
+                    if is_load { (src, &from, dst.tensor) } else { (dst, &to, src.tensor) };
+                let side = self.side(reference, tile, access)?;
+                let array = self.array(tensor)?;
+                let bits = from.dtype.bits();
+                if row.is_collective() {
+                    for call in &access.calls {
+                        let (address, _) = side.call(self, call.offset);
+                        let regs = call.values.iter().map(|v| elements::place(array, *v, bits).0).collect();
+                        self.b.matrix(row, regs, address);
+                    }
+                } else if is_load {
+                    self.load_fragment(row, access, &side, array, bits);
+                } else {
+                    let owner = if access.broadcast { self.owner(&access.threads) } else { None };
+                    self.store_fragment(row, access, &side, array, bits, owner);
+                }
+            }
+            CopyPlan::Async { row, access } => {
+                let (global, shared) = (self.side(src, &from, access)?, self.side(dst, &to, access)?);
+                if access.broadcast {
+                    // Zero-filling is a write too, so threads that do not own an element must not issue at all: a guard
+                    // cannot say that, a branch can.
+                    let owner = self.owner(&access.threads);
+                    if let Some(Operand::Value(owner)) = owner {
+                        let calls: Vec<_> = access
+                            .calls
+                            .iter()
+                            .map(|call| {
+                                let (target, _) = shared.call(self, call.offset);
+                                let (source, guard) = global.call(self, call.offset);
+                                (target, source, guard)
+                            })
+                            .collect();
+                        self.b.branch(
+                            owner,
+                            |b| {
+                                for (target, source, guard) in calls {
+                                    b.async_copy(row, target, source, guard);
+                                }
+                            },
+                            |_| {},
+                        );
+                        self.pending.insert(dst.tensor);
+                        return Ok(());
+                    }
+                }
+                for call in &access.calls {
+                    let (target, _) = shared.call(self, call.offset);
+                    let (source, guard) = global.call(self, call.offset);
+                    self.b.async_copy(row, target, source, guard);
+                }
+                self.pending.insert(dst.tensor);
+            }
+            CopyPlan::Staged { load, store, access } => {
+                let (global, shared) = (self.side(src, &from, access)?, self.side(dst, &to, access)?);
+                let owner = if access.broadcast { self.owner(&access.threads) } else { None };
+                let width = load.registers();
+                let scratch = self.b.add_array(
+                    format!("{}.staged", self.verified.program().tensor(dst.tensor).name),
+                    width * BATCH.min(access.calls.len()) as u32,
+                );
+                let regs = |slot: usize| -> Vec<Reg> {
+                    (0..width).map(|i| Reg { array: scratch, index: slot as u32 * width + i }).collect()
+                };
+                for batch in access.calls.chunks(BATCH) {
+                    for (slot, call) in batch.iter().enumerate() {
+                        let (address, guard) = global.call(self, call.offset);
+                        self.b.load(load, regs(slot), address, guard);
+                    }
+                    for (slot, call) in batch.iter().enumerate() {
+                        let (address, _) = shared.call(self, call.offset);
+                        let guard = narrow(&mut self.b, None, owner);
+                        self.b.store(store, regs(slot), address, guard);
+                    }
+                }
+            }
+            CopyPlan::Registers { moves } => {
+                let (a, d) = (self.array(src.tensor)?, self.array(dst.tensor)?);
+                let bits = from.dtype.bits();
+                let per_register = 32 / bits;
+                let count = moves.len() as u32;
+                // Read everything before anything is written: source and destination may be one tensor.
+                let words: Vec<Operand> = (0..count.div_ceil(per_register))
+                    .map(|register| {
+                        let first = (register * per_register) as usize;
+                        let here = &moves[first..(first + per_register as usize).min(moves.len())];
+                        let (source, shift) = elements::place(a, here[0].0, bits);
+                        let whole = shift == 0
+                            && here.len() == per_register as usize
+                            && here.iter().enumerate().all(|(i, m)| m.0 == here[0].0 + i as u32);
+                        if whole {
+                            return self.b.read(source);
+                        }
+                        let parts: Vec<Operand> =
+                            here.iter().map(|m| elements::read_bits(&mut self.b, a, m.0, bits)).collect();
+                        elements::join(&mut self.b, &parts, bits)
+                    })
+                    .collect();
+                for (register, word) in words.into_iter().enumerate() {
+                    self.b.write(Reg { array: d, index: register as u32 }, word);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn load_fragment(
+        &mut self,
+        row: &'static CopyRow,
+        access: &Access,
+        side: &Side<'_>,
+        array: ArrayId,
+        bits: u32,
+    ) {
+        if row.bytes >= 4 {
+            let per_register = (32 / bits) as usize;
+            for call in &access.calls {
+                let (address, guard) = side.call(self, call.offset);
+                let regs = call
+                    .values
+                    .chunks(per_register)
+                    .map(|chunk| elements::place(array, chunk[0], bits).0)
+                    .collect();
+                self.b.load(row, regs, address, guard);
+            }
+            return;
+        }
+        // Elements smaller than a register arrive one register each, and are packed a register at a time. A call
+        // of a narrow instruction moves one element or, for bytes, two.
+        let per_call = access.vector;
+        let mut by_value: Vec<(u32, i64)> = access.calls.iter().map(|c| (c.values[0], c.offset)).collect();
+        by_value.sort_unstable();
+        let per_register = (32 / bits / per_call) as usize;
+        let batch = BATCH.next_multiple_of(per_register);
+        let scratch = self.b.add_array("narrow", batch.min(by_value.len()) as u32);
+        for group in by_value.chunks(batch) {
+            for (slot, (_, offset)) in group.iter().enumerate() {
+                let (address, guard) = side.call(self, *offset);
+                self.b.load(row, vec![Reg { array: scratch, index: slot as u32 }], address, guard);
+            }
+            for (i, parts) in group.chunks(per_register).enumerate() {
+                let words: Vec<Operand> = (0..parts.len())
+                    .map(|j| self.b.read(Reg { array: scratch, index: (i * per_register + j) as u32 }))
+                    .collect();
+                let word = elements::join(&mut self.b, &words, bits * per_call);
+                let (reg, _) = elements::place(array, parts[0].0, bits);
+                self.b.write(reg, word);
+            }
+        }
+    }
+
+    fn store_fragment(
+        &mut self,
+        row: &'static CopyRow,
+        access: &Access,
+        side: &Side<'_>,
+        array: ArrayId,
+        bits: u32,
+        owner: Option<Operand>,
+    ) {
+        let narrow_row = row.bytes < 4;
+        let scratch = if narrow_row { Some(self.b.add_array("narrow", 1)) } else { None };
+        for call in &access.calls {
+            let (address, guard) = side.call(self, call.offset);
+            let guard = narrow(&mut self.b, guard, owner);
+            let regs = match scratch {
+                None => call
+                    .values
+                    .chunks((32 / bits) as usize)
+                    .map(|chunk| elements::place(array, chunk[0], bits).0)
+                    .collect(),
+                Some(scratch) => {
+                    let (reg, shift) = elements::place(array, call.values[0], bits);
+                    if shift == 0 {
+                        vec![reg]
+                    } else {
+                        let word = self.b.read(reg);
+                        let moved = self.b.scalar(ScalarOp::ShrU32, &[word, scalar::int(i64::from(shift))]);
+                        let temporary = Reg { array: scratch, index: 0 };
+                        self.b.write(temporary, moved);
+                        vec![temporary]
+                    }
+                }
+            };
+            self.b.store(row, regs, address, guard);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Fragments element by element: reading one as `f32` or as bits, and packing results back into registers.
+
+use tilewright_machine::{DType, ScalarOp};
+use tilewright_simt::{ArrayId, Builder, Operand, Reg};
+
+use crate::scalar::int;
+
+/// The register that holds a value of a fragment, and the bit at which it starts.
+pub fn place(array: ArrayId, value: u32, bits: u32) -> (Reg, u32) {
+    (Reg { array, index: value * bits / 32 }, value * bits % 32)
+}
+
+/// Registers of a fragment of `values` elements.
+pub fn registers(values: usize, bits: u32) -> u32 {
+    (values as u32 * bits).div_ceil(32)
+}
+
+/// A value of a fragment as zero-extended bits.
+pub fn read_bits(b: &mut Builder, array: ArrayId, value: u32, bits: u32) -> Operand {
+    let (reg, shift) = place(array, value, bits);
+    let word = b.read(reg);
+    if bits == 32 {
+        return word;
+    }
+    b.scalar(ScalarOp::BfeU32, &[word, int(i64::from(shift)), int(i64::from(bits))])
+}
+
+/// A value of a fragment as an `f32`.
+pub fn read_f32(b: &mut Builder, array: ArrayId, value: u32, dtype: DType) -> Operand {
+    let (reg, shift) = place(array, value, dtype.bits());
+    let word = b.read(reg);
+    match dtype {
+        DType::F32 => word,
+        DType::I32 => b.scalar(ScalarOp::F32FromI32, &[word]),
+        DType::F16 => {
+            let low = if shift == 0 { word } else { b.scalar(ScalarOp::ShrU32, &[word, int(16)]) };
+            let half = b.scalar(ScalarOp::LowB16, &[low]);
+            b.scalar(ScalarOp::F32FromF16, &[half])
+        }
+        DType::BF16 if shift == 0 => b.scalar(ScalarOp::ShlB32, &[word, int(16)]),
+        DType::BF16 => b.scalar(ScalarOp::AndB32, &[word, Operand::Imm(0xffff_0000)]),
+        DType::I8 | DType::U8 => {
+            let op = if dtype == DType::I8 { ScalarOp::BfeS32 } else { ScalarOp::BfeU32 };
+            let byte = b.scalar(op, &[word, int(i64::from(shift)), int(8)]);
+            b.scalar(ScalarOp::F32FromI32, &[byte])
+        }
+    }
+}
+
+/// Writes the register whose first value is `first` from `f32` results, rounding each to the element type.
+pub fn write_register(b: &mut Builder, array: ArrayId, dtype: DType, first: u32, results: &[Operand]) {
+    let word = pack(b, dtype, results);
+    b.write(place(array, first, dtype.bits()).0, word);
+}
+
+fn pack(b: &mut Builder, dtype: DType, results: &[Operand]) -> Operand {
+    match (dtype, results) {
+        (DType::F16, [low, high]) => b.scalar(ScalarOp::F16x2FromF32, &[*high, *low]),
+        (DType::BF16, [low, high]) => b.scalar(ScalarOp::BF16x2FromF32, &[*high, *low]),
+        (DType::F16 | DType::BF16, [one, ..]) => {
+            let op = if dtype == DType::F16 { ScalarOp::F16FromF32 } else { ScalarOp::BF16FromF32 };
+            let half = b.scalar(op, &[*one]);
+            b.scalar(ScalarOp::ExtendB16, &[half])
+        }
+        (DType::F32, [one, ..]) => *one,
+        (DType::I32, [one, ..]) => b.scalar(ScalarOp::I32FromF32, &[*one]),
+        (DType::I8 | DType::U8, _) => {
+            let (low, high) = if dtype == DType::I8 { (-128, 127) } else { (0, 255) };
+            let bytes: Vec<Operand> = results
+                .iter()
+                .map(|r| {
+                    let wide = b.scalar(ScalarOp::I32FromF32, &[*r]);
+                    let above = b.scalar(ScalarOp::MaxI32, &[wide, int(low)]);
+                    b.scalar(ScalarOp::MinI32, &[above, int(high)])
+                })
+                .collect();
+            join(b, &bytes, 8)
+        }
+        (_, []) => int(0),
+    }
+}
+
+/// Joins the low `bits` of each part into one register, the first lowest.
+pub fn join(b: &mut Builder, parts: &[Operand], bits: u32) -> Operand {
+    let mut word = parts.first().copied().unwrap_or(int(0));
+    for (i, part) in parts.iter().enumerate().skip(1) {
+        let position = i as i64 * i64::from(bits);
+        word = b.scalar(ScalarOp::BfiB32, &[*part, word, int(position), int(i64::from(bits))]);
+    }
+    word
+}

@@ -1,0 +1,105 @@
+//! Elementwise statements, casts and fills: value by value in `f32`, rounded once to the result's type.
+
+use tilewright_machine::ScalarOp;
+use tilewright_simt::{Builder, Operand, Reg};
+use tilewright_tile::{BinaryOp, Diagnostic, ElemExpr, TensorId, UnaryOp};
+
+use crate::{Lower, elements, scalar};
+
+impl Lower<'_> {
+    pub(crate) fn fill(&mut self, dst: TensorId, value: f64) -> Result<(), Diagnostic> {
+        let array = self.array(dst)?;
+        let dtype = self.verified.program().tensor(dst).dtype;
+        let bits = dtype.encode(value);
+        let word = match dtype.bits() {
+            8 => bits * 0x0101_0101,
+            16 => bits * 0x0001_0001,
+            _ => bits,
+        };
+        let count = elements::registers(self.count(dst), dtype.bits());
+        for index in 0..count {
+            self.b.write(Reg { array, index }, Operand::Imm(u64::from(word)));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn cast(&mut self, dst: TensorId, src: TensorId) -> Result<(), Diagnostic> {
+        self.elementwise(dst, &ElemExpr::Tensor(src))
+    }
+
+    pub(crate) fn elementwise(&mut self, dst: TensorId, expr: &ElemExpr) -> Result<(), Diagnostic> {
+        let array = self.array(dst)?;
+        let dtype = self.verified.program().tensor(dst).dtype;
+        let count = self.count(dst) as u32;
+        // A register of the result may be one of the operands': its elements are all read before it is written.
+        let mut results = Vec::new();
+        let per_register = 32 / dtype.bits();
+        for first in (0..count).step_by(per_register as usize) {
+            results.clear();
+            for value in first..(first + per_register).min(count) {
+                results.push(self.element(expr, value)?);
+            }
+            let here = results.len() as u32;
+            elements::write_register(&mut self.b, array, dtype, first, &results[..here as usize]);
+        }
+        Ok(())
+    }
+
+    fn element(&mut self, expr: &ElemExpr, value: u32) -> Result<Operand, Diagnostic> {
+        Ok(match expr {
+            ElemExpr::Tensor(id) => {
+                let array = self.array(*id)?;
+                let dtype = self.verified.program().tensor(*id).dtype;
+                elements::read_f32(&mut self.b, array, value, dtype)
+            }
+            ElemExpr::Number(x) => scalar::float(*x),
+            ElemExpr::Scalar(param) => Operand::Value(self.b.param(param.0)),
+            ElemExpr::Int(e) => {
+                let x = self.expr(e);
+                self.b.scalar(ScalarOp::F32FromI32, &[x])
+            }
+            ElemExpr::Unary(op, x) => {
+                let x = self.element(x, value)?;
+                unary(&mut self.b, *op, x)
+            }
+            ElemExpr::Binary(op, x, y) => {
+                let (x, y) = (self.element(x, value)?, self.element(y, value)?);
+                let op = match op {
+                    BinaryOp::Add => ScalarOp::AddF32,
+                    BinaryOp::Sub => ScalarOp::SubF32,
+                    BinaryOp::Mul => ScalarOp::MulF32,
+                    BinaryOp::Div => ScalarOp::DivF32,
+                    BinaryOp::Min => ScalarOp::MinF32,
+                    BinaryOp::Max => ScalarOp::MaxF32,
+                };
+                self.b.scalar(op, &[x, y])
+            }
+        })
+    }
+}
+
+fn exp(b: &mut Builder, x: Operand, factor: f64) -> Operand {
+    let scaled = b.scalar(ScalarOp::MulF32, &[x, scalar::float(factor * std::f64::consts::LOG2_E)]);
+    b.scalar(ScalarOp::Ex2F32, &[scaled])
+}
+
+fn unary(b: &mut Builder, op: UnaryOp, x: Operand) -> Operand {
+    match op {
+        UnaryOp::Neg => b.scalar(ScalarOp::NegF32, &[x]),
+        UnaryOp::Abs => b.scalar(ScalarOp::AbsF32, &[x]),
+        UnaryOp::Sqrt => b.scalar(ScalarOp::SqrtF32, &[x]),
+        UnaryOp::Rsqrt => b.scalar(ScalarOp::RsqrtF32, &[x]),
+        UnaryOp::Exp => exp(b, x, 1.0),
+        UnaryOp::Log => {
+            let log2 = b.scalar(ScalarOp::Lg2F32, &[x]);
+            b.scalar(ScalarOp::MulF32, &[log2, scalar::float(std::f64::consts::LN_2)])
+        }
+        UnaryOp::Tanh => {
+            // 1 − 2 / (1 + e²ˣ): exact at both ends, where the exponential overflows or vanishes.
+            let e = exp(b, x, 2.0);
+            let denominator = b.scalar(ScalarOp::AddF32, &[e, scalar::float(1.0)]);
+            let quotient = b.scalar(ScalarOp::DivF32, &[scalar::float(2.0), denominator]);
+            b.scalar(ScalarOp::SubF32, &[scalar::float(1.0), quotient])
+        }
+    }
+}

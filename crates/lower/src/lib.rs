@@ -1,0 +1,196 @@
+//! Lowering: from a synthesised tile program to what one thread runs.
+//!
+//! Statements are lowered in order. Loops over instruction calls are unrolled: an address is a base per thread plus
+//! constants, and the builder hoists what does not change in a loop. Asynchronous copies are waited for before the next
+//! `syncthreads`, or before the thread's own next read of the tensor: a tile program's copies are synchronous.
+
+mod copy;
+mod elements;
+mod elementwise;
+mod memory;
+mod scalar;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tilewright_machine::{Arch, Memory, SyncOp};
+use tilewright_simt::{ArrayId, Builder, Function, FunctionParamKind, Operand, Reg};
+use tilewright_synth::{Facts, GemmPlan, Multiples, SHARED_ALIGN, StmtPlan, Synthesis};
+use tilewright_tile::{
+    Code, Diagnostic, Expr, ParamKind, Span, Stmt, StmtKind, SymbolId, TensorId, Verified, statement_text,
+};
+
+/// The largest run-time size and the largest extent of a buffer's mode: coordinates are 32 bits wide, and a tile may
+/// reach its own extent past the end.
+pub const MAX_EXTENT: i64 = (1 << 31) - (1 << 21);
+
+/// A state that synthesis should have ruled out: a mistake of the compiler.
+fn internal(span: Span, what: &str) -> Diagnostic {
+    Diagnostic::new(Code::Unsatisfiable, span, format!("lowering met {what}"))
+        .help("this is a mistake of the compiler: please report it with the program")
+}
+
+struct Lower<'a> {
+    verified: &'a Verified,
+    synthesis: &'a Synthesis,
+    facts: &'a Facts<'a>,
+    b: Builder,
+    /// The fragment of each register tensor.
+    arrays: Vec<Option<ArrayId>>,
+    /// The offset of each shared tensor.
+    shared: Vec<u32>,
+    /// Values of sizes and of the counters in scope.
+    symbols: BTreeMap<SymbolId, Operand>,
+    /// Shared tensors with asynchronous copies in flight.
+    pending: BTreeSet<TensorId>,
+    /// Index of the next statement, in the order of [`Verified::visit`].
+    next: usize,
+}
+
+/// Lowers a program with its synthesis. Rearrangements must have been replaced by copies, as for synthesis.
+///
+/// # Errors
+///
+/// A [`Diagnostic`] if the program cannot be expressed; after a successful synthesis that is a mistake of the compiler.
+pub fn lower(
+    verified: &Verified,
+    synthesis: &Synthesis,
+    arch: Arch,
+    multiples: &Multiples,
+) -> Result<Function, Diagnostic> {
+    let program = verified.program();
+    let facts = Facts::new(verified, multiples);
+    let mut b = Builder::new(program.name.clone(), arch, verified.threads());
+    for param in &program.params {
+        let kind = match param.kind {
+            ParamKind::Tensor { .. } => FunctionParamKind::Pointer,
+            ParamKind::Scalar { .. } => FunctionParamKind::F32,
+        };
+        b.add_param(param.name.clone(), kind);
+    }
+    let mut symbols = BTreeMap::new();
+    for (id, symbol, _) in program.sizes() {
+        let param = b.add_param(symbol.name.clone(), FunctionParamKind::I32);
+        symbols.insert(id, Operand::Value(b.param(param)));
+    }
+    let (mut arrays, mut shared) = (Vec::new(), Vec::new());
+    for (i, tensor) in program.tensors.iter().enumerate() {
+        let id = TensorId(i as u32);
+        arrays.push(match tensor.memory() {
+            Memory::Register => {
+                let count = synthesis.register(id).map_or(0, |tv| tv.count());
+                Some(b.add_array(tensor.name.clone(), elements::registers(count, tensor.dtype.bits())))
+            }
+            _ => None,
+        });
+        shared.push(match synthesis.shared(id) {
+            Some((_, bytes)) => b.add_shared(tensor.name.clone(), bytes, SHARED_ALIGN),
+            None => 0,
+        });
+    }
+    let mut lower = Lower {
+        verified,
+        synthesis,
+        facts: &facts,
+        b,
+        arrays,
+        shared,
+        symbols,
+        pending: BTreeSet::new(),
+        next: 0,
+    };
+    lower.block(&program.body)?;
+    let mut function = lower.b.finish();
+    tilewright_simt::passes::dead_code(&mut function);
+    Ok(function)
+}
+
+impl Lower<'_> {
+    fn array(&self, tensor: TensorId) -> Result<ArrayId, Diagnostic> {
+        let span = self.verified.program().tensor(tensor).span;
+        self.arrays[tensor.0 as usize].ok_or_else(|| internal(span, "a tensor that is not in registers"))
+    }
+
+    /// Values a thread holds of a register tensor.
+    fn count(&self, tensor: TensorId) -> usize {
+        self.synthesis.register(tensor).map_or(0, |tv| tv.count())
+    }
+
+    fn expr(&mut self, e: &Expr) -> Operand {
+        let symbols = &self.symbols;
+        scalar::expr(&mut self.b, self.facts, &|id| symbols.get(&id).copied().unwrap_or(scalar::int(0)), e)
+    }
+
+    /// Waits for asynchronous copies: of one tensor, or of all.
+    fn settle(&mut self, tensor: Option<TensorId>) {
+        if tensor.map_or(!self.pending.is_empty(), |t| self.pending.contains(&t)) {
+            self.b.sync(SyncOp::AsyncWaitAll);
+            self.pending.clear();
+        }
+    }
+
+    fn block(&mut self, body: &[Stmt]) -> Result<(), Diagnostic> {
+        body.iter().try_for_each(|stmt| self.statement(stmt))
+    }
+
+    fn statement(&mut self, stmt: &Stmt) -> Result<(), Diagnostic> {
+        let index = self.next;
+        self.next += 1;
+        let synthesis = self.synthesis;
+        let plan = &synthesis.statements[index];
+        self.b.set_origin(statement_text(self.verified.program(), stmt));
+        match (&stmt.kind, plan) {
+            (StmtKind::Define(_), _) => Ok(()),
+            (StmtKind::Copy { src, dst }, StmtPlan::Copy(plan)) => self.copy(src, dst, plan),
+            (StmtKind::Gemm { c, a, b }, StmtPlan::Gemm(plan)) => self.gemm(*c, *a, *b, plan),
+            (StmtKind::Cast { dst, src }, _) => self.cast(*dst, *src),
+            (StmtKind::Fill { dst, value }, _) => self.fill(*dst, *value),
+            (StmtKind::Elementwise { dst, expr }, _) => self.elementwise(*dst, expr),
+            (StmtKind::Sync, _) => {
+                self.settle(None);
+                self.b.sync(SyncOp::Barrier);
+                Ok(())
+            }
+            (StmtKind::For { counter, lo, hi, body }, _) => self.repeat(*counter, lo, hi, body),
+            (StmtKind::Copy { .. } | StmtKind::Gemm { .. } | StmtKind::Rearrange { .. }, _) => {
+                Err(internal(stmt.span, "a statement without a plan"))
+            }
+        }
+    }
+
+    fn repeat(&mut self, counter: SymbolId, lo: &Expr, hi: &Expr, body: &[Stmt]) -> Result<(), Diagnostic> {
+        let (lo, hi) = (self.expr(lo), self.expr(hi));
+        // What is in flight when the loop begins may be read in it.
+        self.settle(None);
+        let outer = std::mem::replace(&mut self.b, Builder::new(String::new(), Arch::Sm80, 32));
+        let mut outer = outer;
+        let result = outer.for_loop(lo, hi, 1, |b, value| {
+            std::mem::swap(&mut self.b, b);
+            self.symbols.insert(counter, Operand::Value(value));
+            let result = self.block(body);
+            // The next round may read what this one has in flight.
+            self.settle(None);
+            self.symbols.remove(&counter);
+            std::mem::swap(&mut self.b, b);
+            result
+        });
+        self.b = outer;
+        result
+    }
+
+    fn gemm(&mut self, c: TensorId, a: TensorId, b: TensorId, plan: &GemmPlan) -> Result<(), Diagnostic> {
+        let (ac, aa, ab) = (self.array(c)?, self.array(a)?, self.array(b)?);
+        let regs = |array: ArrayId, values: &[u32], bits: u32| -> Vec<Reg> {
+            values
+                .chunks((32 / bits) as usize)
+                .map(|chunk| elements::place(array, chunk[0], bits).0)
+                .collect()
+        };
+        for call in &plan.calls {
+            let d = regs(ac, &call.c, plan.row.c.bits());
+            let x = regs(aa, &call.a, plan.row.ab.bits());
+            let y = regs(ab, &call.b, plan.row.ab.bits());
+            self.b.mma(plan.row, d, x, y);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,222 @@
+//! Addresses and guards of accesses.
+//!
+//! An address is a base per thread plus constants. Global addresses sum the terms that change least first, so that the
+//! builder can hoist what does not change in a loop. Shared addresses with a swizzle use that it is linear over bits: where
+//! the bits of a thread's offset and of a call's offset are disjoint, `S(t + c) = S(t) ⊕ S(c)`, and the part of `S(c)` that no
+//! thread's bits meet is a plain constant.
+
+use tilewright_layout::{Layout, SwizzledLayout, compose};
+use tilewright_machine::ScalarOp;
+use tilewright_simt::{Address, Builder, Operand, Special, Value};
+use tilewright_synth::{Access, Facts, access};
+use tilewright_tile::{Expr, GlobalTile, SymbolId};
+
+use crate::scalar;
+
+/// How the accesses of a statement to global memory are addressed.
+pub struct GlobalAddressing<'a> {
+    tile: &'a GlobalTile,
+    /// Pointer to the buffer.
+    pointer: Operand,
+    bytes: i64,
+    /// Per mode of the buffer: tile coordinate → coordinate.
+    dims: Vec<Layout>,
+    /// Per mode: the thread's coordinate, base included.
+    coordinates: Vec<Operand>,
+    /// Per mode: its stride.
+    strides: Vec<scalar::Stride>,
+    /// Per mode: its extent, if the access can leave it; and whether it can be negative.
+    bounds: Vec<Option<(Operand, bool)>>,
+    /// Whether addresses and guards of calls may be computed before the loop. Each then holds registers all the while.
+    hoist: bool,
+}
+
+/// Calls of one statement whose addresses are worth keeping through a loop.
+const HOISTED_CALLS: usize = 8;
+
+impl<'a> GlobalAddressing<'a> {
+    /// Prepares the addresses of an access.
+    pub fn new(
+        b: &mut Builder,
+        facts: &Facts<'_>,
+        tile: &'a GlobalTile,
+        access: &Access,
+        (param, bytes): (u32, u32),
+        symbol: &dyn Fn(SymbolId) -> Operand,
+    ) -> Option<Self> {
+        let eval = |b: &mut Builder, e: &Expr| scalar::expr(b, facts, symbol, e);
+        let dims = access::buffer_layouts(tile)?;
+        let extents = access::extents(tile);
+        let thread = Operand::Value(b.special(Special::ThreadIndex));
+        let (mut coordinates, mut strides, mut bounds) = (Vec::new(), Vec::new(), Vec::new());
+        for (d, layout) in dims.iter().enumerate() {
+            let threads = compose(layout, &access.threads).ok()?;
+            let own = scalar::layout(b, &threads, thread);
+            let base = eval(b, &tile.base[d]);
+            coordinates.push(scalar::add(b, own, base));
+            strides.push(scalar::stride(b, facts, symbol, &tile.strides[d]));
+            let negative = !facts.is_nonnegative(&tile.base[d])
+                || tile.modes.iter().flatten().any(|(_, dim, scale)| *dim as usize == d && *scale < 0);
+            let inside = !negative && facts.stays_inside(tile, d, extents[d]);
+            bounds.push(if inside { None } else { Some((eval(b, &tile.shape[d]), negative)) });
+        }
+        let pointer = Operand::Value(b.param(param));
+        let hoist = access.calls.len() <= HOISTED_CALLS;
+        Some(GlobalAddressing {
+            tile,
+            pointer,
+            bytes: i64::from(bytes),
+            dims,
+            coordinates,
+            strides,
+            bounds,
+            hoist,
+        })
+    }
+
+    /// The address of a call, and the condition under which it lies in the buffer.
+    pub fn call(&self, b: &mut Builder, offset: i64) -> (Address, Option<Value>) {
+        let before = b.set_hoisting(self.hoist);
+        let result = self.call_here(b, offset);
+        b.set_hoisting(before);
+        result
+    }
+
+    fn call_here(&self, b: &mut Builder, offset: i64) -> (Address, Option<Value>) {
+        let mut guard: Option<Operand> = None;
+        let mut terms = Vec::new();
+        let mut constant = 0i64;
+        for d in 0..self.dims.len() {
+            let step = self.dims[d].eval(offset);
+            let at = self.coordinates[d];
+            if let Some((extent, negative)) = self.bounds[d] {
+                let coordinate = scalar::add(b, at, scalar::int(step));
+                let below = b.scalar(ScalarOp::LtI32, &[coordinate, extent]);
+                guard = Some(both(b, guard, below));
+                if negative {
+                    let above = b.scalar(ScalarOp::GeI32, &[coordinate, scalar::int(0)]);
+                    guard = Some(both(b, guard, above));
+                }
+            }
+            // Offsets in bytes: `coordinate · (stride · bytes)` for literal strides, else scaled after the product.
+            let literal = self.tile.strides[d].as_int().and_then(|s| s.checked_mul(self.bytes));
+            if let Some(stride) = literal.filter(|s| i32::try_from(*s).is_ok()) {
+                terms.push(b.scalar(ScalarOp::MulWide, &[at, scalar::int(stride)]));
+                constant += step * stride;
+            } else {
+                let coordinate = scalar::add(b, at, scalar::int(step));
+                let product = scalar::product(b, coordinate, self.strides[d]);
+                let shift = i64::from((self.bytes as u64).trailing_zeros());
+                terms.push(b.scalar(ScalarOp::ShlB64, &[product, scalar::int(shift)]));
+            }
+        }
+        // What changes least is added first, so that the sum of the loop-invariant terms is itself invariant.
+        terms.sort_by_key(|t| b.depth(*t));
+        let mut base = self.pointer;
+        for term in terms {
+            base = b.scalar(ScalarOp::AddI64, &[base, term]);
+        }
+        let offset = match i32::try_from(constant) {
+            Ok(offset) => offset,
+            Err(_) => {
+                base = b.scalar(ScalarOp::AddI64, &[base, Operand::Imm(constant as u64)]);
+                0
+            }
+        };
+        (Address { base, offset }, predicate(guard))
+    }
+}
+
+/// The conjunction of two conditions, the first of which may be absent.
+pub fn both(b: &mut Builder, a: Option<Operand>, c: Operand) -> Operand {
+    match a {
+        Some(a) => b.scalar(ScalarOp::AndPred, &[a, c]),
+        None => c,
+    }
+}
+
+/// A condition as a guard; one that always holds needs none.
+pub fn predicate(condition: Option<Operand>) -> Option<Value> {
+    match condition {
+        Some(Operand::Value(value)) => Some(value),
+        _ => None,
+    }
+}
+
+/// Adds a condition to a guard.
+pub fn narrow(b: &mut Builder, guard: Option<Value>, condition: Option<Operand>) -> Option<Value> {
+    match condition {
+        None => guard,
+        Some(condition) => {
+            let all = both(b, guard.map(Operand::Value), condition);
+            predicate(Some(all))
+        }
+    }
+}
+
+/// How the accesses of a statement to a shared tensor are addressed.
+pub struct SharedAddressing {
+    layout: SwizzledLayout,
+    /// Statement's tile coordinate → offset before the swizzle.
+    memory: Layout,
+    bytes: i64,
+    buffer: i32,
+    base: Operand,
+    /// The thread's offset in elements, before the swizzle and after.
+    plain: Operand,
+    swizzled: Operand,
+    /// Bits that some thread's offset has, before the swizzle and after.
+    plain_bits: i64,
+    swizzled_bits: i64,
+}
+
+impl SharedAddressing {
+    /// Prepares the addresses of an access to a tensor at `buffer` bytes in the block's window.
+    pub fn new(
+        b: &mut Builder,
+        layout: &SwizzledLayout,
+        own: &Layout,
+        access: &Access,
+        bytes: u32,
+        buffer: u32,
+    ) -> Option<Self> {
+        let memory = compose(&layout.layout, own).ok()?;
+        let threads = compose(&memory, &access.threads).ok()?;
+        let thread = Operand::Value(b.special(Special::ThreadIndex));
+        let plain = scalar::layout(b, &threads, thread);
+        let swizzled = scalar::swizzle(b, layout.swizzle, plain);
+        let offsets = threads.image();
+        let plain_bits = offsets.iter().fold(0, |a, x| a | x);
+        let swizzled_bits = offsets.iter().fold(0, |a, x| a | layout.swizzle.apply(*x));
+        let base = Operand::Value(b.special(Special::SharedBase));
+        Some(SharedAddressing {
+            layout: layout.clone(),
+            memory,
+            bytes: i64::from(bytes),
+            buffer: buffer as i32,
+            base,
+            plain,
+            swizzled,
+            plain_bits,
+            swizzled_bits,
+        })
+    }
+
+    /// The address of a call.
+    pub fn call(&self, b: &mut Builder, offset: i64) -> Address {
+        let constant = self.memory.eval(offset);
+        let (elements, rest) = if self.layout.swizzle.is_identity() {
+            (self.plain, constant)
+        } else if self.plain_bits & constant == 0 {
+            let constant = self.layout.swizzle.apply(constant);
+            let meets = constant & self.swizzled_bits;
+            (b.scalar(ScalarOp::XorB32, &[self.swizzled, scalar::int(meets)]), constant & !meets)
+        } else {
+            let sum = scalar::add(b, self.plain, scalar::int(constant));
+            (scalar::swizzle(b, self.layout.swizzle, sum), 0)
+        };
+        let scaled = scalar::scale(b, elements, self.bytes);
+        let base = scalar::add(b, self.base, scaled);
+        Address { base, offset: self.buffer + (rest * self.bytes) as i32 }
+    }
+}

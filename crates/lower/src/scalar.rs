@@ -1,0 +1,190 @@
+//! Integer expressions and layouts as thread-level arithmetic, in 32 bits.
+//!
+//! A layout of a thread index becomes shifts and masks where its extents are powers of two, divisions elsewhere.
+
+use tilewright_layout::{Layout, Swizzle, coalesce};
+use tilewright_machine::ScalarOp;
+use tilewright_simt::{Builder, Operand, Special};
+use tilewright_synth::Facts;
+use tilewright_tile::{Expr, IntOp, SymbolId};
+
+/// A literal 32-bit integer.
+pub fn int(value: i64) -> Operand {
+    Operand::Imm(u64::from(value as i32 as u32))
+}
+
+/// The bits of a literal `f32`.
+pub fn float(value: f64) -> Operand {
+    Operand::Imm(u64::from((value as f32).to_bits()))
+}
+
+/// `a + b`
+pub fn add(b: &mut Builder, x: Operand, y: Operand) -> Operand {
+    b.scalar(ScalarOp::AddI32, &[x, y])
+}
+
+/// `x · factor`
+pub fn scale(b: &mut Builder, x: Operand, factor: i64) -> Operand {
+    if factor > 0 && factor.count_ones() == 1 {
+        b.scalar(ScalarOp::ShlB32, &[x, int(i64::from(factor.trailing_zeros()))])
+    } else {
+        b.scalar(ScalarOp::MulI32, &[x, int(factor)])
+    }
+}
+
+/// `x / divisor` for `x ≥ 0` and a positive divisor.
+pub fn divide(b: &mut Builder, x: Operand, divisor: i64) -> Operand {
+    if divisor.count_ones() == 1 {
+        b.scalar(ScalarOp::ShrU32, &[x, int(i64::from(divisor.trailing_zeros()))])
+    } else {
+        b.scalar(ScalarOp::DivI32, &[x, int(divisor)])
+    }
+}
+
+/// `x % divisor` for `x ≥ 0` and a positive divisor.
+pub fn remainder(b: &mut Builder, x: Operand, divisor: i64) -> Operand {
+    if divisor.count_ones() == 1 {
+        b.scalar(ScalarOp::AndB32, &[x, int(divisor - 1)])
+    } else {
+        b.scalar(ScalarOp::RemI32, &[x, int(divisor)])
+    }
+}
+
+/// Evaluates a layout at `index`, which lies in `0..layout.size()`.
+pub fn layout(b: &mut Builder, layout: &Layout, index: Operand) -> Operand {
+    let leaves = coalesce(layout).leaves();
+    let mut sum = int(0);
+    let mut done = 1;
+    for (i, (extent, stride)) in leaves.iter().enumerate() {
+        if *stride != 0 && *extent > 1 {
+            let mut digit = divide(b, index, done);
+            if i + 1 < leaves.len() {
+                digit = remainder(b, digit, *extent);
+            }
+            let term = scale(b, digit, *stride);
+            sum = add(b, sum, term);
+        }
+        done *= extent;
+    }
+    sum
+}
+
+/// Applies a swizzle to an offset in elements.
+pub fn swizzle(b: &mut Builder, swizzle: Swizzle, offset: Operand) -> Operand {
+    if swizzle.is_identity() {
+        return offset;
+    }
+    let mask = ((1i64 << swizzle.bits()) - 1) << swizzle.base();
+    let shifted = b.scalar(ScalarOp::ShrU32, &[offset, int(i64::from(swizzle.shift()))]);
+    let masked = b.scalar(ScalarOp::AndB32, &[shifted, int(mask)]);
+    b.scalar(ScalarOp::XorB32, &[offset, masked])
+}
+
+/// Evaluates an expression; `symbol` gives the values of sizes and counters.
+pub fn expr(b: &mut Builder, facts: &Facts<'_>, symbol: &dyn Fn(SymbolId) -> Operand, e: &Expr) -> Operand {
+    match e {
+        Expr::Int(value) => int(*value),
+        Expr::Symbol(id) => symbol(*id),
+        Expr::Block(axis) => Operand::Value(b.special(Special::BlockIndex(axis.index() as u8))),
+        Expr::Binary(op, x, y) => {
+            let natural = facts.is_nonnegative(x) && facts.is_nonnegative(y);
+            let literal = y.as_int().filter(|d| *d > 0);
+            let (vx, vy) = (expr(b, facts, symbol, x), expr(b, facts, symbol, y));
+            match op {
+                IntOp::Add => add(b, vx, vy),
+                IntOp::Sub => b.scalar(ScalarOp::SubI32, &[vx, vy]),
+                IntOp::Mul => match literal {
+                    Some(factor) => scale(b, vx, factor),
+                    None => b.scalar(ScalarOp::MulI32, &[vx, vy]),
+                },
+                IntOp::Min => b.scalar(ScalarOp::MinI32, &[vx, vy]),
+                IntOp::Max => b.scalar(ScalarOp::MaxI32, &[vx, vy]),
+                IntOp::Div => match literal {
+                    Some(d) if natural => divide(b, vx, d),
+                    _ => floor_divide(b, vx, vy),
+                },
+                IntOp::Rem => match literal {
+                    Some(d) if natural => remainder(b, vx, d),
+                    _ => {
+                        let q = floor_divide(b, vx, vy);
+                        let product = b.scalar(ScalarOp::MulI32, &[q, vy]);
+                        b.scalar(ScalarOp::SubI32, &[vx, product])
+                    }
+                },
+                IntOp::CeilDiv => match literal {
+                    Some(d) if natural => {
+                        let raised = add(b, vx, int(d - 1));
+                        divide(b, raised, d)
+                    }
+                    _ => {
+                        let negated = b.scalar(ScalarOp::SubI32, &[int(0), vx]);
+                        let q = floor_divide(b, negated, vy);
+                        b.scalar(ScalarOp::SubI32, &[int(0), q])
+                    }
+                },
+            }
+        }
+    }
+}
+
+/// A factor of an offset into a buffer: offsets may need 64 bits where coordinates do not.
+#[derive(Clone, Copy)]
+pub enum Stride {
+    /// Fits in 32 bits.
+    Narrow(Operand),
+    /// A 64-bit value.
+    Wide(Operand),
+}
+
+/// Evaluates a stride: products and sums of sizes in 64 bits.
+pub fn stride(b: &mut Builder, facts: &Facts<'_>, symbol: &dyn Fn(SymbolId) -> Operand, e: &Expr) -> Stride {
+    match e {
+        Expr::Int(value) if i32::try_from(*value).is_err() => Stride::Wide(Operand::Imm(*value as u64)),
+        Expr::Binary(op @ (IntOp::Mul | IntOp::Add), x, y) => {
+            let (x, y) = (stride(b, facts, symbol, x), stride(b, facts, symbol, y));
+            Stride::Wide(match (op, x, y) {
+                (IntOp::Mul, Stride::Narrow(x), Stride::Narrow(y)) => b.scalar(ScalarOp::MulWide, &[x, y]),
+                (IntOp::Mul, x, y) => {
+                    let (x, y) = (widen(b, x), widen(b, y));
+                    b.scalar(ScalarOp::MulI64, &[x, y])
+                }
+                (_, x, y) => {
+                    let (x, y) = (widen(b, x), widen(b, y));
+                    b.scalar(ScalarOp::AddI64, &[x, y])
+                }
+            })
+        }
+        _ => Stride::Narrow(expr(b, facts, symbol, e)),
+    }
+}
+
+fn widen(b: &mut Builder, stride: Stride) -> Operand {
+    match stride {
+        Stride::Narrow(x) => b.scalar(ScalarOp::ExtendI64, &[x]),
+        Stride::Wide(x) => x,
+    }
+}
+
+/// `coordinate · stride`, in 64 bits.
+pub fn product(b: &mut Builder, coordinate: Operand, stride: Stride) -> Operand {
+    match stride {
+        Stride::Narrow(stride) => b.scalar(ScalarOp::MulWide, &[coordinate, stride]),
+        Stride::Wide(stride) => {
+            let coordinate = b.scalar(ScalarOp::ExtendI64, &[coordinate]);
+            b.scalar(ScalarOp::MulI64, &[coordinate, stride])
+        }
+    }
+}
+
+/// `⌊x / y⌋` for any signs.
+fn floor_divide(b: &mut Builder, x: Operand, y: Operand) -> Operand {
+    let q = b.scalar(ScalarOp::DivI32, &[x, y]);
+    let product = b.scalar(ScalarOp::MulI32, &[q, y]);
+    let rest = b.scalar(ScalarOp::SubI32, &[x, product]);
+    let inexact = b.scalar(ScalarOp::NeI32, &[rest, int(0)]);
+    let signs = b.scalar(ScalarOp::XorB32, &[rest, y]);
+    let opposite = b.scalar(ScalarOp::LtI32, &[signs, int(0)]);
+    let adjust = b.scalar(ScalarOp::AndPred, &[inexact, opposite]);
+    let lower = add(b, q, int(-1));
+    b.scalar(ScalarOp::Select, &[lower, q, adjust])
+}

@@ -1,0 +1,271 @@
+//! Instructions that move data between memories, one row a form.
+//!
+//! A row's two layouts map (lane, unit) → *index in the instruction tile*, one for the side of the source and one for
+//! the side of the destination: what lane `t` reads as its unit `v` on the source side lands where the other layout has
+//! the same index. `unit_bits` says what a unit is. The layouts are the semantics: synthesis solves constraints
+//! with them and the simulator moves data by them (Hexcute, section IV-A).
+//!
+//! Sources: PTX ISA 8.0, sections 9.7.8 and 9.7.13 (`ldmatrix`, `stmatrix`, `cp.async`).
+
+use std::sync::LazyLock;
+
+use tilewright_layout::Layout;
+
+use crate::arch::{Arch, Memory};
+
+/// How the threads of a warp take part in a copy.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum CopyKind {
+    /// Each thread moves its own bytes.
+    PerThread,
+    /// Each thread starts a copy of its own bytes that completes at a later wait (`cp.async`).
+    Async,
+    /// The warp moves 8×8 matrices of 16-bit elements together: lane `i` holds the address of row `i % 8` of matrix
+    /// `i / 8` (`ldmatrix`, `stmatrix`).
+    Matrix {
+        /// Matrices moved by one instruction: 1, 2 or 4.
+        count: u32,
+        /// Whether each matrix is transposed on its way.
+        trans: bool,
+    },
+}
+
+/// An instruction that moves data.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CopyRow {
+    /// The name in reports, e.g. `ldmatrix.x4`.
+    pub name: &'static str,
+    /// PTX mnemonic with all its qualifiers.
+    pub mnemonic: &'static str,
+    /// How threads take part.
+    pub kind: CopyKind,
+    /// Where data comes from.
+    pub src: Memory,
+    /// Where it goes.
+    pub dst: Memory,
+    /// Bytes at one address: the contiguous run in memory that one lane's address names. It must be aligned to its size.
+    pub bytes: u32,
+    /// Bits of the unit that the layouts count.
+    pub unit_bits: u32,
+    /// (lane, unit) → index in the instruction tile, source side.
+    pub src_tv: Layout,
+    /// (lane, unit) → index in the instruction tile, destination side.
+    pub dst_tv: Layout,
+    /// The first architecture that has it.
+    pub since: Arch,
+    /// Cycles for which one warp's instruction occupies the load/store unit, without conflicts.
+    pub issue_cycles: u32,
+    /// Cycles until its result can be used.
+    pub latency_cycles: u32,
+}
+
+impl CopyRow {
+    /// Whether the instruction involves the whole warp.
+    pub fn is_collective(&self) -> bool {
+        matches!(self.kind, CopyKind::Matrix { .. })
+    }
+
+    /// 32-bit registers a lane needs for its fragment (sub-word fragments need one).
+    pub fn registers(&self) -> u32 {
+        match self.kind {
+            CopyKind::Matrix { count, .. } => count,
+            _ => self.bytes.div_ceil(4),
+        }
+    }
+
+    /// Bytes that one lane receives or gives.
+    pub fn bytes_per_lane(&self) -> u32 {
+        match self.kind {
+            CopyKind::Matrix { count, .. } => 4 * count,
+            _ => self.bytes,
+        }
+    }
+
+    /// The layout of the side that lies in `memory` addressed by pointers (shared or global).
+    pub fn memory_tv(&self) -> &Layout {
+        if self.src == Memory::Register { &self.dst_tv } else { &self.src_tv }
+    }
+
+    /// The layout of the register side.
+    pub fn register_tv(&self) -> &Layout {
+        if self.src == Memory::Register { &self.src_tv } else { &self.dst_tv }
+    }
+}
+
+fn layout(text: &str) -> Layout {
+    text.parse().expect("the layouts of instruction rows are literals that a test parses")
+}
+
+fn per_thread(src: Memory, dst: Memory, bytes: u32) -> CopyRow {
+    let (name, mnemonic, issue_cycles, latency_cycles) = match (src, dst, bytes) {
+        (Memory::Global, _, 16) => ("ld.global.v4.b32", "ld.global.v4.b32", 4, 480),
+        (Memory::Global, _, 8) => ("ld.global.v2.b32", "ld.global.v2.b32", 2, 480),
+        (Memory::Global, _, 4) => ("ld.global.b32", "ld.global.b32", 1, 480),
+        (Memory::Global, _, 2) => ("ld.global.u16", "ld.global.u16", 1, 480),
+        (Memory::Global, _, _) => ("ld.global.u8", "ld.global.u8", 1, 480),
+        (_, Memory::Global, 16) => ("st.global.v4.b32", "st.global.v4.b32", 4, 4),
+        (_, Memory::Global, 8) => ("st.global.v2.b32", "st.global.v2.b32", 2, 2),
+        (_, Memory::Global, 4) => ("st.global.b32", "st.global.b32", 1, 1),
+        (_, Memory::Global, 2) => ("st.global.u16", "st.global.u16", 1, 1),
+        (_, Memory::Global, _) => ("st.global.u8", "st.global.u8", 1, 1),
+        (Memory::Shared, _, 16) => ("ld.shared.v4.b32", "ld.shared.v4.b32", 4, 33),
+        (Memory::Shared, _, 8) => ("ld.shared.v2.b32", "ld.shared.v2.b32", 2, 31),
+        (Memory::Shared, _, 4) => ("ld.shared.b32", "ld.shared.b32", 1, 29),
+        (Memory::Shared, _, 2) => ("ld.shared.u16", "ld.shared.u16", 1, 29),
+        (Memory::Shared, _, _) => ("ld.shared.u8", "ld.shared.u8", 1, 29),
+        (_, _, 16) => ("st.shared.v4.b32", "st.shared.v4.b32", 4, 4),
+        (_, _, 8) => ("st.shared.v2.b32", "st.shared.v2.b32", 2, 2),
+        (_, _, 4) => ("st.shared.b32", "st.shared.b32", 1, 1),
+        (_, _, 2) => ("st.shared.u16", "st.shared.u16", 1, 1),
+        (_, _, _) => ("st.shared.u8", "st.shared.u8", 1, 1),
+    };
+    let tv = layout(&format!("(1,{bytes}):(0,1)"));
+    CopyRow {
+        name,
+        mnemonic,
+        kind: CopyKind::PerThread,
+        src,
+        dst,
+        bytes,
+        unit_bits: 8,
+        src_tv: tv.clone(),
+        dst_tv: tv,
+        since: Arch::Sm80,
+        issue_cycles,
+        latency_cycles,
+    }
+}
+
+fn cp_async(bytes: u32) -> CopyRow {
+    let (name, mnemonic) = match bytes {
+        16 => ("cp.async.16", "cp.async.cg.shared.global"),
+        8 => ("cp.async.8", "cp.async.ca.shared.global"),
+        _ => ("cp.async.4", "cp.async.ca.shared.global"),
+    };
+    CopyRow {
+        name,
+        mnemonic,
+        kind: CopyKind::Async,
+        issue_cycles: bytes / 4,
+        latency_cycles: 510,
+        ..per_thread(Memory::Global, Memory::Shared, bytes)
+    }
+}
+
+fn matrix(store: bool, count: u32, trans: bool) -> CopyRow {
+    let (name, mnemonic) = match (store, count, trans) {
+        (false, 1, false) => ("ldmatrix.x1", "ldmatrix.sync.aligned.m8n8.x1.shared.b16"),
+        (false, 2, false) => ("ldmatrix.x2", "ldmatrix.sync.aligned.m8n8.x2.shared.b16"),
+        (false, _, false) => ("ldmatrix.x4", "ldmatrix.sync.aligned.m8n8.x4.shared.b16"),
+        (false, 1, true) => ("ldmatrix.x1.trans", "ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16"),
+        (false, 2, true) => ("ldmatrix.x2.trans", "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16"),
+        (false, _, true) => ("ldmatrix.x4.trans", "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16"),
+        (true, 1, false) => ("stmatrix.x1", "stmatrix.sync.aligned.m8n8.x1.shared.b16"),
+        (true, 2, false) => ("stmatrix.x2", "stmatrix.sync.aligned.m8n8.x2.shared.b16"),
+        (true, _, false) => ("stmatrix.x4", "stmatrix.sync.aligned.m8n8.x4.shared.b16"),
+        (true, 1, true) => ("stmatrix.x1.trans", "stmatrix.sync.aligned.m8n8.x1.trans.shared.b16"),
+        (true, 2, true) => ("stmatrix.x2.trans", "stmatrix.sync.aligned.m8n8.x2.trans.shared.b16"),
+        (true, _, true) => ("stmatrix.x4.trans", "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16"),
+    };
+    // The instruction tile counts 64·matrix + 8·row + column, each matrix stored by rows.
+    let memory_tv = layout(&format!("({},8):(8,1)", 8 * count));
+    let register_tv = if trans {
+        layout(&format!("((4,8),(2,{count})):((16,1),(8,64))"))
+    } else {
+        layout(&format!("(32,(2,{count})):(2,(1,64))"))
+    };
+    let (src, dst, src_tv, dst_tv, since, latency_cycles) = if store {
+        (Memory::Register, Memory::Shared, register_tv, memory_tv, Arch::Sm90a, count)
+    } else {
+        (Memory::Shared, Memory::Register, memory_tv, register_tv, Arch::Sm80, 29 + count)
+    };
+    CopyRow {
+        name,
+        mnemonic,
+        kind: CopyKind::Matrix { count, trans },
+        src,
+        dst,
+        bytes: 16,
+        unit_bits: 16,
+        src_tv,
+        dst_tv,
+        since,
+        issue_cycles: count,
+        latency_cycles,
+    }
+}
+
+static ROWS: LazyLock<Vec<CopyRow>> = LazyLock::new(|| {
+    let mut rows = Vec::new();
+    for count in [4, 2, 1] {
+        for trans in [false, true] {
+            rows.push(matrix(false, count, trans));
+            rows.push(matrix(true, count, trans));
+        }
+    }
+    for bytes in [16, 8, 4] {
+        rows.push(cp_async(bytes));
+    }
+    for bytes in [16, 8, 4, 2, 1] {
+        rows.push(per_thread(Memory::Global, Memory::Register, bytes));
+        rows.push(per_thread(Memory::Register, Memory::Global, bytes));
+        rows.push(per_thread(Memory::Shared, Memory::Register, bytes));
+        rows.push(per_thread(Memory::Register, Memory::Shared, bytes));
+    }
+    rows
+});
+
+/// Every copy instruction, collectives first, then by falling width: the order in which synthesis tries them.
+pub fn copy_rows() -> &'static [CopyRow] {
+    &ROWS
+}
+
+/// The rows that copy from `src` to `dst` and exist on `arch`, in the order of [`copy_rows`].
+pub fn copies(src: Memory, dst: Memory, arch: Arch) -> impl Iterator<Item = &'static CopyRow> {
+    copy_rows().iter().filter(move |row| row.src == src && row.dst == dst && row.since <= arch)
+}
+
+/// The row with this name.
+pub fn copy_named(name: &str) -> Option<&'static CopyRow> {
+    copy_rows().iter().find(|row| row.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_of_every_row_cover_the_same_tile_exactly_once() {
+        for row in copy_rows() {
+            for side in [&row.src_tv, &row.dst_tv] {
+                let mut image = side.image();
+                image.sort_unstable();
+                let n = row.src_tv.size();
+                assert_eq!(image, (0..n).collect::<Vec<_>>(), "{}", row.name);
+            }
+            assert_eq!(row.src_tv.size(), row.dst_tv.size(), "{}", row.name);
+            assert!(row.bytes.is_power_of_two());
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_found() {
+        for row in copy_rows() {
+            assert_eq!(copy_named(row.name), Some(row));
+        }
+    }
+
+    #[test]
+    fn every_pair_of_memories_has_a_scalar_row() {
+        let pairs = [
+            (Memory::Global, Memory::Register),
+            (Memory::Register, Memory::Global),
+            (Memory::Shared, Memory::Register),
+            (Memory::Register, Memory::Shared),
+        ];
+        for (src, dst) in pairs {
+            assert!(copies(src, dst, Arch::Sm80).any(|row| row.bytes == 1));
+        }
+        assert!(copies(Memory::Register, Memory::Shared, Arch::Sm80).all(|row| !row.is_collective()));
+    }
+}

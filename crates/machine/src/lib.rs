@@ -1,0 +1,22 @@
+//! What the hardware is: element types, memories, architectures, and instruction families as data.
+//!
+//! An instruction is one row: which memories it connects, the layouts of its operands, where it exists, what it
+//! costs, how it is spelled and what it does. [`copy`] and [`mma`] hold the instructions that a warp executes
+//! together; their layouts map (lane, value) → index in the instruction tile and *are* their semantics. [`scalar`]
+//! holds what one thread does to its own registers; there an evaluation function is the semantics. Synthesis reads
+//! layouts and cycles, lowering reads legality, PTX reads spellings, the simulator reads semantics: no second
+//! description exists that could disagree.
+
+pub mod arch;
+pub mod banks;
+pub mod copy;
+pub mod dtype;
+pub mod mma;
+pub mod scalar;
+
+pub use arch::{Arch, Limits, Memory, UnknownArch};
+pub use banks::{Wavefronts, global_sectors, shared_wavefronts};
+pub use copy::{CopyKind, CopyRow, copies, copy_named, copy_rows};
+pub use dtype::{DType, UnknownDType};
+pub use mma::{MmaRow, mma_rows, mmas};
+pub use scalar::{RegType, ScalarOp, ScalarRow, ShuffleMode, SyncOp};

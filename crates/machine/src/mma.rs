@@ -1,0 +1,131 @@
+//! Matrix-product instructions, one row a shape and type.
+//!
+//! Operand layouts map (lane, value) → column-major index in the operand's tile: A is M×K with index `m + M·k`, B is
+//! N×K with index `n + N·k`, C is M×N with index `m + M·n`. Values pack from low to high bits into 32-bit registers.
+//! The simulator multiplies what the layouts say; PTX prints registers in the order of the values.
+//!
+//! Sources: PTX ISA 8.0, section 9.7.13.4 (fragments of `mma.sync`); rates of H100: arXiv 2402.13499, table VII.
+
+use std::sync::LazyLock;
+
+use tilewright_layout::Layout;
+
+use crate::arch::Arch;
+use crate::dtype::DType;
+
+/// A matrix-product instruction of one warp: `D = A · Bᵀ + C`, with C and D in the same registers.
+#[derive(Clone, PartialEq, Debug)]
+pub struct MmaRow {
+    /// The name in reports, e.g. `mma.m16n8k16.f32.f16`.
+    pub name: &'static str,
+    /// PTX mnemonic with all its qualifiers.
+    pub mnemonic: &'static str,
+    /// Rows of A and C.
+    pub m: i64,
+    /// Rows of B, columns of C.
+    pub n: i64,
+    /// Columns of A and B.
+    pub k: i64,
+    /// Element type of A and B.
+    pub ab: DType,
+    /// Element type of C and D.
+    pub c: DType,
+    /// (lane, value) → `m + M·k`.
+    pub a_tv: Layout,
+    /// (lane, value) → `n + N·k`.
+    pub b_tv: Layout,
+    /// (lane, value) → `m + M·n`.
+    pub c_tv: Layout,
+    /// The first architecture that has it.
+    pub since: Arch,
+    /// Cycles for which one warp's instruction occupies a tensor core.
+    pub issue_cycles: u32,
+    /// Cycles until its result can be used.
+    pub latency_cycles: u32,
+}
+
+impl MmaRow {
+    /// Multiply-adds of one instruction.
+    pub fn macs(&self) -> i64 {
+        self.m * self.n * self.k
+    }
+
+    /// 32-bit registers a lane holds of A, B and C.
+    pub fn registers(&self) -> (u32, u32, u32) {
+        let count = |tv: &Layout, t: DType| (tv.size() as u32 / 32 * t.bits()).div_ceil(32);
+        (count(&self.a_tv, self.ab), count(&self.b_tv, self.ab), count(&self.c_tv, self.c))
+    }
+}
+
+fn mma(name: &'static str, mnemonic: &'static str, k: i64, ab: DType, c: DType) -> MmaRow {
+    let layout =
+        |text: &str| -> Layout { text.parse().expect("the layouts of rows are literals that a test parses") };
+    let (a_tv, b_tv) = if k == 16 {
+        (layout("((4,8),(2,2,2)):((32,1),(16,8,128))"), layout("((4,8),(2,2)):((16,1),(8,64))"))
+    } else {
+        (layout("((4,8),(2,2)):((32,1),(16,8))"), layout("((4,8),2):((16,1),8)"))
+    };
+    MmaRow {
+        name,
+        mnemonic,
+        m: 16,
+        n: 8,
+        k,
+        ab,
+        c,
+        a_tv,
+        b_tv,
+        c_tv: layout("((4,8),(2,2)):((32,1),(16,8))"),
+        since: Arch::Sm80,
+        issue_cycles: k as u32,
+        latency_cycles: if k == 16 { 33 } else { 24 },
+    }
+}
+
+static ROWS: LazyLock<Vec<MmaRow>> = LazyLock::new(|| {
+    use DType::{BF16, F16, F32};
+    vec![
+        mma("mma.m16n8k16.f32.f16", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 16, F16, F32),
+        mma("mma.m16n8k16.f16.f16", "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", 16, F16, F16),
+        mma("mma.m16n8k16.f32.bf16", "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", 16, BF16, F32),
+        mma("mma.m16n8k8.f32.f16", "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", 8, F16, F32),
+        mma("mma.m16n8k8.f16.f16", "mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16", 8, F16, F16),
+        mma("mma.m16n8k8.f32.bf16", "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32", 8, BF16, F32),
+    ]
+});
+
+/// Every matrix-product instruction, fastest first within a type.
+pub fn mma_rows() -> &'static [MmaRow] {
+    &ROWS
+}
+
+/// The rows for these types that exist on `arch`, fastest first.
+pub fn mmas(ab: DType, c: DType, arch: Arch) -> impl Iterator<Item = &'static MmaRow> {
+    mma_rows().iter().filter(move |row| row.ab == ab && row.c == c && row.since <= arch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operand_layout_is_a_bijection_on_its_tile() {
+        for row in mma_rows() {
+            let operands =
+                [(&row.a_tv, row.m * row.k), (&row.b_tv, row.n * row.k), (&row.c_tv, row.m * row.n)];
+            for (tv, size) in operands {
+                let mut image = tv.image();
+                image.sort_unstable();
+                assert_eq!(image, (0..size).collect::<Vec<_>>(), "{}", row.name);
+            }
+        }
+    }
+
+    #[test]
+    fn register_counts_are_the_manuals() {
+        let of = |name: &str| mma_rows().iter().find(|r| r.name == name).unwrap().registers();
+        assert_eq!(of("mma.m16n8k16.f32.f16"), (4, 2, 4));
+        assert_eq!(of("mma.m16n8k16.f16.f16"), (4, 2, 2));
+        assert_eq!(of("mma.m16n8k8.f32.bf16"), (2, 1, 4));
+    }
+}

@@ -1,0 +1,340 @@
+//! Operations of one thread on its own registers, one row each: operand types, spelling, cost, and the function that
+//! evaluates it. The simulator calls the function, PTX prints the mnemonic, constant folding calls the function too.
+//!
+//! Values travel as `u64` bit patterns, zero-extended: a predicate is 0 or 1, an `f32` its bits.
+//! Source: PTX ISA 8.0, sections 9.7.1 to 9.7.9.
+
+use half::{bf16, f16};
+
+/// The type of a register.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum RegType {
+    /// A predicate.
+    Pred,
+    /// 16 bits.
+    B16,
+    /// 32 bits: an integer, an `f32`, or packed smaller elements.
+    B32,
+    /// 64 bits: an address or an offset.
+    B64,
+}
+
+/// The row of a [`ScalarOp`].
+#[derive(Clone, Copy, Debug)]
+pub struct ScalarRow {
+    /// The name in printed programs.
+    pub name: &'static str,
+    /// PTX mnemonic with all its qualifiers.
+    pub mnemonic: &'static str,
+    /// Operand types.
+    pub operands: &'static [RegType],
+    /// Result type.
+    pub result: RegType,
+    /// What it computes.
+    pub eval: fn(&[u64]) -> u64,
+    /// Cycles for which one warp's instruction occupies its unit.
+    pub issue_cycles: u32,
+    /// Cycles until its result can be used.
+    pub latency_cycles: u32,
+}
+
+fn i(x: u64) -> i32 {
+    x as u32 as i32
+}
+fn from_i(x: i32) -> u64 {
+    u64::from(x as u32)
+}
+fn f(x: u64) -> f32 {
+    f32::from_bits(x as u32)
+}
+fn from_f(x: f32) -> u64 {
+    u64::from(x.to_bits())
+}
+fn pair(lo: u16, hi: u16) -> u64 {
+    u64::from(lo) | u64::from(hi) << 16
+}
+fn mask(len: u64) -> u32 {
+    if len >= 32 { u32::MAX } else { (1u32 << len) - 1 }
+}
+
+macro_rules! scalar_ops {
+    ($( $(#[$doc:meta])* $op:ident: $name:literal = $mnemonic:literal ($($arg:ident),*) -> $ret:ident, $issue:literal / $latency:literal, $eval:expr; )*) => {
+        /// An operation of one thread on registers. See [`ScalarOp::row`].
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum ScalarOp { $( $(#[$doc])* $op, )* }
+
+        impl ScalarOp {
+            /// Every operation.
+            pub const ALL: &'static [ScalarOp] = &[ $(ScalarOp::$op,)* ];
+
+            /// The row of this operation.
+            pub fn row(self) -> ScalarRow {
+                match self {
+                    $( ScalarOp::$op => ScalarRow {
+                        name: $name,
+                        mnemonic: $mnemonic,
+                        operands: &[$(RegType::$arg),*],
+                        result: RegType::$ret,
+                        eval: $eval,
+                        issue_cycles: $issue,
+                        latency_cycles: $latency,
+                    }, )*
+                }
+            }
+        }
+    };
+}
+
+scalar_ops! {
+    /// 32-bit addition, wrapping.
+    AddI32: "add" = "add.s32" (B32, B32) -> B32, 1 / 4, |a| from_i(i(a[0]).wrapping_add(i(a[1])));
+    /// 32-bit subtraction, wrapping.
+    SubI32: "sub" = "sub.s32" (B32, B32) -> B32, 1 / 4, |a| from_i(i(a[0]).wrapping_sub(i(a[1])));
+    /// 32-bit product, low half.
+    MulI32: "mul" = "mul.lo.s32" (B32, B32) -> B32, 2 / 4, |a| from_i(i(a[0]).wrapping_mul(i(a[1])));
+    /// Signed 32-bit quotient, rounded towards zero; by zero gives all ones.
+    DivI32: "div" = "div.s32" (B32, B32) -> B32, 16 / 100, |a| if i(a[1]) == 0 { 0xffff_ffff } else { from_i(i(a[0]).wrapping_div(i(a[1]))) };
+    /// Signed 32-bit remainder, with the sign of the dividend; by zero gives the dividend.
+    RemI32: "rem" = "rem.s32" (B32, B32) -> B32, 16 / 100, |a| if i(a[1]) == 0 { a[0] } else { from_i(i(a[0]).wrapping_rem(i(a[1]))) };
+    /// Signed minimum.
+    MinI32: "min" = "min.s32" (B32, B32) -> B32, 1 / 4, |a| from_i(i(a[0]).min(i(a[1])));
+    /// Signed maximum.
+    MaxI32: "max" = "max.s32" (B32, B32) -> B32, 1 / 4, |a| from_i(i(a[0]).max(i(a[1])));
+    /// Bitwise and.
+    AndB32: "and" = "and.b32" (B32, B32) -> B32, 1 / 4, |a| a[0] & a[1];
+    /// Bitwise or.
+    OrB32: "or" = "or.b32" (B32, B32) -> B32, 1 / 4, |a| a[0] | a[1];
+    /// Bitwise exclusive or.
+    XorB32: "xor" = "xor.b32" (B32, B32) -> B32, 1 / 4, |a| a[0] ^ a[1];
+    /// Shift left; by 32 or more gives 0.
+    ShlB32: "shl" = "shl.b32" (B32, B32) -> B32, 1 / 4, |a| if a[1] >= 32 { 0 } else { u64::from((a[0] as u32) << a[1]) };
+    /// Logical shift right; by 32 or more gives 0.
+    ShrU32: "shr" = "shr.u32" (B32, B32) -> B32, 1 / 4, |a| if a[1] >= 32 { 0 } else { u64::from((a[0] as u32) >> a[1]) };
+    /// Bit field `(value, position, length)`, zero-extended.
+    BfeU32: "bfe.u32" = "bfe.u32" (B32, B32, B32) -> B32, 2 / 6, |a| if a[1] >= 32 { 0 } else { u64::from((a[0] as u32 >> a[1]) & mask(a[2])) };
+    /// Bit field `(value, position, length)`, sign-extended; the length is 1 to 31.
+    BfeS32: "bfe.s32" = "bfe.s32" (B32, B32, B32) -> B32, 2 / 6, |a| {
+        let field = if a[1] >= 32 { 0 } else { (a[0] as u32 >> a[1]) & mask(a[2]) };
+        let shift = 32 - (a[2] as u32).clamp(1, 32);
+        from_i(((field << shift) as i32) >> shift)
+    };
+    /// Inserts the low bits of the first operand into the second: `(field, base, position, length)`.
+    BfiB32: "bfi" = "bfi.b32" (B32, B32, B32, B32) -> B32, 2 / 6, |a| {
+        let m = if a[2] >= 32 { 0 } else { mask(a[3]) << a[2] };
+        let field = if a[2] >= 32 { 0 } else { (a[0] as u32) << a[2] };
+        u64::from((a[1] as u32 & !m) | (field & m))
+    };
+    /// Sign-extends 32 to 64 bits.
+    ExtendI64: "extend" = "cvt.s64.s32" (B32) -> B64, 1 / 4, |a| i(a[0]) as i64 as u64;
+    /// 64-bit product of two signed 32-bit numbers.
+    MulWide: "mul.wide" = "mul.wide.s32" (B32, B32) -> B64, 2 / 5, |a| (i64::from(i(a[0])) * i64::from(i(a[1]))) as u64;
+    /// 64-bit addition, wrapping.
+    AddI64: "add.64" = "add.s64" (B64, B64) -> B64, 2 / 5, |a| a[0].wrapping_add(a[1]);
+    /// 64-bit product, low half.
+    MulI64: "mul.64" = "mul.lo.s64" (B64, B64) -> B64, 4 / 10, |a| a[0].wrapping_mul(a[1]);
+    /// 64-bit shift left (the amount is 32 bits wide).
+    ShlB64: "shl.64" = "shl.b64" (B64, B32) -> B64, 2 / 5, |a| if a[1] >= 64 { 0 } else { a[0] << a[1] };
+    /// Signed `<`.
+    LtI32: "lt" = "setp.lt.s32" (B32, B32) -> Pred, 1 / 6, |a| u64::from(i(a[0]) < i(a[1]));
+    /// Signed `>=`.
+    GeI32: "ge" = "setp.ge.s32" (B32, B32) -> Pred, 1 / 6, |a| u64::from(i(a[0]) >= i(a[1]));
+    /// `==`.
+    EqI32: "eq" = "setp.eq.s32" (B32, B32) -> Pred, 1 / 6, |a| u64::from(a[0] as u32 == a[1] as u32);
+    /// `!=`.
+    NeI32: "ne" = "setp.ne.s32" (B32, B32) -> Pred, 1 / 6, |a| u64::from(a[0] as u32 != a[1] as u32);
+    /// Conjunction of predicates.
+    AndPred: "and.pred" = "and.pred" (Pred, Pred) -> Pred, 1 / 6, |a| a[0] & a[1];
+    /// Exclusive or of predicates.
+    XorPred: "xor.pred" = "xor.pred" (Pred, Pred) -> Pred, 1 / 6, |a| a[0] ^ a[1];
+    /// `(then, else, condition)`: selects by a predicate.
+    Select: "select" = "selp.b32" (B32, B32, Pred) -> B32, 1 / 4, |a| if a[2] != 0 { a[0] } else { a[1] };
+    /// `f32` sum.
+    AddF32: "add.f32" = "add.rn.f32" (B32, B32) -> B32, 1 / 4, |a| from_f(f(a[0]) + f(a[1]));
+    /// `f32` difference.
+    SubF32: "sub.f32" = "sub.rn.f32" (B32, B32) -> B32, 1 / 4, |a| from_f(f(a[0]) - f(a[1]));
+    /// `f32` product.
+    MulF32: "mul.f32" = "mul.rn.f32" (B32, B32) -> B32, 1 / 4, |a| from_f(f(a[0]) * f(a[1]));
+    /// `f32` quotient, correctly rounded.
+    DivF32: "div.f32" = "div.rn.f32" (B32, B32) -> B32, 16 / 60, |a| from_f(f(a[0]) / f(a[1]));
+    /// `f32` minimum; a NaN operand loses.
+    MinF32: "min.f32" = "min.f32" (B32, B32) -> B32, 1 / 4, |a| from_f(f(a[0]).min(f(a[1])));
+    /// `f32` maximum; a NaN operand loses.
+    MaxF32: "max.f32" = "max.f32" (B32, B32) -> B32, 1 / 4, |a| from_f(f(a[0]).max(f(a[1])));
+    /// `f32` negation.
+    NegF32: "neg.f32" = "neg.f32" (B32) -> B32, 1 / 4, |a| from_f(-f(a[0]));
+    /// `f32` absolute value.
+    AbsF32: "abs.f32" = "abs.f32" (B32) -> B32, 1 / 4, |a| from_f(f(a[0]).abs());
+    /// `f32` square root, correctly rounded.
+    SqrtF32: "sqrt.f32" = "sqrt.rn.f32" (B32) -> B32, 8 / 40, |a| from_f(f(a[0]).sqrt());
+    /// `f32` 1/√x, to about 2 units in the last place.
+    RsqrtF32: "rsqrt.f32" = "rsqrt.approx.f32" (B32) -> B32, 2 / 18, |a| from_f(1.0 / f(a[0]).sqrt());
+    /// `f32` 2ˣ, to about 2 units in the last place.
+    Ex2F32: "ex2.f32" = "ex2.approx.f32" (B32) -> B32, 2 / 18, |a| from_f(f(a[0]).exp2());
+    /// `f32` log₂ x, to about 2 units in the last place.
+    Lg2F32: "lg2.f32" = "lg2.approx.f32" (B32) -> B32, 2 / 18, |a| from_f(f(a[0]).log2());
+    /// The low 16 bits.
+    LowB16: "low16" = "cvt.u16.u32" (B32) -> B16, 1 / 4, |a| a[0] & 0xffff;
+    /// Zero-extends 16 to 32 bits.
+    ExtendB16: "extend16" = "cvt.u32.u16" (B16) -> B32, 1 / 4, |a| a[0] & 0xffff;
+    /// `f16` to `f32`, exactly.
+    F32FromF16: "f32.f16" = "cvt.f32.f16" (B16) -> B32, 2 / 6, |a| from_f(f16::from_bits(a[0] as u16).to_f32());
+    /// `f32` to `f16`, to nearest even.
+    F16FromF32: "f16.f32" = "cvt.rn.f16.f32" (B32) -> B16, 2 / 6, |a| u64::from(f16::from_f32(f(a[0])).to_bits());
+    /// `f32` to `bf16`, to nearest even.
+    BF16FromF32: "bf16.f32" = "cvt.rn.bf16.f32" (B32) -> B16, 2 / 6, |a| u64::from(bf16::from_f32(f(a[0])).to_bits());
+    /// Two `f32` to packed `f16`, to nearest even: the first operand becomes the upper half.
+    F16x2FromF32: "f16x2.f32" = "cvt.rn.f16x2.f32" (B32, B32) -> B32, 2 / 6, |a| pair(f16::from_f32(f(a[1])).to_bits(), f16::from_f32(f(a[0])).to_bits());
+    /// Two `f32` to packed `bf16`, to nearest even: the first operand becomes the upper half.
+    BF16x2FromF32: "bf16x2.f32" = "cvt.rn.bf16x2.f32" (B32, B32) -> B32, 2 / 6, |a| pair(bf16::from_f32(f(a[1])).to_bits(), bf16::from_f32(f(a[0])).to_bits());
+    /// Signed 32-bit integer to `f32`, to nearest even.
+    F32FromI32: "f32.i32" = "cvt.rn.f32.s32" (B32) -> B32, 2 / 6, |a| from_f(i(a[0]) as f32);
+    /// `f32` to signed 32-bit integer, to nearest even, saturating; NaN gives 0.
+    I32FromF32: "i32.f32" = "cvt.rni.s32.f32" (B32) -> B32, 2 / 6, |a| from_i(f(a[0]).round_ties_even() as i32);
+}
+
+/// How a warp shuffle chooses the lane it reads from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ShuffleMode {
+    /// Lane `operand`.
+    Idx,
+    /// Lane `self ^ operand`.
+    Bfly,
+    /// Lane `self - operand`; its own value if that is below 0.
+    Up,
+    /// Lane `self + operand`; its own value if that is above 31.
+    Down,
+}
+
+impl ShuffleMode {
+    /// Every mode.
+    pub const ALL: [ShuffleMode; 4] =
+        [ShuffleMode::Idx, ShuffleMode::Bfly, ShuffleMode::Up, ShuffleMode::Down];
+
+    /// PTX mnemonic; the membership mask (all lanes) and the clamp follow the operands.
+    pub fn mnemonic(self) -> &'static str {
+        match self {
+            ShuffleMode::Idx => "shfl.sync.idx.b32",
+            ShuffleMode::Bfly => "shfl.sync.bfly.b32",
+            ShuffleMode::Up => "shfl.sync.up.b32",
+            ShuffleMode::Down => "shfl.sync.down.b32",
+        }
+    }
+
+    /// The clamp operand that makes the shuffle span the whole warp.
+    pub fn clamp(self) -> u32 {
+        if self == ShuffleMode::Up { 0 } else { 31 }
+    }
+
+    /// Cycles for which one warp's shuffle occupies its unit.
+    pub const ISSUE_CYCLES: u32 = 2;
+    /// Cycles until its result can be used.
+    pub const LATENCY_CYCLES: u32 = 23;
+
+    /// The lane that `lane` reads from; of the operand the low five bits count.
+    pub fn source(self, lane: u32, operand: u32) -> u32 {
+        match self {
+            ShuffleMode::Idx => operand % 32,
+            ShuffleMode::Bfly => lane ^ (operand % 32),
+            ShuffleMode::Up => lane.checked_sub(operand % 32).unwrap_or(lane),
+            ShuffleMode::Down => Some(lane + operand % 32).filter(|s| *s < 32).unwrap_or(lane),
+        }
+    }
+}
+
+/// Barriers and waits: spelling and cost.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum SyncOp {
+    /// All threads of the block arrive; memory accesses before are seen after.
+    Barrier,
+    /// All lanes of the warp arrive; memory accesses before are seen after.
+    WarpBarrier,
+    /// Closes the thread's current group of asynchronous copies.
+    AsyncCommit,
+    /// Waits until at most this many of the thread's groups are in flight.
+    AsyncWaitGroup(u32),
+    /// Waits for all of the thread's asynchronous copies.
+    AsyncWaitAll,
+}
+
+impl SyncOp {
+    /// PTX spelling, operands included.
+    pub fn spelling(self) -> String {
+        match self {
+            SyncOp::Barrier => "bar.sync 0".to_string(),
+            SyncOp::WarpBarrier => "bar.warp.sync 0xffffffff".to_string(),
+            SyncOp::AsyncCommit => "cp.async.commit_group".to_string(),
+            SyncOp::AsyncWaitGroup(n) => format!("cp.async.wait_group {n}"),
+            SyncOp::AsyncWaitAll => "cp.async.wait_all".to_string(),
+        }
+    }
+
+    /// Cycles a warp spends issuing it, waiting not counted.
+    pub fn issue_cycles(self) -> u32 {
+        match self {
+            SyncOp::Barrier => 16,
+            SyncOp::WarpBarrier => 2,
+            SyncOp::AsyncCommit | SyncOp::AsyncWaitGroup(_) | SyncOp::AsyncWaitAll => 2,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(op: ScalarOp, args: &[u64]) -> u64 {
+        assert_eq!(op.row().operands.len(), args.len());
+        (op.row().eval)(args)
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<_> = ScalarOp::ALL.iter().map(|op| op.row().name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ScalarOp::ALL.len());
+    }
+
+    #[test]
+    fn results_fit_their_type() {
+        for op in ScalarOp::ALL {
+            let row = op.row();
+            let args: Vec<u64> =
+                row.operands.iter().map(|t| if *t == RegType::Pred { 1 } else { 7 }).collect();
+            let result = (row.eval)(&args);
+            let fits = match row.result {
+                RegType::Pred => result <= 1,
+                RegType::B16 => result <= 0xffff,
+                RegType::B32 => result <= 0xffff_ffff,
+                RegType::B64 => true,
+            };
+            assert!(fits, "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn bit_fields() {
+        assert_eq!(run(ScalarOp::BfeU32, &[0xdead_beef, 8, 8]), 0xbe);
+        assert_eq!(run(ScalarOp::BfeS32, &[0xdead_beef, 8, 8]), 0xffff_ffbe);
+        assert_eq!(run(ScalarOp::BfiB32, &[0x12, 0xdead_beef, 8, 8]), 0xdead_12ef);
+        assert_eq!(run(ScalarOp::BfiB32, &[0x1234, 0xdead_beef, 16, 16]), 0x1234_beef);
+    }
+
+    #[test]
+    fn packed_conversions_put_the_first_operand_high() {
+        let one = u64::from(1f32.to_bits());
+        let two = u64::from(2f32.to_bits());
+        assert_eq!(run(ScalarOp::F16x2FromF32, &[two, one]), 0x4000_3c00);
+        assert_eq!(run(ScalarOp::BF16x2FromF32, &[two, one]), 0x4000_3f80);
+    }
+
+    #[test]
+    fn shuffles_name_their_source_lane() {
+        assert_eq!(ShuffleMode::Bfly.source(5, 1), 4);
+        assert_eq!(ShuffleMode::Up.source(2, 4), 2);
+        assert_eq!(ShuffleMode::Down.source(30, 4), 30);
+        assert_eq!(ShuffleMode::Down.source(3, 4), 7);
+        assert_eq!(ShuffleMode::Idx.source(3, 9), 9);
+        assert_eq!(ShuffleMode::Down.source(3, u32::MAX), 3);
+    }
+}

@@ -1,0 +1,102 @@
+//! Prints a thread-level program as PTX text.
+//!
+//! Nothing else writes PTX syntax. Mnemonics come from the instruction rows; what is here is the syntax around them:
+//! operands, vectors, guards, labels, declarations. One instruction becomes one line, or a few where PTX has no single
+//! form for it (a guarded load first clears its registers; a literal that an instruction cannot take goes through
+//! a scratch register). Order is kept: PTX executes effects in the order of the text.
+//!
+//! Registers are typed by width only. `%p` are predicates, `%h`, `%r` and `%rd` hold values of 16, 32 and 64 bits, and
+//! `%a3_7` is register 7 of fragment array 3. PTX takes a `.b32` register wherever an operand has 32 bits, so a register
+//! needs no other type when its array holds `f32` accumulators in one place and packed halves in another.
+//!
+//! ```
+//! use tilewright_machine::{Arch, ScalarOp, copy_named};
+//! use tilewright_simt::{Address, Builder, FunctionParamKind, Operand, Reg, Special};
+//!
+//! let mut b = Builder::new("first_words", Arch::Sm80, 32);
+//! let x = b.add_param("x", FunctionParamKind::Pointer);
+//! let zero = b.add_array("zero", 1);
+//! let thread = b.special(Special::ThreadIndex);
+//! let offset = b.scalar(ScalarOp::MulWide, &[thread.into(), Operand::Imm(4)]);
+//! let base = b.param(x);
+//! let address = b.scalar(ScalarOp::AddI64, &[base.into(), offset]);
+//! let reg = Reg { array: zero, index: 0 };
+//! b.write(reg, Operand::Imm(0));
+//! b.store(copy_named("st.global.b32").unwrap(), vec![reg], Address { base: address, offset: 0 }, None);
+//!
+//! let ptx = tilewright_ptx::print(&b.finish());
+//! assert!(ptx.contains("mul.wide.s32 %rd0, %r0, 4;"));
+//! assert!(ptx.contains("st.global.b32 [%rd2], %a0_0;"));
+//! ```
+
+mod body;
+mod operand;
+
+use std::fmt::Write;
+
+use tilewright_simt::{Function, FunctionParamKind};
+
+use crate::body::Body;
+use crate::operand::comment;
+
+/// The PTX text of a function that [`tilewright_simt::verify()`] accepts. The entry point's name is the function's, which
+/// must be an identifier of PTX (letters, digits, `_`, `$`; the first is no digit).
+///
+/// A launch passes the parameters in their order (`.u64` pointers, `.u32` integers, `.f32` numbers) and asks for
+/// [`Function::shared_bytes`] of dynamic shared memory.
+pub fn print(function: &Function) -> String {
+    let body = Body::print(function);
+    let limits = function.arch.limits();
+    let mut out = String::new();
+    let mut line = |text: String| {
+        out.push_str(&text);
+        out.push('\n');
+    };
+    line(format!(".version {}", limits.ptx_version));
+    line(format!(".target {}", limits.name));
+    line(".address_size 64".to_string());
+    line(String::new());
+    if function.shared_bytes > 0 {
+        for buffer in &function.shared {
+            let name = comment(&buffer.name);
+            line(format!("// shared {name}: {} bytes at {}", buffer.bytes, buffer.offset));
+        }
+        line(format!(".extern .shared .align 1024 .b8 {}[];", operand::shared_window(function)));
+        line(String::new());
+    }
+    line(format!(".visible .entry {}(", function.name));
+    let last = function.params.len().saturating_sub(1);
+    for (i, param) in function.params.iter().enumerate() {
+        let ty = match param.kind {
+            FunctionParamKind::Pointer => ".u64",
+            FunctionParamKind::I32 => ".u32",
+            FunctionParamKind::F32 => ".f32",
+        };
+        let comma = if i == last { "" } else { "," };
+        line(format!(
+            "    .param {ty} {}{comma} // {}",
+            operand::param(function, i as u32),
+            comment(&param.name)
+        ));
+    }
+    line(")".to_string());
+    line(format!(".maxntid {}, 1, 1", function.threads));
+    line(".minnctapersm 1".to_string());
+    line("{".to_string());
+    for (ty, prefix, count) in body.registers() {
+        if count > 0 {
+            line(format!("    .reg {ty} {prefix}<{count}>;"));
+        }
+    }
+    for (i, array) in function.arrays.iter().enumerate() {
+        if array.registers > 0 {
+            line(format!("    .reg .b32 %a{i}_<{}>; // {}", array.registers, comment(&array.name)));
+        }
+    }
+    // Writing to a string cannot fail.
+    let _ = write!(out, "{}    ret;\n}}\n", body.text());
+    out
+}
+
+#[cfg(test)]
+mod tests;

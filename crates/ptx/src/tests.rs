@@ -1,0 +1,241 @@
+//! Whole texts of small functions, and the corners of single instructions.
+
+use tilewright_machine::{Arch, RegType, ScalarOp, copy_named};
+use tilewright_simt::{
+    Address, Builder, Function, FunctionParamKind, Inst, Op, Operand, OriginId, Reg, Special, Value, verify,
+};
+
+use crate::print;
+
+fn at(base: impl Into<Operand>, offset: i32) -> Address {
+    Address { base: base.into(), offset }
+}
+
+/// The instructions between the declarations and the return.
+fn body(function: &Function) -> String {
+    verify(function).unwrap();
+    let text = print(function);
+    let (_, inside) = text.split_once("\n{\n").unwrap();
+    let (inside, _) = inside.split_once("    ret;\n").unwrap();
+    inside.split_inclusive('\n').filter(|line| !line.starts_with("    .reg")).collect()
+}
+
+#[test]
+fn a_whole_kernel() {
+    let mut b = Builder::new("scale", Arch::Sm80, 128);
+    let x = b.add_param("x", FunctionParamKind::Pointer);
+    let factor = b.add_param("factor", FunctionParamKind::F32);
+    let n = b.add_param("n", FunctionParamKind::I32);
+    let fragment = b.add_array("tile", 1);
+    let reg = Reg { array: fragment, index: 0 };
+    b.set_origin("t = global_view(x)");
+    let thread = b.special(Special::ThreadIndex);
+    let size = b.param(n);
+    let inside = b.scalar(ScalarOp::LtI32, &[thread.into(), size.into()]);
+    let Operand::Value(inside) = inside else { panic!("not a literal") };
+    let base = b.param(x);
+    let offset = b.scalar(ScalarOp::MulWide, &[thread.into(), Operand::Imm(4)]);
+    let address = b.scalar(ScalarOp::AddI64, &[base.into(), offset]);
+    b.set_origin("copy(t, tile)");
+    b.load(copy_named("ld.global.b32").unwrap(), vec![reg], at(address, 0), Some(inside));
+    b.set_origin("tile = tile * factor");
+    let factor = b.param(factor);
+    let value = b.read(reg);
+    let product = b.scalar(ScalarOp::MulF32, &[value, factor.into()]);
+    b.write(reg, product);
+    b.set_origin("copy(tile, t)");
+    b.store(copy_named("st.global.b32").unwrap(), vec![reg], at(address, 0), Some(inside));
+    let function = b.finish();
+    verify(&function).unwrap();
+    let expected = "\
+.version 7.4
+.target sm_80
+.address_size 64
+
+.visible .entry scale(
+    .param .u64 scale_param_0, // x
+    .param .f32 scale_param_1, // factor
+    .param .u32 scale_param_2 // n
+)
+.maxntid 128, 1, 1
+.minnctapersm 1
+{
+    .reg .pred %p<1>;
+    .reg .b32 %r<5>;
+    .reg .b64 %rd<3>;
+    .reg .b32 %a0_<1>; // tile
+    // t = global_view(x)
+    mov.u32 %r0, %tid.x;
+    ld.param.b32 %r1, [scale_param_2];
+    setp.lt.s32 %p0, %r0, %r1;
+    ld.param.u64 %rd0, [scale_param_0];
+    cvta.to.global.u64 %rd0, %rd0;
+    mul.wide.s32 %rd1, %r0, 4;
+    add.s64 %rd2, %rd0, %rd1;
+    // copy(t, tile)
+    mov.b32 %a0_0, 0;
+    @%p0 ld.global.b32 %a0_0, [%rd2];
+    // tile = tile * factor
+    ld.param.b32 %r2, [scale_param_1];
+    mov.b32 %r3, %a0_0;
+    mul.rn.f32 %r4, %r3, %r2;
+    mov.b32 %a0_0, %r4;
+    // copy(tile, t)
+    @%p0 st.global.b32 [%rd2], %a0_0;
+    ret;
+}
+";
+    assert_eq!(print(&function), expected);
+}
+
+#[test]
+fn shared_memory_and_asynchronous_copies() {
+    let mut b = Builder::new("stage", Arch::Sm80, 32);
+    let x = b.add_param("x", FunctionParamKind::Pointer);
+    let n = b.add_param("n", FunctionParamKind::I32);
+    b.add_shared("tile", 512, 16);
+    let fragment = b.add_array("f", 4);
+    let regs: Vec<Reg> = (0..4).map(|index| Reg { array: fragment, index }).collect();
+    let shared = b.special(Special::SharedBase);
+    let base = b.param(x);
+    let size = b.param(n);
+    let Operand::Value(guard) = b.scalar(ScalarOp::GeI32, &[size.into(), Operand::Imm(1)]) else { panic!() };
+    b.async_copy(copy_named("cp.async.16").unwrap(), at(shared, 16), at(base, -32), Some(guard));
+    b.async_copy(copy_named("cp.async.4").unwrap(), at(shared, 0), at(base, 0), None);
+    b.matrix(copy_named("ldmatrix.x4").unwrap(), regs, at(Operand::Imm(64), 0));
+    let function = b.finish();
+    let text = print(&function);
+    assert!(
+        text.contains("// shared tile: 512 bytes at 0\n.extern .shared .align 1024 .b8 stage_smem[];\n"),
+        "{text}"
+    );
+    let expected = "    \
+    mov.u32 %r0, stage_smem;
+    ld.param.u64 %rd0, [stage_param_0];
+    cvta.to.global.u64 %rd0, %rd0;
+    ld.param.b32 %r1, [stage_param_1];
+    setp.ge.s32 %p0, %r1, 1;
+    selp.b32 %r2, 16, 0, %p0;
+    cp.async.cg.shared.global [%r0+16], [%rd0+-32], 16, %r2;
+    cp.async.ca.shared.global [%r0], [%rd0], 4;
+    mov.b32 %r3, 64;
+    ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%a0_0, %a0_1, %a0_2, %a0_3}, [%r3];
+";
+    assert_eq!(body(&function), expected);
+}
+
+fn loop_over(lo: Operand, hi: Option<i64>, step: i32) -> String {
+    let mut b = Builder::new("k", Arch::Sm80, 32);
+    let n = b.add_param("n", FunctionParamKind::I32);
+    let hi = match hi {
+        Some(hi) => Operand::Imm(hi as u32 as u64),
+        None => b.param(n).into(),
+    };
+    b.for_loop(lo, hi, step, |b, _| {
+        b.sync(tilewright_machine::SyncOp::Barrier);
+        Ok::<(), ()>(())
+    })
+    .unwrap();
+    body(&b.finish())
+}
+
+#[test]
+fn a_loop_with_literal_bounds_needs_no_test_before_it() {
+    let expected = "    \
+    mov.b32 %r0, 0;
+$L0_loop:
+    bar.sync 0;
+    add.s32 %r0, %r0, 2;
+    setp.lt.s32 %p0, %r0, 8;
+    @%p0 bra $L0_loop;
+";
+    assert_eq!(loop_over(Operand::Imm(0), Some(8), 2), expected);
+}
+
+#[test]
+fn a_loop_that_never_runs_is_not_printed() {
+    let text = loop_over(Operand::Imm(0), Some(-1), 1);
+    assert!(!text.contains("bar.sync") && !text.contains("bra"), "{text}");
+}
+
+#[test]
+fn a_loop_with_a_run_time_bound_is_tested_first_and_its_counter_cannot_wrap() {
+    let expected = "    \
+    ld.param.b32 %r0, [k_param_0];
+    setp.ge.s32 %p0, 0, %r0;
+    @%p0 bra $L0_end;
+    sub.sat.s32 %r1, %r0, 4;
+    mov.b32 %r2, 0;
+$L0_loop:
+    bar.sync 0;
+    setp.lt.s32 %p1, %r2, %r1;
+    add.s32 %r2, %r2, 4;
+    @%p1 bra $L0_loop;
+$L0_end:
+";
+    assert_eq!(loop_over(Operand::Imm(0), None, 4), expected);
+    let by_one = loop_over(Operand::Imm(0), None, 1);
+    assert!(!by_one.contains("sub.sat") && by_one.contains("setp.lt.s32 %p1, %r1, %r0;"), "{by_one}");
+    let far = loop_over(Operand::Imm(0), Some(i64::from(i32::MAX)), 16);
+    assert!(far.contains(&format!("setp.lt.s32 %p0, %r0, {};", i32::MAX - 16)), "{far}");
+}
+
+#[test]
+fn branches() {
+    let build = |then: bool, otherwise: bool| {
+        let mut b = Builder::new("k", Arch::Sm80, 32);
+        let thread = b.special(Special::ThreadIndex);
+        let Operand::Value(p) = b.scalar(ScalarOp::LtI32, &[thread.into(), Operand::Imm(5)]) else {
+            panic!()
+        };
+        let fragment = b.add_array("f", 1);
+        let reg = Reg { array: fragment, index: 0 };
+        let write = |go: bool, value: u64| {
+            move |b: &mut Builder| {
+                if go {
+                    b.write(reg, Operand::Imm(value));
+                }
+            }
+        };
+        b.branch(p, write(then, 1), write(otherwise, 0x3f80_0000));
+        let text = body(&b.finish());
+        text[text.find('@').unwrap()..].to_string()
+    };
+    let both = "\
+@!%p0 bra $L0_else;
+    mov.b32 %a0_0, 1;
+    bra $L0_end;
+$L0_else:
+    mov.b32 %a0_0, 0x3f800000;
+$L0_end:
+";
+    assert_eq!(build(true, true), both);
+    assert_eq!(build(true, false), "@!%p0 bra $L0_end;\n    mov.b32 %a0_0, 1;\n$L0_end:\n");
+    assert_eq!(build(false, true), "@%p0 bra $L0_end;\n    mov.b32 %a0_0, 0x3f800000;\n$L0_end:\n");
+}
+
+/// Builders fold what this function does not.
+#[test]
+fn literals_where_an_instruction_takes_none_go_through_a_register() {
+    let scalar = |dst: u32, op, args: &[Operand]| Inst {
+        op: Op::Scalar { dst: Value(dst), op, args: args.to_vec() },
+        origin: OriginId(0),
+    };
+    let mut b = Builder::new("k", Arch::Sm80, 32);
+    let thread = b.special(Special::ThreadIndex);
+    let p = b.scalar(ScalarOp::LtI32, &[thread.into(), Operand::Imm(u64::from((-5i32) as u32))]);
+    let mut function = b.finish();
+    function.values.extend([RegType::Pred, RegType::B16, RegType::Pred]);
+    function.body.push(scalar(2, ScalarOp::XorPred, &[p, Operand::Imm(1)]));
+    function.body.push(scalar(3, ScalarOp::LowB16, &[Operand::Imm(0x1_0007)]));
+    function.body.push(scalar(4, ScalarOp::LtI32, &[Operand::Imm(1), Operand::Imm(2)]));
+    let expected = "    \
+    mov.u32 %r0, %tid.x;
+    setp.lt.s32 %p0, %r0, -5;
+    mov.pred %p1, 1;
+    xor.pred %p2, %p0, %p1;
+    mov.b16 %h0, 7;
+    mov.pred %p3, 1;
+";
+    assert_eq!(body(&function), expected);
+}

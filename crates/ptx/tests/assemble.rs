@@ -1,0 +1,331 @@
+//! An outside oracle for the printer: `ptxas` accepts everything it can print.
+//!
+//! `TILEWRIGHT_PTXAS` names the assembler; without it one is looked for in `PATH`; without that, only the printing is
+//! tested. With `TILEWRIGHT_PTX_DIR` set, every text is also written there.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use tilewright_machine::{
+    Arch, CopyKind, CopyRow, Memory, RegType, ScalarOp, ShuffleMode, SyncOp, copy_rows, mma_rows,
+};
+use tilewright_simt::{
+    Address, ArrayId, Builder, Function, FunctionParamKind, Op, Operand, Reg, Special, Value, verify,
+};
+
+fn ptxas() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os("TILEWRIGHT_PTXAS") {
+        return Some(path.into());
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join("ptxas")).find(|file| file.is_file())
+}
+
+/// Verifies, prints and assembles.
+fn check(function: &Function) -> String {
+    verify(function).unwrap();
+    let ptx = tilewright_ptx::print(function);
+    let name = format!("{}.{}.ptx", function.name, function.arch);
+    if let Some(dir) = std::env::var_os("TILEWRIGHT_PTX_DIR") {
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(PathBuf::from(dir).join(&name), &ptx).unwrap();
+    }
+    let Some(ptxas) = ptxas() else {
+        eprintln!("no ptxas in TILEWRIGHT_PTXAS or PATH: {name} is printed but not assembled");
+        return ptx;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join(&name);
+    std::fs::write(&file, &ptx).unwrap();
+    let output = Command::new(&ptxas)
+        .arg(format!("-arch={}", function.arch))
+        .arg(&file)
+        .arg("-o")
+        .arg(dir.path().join("out.cubin"))
+        .output()
+        .unwrap_or_else(|e| panic!("{} does not start: {e}", ptxas.display()));
+    let log = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{log}\n{ptx}");
+    ptx
+}
+
+/// A kernel with one value of each type, an array, and addresses in both memories. Everything that tests make ends in
+/// the array, and the array in global memory, so that the assembler drops nothing.
+struct Bench {
+    b: Builder,
+    array: ArrayId,
+    used: u32,
+    shared: Operand,
+    global: Operand,
+    guard: Value,
+    b16: Operand,
+    b32: Operand,
+}
+
+const REGISTERS: u32 = 64;
+
+fn value(operand: Operand) -> Value {
+    match operand {
+        Operand::Value(value) => value,
+        Operand::Imm(_) => panic!("folded"),
+    }
+}
+
+impl Bench {
+    fn new(name: &str, arch: Arch) -> Self {
+        let mut b = Builder::new(name, arch, 64);
+        let x = b.add_param("x", FunctionParamKind::Pointer);
+        let n = b.add_param("n", FunctionParamKind::I32);
+        let scale = b.add_param("scale", FunctionParamKind::F32);
+        b.add_shared("tile", 4096, 128);
+        let array = b.add_array("fragment", REGISTERS);
+        let thread = b.special(Special::ThreadIndex);
+        let size = b.param(n);
+        let guard = value(b.scalar(ScalarOp::LtI32, &[thread.into(), size.into()]));
+        let offset = b.scalar(ScalarOp::MulWide, &[thread.into(), Operand::Imm(16)]);
+        let base = b.param(x);
+        let global = b.scalar(ScalarOp::AddI64, &[base.into(), offset]);
+        let shared = b.special(Special::SharedBase);
+        let row = b.scalar(ScalarOp::ShlB32, &[thread.into(), Operand::Imm(4)]);
+        let shared = b.scalar(ScalarOp::AddI32, &[shared.into(), row]);
+        let b32 = Operand::Value(b.param(scale));
+        let b16 = b.scalar(ScalarOp::LowB16, &[b32]);
+        for index in 0..REGISTERS {
+            b.write(Reg { array, index }, b32);
+        }
+        Bench { b, array, used: 0, shared, global, guard, b16, b32 }
+    }
+
+    /// The next registers of the array, round and round.
+    fn regs(&mut self, count: u32) -> Vec<Reg> {
+        let start = self.used;
+        self.used += count;
+        (start..start + count).map(|i| Reg { array: self.array, index: i % REGISTERS }).collect()
+    }
+
+    fn of_type(&self, ty: RegType) -> Operand {
+        match ty {
+            RegType::Pred => self.guard.into(),
+            RegType::B16 => self.b16,
+            RegType::B32 => self.b32,
+            RegType::B64 => self.global,
+        }
+    }
+
+    /// Keeps a value of any type alive.
+    fn keep(&mut self, result: Operand, ty: RegType) {
+        let wide = match ty {
+            RegType::B32 => result,
+            RegType::B16 => self.b.scalar(ScalarOp::ExtendB16, &[result]),
+            RegType::Pred => self.b.scalar(ScalarOp::Select, &[self.b32, Operand::Imm(0xffff_ffff), result]),
+            // The bits of an address can be kept only by using it as one.
+            RegType::B64 => {
+                let reg = self.regs(1);
+                let row = tilewright_machine::copy_named("ld.global.u8").unwrap();
+                self.b.load(row, reg, Address { base: result, offset: 0 }, None);
+                return;
+            }
+        };
+        let reg = self.regs(1)[0];
+        self.b.write(reg, wide);
+    }
+
+    fn finish(mut self) -> String {
+        let row = tilewright_machine::copy_named("st.global.v4.b32").unwrap();
+        self.b.set_origin("copy(fragment, x)");
+        for start in (0..REGISTERS).step_by(4) {
+            let regs = (start..start + 4).map(|index| Reg { array: self.array, index }).collect();
+            let address = Address { base: self.global, offset: start as i32 * 256 };
+            self.b.store(row, regs, address, Some(self.guard));
+        }
+        check(&self.b.finish())
+    }
+
+    fn copy(&mut self, row: &'static CopyRow, guard: Option<Value>, offset: i32) {
+        let shared = Address { base: self.shared, offset };
+        let global = Address { base: self.global, offset };
+        match row.kind {
+            CopyKind::Matrix { .. } => {
+                let regs = self.regs(row.registers());
+                self.b.matrix(row, regs, shared);
+            }
+            CopyKind::Async => self.b.async_copy(row, shared, global, guard),
+            CopyKind::PerThread => {
+                let regs = self.regs(row.registers());
+                let memory = if row.dst == Memory::Register { row.src } else { row.dst };
+                let address = if memory == Memory::Global { global } else { shared };
+                if row.dst == Memory::Register {
+                    self.b.load(row, regs, address, guard);
+                } else {
+                    self.b.store(row, regs, address, guard);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_scalar_operation_on_values() {
+    for arch in Arch::ALL {
+        let mut bench = Bench::new("scalars", arch);
+        for op in ScalarOp::ALL {
+            let row = op.row();
+            let args: Vec<Operand> = row.operands.iter().map(|ty| bench.of_type(*ty)).collect();
+            bench.b.set_origin(row.name);
+            let result = bench.b.scalar(*op, &args);
+            bench.keep(result, row.result);
+        }
+        let ptx = bench.finish();
+        for op in ScalarOp::ALL {
+            assert!(ptx.contains(op.row().mnemonic), "{}", op.row().name);
+        }
+    }
+}
+
+/// Every place of every operation takes a literal, also alone.
+#[test]
+fn every_scalar_operation_on_literals() {
+    let mut bench = Bench::new("literals", Arch::Sm80);
+    // Positions and lengths of bit fields are at most 255.
+    let bits = |op: ScalarOp, place: usize| match (op, op.row().operands[place]) {
+        (ScalarOp::BfeU32 | ScalarOp::BfeS32, _) if place >= 1 => 5,
+        (ScalarOp::BfiB32, _) if place >= 2 => 5,
+        (_, RegType::Pred) => 1,
+        (_, RegType::B16) => 0x3c00,
+        (_, RegType::B32) => 0x4110_0000,
+        (_, RegType::B64) => 0x1_0000_0010,
+    };
+    let mut extra = Vec::new();
+    for op in ScalarOp::ALL {
+        let row = op.row();
+        for mask in 1..1u32 << row.operands.len() {
+            let args: Vec<Operand> = row
+                .operands
+                .iter()
+                .enumerate()
+                .map(
+                    |(i, ty)| {
+                        if mask & (1 << i) != 0 { Operand::Imm(bits(*op, i)) } else { bench.of_type(*ty) }
+                    },
+                )
+                .collect();
+            extra.push((*op, args));
+        }
+    }
+    // Past the builder, which would fold and reorder.
+    let reg = bench.regs(1)[0];
+    let mut function = bench.b.finish();
+    let origin = tilewright_simt::OriginId(0);
+    for (op, args) in extra {
+        let row = op.row();
+        function.values.push(row.result);
+        let dst = Value(function.values.len() as u32 - 1);
+        function.body.push(tilewright_simt::Inst { op: Op::Scalar { dst, op, args }, origin });
+        if row.result == RegType::B32 {
+            function
+                .body
+                .push(tilewright_simt::Inst { op: Op::WriteReg { dst: reg, src: dst.into() }, origin });
+        }
+    }
+    check(&function);
+}
+
+#[test]
+fn every_copy() {
+    for arch in Arch::ALL {
+        let mut bench = Bench::new("copies", arch);
+        let rows: Vec<&CopyRow> = copy_rows().iter().filter(|row| row.since <= arch).collect();
+        for row in &rows {
+            bench.b.set_origin(row.name);
+            bench.copy(row, None, 0);
+            bench.copy(row, Some(bench.guard), 256);
+            bench.copy(row, None, -256);
+        }
+        bench.b.sync(SyncOp::AsyncWaitAll);
+        let ptx = bench.finish();
+        for row in rows {
+            assert!(ptx.contains(row.mnemonic), "{}", row.name);
+        }
+        assert_eq!(ptx.contains("stmatrix"), arch >= Arch::Sm90a);
+    }
+}
+
+#[test]
+fn every_matrix_product() {
+    for arch in Arch::ALL {
+        let mut bench = Bench::new("products", arch);
+        for row in mma_rows() {
+            let (a, b, c) = row.registers();
+            bench.b.set_origin(row.name);
+            let (a, b, d) = (bench.regs(a), bench.regs(b), bench.regs(c));
+            bench.b.mma(row, d, a, b);
+        }
+        let ptx = bench.finish();
+        for row in mma_rows() {
+            assert!(ptx.contains(row.mnemonic), "{}", row.name);
+        }
+    }
+}
+
+#[test]
+fn shuffles_barriers_specials_loops_and_branches() {
+    for arch in Arch::ALL {
+        let mut bench = Bench::new("control", arch);
+        for mode in ShuffleMode::ALL {
+            for (src, operand) in [
+                (bench.b32, Operand::Imm(3)),
+                (Operand::Imm(7), bench.b32),
+                (bench.b32, bench.b32),
+                (Operand::Imm(7), Operand::Imm(0xffff_ffff)),
+            ] {
+                let result = bench.b.shuffle(src, mode, operand);
+                bench.keep(result, RegType::B32);
+            }
+        }
+        let syncs = [
+            SyncOp::Barrier,
+            SyncOp::WarpBarrier,
+            SyncOp::AsyncCommit,
+            SyncOp::AsyncWaitGroup(2),
+            SyncOp::AsyncWaitAll,
+        ];
+        syncs.into_iter().for_each(|op| bench.b.sync(op));
+        for axis in 0..3 {
+            let block = bench.b.special(Special::BlockIndex(axis));
+            bench.keep(block.into(), RegType::B32);
+        }
+        let bounds = [
+            (Operand::Imm(0), Operand::Imm(7), 3),
+            (Operand::Imm(0), bench.b32, 1),
+            (bench.b32, Operand::Imm(100), 16),
+            (Operand::Imm(u64::from(i32::MIN as u32)), bench.b32, 7),
+            (Operand::Imm(0), Operand::Imm(i32::MAX as u64), 1 << 20),
+        ];
+        let (guard, array, b32) = (bench.guard, bench.array, bench.b32);
+        for (lo, hi, step) in bounds {
+            let body = |b: &mut Builder, counter: Value| -> Result<(), String> {
+                let reg = Reg { array, index: 5 };
+                let old = b.read(reg);
+                let new = b.scalar(ScalarOp::AddI32, &[old, counter.into()]);
+                b.write(reg, new);
+                b.for_loop(Operand::Imm(0), b32, 2, |b, inner| {
+                    b.branch(
+                        guard,
+                        |b| b.write(Reg { array, index: 6 }, inner.into()),
+                        |b| b.write(Reg { array, index: 7 }, Operand::Imm(1)),
+                    );
+                    b.branch(guard, |b| b.sync(SyncOp::AsyncCommit), |_| {});
+                    b.branch(guard, |_| {}, |b| b.sync(SyncOp::AsyncCommit));
+                    Ok(())
+                })
+            };
+            bench.b.for_loop(lo, hi, step, body).unwrap();
+        }
+        bench.finish();
+    }
+}
+
+#[test]
+fn a_kernel_with_nothing_in_it() {
+    check(&Builder::new("nothing", Arch::Sm90a, 1).finish());
+}

@@ -1,0 +1,169 @@
+//! Memory of a device, as bytes and as elements.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tilewright_machine::DType;
+
+use crate::cuda::Allocation;
+use crate::device::Device;
+use crate::error::RuntimeError;
+
+/// Tells the buffers of one opened device from those of another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DeviceId(u64);
+
+impl DeviceId {
+    /// An identity that no device had before.
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        DeviceId(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Where a buffer's bytes are.
+#[derive(Clone)]
+pub(crate) enum Storage {
+    /// On the simulator: in this process.
+    Host(Arc<Mutex<Vec<u8>>>),
+    /// On a GPU.
+    Cuda(Arc<Allocation>),
+}
+
+/// Memory of one device. A clone is another handle to the same memory, which is given back when the last handle goes.
+#[derive(Clone)]
+pub struct Buffer {
+    pub(crate) device: DeviceId,
+    pub(crate) bytes: usize,
+    pub(crate) storage: Storage,
+}
+
+impl Buffer {
+    /// The size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether both are handles to the same memory.
+    pub fn same(&self, other: &Buffer) -> bool {
+        match (&self.storage, &other.storage) {
+            (Storage::Host(a), Storage::Host(b)) => Arc::ptr_eq(a, b),
+            (Storage::Cuda(a), Storage::Cuda(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = match self.storage {
+            Storage::Host(_) => "sim",
+            Storage::Cuda(_) => "cuda",
+        };
+        write!(f, "Buffer({place}, {} bytes)", self.bytes)
+    }
+}
+
+/// A buffer of elements of one type. Numbers go in and out as `f64`, through [`DType::encode`] and [`DType::decode`]: they
+/// are rounded to the type on their way in, and are exact on their way out.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    buffer: Buffer,
+    dtype: DType,
+    len: usize,
+}
+
+impl Tensor {
+    /// `len` elements, all zero.
+    pub fn zeros(device: &dyn Device, dtype: DType, len: usize) -> Result<Self, RuntimeError> {
+        let buffer = device.alloc(len * dtype.bytes() as usize)?;
+        Ok(Tensor { buffer, dtype, len })
+    }
+
+    /// These elements, rounded to the type.
+    pub fn from_f64(device: &dyn Device, dtype: DType, values: &[f64]) -> Result<Self, RuntimeError> {
+        let tensor = Tensor::zeros(device, dtype, values.len())?;
+        tensor.write(device, values)?;
+        Ok(tensor)
+    }
+
+    /// These elements, rounded to the type.
+    pub fn from_f32(device: &dyn Device, dtype: DType, values: &[f32]) -> Result<Self, RuntimeError> {
+        let values: Vec<f64> = values.iter().map(|x| f64::from(*x)).collect();
+        Tensor::from_f64(device, dtype, &values)
+    }
+
+    /// Replaces every element.
+    pub fn write(&self, device: &dyn Device, values: &[f64]) -> Result<(), RuntimeError> {
+        if values.len() != self.len {
+            return Err(RuntimeError::DataLength {
+                given: values.len(),
+                expected: self.len,
+                unit: "elements",
+            });
+        }
+        device.upload(&self.buffer, &encode(self.dtype, values))
+    }
+
+    /// Every element.
+    pub fn read(&self, device: &dyn Device) -> Result<Vec<f64>, RuntimeError> {
+        Ok(decode(self.dtype, &device.download(&self.buffer)?))
+    }
+
+    /// The buffer.
+    pub fn buffer(&self) -> &Buffer {
+        &self.buffer
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// The bytes of these numbers as elements of a type, little-endian, rounded.
+pub fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
+    let width = dtype.bytes() as usize;
+    values.iter().flat_map(|x| dtype.encode(*x).to_le_bytes().into_iter().take(width)).collect()
+}
+
+/// The numbers in these bytes; bytes that make no whole element are left out.
+pub fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+    let element = |chunk: &[u8]| {
+        let bits = chunk.iter().rev().fold(0, |bits, byte| bits << 8 | u32::from(*byte));
+        dtype.decode(bits)
+    };
+    bytes.chunks_exact(dtype.bytes() as usize).map(element).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_survive_their_encoding() {
+        for dtype in DType::ALL {
+            let values = [0.0, 1.0, 2.0, 100.0, 64.0];
+            let bytes = encode(dtype, &values);
+            assert_eq!(bytes.len(), values.len() * dtype.bytes() as usize);
+            assert_eq!(decode(dtype, &bytes), values, "{dtype}");
+        }
+    }
+
+    #[test]
+    fn elements_are_little_endian() {
+        assert_eq!(encode(DType::I32, &[258.0]), [2, 1, 0, 0]);
+        assert_eq!(encode(DType::F16, &[1.0, -2.0]), [0x00, 0x3c, 0x00, 0xc0]);
+    }
+}

@@ -1,0 +1,234 @@
+//! Devices: what there is, how to open one, and what each can do.
+
+use std::fmt;
+use std::str::FromStr;
+
+use tilewright_compiler::Kernel;
+use tilewright_machine::Arch;
+
+use crate::buffer::Buffer;
+use crate::cuda;
+use crate::error::RuntimeError;
+use crate::launch::{Arg, Sizes};
+use crate::report::{LaunchReport, Timing};
+use crate::sim::SimDevice;
+
+/// Something that runs kernels.
+///
+/// Every call returns when its work is done: a result that was launched can be downloaded, and an error that a kernel
+/// met while it ran is the error of its launch.
+pub trait Device: Send + Sync {
+    /// The name, e.g. `NVIDIA H200`.
+    fn name(&self) -> String;
+
+    /// The kind.
+    fn kind(&self) -> DeviceKind;
+
+    /// The newest architecture whose kernels the device runs: what to compile for. `None` if it runs kernels of every
+    /// architecture, as the simulator does.
+    fn arch(&self) -> Option<Arch>;
+
+    /// Memory, filled with zeros.
+    fn alloc(&self, bytes: usize) -> Result<Buffer, RuntimeError>;
+
+    /// Replaces the whole content of a buffer.
+    fn upload(&self, buffer: &Buffer, data: &[u8]) -> Result<(), RuntimeError>;
+
+    /// The whole content of a buffer.
+    fn download(&self, buffer: &Buffer) -> Result<Vec<u8>, RuntimeError>;
+
+    /// Runs a kernel once. `args` are in the order of the program's parameters; sizes not named keep their defaults.
+    fn launch(&self, kernel: &Kernel, sizes: &Sizes, args: &[Arg<'_>]) -> Result<LaunchReport, RuntimeError>;
+
+    /// Runs a kernel `warmup` times, then `repeats` times (at least once), and says how long each of these took. `None` from a
+    /// device with no clock: the simulator estimates cycles in [`Device::launch`] instead.
+    fn time(
+        &self,
+        kernel: &Kernel,
+        sizes: &Sizes,
+        args: &[Arg<'_>],
+        warmup: usize,
+        repeats: usize,
+    ) -> Result<Option<Timing>, RuntimeError>;
+}
+
+/// The kind of a [`Device`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum DeviceKind {
+    /// The simulator.
+    Sim,
+    /// An NVIDIA GPU.
+    Cuda,
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DeviceKind::Sim => "sim",
+            DeviceKind::Cuda => "cuda",
+        })
+    }
+}
+
+/// Which device to open. The text forms are `auto`, `sim`, `cuda` (the first GPU) and `cuda:1`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum DeviceChoice {
+    /// The first GPU that kernels can be compiled for, or else the simulator.
+    #[default]
+    Auto,
+    /// The simulator.
+    Sim,
+    /// The GPU with this number, counted from 0 as the driver does.
+    Cuda(u32),
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceChoice::Auto => f.write_str("auto"),
+            DeviceChoice::Sim => f.write_str("sim"),
+            DeviceChoice::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+        }
+    }
+}
+
+impl FromStr for DeviceChoice {
+    type Err = RuntimeError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let unknown = || RuntimeError::UnknownDevice(text.to_string());
+        match text {
+            "auto" => Ok(DeviceChoice::Auto),
+            "sim" => Ok(DeviceChoice::Sim),
+            "cuda" => Ok(DeviceChoice::Cuda(0)),
+            _ => {
+                let ordinal = text.strip_prefix("cuda:").ok_or_else(unknown)?;
+                ordinal.parse().map(DeviceChoice::Cuda).map_err(|_| unknown())
+            }
+        }
+    }
+}
+
+/// A device that can be opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceInfo {
+    /// What to pass to [`open`].
+    pub choice: DeviceChoice,
+    /// The name.
+    pub name: String,
+    /// The compute capability of a GPU, before and after the dot.
+    pub compute_capability: Option<(u32, u32)>,
+    /// The memory of a GPU in bytes.
+    pub memory_bytes: Option<u64>,
+    /// The newest architecture whose kernels it runs; `None` on the simulator (all of them) and on a GPU that is too old.
+    pub arch: Option<Arch>,
+}
+
+impl DeviceInfo {
+    /// The kind.
+    pub fn kind(&self) -> DeviceKind {
+        if matches!(self.choice, DeviceChoice::Cuda(_)) { DeviceKind::Cuda } else { DeviceKind::Sim }
+    }
+}
+
+/// What [`devices`] found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceList {
+    /// Every device, the simulator first.
+    pub devices: Vec<DeviceInfo>,
+    /// Why there is no GPU among them, if there is none.
+    pub cuda_absent: Option<String>,
+}
+
+/// Lists every device of this machine. Opens none.
+pub fn devices() -> DeviceList {
+    let mut devices = vec![DeviceInfo {
+        choice: DeviceChoice::Sim,
+        name: SimDevice::NAME.to_string(),
+        compute_capability: None,
+        memory_bytes: None,
+        arch: None,
+    }];
+    let cuda_absent = match cuda::devices() {
+        Ok(found) => {
+            devices.extend(found);
+            None
+        }
+        Err(RuntimeError::NoCuda { reason }) => Some(reason),
+        Err(other) => Some(other.to_string()),
+    };
+    DeviceList { devices, cuda_absent }
+}
+
+/// Opens a device.
+pub fn open(choice: DeviceChoice) -> Result<Box<dyn Device>, RuntimeError> {
+    match choice {
+        DeviceChoice::Sim => Ok(Box::new(SimDevice::default())),
+        DeviceChoice::Cuda(ordinal) => Ok(Box::new(cuda::CudaDevice::open(ordinal)?)),
+        DeviceChoice::Auto => {
+            let gpu =
+                devices().devices.into_iter().find(|d| d.kind() == DeviceKind::Cuda && d.arch.is_some());
+            open(gpu.map_or(DeviceChoice::Sim, |d| d.choice))
+        }
+    }
+}
+
+/// The newest architecture whose code a GPU of this compute capability runs.
+pub(crate) fn newest_arch(capability: (u32, u32)) -> Option<Arch> {
+    Arch::ALL.into_iter().rev().find(|arch| runs(capability, *arch))
+}
+
+/// Whether a GPU of this compute capability runs code for an architecture. PTX runs on the capability that it names and on
+/// every later one; with an `a` it runs on the one that it names.
+pub(crate) fn runs(capability: (u32, u32), arch: Arch) -> bool {
+    match arch {
+        Arch::Sm80 => capability >= (8, 0),
+        Arch::Sm89 => capability >= (8, 9),
+        Arch::Sm90a => capability == (9, 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_parse_back() {
+        for choice in [DeviceChoice::Auto, DeviceChoice::Sim, DeviceChoice::Cuda(0), DeviceChoice::Cuda(3)] {
+            assert_eq!(choice.to_string().parse::<DeviceChoice>().unwrap(), choice);
+        }
+        assert_eq!("cuda".parse::<DeviceChoice>().unwrap(), DeviceChoice::Cuda(0));
+        for wrong in ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "SIM"] {
+            assert!(
+                wrong.parse::<DeviceChoice>().unwrap_err().to_string().contains("auto, sim, cuda"),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn architectures_fit_capabilities() {
+        assert_eq!(newest_arch((7, 5)), None);
+        assert_eq!(newest_arch((8, 0)), Some(Arch::Sm80));
+        assert_eq!(newest_arch((8, 6)), Some(Arch::Sm80));
+        assert_eq!(newest_arch((8, 9)), Some(Arch::Sm89));
+        assert_eq!(newest_arch((9, 0)), Some(Arch::Sm90a));
+        assert_eq!(newest_arch((10, 0)), Some(Arch::Sm89));
+    }
+
+    #[test]
+    fn the_simulator_is_always_there() {
+        let list = devices();
+        assert_eq!(list.devices[0].kind(), DeviceKind::Sim);
+        assert_eq!(list.cuda_absent.is_some(), list.devices.len() == 1);
+        assert!(open(DeviceChoice::Auto).is_ok());
+    }
+
+    #[test]
+    fn cuda_without_a_driver_is_an_error_and_no_panic() {
+        let Some(reason) = devices().cuda_absent else { return };
+        let error = open(DeviceChoice::Cuda(0)).err().unwrap();
+        assert!(matches!(error, RuntimeError::NoCuda { .. }), "{error}");
+        assert_eq!(error.to_string(), format!("CUDA is not available: {reason}"));
+    }
+}

@@ -1,0 +1,204 @@
+//! What can go wrong between a kernel and a device.
+
+use tilewright_machine::{Arch, DType};
+use tilewright_sim::SimError;
+use tilewright_tile::interpret::InterpretError;
+
+/// A launch, a transfer or a device that did not work.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuntimeError {
+    /// There is no CUDA on this machine.
+    #[error("CUDA is not available: {reason}")]
+    NoCuda {
+        /// Why.
+        reason: String,
+    },
+    /// There are fewer GPUs.
+    #[error("there is no CUDA device {ordinal}; this machine has {count}, numbered from 0")]
+    NoSuchDevice {
+        /// The device that was asked for.
+        ordinal: u32,
+        /// The devices that there are.
+        count: u32,
+    },
+    /// The text names no device.
+    #[error("`{0}` is not a device; devices are auto, sim, cuda, cuda:0, cuda:1, …")]
+    UnknownDevice(String),
+    /// A call of the CUDA driver failed.
+    #[error("{action}: {code} ({message})")]
+    Driver {
+        /// What was being done.
+        action: String,
+        /// The driver's name for the error.
+        code: String,
+        /// The driver's description.
+        message: String,
+    },
+    /// The driver did not take the PTX.
+    #[error("the driver rejects the PTX of kernel `{kernel}`: {code}\n{log}")]
+    Load {
+        /// The kernel.
+        kernel: String,
+        /// The driver's name for the error.
+        code: String,
+        /// The log of the driver's assembler.
+        log: String,
+    },
+    /// A kernel failed while it ran on a GPU.
+    #[error(
+        "kernel `{kernel}` failed while it ran: {code} ({message}); open the device again before using it further"
+    )]
+    Kernel {
+        /// The kernel.
+        kernel: String,
+        /// The driver's name for the error.
+        code: String,
+        /// The driver's description.
+        message: String,
+    },
+    /// The simulator could not run a kernel to its end.
+    #[error("kernel `{kernel}` failed on the simulator: {error}")]
+    Simulator {
+        /// The kernel.
+        kernel: String,
+        /// What the simulator found.
+        error: Box<SimError>,
+    },
+    /// The device cannot run code for the kernel's architecture.
+    #[error(
+        "kernel `{kernel}` is compiled for {arch}, which {device} (compute capability {major}.{minor}) cannot run"
+    )]
+    UnsupportedArch {
+        /// The kernel.
+        kernel: String,
+        /// What it is compiled for.
+        arch: Arch,
+        /// The device.
+        device: String,
+        /// The device's compute capability, before the dot.
+        major: u32,
+        /// The device's compute capability, after the dot.
+        minor: u32,
+    },
+    /// The device has less shared memory than a block needs.
+    #[error("a block of kernel `{kernel}` needs {needed} bytes of shared memory; {device} has {available}")]
+    SharedMemory {
+        /// The kernel.
+        kernel: String,
+        /// Bytes that a block needs.
+        needed: u32,
+        /// Bytes that a block may have.
+        available: u32,
+        /// The device.
+        device: String,
+    },
+    /// There are too many or too few arguments.
+    #[error("kernel `{kernel}` takes {expected} arguments ({params}); {given} are given")]
+    ArgumentCount {
+        /// The kernel.
+        kernel: String,
+        /// How many it takes.
+        expected: usize,
+        /// Their names.
+        params: String,
+        /// How many are given.
+        given: usize,
+    },
+    /// A number is given for a tensor, or a buffer for a number.
+    #[error("parameter `{param}` of kernel `{kernel}` is {expected}; {given} is given")]
+    ArgumentKind {
+        /// The kernel.
+        kernel: String,
+        /// The parameter.
+        param: String,
+        /// What it is.
+        expected: &'static str,
+        /// What is given.
+        given: &'static str,
+    },
+    /// A tensor has another element type than its parameter.
+    #[error(
+        "parameter `{param}` of kernel `{kernel}` has elements of type {expected}; the tensor has {given}"
+    )]
+    ArgumentType {
+        /// The kernel.
+        kernel: String,
+        /// The parameter.
+        param: String,
+        /// The parameter's element type.
+        expected: DType,
+        /// The tensor's.
+        given: DType,
+    },
+    /// A buffer is too small for its parameter.
+    #[error(
+        "the buffer for parameter `{param}` of kernel `{kernel}` has {actual} bytes; at these sizes it needs {needed}"
+    )]
+    BufferTooSmall {
+        /// The kernel.
+        kernel: String,
+        /// The parameter.
+        param: String,
+        /// Bytes that the parameter's shape takes.
+        needed: usize,
+        /// Bytes of the buffer.
+        actual: usize,
+    },
+    /// A buffer belongs to another device.
+    #[error("a buffer of another device is given to {device}")]
+    ForeignBuffer {
+        /// The device that was to use it.
+        device: String,
+    },
+    /// Data and buffer differ in size.
+    #[error("{given} {unit} are given for a buffer of {expected}")]
+    DataLength {
+        /// The size of the data.
+        given: usize,
+        /// The size of the buffer.
+        expected: usize,
+        /// What is counted.
+        unit: &'static str,
+    },
+    /// A size or an extent of a tensor is beyond what 32-bit coordinates reach
+    /// ([`MAX_EXTENT`](tilewright_compiler::MAX_EXTENT)).
+    #[error("{what} of kernel `{kernel}` is {value}; {limit} is the most that a launch takes")]
+    SizeTooLarge {
+        /// The kernel.
+        kernel: String,
+        /// The size or extent.
+        what: String,
+        /// Its value.
+        value: i64,
+        /// The largest that is possible.
+        limit: i64,
+    },
+    /// The kernel was compiled for sizes that are multiples of something, and this one is not.
+    #[error("kernel `{kernel}` is compiled for multiples of {multiple} as size `{size}`; {value} is none")]
+    BrokenAssumption {
+        /// The kernel.
+        kernel: String,
+        /// The size.
+        size: String,
+        /// What it must be a multiple of.
+        multiple: i64,
+        /// Its value.
+        value: i64,
+    },
+    /// A size is not the kernel's or not positive, the grid is empty or larger than hardware takes, or an expression has no
+    /// value.
+    #[error("kernel `{kernel}` cannot be launched at these sizes: {error}")]
+    Sizes {
+        /// The kernel.
+        kernel: String,
+        /// Why.
+        error: Box<InterpretError>,
+    },
+    /// The kernel's function does not take what its program says that a launch passes: a mistake of the compiler.
+    #[error("the code of kernel `{kernel}` does not fit its program")]
+    Inconsistent {
+        /// The kernel.
+        kernel: String,
+    },
+}

@@ -1,0 +1,100 @@
+//! What a launch says about itself.
+
+/// What one launch did.
+#[derive(Clone, Debug)]
+pub enum LaunchReport {
+    /// On the simulator: what it counted.
+    Sim(Box<tilewright_sim::Report>),
+    /// On a GPU.
+    Cuda(CudaReport),
+}
+
+impl LaunchReport {
+    /// How long the kernel took, on a device with a clock.
+    pub fn milliseconds(&self) -> Option<f64> {
+        match self {
+            LaunchReport::Sim(_) => None,
+            LaunchReport::Cuda(report) => Some(report.milliseconds),
+        }
+    }
+
+    /// Everything wrong that the simulator found, one sentence each: races, accesses outside a buffer, … Hardware does
+    /// not look for these; where it meets one that it cannot survive, the launch itself is an error.
+    pub fn problems(&self) -> Vec<String> {
+        self.sim().map(tilewright_sim::Report::problems).unwrap_or_default()
+    }
+
+    /// The simulator's report.
+    pub fn sim(&self) -> Option<&tilewright_sim::Report> {
+        match self {
+            LaunchReport::Sim(report) => Some(report),
+            LaunchReport::Cuda(_) => None,
+        }
+    }
+
+    /// The GPU's report.
+    pub fn cuda(&self) -> Option<&CudaReport> {
+        match self {
+            LaunchReport::Sim(_) => None,
+            LaunchReport::Cuda(report) => Some(report),
+        }
+    }
+}
+
+/// What one launch did on a GPU.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CudaReport {
+    /// Blocks along x, y and z.
+    pub grid: [u32; 3],
+    /// 32-bit registers of a thread, as the driver's assembler allotted them.
+    pub registers_per_thread: u32,
+    /// Bytes of local memory of a thread: registers that were spilled.
+    pub local_bytes: u32,
+    /// Bytes of shared memory of a block.
+    pub shared_bytes: u32,
+    /// How long the kernel took, between two events around it. One launch of a kernel that ran never before is no
+    /// measurement; see [`Device::time`](crate::Device::time).
+    pub milliseconds: f64,
+}
+
+/// How long several runs of a kernel took, each between two events around it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Timing {
+    /// The middle run (the mean of the two middle ones of an even number).
+    pub median_ms: f64,
+    /// The fastest run.
+    pub min_ms: f64,
+    /// The slowest run.
+    pub max_ms: f64,
+    /// The mean of all runs.
+    pub mean_ms: f64,
+    /// Every run, in order.
+    pub runs_ms: Vec<f64>,
+}
+
+impl Timing {
+    /// The statistics of these runs; `None` if there are none.
+    pub fn of(runs_ms: Vec<f64>) -> Option<Self> {
+        let mut sorted = runs_ms.clone();
+        sorted.sort_by(f64::total_cmp);
+        let (min_ms, max_ms) = (*sorted.first()?, *sorted.last()?);
+        let n = sorted.len();
+        let median_ms = (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0;
+        let mean_ms = sorted.iter().sum::<f64>() / n as f64;
+        Some(Timing { median_ms, min_ms, max_ms, mean_ms, runs_ms })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics() {
+        assert_eq!(Timing::of(Vec::new()), None);
+        let t = Timing::of(vec![3.0, 1.0, 8.0]).unwrap();
+        assert_eq!((t.median_ms, t.min_ms, t.max_ms, t.mean_ms), (3.0, 1.0, 8.0, 4.0));
+        assert_eq!(t.runs_ms, [3.0, 1.0, 8.0]);
+        assert_eq!(Timing::of(vec![4.0, 1.0]).unwrap().median_ms, 2.5);
+    }
+}

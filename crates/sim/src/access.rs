@@ -1,0 +1,296 @@
+//! Memory instructions of a warp.
+
+use tilewright_machine::{Memory, global_sectors, shared_wavefronts};
+
+use crate::block::Block;
+use crate::decode::{Place, Slot, Transfer};
+use crate::sink::Site;
+use crate::tables::MatrixTable;
+use crate::warp::{Warp, lanes};
+
+/// An asynchronous copy of one thread in flight.
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    lane: u8,
+    bytes: u8,
+    /// The number of the lane's group that it belongs to.
+    group: u32,
+    offset: u32,
+    statement: u32,
+    origin: u32,
+    data: [u8; 16],
+    /// When the cycle model has it arrive.
+    ready: u64,
+}
+
+/// A warp's asynchronous copies in flight, in the order of their issue.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AsyncQueue {
+    copies: Vec<InFlight>,
+    /// Groups that each lane has closed.
+    committed: [u32; 32],
+}
+
+impl AsyncQueue {
+    /// Closes the current group of these lanes.
+    pub(crate) fn commit(&mut self, active: u32) {
+        lanes(active).for_each(|lane| self.committed[lane] += 1);
+    }
+}
+
+impl Warp {
+    fn site(&self, statement: u32, origin: u32, lane: usize) -> Site {
+        let thread = 32 * self.index + lane as u32;
+        Site { statement, origin, thread, warp_epoch: self.epoch, collective: false }
+    }
+
+    /// When the cycle model has the address and the guard.
+    pub(crate) fn address_ready(&self, place: Place, guard: Option<Slot>) -> u64 {
+        let base = self.timing.values[place.base as usize];
+        guard.map_or(base, |g| base.max(self.timing.values[g as usize]))
+    }
+
+    fn shared_address(&self, place: Place, lane: usize) -> u32 {
+        (self.values[place.base as usize][lane] as u32).wrapping_add(place.offset as u32)
+    }
+
+    fn global_address(&self, place: Place, lane: usize) -> u64 {
+        self.values[place.base as usize][lane].wrapping_add(i64::from(place.offset) as u64)
+    }
+
+    fn guarded(&self, guard: Option<Slot>) -> u32 {
+        guard.map_or(self.active, |g| self.active & self.where_true(g))
+    }
+
+    /// Executes a load; returns wavefronts lost to bank conflicts.
+    pub(crate) fn load(&mut self, block: &mut Block<'_>, transfer: &Transfer, origin: u32) -> u64 {
+        let Transfer { statement, memory, bytes, regs, place, guard } = transfer;
+        let reading = self.guarded(*guard);
+        for reg in regs {
+            lanes(self.active & !reading).for_each(|lane| self.registers[*reg as usize][lane] = 0);
+        }
+        if *memory == Memory::Shared {
+            let mut addresses = [None; 32];
+            for lane in lanes(reading) {
+                let site = self.site(*statement, origin, lane);
+                let offset = block.shared_offset(&site, self.shared_address(*place, lane), *bytes, false);
+                addresses[lane] = offset;
+                let data = offset.map_or([0; 16], |offset| block.read_shared(&site, offset, *bytes));
+                for (i, reg) in regs.iter().enumerate().take(4) {
+                    self.registers[*reg as usize][lane] = word(&data, i);
+                }
+            }
+            return count_shared(block, *statement, &addresses, *bytes);
+        }
+        let mut addresses = [None; 32];
+        for lane in lanes(reading) {
+            let site = self.site(*statement, origin, lane);
+            let address = self.global_address(*place, lane);
+            let data = read_global(block, &site, address, *bytes, &mut addresses[lane]);
+            for (i, reg) in regs.iter().enumerate().take(4) {
+                self.registers[*reg as usize][lane] = data[i];
+            }
+        }
+        count_global(block, *statement, &addresses, *bytes);
+        0
+    }
+
+    /// Executes a store; returns wavefronts lost to bank conflicts.
+    pub(crate) fn store(&mut self, block: &mut Block<'_>, transfer: &Transfer, origin: u32) -> u64 {
+        let Transfer { statement, memory, bytes, regs, place, guard } = transfer;
+        let writing = self.guarded(*guard);
+        if *memory == Memory::Shared {
+            let mut addresses = [None; 32];
+            for lane in lanes(writing) {
+                let site = self.site(*statement, origin, lane);
+                let offset = block.shared_offset(&site, self.shared_address(*place, lane), *bytes, true);
+                addresses[lane] = offset;
+                if let Some(offset) = offset {
+                    let mut data = [0; 16];
+                    for (to, reg) in data.chunks_exact_mut(4).zip(regs) {
+                        to.copy_from_slice(&self.registers[*reg as usize][lane].to_le_bytes());
+                    }
+                    block.write_shared(&site, offset, *bytes, &data);
+                }
+            }
+            return count_shared(block, *statement, &addresses, *bytes);
+        }
+        let mut addresses = [None; 32];
+        for lane in lanes(writing) {
+            let site = self.site(*statement, origin, lane);
+            let address = self.global_address(*place, lane);
+            let Some((buffer, offset)) = block.global_offset(&site, address, *bytes, true) else { continue };
+            addresses[lane] = Some(address);
+            let index = (offset / 4) as usize;
+            for (i, reg) in regs.iter().enumerate() {
+                let value = self.registers[*reg as usize][lane];
+                if *bytes >= 4 {
+                    buffer.set_word(index + i, value);
+                } else {
+                    let shift = 8 * (offset % 4) as u32;
+                    buffer.set_bits(index, (u32::MAX >> (32 - 8 * bytes)) << shift, value << shift);
+                }
+            }
+        }
+        count_global(block, *statement, &addresses, *bytes);
+        0
+    }
+
+    /// Issues an asynchronous copy that the cycle model has arrive at `ready`; returns wavefronts lost to bank conflicts.
+    pub(crate) fn async_copy(
+        &mut self,
+        block: &mut Block<'_>,
+        statement: u32,
+        origin: u32,
+        bytes: u32,
+        (dst, src): (Place, Place),
+        guard: Option<Slot>,
+        ready: u64,
+    ) -> u64 {
+        let reading = self.guarded(guard);
+        let (mut to, mut from) = ([None; 32], [None; 32]);
+        for lane in lanes(self.active) {
+            let site = self.site(statement, origin, lane);
+            let mut data = [0; 16];
+            if reading & (1 << lane) != 0 {
+                let words = read_global(block, &site, self.global_address(src, lane), bytes, &mut from[lane]);
+                for (to, word) in data.chunks_exact_mut(4).zip(words) {
+                    to.copy_from_slice(&word.to_le_bytes());
+                }
+            }
+            to[lane] = block.shared_offset(&site, self.shared_address(dst, lane), bytes, true);
+            if let Some(offset) = to[lane] {
+                block.issue_async(&site, offset, bytes);
+                let (group, lane, bytes) = (self.queue.committed[lane], lane as u8, bytes as u8);
+                self.queue.copies.push(InFlight {
+                    lane,
+                    bytes,
+                    group,
+                    offset,
+                    statement,
+                    origin,
+                    data,
+                    ready,
+                });
+            }
+        }
+        count_global(block, statement, &from, bytes);
+        count_shared(block, statement, &to, bytes)
+    }
+
+    /// Executes a wait of the active lanes: all their copies land, or those of all their closed groups but the last `n`.
+    pub(crate) fn land(&mut self, block: &mut Block<'_>, but: Option<u32>) {
+        let (active, committed) = (self.active, self.queue.committed);
+        let mut copies = std::mem::take(&mut self.queue.copies);
+        copies.retain(|copy| {
+            let lane = usize::from(copy.lane);
+            let covered = but.is_none_or(|n| copy.group < committed[lane].saturating_sub(n));
+            let lands = covered && active & (1 << lane) != 0;
+            if lands {
+                let site = self.site(copy.statement, copy.origin, lane);
+                block.land_async(&site, copy.offset, u32::from(copy.bytes), &copy.data);
+                self.timing.clock = self.timing.clock.max(copy.ready);
+            }
+            !lands
+        });
+        self.queue.copies = copies;
+    }
+
+    /// Executes a matrix load or store; returns wavefronts lost to bank conflicts.
+    pub(crate) fn matrix(
+        &mut self,
+        block: &mut Block<'_>,
+        table: &MatrixTable,
+        statement: u32,
+        origin: u32,
+        regs: &[u32],
+        place: Place,
+    ) -> u64 {
+        let mut tile = [0u16; 256];
+        let mut addresses = [None; 32];
+        if table.store {
+            for (value, positions) in table.register.iter().enumerate() {
+                let (words, shift) = (&self.registers[regs[value / 2] as usize], 16 * (value % 2));
+                for (position, word) in positions.iter().zip(words) {
+                    tile[usize::from(*position)] = (word >> shift) as u16;
+                }
+            }
+        }
+        for (lane, positions) in table.memory.iter().enumerate() {
+            let site = Site { collective: true, ..self.site(statement, origin, lane) };
+            let offset = block.shared_offset(&site, self.shared_address(place, lane), 16, table.store);
+            addresses[lane] = offset;
+            let Some(offset) = offset else { continue };
+            if table.store {
+                let mut data = [0; 16];
+                for (to, position) in data.chunks_exact_mut(2).zip(positions) {
+                    to.copy_from_slice(&tile[usize::from(*position)].to_le_bytes());
+                }
+                block.write_shared(&site, offset, 16, &data);
+            } else {
+                let data = block.read_shared(&site, offset, 16);
+                for (from, position) in data.chunks_exact(2).zip(positions) {
+                    tile[usize::from(*position)] = u16::from_le_bytes([from[0], from[1]]);
+                }
+            }
+        }
+        if !table.store {
+            for (pair, reg) in table.register.chunks_exact(2).zip(regs) {
+                let words = &mut self.registers[*reg as usize];
+                for (lane, word) in words.iter_mut().enumerate() {
+                    let [low, high] = [pair[0][lane], pair[1][lane]].map(|p| u32::from(tile[usize::from(p)]));
+                    *word = low | high << 16;
+                }
+            }
+        }
+        count_shared(block, statement, &addresses, 16)
+    }
+}
+
+fn word(data: &[u8; 16], i: usize) -> u32 {
+    u32::from_le_bytes([data[4 * i], data[4 * i + 1], data[4 * i + 2], data[4 * i + 3]])
+}
+
+/// Reads up to four words (fewer than 4 bytes zero-extended) and notes the address if it is in bounds.
+fn read_global(
+    block: &mut Block<'_>,
+    site: &Site,
+    address: u64,
+    bytes: u32,
+    noted: &mut Option<u64>,
+) -> [u32; 4] {
+    let mut words = [0; 4];
+    if let Some((buffer, offset)) = block.global_offset(site, address, bytes, false) {
+        *noted = Some(address);
+        let index = (offset / 4) as usize;
+        if bytes >= 4 {
+            let count = (bytes / 4).min(4) as usize;
+            words[..count].iter_mut().enumerate().for_each(|(i, word)| *word = buffer.word(index + i));
+        } else {
+            words[0] = (buffer.word(index) >> (8 * (offset % 4))) & (u32::MAX >> (32 - 8 * bytes));
+        }
+    }
+    words
+}
+
+/// Counts a shared request; returns wavefronts lost to bank conflicts.
+fn count_shared(block: &mut Block<'_>, statement: u32, offsets: &[Option<u32>; 32], bytes: u32) -> u64 {
+    let waves = shared_wavefronts(offsets, bytes);
+    if waves.ideal > 0 {
+        let counts = &mut block.sink.counts[statement as usize];
+        counts.shared_requests += 1;
+        counts.shared_wavefronts += u64::from(waves.actual);
+        counts.shared_ideal += u64::from(waves.ideal);
+    }
+    u64::from(waves.conflicts())
+}
+
+fn count_global(block: &mut Block<'_>, statement: u32, addresses: &[Option<u64>; 32], bytes: u32) {
+    let lanes = addresses.iter().flatten().count() as u64;
+    if lanes > 0 {
+        let counts = &mut block.sink.counts[statement as usize];
+        counts.global_requests += 1;
+        counts.global_sectors += u64::from(global_sectors(addresses, bytes));
+        counts.global_bytes += lanes * u64::from(bytes);
+    }
+}

@@ -1,0 +1,159 @@
+//! What all blocks of a launch share: the program, the arguments, and where buffers lie.
+
+use tilewright_machine::Memory;
+use tilewright_simt::{Function, FunctionParamKind, SharedBuffer};
+
+use crate::config::{Argument, Config};
+use crate::decode::Program;
+use crate::error::SimError;
+use crate::memory::GlobalMemory;
+
+/// The address of a block's shared window. Not 0, so that code that forgets to add it is out of bounds.
+pub(crate) const SHARED_BASE: u32 = 1024;
+
+/// Most blocks of a grid.
+const GRID_LIMIT: u64 = i32::MAX as u64;
+
+/// A launch.
+#[derive(Debug)]
+pub(crate) struct Context<'a> {
+    pub program: Program<'a>,
+    pub memory: &'a GlobalMemory,
+    pub config: &'a Config,
+    pub owners: Owners,
+    /// The bits that `param` gives.
+    pub args: Vec<u64>,
+    /// The buffers of arguments, with their parameters' names.
+    buffers: Vec<(u32, String)>,
+    pub grid: [u32; 3],
+}
+
+impl<'a> Context<'a> {
+    /// Checks a launch and decodes its function.
+    pub(crate) fn new(
+        function: &'a Function,
+        grid: [u32; 3],
+        memory: &'a GlobalMemory,
+        args: &[Argument],
+        config: &'a Config,
+    ) -> Result<Self, SimError> {
+        if !grid
+            .iter()
+            .try_fold(1u64, |n, g| n.checked_mul(u64::from(*g)))
+            .is_some_and(|n| (1..=GRID_LIMIT).contains(&n))
+        {
+            return Err(SimError::Grid(grid));
+        }
+        let limits = function.arch.limits();
+        if !(1..=limits.threads_per_block).contains(&function.threads) {
+            return Err(SimError::Threads { threads: function.threads, limit: limits.threads_per_block });
+        }
+        let ends = function.shared.iter().map(|b| b.offset.saturating_add(b.bytes));
+        let bytes = ends.fold(function.shared_bytes, u32::max);
+        if bytes > limits.shared_bytes_per_block {
+            return Err(SimError::SharedMemory { bytes, limit: limits.shared_bytes_per_block });
+        }
+        if args.len() != function.params.len() {
+            return Err(SimError::ArgumentCount { expected: function.params.len(), given: args.len() });
+        }
+        let mut bits = Vec::with_capacity(args.len());
+        let mut buffers = Vec::new();
+        for (param, arg) in function.params.iter().zip(args) {
+            let value = match (param.kind, arg) {
+                (FunctionParamKind::Pointer, Argument::Buffer(id)) => {
+                    if memory.size(*id).is_none() {
+                        return Err(SimError::UnknownBuffer { name: param.name.clone(), buffer: id.index() });
+                    }
+                    buffers.push((id.index(), param.name.clone()));
+                    id.address()
+                }
+                (FunctionParamKind::I32, Argument::I32(x)) => u64::from(*x as u32),
+                (FunctionParamKind::F32, Argument::F32(x)) => u64::from(x.to_bits()),
+                (kind, arg) => {
+                    let expected = match kind {
+                        FunctionParamKind::Pointer => "a pointer",
+                        FunctionParamKind::I32 => "an i32",
+                        FunctionParamKind::F32 => "an f32",
+                    };
+                    let given = match arg {
+                        Argument::Buffer(_) => "a buffer",
+                        Argument::I32(_) => "an i32",
+                        Argument::F32(_) => "an f32",
+                    };
+                    return Err(SimError::ArgumentKind { name: param.name.clone(), expected, given });
+                }
+            };
+            bits.push(value);
+        }
+        let program = Program::new(function)?;
+        let owners = Owners::new(function);
+        Ok(Context { program, memory, config, owners, args: bits, buffers, grid })
+    }
+
+    /// The number of blocks.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.grid.iter().map(|g| u64::from(*g)).product()
+    }
+
+    /// The index of a block, x fastest.
+    pub(crate) fn block(&self, linear: u64) -> [u32; 3] {
+        let [x, y, _] = self.grid.map(u64::from);
+        [(linear % x) as u32, (linear / x % y) as u32, (linear / x / y) as u32]
+    }
+
+    /// The buffer at an address (shared: an offset in the window): its name, the offset in it and its size. Where there
+    /// is none, no name, the address and 0.
+    pub(crate) fn describe(&self, memory: Memory, address: i64) -> (String, i64, u64) {
+        let none = (String::new(), address, 0);
+        if memory == Memory::Shared {
+            // The last buffer that begins at or before the address: an access beyond its end is most likely meant for it.
+            let buffer = self.owners.buffers.iter().rev().find(|b| i64::from(b.offset) <= address);
+            return buffer
+                .map_or(none, |b| (b.name.clone(), address - i64::from(b.offset), u64::from(b.bytes)));
+        }
+        let Some((buffer, index, offset)) = self.memory.locate(address as u64) else { return none };
+        let name = self.buffers.iter().find(|(i, _)| *i == index).map(|(_, name)| name.clone());
+        (name.unwrap_or_else(|| format!("buffer {index}")), offset as i64, buffer.size())
+    }
+}
+
+/// Which shared buffer holds each byte.
+#[derive(Debug)]
+pub(crate) struct Owners {
+    buffers: Vec<SharedBuffer>,
+    /// For each 16 bytes, the buffer that holds all of them.
+    granules: Vec<Option<u16>>,
+}
+
+impl Owners {
+    fn new(function: &Function) -> Self {
+        let mut buffers = function.shared.clone();
+        if buffers.is_empty() {
+            buffers.push(SharedBuffer {
+                name: "shared".to_string(),
+                offset: 0,
+                bytes: function.shared_bytes,
+            });
+        }
+        let holds = |granule: u32| {
+            let buffer = buffers.iter().position(|b| contains(b, 16 * granule, 16));
+            buffer.and_then(|b| u16::try_from(b).ok())
+        };
+        let granules = (0..function.shared_bytes.div_ceil(16)).map(holds).collect();
+        Owners { buffers, granules }
+    }
+
+    /// The buffer that holds all of these bytes.
+    pub(crate) fn find(&self, offset: u32, bytes: u32) -> Option<usize> {
+        let granule = self.granules.get((offset / 16) as usize)?;
+        match granule {
+            Some(buffer) if offset % 16 + bytes <= 16 => Some(usize::from(*buffer)),
+            _ => self.buffers.iter().position(|b| contains(b, offset, bytes)),
+        }
+    }
+}
+
+fn contains(buffer: &SharedBuffer, offset: u32, bytes: u32) -> bool {
+    offset >= buffer.offset
+        && u64::from(offset) + u64::from(bytes) <= u64::from(buffer.offset) + u64::from(buffer.bytes)
+}

@@ -1,0 +1,165 @@
+//! The cycle model.
+//!
+//! A warp issues in order. An instruction starts when its operands are ready (rows' `latency_cycles` after the
+//! instructions that made them started), and when the warp's previous use of the same unit is over (rows'
+//! `issue_cycles`, plus one cycle for each shared-memory wavefront beyond the ideal). That gives the time at which each
+//! warp reaches a barrier if nothing else runs.
+//!
+//! Between two barriers a block takes the longest of: its slowest warp; the work of its four schedulers (scalar
+//! instructions for their `issue_cycles`, all others for one cycle), evenly divided; that of its four tensor cores, evenly
+//! divided; that of the one load/store unit. Bandwidth and caches of global memory are not modelled: a load
+//! takes its row's latency.
+//!
+//! A kernel runs in waves of `multiprocessors × resident` blocks, where shared memory, threads and registers decide how
+//! many are resident; a wave takes as long as one block alone, or as long as the resident blocks together occupy their
+//! busiest unit.
+
+use tilewright_simt::Function;
+
+use crate::decode::Program;
+
+/// The unit that an instruction occupies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unit {
+    Scalar,
+    Tensor,
+    LoadStore,
+}
+
+/// Units of each kind that warps share, except the load/store unit, of which there is one.
+const SCHEDULERS: u64 = 4;
+
+/// Work since the last block barrier, and in all.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pipes {
+    scalar: u64,
+    tensor: u64,
+    load_store: u64,
+    start: u64,
+    total: [u64; 3],
+}
+
+impl Pipes {
+    fn longest([scalar, tensor, load_store]: [u64; 3]) -> u64 {
+        load_store.max(scalar.max(tensor).div_ceil(SCHEDULERS))
+    }
+
+    /// Ends the segment whose slowest warp alone would end at `slowest`; returns when it ends.
+    pub(crate) fn end_segment(&mut self, slowest: u64) -> u64 {
+        let work = [self.scalar, self.tensor, self.load_store];
+        let end = slowest.max(self.start + Pipes::longest(work));
+        let total = std::array::from_fn(|i| self.total[i] + work[i]);
+        *self = Pipes { start: end, total, ..Pipes::default() };
+        end
+    }
+
+    /// Cycles for which the busiest unit has been occupied.
+    pub(crate) fn busy(&self) -> u64 {
+        Pipes::longest(self.total)
+    }
+}
+
+/// The clock of a warp and when its values are ready.
+#[derive(Clone, Debug)]
+pub(crate) struct Timing {
+    pub clock: u64,
+    tensor_free: u64,
+    load_store_free: u64,
+    pub values: Vec<u64>,
+    pub registers: Vec<u64>,
+}
+
+impl Timing {
+    pub(crate) fn new(program: &Program<'_>) -> Self {
+        Timing {
+            clock: 0,
+            tensor_free: 0,
+            load_store_free: 0,
+            values: vec![0; program.slots],
+            registers: vec![0; program.registers],
+        }
+    }
+
+    /// When all these registers are ready.
+    pub(crate) fn registers_ready(&self, registers: &[u32]) -> u64 {
+        registers.iter().map(|r| self.registers[*r as usize]).max().unwrap_or(0)
+    }
+
+    /// Issues an instruction whose operands are ready at `ready`; returns when it starts.
+    pub(crate) fn issue(&mut self, pipes: &mut Pipes, unit: Unit, ready: u64, busy: u64) -> u64 {
+        let start = self.clock.max(ready);
+        let (free, work) = match unit {
+            Unit::Scalar => {
+                pipes.scalar += busy;
+                self.clock = start + busy;
+                return start;
+            }
+            Unit::Tensor => (&mut self.tensor_free, &mut pipes.tensor),
+            Unit::LoadStore => (&mut self.load_store_free, &mut pipes.load_store),
+        };
+        let start = start.max(*free);
+        *free = start + busy;
+        *work += busy;
+        pipes.scalar += 1;
+        self.clock = start + 1;
+        start
+    }
+}
+
+/// Registers of a thread: its fragments, and a guess for the scalars and addresses that live beside them.
+const SCALAR_REGISTERS: u32 = 32;
+/// Most blocks that one multiprocessor holds.
+const RESIDENT_LIMIT: u32 = 32;
+
+/// Blocks that are resident on one multiprocessor together.
+fn resident(function: &Function) -> u64 {
+    let limits = function.arch.limits();
+    let threads = function.threads.next_multiple_of(32);
+    let fragments: u32 = function.arrays.iter().map(|a| a.registers).fold(0, u32::saturating_add);
+    let registers = fragments.saturating_add(SCALAR_REGISTERS).min(limits.registers_per_thread);
+    let by_threads = limits.threads_per_multiprocessor / threads;
+    let by_registers = limits.registers_per_multiprocessor / (threads * registers);
+    // A block's limit is a multiprocessor's, less the 1 KiB that the system takes of each block.
+    let by_shared = (limits.shared_bytes_per_block + 1024) / (function.shared_bytes + 1024);
+    u64::from(by_threads.min(by_registers).min(by_shared).clamp(1, RESIDENT_LIMIT))
+}
+
+/// Cycles of a kernel of `blocks` blocks: the longest one took `longest`, all together `sum`, and they occupied their
+/// busiest units for `busy`.
+pub(crate) fn kernel(function: &Function, blocks: u64, longest: u64, sum: u64, busy: u64) -> u64 {
+    let blocks = blocks.max(1);
+    let multiprocessors = u64::from(function.arch.limits().multiprocessors);
+    let resident = resident(function).min(blocks.div_ceil(multiprocessors));
+    let waves = blocks.div_ceil(multiprocessors * resident);
+    let (mean, mean_busy) = (sum.div_ceil(blocks), busy.div_ceil(blocks));
+    longest.max(waves * mean.max(resident * mean_busy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tilewright_machine::Arch;
+    use tilewright_simt::Builder;
+
+    #[test]
+    fn a_segment_takes_as_long_as_its_slowest_warp_or_its_busiest_unit() {
+        let mut pipes = Pipes { tensor: 400, load_store: 90, ..Pipes::default() };
+        assert_eq!(pipes.end_segment(50), 100);
+        pipes.load_store = 30;
+        assert_eq!(pipes.end_segment(200), 200);
+        assert_eq!(pipes.busy(), 120);
+    }
+
+    #[test]
+    fn kernels_run_in_waves_of_resident_blocks() {
+        let mut b = Builder::new("f", Arch::Sm90a, 128);
+        b.add_shared("s", 100 * 1024, 16);
+        let f = b.finish();
+        assert_eq!(resident(&f), 2);
+        // Latency-bound blocks overlap, busy ones do not.
+        assert_eq!(kernel(&f, 132, 100, 132 * 100, 132 * 10), 100);
+        assert_eq!(kernel(&f, 264, 100, 264 * 100, 264 * 10), 100);
+        assert_eq!(kernel(&f, 264, 100, 264 * 100, 264 * 90), 180);
+        assert_eq!(kernel(&f, 265, 100, 265 * 100, 265 * 10), 200);
+    }
+}

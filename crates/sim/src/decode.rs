@@ -1,0 +1,379 @@
+//! Decoding: the structured body of a function becomes a flat list of instructions, so that a warp is a program counter
+//! and a stack of masks, and can be suspended anywhere.
+//!
+//! Operands become indices into one file of values (literals have slots of their own), registers become indices into
+//! one file of registers, and collective instructions get their index tables.
+
+use std::collections::HashMap;
+
+use tilewright_machine::{CopyRow, Memory, ShuffleMode, SyncOp};
+use tilewright_simt::{Address, Function, Inst, Op, Operand, Reg, Special, verify};
+
+use crate::error::SimError;
+use crate::tables::{MatrixTable, MmaTable};
+
+/// Most registers of a thread's fragments.
+const REGISTER_LIMIT: u32 = 1 << 16;
+
+/// A slot of the value file.
+pub(crate) type Slot = u32;
+
+/// An address: a slot plus a constant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub base: Slot,
+    pub offset: i32,
+}
+
+/// An access of one thread's own bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Transfer {
+    /// Index into [`Program::statements`].
+    pub statement: u32,
+    pub memory: Memory,
+    pub bytes: u32,
+    pub regs: Vec<u32>,
+    pub place: Place,
+    pub guard: Option<Slot>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Code {
+    Special {
+        dst: Slot,
+        special: Special,
+    },
+    Param {
+        dst: Slot,
+        param: u32,
+    },
+    Scalar {
+        dst: Slot,
+        eval: fn(&[u64]) -> u64,
+        args: [Slot; 4],
+        count: u8,
+    },
+    ReadReg {
+        dst: Slot,
+        src: u32,
+    },
+    WriteReg {
+        dst: u32,
+        src: Slot,
+    },
+    Load(Transfer),
+    Store(Transfer),
+    AsyncCopy {
+        statement: u32,
+        bytes: u32,
+        dst: Place,
+        src: Place,
+        guard: Option<Slot>,
+    },
+    Matrix {
+        statement: u32,
+        table: u32,
+        regs: Vec<u32>,
+        place: Place,
+    },
+    Mma {
+        table: u32,
+        d: Vec<u32>,
+        a: Vec<u32>,
+        b: Vec<u32>,
+    },
+    Shuffle {
+        dst: Slot,
+        src: Slot,
+        mode: ShuffleMode,
+        operand: Slot,
+    },
+    Sync(SyncOp),
+    /// Lanes where the condition is false skip to behind `otherwise`, the position of the matching [`Code::Else`].
+    If {
+        condition: Slot,
+        otherwise: u32,
+    },
+    /// Lanes that took the branch wait for the others, at `end`, the position of the matching [`Code::EndIf`].
+    Else {
+        end: u32,
+    },
+    EndIf,
+    /// `end` is the position of the matching [`Code::LoopEnd`].
+    LoopBegin {
+        counter: Slot,
+        lo: Slot,
+        hi: Slot,
+        end: u32,
+    },
+    LoopEnd {
+        counter: Slot,
+        hi: Slot,
+        step: i32,
+        begin: u32,
+    },
+}
+
+/// A flat instruction.
+#[derive(Clone, Debug)]
+pub(crate) struct Instruction {
+    pub code: Code,
+    pub origin: u32,
+    pub issue: u32,
+    pub latency: u32,
+}
+
+/// A memory instruction row in a tile statement, for which traffic is counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Statement {
+    pub origin: u32,
+    pub row: &'static CopyRow,
+}
+
+/// A decoded function.
+#[derive(Debug)]
+pub(crate) struct Program<'a> {
+    pub function: &'a Function,
+    pub code: Vec<Instruction>,
+    /// Slots of the value file: the function's values, then literals.
+    pub slots: usize,
+    /// The literals, which begin at this slot.
+    pub literals: (usize, Vec<u64>),
+    /// Registers of the register file.
+    pub registers: usize,
+    pub matrices: Vec<MatrixTable>,
+    pub products: Vec<MmaTable>,
+    pub statements: Vec<Statement>,
+}
+
+struct Decoder<'a> {
+    program: Program<'a>,
+    bases: Vec<u32>,
+    literals: HashMap<u64, Slot>,
+    matrices: HashMap<&'static str, u32>,
+    products: HashMap<&'static str, u32>,
+    statements: HashMap<(u32, &'static str), u32>,
+}
+
+impl<'a> Program<'a> {
+    /// Verifies and decodes a function.
+    pub(crate) fn new(function: &'a Function) -> Result<Self, SimError> {
+        verify(function)?;
+        let mut bases = Vec::with_capacity(function.arrays.len());
+        let mut registers = 0u32;
+        for array in &function.arrays {
+            bases.push(registers);
+            registers = registers.saturating_add(array.registers);
+        }
+        if registers > REGISTER_LIMIT {
+            let reason = "a thread has more than 65536 of them";
+            return Err(SimError::Unsupported {
+                instruction: "register arrays",
+                reason,
+                origin: String::new(),
+            });
+        }
+        let program = Program {
+            function,
+            code: Vec::new(),
+            slots: 0,
+            literals: (function.values.len(), Vec::new()),
+            registers: registers as usize,
+            matrices: Vec::new(),
+            products: Vec::new(),
+            statements: Vec::new(),
+        };
+        let mut decoder = Decoder {
+            program,
+            bases,
+            literals: HashMap::new(),
+            matrices: HashMap::new(),
+            products: HashMap::new(),
+            statements: HashMap::new(),
+        };
+        decoder.block(&function.body)?;
+        let mut program = decoder.program;
+        program.slots = program.literals.0 + program.literals.1.len();
+        Ok(program)
+    }
+
+    pub(crate) fn origin(&self, origin: u32) -> String {
+        self.function.origins.get(origin as usize).cloned().unwrap_or_default()
+    }
+}
+
+impl Decoder<'_> {
+    fn slot(&mut self, operand: Operand) -> Slot {
+        let bits = match operand {
+            Operand::Value(value) => return value.0,
+            Operand::Imm(bits) => bits,
+        };
+        let (first, literals) = &mut self.program.literals;
+        *self.literals.entry(bits).or_insert_with(|| {
+            literals.push(bits);
+            (*first + literals.len() - 1) as Slot
+        })
+    }
+
+    fn place(&mut self, address: &Address) -> Place {
+        Place { base: self.slot(address.base), offset: address.offset }
+    }
+
+    fn regs(&self, regs: &[Reg]) -> Vec<u32> {
+        regs.iter().map(|r| self.bases[r.array.0 as usize] + r.index).collect()
+    }
+
+    fn statement(&mut self, origin: u32, row: &'static CopyRow) -> u32 {
+        let statements = &mut self.program.statements;
+        *self.statements.entry((origin, row.name)).or_insert_with(|| {
+            statements.push(Statement { origin, row });
+            (statements.len() - 1) as u32
+        })
+    }
+
+    fn unsupported(&self, instruction: &'static str, reason: &'static str, origin: u32) -> SimError {
+        SimError::Unsupported { instruction, reason, origin: self.program.origin(origin) }
+    }
+
+    fn emit(&mut self, code: Code, origin: u32, issue: u32, latency: u32) -> u32 {
+        self.program.code.push(Instruction { code, origin, issue, latency });
+        (self.program.code.len() - 1) as u32
+    }
+
+    fn block(&mut self, body: &[Inst]) -> Result<(), SimError> {
+        body.iter().try_for_each(|inst| self.inst(inst))
+    }
+
+    fn inst(&mut self, inst: &Inst) -> Result<(), SimError> {
+        let origin = inst.origin.0;
+        let (code, issue, latency) = match &inst.op {
+            Op::Special { dst, special } => (Code::Special { dst: dst.0, special: *special }, 1, 4),
+            Op::Param { dst, param } => (Code::Param { dst: dst.0, param: *param }, 1, 4),
+            Op::Scalar { dst, op, args } => {
+                let row = op.row();
+                if args.len() > 4 {
+                    return Err(self.unsupported(row.name, "it has more than four operands", origin));
+                }
+                let mut slots = [0; 4];
+                for (slot, arg) in slots.iter_mut().zip(args) {
+                    *slot = self.slot(*arg);
+                }
+                let code = Code::Scalar { dst: dst.0, eval: row.eval, args: slots, count: args.len() as u8 };
+                (code, row.issue_cycles, row.latency_cycles)
+            }
+            // Moves between registers: PTX printing names the register instead.
+            Op::ReadReg { dst, src } => (Code::ReadReg { dst: dst.0, src: self.regs(&[*src])[0] }, 0, 0),
+            Op::WriteReg { dst, src } => {
+                (Code::WriteReg { dst: self.regs(&[*dst])[0], src: self.slot(*src) }, 0, 0)
+            }
+            Op::Load { row, dst, address, guard } => {
+                let transfer = self.transfer(origin, row, row.src, dst, address, guard.map(|g| g.0));
+                (Code::Load(transfer), row.issue_cycles, row.latency_cycles)
+            }
+            Op::Store { row, src, address, guard } => {
+                let transfer = self.transfer(origin, row, row.dst, src, address, guard.map(|g| g.0));
+                (Code::Store(transfer), row.issue_cycles, row.latency_cycles)
+            }
+            Op::AsyncCopy { row, dst, src, guard } => {
+                if !matches!(row.bytes, 4 | 8 | 16) {
+                    return Err(self.unsupported(row.name, "it does not move 4, 8 or 16 bytes", origin));
+                }
+                let code = Code::AsyncCopy {
+                    statement: self.statement(origin, row),
+                    bytes: row.bytes,
+                    dst: self.place(dst),
+                    src: self.place(src),
+                    guard: guard.map(|g| g.0),
+                };
+                (code, row.issue_cycles, row.latency_cycles)
+            }
+            Op::Matrix { row, regs, address } => {
+                let table = match self.matrices.get(row.name) {
+                    Some(table) => *table,
+                    None => {
+                        let table =
+                            MatrixTable::new(row).map_err(|e| self.unsupported(row.name, e, origin))?;
+                        self.program.matrices.push(table);
+                        let index = (self.program.matrices.len() - 1) as u32;
+                        self.matrices.insert(row.name, index);
+                        index
+                    }
+                };
+                let (statement, place) = (self.statement(origin, row), self.place(address));
+                let code = Code::Matrix { statement, table, regs: self.regs(regs), place };
+                (code, row.issue_cycles, row.latency_cycles)
+            }
+            Op::Mma { row, d, a, b } => {
+                let table = match self.products.get(row.name) {
+                    Some(table) => *table,
+                    None => {
+                        let table = MmaTable::new(row).map_err(|e| self.unsupported(row.name, e, origin))?;
+                        self.program.products.push(table);
+                        let index = (self.program.products.len() - 1) as u32;
+                        self.products.insert(row.name, index);
+                        index
+                    }
+                };
+                let code = Code::Mma { table, d: self.regs(d), a: self.regs(a), b: self.regs(b) };
+                (code, row.issue_cycles, row.latency_cycles)
+            }
+            Op::Shuffle { dst, src, mode, operand } => {
+                let code = Code::Shuffle {
+                    dst: dst.0,
+                    src: self.slot(*src),
+                    mode: *mode,
+                    operand: self.slot(*operand),
+                };
+                (code, ShuffleMode::ISSUE_CYCLES, ShuffleMode::LATENCY_CYCLES)
+            }
+            Op::Sync(op) => (Code::Sync(*op), op.issue_cycles(), 0),
+            Op::For { counter, lo, hi, step, body } => {
+                let (lo, hi) = (self.slot(*lo), self.slot(*hi));
+                let begin = self.emit(Code::LoopBegin { counter: counter.0, lo, hi, end: 0 }, origin, 1, 4);
+                self.block(body)?;
+                let code = Code::LoopEnd { counter: counter.0, hi, step: *step, begin };
+                let position = self.emit(code, origin, 3, 4);
+                if let Code::LoopBegin { end, .. } = &mut self.program.code[begin as usize].code {
+                    *end = position;
+                }
+                return Ok(());
+            }
+            Op::If { condition, then, otherwise } => {
+                let start = self.emit(Code::If { condition: condition.0, otherwise: 0 }, origin, 1, 4);
+                self.block(then)?;
+                let middle = self.emit(Code::Else { end: 0 }, origin, 0, 0);
+                self.block(otherwise)?;
+                let last = self.emit(Code::EndIf, origin, 0, 0);
+                for (at, to) in [(start, middle), (middle, last)] {
+                    if let Code::If { otherwise: target, .. } | Code::Else { end: target } =
+                        &mut self.program.code[at as usize].code
+                    {
+                        *target = to;
+                    }
+                }
+                return Ok(());
+            }
+        };
+        self.emit(code, origin, issue, latency);
+        Ok(())
+    }
+
+    fn transfer(
+        &mut self,
+        origin: u32,
+        row: &'static CopyRow,
+        memory: Memory,
+        regs: &[Reg],
+        address: &Address,
+        guard: Option<Slot>,
+    ) -> Transfer {
+        Transfer {
+            statement: self.statement(origin, row),
+            memory,
+            bytes: row.bytes,
+            regs: self.regs(regs),
+            place: self.place(address),
+            guard,
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Global memory: buffers of bytes that blocks read and write in parallel.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The buffer's part of a virtual address starts at this bit, so that each buffer has 2⁴⁰ bytes of its own.
+const BUFFER_SHIFT: u32 = 40;
+
+/// A buffer of one [`GlobalMemory`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord, serde::Serialize)]
+pub struct BufferId(u32);
+
+impl BufferId {
+    /// The number of the buffer: 0 for the first of its memory.
+    pub fn index(self) -> u32 {
+        self.0
+    }
+
+    /// The virtual address of its first byte.
+    pub(crate) fn address(self) -> u64 {
+        (u64::from(self.0) + 1) << BUFFER_SHIFT
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    bytes: usize,
+    words: Vec<AtomicU32>,
+}
+
+impl Buffer {
+    pub(crate) fn size(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    /// Word `index`; 0 outside.
+    pub(crate) fn word(&self, index: usize) -> u32 {
+        self.words.get(index).map_or(0, |w| w.load(Ordering::Relaxed))
+    }
+
+    /// Replaces word `index`; nothing outside.
+    pub(crate) fn set_word(&self, index: usize, value: u32) {
+        if let Some(word) = self.words.get(index) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Replaces the bits of `mask` in word `index`, leaving the others to whoever writes them meanwhile.
+    pub(crate) fn set_bits(&self, index: usize, mask: u32, value: u32) {
+        let Some(word) = self.words.get(index) else { return };
+        let mut old = word.load(Ordering::Relaxed);
+        while let Err(now) = word.compare_exchange_weak(
+            old,
+            (old & !mask) | (value & mask),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        ) {
+            old = now;
+        }
+    }
+}
+
+/// The global memory of a simulated GPU. Blocks of a running kernel read and write it in parallel.
+#[derive(Debug, Default)]
+pub struct GlobalMemory {
+    buffers: Vec<Option<Buffer>>,
+}
+
+impl GlobalMemory {
+    /// A memory with no buffer.
+    pub fn new() -> Self {
+        GlobalMemory::default()
+    }
+
+    /// A new buffer of `bytes` zeros.
+    pub fn alloc(&mut self, bytes: usize) -> BufferId {
+        let words = (0..bytes.div_ceil(4)).map(|_| AtomicU32::new(0)).collect();
+        self.buffers.push(Some(Buffer { bytes, words }));
+        BufferId((self.buffers.len() - 1) as u32)
+    }
+
+    /// Releases a buffer; its number is not given out again, so a stale pointer is out of bounds.
+    pub fn free(&mut self, id: BufferId) {
+        if let Some(buffer) = self.buffers.get_mut(id.0 as usize) {
+            *buffer = None;
+        }
+    }
+
+    /// The size of a buffer in bytes; `None` for one that this memory does not hold.
+    pub fn size(&self, id: BufferId) -> Option<usize> {
+        self.buffer(id.0).map(|b| b.bytes)
+    }
+
+    /// Replaces the first `data.len()` bytes of a buffer. What lies beyond its end is dropped, as is everything for a
+    /// buffer that this memory does not hold ([`size`](Self::size) tells).
+    pub fn write(&self, id: BufferId, data: &[u8]) {
+        let Some(buffer) = self.buffer(id.0) else { return };
+        let data = &data[..data.len().min(buffer.bytes)];
+        let whole = data.chunks_exact(4);
+        let rest = whole.remainder();
+        let words = data.len() / 4;
+        for (i, chunk) in whole.enumerate() {
+            buffer.set_word(i, u32::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]));
+        }
+        for (i, byte) in rest.iter().enumerate() {
+            buffer.set_bits(words, 0xff << (8 * i), u32::from(*byte) << (8 * i));
+        }
+    }
+
+    /// The bytes of a buffer; none for one that this memory does not hold.
+    pub fn read(&self, id: BufferId) -> Vec<u8> {
+        let Some(buffer) = self.buffer(id.0) else { return Vec::new() };
+        let mut bytes: Vec<u8> =
+            buffer.words.iter().flat_map(|w| w.load(Ordering::Relaxed).to_le_bytes()).collect();
+        bytes.truncate(buffer.bytes);
+        bytes
+    }
+
+    fn buffer(&self, index: u32) -> Option<&Buffer> {
+        self.buffers.get(index as usize)?.as_ref()
+    }
+
+    /// The buffer that a virtual address points into or beyond, its number, and the offset in it.
+    pub(crate) fn locate(&self, address: u64) -> Option<(&Buffer, u32, u64)> {
+        let index = u32::try_from((address >> BUFFER_SHIFT).checked_sub(1)?).ok()?;
+        let offset = address & ((1 << BUFFER_SHIFT) - 1);
+        Some((self.buffer(index)?, index, offset))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_back_and_sizes_need_not_be_words() {
+        let mut memory = GlobalMemory::new();
+        let (a, b) = (memory.alloc(7), memory.alloc(4));
+        memory.write(a, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(memory.read(a), [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(memory.read(b), [0; 4]);
+        memory.write(a, &[9]);
+        assert_eq!(memory.read(a), [9, 2, 3, 4, 5, 6, 7]);
+        memory.free(a);
+        assert_eq!((memory.size(a), memory.size(b)), (None, Some(4)));
+        assert!(memory.read(a).is_empty());
+    }
+
+    #[test]
+    fn addresses_lead_back_to_their_buffer() {
+        let mut memory = GlobalMemory::new();
+        let _first = memory.alloc(16);
+        let id = memory.alloc(16);
+        let (buffer, index, offset) = memory.locate(id.address() + 12).unwrap();
+        assert_eq!((buffer.size(), index, offset), (16, 1, 12));
+        assert!(memory.locate(12).is_none());
+        assert!(memory.locate(u64::MAX).is_none());
+    }
+}

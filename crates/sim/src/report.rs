@@ -1,0 +1,234 @@
+//! What a run found and counted.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// Most distinct races that a report lists.
+pub const RACE_LIMIT: usize = 64;
+
+/// The outcome of a [`run`](crate::run).
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Report {
+    /// Blocks executed.
+    pub blocks: u64,
+    /// Warps executed.
+    pub warps: u64,
+    /// Warp instructions executed, branches and loop rounds included.
+    pub instructions: u64,
+    /// Races on shared memory, one for each pair of statements, buffer and kind; at most [`RACE_LIMIT`].
+    pub races: Vec<Race>,
+    /// Accesses out of bounds, one entry an instruction: reads gave 0, writes were dropped.
+    pub out_of_bounds: Vec<Fault>,
+    /// Accesses not aligned to their size, one entry an instruction: reads gave 0, writes were dropped.
+    pub misaligned: Vec<Fault>,
+    /// Reads of shared bytes that nothing had written, one entry an instruction.
+    pub uninitialised: Vec<Fault>,
+    /// Warp requests to shared memory, asynchronous copies' writes included.
+    pub shared_requests: u64,
+    /// Wavefronts they took.
+    pub shared_wavefronts: u64,
+    /// Wavefronts beyond what they need without bank conflicts.
+    pub shared_conflicts: u64,
+    /// Warp requests to global memory.
+    pub global_requests: u64,
+    /// 32-byte sectors they touched, each counted once a request.
+    pub global_sectors: u64,
+    /// Bytes that lanes asked global memory for.
+    pub global_bytes: u64,
+    /// The same counts by tile statement and instruction, in program order.
+    pub traffic: Vec<Traffic>,
+    /// Matrix products executed (warp instructions).
+    pub mma_count: u64,
+    /// An estimate of the kernel's duration in cycles; the model is described in the crate's documentation.
+    pub estimated_cycles: u64,
+}
+
+impl Report {
+    /// Whether nothing wrong was found: no race, nothing out of bounds, misaligned or uninitialised.
+    pub fn is_clean(&self) -> bool {
+        self.races.is_empty()
+            && self.out_of_bounds.is_empty()
+            && self.misaligned.is_empty()
+            && self.uninitialised.is_empty()
+    }
+
+    /// Everything wrong that was found, one sentence each.
+    pub fn problems(&self) -> Vec<String> {
+        let races = self.races.iter().map(Race::to_string);
+        let kinds = [
+            ("out of bounds", &self.out_of_bounds),
+            ("misaligned", &self.misaligned),
+            ("uninitialised", &self.uninitialised),
+        ];
+        let faults =
+            kinds.into_iter().flat_map(|(what, list)| list.iter().map(move |f| format!("{what}: {f}")));
+        races.chain(faults).collect()
+    }
+}
+
+/// What kind of race two accesses are in.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RaceKind {
+    /// Two threads write the same byte with no barrier between.
+    WriteWrite,
+    /// One thread reads and another writes the same byte with no barrier between.
+    ReadWrite,
+    /// A byte is accessed between the issue of an asynchronous copy into it and the wait that completes the copy.
+    AsyncPending,
+}
+
+/// One side of a race.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Party {
+    /// The tile statement.
+    pub origin: String,
+    /// The thread in its block; of a matrix instruction, the one whose address names the row.
+    pub thread: u32,
+    /// Whether it writes.
+    pub write: bool,
+}
+
+/// Two unordered accesses to the same shared bytes, at least one of which writes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Race {
+    /// The kind.
+    pub kind: RaceKind,
+    /// The shared buffer.
+    pub buffer: String,
+    /// A byte in the buffer for which it was found.
+    pub offset: u32,
+    /// The access that was simulated first; for [`RaceKind::AsyncPending`], the copy.
+    pub first: Party,
+    /// The access that was simulated second.
+    pub second: Party,
+    /// A block in which it was found.
+    pub block: [u32; 3],
+    /// Second accesses (of one thread in one instruction) that were in such a race.
+    pub count: u64,
+}
+
+impl fmt::Display for Race {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let does = |p: &Party| if p.write { "writes" } else { "reads" };
+        let Race { buffer, offset, first, second, block, count, .. } = self;
+        match self.kind {
+            RaceKind::AsyncPending => write!(
+                f,
+                "race on `{buffer}` byte {offset}: thread {} {} in `{}` while the asynchronous copy of thread {} in `{}` \
+                 is in flight (no wait covers it yet)",
+                second.thread,
+                does(second),
+                second.origin,
+                first.thread,
+                first.origin,
+            )?,
+            _ => write!(
+                f,
+                "race on `{buffer}` byte {offset}: thread {} {} in `{}` and thread {} {} in `{}` with no barrier between",
+                first.thread,
+                does(first),
+                first.origin,
+                second.thread,
+                does(second),
+                second.origin,
+            )?,
+        }
+        write!(f, " (block {block:?}, {count} times)")
+    }
+}
+
+/// Accesses of one instruction that went wrong in one way, with the first as an example.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Fault {
+    /// The tile statement.
+    pub origin: String,
+    /// The instruction row's name.
+    pub instruction: &'static str,
+    /// `shared` or `global`.
+    pub memory: &'static str,
+    /// The buffer: the name of a shared one or of the parameter that a global one was passed to; empty where the
+    /// address lies in none.
+    pub buffer: String,
+    /// The byte offset in the buffer, or the address where there is none.
+    pub offset: i64,
+    /// Bytes accessed.
+    pub bytes: u32,
+    /// Size of the buffer, 0 where there is none.
+    pub size: u64,
+    /// Whether it writes.
+    pub write: bool,
+    /// The thread in its block.
+    pub thread: u32,
+    /// The block.
+    pub block: [u32; 3],
+    /// Accesses (of one thread in one instruction) that went wrong so.
+    pub count: u64,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let does = if self.write { "writes" } else { "reads" };
+        write!(
+            f,
+            "`{}` in `{}`: thread {} {does} {} bytes at ",
+            self.instruction, self.origin, self.thread, self.bytes
+        )?;
+        if self.buffer.is_empty() {
+            write!(f, "{} address {:#x}, which lies in no buffer", self.memory, self.offset)?;
+        } else {
+            write!(
+                f,
+                "offset {} of {} buffer `{}` ({} bytes)",
+                self.offset, self.memory, self.buffer, self.size
+            )?;
+        }
+        write!(f, " (block {:?}, {} times)", self.block, self.count)
+    }
+}
+
+/// Memory traffic of one instruction row in one tile statement.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Traffic {
+    /// The tile statement.
+    pub origin: String,
+    /// The instruction row's name.
+    pub instruction: &'static str,
+    /// What it moved and what that took.
+    #[serde(flatten)]
+    pub counts: Counts,
+}
+
+/// Requests of warps and what they took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Counts {
+    /// Requests to shared memory.
+    pub shared_requests: u64,
+    /// Wavefronts they took.
+    pub shared_wavefronts: u64,
+    /// Wavefronts they need without bank conflicts.
+    pub shared_ideal: u64,
+    /// Requests to global memory.
+    pub global_requests: u64,
+    /// Sectors they touched.
+    pub global_sectors: u64,
+    /// Bytes that lanes asked for.
+    pub global_bytes: u64,
+}
+
+impl Counts {
+    /// Wavefronts beyond the ideal.
+    pub fn conflicts(&self) -> u64 {
+        self.shared_wavefronts - self.shared_ideal
+    }
+
+    pub(crate) fn add(&mut self, other: &Counts) {
+        self.shared_requests += other.shared_requests;
+        self.shared_wavefronts += other.shared_wavefronts;
+        self.shared_ideal += other.shared_ideal;
+        self.global_requests += other.global_requests;
+        self.global_sectors += other.global_sectors;
+        self.global_bytes += other.global_bytes;
+    }
+}

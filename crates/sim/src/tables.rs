@@ -1,0 +1,180 @@
+//! Index tables of collective instructions, made once a program from the layouts of their rows.
+
+use half::f16;
+use std::sync::LazyLock;
+use tilewright_layout::Layout;
+use tilewright_machine::{CopyRow, DType, Memory, MmaRow};
+
+/// For each value of a fragment, the position in the instruction tile of each lane's.
+type Lanes = Vec<[u16; 32]>;
+
+fn lanes(tv: &Layout) -> Lanes {
+    let values = tv.size() / 32;
+    (0..values).map(|v| std::array::from_fn(|lane| tv.eval(lane as i64 + 32 * v) as u16)).collect()
+}
+
+fn fits(tv: &Layout, size: i64) -> bool {
+    tv.size() % 32 == 0 && tv.size() <= 1 << 15 && tv.image().iter().all(|i| (0..size).contains(i))
+}
+
+/// A matrix copy as data: shared rows on one side, registers on the other, an instruction tile between.
+#[derive(Debug)]
+pub(crate) struct MatrixTable {
+    /// Whether it writes shared memory.
+    pub store: bool,
+    /// For each lane whose address counts, the tile positions of its row's eight elements.
+    pub memory: Vec<[u16; 8]>,
+    /// For each 16-bit value of the fragment, each lane's tile position.
+    pub register: Lanes,
+}
+
+impl MatrixTable {
+    /// The table of a row, or what the simulator lacks for it.
+    pub(crate) fn new(row: &CopyRow) -> Result<Self, &'static str> {
+        let (memory, register) = (row.memory_tv(), row.register_tv());
+        if row.unit_bits != 16 || row.bytes != 16 {
+            return Err("only rows of eight 16-bit elements are");
+        }
+        let rows = memory.size() / 8;
+        let size = register.size();
+        if memory.size() != size || size > 256 || rows > 32 || !fits(register, size) || !fits(memory, size) {
+            return Err("its layouts do not fit one warp");
+        }
+        let memory = (0..rows)
+            .map(|lane| std::array::from_fn(|u| memory.eval(lane + rows * u as i64) as u16))
+            .collect();
+        let store = row.dst == Memory::Shared;
+        Ok(MatrixTable { store, memory, register: lanes(register) })
+    }
+}
+
+/// `f16` to `f32`, by bits.
+static F16: LazyLock<Vec<f32>> =
+    LazyLock::new(|| (0..=u16::MAX).map(|b| f16::from_bits(b).to_f32()).collect());
+
+/// A matrix product as data.
+#[derive(Debug)]
+pub(crate) struct MmaTable {
+    row: &'static MmaRow,
+    a: Lanes,
+    b: Lanes,
+    c: Lanes,
+}
+
+/// The operand tiles of a product, kept between products to save their allocation.
+#[derive(Debug, Default)]
+pub(crate) struct MmaTiles {
+    a: Vec<f32>,
+    b: Vec<f32>,
+    c: Vec<f32>,
+}
+
+impl MmaTable {
+    /// The table of a row, or what the simulator lacks for it.
+    pub(crate) fn new(row: &'static MmaRow) -> Result<Self, &'static str> {
+        if !row.ab.is_float() || !row.c.is_float() {
+            return Err("only products of floats are");
+        }
+        let (m, n, k) = (row.m, row.n, row.k);
+        if !(fits(&row.a_tv, m * k) && fits(&row.b_tv, n * k) && fits(&row.c_tv, m * n)) {
+            return Err("its layouts do not fit its tile");
+        }
+        Ok(MmaTable { row, a: lanes(&row.a_tv), b: lanes(&row.b_tv), c: lanes(&row.c_tv) })
+    }
+
+    /// The row's name.
+    pub(crate) fn name(&self) -> &'static str {
+        self.row.name
+    }
+
+    /// `d += a · bᵀ`, the fragments in `regs` at the given indices. Products and sums are `f32`, in the order of rising
+    /// k; the result is rounded once to the accumulator's type.
+    pub(crate) fn execute(
+        &self,
+        regs: &mut [[u32; 32]],
+        d: &[u32],
+        a: &[u32],
+        b: &[u32],
+        tiles: &mut MmaTiles,
+    ) {
+        let (m, n, k) = (self.row.m as usize, self.row.n as usize, self.row.k as usize);
+        gather(&mut tiles.a, m * k, &self.a, self.row.ab, regs, a);
+        gather(&mut tiles.b, n * k, &self.b, self.row.ab, regs, b);
+        gather(&mut tiles.c, m * n, &self.c, self.row.c, regs, d);
+        if m == 16 {
+            multiply::<16>(&mut tiles.c, &tiles.a, &tiles.b, n);
+        } else {
+            for (i, c) in tiles.c.iter_mut().enumerate() {
+                for j in 0..k {
+                    *c += tiles.a[i % m + m * j] * tiles.b[i / m + n * j];
+                }
+            }
+        }
+        scatter(&tiles.c, &self.c, self.row.c, regs, d);
+    }
+}
+
+fn multiply<const M: usize>(c: &mut [f32], a: &[f32], b: &[f32], n: usize) {
+    for (column, c) in c.chunks_exact_mut(M).enumerate() {
+        let mut sum = [0f32; M];
+        sum.copy_from_slice(c);
+        for (a, b) in a.chunks_exact(M).zip(b.chunks_exact(n)) {
+            let scale = b[column];
+            for (sum, a) in sum.iter_mut().zip(a) {
+                *sum += a * scale;
+            }
+        }
+        c.copy_from_slice(&sum);
+    }
+}
+
+fn gather(tile: &mut Vec<f32>, size: usize, table: &Lanes, dtype: DType, regs: &[[u32; 32]], from: &[u32]) {
+    tile.resize(size, 0.0);
+    match dtype {
+        DType::F16 => {
+            let convert: &[f32] = &F16;
+            place(tile, table, 16, regs, from, |bits| convert[usize::from(bits as u16)]);
+        }
+        DType::BF16 => place(tile, table, 16, regs, from, |bits| f32::from_bits(bits << 16)),
+        DType::F32 => place(tile, table, 32, regs, from, f32::from_bits),
+        _ => place(tile, table, dtype.bits(), regs, from, |bits| dtype.decode(bits) as f32),
+    }
+}
+
+fn place(
+    tile: &mut [f32],
+    table: &Lanes,
+    bits: u32,
+    regs: &[[u32; 32]],
+    from: &[u32],
+    convert: impl Fn(u32) -> f32,
+) {
+    let per_register = (32 / bits) as usize;
+    for (value, positions) in table.iter().enumerate() {
+        let reg = &regs[from[value / per_register] as usize];
+        let shift = (value % per_register) as u32 * bits;
+        for (position, word) in positions.iter().zip(reg) {
+            tile[usize::from(*position)] = convert(word >> shift);
+        }
+    }
+}
+
+fn scatter(tile: &[f32], table: &Lanes, dtype: DType, regs: &mut [[u32; 32]], to: &[u32]) {
+    let bits = dtype.bits();
+    let per_register = (32 / bits) as usize;
+    for (value, positions) in table.iter().enumerate() {
+        let reg = &mut regs[to[value / per_register] as usize];
+        let shift = (value % per_register) as u32 * bits;
+        if dtype == DType::F32 {
+            for (position, word) in positions.iter().zip(reg) {
+                *word = tile[usize::from(*position)].to_bits();
+            }
+        } else {
+            let mask = (u32::MAX >> (32 - bits)) << shift;
+            for (position, word) in positions.iter().zip(reg) {
+                let encoded = dtype.encode(f64::from(tile[usize::from(*position)]));
+                *word = (*word & !mask) | (encoded << shift);
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Helpers for programs written by hand.
+#![allow(dead_code, reason = "each test file uses some of them")]
+
+use tilewright_machine::{Arch, CopyRow, Memory, ScalarOp, copies, copy_named};
+use tilewright_sim::{Argument, BufferId, Config, GlobalMemory, Report, SimError};
+use tilewright_simt::{Address, ArrayId, Builder, Function, FunctionParamKind, Operand, Reg, Special, Value};
+
+pub fn builder(threads: u32) -> Builder {
+    Builder::new("test", Arch::Sm90a, threads)
+}
+
+pub fn imm(x: i64) -> Operand {
+    Operand::Imm(u64::from(x as u32))
+}
+
+/// The value of an operand that is not a literal.
+pub fn value(operand: Operand) -> Value {
+    match operand {
+        Operand::Value(value) => value,
+        Operand::Imm(_) => panic!("a literal"),
+    }
+}
+
+pub fn at(base: Operand, offset: i32) -> Address {
+    Address { base, offset }
+}
+
+pub fn reg(array: ArrayId, index: u32) -> Reg {
+    Reg { array, index }
+}
+
+pub fn row(name: &str) -> &'static CopyRow {
+    copy_named(name).unwrap()
+}
+
+pub fn transfer(src: Memory, dst: Memory, bytes: u32) -> &'static CopyRow {
+    copies(src, dst, Arch::Sm90a).find(|r| !r.is_collective() && r.bytes == bytes).unwrap()
+}
+
+/// Short spellings of the operations that tests use most.
+pub trait Write {
+    fn thread(&mut self) -> Operand;
+    fn add(&mut self, a: Operand, b: Operand) -> Operand;
+    fn mul(&mut self, a: Operand, b: i64) -> Operand;
+    fn op(&mut self, op: ScalarOp, a: Operand, b: i64) -> Operand;
+    fn pointer(&mut self, param: u32, index: Operand, bytes: i64) -> Operand;
+    fn shared(&mut self, offset: Operand) -> Operand;
+    fn store_global(&mut self, param: u32, index: Operand, value: Operand);
+    fn store_shared(&mut self, offset: Operand, value: Operand);
+    fn load_shared(&mut self, offset: Operand) -> Operand;
+    fn pointer_param(&mut self, name: &str) -> u32;
+}
+
+impl Write for Builder {
+    fn thread(&mut self) -> Operand {
+        self.special(Special::ThreadIndex).into()
+    }
+
+    fn add(&mut self, a: Operand, b: Operand) -> Operand {
+        self.scalar(ScalarOp::AddI32, &[a, b])
+    }
+
+    fn mul(&mut self, a: Operand, b: i64) -> Operand {
+        self.op(ScalarOp::MulI32, a, b)
+    }
+
+    fn op(&mut self, op: ScalarOp, a: Operand, b: i64) -> Operand {
+        self.scalar(op, &[a, imm(b)])
+    }
+
+    fn pointer(&mut self, param: u32, index: Operand, bytes: i64) -> Operand {
+        let base = self.param(param).into();
+        let offset = self.scalar(ScalarOp::MulWide, &[index, imm(bytes)]);
+        self.scalar(ScalarOp::AddI64, &[base, offset])
+    }
+
+    fn shared(&mut self, offset: Operand) -> Operand {
+        let base = self.special(Special::SharedBase).into();
+        self.add(base, offset)
+    }
+
+    /// `param[index] = value`, both of 4 bytes.
+    fn store_global(&mut self, param: u32, index: Operand, value: Operand) {
+        let array = self.add_array("value", 1);
+        self.write(reg(array, 0), value);
+        let address = self.pointer(param, index, 4);
+        let row = transfer(Memory::Register, Memory::Global, 4);
+        self.store(row, vec![reg(array, 0)], at(address, 0), None);
+    }
+
+    fn store_shared(&mut self, offset: Operand, value: Operand) {
+        let array = self.add_array("value", 1);
+        self.write(reg(array, 0), value);
+        let address = self.shared(offset);
+        let row = transfer(Memory::Register, Memory::Shared, 4);
+        self.store(row, vec![reg(array, 0)], at(address, 0), None);
+    }
+
+    fn load_shared(&mut self, offset: Operand) -> Operand {
+        let array = self.add_array("value", 1);
+        let address = self.shared(offset);
+        let row = transfer(Memory::Shared, Memory::Register, 4);
+        self.load(row, vec![reg(array, 0)], at(address, 0), None);
+        self.read(reg(array, 0))
+    }
+
+    fn pointer_param(&mut self, name: &str) -> u32 {
+        self.add_param(name, FunctionParamKind::Pointer)
+    }
+}
+
+pub fn run_with(
+    f: &Function,
+    memory: &GlobalMemory,
+    buffers: &[BufferId],
+    config: &Config,
+) -> Result<Report, SimError> {
+    let args: Vec<_> = buffers.iter().map(|b| Argument::Buffer(*b)).collect();
+    tilewright_sim::run(f, [1, 1, 1], memory, &args, config)
+}
+
+/// Runs one block with one buffer of `words` words for each parameter; returns the report and the last buffer.
+pub fn run_block(f: &Function, inputs: &[&[u8]], words: usize) -> (Report, Vec<u32>) {
+    let mut memory = GlobalMemory::new();
+    let mut ids = Vec::new();
+    for input in inputs {
+        let id = memory.alloc(input.len());
+        memory.write(id, input);
+        ids.push(id);
+    }
+    ids.push(memory.alloc(4 * words));
+    let report = run_with(f, &memory, &ids, &Config::default()).unwrap();
+    (report, words_of(&memory.read(ids[ids.len() - 1])))
+}
+
+pub fn words_of(bytes: &[u8]) -> Vec<u32> {
+    bytes.chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect()
+}

@@ -1,0 +1,244 @@
+//! Matrix copies and products against the formulas of the PTX manual, written down again here.
+
+mod common;
+
+use common::*;
+use half::{bf16, f16};
+use tilewright_machine::{DType, MmaRow, ScalarOp, SyncOp, mma_rows};
+use tilewright_sim::{Config, GlobalMemory};
+
+/// Row and column in its 8×8 matrix of the element that `lane` holds in half `half` of a register.
+fn element(lane: usize, half: usize, trans: bool) -> (usize, usize) {
+    let (a, b) = (lane / 4, 2 * (lane % 4) + half);
+    if trans { (b, a) } else { (a, b) }
+}
+
+#[test]
+fn ldmatrix_gives_each_lane_what_the_manual_says() {
+    for (count, trans) in [(1, false), (2, false), (4, false), (1, true), (2, true), (4, true)] {
+        let name = format!("ldmatrix.x{count}{}", if trans { ".trans" } else { "" });
+        let mut b = builder(32);
+        let out = b.pointer_param("out");
+        b.add_shared("s", 1024, 16);
+        let t = b.thread();
+        // Two elements a word, numbered in memory order.
+        for i in 0..8 {
+            let word = b.add(t, imm(32 * i));
+            let low = b.mul(word, 2);
+            let high = b.add(low, imm(1));
+            let high = b.op(ScalarOp::ShlB32, high, 16);
+            let packed = b.scalar(ScalarOp::OrB32, &[low, high]);
+            let offset = b.mul(word, 4);
+            b.store_shared(offset, packed);
+        }
+        b.sync(SyncOp::Barrier);
+        // Rows of matrices lie in reverse order of memory, so that addresses matter.
+        let reversed = b.op(ScalarOp::XorB32, t, 31);
+        let offset = b.mul(reversed, 16);
+        let address = b.shared(offset);
+        let array = b.add_array("a", count);
+        b.matrix(row(&name), (0..count).map(|i| reg(array, i)).collect(), at(address, 512));
+        for i in 0..count {
+            let got = b.read(reg(array, i));
+            let index = b.add(t, imm(32 * i64::from(i)));
+            b.store_global(out, index, got);
+        }
+        let (report, words) = run_block(&b.finish(), &[], 32 * count as usize);
+        assert!(report.is_clean(), "{name} {:?}", report.problems());
+        for (i, word) in words.iter().enumerate() {
+            let (matrix, lane) = (i / 32, i % 32);
+            for half in 0..2 {
+                let (r, c) = element(lane, half, trans);
+                let address_lane = 8 * matrix + r;
+                let expected = 256 + 8 * (31 - address_lane) + c;
+                assert_eq!((word >> (16 * half)) & 0xffff, expected as u32, "{name} {i} {half}");
+            }
+        }
+    }
+}
+
+#[test]
+fn stmatrix_puts_each_element_where_the_manual_says() {
+    for (count, trans) in [(1, false), (2, false), (4, false), (1, true), (2, true), (4, true)] {
+        let name = format!("stmatrix.x{count}{}", if trans { ".trans" } else { "" });
+        let mut b = builder(32);
+        let out = b.pointer_param("out");
+        b.add_shared("s", 128 * count, 16);
+        let t = b.thread();
+        let array = b.add_array("a", count);
+        for i in 0..count {
+            // Elements are numbered (register, lane, half).
+            let low = b.mul(t, 2);
+            let low = b.add(low, imm(64 * i64::from(i)));
+            let high = b.add(low, imm(1));
+            let high = b.op(ScalarOp::ShlB32, high, 16);
+            let packed = b.scalar(ScalarOp::OrB32, &[low, high]);
+            b.write(reg(array, i), packed);
+        }
+        let offset = b.mul(t, 16);
+        let address = b.shared(offset);
+        b.matrix(row(&name), (0..count).map(|i| reg(array, i)).collect(), at(address, 0));
+        b.sync(SyncOp::Barrier);
+        for i in 0..count {
+            let index = b.add(t, imm(32 * i64::from(i)));
+            let offset = b.mul(index, 4);
+            let got = b.load_shared(offset);
+            b.store_global(out, index, got);
+        }
+        let (report, words) = run_block(&b.finish(), &[], 32 * count as usize);
+        assert!(report.is_clean(), "{name} {:?}", report.problems());
+        for matrix in 0..count as usize {
+            for lane in 0..32 {
+                for half in 0..2 {
+                    let (r, c) = element(lane, half, trans);
+                    let at = 64 * matrix + 8 * r + c;
+                    let got = (words[at / 2] >> (16 * (at % 2))) & 0xffff;
+                    assert_eq!(got as usize, 64 * matrix + 2 * lane + half, "{name}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_matrix_load_needs_a_barrier_even_from_its_own_thread() {
+    for barrier in [false, true] {
+        let mut b = builder(32);
+        b.add_shared("s", 1024, 16);
+        let t = b.thread();
+        let offset = b.mul(t, 16);
+        for i in 0..4 {
+            let at = b.add(offset, imm(4 * i));
+            b.store_shared(at, t);
+        }
+        if barrier {
+            b.sync(SyncOp::WarpBarrier);
+        }
+        let address = b.shared(offset);
+        let array = b.add_array("a", 4);
+        b.matrix(row("ldmatrix.x4"), (0..4).map(|i| reg(array, i)).collect(), at(address, 0));
+        let report = run_with(&b.finish(), &GlobalMemory::new(), &[], &Config::default()).unwrap();
+        assert_eq!(report.is_clean(), barrier);
+        assert_eq!(report.races.len(), usize::from(!barrier));
+    }
+}
+
+#[test]
+fn an_unswizzled_ldmatrix_conflicts() {
+    let mut b = builder(32);
+    b.add_shared("s", 4096, 16);
+    let t = b.thread();
+    let offset = b.mul(t, 128);
+    let address = b.shared(offset);
+    let array = b.add_array("a", 4);
+    b.matrix(row("ldmatrix.x4"), (0..4).map(|i| reg(array, i)).collect(), at(address, 0));
+    let report = run_with(&b.finish(), &GlobalMemory::new(), &[], &Config::default()).unwrap();
+    assert_eq!((report.shared_wavefronts, report.shared_conflicts), (32, 28));
+}
+
+/// Fragments of `mma.m16n8k8` and `.m16n8k16` with 16-bit inputs, from the manual's figures: group = lane / 4,
+/// thread = lane % 4.
+fn a_position(lane: usize, v: usize) -> (usize, usize) {
+    let (group, thread) = (lane / 4, lane % 4);
+    let row = group + 8 * (v / 2 % 2);
+    (row, 2 * thread + v % 2 + if v < 4 { 0 } else { 8 })
+}
+fn b_position(lane: usize, v: usize) -> (usize, usize) {
+    (lane / 4, 2 * (lane % 4) + v % 2 + if v < 2 { 0 } else { 8 })
+}
+fn c_position(lane: usize, v: usize) -> (usize, usize) {
+    (lane / 4 + if v < 2 { 0 } else { 8 }, 2 * (lane % 4) + v % 2)
+}
+
+fn encode(dtype: DType, x: f64) -> u32 {
+    match dtype {
+        DType::F16 => u32::from(f16::from_f64(x).to_bits()),
+        DType::BF16 => u32::from(bf16::from_f64(x).to_bits()),
+        _ => (x as f32).to_bits(),
+    }
+}
+
+/// Packs fragments: `registers` words a lane, lane-major.
+fn pack(
+    registers: u32,
+    dtype: DType,
+    position: fn(usize, usize) -> (usize, usize),
+    element: impl Fn(usize, usize) -> f64,
+) -> Vec<u8> {
+    let per = (32 / dtype.bits()) as usize;
+    let mut bytes = Vec::new();
+    for lane in 0..32 {
+        for r in 0..registers as usize {
+            let mut word = 0;
+            for i in 0..per {
+                let (row, column) = position(lane, per * r + i);
+                word |= encode(dtype, element(row, column)) << (i as u32 * dtype.bits());
+            }
+            bytes.extend(word.to_le_bytes());
+        }
+    }
+    bytes
+}
+
+fn product(row: &'static MmaRow, a: &[u8], b_bytes: &[u8], c: &[u8]) -> Vec<u32> {
+    let counts = row.registers();
+    let mut b = builder(32);
+    let t = b.thread();
+    let load = transfer(tilewright_machine::Memory::Global, tilewright_machine::Memory::Register, 4);
+    let store = transfer(tilewright_machine::Memory::Register, tilewright_machine::Memory::Global, 4);
+    let mut fragments = Vec::new();
+    for (name, count) in [("a", counts.0), ("b", counts.1), ("c", counts.2)] {
+        let param = b.pointer_param(name);
+        let array = b.add_array(name, count);
+        let address = b.pointer(param, t, 4 * i64::from(count));
+        for i in 0..count {
+            b.load(load, vec![reg(array, i)], at(address, 4 * i as i32), None);
+        }
+        fragments.push((0..count).map(|i| reg(array, i)).collect::<Vec<_>>());
+    }
+    b.mma(row, fragments[2].clone(), fragments[0].clone(), fragments[1].clone());
+    let out = b.pointer_param("out");
+    let address = b.pointer(out, t, 4 * i64::from(counts.2));
+    for (i, r) in fragments[2].iter().enumerate() {
+        b.store(store, vec![*r], at(address, 4 * i as i32), None);
+    }
+    let (report, words) = run_block(&b.finish(), &[a, b_bytes, c], 32 * counts.2 as usize);
+    assert!(report.is_clean());
+    assert_eq!(report.mma_count, 1);
+    words
+}
+
+#[test]
+fn products_are_those_of_plain_loops() {
+    for row in mma_rows() {
+        let counts = row.registers();
+        // Small integers: every sum is exact in every type.
+        let a = |m: usize, k: usize| ((m * 7 + k * 3) % 5) as f64 - 2.0;
+        let b = |n: usize, k: usize| ((n * 5 + k * 11) % 7) as f64 - 3.0;
+        let c = |m: usize, n: usize| (m * 8 + n) as f64;
+        let words = product(
+            row,
+            &pack(counts.0, row.ab, a_position, a),
+            &pack(counts.1, row.ab, b_position, b),
+            &pack(counts.2, row.c, c_position, c),
+        );
+        let expected = pack(counts.2, row.c, c_position, |m, n| {
+            c(m, n) + (0..row.k as usize).map(|k| a(m, k) * b(n, k)).sum::<f64>()
+        });
+        assert_eq!(words, words_of(&expected), "{}", row.name);
+    }
+}
+
+#[test]
+fn half_accumulators_are_rounded_once() {
+    let row = mma_rows().iter().find(|r| r.c == DType::F16 && r.k == 16).unwrap();
+    let counts = row.registers();
+    // 2048 + 16 · 0.5: each step alone would be rounded away.
+    let words = product(
+        row,
+        &pack(counts.0, row.ab, a_position, |_, _| 1.0),
+        &pack(counts.1, row.ab, b_position, |_, _| 0.5),
+        &pack(counts.2, row.c, c_position, |_, _| 2048.0),
+    );
+    assert_eq!(words, words_of(&pack(counts.2, row.c, c_position, |_, _| 2056.0)));
+}

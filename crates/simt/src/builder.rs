@@ -1,0 +1,320 @@
+//! Builds a thread-level program.
+//!
+//! Pure operations are folded, shared and hoisted as they are made: a result of literals becomes a literal, an operation
+//! that was made before (in an enclosing block) is not made again, and a new one is placed in the outermost block in
+//! which its operands exist. So loop-invariant addresses and predicates are computed once, before the loop, with no pass
+//! that has to find them again.
+
+use std::collections::HashMap;
+
+use tilewright_machine::{Arch, CopyRow, MmaRow, RegType, ScalarOp, ShuffleMode, SyncOp};
+
+use crate::function::{
+    Address, Array, ArrayId, Function, FunctionParam, FunctionParamKind, Inst, Op, Operand, OriginId, Reg,
+    SharedBuffer, Special, Value,
+};
+
+#[derive(PartialEq, Eq, Hash, Clone)]
+enum Key {
+    Special(Special),
+    Param(u32),
+    Scalar(ScalarOp, Vec<Operand>),
+}
+
+/// A block that is being filled.
+#[derive(Default)]
+struct Scope {
+    body: Vec<Inst>,
+    made: HashMap<Key, Value>,
+}
+
+/// Builds one [`Function`].
+pub struct Builder {
+    function: Function,
+    scopes: Vec<Scope>,
+    /// The scope (0 = outermost) in which each value is defined.
+    depths: Vec<usize>,
+    origin: OriginId,
+    hoist: bool,
+}
+
+impl Builder {
+    /// An empty function.
+    pub fn new(name: impl Into<String>, arch: Arch, threads: u32) -> Self {
+        Builder {
+            function: Function {
+                name: name.into(),
+                arch,
+                threads,
+                params: Vec::new(),
+                shared: Vec::new(),
+                shared_bytes: 0,
+                values: Vec::new(),
+                arrays: Vec::new(),
+                origins: vec![String::new()],
+                body: Vec::new(),
+            },
+            scopes: vec![Scope::default()],
+            depths: Vec::new(),
+            origin: OriginId(0),
+            hoist: true,
+        }
+    }
+
+    /// Whether pure operations made from here on go to the outermost block they can (as at first), or stay in the current
+    /// one. What a loop computes many of, each once a round, is better computed where it is used: hoisted, every
+    /// result would hold a register through the whole loop. Returns what was set before.
+    pub fn set_hoisting(&mut self, hoist: bool) -> bool {
+        std::mem::replace(&mut self.hoist, hoist)
+    }
+
+    /// The function. Blocks still open are closed.
+    pub fn finish(mut self) -> Function {
+        while self.scopes.len() > 1 {
+            self.scopes.pop();
+        }
+        self.function.body = self.scopes.pop().map(|s| s.body).unwrap_or_default();
+        self.function
+    }
+
+    /// Instructions made from here on come from this tile statement.
+    pub fn set_origin(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        let known = self.function.origins.iter().position(|o| *o == text);
+        let index = known.unwrap_or_else(|| {
+            self.function.origins.push(text);
+            self.function.origins.len() - 1
+        });
+        self.origin = OriginId(index as u32);
+    }
+
+    /// Adds a parameter and returns its index.
+    pub fn add_param(&mut self, name: impl Into<String>, kind: FunctionParamKind) -> u32 {
+        self.function.params.push(FunctionParam { name: name.into(), kind });
+        (self.function.params.len() - 1) as u32
+    }
+
+    /// Adds a shared buffer after the last one, aligned to `align` bytes, and returns its offset.
+    pub fn add_shared(&mut self, name: impl Into<String>, bytes: u32, align: u32) -> u32 {
+        let offset = self.function.shared_bytes.next_multiple_of(align.max(1));
+        self.function.shared.push(SharedBuffer { name: name.into(), offset, bytes });
+        self.function.shared_bytes = offset + bytes;
+        offset
+    }
+
+    /// Adds a register array.
+    pub fn add_array(&mut self, name: impl Into<String>, registers: u32) -> ArrayId {
+        self.function.arrays.push(Array { name: name.into(), registers });
+        ArrayId((self.function.arrays.len() - 1) as u32)
+    }
+
+    fn new_value(&mut self, ty: RegType, depth: usize) -> Value {
+        self.function.values.push(ty);
+        self.depths.push(depth);
+        Value((self.function.values.len() - 1) as u32)
+    }
+
+    fn push(&mut self, op: Op) {
+        let origin = self.origin;
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.body.push(Inst { op, origin });
+        }
+    }
+
+    /// The depth of the block in which an operand is defined: 0 is the function's body. What lies less deep changes
+    /// less often.
+    pub fn depth(&self, operand: Operand) -> usize {
+        match operand {
+            Operand::Value(value) => self.depths[value.0 as usize],
+            Operand::Imm(_) => 0,
+        }
+    }
+
+    fn pure(&mut self, key: Key, ty: RegType, depth: usize, op: impl FnOnce(Value) -> Op) -> Value {
+        if let Some(value) = self.scopes.iter().find_map(|scope| scope.made.get(&key)) {
+            return *value;
+        }
+        let depth = if self.hoist { depth } else { self.scopes.len() - 1 };
+        let dst = self.new_value(ty, depth);
+        let inst = Inst { op: op(dst), origin: self.origin };
+        let scope = &mut self.scopes[depth];
+        scope.body.push(inst);
+        scope.made.insert(key, dst);
+        dst
+    }
+
+    /// The value of a special register.
+    pub fn special(&mut self, special: Special) -> Value {
+        self.pure(Key::Special(special), RegType::B32, 0, |dst| Op::Special { dst, special })
+    }
+
+    /// The value of a parameter.
+    pub fn param(&mut self, param: u32) -> Value {
+        let pointer = self.function.params[param as usize].kind == FunctionParamKind::Pointer;
+        let ty = if pointer { RegType::B64 } else { RegType::B32 };
+        self.pure(Key::Param(param), ty, 0, |dst| Op::Param { dst, param })
+    }
+
+    /// `op(args)`: folded, shared and hoisted.
+    pub fn scalar(&mut self, op: ScalarOp, args: &[Operand]) -> Operand {
+        let literals: Option<Vec<u64>> = args
+            .iter()
+            .map(|a| match a {
+                Operand::Imm(bits) => Some(*bits),
+                Operand::Value(_) => None,
+            })
+            .collect();
+        if let Some(literals) = literals {
+            return Operand::Imm((op.row().eval)(&literals));
+        }
+        if let Some(simple) = simplify(op, args) {
+            return simple;
+        }
+        let mut args = args.to_vec();
+        // A literal first operand of a commutative operation goes second, where PTX takes it.
+        if is_commutative(op) && matches!(args[0], Operand::Imm(_)) {
+            args.swap(0, 1);
+        }
+        let depth = args.iter().map(|a| self.depth(*a)).max().unwrap_or(0);
+        let key = Key::Scalar(op, args.clone());
+        Operand::Value(self.pure(key, op.row().result, depth, |dst| Op::Scalar { dst, op, args }))
+    }
+
+    /// Reads a fragment's register.
+    pub fn read(&mut self, src: Reg) -> Operand {
+        let dst = self.new_value(RegType::B32, self.scopes.len() - 1);
+        self.push(Op::ReadReg { dst, src });
+        Operand::Value(dst)
+    }
+
+    /// Writes a fragment's register.
+    pub fn write(&mut self, dst: Reg, src: Operand) {
+        self.push(Op::WriteReg { dst, src });
+    }
+
+    /// A guarded load.
+    pub fn load(&mut self, row: &'static CopyRow, dst: Vec<Reg>, address: Address, guard: Option<Value>) {
+        self.push(Op::Load { row, dst, address, guard });
+    }
+
+    /// A guarded store.
+    pub fn store(&mut self, row: &'static CopyRow, src: Vec<Reg>, address: Address, guard: Option<Value>) {
+        self.push(Op::Store { row, src, address, guard });
+    }
+
+    /// A guarded asynchronous copy.
+    pub fn async_copy(&mut self, row: &'static CopyRow, dst: Address, src: Address, guard: Option<Value>) {
+        self.push(Op::AsyncCopy { row, dst, src, guard });
+    }
+
+    /// A matrix load or store.
+    pub fn matrix(&mut self, row: &'static CopyRow, regs: Vec<Reg>, address: Address) {
+        self.push(Op::Matrix { row, regs, address });
+    }
+
+    /// A matrix product.
+    pub fn mma(&mut self, row: &'static MmaRow, d: Vec<Reg>, a: Vec<Reg>, b: Vec<Reg>) {
+        self.push(Op::Mma { row, d, a, b });
+    }
+
+    /// A warp shuffle.
+    pub fn shuffle(&mut self, src: Operand, mode: ShuffleMode, operand: Operand) -> Operand {
+        let dst = self.new_value(RegType::B32, self.scopes.len() - 1);
+        self.push(Op::Shuffle { dst, src, mode, operand });
+        Operand::Value(dst)
+    }
+
+    /// A barrier or a wait.
+    pub fn sync(&mut self, op: SyncOp) {
+        self.push(Op::Sync(op));
+    }
+
+    /// A counted loop; `body` receives the counter.
+    pub fn for_loop<E>(
+        &mut self,
+        lo: Operand,
+        hi: Operand,
+        step: i32,
+        body: impl FnOnce(&mut Builder, Value) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let counter = self.new_value(RegType::B32, self.scopes.len());
+        self.scopes.push(Scope::default());
+        let result = body(self, counter);
+        let inner = self.scopes.pop().unwrap_or_default();
+        self.push(Op::For { counter, lo, hi, step, body: inner.body });
+        result
+    }
+
+    /// A two-way branch.
+    pub fn branch(
+        &mut self,
+        condition: Value,
+        then: impl FnOnce(&mut Builder),
+        otherwise: impl FnOnce(&mut Builder),
+    ) {
+        self.scopes.push(Scope::default());
+        then(self);
+        let then = self.scopes.pop().unwrap_or_default().body;
+        self.scopes.push(Scope::default());
+        otherwise(self);
+        let otherwise = self.scopes.pop().unwrap_or_default().body;
+        self.push(Op::If { condition, then, otherwise });
+    }
+}
+
+fn is_commutative(op: ScalarOp) -> bool {
+    use ScalarOp::*;
+    matches!(
+        op,
+        AddI32
+            | MulI32
+            | MinI32
+            | MaxI32
+            | AndB32
+            | OrB32
+            | XorB32
+            | MulWide
+            | AddI64
+            | MulI64
+            | EqI32
+            | NeI32
+            | AddF32
+            | MulF32
+            | MinF32
+            | MaxF32
+    )
+}
+
+/// Identities that hold bit for bit.
+fn simplify(op: ScalarOp, args: &[Operand]) -> Option<Operand> {
+    use ScalarOp::*;
+    let imm = |i: usize| match args[i] {
+        Operand::Imm(bits) => Some(bits),
+        Operand::Value(_) => None,
+    };
+    match op {
+        AddI32 | OrB32 | XorB32 | AddI64 => {
+            if imm(1) == Some(0) {
+                Some(args[0])
+            } else if imm(0) == Some(0) {
+                Some(args[1])
+            } else {
+                None
+            }
+        }
+        SubI32 | ShlB32 | ShrU32 | ShlB64 if imm(1) == Some(0) => Some(args[0]),
+        DivI32 if imm(1) == Some(1) => Some(args[0]),
+        RemI32 if imm(1) == Some(1) => Some(Operand::Imm(0)),
+        MulI32 | MulI64 => match (imm(0), imm(1)) {
+            (Some(0), _) | (_, Some(0)) => Some(Operand::Imm(0)),
+            (Some(1), _) => Some(args[1]),
+            (_, Some(1)) => Some(args[0]),
+            _ => None,
+        },
+        AndB32 if imm(0) == Some(0) || imm(1) == Some(0) => Some(Operand::Imm(0)),
+        AndPred if imm(0) == Some(1) => Some(args[1]),
+        AndPred if imm(1) == Some(1) => Some(args[0]),
+        AndPred if imm(0) == Some(0) || imm(1) == Some(0) => Some(Operand::Imm(0)),
+        _ => None,
+    }
+}

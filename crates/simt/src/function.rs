@@ -1,0 +1,384 @@
+//! The thread-level program: what one thread of a block runs.
+//!
+//! Scalars and addresses are SSA values, each defined once by one instruction and visible from there to the end of its
+//! block. Fragments are [`Array`]s of 32-bit registers: mutable places that keep their registers and their order for
+//! life, because tensor-core instructions name registers and an accumulator must not change its name between
+//! issues. Control flow is structured: counted loops and two-way branches. Effects happen in program order.
+
+use std::fmt;
+
+use tilewright_machine::{Arch, CopyRow, MmaRow, RegType, ScalarOp, ShuffleMode, SyncOp};
+
+/// An SSA value; its type is in [`Function::values`]. Prints as `%7`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct Value(pub u32);
+
+/// A register array; its row is in [`Function::arrays`]. Prints as `@2`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct ArrayId(pub u32);
+
+/// One 32-bit register of an array. Prints as `@2[5]`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct Reg {
+    /// The array.
+    pub array: ArrayId,
+    /// The position in it.
+    pub index: u32,
+}
+
+/// An operand: a value, or a literal bit pattern of the type that the operation wants there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Operand {
+    /// A value.
+    Value(Value),
+    /// A literal.
+    Imm(u64),
+}
+
+impl From<Value> for Operand {
+    fn from(value: Value) -> Self {
+        Operand::Value(value)
+    }
+}
+
+/// A statement of the tile program that instructions come from; an index into [`Function::origins`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct OriginId(pub u32);
+
+/// What a launch passes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FunctionParam {
+    /// The name.
+    pub name: String,
+    /// The kind.
+    pub kind: FunctionParamKind,
+}
+
+/// The kind of a [`FunctionParam`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FunctionParamKind {
+    /// A 64-bit pointer to global memory.
+    Pointer,
+    /// A signed 32-bit integer.
+    I32,
+    /// An `f32`.
+    F32,
+}
+
+/// A buffer in shared memory, at a fixed offset of the block's window.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SharedBuffer {
+    /// The name of the tensor it holds.
+    pub name: String,
+    /// Byte offset in the block's window.
+    pub offset: u32,
+    /// Size in bytes.
+    pub bytes: u32,
+}
+
+/// A register array: a fragment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Array {
+    /// The name of the tensor it holds a part of.
+    pub name: String,
+    /// Number of 32-bit registers.
+    pub registers: u32,
+}
+
+/// A register with a value the hardware provides.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Special {
+    /// The thread's index in its block.
+    ThreadIndex,
+    /// The block's index along x, y or z (0, 1, 2).
+    BlockIndex(u8),
+    /// The address of the block's shared window in the shared address space.
+    SharedBase,
+}
+
+/// A byte address: a value plus a constant. Shared addresses are 32 bits wide, global ones 64.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Address {
+    /// The base.
+    pub base: Operand,
+    /// Bytes added to it.
+    pub offset: i32,
+}
+
+/// An instruction: what it does, and where it comes from.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Inst {
+    /// What it does.
+    pub op: Op,
+    /// The tile statement it comes from.
+    pub origin: OriginId,
+}
+
+/// What an instruction does.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Op {
+    /// `dst = special register`. Pure. `B32`.
+    Special {
+        /// The result.
+        dst: Value,
+        /// Which.
+        special: Special,
+    },
+    /// `dst = parameter`. Pure. `B64` for pointers, else `B32`.
+    Param {
+        /// The result.
+        dst: Value,
+        /// Index into [`Function::params`].
+        param: u32,
+    },
+    /// `dst = op(args)`. Pure.
+    Scalar {
+        /// The result.
+        dst: Value,
+        /// The operation.
+        op: ScalarOp,
+        /// Its operands, of the types in the operation's row.
+        args: Vec<Operand>,
+    },
+    /// `dst = register`: reads a fragment's register now.
+    ReadReg {
+        /// The result, `B32`.
+        dst: Value,
+        /// The register.
+        src: Reg,
+    },
+    /// `register = operand`.
+    WriteReg {
+        /// The register.
+        dst: Reg,
+        /// The `B32` operand.
+        src: Operand,
+    },
+    /// Loads `row.bytes` at `address` into `dst` (one register for 4 bytes or fewer, zero-extended). Where `guard` is
+    /// false nothing is read and the registers become zero.
+    Load {
+        /// The instruction; per-thread, to registers.
+        row: &'static CopyRow,
+        /// The registers, in the order of rising addresses.
+        dst: Vec<Reg>,
+        /// The address, aligned to `row.bytes`.
+        address: Address,
+        /// Whether to read, per thread.
+        guard: Option<Value>,
+    },
+    /// Stores `row.bytes` from `src` at `address`, where `guard` holds.
+    Store {
+        /// The instruction; per-thread, from registers.
+        row: &'static CopyRow,
+        /// The registers, in the order of rising addresses.
+        src: Vec<Reg>,
+        /// The address, aligned to `row.bytes`.
+        address: Address,
+        /// Whether to write, per thread.
+        guard: Option<Value>,
+    },
+    /// Starts a copy of `row.bytes` from global to shared memory; where `guard` is false zeros are written. It is
+    /// complete, for the issuing thread, after a wait that covers it.
+    AsyncCopy {
+        /// The instruction.
+        row: &'static CopyRow,
+        /// Where to, in shared memory.
+        dst: Address,
+        /// Where from, in global memory.
+        src: Address,
+        /// Whether to read, per thread.
+        guard: Option<Value>,
+    },
+    /// `ldmatrix` or `stmatrix`: every lane's address names a row of 16 bytes. All lanes take part.
+    Matrix {
+        /// The instruction.
+        row: &'static CopyRow,
+        /// The fragment's registers, one a matrix.
+        regs: Vec<Reg>,
+        /// The lane's row address in shared memory.
+        address: Address,
+    },
+    /// `d += a · bᵀ` on a warp's fragments. All lanes take part.
+    Mma {
+        /// The instruction.
+        row: &'static MmaRow,
+        /// Accumulator registers, read and written.
+        d: Vec<Reg>,
+        /// A's registers.
+        a: Vec<Reg>,
+        /// B's registers.
+        b: Vec<Reg>,
+    },
+    /// `dst = src of another lane`. All lanes take part.
+    Shuffle {
+        /// The result, `B32`.
+        dst: Value,
+        /// What each lane offers.
+        src: Operand,
+        /// How the lane is chosen.
+        mode: ShuffleMode,
+        /// The `B32` operand of the mode.
+        operand: Operand,
+    },
+    /// A barrier or a wait.
+    Sync(SyncOp),
+    /// `for counter in lo..hi step step { body }`; `step` is positive. The bounds are `B32`, signed.
+    For {
+        /// The counter, `B32`, visible in the body.
+        counter: Value,
+        /// First value.
+        lo: Operand,
+        /// Bound, exclusive.
+        hi: Operand,
+        /// Added after each round.
+        step: i32,
+        /// What is repeated.
+        body: Vec<Inst>,
+    },
+    /// `if condition { then } else { otherwise }`, per thread.
+    If {
+        /// The condition.
+        condition: Value,
+        /// Where it holds.
+        then: Vec<Inst>,
+        /// Where it does not.
+        otherwise: Vec<Inst>,
+    },
+}
+
+impl Op {
+    /// The value it defines, if any.
+    pub fn defines(&self) -> Option<Value> {
+        match self {
+            Op::Special { dst, .. }
+            | Op::Param { dst, .. }
+            | Op::Scalar { dst, .. }
+            | Op::ReadReg { dst, .. }
+            | Op::Shuffle { dst, .. } => Some(*dst),
+            _ => None,
+        }
+    }
+
+    /// Whether removing it changes nothing when its value is unused.
+    pub fn is_removable(&self) -> bool {
+        matches!(self, Op::Special { .. } | Op::Param { .. } | Op::Scalar { .. } | Op::ReadReg { .. })
+    }
+
+    /// The operands it reads (fragments' registers not included, nor those of nested blocks).
+    pub fn operands(&self) -> Vec<Operand> {
+        let guarded = |address: &Address, guard: &Option<Value>| {
+            let mut all = vec![address.base];
+            all.extend(guard.map(Operand::Value));
+            all
+        };
+        match self {
+            Op::Special { .. } | Op::Param { .. } | Op::ReadReg { .. } | Op::Mma { .. } | Op::Sync(_) => {
+                Vec::new()
+            }
+            Op::Scalar { args, .. } => args.clone(),
+            Op::WriteReg { src, .. } => vec![*src],
+            Op::Load { address, guard, .. } | Op::Store { address, guard, .. } => guarded(address, guard),
+            Op::AsyncCopy { dst, src, guard, .. } => {
+                let mut all = guarded(dst, guard);
+                all.push(src.base);
+                all
+            }
+            Op::Matrix { address, .. } => vec![address.base],
+            Op::Shuffle { src, operand, .. } => vec![*src, *operand],
+            Op::For { lo, hi, .. } => vec![*lo, *hi],
+            Op::If { condition, .. } => vec![Operand::Value(*condition)],
+        }
+    }
+}
+
+/// A thread-level program.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Function {
+    /// The entry point's name.
+    pub name: String,
+    /// The architecture it needs.
+    pub arch: Arch,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Parameters, in launch order.
+    pub params: Vec<FunctionParam>,
+    /// Shared buffers, by rising offset.
+    pub shared: Vec<SharedBuffer>,
+    /// Bytes of shared memory that a block needs.
+    pub shared_bytes: u32,
+    /// The type of each value.
+    pub values: Vec<RegType>,
+    /// The register arrays.
+    pub arrays: Vec<Array>,
+    /// Tile statements that instructions come from, as text for messages.
+    pub origins: Vec<String>,
+    /// What each thread runs.
+    pub body: Vec<Inst>,
+}
+
+impl Function {
+    /// The type of a value.
+    pub fn type_of(&self, value: Value) -> RegType {
+        self.values[value.0 as usize]
+    }
+
+    /// The text of an origin.
+    pub fn origin(&self, id: OriginId) -> &str {
+        self.origins.get(id.0 as usize).map_or("", String::as_str)
+    }
+
+    /// Calls `visit` on every instruction, a loop or branch before what it holds.
+    pub fn visit<'a>(&'a self, visit: &mut impl FnMut(&'a Inst)) {
+        fn go<'a>(body: &'a [Inst], visit: &mut impl FnMut(&'a Inst)) {
+            for inst in body {
+                visit(inst);
+                match &inst.op {
+                    Op::For { body, .. } => go(body, visit),
+                    Op::If { then, otherwise, .. } => {
+                        go(then, visit);
+                        go(otherwise, visit);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        go(&self.body, visit);
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "%{}", self.0)
+    }
+}
+
+impl fmt::Display for ArrayId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "@{}", self.0)
+    }
+}
+
+impl fmt::Display for Reg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}]", self.array, self.index)
+    }
+}
+
+impl fmt::Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Operand::Value(value) => value.fmt(f),
+            Operand::Imm(bits) if *bits < 1 << 20 => write!(f, "{bits}"),
+            Operand::Imm(bits) => write!(f, "{bits:#x}"),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.offset {
+            0 => write!(f, "[{}]", self.base),
+            offset => write!(f, "[{}{offset:+}]", self.base),
+        }
+    }
+}

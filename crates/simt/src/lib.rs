@@ -1,0 +1,17 @@
+//! The thread-level program: what one thread of a block runs, as typed SSA with structured control flow.
+//!
+//! It stands between lowering, which builds it with a [`Builder`], and its two readers: the PTX printer, one line an
+//! instruction, and the simulator, which executes it. It knows instruction rows, and nothing of tiles.
+
+pub mod builder;
+pub mod function;
+pub mod passes;
+mod print;
+pub mod verify;
+
+pub use builder::Builder;
+pub use function::{
+    Address, Array, ArrayId, Function, FunctionParam, FunctionParamKind, Inst, Op, Operand, OriginId, Reg,
+    SharedBuffer, Special, Value,
+};
+pub use verify::{VerifyError, verify};

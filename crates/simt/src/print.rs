@@ -1,0 +1,124 @@
+//! The text form of a thread-level program, as `--emit simt` shows it: one instruction a line, the tile statement as a
+//! comment where it changes.
+
+use std::fmt;
+
+use crate::function::{Function, FunctionParamKind, Inst, Op, OriginId, Reg, Special, Value};
+
+fn regs(regs: &[Reg]) -> String {
+    let all: Vec<String> = regs.iter().map(Reg::to_string).collect();
+    format!("{{{}}}", all.join(", "))
+}
+
+fn guard(guard: &Option<Value>) -> String {
+    guard.map_or(String::new(), |g| format!(" if {g}"))
+}
+
+struct Printer<'a> {
+    function: &'a Function,
+    last: Option<OriginId>,
+}
+
+impl Printer<'_> {
+    fn block(&mut self, f: &mut fmt::Formatter<'_>, body: &[Inst], depth: usize) -> fmt::Result {
+        let pad = "    ".repeat(depth);
+        for inst in body {
+            if self.last != Some(inst.origin) {
+                self.last = Some(inst.origin);
+                let origin = self.function.origin(inst.origin);
+                if !origin.is_empty() {
+                    writeln!(f, "{pad}// {origin}")?;
+                }
+            }
+            match &inst.op {
+                Op::Special { dst, special } => {
+                    let name = match special {
+                        Special::ThreadIndex => "thread".to_string(),
+                        Special::BlockIndex(axis) => {
+                            format!("block.{}", ["x", "y", "z"][usize::from(*axis).min(2)])
+                        }
+                        Special::SharedBase => "shared".to_string(),
+                    };
+                    writeln!(f, "{pad}{dst} = {name}")?;
+                }
+                Op::Param { dst, param } => {
+                    let name = self.function.params.get(*param as usize).map_or("?", |p| p.name.as_str());
+                    writeln!(f, "{pad}{dst} = param {name}")?;
+                }
+                Op::Scalar { dst, op, args } => {
+                    let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+                    writeln!(f, "{pad}{dst} = {} {}", op.row().name, args.join(", "))?;
+                }
+                Op::ReadReg { dst, src } => writeln!(f, "{pad}{dst} = {src}")?,
+                Op::WriteReg { dst, src } => writeln!(f, "{pad}{dst} = {src}")?,
+                Op::Load { row, dst, address, guard: g } => {
+                    writeln!(f, "{pad}{} = {} {address}{}", regs(dst), row.name, guard(g))?;
+                }
+                Op::Store { row, src, address, guard: g } => {
+                    writeln!(f, "{pad}{} {address}, {}{}", row.name, regs(src), guard(g))?;
+                }
+                Op::AsyncCopy { row, dst, src, guard: g } => {
+                    writeln!(f, "{pad}{} {dst}, {src}{}", row.name, guard(g))?;
+                }
+                Op::Matrix { row, regs: r, address } => {
+                    writeln!(f, "{pad}{} {} {address}", row.name, regs(r))?
+                }
+                Op::Mma { row, d, a, b } => {
+                    writeln!(f, "{pad}{} {}, {}, {}", row.name, regs(d), regs(a), regs(b))?
+                }
+                Op::Shuffle { dst, src, mode, operand } => {
+                    writeln!(f, "{pad}{dst} = {} {src}, {operand}", mode.mnemonic())?;
+                }
+                Op::Sync(op) => writeln!(f, "{pad}{}", op.spelling())?,
+                Op::For { counter, lo, hi, step, body } => {
+                    writeln!(f, "{pad}for {counter} in {lo}..{hi} step {step} {{")?;
+                    self.block(f, body, depth + 1)?;
+                    writeln!(f, "{pad}}}")?;
+                }
+                Op::If { condition, then, otherwise } => {
+                    writeln!(f, "{pad}if {condition} {{")?;
+                    self.block(f, then, depth + 1)?;
+                    if !otherwise.is_empty() {
+                        writeln!(f, "{pad}}} else {{")?;
+                        self.block(f, otherwise, depth + 1)?;
+                    }
+                    writeln!(f, "{pad}}}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let params: Vec<String> = self
+            .params
+            .iter()
+            .map(|p| {
+                let kind = match p.kind {
+                    FunctionParamKind::Pointer => "pointer",
+                    FunctionParamKind::I32 => "i32",
+                    FunctionParamKind::F32 => "f32",
+                };
+                format!("{}: {kind}", p.name)
+            })
+            .collect();
+        writeln!(
+            f,
+            "function {}({}) {} threads({}) {{",
+            self.name,
+            params.join(", "),
+            self.arch,
+            self.threads
+        )?;
+        for buffer in &self.shared {
+            writeln!(f, "    shared {} at {}: {} bytes", buffer.name, buffer.offset, buffer.bytes)?;
+        }
+        for (i, array) in self.arrays.iter().enumerate() {
+            writeln!(f, "    registers @{i} {}: {}", array.name, array.registers)?;
+        }
+        Printer { function: self, last: None }.block(f, &self.body, 1)?;
+        writeln!(f, "}}")
+    }
+}

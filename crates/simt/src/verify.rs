@@ -1,0 +1,222 @@
+//! Checks a thread-level program.
+//!
+//! The invariants, in the order in which they are checked:
+//!
+//! 1. every value is defined once, before its uses, in a block that encloses them;
+//! 2. operands have the types that the operation's row asks for;
+//! 3. registers lie in their arrays;
+//! 4. memory instructions have as many registers as their row moves, and addresses of their memory's width;
+//! 5. matrix products have the registers of their row;
+//! 6. instructions exist on the function's architecture;
+//! 7. loop steps are positive;
+//! 8. shared buffers do not overlap and lie within the block's shared bytes.
+
+use tilewright_machine::{CopyKind, Memory, RegType};
+
+use crate::function::{Address, Function, FunctionParamKind, Inst, Op, Operand, Reg, Value};
+
+/// A broken invariant: a mistake of the compiler, not of its user.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("invalid thread-level program: {message} (in `{origin}`)")]
+pub struct VerifyError {
+    /// What is broken.
+    pub message: String,
+    /// The tile statement that the instruction comes from.
+    pub origin: String,
+}
+
+struct Checker<'a> {
+    function: &'a Function,
+    visible: Vec<bool>,
+    defined: Vec<bool>,
+}
+
+impl Checker<'_> {
+    fn operand(&self, operand: Operand, ty: RegType) -> Result<(), String> {
+        let Operand::Value(value) = operand else { return Ok(()) };
+        match self.visible.get(value.0 as usize) {
+            Some(true) => {}
+            Some(false) => return Err(format!("{value} is used where it is not defined")),
+            None => return Err(format!("{value} does not exist")),
+        }
+        let actual = self.function.type_of(value);
+        if actual == ty { Ok(()) } else { Err(format!("{value} is {actual:?} where {ty:?} is wanted")) }
+    }
+
+    fn regs(&self, regs: &[Reg], count: u32) -> Result<(), String> {
+        if regs.len() as u32 != count {
+            return Err(format!("{} registers where the instruction has {count}", regs.len()));
+        }
+        for reg in regs {
+            match self.function.arrays.get(reg.array.0 as usize) {
+                Some(array) if reg.index < array.registers => {}
+                _ => return Err(format!("{reg} is outside its array")),
+            }
+        }
+        Ok(())
+    }
+
+    fn address(&self, address: &Address, memory: Memory) -> Result<(), String> {
+        self.operand(address.base, if memory == Memory::Global { RegType::B64 } else { RegType::B32 })
+    }
+
+    fn guard(&self, guard: Option<Value>) -> Result<(), String> {
+        guard.map_or(Ok(()), |g| self.operand(Operand::Value(g), RegType::Pred))
+    }
+
+    fn define(&mut self, value: Value, ty: RegType, scope: &mut Vec<Value>) -> Result<(), String> {
+        let index = value.0 as usize;
+        match self.defined.get_mut(index) {
+            None => return Err(format!("{value} does not exist")),
+            Some(true) => return Err(format!("{value} is defined twice")),
+            Some(slot) => *slot = true,
+        }
+        if self.function.type_of(value) != ty {
+            return Err(format!(
+                "{value} is defined as {ty:?} but declared {:?}",
+                self.function.type_of(value)
+            ));
+        }
+        self.visible[index] = true;
+        scope.push(value);
+        Ok(())
+    }
+
+    fn inst(&mut self, inst: &Inst, scope: &mut Vec<Value>) -> Result<(), VerifyError> {
+        let fail =
+            |message: String| VerifyError { message, origin: self.function.origin(inst.origin).to_string() };
+        let function = self.function;
+        let arch = |since| {
+            if since > function.arch { Err("the instruction is newer than the architecture") } else { Ok(()) }
+        };
+        let check = || -> Result<(), String> {
+            match &inst.op {
+                Op::Special { .. } | Op::Sync(_) => Ok(()),
+                Op::Param { param, .. } => function
+                    .params
+                    .get(*param as usize)
+                    .map(|_| ())
+                    .ok_or_else(|| "no such parameter".to_string()),
+                Op::Scalar { op, args, .. } => {
+                    let row = op.row();
+                    if row.operands.len() != args.len() {
+                        return Err(format!("{} takes {} operands", row.name, row.operands.len()));
+                    }
+                    row.operands.iter().zip(args).try_for_each(|(ty, arg)| self.operand(*arg, *ty))
+                }
+                Op::ReadReg { src, .. } => self.regs(&[*src], 1),
+                Op::WriteReg { dst, src } => {
+                    self.regs(&[*dst], 1)?;
+                    self.operand(*src, RegType::B32)
+                }
+                Op::Load { row, dst, address, guard } => {
+                    arch(row.since)?;
+                    if row.kind != CopyKind::PerThread || row.dst != Memory::Register {
+                        return Err(format!("{} is not a load", row.name));
+                    }
+                    self.regs(dst, row.registers())?;
+                    self.address(address, row.src)?;
+                    self.guard(*guard)
+                }
+                Op::Store { row, src, address, guard } => {
+                    arch(row.since)?;
+                    if row.kind != CopyKind::PerThread || row.src != Memory::Register {
+                        return Err(format!("{} is not a store", row.name));
+                    }
+                    self.regs(src, row.registers())?;
+                    self.address(address, row.dst)?;
+                    self.guard(*guard)
+                }
+                Op::AsyncCopy { row, dst, src, guard } => {
+                    arch(row.since)?;
+                    if row.kind != CopyKind::Async {
+                        return Err(format!("{} is not asynchronous", row.name));
+                    }
+                    self.address(dst, Memory::Shared)?;
+                    self.address(src, Memory::Global)?;
+                    self.guard(*guard)
+                }
+                Op::Matrix { row, regs, address } => {
+                    arch(row.since)?;
+                    if !row.is_collective() {
+                        return Err(format!("{} is not a matrix copy", row.name));
+                    }
+                    self.regs(regs, row.registers())?;
+                    self.address(address, Memory::Shared)
+                }
+                Op::Mma { row, d, a, b } => {
+                    arch(row.since)?;
+                    let (na, nb, nc) = row.registers();
+                    self.regs(d, nc)?;
+                    self.regs(a, na)?;
+                    self.regs(b, nb)
+                }
+                Op::Shuffle { src, operand, .. } => {
+                    self.operand(*src, RegType::B32)?;
+                    self.operand(*operand, RegType::B32)
+                }
+                Op::For { lo, hi, step, .. } => {
+                    self.operand(*lo, RegType::B32)?;
+                    self.operand(*hi, RegType::B32)?;
+                    if *step > 0 { Ok(()) } else { Err(format!("loop step {step}")) }
+                }
+                Op::If { condition, .. } => self.operand(Operand::Value(*condition), RegType::Pred),
+            }
+        };
+        check().map_err(fail)?;
+        if let Some(dst) = inst.op.defines() {
+            let ty = match &inst.op {
+                Op::Scalar { op, .. } => op.row().result,
+                Op::Param { param, .. }
+                    if function.params[*param as usize].kind == FunctionParamKind::Pointer =>
+                {
+                    RegType::B64
+                }
+                _ => RegType::B32,
+            };
+            self.define(dst, ty, scope).map_err(|message| VerifyError {
+                message,
+                origin: function.origin(inst.origin).to_string(),
+            })?;
+        }
+        match &inst.op {
+            Op::For { counter, body, .. } => {
+                let mut inner = Vec::new();
+                self.define(*counter, RegType::B32, &mut inner).map_err(|message| VerifyError {
+                    message,
+                    origin: function.origin(inst.origin).to_string(),
+                })?;
+                self.block(body, inner)
+            }
+            Op::If { then, otherwise, .. } => {
+                self.block(then, Vec::new())?;
+                self.block(otherwise, Vec::new())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn block(&mut self, body: &[Inst], mut scope: Vec<Value>) -> Result<(), VerifyError> {
+        for inst in body {
+            self.inst(inst, &mut scope)?;
+        }
+        for value in scope {
+            self.visible[value.0 as usize] = false;
+        }
+        Ok(())
+    }
+}
+
+/// Checks the invariants listed at the top of this module.
+pub fn verify(function: &Function) -> Result<(), VerifyError> {
+    let mut end = 0;
+    for buffer in &function.shared {
+        if buffer.offset < end || buffer.offset + buffer.bytes > function.shared_bytes {
+            let message = format!("shared buffer {} overlaps another or leaves the window", buffer.name);
+            return Err(VerifyError { message, origin: String::new() });
+        }
+        end = buffer.offset + buffer.bytes;
+    }
+    let n = function.values.len();
+    Checker { function, visible: vec![false; n], defined: vec![false; n] }.block(&function.body, Vec::new())
+}

@@ -1,0 +1,422 @@
+//! From thread-value layouts to memory accesses: coalesced layouts for copies, vectors for per-thread instructions, and the
+//! rows that a matrix instruction's lanes address.
+//!
+//! The constraint of a copy (Hexcute, Fig. 19 a) is `f∘p⁻¹ = g∘q⁻¹`, with `g` the layout of the register tensor, `q` the
+//! instruction's layout on the register side and `p` the one on the memory side. Given `g` it is solved for `f = g∘q⁻¹∘p`: which
+//! coordinates the pointers of the threads name. What is left to ask is that memory has each pointer's elements in one
+//! contiguous, aligned run.
+
+use tilewright_layout::{Layout, compose};
+use tilewright_machine::{CopyKind, CopyRow};
+use tilewright_tile::{GlobalTile, TileRef};
+
+use crate::facts::{Facts, gcd};
+use crate::gemm::flat;
+use crate::plan::{Access, Call, TvLayout};
+
+/// For each mode of the buffer, the layout tile coordinate → coordinate in that mode (relative to the tile's base).
+pub fn buffer_layouts(tile: &GlobalTile) -> Option<Vec<Layout>> {
+    (0..tile.shape.len())
+        .map(|dim| {
+            let leaves: Vec<(i64, i64)> = tile
+                .modes
+                .iter()
+                .flatten()
+                .map(|(extent, d, scale)| (*extent, if *d as usize == dim { *scale } else { 0 }))
+                .collect();
+            Layout::from_leaves(&leaves).ok()
+        })
+        .collect()
+}
+
+/// The buffer's mode whose stride is the literal 1, if there is one.
+pub fn contiguous_mode(tile: &GlobalTile) -> Option<usize> {
+    // The last of several wins: a mode of extent 1 in front of it may have stride 1 too.
+    tile.strides.iter().rposition(|s| s.as_int() == Some(1))
+}
+
+/// The largest coordinate that the tile reaches in each mode of the buffer, plus one.
+pub fn extents(tile: &GlobalTile) -> Vec<i64> {
+    (0..tile.shape.len())
+        .map(|dim| {
+            1 + tile
+                .modes
+                .iter()
+                .flatten()
+                .filter(|(_, d, _)| *d as usize == dim)
+                .map(|(extent, _, scale)| (extent - 1) * scale)
+                .sum::<i64>()
+        })
+        .collect()
+}
+
+/// Whether `n` contiguous elements of the buffer at a tile coordinate that is a multiple of `n` are aligned to their
+/// size and lie wholly inside or wholly outside; if not, why.
+pub fn vector_fits(facts: &Facts<'_>, tile: &GlobalTile, mode: usize, n: i64) -> Result<(), String> {
+    if n == 1 {
+        return Ok(());
+    }
+    if !facts.is_multiple(&tile.base[mode], n) {
+        return Err(format!("the view's offset in mode {mode} is not known to be a multiple of {n}"));
+    }
+    for (dim, stride) in tile.strides.iter().enumerate() {
+        if dim != mode && !facts.is_multiple(stride, n) {
+            return Err(format!("the stride of mode {dim} is not known to be a multiple of {n} elements"));
+        }
+    }
+    let extent = extents(tile)[mode];
+    if !facts.is_multiple(&tile.shape[mode], n) && !facts.stays_inside(tile, mode, extent) {
+        return Err(format!("the extent of mode {mode} is not known to be a multiple of {n}"));
+    }
+    Ok(())
+}
+
+/// The leaves of a tile as (extent, stride in the tile's linear coordinate, contiguous?), the contiguous one first, then
+/// those that lie closest in memory as far as that is known.
+fn leaves_by_memory(tile: &TileRef) -> Vec<(i64, i64, bool)> {
+    let mut leaves = Vec::new();
+    let mut stride = 1;
+    match &tile.global {
+        Some(global) => {
+            let contiguous = contiguous_mode(global);
+            let last = global.shape.len();
+            for (extent, dim, scale) in global.modes.iter().flatten() {
+                let is_contiguous = Some(*dim as usize) == contiguous && *scale == 1;
+                // Row-major buffers: later modes lie closer; column-major ones the other way round.
+                let distance =
+                    if contiguous == Some(0) && last > 1 { *dim as usize } else { last - *dim as usize };
+                leaves.push(((!is_contiguous, distance, *scale), (*extent, stride, is_contiguous)));
+                stride *= extent;
+            }
+            leaves.sort_by_key(|(key, _)| *key);
+        }
+        None => {
+            let n = tile.shape.len();
+            for (i, extent) in tile.shape.iter().enumerate() {
+                leaves.push(((i + 1 != n, n - i, 1), (*extent, stride, i + 1 == n)));
+                stride *= extent;
+            }
+            leaves.sort_by_key(|(key, _)| *key);
+        }
+    }
+    leaves.into_iter().map(|(_, leaf)| leaf).collect()
+}
+
+/// The widest vector, in elements, with which a tile can be copied by coalesced accesses, and why not wider.
+pub fn widest_vector(
+    facts: &Facts<'_>,
+    tile: &TileRef,
+    threads: i64,
+    max_bytes: u32,
+) -> (i64, Option<String>) {
+    let bytes = tile.dtype.bytes();
+    let leaves = leaves_by_memory(tile);
+    let Some((extent, _, true)) = leaves.first().copied() else {
+        return (1, Some("no mode of the tile is contiguous in memory".to_string()));
+    };
+    let total: i64 = tile.shape.iter().product();
+    let mut n = i64::from((max_bytes / bytes).max(1));
+    let mut why = None;
+    while n > 1 {
+        let reason = if extent % n != 0 {
+            Some(format!("the tile's contiguous extent {extent} is not a multiple of {n}"))
+        } else if total / n < threads && n * i64::from(bytes) > 4 {
+            Some(format!("{n} elements a thread would leave some of the {threads} threads idle"))
+        } else if let Some(global) = &tile.global {
+            contiguous_mode(global).and_then(|mode| vector_fits(facts, global, mode, n).err())
+        } else {
+            None
+        };
+        match reason {
+            None => return (n, why),
+            Some(reason) => {
+                why.get_or_insert(reason);
+                n /= 2;
+            }
+        }
+    }
+    (1, why)
+}
+
+/// A thread-value layout in which consecutive threads hold consecutive vectors of `n` elements in memory.
+pub fn coalesced(tile: &TileRef, threads: i64, n: i64) -> Option<TvLayout> {
+    let mut available = threads;
+    let (mut thread_leaves, mut value_leaves) = (Vec::new(), Vec::new());
+    for (i, (extent, stride, contiguous)) in leaves_by_memory(tile).into_iter().enumerate() {
+        let n = if i == 0 && contiguous { n } else { 1 };
+        if n > 1 {
+            value_leaves.push((n, stride));
+        }
+        let units = extent / n;
+        let along = gcd(units, available);
+        thread_leaves.push((along, stride * n));
+        value_leaves.push((units / along, stride * n * along));
+        available /= along;
+    }
+    thread_leaves.push((available, 0));
+    TvLayout::new(flat(&thread_leaves).ok()?, flat(&value_leaves).ok()?).ok()
+}
+
+/// Whether some threads hold the same elements as others.
+pub fn is_broadcast(threads: &Layout) -> bool {
+    threads.leaves().iter().any(|(extent, stride)| *extent > 1 && *stride == 0)
+}
+
+/// Whether the values of a vector fill registers, or an aligned part of one, in order.
+fn packs(values: &[u32], bits: u32) -> bool {
+    let together = ((32 / bits) as usize).min(values.len());
+    values.chunks(together).all(|chunk| {
+        chunk[0] % together as u32 == 0 && chunk.iter().enumerate().all(|(i, v)| *v == chunk[0] + i as u32)
+    })
+}
+
+/// The calls of a per-thread instruction of `row` between the registers of `tv` and a global tile; or why there are none.
+pub fn global_access(
+    facts: &Facts<'_>,
+    tile: &TileRef,
+    global: &GlobalTile,
+    tv: &TvLayout,
+    row: &CopyRow,
+) -> Result<Access, String> {
+    let bits = tile.dtype.bits();
+    if row.bytes * 8 < bits || !(row.bytes * 8).is_multiple_of(bits) {
+        return Err(format!("moves {} bytes, less than one {}", row.bytes, tile.dtype));
+    }
+    let n = i64::from(row.bytes * 8 / bits);
+    let dims = buffer_layouts(global).ok_or("the tile's modes are too large")?;
+    let composed: Vec<Layout> = dims
+        .iter()
+        .map(|d| compose(d, tv.layout()))
+        .collect::<Result<_, _>>()
+        .map_err(|e| format!("the register layout does not split along the buffer's modes: {e}"))?;
+    let values: Vec<Layout> =
+        composed.iter().map(|l| l.mode(1)).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
+    let mut order: Vec<(Vec<i64>, u32)> =
+        (0..tv.count() as i64).map(|v| (values.iter().map(|l| l.eval(v)).collect(), v as u32)).collect();
+    let mode = contiguous_mode(global);
+    if n > 1 {
+        let mode = mode.ok_or("no mode of the buffer is contiguous")?;
+        vector_fits(facts, global, mode, n)?;
+        let threads = composed[mode].mode(0).map_err(|e| e.to_string())?;
+        if threads.leaves().iter().any(|(extent, stride)| *extent > 1 && stride % n != 0) {
+            return Err(format!("threads start at coordinates that are not multiples of {n}"));
+        }
+        order.sort_by_key(|(c, v)| {
+            let mut key = c.clone();
+            let along = key.remove(mode);
+            key.push(along);
+            (key, *v)
+        });
+    }
+    let mut calls = Vec::new();
+    for chunk in order.chunks(n as usize) {
+        let vector: Vec<u32> = chunk.iter().map(|(_, v)| *v).collect();
+        if n > 1 {
+            let mode = mode.unwrap_or_default();
+            let run = chunk.len() == n as usize
+                && chunk[0].0[mode] % n == 0
+                && chunk.iter().enumerate().all(|(i, (c, _))| {
+                    c.iter().enumerate().all(|(d, x)| {
+                        let expected = if d == mode { chunk[0].0[d] + i as i64 } else { chunk[0].0[d] };
+                        *x == expected
+                    })
+                });
+            if !run {
+                return Err(format!("a thread does not hold {n} elements that are consecutive in memory"));
+            }
+            if !packs(&vector, bits) {
+                return Err("consecutive elements do not share registers".to_string());
+            }
+        }
+        calls.push(Call { offset: tv.values().eval(i64::from(vector[0])), values: vector });
+    }
+    calls.sort_by_key(|call| call.values[0]);
+    Ok(Access {
+        vector: n as u32,
+        threads: tv.threads().clone(),
+        calls,
+        broadcast: is_broadcast(tv.threads()),
+    })
+}
+
+/// A run of coordinates that an instruction wants contiguous in memory: (extent, stride in tile coordinates), leftmost
+/// at consecutive addresses.
+pub type Run = Vec<(i64, i64)>;
+
+/// The calls of `row` between the registers of `tv` and a shared tile of elements of `bits`, with the run of coordinates that
+/// memory must have contiguous and aligned; or why there are none.
+pub fn shared_access(tv: &TvLayout, bits: u32, row: &CopyRow) -> Result<(Access, Run), String> {
+    match row.kind {
+        CopyKind::Matrix { count, trans } => matrix_access(tv, bits, count as usize, trans),
+        CopyKind::PerThread => {
+            if row.bytes * 8 < bits || !(row.bytes * 8).is_multiple_of(bits) {
+                return Err(format!("moves {} bytes, less than one element", row.bytes));
+            }
+            let n = i64::from(row.bytes * 8 / bits);
+            vector_run(tv, n)
+        }
+        CopyKind::Async => Err("does not involve registers".to_string()),
+    }
+}
+
+/// Per-thread accesses of `n` values at a time, in the order of the values.
+pub fn vector_run(tv: &TvLayout, n: i64) -> Result<(Access, Run), String> {
+    let count = tv.count() as i64;
+    if count % n != 0 {
+        return Err(format!("a thread holds {count} elements, not a multiple of {n}"));
+    }
+    let mut run = Run::new();
+    let mut left = n;
+    for (extent, stride) in tv.values().leaves() {
+        if left == 1 {
+            break;
+        }
+        let take = gcd(extent, left);
+        if stride == 0 || (take != extent && take != left) {
+            return Err(format!("a thread's values do not come in runs of {n}"));
+        }
+        match run.last_mut() {
+            Some((e, s)) if *s * *e == stride => *e *= take,
+            _ => run.push((take, stride)),
+        }
+        left /= take;
+    }
+    if left != 1 {
+        return Err(format!("a thread's values do not come in runs of {n}"));
+    }
+    let calls = (0..count / n)
+        .map(|i| Call {
+            offset: tv.values().eval(i * n),
+            values: (i * n..(i + 1) * n).map(|v| v as u32).collect(),
+        })
+        .collect();
+    let access = Access {
+        vector: n as u32,
+        threads: tv.threads().clone(),
+        calls,
+        broadcast: is_broadcast(tv.threads()),
+    };
+    Ok((access, run))
+}
+
+/// The rows that the lanes of `ldmatrix`/`stmatrix` address: `f = g∘q⁻¹∘p`, with each register of the fragment one matrix.
+fn matrix_access(tv: &TvLayout, bits: u32, count: usize, trans: bool) -> Result<(Access, Run), String> {
+    if bits != 16 {
+        return Err("moves elements of 16 bits".to_string());
+    }
+    if is_broadcast(tv.threads())
+        && tv.threads().leaves().iter().take_while(|l| l.1 != 0).map(|l| l.0).product::<i64>() < 32
+    {
+        return Err("lanes of a warp hold the same elements".to_string());
+    }
+    let values = tv.values();
+    let registers = tv.count() / 2;
+    if !tv.count().is_multiple_of(2) || !registers.is_multiple_of(count) {
+        return Err(format!(
+            "a fragment of {} elements is not made of groups of {count} matrices",
+            tv.count()
+        ));
+    }
+    // The two values of a register lie `pair` apart, in every register.
+    let pair = values.eval(1) - values.eval(0);
+    if (0..registers as i64).any(|r| values.eval(2 * r + 1) - values.eval(2 * r) != pair) {
+        return Err("the two elements of a register lie differently in different registers".to_string());
+    }
+    let lane = |l: i64| tv.threads().eval(l) - tv.threads().eval(0);
+    let (quad, eighth) = (lane(1), lane(4));
+    let additive = (0..32).all(|l| lane(l) == quad * (l % 4) + eighth * (l / 4));
+    if !additive {
+        return Err("lanes are not arranged as the rows of 8×8 matrices".to_string());
+    }
+    // Rows are addressed one by one and may lie anywhere; a row's eight elements are the run.
+    let (row_leaves, run) = if trans {
+        (vec![(2, pair), (4, quad)], vec![(8, eighth)])
+    } else {
+        if quad != 2 * pair {
+            return Err("four lanes do not hold eight consecutive elements of a row".to_string());
+        }
+        (vec![(8, eighth)], vec![(8, pair)])
+    };
+    if run[0].1 == 0 {
+        return Err("lanes of a warp hold the same elements".to_string());
+    }
+    let first = |r: usize| values.eval(2 * r as i64);
+    let (s1, s2) = match count {
+        1 => (0, 0),
+        2 => (first(1) - first(0), 0),
+        _ => (first(1) - first(0), first(2) - first(0)),
+    };
+    let mut calls = Vec::new();
+    for group in 0..registers / count {
+        let r0 = group * count;
+        for j in 0..count {
+            if first(r0 + j) - first(r0) != s1 * (j % 2) as i64 + s2 * (j / 2) as i64 {
+                return Err(format!("groups of {count} matrices do not repeat"));
+            }
+        }
+        calls.push(Call { offset: first(r0), values: (r0..r0 + count).map(|r| 2 * r as u32).collect() });
+    }
+    let mut threads = row_leaves;
+    threads.push((count.min(2) as i64, s1));
+    threads.push((count.div_ceil(2) as i64, s2));
+    // Lanes whose addresses the instruction ignores repeat those of the first.
+    threads.push((4 / count as i64, 0));
+    let warps = tv.threads().size() / 32;
+    if warps > 1 {
+        let outer = compose(tv.threads(), &Layout::from_leaves(&[(warps, 32)]).map_err(|e| e.to_string())?)
+            .map_err(|e| format!("warps are not arranged apart from lanes: {e}"))?;
+        threads.extend(outer.leaves());
+    }
+    let kept: Vec<(i64, i64)> = threads.into_iter().filter(|(extent, _)| *extent > 1).collect();
+    let threads = Layout::from_leaves(&kept).map_err(|e| e.to_string())?;
+    Ok((Access { vector: 8, threads, calls, broadcast: is_broadcast(tv.threads()) }, run))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tilewright_machine::{Arch, Memory, copies, copy_named, mma_rows};
+
+    /// Fig. 7 and appendix C of the Hexcute paper: the composite `g∘q⁻¹` of an `ldmatrix.x4` sends (17, 5) to 337.
+    #[test]
+    fn appendix_c_value_at_17_5() {
+        let row = copy_named("ldmatrix.x4").unwrap();
+        let g: Layout = "((4,8),(2,2,2)):((32,1),(16,8,256))".parse().unwrap();
+        // The paper counts the instruction tile of 32×8 by columns; ours by rows of matrices.
+        let inverse = tilewright_layout::inverse(row.register_tv()).unwrap();
+        let paper_index = |r: i64, c: i64| 64 * (r / 8) + 8 * (r % 8) + c;
+        assert_eq!(g.eval(inverse.eval(paper_index(17, 5))), 337);
+    }
+
+    #[test]
+    fn f_equals_g_after_q_inverse_after_p() {
+        // Every element that a lane's pointer names must be the element that the constraint says.
+        let l = crate::gemm::anchor(&mma_rows()[0], 64, 64, 32, 4).unwrap();
+        for (tv, trans) in [(&l.a, false), (&l.b, false), (&l.a, true), (&l.b, true)] {
+            for row in copies(Memory::Shared, Memory::Register, Arch::Sm80) {
+                let CopyKind::Matrix { count, trans: t } = row.kind else { continue };
+                if t != trans {
+                    continue;
+                }
+                let (access, run) = shared_access(tv, 16, row).unwrap();
+                let q_inverse = tilewright_layout::inverse(row.register_tv()).unwrap();
+                for call in &access.calls {
+                    for warp in 0..4 {
+                        for lane in 0..8 * i64::from(count) {
+                            for e in 0..8 {
+                                let index = row.memory_tv().eval(lane + 8 * i64::from(count) * e);
+                                let tv_index = q_inverse.eval(index);
+                                let (t, v) = (tv_index % 32, tv_index / 32);
+                                let value = i64::from(call.values[(v / 2) as usize]) + v % 2;
+                                let expected = tv.at(32 * warp + t, value);
+                                let actual =
+                                    access.threads.eval(32 * warp + lane) + call.offset + e * run[0].1;
+                                assert_eq!(actual, expected, "{} lane {lane} element {e}", row.name);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

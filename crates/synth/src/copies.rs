@@ -1,0 +1,450 @@
+//! Instructions of copies: those between registers and global memory by width alone; those that touch a shared tensor
+//! together with all other copies of that tensor, because they share its layout.
+
+use tilewright_layout::{Layout, Swizzle, SwizzledLayout, compose};
+use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, copies};
+use tilewright_tile::{Code, Diagnostic, StmtKind, TensorId, TensorKind, TensorRef, TileRef, Verified};
+
+use crate::access::{Run, coalesced, global_access, shared_access, vector_fits, vector_run, widest_vector};
+use crate::explain::Alternative;
+use crate::facts::Facts;
+use crate::plan::{Access, CopyPlan, TvLayout};
+use crate::shared::{Constraint, SharedUse, choose_swizzle, count};
+
+/// A copy of a register tensor from or to global memory.
+pub fn global_copy(
+    facts: &Facts<'_>,
+    arch: Arch,
+    tv: &TvLayout,
+    tile: &TileRef,
+    is_load: bool,
+) -> Result<(CopyPlan, Vec<Alternative>), String> {
+    let Some(global) = &tile.global else { return Err("not a view of global memory".to_string()) };
+    let (src, dst) =
+        if is_load { (Memory::Global, Memory::Register) } else { (Memory::Register, Memory::Global) };
+    let mut alternatives = Vec::new();
+    for row in copies(src, dst, arch) {
+        match global_access(facts, tile, global, tv, row) {
+            Ok(access) => return Ok((CopyPlan::Direct { row, access }, alternatives)),
+            Err(reason) => alternatives.push(Alternative { instruction: row.name.to_string(), reason }),
+        }
+    }
+    Err(alternatives.last().map_or_else(String::new, |a| a.reason.clone()))
+}
+
+/// One way to do a copy that touches a shared tensor.
+struct Candidate {
+    plan: CopyPlan,
+    /// The instruction on the shared side, and what it touches.
+    row: &'static CopyRow,
+    access: Access,
+    constraint: Constraint,
+    /// Issue cycles of one warp, without conflicts.
+    cycles: u64,
+    /// Elements that must stay together at one shared address.
+    vector: i64,
+}
+
+/// The instruction of a plan, as reports name it.
+pub fn plan_name(plan: &CopyPlan) -> String {
+    match plan {
+        CopyPlan::Direct { row, .. } | CopyPlan::Async { row, .. } => row.name.to_string(),
+        CopyPlan::Staged { load, store, .. } => format!("{} + {}", load.name, store.name),
+        CopyPlan::Registers { moves } if moves.is_empty() => "nothing".to_string(),
+        CopyPlan::Registers { .. } => "mov".to_string(),
+    }
+}
+
+/// A statement that touches a shared tensor, with the ways to do it.
+struct Site {
+    statement: usize,
+    /// Statement's tile coordinate → the tensor's own coordinate.
+    own: Layout,
+    weight: u64,
+    candidates: Vec<Candidate>,
+    rejected: Vec<Alternative>,
+}
+
+/// What was decided for a shared tensor and the copies that touch it.
+pub struct SharedSolution {
+    /// The layout.
+    pub layout: SwizzledLayout,
+    /// The unified constraint, as text.
+    pub constraint: String,
+    /// For each statement its plan and the alternatives.
+    pub plans: Vec<(usize, CopyPlan, Vec<Alternative>)>,
+}
+
+/// Statement's tile coordinate → the tensor's own coordinate: the identity, or a transposition.
+pub fn own_layout(verified: &Verified, reference: &TensorRef) -> Option<Layout> {
+    let shape = verified.shape(reference.tensor);
+    let mut leaves = Vec::new();
+    let mut stride = 1;
+    for extent in &shape {
+        leaves.push((*extent, stride));
+        stride *= extent;
+    }
+    if reference.transposed {
+        leaves.reverse();
+    }
+    Layout::from_leaves(&leaves).ok()
+}
+
+fn own_run(own: &Layout, run: &Run) -> Option<Run> {
+    let run = Layout::from_leaves(run).ok()?;
+    Some(compose(own, &run).ok()?.leaves())
+}
+
+/// Everything needed to solve the shared tensors of a program.
+pub struct SharedProblem<'a> {
+    /// The program.
+    pub verified: &'a Verified,
+    /// What is known of sizes.
+    pub facts: &'a Facts<'a>,
+    /// The architecture.
+    pub arch: Arch,
+    /// The layout of each register tensor.
+    pub register: &'a dyn Fn(TensorId) -> Option<TvLayout>,
+    /// Every statement, with its loop depth.
+    pub statements: &'a [(tilewright_tile::Stmt, usize)],
+}
+
+impl SharedProblem<'_> {
+    fn candidates(
+        &self,
+        src: &TileRef,
+        dst: &TileRef,
+        own: &Layout,
+        shape: &[i64],
+    ) -> (Vec<Candidate>, Vec<Alternative>) {
+        let mut found = Vec::new();
+        let mut rejected = Vec::new();
+        let bits = src.dtype.bits();
+        let candidate = |plan: CopyPlan, row: &'static CopyRow, access: Access, run: &Run, cycles: u64| {
+            let vector = i64::from(access.vector);
+            match own_run(own, run) {
+                Some(run) => {
+                    let constraint = Constraint::contiguous(shape, &run);
+                    Ok(Candidate { plan, row, access, constraint, cycles, vector })
+                }
+                None => Err(Alternative {
+                    instruction: plan_name(&plan),
+                    reason: "its run does not split along the tensor's modes".to_string(),
+                }),
+            }
+        };
+        let mut keep = |result: Result<Candidate, Alternative>| match result {
+            Ok(candidate) => found.push(candidate),
+            Err(alternative) => rejected.push(alternative),
+        };
+        if src.memory == Memory::Global {
+            let threads = i64::from(self.verified.threads());
+            let Some(global) = &src.global else { return (found, rejected) };
+            let (widest, why) = widest_vector(self.facts, src, threads, 16);
+            for bytes in [16u32, 8, 4, 2, 1] {
+                let row = copies(Memory::Global, Memory::Shared, self.arch).find(|r| r.bytes == bytes);
+                if bytes * 8 < bits {
+                    break;
+                }
+                let n = i64::from(bytes * 8 / bits);
+                let staged = || {
+                    let load = copies(Memory::Global, Memory::Register, self.arch).find(|r| r.bytes == bytes);
+                    let store = copies(Memory::Register, Memory::Shared, self.arch)
+                        .find(|r| r.bytes == bytes && r.kind == CopyKind::PerThread);
+                    load.zip(store)
+                };
+                if n > widest {
+                    let instruction =
+                        row.map_or_else(|| format!("ld.global of {bytes} bytes"), |r| r.name.to_string());
+                    let reason = why
+                        .clone()
+                        .unwrap_or_else(|| format!("a thread has fewer than {n} contiguous elements"));
+                    keep(Err(Alternative { instruction, reason }));
+                    continue;
+                }
+                let Some(tv) = coalesced(src, threads, n) else { continue };
+                let tile_ok = crate::access::contiguous_mode(global)
+                    .map_or(n == 1, |mode| vector_fits(self.facts, global, mode, n).is_ok());
+                if !tile_ok {
+                    continue;
+                }
+                // Only the first of several threads with the same elements copies them.
+                let Ok((mut access, run)) = vector_run(&tv, n) else { continue };
+                access.calls.iter_mut().for_each(|c| c.values.clear());
+                let calls = access.calls.len() as u64;
+                if let Some(row) = row {
+                    let plan = CopyPlan::Async { row, access: access.clone() };
+                    keep(candidate(plan, row, access, &run, calls * u64::from(row.issue_cycles)));
+                } else if let Some((load, store)) = staged() {
+                    let plan = CopyPlan::Staged { load, store, access: access.clone() };
+                    let cycles = calls * u64::from(load.issue_cycles + store.issue_cycles);
+                    keep(candidate(plan, store, access, &run, cycles));
+                }
+            }
+            return (found, rejected);
+        }
+        let (register, is_store) = if src.memory == Memory::Register { (src, true) } else { (dst, false) };
+        let Some(tv) = (self.register)(register.tensor) else { return (found, rejected) };
+        let (from, to) =
+            if is_store { (Memory::Register, Memory::Shared) } else { (Memory::Shared, Memory::Register) };
+        for row in tilewright_machine::copy_rows().iter().filter(|r| r.src == from && r.dst == to) {
+            if row.since > self.arch {
+                keep(Err(Alternative {
+                    instruction: row.name.to_string(),
+                    reason: format!("needs {}, and the target is {}", row.since, self.arch),
+                }));
+                continue;
+            }
+            match shared_access(&tv, bits, row) {
+                Ok((access, _)) if is_store && row.is_collective() && access.broadcast => {
+                    keep(Err(Alternative {
+                        instruction: row.name.to_string(),
+                        reason: "several threads hold the same elements, and only one may store".to_string(),
+                    }));
+                }
+                Ok((access, run)) => {
+                    let cycles = access.calls.len() as u64 * u64::from(row.issue_cycles);
+                    keep(candidate(
+                        CopyPlan::Direct { row, access: access.clone() },
+                        row,
+                        access,
+                        &run,
+                        cycles,
+                    ));
+                }
+                Err(reason) => keep(Err(Alternative { instruction: row.name.to_string(), reason })),
+            }
+        }
+        // The cheapest first; among equals the one with fewer calls.
+        found.sort_by_key(|c| (c.cycles, c.access.calls.len()));
+        (found, rejected)
+    }
+
+    /// Chooses the layout of a shared tensor and the instructions of all its copies: a depth-first search over the candidates of
+    /// each copy, cut off where the cycles so far reach the best found, each leaf completed with its best swizzle.
+    pub fn solve(&self, tensor: TensorId) -> Result<SharedSolution, Diagnostic> {
+        let program = self.verified.program();
+        let shape = self.verified.shape(tensor);
+        let row = program.tensor(tensor);
+        let bytes = row.dtype.bytes();
+        let mut sites = Vec::new();
+        for (i, (stmt, depth)) in self.statements.iter().enumerate() {
+            let StmtKind::Copy { src, dst } = &stmt.kind else { continue };
+            let reference = if src.tensor == tensor {
+                src
+            } else if dst.tensor == tensor {
+                dst
+            } else {
+                continue;
+            };
+            let Some(own) = own_layout(self.verified, reference) else { continue };
+            let (candidates, rejected) =
+                self.candidates(&self.verified.tile(src), &self.verified.tile(dst), &own, &shape);
+            if candidates.is_empty() {
+                let why = rejected.last().map_or(String::new(), |a| format!(": {}", a.reason));
+                return Err(Diagnostic::new(
+                    Code::Unsatisfiable,
+                    stmt.span,
+                    format!("no instruction can do this copy of `{}`{why}", row.name),
+                ));
+            }
+            sites.push(Site {
+                statement: i,
+                own,
+                weight: if *depth > 0 { 16 } else { 1 },
+                candidates,
+                rejected,
+            });
+        }
+        let pinned = match &row.kind {
+            TensorKind::Shared { pinned, .. } => pinned.clone(),
+            _ => None,
+        };
+        let mut search = Search {
+            sites: &sites,
+            bytes,
+            pinned: pinned.as_ref(),
+            best: None,
+            clashes: Vec::new(),
+            budget: 2000,
+        };
+        search.descend(&mut Vec::new(), Constraint::unknown(&shape), 0);
+        let clashes = std::mem::take(&mut search.clashes);
+        let Some((cost, chosen, layout, constraint)) = search.best else {
+            let mut error = Diagnostic::new(
+                Code::Unsatisfiable,
+                row.span,
+                format!("no layout of `{}` suits all its copies", row.name),
+            );
+            for (a, b, why) in clashes.iter().take(3) {
+                error = error
+                    .related(self.statements[sites[*a].statement].0.span, format!("this copy: {why}"))
+                    .related(self.statements[sites[*b].statement].0.span, "and this one".to_string());
+            }
+            return Err(error);
+        };
+        let plans = self.explain(&sites, &chosen, cost);
+        Ok(SharedSolution { layout, constraint: constraint.to_string(), plans })
+    }
+
+    fn explain(
+        &self,
+        sites: &[Site],
+        chosen: &[usize],
+        cost: u64,
+    ) -> Vec<(usize, CopyPlan, Vec<Alternative>)> {
+        let mut plans = Vec::new();
+        for (s, site) in sites.iter().enumerate() {
+            let winner = &site.candidates[chosen[s]];
+            let mut alternatives = site.rejected.clone();
+            for (c, candidate) in site.candidates.iter().enumerate() {
+                if c == chosen[s] {
+                    continue;
+                }
+                // Does it contradict what the other copies chose?
+                let clash = sites.iter().enumerate().filter(|(o, _)| *o != s).find_map(|(o, other)| {
+                    let theirs = &other.candidates[chosen[o]];
+                    candidate.constraint.unify(&theirs.constraint).err().map(|e| (o, e))
+                });
+                let reason = match clash {
+                    Some((o, error)) => format!(
+                        "its layout {} contradicts {} of `{}`: {error}",
+                        candidate.constraint,
+                        plan_name(&sites[o].candidates[chosen[o]].plan),
+                        tilewright_tile::statement_text(
+                            self.verified.program(),
+                            &self.statements[sites[o].statement].0
+                        )
+                    ),
+                    None if candidate.cycles == winner.cycles => {
+                        format!(
+                            "{} calls against {}",
+                            candidate.access.calls.len(),
+                            winner.access.calls.len()
+                        )
+                    }
+                    None if candidate.cycles > winner.cycles => format!(
+                        "{} issue cycles a warp without conflicts, against {}",
+                        candidate.cycles, winner.cycles
+                    ),
+                    None => format!(
+                        "{} issue cycles a warp, but with bank conflicts or a dearer partner worse than {cost} in all",
+                        candidate.cycles
+                    ),
+                };
+                alternatives.push(Alternative { instruction: plan_name(&candidate.plan), reason });
+            }
+            plans.push((site.statement, winner.plan.clone(), alternatives));
+        }
+        plans
+    }
+}
+
+struct Search<'a> {
+    sites: &'a [Site],
+    bytes: u32,
+    pinned: Option<&'a SwizzledLayout>,
+    best: Option<(u64, Vec<usize>, SwizzledLayout, Constraint)>,
+    clashes: Vec<(usize, usize, String)>,
+    budget: u32,
+}
+
+impl Search<'_> {
+    fn descend(&mut self, chosen: &mut Vec<usize>, constraint: Constraint, cost: u64) {
+        let s = chosen.len();
+        if self.budget == 0 {
+            return;
+        }
+        self.budget -= 1;
+        let remaining: u64 = self.sites[s..]
+            .iter()
+            .map(|site| site.weight * site.candidates.iter().map(|c| c.cycles).min().unwrap_or(0))
+            .sum();
+        if self.best.as_ref().is_some_and(|b| cost + remaining >= b.0) {
+            return;
+        }
+        if s == self.sites.len() {
+            self.leaf(chosen, constraint, cost);
+            return;
+        }
+        let sites = self.sites;
+        for (c, candidate) in sites[s].candidates.iter().enumerate() {
+            match constraint.unify(&candidate.constraint) {
+                Ok(unified) => {
+                    chosen.push(c);
+                    self.descend(chosen, unified, cost + sites[s].weight * candidate.cycles);
+                    chosen.pop();
+                }
+                Err(error) => {
+                    let other = (0..s).rev().find(|o| {
+                        let theirs = &sites[*o].candidates[chosen[*o]].constraint;
+                        theirs.unify(&candidate.constraint).is_err()
+                    });
+                    self.clashes.push((other.unwrap_or(0), s, error.to_string()));
+                }
+            }
+        }
+    }
+
+    fn leaf(&mut self, chosen: &[usize], constraint: Constraint, cost: u64) {
+        let vector = self.sites.iter().zip(chosen).map(|(s, c)| s.candidates[*c].vector).max().unwrap_or(1);
+        let uses: Vec<SharedUse<'_>> = self
+            .sites
+            .iter()
+            .zip(chosen)
+            .map(|(site, c)| SharedUse {
+                row: site.candidates[*c].row,
+                access: &site.candidates[*c].access,
+                own: &site.own,
+                weight: site.weight,
+            })
+            .collect();
+        let (layout, wavefronts) = match self.pinned {
+            Some(pinned) => {
+                if !holds(pinned, &constraint, vector) {
+                    return;
+                }
+                let Some(w) = uses
+                    .iter()
+                    .map(|u| count(u, pinned, self.bytes, 0..1).map(|w| u64::from(w.actual) * u.weight))
+                    .sum::<Option<u64>>()
+                else {
+                    return;
+                };
+                (pinned.clone(), w)
+            }
+            None => {
+                let Some(memory) = constraint.materialise() else { return };
+                let Some((swizzle, w)) = choose_swizzle(&memory, &uses, self.bytes, vector) else { return };
+                (SwizzledLayout::new(swizzle, memory), w)
+            }
+        };
+        let ideal: u64 = uses
+            .iter()
+            .filter_map(|u| {
+                count(u, &SwizzledLayout::new(Swizzle::NONE, layout.layout.clone()), self.bytes, 0..1)
+                    .map(|w| u64::from(w.ideal) * u.weight)
+            })
+            .sum();
+        let total = cost + wavefronts.saturating_sub(ideal);
+        if self.best.as_ref().is_none_or(|b| total < b.0) {
+            self.best = Some((total, chosen.to_vec(), layout, constraint));
+        }
+    }
+}
+
+/// Whether a given layout has the runs of a constraint, aligned, with a swizzle that keeps them together.
+fn holds(layout: &SwizzledLayout, constraint: &Constraint, vector: i64) -> bool {
+    let runs = constraint.known().iter().all(|k| {
+        (0..k.extent).all(|i| layout.layout.eval(k.coordinate * i) - layout.layout.eval(0) == k.stride * i)
+    });
+    let aligned = vector == 1
+        || (layout.layout.eval(0) % vector == 0
+            && layout
+                .layout
+                .leaves()
+                .iter()
+                .all(|(extent, stride)| *extent == 1 || *stride < vector || stride % vector == 0));
+    let together = layout.swizzle.is_identity() || (1i64 << layout.swizzle.base()) >= vector;
+    runs && aligned && together
+}

@@ -1,0 +1,127 @@
+//! What is known of run-time sizes when a kernel is compiled: divisors of expressions, and accesses that cannot
+//! leave their buffer. Vector widths and the absence of edge checks rest on these facts, so each that a kernel relies on
+//! is an assumption that its launch checks.
+
+use std::collections::BTreeMap;
+
+use tilewright_tile::{Expr, GlobalTile, IntOp, StmtKind, SymbolId, SymbolKind, Verified};
+
+/// Known multiples of run-time sizes, by name: `k → 16` says that `k` is a multiple of 16.
+pub type Multiples = BTreeMap<String, i64>;
+
+/// Facts about one program.
+pub struct Facts<'a> {
+    verified: &'a Verified,
+    multiples: &'a Multiples,
+    /// Bounds of each loop counter.
+    counters: BTreeMap<SymbolId, (Expr, Expr)>,
+}
+
+/// The greatest common divisor; `gcd(0, x) = x`.
+pub fn gcd(a: i64, b: i64) -> i64 {
+    let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a as i64
+}
+
+impl<'a> Facts<'a> {
+    /// The facts that follow from the program and the multiples.
+    pub fn new(verified: &'a Verified, multiples: &'a Multiples) -> Self {
+        let mut counters = BTreeMap::new();
+        verified.visit(&mut |stmt, _| {
+            if let StmtKind::For { counter, lo, hi, .. } = &stmt.kind {
+                counters.insert(*counter, (lo.clone(), hi.clone()));
+            }
+        });
+        Facts { verified, multiples, counters }
+    }
+
+    /// A number that divides every value of the expression; 0 says that the value is 0.
+    pub fn divisor(&self, expr: &Expr) -> i64 {
+        match expr {
+            Expr::Int(value) => value.abs(),
+            Expr::Block(_) => 1,
+            Expr::Symbol(id) => {
+                let symbol = self.verified.program().symbol(*id);
+                match symbol.kind {
+                    SymbolKind::Size(_) => self.multiples.get(&symbol.name).copied().unwrap_or(1).max(1),
+                    _ => 1,
+                }
+            }
+            Expr::Binary(op, a, b) => {
+                let (x, y) = (self.divisor(a), self.divisor(b));
+                match op {
+                    IntOp::Add | IntOp::Sub | IntOp::Rem | IntOp::Min | IntOp::Max => gcd(x, y),
+                    IntOp::Mul => x.saturating_mul(y),
+                    IntOp::Div | IntOp::CeilDiv => match b.as_int() {
+                        Some(d) if d != 0 && x % d == 0 => x / d.abs(),
+                        _ => 1,
+                    },
+                }
+            }
+        }
+    }
+
+    /// Whether every value of the expression is a multiple of `n`.
+    pub fn is_multiple(&self, expr: &Expr, n: i64) -> bool {
+        n == 1 || self.divisor(expr) % n == 0
+    }
+
+    /// Whether no value of the expression is negative.
+    pub fn is_nonnegative(&self, expr: &Expr) -> bool {
+        match expr {
+            Expr::Int(value) => *value >= 0,
+            Expr::Block(_) => true,
+            Expr::Symbol(id) => match self.counters.get(id) {
+                Some((lo, _)) => self.is_nonnegative(lo),
+                None => true,
+            },
+            Expr::Binary(op, a, b) => match op {
+                IntOp::Sub => false,
+                IntOp::Max => self.is_nonnegative(a) || self.is_nonnegative(b),
+                _ => self.is_nonnegative(a) && self.is_nonnegative(b),
+            },
+        }
+    }
+
+    /// Whether coordinates `base[dim] + c`, for `0 ≤ c < extent`, always lie below the buffer's extent in that mode.
+    ///
+    /// Two cases are recognised: literals, and the tiling idiom `base = i · c` where `i` counts the tiles of size `c` that
+    /// cover the extent (a block index with that grid, or a loop counter with that bound) and `c` divides the extent.
+    pub fn stays_inside(&self, tile: &GlobalTile, dim: usize, extent: i64) -> bool {
+        let (base, shape) = (&tile.base[dim], &tile.shape[dim]);
+        if let (Some(base), Some(shape)) = (base.as_int(), shape.as_int()) {
+            return base + extent <= shape;
+        }
+        // A single tile at offset zero is the idiom with one tile; its size must be a literal, handled above.
+        let (index, step) = match base {
+            Expr::Binary(IntOp::Mul, a, b) => match (a.as_int(), b.as_int()) {
+                (_, Some(step)) => (a.as_ref(), step),
+                (Some(step), _) => (b.as_ref(), step),
+                _ => return false,
+            },
+            Expr::Block(_) | Expr::Symbol(_) => (base, 1),
+            _ => return false,
+        };
+        let bound = match index {
+            Expr::Block(axis) => match self.verified.program().grid.get(axis.index()) {
+                Some(bound) => bound,
+                None => return false,
+            },
+            Expr::Symbol(id) => match self.counters.get(id) {
+                Some((_, hi)) => hi,
+                None => return false,
+            },
+            _ => return false,
+        };
+        let covers = match bound {
+            Expr::Binary(IntOp::CeilDiv | IntOp::Div, total, tile) => {
+                **total == *shape && tile.as_int() == Some(step)
+            }
+            other => step == 1 && other == shape,
+        };
+        covers && extent <= step && self.is_multiple(shape, step)
+    }
+}

@@ -1,0 +1,357 @@
+//! Layout synthesis: from a verified tile program to a layout for every tensor and an instruction for every statement.
+//!
+//! The order is that of Hexcute (CGO 2026, sections IV and V): thread-value layouts of register tensors by anchors and
+//! propagation ([`solve`]); then, for each shared tensor on its own, the instructions of all copies that touch it, the
+//! unification of what they ask of its layout, and a swizzle ([`copies`], [`shared`]); then instructions between
+//! registers and global memory by width. The result is a [`Synthesis`], whose [`Explanation`] can be printed.
+//!
+//! Directions are those of [`plan`]: thread-value layouts map (thread, value) → coordinate, memory layouts map
+//! coordinate → offset.
+
+pub mod access;
+pub mod copies;
+pub mod explain;
+pub mod facts;
+pub mod gemm;
+pub mod plan;
+pub mod shared;
+pub mod solve;
+
+use std::collections::HashMap;
+
+use tilewright_machine::{Arch, Memory};
+use tilewright_tile::{Code, Diagnostic, StmtKind, TensorId, Verified};
+
+use copies::{SharedProblem, global_copy, own_layout, plan_name};
+pub use explain::{Alternative, Explanation, StatementNote, TensorNote};
+pub use facts::{Facts, Multiples};
+pub use plan::{Access, Call, CopyPlan, GemmCall, GemmPlan, StmtPlan, Synthesis, TensorLayout, TvLayout};
+use shared::{SharedUse, count};
+
+/// Shared tensors start at multiples of this many bytes, so that a swizzle of their offsets is one of their addresses.
+pub const SHARED_ALIGN: u32 = 128;
+
+/// The moves (source value, destination value) that turn one distribution into another without any exchange between
+/// threads; `None` where some thread lacks what it needs.
+pub fn moves(src: &TvLayout, dst: &TvLayout, threads: i64) -> Option<Vec<(u32, u32)>> {
+    let values: HashMap<i64, u32> = (0..src.count()).map(|v| (src.at(0, v as i64), v as u32)).collect();
+    let moves: Vec<(u32, u32)> = (0..dst.count())
+        .map(|v| values.get(&dst.at(0, v as i64)).map(|s| (*s, v as u32)))
+        .collect::<Option<_>>()?;
+    let everywhere =
+        (0..threads).all(|t| moves.iter().all(|(s, d)| src.at(t, i64::from(*s)) == dst.at(t, i64::from(*d))));
+    everywhere.then_some(moves)
+}
+
+/// Synthesises layouts and instructions for a program on an architecture, given what is known of its sizes.
+///
+/// Rearrangements must have been replaced by copies ([`tilewright_tile::desugar()`]).
+///
+/// # Errors
+///
+/// A [`Diagnostic`] that names the statement: no matrix instruction fits, two statements want different layouts of one
+/// tensor, a tensor is too large for registers or shared memory.
+pub fn synthesise(verified: &Verified, arch: Arch, multiples: &Multiples) -> Result<Synthesis, Diagnostic> {
+    let facts = Facts::new(verified, multiples);
+    let statements = solve::statements(verified);
+    let registers = solve::registers(verified, &facts, arch, &statements)?;
+    let program = verified.program();
+    let register = |id: TensorId| registers.layouts[id.0 as usize].as_ref().map(|(tv, _)| tv.clone());
+
+    let mut tensors: Vec<Option<TensorLayout>> = vec![None; program.tensors.len()];
+    let mut plans: Vec<StmtPlan> = vec![StmtPlan::None; statements.len()];
+    let mut alternatives: Vec<Vec<Alternative>> = vec![Vec::new(); statements.len()];
+    let mut shared_notes: HashMap<TensorId, String> = HashMap::new();
+    let mut shared_total = 0u32;
+
+    let problem =
+        SharedProblem { verified, facts: &facts, arch, register: &register, statements: &statements };
+    for (i, tensor) in program.tensors.iter().enumerate() {
+        let id = TensorId(i as u32);
+        match tensor.memory() {
+            Memory::Global => {}
+            Memory::Register => tensors[i] = register(id).map(TensorLayout::Register),
+            Memory::Shared => {
+                let solution = problem.solve(id)?;
+                let elements = solution.layout.layout.cosize();
+                let bytes = u32::try_from(elements * i64::from(tensor.dtype.bytes())).unwrap_or(u32::MAX);
+                shared_total = shared_total.next_multiple_of(SHARED_ALIGN).saturating_add(bytes);
+                shared_notes.insert(id, format!("unified from its copies: {}", solution.constraint));
+                for (s, plan, others) in solution.plans {
+                    plans[s] = StmtPlan::Copy(plan);
+                    alternatives[s] = others;
+                }
+                tensors[i] = Some(TensorLayout::Shared {
+                    layout: solution.layout,
+                    bytes,
+                    constraint: solution.constraint,
+                });
+            }
+        }
+    }
+    check_shared(verified, arch, &tensors, shared_total)?;
+    for (i, (stmt, _)) in statements.iter().enumerate() {
+        match &stmt.kind {
+            StmtKind::Gemm { .. } => {
+                if let Some(plan) = &registers.gemms[i] {
+                    plans[i] = StmtPlan::Gemm(plan.clone());
+                }
+            }
+            StmtKind::Copy { src, dst } => {
+                let memory = |t: TensorId| program.tensor(t).memory();
+                let fail = |why: String| {
+                    Diagnostic::new(
+                        Code::Unsatisfiable,
+                        stmt.span,
+                        format!("no instruction can do this copy: {why}"),
+                    )
+                };
+                match (memory(src.tensor), memory(dst.tensor)) {
+                    (Memory::Global, Memory::Register) | (Memory::Register, Memory::Global) => {
+                        let is_load = memory(src.tensor) == Memory::Global;
+                        let (view, tensor) = if is_load { (src, dst.tensor) } else { (dst, src.tensor) };
+                        let Some(tv) = register(tensor) else { continue };
+                        let (plan, others) =
+                            global_copy(&facts, arch, &tv, &verified.tile(view), is_load).map_err(fail)?;
+                        plans[i] = StmtPlan::Copy(plan);
+                        alternatives[i] = others;
+                    }
+                    (Memory::Register, Memory::Register) => {
+                        let (Some(from), Some(to)) = (register(src.tensor), register(dst.tensor)) else {
+                            continue;
+                        };
+                        let moves = moves(&from, &to, i64::from(verified.threads()))
+                            .ok_or_else(|| fail("the two tensors are distributed differently".to_string()))?;
+                        plans[i] = StmtPlan::Copy(CopyPlan::Registers { moves });
+                    }
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+    let fragment_registers = live_registers(verified, &statements, &register);
+    if fragment_registers > arch.limits().registers_per_thread {
+        return Err(too_many_registers(verified, arch, fragment_registers, &register));
+    }
+    let mut explanation =
+        Explanation { fragment_registers, shared_bytes: shared_total, ..Explanation::default() };
+    for (i, tensor) in program.tensors.iter().enumerate() {
+        let id = TensorId(i as u32);
+        let (layout, size, why) = match &tensors[i] {
+            None => continue,
+            Some(TensorLayout::Register(tv)) => (
+                tv.layout().to_string(),
+                (tv.count() as u32 * tensor.dtype.bits()).div_ceil(32),
+                registers.layouts[i].as_ref().map_or_else(String::new, |(_, o)| o.why.clone()),
+            ),
+            Some(TensorLayout::Shared { layout, bytes, .. }) => {
+                (layout.to_string(), *bytes, shared_notes.remove(&id).unwrap_or_default())
+            }
+        };
+        explanation.tensors.push(TensorNote {
+            name: tensor.name.clone(),
+            memory: tensor.memory().to_string(),
+            dtype: tensor.dtype.to_string(),
+            shape: verified.shape(id),
+            layout,
+            size,
+            why,
+        });
+    }
+    for (i, (stmt, _)) in statements.iter().enumerate() {
+        if let Some(note) = note(verified, stmt, &plans[i], &tensors, std::mem::take(&mut alternatives[i])) {
+            explanation.statements.push(note);
+        }
+    }
+    Ok(Synthesis { tensors, statements: plans, explanation })
+}
+
+fn note(
+    verified: &Verified,
+    stmt: &tilewright_tile::Stmt,
+    plan: &StmtPlan,
+    tensors: &[Option<TensorLayout>],
+    alternatives: Vec<Alternative>,
+) -> Option<StatementNote> {
+    let text = tilewright_tile::statement_text(verified.program(), stmt);
+    let position = stmt.span.start;
+    let copy = match plan {
+        StmtPlan::None => return None,
+        StmtPlan::Gemm(plan) => {
+            return Some(StatementNote {
+                text,
+                position,
+                instruction: plan.row.name.to_string(),
+                calls: plan.calls.len() as u32,
+                per_call: plan.row.macs() as u32,
+                global_bytes: 0,
+                shared_bytes: 0,
+                wavefronts: 0,
+                bank_conflicts: 0,
+                cycles: plan.calls.len() as u32 * plan.row.issue_cycles,
+                alternatives,
+            });
+        }
+        StmtPlan::Copy(copy) => copy,
+    };
+    let (calls, per_call, issue) = match copy {
+        CopyPlan::Direct { row, access } | CopyPlan::Async { row, access } => {
+            (access.calls.len(), row.bytes_per_lane(), row.issue_cycles)
+        }
+        CopyPlan::Staged { load, store, access } => {
+            (access.calls.len(), load.bytes, load.issue_cycles + store.issue_cycles)
+        }
+        CopyPlan::Registers { moves } => (moves.len(), 4, 1),
+    };
+    let mut result = StatementNote {
+        text,
+        position,
+        instruction: plan_name(copy),
+        calls: calls as u32,
+        per_call,
+        global_bytes: 0,
+        shared_bytes: 0,
+        wavefronts: 0,
+        bank_conflicts: 0,
+        cycles: calls as u32 * issue,
+        alternatives,
+    };
+    let StmtKind::Copy { src, dst } = &stmt.kind else { return Some(result) };
+    let (row, access) = match copy {
+        CopyPlan::Direct { row, access } | CopyPlan::Async { row, access } => (*row, access),
+        CopyPlan::Staged { store, access, .. } => (*store, access),
+        CopyPlan::Registers { .. } => return Some(result),
+    };
+    let program = verified.program();
+    for reference in [src, dst] {
+        match &tensors[reference.tensor.0 as usize] {
+            Some(TensorLayout::Shared { layout, .. }) => {
+                let bytes = program.tensor(reference.tensor).dtype.bytes();
+                let own = own_layout(verified, reference)?;
+                let usage = SharedUse { row, access, own: &own, weight: 1 };
+                let w = count(&usage, layout, bytes, 0..i64::from(verified.threads()) / 32)?;
+                result.shared_bytes = row.bytes;
+                result.wavefronts = w.actual;
+                result.bank_conflicts = w.conflicts();
+                result.cycles += w.conflicts() / (verified.threads() / 32).max(1);
+            }
+            Some(TensorLayout::Register(_)) => {}
+            None => result.global_bytes = row.bytes,
+        }
+    }
+    Some(result)
+}
+
+fn check_shared(
+    verified: &Verified,
+    arch: Arch,
+    tensors: &[Option<TensorLayout>],
+    total: u32,
+) -> Result<(), Diagnostic> {
+    let limit = arch.limits().shared_bytes_per_block;
+    if total <= limit {
+        return Ok(());
+    }
+    let all: Vec<(usize, u32)> = tensors
+        .iter()
+        .enumerate()
+        .filter_map(|(i, t)| match t {
+            Some(TensorLayout::Shared { bytes, .. }) => Some((i, *bytes)),
+            _ => None,
+        })
+        .collect();
+    let largest = all.iter().copied().max_by_key(|(_, bytes)| *bytes).map_or(0, |(i, _)| i);
+    let program = verified.program();
+    let sizes: Vec<String> =
+        all.iter().map(|(i, bytes)| format!("`{}` {bytes}", program.tensors[*i].name)).collect();
+    Err(Diagnostic::new(
+        Code::SharedMemoryExceeded,
+        program.tensors[largest].span,
+        format!("the block's shared tensors take {total} bytes, and {arch} has {limit} for a block"),
+    )
+    .label("the largest of them")
+    .help(format!("make the tiles smaller; in bytes: {}", sizes.join(", "))))
+}
+
+/// The tensors that a statement reads and writes, registers only.
+fn touched(stmt: &tilewright_tile::Stmt) -> Vec<TensorId> {
+    match &stmt.kind {
+        StmtKind::Copy { src, dst } => vec![src.tensor, dst.tensor],
+        StmtKind::Gemm { c, a, b } => vec![*c, *a, *b],
+        StmtKind::Cast { dst, src } | StmtKind::Rearrange { dst, src } => vec![*dst, *src],
+        StmtKind::Fill { dst, .. } => vec![*dst],
+        StmtKind::Elementwise { dst, expr } => {
+            let mut all = expr.tensors();
+            all.push(*dst);
+            all
+        }
+        StmtKind::Define(_) | StmtKind::Sync | StmtKind::For { .. } => Vec::new(),
+    }
+}
+
+/// The most 32-bit registers that fragments take at one time. A tensor lives from its first use to its last; one that
+/// was used before a loop and is used in it lives through the whole loop.
+fn live_registers(
+    verified: &Verified,
+    statements: &[(tilewright_tile::Stmt, usize)],
+    register: &dyn Fn(TensorId) -> Option<TvLayout>,
+) -> u32 {
+    let n = statements.len();
+    let mut spans: HashMap<TensorId, (usize, usize)> = HashMap::new();
+    for (i, (stmt, _)) in statements.iter().enumerate() {
+        for id in touched(stmt) {
+            spans.entry(id).and_modify(|s| s.1 = i).or_insert((i, i));
+        }
+    }
+    // A loop's end: the last statement that is deeper than its head.
+    for (i, (stmt, depth)) in statements.iter().enumerate() {
+        if matches!(stmt.kind, StmtKind::For { .. }) {
+            let end = (i + 1..n).take_while(|j| statements[*j].1 > *depth).last().unwrap_or(i);
+            for span in spans.values_mut() {
+                if span.0 < i && span.1 >= i && span.1 <= end {
+                    span.1 = end;
+                }
+            }
+        }
+    }
+    let size = |id: &TensorId| {
+        let bits = verified.program().tensor(*id).dtype.bits();
+        register(*id).map_or(0, |tv| (tv.count() as u32 * bits).div_ceil(32))
+    };
+    (0..n)
+        .map(|i| spans.iter().filter(|(_, s)| s.0 <= i && i <= s.1).map(|(id, _)| size(id)).sum())
+        .max()
+        .unwrap_or(0)
+}
+
+fn too_many_registers(
+    verified: &Verified,
+    arch: Arch,
+    total: u32,
+    register: &dyn Fn(TensorId) -> Option<TvLayout>,
+) -> Diagnostic {
+    let program = verified.program();
+    let mut sizes: Vec<(u32, usize)> = program
+        .tensors
+        .iter()
+        .enumerate()
+        .filter_map(|(i, t)| {
+            register(TensorId(i as u32)).map(|tv| ((tv.count() as u32 * t.dtype.bits()).div_ceil(32), i))
+        })
+        .collect();
+    sizes.sort_by(|a, b| b.cmp(a));
+    let largest = sizes.first().map_or(0, |s| s.1);
+    let list: Vec<String> =
+        sizes.iter().take(4).map(|(size, i)| format!("`{}` {size}", program.tensors[*i].name)).collect();
+    Diagnostic::new(
+        Code::RegistersExceeded,
+        program.tensors[largest].span,
+        format!(
+            "the register tensors that are live at once take {total} registers of a thread, and {arch} has {}",
+            arch.limits().registers_per_thread
+        ),
+    )
+    .label("the largest of them")
+    .help(format!("make the tiles smaller or use more threads; in registers a thread: {}", list.join(", ")))
+}

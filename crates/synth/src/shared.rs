@@ -1,0 +1,378 @@
+//! Shared-memory layouts: constraints with unknown strides, their unification, materialisation, and the swizzle that
+//! leaves the fewest bank conflicts (Hexcute, section V).
+//!
+//! A shared tensor's layout is `S ∘ m`: `m` maps a coordinate of the tile to an offset, the swizzle `S` permutes offsets. Each
+//! copy constrains `m` to have some run of coordinates at consecutive addresses.
+
+use std::fmt;
+
+use tilewright_layout::{Layout, Swizzle, SwizzledLayout, compose};
+use tilewright_machine::{CopyKind, CopyRow, Wavefronts, shared_wavefronts};
+
+use crate::access::Run;
+use crate::plan::Access;
+
+/// A known part of a memory layout: `extent` steps of `coordinate` in the tile are `extent` steps of `stride` in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Known {
+    /// Steps.
+    pub extent: i64,
+    /// Stride in the tile's linear coordinate.
+    pub coordinate: i64,
+    /// Stride in memory, in elements.
+    pub stride: i64,
+}
+
+/// A memory layout of which some modes are known; the others have unknown strides.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Constraint {
+    shape: Vec<i64>,
+    known: Vec<Known>,
+}
+
+/// A leaf of a partly known layout: its extent, and its stride if that is known.
+type PartLeaf = (i64, Option<i64>);
+
+/// Why two constraints cannot hold together.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum UnifyError {
+    /// Two different coordinates would have the same address.
+    #[error("both want stride {0} in memory, for different modes of the tile")]
+    SameAddress(i64),
+    /// One coordinate would have two addresses.
+    #[error("they want different strides for the same mode of the tile ({0} and {1})")]
+    TwoAddresses(i64, i64),
+    /// The extents have no common refinement.
+    #[error("modes of {0} and {1} elements have no common refinement")]
+    NoRefinement(i64, i64),
+}
+
+impl Constraint {
+    /// Nothing known about a tensor of this shape.
+    pub fn unknown(shape: &[i64]) -> Self {
+        Constraint { shape: shape.to_vec(), known: Vec::new() }
+    }
+
+    /// The constraint that a run of coordinates is contiguous.
+    pub fn contiguous(shape: &[i64], run: &Run) -> Self {
+        let mut stride = 1;
+        let mut known = Vec::new();
+        for (extent, coordinate) in run {
+            if *extent > 1 {
+                known.push(Known { extent: *extent, coordinate: *coordinate, stride });
+                stride *= extent;
+            }
+        }
+        Constraint { shape: shape.to_vec(), known }
+    }
+
+    /// The known modes, by rising stride in memory.
+    pub fn known(&self) -> &[Known] {
+        &self.known
+    }
+
+    /// The constraint that holds both, refining modes where one knows more of a mode than the other (Fig. 10 c, case 1);
+    /// an error where none exists (case 2).
+    pub fn unify(&self, other: &Constraint) -> Result<Constraint, UnifyError> {
+        let mut known = self.known.clone();
+        let mut queue = other.known.clone();
+        while let Some(new) = queue.pop() {
+            if new.extent == 1 {
+                continue;
+            }
+            let mut keep = Some(new);
+            for i in 0..known.len() {
+                let Some(b) = keep else { break };
+                let a = known[i];
+                let (end_a, end_b) = (a.coordinate * a.extent, b.coordinate * b.extent);
+                // The same ray of coordinates, one starting within the other?
+                let (inner, outer, outer_end) =
+                    if a.coordinate <= b.coordinate { (b, a, end_a) } else { (a, b, end_b) };
+                let same_ray = inner.coordinate < outer_end && inner.coordinate % outer.coordinate == 0;
+                if same_ray {
+                    let ratio = inner.coordinate / outer.coordinate;
+                    if inner.stride != outer.stride * ratio {
+                        return Err(UnifyError::TwoAddresses(inner.stride, outer.stride * ratio));
+                    }
+                    if outer.extent % ratio != 0 {
+                        return Err(UnifyError::NoRefinement(outer.extent, ratio));
+                    }
+                    // Union of both rays, seen from the outer's start.
+                    let (x, y) = (outer.extent, ratio * inner.extent);
+                    let union = x.max(y);
+                    if union % x != 0 || union % y != 0 {
+                        return Err(UnifyError::NoRefinement(x, y));
+                    }
+                    known.remove(i);
+                    queue.push(Known { extent: union, coordinate: outer.coordinate, stride: outer.stride });
+                    keep = None;
+                    break;
+                }
+                let (low, high) = if a.stride <= b.stride { (a, b) } else { (b, a) };
+                if high.stride < low.stride * low.extent {
+                    return Err(UnifyError::SameAddress(high.stride));
+                }
+            }
+            known.extend(keep);
+        }
+        known.sort_by_key(|k| k.stride);
+        Ok(Constraint { shape: self.shape.clone(), known })
+    }
+
+    /// For each mode of the shape its leaves by rising coordinate; `None` where what is known does not refine the shape.
+    fn leaves(&self) -> Option<Vec<Vec<PartLeaf>>> {
+        let mut base = 1;
+        let mut modes = Vec::new();
+        for extent in &self.shape {
+            let mut leaves = Vec::new();
+            let mut at = base;
+            let end = base * extent;
+            let mut inside: Vec<Known> =
+                self.known.iter().copied().filter(|k| k.coordinate >= base && k.coordinate < end).collect();
+            inside.sort_by_key(|k| k.coordinate);
+            for k in inside {
+                if k.coordinate % at != 0
+                    || k.coordinate * k.extent > end
+                    || end % (k.coordinate * k.extent) != 0
+                {
+                    return None;
+                }
+                if k.coordinate > at {
+                    leaves.push((k.coordinate / at, None));
+                }
+                leaves.push((k.extent, Some(k.stride)));
+                at = k.coordinate * k.extent;
+            }
+            if at < end {
+                leaves.push((end / at, None));
+            }
+            if leaves.is_empty() {
+                leaves.push((1, None));
+            }
+            modes.push(leaves);
+            base = end;
+        }
+        Some(modes)
+    }
+
+    /// A memory layout that holds the constraint and covers `0..size` exactly: unknown strides are filled first within the mode
+    /// that holds the contiguous run (so that rows stay together), then mode by mode from the last.
+    pub fn materialise(&self) -> Option<Layout> {
+        let mut modes = self.leaves()?;
+        // Known strides must tile an interval from 1; gaps would leave addresses unused.
+        let mut next = 1;
+        for k in &self.known {
+            if k.stride != next {
+                return None;
+            }
+            next *= k.extent;
+        }
+        let innermost = modes.iter().position(|m| m.iter().any(|l| l.1 == Some(1)));
+        let n = modes.len();
+        let order = innermost.into_iter().chain((0..n).rev().filter(|i| Some(*i) != innermost));
+        for i in order {
+            for leaf in &mut modes[i] {
+                if leaf.1.is_none() {
+                    leaf.1 = Some(next);
+                    next *= leaf.0;
+                }
+            }
+        }
+        let modes: Vec<Layout> = modes
+            .iter()
+            .map(|leaves| {
+                let flat: Vec<(i64, i64)> = leaves.iter().map(|(e, s)| (*e, s.unwrap_or(0))).collect();
+                Layout::from_leaves(&merge(&flat)).ok()
+            })
+            .collect::<Option<_>>()?;
+        if modes.len() == 1 { modes.into_iter().next() } else { Layout::concat(&modes).ok() }
+    }
+}
+
+/// Joins leaves that continue each other.
+fn merge(leaves: &[(i64, i64)]) -> Vec<(i64, i64)> {
+    let mut merged: Vec<(i64, i64)> = Vec::new();
+    for (extent, stride) in leaves {
+        match merged.last_mut() {
+            Some((e, s)) if *s * *e == *stride => *e *= extent,
+            _ => merged.push((*extent, *stride)),
+        }
+    }
+    merged
+}
+
+impl fmt::Display for Constraint {
+    /// As in the paper: `(64,(8,8)):(D1,(1,D2))`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(modes) = self.leaves() else { return f.write_str("(not a refinement of the shape)") };
+        let mut unknown = 0;
+        let (mut shape, mut stride) = (Vec::new(), Vec::new());
+        for leaves in &modes {
+            let (mut s, mut d) = (Vec::new(), Vec::new());
+            for (extent, known) in leaves {
+                s.push(extent.to_string());
+                d.push(known.map_or_else(
+                    || {
+                        unknown += 1;
+                        format!("D{unknown}")
+                    },
+                    |k| k.to_string(),
+                ));
+            }
+            let wrap =
+                |v: Vec<String>| if v.len() == 1 { v[0].clone() } else { format!("({})", v.join(",")) };
+            shape.push(wrap(s));
+            stride.push(wrap(d));
+        }
+        write!(f, "({}):({})", shape.join(","), stride.join(","))
+    }
+}
+
+/// An access to a shared tensor, in coordinates of the tensor itself.
+#[derive(Clone, Debug)]
+pub struct SharedUse<'a> {
+    /// The instruction.
+    pub row: &'static CopyRow,
+    /// What it touches.
+    pub access: &'a Access,
+    /// Statement's tile coordinate → the tensor's coordinate (identity unless transposed).
+    pub own: &'a Layout,
+    /// Times it runs, relative to others.
+    pub weight: u64,
+}
+
+/// Counts the wavefronts of one execution of an access by the warps in `warps`, all calls.
+pub fn count(
+    usage: &SharedUse<'_>,
+    layout: &SwizzledLayout,
+    bytes: u32,
+    warps: std::ops::Range<i64>,
+) -> Option<Wavefronts> {
+    let memory = compose(&layout.layout, usage.own).ok()?;
+    let threads = compose(&memory, &usage.access.threads).ok()?;
+    let lanes = match usage.row.kind {
+        CopyKind::Matrix { count, .. } => 8 * i64::from(count),
+        _ => 32,
+    };
+    let mut total = Wavefronts::default();
+    let offsets: Vec<i64> = usage.access.calls.iter().map(|c| memory.eval(c.offset)).collect();
+    for warp in warps {
+        let starts: Vec<i64> = (0..lanes).map(|lane| threads.eval(32 * warp + lane)).collect();
+        for offset in &offsets {
+            let addresses: Vec<Option<u32>> =
+                starts.iter().map(|s| Some(layout.swizzle.apply(s + offset) as u32 * bytes)).collect();
+            let w = shared_wavefronts(&addresses, usage.row.bytes);
+            total.actual += w.actual;
+            total.ideal += w.ideal;
+        }
+    }
+    Some(total)
+}
+
+/// The swizzle with the fewest weighted wavefronts over all uses, the plainest among equals; with that number.
+/// `vector` is the longest run of elements that must stay together.
+pub fn choose_swizzle(
+    memory: &Layout,
+    uses: &[SharedUse<'_>],
+    bytes: u32,
+    vector: i64,
+) -> Option<(Swizzle, u64)> {
+    let size = memory.size();
+    let base = (vector.max(1) as u64).ilog2();
+    if !vector.max(1).count_ones().eq(&1) {
+        return None;
+    }
+    let cost = |swizzle: Swizzle| -> Option<u64> {
+        let layout = SwizzledLayout::new(swizzle, memory.clone());
+        let mut total = 0;
+        for usage in uses {
+            total += u64::from(count(usage, &layout, bytes, 0..1)?.actual) * usage.weight;
+        }
+        Some(total)
+    };
+    let ideal: u64 = uses
+        .iter()
+        .map(|u| {
+            count(u, &SwizzledLayout::from(memory.clone()), bytes, 0..1)
+                .map(|w| u64::from(w.ideal) * u.weight)
+        })
+        .sum::<Option<u64>>()?;
+    let mut best = (Swizzle::NONE, cost(Swizzle::NONE)?);
+    for bits in 1..=5u32 {
+        if size % (1i64 << (base + bits)) != 0 {
+            break;
+        }
+        // Bits at `base` are exchanged with bits at least as high as the end of the field.
+        for shift in bits..=16 {
+            if (1i64 << (base + shift)) >= size || best.1 == ideal {
+                break;
+            }
+            let Ok(swizzle) = Swizzle::new(bits, base, shift) else { continue };
+            let c = cost(swizzle)?;
+            if c < best.1 {
+                best = (swizzle, c);
+            }
+        }
+    }
+    Some(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(shape: &[i64], known: &[(i64, i64, i64)]) -> Constraint {
+        let known =
+            known.iter().map(|&(extent, coordinate, stride)| Known { extent, coordinate, stride }).collect();
+        Constraint { shape: shape.to_vec(), known }
+    }
+
+    /// Fig. 10 (c), case 1: `((8,8),64):((1,D1),D2)` and one that knows stride 8 at coordinate 16.
+    #[test]
+    fn figure_10_case_1_refines_the_unknown_mode() {
+        let c1 = known(&[64, 64], &[(8, 1, 1)]);
+        let c2 = known(&[64, 64], &[(4, 16, 8)]);
+        let c = c1.unify(&c2).unwrap();
+        assert_eq!(c1.to_string(), "((8,8),64):((1,D1),D2)");
+        assert_eq!(c.to_string(), "((8,2,4),64):((1,D1,8),D2)");
+        assert_eq!(c2.unify(&c1), Ok(c.clone()));
+        let m = c.materialise().unwrap();
+        assert!(m.is_bijective_onto(64 * 64), "{m}");
+    }
+
+    /// Fig. 10 (c), case 2: two modes of shape 8 and stride 1.
+    #[test]
+    fn figure_10_case_2_has_no_layout() {
+        let c1 = Constraint::contiguous(&[64, 64], &vec![(8, 1)]);
+        let c2 = Constraint::contiguous(&[64, 64], &vec![(8, 64)]);
+        assert_eq!(c1.unify(&c2), Err(UnifyError::SameAddress(1)));
+    }
+
+    #[test]
+    fn a_shorter_run_is_part_of_a_longer_one() {
+        let long = Constraint::contiguous(&[64, 64], &vec![(8, 64)]);
+        let short = Constraint::contiguous(&[64, 64], &vec![(2, 64)]);
+        assert_eq!(long.unify(&short), Ok(long.clone()));
+        assert_eq!(short.unify(&long), Ok(long.clone()));
+        assert_eq!(long.materialise().unwrap().to_string(), "(64,64):(64,1)");
+    }
+
+    #[test]
+    fn materialised_layouts_are_bijections_that_keep_the_run() {
+        for (shape, run) in [
+            (vec![64, 32], vec![(8, 64)]),
+            (vec![64, 32], vec![(8, 1)]),
+            (vec![48, 20], vec![(4, 48)]),
+            (vec![16, 16], vec![(2, 16), (2, 8)]),
+            (vec![4, 6, 8], vec![(2, 24)]),
+            (vec![128], vec![(4, 1)]),
+        ] {
+            let m = Constraint::contiguous(&shape, &run).materialise().unwrap();
+            assert!(m.is_bijective_onto(shape.iter().product()), "{m}");
+            let run = Layout::from_leaves(&run).unwrap();
+            for i in 0..run.size() {
+                assert_eq!(m.eval(run.eval(i)), i);
+            }
+        }
+    }
+}

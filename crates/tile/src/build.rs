@@ -1,0 +1,271 @@
+//! What the parser and the Rust DSL share: a program under construction, its names and their scopes.
+
+use std::collections::HashMap;
+
+use tilewright_layout::Layout;
+use tilewright_machine::DType;
+
+use crate::diagnostic::{Code, Diagnostic, Span};
+use crate::expr::{Expr, SymbolId};
+use crate::names::{is_identifier, is_reserved, nearest};
+use crate::program::{
+    Param, ParamId, ParamKind, Program, Stmt, StmtKind, Symbol, SymbolKind, Tensor, TensorId, TensorKind,
+};
+
+/// What a name stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Named {
+    Symbol(SymbolId),
+    Param(ParamId),
+    Tensor(TensorId),
+    /// Something whose declaration was wrong: uses of it are not reported again.
+    Poisoned,
+}
+
+struct Entry {
+    named: Named,
+    span: Span,
+    visible: bool,
+}
+
+struct OpenLoop {
+    counter: SymbolId,
+    lo: Expr,
+    hi: Expr,
+    outer: Vec<Stmt>,
+    names: Vec<String>,
+}
+
+/// A program under construction.
+pub(crate) struct Builder {
+    pub(crate) program: Program,
+    names: HashMap<String, Entry>,
+    loops: Vec<OpenLoop>,
+    body: Vec<Stmt>,
+}
+
+impl Builder {
+    pub(crate) fn new() -> Self {
+        Builder {
+            program: Program {
+                name: String::new(),
+                symbols: Vec::new(),
+                params: Vec::new(),
+                grid: Vec::new(),
+                grid_span: Span::NONE,
+                threads: Expr::Int(0),
+                threads_span: Span::NONE,
+                tensors: Vec::new(),
+                body: Vec::new(),
+            },
+            names: HashMap::new(),
+            loops: Vec::new(),
+            body: Vec::new(),
+        }
+    }
+
+    /// Binds a name until the enclosing loop ends.
+    fn bind(&mut self, name: &str, span: Span, named: Named) -> Result<(), Diagnostic> {
+        let legal = check_name(name, span);
+        if let Some(entry) = self.names.get(name) {
+            return Err(Diagnostic::new(
+                Code::DuplicateName,
+                span,
+                format!("the name `{name}` is declared twice"),
+            )
+            .label("declared again here")
+            .related(entry.span, "first declared here")
+            .help("a name stands for one thing in the whole program, also after its loop: choose another"));
+        }
+        // A poisoned entry keeps later uses of an illegal name from being reported once more.
+        let named = if legal.is_ok() { named } else { Named::Poisoned };
+        self.names.insert(name.to_string(), Entry { named, span, visible: true });
+        if let Some(innermost) = self.loops.last_mut() {
+            innermost.names.push(name.to_string());
+        }
+        legal
+    }
+
+    /// Binds a name whose declaration was wrong.
+    pub(crate) fn poison(&mut self, name: &str, span: Span) {
+        // Should the name be taken, there is nothing to suppress.
+        let _ = self.bind(name, span, Named::Poisoned);
+    }
+
+    pub(crate) fn declare_symbol(
+        &mut self,
+        name: &str,
+        span: Span,
+        kind: SymbolKind,
+    ) -> Result<SymbolId, Diagnostic> {
+        let id = SymbolId(self.program.symbols.len() as u32);
+        self.bind(name, span, Named::Symbol(id))?;
+        self.program.symbols.push(Symbol { name: name.to_string(), kind, span });
+        Ok(id)
+    }
+
+    pub(crate) fn declare_param(
+        &mut self,
+        name: &str,
+        span: Span,
+        dtype: DType,
+        kind: ParamKind,
+    ) -> Result<ParamId, Diagnostic> {
+        let id = ParamId(self.program.params.len() as u32);
+        self.bind(name, span, Named::Param(id))?;
+        self.program.params.push(Param { name: name.to_string(), dtype, kind, span });
+        Ok(id)
+    }
+
+    pub(crate) fn declare_tensor(
+        &mut self,
+        name: &str,
+        span: Span,
+        dtype: DType,
+        kind: TensorKind,
+    ) -> Result<TensorId, Diagnostic> {
+        let id = TensorId(self.program.tensors.len() as u32);
+        self.bind(name, span, Named::Tensor(id))?;
+        self.program.tensors.push(Tensor { name: name.to_string(), dtype, kind, span });
+        Ok(id)
+    }
+
+    /// What a visible name stands for; `what` says in the message what was looked for.
+    pub(crate) fn lookup(&self, name: &str, span: Span, what: &str) -> Result<Named, Diagnostic> {
+        match self.names.get(name) {
+            Some(entry) if entry.visible => Ok(entry.named),
+            Some(entry) => Err(Diagnostic::new(
+                Code::UnknownName,
+                span,
+                format!("`{name}` is defined inside a loop and does not exist after it"),
+            )
+            .label("used outside its loop")
+            .related(entry.span, "defined here")
+            .help("define it before the loop")),
+            None => {
+                let near =
+                    nearest(name, self.names.iter().filter(|(_, e)| e.visible).map(|(n, _)| n.as_str()));
+                let diagnostic =
+                    Diagnostic::new(Code::UnknownName, span, format!("nothing is named `{name}`"));
+                Err(match near {
+                    Some(near) => diagnostic.label("not declared").help(format!("did you mean `{near}`?")),
+                    None => diagnostic.label(format!("{what} was expected")),
+                })
+            }
+        }
+    }
+
+    /// Whether the name is taken, visible or not.
+    pub(crate) fn get(&self, name: &str) -> Option<Named> {
+        self.names.get(name).filter(|e| e.visible).map(|e| e.named)
+    }
+
+    /// Whether a tensor's name is visible here; an error where it is not.
+    pub(crate) fn visible(&self, tensor: TensorId) -> Result<(), Diagnostic> {
+        let row = self.program.tensor(tensor);
+        self.lookup(&row.name, Span::NONE, "a tensor").map(|_| ())
+    }
+
+    pub(crate) fn emit(&mut self, kind: StmtKind, span: Span) {
+        self.body.push(Stmt { kind, span });
+    }
+
+    pub(crate) fn loop_depth(&self) -> usize {
+        self.loops.len()
+    }
+
+    /// Opens a loop; its counter is visible until [`Builder::end_for`].
+    pub(crate) fn begin_for(
+        &mut self,
+        name: &str,
+        span: Span,
+        lo: Expr,
+        hi: Expr,
+    ) -> Result<SymbolId, Diagnostic> {
+        let counter = SymbolId(self.program.symbols.len() as u32);
+        let outer = std::mem::take(&mut self.body);
+        self.loops.push(OpenLoop { counter, lo, hi, outer, names: Vec::new() });
+        let bound = self.bind(name, span, Named::Symbol(counter));
+        self.program.symbols.push(Symbol { name: name.to_string(), kind: SymbolKind::Counter, span });
+        bound.map(|()| counter)
+    }
+
+    pub(crate) fn end_for(&mut self, span: Span) {
+        if let Some(ended) = self.loops.pop() {
+            for name in &ended.names {
+                if let Some(entry) = self.names.get_mut(name) {
+                    entry.visible = false;
+                }
+            }
+            let body = std::mem::replace(&mut self.body, ended.outer);
+            self.emit(StmtKind::For { counter: ended.counter, lo: ended.lo, hi: ended.hi, body }, span);
+        }
+    }
+
+    pub(crate) fn finish(mut self, end: Span) -> Program {
+        while !self.loops.is_empty() {
+            self.end_for(end);
+        }
+        self.program.body = self.body;
+        self.program
+    }
+
+    /// The shape that a register tensor computed from `tensor` has.
+    pub(crate) fn result_shape(&self, tensor: TensorId) -> Vec<Expr> {
+        match &self.program.tensor(tensor).kind {
+            TensorKind::Register { shape, .. } | TensorKind::Shared { shape, .. } => shape.clone(),
+            TensorKind::View { modes, .. } => modes
+                .iter()
+                .map(|mode| mode.leaves.iter().fold(Expr::Int(1), |product, leaf| product * &leaf.extent))
+                .collect(),
+        }
+    }
+
+    /// The register tensor that an assignment to `name` writes: the one of that name, or a new one.
+    pub(crate) fn assign(
+        &mut self,
+        name: &str,
+        span: Span,
+        dtype: DType,
+        shape: Vec<Expr>,
+        pinned: Option<Layout>,
+    ) -> Result<Option<TensorId>, Diagnostic> {
+        match self.get(name) {
+            None => self.declare_tensor(name, span, dtype, TensorKind::Register { shape, pinned }).map(Some),
+            Some(Named::Tensor(id)) if pinned.is_none() => Ok(Some(id)),
+            Some(Named::Tensor(id)) => Err(Diagnostic::new(
+                Code::LayoutConflict,
+                span,
+                format!("`{name}` exists already, so its layout cannot be given here"),
+            )
+            .related(self.program.tensor(id).span, "defined here")
+            .help("give the layout where the tensor is defined")),
+            Some(Named::Poisoned) => Ok(None),
+            Some(Named::Symbol(_) | Named::Param(_)) => Err(Diagnostic::new(
+                Code::DuplicateName,
+                span,
+                format!("`{name}` is not a tensor, so nothing can be assigned to it"),
+            )
+            .help("choose another name for the result")),
+        }
+    }
+}
+
+/// An error where the text cannot be a name.
+pub(crate) fn check_name(name: &str, span: Span) -> Result<(), Diagnostic> {
+    if !is_identifier(name) {
+        let shown: String = name.chars().take(40).collect();
+        return Err(Diagnostic::new(Code::Syntax, span, format!("`{}` is not a name", shown.escape_debug()))
+            .help("a name is a letter or `_`, then letters, digits and `_`"));
+    }
+    if is_reserved(name) {
+        return Err(Diagnostic::new(
+            Code::DuplicateName,
+            span,
+            format!("`{name}` is a word of the language"),
+        )
+        .label("cannot be a name")
+        .help(format!("choose another name, such as `{name}_`",)));
+    }
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! Replaces statements that no single instruction family does by those that do.
+//!
+//! Needs: a verified program. Keeps: its meaning, and every id. Afterwards there is no `rearrange` and no copy from
+//! shared to global memory.
+
+use std::collections::{BTreeSet, HashSet};
+
+use crate::expr::Expr;
+use crate::program::{Stmt, StmtKind, Tensor, TensorId, TensorKind, TensorRef};
+use crate::verified::Verified;
+
+/// The program without rearrangements and without copies from shared to global memory.
+///
+/// `dst = rearrange(src)` becomes a trip through a new shared tensor: definition, `syncthreads`, `copy(src, tmp)`,
+/// `syncthreads`, `copy(tmp, dst)`. The first barrier keeps a later round of a loop from overwriting what threads still
+/// read. `copy(s, g)` from shared to global becomes two copies through a new register tensor.
+pub fn desugar(v: &Verified) -> Verified {
+    let mut result = v.clone();
+    let program = v.program();
+    let names = program
+        .symbols
+        .iter()
+        .map(|s| &s.name)
+        .chain(program.params.iter().map(|p| &p.name))
+        .chain(program.tensors.iter().map(|t| &t.name))
+        .cloned()
+        .collect();
+    let mut pass = Desugar { v, tensors: program.tensors.clone(), names, defined: BTreeSet::new() };
+    result.program.body = pass.block(&program.body);
+    result.program.tensors = pass.tensors;
+    result
+}
+
+struct Desugar<'a> {
+    v: &'a Verified,
+    tensors: Vec<Tensor>,
+    names: HashSet<String>,
+    defined: BTreeSet<TensorId>,
+}
+
+impl Desugar<'_> {
+    /// A new tensor named after another.
+    fn fresh(&mut self, like: TensorId, suffix: &str, kind: TensorKind) -> TensorId {
+        let of = &self.tensors[like.0 as usize];
+        // The base is cut so that the name stays a legal one.
+        let base: String = of.name.chars().take(100).collect();
+        let (dtype, span) = (of.dtype, of.span);
+        let name = (0..)
+            .map(|i: u64| if i == 0 { format!("{base}_{suffix}") } else { format!("{base}_{suffix}{i}") })
+            .find(|name| !self.names.contains(name))
+            .unwrap_or_default();
+        self.names.insert(name.clone());
+        let id = TensorId(self.tensors.len() as u32);
+        self.tensors.push(Tensor { name, dtype, kind, span });
+        id
+    }
+
+    fn block(&mut self, body: &[Stmt]) -> Vec<Stmt> {
+        let mut out = Vec::new();
+        for stmt in body {
+            let mut push = |kind| out.push(Stmt { kind, span: stmt.span });
+            match &stmt.kind {
+                StmtKind::Rearrange { dst, src } => {
+                    let shape = self.v.shape(*src).into_iter().map(Expr::Int).collect();
+                    let tmp = self.fresh(*src, "staged", TensorKind::Shared { shape, pinned: None });
+                    if self.defined.insert(*dst) {
+                        push(StmtKind::Define(*dst));
+                    }
+                    push(StmtKind::Define(tmp));
+                    push(StmtKind::Sync);
+                    push(StmtKind::Copy { src: whole(*src, stmt), dst: whole(tmp, stmt) });
+                    push(StmtKind::Sync);
+                    push(StmtKind::Copy { src: whole(tmp, stmt), dst: whole(*dst, stmt) });
+                }
+                StmtKind::Copy { src, dst } if self.is_shared(src) && self.is_view(dst) => {
+                    let shape = self.v.tile(src).shape.into_iter().map(Expr::Int).collect();
+                    let tmp = self.fresh(src.tensor, "loaded", TensorKind::Register { shape, pinned: None });
+                    push(StmtKind::Define(tmp));
+                    push(StmtKind::Copy { src: src.clone(), dst: whole(tmp, stmt) });
+                    push(StmtKind::Copy { src: whole(tmp, stmt), dst: dst.clone() });
+                }
+                StmtKind::For { counter, lo, hi, body } => {
+                    let body = self.block(body);
+                    push(StmtKind::For { counter: *counter, lo: lo.clone(), hi: hi.clone(), body });
+                }
+                other => {
+                    if let StmtKind::Define(id)
+                    | StmtKind::Cast { dst: id, .. }
+                    | StmtKind::Elementwise { dst: id, .. } = other
+                    {
+                        self.defined.insert(*id);
+                    }
+                    push(other.clone());
+                }
+            }
+        }
+        out
+    }
+
+    fn is_shared(&self, r: &TensorRef) -> bool {
+        matches!(self.tensors[r.tensor.0 as usize].kind, TensorKind::Shared { .. })
+    }
+
+    fn is_view(&self, r: &TensorRef) -> bool {
+        matches!(self.tensors[r.tensor.0 as usize].kind, TensorKind::View { .. })
+    }
+}
+
+fn whole(tensor: TensorId, stmt: &Stmt) -> TensorRef {
+    TensorRef { span: stmt.span, ..TensorRef::whole(tensor) }
+}

@@ -1,0 +1,194 @@
+//! Messages to the person who wrote the program. One type serves the parser, the verifier, synthesis and
+//! lowering, so that every message names a place, says what clashes there, and says what would be right.
+
+use std::fmt;
+use std::ops::Range;
+
+/// A range of bytes of the source text. Programs built in Rust have empty spans.
+///
+/// Spans never take part in comparing programs: two programs that say the same are equal, wherever it is said.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Span {
+    /// The first byte.
+    pub start: u32,
+    /// One past the last byte.
+    pub end: u32,
+}
+
+impl Span {
+    /// The span of no text: the program was not read from a file.
+    pub const NONE: Span = Span { start: 0, end: 0 };
+
+    /// The bytes `start..end`.
+    pub fn new(start: usize, end: usize) -> Self {
+        Span { start: start as u32, end: end as u32 }
+    }
+
+    /// Whether there is no text here.
+    pub fn is_none(self) -> bool {
+        self.start == self.end
+    }
+
+    /// As a range of byte offsets.
+    pub fn range(self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+
+    /// The smallest span that holds both.
+    pub fn to(self, other: Span) -> Span {
+        Span { start: self.start.min(other.start), end: self.end.max(other.end) }
+    }
+}
+
+impl PartialEq for Span {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+impl Eq for Span {}
+
+/// What kind of mistake a [`Diagnostic`] is about. The text form is stable: tools may match on it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Code {
+    /// The text is not a program of the language's grammar.
+    Syntax,
+    /// A name is used that nothing declares.
+    UnknownName,
+    /// A name is declared twice.
+    DuplicateName,
+    /// A number or an expression has no legal value here (a tile size of zero, a division by zero, an overflow).
+    BadValue,
+    /// A tensor has the wrong number of modes.
+    WrongRank,
+    /// Two shapes that must be equal are not.
+    ShapeMismatch,
+    /// An operand lives in a memory the statement cannot use.
+    WrongMemory,
+    /// Element types do not fit together.
+    TypeMismatch,
+    /// No instruction or no layout satisfies the statement's constraints.
+    Unsatisfiable,
+    /// Two layout constraints contradict each other.
+    LayoutConflict,
+    /// The block's shared tensors do not fit.
+    SharedMemoryExceeded,
+    /// The block's register tensors do not fit.
+    RegistersExceeded,
+    /// The architecture is unknown or lacks something the program needs.
+    UnsupportedArchitecture,
+    /// The kernel's threads or grid are outside what the hardware takes.
+    BadLaunch,
+}
+
+impl Code {
+    /// The stable text form, e.g. `shape-mismatch`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Code::Syntax => "syntax",
+            Code::UnknownName => "unknown-name",
+            Code::DuplicateName => "duplicate-name",
+            Code::BadValue => "bad-value",
+            Code::WrongRank => "wrong-rank",
+            Code::ShapeMismatch => "shape-mismatch",
+            Code::WrongMemory => "wrong-memory",
+            Code::TypeMismatch => "type-mismatch",
+            Code::Unsatisfiable => "unsatisfiable",
+            Code::LayoutConflict => "layout-conflict",
+            Code::SharedMemoryExceeded => "shared-memory-exceeded",
+            Code::RegistersExceeded => "registers-exceeded",
+            Code::UnsupportedArchitecture => "unsupported-architecture",
+            Code::BadLaunch => "bad-launch",
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One message about one place of a program.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Diagnostic {
+    /// The kind of mistake.
+    pub code: Code,
+    /// One sentence that says what is wrong, complete without the source text beside it.
+    pub message: String,
+    /// Where.
+    pub span: Span,
+    /// A few words for the mark under that place; may be empty.
+    pub label: String,
+    /// Other places that take part, each with a few words.
+    pub related: Vec<(Span, String)>,
+    /// What would be right.
+    pub help: Option<String>,
+}
+
+impl Diagnostic {
+    /// A message about `span`.
+    pub fn new(code: Code, span: Span, message: impl Into<String>) -> Self {
+        Diagnostic {
+            code,
+            message: message.into(),
+            span,
+            label: String::new(),
+            related: Vec::new(),
+            help: None,
+        }
+    }
+
+    /// With words for the mark under the place.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    /// With another place that takes part.
+    pub fn related(mut self, span: Span, label: impl Into<String>) -> Self {
+        self.related.push((span, label.into()));
+        self
+    }
+
+    /// With what would be right.
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.message)?;
+        if let Some(help) = &self.help {
+            write!(f, " (help: {help})")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Diagnostic {}
+
+/// One or more messages: what a stage returns when it cannot go on.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Diagnostics(pub Vec<Diagnostic>);
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, diagnostic) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "error[{}]: {diagnostic}", diagnostic.code)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+impl From<Diagnostic> for Diagnostics {
+    fn from(diagnostic: Diagnostic) -> Self {
+        Diagnostics(vec![diagnostic])
+    }
+}

@@ -1,0 +1,510 @@
+//! The Rust DSL: a [`KernelBuilder`] makes the same [`Program`] that [`parse`](crate::parse) reads, so Rust's own functions,
+//! loops and generics do the metaprogramming. Mistakes never panic: [`KernelBuilder::finish`] reports them.
+//!
+//! ```
+//! use tilewright_machine::DType::F32;
+//! use tilewright_tile::dsl::{KernelBuilder, block_x, tile};
+//!
+//! let mut k = KernelBuilder::new("scale");
+//! let n = k.size("n", 1000);
+//! let t = k.constant("T", 256);
+//! let x = k.tensor("x", F32, [&n]);
+//! let alpha = k.scalar("alpha", 2.0);
+//! k.grid([n.ceil_div(&t)]);
+//! k.threads(128);
+//! let gx = k.global_view("gx", x.from([block_x() * &t]), [tile(0, &t)]);
+//! let r = k.register_tensor("r", F32, [&t]);
+//! k.copy(&gx, &r);
+//! let scaled = k.define("scaled", alpha * &r + r.tanh());
+//! k.copy(&scaled, &gx);
+//! let program = k.finish()?;
+//!
+//! let text = "size n = 1000
+//!     const T = 256
+//!     kernel scale(x: f32[n], alpha: f32 = 2.0) grid(ceil_div(n, T)) threads(128) {
+//!         gx = global_view(x[block.x * T :], (T) : (e0))
+//!         r = register_tensor(f32, [T])
+//!         copy(gx, r)
+//!         scaled = alpha * r + tanh(r)
+//!         copy(scaled, gx)
+//!     }";
+//! assert_eq!(program, tilewright_tile::parse(text)?);
+//! # Ok::<(), tilewright_tile::Diagnostics>(())
+//! ```
+
+mod value;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tilewright_layout::{Layout, SwizzledLayout};
+use tilewright_machine::DType;
+
+use crate::build::{Builder, check_name};
+use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
+use crate::expr::{Axis, Expr, SymbolId};
+use crate::parser::MAX_DEPTH;
+use crate::program::{
+    ElemExpr, ParamId, ParamKind, Program, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef, ViewLeaf,
+    ViewMode,
+};
+
+pub use value::{Buffer, BufferAt, Elem, Reference, Tensor, float};
+
+/// `block.x`.
+pub fn block_x() -> Expr {
+    Expr::Block(Axis::X)
+}
+
+/// `block.y`.
+pub fn block_y() -> Expr {
+    Expr::Block(Axis::Y)
+}
+
+/// `block.z`.
+pub fn block_z() -> Expr {
+    Expr::Block(Axis::Z)
+}
+
+/// A mode of a view that walks mode `dim` of the buffer element by element: `extent : e_dim`.
+pub fn tile(dim: u32, extent: impl Into<Expr>) -> ViewMode {
+    steps(dim, extent, 1)
+}
+
+/// A mode of a view that takes `extent` steps of `scale` along mode `dim` of the buffer: `extent : scale * e_dim`.
+pub fn steps(dim: u32, extent: impl Into<Expr>, scale: impl Into<Expr>) -> ViewMode {
+    ViewMode { leaves: vec![ViewLeaf { extent: extent.into(), dim, scale: scale.into() }] }
+}
+
+/// One mode made of several, leftmost fastest: `(8, 4) : (e0, e1)`.
+pub fn nested(modes: impl IntoIterator<Item = ViewMode>) -> ViewMode {
+    ViewMode { leaves: modes.into_iter().flat_map(|m| m.leaves).collect() }
+}
+
+/// A kernel under construction. Handles ([`Buffer`], [`Tensor`], [`Elem`]) belong to the builder that made them.
+pub struct KernelBuilder {
+    build: Builder,
+    owner: u64,
+    errors: Vec<Diagnostic>,
+}
+
+/// The id of a handle that could not be made: statements that use it are dropped, for a mistake is already recorded.
+const POISONED: u32 = u32::MAX;
+
+impl KernelBuilder {
+    /// A kernel of this name, with no parameters, an empty grid and an empty body.
+    pub fn new(name: &str) -> Self {
+        static OWNERS: AtomicU64 = AtomicU64::new(0);
+        let mut build = Builder::new();
+        build.program.name = name.to_string();
+        KernelBuilder { build, owner: OWNERS.fetch_add(1, Ordering::Relaxed), errors: Vec::new() }
+    }
+
+    fn note<T>(&mut self, result: Result<T, Diagnostic>) -> Option<T> {
+        result.map_err(|error| self.errors.push(error)).ok()
+    }
+
+    fn misuse(&mut self, code: Code, message: String, help: &str) {
+        self.errors.push(Diagnostic::new(code, Span::NONE, message).help(help));
+    }
+
+    // Declarations.
+
+    /// `size name = default`: a run-time size.
+    pub fn size(&mut self, name: &str, default: i64) -> Expr {
+        self.symbol(name, SymbolKind::Size(default))
+    }
+
+    /// `const name = default`: a tile constant; the default is an expression over earlier constants.
+    pub fn constant(&mut self, name: &str, default: impl Into<Expr>) -> Expr {
+        self.symbol(name, SymbolKind::Constant(default.into()))
+    }
+
+    fn symbol(&mut self, name: &str, kind: SymbolKind) -> Expr {
+        let declared = self.build.declare_symbol(name, Span::NONE, kind);
+        self.note(declared).map_or(Expr::Int(1), Expr::Symbol)
+    }
+
+    /// `name: dtype[shape]`: a row-major tensor parameter.
+    pub fn tensor<E: Into<Expr>>(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: impl IntoIterator<Item = E>,
+    ) -> Buffer {
+        let shape = shape.into_iter().map(Into::into).collect();
+        self.param(name, dtype, ParamKind::Tensor { shape, strides: None })
+    }
+
+    /// `name: dtype[shape] : (strides)`: a tensor parameter with strides in elements.
+    pub fn strided_tensor<E: Into<Expr>, S: Into<Expr>>(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: impl IntoIterator<Item = E>,
+        strides: impl IntoIterator<Item = S>,
+    ) -> Buffer {
+        let shape = shape.into_iter().map(Into::into).collect();
+        let strides = Some(strides.into_iter().map(Into::into).collect());
+        self.param(name, dtype, ParamKind::Tensor { shape, strides })
+    }
+
+    fn param(&mut self, name: &str, dtype: DType, kind: ParamKind) -> Buffer {
+        let declared = self.build.declare_param(name, Span::NONE, dtype, kind);
+        Buffer { param: self.note(declared).unwrap_or(ParamId(POISONED)), owner: self.owner }
+    }
+
+    /// `name: f32 = default`: a number.
+    pub fn scalar(&mut self, name: &str, default: f64) -> Elem {
+        if default.is_nan() {
+            self.misuse(Code::BadValue, format!("the default of `{name}` is not a number"), "pass a number");
+        }
+        let buffer = self.param(name, DType::F32, ParamKind::Scalar { default });
+        Elem::leaf(ElemExpr::Scalar(buffer.param), Some(self.owner))
+    }
+
+    /// The number of blocks along x, y and z: one to three.
+    pub fn grid<E: Into<Expr>>(&mut self, extents: impl IntoIterator<Item = E>) {
+        self.build.program.grid = extents.into_iter().map(Into::into).collect();
+    }
+
+    /// The number of threads of a block.
+    pub fn threads(&mut self, threads: impl Into<Expr>) {
+        self.build.program.threads = threads.into();
+    }
+
+    // Definitions.
+
+    fn new_tensor(&mut self, name: &str, dtype: DType, kind: TensorKind, rank: usize) -> Tensor {
+        let declared = self.build.declare_tensor(name, Span::NONE, dtype, kind);
+        let id = self.note(declared);
+        if let Some(id) = id {
+            self.build.emit(StmtKind::Define(id), Span::NONE);
+        }
+        self.handle(id, rank)
+    }
+
+    fn handle(&self, id: Option<TensorId>, rank: usize) -> Tensor {
+        Tensor { id: id.unwrap_or(TensorId(POISONED)), rank, owner: self.owner }
+    }
+
+    /// `name = global_view(…)`: a view that starts at an offset of a buffer (see [`Buffer::from`]), with the modes that
+    /// [`tile`], [`steps`] and [`nested`] make.
+    pub fn global_view(
+        &mut self,
+        name: &str,
+        at: impl Into<BufferAt>,
+        modes: impl IntoIterator<Item = ViewMode>,
+    ) -> Tensor {
+        let at = at.into();
+        let modes: Vec<ViewMode> = modes.into_iter().collect();
+        let rank = modes.len();
+        let known = self.owned(Some(at.buffer.owner), at.buffer.param.0);
+        let row = self.build.program.params.get(at.buffer.param.0 as usize).filter(|_| known);
+        let Some(row) = row else {
+            return self.handle(None, rank);
+        };
+        let ParamKind::Tensor { shape, .. } = &row.kind else {
+            return self.handle(None, rank);
+        };
+        let offsets = at.offsets.unwrap_or_else(|| vec![Expr::Int(0); shape.len()]);
+        let dtype = row.dtype;
+        self.new_tensor(name, dtype, TensorKind::View { param: at.buffer.param, offsets, modes }, rank)
+    }
+
+    /// `name = register_tensor(dtype, [shape])`.
+    pub fn register_tensor<E: Into<Expr>>(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: impl IntoIterator<Item = E>,
+    ) -> Tensor {
+        self.registers(name, dtype, shape.into_iter().map(Into::into).collect(), None)
+    }
+
+    /// `name = register_tensor(dtype, [shape], layout = …)`: (thread, value) → linear coordinate in the tile.
+    pub fn register_tensor_with<E: Into<Expr>>(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: impl IntoIterator<Item = E>,
+        layout: Layout,
+    ) -> Tensor {
+        self.registers(name, dtype, shape.into_iter().map(Into::into).collect(), Some(layout))
+    }
+
+    fn registers(&mut self, name: &str, dtype: DType, shape: Vec<Expr>, pinned: Option<Layout>) -> Tensor {
+        let rank = shape.len();
+        self.new_tensor(name, dtype, TensorKind::Register { shape, pinned }, rank)
+    }
+
+    /// `name = shared_tensor(dtype, [shape])`.
+    pub fn shared_tensor<E: Into<Expr>>(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: impl IntoIterator<Item = E>,
+    ) -> Tensor {
+        self.shared(name, dtype, shape.into_iter().map(Into::into).collect(), None)
+    }
+
+    /// `name = shared_tensor(dtype, [shape], layout = …)`: tile coordinate → offset in elements.
+    pub fn shared_tensor_with<E: Into<Expr>>(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: impl IntoIterator<Item = E>,
+        layout: impl Into<SwizzledLayout>,
+    ) -> Tensor {
+        self.shared(name, dtype, shape.into_iter().map(Into::into).collect(), Some(layout.into()))
+    }
+
+    fn shared(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: Vec<Expr>,
+        pinned: Option<SwizzledLayout>,
+    ) -> Tensor {
+        let rank = shape.len();
+        self.new_tensor(name, dtype, TensorKind::Shared { shape, pinned }, rank)
+    }
+
+    // Statements.
+
+    /// Whether a handle is of this builder and was made without a mistake.
+    fn owned(&mut self, owner: Option<u64>, id: u32) -> bool {
+        if owner.is_some_and(|owner| owner != self.owner) {
+            self.misuse(
+                Code::UnknownName,
+                "a handle of another kernel is used".to_string(),
+                "use handles only in the kernel they were made for",
+            );
+            return false;
+        }
+        id != POISONED
+    }
+
+    /// The tensor of a handle, if it may be used here.
+    fn usable(&mut self, tensor: &Tensor) -> Option<TensorId> {
+        if !self.owned(Some(tensor.owner), tensor.id.0) {
+            return None;
+        }
+        let visible = self.build.visible(tensor.id);
+        self.note(visible).map(|()| tensor.id)
+    }
+
+    /// `copy(src, dst)`.
+    pub fn copy(&mut self, src: impl Into<Reference>, dst: impl Into<Reference>) {
+        let (src, dst) = (src.into(), dst.into());
+        let ids = (self.usable(&src.tensor), self.usable(&dst.tensor));
+        if let (Some(from), Some(to)) = ids {
+            let reference = |tensor, r: Reference| TensorRef {
+                tensor,
+                index: r.index,
+                transposed: r.transposed,
+                span: Span::NONE,
+            };
+            self.build
+                .emit(StmtKind::Copy { src: reference(from, src), dst: reference(to, dst) }, Span::NONE);
+        }
+    }
+
+    /// `gemm(c, a, b)`: `c += a · bᵀ`.
+    pub fn gemm(&mut self, c: &Tensor, a: &Tensor, b: &Tensor) {
+        if let (Some(c), Some(a), Some(b)) = (self.usable(c), self.usable(a), self.usable(b)) {
+            self.build.emit(StmtKind::Gemm { c, a, b }, Span::NONE);
+        }
+    }
+
+    /// `fill(dst, value)`.
+    pub fn fill(&mut self, dst: &Tensor, value: f64) {
+        if value.is_nan() {
+            self.misuse(
+                Code::BadValue,
+                "a tensor is filled with what is not a number".to_string(),
+                "pass a number",
+            );
+        }
+        if let Some(dst) = self.usable(dst) {
+            self.build.emit(StmtKind::Fill { dst, value }, Span::NONE);
+        }
+    }
+
+    /// `syncthreads()`.
+    pub fn syncthreads(&mut self) {
+        self.build.emit(StmtKind::Sync, Span::NONE);
+    }
+
+    /// The new register tensor of an assignment.
+    fn result(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        like: TensorId,
+        pinned: Option<Layout>,
+    ) -> Option<TensorId> {
+        let shape = self.build.result_shape(like);
+        let declared =
+            self.build.declare_tensor(name, Span::NONE, dtype, TensorKind::Register { shape, pinned });
+        self.note(declared)
+    }
+
+    /// `name = cast(src, dtype)`.
+    pub fn cast(&mut self, name: &str, src: &Tensor, dtype: DType) -> Tensor {
+        let rank = src.rank;
+        let Some(src) = self.usable(src) else {
+            return self.handle(None, rank);
+        };
+        let dst = self.result(name, dtype, src, None);
+        if let Some(dst) = dst {
+            self.build.emit(StmtKind::Cast { dst, src }, Span::NONE);
+        }
+        self.handle(dst, rank)
+    }
+
+    /// `dst = cast(src, …)` to the element type of an existing tensor.
+    pub fn cast_to(&mut self, dst: &Tensor, src: &Tensor) {
+        if let (Some(dst), Some(src)) = (self.usable(dst), self.usable(src)) {
+            self.build.emit(StmtKind::Cast { dst, src }, Span::NONE);
+        }
+    }
+
+    /// `name = rearrange(src)`, with `layout = …` where one is given.
+    pub fn rearrange(&mut self, name: &str, src: &Tensor, layout: Option<Layout>) -> Tensor {
+        let rank = src.rank;
+        let Some(src) = self.usable(src) else {
+            return self.handle(None, rank);
+        };
+        let dtype = self.build.program.tensor(src).dtype;
+        let dst = self.result(name, dtype, src, layout);
+        if let Some(dst) = dst {
+            self.build.emit(StmtKind::Rearrange { dst, src }, Span::NONE);
+        }
+        self.handle(dst, rank)
+    }
+
+    /// `dst = rearrange(src)` into an existing tensor.
+    pub fn rearrange_to(&mut self, dst: &Tensor, src: &Tensor) {
+        if let (Some(dst), Some(src)) = (self.usable(dst), self.usable(src)) {
+            self.build.emit(StmtKind::Rearrange { dst, src }, Span::NONE);
+        }
+    }
+
+    /// The expression, if everything in it may be used here.
+    fn elementwise(&mut self, elem: Elem) -> Option<ElemExpr> {
+        if elem.mixed {
+            self.owned(Some(self.owner.wrapping_add(1)), 0);
+            return None;
+        }
+        if elem.height > MAX_DEPTH {
+            let message = format!("an elementwise expression is deeper than {MAX_DEPTH} levels");
+            self.misuse(Code::Syntax, message, "name a part of it with `define`");
+            return None;
+        }
+        if elem.nan {
+            let message = "a number of an elementwise expression is not a number".to_string();
+            self.misuse(Code::BadValue, message, "pass a number");
+            return None;
+        }
+        if elem.poisoned || !self.owned(elem.owner, 0) {
+            return None;
+        }
+        for id in elem.expr.tensors() {
+            let visible = self.build.visible(id);
+            self.note(visible)?;
+        }
+        Some(elem.expr)
+    }
+
+    /// `name = expression`: a new register tensor.
+    pub fn define(&mut self, name: &str, value: impl Into<Elem>) -> Tensor {
+        let Some(expr) = self.elementwise(value.into()) else {
+            return self.handle(None, 0);
+        };
+        let Some(like) = expr.tensors().first().copied() else {
+            let message = format!("the shape of `{name}` is not known: its expression reads no tensor");
+            self.misuse(Code::WrongRank, message, "make a register tensor first, and `assign` to it");
+            return self.handle(None, 0);
+        };
+        let dtype = self.build.program.tensor(like).dtype;
+        let rank = self.build.result_shape(like).len();
+        let dst = self.result(name, dtype, like, None);
+        if let Some(dst) = dst {
+            self.build.emit(StmtKind::Elementwise { dst, expr }, Span::NONE);
+        }
+        self.handle(dst, rank)
+    }
+
+    /// `dst = expression`: an update of an existing register tensor.
+    pub fn assign(&mut self, dst: &Tensor, value: impl Into<Elem>) {
+        let expr = self.elementwise(value.into());
+        if let (Some(dst), Some(expr)) = (self.usable(dst), expr) {
+            self.build.emit(StmtKind::Elementwise { dst, expr }, Span::NONE);
+        }
+    }
+
+    /// `for name in lo..hi { body }`. Tensors made in the body exist only there.
+    pub fn for_range(
+        &mut self,
+        name: &str,
+        lo: impl Into<Expr>,
+        hi: impl Into<Expr>,
+        body: impl FnOnce(&mut Self, Expr),
+    ) {
+        if self.build.loop_depth() >= MAX_DEPTH as usize {
+            self.misuse(
+                Code::Syntax,
+                format!("loops nest deeper than {MAX_DEPTH} levels"),
+                "flatten the loops",
+            );
+            return;
+        }
+        let counter = self.build.begin_for(name, Span::NONE, lo.into(), hi.into());
+        let counter = self.note(counter).map_or(Expr::Int(0), Expr::Symbol);
+        body(self, counter);
+        self.build.end_for(Span::NONE);
+    }
+
+    /// The program, or every mistake made while building it. What depends on the constants' values is checked later, by
+    /// [`verify`](crate::verify()).
+    pub fn finish(mut self) -> Result<Program, Diagnostics> {
+        let name = self.build.program.name.clone();
+        if let Err(error) = check_name(&name, Span::NONE)
+            && error.code == Code::Syntax
+        {
+            self.errors.push(error);
+        }
+        let program = self.build.finish(Span::NONE);
+        if self.errors.is_empty() {
+            self.errors.extend(foreign_symbols(&program));
+        }
+        if self.errors.is_empty() { Ok(program) } else { Err(Diagnostics(self.errors)) }
+    }
+}
+
+/// A mistake for an expression that refers to a symbol of another kernel, as far as its number shows it.
+fn foreign_symbols(program: &Program) -> Option<Diagnostic> {
+    let count = program.symbols.len();
+    let legal = |expr: &Expr| {
+        fn go(expr: &Expr, count: usize) -> bool {
+            match expr {
+                Expr::Symbol(SymbolId(id)) => (*id as usize) < count,
+                Expr::Binary(_, a, b) => go(a, count) && go(b, count),
+                Expr::Int(_) | Expr::Block(_) => true,
+            }
+        }
+        go(expr, count)
+    };
+    let header = program.grid.iter().all(legal) && legal(&program.threads);
+    let tensors = program.tensors.iter().all(|t| match &t.kind {
+        TensorKind::Register { shape, .. } | TensorKind::Shared { shape, .. } => shape.iter().all(legal),
+        TensorKind::View { offsets, modes, .. } => {
+            offsets.iter().all(legal)
+                && modes.iter().flat_map(|m| &m.leaves).all(|l| legal(&l.extent) && legal(&l.scale))
+        }
+    });
+    (!header || !tensors).then(|| {
+        Diagnostic::new(Code::UnknownName, Span::NONE, "an expression of another kernel is used")
+            .help("use sizes and constants only in the kernel they were made for")
+    })
+}

@@ -1,0 +1,205 @@
+//! Integer expressions over tile constants, run-time sizes, loop counters and block indices.
+//!
+//! An expression's value is a 64-bit signed integer. Division rounds towards negative infinity, and `%` has the
+//! sign of the divisor, as in Python: a tile index stays in its tile for negative offsets too.
+
+use std::ops;
+
+/// A constant, a run-time size or a loop counter: an index into [`Program::symbols`](crate::Program::symbols).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct SymbolId(pub u32);
+
+/// A dimension of the launch grid.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Axis {
+    /// `block.x`, the fastest.
+    X,
+    /// `block.y`.
+    Y,
+    /// `block.z`.
+    Z,
+}
+
+impl Axis {
+    /// 0, 1 or 2.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// An operator on two integers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum IntOp {
+    /// `a + b`
+    Add,
+    /// `a - b`
+    Sub,
+    /// `a * b`
+    Mul,
+    /// `a / b`, rounded down
+    Div,
+    /// `a % b`, with the sign of `b`
+    Rem,
+    /// `ceil_div(a, b)`, rounded up
+    CeilDiv,
+    /// `min(a, b)`
+    Min,
+    /// `max(a, b)`
+    Max,
+}
+
+impl IntOp {
+    /// Applies the operator; `None` on overflow and on division by zero.
+    pub fn apply(self, a: i64, b: i64) -> Option<i64> {
+        match self {
+            IntOp::Add => a.checked_add(b),
+            IntOp::Sub => a.checked_sub(b),
+            IntOp::Mul => a.checked_mul(b),
+            IntOp::Div => floor_div(a, b),
+            IntOp::Rem => floor_div(a, b).and_then(|q| a.checked_sub(q.checked_mul(b)?)),
+            IntOp::CeilDiv => floor_div(a.checked_neg()?, b).and_then(i64::checked_neg),
+            IntOp::Min => Some(a.min(b)),
+            IntOp::Max => Some(a.max(b)),
+        }
+    }
+}
+
+fn floor_div(a: i64, b: i64) -> Option<i64> {
+    let q = a.checked_div(b)?;
+    Some(if a % b != 0 && (a < 0) != (b < 0) { q - 1 } else { q })
+}
+
+/// An integer expression.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Expr {
+    /// A literal.
+    Int(i64),
+    /// The value of a constant, size or loop counter.
+    Symbol(SymbolId),
+    /// The index of this block in the grid.
+    Block(Axis),
+    /// An operator applied to two expressions.
+    Binary(IntOp, Box<Expr>, Box<Expr>),
+}
+
+/// Where an expression finds its values.
+pub trait Scope {
+    /// The value of a symbol, if it is known.
+    fn symbol(&self, id: SymbolId) -> Option<i64>;
+    /// The block's index along an axis, if it is known.
+    fn block(&self, axis: Axis) -> Option<i64>;
+}
+
+impl Expr {
+    /// Applies `op`, folding two literals whose result does not overflow.
+    pub fn binary(op: IntOp, a: Expr, b: Expr) -> Expr {
+        if let (Expr::Int(x), Expr::Int(y)) = (&a, &b)
+            && let Some(value) = op.apply(*x, *y)
+        {
+            return Expr::Int(value);
+        }
+        match (op, &a, &b) {
+            (IntOp::Add | IntOp::Sub, _, Expr::Int(0))
+            | (IntOp::Mul | IntOp::Div | IntOp::CeilDiv, _, Expr::Int(1)) => a,
+            (IntOp::Add, Expr::Int(0), _) | (IntOp::Mul, Expr::Int(1), _) => b,
+            _ => Expr::Binary(op, Box::new(a), Box::new(b)),
+        }
+    }
+
+    /// The value in a scope; `None` if a name has none there, on overflow, and on division by zero.
+    pub fn eval(&self, scope: &impl Scope) -> Option<i64> {
+        match self {
+            Expr::Int(value) => Some(*value),
+            Expr::Symbol(id) => scope.symbol(*id),
+            Expr::Block(axis) => scope.block(*axis),
+            Expr::Binary(op, a, b) => op.apply(a.eval(scope)?, b.eval(scope)?),
+        }
+    }
+
+    /// The literal value, if the expression is one.
+    pub fn as_int(&self) -> Option<i64> {
+        match self {
+            Expr::Int(value) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// Replaces the symbols for which `value` returns a number, and folds.
+    pub fn substitute(&self, value: &impl Fn(SymbolId) -> Option<i64>) -> Expr {
+        match self {
+            Expr::Symbol(id) => value(*id).map_or_else(|| self.clone(), Expr::Int),
+            Expr::Binary(op, a, b) => Expr::binary(*op, a.substitute(value), b.substitute(value)),
+            Expr::Int(_) | Expr::Block(_) => self.clone(),
+        }
+    }
+
+    /// `ceil_div(self, other)`: the number of tiles of size `other` that cover `self`.
+    pub fn ceil_div(&self, other: impl Into<Expr>) -> Expr {
+        Expr::binary(IntOp::CeilDiv, self.clone(), other.into())
+    }
+
+    /// The smaller of both.
+    pub fn min(&self, other: impl Into<Expr>) -> Expr {
+        Expr::binary(IntOp::Min, self.clone(), other.into())
+    }
+
+    /// The larger of both.
+    pub fn max(&self, other: impl Into<Expr>) -> Expr {
+        Expr::binary(IntOp::Max, self.clone(), other.into())
+    }
+}
+
+impl From<i64> for Expr {
+    fn from(value: i64) -> Self {
+        Expr::Int(value)
+    }
+}
+
+impl From<&Expr> for Expr {
+    fn from(expr: &Expr) -> Self {
+        expr.clone()
+    }
+}
+
+macro_rules! operator {
+    ($trait:ident, $method:ident, $op:expr) => {
+        impl<R: Into<Expr>> ops::$trait<R> for Expr {
+            type Output = Expr;
+            fn $method(self, other: R) -> Expr {
+                Expr::binary($op, self, other.into())
+            }
+        }
+        impl<R: Into<Expr>> ops::$trait<R> for &Expr {
+            type Output = Expr;
+            fn $method(self, other: R) -> Expr {
+                Expr::binary($op, self.clone(), other.into())
+            }
+        }
+    };
+}
+operator!(Add, add, IntOp::Add);
+operator!(Sub, sub, IntOp::Sub);
+operator!(Mul, mul, IntOp::Mul);
+operator!(Div, div, IntOp::Div);
+operator!(Rem, rem, IntOp::Rem);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn division_rounds_down_and_ceil_div_rounds_up() {
+        assert_eq!(IntOp::Div.apply(-7, 2), Some(-4));
+        assert_eq!(IntOp::Rem.apply(-7, 2), Some(1));
+        assert_eq!(IntOp::CeilDiv.apply(7, 2), Some(4));
+        assert_eq!(IntOp::CeilDiv.apply(-7, 2), Some(-3));
+        assert_eq!(IntOp::Div.apply(1, 0), None);
+        assert_eq!(IntOp::Div.apply(i64::MIN, -1), None);
+        assert_eq!(IntOp::Mul.apply(i64::MAX, 2), None);
+    }
+
+    #[test]
+    fn literals_fold() {
+        assert_eq!(Expr::Int(6) * 7 + 0, Expr::Int(42));
+    }
+}

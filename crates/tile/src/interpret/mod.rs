@@ -1,0 +1,192 @@
+//! The reference interpreter: it defines what a program means. Blocks run one by one (in parallel on the CPU), statements
+//! in order, tiles as plain arrays. There are no threads and no layouts in it.
+//!
+//! A tile's values are `f64`, rounded to the tile's element type whenever they are written. Register and shared tensors
+//! hold NaN until they are written.
+
+mod launch;
+mod plan;
+mod round;
+mod run;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rayon::prelude::*;
+use tilewright_machine::DType;
+
+use crate::program::ParamKind;
+use crate::verified::Verified;
+
+pub use launch::{grid, size_values, tensor_len, tensor_shape, tensor_strides};
+pub use round::round;
+
+/// What a launch passes for a parameter.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Argument {
+    /// A tensor: as many elements as its shape and strides span (see [`tensor_len`]), each a value of its element type.
+    Tensor(Vec<f64>),
+    /// A number.
+    Scalar(f64),
+}
+
+/// Why a launch is not possible.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum InterpretError {
+    /// A size is given that the kernel does not declare.
+    #[error("the kernel has no size `{name}`; it has {known}")]
+    UnknownSize {
+        /// The name given.
+        name: String,
+        /// The names declared.
+        known: String,
+    },
+    /// A size is less than 1.
+    #[error("the size `{name}` is {value}; it must be at least 1")]
+    BadSize {
+        /// The size.
+        name: String,
+        /// The value given.
+        value: i64,
+    },
+    /// The number of arguments is not the number of parameters.
+    #[error("the kernel has {expected} parameters, and {found} arguments are given")]
+    ArgumentCount {
+        /// Parameters.
+        expected: usize,
+        /// Arguments.
+        found: usize,
+    },
+    /// A number is given for a tensor, or a tensor for a number.
+    #[error("the parameter `{param}` is a {expected}")]
+    ArgumentKind {
+        /// The parameter.
+        param: String,
+        /// `tensor` or `number`.
+        expected: &'static str,
+    },
+    /// A tensor argument has the wrong number of elements.
+    #[error("the tensor `{param}` spans {expected} elements, and {found} are given")]
+    ArgumentLength {
+        /// The parameter.
+        param: String,
+        /// What shape and strides span.
+        expected: usize,
+        /// The elements given.
+        found: usize,
+    },
+    /// An expression divides by zero or overflows at these sizes.
+    #[error("{what} has no value: it divides by zero or overflows")]
+    NoValue {
+        /// Which expression.
+        what: String,
+    },
+    /// An extent or a stride is not positive, or the grid is outside what the hardware takes, at these sizes.
+    #[error("{what} is {value}; it must be from 1 to {most}")]
+    OutOfRange {
+        /// Which expression.
+        what: String,
+        /// Its value.
+        value: i64,
+        /// The largest legal value.
+        most: i64,
+    },
+}
+
+/// A parameter's buffer while blocks run.
+enum Buffer<'a> {
+    /// A tensor that the kernel only reads.
+    Input(&'a [f64]),
+    /// A tensor that the kernel writes: the bits of its elements.
+    Output(Vec<AtomicU64>),
+    /// A number.
+    Scalar(f64),
+}
+
+/// Runs a kernel: every block of the grid, in any order.
+///
+/// Sizes not named keep their defaults. `args` are in the order of the program's parameters; tensors that the kernel
+/// writes are changed in place (also when an error ends the run). Reads outside a tensor give 0, writes outside do
+/// nothing. `gemm` sums in `f64` and rounds once a statement; elementwise expressions are evaluated in `f64`, rounded
+/// to `f32`, then to the type of the result.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use tilewright_tile::{Argument, Constants, interpret, parse, verify};
+/// let program = parse(
+///     "kernel twice(x: f32[4], y: f32[4]) grid(1) threads(32) {
+///          gx = global_view(x[:], (4) : (e0))
+///          gy = global_view(y[:], (4) : (e0))
+///          r = register_tensor(f32, [4])
+///          copy(gx, r)
+///          t = r + r
+///          copy(t, gy)
+///      }",
+/// )?;
+/// let verified = verify(&program, &Constants::new())?;
+/// let mut args = [Argument::Tensor(vec![1.0, 2.0, 3.0, 4.0]), Argument::Tensor(vec![0.0; 4])];
+/// interpret(&verified, &BTreeMap::new(), &mut args)?;
+/// assert_eq!(args[1], Argument::Tensor(vec![2.0, 4.0, 6.0, 8.0]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn interpret(
+    v: &Verified,
+    sizes: &BTreeMap<String, i64>,
+    args: &mut [Argument],
+) -> Result<(), InterpretError> {
+    let program = v.program();
+    let grid = grid(v, sizes)?;
+    let values = launch::symbol_values(v, sizes)?;
+    if args.len() != program.params.len() {
+        return Err(InterpretError::ArgumentCount { expected: program.params.len(), found: args.len() });
+    }
+    for (i, (param, arg)) in program.params.iter().zip(args.iter()).enumerate() {
+        let kind = |expected| InterpretError::ArgumentKind { param: param.name.clone(), expected };
+        match (&param.kind, arg) {
+            (ParamKind::Tensor { .. }, Argument::Tensor(data)) => {
+                let expected = tensor_len(v, crate::ParamId(i as u32), sizes)?;
+                if data.len() != expected {
+                    let param = param.name.clone();
+                    return Err(InterpretError::ArgumentLength { param, expected, found: data.len() });
+                }
+            }
+            (ParamKind::Scalar { .. }, Argument::Scalar(_)) => {}
+            (ParamKind::Tensor { .. }, Argument::Scalar(_)) => return Err(kind("tensor")),
+            (ParamKind::Scalar { .. }, Argument::Tensor(_)) => return Err(kind("number")),
+        }
+    }
+    let plan = plan::Plan::new(v, sizes)?;
+    let is_output = |i: usize| v.outputs().iter().any(|p| p.0 as usize == i);
+    let buffers: Vec<Buffer<'_>> = args
+        .iter()
+        .enumerate()
+        .map(|(i, arg)| match arg {
+            Argument::Scalar(x) => Buffer::Scalar(round(DType::F32, *x)),
+            Argument::Tensor(data) if is_output(i) => {
+                Buffer::Output(data.iter().map(|x| AtomicU64::new(x.to_bits())).collect())
+            }
+            Argument::Tensor(data) => Buffer::Input(data),
+        })
+        .collect();
+    let [x, y, z] = grid.map(u64::from);
+    // At most 2³¹ · 2¹⁶ · 2¹⁶ blocks: fits.
+    let result = (0..x * y * z).into_par_iter().try_for_each(|index| {
+        let block = [index % x, index / x % y, index / x / y].map(|i| i as i64);
+        run::block(&plan, &buffers, block, values.clone())
+    });
+    let written: Vec<Option<Vec<f64>>> = buffers
+        .into_iter()
+        .map(|buffer| match buffer {
+            Buffer::Output(bits) => {
+                Some(bits.into_iter().map(|b| f64::from_bits(b.load(Ordering::Relaxed))).collect())
+            }
+            Buffer::Input(_) | Buffer::Scalar(_) => None,
+        })
+        .collect();
+    for (arg, written) in args.iter_mut().zip(written) {
+        if let Some(data) = written {
+            *arg = Argument::Tensor(data);
+        }
+    }
+    result
+}

@@ -1,0 +1,188 @@
+//! A program prepared for one launch: every reference becomes a table of offsets, so that running a block only adds and
+//! indexes.
+
+use std::collections::BTreeMap;
+
+use tilewright_machine::DType;
+
+use super::{InterpretError, round, tensor_shape, tensor_strides};
+use crate::expr::{Expr, SymbolId};
+use crate::program::{BinaryOp, ElemExpr, ParamId, Stmt, StmtKind, TensorRef, UnaryOp};
+use crate::verified::Verified;
+
+/// A program prepared for one launch.
+pub(super) struct Plan {
+    pub(super) tensors: usize,
+    pub(super) ops: Vec<Op>,
+}
+
+/// One statement.
+pub(super) enum Op {
+    /// The tensor begins, with so many elements.
+    Define { tensor: usize, len: usize },
+    /// `dst = src`, element by element in the order of the tile's linear coordinate.
+    Copy { src: Side, dst: Side, len: usize },
+    /// `c += a · bᵀ`.
+    Gemm { c: usize, a: usize, b: usize, shape: [usize; 3], dtype: DType },
+    /// `dst = src`, rounded.
+    Convert { dst: usize, src: usize, dtype: DType },
+    /// Every element becomes the value.
+    Fill { dst: usize, len: usize, value: f64 },
+    /// `dst = expression`.
+    Elementwise { dst: usize, len: usize, code: Code, dtype: DType },
+    /// A loop.
+    For { counter: usize, lo: Expr, hi: Expr, body: Vec<Op> },
+}
+
+/// One side of a copy.
+pub(super) enum Side {
+    /// A tile of the block, with the offset of each element; `None` for their own order.
+    Tile { tensor: usize, order: Option<Vec<u32>> },
+    /// A tile of a buffer.
+    Global(Box<Access>),
+}
+
+/// A tile of a buffer.
+pub(super) struct Access {
+    pub(super) param: usize,
+    /// What messages call it.
+    pub(super) name: String,
+    /// The coordinate of the first element.
+    pub(super) base: Vec<Expr>,
+    /// The buffer's shape and strides.
+    pub(super) shape: Vec<i64>,
+    pub(super) strides: Vec<i64>,
+    /// How far the tile reaches from its first element along each mode of the buffer; `None` if that overflows.
+    pub(super) reach: Option<Vec<i64>>,
+    /// For each element its offset from the first: right where the tile lies within the buffer.
+    pub(super) offsets: Vec<i64>,
+    /// For each leaf of the tile (extent, buffer mode, scale), leftmost fastest.
+    pub(super) leaves: Vec<(i64, usize, i64)>,
+}
+
+/// An elementwise expression.
+pub(super) enum Code {
+    Tensor(usize),
+    Number(f64),
+    Scalar(usize),
+    Int(Expr),
+    Unary(UnaryOp, Box<Code>),
+    Binary(BinaryOp, Box<Code>, Box<Code>),
+}
+
+impl Plan {
+    pub(super) fn new(v: &Verified, sizes: &BTreeMap<String, i64>) -> Result<Plan, InterpretError> {
+        let ops = block(v, sizes, &v.program().body)?;
+        Ok(Plan { tensors: v.program().tensors.len(), ops })
+    }
+}
+
+fn block(v: &Verified, sizes: &BTreeMap<String, i64>, body: &[Stmt]) -> Result<Vec<Op>, InterpretError> {
+    let mut ops = Vec::new();
+    let len = |id: crate::TensorId| v.shape(id).iter().product::<i64>() as usize;
+    let dtype = |id: crate::TensorId| v.program().tensor(id).dtype;
+    for stmt in body {
+        ops.push(match &stmt.kind {
+            StmtKind::Define(id) => match v.program().tensor(*id).kind {
+                // A view has no elements of its own.
+                crate::TensorKind::View { .. } => continue,
+                _ => Op::Define { tensor: id.0 as usize, len: len(*id) },
+            },
+            StmtKind::Copy { src, dst } => {
+                let len = v.tile(src).shape.iter().product::<i64>() as usize;
+                Op::Copy { src: side(v, sizes, src)?, dst: side(v, sizes, dst)?, len }
+            }
+            StmtKind::Gemm { c, a, b } => {
+                let (left, right) = (v.shape(*a), v.shape(*b));
+                let shape = [left[0], right[0], left[1]].map(|n| n as usize);
+                Op::Gemm { c: c.0 as usize, a: a.0 as usize, b: b.0 as usize, shape, dtype: dtype(*c) }
+            }
+            StmtKind::Cast { dst, src } | StmtKind::Rearrange { dst, src } => {
+                Op::Convert { dst: dst.0 as usize, src: src.0 as usize, dtype: dtype(*dst) }
+            }
+            StmtKind::Fill { dst, value } => {
+                Op::Fill { dst: dst.0 as usize, len: len(*dst), value: round(dtype(*dst), *value) }
+            }
+            StmtKind::Elementwise { dst, expr } => {
+                Op::Elementwise { dst: dst.0 as usize, len: len(*dst), code: code(expr), dtype: dtype(*dst) }
+            }
+            StmtKind::Sync => continue,
+            StmtKind::For { counter, lo, hi, body } => {
+                let SymbolId(counter) = *counter;
+                let body = block(v, sizes, body)?;
+                Op::For { counter: counter as usize, lo: lo.clone(), hi: hi.clone(), body }
+            }
+        });
+    }
+    Ok(ops)
+}
+
+fn code(expr: &ElemExpr) -> Code {
+    match expr {
+        ElemExpr::Tensor(id) => Code::Tensor(id.0 as usize),
+        ElemExpr::Number(x) => Code::Number(round(DType::F32, *x)),
+        ElemExpr::Scalar(ParamId(id)) => Code::Scalar(*id as usize),
+        ElemExpr::Int(e) => Code::Int(e.clone()),
+        ElemExpr::Unary(op, x) => Code::Unary(*op, Box::new(code(x))),
+        ElemExpr::Binary(op, x, y) => Code::Binary(*op, Box::new(code(x)), Box::new(code(y))),
+    }
+}
+
+fn side(v: &Verified, sizes: &BTreeMap<String, i64>, r: &TensorRef) -> Result<Side, InterpretError> {
+    let tile = v.tile(r);
+    let Some(global) = tile.global else {
+        // Seen in reverse, the tensor's last mode counts fastest.
+        let order = tile.transposed.then(|| {
+            let strides = strides_of_reversed(&tile.shape);
+            table(tile.shape.iter().copied().zip(strides)).into_iter().map(|o| o as u32).collect()
+        });
+        return Ok(Side::Tile { tensor: tile.tensor.0 as usize, order });
+    };
+    let shape = tensor_shape(v, global.param, sizes)?;
+    let strides = tensor_strides(v, global.param, sizes)?;
+    let leaves: Vec<(i64, usize, i64)> =
+        global.modes.iter().flatten().map(|(n, dim, scale)| (*n, *dim as usize, *scale)).collect();
+    let mut reach = Some(vec![0i64; shape.len()]);
+    for (n, dim, scale) in &leaves {
+        reach = reach.and_then(|mut reach| {
+            reach[*dim] = reach[*dim].checked_add((n - 1).checked_mul(*scale)?)?;
+            Some(reach)
+        });
+    }
+    let offsets = table(leaves.iter().map(|(n, dim, scale)| (*n, scale.wrapping_mul(strides[*dim]))));
+    Ok(Side::Global(Box::new(Access {
+        param: global.param.0 as usize,
+        name: v.program().tensor(r.tensor).name.clone(),
+        base: global.base,
+        shape,
+        strides,
+        reach,
+        offsets,
+        leaves,
+    })))
+}
+
+/// The strides, in the order of a reversed shape, of a tensor whose leftmost mode counts fastest.
+fn strides_of_reversed(reversed: &[i64]) -> Vec<i64> {
+    let mut stride = 1;
+    let mut strides = vec![0; reversed.len()];
+    for (slot, extent) in strides.iter_mut().zip(reversed).rev() {
+        *slot = stride;
+        stride *= extent;
+    }
+    strides
+}
+
+/// The value of a layout at every index, leftmost mode fastest.
+fn table(modes: impl Iterator<Item = (i64, i64)>) -> Vec<i64> {
+    let mut values = vec![0i64];
+    for (extent, stride) in modes {
+        let inner = values.len();
+        for c in 1..extent {
+            for i in 0..inner {
+                values.push(values[i].wrapping_add(c.wrapping_mul(stride)));
+            }
+        }
+    }
+    values
+}

@@ -1,0 +1,29 @@
+//! The tile language: program, text form, Rust DSL, verifier, reference interpreter.
+
+mod build;
+pub mod desugar;
+pub mod diagnostic;
+pub mod dsl;
+pub mod expr;
+pub mod interpret;
+mod lexer;
+mod names;
+pub mod parser;
+mod printer;
+pub mod program;
+pub mod verified;
+pub mod verify;
+
+pub use desugar::desugar;
+pub use diagnostic::{Code, Diagnostic, Diagnostics, Span};
+pub use expr::{Axis, Expr, IntOp, Scope, SymbolId};
+pub use interpret::{Argument, InterpretError, interpret};
+pub use names::RESERVED;
+pub use parser::parse;
+pub use printer::statement_text;
+pub use program::{
+    BinaryOp, ElemExpr, Param, ParamId, ParamKind, Program, Stmt, StmtKind, Symbol, SymbolKind, Tensor,
+    TensorId, TensorKind, TensorRef, UnaryOp, ViewLeaf, ViewMode,
+};
+pub use verified::{Constants, GlobalTile, TileRef, Verified};
+pub use verify::{MAX_TILE, verify};

@@ -1,0 +1,432 @@
+//! Text to program: a recursive-descent parser that resolves names as it goes. The first mistake of grammar ends it;
+//! mistakes about names are collected, and reported together.
+
+mod expr;
+mod statement;
+mod view;
+
+pub(crate) use view::row_major;
+
+use tilewright_machine::DType;
+
+use crate::build::Builder;
+use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
+use crate::expr::Expr;
+use crate::lexer::{Tok, Token, lex};
+use crate::names::nearest;
+use crate::program::{ParamKind, Program, SymbolKind};
+
+/// How high the tree of an expression grows, and how deep loops nest.
+pub(crate) const MAX_DEPTH: u32 = 200;
+/// After how many mistakes the parser gives up.
+const MAX_ERRORS: usize = 20;
+
+type Res<T> = Result<T, Diagnostics>;
+
+/// Reads a program from its text form; `docs/tile-language.md` has the grammar.
+///
+/// The result is resolved (every name stands for a declared thing) but not checked: see [`verify`](crate::verify()).
+/// Texts over 1 MiB are refused. A text that is not of the grammar gives its first mistake; one that is gives every
+/// mistake about names, up to twenty.
+///
+/// The law: `parse(&program.to_string()) == Ok(program)` for every program that `parse` or the Rust DSL made.
+///
+/// ```
+/// let program = tilewright_tile::parse(
+///     "size n = 100
+///      kernel double(x: f32[n], y: f32[n]) grid(ceil_div(n, 128)) threads(128) {
+///          gx = global_view(x[block.x * 128 :], (128) : (e0))
+///          gy = global_view(y[block.x * 128 :], (128) : (e0))
+///          r = register_tensor(f32, [128])
+///          copy(gx, r)
+///          t = 2.0 * r
+///          copy(t, gy)
+///      }",
+/// )?;
+/// assert_eq!(program.name, "double");
+/// assert_eq!(tilewright_tile::parse(&program.to_string())?, program);
+/// # Ok::<(), tilewright_tile::Diagnostics>(())
+/// ```
+pub fn parse(source: &str) -> Result<Program, Diagnostics> {
+    let tokens = lex(source)?;
+    let mut parser = Parser { source, tokens, pos: 0, build: Builder::new(), errors: Vec::new() };
+    parser.file()?;
+    if parser.errors.is_empty() {
+        let end = parser.span();
+        Ok(parser.build.finish(end))
+    } else {
+        Err(Diagnostics(parser.errors))
+    }
+}
+
+struct Parser<'a> {
+    source: &'a str,
+    tokens: Vec<Token>,
+    pos: usize,
+    build: Builder,
+    errors: Vec<Diagnostic>,
+}
+
+fn syntax(span: Span, message: impl Into<String>) -> Diagnostic {
+    Diagnostic::new(Code::Syntax, span, message)
+}
+
+impl<'a> Parser<'a> {
+    // Tokens.
+
+    fn token(&self) -> Token {
+        // The last token is the end, and is never passed.
+        self.tokens[self.pos.min(self.tokens.len() - 1)]
+    }
+
+    fn ahead(&self, n: usize) -> Token {
+        self.tokens[(self.pos + n).min(self.tokens.len() - 1)]
+    }
+
+    fn span(&self) -> Span {
+        self.token().span
+    }
+
+    /// The span from `start` to the last token passed.
+    fn since(&self, start: Span) -> Span {
+        start.to(self.tokens[self.pos.saturating_sub(1)].span)
+    }
+
+    fn text(&self, token: Token) -> &'a str {
+        self.source.get(token.span.range()).unwrap_or("")
+    }
+
+    fn next(&mut self) -> Token {
+        let token = self.token();
+        if token.tok != Tok::End {
+            self.pos += 1;
+        }
+        token
+    }
+
+    fn at(&self, punct: &str) -> bool {
+        matches!(self.token().tok, Tok::Punct(p) if p == punct)
+    }
+
+    fn at_word(&self, word: &str) -> bool {
+        self.token().tok == Tok::Word && self.text(self.token()) == word
+    }
+
+    fn eat(&mut self, punct: &str) -> bool {
+        let found = self.at(punct);
+        if found {
+            self.pos += 1;
+        }
+        found
+    }
+
+    fn eat_word(&mut self, word: &str) -> bool {
+        let found = self.at_word(word);
+        if found {
+            self.pos += 1;
+        }
+        found
+    }
+
+    fn skip_newlines(&mut self) {
+        while self.token().tok == Tok::Newline {
+            self.pos += 1;
+        }
+    }
+
+    fn expect(&mut self, punct: &str, after: &str) -> Res<Token> {
+        if self.at(punct) {
+            Ok(self.next())
+        } else {
+            Err(self.unexpected(&format!("`{punct}` {after}")).into())
+        }
+    }
+
+    fn word(&mut self, what: &str) -> Res<(&'a str, Span)> {
+        if self.token().tok != Tok::Word {
+            return Err(self.unexpected(what).into());
+        }
+        let token = self.next();
+        Ok((self.text(token), token.span))
+    }
+
+    /// What stands here, for messages.
+    fn found(&self) -> String {
+        let token = self.token();
+        match token.tok {
+            Tok::End => "the end of the text".to_string(),
+            Tok::Newline if token.span.is_none() => "the end of the text".to_string(),
+            Tok::Newline if self.text(token) == ";" => "`;`".to_string(),
+            Tok::Newline => "the end of the line".to_string(),
+            _ => format!("`{}`", self.text(token)),
+        }
+    }
+
+    fn unexpected(&self, expected: &str) -> Diagnostic {
+        syntax(self.span(), format!("expected {expected}, found {}", self.found()))
+            .label(format!("expected {expected}"))
+    }
+
+    /// Records a mistake that does not keep the rest from being read.
+    fn report(&mut self, diagnostic: Diagnostic) -> Res<()> {
+        self.errors.push(diagnostic);
+        if self.errors.len() >= MAX_ERRORS {
+            return Err(Diagnostics(std::mem::take(&mut self.errors)));
+        }
+        Ok(())
+    }
+
+    fn end_of_statement(&mut self) -> Res<()> {
+        match self.token().tok {
+            Tok::Newline => {
+                self.skip_newlines();
+                Ok(())
+            }
+            Tok::Punct("}") | Tok::End => Ok(()),
+            _ => Err(self
+                .unexpected("the end of the line")
+                .help("one statement a line, or `;` between them")
+                .into()),
+        }
+    }
+
+    /// A comma-separated list up to `close`, which is passed; a comma may follow the last item.
+    fn list(&mut self, close: &str, mut item: impl FnMut(&mut Self) -> Res<()>) -> Res<()> {
+        loop {
+            self.skip_newlines();
+            if self.eat(close) {
+                return Ok(());
+            }
+            item(self)?;
+            self.skip_newlines();
+            if !self.eat(",") {
+                self.expect(close, "or `,`")?;
+                return Ok(());
+            }
+        }
+    }
+
+    // The top level.
+
+    fn file(&mut self) -> Res<()> {
+        let mut kernel: Option<Span> = None;
+        loop {
+            self.skip_newlines();
+            let token = self.token();
+            let word = if token.tok == Tok::Word { self.text(token) } else { "" };
+            match word {
+                "kernel" => {
+                    if let Some(first) = kernel {
+                        return Err(syntax(token.span, "a second kernel in one file")
+                            .related(first, "the first kernel")
+                            .help("one file holds exactly one kernel")
+                            .into());
+                    }
+                    kernel = Some(token.span);
+                    self.kernel()?;
+                }
+                "size" | "const" if kernel.is_some() => {
+                    return Err(syntax(token.span, "a declaration after the kernel")
+                        .help("sizes and constants stand before the kernel")
+                        .into());
+                }
+                "size" => self.declarations(false)?,
+                "const" => self.declarations(true)?,
+                _ if token.tok == Tok::End => break,
+                _ => {
+                    let mut error = self.unexpected("`size`, `const` or `kernel`");
+                    if let Some(near) = nearest(word, ["size", "const", "kernel"]) {
+                        error = error.help(format!("did you mean `{near}`?"));
+                    }
+                    return Err(error.into());
+                }
+            }
+        }
+        if kernel.is_none() {
+            return Err(syntax(self.span(), "there is no kernel in this text")
+                .help("a program is text like `kernel name(a: f16[m, k]) grid(m) threads(128) { … }`")
+                .into());
+        }
+        Ok(())
+    }
+
+    /// `size m = 1024, n = 1024` or `const BM = 64, W = 2 * BM`.
+    fn declarations(&mut self, constants: bool) -> Res<()> {
+        self.next();
+        loop {
+            let (name, span) = self.word("a name")?;
+            if !self.at("=") {
+                let what = if constants { "constant" } else { "size" };
+                return Err(self.unexpected(&format!("`=` and the {what}'s default")).into());
+            }
+            self.next();
+            let start = self.span();
+            let value = self.expr()?;
+            let declared = if constants {
+                self.build.declare_symbol(name, span, SymbolKind::Constant(value))
+            } else if let Some(value) = value.as_int() {
+                self.build.declare_symbol(name, span, SymbolKind::Size(value))
+            } else {
+                let span = self.since(start);
+                self.build.poison(name, span);
+                Err(Diagnostic::new(
+                    Code::BadValue,
+                    span,
+                    format!("the default of the size `{name}` is not a number"),
+                )
+                .help("a size's default is a literal, such as 1024"))
+            };
+            if let Err(error) = declared {
+                self.report(error)?;
+            }
+            if !self.eat(",") {
+                return self.end_of_statement();
+            }
+            self.skip_newlines();
+        }
+    }
+
+    /// `kernel name(params) grid(…) threads(…) { … }`.
+    fn kernel(&mut self) -> Res<()> {
+        self.next();
+        self.skip_newlines();
+        let (name, _) = self.word("the kernel's name")?;
+        self.build.program.name = name.to_string();
+        self.skip_newlines();
+        self.expect("(", "and the kernel's parameters")?;
+        self.list(")", Self::param)?;
+        self.header_word("grid", "grid(ceil_div(m, BM), ceil_div(n, BN))")?;
+        let start = self.span();
+        self.expect("(", "and the number of blocks")?;
+        let mut grid = Vec::new();
+        self.list(")", |p| {
+            grid.push(p.expr()?);
+            Ok(())
+        })?;
+        self.build.program.grid = grid;
+        self.build.program.grid_span = self.since(start);
+        self.header_word("threads", "threads(128)")?;
+        let start = self.span();
+        self.expect("(", "and the number of threads of a block")?;
+        self.build.program.threads = self.expr()?;
+        self.expect(")", "after the number of threads")?;
+        self.build.program.threads_span = self.since(start);
+        self.skip_newlines();
+        self.block()?;
+        self.end_of_statement()
+    }
+
+    fn header_word(&mut self, word: &str, example: &str) -> Res<()> {
+        self.skip_newlines();
+        if self.eat_word(word) {
+            return Ok(());
+        }
+        Err(self
+            .unexpected(&format!("`{word}(…)`"))
+            .help(format!("after the parameters, write e.g. `{example}`"))
+            .into())
+    }
+
+    /// `a: f16[m, k]`, `a: f16[m, k] : (1, m)` or `alpha: f32 = 2.0`.
+    fn param(&mut self) -> Res<()> {
+        let (name, span) = self.word("a parameter")?;
+        self.expect(":", "and the parameter's type")?;
+        let dtype = self.dtype()?;
+        let kind = if self.eat("[") {
+            let mut shape = Vec::new();
+            self.list("]", |p| {
+                shape.push(p.expr()?);
+                Ok(())
+            })?;
+            let mut strides = None;
+            if self.eat(":") {
+                let mut list = Vec::new();
+                self.expect("(", "and the strides in elements")?;
+                self.list(")", |p| {
+                    list.push(p.expr()?);
+                    Ok(())
+                })?;
+                strides = Some(list);
+            }
+            ParamKind::Tensor { shape, strides }
+        } else if self.eat("=") {
+            ParamKind::Scalar { default: self.signed_number()? }
+        } else {
+            return Err(self
+                .unexpected("`[` and a shape, or `=` and a default")
+                .help(format!("a tensor: `{name}: {dtype}[m, n]`; a number: `{name}: f32 = 1.0`"))
+                .into());
+        };
+        let span = self.since(span);
+        if let Err(error) = self.build.declare_param(name, span, dtype, kind) {
+            self.report(error)?;
+        }
+        Ok(())
+    }
+
+    fn dtype(&mut self) -> Res<DType> {
+        let (name, span) = self.word("an element type")?;
+        name.parse().map_err(|error: tilewright_machine::UnknownDType| {
+            let diagnostic = syntax(span, error.to_string()).label("not an element type");
+            match nearest(name, DType::ALL.map(DType::name)) {
+                Some(near) => diagnostic.help(format!("did you mean `{near}`?")).into(),
+                None => diagnostic.into(),
+            }
+        })
+    }
+
+    /// A literal with an optional sign, as a number.
+    fn signed_number(&mut self) -> Res<f64> {
+        let negative = self.eat("-");
+        if self.eat_word("inf") {
+            return Ok(if negative { f64::NEG_INFINITY } else { f64::INFINITY });
+        }
+        if self.token().tok != Tok::Number {
+            return Err(self.unexpected("a number").into());
+        }
+        let token = self.next();
+        let value = self.float(token)?;
+        Ok(if negative { -value } else { value })
+    }
+
+    /// The value of a literal, as a floating-point number.
+    fn float(&self, token: Token) -> Res<f64> {
+        match self.text(token).parse::<f64>() {
+            Ok(value) if value.is_finite() => Ok(value),
+            _ => Err(Diagnostic::new(Code::BadValue, token.span, "this number does not fit in a double")
+                .help("write `inf` for infinity")
+                .into()),
+        }
+    }
+
+    /// The value of a literal, as an integer.
+    fn integer(&self, token: Token) -> Res<i64> {
+        let text = self.text(token);
+        if text.contains(['.', 'e', 'E']) {
+            return Err(syntax(token.span, format!("`{text}` is not an integer"))
+                .label("an integer was expected")
+                .into());
+        }
+        text.parse().map_err(|_| {
+            Diagnostic::new(Code::BadValue, token.span, "this integer does not fit in 64 bits").into()
+        })
+    }
+
+    fn too_deep(&self, height: u32, start: Span) -> Res<u32> {
+        if height > MAX_DEPTH {
+            return Err(syntax(
+                self.since(start),
+                format!("this expression is deeper than {MAX_DEPTH} levels"),
+            )
+            .help("name a part of it")
+            .into());
+        }
+        Ok(height)
+    }
+
+    /// An expression's place holder after a mistake about a name.
+    fn recover(&mut self, diagnostic: Diagnostic) -> Res<Expr> {
+        self.report(diagnostic)?;
+        Ok(Expr::Int(1))
+    }
+}

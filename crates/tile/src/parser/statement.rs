@@ -1,0 +1,426 @@
+//! Statements and the block they stand in.
+
+use tilewright_layout::{Layout, LayoutError, SwizzledLayout};
+
+use super::expr::{mistyped, no_function};
+use super::{MAX_DEPTH, Parser, Res, syntax};
+use crate::build::Named;
+use crate::diagnostic::{Code, Diagnostic, Span};
+use crate::expr::Expr;
+use crate::lexer::Tok;
+use crate::names::{is_reserved, nearest};
+use crate::program::{ElemExpr, StmtKind, TensorId, TensorKind, TensorRef};
+
+const STATEMENTS: [&str; 5] = ["copy", "gemm", "fill", "syncthreads", "for"];
+
+impl Parser<'_> {
+    /// `{ statements }`.
+    pub(super) fn block(&mut self) -> Res<()> {
+        if !self.at("{") {
+            return Err(self.unexpected("`{` and the statements").into());
+        }
+        self.next();
+        loop {
+            self.skip_newlines();
+            if self.eat("}") {
+                return Ok(());
+            }
+            self.statement()?;
+            self.end_of_statement()?;
+        }
+    }
+
+    fn statement(&mut self) -> Res<()> {
+        let token = self.token();
+        if token.tok != Tok::Word {
+            return Err(self
+                .unexpected("a statement")
+                .help("e.g. `copy(a, b)` or `t = cast(r, f16)`")
+                .into());
+        }
+        let name = self.text(token);
+        if self.ahead(1).tok == Tok::Punct("=") {
+            if is_reserved(name) {
+                return Err(self.misplaced_word(name, token.span, "a name for the result").into());
+            }
+            self.next();
+            self.next();
+            self.skip_newlines();
+            return self.assignment(name, token.span);
+        }
+        self.next();
+        match name {
+            "copy" => self.copy(token.span),
+            "gemm" => self.gemm(token.span),
+            "fill" => self.fill(token.span),
+            "syncthreads" => {
+                self.expect("(", "after `syncthreads`")?;
+                self.expect(")", "after `syncthreads(`")?;
+                self.build.emit(StmtKind::Sync, self.since(token.span));
+                Ok(())
+            }
+            "for" => self.for_loop(token.span),
+            "size" | "const" => Err(syntax(token.span, format!("`{name}` inside the kernel"))
+                .help("sizes and constants stand before the kernel")
+                .into()),
+            _ => Err(self.not_a_statement(name, token.span).into()),
+        }
+    }
+
+    fn not_a_statement(&self, name: &str, span: Span) -> Diagnostic {
+        let values = ["global_view", "register_tensor", "shared_tensor", "cast", "rearrange", "transpose"];
+        if values.contains(&name) {
+            return syntax(span, format!("the result of `{name}` has no name"))
+                .help(format!("write `t = {name}(…)`"));
+        }
+        let diagnostic =
+            syntax(span, format!("`{name}` does not begin a statement")).label("a statement was expected");
+        match nearest(name, STATEMENTS) {
+            Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
+            None => diagnostic.help(format!("statements are `t = …`, {}", STATEMENTS.join(", "))),
+        }
+    }
+
+    /// `name = …`.
+    fn assignment(&mut self, name: &str, span: Span) -> Res<()> {
+        let token = self.token();
+        let call = token.tok == Tok::Word && self.ahead(1).tok == Tok::Punct("(");
+        match if call { self.text(token) } else { "" } {
+            "global_view" => {
+                self.pos += 2;
+                self.global_view(name, span)
+            }
+            "register_tensor" | "shared_tensor" => {
+                self.pos += 2;
+                self.allocate(name, span, self.text(token) == "shared_tensor")
+            }
+            "cast" => {
+                self.pos += 2;
+                self.cast(name, span)
+            }
+            "rearrange" => {
+                self.pos += 2;
+                self.rearrange(name, span)
+            }
+            "copy" | "gemm" | "fill" | "syncthreads" => {
+                Err(syntax(token.span, format!("`{}` has no result", self.text(token)))
+                    .help("write it on a line of its own")
+                    .into())
+            }
+            "transpose" => Err(syntax(token.span, "`transpose` is not an operation on its own")
+                .help("write it inside a copy: `copy(transpose(s), r)`")
+                .into()),
+            other => {
+                if let Some(near) =
+                    nearest(other, ["global_view", "register_tensor", "shared_tensor", "cast", "rearrange"])
+                        .filter(|_| {
+                            call && !["max", "min", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "float"]
+                                .contains(&other)
+                        })
+                {
+                    return Err(no_function(other, token.span, &[near]).into());
+                }
+                self.elementwise_assignment(name, span)
+            }
+        }
+    }
+
+    /// `(f16, [BM, BK], layout = …)`; the opening parenthesis is passed.
+    fn allocate(&mut self, name: &str, span: Span, shared: bool) -> Res<()> {
+        let close = self.tokens[self.pos - 1].close;
+        let dtype = self.dtype()?;
+        self.expect(",", "and the shape")?;
+        self.expect("[", "and the shape, such as `[BM, BK]`")?;
+        let mut shape = Vec::new();
+        self.list("]", |p| {
+            shape.push(p.expr()?);
+            Ok(())
+        })?;
+        let kind = if shared {
+            TensorKind::Shared { shape, pinned: self.pinned::<SwizzledLayout>(close)? }
+        } else {
+            TensorKind::Register { shape, pinned: self.pinned::<Layout>(close)? }
+        };
+        match self.build.declare_tensor(name, span, dtype, kind) {
+            Ok(id) => {
+                let span = self.since(span);
+                self.build.emit(StmtKind::Define(id), span);
+                Ok(())
+            }
+            Err(error) => self.report(error),
+        }
+    }
+
+    /// An optional `, layout = …` and the closing parenthesis.
+    fn pinned<L: std::str::FromStr<Err = LayoutError>>(&mut self, close: usize) -> Res<Option<L>> {
+        if !self.eat(",") || self.at(")") {
+            self.expect(")", "or `, layout = …`")?;
+            return Ok(None);
+        }
+        if !self.eat_word("layout") {
+            return Err(self.unexpected("`layout = …` or `)`").into());
+        }
+        self.expect("=", "and a layout")?;
+        let first = self.span();
+        let mut last = close.max(self.pos + 1) - 1;
+        if self.tokens[last].tok == Tok::Punct(",") && last > self.pos {
+            last -= 1;
+        }
+        if self.at(")") {
+            return Err(self.unexpected("a layout").into());
+        }
+        let span = first.to(self.tokens[last].span);
+        let text = self.source.get(span.range()).unwrap_or("");
+        let layout = text.parse::<L>().map_err(|error| layout_error(&error, span))?;
+        self.pos = close;
+        self.expect(")", "after the layout")?;
+        Ok(Some(layout))
+    }
+
+    /// `(src, dtype)`.
+    fn cast(&mut self, name: &str, span: Span) -> Res<()> {
+        let src = self.tensor("a register tensor")?;
+        self.expect(",", "and an element type")?;
+        let type_span = self.span();
+        let dtype = self.dtype()?;
+        self.expect(")", "after the element type")?;
+        let Some(src) = src else {
+            self.poison_new(name, span);
+            return Ok(());
+        };
+        let shape = self.build.result_shape(src);
+        match self.build.assign(name, span, dtype, shape, None) {
+            Ok(Some(dst)) => {
+                let tensor = self.build.program.tensor(dst);
+                if tensor.dtype != dtype {
+                    let message =
+                        format!("`{name}` has element type {}, and the cast is to {dtype}", tensor.dtype);
+                    let error = Diagnostic::new(Code::TypeMismatch, type_span, message)
+                        .related(tensor.span, "defined here")
+                        .help(format!("cast to {}, or give the result another name", tensor.dtype));
+                    return self.report(error);
+                }
+                let span = self.since(span);
+                self.build.emit(StmtKind::Cast { dst, src }, span);
+                Ok(())
+            }
+            Ok(None) => Ok(()),
+            Err(error) => self.report(error),
+        }
+    }
+
+    /// `(src)` or `(src, layout = …)`.
+    fn rearrange(&mut self, name: &str, span: Span) -> Res<()> {
+        let close = self.tokens[self.pos - 1].close;
+        let src = self.tensor("a register tensor")?;
+        let pinned = self.pinned::<Layout>(close)?;
+        let Some(src) = src else {
+            self.poison_new(name, span);
+            return Ok(());
+        };
+        let (dtype, shape) = (self.build.program.tensor(src).dtype, self.build.result_shape(src));
+        match self.build.assign(name, span, dtype, shape, pinned) {
+            Ok(Some(dst)) => {
+                let span = self.since(span);
+                self.build.emit(StmtKind::Rearrange { dst, src }, span);
+                Ok(())
+            }
+            Ok(None) => Ok(()),
+            Err(error) => self.report(error),
+        }
+    }
+
+    fn elementwise_assignment(&mut self, name: &str, span: Span) -> Res<()> {
+        let before = self.errors.len();
+        let expr = self.elementwise()?;
+        let whole = self.since(span);
+        if self.errors.len() > before || poisoned(&expr) {
+            self.poison_new(name, span);
+            return Ok(());
+        }
+        let operand = expr.tensors().first().copied();
+        let assigned = match operand {
+            Some(operand) => {
+                let (dtype, shape) =
+                    (self.build.program.tensor(operand).dtype, self.build.result_shape(operand));
+                self.build.assign(name, span, dtype, shape, None)
+            }
+            // Without a tensor operand only an existing tensor tells the shape.
+            None => match self.build.get(name) {
+                Some(Named::Tensor(id)) => Ok(Some(id)),
+                Some(Named::Poisoned) => Ok(None),
+                _ => {
+                    self.build.poison(name, span);
+                    Err(Diagnostic::new(
+                        Code::WrongRank,
+                        whole,
+                        format!("the shape of `{name}` is not known: no register tensor stands on the right"),
+                    )
+                    .help(format!("define it first: `{name} = register_tensor(f32, [BM, BN])`")))
+                }
+            },
+        };
+        match assigned {
+            Ok(Some(dst)) => {
+                self.build.emit(StmtKind::Elementwise { dst, expr }, whole);
+                Ok(())
+            }
+            Ok(None) => Ok(()),
+            Err(error) => self.report(error),
+        }
+    }
+
+    /// Binds the name of a result that could not be made, unless it exists.
+    fn poison_new(&mut self, name: &str, span: Span) {
+        if self.build.get(name).is_none() {
+            self.build.poison(name, span);
+        }
+    }
+
+    fn copy(&mut self, start: Span) -> Res<()> {
+        self.expect("(", "after `copy`")?;
+        let src = self.reference()?;
+        self.expect(",", "and the destination")?;
+        let dst = self.reference()?;
+        self.expect(")", "after the destination")?;
+        if let (Some(src), Some(dst)) = (src, dst) {
+            let span = self.since(start);
+            self.build.emit(StmtKind::Copy { src, dst }, span);
+        }
+        Ok(())
+    }
+
+    fn gemm(&mut self, start: Span) -> Res<()> {
+        self.expect("(", "after `gemm`")?;
+        let c = self.tensor("the accumulator")?;
+        self.expect(",", "and the left factor")?;
+        let a = self.tensor("the left factor")?;
+        self.expect(",", "and the right factor")?;
+        let b = self.tensor("the right factor")?;
+        self.expect(")", "after the right factor")?;
+        if let (Some(c), Some(a), Some(b)) = (c, a, b) {
+            let span = self.since(start);
+            self.build.emit(StmtKind::Gemm { c, a, b }, span);
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, start: Span) -> Res<()> {
+        self.expect("(", "after `fill`")?;
+        let dst = self.tensor("a register tensor")?;
+        self.expect(",", "and a number")?;
+        let value = self.signed_number()?;
+        self.expect(")", "after the number")?;
+        if let Some(dst) = dst {
+            let span = self.since(start);
+            self.build.emit(StmtKind::Fill { dst, value }, span);
+        }
+        Ok(())
+    }
+
+    /// `for i in lo..hi { … }`; the `for` is passed.
+    fn for_loop(&mut self, start: Span) -> Res<()> {
+        let (name, span) = self.word("a name for the counter")?;
+        if !self.eat_word("in") {
+            return Err(self.unexpected("`in`").help("e.g. `for ki in 0..ceil_div(k, BK) { … }`").into());
+        }
+        let lo = self.expr()?;
+        self.expect("..", "and the end of the range")?;
+        let hi = self.expr()?;
+        self.skip_newlines();
+        if self.build.loop_depth() >= MAX_DEPTH as usize {
+            return Err(syntax(start, format!("loops nest deeper than {MAX_DEPTH} levels")).into());
+        }
+        let header = self.since(start);
+        if let Err(error) = self.build.begin_for(name, span, lo, hi) {
+            self.report(error)?;
+        }
+        self.block()?;
+        self.build.end_for(header);
+        Ok(())
+    }
+
+    /// `t`, `t[:, :, ki]`, `transpose(t)`; `None` after a mistake about the name.
+    fn reference(&mut self) -> Res<Option<TensorRef>> {
+        let start = self.span();
+        let transposed = self.at_word("transpose") && self.ahead(1).tok == Tok::Punct("(");
+        if transposed {
+            self.pos += 2;
+        }
+        let tensor = self.tensor("a tensor")?;
+        let mut index = Vec::new();
+        if self.eat("[") {
+            self.list("]", |p| {
+                let keep = p.eat(":") || p.eat_word("_");
+                index.push(if keep { None } else { Some(p.expr()?) });
+                Ok(())
+            })?;
+            if index.is_empty() {
+                return Err(syntax(self.since(start), "an index without entries")
+                    .help("one entry a mode: `:` keeps a mode, an expression fixes it")
+                    .into());
+            }
+        }
+        if transposed {
+            self.expect(")", "after the transposed tensor")?;
+        }
+        let span = self.since(start);
+        Ok(tensor.map(|tensor| TensorRef { tensor, index, transposed, span }))
+    }
+
+    /// A tensor's name; `None` after a mistake about it.
+    fn tensor(&mut self, what: &str) -> Res<Option<TensorId>> {
+        let (name, span) = self.word(what)?;
+        if is_reserved(name) {
+            return Err(self.misplaced_word(name, span, what).into());
+        }
+        let error = match self.build.lookup(name, span, "a tensor") {
+            Ok(Named::Tensor(id)) => return Ok(Some(id)),
+            Ok(Named::Poisoned) => return Ok(None),
+            Ok(Named::Param(_)) => mistyped(name, span, "a parameter", "a tensor")
+                .help(format!("make a view of it first: `g = global_view({name}[…], shape : strides)`")),
+            Ok(Named::Symbol(_)) => mistyped(name, span, "an integer", "a tensor"),
+            Err(error) => error,
+        };
+        self.report(error)?;
+        Ok(None)
+    }
+
+    /// An expression for messages, in the text's own words.
+    pub(super) fn words(&self, span: Span) -> String {
+        let text = self.source.get(span.range()).unwrap_or("");
+        if text.chars().count() <= 60 {
+            text.to_string()
+        } else {
+            format!("{}…", text.chars().take(60).collect::<String>())
+        }
+    }
+
+    /// A literal one, for a place holder.
+    pub(super) fn one() -> Expr {
+        Expr::Int(1)
+    }
+}
+
+/// Whether an operand was missing.
+fn poisoned(expr: &ElemExpr) -> bool {
+    match expr {
+        ElemExpr::Number(x) => x.is_nan(),
+        ElemExpr::Unary(_, x) => poisoned(x),
+        ElemExpr::Binary(_, x, y) => poisoned(x) || poisoned(y),
+        ElemExpr::Tensor(_) | ElemExpr::Scalar(_) | ElemExpr::Int(_) => false,
+    }
+}
+
+fn layout_error(error: &LayoutError, span: Span) -> Diagnostic {
+    let help = "a layout is `shape:strides`, such as `((4,8),2):((2,8),1)`";
+    match error {
+        LayoutError::Parse { offset, message } => {
+            let at = (span.start as usize).saturating_add(*offset).min(span.end as usize);
+            syntax(Span::new(at, span.end as usize), format!("this is not a layout: {message}")).help(help)
+        }
+        other => {
+            Diagnostic::new(Code::BadValue, span, format!("this layout is not legal: {other}")).help(help)
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! Program to text: the canonical form, which [`parse`](crate::parse) reads back to the same program. Names and constants
+//! stay symbolic; parentheses stand only where the grammar needs them.
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Display, Write};
+
+use crate::expr::{Axis, Expr, IntOp};
+use crate::program::{
+    BinaryOp, ElemExpr, Param, ParamKind, Program, Stmt, StmtKind, Symbol, SymbolKind, TensorId, TensorKind,
+    TensorRef, UnaryOp, ViewLeaf,
+};
+
+/// How tightly a place binds: a weaker expression there needs parentheses.
+const SUM: u8 = 0;
+const PRODUCT: u8 = 1;
+const FACTOR: u8 = 2;
+
+/// An integer expression in the program's names.
+pub(crate) fn expr_text(program: &Program, expr: &Expr) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = int(&mut text, program, expr, SUM);
+    text
+}
+
+fn symbol(program: &Program, id: crate::expr::SymbolId) -> &str {
+    program.symbols.get(id.0 as usize).map_or("?", |s| &s.name)
+}
+
+fn int(out: &mut impl Write, program: &Program, expr: &Expr, place: u8) -> fmt::Result {
+    match expr {
+        // The literal without its sign would not fit.
+        Expr::Int(i64::MIN) => write!(out, "(-{} - 1)", i64::MAX),
+        Expr::Int(value) => write!(out, "{value}"),
+        Expr::Symbol(id) => out.write_str(symbol(program, *id)),
+        Expr::Block(axis) => out.write_str(match axis {
+            Axis::X => "block.x",
+            Axis::Y => "block.y",
+            Axis::Z => "block.z",
+        }),
+        Expr::Binary(op, a, b) => {
+            let (sign, level) = match op {
+                IntOp::Add => ("+", SUM),
+                IntOp::Sub => ("-", SUM),
+                IntOp::Mul => ("*", PRODUCT),
+                IntOp::Div => ("/", PRODUCT),
+                IntOp::Rem => ("%", PRODUCT),
+                IntOp::CeilDiv => return call(out, program, "ceil_div", a, b),
+                IntOp::Min => return call(out, program, "min", a, b),
+                IntOp::Max => return call(out, program, "max", a, b),
+            };
+            let brackets = place > level;
+            if brackets {
+                out.write_str("(")?;
+            }
+            int(out, program, a, level)?;
+            write!(out, " {sign} ")?;
+            int(out, program, b, level + 1)?;
+            if brackets {
+                out.write_str(")")?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn call(out: &mut impl Write, program: &Program, name: &str, a: &Expr, b: &Expr) -> fmt::Result {
+    write!(out, "{name}(")?;
+    int(out, program, a, SUM)?;
+    out.write_str(", ")?;
+    int(out, program, b, SUM)?;
+    out.write_str(")")
+}
+
+fn number(out: &mut impl Write, value: f64) -> fmt::Result {
+    // The shortest text that reads back; always with a point or an exponent.
+    write!(out, "{value:?}")
+}
+
+fn elementwise(out: &mut impl Write, program: &Program, expr: &ElemExpr, place: u8) -> fmt::Result {
+    match expr {
+        ElemExpr::Tensor(id) => out.write_str(tensor(program, *id)),
+        ElemExpr::Number(value) => number(out, *value),
+        ElemExpr::Scalar(id) => out.write_str(program.params.get(id.0 as usize).map_or("?", |p| &p.name)),
+        ElemExpr::Int(value) => {
+            out.write_str("float(")?;
+            int(out, program, value, SUM)?;
+            out.write_str(")")
+        }
+        ElemExpr::Unary(UnaryOp::Neg, x) => {
+            out.write_str("-")?;
+            elementwise(out, program, x, FACTOR)
+        }
+        ElemExpr::Unary(op, x) => {
+            write!(out, "{}(", op.name())?;
+            elementwise(out, program, x, SUM)?;
+            out.write_str(")")
+        }
+        ElemExpr::Binary(op, a, b) => {
+            let (sign, level) = match op {
+                BinaryOp::Add => ("+", SUM),
+                BinaryOp::Sub => ("-", SUM),
+                BinaryOp::Mul => ("*", PRODUCT),
+                BinaryOp::Div => ("/", PRODUCT),
+                BinaryOp::Min | BinaryOp::Max => {
+                    write!(out, "{}(", if *op == BinaryOp::Min { "min" } else { "max" })?;
+                    elementwise(out, program, a, SUM)?;
+                    out.write_str(", ")?;
+                    elementwise(out, program, b, SUM)?;
+                    return out.write_str(")");
+                }
+            };
+            let brackets = place > level;
+            if brackets {
+                out.write_str("(")?;
+            }
+            elementwise(out, program, a, level)?;
+            write!(out, " {sign} ")?;
+            elementwise(out, program, b, level + 1)?;
+            if brackets {
+                out.write_str(")")?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn tensor(program: &Program, id: TensorId) -> &str {
+    program.tensors.get(id.0 as usize).map_or("?", |t| &t.name)
+}
+
+/// `BK * e1`: the factors of the scale, each in parentheses where it is no atom, then the basis element.
+fn step(out: &mut impl Write, program: &Program, leaf: &ViewLeaf) -> fmt::Result {
+    fn factors(out: &mut impl Write, program: &Program, scale: &Expr) -> fmt::Result {
+        match scale {
+            Expr::Binary(IntOp::Mul, a, b) => {
+                factors(out, program, a)?;
+                int(out, program, b, FACTOR)?;
+            }
+            _ => int(out, program, scale, FACTOR)?,
+        }
+        out.write_str(" * ")
+    }
+    if leaf.scale != Expr::Int(1) {
+        factors(out, program, &leaf.scale)?;
+    }
+    write!(out, "e{}", leaf.dim)
+}
+
+fn list<T>(
+    out: &mut impl Write,
+    items: &[T],
+    mut item: impl FnMut(&mut String, &T) -> fmt::Result,
+) -> fmt::Result {
+    for (i, value) in items.iter().enumerate() {
+        let mut text = String::new();
+        item(&mut text, value)?;
+        write!(out, "{}{text}", if i > 0 { ", " } else { "" })?;
+    }
+    Ok(())
+}
+
+fn ints(out: &mut impl Write, program: &Program, items: &[Expr]) -> fmt::Result {
+    list(out, items, |out, e| int(out, program, e, SUM))
+}
+
+fn param(out: &mut String, program: &Program, param: &Param) -> fmt::Result {
+    write!(out, "{}: {}", param.name, param.dtype)?;
+    match &param.kind {
+        ParamKind::Tensor { shape, strides } => {
+            out.write_str("[")?;
+            ints(out, program, shape)?;
+            out.write_str("]")?;
+            if let Some(strides) = strides {
+                out.write_str(" : (")?;
+                ints(out, program, strides)?;
+                out.write_str(")")?;
+            }
+            Ok(())
+        }
+        ParamKind::Scalar { default } => {
+            out.write_str(" = ")?;
+            number(out, *default)
+        }
+    }
+}
+
+fn definition(out: &mut impl Write, program: &Program, id: TensorId) -> fmt::Result {
+    let Some(row) = program.tensors.get(id.0 as usize) else {
+        return out.write_str("?");
+    };
+    write!(out, "{} = ", row.name)?;
+    match &row.kind {
+        TensorKind::Register { shape, pinned } => {
+            write!(out, "register_tensor({}, [", row.dtype)?;
+            ints(out, program, shape)?;
+            out.write_str("]")?;
+            if let Some(layout) = pinned {
+                write!(out, ", layout = {layout}")?;
+            }
+            out.write_str(")")
+        }
+        TensorKind::Shared { shape, pinned } => {
+            write!(out, "shared_tensor({}, [", row.dtype)?;
+            ints(out, program, shape)?;
+            out.write_str("]")?;
+            if let Some(layout) = pinned {
+                write!(out, ", layout = {layout}")?;
+            }
+            out.write_str(")")
+        }
+        TensorKind::View { param, offsets, modes } => {
+            let buffer = program.params.get(param.0 as usize).map_or("?", |p| &p.name);
+            write!(out, "global_view({buffer}[")?;
+            list(out, offsets, |out, e| match e {
+                Expr::Int(0) => out.write_str(":"),
+                _ => {
+                    int(out, program, e, SUM)?;
+                    out.write_str(" :")
+                }
+            })?;
+            out.write_str("], (")?;
+            list(out, modes, |out, mode| match mode.leaves.as_slice() {
+                [leaf] => int(out, program, &leaf.extent, SUM),
+                leaves => {
+                    out.write_str("(")?;
+                    list(out, leaves, |out, leaf| int(out, program, &leaf.extent, SUM))?;
+                    out.write_str(")")
+                }
+            })?;
+            out.write_str(") : (")?;
+            list(out, modes, |out, mode| match mode.leaves.as_slice() {
+                [leaf] => step(out, program, leaf),
+                leaves => {
+                    out.write_str("(")?;
+                    list(out, leaves, |out, leaf| step(out, program, leaf))?;
+                    out.write_str(")")
+                }
+            })?;
+            out.write_str("))")
+        }
+    }
+}
+
+/// A reference as it is written in a copy.
+pub(crate) fn reference(out: &mut impl Write, program: &Program, r: &TensorRef) -> fmt::Result {
+    if r.transposed {
+        out.write_str("transpose(")?;
+    }
+    out.write_str(tensor(program, r.tensor))?;
+    if !r.index.is_empty() {
+        out.write_str("[")?;
+        list(out, &r.index, |out, entry| match entry {
+            None => out.write_str(":"),
+            Some(e) => int(out, program, e, SUM),
+        })?;
+        out.write_str("]")?;
+    }
+    if r.transposed {
+        out.write_str(")")?;
+    }
+    Ok(())
+}
+
+struct Printer<'a> {
+    program: &'a Program,
+    /// Tensors whose definition has been printed: a layout is given only there.
+    defined: BTreeSet<TensorId>,
+}
+
+impl Printer<'_> {
+    fn block(&mut self, out: &mut impl Write, body: &[Stmt], depth: usize) -> fmt::Result {
+        for stmt in body {
+            write!(out, "{:width$}", "", width = 4 * depth)?;
+            self.statement(out, &stmt.kind, depth)?;
+            out.write_str("\n")?;
+        }
+        Ok(())
+    }
+
+    fn statement(&mut self, out: &mut impl Write, kind: &StmtKind, depth: usize) -> fmt::Result {
+        let program = self.program;
+        let name = |id: &TensorId| tensor(program, *id);
+        match kind {
+            StmtKind::Define(id) => {
+                self.defined.insert(*id);
+                definition(out, program, *id)
+            }
+            StmtKind::Copy { src, dst } => {
+                out.write_str("copy(")?;
+                reference(out, program, src)?;
+                out.write_str(", ")?;
+                reference(out, program, dst)?;
+                out.write_str(")")
+            }
+            StmtKind::Gemm { c, a, b } => write!(out, "gemm({}, {}, {})", name(c), name(a), name(b)),
+            StmtKind::Cast { dst, src } => {
+                self.defined.insert(*dst);
+                let dtype = program.tensors.get(dst.0 as usize).map_or("?", |t| t.dtype.name());
+                write!(out, "{} = cast({}, {dtype})", name(dst), name(src))
+            }
+            StmtKind::Rearrange { dst, src } => {
+                write!(out, "{} = rearrange({}", name(dst), name(src))?;
+                if self.defined.insert(*dst)
+                    && let Some(TensorKind::Register { pinned: Some(layout), .. }) =
+                        program.tensors.get(dst.0 as usize).map(|t| &t.kind)
+                {
+                    write!(out, ", layout = {layout}")?;
+                }
+                out.write_str(")")
+            }
+            StmtKind::Fill { dst, value } => {
+                write!(out, "fill({}, ", name(dst))?;
+                number(out, *value)?;
+                out.write_str(")")
+            }
+            StmtKind::Elementwise { dst, expr } => {
+                self.defined.insert(*dst);
+                write!(out, "{} = ", name(dst))?;
+                elementwise(out, program, expr, SUM)
+            }
+            StmtKind::Sync => out.write_str("syncthreads()"),
+            StmtKind::For { counter, lo, hi, body } => {
+                write!(out, "for {} in ", symbol(program, *counter))?;
+                int(out, program, lo, SUM)?;
+                out.write_str("..")?;
+                int(out, program, hi, SUM)?;
+                out.write_str(" {\n")?;
+                self.block(out, body, depth + 1)?;
+                write!(out, "{:width$}}}", "", width = 4 * depth)
+            }
+        }
+    }
+}
+
+/// Declarations of one kind that follow each other share a line.
+fn declarations(out: &mut impl Write, program: &Program) -> fmt::Result {
+    let keyword = |s: &Symbol| match s.kind {
+        SymbolKind::Size(_) => Some("size"),
+        SymbolKind::Constant(_) => Some("const"),
+        SymbolKind::Counter => None,
+    };
+    let mut line = None;
+    for row in &program.symbols {
+        let Some(word) = keyword(row) else { continue };
+        if line == Some(word) {
+            out.write_str(", ")?;
+        } else {
+            write!(out, "{}{word} ", if line.is_some() { "\n" } else { "" })?;
+        }
+        line = Some(word);
+        write!(out, "{} = ", row.name)?;
+        match &row.kind {
+            SymbolKind::Size(default) => int(out, program, &Expr::Int(*default), SUM)?,
+            SymbolKind::Constant(default) => int(out, program, default, SUM)?,
+            SymbolKind::Counter => {}
+        }
+    }
+    if line.is_some() { out.write_str("\n\n") } else { Ok(()) }
+}
+
+/// The canonical text form.
+impl Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        declarations(f, self)?;
+        write!(f, "kernel {}(", self.name)?;
+        list(f, &self.params, |out, p| param(out, self, p))?;
+        f.write_str(")\n    grid(")?;
+        ints(f, self, &self.grid)?;
+        f.write_str(") threads(")?;
+        int(f, self, &self.threads, SUM)?;
+        f.write_str(")\n{\n")?;
+        Printer { program: self, defined: BTreeSet::new() }.block(f, &self.body, 1)?;
+        f.write_str("}\n")
+    }
+}
+
+/// One statement of a program as text, without what a loop holds: `for ki in 0..ceil_div(k, 32)`.
+pub fn statement_text(program: &Program, stmt: &Stmt) -> String {
+    let mut text = String::new();
+    let mut printer = Printer {
+        program,
+        defined: program.tensors.iter().enumerate().map(|(i, _)| TensorId(i as u32)).collect(),
+    };
+    let written = match &stmt.kind {
+        StmtKind::For { counter, lo, hi, .. } => (|| {
+            write!(text, "for {} in ", symbol(program, *counter))?;
+            int(&mut text, program, lo, SUM)?;
+            text.write_str("..")?;
+            int(&mut text, program, hi, SUM)
+        })(),
+        kind => printer.statement(&mut text, kind, 0),
+    };
+    // Writing to a `String` cannot fail.
+    debug_assert!(written.is_ok());
+    text
+}

@@ -1,0 +1,428 @@
+//! The tile program: what the text form, the Rust DSL and every later stage share.
+//!
+//! It is structured, not SSA: tensors are named places, statements act on them in order, loops nest.
+//! A layout in a program maps *coordinates to places*: a global view's layout maps a coordinate of the tile to a
+//! coordinate of the buffer; a pinned register layout maps (thread, value) to the tile's linear coordinate; a
+//! pinned shared layout maps the tile's coordinate to an offset in elements.
+
+use tilewright_layout::{Layout, SwizzledLayout};
+use tilewright_machine::{DType, Memory};
+
+use crate::diagnostic::Span;
+use crate::expr::{Expr, SymbolId};
+
+/// A kernel's parameter: an index into [`Program::params`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct ParamId(pub u32);
+
+/// A tensor: an index into [`Program::tensors`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct TensorId(pub u32);
+
+/// A tile program: one kernel.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Program {
+    /// The kernel's name, also its entry point in PTX.
+    pub name: String,
+    /// Sizes, constants (both in the order of declaration) and loop counters (in the order of their loops).
+    pub symbols: Vec<Symbol>,
+    /// Parameters, in the order in which a launch passes them. Sizes follow them, in their own order.
+    pub params: Vec<Param>,
+    /// Blocks along x, y and z; one to three expressions over constants and sizes.
+    pub grid: Vec<Expr>,
+    /// Where the grid is written.
+    pub grid_span: Span,
+    /// Threads of a block; an expression over constants.
+    pub threads: Expr,
+    /// Where the number of threads is written.
+    pub threads_span: Span,
+    /// Every tensor, in the order of definition.
+    pub tensors: Vec<Tensor>,
+    /// What each block does.
+    pub body: Vec<Stmt>,
+}
+
+/// A named integer.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Symbol {
+    /// The name.
+    pub name: String,
+    /// What it stands for.
+    pub kind: SymbolKind,
+    /// Where it is declared.
+    pub span: Span,
+}
+
+/// What a [`Symbol`] stands for.
+#[derive(Clone, PartialEq, Debug)]
+pub enum SymbolKind {
+    /// A tile constant: known when the kernel is compiled. The expression, over earlier constants, is its default.
+    Constant(Expr),
+    /// A run-time size, passed at launch; at least 1. The number is its default.
+    Size(i64),
+    /// A loop's counter.
+    Counter,
+}
+
+/// A kernel's parameter.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Param {
+    /// The name.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// A buffer, or one number.
+    pub kind: ParamKind,
+    /// Where it is declared.
+    pub span: Span,
+}
+
+/// What a [`Param`] passes.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ParamKind {
+    /// A tensor in global memory.
+    Tensor {
+        /// Its shape: expressions over sizes and constants.
+        shape: Vec<Expr>,
+        /// Its strides in elements; `None` means row-major (the last mode contiguous).
+        strides: Option<Vec<Expr>>,
+    },
+    /// A number (`f32`), with the default that `tilewright run` passes.
+    Scalar {
+        /// The default.
+        default: f64,
+    },
+}
+
+/// A tensor of the program.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Tensor {
+    /// The name.
+    pub name: String,
+    /// Element type; for a view, its parameter's.
+    pub dtype: DType,
+    /// Where it lives, and how it is shaped.
+    pub kind: TensorKind,
+    /// Where it is defined.
+    pub span: Span,
+}
+
+impl Tensor {
+    /// The memory this tensor lives in.
+    pub fn memory(&self) -> Memory {
+        match self.kind {
+            TensorKind::View { .. } => Memory::Global,
+            TensorKind::Shared { .. } => Memory::Shared,
+            TensorKind::Register { .. } => Memory::Register,
+        }
+    }
+}
+
+/// Where a [`Tensor`] lives, and how it is shaped.
+#[derive(Clone, PartialEq, Debug)]
+pub enum TensorKind {
+    /// `global_view`: a part of a parameter's buffer, seen in another shape.
+    View {
+        /// The buffer.
+        param: ParamId,
+        /// The buffer's coordinate at which the view starts, one expression a mode of the buffer.
+        offsets: Vec<Expr>,
+        /// The view's modes.
+        modes: Vec<ViewMode>,
+    },
+    /// `shared_tensor`.
+    Shared {
+        /// Its shape: expressions over constants.
+        shape: Vec<Expr>,
+        /// A layout that the user insists on (tile coordinate → offset in elements).
+        pinned: Option<SwizzledLayout>,
+    },
+    /// `register_tensor`, or the result of a `cast`, a `rearrange` or an elementwise statement.
+    Register {
+        /// Its shape: expressions over constants.
+        shape: Vec<Expr>,
+        /// A thread-value layout that the user insists on ((thread, value) → linear coordinate in the tile).
+        pinned: Option<Layout>,
+    },
+}
+
+/// One mode of a global view: a layout from the mode's coordinate to coordinates of the buffer.
+///
+/// `BK : 1 e1` walks the buffer's mode 1; `ceil_div(k, BK) : BK e1` steps over it tile by tile. A mode of several
+/// leaves walks the leftmost fastest.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ViewMode {
+    /// The mode's leaves, leftmost fastest; at least one.
+    pub leaves: Vec<ViewLeaf>,
+}
+
+/// `extent : scale·e_dim`: `extent` steps of `scale` along mode `dim` of the buffer.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ViewLeaf {
+    /// How many steps. An expression over constants for a mode of the tile; sizes may occur in a mode that
+    /// every use indexes (an iteration mode).
+    pub extent: Expr,
+    /// Which mode of the buffer it walks.
+    pub dim: u32,
+    /// How far a step goes: an expression over constants.
+    pub scale: Expr,
+}
+
+/// A tensor as a statement uses it: perhaps indexed, perhaps transposed.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TensorRef {
+    /// The tensor.
+    pub tensor: TensorId,
+    /// One entry a mode: an expression fixes the mode at that coordinate, `None` (`:` or `_` in the text) keeps it. An
+    /// empty list keeps every mode. Only global views may be indexed.
+    pub index: Vec<Option<Expr>>,
+    /// `transpose(t)`: the kept modes in reverse order. Costs nothing: it is a view.
+    pub transposed: bool,
+    /// Where it is written.
+    pub span: Span,
+}
+
+impl TensorRef {
+    /// The whole tensor.
+    pub fn whole(tensor: TensorId) -> Self {
+        TensorRef { tensor, index: Vec::new(), transposed: false, span: Span::NONE }
+    }
+}
+
+impl From<TensorId> for TensorRef {
+    fn from(tensor: TensorId) -> Self {
+        TensorRef::whole(tensor)
+    }
+}
+
+/// A statement and where it is written.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Stmt {
+    /// What it does.
+    pub kind: StmtKind,
+    /// Where it is written.
+    pub span: Span,
+}
+
+/// What a statement does. All threads of the block do it together.
+#[derive(Clone, PartialEq, Debug)]
+pub enum StmtKind {
+    /// `t = global_view(…)`, `t = register_tensor(…)`, `t = shared_tensor(…)`: the tensor exists from here to the end of the
+    /// enclosing block. Registers and shared memory hold anything until they are written.
+    Define(TensorId),
+    /// `copy(src, dst)`: shapes are equal, element types are equal. What lies outside a global tensor reads as
+    /// zero and is not written. A write to shared memory is seen by other threads after the next `syncthreads`.
+    Copy {
+        /// From here.
+        src: TensorRef,
+        /// To here.
+        dst: TensorRef,
+    },
+    /// `gemm(c, a, b)`: `c += a · bᵀ`, with `c` M×N, `a` M×K, `b` N×K, all in registers.
+    Gemm {
+        /// The accumulator.
+        c: TensorId,
+        /// The left factor.
+        a: TensorId,
+        /// The right factor, N×K.
+        b: TensorId,
+    },
+    /// `dst = cast(src, dtype)`: converts each element, rounding to nearest even.
+    Cast {
+        /// The result; it has the type.
+        dst: TensorId,
+        /// The operand.
+        src: TensorId,
+    },
+    /// `dst = rearrange(src)`: the same tile in another distribution over the threads (one that the statements
+    /// that use `dst` want, or the pinned layout of `dst`).
+    Rearrange {
+        /// The result.
+        dst: TensorId,
+        /// The operand.
+        src: TensorId,
+    },
+    /// `fill(dst, value)`: every element of a register tensor becomes `value`.
+    Fill {
+        /// The tensor.
+        dst: TensorId,
+        /// The value.
+        value: f64,
+    },
+    /// `dst = expression`: elementwise over register tensors of one shape. Evaluated in `f32` from operands
+    /// converted exactly, rounded once to the type of `dst`.
+    Elementwise {
+        /// The result.
+        dst: TensorId,
+        /// The expression.
+        expr: ElemExpr,
+    },
+    /// `syncthreads()`: all threads of the block arrive; shared writes before it are seen by all after it.
+    Sync,
+    /// `for counter in lo..hi { … }`.
+    For {
+        /// The counter.
+        counter: SymbolId,
+        /// Its first value.
+        lo: Expr,
+        /// One past its last value.
+        hi: Expr,
+        /// What is repeated.
+        body: Vec<Stmt>,
+    },
+}
+
+/// A function of one number in an elementwise expression.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum UnaryOp {
+    /// `-x`
+    Neg,
+    /// `abs(x)`
+    Abs,
+    /// `exp(x)`, to about 2 units in the last place of `f32`
+    Exp,
+    /// `log(x)`, natural
+    Log,
+    /// `sqrt(x)`
+    Sqrt,
+    /// `rsqrt(x)`: 1/√x
+    Rsqrt,
+    /// `tanh(x)`
+    Tanh,
+}
+
+impl UnaryOp {
+    /// All, in the order of the grammar.
+    pub const ALL: [UnaryOp; 7] = [
+        UnaryOp::Neg,
+        UnaryOp::Abs,
+        UnaryOp::Exp,
+        UnaryOp::Log,
+        UnaryOp::Sqrt,
+        UnaryOp::Rsqrt,
+        UnaryOp::Tanh,
+    ];
+
+    /// The name in the tile language (`-` for negation).
+    pub fn name(self) -> &'static str {
+        match self {
+            UnaryOp::Neg => "-",
+            UnaryOp::Abs => "abs",
+            UnaryOp::Exp => "exp",
+            UnaryOp::Log => "log",
+            UnaryOp::Sqrt => "sqrt",
+            UnaryOp::Rsqrt => "rsqrt",
+            UnaryOp::Tanh => "tanh",
+        }
+    }
+
+    /// The value, in double precision.
+    pub fn apply(self, x: f64) -> f64 {
+        match self {
+            UnaryOp::Neg => -x,
+            UnaryOp::Abs => x.abs(),
+            UnaryOp::Exp => x.exp(),
+            UnaryOp::Log => x.ln(),
+            UnaryOp::Sqrt => x.sqrt(),
+            UnaryOp::Rsqrt => 1.0 / x.sqrt(),
+            UnaryOp::Tanh => x.tanh(),
+        }
+    }
+}
+
+/// An operator on two numbers in an elementwise expression.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum BinaryOp {
+    /// `x + y`
+    Add,
+    /// `x - y`
+    Sub,
+    /// `x * y`
+    Mul,
+    /// `x / y`
+    Div,
+    /// `min(x, y)`
+    Min,
+    /// `max(x, y)`
+    Max,
+}
+
+impl BinaryOp {
+    /// The value, in double precision.
+    pub fn apply(self, x: f64, y: f64) -> f64 {
+        match self {
+            BinaryOp::Add => x + y,
+            BinaryOp::Sub => x - y,
+            BinaryOp::Mul => x * y,
+            BinaryOp::Div => x / y,
+            BinaryOp::Min => x.min(y),
+            BinaryOp::Max => x.max(y),
+        }
+    }
+}
+
+/// An elementwise expression.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ElemExpr {
+    /// The element of a register tensor at this coordinate.
+    Tensor(TensorId),
+    /// A literal.
+    Number(f64),
+    /// A scalar parameter.
+    Scalar(ParamId),
+    /// An integer expression, converted (written `float(k)`).
+    Int(Expr),
+    /// A function of one number.
+    Unary(UnaryOp, Box<ElemExpr>),
+    /// An operator on two numbers.
+    Binary(BinaryOp, Box<ElemExpr>, Box<ElemExpr>),
+}
+
+impl ElemExpr {
+    /// The tensors it reads, in order of occurrence, with repetitions.
+    pub fn tensors(&self) -> Vec<TensorId> {
+        match self {
+            ElemExpr::Tensor(id) => vec![*id],
+            ElemExpr::Unary(_, x) => x.tensors(),
+            ElemExpr::Binary(_, x, y) => {
+                let mut all = x.tensors();
+                all.extend(y.tensors());
+                all
+            }
+            ElemExpr::Number(_) | ElemExpr::Scalar(_) | ElemExpr::Int(_) => Vec::new(),
+        }
+    }
+}
+
+impl Program {
+    /// The symbol's row.
+    pub fn symbol(&self, id: SymbolId) -> &Symbol {
+        &self.symbols[id.0 as usize]
+    }
+
+    /// The parameter's row.
+    pub fn param(&self, id: ParamId) -> &Param {
+        &self.params[id.0 as usize]
+    }
+
+    /// The tensor's row.
+    pub fn tensor(&self, id: TensorId) -> &Tensor {
+        &self.tensors[id.0 as usize]
+    }
+
+    /// The run-time sizes, in the order in which a launch passes them.
+    pub fn sizes(&self) -> impl Iterator<Item = (SymbolId, &Symbol, i64)> {
+        self.symbols.iter().enumerate().filter_map(|(i, s)| match s.kind {
+            SymbolKind::Size(default) => Some((SymbolId(i as u32), s, default)),
+            _ => None,
+        })
+    }
+
+    /// The tile constants, in order of declaration.
+    pub fn constants(&self) -> impl Iterator<Item = (SymbolId, &Symbol, &Expr)> {
+        self.symbols.iter().enumerate().filter_map(|(i, s)| match &s.kind {
+            SymbolKind::Constant(default) => Some((SymbolId(i as u32), s, default)),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,185 @@
+//! A program that the verifier has accepted, with constants replaced by their values and shapes worked out.
+//! Later stages take `&Verified`: that they do is the proof that they need not check again.
+
+use std::collections::BTreeMap;
+
+use tilewright_machine::{DType, Memory};
+
+use crate::diagnostic::Span;
+use crate::expr::Expr;
+use crate::program::{ParamId, Program, StmtKind, TensorId, TensorKind, TensorRef};
+
+/// Values for tile constants, by name; those not named keep their defaults.
+pub type Constants = BTreeMap<String, i64>;
+
+/// A program that holds every invariant listed at [`verify`](crate::verify()).
+///
+/// In it every expression is folded over the constants: what is left are literals, sizes, loop counters and block
+/// indices. Rearrangements are still statements; see [`crate::desugar()`].
+#[derive(Clone, Debug)]
+pub struct Verified {
+    pub(crate) program: Program,
+    pub(crate) constants: Constants,
+    pub(crate) threads: u32,
+    /// Strides of each tensor parameter in elements, empty for scalars.
+    pub(crate) strides: Vec<Vec<Expr>>,
+    /// Parameters that some copy writes.
+    pub(crate) outputs: Vec<ParamId>,
+    /// Parameters that some copy reads.
+    pub(crate) inputs: Vec<ParamId>,
+}
+
+/// A tensor as a statement sees it after indexing and transposition: `shape` and, for a view, how its modes
+/// walk the buffer.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TileRef {
+    /// The tensor.
+    pub tensor: TensorId,
+    /// Memory.
+    pub memory: Memory,
+    /// Element type.
+    pub dtype: DType,
+    /// The tile's shape, in the statement's order of modes.
+    pub shape: Vec<i64>,
+    /// Whether the tensor's own modes are in reverse order.
+    pub transposed: bool,
+    /// For a view of global memory: where the tile lies in the buffer.
+    pub global: Option<GlobalTile>,
+    /// Where the reference is written.
+    pub span: Span,
+}
+
+/// Where a tile lies in a buffer: `coordinate[d] = base[d] + Σ over leaves with dim d of digit · scale`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct GlobalTile {
+    /// The buffer.
+    pub param: ParamId,
+    /// The buffer's coordinate of the tile's first element; one expression a mode of the buffer.
+    pub base: Vec<Expr>,
+    /// For each mode of the tile (in the order of [`TileRef::shape`]) its leaves as (extent, buffer mode, scale).
+    pub modes: Vec<Vec<(i64, u32, i64)>>,
+    /// The buffer's shape.
+    pub shape: Vec<Expr>,
+    /// The buffer's strides in elements.
+    pub strides: Vec<Expr>,
+}
+
+impl Verified {
+    /// The program, folded over the constants.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The value of every constant.
+    pub fn constants(&self) -> &Constants {
+        &self.constants
+    }
+
+    /// Threads of a block.
+    pub fn threads(&self) -> u32 {
+        self.threads
+    }
+
+    /// Strides of a tensor parameter, in elements, over literals and sizes.
+    pub fn strides(&self, param: ParamId) -> &[Expr] {
+        &self.strides[param.0 as usize]
+    }
+
+    /// Parameters that the kernel writes, in order.
+    pub fn outputs(&self) -> &[ParamId] {
+        &self.outputs
+    }
+
+    /// Parameters that the kernel reads, in order.
+    pub fn inputs(&self) -> &[ParamId] {
+        &self.inputs
+    }
+
+    /// The shape of a register or shared tensor, or of a view's modes where they are static.
+    pub fn shape(&self, tensor: TensorId) -> Vec<i64> {
+        self.tile(&TensorRef::whole(tensor)).shape
+    }
+
+    /// Resolves a reference of a statement of this program.
+    pub fn tile(&self, reference: &TensorRef) -> TileRef {
+        let tensor = self.program.tensor(reference.tensor);
+        let int = |e: &Expr| e.as_int().unwrap_or(0);
+        let (mut shape, mut global) = match &tensor.kind {
+            TensorKind::Register { shape, .. } | TensorKind::Shared { shape, .. } => {
+                (shape.iter().map(int).collect::<Vec<_>>(), None)
+            }
+            TensorKind::View { param, offsets, modes } => {
+                let mut base = offsets.clone();
+                let mut kept = Vec::new();
+                for (i, mode) in modes.iter().enumerate() {
+                    match reference.index.get(i) {
+                        Some(Some(index)) => {
+                            // The digits of the index over the mode's leaves; the last leaf takes what is left.
+                            let mut rest = index.clone();
+                            for (j, leaf) in mode.leaves.iter().enumerate() {
+                                let last = j + 1 == mode.leaves.len();
+                                let digit = if last { rest.clone() } else { rest.clone() % &leaf.extent };
+                                if !last {
+                                    rest = rest / &leaf.extent;
+                                }
+                                let dim = leaf.dim as usize;
+                                base[dim] = base[dim].clone() + digit * &leaf.scale;
+                            }
+                        }
+                        _ => kept.push(
+                            mode.leaves
+                                .iter()
+                                .map(|l| (int(&l.extent), l.dim, int(&l.scale)))
+                                .collect::<Vec<_>>(),
+                        ),
+                    }
+                }
+                let shape = kept.iter().map(|leaves| leaves.iter().map(|l| l.0).product()).collect();
+                let buffer_shape = match &self.program.param(*param).kind {
+                    crate::program::ParamKind::Tensor { shape, .. } => shape.clone(),
+                    crate::program::ParamKind::Scalar { .. } => Vec::new(),
+                };
+                let global = GlobalTile {
+                    param: *param,
+                    base,
+                    modes: kept,
+                    shape: buffer_shape,
+                    strides: self.strides(*param).to_vec(),
+                };
+                (shape, Some(global))
+            }
+        };
+        if reference.transposed {
+            shape.reverse();
+            if let Some(global) = &mut global {
+                global.modes.reverse();
+            }
+        }
+        TileRef {
+            tensor: reference.tensor,
+            memory: tensor.memory(),
+            dtype: tensor.dtype,
+            shape,
+            transposed: reference.transposed,
+            global,
+            span: reference.span,
+        }
+    }
+
+    /// Calls `visit` for every statement, loops before their bodies, with the depth of the loop around it.
+    pub fn visit(&self, visit: &mut impl FnMut(&crate::program::Stmt, usize)) {
+        fn go(
+            body: &[crate::program::Stmt],
+            depth: usize,
+            visit: &mut impl FnMut(&crate::program::Stmt, usize),
+        ) {
+            for stmt in body {
+                visit(stmt, depth);
+                if let StmtKind::For { body, .. } = &stmt.kind {
+                    go(body, depth + 1, visit);
+                }
+            }
+        }
+        go(&self.program.body, 0, visit);
+    }
+}

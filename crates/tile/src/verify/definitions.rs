@@ -1,0 +1,207 @@
+//! Checks of definitions: shapes, pinned layouts, views.
+
+use tilewright_layout::{Layout, SwizzledLayout};
+
+use super::{Allowed, Checker, MAX_TILE, count, shape_text, static_shape};
+use crate::diagnostic::{Code, Diagnostic, Span};
+use crate::expr::Expr;
+use crate::program::{ParamKind, TensorId, TensorKind, ViewMode};
+
+impl Checker<'_> {
+    pub(super) fn definition(&mut self, id: TensorId, span: Span, threads: Option<u32>) {
+        let before = self.errors.len();
+        self.check_definition(id, span, threads);
+        self.broken[id.0 as usize] = self.errors.len() > before;
+    }
+
+    fn check_definition(&mut self, id: TensorId, span: Span, threads: Option<u32>) {
+        let tensor = self.program.tensor(id);
+        let name = tensor.name.as_str();
+        match &tensor.kind {
+            TensorKind::Register { shape, pinned } => {
+                if let (Some(size), Some(layout)) = (self.tile_size(name, shape, span), pinned) {
+                    self.pinned_register(name, layout, size, threads, span);
+                }
+            }
+            TensorKind::Shared { shape, pinned } => {
+                if let (Some(size), Some(layout)) = (self.tile_size(name, shape, span), pinned) {
+                    self.pinned_shared(name, layout, &static_shape(&tensor.kind), size, span);
+                }
+            }
+            TensorKind::View { param, offsets, modes } => self.view(name, *param, offsets, modes, span),
+        }
+    }
+
+    /// The number of elements of a register or shared tensor, if its shape is legal.
+    fn tile_size(&mut self, name: &str, shape: &[Expr], span: Span) -> Option<i64> {
+        if shape.is_empty() {
+            self.report(
+                Diagnostic::new(Code::WrongRank, span, format!("`{name}` has no modes"))
+                    .help("a shape is e.g. `[BM, BK]`"),
+            );
+            return None;
+        }
+        let mut size = Some(1i64);
+        for e in shape {
+            let extent = self.extent(e, span, &format!("an extent of `{name}`"))?;
+            size = size.and_then(|s| s.checked_mul(extent));
+        }
+        self.tile_limit(name, size, span)
+    }
+
+    pub(super) fn tile_limit(&mut self, name: &str, size: Option<i64>, span: Span) -> Option<i64> {
+        if let Some(size) = size
+            && size <= MAX_TILE
+        {
+            return Some(size);
+        }
+        let has = size.map_or("too many to count".to_string(), |s| s.to_string());
+        self.report(
+            Diagnostic::new(
+                Code::BadValue,
+                span,
+                format!("a tile of `{name}` has more than {MAX_TILE} elements ({has})"),
+            )
+            .help("a block works on a tile of at most 2^20 elements: choose smaller constants"),
+        );
+        None
+    }
+
+    fn layout_error(&mut self, span: Span, message: String, help: &str) {
+        self.report(Diagnostic::new(Code::LayoutConflict, span, message).help(help));
+    }
+
+    fn pinned_register(&mut self, name: &str, layout: &Layout, size: i64, threads: Option<u32>, span: Span) {
+        let help = "a register layout maps (thread, value) to the tile's linear coordinate";
+        let Some(threads) = threads else { return };
+        let thread_mode = layout.mode(0).map(|m| m.size());
+        if layout.rank() != 2 || thread_mode != Ok(i64::from(threads)) {
+            let has = thread_mode.map_or(String::new(), |n| format!(", the first of size {n}"));
+            let modes = layout.rank();
+            self.layout_error(
+                span,
+                format!("the layout of `{name}` needs two modes, the first of {threads} threads; it has {modes}{has}"),
+                help,
+            );
+            return;
+        }
+        if layout.size() > 4 * MAX_TILE
+            || layout.leaves().iter().any(|(_, d)| *d < 0)
+            || layout.cosize() > size
+        {
+            let message = format!("the layout of `{name}` reaches outside its {size} elements");
+            self.layout_error(span, message, help);
+            return;
+        }
+        // Strides are not negative and the largest value fits: every value is an index of the tile.
+        let mut reached = vec![false; size as usize];
+        for value in layout.image() {
+            if let Some(slot) = reached.get_mut(value as usize) {
+                *slot = true;
+            }
+        }
+        if let Some(missing) = reached.iter().position(|r| !r) {
+            self.layout_error(
+                span,
+                format!("the layout of `{name}` gives element {missing} to no thread"),
+                help,
+            );
+        }
+    }
+
+    fn pinned_shared(&mut self, name: &str, layout: &SwizzledLayout, shape: &[i64], size: i64, span: Span) {
+        let help = "a shared layout maps the tile's coordinate to an offset in elements";
+        let modes: Vec<i64> =
+            (0..layout.layout.rank()).filter_map(|i| layout.layout.mode(i).ok()).map(|m| m.size()).collect();
+        if modes != shape {
+            let (has, wants) = (shape_text(&modes), shape_text(shape));
+            self.layout_error(
+                span,
+                format!("the layout of `{name}` has shape {has}, the tensor {wants}"),
+                help,
+            );
+            return;
+        }
+        if layout.layout.leaves().iter().any(|(_, d)| *d < 0) {
+            self.layout_error(span, format!("the layout of `{name}` has a negative stride"), help);
+            return;
+        }
+        let mut offsets: Vec<i64> = layout.layout.image();
+        offsets.sort_unstable();
+        let mut last = layout.swizzle.apply(offsets.last().copied().unwrap_or(0));
+        for offset in &offsets {
+            last = last.max(layout.swizzle.apply(*offset));
+        }
+        if offsets.windows(2).any(|pair| pair[0] == pair[1]) {
+            self.layout_error(span, format!("the layout of `{name}` puts two elements at one offset"), help);
+        } else if last >= 4 * MAX_TILE.max(size) {
+            self.layout_error(span, format!("the layout of `{name}` reaches offset {last}"), help);
+        }
+    }
+
+    fn view(
+        &mut self,
+        name: &str,
+        param: crate::program::ParamId,
+        offsets: &[Expr],
+        modes: &[ViewMode],
+        span: Span,
+    ) {
+        let buffer = self.program.param(param);
+        let rank = match &buffer.kind {
+            ParamKind::Tensor { shape, .. } => shape.len(),
+            ParamKind::Scalar { .. } => 0,
+        };
+        if offsets.len() != rank {
+            self.report(
+                Diagnostic::new(
+                    Code::WrongRank,
+                    span,
+                    format!(
+                        "`{}` has {}, and the view `{name}` gives {}",
+                        buffer.name,
+                        count(rank, "mode"),
+                        count(offsets.len(), "offset")
+                    ),
+                )
+                .related(buffer.span, "the buffer")
+                .help("give one offset a mode: `expression :`, or `:` for 0"),
+            );
+        }
+        for e in offsets {
+            self.expr(e, Allowed::All, span, &format!("an offset of `{name}`"));
+        }
+        if modes.is_empty() || modes.iter().any(|m| m.leaves.is_empty()) {
+            let message = format!("the view `{name}` has no modes");
+            self.report(Diagnostic::new(Code::WrongRank, span, message).help("a shape is e.g. `(BM, BK)`"));
+        }
+        for leaf in modes.iter().flat_map(|m| &m.leaves) {
+            if leaf.dim as usize >= rank {
+                self.report(
+                    Diagnostic::new(
+                        Code::WrongRank,
+                        span,
+                        format!(
+                            "the view `{name}` walks mode {} of `{}`, which has {}",
+                            leaf.dim,
+                            buffer.name,
+                            count(rank, "mode")
+                        ),
+                    )
+                    .related(buffer.span, "the buffer")
+                    .help("modes count from 0: e0 is the first"),
+                );
+            }
+            let what = format!("an extent of `{name}`");
+            if self.expr(&leaf.extent, Allowed::All, span, &what) {
+                self.at_least_one(&leaf.extent, span, &what);
+            }
+            if let Some(scale) = self.literal(&leaf.scale, span, &format!("a stride of `{name}`"))
+                && scale < 0
+            {
+                let message = format!("a stride of `{name}` is {scale}; it must not be negative");
+                self.report(Diagnostic::new(Code::BadValue, span, message));
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Checks of what stands around the body: names, parameters, launch; and that ids are indices of their tables.
+
+use super::{Allowed, Checker, count};
+use crate::build::check_name;
+use crate::diagnostic::{Code, Diagnostic, Span};
+use crate::expr::{Expr, SymbolId};
+use crate::names::is_identifier;
+use crate::parser::row_major;
+use crate::program::{ElemExpr, ParamKind, Program, Stmt, StmtKind, SymbolKind, TensorId, TensorKind};
+use std::collections::HashMap;
+use tilewright_machine::DType;
+
+/// The strides of every parameter, in elements.
+pub(super) fn strides(program: &Program) -> Vec<Vec<Expr>> {
+    program
+        .params
+        .iter()
+        .map(|p| match &p.kind {
+            ParamKind::Tensor { shape, strides } => strides.clone().unwrap_or_else(|| row_major(shape)),
+            ParamKind::Scalar { .. } => Vec::new(),
+        })
+        .collect()
+}
+
+impl Checker<'_> {
+    pub(super) fn names(&mut self) {
+        let program = self.source;
+        if !is_identifier(&program.name) {
+            self.report(
+                Diagnostic::new(Code::Syntax, Span::NONE, "the kernel's name is not a name")
+                    .help("a name is a letter or `_`, then letters, digits and `_`"),
+            );
+        }
+        let mut seen: HashMap<&str, Span> = HashMap::new();
+        let symbols = program.symbols.iter().map(|s| (s.name.as_str(), s.span));
+        let params = program.params.iter().map(|p| (p.name.as_str(), p.span));
+        let tensors = program.tensors.iter().map(|t| (t.name.as_str(), t.span));
+        for (name, span) in symbols.chain(params).chain(tensors) {
+            if let Err(error) = check_name(name, span) {
+                self.report(error);
+            }
+            if let Some(first) = seen.insert(name, span) {
+                self.report(
+                    Diagnostic::new(
+                        Code::DuplicateName,
+                        span,
+                        format!("the name `{name}` is declared twice"),
+                    )
+                    .related(first, "first declared here")
+                    .help("a name stands for one thing in the whole program: choose another"),
+                );
+            }
+        }
+        for (_, symbol, default) in program.sizes() {
+            if default < 1 {
+                self.report(
+                    Diagnostic::new(
+                        Code::BadValue,
+                        symbol.span,
+                        format!(
+                            "the default of the size `{}` is {default}; it must be at least 1",
+                            symbol.name
+                        ),
+                    )
+                    .label("at least 1"),
+                );
+            }
+        }
+    }
+
+    pub(super) fn params(&mut self) {
+        let program = self.program;
+        for param in &program.params {
+            match &param.kind {
+                ParamKind::Tensor { shape, strides } => {
+                    if shape.is_empty() {
+                        self.report(
+                            Diagnostic::new(
+                                Code::WrongRank,
+                                param.span,
+                                format!("the parameter `{}` has no modes", param.name),
+                            )
+                            .help(format!("a number is written `{}: f32 = 1.0`", param.name)),
+                        );
+                    }
+                    for e in shape {
+                        let what = format!("an extent of `{}`", param.name);
+                        if self.expr(e, Allowed::Sizes, param.span, &what) {
+                            self.at_least_one(e, param.span, &what);
+                        }
+                    }
+                    let Some(strides) = strides else { continue };
+                    if strides.len() != shape.len() {
+                        self.report(
+                            Diagnostic::new(
+                                Code::WrongRank,
+                                param.span,
+                                format!(
+                                    "`{}` has {} for {}",
+                                    param.name,
+                                    count(strides.len(), "stride"),
+                                    count(shape.len(), "mode")
+                                ),
+                            )
+                            .help("give one stride a mode, or none for row-major"),
+                        );
+                    }
+                    for e in strides {
+                        let what = format!("a stride of `{}`", param.name);
+                        if self.expr(e, Allowed::Sizes, param.span, &what) {
+                            self.at_least_one(e, param.span, &what);
+                        }
+                    }
+                }
+                ParamKind::Scalar { .. } if param.dtype != DType::F32 => self.report(
+                    Diagnostic::new(
+                        Code::TypeMismatch,
+                        param.span,
+                        format!("the scalar `{}` is {}; scalars are f32", param.name, param.dtype),
+                    )
+                    .help(format!("write `{}: f32`", param.name)),
+                ),
+                ParamKind::Scalar { default } => {
+                    if default.is_nan()
+                        || DType::F32.decode(DType::F32.encode(*default)).is_infinite() && default.is_finite()
+                    {
+                        self.report(Diagnostic::new(
+                            Code::BadValue,
+                            param.span,
+                            format!("the default of `{}` is no f32", param.name),
+                        ));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Checks grid and threads; the number of threads, if it is legal.
+    pub(super) fn launch(&mut self) -> Option<u32> {
+        let program = self.program;
+        let span = program.grid_span;
+        if !(1..=3).contains(&program.grid.len()) {
+            self.report(
+                Diagnostic::new(
+                    Code::BadLaunch,
+                    span,
+                    format!("the grid has {} dimensions; there are one to three", program.grid.len()),
+                )
+                .help("write e.g. `grid(ceil_div(m, BM), ceil_div(n, BN))`"),
+            );
+        }
+        for (e, (axis, most)) in program.grid.iter().zip([("x", 0x7fff_ffff), ("y", 65535), ("z", 65535)]) {
+            if !self.expr(e, Allowed::Sizes, span, &format!("the grid's {axis} extent")) {
+                continue;
+            }
+            if let Some(value) = e.as_int()
+                && !(1..=most).contains(&value)
+            {
+                self.report(
+                    Diagnostic::new(Code::BadLaunch, span, format!("the grid's {axis} extent is {value}"))
+                        .label(format!("from 1 to {most}")),
+                );
+            }
+        }
+        let span = program.threads_span;
+        let threads = self.literal(&program.threads, span, "the number of threads")?;
+        if !(32..=1024).contains(&threads) || threads % 32 != 0 {
+            self.report(
+                Diagnostic::new(Code::BadLaunch, span, format!("a block cannot have {threads} threads"))
+                    .label("a multiple of 32, at most 1024")
+                    .help("a block is made of warps of 32 threads; 128 or 256 is usual"),
+            );
+            return None;
+        }
+        Some(threads as u32)
+    }
+
+    /// Whether every id is an index of its table: always, for programs that the parser or the builder made.
+    pub(super) fn ids_are_legal(&mut self) -> bool {
+        let program = self.program;
+        let views = program.tensors.iter().all(|t| match &t.kind {
+            TensorKind::View { param, .. } => {
+                matches!(
+                    program.params.get(param.0 as usize).map(|p| &p.kind),
+                    Some(ParamKind::Tensor { .. })
+                )
+            }
+            _ => true,
+        });
+        let ok = views && self.block_ids(&program.body);
+        if !ok {
+            self.report(
+                Diagnostic::new(Code::UnknownName, Span::NONE, "an id refers to nothing of this program")
+                    .help("use ids and handles only in the program they were made for"),
+            );
+        }
+        ok
+    }
+
+    fn block_ids(&self, body: &[Stmt]) -> bool {
+        let tensor = |id: &TensorId| (id.0 as usize) < self.program.tensors.len();
+        body.iter().all(|stmt| match &stmt.kind {
+            StmtKind::Define(id) | StmtKind::Fill { dst: id, .. } => tensor(id),
+            StmtKind::Copy { src, dst } => tensor(&src.tensor) && tensor(&dst.tensor),
+            StmtKind::Gemm { c, a, b } => [c, a, b].into_iter().all(tensor),
+            StmtKind::Cast { dst, src } | StmtKind::Rearrange { dst, src } => tensor(dst) && tensor(src),
+            StmtKind::Elementwise { dst, expr } => tensor(dst) && self.elem_ids(expr),
+            StmtKind::Sync => true,
+            StmtKind::For { counter, body, .. } => self.is_counter(*counter) && self.block_ids(body),
+        })
+    }
+
+    fn elem_ids(&self, expr: &ElemExpr) -> bool {
+        match expr {
+            ElemExpr::Tensor(id) => (id.0 as usize) < self.program.tensors.len(),
+            ElemExpr::Scalar(id) => (id.0 as usize) < self.program.params.len(),
+            ElemExpr::Number(_) | ElemExpr::Int(_) => true,
+            ElemExpr::Unary(_, x) => self.elem_ids(x),
+            ElemExpr::Binary(_, x, y) => self.elem_ids(x) && self.elem_ids(y),
+        }
+    }
+
+    fn is_counter(&self, id: SymbolId) -> bool {
+        matches!(self.program.symbols.get(id.0 as usize).map(|s| &s.kind), Some(SymbolKind::Counter))
+    }
+}

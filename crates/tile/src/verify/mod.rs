@@ -1,0 +1,337 @@
+//! Program to [`Verified`]: every rule of the language that the grammar does not express, checked after the constants
+//! have their values.
+
+mod definitions;
+mod fold;
+mod header;
+mod statements;
+
+use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
+use crate::expr::{Axis, Expr, IntOp};
+use crate::names::nearest;
+use crate::program::{ParamId, Program, SymbolKind, TensorId, TensorKind};
+use crate::verified::{Constants, Verified};
+
+/// The most elements that a tensor of the block has.
+pub const MAX_TILE: i64 = 1 << 20;
+/// After how many mistakes the verifier gives up.
+const MAX_ERRORS: usize = 50;
+
+/// Checks a program for given values of its constants; those not named keep their defaults.
+///
+/// What [`Verified`] then holds:
+///
+/// 1. **Constants.** Every given name is a constant. A default is an expression over earlier constants. Every constant
+///    has a value.
+/// 2. **Sizes.** A size's default is at least 1.
+/// 3. **Names.** Every name is an identifier and no word of the language. No two things share one (the kernel's own name
+///    stands apart). Ids are indices of the program's tables.
+/// 4. **Parameters.** A tensor parameter has at least one mode; its extents and strides are expressions over sizes and
+///    constants, literals among them at least 1; strides, where given, are one a mode. A scalar is an `f32`.
+/// 5. **Launch.** The grid has one to three extents over sizes and constants, literals among them at least 1 and within
+///    what the hardware takes (2³¹−1, 65535, 65535). The block has a multiple of 32 threads, at most 1024, known when
+///    the kernel is compiled.
+/// 6. **Scope.** A tensor is defined once, before its uses, and used only within the loop that defines it. A counter is
+///    used only in its own loop's body.
+/// 7. **Expressions.** No division by a literal zero, no overflow of literals.
+/// 8. **Register and shared tensors.** At least one mode; every extent is a positive constant; at most 2²⁰ elements. A
+///    pinned register layout has two modes, the first of as many threads as the block has, and reaches every element of
+///    the tile and nothing else. A pinned shared layout has the tile's shape and gives every element an offset of its
+///    own, none negative.
+/// 9. **Views.** One offset a mode of the buffer, one or more leaves a mode; leaves walk modes that the buffer has;
+///    scales are constants, none negative; literal extents are at least 1.
+/// 10. **References.** Only a view is indexed, with one entry a mode; a literal index lies within a literal extent. The
+///     modes that are kept (at least one) have constant extents, at most 2²⁰ elements together. Only global and shared
+///     tensors are transposed.
+/// 11. **Copy.** Both tiles have one shape and one element type; at least one of both is in registers, or one is global
+///     and the other shared. A view that is written has no scale of 0.
+/// 12. **Gemm.** Three register tensors of two modes: M×N, M×K, N×K. The factors are both `f16` or both `bf16`; the
+///     accumulator is `f32`, or `f16` with `f16` factors, and is not a factor.
+/// 13. **Cast, rearrange.** Both in registers, of one shape; a rearrangement keeps the element type.
+/// 14. **Fill.** A register tensor; the value is in the range of its element type (integers: exactly).
+/// 15. **Elementwise.** The result and all tensors that are read are in registers, of one shape and of one
+///     floating-point type; scalars are scalar parameters.
+///
+/// Reports every violation it finds, up to fifty.
+///
+/// ```
+/// use tilewright_tile::{Code, Constants, parse, verify};
+/// let source = "const T = 100
+///     kernel idle(x: f32[4]) grid(1) threads(T) { }";
+/// let errors = verify(&parse(source)?, &Constants::new()).unwrap_err();
+/// assert_eq!(errors.0[0].code, Code::BadLaunch);
+/// assert!(verify(&parse(source)?, &Constants::from([("T".to_string(), 96)])).is_ok());
+/// # Ok::<(), tilewright_tile::Diagnostics>(())
+/// ```
+pub fn verify(program: &Program, constants: &Constants) -> Result<Verified, Diagnostics> {
+    let (values, by_name) = constant_values(program, constants)?;
+    let folded = fold::program(program, &values);
+    let mut check = Checker::new(program, &folded);
+    check.names();
+    check.params();
+    let threads = check.launch();
+    if check.ids_are_legal() {
+        check.body(threads);
+    }
+    let Checker { errors, inputs, outputs, .. } = check;
+    if !errors.is_empty() {
+        return Err(Diagnostics(errors));
+    }
+    let strides = header::strides(&folded);
+    let listed = |used: &[bool]| {
+        used.iter().enumerate().filter(|(_, u)| **u).map(|(i, _)| ParamId(i as u32)).collect::<Vec<_>>()
+    };
+    Ok(Verified {
+        constants: by_name,
+        threads: threads.unwrap_or(0),
+        strides,
+        outputs: listed(&outputs),
+        inputs: listed(&inputs),
+        program: folded,
+    })
+}
+
+/// The value of every symbol that is a constant, and all constants by name.
+fn constant_values(
+    program: &Program,
+    given: &Constants,
+) -> Result<(Vec<Option<i64>>, Constants), Diagnostics> {
+    let mut errors = Vec::new();
+    let names: Vec<&str> = program.constants().map(|(_, s, _)| s.name.as_str()).collect();
+    for name in given.keys() {
+        if names.contains(&name.as_str()) {
+            continue;
+        }
+        let shown: String = name.chars().take(60).collect();
+        let list =
+            if names.is_empty() { "it has none".to_string() } else { format!("it has {}", names.join(", ")) };
+        let help = match nearest(&shown, names.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`? {list}"),
+            None => list,
+        };
+        let message = format!("the kernel `{}` has no constant `{shown}`", program.name);
+        errors.push(Diagnostic::new(Code::UnknownName, Span::NONE, message).help(help));
+    }
+    let mut values: Vec<Option<i64>> = vec![None; program.symbols.len()];
+    let mut by_name = Constants::new();
+    for (id, symbol, default) in program.constants() {
+        let value = match given.get(&symbol.name) {
+            Some(value) => Some(*value),
+            None => {
+                let folded = default.substitute(&|s| values.get(s.0 as usize).copied().flatten());
+                folded.as_int()
+            }
+        };
+        match value {
+            Some(value) => {
+                values[id.0 as usize] = Some(value);
+                by_name.insert(symbol.name.clone(), value);
+            }
+            None => errors.push(
+                Diagnostic::new(
+                    Code::BadValue,
+                    symbol.span,
+                    format!("the default of the constant `{}` has no value", symbol.name),
+                )
+                .help("a default is an expression over numbers and earlier constants; it may not divide by zero or overflow"),
+            ),
+        }
+    }
+    if errors.is_empty() { Ok((values, by_name)) } else { Err(Diagnostics(errors)) }
+}
+
+/// What an expression may refer to, besides literals.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Allowed {
+    /// Sizes.
+    Sizes,
+    /// Sizes, block indices, and the counters of the loops around.
+    All,
+}
+
+/// Where a tensor stands in its life.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Life {
+    Undefined,
+    Alive,
+    /// Its loop has ended.
+    Gone,
+}
+
+struct Checker<'a> {
+    /// As written, for names and constants in messages.
+    source: &'a Program,
+    /// With constants folded.
+    program: &'a Program,
+    errors: Vec<Diagnostic>,
+    life: Vec<Life>,
+    /// Tensors whose definition was wrong: uses of them are not reported again.
+    broken: Vec<bool>,
+    /// Whether each counter's loop is open.
+    counting: Vec<bool>,
+    inputs: Vec<bool>,
+    outputs: Vec<bool>,
+}
+
+impl<'a> Checker<'a> {
+    fn new(source: &'a Program, program: &'a Program) -> Self {
+        Checker {
+            source,
+            program,
+            errors: Vec::new(),
+            life: vec![Life::Undefined; program.tensors.len()],
+            broken: vec![false; program.tensors.len()],
+            counting: vec![false; program.symbols.len()],
+            inputs: vec![false; program.params.len()],
+            outputs: vec![false; program.params.len()],
+        }
+    }
+
+    fn report(&mut self, diagnostic: Diagnostic) {
+        if self.errors.len() < MAX_ERRORS {
+            self.errors.push(diagnostic);
+        }
+    }
+
+    fn name(&self, id: TensorId) -> &'a str {
+        &self.program.tensor(id).name
+    }
+
+    /// Checks an expression: what it refers to, and that its literals fold.
+    fn expr(&mut self, expr: &Expr, allowed: Allowed, span: Span, what: &str) -> bool {
+        let problem = self.problem(expr, allowed);
+        if let Some((code, problem, help)) = problem {
+            self.report(Diagnostic::new(code, span, format!("{what} {problem}")).help(help));
+            return false;
+        }
+        true
+    }
+
+    fn problem(&self, expr: &Expr, allowed: Allowed) -> Option<(Code, String, &'static str)> {
+        match expr {
+            Expr::Int(_) => None,
+            Expr::Symbol(id) => {
+                let Some(symbol) = self.program.symbols.get(id.0 as usize) else {
+                    let text = format!("refers to symbol {}, which does not exist", id.0);
+                    return Some((Code::UnknownName, text, "use the expressions that the builder returns"));
+                };
+                match symbol.kind {
+                    SymbolKind::Constant(_) | SymbolKind::Size(_) => None,
+                    SymbolKind::Counter if allowed == Allowed::Sizes => Some((
+                        Code::BadValue,
+                        format!("depends on the counter `{}`", symbol.name),
+                        "only sizes and constants are known here",
+                    )),
+                    SymbolKind::Counter if !self.counting[id.0 as usize] => Some((
+                        Code::UnknownName,
+                        format!("uses the counter `{}` outside its loop", symbol.name),
+                        "a counter has a value only in its own loop's body",
+                    )),
+                    SymbolKind::Counter => None,
+                }
+            }
+            Expr::Block(axis) if allowed == Allowed::Sizes => {
+                let axis = ["x", "y", "z"][axis.index()];
+                let text = format!("depends on block.{axis}");
+                Some((Code::BadValue, text, "only sizes and constants are known here"))
+            }
+            Expr::Block(Axis::X | Axis::Y | Axis::Z) => None,
+            Expr::Binary(op, a, b) => {
+                let divides = matches!(op, IntOp::Div | IntOp::Rem | IntOp::CeilDiv);
+                if divides && b.as_int() == Some(0) {
+                    let help = "the divisor's constants make it 0: give them other values";
+                    return Some((Code::BadValue, "divides by zero".to_string(), help));
+                }
+                if a.as_int().is_some() && b.as_int().is_some() {
+                    let text = "does not fit in 64 bits".to_string();
+                    return Some((Code::BadValue, text, "use smaller constants"));
+                }
+                self.problem(a, allowed).or_else(|| self.problem(b, allowed))
+            }
+        }
+    }
+
+    /// The value of an expression over constants.
+    fn literal(&mut self, expr: &Expr, span: Span, what: &str) -> Option<i64> {
+        if let Some(value) = expr.as_int() {
+            return Some(value);
+        }
+        if !self.expr(expr, Allowed::All, span, what) {
+            return None;
+        }
+        let depends = depends_on(self.program, expr);
+        self.report(
+            Diagnostic::new(
+                Code::BadValue,
+                span,
+                format!("{what} is not known when the kernel is compiled: it depends on {depends}"),
+            )
+            .help("use numbers and constants here"),
+        );
+        None
+    }
+
+    /// The value of an extent: a constant, at least 1.
+    fn extent(&mut self, expr: &Expr, span: Span, what: &str) -> Option<i64> {
+        let value = self.literal(expr, span, what)?;
+        self.at_least_one(expr, span, what).then_some(value)
+    }
+
+    /// Whether an expression, if it is a literal, is at least 1.
+    fn at_least_one(&mut self, expr: &Expr, span: Span, what: &str) -> bool {
+        match expr.as_int() {
+            Some(value) if value < 1 => {
+                self.report(
+                    Diagnostic::new(
+                        Code::BadValue,
+                        span,
+                        format!("{what} is {value}; it must be at least 1"),
+                    )
+                    .label(format!("{value}")),
+                );
+                false
+            }
+            _ => true,
+        }
+    }
+}
+
+/// The first thing in an expression that is not a constant, for messages.
+fn depends_on(program: &Program, expr: &Expr) -> String {
+    fn find(program: &Program, expr: &Expr) -> Option<String> {
+        match expr {
+            Expr::Int(_) => None,
+            Expr::Symbol(id) => {
+                let symbol = program.symbols.get(id.0 as usize)?;
+                Some(match symbol.kind {
+                    SymbolKind::Counter => format!("the counter `{}`", symbol.name),
+                    _ => format!("the size `{}`", symbol.name),
+                })
+            }
+            Expr::Block(axis) => Some(format!("block.{}", ["x", "y", "z"][axis.index()])),
+            Expr::Binary(_, a, b) => find(program, a).or_else(|| find(program, b)),
+        }
+    }
+    find(program, expr).unwrap_or_else(|| "an overflow".to_string())
+}
+
+/// `1 mode`, `2 modes`.
+fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+/// A shape as messages show it.
+fn shape_text(shape: &[i64]) -> String {
+    let list: Vec<String> = shape.iter().map(i64::to_string).collect();
+    format!("[{}]", list.join(", "))
+}
+
+/// The constant extents of a register or shared tensor; those that are none count as 0.
+fn static_shape(kind: &TensorKind) -> Vec<i64> {
+    match kind {
+        TensorKind::Register { shape, .. } | TensorKind::Shared { shape, .. } => {
+            shape.iter().map(|e| e.as_int().unwrap_or(0)).collect()
+        }
+        TensorKind::View { .. } => Vec::new(),
+    }
+}

@@ -1,0 +1,565 @@
+//! Checks of the body: scopes, and what each statement asks of its operands.
+
+use tilewright_machine::{DType, Memory};
+
+use super::{Allowed, Checker, Life, count, depends_on, shape_text, static_shape};
+use crate::diagnostic::{Code, Diagnostic, Span};
+use crate::expr::Expr;
+use crate::program::{ElemExpr, ParamKind, Stmt, StmtKind, TensorId, TensorKind, TensorRef, ViewMode};
+
+/// A tensor as a statement sees it.
+struct Operand {
+    memory: Memory,
+    dtype: DType,
+    shape: Vec<i64>,
+}
+
+impl Checker<'_> {
+    /// Checks the kernel's body.
+    pub(super) fn body(&mut self, threads: Option<u32>) {
+        let program = self.program;
+        self.block(&program.body, threads);
+    }
+
+    fn block(&mut self, body: &[Stmt], threads: Option<u32>) {
+        let mut defined = Vec::new();
+        for stmt in body {
+            self.statement(stmt, threads, &mut defined);
+        }
+        for id in defined {
+            self.life[id] = Life::Gone;
+        }
+    }
+
+    fn statement(&mut self, stmt: &Stmt, threads: Option<u32>, defined: &mut Vec<usize>) {
+        let span = stmt.span;
+        match &stmt.kind {
+            StmtKind::Define(id) => {
+                if self.life[id.0 as usize] != Life::Undefined {
+                    let message = format!("`{}` is defined twice", self.name(*id));
+                    self.report(
+                        Diagnostic::new(Code::DuplicateName, span, message).help("remove one definition"),
+                    );
+                    return;
+                }
+                self.define(*id, defined);
+                self.definition(*id, span, threads);
+            }
+            StmtKind::Copy { src, dst } => self.copy(src, dst, span),
+            StmtKind::Gemm { c, a, b } => self.gemm(*c, *a, *b, span),
+            StmtKind::Cast { dst, src } => {
+                self.assignment(*dst, &[*src], span, threads, defined, "`cast`");
+            }
+            StmtKind::Rearrange { dst, src } => {
+                if !self.assignment(*dst, &[*src], span, threads, defined, "`rearrange`") {
+                    return;
+                }
+                self.same_type(*dst, *src, span, "`rearrange` keeps the element type", "cast it first");
+            }
+            StmtKind::Fill { dst, value } => self.fill(*dst, *value, span),
+            StmtKind::Elementwise { dst, expr } => self.elementwise(*dst, expr, span, threads, defined),
+            StmtKind::Sync => {}
+            StmtKind::For { counter, lo, hi, body } => {
+                self.expr(lo, Allowed::All, span, "the loop's first value");
+                self.expr(hi, Allowed::All, span, "the loop's end");
+                let index = counter.0 as usize;
+                if std::mem::replace(&mut self.counting[index], true) {
+                    let name = &self.program.symbol(*counter).name;
+                    let message = format!("the counter `{name}` counts two loops at once");
+                    self.report(
+                        Diagnostic::new(Code::DuplicateName, span, message)
+                            .help("give each loop its own counter"),
+                    );
+                }
+                self.block(body, threads);
+                self.counting[index] = false;
+            }
+        }
+    }
+
+    fn define(&mut self, id: TensorId, defined: &mut Vec<usize>) {
+        self.life[id.0 as usize] = Life::Alive;
+        defined.push(id.0 as usize);
+    }
+
+    /// Whether a tensor may be used here.
+    fn alive(&mut self, id: TensorId, span: Span) -> bool {
+        let tensor = self.program.tensor(id);
+        let error = match self.life[id.0 as usize] {
+            Life::Alive => return !self.broken[id.0 as usize],
+            Life::Undefined => Diagnostic::new(
+                Code::UnknownName,
+                span,
+                format!("`{}` is used before it is defined", tensor.name),
+            )
+            .help("define it on an earlier line"),
+            Life::Gone => Diagnostic::new(
+                Code::UnknownName,
+                span,
+                format!("`{}` is defined inside a loop and does not exist after it", tensor.name),
+            )
+            .help("define it before the loop"),
+        };
+        self.report(error.label("used here").related(tensor.span, "defined here"));
+        false
+    }
+
+    // Operands.
+
+    /// A whole tensor that must be in registers.
+    fn register(&mut self, id: TensorId, span: Span, statement: &str) -> Option<Operand> {
+        if !self.alive(id, span) {
+            return None;
+        }
+        let tensor = self.program.tensor(id);
+        if tensor.memory() != Memory::Register {
+            self.report(
+                Diagnostic::new(
+                    Code::WrongMemory,
+                    span,
+                    format!(
+                        "`{statement}` works on register tensors; `{}` is in {} memory",
+                        tensor.name,
+                        tensor.memory()
+                    ),
+                )
+                .related(tensor.span, "defined here")
+                .help("copy it to a register tensor first"),
+            );
+            return None;
+        }
+        Some(Operand { memory: Memory::Register, dtype: tensor.dtype, shape: static_shape(&tensor.kind) })
+    }
+
+    /// A tensor as a copy refers to it.
+    fn reference(&mut self, r: &TensorRef, stmt: Span) -> Option<Operand> {
+        let span = if r.span.is_none() { stmt } else { r.span };
+        if !self.alive(r.tensor, span) {
+            return None;
+        }
+        let tensor = self.program.tensor(r.tensor);
+        let name = tensor.name.as_str();
+        let memory = tensor.memory();
+        let mut shape = match &tensor.kind {
+            TensorKind::View { modes, .. } => self.tile_of_view(name, modes, r, span)?,
+            kind => {
+                if !r.index.is_empty() {
+                    self.report(
+                        Diagnostic::new(
+                            Code::WrongMemory,
+                            span,
+                            format!(
+                                "`{name}` is in {memory} memory and cannot be indexed; only global views can"
+                            ),
+                        )
+                        .related(tensor.span, "defined here")
+                        .help("copy the whole tensor"),
+                    );
+                    return None;
+                }
+                static_shape(kind)
+            }
+        };
+        if r.transposed {
+            if memory == Memory::Register {
+                self.report(
+                    Diagnostic::new(
+                        Code::WrongMemory,
+                        span,
+                        format!("the register tensor `{name}` cannot be transposed"),
+                    )
+                    .related(tensor.span, "defined here")
+                    .help("a transpose is a view of shared or global memory: copy through a shared tensor"),
+                );
+                return None;
+            }
+            shape.reverse();
+        }
+        Some(Operand { memory, dtype: tensor.dtype, shape })
+    }
+
+    /// The shape of the kept modes of an indexed view.
+    fn tile_of_view(
+        &mut self,
+        name: &str,
+        modes: &[ViewMode],
+        r: &TensorRef,
+        span: Span,
+    ) -> Option<Vec<i64>> {
+        if !r.index.is_empty() && r.index.len() != modes.len() {
+            self.report(
+                Diagnostic::new(
+                    Code::WrongRank,
+                    span,
+                    format!(
+                        "`{name}` has {} and is indexed with {}",
+                        count(modes.len(), "mode"),
+                        r.index.len()
+                    ),
+                )
+                .related(self.program.tensor(r.tensor).span, "defined here")
+                .help("give one entry a mode: `:` keeps it, an expression fixes it"),
+            );
+            return None;
+        }
+        let mut shape = Vec::new();
+        let mut ok = true;
+        for (i, mode) in modes.iter().enumerate() {
+            let extent =
+                mode.leaves.iter().try_fold(1i64, |product, l| product.checked_mul(l.extent.as_int()?));
+            match r.index.get(i) {
+                Some(Some(index)) => {
+                    ok &= self.expr(index, Allowed::All, span, &format!("an index of `{name}`"));
+                    if let (Some(value), Some(extent)) = (index.as_int(), extent)
+                        && !(0..extent).contains(&value)
+                    {
+                        let message = format!(
+                            "the index {value} is outside mode {i} of `{name}`, which has extent {extent}"
+                        );
+                        self.report(Diagnostic::new(Code::BadValue, span, message));
+                        ok = false;
+                    }
+                }
+                _ => {
+                    match extent {
+                        Some(extent) if extent >= 1 => shape.push(extent),
+                        Some(_) => return None,
+                        None => {
+                            let runtime = mode.leaves.iter().find(|l| l.extent.as_int().is_none());
+                            let why = runtime.map_or("overflows".to_string(), |l| {
+                                format!("depends on {}", depends_on(self.program, &l.extent))
+                            });
+                            self.report(
+                            Diagnostic::new(
+                                Code::BadValue,
+                                span,
+                                format!("mode {i} of `{name}` is kept, but its extent {why}"),
+                            )
+                            .related(self.program.tensor(r.tensor).span, "defined here")
+                            .help("a tile's extents are constants: index this mode, e.g. with a loop's counter"),
+                        );
+                            ok = false;
+                        }
+                    }
+                }
+            }
+        }
+        if !ok {
+            return None;
+        }
+        if shape.is_empty() {
+            self.report(
+                Diagnostic::new(
+                    Code::WrongRank,
+                    span,
+                    format!("every mode of `{name}` is indexed: no tile is left"),
+                )
+                .help("keep at least one mode with `:`"),
+            );
+            return None;
+        }
+        let size = shape.iter().try_fold(1i64, |product, e| product.checked_mul(*e));
+        self.tile_limit(name, size, span)?;
+        Some(shape)
+    }
+
+    fn same_type(&mut self, a: TensorId, b: TensorId, span: Span, rule: &str, help: &str) {
+        let (x, y) = (self.program.tensor(a), self.program.tensor(b));
+        if x.dtype != y.dtype {
+            self.report(
+                Diagnostic::new(
+                    Code::TypeMismatch,
+                    span,
+                    format!("{rule}: `{}` is {}, `{}` is {}", x.name, x.dtype, y.name, y.dtype),
+                )
+                .help(help),
+            );
+        }
+    }
+
+    // Statements.
+
+    fn copy(&mut self, src: &TensorRef, dst: &TensorRef, span: Span) {
+        let from = self.reference(src, span);
+        let to = self.reference(dst, span);
+        let (Some(from), Some(to)) = (from, to) else { return };
+        let (src_name, dst_name) = (self.name(src.tensor), self.name(dst.tensor));
+        let one_side_in_registers = from.memory == Memory::Register || to.memory == Memory::Register;
+        if !one_side_in_registers && from.memory == to.memory {
+            self.report(
+                Diagnostic::new(
+                    Code::WrongMemory,
+                    span,
+                    format!("`{src_name}` and `{dst_name}` are both in {} memory", from.memory),
+                )
+                .label("no such copy")
+                .help("stage it through a register tensor: two copies"),
+            );
+        }
+        if from.dtype != to.dtype {
+            self.report(
+                Diagnostic::new(
+                    Code::TypeMismatch,
+                    span,
+                    format!(
+                        "a copy keeps the element type: `{src_name}` is {}, `{dst_name}` is {}",
+                        from.dtype, to.dtype
+                    ),
+                )
+                .help(format!("convert in registers: `t = cast(r, {})`", to.dtype)),
+            );
+        }
+        if from.shape != to.shape {
+            let mut reversed = to.shape.clone();
+            reversed.reverse();
+            let help = if from.shape == reversed {
+                "one is the transpose of the other: write `transpose(…)` around the global or shared one"
+            } else {
+                "both sides of a copy have one shape"
+            };
+            self.report(
+                Diagnostic::new(
+                    Code::ShapeMismatch,
+                    span,
+                    format!(
+                        "`{src_name}` has shape {} here, `{dst_name}` has {}",
+                        shape_text(&from.shape),
+                        shape_text(&to.shape)
+                    ),
+                )
+                .related(self.program.tensor(src.tensor).span, format!("{} here", shape_text(&from.shape)))
+                .related(self.program.tensor(dst.tensor).span, format!("{} here", shape_text(&to.shape)))
+                .help(help),
+            );
+        }
+        if let TensorKind::View { param, .. } = &self.program.tensor(src.tensor).kind {
+            self.inputs[param.0 as usize] = true;
+        }
+        if let TensorKind::View { param, modes, .. } = &self.program.tensor(dst.tensor).kind {
+            self.outputs[param.0 as usize] = true;
+            let kept = modes.iter().enumerate().filter(|(i, _)| !matches!(dst.index.get(*i), Some(Some(_))));
+            let repeats =
+                |m: &ViewMode| m.leaves.iter().any(|l| l.scale == Expr::Int(0) && l.extent != Expr::Int(1));
+            if kept.into_iter().any(|(_, mode)| repeats(mode)) {
+                self.report(
+                    Diagnostic::new(
+                        Code::BadValue,
+                        span,
+                        format!("`{dst_name}` has a stride of 0: several elements of the tile would be written to one place"),
+                    )
+                    .help("a view that repeats elements can only be read"),
+                );
+            }
+        }
+    }
+
+    fn gemm(&mut self, c: TensorId, a: TensorId, b: TensorId, span: Span) {
+        let operands = [c, a, b].map(|id| self.register(id, span, "`gemm`"));
+        let [Some(acc), Some(left), Some(right)] = operands else { return };
+        let names = [c, a, b].map(|id| self.name(id));
+        for (operand, name) in [&acc, &left, &right].into_iter().zip(names) {
+            if operand.shape.len() != 2 {
+                self.report(
+                    Diagnostic::new(
+                        Code::WrongRank,
+                        span,
+                        format!(
+                            "`gemm` multiplies matrices; `{name}` has {}",
+                            count(operand.shape.len(), "mode")
+                        ),
+                    )
+                    .help("shapes are c: [M, N], a: [M, K], b: [N, K]"),
+                );
+                return;
+            }
+        }
+        let fits = acc.shape[0] == left.shape[0]
+            && acc.shape[1] == right.shape[0]
+            && left.shape[1] == right.shape[1];
+        if !fits {
+            let list: Vec<String> = [&acc, &left, &right]
+                .into_iter()
+                .zip(names)
+                .map(|(o, name)| format!("`{name}` {}", shape_text(&o.shape)))
+                .collect();
+            self.report(
+                Diagnostic::new(
+                    Code::ShapeMismatch,
+                    span,
+                    format!("the shapes of this gemm do not fit: {}", list.join(", ")),
+                )
+                .help("shapes are c: [M, N], a: [M, K], b: [N, K]; the right factor is stored N by K"),
+            );
+        }
+        let legal = left.dtype == right.dtype
+            && match left.dtype {
+                DType::F16 => matches!(acc.dtype, DType::F16 | DType::F32),
+                DType::BF16 => acc.dtype == DType::F32,
+                DType::F32 | DType::I8 | DType::U8 | DType::I32 => false,
+            };
+        if !legal {
+            self.report(
+                Diagnostic::new(
+                    Code::TypeMismatch,
+                    span,
+                    format!("there is no gemm of {} and {} into {}", left.dtype, right.dtype, acc.dtype),
+                )
+                .help("f16 and f16 into f32 or f16; bf16 and bf16 into f32"),
+            );
+        }
+        if c == a || c == b {
+            let message = format!("the accumulator `{}` is also a factor", names[0]);
+            self.report(
+                Diagnostic::new(Code::BadValue, span, message)
+                    .help("copy the factor to another register tensor"),
+            );
+        }
+    }
+
+    fn fill(&mut self, dst: TensorId, value: f64, span: Span) {
+        let Some(operand) = self.register(dst, span, "`fill`") else { return };
+        let stored = operand.dtype.decode(operand.dtype.encode(value));
+        let fits =
+            if operand.dtype.is_float() { value.is_finite() == stored.is_finite() } else { stored == value };
+        if !fits || value.is_nan() {
+            self.report(
+                Diagnostic::new(Code::BadValue, span, format!("{value} is not a value of {}", operand.dtype))
+                    .help(format!("the nearest is {stored}")),
+            );
+        }
+    }
+
+    /// `dst = f(operands)`: all in registers, of one shape; defines `dst` if it is new.
+    fn assignment(
+        &mut self,
+        dst: TensorId,
+        operands: &[TensorId],
+        span: Span,
+        threads: Option<u32>,
+        defined: &mut Vec<usize>,
+        statement: &str,
+    ) -> bool {
+        let mut ok = true;
+        let mut first: Option<(TensorId, Vec<i64>)> = None;
+        for id in operands {
+            let Some(operand) = self.register(*id, span, statement) else {
+                ok = false;
+                continue;
+            };
+            match &first {
+                Some((other, shape)) if *shape != operand.shape => {
+                    self.shapes_differ(*other, shape, *id, &operand.shape, span);
+                    ok = false;
+                }
+                Some(_) => {}
+                None => first = Some((*id, operand.shape)),
+            }
+        }
+        if self.life[dst.0 as usize] == Life::Undefined {
+            self.define(dst, defined);
+            if !ok {
+                // Its shape came from a wrong operand: what follows from it is not reported.
+                self.broken[dst.0 as usize] = true;
+                return false;
+            }
+            self.definition(dst, span, threads);
+        }
+        let Some(target) = self.register(dst, span, statement) else { return false };
+        if let Some((other, shape)) = &first
+            && ok
+            && *shape != target.shape
+        {
+            self.shapes_differ(*other, shape, dst, &target.shape, span);
+            return false;
+        }
+        ok
+    }
+
+    fn shapes_differ(&mut self, a: TensorId, a_shape: &[i64], b: TensorId, b_shape: &[i64], span: Span) {
+        let (x, y) = (self.program.tensor(a), self.program.tensor(b));
+        self.report(
+            Diagnostic::new(
+                Code::ShapeMismatch,
+                span,
+                format!(
+                    "`{}` has shape {}, `{}` has {}",
+                    x.name,
+                    shape_text(a_shape),
+                    y.name,
+                    shape_text(b_shape)
+                ),
+            )
+            .related(x.span, "defined here")
+            .related(y.span, "defined here")
+            .help("all tensors of this statement have one shape"),
+        );
+    }
+
+    fn elementwise(
+        &mut self,
+        dst: TensorId,
+        expr: &ElemExpr,
+        span: Span,
+        threads: Option<u32>,
+        defined: &mut Vec<usize>,
+    ) {
+        self.elem_leaves(expr, span);
+        let mut operands = expr.tensors();
+        operands.sort_unstable();
+        operands.dedup();
+        if !self.assignment(dst, &operands, span, threads, defined, "an elementwise expression") {
+            return;
+        }
+        for id in operands {
+            let rule = "an elementwise expression and its result have one element type";
+            self.same_type(dst, id, span, rule, "cast the operands to one type first");
+        }
+        let dtype = self.program.tensor(dst).dtype;
+        if !dtype.is_float() {
+            self.report(
+                Diagnostic::new(
+                    Code::TypeMismatch,
+                    span,
+                    format!("elementwise expressions work on floats; `{}` is {dtype}", self.name(dst)),
+                )
+                .help("cast the operands to f32 first"),
+            );
+        }
+    }
+
+    fn elem_leaves(&mut self, expr: &ElemExpr, span: Span) {
+        match expr {
+            ElemExpr::Tensor(_) => {}
+            ElemExpr::Number(value) => {
+                if value.is_nan() {
+                    self.report(Diagnostic::new(
+                        Code::BadValue,
+                        span,
+                        "a literal of the expression is not a number",
+                    ));
+                }
+            }
+            ElemExpr::Scalar(id) => {
+                let param = self.program.param(*id);
+                if matches!(param.kind, ParamKind::Tensor { .. }) {
+                    self.report(
+                        Diagnostic::new(
+                            Code::TypeMismatch,
+                            span,
+                            format!("the parameter `{}` is a tensor", param.name),
+                        )
+                        .help("copy a tile of it into a register tensor first"),
+                    );
+                }
+            }
+            ElemExpr::Int(e) => {
+                self.expr(e, Allowed::All, span, "an integer of the expression");
+            }
+            ElemExpr::Unary(_, x) => self.elem_leaves(x, span),
+            ElemExpr::Binary(_, x, y) => {
+                self.elem_leaves(x, span);
+                self.elem_leaves(y, span);
+            }
+        }
+    }
+}

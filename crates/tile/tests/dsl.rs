@@ -1,0 +1,146 @@
+//! The Rust DSL makes the programs that the text form reads; its misuse is reported, never a panic.
+
+use tilewright_machine::DType::{F16, F32};
+use tilewright_tile::dsl::{KernelBuilder, block_x, block_y, float, nested, steps, tile};
+use tilewright_tile::{Code, Program, parse};
+
+fn gemm(shared: bool) -> Program {
+    let mut k = KernelBuilder::new(if shared { "gemm_shared" } else { "gemm" });
+    let [m, n, kk] = ["m", "n", "k"].map(|name| k.size(name, 1024));
+    let tiles = if shared { [128, 128, 32] } else { [64, 64, 16] };
+    let bm = k.constant("BM", tiles[0]);
+    let bn = k.constant("BN", tiles[1]);
+    let bk = k.constant("BK", tiles[2]);
+    let a = k.tensor("a", F16, [&m, &kk]);
+    let b = k.tensor("b", F16, [&n, &kk]);
+    let c = k.tensor("c", F16, [&m, &n]);
+    k.grid([m.ceil_div(&bm), n.ceil_div(&bn)]);
+    k.threads(128);
+    let iterations = kk.ceil_div(&bk);
+    let modes = |rows| [tile(0, rows), tile(1, &bk), steps(1, &iterations, &bk)];
+    let ga = k.global_view("ga", a.from([block_x() * &bm, 0.into()]), modes(&bm));
+    let gb = k.global_view("gb", b.from([block_y() * &bn, 0.into()]), modes(&bn));
+    let staged =
+        shared.then(|| (k.shared_tensor("sa", F16, [&bm, &bk]), k.shared_tensor("sb", F16, [&bn, &bk])));
+    let ra = k.register_tensor("ra", F16, [&bm, &bk]);
+    let rb = k.register_tensor("rb", F16, [&bn, &bk]);
+    let rc = k.register_tensor("rc", F32, [&bm, &bn]);
+    k.fill(&rc, 0.0);
+    k.for_range("ki", 0, &iterations, |k, ki| {
+        if let Some((sa, sb)) = staged {
+            k.copy(ga.at(&ki), sa);
+            k.copy(gb.at(&ki), sb);
+            k.syncthreads();
+            k.copy(sa, ra);
+            k.copy(sb, rb);
+            k.gemm(&rc, &ra, &rb);
+            k.syncthreads();
+        } else {
+            k.copy(ga.at(&ki), ra);
+            k.copy(gb.at(&ki), rb);
+            k.gemm(&rc, &ra, &rb);
+        }
+    });
+    let rc_f16 = k.cast("rc_f16", &rc, F16);
+    let sc = k.shared_tensor("sc", F16, [&bm, &bn]);
+    k.copy(rc_f16, sc);
+    k.syncthreads();
+    let rc1 = k.register_tensor("rc1", F16, [&bm, &bn]);
+    k.copy(sc, rc1);
+    let gc = k.global_view("gc", c.from([block_x() * &bm, block_y() * &bn]), [tile(0, &bm), tile(1, &bn)]);
+    k.copy(rc1, gc);
+    k.finish().unwrap()
+}
+
+#[test]
+fn the_examples_in_rust_equal_the_examples_in_text() {
+    assert_eq!(gemm(false), parse(include_str!("../../../examples/gemm.tile")).unwrap());
+    assert_eq!(gemm(true), parse(include_str!("../../../examples/gemm_shared.tile")).unwrap());
+
+    let mut k = KernelBuilder::new("transpose");
+    let m = k.size("m", 1024);
+    let n = k.size("n", 1024);
+    let bm = k.constant("BM", 64);
+    let bn = k.constant("BN", 64);
+    let x = k.tensor("x", F32, [&m, &n]);
+    let y = k.tensor("y", F32, [&n, &m]);
+    let alpha = k.scalar("alpha", 2.0);
+    k.grid([m.ceil_div(&bm), n.ceil_div(&bn)]);
+    k.threads(256);
+    let (row, column) = (block_x() * &bm, block_y() * &bn);
+    let gx = k.global_view("gx", x.from([&row, &column]), [tile(0, &bm), tile(1, &bn)]);
+    let gy = k.global_view("gy", y.from([&column, &row]), [tile(0, &bn), tile(1, &bm)]);
+    let s = k.shared_tensor("s", F32, [&bm, &bn]);
+    k.copy(gx, s);
+    k.syncthreads();
+    let r = k.register_tensor("r", F32, [&bn, &bm]);
+    k.copy(s.transpose(), r);
+    let t = k.define("t", alpha * r + r.tanh());
+    k.copy(t, gy);
+    assert_eq!(k.finish().unwrap(), parse(include_str!("../../../examples/transpose.tile")).unwrap());
+}
+
+#[test]
+fn what_the_builder_makes_reads_back() {
+    let mut k = KernelBuilder::new("all");
+    let n = k.size("n", 64);
+    let x = k.strided_tensor("x", F32, [&n, &n], [1.into(), n.clone()]);
+    let beta = k.scalar("beta", -0.5);
+    k.grid([1]);
+    k.threads(32);
+    let g = k.global_view("g", &x, [nested([tile(0, 8), tile(1, 4)]), steps(1, 2, 4)]);
+    let r = k.register_tensor("r", F32, [32]);
+    k.copy(g.at(1), r);
+    let t = k.define("t", -(&r - 2.0) / beta.max(r).sqrt() + 3.0 * r.exp() * float(&n) - -r);
+    k.assign(&t, t * t.min(1.5).abs());
+    let u = k.rearrange("u", &t, Some("(32,1):(1,0)".parse().unwrap()));
+    let h = k.cast("h", &u, F16);
+    k.cast_to(&u, &h);
+    k.rearrange_to(&t, &u);
+    let s = k.shared_tensor_with("s", F32, [32], "32:1".parse::<tilewright_layout::Layout>().unwrap());
+    k.copy(t, s);
+    let program = k.finish().unwrap();
+    assert_eq!(parse(&program.to_string()).unwrap(), program, "{program}");
+}
+
+#[test]
+fn misuse_is_reported_at_the_end() {
+    let mut k = KernelBuilder::new("two words");
+    let n = k.size("n", 4);
+    k.size("n", 5);
+    k.constant("grid", 1);
+    let mut inner = None;
+    k.for_range("i", 0, &n, |k, _| inner = Some(k.register_tensor("t", F32, [4])));
+    let inner = inner.unwrap();
+    k.fill(&inner, 1.0);
+    let mut other = KernelBuilder::new("other");
+    let foreign = other.register_tensor("f", F32, [4]);
+    k.fill(&foreign, f64::NAN);
+    k.define("u", 1.0 * foreign + inner);
+    k.define("v", 2.0);
+    let errors = k.finish().unwrap_err();
+    let codes: Vec<Code> = errors.0.iter().map(|e| e.code).collect();
+    let expected = [
+        Code::DuplicateName,
+        Code::DuplicateName,
+        Code::UnknownName,
+        Code::BadValue,
+        Code::UnknownName,
+        Code::UnknownName,
+        Code::WrongRank,
+        Code::Syntax,
+    ];
+    assert_eq!(codes, expected, "{errors}");
+}
+
+#[test]
+fn an_expression_may_not_grow_without_end() {
+    let mut k = KernelBuilder::new("deep");
+    let r = k.register_tensor("r", F32, [4]);
+    let mut sum = 0.0 + r;
+    for _ in 0..100_000 {
+        sum = sum + r;
+    }
+    k.assign(&r, sum);
+    assert_eq!(k.finish().unwrap_err().0[0].code, Code::Syntax);
+}

@@ -1,0 +1,312 @@
+//! The text form: round trips, and texts that are no programs.
+
+use proptest::prelude::*;
+use tilewright_machine::DType;
+use tilewright_tile::dsl::{Elem, KernelBuilder, Tensor, block_x, block_y, float, nested, steps, tile};
+use tilewright_tile::{Code, Constants, Expr, Program, parse, verify};
+
+const EXAMPLES: [(&str, &str); 3] = [
+    ("gemm", include_str!("../../../examples/gemm.tile")),
+    ("gemm_shared", include_str!("../../../examples/gemm_shared.tile")),
+    ("transpose", include_str!("../../../examples/transpose.tile")),
+];
+
+fn read(source: &str) -> Program {
+    parse(source).unwrap_or_else(|e| panic!("{e}\n{source}"))
+}
+
+fn round_trip(source: &str) {
+    let program = read(source);
+    let text = program.to_string();
+    assert_eq!(read(&text), program, "{text}");
+    assert_eq!(read(&text).to_string(), text);
+}
+
+#[test]
+fn the_examples_verify_and_round_trip() {
+    for (name, source) in EXAMPLES {
+        round_trip(source);
+        let program = read(source);
+        assert_eq!(program.name, name);
+        let verified = verify(&program, &Constants::new()).unwrap();
+        // The folded program is a program too.
+        round_trip(&verified.program().to_string());
+    }
+}
+
+fn first_error(source: &str) -> (Code, String) {
+    let error = parse(source).expect_err("a mistake").0.remove(0);
+    assert!(
+        error.span.start <= error.span.end && error.span.end as usize <= source.len().max(1),
+        "{error:?}"
+    );
+    (error.code, error.message)
+}
+
+#[test]
+fn texts_that_are_no_programs_are_refused_at_their_place() {
+    let long_name = "x".repeat(1000);
+    let kernel = |body: &str| format!("kernel k(x: f32[4]) grid(1) threads(32) {{ {body} }}");
+    let deep = |open: &str, middle: &str, close: &str, n: usize| open.repeat(n) + middle + &close.repeat(n);
+    let sources = [
+        String::new(),
+        " \n\n// nothing\n# here\n".to_string(),
+        "\u{0}\u{1}\u{7f}ELF".to_string(),
+        String::from_utf8_lossy(&(0..=255).collect::<Vec<u8>>()).to_string(),
+        "}{".to_string(),
+        "(".repeat(100_000),
+        "{".repeat(100_000),
+        "(".repeat(100_000) + &")".repeat(100_000),
+        deep("(", "1", ")", 100_000),
+        kernel(&format!("r = register_tensor(f32, [{}])", deep("(", "1", ")", 1000))),
+        kernel(&format!("r = register_tensor(f32, [4])\n t = {}r", "-".repeat(100_000))),
+        kernel(&format!("r = register_tensor(f32, [4])\n t = r{}", " + r".repeat(100_000))),
+        kernel(&format!("r = register_tensor(f32, [block.x{}])", " + block.x".repeat(100_000))),
+        kernel(&format!("g = global_view(x[:], (4) : ({}e0))", "block.x * ".repeat(50_000))),
+        kernel(&format!("r = register_tensor(f32, [4], layout = {})", deep("(", "1", ")", 200))),
+        kernel(&(0..100_000).map(|i| format!("copy(u{i}, v{i}); ")).collect::<String>()),
+        kernel(&deep("for i in 0..4 { ", "", "}", 50_000)),
+        kernel(&long_name),
+        kernel(&"9".repeat(5000)),
+        format!("size {}", "m = 1, ".repeat(50_000)),
+        "kernel".to_string(),
+        "kernel k(".to_string(),
+        "size m = 1 kernel k() grid(1) threads(32) { }".to_string(),
+    ];
+    for source in sources {
+        let (code, message) = first_error(&source);
+        assert!(!message.is_empty() && message.len() < 300, "{message}");
+        assert!(
+            matches!(code, Code::Syntax | Code::UnknownName | Code::DuplicateName | Code::BadValue),
+            "{message}"
+        );
+    }
+    let (code, message) = first_error(&"x".repeat(10 << 20));
+    assert_eq!(code, Code::Syntax);
+    assert!(message.contains("10485760 bytes"), "{message}");
+    // Deep enough for people is not too deep.
+    parse(&kernel(&format!("r = register_tensor(f32, [{}])", deep("(", "1", ")", 150)))).unwrap();
+    parse(&kernel(&format!("r = register_tensor(f32, [4])\n t = r{}", " + r".repeat(150)))).unwrap();
+    let loops: String = (0..150).map(|i| format!("for c{i} in 0..1 {{ ")).collect();
+    let nested = parse(&kernel(&format!("{loops}{}", "}".repeat(150)))).unwrap();
+    verify(&nested, &Constants::new()).unwrap();
+}
+
+#[test]
+fn mistakes_about_names_are_reported_together_with_near_names() {
+    let source = include_str!("../../../examples/gemm.tile")
+        .replace("copy(ga[", "copy(gaa[")
+        .replace("gemm(rc,", "gemm(r_c,");
+    let errors = parse(&source).unwrap_err().0;
+    let told: Vec<_> = errors.iter().map(|e| (e.code, e.help.as_deref().unwrap_or(""))).collect();
+    assert_eq!(told, [(Code::UnknownName, "did you mean `ga`?"), (Code::UnknownName, "did you mean `rc`?")]);
+    assert_eq!(&source[errors[0].span.range()], "gaa");
+}
+
+#[test]
+fn an_unknown_constant_is_answered_with_the_constants() {
+    let program = read(EXAMPLES[0].1);
+    let error = verify(&program, &Constants::from([("BQ".to_string(), 3)])).unwrap_err().0.remove(0);
+    assert_eq!(error.code, Code::UnknownName);
+    assert!(error.help.unwrap().contains("BM, BN, BK"));
+}
+
+#[test]
+fn layout_of_the_text_does_not_matter() {
+    let plain = read(
+        "size m = 4\nkernel k(x: f32[m]) grid(m) threads(32) {\nr = register_tensor(f32, [4])\nt = r + r\n}",
+    );
+    let odd = read(
+        "\u{feff}size m = 4; kernel k // the name\r\n (\n x\n:\nf32[\nm\n],) # a comma may follow\n grid(m,)\n\n threads(\n32)\n\n\n\
+         {;; r=register_tensor(f32,[4,],);;t=r+\n\n r }\n\n",
+    );
+    assert_eq!(plain, odd);
+}
+
+/// Decisions, taken from random bytes.
+struct Choices<'a>(&'a [u8]);
+
+impl Choices<'_> {
+    fn next(&mut self, n: u8) -> u8 {
+        let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
+        self.0 = rest;
+        first % n
+    }
+
+    fn expr(&mut self, leaves: &[Expr], depth: u8) -> Expr {
+        let kind = if depth == 0 { self.next(3) } else { self.next(10) };
+        match kind {
+            0 => Expr::Int(i64::from(self.next(200)) - 50),
+            1 | 2 => leaves[self.next(leaves.len() as u8) as usize].clone(),
+            _ => {
+                let (a, b) = (self.expr(leaves, depth - 1), self.expr(leaves, depth - 1));
+                match kind {
+                    3 => a + b,
+                    4 => a - b,
+                    5 => a * b,
+                    6 => a / b,
+                    7 => a % b,
+                    8 => a.ceil_div(b),
+                    _ if self.next(2) == 0 => a.min(b),
+                    _ => a.max(b),
+                }
+            }
+        }
+    }
+
+    fn elem(&mut self, r: &Tensor, scalar: &Elem, leaves: &[Expr], depth: u8) -> Elem {
+        match if depth == 0 { self.next(4) } else { self.next(14) } {
+            0 => r.into(),
+            1 => scalar.clone(),
+            2 => Elem::from((f64::from(self.next(255)) - 99.0) * 1.1e-3f64.powi(i32::from(self.next(4)))),
+            3 => float(self.expr(leaves, 2)),
+            kind => {
+                let a = self.elem(r, scalar, leaves, depth - 1);
+                match kind {
+                    4 => a.abs(),
+                    5 => a.exp(),
+                    6 => -a,
+                    7 => -a.log(),
+                    8 => a + self.elem(r, scalar, leaves, depth - 1),
+                    9 => a - self.elem(r, scalar, leaves, depth - 1),
+                    10 => a * self.elem(r, scalar, leaves, depth - 1),
+                    11 => a / self.elem(r, scalar, leaves, depth - 1),
+                    12 => a.min(self.elem(r, scalar, leaves, depth - 1)),
+                    _ => a.max(self.elem(r, scalar, leaves, depth - 1)),
+                }
+            }
+        }
+    }
+
+    fn program(&mut self) -> Program {
+        let mut k = KernelBuilder::new("random");
+        let m = k.size("m", i64::from(self.next(100)));
+        let t = k.constant("T", i64::from(self.next(40)));
+        let default = self.expr(std::slice::from_ref(&t), 3);
+        let w = k.constant("W", default);
+        let n = k.size("n", 17);
+        let all = [m.clone(), n.clone(), t.clone(), w.clone(), block_x(), block_y()];
+        let extents = [self.expr(&all[..4], 2), self.expr(&all[..4], 2)];
+        let x = k.tensor("x", DType::ALL[self.next(6) as usize], extents);
+        let strides = [self.expr(&all[..4], 2), 1.into()];
+        let y = k.strided_tensor("y", DType::F32, [&m, &n], strides);
+        let scalar = k.scalar("alpha", f64::from(self.next(7)) - 3.5);
+        let grid: Vec<Expr> = (0..self.next(3) + 1).map(|_| self.expr(&all[..4], 2)).collect();
+        k.grid(grid);
+        k.threads(self.expr(&all[2..4], 2));
+        let scale = self.expr(&all[2..4], 3);
+        let offsets = [self.expr(&all, 3), self.expr(&all, 1)];
+        let extent = self.expr(&all[2..4], 2);
+        let g = k.global_view(
+            "g",
+            x.from(offsets),
+            [nested([tile(0, &extent), steps(1, 4, &scale)]), tile(1, &t), steps(1, &n, &w)],
+        );
+        let h = k.global_view("h", &y, [tile(1, &t), tile(0, &w)]);
+        let r = k.register_tensor("r", DType::F32, [&t, &w]);
+        let s = k.shared_tensor("s", DType::F32, [&w, &t]);
+        self.statements(&mut k, &[g, h, r, s], &scalar, &all, 3, &mut 0);
+        k.finish().unwrap()
+    }
+
+    fn statements(
+        &mut self,
+        k: &mut KernelBuilder,
+        tensors: &[Tensor; 4],
+        scalar: &Elem,
+        all: &[Expr],
+        depth: u8,
+        fresh: &mut u32,
+    ) {
+        let [g, h, r, s] = tensors;
+        for _ in 0..self.next(6) {
+            *fresh += 1;
+            let name = format!("t{fresh}");
+            match self.next(10) {
+                0 => k.copy(h, r),
+                1 => k.copy(s.transpose(), r),
+                2 => k.copy(g.index([None, Some(self.expr(all, 2)), None]), r),
+                3 => k.copy(r, h.transpose()),
+                4 => {
+                    let value = self.elem(r, scalar, all, 4);
+                    // Without a tensor there is no shape.
+                    k.define(&name, value + r);
+                }
+                5 => k.assign(r, self.elem(r, scalar, all, 4)),
+                6 => {
+                    let c = k.cast(&name, r, DType::ALL[self.next(6) as usize]);
+                    k.gemm(&c, r, &c);
+                }
+                7 => {
+                    k.rearrange(
+                        &name,
+                        r,
+                        (self.next(2) == 0).then(|| "(32,(2,3)):(1,(32,64))".parse().unwrap()),
+                    );
+                }
+                8 if depth > 0 => {
+                    let (lo, hi) = (self.expr(all, 1), self.expr(all, 2));
+                    k.for_range(&name, lo, hi, |k, counter| {
+                        let mut inner = all.to_vec();
+                        inner.push(counter);
+                        self.statements(k, tensors, scalar, &inner, depth - 1, fresh);
+                    });
+                }
+                _ => {
+                    k.fill(r, f64::from(self.next(100)) / 7.0 - 5.0);
+                    k.syncthreads();
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn random_programs_read_back_and_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let program = Choices(&bytes).program();
+        let text = program.to_string();
+        prop_assert_eq!(&read(&text), &program, "{}", text);
+        if let Ok(verified) = verify(&program, &Constants::new()) {
+            let folded = verified.program().to_string();
+            prop_assert_eq!(&read(&folded), verified.program(), "{}", folded);
+        }
+    }
+
+    #[test]
+    fn damaged_programs_never_panic(
+        which in 0..3usize,
+        cuts in prop::collection::vec((any::<prop::sample::Index>(), 0..12usize, "[-a-z0-9_()\\[\\]{}:,.*/+=%; \n]{0,6}"), 1..4),
+    ) {
+        let mut source = EXAMPLES[which].1.to_string();
+        for (at, len, new) in cuts {
+            let chars: Vec<char> = source.chars().collect();
+            let at = at.index(chars.len());
+            let end = (at + len).min(chars.len());
+            source = chars[..at].iter().chain(&new.chars().collect::<Vec<_>>()).chain(&chars[end..]).collect();
+        }
+        if let Ok(program) = parse(&source) {
+            prop_assert_eq!(&read(&program.to_string()), &program);
+            let _ = verify(&program, &Constants::new()).map(|v| tilewright_tile::desugar(&v));
+        }
+    }
+
+    #[test]
+    fn any_text_is_answered(source in "\\PC{0,200}") {
+        let _ = parse(&source);
+    }
+}
+
+#[test]
+fn the_program_in_the_documentation_is_one() {
+    let guide = include_str!("../../../docs/tile-language.md");
+    let (_, rest) = guide.split_once("```tile\n").unwrap();
+    let (source, _) = rest.split_once("```").unwrap();
+    round_trip(source);
+    verify(&read(source), &Constants::new()).unwrap();
+    for word in tilewright_tile::RESERVED {
+        assert!(guide.contains(word), "{word}");
+    }
+}

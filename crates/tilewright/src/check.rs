@@ -1,0 +1,220 @@
+//! Running a kernel on random inputs and comparing it with the reference interpreter: what `tilewright run` does, as a
+//! function.
+
+use std::collections::BTreeMap;
+
+use rand::{RngExt, SeedableRng};
+use tilewright_compiler::Kernel;
+use tilewright_machine::DType;
+use tilewright_runtime::{Arg, Device, LaunchReport, RuntimeError, Sizes, Tensor, Timing};
+use tilewright_tile::interpret::{Argument, InterpretError, interpret, tensor_len};
+use tilewright_tile::{ParamId, ParamKind, StmtKind};
+
+/// Elements of all tensors together, above which a check is refused: the interpreter keeps 8 bytes for each.
+pub const ELEMENT_LIMIT: usize = 1 << 29;
+
+/// What to check a kernel with.
+#[derive(Clone, Debug, Default)]
+pub struct CheckOptions {
+    /// The value of every size; those not named take their defaults.
+    pub sizes: Sizes,
+    /// Values of scalar parameters; those not named take their defaults.
+    pub scalars: BTreeMap<String, f64>,
+    /// Seed of the random inputs.
+    pub seed: u64,
+    /// Launches to time after the one that is checked (devices with a clock).
+    pub repeat: usize,
+}
+
+/// Why a kernel could not be checked.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// The device refused or failed.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    /// The interpreter could not execute the program.
+    #[error(transparent)]
+    Interpret(#[from] InterpretError),
+    /// The tensors are too large.
+    #[error("the tensors have more than {ELEMENT_LIMIT} elements together: choose smaller sizes")]
+    TooLarge,
+}
+
+/// The comparison of one output with the interpreter's.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Comparison {
+    /// The parameter.
+    pub name: String,
+    /// Largest difference, relative to the larger of the reference's element and the reference's root mean square. Infinite
+    /// where one of both is NaN.
+    pub max_error: f64,
+    /// The largest difference that counts as right.
+    pub tolerance: f64,
+    /// Elements that are wrong.
+    pub wrong: usize,
+    /// The first of them: index, what it should be, what it is.
+    pub first: Option<(usize, f64, f64)>,
+}
+
+/// What a check found.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What the device reported.
+    pub report: LaunchReport,
+    /// Times of further launches, if they were asked for and the device has a clock.
+    pub timing: Option<Timing>,
+    /// One entry an output.
+    pub comparisons: Vec<Comparison>,
+    /// What the simulator found: races, stray and misaligned accesses, one sentence each.
+    pub problems: Vec<String>,
+}
+
+impl Outcome {
+    /// Whether every output is right and nothing is wrong on the way to it.
+    pub fn is_right(&self) -> bool {
+        self.problems.is_empty() && self.comparisons.iter().all(|c| c.wrong == 0)
+    }
+}
+
+/// Runs a kernel on a device with uniform random inputs in [−1, 1) (small integers for integer types) and compares
+/// every output with the reference interpreter's.
+///
+/// What is only written begins as NaN (integers: 85) on both sides, so that elements nobody writes show.
+///
+/// # Errors
+///
+/// The device's or the interpreter's; a wrong result is no error but an [`Outcome`].
+pub fn check(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Result<Outcome, CheckError> {
+    let mut sizes = tilewright_runtime::default_sizes(kernel);
+    sizes.extend(options.sizes.iter().map(|(name, value)| (name.clone(), *value)));
+    let inputs = inputs(kernel, &sizes, options)?;
+    let tensors: Vec<Option<Tensor>> = kernel
+        .program()
+        .params
+        .iter()
+        .zip(&inputs)
+        .map(|(param, input)| match input {
+            Argument::Tensor(values) => Tensor::from_f64(device, param.dtype, values).map(Some),
+            Argument::Scalar(_) => Ok(None),
+        })
+        .collect::<Result<_, _>>()?;
+    let args: Vec<Arg<'_>> = tensors
+        .iter()
+        .zip(&inputs)
+        .map(|(tensor, input)| match (tensor, input) {
+            (Some(tensor), _) => Arg::Buffer(tensor.buffer()),
+            (None, Argument::Scalar(x)) => Arg::Scalar(*x as f32),
+            (None, Argument::Tensor(_)) => Arg::Scalar(f32::NAN),
+        })
+        .collect();
+    let report = device.launch(kernel, &sizes, &args)?;
+    let results: Vec<Option<Vec<f64>>> =
+        tensors.iter().map(|t| t.as_ref().map(|t| t.read(device)).transpose()).collect::<Result<_, _>>()?;
+    let timing =
+        if options.repeat > 0 { device.time(kernel, &sizes, &args, 3, options.repeat)? } else { None };
+
+    let mut expected = inputs;
+    interpret(&kernel.verified, &sizes, &mut expected)?;
+    let comparisons = kernel
+        .verified
+        .outputs()
+        .iter()
+        .filter_map(|id| {
+            let param = kernel.program().param(*id);
+            match (&expected[id.0 as usize], &results[id.0 as usize]) {
+                (Argument::Tensor(expected), Some(actual)) => {
+                    Some(compare(&param.name, param.dtype, expected, actual, tolerance(kernel, param.dtype)))
+                }
+                _ => None,
+            }
+        })
+        .collect();
+    let problems = report.sim().map(|s| s.problems()).unwrap_or_default();
+    Ok(Outcome { report, timing, comparisons, problems })
+}
+
+fn inputs(kernel: &Kernel, sizes: &Sizes, options: &CheckOptions) -> Result<Vec<Argument>, CheckError> {
+    let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(options.seed);
+    let mut total = 0usize;
+    let mut all = Vec::new();
+    for (i, param) in kernel.program().params.iter().enumerate() {
+        if let ParamKind::Scalar { default } = param.kind {
+            // The launch passes an `f32`, so the interpreter computes with one too.
+            let value = options.scalars.get(&param.name).copied().unwrap_or(default);
+            all.push(Argument::Scalar(f64::from(value as f32)));
+            continue;
+        }
+        let id = ParamId(i as u32);
+        let len = tensor_len(&kernel.verified, id, sizes)?;
+        total = total.saturating_add(len);
+        if total > ELEMENT_LIMIT {
+            return Err(CheckError::TooLarge);
+        }
+        let read = kernel.verified.inputs().contains(&id);
+        let dtype = param.dtype;
+        let mut draw = || -> f64 {
+            if !read {
+                return if dtype.is_float() { f64::NAN } else { 85.0 };
+            }
+            let x = match dtype {
+                DType::F16 | DType::BF16 | DType::F32 => rng.random_range(-1.0..1.0),
+                DType::U8 => f64::from(rng.random_range(0..16i32)),
+                DType::I8 | DType::I32 => f64::from(rng.random_range(-8..8i32)),
+            };
+            dtype.decode(dtype.encode(x))
+        };
+        all.push(Argument::Tensor((0..len).map(|_| draw()).collect()));
+    }
+    Ok(all)
+}
+
+/// What may separate a right result from the interpreter's: the rounding of the result, the order of `f32` sums, and the
+/// roundings on the way of a product that accumulates in `f16`.
+fn tolerance(kernel: &Kernel, dtype: DType) -> f64 {
+    let mut narrow = false;
+    let program = kernel.program();
+    kernel.verified.visit(&mut |stmt, _| {
+        if let StmtKind::Gemm { c, .. } = &stmt.kind {
+            narrow |= program.tensor(*c).dtype == DType::F16;
+        }
+    });
+    let accumulation = if narrow { 64.0 * DType::F16.epsilon() } else { 1.2e-4 };
+    4.0 * dtype.epsilon() + accumulation
+}
+
+fn compare(name: &str, dtype: DType, expected: &[f64], actual: &[f64], tolerance: f64) -> Comparison {
+    let finite = || expected.iter().copied().filter(|x| x.is_finite());
+    let count = finite().count().max(1);
+    let rms = (finite().map(|x| x * x).sum::<f64>() / count as f64).sqrt();
+    let mut result = Comparison { name: name.to_string(), max_error: 0.0, tolerance, wrong: 0, first: None };
+    for (i, (e, a)) in expected.iter().zip(actual).enumerate() {
+        let same = e == a || (e.is_nan() && a.is_nan());
+        let difference = if same { 0.0 } else { (e - a).abs() / e.abs().max(rms).max(f64::MIN_POSITIVE) };
+        let relative = if difference.is_nan() { f64::INFINITY } else { difference };
+        // An integer may differ by one where an inexact sum is rounded the other way.
+        let wrong = relative > tolerance && (dtype.is_float() || (e - a).abs() > 1.0);
+        result.max_error = result.max_error.max(relative);
+        if wrong {
+            result.wrong += 1;
+            result.first.get_or_insert((i, *e, *a));
+        }
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comparison_sees_nan_and_wrong_elements() {
+        let right = compare("c", DType::F16, &[1.0, f64::NAN, 3.0], &[1.0, f64::NAN, 3.0], 1e-3);
+        assert_eq!((right.wrong, right.max_error), (0, 0.0));
+        let unwritten = compare("c", DType::F16, &[1.0, 2.0], &[1.0, f64::NAN], 1e-3);
+        assert_eq!((unwritten.wrong, unwritten.first.map(|f| f.0)), (1, Some(1)));
+        let off = compare("c", DType::F32, &[1.0, 2.0], &[1.0, 2.1], 1e-3);
+        assert_eq!(off.wrong, 1);
+        let one = compare("c", DType::I8, &[10.0, 2.0], &[11.0, 4.0], 1e-3);
+        assert_eq!((one.wrong, one.first), (1, Some((1, 2.0, 4.0))));
+    }
+}

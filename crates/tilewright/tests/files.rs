@@ -1,0 +1,349 @@
+//! Runs the text tests: every `*.tile` file under `tests/`, by what the comments at its top ask for.
+//!
+//! - `// error: CODE at LINE:COLUMN: MESSAGE` — compiling (with `// options: NAME=VALUE … arch=sm_80`) must fail with this message.
+//! - `// run: NAME=VALUE …` — compile for these values, execute on the simulator, compare with the interpreter; no race, no stray
+//!   or misaligned access. Each such line is a case of its own. `arch=…` and `seed=…` are values too.
+//! - `// conflicts: N` — a bound on the bank conflicts of the cases after it.
+//! - `// snapshot: tile|layouts|simt|ptx` — the form must equal the file beside it with that extension.
+//! - `// says: TEXT` — the report (layouts, instructions, reasons) must contain the text.
+//!
+//! The examples run too, with the cases of `tests/examples.txt`. `TILEWRIGHT_BLESS=1` rewrites expectations. With
+//! `TILEWRIGHT_PTX_DIR` every PTX is written there, and where `ptxas` is found (`TILEWRIGHT_PTXAS`, else the path) the
+//! examples are assembled at their default tile sizes and must not spill.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use tilewright::check::{CheckOptions, check};
+use tilewright::compiler::{Kernel, Options, compile, multiple_of};
+use tilewright::machine::Arch;
+use tilewright::runtime::SimDevice;
+use tilewright::tile::{Code, Diagnostic, Diagnostics, ParamKind, Program, Span, parse};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn bless() -> bool {
+    std::env::var_os("TILEWRIGHT_BLESS").is_some_and(|v| v == "1")
+}
+
+/// The values of a line such as `m=17 BM=32 arch=sm_90a`.
+#[derive(Clone, Debug)]
+struct Values {
+    text: String,
+    numbers: BTreeMap<String, f64>,
+    arch: Arch,
+    seed: u64,
+}
+
+impl Values {
+    fn parse(text: &str) -> Result<Values, Failed> {
+        let mut values =
+            Values { text: text.to_string(), numbers: BTreeMap::new(), arch: Arch::Sm80, seed: 0 };
+        for word in text.split_whitespace() {
+            let (name, value) = word.split_once('=').ok_or(format!("`{word}` is not NAME=VALUE"))?;
+            match name {
+                "arch" => values.arch = value.parse().map_err(|e| format!("{e}"))?,
+                "seed" => values.seed = value.parse().map_err(|e| format!("{e}"))?,
+                _ => {
+                    values
+                        .numbers
+                        .insert(name.to_string(), value.parse().map_err(|e| format!("`{word}`: {e}"))?);
+                }
+            }
+        }
+        Ok(values)
+    }
+
+    fn compile(&self, program: &Program) -> Result<Kernel, Diagnostics> {
+        let mut options = Options::new(self.arch);
+        for (_, symbol, _) in program.constants() {
+            if let Some(value) = self.numbers.get(&symbol.name) {
+                options.constants.insert(symbol.name.clone(), *value as i64);
+            }
+        }
+        options.multiples = self.sizes(program).into_iter().map(|(n, v)| (n, multiple_of(v))).collect();
+        compile(program, &options)
+    }
+
+    fn sizes(&self, program: &Program) -> BTreeMap<String, i64> {
+        program
+            .sizes()
+            .map(|(_, s, default)| (s.name.clone(), self.numbers.get(&s.name).map_or(default, |v| *v as i64)))
+            .collect()
+    }
+}
+
+fn header<'a>(source: &'a str, key: &'a str) -> impl Iterator<Item = &'a str> + 'a {
+    source
+        .lines()
+        .take_while(|line| line.starts_with("//") || line.trim().is_empty())
+        .filter_map(move |line| line.strip_prefix("// ")?.strip_prefix(key)?.strip_prefix(": "))
+}
+
+fn line_column(source: &str, at: usize) -> (usize, usize) {
+    let before = &source[..at.min(source.len())];
+    let line = before.matches('\n').count() + 1;
+    (line, before.chars().rev().take_while(|c| *c != '\n').count() + 1)
+}
+
+fn describe(source: &str, diagnostics: &Diagnostics) -> String {
+    let all: Vec<String> = diagnostics
+        .0
+        .iter()
+        .map(|d| {
+            let (line, column) = line_column(source, d.span.range().start);
+            let help = d.help.as_ref().map_or(String::new(), |h| format!(" [help: {h}]"));
+            format!("{} at {line}:{column}: {}{help}", d.code, d.message)
+        })
+        .collect();
+    all.join(" | ")
+}
+
+fn error_test(path: &Path) -> Result<(), Failed> {
+    let source = fs::read_to_string(path)?;
+    let options = header(&source, "options").next().unwrap_or("");
+    let named = options.split_whitespace().find_map(|word| word.strip_prefix("arch="));
+    let result = match named.map(str::parse::<Arch>) {
+        Some(Err(unknown)) => {
+            let message = unknown.to_string();
+            Err(Diagnostic::new(Code::UnsupportedArchitecture, Span::NONE, message).into())
+        }
+        _ => {
+            let values = Values::parse(options)?;
+            parse(&source).and_then(|program| values.compile(&program))
+        }
+    };
+    let Err(diagnostics) = result else { return Err("the program compiles".into()) };
+    let actual = describe(&source, &diagnostics);
+    let expected = header(&source, "error").next().unwrap_or("");
+    if actual == expected {
+        return Ok(());
+    }
+    if bless() {
+        let line = format!("// error: {expected}");
+        let rest =
+            source.strip_prefix(&line).or_else(|| source.find('\n').map(|i| &source[i..])).unwrap_or("");
+        // The position counts the header line too, so its length must not change the line numbers: it stays one line.
+        fs::write(path, format!("// error: {actual}{rest}"))?;
+        return Ok(());
+    }
+    Err(format!("expected {expected}\n     got {actual}").into())
+}
+
+fn write_ptx(name: &str, kernel: &Kernel) -> Result<(), Failed> {
+    if let Some(folder) = std::env::var_os("TILEWRIGHT_PTX_DIR") {
+        fs::create_dir_all(&folder)?;
+        fs::write(Path::new(&folder).join(format!("{name}.{}.ptx", kernel.function.arch)), &kernel.ptx)?;
+    }
+    Ok(())
+}
+
+fn run_case(name: &str, source: &str, values: &Values, conflicts: Option<u64>) -> Result<(), Failed> {
+    let program = parse(source).map_err(|d| describe(source, &d))?;
+    let kernel = values.compile(&program).map_err(|d| describe(source, &d))?;
+    write_ptx(name, &kernel)?;
+    let device = SimDevice::new(tilewright::sim::Config { seed: values.seed, ..Default::default() });
+    let scalars = program
+        .params
+        .iter()
+        .filter(|p| matches!(p.kind, ParamKind::Scalar { .. }))
+        .filter_map(|p| values.numbers.get(&p.name).map(|v| (p.name.clone(), *v)))
+        .collect();
+    let options = CheckOptions { sizes: values.sizes(&program), scalars, seed: values.seed, repeat: 0 };
+    let outcome = check(&kernel, &device, &options).map_err(|e| e.to_string())?;
+    if !outcome.is_right() {
+        return Err(format!("{:?}\n{:?}", outcome.comparisons, outcome.problems).into());
+    }
+    if outcome.comparisons.is_empty() {
+        return Err("the kernel writes nothing that could be compared".into());
+    }
+    let counted = outcome.report.sim().map_or(0, |s| s.shared_conflicts);
+    match conflicts {
+        Some(bound) if counted > bound => Err(format!("{counted} bank conflicts, more than {bound}").into()),
+        _ => Ok(()),
+    }
+}
+
+fn snapshot(path: &Path, form: &str) -> Result<(), Failed> {
+    let source = fs::read_to_string(path)?;
+    let values = Values::parse(header(&source, "options").next().unwrap_or(""))?;
+    let program = parse(&source).map_err(|d| describe(&source, &d))?;
+    let kernel = values.compile(&program).map_err(|d| describe(&source, &d))?;
+    let actual = match form {
+        "tile" => program.to_string(),
+        "layouts" => kernel.explanation.to_string(),
+        "simt" => kernel.function.to_string(),
+        "ptx" => kernel.ptx,
+        other => return Err(format!("there is no form `{other}`").into()),
+    };
+    let beside = path.with_extension(form);
+    let beside = if form == "tile" { path.with_extension("printed") } else { beside };
+    let expected = fs::read_to_string(&beside).unwrap_or_default();
+    if actual == expected {
+        return Ok(());
+    }
+    if bless() {
+        return Ok(fs::write(&beside, actual)?);
+    }
+    let diff = similar::TextDiff::from_lines(&expected, &actual);
+    Err(format!("{} differs\n{}", beside.display(), diff.unified_diff()).into())
+}
+
+fn says(path: &Path, text: &str) -> Result<(), Failed> {
+    let source = fs::read_to_string(path)?;
+    let values = Values::parse(header(&source, "options").next().unwrap_or(""))?;
+    let program = parse(&source).map_err(|d| describe(&source, &d))?;
+    let kernel = values.compile(&program).map_err(|d| describe(&source, &d))?;
+    let report = kernel.explanation.to_string();
+    if report.contains(text) { Ok(()) } else { Err(format!("`{text}` is not in\n{report}").into()) }
+}
+
+/// Printing and parsing again gives the same program.
+fn round_trip(path: &Path) -> Result<(), Failed> {
+    let source = fs::read_to_string(path)?;
+    let program = parse(&source).map_err(|d| describe(&source, &d))?;
+    let printed = program.to_string();
+    let again = parse(&printed).map_err(|d| format!("{}\nin\n{printed}", describe(&printed, &d)))?;
+    if program == again { Ok(()) } else { Err(format!("parses to another program:\n{printed}").into()) }
+}
+
+fn ptxas() -> Option<PathBuf> {
+    std::env::var_os("TILEWRIGHT_PTXAS").map(PathBuf::from).or_else(|| {
+        std::env::split_paths(&std::env::var_os("PATH")?).map(|p| p.join("ptxas")).find(|p| p.is_file())
+    })
+}
+
+fn assembles_without_spills(path: &Path) -> Result<(), Failed> {
+    let Some(ptxas) = ptxas() else {
+        println!("no ptxas: {} is not assembled", path.display());
+        return Ok(());
+    };
+    let source = fs::read_to_string(path)?;
+    let program = parse(&source).map_err(|d| describe(&source, &d))?;
+    for sizes in ["", "m=1000 n=1000 k=1000", "m=17 n=129 k=127"] {
+        let mut values = Values::parse(sizes)?;
+        values.numbers.retain(|name, _| program.sizes().any(|(_, s, _)| s.name == *name));
+        let kernel = values.compile(&program).map_err(|d| describe(&source, &d))?;
+        let file = std::env::temp_dir().join(format!(
+            "tilewright-{}-{}.ptx",
+            kernel.function.name,
+            std::process::id()
+        ));
+        fs::write(&file, &kernel.ptx)?;
+        let output =
+            Command::new(&ptxas).args(["-arch=sm_80", "-v", "-o", "/dev/null"]).arg(&file).output()?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        fs::remove_file(&file)?;
+        if !output.status.success() {
+            return Err(format!("ptxas refuses it at `{sizes}`: {text}").into());
+        }
+        if !text.contains(" 0 bytes spill stores") {
+            return Err(format!("it spills at `{sizes}`: {text}").into());
+        }
+    }
+    Ok(())
+}
+
+fn tiles(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut queue = vec![folder.to_path_buf()];
+    while let Some(folder) = queue.pop() {
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                queue.push(path);
+            } else if path.extension().is_some_and(|e| e == "tile") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let mut trials = Vec::new();
+    let root = root();
+    let stem = |path: &Path| path.file_stem().map_or(String::new(), |s| s.to_string_lossy().into_owned());
+    for path in tiles(&root.join("tests")) {
+        let Ok(bytes) = fs::read(&path) else { continue };
+        let source = String::from_utf8_lossy(&bytes).into_owned();
+        let name = stem(&path);
+        if path.starts_with(root.join("tests/error")) {
+            trials.push(Trial::test(format!("error::{name}"), {
+                let path = path.clone();
+                move || error_test(&path)
+            }));
+            continue;
+        }
+        let mut conflicts = None;
+        let mut asked = 0;
+        for line in source.lines().take_while(|l| l.starts_with("//") || l.trim().is_empty()) {
+            if let Some(bound) = line.strip_prefix("// conflicts: ") {
+                conflicts = bound.trim().parse().ok();
+            }
+            if let Some(case) = line.strip_prefix("// run: ") {
+                asked += 1;
+                let (source, case, name) = (source.clone(), case.to_string(), name.clone());
+                trials.push(Trial::test(format!("run::{name}::{case}"), move || {
+                    let values = Values::parse(&case)?;
+                    let file = format!("{name}.{}", values.text.replace([' ', '='], "_"));
+                    run_case(&file, &source, &values, conflicts)
+                }));
+            }
+        }
+        for form in header(&source, "snapshot") {
+            asked += 1;
+            let (path, form) = (path.clone(), form.to_string());
+            trials.push(Trial::test(format!("snapshot::{name}::{form}"), move || snapshot(&path, &form)));
+        }
+        for text in header(&source, "says") {
+            asked += 1;
+            let (path, text) = (path.clone(), text.to_string());
+            trials.push(Trial::test(format!("says::{name}::{text}"), move || says(&path, &text)));
+        }
+        if asked == 0 {
+            trials.push(Trial::test(format!("header::{name}"), || Err("the file asks for nothing".into())));
+        } else {
+            trials.push(Trial::test(format!("round_trip::{name}"), move || round_trip(&path)));
+        }
+    }
+    let cases = fs::read_to_string(root.join("tests/examples.txt")).unwrap_or_default();
+    for path in tiles(&root.join("examples")) {
+        let name = stem(&path);
+        let mut ran = 0;
+        for line in cases.lines() {
+            let Some((example, case)) = line.split_once(':') else { continue };
+            if example.trim() != name || line.starts_with('#') {
+                continue;
+            }
+            ran += 1;
+            let (case, name, path) = (case.trim().to_string(), name.clone(), path.clone());
+            trials.push(Trial::test(format!("example::{name}::{case}"), move || {
+                let values = Values::parse(&case)?;
+                let source = fs::read_to_string(&path)?;
+                let bound = values.numbers.get("conflicts").map(|c| *c as u64);
+                run_case(&format!("{name}.{}", values.text.replace([' ', '='], "_")), &source, &values, bound)
+            }));
+        }
+        if ran == 0 {
+            let name = name.clone();
+            trials.push(Trial::test(format!("example::{name}"), move || {
+                Err(format!("tests/examples.txt has no case for {name}").into())
+            }));
+        }
+        trials.push(Trial::test(format!("round_trip::{name}"), {
+            let path = path.clone();
+            move || round_trip(&path)
+        }));
+        trials.push(Trial::test(format!("assemble::{name}"), move || assembles_without_spills(&path)));
+    }
+    libtest_mimic::run(&arguments, trials).exit();
+}

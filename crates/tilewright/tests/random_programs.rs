@@ -1,0 +1,153 @@
+//! Random programs through the whole compiler: whatever is accepted must give the interpreter's result on the simulator, without
+//! a race, a stray or a misaligned access; whatever is refused must be refused by a diagnostic that names a place.
+
+use proptest::prelude::*;
+use tilewright::check::{CheckOptions, check};
+use tilewright::compiler::{Options, compile};
+use tilewright::machine::Arch;
+use tilewright::runtime::SimDevice;
+use tilewright::tile::{Code, parse};
+
+/// Compiles for the given sizes and checks; `Ok(false)` if the compiler refuses the program for a reason of its own.
+fn holds(source: &str, arch: Arch, sizes: &[(&str, i64)], seed: u64) -> Result<bool, TestCaseError> {
+    let program = parse(source).map_err(|e| TestCaseError::fail(format!("{e}\n{source}")))?;
+    let again = parse(&program.to_string()).map_err(|e| TestCaseError::fail(format!("{e}\n{program}")))?;
+    prop_assert_eq!(&program, &again);
+    let kernel = match compile(&program, &Options::new(arch).for_sizes(&program, sizes)) {
+        Ok(kernel) => kernel,
+        Err(errors) => {
+            for e in &errors.0 {
+                let expected = [
+                    Code::Unsatisfiable,
+                    Code::LayoutConflict,
+                    Code::SharedMemoryExceeded,
+                    Code::RegistersExceeded,
+                ];
+                prop_assert!(expected.contains(&e.code) && !e.span.is_none(), "{}\n{}", e, source);
+                prop_assert!(!e.to_string().contains("mistake of the compiler"), "{}\n{}", e, source);
+            }
+            return Ok(false);
+        }
+    };
+    let device = SimDevice::new(tilewright::sim::Config { seed, ..Default::default() });
+    let options = CheckOptions {
+        sizes: sizes.iter().map(|(name, value)| (name.to_string(), *value)).collect(),
+        seed,
+        ..CheckOptions::default()
+    };
+    let outcome =
+        check(&kernel, &device, &options).map_err(|e| TestCaseError::fail(format!("{e}\n{source}")))?;
+    prop_assert!(outcome.is_right(), "{:?}\n{:?}\n{}", outcome.comparisons, outcome.problems, source);
+    Ok(true)
+}
+
+/// Cases of each test: `PROPTEST_CASES`, or enough for an ordinary run.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(96)
+}
+
+fn arch() -> impl Strategy<Value = Arch> {
+    prop::sample::select(vec![Arch::Sm80, Arch::Sm90a])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases()) })]
+
+    /// A tile travels from global memory through shared memory and registers back, perhaps transposed, from buffers of any
+    /// order of modes.
+    #[test]
+    fn copies(
+        dtype in prop::sample::select(vec!["f16", "bf16", "f32", "i8", "u8", "i32"]),
+        (bm, bn) in (1i64..=10, 1i64..=10, prop::sample::select(vec![1i64, 4, 8, 16]), prop::sample::select(vec![1i64, 2, 8]))
+            .prop_map(|(a, b, x, y)| (a * x, b * y)),
+        warps in 1i64..=8,
+        m in 1i64..200,
+        n in prop_oneof![1i64..200, (1i64..20).prop_map(|x| 16 * x)],
+        column_major: (bool, bool),
+        transposed: bool,
+        through_shared: bool,
+        into_registers_first: bool,
+        arch in arch(),
+        seed in 0u64..4,
+    ) {
+        let strides = |flag: bool, a: &str, b: &str| if flag { format!(" : (1, {a})") } else { format!(" : ({b}, 1)") };
+        let (rows, cols, by, bx) = if transposed { ("n", "m", bn, bm) } else { ("m", "n", bm, bn) };
+        let (oy, ox) = if transposed { ("block.y", "block.x") } else { ("block.x", "block.y") };
+        let body = match (through_shared || transposed, into_registers_first) {
+            (true, true) => format!(
+                "r0 = register_tensor({dtype}, [{bm}, {bn}])\n copy(gx, r0)\n s = shared_tensor({dtype}, [{bm}, {bn}])\n copy(r0, s)\n"
+            ),
+            (true, false) => format!("s = shared_tensor({dtype}, [{bm}, {bn}])\n copy(gx, s)\n"),
+            (false, _) => String::new(),
+        };
+        let from = match (through_shared || transposed, transposed) {
+            (true, true) => "transpose(s)",
+            (true, false) => "s",
+            (false, _) => "gx",
+        };
+        let source = format!(
+            "size m = 64, n = 64\nkernel f(x: {dtype}[m, n]{}, y: {dtype}[{rows}, {cols}]{}) \
+             grid(ceil_div(m, {bm}), ceil_div(n, {bn})) threads({}) {{\n\
+             gx = global_view(x[block.x * {bm} :, block.y * {bn} :], ({bm}, {bn}) : (e0, e1))\n\
+             gy = global_view(y[{oy} * {by} :, {ox} * {bx} :], ({by}, {bx}) : (e0, e1))\n\
+             {body} syncthreads()\n r = register_tensor({dtype}, [{by}, {bx}])\n copy({from}, r)\n copy(r, gy)\n}}\n",
+            strides(column_major.0, "m", "n"),
+            strides(column_major.1, rows, cols),
+            32 * warps,
+        );
+        holds(&source, arch, &[("m", m), ("n", n)], seed)?;
+    }
+
+    /// Matrix products with every arrangement of operands in memory, tile sizes that may or may not fit an instruction, and
+    /// tails.
+    #[test]
+    fn products(
+        ab in prop::sample::select(vec!["f16", "bf16"]),
+        tiles in (1i64..=6, 1i64..=12, 1i64..=4, prop::sample::select(vec![8i64, 16])),
+        warps in 1i64..=6,
+        sizes in (1i64..120, 1i64..120, 1i64..120),
+        aligned: bool,
+        k_contiguous: (bool, bool),
+        staged: (bool, bool),
+        arch in arch(),
+        seed in 0u64..4,
+    ) {
+        let (bm, bn, bk) = (16 * tiles.0, 8 * tiles.1, tiles.3 * tiles.2);
+        let up = |x: i64| if aligned { (x + 7) / 8 * 8 } else { x };
+        let (m, n, k) = (up(sizes.0), up(sizes.1), up(sizes.2));
+        let buffer = |extent: &str, contiguous: bool| {
+            if contiguous { format!("[{extent}, k]") } else { format!("[k, {extent}]") }
+        };
+        let view = |name: &str, block: &str, extent: i64, contiguous: bool| {
+            if contiguous {
+                format!("global_view({name}[{block} * {extent} :, :], ({extent}, {bk}, ceil_div(k, {bk})) : (e0, e1, {bk} * e1))")
+            } else {
+                format!("global_view({name}[:, {block} * {extent} :], ({extent}, {bk}, ceil_div(k, {bk})) : (e1, e0, {bk} * e0))")
+            }
+        };
+        let load = |t: char, staged: bool| {
+            if staged { format!("copy(g{t}[:, :, i], s{t})\n syncthreads()\n copy(s{t}, r{t})\n") } else { format!("copy(g{t}[:, :, i], r{t})\n") }
+        };
+        let shared = |t: char, extent: i64, staged: bool| {
+            if staged { format!("s{t} = shared_tensor({ab}, [{extent}, {bk}])\n") } else { String::new() }
+        };
+        let source = format!(
+            "size m = 64, n = 64, k = 64\nkernel f(a: {ab}{}, b: {ab}{}, c: f32[m, n]) \
+             grid(ceil_div(m, {bm}), ceil_div(n, {bn})) threads({}) {{\n\
+             ga = {}\n gb = {}\n gc = global_view(c[block.x * {bm} :, block.y * {bn} :], ({bm}, {bn}) : (e0, e1))\n\
+             {}{} ra = register_tensor({ab}, [{bm}, {bk}])\n rb = register_tensor({ab}, [{bn}, {bk}])\n\
+             rc = register_tensor(f32, [{bm}, {bn}])\n fill(rc, 0.0)\n\
+             for i in 0..ceil_div(k, {bk}) {{\n {}{} gemm(rc, ra, rb)\n syncthreads()\n }}\n copy(rc, gc)\n}}\n",
+            buffer("m", k_contiguous.0),
+            buffer("n", k_contiguous.1),
+            32 * warps,
+            view("a", "block.x", bm, k_contiguous.0),
+            view("b", "block.y", bn, k_contiguous.1),
+            shared('a', bm, staged.0),
+            shared('b', bn, staged.1),
+            load('a', staged.0),
+            load('b', staged.1),
+        );
+        holds(&source, arch, &[("m", m), ("n", n), ("k", k)], seed)?;
+    }
+}
