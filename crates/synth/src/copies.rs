@@ -188,6 +188,9 @@ impl SharedProblem<'_> {
         let (from, to) =
             if is_store { (Memory::Register, Memory::Shared) } else { (Memory::Shared, Memory::Register) };
         for row in tilewright_machine::copy_rows().iter().filter(|r| r.src == from && r.dst == to) {
+            if row.bytes * 8 < bits {
+                continue; // narrower than one element
+            }
             if row.since > self.arch {
                 keep(Err(Alternative {
                     instruction: row.name.to_string(),

@@ -225,21 +225,3 @@ fn offsets_far_outside_read_zero_and_write_nothing() {
     interpret(&v, &BTreeMap::new(), &mut args).unwrap();
     assert_eq!(tensor(&args, 1), [0.0, 0.0, 1.0, 2.0]);
 }
-
-/// `cargo test --release -- --ignored --nocapture` prints the rate.
-#[test]
-#[ignore = "a measurement"]
-fn speed_of_gemm() {
-    let v = verified(include_str!("../../../examples/gemm_shared.tile"), &[]);
-    let n = 2048usize;
-    let sizes = sizes(&[("m", n as i64), ("n", n as i64), ("k", n as i64)]);
-    let mut args = [
-        Argument::Tensor(data(n * n, 1)),
-        Argument::Tensor(data(n * n, 2)),
-        Argument::Tensor(vec![0.0; n * n]),
-    ];
-    let start = std::time::Instant::now();
-    interpret(&v, &sizes, &mut args).unwrap();
-    let seconds = start.elapsed().as_secs_f64();
-    println!("{:.2} GMAC/s on all cores", (n * n * n) as f64 / seconds / 1e9);
-}
