@@ -41,7 +41,7 @@ impl Lower<'_> {
             (Some(global), _) => {
                 let symbols = self.symbols.clone();
                 let facts = self.facts;
-                let symbol = |id| symbols.get(&id).copied().unwrap_or(scalar::int(0));
+                let symbol = |id| symbols[&id];
                 let side = GlobalAddressing::new(
                     &mut self.b,
                     facts,

@@ -11,8 +11,8 @@ pub fn place(array: ArrayId, value: u32, bits: u32) -> (Reg, u32) {
 }
 
 /// Registers of a fragment of `values` elements.
-pub fn registers(values: usize, bits: u32) -> u32 {
-    (values as u32 * bits).div_ceil(32)
+pub fn registers(values: u32, bits: u32) -> u32 {
+    (values * bits).div_ceil(32)
 }
 
 /// A value of a fragment as zero-extended bits.

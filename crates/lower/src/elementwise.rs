@@ -16,7 +16,7 @@ impl Lower<'_> {
             16 => bits * 0x0001_0001,
             _ => bits,
         };
-        let count = elements::registers(self.count(dst), dtype.bits());
+        let count = elements::registers(self.count(dst)?, dtype.bits());
         for index in 0..count {
             self.b.write(Reg { array, index }, Operand::Imm(u64::from(word)));
         }
@@ -30,17 +30,14 @@ impl Lower<'_> {
     pub(crate) fn elementwise(&mut self, dst: TensorId, expr: &ElemExpr) -> Result<(), Diagnostic> {
         let array = self.array(dst)?;
         let dtype = self.verified.program().tensor(dst).dtype;
-        let count = self.count(dst) as u32;
+        let count = self.count(dst)?;
         // A register of the result may be one of the operands': its elements are all read before it is written.
-        let mut results = Vec::new();
         let per_register = 32 / dtype.bits();
         for first in (0..count).step_by(per_register as usize) {
-            results.clear();
-            for value in first..(first + per_register).min(count) {
-                results.push(self.element(expr, value)?);
-            }
-            let here = results.len() as u32;
-            elements::write_register(&mut self.b, array, dtype, first, &results[..here as usize]);
+            let values = first..(first + per_register).min(count);
+            let results: Vec<Operand> =
+                values.map(|value| self.element(expr, value)).collect::<Result<_, _>>()?;
+            elements::write_register(&mut self.b, array, dtype, first, &results);
         }
         Ok(())
     }

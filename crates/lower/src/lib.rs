@@ -38,7 +38,7 @@ struct Lower<'a> {
     arrays: Vec<Option<ArrayId>>,
     /// The offset of each shared tensor.
     shared: Vec<u32>,
-    /// Values of sizes and of the counters in scope.
+    /// Values of sizes and of the counters in scope: the verifier has seen that no other is used.
     symbols: BTreeMap<SymbolId, Operand>,
     /// Shared tensors with asynchronous copies in flight.
     pending: BTreeSet<TensorId>,
@@ -77,8 +77,12 @@ pub fn lower(
         let id = TensorId(i as u32);
         arrays.push(match tensor.memory() {
             Memory::Register => {
-                let count = synthesis.register(id).map_or(0, |tv| tv.count());
-                Some(b.add_array(tensor.name.clone(), elements::registers(count, tensor.dtype.bits())))
+                let tv = synthesis.register(id);
+                let tv = tv.ok_or_else(|| internal(tensor.span, "a register tensor without a layout"))?;
+                Some(b.add_array(
+                    tensor.name.clone(),
+                    elements::registers(tv.count() as u32, tensor.dtype.bits()),
+                ))
             }
             _ => None,
         });
@@ -111,13 +115,15 @@ impl Lower<'_> {
     }
 
     /// Values a thread holds of a register tensor.
-    fn count(&self, tensor: TensorId) -> usize {
-        self.synthesis.register(tensor).map_or(0, |tv| tv.count())
+    fn count(&self, tensor: TensorId) -> Result<u32, Diagnostic> {
+        let span = self.verified.program().tensor(tensor).span;
+        let tv = self.synthesis.register(tensor);
+        tv.map(|tv| tv.count() as u32).ok_or_else(|| internal(span, "a register tensor without a layout"))
     }
 
     fn expr(&mut self, e: &Expr) -> Operand {
         let symbols = &self.symbols;
-        scalar::expr(&mut self.b, self.facts, &|id| symbols.get(&id).copied().unwrap_or(scalar::int(0)), e)
+        scalar::expr(&mut self.b, self.facts, &|id| symbols[&id], e)
     }
 
     /// Waits for asynchronous copies: of one tensor, or of all.
@@ -161,19 +167,13 @@ impl Lower<'_> {
         let (lo, hi) = (self.expr(lo), self.expr(hi));
         // What is in flight when the loop begins may be read in it.
         self.settle(None);
-        let outer = std::mem::replace(&mut self.b, Builder::new(String::new(), Arch::Sm80, 32));
-        let mut outer = outer;
-        let result = outer.for_loop(lo, hi, 1, |b, value| {
-            std::mem::swap(&mut self.b, b);
-            self.symbols.insert(counter, Operand::Value(value));
-            let result = self.block(body);
-            // The next round may read what this one has in flight.
-            self.settle(None);
-            self.symbols.remove(&counter);
-            std::mem::swap(&mut self.b, b);
-            result
-        });
-        self.b = outer;
+        let value = self.b.open_loop();
+        self.symbols.insert(counter, Operand::Value(value));
+        let result = self.block(body);
+        // The next round may read what this one has in flight.
+        self.settle(None);
+        self.symbols.remove(&counter);
+        self.b.close_loop(value, lo, hi, 1);
         result
     }
 

@@ -237,12 +237,23 @@ impl Builder {
         step: i32,
         body: impl FnOnce(&mut Builder, Value) -> Result<(), E>,
     ) -> Result<(), E> {
+        let counter = self.open_loop();
+        let result = body(self, counter);
+        self.close_loop(counter, lo, hi, step);
+        result
+    }
+
+    /// Begins a loop: what follows, to the matching [`close_loop`](Builder::close_loop), is its body. Returns the counter.
+    pub fn open_loop(&mut self) -> Value {
         let counter = self.new_value(RegType::B32, self.scopes.len());
         self.scopes.push(Scope::default());
-        let result = body(self, counter);
-        let inner = self.scopes.pop().unwrap_or_default();
-        self.push(Op::For { counter, lo, hi, step, body: inner.body });
-        result
+        counter
+    }
+
+    /// Ends the innermost open loop, which [`open_loop`](Builder::open_loop) began.
+    pub fn close_loop(&mut self, counter: Value, lo: Operand, hi: Operand, step: i32) {
+        let body = self.scopes.pop().unwrap_or_default().body;
+        self.push(Op::For { counter, lo, hi, step, body });
     }
 
     /// A two-way branch.
