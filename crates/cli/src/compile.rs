@@ -1,7 +1,6 @@
 //! `tilewright compile`.
 
 use std::fmt::Write;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use serde_json::json;
@@ -10,7 +9,7 @@ use tilewright::machine::Arch;
 
 use crate::args::{CompileArgs, Emit};
 use crate::load::{arch, load};
-use crate::messages::Failure;
+use crate::messages::{Failure, print};
 
 /// Compiles a program and prints one of its forms.
 pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
@@ -31,7 +30,9 @@ pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
                     "`--assume {given}` is not SIZE=MULTIPLE, e.g. `--assume k=16`"
                 )));
             };
-            options.multiples.insert(name.to_string(), multiple);
+            if options.multiples.insert(name.to_string(), multiple).is_some() {
+                return Err(Failure::usage(format!("`--assume {given}`: `{name}` is given twice")));
+            }
         }
     }
     let kernel = loaded.compile(&options)?;
@@ -53,10 +54,7 @@ pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
         Some(path) => std::fs::write(path, text).map_err(|e| {
             Failure::program(crate::messages::error(format!("cannot write `{}`: {e}", path.display())))
         })?,
-        None => {
-            // A reader that has seen enough is no error.
-            let _ = std::io::stdout().write_all(text.as_bytes());
-        }
+        None => print(&text)?,
     }
     Ok(ExitCode::SUCCESS)
 }

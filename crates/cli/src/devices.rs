@@ -7,7 +7,7 @@ use serde_json::json;
 use tilewright::runtime;
 
 use crate::args::DevicesArgs;
-use crate::messages::Failure;
+use crate::messages::{Failure, print};
 
 /// Lists the devices that kernels can run on.
 pub fn devices(args: &DevicesArgs) -> Result<ExitCode, Failure> {
@@ -26,7 +26,8 @@ pub fn devices(args: &DevicesArgs) -> Result<ExitCode, Failure> {
                 })
             })
             .collect();
-        println!("{:#}", json!({ "devices": devices, "cuda_absent": list.cuda_absent }));
+        let list = json!({ "devices": devices, "cuda_absent": list.cuda_absent });
+        print(&format!("{list:#}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new();
@@ -47,9 +48,7 @@ pub fn devices(args: &DevicesArgs) -> Result<ExitCode, Failure> {
             d.arch.map_or("every architecture".to_string(), |a| a.to_string()),
         ]);
     }
-    println!("{table}");
-    if let Some(why) = &list.cuda_absent {
-        println!("no CUDA device: {why}");
-    }
+    let absent = list.cuda_absent.map_or(String::new(), |why| format!("no CUDA device: {why}\n"));
+    print(&format!("{table}\n{absent}"))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use tilewright::layout::calc::evaluate;
 
 use crate::args::LayoutArgs;
-use crate::messages::{Failure, error};
+use crate::messages::{Failure, error, print};
 
 /// Evaluates one expression, or one a line from standard input.
 pub fn layout(args: &LayoutArgs) -> Result<ExitCode, Failure> {
     if args.expression != "-" {
         return match evaluate(&args.expression) {
             Ok(value) => {
-                println!("{value}");
+                print(&format!("{value}\n"))?;
                 Ok(ExitCode::SUCCESS)
             }
             Err(e) => Err(Failure::program(error(e))),

@@ -1,9 +1,9 @@
 //! Reading a program and the values given for its names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
-use tilewright::compiler::{MAX_EXTENT, Options, multiple_of};
+use tilewright::compiler::{MAX_EXTENT, Options, arch_named, multiple_of};
 use tilewright::machine::Arch;
 use tilewright::tile::{Constants, ParamKind, Program, parse};
 
@@ -69,15 +69,19 @@ pub fn load(args: &ProgramArgs) -> Result<Loaded, Failure> {
             ParamKind::Tensor { .. } => None,
         })
         .collect();
+    let mut seen = BTreeSet::new();
     for given in &args.params {
         let Some((name, value)) = given.split_once('=') else {
             return Err(Failure::usage(format!("`-p {given}` is not NAME=VALUE, e.g. `-p m=512`")));
         };
         let (name, value) = (name.trim(), value.trim());
+        if !seen.insert(name) {
+            return Err(Failure::usage(format!("`-p {given}`: `{name}` is given twice")));
+        }
         if let Some(scalar) = scalars.get_mut(name) {
-            *scalar = value.parse().map_err(|_| {
+            *scalar = value.parse().ok().filter(|x: &f64| (*x as f32).is_finite()).ok_or_else(|| {
                 Failure::usage(format!(
-                    "`-p {given}`: `{name}` is a scalar parameter, and `{value}` is not a number"
+                    "`-p {given}`: `{name}` is a scalar parameter, and `{value}` is not a number of its range"
                 ))
             })?;
             continue;
@@ -98,7 +102,7 @@ pub fn load(args: &ProgramArgs) -> Result<Loaded, Failure> {
         let number: i64 = value.parse().map_err(|_| {
             Failure::usage(format!("`-p {given}`: `{name}` is a {kind}, and `{value}` is not an integer"))
         })?;
-        if number < 1 {
+        if is_size && number < 1 {
             return Err(Failure::usage(format!("`-p {given}`: the {kind} `{name}` must be at least 1")));
         }
         if number > MAX_EXTENT {
@@ -118,7 +122,7 @@ pub fn load(args: &ProgramArgs) -> Result<Loaded, Failure> {
 
 /// The architecture named on the command line, or `default`.
 pub fn arch(args: &ProgramArgs, default: Arch) -> Result<Arch, Failure> {
-    args.arch.as_deref().map_or(Ok(default), |name| name.parse().map_err(Failure::usage))
+    args.arch.as_deref().map_or(Ok(default), |name| arch_named(name).map_err(Failure::usage))
 }
 
 impl Loaded {

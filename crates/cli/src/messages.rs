@@ -1,5 +1,7 @@
 //! Messages: diagnostics with the lines they are about, and failures with their exit codes.
 
+use std::io::Write;
+
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use tilewright::tile::{Diagnostic, Diagnostics};
 
@@ -23,6 +25,17 @@ impl Failure {
     /// The command line is wrong.
     pub fn usage(text: impl std::fmt::Display) -> Self {
         Failure { code: 2, text: error(text) }
+    }
+}
+
+/// Prints results. A reader that has seen enough is no error; anything else that keeps them from being written is.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut out = anstream::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::program(error(format!("cannot write to standard output: {e}"))))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -12,7 +12,7 @@ use tilewright::runtime::{self, Device, DeviceChoice};
 
 use crate::args::RunArgs;
 use crate::load::{Loaded, arch, load};
-use crate::messages::{Failure, error};
+use crate::messages::{Failure, error, print};
 
 /// Compiles, runs and checks a program.
 pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
@@ -40,11 +40,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         outcome: &outcome,
         compile_ms,
     };
-    if args.json {
-        println!("{:#}", summary.json());
-    } else {
-        summary.print();
-    }
+    let text = if args.json { format!("{:#}\n", summary.json()) } else { summary.text() };
+    print(&text)?;
     Ok(if outcome.is_right() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
@@ -107,7 +104,7 @@ impl Summary<'_> {
         })
     }
 
-    fn print(&self) {
+    fn text(&self) -> String {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
         let mut row = |name: &str, value: String| {
@@ -123,7 +120,8 @@ impl Summary<'_> {
             ),
         );
         let sizes: Vec<String> = self.loaded.sizes.iter().map(|(n, v)| format!("{n}={v}")).collect();
-        row("sizes", format!("{}, seed {}", sizes.join(" "), self.args.seed));
+        let sizes = if sizes.is_empty() { "none".to_string() } else { sizes.join(" ") };
+        row("sizes", format!("{sizes}, seed {}", self.args.seed));
         let grid = self.grid();
         row(
             "grid",
@@ -167,21 +165,20 @@ impl Summary<'_> {
                 ),
             );
         }
-        anstream::println!("{table}");
+        let mut text = format!("{table}\n");
         for c in &self.outcome.comparisons {
             if let Some((index, expected, actual)) = c.first {
-                anstream::println!(
-                    "{}",
-                    error(format!(
-                        "output `{}` has {} wrong elements; element {index} is {actual} and should be {expected}",
-                        c.name, c.wrong
-                    ))
+                let wrong = format!(
+                    "output `{}` has {} wrong elements; element {index} is {actual} and should be {expected}",
+                    c.name, c.wrong
                 );
+                text.push_str(&format!("{}\n", error(wrong)));
             }
         }
         for problem in &self.outcome.problems {
-            anstream::println!("{}", error(problem));
+            text.push_str(&format!("{}\n", error(problem)));
         }
-        println!("{}", if self.outcome.is_right() { "right" } else { "WRONG" });
+        text.push_str(if self.outcome.is_right() { "right\n" } else { "WRONG\n" });
+        text
     }
 }

@@ -131,6 +131,26 @@ fn compile_writes_a_file_and_reports_one_it_cannot_write() {
 }
 
 #[test]
+fn output_that_cannot_be_written_is_an_error_and_a_closed_pipe_is_not() {
+    let shell = |script: &str| {
+        let binary = env!("CARGO_BIN_EXE_tilewright");
+        let output = Command::new("sh")
+            .args(["-c", &script.replace("TW", binary)])
+            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+            .output()
+            .unwrap();
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!err.contains("panicked"), "{script}: {err}");
+        (output.status.code(), err)
+    };
+    for command in ["layout 4:1", "devices", "compile examples/gemm.tile --emit ptx"] {
+        let (code, err) = shell(&format!("TW {command} > /dev/full"));
+        assert!(code == Some(1) && err.contains("cannot write to standard output"), "{command}: {err}");
+        assert_eq!(shell(&format!("TW {command} | true")).0, Some(0));
+    }
+}
+
+#[test]
 fn assumptions_can_be_given() {
     let run = tilewright(&["compile", GEMM, "--assume", "k=8"], None);
     assert!(run.out.contains("assumes k % 8 == 0") && !run.out.contains("assumes m"), "{}", run.out);
@@ -172,7 +192,16 @@ fn mistakes_in_values() {
         1,
         &["no matrix instruction tiles a product of 17×64×16", "examples/gemm.tile"],
     );
-    refused(&run("BM=0"), None, 2, &["tile constant `BM` must be at least 1"]);
+    refused(&run("BM=0"), None, 1, &["divides by zero", "examples/gemm.tile"]);
+    refused(&run("BM=-64"), None, 1, &["error", "examples/gemm.tile"]);
+    refused(&["run", GEMM, "-p", "m=8", "-p", "m=9"], None, 2, &["`m` is given twice"]);
+    refused(
+        &["run", "examples/transpose.tile", "-p", "alpha=1e300"],
+        None,
+        2,
+        &["not a number of its range"],
+    );
+    refused(&["compile", GEMM, "--assume", "k=8", "--assume", "k=16"], None, 2, &["`k` is given twice"]);
     refused(
         &["run", GEMM, "--arch", "sm_75"],
         None,

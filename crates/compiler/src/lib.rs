@@ -10,7 +10,7 @@ pub mod kernel;
 
 use std::time::{Duration, Instant};
 
-use tilewright_machine::Arch;
+use tilewright_machine::{Arch, UnknownArch};
 use tilewright_synth::Multiples;
 use tilewright_tile::{Code, Constants, Diagnostic, Diagnostics, Program, Span, desugar, verify};
 
@@ -51,6 +51,17 @@ impl Options {
         self.constants.insert(name.into(), value);
         self
     }
+}
+
+/// The architecture with this name.
+///
+/// # Errors
+///
+/// A [`Code::UnsupportedArchitecture`] that lists those there are.
+pub fn arch_named(name: &str) -> Result<Arch, Diagnostic> {
+    name.parse().map_err(|unknown: UnknownArch| {
+        Diagnostic::new(Code::UnsupportedArchitecture, Span::NONE, unknown.to_string())
+    })
 }
 
 /// The largest power of two, up to 256, of which a size is a multiple: what a kernel for this very size may rely on.
@@ -117,13 +128,13 @@ fn check_multiples(program: &Program, options: &Options) -> Result<(), Diagnosti
             .help(format!("its sizes are {}", sizes.join(", ")))
             .into());
         }
-        if *multiple < 1 {
+        if !(1..=MAX_EXTENT).contains(multiple) {
             return Err(Diagnostic::new(
                 Code::BadValue,
                 Span::NONE,
                 format!("`{name}` cannot be assumed to be a multiple of {multiple}"),
             )
-            .help("give a number of 1 or more")
+            .help(format!("give a number from 1 to {MAX_EXTENT}"))
             .into());
         }
     }

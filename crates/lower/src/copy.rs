@@ -93,8 +93,14 @@ impl Lower<'_> {
         plan: &CopyPlan,
     ) -> Result<(), Diagnostic> {
         let (from, to) = (self.verified.tile(src), self.verified.tile(dst));
-        if from.memory == Memory::Shared {
-            self.settle(Some(src.tensor));
+        // A tile program's copies are synchronous: one in flight is waited for before its destination is read or written
+        // again, and before global memory, where its source may lie, is written.
+        for shared in [(&from, src), (&to, dst)].into_iter().filter(|(tile, _)| tile.memory == Memory::Shared)
+        {
+            self.settle(Some(shared.1.tensor));
+        }
+        if to.memory == Memory::Global {
+            self.settle(None);
         }
         match plan {
             CopyPlan::Direct { row, access } => {

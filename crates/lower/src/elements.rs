@@ -31,7 +31,10 @@ pub fn read_f32(b: &mut Builder, array: ArrayId, value: u32, dtype: DType) -> Op
     let word = b.read(reg);
     match dtype {
         DType::F32 => word,
-        DType::I32 => b.scalar(ScalarOp::F32FromI32, &[word]),
+        DType::I32 | DType::I8 | DType::U8 => {
+            let wide = widen(b, word, shift, dtype);
+            b.scalar(ScalarOp::F32FromI32, &[wide])
+        }
         DType::F16 => {
             let low = if shift == 0 { word } else { b.scalar(ScalarOp::ShrU32, &[word, int(16)]) };
             let half = b.scalar(ScalarOp::LowB16, &[low]);
@@ -39,12 +42,35 @@ pub fn read_f32(b: &mut Builder, array: ArrayId, value: u32, dtype: DType) -> Op
         }
         DType::BF16 if shift == 0 => b.scalar(ScalarOp::ShlB32, &[word, int(16)]),
         DType::BF16 => b.scalar(ScalarOp::AndB32, &[word, Operand::Imm(0xffff_0000)]),
-        DType::I8 | DType::U8 => {
-            let op = if dtype == DType::I8 { ScalarOp::BfeS32 } else { ScalarOp::BfeU32 };
-            let byte = b.scalar(op, &[word, int(i64::from(shift)), int(8)]);
-            b.scalar(ScalarOp::F32FromI32, &[byte])
-        }
     }
+}
+
+/// An integer element of a register as a 32-bit integer.
+fn widen(b: &mut Builder, word: Operand, shift: u32, dtype: DType) -> Operand {
+    let op = match dtype {
+        DType::I8 => ScalarOp::BfeS32,
+        DType::U8 => ScalarOp::BfeU32,
+        _ => return word,
+    };
+    b.scalar(op, &[word, int(i64::from(shift)), int(8)])
+}
+
+/// A value of a fragment of integers as a 32-bit integer.
+pub fn read_i32(b: &mut Builder, array: ArrayId, value: u32, dtype: DType) -> Operand {
+    let (reg, shift) = place(array, value, dtype.bits());
+    let word = b.read(reg);
+    widen(b, word, shift, dtype)
+}
+
+/// A 32-bit integer brought into the range of an integer type.
+pub fn saturate(b: &mut Builder, value: Operand, dtype: DType) -> Operand {
+    let (low, high) = match dtype {
+        DType::I8 => (-128, 127),
+        DType::U8 => (0, 255),
+        _ => return value,
+    };
+    let above = b.scalar(ScalarOp::MaxI32, &[value, int(low)]);
+    b.scalar(ScalarOp::MinI32, &[above, int(high)])
 }
 
 /// Writes the register whose first value is `first` from `f32` results, rounding each to the element type.
@@ -65,13 +91,11 @@ fn pack(b: &mut Builder, dtype: DType, results: &[Operand]) -> Operand {
         (DType::F32, [one, ..]) => *one,
         (DType::I32, [one, ..]) => b.scalar(ScalarOp::I32FromF32, &[*one]),
         (DType::I8 | DType::U8, _) => {
-            let (low, high) = if dtype == DType::I8 { (-128, 127) } else { (0, 255) };
             let bytes: Vec<Operand> = results
                 .iter()
                 .map(|r| {
                     let wide = b.scalar(ScalarOp::I32FromF32, &[*r]);
-                    let above = b.scalar(ScalarOp::MaxI32, &[wide, int(low)]);
-                    b.scalar(ScalarOp::MinI32, &[above, int(high)])
+                    saturate(b, wide, dtype)
                 })
                 .collect();
             join(b, &bytes, 8)

@@ -23,8 +23,27 @@ impl Lower<'_> {
         Ok(())
     }
 
+    /// A cast through `f32`, or, between integers, through 32-bit integers.
     pub(crate) fn cast(&mut self, dst: TensorId, src: TensorId) -> Result<(), Diagnostic> {
-        self.elementwise(dst, &ElemExpr::Tensor(src))
+        let (from, to) =
+            (self.verified.program().tensor(src).dtype, self.verified.program().tensor(dst).dtype);
+        if from.is_float() || to.is_float() {
+            return self.elementwise(dst, &ElemExpr::Tensor(src));
+        }
+        let (source, target) = (self.array(src)?, self.array(dst)?);
+        let count = self.count(dst)?;
+        let per_register = 32 / to.bits();
+        for first in (0..count).step_by(per_register as usize) {
+            let values: Vec<Operand> = (first..(first + per_register).min(count))
+                .map(|value| {
+                    let wide = elements::read_i32(&mut self.b, source, value, from);
+                    elements::saturate(&mut self.b, wide, to)
+                })
+                .collect();
+            let word = elements::join(&mut self.b, &values, to.bits());
+            self.b.write(elements::place(target, first, to.bits()).0, word);
+        }
+        Ok(())
     }
 
     pub(crate) fn elementwise(&mut self, dst: TensorId, expr: &ElemExpr) -> Result<(), Diagnostic> {

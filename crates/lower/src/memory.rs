@@ -123,7 +123,7 @@ impl<'a> GlobalAddressing<'a> {
                 0
             }
         };
-        (Address { base, offset }, predicate(guard))
+        (Address { base, offset }, predicate(b, guard))
     }
 }
 
@@ -135,11 +135,19 @@ pub fn both(b: &mut Builder, a: Option<Operand>, c: Operand) -> Operand {
     }
 }
 
-/// A condition as a guard; one that always holds needs none.
-pub fn predicate(condition: Option<Operand>) -> Option<Value> {
+/// A condition as a guard: one that always holds needs none, and one that never holds is that the thread's index is
+/// negative.
+pub fn predicate(b: &mut Builder, condition: Option<Operand>) -> Option<Value> {
+    let condition = match condition? {
+        Operand::Imm(0) => {
+            let thread = Operand::Value(b.special(Special::ThreadIndex));
+            b.scalar(ScalarOp::LtI32, &[thread, scalar::int(0)])
+        }
+        other => other,
+    };
     match condition {
-        Some(Operand::Value(value)) => Some(value),
-        _ => None,
+        Operand::Value(value) => Some(value),
+        Operand::Imm(_) => None,
     }
 }
 
@@ -149,7 +157,7 @@ pub fn narrow(b: &mut Builder, guard: Option<Value>, condition: Option<Operand>)
         None => guard,
         Some(condition) => {
             let all = both(b, guard.map(Operand::Value), condition);
-            predicate(Some(all))
+            predicate(b, Some(all))
         }
     }
 }

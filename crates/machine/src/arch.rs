@@ -72,6 +72,14 @@ impl Arch {
     }
 }
 
+impl Limits {
+    /// 32-bit registers that a thread of a block of `threads` can have: the block's share of the multiprocessor, in
+    /// whole groups of eight, up to the limit of a thread.
+    pub fn registers_of_a_thread(&self, threads: u32) -> u32 {
+        (self.registers_per_multiprocessor / threads.max(1) / 8 * 8).min(self.registers_per_thread)
+    }
+}
+
 impl fmt::Display for Arch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.limits().name)

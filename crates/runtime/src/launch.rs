@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tilewright_compiler::{Kernel, MAX_EXTENT};
 use tilewright_simt::FunctionParamKind;
-use tilewright_tile::interpret::{grid, size_values, tensor_len, tensor_shape};
+use tilewright_tile::interpret::{check_ranges, grid, size_values, tensor_len, tensor_shape};
 use tilewright_tile::{ParamId, ParamKind};
 
 use crate::buffer::{Buffer, DeviceId, Tensor};
@@ -83,6 +83,7 @@ pub(crate) fn check<'a>(
     let values = size_values(&kernel.verified, sizes).map_err(failed)?;
     let size_params = check_sizes(kernel, &values)?;
     let grid = grid(&kernel.verified, sizes).map_err(failed)?;
+    check_ranges(&kernel.verified, sizes).map_err(failed)?;
 
     if args.len() != program.params.len() {
         let params: Vec<&str> = program.params.iter().map(|p| p.name.as_str()).collect();

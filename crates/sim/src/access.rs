@@ -18,7 +18,8 @@ struct InFlight {
     offset: u32,
     statement: u32,
     origin: u32,
-    data: [u8; 16],
+    /// Where in global memory it reads, when it lands; zeros land where there is no such place.
+    from: Option<u64>,
     /// When the cycle model has it arrive.
     ready: u64,
 }
@@ -151,12 +152,10 @@ impl Warp {
         let (mut to, mut from) = ([None; 32], [None; 32]);
         for lane in lanes(self.active) {
             let site = self.site(statement, origin, lane);
-            let mut data = [0; 16];
             if reading & (1 << lane) != 0 {
-                let words = read_global(block, &site, self.global_address(src, lane), bytes, &mut from[lane]);
-                for (to, word) in data.chunks_exact_mut(4).zip(words) {
-                    to.copy_from_slice(&word.to_le_bytes());
-                }
+                // The source is read as late as the instruction may: when the copy lands.
+                let address = self.global_address(src, lane);
+                from[lane] = block.global_offset(&site, address, bytes, false).map(|_| address);
             }
             to[lane] = block.shared_offset(&site, self.shared_address(dst, lane), bytes, true);
             if let Some(offset) = to[lane] {
@@ -169,7 +168,7 @@ impl Warp {
                     offset,
                     statement,
                     origin,
-                    data,
+                    from: from[lane as usize],
                     ready,
                 });
             }
@@ -188,7 +187,14 @@ impl Warp {
             let lands = covered && active & (1 << lane) != 0;
             if lands {
                 let site = self.site(copy.statement, copy.origin, lane);
-                block.land_async(&site, copy.offset, u32::from(copy.bytes), &copy.data);
+                let mut data = [0; 16];
+                if let Some(address) = copy.from {
+                    let words = read_global(block, &site, address, u32::from(copy.bytes), &mut None);
+                    for (to, word) in data.chunks_exact_mut(4).zip(words) {
+                        to.copy_from_slice(&word.to_le_bytes());
+                    }
+                }
+                block.land_async(&site, copy.offset, u32::from(copy.bytes), &data);
                 self.timing.clock = self.timing.clock.max(copy.ready);
             }
             !lands

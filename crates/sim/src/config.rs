@@ -29,6 +29,6 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Config { seed: 0, check_races: true, check_uninitialised: true, step_limit: 1_000_000_000 }
+        Config { seed: 0, check_races: true, check_uninitialised: true, step_limit: 100_000_000 }
     }
 }

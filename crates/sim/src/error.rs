@@ -117,7 +117,7 @@ pub enum SimError {
         block: [u32; 3],
     },
     /// A block executed more warp instructions than [`Config::step_limit`](crate::Config::step_limit).
-    #[error("block {block:?} executed more than {limit} warp instructions")]
+    #[error("block {block:?} executed more than {limit} warp instructions: does a loop run too often?")]
     StepLimit {
         /// The block.
         block: [u32; 3],

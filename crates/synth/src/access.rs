@@ -71,6 +71,20 @@ pub fn vector_fits(facts: &Facts<'_>, tile: &GlobalTile, mode: usize, n: i64) ->
     Ok(())
 }
 
+/// Whether vectors of `n` along the contiguous leaf of a tile start at multiples of `n` wherever the tile's other leaves
+/// take them; if not, why.
+pub fn leaves_fit(tile: &GlobalTile, mode: usize, n: i64) -> Result<(), String> {
+    let along = tile.modes.iter().flatten().filter(|(extent, dim, _)| *dim as usize == mode && *extent > 1);
+    // The first leaf of scale 1 is the one that vectors run along.
+    let own = along.clone().position(|(_, _, scale)| *scale == 1);
+    let fits = along.enumerate().all(|(i, (_, _, scale))| Some(i) == own || scale % n == 0);
+    if n == 1 || fits {
+        Ok(())
+    } else {
+        Err(format!("the view walks mode {mode} in steps that are not multiples of {n}"))
+    }
+}
+
 /// The leaves of a tile as (extent, stride in the tile's linear coordinate, contiguous?), the contiguous one first, then
 /// those that lie closest in memory as far as that is known.
 fn leaves_by_memory(tile: &TileRef) -> Vec<(i64, i64, bool)> {
@@ -123,7 +137,9 @@ pub fn widest_vector(
         } else if total / n < threads && n * i64::from(bytes) > 4 {
             Some(format!("{n} elements a thread would leave some of the {threads} threads idle"))
         } else if let Some(global) = &tile.global {
-            contiguous_mode(global).and_then(|mode| vector_fits(facts, global, mode, n).err())
+            contiguous_mode(global).and_then(|mode| {
+                vector_fits(facts, global, mode, n).and_then(|()| leaves_fit(global, mode, n)).err()
+            })
         } else {
             None
         };

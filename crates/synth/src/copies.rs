@@ -240,7 +240,13 @@ impl SharedProblem<'_> {
             } else {
                 continue;
             };
-            let Some(own) = own_layout(self.verified, reference) else { continue };
+            let own = own_layout(self.verified, reference).ok_or_else(|| {
+                Diagnostic::new(
+                    Code::BadValue,
+                    stmt.span,
+                    format!("`{}` is too large to be laid out", row.name),
+                )
+            })?;
             let (candidates, rejected) =
                 self.candidates(&self.verified.tile(src), &self.verified.tile(dst), &own, &shape);
             if candidates.is_empty() {

@@ -19,6 +19,7 @@ pub mod solve;
 
 use std::collections::HashMap;
 
+use tilewright_layout::SwizzledLayout;
 use tilewright_machine::{Arch, Memory};
 use tilewright_tile::{Code, Diagnostic, StmtKind, TensorId, Verified};
 
@@ -73,7 +74,7 @@ pub fn synthesise(verified: &Verified, arch: Arch, multiples: &Multiples) -> Res
             Memory::Register => tensors[i] = register(id).map(TensorLayout::Register),
             Memory::Shared => {
                 let solution = problem.solve(id)?;
-                let elements = solution.layout.layout.cosize();
+                let elements = elements(&solution.layout);
                 let bytes = u32::try_from(elements * i64::from(tensor.dtype.bytes())).unwrap_or(u32::MAX);
                 shared_total = shared_total.next_multiple_of(SHARED_ALIGN).saturating_add(bytes);
                 shared_notes.insert(id, format!("unified from its copies: {}", solution.constraint));
@@ -110,7 +111,8 @@ pub fn synthesise(verified: &Verified, arch: Arch, multiples: &Multiples) -> Res
                     (Memory::Global, Memory::Register) | (Memory::Register, Memory::Global) => {
                         let is_load = memory(src.tensor) == Memory::Global;
                         let (view, tensor) = if is_load { (src, dst.tensor) } else { (dst, src.tensor) };
-                        let Some(tv) = register(tensor) else { continue };
+                        let tv =
+                            register(tensor).ok_or_else(|| fail("a register tensor has no layout".into()))?;
                         let (plan, others) =
                             global_copy(&facts, arch, &tv, &verified.tile(view), is_load).map_err(fail)?;
                         plans[i] = StmtPlan::Copy(plan);
@@ -118,7 +120,7 @@ pub fn synthesise(verified: &Verified, arch: Arch, multiples: &Multiples) -> Res
                     }
                     (Memory::Register, Memory::Register) => {
                         let (Some(from), Some(to)) = (register(src.tensor), register(dst.tensor)) else {
-                            continue;
+                            return Err(fail("a register tensor has no layout".into()));
                         };
                         let moves = moves(&from, &to, i64::from(verified.threads()))
                             .ok_or_else(|| fail("the two tensors are distributed differently".to_string()))?;
@@ -131,7 +133,7 @@ pub fn synthesise(verified: &Verified, arch: Arch, multiples: &Multiples) -> Res
         }
     }
     let fragment_registers = live_registers(verified, &statements, &register);
-    if fragment_registers > arch.limits().registers_per_thread {
+    if fragment_registers > arch.limits().registers_of_a_thread(verified.threads()) {
         return Err(too_many_registers(verified, arch, fragment_registers, &register));
     }
     let mut explanation =
@@ -165,6 +167,17 @@ pub fn synthesise(verified: &Verified, arch: Arch, multiples: &Multiples) -> Res
         }
     }
     Ok(Synthesis { tensors, statements: plans, explanation })
+}
+
+/// Elements of memory that a shared layout needs: one more than its largest offset.
+fn elements(layout: &SwizzledLayout) -> i64 {
+    let (plain, swizzle) = (layout.layout.cosize(), layout.swizzle);
+    // A swizzle permutes each aligned block of this size; whole blocks stay what they are.
+    let block = 1i64 << (swizzle.base() + swizzle.bits());
+    if swizzle.is_identity() || plain % block == 0 {
+        return plain;
+    }
+    (0..layout.layout.size()).map(|i| layout.eval(i)).max().map_or(plain, |last| last + 1)
 }
 
 fn note(
@@ -348,8 +361,8 @@ fn too_many_registers(
         Code::RegistersExceeded,
         program.tensors[largest].span,
         format!(
-            "the register tensors that are live at once take {total} registers of a thread, and {arch} has {}",
-            arch.limits().registers_per_thread
+            "the register tensors that are live at once take {total} registers of a thread, and {arch} has {} for each",
+            arch.limits().registers_of_a_thread(verified.threads())
         ),
     )
     .label("the largest of them")

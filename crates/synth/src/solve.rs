@@ -226,7 +226,14 @@ impl Solver<'_> {
             };
             let (c, a, b) = (*c, *a, *b);
             let get = |id: TensorId| self.layouts[id.0 as usize].as_ref();
-            let (Some(lc), Some(la), Some(lb)) = (get(c), get(a), get(b)) else { continue };
+            let (Some(lc), Some(la), Some(lb)) = (get(c), get(a), get(b)) else {
+                let span = self.statements[i].0.span;
+                return Err(Diagnostic::new(
+                    Code::Unsatisfiable,
+                    span,
+                    "an operand of this product has no layout",
+                ));
+            };
             let shape = self.verified.shape(c);
             let k = self.verified.shape(a)[1];
             let threads = i64::from(self.verified.threads());
@@ -269,22 +276,32 @@ impl Solver<'_> {
     fn set(&mut self, id: TensorId, tv: TvLayout, origin: Origin) -> Result<(), Diagnostic> {
         let dtype = self.verified.program().tensor(id).dtype;
         let registers = (tv.count() as u32 * dtype.bits()).div_ceil(32);
-        let limit = self.arch.limits().registers_per_thread;
+        let limit = self.arch.limits().registers_of_a_thread(self.verified.threads());
         if registers > limit {
             let tensor = self.verified.program().tensor(id);
             let size: i64 = self.verified.shape(id).iter().product();
+            let threads = self.verified.threads();
+            // Threads that hold what others hold too are of no use: more of them would not help.
+            let copies: i64 = tv.threads().leaves().iter().filter(|l| l.1 == 0).map(|l| l.0).product();
+            let help = if copies > 1 && origin.why.contains("each part in") {
+                format!(
+                    "the tile does not divide among the {} warps, so {copies} of them hold the same part: choose a tile \
+                     whose instruction tiles divide among the warps",
+                    threads / 32
+                )
+            } else {
+                "make the tile smaller, use more threads, or keep it in shared memory".to_string()
+            };
             return Err(Diagnostic::new(
                 Code::RegistersExceeded,
                 tensor.span,
                 format!(
-                    "`{}` needs {registers} registers of each of the {} threads, and {} has {limit}",
-                    tensor.name,
-                    self.verified.threads(),
-                    self.arch
+                    "`{}` needs {registers} registers of each of the {threads} threads, and {} has {limit} for each",
+                    tensor.name, self.arch
                 ),
             )
-            .label(format!("{size} elements of {dtype} over {} threads", self.verified.threads()))
-            .help("make the tile smaller, use more threads, or keep it in shared memory".to_string()));
+            .label(format!("{size} elements of {dtype} over {threads} threads"))
+            .help(help));
         }
         self.layouts[id.0 as usize] = Some((tv, origin));
         Ok(())
@@ -308,8 +325,14 @@ impl Solver<'_> {
                         }
                         Some((theirs, their_origin)) if !theirs.same_function(&tv) => {
                             // Registers may differ in the order of a thread's values, if only data moves.
-                            let permuted = matches!(self.statements[i].0.kind, StmtKind::Copy { .. })
-                                && crate::moves(theirs, &tv, i64::from(self.verified.threads())).is_some();
+                            let threads = i64::from(self.verified.threads());
+                            let permuted = match &self.statements[i].0.kind {
+                                StmtKind::Copy { src, .. } if src.tensor == known => {
+                                    crate::moves(&tv, theirs, threads).is_some()
+                                }
+                                StmtKind::Copy { .. } => crate::moves(theirs, &tv, threads).is_some(),
+                                _ => false,
+                            };
                             if !permuted {
                                 return Err(self.conflict(
                                     i,

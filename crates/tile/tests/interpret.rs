@@ -208,10 +208,10 @@ fn launches_that_are_not_possible_are_errors() {
 fn offsets_far_outside_read_zero_and_write_nothing() {
     let source = "size n = 4
         kernel far(x: f32[n], y: f32[n]) grid(1) threads(32) {
-            g = global_view(x[9223372036854775807 :], (4) : (e0))
+            g = global_view(x[2147483000 :], (4) : (e0))
             h = global_view(x[-2 :], (4) : (e0))
             out = global_view(y[:], (4) : (e0))
-            away = global_view(y[-9223372036854775807 :], (4) : (e0))
+            away = global_view(y[-2147483000 :], (4) : (e0))
             r = register_tensor(f32, [4])
             copy(g, r)
             copy(r, away)
@@ -224,4 +224,32 @@ fn offsets_far_outside_read_zero_and_write_nothing() {
     let mut args = [Argument::Tensor(vec![1.0, 2.0, 3.0, 4.0]), Argument::Tensor(vec![7.0; 4])];
     interpret(&v, &BTreeMap::new(), &mut args).unwrap();
     assert_eq!(tensor(&args, 1), [0.0, 0.0, 1.0, 2.0]);
+}
+
+#[test]
+fn integers_beyond_32_bits_are_refused_and_named() {
+    let refused = |body: &str, given: &[(&str, i64)]| {
+        let source = format!(
+            "size m = 64, n = 1\nkernel k(x: f32[m], y: f32[m]) grid(ceil_div(m, 32)) threads(32) {{\n{body}\n}}"
+        );
+        let v = verified(&source, &[]);
+        let sizes = sizes(given);
+        tilewright_tile::interpret::check_ranges(&v, &sizes).map_err(|e| e.to_string())
+    };
+    let copy = |offset: &str| {
+        format!("g = global_view(x[{offset} :], (32) : (e0))\nr = register_tensor(f32, [32])\ncopy(g, r)")
+    };
+    assert_eq!(refused(&copy("block.x * 32"), &[]), Ok(()));
+    let message = "an offset of `g` can reach 6400000000: the integers of a kernel have 32 bits";
+    assert_eq!(refused(&copy("m * 100000000 / 100000000 - m"), &[]), Err(message.to_string()));
+    assert!(refused(&copy("block.x * 4294967296"), &[]).is_err());
+    assert!(refused(&copy("m % (n - 1 + 5) - n / (0 - 3)"), &[]).is_ok());
+    let far = "g = global_view(x, (32) : (4294967296 * e0))\nr = register_tensor(f32, [32])\ncopy(g, r)";
+    assert!(refused(far, &[]).unwrap_err().contains("an offset of `g`"));
+    let float =
+        "g = global_view(x, (32) : (e0))\nr = register_tensor(f32, [32])\ncopy(g, r)\nr = r + float(n * n)";
+    assert_eq!(refused(float, &[("n", 40000)]), Ok(()));
+    assert!(refused(float, &[("n", 100_000)]).unwrap_err().contains("`float` can reach 10000000000"));
+    let bound = "for i in 2147483646..2147483650 { syncthreads() }";
+    assert!(refused(bound, &[]).unwrap_err().contains("a bound of the loop over `i`"));
 }

@@ -18,10 +18,10 @@ use std::process::Command;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use tilewright::check::{CheckOptions, check};
-use tilewright::compiler::{Kernel, Options, compile, multiple_of};
+use tilewright::compiler::{Kernel, Options, arch_named, compile, multiple_of};
 use tilewright::machine::Arch;
 use tilewright::runtime::SimDevice;
-use tilewright::tile::{Code, Diagnostic, Diagnostics, ParamKind, Program, Span, parse};
+use tilewright::tile::{Diagnostics, ParamKind, Program, parse};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -108,12 +108,9 @@ fn error_test(path: &Path) -> Result<(), Failed> {
     let source = fs::read_to_string(path)?;
     let options = header(&source, "options").next().unwrap_or("");
     let named = options.split_whitespace().find_map(|word| word.strip_prefix("arch="));
-    let result = match named.map(str::parse::<Arch>) {
-        Some(Err(unknown)) => {
-            let message = unknown.to_string();
-            Err(Diagnostic::new(Code::UnsupportedArchitecture, Span::NONE, message).into())
-        }
-        _ => {
+    let result = match named.map(arch_named).transpose() {
+        Err(unsupported) => Err(unsupported.into()),
+        Ok(_) => {
             let values = Values::parse(options)?;
             parse(&source).and_then(|program| values.compile(&program))
         }
@@ -145,6 +142,14 @@ fn write_ptx(name: &str, kernel: &Kernel) -> Result<(), Failed> {
 
 fn run_case(name: &str, source: &str, values: &Values, conflicts: Option<u64>) -> Result<(), Failed> {
     let program = parse(source).map_err(|d| describe(source, &d))?;
+    let known = |name: &String| {
+        name == "conflicts"
+            || program.symbols.iter().any(|s| s.name == *name)
+            || program.params.iter().any(|p| p.name == *name)
+    };
+    if let Some(name) = values.numbers.keys().find(|name| !known(name)) {
+        return Err(format!("the program has no `{name}`").into());
+    }
     let kernel = values.compile(&program).map_err(|d| describe(source, &d))?;
     write_ptx(name, &kernel)?;
     let device = SimDevice::new(tilewright::sim::Config { seed: values.seed, ..Default::default() });
@@ -220,6 +225,9 @@ fn ptxas() -> Option<PathBuf> {
 
 fn assembles_without_spills(path: &Path) -> Result<(), Failed> {
     let Some(ptxas) = ptxas() else {
+        if std::env::var_os("CI").is_some() {
+            return Err("CI has no ptxas: set TILEWRIGHT_PTXAS".into());
+        }
         println!("no ptxas: {} is not assembled", path.display());
         return Ok(());
     };
@@ -287,15 +295,18 @@ fn main() {
         let mut asked = 0;
         for line in source.lines().take_while(|l| l.starts_with("//") || l.trim().is_empty()) {
             if let Some(bound) = line.strip_prefix("// conflicts: ") {
-                conflicts = bound.trim().parse().ok();
+                conflicts = Some(bound.trim().to_string());
             }
             if let Some(case) = line.strip_prefix("// run: ") {
                 asked += 1;
                 let (source, case, name) = (source.clone(), case.to_string(), name.clone());
+                let conflicts = conflicts.clone();
                 trials.push(Trial::test(format!("run::{name}::{case}"), move || {
                     let values = Values::parse(&case)?;
                     let file = format!("{name}.{}", values.text.replace([' ', '='], "_"));
-                    run_case(&file, &source, &values, conflicts)
+                    let bound =
+                        conflicts.map(|c| c.parse().map_err(|e| format!("`{c}`: {e}"))).transpose()?;
+                    run_case(&file, &source, &values, bound)
                 }));
             }
         }

@@ -6,6 +6,7 @@
 
 mod launch;
 mod plan;
+mod ranges;
 mod round;
 mod run;
 
@@ -19,6 +20,7 @@ use crate::program::ParamKind;
 use crate::verified::Verified;
 
 pub use launch::{grid, size_values, tensor_len, tensor_shape, tensor_strides};
+pub use ranges::check_ranges;
 pub use round::round;
 
 /// What a launch passes for a parameter.
@@ -81,6 +83,14 @@ pub enum InterpretError {
         /// Which expression.
         what: String,
     },
+    /// An integer of the kernel does not fit in the 32 bits that kernels compute with, at these sizes.
+    #[error("{what} can reach {value}: the integers of a kernel have 32 bits")]
+    TooWide {
+        /// Which expression.
+        what: String,
+        /// A value it can take.
+        value: i64,
+    },
     /// An extent or a stride is not positive, or the grid is outside what the hardware takes, at these sizes.
     #[error("{what} is {value}; it must be from 1 to {most}")]
     OutOfRange {
@@ -136,6 +146,7 @@ pub fn interpret(
 ) -> Result<(), InterpretError> {
     let program = v.program();
     let grid = grid(v, sizes)?;
+    check_ranges(v, sizes)?;
     let values = launch::symbol_values(v, sizes)?;
     if args.len() != program.params.len() {
         return Err(InterpretError::ArgumentCount { expected: program.params.len(), found: args.len() });

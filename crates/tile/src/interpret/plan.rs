@@ -24,8 +24,8 @@ pub(super) enum Op {
     Copy { src: Side, dst: Side, len: usize },
     /// `c += a · bᵀ`.
     Gemm { c: usize, a: usize, b: usize, shape: [usize; 3], dtype: DType },
-    /// `dst = src`, rounded.
-    Convert { dst: usize, src: usize, dtype: DType },
+    /// `dst = src`, rounded; perhaps to `f32` first.
+    Convert { dst: usize, src: usize, dtype: DType, through_f32: bool },
     /// Every element becomes the value.
     Fill { dst: usize, len: usize, value: f64 },
     /// `dst = expression`.
@@ -98,7 +98,9 @@ fn block(v: &Verified, sizes: &BTreeMap<String, i64>, body: &[Stmt]) -> Result<V
                 Op::Gemm { c: c.0 as usize, a: a.0 as usize, b: b.0 as usize, shape, dtype: dtype(*c) }
             }
             StmtKind::Cast { dst, src } | StmtKind::Rearrange { dst, src } => {
-                Op::Convert { dst: dst.0 as usize, src: src.0 as usize, dtype: dtype(*dst) }
+                // A cast to a float goes through `f32`.
+                let through_f32 = dtype(*src) == DType::I32 && dtype(*dst).is_float();
+                Op::Convert { dst: dst.0 as usize, src: src.0 as usize, dtype: dtype(*dst), through_f32 }
             }
             StmtKind::Fill { dst, value } => {
                 Op::Fill { dst: dst.0 as usize, len: len(*dst), value: round(dtype(*dst), *value) }

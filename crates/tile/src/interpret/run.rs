@@ -65,10 +65,13 @@ impl Block<'_> {
                     gemm(&mut acc, &self.tiles[*a], &self.tiles[*b], *shape, *dtype);
                     self.tiles[*c] = acc;
                 }
-                Op::Convert { dst, src, dtype } => {
+                Op::Convert { dst, src, dtype, through_f32 } => {
                     let mut tile = std::mem::take(&mut self.tiles[*dst]);
                     if dst != src {
                         tile.clone_from(&self.tiles[*src]);
+                    }
+                    if *through_f32 {
+                        round_all(DType::F32, &mut tile);
                     }
                     round_all(*dtype, &mut tile);
                     self.tiles[*dst] = tile;

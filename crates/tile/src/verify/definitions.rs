@@ -106,6 +106,19 @@ impl Checker<'_> {
                 format!("the layout of `{name}` gives element {missing} to no thread"),
                 help,
             );
+            return;
+        }
+        // Threads may hold what others hold, whole fragments at a time: thread modes of stride 0. Nothing else repeats.
+        let repeats: i64 = layout
+            .mode(0)
+            .map(|threads| threads.leaves().iter().filter(|(_, d)| *d == 0).map(|(n, _)| n).product())
+            .unwrap_or(1);
+        if layout.size() / repeats != size {
+            self.layout_error(
+                span,
+                format!("the layout of `{name}` gives some elements to several threads or values"),
+                "only thread modes of stride 0 repeat elements; all others give each its own",
+            );
         }
     }
 

@@ -36,7 +36,7 @@ const MAX_ERRORS: usize = 50;
 /// 7. **Expressions.** No division by a literal zero, no overflow of literals.
 /// 8. **Register and shared tensors.** At least one mode; every extent is a positive constant; at most 2²⁰ elements. A
 ///    pinned register layout has two modes, the first of as many threads as the block has, and reaches every element of
-///    the tile and nothing else. A pinned shared layout has the tile's shape and gives every element an offset of its
+///    the tile and nothing else, once but for thread modes of stride 0. A pinned shared layout has the tile's shape and gives every element an offset of its
 ///    own, none negative.
 /// 9. **Views.** One offset a mode of the buffer, one or more leaves a mode; leaves walk modes that the buffer has;
 ///    scales are constants, none negative; literal extents are at least 1.

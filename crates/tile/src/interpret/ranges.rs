@@ -1,0 +1,169 @@
+//! Whether every integer of a kernel fits in 32 bits at given sizes.
+//!
+//! A kernel computes integers (coordinates, offsets, loop bounds, `float(…)`) in 32 bits; only strides have 64. Before a
+//! kernel runs, interval arithmetic over the grid and the loops' bounds shows that no expression leaves that range, so that the
+//! language's integers, which have no width, and the machine's are the same.
+
+use std::collections::BTreeMap;
+
+use super::InterpretError;
+use super::launch::{grid, symbol_values};
+use crate::expr::{Expr, IntOp};
+use crate::program::{ElemExpr, ParamKind, Stmt, StmtKind, TensorRef};
+use crate::verified::Verified;
+
+/// The values that an expression may take, both ends included.
+type Interval = (i128, i128);
+
+struct Ranges<'a> {
+    verified: &'a Verified,
+    sizes: Vec<Option<i64>>,
+    grid: [u32; 3],
+    counters: BTreeMap<u32, Interval>,
+}
+
+fn narrow(what: &str, (low, high): Interval) -> Result<Interval, InterpretError> {
+    for value in [low, high] {
+        if i32::try_from(value).is_err() {
+            let value = value.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
+            return Err(InterpretError::TooWide { what: what.to_string(), value });
+        }
+    }
+    Ok((low, high))
+}
+
+fn hull(values: impl IntoIterator<Item = i128>) -> Interval {
+    values.into_iter().fold((i128::MAX, i128::MIN), |(low, high), x| (low.min(x), high.max(x)))
+}
+
+fn apply(op: IntOp, (a, b): Interval, (c, d): Interval) -> Interval {
+    let corners = |f: fn(i128, i128) -> i128| hull([f(a, c), f(a, d), f(b, c), f(b, d)]);
+    let largest = a.abs().max(b.abs());
+    match op {
+        IntOp::Add => (a + c, b + d),
+        IntOp::Sub => (a - d, b - c),
+        IntOp::Mul => corners(|x, y| x.saturating_mul(y)),
+        IntOp::Min => (a.min(c), b.min(d)),
+        IntOp::Max => (a.max(c), b.max(d)),
+        // A divisor whose sign is open may be ±1.
+        IntOp::Div | IntOp::CeilDiv if c <= 0 && d >= 0 => (-largest, largest),
+        IntOp::Div => corners(floor_div),
+        IntOp::CeilDiv => corners(|x, y| -floor_div(-x, y)),
+        IntOp::Rem => {
+            let most = c.abs().max(d.abs());
+            (if c > 0 { 0 } else { -most }, if d < 0 { 0 } else { most })
+        }
+    }
+}
+
+/// `⌊x / y⌋`
+fn floor_div(x: i128, y: i128) -> i128 {
+    let (q, r) = (x / y, x % y);
+    if r != 0 && (r < 0) != (y < 0) { q - 1 } else { q }
+}
+
+impl Ranges<'_> {
+    fn interval(&self, what: &str, e: &Expr) -> Result<Interval, InterpretError> {
+        let result = match e {
+            Expr::Int(value) => (i128::from(*value), i128::from(*value)),
+            Expr::Block(axis) => (0, i128::from(self.grid[axis.index()]) - 1),
+            Expr::Symbol(id) => match (self.counters.get(&id.0), self.sizes[id.0 as usize]) {
+                (Some(range), _) => *range,
+                (None, Some(value)) => (i128::from(value), i128::from(value)),
+                (None, None) => return Err(InterpretError::NoValue { what: what.to_string() }),
+            },
+            Expr::Binary(op, a, b) => apply(*op, self.interval(what, a)?, self.interval(what, b)?),
+        };
+        narrow(what, result)
+    }
+
+    /// Strides have 64 bits: sums and products of what has 32.
+    fn stride(&self, what: &str, e: &Expr) -> Result<(), InterpretError> {
+        match e {
+            Expr::Int(_) => Ok(()),
+            Expr::Binary(IntOp::Add | IntOp::Mul, a, b) => {
+                self.stride(what, a)?;
+                self.stride(what, b)
+            }
+            other => self.interval(what, other).map(|_| ()),
+        }
+    }
+
+    fn reference(&self, reference: &TensorRef) -> Result<(), InterpretError> {
+        let tile = self.verified.tile(reference);
+        let Some(global) = &tile.global else { return Ok(()) };
+        let name = &self.verified.program().tensor(reference.tensor).name;
+        let what = format!("an offset of `{name}`");
+        for (dim, base) in global.base.iter().enumerate() {
+            let (low, high) = self.interval(&what, base)?;
+            let leaves = global.modes.iter().flatten().filter(|(_, d, _)| *d as usize == dim);
+            let reach: i128 =
+                leaves.map(|(extent, _, scale)| i128::from(extent - 1) * i128::from(*scale)).sum();
+            narrow(&what, (low.min(low + reach), high.max(high + reach)))?;
+        }
+        Ok(())
+    }
+
+    fn elementwise(&self, e: &ElemExpr) -> Result<(), InterpretError> {
+        match e {
+            ElemExpr::Int(e) => self.interval("the operand of `float`", e).map(|_| ()),
+            ElemExpr::Unary(_, x) => self.elementwise(x),
+            ElemExpr::Binary(_, x, y) => {
+                self.elementwise(x)?;
+                self.elementwise(y)
+            }
+            ElemExpr::Tensor(_) | ElemExpr::Number(_) | ElemExpr::Scalar(_) => Ok(()),
+        }
+    }
+
+    fn block(&mut self, body: &[Stmt]) -> Result<(), InterpretError> {
+        for stmt in body {
+            match &stmt.kind {
+                StmtKind::Copy { src, dst } => {
+                    self.reference(src)?;
+                    self.reference(dst)?;
+                }
+                StmtKind::Elementwise { expr, .. } => self.elementwise(expr)?,
+                StmtKind::For { counter, lo, hi, body } => {
+                    let name = &self.verified.program().symbol(*counter).name;
+                    let what = format!("a bound of the loop over `{name}`");
+                    let (first, _) = self.interval(&what, lo)?;
+                    let (_, end) = self.interval(&what, hi)?;
+                    if first < end {
+                        self.counters.insert(counter.0, (first, end - 1));
+                        self.block(body)?;
+                        self.counters.remove(&counter.0);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks that every integer of the kernel fits in 32 bits (strides: 64) at these sizes. The interpreter and the runtime
+/// both ask before they run a kernel.
+pub fn check_ranges(v: &Verified, sizes: &BTreeMap<String, i64>) -> Result<(), InterpretError> {
+    let mut ranges = Ranges {
+        verified: v,
+        sizes: symbol_values(v, sizes)?,
+        grid: grid(v, sizes)?,
+        counters: BTreeMap::new(),
+    };
+    let program = v.program();
+    for (i, extent) in program.grid.iter().enumerate() {
+        ranges.interval(&format!("the grid's {} extent", ["x", "y", "z"][i.min(2)]), extent)?;
+    }
+    for (i, param) in program.params.iter().enumerate() {
+        if let ParamKind::Tensor { shape, .. } = &param.kind {
+            for extent in shape {
+                ranges.interval(&format!("an extent of `{}`", param.name), extent)?;
+            }
+            for stride in v.strides(crate::ParamId(i as u32)) {
+                ranges.stride(&format!("a stride of `{}`", param.name), stride)?;
+            }
+        }
+    }
+    ranges.block(&program.body)
+}
