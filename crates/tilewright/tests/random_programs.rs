@@ -67,11 +67,15 @@ proptest! {
         transposed: bool,
         through_shared: bool,
         into_registers_first: bool,
+        literal: bool,
+        shift in prop_oneof![3 => Just(0i64), 1 => -9i64..9],
         arch in arch(),
         seed in 0u64..4,
     ) {
+        // Literal extents are folded: guards may be known when the kernel is compiled.
+        let (em, en) = if literal { (m.to_string(), n.to_string()) } else { ("m".to_string(), "n".to_string()) };
         let strides = |flag: bool, a: &str, b: &str| if flag { format!(" : (1, {a})") } else { format!(" : ({b}, 1)") };
-        let (rows, cols, by, bx) = if transposed { ("n", "m", bn, bm) } else { ("m", "n", bm, bn) };
+        let (rows, cols, by, bx) = if transposed { (&en, &em, bn, bm) } else { (&em, &en, bm, bn) };
         let (oy, ox) = if transposed { ("block.y", "block.x") } else { ("block.x", "block.y") };
         let body = match (through_shared || transposed, into_registers_first) {
             (true, true) => format!(
@@ -86,12 +90,12 @@ proptest! {
             (false, _) => "gx",
         };
         let source = format!(
-            "size m = 64, n = 64\nkernel f(x: {dtype}[m, n]{}, y: {dtype}[{rows}, {cols}]{}) \
-             grid(ceil_div(m, {bm}), ceil_div(n, {bn})) threads({}) {{\n\
-             gx = global_view(x[block.x * {bm} :, block.y * {bn} :], ({bm}, {bn}) : (e0, e1))\n\
+            "size m = 64, n = 64\nkernel f(x: {dtype}[{em}, {en}]{}, y: {dtype}[{rows}, {cols}]{}) \
+             grid(ceil_div({em}, {bm}), ceil_div({en}, {bn})) threads({}) {{\n\
+             gx = global_view(x[block.x * {bm} + ({shift}) :, block.y * {bn} - ({shift}) :], ({bm}, {bn}) : (e0, e1))\n\
              gy = global_view(y[{oy} * {by} :, {ox} * {bx} :], ({by}, {bx}) : (e0, e1))\n\
              {body} syncthreads()\n r = register_tensor({dtype}, [{by}, {bx}])\n copy({from}, r)\n copy(r, gy)\n}}\n",
-            strides(column_major.0, "m", "n"),
+            strides(column_major.0, &em, &en),
             strides(column_major.1, rows, cols),
             32 * warps,
         );
