@@ -2,10 +2,10 @@
 //! together with all other copies of that tensor, because they share its layout.
 
 use tilewright_layout::{Layout, Swizzle, SwizzledLayout, compose};
-use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, copies};
+use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, copies, copy_rows};
 use tilewright_tile::{Code, Diagnostic, StmtKind, TensorId, TensorKind, TensorRef, TileRef, Verified};
 
-use crate::access::{Run, coalesced, global_access, shared_access, vector_fits, vector_run, widest_vector};
+use crate::access::{Run, coalesced, global_access, shared_access, vector_run, widest_vector};
 use crate::explain::Alternative;
 use crate::facts::Facts;
 use crate::plan::{Access, CopyPlan, TvLayout};
@@ -52,6 +52,29 @@ pub fn plan_name(plan: &CopyPlan) -> String {
         CopyPlan::Staged { load, store, .. } => format!("{} + {}", load.name, store.name),
         CopyPlan::Registers { moves } if moves.is_empty() => "nothing".to_string(),
         CopyPlan::Registers { .. } => "mov".to_string(),
+    }
+}
+
+/// The ways to do a copy, as they are found.
+struct Candidates<'a> {
+    own: &'a Layout,
+    shape: &'a [i64],
+    found: Vec<Candidate>,
+    rejected: Vec<Alternative>,
+}
+
+impl Candidates<'_> {
+    fn reject(&mut self, instruction: impl Into<String>, reason: impl Into<String>) {
+        self.rejected.push(Alternative { instruction: instruction.into(), reason: reason.into() });
+    }
+
+    fn add(&mut self, plan: CopyPlan, row: &'static CopyRow, access: Access, run: &Run, cycles: u64) {
+        let Some(run) = own_run(self.own, run) else {
+            return self.reject(plan_name(&plan), "its run does not split along the tensor's modes");
+        };
+        let vector = i64::from(access.vector);
+        let constraint = Constraint::contiguous(self.shape, &run);
+        self.found.push(Candidate { plan, row, access, constraint, cycles, vector });
     }
 }
 
@@ -110,117 +133,97 @@ pub struct SharedProblem<'a> {
 }
 
 impl SharedProblem<'_> {
-    fn candidates(
+    /// The ways to do a copy that touches a shared tensor of this shape, and the instructions that cannot.
+    fn candidates<'c>(
         &self,
         src: &TileRef,
         dst: &TileRef,
-        own: &Layout,
-        shape: &[i64],
-    ) -> (Vec<Candidate>, Vec<Alternative>) {
-        let mut found = Vec::new();
-        let mut rejected = Vec::new();
-        let bits = src.dtype.bits();
-        let candidate = |plan: CopyPlan, row: &'static CopyRow, access: Access, run: &Run, cycles: u64| {
-            let vector = i64::from(access.vector);
-            match own_run(own, run) {
-                Some(run) => {
-                    let constraint = Constraint::contiguous(shape, &run);
-                    Ok(Candidate { plan, row, access, constraint, cycles, vector })
-                }
-                None => Err(Alternative {
-                    instruction: plan_name(&plan),
-                    reason: "its run does not split along the tensor's modes".to_string(),
-                }),
-            }
-        };
-        let mut keep = |result: Result<Candidate, Alternative>| match result {
-            Ok(candidate) => found.push(candidate),
-            Err(alternative) => rejected.push(alternative),
-        };
+        own: &'c Layout,
+        shape: &'c [i64],
+    ) -> Candidates<'c> {
+        let mut candidates = Candidates { own, shape, found: Vec::new(), rejected: Vec::new() };
         if src.memory == Memory::Global {
-            let threads = i64::from(self.verified.threads());
-            let Some(global) = &src.global else { return (found, rejected) };
-            let (widest, why) = widest_vector(self.facts, src, threads, 16);
-            for bytes in [16u32, 8, 4, 2, 1] {
-                let row = copies(Memory::Global, Memory::Shared, self.arch).find(|r| r.bytes == bytes);
-                if bytes * 8 < bits {
-                    break;
-                }
-                let n = i64::from(bytes * 8 / bits);
-                let staged = || {
-                    let load = copies(Memory::Global, Memory::Register, self.arch).find(|r| r.bytes == bytes);
-                    let store = copies(Memory::Register, Memory::Shared, self.arch)
-                        .find(|r| r.bytes == bytes && r.kind == CopyKind::PerThread);
-                    load.zip(store)
-                };
-                if n > widest {
-                    let instruction =
-                        row.map_or_else(|| format!("ld.global of {bytes} bytes"), |r| r.name.to_string());
-                    let reason = why
-                        .clone()
-                        .unwrap_or_else(|| format!("a thread has fewer than {n} contiguous elements"));
-                    keep(Err(Alternative { instruction, reason }));
-                    continue;
-                }
-                let Some(tv) = coalesced(src, threads, n) else { continue };
-                let tile_ok = crate::access::contiguous_mode(global)
-                    .map_or(n == 1, |mode| vector_fits(self.facts, global, mode, n).is_ok());
-                if !tile_ok {
-                    continue;
-                }
-                // Only the first of several threads with the same elements copies them.
-                let Ok((mut access, run)) = vector_run(&tv, n) else { continue };
-                access.calls.iter_mut().for_each(|c| c.values.clear());
-                let calls = access.calls.len() as u64;
-                if let Some(row) = row {
-                    let plan = CopyPlan::Async { row, access: access.clone() };
-                    keep(candidate(plan, row, access, &run, calls * u64::from(row.issue_cycles)));
-                } else if let Some((load, store)) = staged() {
-                    let plan = CopyPlan::Staged { load, store, access: access.clone() };
-                    let cycles = calls * u64::from(load.issue_cycles + store.issue_cycles);
-                    keep(candidate(plan, store, access, &run, cycles));
-                }
-            }
-            return (found, rejected);
+            self.without_registers(src, &mut candidates);
+        } else {
+            self.with_registers(src, dst, &mut candidates);
         }
+        // The cheapest first; among equals the one with fewer calls.
+        candidates.found.sort_by_key(|c| (c.cycles, c.access.calls.len()));
+        candidates
+    }
+
+    /// Copies from global memory: asynchronous where the hardware has the width, else through registers.
+    fn without_registers(&self, src: &TileRef, candidates: &mut Candidates<'_>) {
+        let bits = src.dtype.bits();
+        let threads = i64::from(self.verified.threads());
+        let (widest, why) = widest_vector(self.facts, src, threads, 16);
+        for bytes in [16u32, 8, 4, 2, 1].into_iter().filter(|bytes| bytes * 8 >= bits) {
+            let n = i64::from(bytes * 8 / bits);
+            let row = copies(Memory::Global, Memory::Shared, self.arch).find(|r| r.bytes == bytes);
+            let load = copies(Memory::Global, Memory::Register, self.arch).find(|r| r.bytes == bytes);
+            let store = copies(Memory::Register, Memory::Shared, self.arch)
+                .find(|r| r.bytes == bytes && r.kind == CopyKind::PerThread);
+            let (Some(load), Some(store)) = (load, store) else { continue };
+            let name = row.map_or_else(|| format!("{} + {}", load.name, store.name), |r| r.name.to_string());
+            if n > widest {
+                let none = || format!("a thread has fewer than {n} contiguous elements");
+                candidates.reject(name, why.clone().unwrap_or_else(none));
+                continue;
+            }
+            let accessed = coalesced(src, threads, n)
+                .ok_or_else(|| "the tile is too large".to_string())
+                .and_then(|tv| vector_run(&tv, n));
+            let (mut access, run) = match accessed {
+                Ok(accessed) => accessed,
+                Err(reason) => {
+                    candidates.reject(name, reason);
+                    continue;
+                }
+            };
+            access.calls.iter_mut().for_each(|c| c.values.clear());
+            let calls = access.calls.len() as u64;
+            if let Some(row) = row {
+                let plan = CopyPlan::Async { row, access: access.clone() };
+                candidates.add(plan, row, access, &run, calls * u64::from(row.issue_cycles));
+            } else {
+                let plan = CopyPlan::Staged { load, store, access: access.clone() };
+                let cycles = calls * u64::from(load.issue_cycles + store.issue_cycles);
+                candidates.add(plan, store, access, &run, cycles);
+            }
+        }
+    }
+
+    /// Copies between a register tensor and a shared one.
+    fn with_registers(&self, src: &TileRef, dst: &TileRef, candidates: &mut Candidates<'_>) {
+        let bits = src.dtype.bits();
         let (register, is_store) = if src.memory == Memory::Register { (src, true) } else { (dst, false) };
-        let Some(tv) = (self.register)(register.tensor) else { return (found, rejected) };
         let (from, to) =
             if is_store { (Memory::Register, Memory::Shared) } else { (Memory::Shared, Memory::Register) };
-        for row in tilewright_machine::copy_rows().iter().filter(|r| r.src == from && r.dst == to) {
-            if row.bytes * 8 < bits {
-                continue; // narrower than one element
-            }
+        let Some(tv) = (self.register)(register.tensor) else { return };
+        // What is narrower than one element is no alternative.
+        for row in copy_rows().iter().filter(|r| r.src == from && r.dst == to && r.bytes * 8 >= bits) {
             if row.since > self.arch {
-                keep(Err(Alternative {
-                    instruction: row.name.to_string(),
-                    reason: format!("needs {}, and the target is {}", row.since, self.arch),
-                }));
+                candidates.reject(row.name, format!("needs {}, and the target is {}", row.since, self.arch));
                 continue;
             }
             match shared_access(&tv, bits, row) {
                 Ok((access, _)) if is_store && row.is_collective() && access.broadcast => {
-                    keep(Err(Alternative {
-                        instruction: row.name.to_string(),
-                        reason: "several threads hold the same elements, and only one may store".to_string(),
-                    }));
+                    candidates
+                        .reject(row.name, "several threads hold the same elements, and only one may store");
                 }
                 Ok((access, run)) => {
                     let cycles = access.calls.len() as u64 * u64::from(row.issue_cycles);
-                    keep(candidate(
+                    candidates.add(
                         CopyPlan::Direct { row, access: access.clone() },
                         row,
                         access,
                         &run,
                         cycles,
-                    ));
+                    );
                 }
-                Err(reason) => keep(Err(Alternative { instruction: row.name.to_string(), reason })),
+                Err(reason) => candidates.reject(row.name, reason),
             }
         }
-        // The cheapest first; among equals the one with fewer calls.
-        found.sort_by_key(|c| (c.cycles, c.access.calls.len()));
-        (found, rejected)
     }
 
     /// Chooses the layout of a shared tensor and the instructions of all its copies: a depth-first search over the candidates of
@@ -247,7 +250,7 @@ impl SharedProblem<'_> {
                     format!("`{}` is too large to be laid out", row.name),
                 )
             })?;
-            let (candidates, rejected) =
+            let Candidates { found: candidates, rejected, .. } =
                 self.candidates(&self.verified.tile(src), &self.verified.tile(dst), &own, &shape);
             if candidates.is_empty() {
                 let why = rejected.last().map_or(String::new(), |a| format!(": {}", a.reason));
