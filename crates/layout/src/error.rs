@@ -14,6 +14,8 @@ pub enum Condition {
     /// The modes of `B` together carry over an extent of `A`, so that `A` does not distribute over their sum
     /// (equation 23).
     Disjointness,
+    /// The strides of `A` are not linear over the integers that `B` adds up (bit strings only, where a bit carries).
+    Linearity,
 }
 
 impl fmt::Display for Condition {
@@ -22,6 +24,7 @@ impl fmt::Display for Condition {
             Condition::StrideDivisibility => "stride divisibility",
             Condition::ShapeDivisibility => "shape divisibility",
             Condition::Disjointness => "disjointness of the modes of B",
+            Condition::Linearity => "linearity of the strides of A",
         })
     }
 }
@@ -76,6 +79,54 @@ pub enum LayoutError {
         coord: String,
         /// The shape.
         shape: String,
+    },
+    /// Two shapes of which neither refines the other, at some level.
+    #[error("shapes {left} and {right} are not compatible: at each level one must be the size of the other")]
+    Incompatible {
+        /// The one shape.
+        left: String,
+        /// The other shape.
+        right: String,
+    },
+    /// Two layouts that must have the same size.
+    #[error("{operation}: {left} and {right} must have the same size")]
+    SizeMismatch {
+        /// The operation.
+        operation: &'static str,
+        /// The one layout.
+        left: String,
+        /// The other layout.
+        right: String,
+    },
+    /// A stride that the operation cannot take.
+    #[error("{operation} cannot take stride {stride} of {layout}: {reason}")]
+    BadStride {
+        /// The operation.
+        operation: &'static str,
+        /// The stride.
+        stride: String,
+        /// The layout that has it.
+        layout: String,
+        /// Why, and what would be right.
+        reason: String,
+    },
+    /// Layouts to which an operation does not apply.
+    #[error("{operation} of {layout}: {reason}")]
+    Inadmissible {
+        /// The operation.
+        operation: &'static str,
+        /// The layout.
+        layout: String,
+        /// Why, and what would be right.
+        reason: String,
+    },
+    /// An accessor that left its data.
+    #[error("offset {offset} is outside of data of {len} elements")]
+    OutOfBounds {
+        /// The offset.
+        offset: i64,
+        /// The number of elements.
+        len: usize,
     },
     /// A profile that is longer or deeper than the layout.
     #[error(

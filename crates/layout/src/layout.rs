@@ -4,8 +4,8 @@
 
 use crate::algebra::{injective_within, right_inverse};
 use crate::error::{LayoutError, overflow};
-use crate::htuple::{HTuple, Shape};
-use crate::stride::Stride;
+use crate::htuple::{HTuple, MAX_DEPTH, Shape};
+use crate::stride::{Coord, F2, Poly, Stride};
 use crate::text::Cursor;
 use std::fmt;
 use std::str::FromStr;
@@ -179,6 +179,34 @@ impl<S: Stride> Layout<S> {
     }
 }
 
+impl<S: Stride> Layout<S> {
+    /// The values at all integral coordinates, in the order of the coordinates; a value occurs as often as it is taken
+    /// (paper 2.4.1).
+    pub fn image(&self) -> Vec<S> {
+        let mut values = vec![S::zero()];
+        for (s, d) in self.leaves() {
+            let inner = values.len();
+            for c in 1..s {
+                let step = d.scale(c);
+                for k in 0..inner {
+                    values.push(values[k].add(&step));
+                }
+            }
+        }
+        values
+    }
+
+    /// Whether both have the same profile (paper 2.4.1, `A ~ B`).
+    pub fn congruent<D: Stride>(&self, other: &Layout<D>) -> bool {
+        self.shape().congruent(other.shape())
+    }
+
+    /// Whether every coordinate of this layout is one of `other` (paper 2.4.1, `A ⪯ B`).
+    pub fn compatible<D: Stride>(&self, other: &Layout<D>) -> bool {
+        self.shape().compatible(other.shape())
+    }
+}
+
 impl Layout<i64> {
     /// How many consecutive integers the values span, from the least to the greatest: `1 + Σ (extent − 1)·|stride|`.
     /// With no negative stride this is the greatest value plus one.
@@ -212,23 +240,36 @@ impl Layout<i64> {
         Layout::new(shape, stride)
     }
 
+    /// The compact layout of `shape` whose leaves count in the given order: the leaf with the smallest order has stride
+    /// 1. Leaves of equal order count from left to right. An error where `order` is not congruent to the shape.
+    ///
+    /// ```
+    /// use tilewright_layout::Layout;
+    /// let l = Layout::ordered((3, 4, 5).into(), &(1, 2, 0).into())?;
+    /// assert_eq!(l.to_string(), "(3,4,5):(5,15,1)");
+    /// # Ok::<(), tilewright_layout::LayoutError>(())
+    /// ```
+    pub fn ordered(shape: Shape, order: &HTuple<i64>) -> Result<Layout, LayoutError> {
+        shape.check_shape()?;
+        if !shape.congruent(order) {
+            return Err(LayoutError::NotCongruent { shape: shape.to_string(), stride: order.to_string() });
+        }
+        let (extents, order) = (shape.leaves(), order.leaves());
+        let mut sorted: Vec<usize> = (0..extents.len()).collect();
+        sorted.sort_by_key(|k| order[*k]);
+        let (mut strides, mut next) = (vec![0i64; extents.len()], 1i64);
+        for k in sorted {
+            strides[k] = next;
+            next = next.saturating_mul(*extents[k]);
+        }
+        let mut strides = strides.into_iter();
+        let stride = shape.map(|_| strides.next().unwrap_or(0));
+        Layout::new(shape, stride)
+    }
+
     /// The layout `n:1`, which maps each integer to itself. An `n` below 1 is read as 1.
     pub fn identity(n: i64) -> Layout {
         Layout { shape: HTuple::Leaf(n.max(1)), stride: HTuple::Leaf(1) }
-    }
-
-    /// The values at all integral coordinates, in the order of the coordinates; a value occurs as often as it is taken.
-    pub fn image(&self) -> Vec<i64> {
-        let mut values = vec![0i64];
-        for (s, d) in self.leaves() {
-            let inner = values.len();
-            for c in 1..s {
-                values.extend_from_within(..inner);
-                let start = values.len() - inner;
-                values[start..].iter_mut().for_each(|v| *v += c * d);
-            }
-        }
-        values
     }
 
     /// Whether no two integral coordinates have the same value. Exact; searches only where no simple criterion decides.
@@ -254,15 +295,26 @@ impl<S: Stride> fmt::Display for Layout<S> {
 }
 
 /// Reads the text form `((2,2),8):((1,16),2)`. White space may stand anywhere between tokens.
-impl FromStr for Layout<i64> {
-    type Err = LayoutError;
+macro_rules! from_text {
+    ($($stride:ty, $read:path;)*) => {$(
+        impl FromStr for Layout<$stride> {
+            type Err = LayoutError;
 
-    fn from_str(text: &str) -> Result<Layout, LayoutError> {
-        let mut cursor = Cursor::new(text);
-        let shape = cursor.integers()?;
-        cursor.expect(":")?;
-        let stride = cursor.integers()?;
-        cursor.end()?;
-        Layout::new(shape, stride)
-    }
+            fn from_str(text: &str) -> Result<Layout<$stride>, LayoutError> {
+                let mut cursor = Cursor::new(text);
+                let shape = cursor.integers()?;
+                cursor.expect(":")?;
+                let stride = cursor.htuple(MAX_DEPTH, &$read)?;
+                cursor.end()?;
+                Layout::new(shape, stride)
+            }
+        }
+    )*};
+}
+
+from_text! {
+    i64, Cursor::integer;
+    Coord, Cursor::coord;
+    F2, Cursor::f2;
+    Poly, Cursor::poly;
 }

@@ -1,15 +1,38 @@
 //! Strides: the elements of an integer-semimodule, which can be added and scaled by integers (paper 2.3.1). A layout
-//! maps a natural coordinate to the sum of its elements, each scaled by the stride of its mode. Two instances: the
-//! integers, whose layouts give offsets, and [`Coord`], whose layouts give coordinates.
+//! maps a natural coordinate to the sum of its elements, each scaled by the stride of its mode. Four instances: the
+//! integers, whose layouts give offsets; [`Coord`], whose layouts give coordinates; [`F2`], bit strings that add by
+//! exclusive or, whose layouts swizzle; and [`Poly`], integers not known yet.
 
-use crate::error::LayoutError;
-use crate::text::Cursor;
-use std::fmt::{self, Debug, Display};
-use std::str::FromStr;
+mod coord;
+mod f2;
+mod poly;
+
+pub(crate) use coord::profile_of;
+pub use coord::{Basis, Coord};
+pub use f2::F2;
+pub use poly::Poly;
+
+use std::fmt::{Debug, Display};
 
 /// An element of an integer-semimodule with a zero (paper definition 2.16). The laws, wherever nothing overflows:
 /// `1·m = m`, `m + (n + p) = (m + n) + p`, `a·(b·m) = (ab)·m`, `0 + m = m` and `0·m = 0`.
+///
+/// ```
+/// use tilewright_layout::{Coord, F2, Poly, Stride};
+/// fn laws<M: Stride>(a: i64, b: i64, m: M, n: M, p: M) {
+///     assert_eq!(m.scale(1), m);
+///     assert_eq!(m.add(&n.add(&p)), m.add(&n).add(&p));
+///     assert_eq!(m.scale(b).scale(a), m.scale(a * b));
+/// }
+/// laws(3, -2, 5i64, 0, -7);
+/// laws(3, -2, Coord::basis(0), Coord::basis(1), Coord::basis(0).scale(6));
+/// laws(3, -2, F2(5), F2(3), F2(9));
+/// laws(3, -2, Poly::symbol("k"), Poly::integer(2), Poly::symbol("n"));
+/// ```
 pub trait Stride: Clone + PartialEq + Debug + Display {
+    /// Whether scaling distributes over the addition of integers, `(a + b)·m = a·m + b·m`. An integer-semimodule need
+    /// not have this law, and [`F2`] does not; operations on layouts over one without it check their results.
+    const LINEAR: bool = true;
     /// The neutral element of addition.
     fn zero() -> Self;
     /// The sum, or nothing where it cannot be represented.
@@ -20,6 +43,12 @@ pub trait Stride: Clone + PartialEq + Debug + Display {
     fn add(&self, other: &Self) -> Self;
     /// The multiple `by · self`; saturates where it cannot be represented.
     fn scale(&self, by: i64) -> Self;
+    /// Whether the layout `(extent,next_extent):(self,next)` agrees with `extent·next_extent:self` at every integral
+    /// coordinate in bounds, so that the two modes coalesce (paper 3.2).
+    fn continues(&self, extent: i64, next: &Self, next_extent: i64) -> bool {
+        let _ = next_extent;
+        self.checked_scale(extent).as_ref() == Some(next)
+    }
     /// Whether this is [`zero`](Stride::zero).
     fn is_zero(&self) -> bool {
         *self == Self::zero()
@@ -57,128 +86,5 @@ impl Stride for i64 {
     }
     fn span_fits(leaves: &[(i64, Self)]) -> bool {
         integer_span_fits(leaves.iter().copied())
-    }
-}
-
-/// An element of the coordinate semimodule ℤ^(*,*,…): a finite formal sum of scaled basis elements `e0`, `e1`, …
-/// (paper 2.3.1). Prints as that sum: `0`, `e0`, `6e1`, `e0+6e1`, `2e0-e3`.
-///
-/// ```
-/// use tilewright_layout::{Coord, Stride};
-/// let c = Coord::basis(0).add(&Coord::basis(1).scale(6));
-/// assert_eq!(c.to_string(), "e0+6e1");
-/// assert_eq!(c.component(1), 6);
-/// ```
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
-pub struct Coord {
-    /// (basis index, factor), ascending in the index, no factor zero.
-    terms: Vec<(usize, i64)>,
-}
-
-impl Coord {
-    /// The basis element `e_index`.
-    pub fn basis(index: usize) -> Coord {
-        Coord { terms: vec![(index, 1)] }
-    }
-
-    /// The factor of `e_index`; 0 where it does not occur.
-    pub fn component(&self, index: usize) -> i64 {
-        self.terms.iter().find(|t| t.0 == index).map_or(0, |t| t.1)
-    }
-
-    /// The (basis index, factor) pairs with a factor other than 0, ascending in the index.
-    pub fn terms(&self) -> &[(usize, i64)] {
-        &self.terms
-    }
-
-    fn merge(&self, other: &Coord, add: impl Fn(i64, i64) -> Option<i64>) -> Option<Coord> {
-        let (mut a, mut b) = (self.terms.iter().peekable(), other.terms.iter().peekable());
-        let mut terms = Vec::with_capacity(self.terms.len() + other.terms.len());
-        loop {
-            let term = match (a.peek(), b.peek()) {
-                (None, None) => break,
-                (Some(&&x), Some(&&y)) if x.0 == y.0 => {
-                    a.next();
-                    b.next();
-                    (x.0, add(x.1, y.1)?)
-                }
-                (Some(&&x), y) if y.is_none_or(|y| x.0 < y.0) => {
-                    a.next();
-                    x
-                }
-                (_, Some(&&y)) => {
-                    b.next();
-                    y
-                }
-                (Some(&&x), None) => {
-                    a.next();
-                    x
-                }
-            };
-            if term.1 != 0 {
-                terms.push(term);
-            }
-        }
-        Some(Coord { terms })
-    }
-}
-
-impl Stride for Coord {
-    fn zero() -> Self {
-        Coord::default()
-    }
-    fn checked_add(&self, other: &Self) -> Option<Self> {
-        self.merge(other, i64::checked_add)
-    }
-    fn checked_scale(&self, by: i64) -> Option<Self> {
-        if by == 0 {
-            return Some(Coord::zero());
-        }
-        let terms = self.terms.iter().map(|&(e, k)| Some((e, k.checked_mul(by)?))).collect::<Option<_>>()?;
-        Some(Coord { terms })
-    }
-    fn add(&self, other: &Self) -> Self {
-        self.merge(other, |a, b| Some(a.saturating_add(b))).unwrap_or_default()
-    }
-    fn scale(&self, by: i64) -> Self {
-        if by == 0 {
-            return Coord::zero();
-        }
-        Coord { terms: self.terms.iter().map(|&(e, k)| (e, k.saturating_mul(by))).collect() }
-    }
-    fn span_fits(leaves: &[(i64, Self)]) -> bool {
-        let mut bases: Vec<usize> = leaves.iter().flat_map(|(_, c)| c.terms.iter().map(|t| t.0)).collect();
-        bases.sort_unstable();
-        bases.dedup();
-        bases.iter().all(|&e| integer_span_fits(leaves.iter().map(|(s, c)| (*s, c.component(e)))))
-    }
-}
-
-impl Display for Coord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.terms.is_empty() {
-            return f.write_str("0");
-        }
-        for (k, (e, factor)) in self.terms.iter().enumerate() {
-            match (*factor, k) {
-                (1, 0) => write!(f, "e{e}")?,
-                (1, _) => write!(f, "+e{e}")?,
-                (-1, _) => write!(f, "-e{e}")?,
-                (n, 0) => write!(f, "{n}e{e}")?,
-                (n, _) => write!(f, "{n:+}e{e}")?,
-            }
-        }
-        Ok(())
-    }
-}
-
-impl FromStr for Coord {
-    type Err = LayoutError;
-
-    fn from_str(text: &str) -> Result<Coord, LayoutError> {
-        let mut cursor = Cursor::new(text);
-        let coord = cursor.coord()?;
-        cursor.end()?;
-        Ok(coord)
     }
 }

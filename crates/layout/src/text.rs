@@ -3,7 +3,7 @@
 
 use crate::error::LayoutError;
 use crate::htuple::{HTuple, MAX_DEPTH};
-use crate::stride::{Coord, Stride};
+use crate::stride::{Coord, F2, Poly, Stride};
 
 /// A position in a text.
 #[derive(Clone)]
@@ -147,12 +147,17 @@ impl<'a> Cursor<'a> {
             };
             let factor = if self.at_integer() { Some(self.integer()?) } else { None };
             let term = if self.eat("e") {
-                let index = self.integer()?;
-                let index = usize::try_from(index).map_err(|_| LayoutError::Parse {
-                    offset,
-                    message: "the index of a basis element must not be negative".to_string(),
-                })?;
-                Coord::basis(index).checked_scale(factor.unwrap_or(1))
+                let path = if self.eat("(") {
+                    let mut path = vec![self.basis_index()?];
+                    while self.eat(",") {
+                        path.push(self.basis_index()?);
+                    }
+                    self.expect(")")?;
+                    path
+                } else {
+                    vec![self.basis_index()?]
+                };
+                Coord::nested(&path)?.checked_scale(factor.unwrap_or(1))
             } else if factor == Some(0) {
                 Some(Coord::zero())
             } else {
@@ -167,5 +172,84 @@ impl<'a> Cursor<'a> {
                 })?;
             first = false;
         }
+    }
+
+    fn basis_index(&mut self) -> Result<usize, LayoutError> {
+        let offset = self.pos();
+        usize::try_from(self.integer()?).map_err(|_| LayoutError::Parse {
+            offset,
+            message: "the index of a basis element must not be negative".to_string(),
+        })
+    }
+
+    /// A bit string such as `f5`; `0` is `f0`.
+    pub(crate) fn f2(&mut self) -> Result<F2, LayoutError> {
+        let offset = self.pos();
+        if self.eat("0") {
+            return Ok(F2(0));
+        }
+        if !self.eat("f") {
+            return Err(self.unexpected("a bit string such as `f5`"));
+        }
+        let rest = self.rest();
+        let len = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let bits = rest.get(..len).unwrap_or("").parse().map_err(|_| LayoutError::Parse {
+            offset,
+            message: "after `f` must follow a number of at most 64 bits".to_string(),
+        })?;
+        self.pos += len;
+        Ok(F2(bits))
+    }
+
+    /// A polynomial: a sum of products of integers and powers of symbols, such as `2*m*n^2-k+3`.
+    pub(crate) fn poly(&mut self) -> Result<Poly, LayoutError> {
+        let too_big = |offset| LayoutError::Parse {
+            offset,
+            message: "a number in this polynomial does not fit in 64 bits".to_string(),
+        };
+        let mut sum = Poly::zero();
+        let mut first = true;
+        loop {
+            let offset = self.pos();
+            let negative = if self.eat("-") {
+                true
+            } else if first || self.eat("+") {
+                false
+            } else {
+                return Ok(sum);
+            };
+            let mut term = Poly::integer(if negative { -1 } else { 1 });
+            loop {
+                let factor = self.power()?;
+                term = term.checked_mul(&factor).ok_or_else(|| too_big(offset))?;
+                if !self.eat("*") {
+                    break;
+                }
+            }
+            sum = sum.checked_add(&term).ok_or_else(|| too_big(offset))?;
+            first = false;
+        }
+    }
+
+    /// An integer, or a symbol with an optional power.
+    fn power(&mut self) -> Result<Poly, LayoutError> {
+        if self.at_integer() {
+            return self.integer().map(Poly::integer);
+        }
+        let Some(symbol) = self.word() else {
+            return Err(self.unexpected("an integer or a symbol"));
+        };
+        let symbol = Poly::symbol(symbol);
+        if !self.eat("^") {
+            return Ok(symbol);
+        }
+        let offset = self.pos();
+        let power = self.integer()?;
+        if !(0..=64).contains(&power) {
+            let message = "a power must be between 0 and 64".to_string();
+            return Err(LayoutError::Parse { offset, message });
+        }
+        let product = (0..power).try_fold(Poly::integer(1), |p, _| p.checked_mul(&symbol));
+        product.ok_or(LayoutError::Parse { offset, message: "this power is too large".to_string() })
     }
 }

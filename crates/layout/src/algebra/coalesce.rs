@@ -53,7 +53,7 @@ fn merge<S: Stride>(leaves: impl Iterator<Item = (i64, S)>) -> Vec<(i64, S)> {
     let mut out: Vec<(i64, S)> = Vec::new();
     for (s, d) in leaves {
         match out.last_mut() {
-            Some((s0, d0)) if d0.checked_scale(*s0).as_ref() == Some(&d) => *s0 = s0.saturating_mul(s),
+            Some((s0, d0)) if d0.continues(*s0, &d, s) => *s0 = s0.saturating_mul(s),
             _ => out.push((s, d)),
         }
     }

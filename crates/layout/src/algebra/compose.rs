@@ -5,7 +5,7 @@ use super::coalesce::coalesce_unbounded;
 use crate::error::{Condition, LayoutError, overflow};
 use crate::htuple::HTuple;
 use crate::layout::Layout;
-use crate::stride::Stride;
+use crate::stride::{Coord, Stride, profile_of};
 
 /// Domains of at most this size are decided at every coordinate where the conditions of the paper do not hold.
 const POINTWISE: i64 = 1 << 16;
@@ -29,21 +29,116 @@ const POINTWISE: i64 = 1 << 16;
 /// # Ok::<(), tilewright_layout::LayoutError>(())
 /// ```
 pub fn compose<S: Stride>(a: &Layout<S>, b: &Layout<i64>) -> Result<Layout<S>, LayoutError> {
-    let modes = coalesce_unbounded(a);
+    assemble(b, parts_of(a, b)?)
+}
+
+/// The value of `a` at a formal sum of basis elements: modes that it does not name are at 0.
+fn eval_at_coordinate<S: Stride>(a: &Layout<S>, coord: &Coord) -> Option<S> {
+    let mut sum = S::zero();
+    for (basis, factor) in coord.terms() {
+        let mut mode = a.clone();
+        for &k in basis.path() {
+            mode = mode.mode(k).ok()?;
+        }
+        sum = sum.checked_add(&mode.checked_eval(*factor).ok()?)?;
+    }
+    Some(sum)
+}
+
+/// What each leaf of `b` becomes in the composition.
+fn parts_of<S: Stride>(a: &Layout<S>, b: &Layout<i64>) -> Result<Parts<S>, LayoutError> {
+    // Strides that are not linear coalesce only in bounds.
+    let modes = if S::LINEAR { coalesce_unbounded(a) } else { unmerged(a) };
+    let refused = |condition, mode, detail| LayoutError::Composition {
+        a: a.to_string(),
+        b: b.to_string(),
+        condition,
+        mode,
+        detail,
+    };
     match by_conditions(&modes, b) {
-        Ok(parts) => assemble(b, parts),
+        Ok(parts) if S::LINEAR || agrees(&modes, b, &parts) => Ok(parts),
+        Ok(_) => pointwise(&modes, b).ok_or_else(|| {
+            let (mode, detail) = (0, "a bit carries where the modes of B add up".to_string());
+            refused(Condition::Linearity, mode, detail)
+        }),
         Err(Refusal::Overflow) => Err(overflow("a stride of a composition")),
-        Err(Refusal::Condition { condition, mode, detail }) => match pointwise(&modes, b) {
-            Some(parts) => assemble(b, parts),
-            None => Err(LayoutError::Composition {
+        Err(Refusal::Condition { condition, mode, detail }) => {
+            pointwise(&modes, b).ok_or_else(|| refused(condition, mode, detail.text()))
+        }
+    }
+}
+
+/// The leaves of extent above 1, and the last.
+fn unmerged<S: Stride>(a: &Layout<S>) -> Vec<(i64, S)> {
+    let leaves = a.leaves();
+    let last = leaves.len().saturating_sub(1);
+    leaves.into_iter().enumerate().filter(|(k, (s, _))| *s > 1 || *k == last).map(|(_, leaf)| leaf).collect()
+}
+
+/// The composition `A ∘ B` with a `B` that gives coordinates (paper 3.3.2, coordinate case): a stride `a·e_i` of `B` is
+/// taken through mode `i` of `A` alone, `a·e(i,j)` through mode `j` of mode `i`.
+///
+/// The laws are those of [`compose`]: `R(c) = A(B(c))`, with `B(c)` a coordinate weakly congruent to the shape of `A`.
+///
+/// An error where a stride of `B` is not a scaled basis element, names a mode that `A` does not have or a mode within
+/// another stride's, or where the part in a mode does not compose.
+///
+/// ```
+/// use tilewright_layout::{Coord, Layout, compose_coordinates};
+/// let a: Layout = "(8,8):(8,1)".parse()?;
+/// let b: Layout<Coord> = "((4,8),2):((2e1,e0),e1)".parse()?;
+/// assert_eq!(compose_coordinates(&a, &b)?.to_string(), "((4,8),2):((2,8),1)");
+/// # Ok::<(), tilewright_layout::LayoutError>(())
+/// ```
+pub fn compose_coordinates<S: Stride>(a: &Layout<S>, b: &Layout<Coord>) -> Result<Layout<S>, LayoutError> {
+    let leaves = b.leaves();
+    let strides: Vec<Coord> = leaves.iter().map(|l| l.1.clone()).collect();
+    profile_of(&strides)?;
+    let mut paths: Vec<Vec<usize>> = Vec::new();
+    for stride in &strides {
+        match stride.terms() {
+            [] => {}
+            [(basis, _)] if paths.iter().any(|p| p == basis.path()) => {}
+            [(basis, _)] => paths.push(basis.path().to_vec()),
+            _ => {
+                return Err(LayoutError::BadStride {
+                    operation: "composition",
+                    stride: stride.to_string(),
+                    layout: b.to_string(),
+                    reason: "a stride must be a scaled basis element such as 6e1".to_string(),
+                });
+            }
+        }
+    }
+    let mut parts: Parts<S> = leaves.iter().map(|(s, _)| vec![(*s, S::zero())]).collect();
+    for path in paths {
+        let mut mode = a.clone();
+        for &k in &path {
+            mode = mode.mode(k)?;
+        }
+        let component = Layout::new(b.shape().clone(), b.stride().map(|d| d.component_at(&path)))?;
+        let through = parts_of(&mode, &component)?;
+        for ((part, through), stride) in parts.iter_mut().zip(through).zip(&strides) {
+            if stride.component_at(&path) != 0 {
+                *part = through;
+            }
+        }
+    }
+    let result = assemble(b, parts)?;
+    if !S::LINEAR {
+        let agrees = |i: i64| Some(eval_at_coordinate(a, &b.eval(i))? == result.eval(i));
+        if b.size() > POINTWISE || !(0..b.size()).all(|i| agrees(i).unwrap_or(false)) {
+            return Err(LayoutError::Composition {
                 a: a.to_string(),
                 b: b.to_string(),
-                condition,
-                mode,
-                detail: detail.text(),
-            }),
-        },
+                condition: Condition::Linearity,
+                mode: 0,
+                detail: "a bit carries where the modes of B add up".to_string(),
+            });
+        }
     }
+    Ok(result)
 }
 
 /// Composition by mode, `A ∘ ⟨B0,B1,…⟩ = (A0∘B0, A1∘B1, …)` (paper 3.3.5). Modes of `a` beyond the tilers stay as they
@@ -70,6 +165,16 @@ pub fn compose_by_mode<S: Stride>(a: &Layout<S>, tilers: &[Layout<i64>]) -> Resu
         *mode = compose(mode, tiler)?;
     }
     Layout::concat(&modes)
+}
+
+/// Whether these parts agree with the composition at every coordinate, for a domain of at most 2^16.
+fn agrees<S: Stride>(modes: &[(i64, S)], b: &Layout<i64>, parts: &Parts<S>) -> bool {
+    let crossing = b.leaves().iter().filter(|(s, d)| *s > 1 && *d != 0).count();
+    if crossing <= 1 && parts.iter().all(|p| p.len() == 1) {
+        return true; // one multiple of one stride: only associativity is needed
+    }
+    let (Ok(a), Ok(r)) = (Layout::from_leaves(modes), assemble(b, parts.clone())) else { return false };
+    b.size() <= POINTWISE && (0..b.size()).all(|i| a.eval(b.eval(i)) == r.eval(i))
 }
 
 /// Why the ordinary path does not compose.
@@ -102,7 +207,7 @@ impl Detail {
 }
 
 /// What each leaf of `B` becomes: the (extent, stride) pairs that refine it, at least one.
-type Parts<S> = Vec<Vec<(i64, S)>>;
+pub(crate) type Parts<S> = Vec<Vec<(i64, S)>>;
 
 /// The composition wherever the conditions of the paper hold. `modes` are the coalesced modes of `A`; the last of them
 /// is taken to be without bound.
@@ -205,6 +310,9 @@ fn fit<S: Stride>(s: i64, f: impl Fn(i64) -> Option<S>) -> Option<Vec<(i64, S)>>
         while run < left && f(run * unit)? == step.checked_scale(run)? {
             run += 1;
         }
+        while !S::LINEAR && run > 2 && left % run != 0 {
+            run -= 1; // multiples of a bit string may agree by accident
+        }
         if left % run != 0 {
             return None;
         }
@@ -219,7 +327,10 @@ fn fit<S: Stride>(s: i64, f: impl Fn(i64) -> Option<S>) -> Option<Vec<(i64, S)>>
 }
 
 /// The layout with the nesting of `b` and each of its leaves replaced by its parts.
-fn assemble<S: Stride>(b: &Layout<i64>, parts: Parts<S>) -> Result<Layout<S>, LayoutError> {
+pub(crate) fn assemble<S: Stride, D: Stride>(
+    b: &Layout<D>,
+    parts: Parts<S>,
+) -> Result<Layout<S>, LayoutError> {
     fn go<T: Clone>(h: &HTuple<i64>, parts: &mut impl Iterator<Item = Vec<T>>) -> HTuple<T> {
         match h {
             HTuple::Leaf(_) => HTuple::from_flat(parts.next().unwrap_or_default()),

@@ -1,0 +1,262 @@
+//! The coordinate semimodule: formal sums of scaled basis elements (paper 2.3.1). A basis element is named by the path
+//! that leads to a leaf of a coordinate, outermost mode first.
+
+use super::{Stride, integer_span_fits};
+use crate::error::{LayoutError, overflow};
+use crate::htuple::{HTuple, MAX_DEPTH};
+use crate::text::Cursor;
+use std::fmt::{self, Display};
+use std::str::FromStr;
+
+/// A basis element: `e1` is the coordinate that is 1 in mode 1 and 0 elsewhere; `e(0,1)` is 1 in mode 1 of mode 0.
+/// Ordered as the leaves of a coordinate are, from left to right.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Basis(Vec<usize>);
+
+impl Basis {
+    /// The modes that lead to the leaf, outermost first; never empty.
+    pub fn path(&self) -> &[usize] {
+        &self.0
+    }
+
+    /// Whether one names a mode within the other's, so that both cannot be parts of one coordinate.
+    pub fn conflicts(&self, other: &Basis) -> bool {
+        self != other && (self.0.starts_with(&other.0) || other.0.starts_with(&self.0))
+    }
+}
+
+impl Display for Basis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [index] = self.0.as_slice() {
+            return write!(f, "e{index}");
+        }
+        let path: Vec<String> = self.0.iter().map(usize::to_string).collect();
+        write!(f, "e({})", path.join(","))
+    }
+}
+
+/// An element of the coordinate semimodule ℤ^(*,*,…): a finite formal sum of scaled basis elements `e0`, `e1`, …
+/// (paper 2.3.1). Prints as that sum: `0`, `e0`, `6e1`, `e0+6e1`, `2e0-e3`. Basis elements of nested coordinates name
+/// their path: `e(0,1)` stands for the 1 in `((0,1),0)`.
+///
+/// ```
+/// use tilewright_layout::{Coord, HTuple, Stride};
+/// let c = Coord::basis(0).add(&Coord::basis(1).scale(6));
+/// assert_eq!(c.to_string(), "e0+6e1");
+/// assert_eq!(c.component(1), 6);
+/// let nested: Coord = "2e0+3e(1,1)".parse()?;
+/// assert_eq!(nested.to_htuple(&HTuple::from((0, (0, 0))))?.to_string(), "(2,(0,3))");
+/// assert_eq!(Coord::from_htuple(&(2, (0, 3)).into()), Some(nested));
+/// # Ok::<(), tilewright_layout::LayoutError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct Coord {
+    /// (basis element, factor), ascending, no factor zero.
+    terms: Vec<(Basis, i64)>,
+}
+
+impl Coord {
+    /// The basis element `e_index`.
+    pub fn basis(index: usize) -> Coord {
+        Coord { terms: vec![(Basis(vec![index]), 1)] }
+    }
+
+    /// The basis element of a nested coordinate, its path outermost mode first. An error where the path is empty or
+    /// longer than [`MAX_DEPTH`].
+    pub fn nested(path: &[usize]) -> Result<Coord, LayoutError> {
+        if path.len() > MAX_DEPTH {
+            return Err(LayoutError::TooDeep { limit: MAX_DEPTH });
+        }
+        if path.is_empty() {
+            return Err(LayoutError::EmptyTuple);
+        }
+        Ok(Coord { terms: vec![(Basis(path.to_vec()), 1)] })
+    }
+
+    /// The factor of `e_index`; 0 where it does not occur.
+    pub fn component(&self, index: usize) -> i64 {
+        self.component_at(&[index])
+    }
+
+    /// The factor of the basis element with this path; 0 where it does not occur.
+    pub fn component_at(&self, path: &[usize]) -> i64 {
+        self.terms.iter().find(|t| t.0.0 == path).map_or(0, |t| t.1)
+    }
+
+    /// The (basis element, factor) pairs with a factor other than 0, ascending.
+    pub fn terms(&self) -> &[(Basis, i64)] {
+        &self.terms
+    }
+
+    /// The coordinate as a tuple congruent to `profile` (paper definition 2.14). An error where a basis element is not
+    /// a leaf of the profile.
+    pub fn to_htuple<T>(&self, profile: &HTuple<T>) -> Result<HTuple<i64>, LayoutError> {
+        fn go<T>(profile: &HTuple<T>, path: &mut Vec<usize>, this: &Coord, used: &mut usize) -> HTuple<i64> {
+            match profile {
+                HTuple::Leaf(_) => {
+                    let factor = this.component_at(path);
+                    *used += usize::from(factor != 0);
+                    HTuple::Leaf(factor)
+                }
+                HTuple::Tuple(t) => HTuple::Tuple(
+                    t.iter()
+                        .enumerate()
+                        .map(|(k, e)| {
+                            path.push(k);
+                            let part = go(e, path, this, used);
+                            path.pop();
+                            part
+                        })
+                        .collect(),
+                ),
+            }
+        }
+        let mut used = 0;
+        let tuple = go(profile, &mut Vec::new(), self, &mut used);
+        if used == self.terms.len() {
+            Ok(tuple)
+        } else {
+            Err(LayoutError::BadCoordinate {
+                coord: self.to_string(),
+                shape: profile.map(|_| "*").to_string(),
+            })
+        }
+    }
+
+    /// The formal sum of a tuple of integers; nothing for a bare integer, which has no basis element.
+    pub fn from_htuple(coord: &HTuple<i64>) -> Option<Coord> {
+        fn go(coord: &HTuple<i64>, path: &mut Vec<usize>, terms: &mut Vec<(Basis, i64)>) {
+            match coord {
+                HTuple::Leaf(0) => {}
+                HTuple::Leaf(n) => terms.push((Basis(path.clone()), *n)),
+                HTuple::Tuple(t) => {
+                    for (k, e) in t.iter().enumerate() {
+                        path.push(k);
+                        go(e, path, terms);
+                        path.pop();
+                    }
+                }
+            }
+        }
+        if matches!(coord, HTuple::Leaf(n) if *n != 0) {
+            return None;
+        }
+        let mut terms = Vec::new();
+        go(coord, &mut Vec::new(), &mut terms);
+        Some(Coord { terms })
+    }
+
+    fn merge(&self, other: &Coord, add: impl Fn(i64, i64) -> Option<i64>) -> Option<Coord> {
+        let mut terms = self.terms.clone();
+        for (basis, factor) in &other.terms {
+            match terms.binary_search_by(|t| t.0.cmp(basis)) {
+                Ok(k) => {
+                    terms[k].1 = add(terms[k].1, *factor)?;
+                    if terms[k].1 == 0 {
+                        terms.remove(k);
+                    }
+                }
+                Err(k) => terms.insert(k, (basis.clone(), *factor)),
+            }
+        }
+        Some(Coord { terms })
+    }
+
+    fn scaled(&self, by: impl Fn(i64) -> Option<i64>) -> Option<Coord> {
+        let mut terms = Vec::with_capacity(self.terms.len());
+        for (basis, factor) in &self.terms {
+            let factor = by(*factor)?;
+            if factor != 0 {
+                terms.push((basis.clone(), factor));
+            }
+        }
+        Some(Coord { terms })
+    }
+}
+
+impl Stride for Coord {
+    fn zero() -> Self {
+        Coord::default()
+    }
+    fn checked_add(&self, other: &Self) -> Option<Self> {
+        self.merge(other, i64::checked_add)
+    }
+    fn checked_scale(&self, by: i64) -> Option<Self> {
+        self.scaled(|k| k.checked_mul(by))
+    }
+    fn add(&self, other: &Self) -> Self {
+        self.merge(other, |a, b| Some(a.saturating_add(b))).unwrap_or_default()
+    }
+    fn scale(&self, by: i64) -> Self {
+        self.scaled(|k| Some(k.saturating_mul(by))).unwrap_or_default()
+    }
+    fn span_fits(leaves: &[(i64, Self)]) -> bool {
+        let mut bases: Vec<&Basis> = leaves.iter().flat_map(|(_, c)| c.terms.iter().map(|t| &t.0)).collect();
+        bases.sort_unstable();
+        bases.dedup();
+        bases.iter().all(|e| integer_span_fits(leaves.iter().map(|(s, c)| (*s, c.component_at(e.path())))))
+    }
+}
+
+impl Display for Coord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.terms.is_empty() {
+            return f.write_str("0");
+        }
+        for (k, (e, factor)) in self.terms.iter().enumerate() {
+            match (*factor, k) {
+                (1, 0) => write!(f, "{e}")?,
+                (1, _) => write!(f, "+{e}")?,
+                (-1, _) => write!(f, "-{e}")?,
+                (n, 0) => write!(f, "{n}{e}")?,
+                (n, _) => write!(f, "{n:+}{e}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Coord {
+    type Err = LayoutError;
+
+    fn from_str(text: &str) -> Result<Coord, LayoutError> {
+        let mut cursor = Cursor::new(text);
+        let coord = cursor.coord()?;
+        cursor.end()?;
+        Ok(coord)
+    }
+}
+
+/// The profile that the basis elements of these strides span: the smallest coordinate with a leaf for each, at least a
+/// tuple of one. An error where one names a mode within another's.
+pub(crate) fn profile_of(strides: &[Coord]) -> Result<HTuple<i64>, LayoutError> {
+    let mut bases: Vec<&Basis> = strides.iter().flat_map(|c| c.terms.iter().map(|t| &t.0)).collect();
+    bases.sort_unstable();
+    bases.dedup();
+    // A basis element sorts before all that it is a prefix of.
+    if let Some(pair) = bases.windows(2).find(|w| w[0].conflicts(w[1])) {
+        return Err(LayoutError::BadCoordinate {
+            coord: format!("{}+{}", pair[0], pair[1]),
+            shape: "with one of these a mode within the other's".to_string(),
+        });
+    }
+    fn go(paths: &[&[usize]]) -> Result<HTuple<i64>, LayoutError> {
+        const WIDEST: usize = 1 << 12;
+        let rank = paths.iter().map(|p| p[0]).max().map_or(0, |m| m.saturating_add(1));
+        if rank > WIDEST {
+            return Err(overflow("the index of a basis element, at most 4095 where a profile is needed,"));
+        }
+        let mut modes = Vec::with_capacity(rank);
+        for k in 0..rank {
+            let inner: Vec<&[usize]> =
+                paths.iter().filter(|p| p[0] == k).map(|p| &p[1..]).filter(|p| !p.is_empty()).collect();
+            modes.push(if inner.is_empty() { HTuple::Leaf(0) } else { go(&inner)? });
+        }
+        Ok(HTuple::Tuple(modes))
+    }
+    if bases.is_empty() {
+        return Ok(HTuple::Leaf(0));
+    }
+    let paths: Vec<&[usize]> = bases.iter().map(|b| b.path()).collect();
+    go(&paths)
+}
