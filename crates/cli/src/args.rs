@@ -103,16 +103,44 @@ pub struct CompileArgs {
     pub json: bool,
 }
 
+/// The form of a picture.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Draw {
+    /// A table for the terminal
+    Text,
+    /// An SVG document
+    Svg,
+    /// A standalone LaTeX document (TikZ)
+    Latex,
+}
+
 /// `tilewright layout`
 ///
-/// The expression language: layouts as ((2,2),8):((1,16),2), tilers as <4:1, 8:2>, composition as A o B, evaluation as
-/// L(22) or L(1,2), let-bindings as let A = 8:1; …, and these functions:
+/// The expression language: layouts as ((2,2),8):((1,16),2) or (8,8):(e0,e1), tilers as <4:1, 8:2>, composition as A o B,
+/// evaluation as L(22) or L(1,2), slices as L(2,_), tensors as {8} o (3,2):(15,100), let-bindings as let A = 8:1; …, and
+/// the functions below.
+///
+/// With `-` every line of standard input is one expression and gets one line as answer; an error, which begins with
+/// `error: `, does not end the run, only its exit code is 1. A line that is `let NAME = expr` binds the name for the
+/// lines after it.
 #[derive(Args)]
 #[command(after_help = layout_functions())]
 pub struct LayoutArgs {
     /// The expression, e.g. 'compose((4,2,8):(3,12,97), 3:3)'; `-` reads one expression a line from standard input
     #[arg(allow_hyphen_values = true)]
     pub expression: String,
+    /// Print one JSON object a result: text, kind, shape, stride, size, cosize; for an error its kind and message
+    #[arg(long, conflicts_with = "draw")]
+    pub json: bool,
+    /// Draw a layout of rank 1 or 2: its offsets, or what --tile or --banks says
+    #[arg(long, value_enum, value_name = "FORM")]
+    pub draw: Option<Draw>,
+    /// Draw a layout (thread, value) -> coordinate on a tile of this many rows and columns, e.g. --tile 16,8
+    #[arg(long, value_name = "M,N", conflicts_with = "banks")]
+    pub tile: Option<String>,
+    /// Draw the banks of shared memory for elements of this type, e.g. --banks f16
+    #[arg(long, value_name = "TYPE")]
+    pub banks: Option<String>,
 }
 
 fn layout_functions() -> String {

@@ -3,119 +3,50 @@
 //!
 //! ```text
 //! program := ("let" NAME "=" expr ";")* expr
+//!          | ("let" NAME "=" expr ";")* "let" NAME "=" expr ";"?        its value; in a session the name stays
 //! expr    := applied (("o" | "∘") applied)*             composition, from left to right
 //! applied := primary ("(" expr, … ")")*                 L(22), L(1,2), L((1,0),2): the value at a coordinate
-//! primary := INTEGER | tuple ":" tuple                  4, ((2,2),8):((1,16),2); an integer n as a layout is n:1
+//!                                                       L(2,_), L(2,((0,_),_)): what `_` leaves, a slice
+//! primary := INTEGER | tuple ":" stride                 4, ((2,2),8):((1,16),2); an integer n as a layout is n:1
+//!                                                       strides may also be coordinates, (8,8):(e0,e1), or bit strings,
+//!                                                       (4,4):(f1,f5)
 //!          | "(" expr, … ")" | "<" expr, … ">"          concatenation or tuple; tiler: operations by mode
 //!          | "Sw<" B "," M "," S ">" | NAME | NAME "(" expr, … ")"
+//!          | COORD | BITS | "{" expr "}" | "_"          e0+6e1, e(0,1); f5; an accessor: {8} o (3,2):(15,100) is a tensor
 //! ```
 //!
 //! Functions: see [`FUNCTIONS`]. Expressions are limited in length, nesting and the size of every intermediate result,
 //! so that any text at all gives a value or an error.
 //!
 //! ```
-//! use tilewright_layout::calc::evaluate;
+//! use tilewright_layout::calc::{Session, evaluate};
 //! assert_eq!(evaluate("((2,2),(4,2)):((1,8),(2,16)) (22)")?.to_string(), "26");
 //! assert_eq!(evaluate("let A = (8,8):(8,1); A o ((4,8),2):((16,1),8)")?.to_string(), "((4,8),2):((2,8),1)");
 //! assert_eq!(evaluate("zipped_divide((8,16):(1,8), <4,8>)")?.to_string(), "((4,8),(2,2)):((1,8),(4,64))");
+//! assert_eq!(evaluate("((3,2),((2,3),2)):((4,1),((2,15),100)) (2,((0,_),_))")?.to_string(), "{8} o (3,2):(15,100)");
+//! let mut session = Session::default();
+//! session.evaluate("let A = (4,8):(8,1)")?;
+//! assert_eq!(session.evaluate("right_inverse(A)")?.to_string(), "(8,4):(4,1)");
 //! # Ok::<(), tilewright_layout::calc::CalcError>(())
 //! ```
 
 use crate::error::LayoutError;
 use crate::htuple::{HTuple, MAX_DEPTH};
 use crate::layout::Layout;
-use crate::swizzle::{Swizzle, SwizzledLayout};
+use crate::swizzle::Swizzle;
 use crate::text::Cursor;
-use std::fmt;
 use thiserror::Error;
 
 mod functions;
+mod value;
 
 pub use functions::FUNCTIONS;
+pub use value::Value;
 
 /// The longest expression, in bytes.
 pub const MAX_LENGTH: usize = 1 << 16;
 /// The most integers in any one value.
 pub const MAX_LEAVES: usize = 4096;
-
-/// The value of an expression. Prints in the form in which it can be read again.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Value {
-    /// A layout.
-    Layout(Layout),
-    /// A layout followed by a swizzle.
-    Swizzled(SwizzledLayout),
-    /// A swizzle.
-    Swizzle(Swizzle),
-    /// A tiler: layouts applied by mode (paper 3.3.5).
-    Tiler(Vec<Layout>),
-    /// An integer.
-    Integer(i64),
-    /// A hierarchical tuple of integers.
-    Tuple(HTuple<i64>),
-    /// Whether something holds.
-    Bool(bool),
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Value::Layout(l) => write!(f, "{l}"),
-            Value::Swizzled(l) => write!(f, "{l}"),
-            Value::Swizzle(s) => write!(f, "{s}"),
-            Value::Tiler(t) => {
-                let tiles: Vec<String> = t.iter().map(Layout::to_string).collect();
-                write!(f, "<{}>", tiles.join(", "))
-            }
-            Value::Integer(n) => write!(f, "{n}"),
-            Value::Tuple(t) => write!(f, "{t}"),
-            Value::Bool(b) => write!(f, "{b}"),
-        }
-    }
-}
-
-impl Value {
-    /// What the value is, with its article.
-    fn kind(&self) -> &'static str {
-        match self {
-            Value::Layout(_) => "a layout",
-            Value::Swizzled(_) => "a swizzled layout",
-            Value::Swizzle(_) => "a swizzle",
-            Value::Tiler(_) => "a tiler",
-            Value::Integer(_) => "an integer",
-            Value::Tuple(_) => "a tuple",
-            Value::Bool(_) => "a truth value",
-        }
-    }
-
-    fn leaf_count(&self) -> usize {
-        match self {
-            Value::Layout(l) => l.shape().leaf_count(),
-            Value::Swizzled(l) => l.layout.shape().leaf_count(),
-            Value::Tiler(t) => t.iter().map(|l| l.shape().leaf_count()).sum(),
-            Value::Tuple(t) => t.leaf_count(),
-            Value::Swizzle(_) | Value::Integer(_) | Value::Bool(_) => 1,
-        }
-    }
-
-    /// A leaf as an integer, anything else as a tuple.
-    fn from_htuple(t: HTuple<i64>) -> Value {
-        match t {
-            HTuple::Leaf(n) => Value::Integer(n),
-            t => Value::Tuple(t),
-        }
-    }
-
-    /// An integer or tuple as a hierarchical tuple.
-    fn to_htuple(&self) -> Option<HTuple<i64>> {
-        match self {
-            Value::Integer(n) => Some(HTuple::Leaf(*n)),
-            Value::Tuple(t) => Some(t.clone()),
-            _ => None,
-        }
-    }
-}
 
 /// Why an expression has no value.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -125,54 +56,102 @@ pub struct CalcError {
     pub offset: usize,
     /// What is wrong, and what would be right.
     pub message: String,
+    /// The operation's own error, where an operation on layouts refused.
+    pub cause: Option<Box<LayoutError>>,
 }
 
 impl CalcError {
     fn new(offset: usize, message: impl Into<String>) -> CalcError {
-        CalcError { offset, message: message.into() }
+        CalcError { offset, message: message.into(), cause: None }
     }
 
     /// An error of the operation that stands at `offset`.
     fn at(offset: usize, error: LayoutError) -> CalcError {
         match error {
-            LayoutError::Parse { offset, message } => CalcError { offset, message },
-            error => CalcError { offset, message: error.to_string() },
+            LayoutError::Parse { offset, message } => CalcError { offset, message, cause: None },
+            error => CalcError { offset, message: error.to_string(), cause: Some(Box::new(error)) },
         }
+    }
+
+    /// The kind of error in one word, for programs: `expression` where the text is wrong, else the name of the
+    /// [`LayoutError`] in snake case: `composition`, `complement`, `not_invertible`, `overflow`, …
+    pub fn kind(&self) -> String {
+        let Some(cause) = &self.cause else { return "expression".to_string() };
+        let debug = format!("{cause:?}");
+        let mut kind = String::new();
+        for c in debug.chars().take_while(char::is_ascii_alphanumeric) {
+            if c.is_ascii_uppercase() && !kind.is_empty() {
+                kind.push('_');
+            }
+            kind.push(c.to_ascii_lowercase());
+        }
+        kind
     }
 }
 
 /// The value of an expression; the module's documentation gives the grammar.
 pub fn evaluate(expr: &str) -> Result<Value, CalcError> {
-    if expr.len() > MAX_LENGTH {
-        return Err(CalcError::new(MAX_LENGTH, format!("an expression has at most {MAX_LENGTH} bytes")));
+    Session::default().evaluate(expr)
+}
+
+/// A sequence of expressions in which names stay: a line that ends with `let NAME = expr` gives the value of `expr` and
+/// binds the name for the lines after it. Names bound before another expression, `let NAME = expr; …`, are gone with
+/// their line.
+#[derive(Clone, Default, Debug)]
+pub struct Session {
+    names: Vec<(String, Value)>,
+}
+
+impl Session {
+    /// The value of the next expression. An error leaves the session as it is.
+    pub fn evaluate(&mut self, expr: &str) -> Result<Value, CalcError> {
+        if expr.len() > MAX_LENGTH {
+            return Err(CalcError::new(MAX_LENGTH, format!("an expression has at most {MAX_LENGTH} bytes")));
+        }
+        let mut reader = Reader { cursor: Cursor::new(expr), names: Vec::new(), outer: &self.names };
+        let (name, value) = reader.program()?;
+        reader.cursor.end().map_err(|e| CalcError::at(0, e))?;
+        if let Some(name) = name {
+            match self.names.iter_mut().find(|(n, _)| n == name) {
+                Some((_, old)) => *old = value.clone(),
+                None => self.names.push((name.to_string(), value.clone())),
+            }
+        }
+        Ok(value)
     }
-    let mut reader = Reader { cursor: Cursor::new(expr), names: Vec::new() };
-    let value = reader.program()?;
-    reader.cursor.end().map_err(|e| CalcError::at(0, e))?;
-    Ok(value)
 }
 
-struct Reader<'a> {
+struct Reader<'a, 's> {
     cursor: Cursor<'a>,
+    /// Bound in this expression.
     names: Vec<(&'a str, Value)>,
+    /// Bound by earlier ones.
+    outer: &'s [(String, Value)],
 }
 
-impl<'a> Reader<'a> {
-    fn program(&mut self) -> Result<Value, CalcError> {
+impl<'a> Reader<'a, '_> {
+    /// The value, with the name that it is to be bound to.
+    fn program(&mut self) -> Result<(Option<&'a str>, Value), CalcError> {
         while self.eat_word("let") {
             let offset = self.cursor.pos();
             let name = match self.cursor.word() {
-                Some(name) if !matches!(name, "let" | "o" | "Sw") => name,
+                Some(name) if !reserved(name) => name,
                 Some(name) => return Err(CalcError::new(offset, format!("`{name}` cannot be a name"))),
                 None => return Err(self.unexpected("a name")),
             };
             self.expect("=")?;
             let value = self.expr(MAX_DEPTH)?;
-            self.expect(";")?;
+            let more = self.cursor.eat(";");
+            if self.cursor.peek().is_none() {
+                return Ok((Some(name), value));
+            }
+            if !more {
+                return Err(self.unexpected("`;`"));
+            }
             self.names.retain(|(n, _)| *n != name);
             self.names.push((name, value));
         }
-        self.expr(MAX_DEPTH)
+        Ok((None, self.expr(MAX_DEPTH)?))
     }
 
     fn expr(&mut self, depth: usize) -> Result<Value, CalcError> {
@@ -206,9 +185,17 @@ impl<'a> Reader<'a> {
             let message = format!("expressions nest deeper than {MAX_DEPTH} levels");
             return Err(CalcError::new(offset, message));
         };
+        let start = self.cursor.clone();
         if self.cursor.at_integer() {
             let n = self.cursor.integer().map_err(|e| CalcError::at(offset, e))?;
+            if self.cursor.peek() == Some('e') {
+                self.cursor = start;
+                return self.coord(offset);
+            }
             return self.layout_of(Value::Integer(n), offset);
+        }
+        if self.cursor.peek() == Some('-') {
+            return self.coord(offset);
         }
         if self.cursor.eat("(") {
             let values = self.list(depth, ")")?;
@@ -220,7 +207,11 @@ impl<'a> Reader<'a> {
             let values = self.list(depth, ">")?;
             return functions::tiler(&values).map_err(|e| e.at(offset)).map(Value::Tiler);
         }
-        let start = self.cursor.clone();
+        if self.cursor.eat("{") {
+            let value = self.expr(depth)?;
+            self.expect("}")?;
+            return functions::accessor(value).map_err(|e| e.at(offset));
+        }
         let Some(word) = self.cursor.word() else {
             return Err(self.unexpected("an expression"));
         };
@@ -228,8 +219,21 @@ impl<'a> Reader<'a> {
             self.cursor = start;
             return Swizzle::read(&mut self.cursor).map(Value::Swizzle).map_err(|e| CalcError::at(offset, e));
         }
+        if word == "_" {
+            return Ok(Value::Slice(HTuple::Leaf(None)));
+        }
         if let Some((_, value)) = self.names.iter().find(|(n, _)| *n == word) {
             return Ok(value.clone());
+        }
+        if let Some((_, value)) = self.outer.iter().find(|(n, _)| n == word) {
+            return Ok(value.clone());
+        }
+        if is_basis(word) {
+            self.cursor = start;
+            if word.starts_with('f') {
+                return self.cursor.f2().map(Value::F2).map_err(|e| CalcError::at(offset, e));
+            }
+            return self.coord(offset);
         }
         if !functions::exists(word) {
             let message = match functions::nearest(word) {
@@ -249,8 +253,37 @@ impl<'a> Reader<'a> {
         if !self.cursor.eat(":") {
             return Ok(value);
         }
-        let stride = self.cursor.integers().map_err(|e| CalcError::at(offset, e))?;
-        Layout::new(shape, stride).map(Value::Layout).map_err(|e| CalcError::at(offset, e))
+        let start = self.cursor.clone();
+        let integers = self.cursor.integers();
+        let error = match integers {
+            Ok(stride) if !matches!(self.cursor.peek(), Some('e' | 'f')) => {
+                return Layout::new(shape, stride).map(Value::Layout).map_err(|e| CalcError::at(offset, e));
+            }
+            Ok(_) => None,
+            Err(error) => Some(error),
+        };
+        self.cursor = start.clone();
+        let error = match self.cursor.htuple(MAX_DEPTH, &Cursor::coord) {
+            Ok(stride) if self.cursor.peek() != Some('f') => {
+                return Layout::new(shape, stride)
+                    .map(Value::CoordLayout)
+                    .map_err(|e| CalcError::at(offset, e));
+            }
+            Ok(_) => error,
+            Err(other) => Some(furthest(error, other)),
+        };
+        self.cursor = start;
+        match self.cursor.htuple(MAX_DEPTH, &Cursor::f2) {
+            Ok(stride) => {
+                Layout::new(shape, stride).map(Value::F2Layout).map_err(|e| CalcError::at(offset, e))
+            }
+            Err(other) => Err(CalcError::at(offset, furthest(error, other))),
+        }
+    }
+
+    /// An element of a coordinate semimodule.
+    fn coord(&mut self, offset: usize) -> Result<Value, CalcError> {
+        self.cursor.coord().map(Value::Coord).map_err(|e| CalcError::at(offset, e))
     }
 
     /// Expressions separated by commas, up to `close`; at least one.
@@ -282,6 +315,29 @@ impl<'a> Reader<'a> {
 
     fn unexpected(&mut self, expected: &str) -> CalcError {
         CalcError::at(0, self.cursor.unexpected(expected))
+    }
+}
+
+/// Whether `name` means something else already.
+fn reserved(name: &str) -> bool {
+    matches!(name, "let" | "o" | "Sw" | "_") || is_basis(name)
+}
+
+/// Whether `word` begins a basis element, `e0` or `e(0,1)`, or is a bit string, `f5`.
+fn is_basis(word: &str) -> bool {
+    let digits = word.strip_prefix(['e', 'f']);
+    word == "e" || digits.is_some_and(|d| !d.is_empty() && d.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// Of two readings of the same text, the error of the one that came further.
+fn furthest(first: Option<LayoutError>, second: LayoutError) -> LayoutError {
+    let reached = |e: &LayoutError| match e {
+        LayoutError::Parse { offset, .. } => *offset,
+        _ => usize::MAX,
+    };
+    match first {
+        Some(first) if reached(&first) >= reached(&second) => first,
+        _ => second,
     }
 }
 

@@ -153,6 +153,7 @@ mod algebra;
 mod algorithms;
 pub mod calc;
 mod coords;
+pub mod draw;
 mod error;
 mod htuple;
 mod layout;

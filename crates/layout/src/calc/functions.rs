@@ -5,6 +5,7 @@ use crate::algebra::{self, injective_within};
 use crate::error::LayoutError;
 use crate::htuple::{HTuple, MAX_DEPTH};
 use crate::layout::Layout;
+use crate::stride::{Coord, F2, Stride};
 use crate::swizzle::{Swizzle, SwizzledLayout};
 
 /// The most steps that a question may be searched.
@@ -19,6 +20,15 @@ pub const FUNCTIONS: &[(&str, &str)] = &[
     ("right_inverse", "right_inverse(A)"),
     ("left_inverse", "left_inverse(A)"),
     ("inverse", "inverse(A)"),
+    ("nullspace", "nullspace(A): the coordinates that modes of stride 0 reach"),
+    ("max_common_layout", "max_common_layout(A, B): where both agree, contiguously"),
+    ("max_common_vector", "max_common_vector(A, B): the size of that"),
+    ("admissible", "admissible(A, T): where the offsets of T lie in A"),
+    ("recast", "recast(A, from, to): the same data with elements of `to` bits"),
+    ("ordered", "ordered(shape, order): compact, strides ascending in this order"),
+    ("tile_to_shape", "tile_to_shape(A, shape, order)"),
+    ("to_f2", "to_f2(A): as a layout over bit strings"),
+    ("from_f2", "from_f2(A): back again"),
     ("logical_divide", "logical_divide(A, T)"),
     ("zipped_divide", "zipped_divide(A, T)"),
     ("tiled_divide", "tiled_divide(A, T)"),
@@ -43,9 +53,22 @@ pub const FUNCTIONS: &[(&str, &str)] = &[
     ("depth", "depth(A)"),
     ("shape", "shape(A)"),
     ("stride", "stride(A)"),
+    ("layout", "layout(A): a tensor or a swizzled layout without its offset or swizzle"),
+    ("idx2crd", "idx2crd(n, A): the natural coordinate of integral coordinate n"),
+    ("crd2idx", "crd2idx(c, A): the integral coordinate of c"),
+    ("equal", "equal(A, B): whether both take the same values in the same order"),
     ("injective", "injective(A): whether no value occurs twice"),
+    (
+        "surjective",
+        "surjective(A[, n]): whether every integer in 0..n is a value; n is the cosize if left out",
+    ),
+    (
+        "bijective",
+        "bijective(A[, n]): whether every integer in 0..n is a value once, and nothing else is one",
+    ),
     ("compact", "compact(A): whether it is a bijection onto 0..size"),
     ("congruent", "congruent(A, B): whether the shapes nest alike"),
+    ("weakly_congruent", "weakly_congruent(A, B): whether A nests like B wherever A has a tuple"),
     ("compatible", "compatible(A, B): whether every coordinate of A is one of B"),
 ];
 
@@ -65,13 +88,13 @@ impl Failure {
     pub(super) fn at(self, offset: usize) -> CalcError {
         match self {
             Failure::Layout(error) => CalcError::at(offset, error),
-            Failure::Message(message) => CalcError { offset, message },
+            Failure::Message(message) => CalcError::new(offset, message),
         }
     }
 }
 
 fn wrong<T>(expected: &str, found: &Value) -> Result<T, Failure> {
-    Err(Failure::Message(format!("expected {expected}, found {}", found.kind())))
+    Err(Failure::Message(format!("expected {expected}, found {}", found.described())))
 }
 
 pub(super) fn exists(name: &str) -> bool {
@@ -111,10 +134,38 @@ fn tuple(value: &Value) -> Result<HTuple<i64>, Failure> {
     value.to_htuple().map_or_else(|| wrong("an integer or a tuple", value), Ok)
 }
 
+/// A layout into whatever codomain it has.
+enum Any {
+    Integers(Layout),
+    Coords(Layout<Coord>),
+    Bits(Layout<F2>),
+}
+
+/// `$body` for the layout in `$any`, whichever type its strides have.
+macro_rules! each {
+    ($any:expr, $layout:ident => $body:expr) => {
+        match $any {
+            Any::Integers($layout) => $body,
+            Any::Coords($layout) => $body,
+            Any::Bits($layout) => $body,
+        }
+    };
+}
+
+fn any(value: &Value) -> Result<Any, Failure> {
+    match value {
+        Value::CoordLayout(l) => Ok(Any::Coords(l.clone())),
+        Value::F2Layout(l) => Ok(Any::Bits(l.clone())),
+        other => layout(other).map(Any::Integers),
+    }
+}
+
 /// A shape, or that of a layout.
 fn shape(value: &Value) -> Result<HTuple<i64>, Failure> {
     let shape = match value {
-        Value::Layout(l) => l.shape().clone(),
+        Value::Layout(l) | Value::Tensor { layout: l, .. } => l.shape().clone(),
+        Value::CoordLayout(l) | Value::CoordTensor { layout: l, .. } => l.shape().clone(),
+        Value::F2Layout(l) => l.shape().clone(),
         Value::Swizzled(l) => l.layout.shape().clone(),
         other => tuple(other)?,
     };
@@ -148,75 +199,240 @@ pub(super) fn parenthesized(mut values: Vec<Value>) -> Result<Value, Failure> {
         }
         return Ok(Value::Tuple(tuple));
     }
+    if let Some(elements) = values.iter().map(Value::to_slice).collect::<Option<Vec<_>>>() {
+        let tuple = HTuple::Tuple(elements);
+        if tuple.depth() > MAX_DEPTH {
+            return Err(LayoutError::TooDeep { limit: MAX_DEPTH }.into());
+        }
+        return Ok(Value::Slice(tuple));
+    }
+    if let Some(elements) = values.iter().map(Value::to_coords).collect::<Option<Vec<_>>>() {
+        let tuple = HTuple::Tuple(elements);
+        if tuple.depth() > MAX_DEPTH {
+            return Err(LayoutError::TooDeep { limit: MAX_DEPTH }.into());
+        }
+        return Ok(Value::CoordTuple(tuple));
+    }
+    if let Some(elements) = values.iter().map(Value::to_f2s).collect::<Option<Vec<_>>>() {
+        let tuple = HTuple::Tuple(elements);
+        if tuple.depth() > MAX_DEPTH {
+            return Err(LayoutError::TooDeep { limit: MAX_DEPTH }.into());
+        }
+        return Ok(Value::F2Tuple(tuple));
+    }
     if values.len() == 1 {
         return Ok(values.remove(0));
     }
-    let layouts = values.iter().map(layout).collect::<Result<Vec<_>, _>>()?;
-    Ok(Value::Layout(Layout::concat(&layouts)?))
+    concat(&values)
+}
+
+/// The layouts as the modes of one; all must have values of one kind.
+fn concat(values: &[Value]) -> Result<Value, Failure> {
+    let (mut integers, mut coords, mut bits) = (Vec::new(), Vec::new(), Vec::new());
+    for value in values {
+        match any(value)? {
+            Any::Integers(l) => integers.push(l),
+            Any::Coords(l) => coords.push(l),
+            Any::Bits(l) => bits.push(l),
+        }
+    }
+    match (integers.is_empty(), coords.is_empty(), bits.is_empty()) {
+        (_, true, true) => Ok(Layout::concat(&integers)?.into()),
+        (true, false, true) => Ok(Layout::concat(&coords)?.into()),
+        (true, true, false) => Ok(Layout::concat(&bits)?.into()),
+        _ => Err(Failure::Message("layouts of one concatenation must have values of one kind".to_string())),
+    }
+}
+
+/// What stands in braces: where a tensor begins.
+pub(super) fn accessor(value: Value) -> Result<Value, Failure> {
+    match value {
+        Value::Integer(n) => Ok(Value::Accessor(n)),
+        Value::Coord(c) => Ok(Value::CoordAccessor(c)),
+        other => wrong("an integer or an element of a coordinate semimodule in braces", &other),
+    }
 }
 
 /// `left ∘ right`, right applied first.
 pub(super) fn compose_values(left: &Value, right: &Value) -> Result<Value, Failure> {
-    match left {
-        Value::Swizzle(swizzle) => match right {
-            Value::Swizzled(_) | Value::Swizzle(_) => wrong("a layout without a swizzle", right),
-            other => {
-                let layout = layout(other)?;
-                Ok(Value::Swizzled(SwizzledLayout { swizzle: *swizzle, layout }))
-            }
-        },
-        Value::Swizzled(left) => {
+    match (left, right) {
+        (Value::Swizzle(_), Value::Swizzled(_) | Value::Swizzle(_)) => {
+            wrong("a layout without a swizzle", right)
+        }
+        (Value::Swizzle(swizzle), other) => {
+            let layout = layout(other)?;
+            Ok(Value::Swizzled(SwizzledLayout { swizzle: *swizzle, layout }))
+        }
+        (Value::Swizzled(left), right) => {
             let layout = compose_layouts(&left.layout, right)?;
             Ok(Value::Swizzled(SwizzledLayout { swizzle: left.swizzle, layout }))
         }
-        left => Ok(Value::Layout(compose_layouts(&layout(left)?, right)?)),
+        (Value::Accessor(0), Value::CoordLayout(l)) => tensor(Coord::default(), l.clone()),
+        (Value::Accessor(offset), right) => tensor(*offset, layout(right)?),
+        (Value::CoordAccessor(offset), Value::CoordLayout(l)) => tensor(offset.clone(), l.clone()),
+        (Value::CoordAccessor(_), other) => wrong("a coordinate layout after a coordinate accessor", other),
+        (Value::Tensor { offset, layout }, right) => tensor(*offset, compose_layouts(layout, right)?),
+        (Value::CoordTensor { offset, layout }, right) => {
+            tensor(offset.clone(), compose_layouts(layout, right)?)
+        }
+        (left, right) => each!(any(left)?, l => Ok(compose_layouts(&l, right)?.into())),
     }
 }
 
-fn compose_layouts(a: &Layout, tile: &Value) -> Result<Layout, Failure> {
-    Ok(match by_mode(tile)? {
-        Some(tiles) => algebra::compose_by_mode(a, &tiles)?,
-        None => algebra::compose(a, &layout(tile)?)?,
+fn compose_layouts<S: Stride>(a: &Layout<S>, tile: &Value) -> Result<Layout<S>, Failure> {
+    Ok(match (by_mode(tile)?, tile) {
+        (Some(tiles), _) => algebra::compose_by_mode(a, &tiles)?,
+        (None, Value::CoordLayout(b)) => algebra::compose_coordinates(a, b)?,
+        (None, Value::F2Layout(b)) => algebra::compose_f2(a, b)?,
+        (None, b) => algebra::compose(a, &layout(b)?)?,
     })
 }
 
-/// The value of a function at a coordinate: one argument is the coordinate, several are its elements.
+/// The codomains that the calculator has values for.
+trait Element: Stride {
+    fn value(self) -> Value;
+    fn tensor(offset: Self, layout: Layout<Self>) -> Result<Value, Failure>;
+}
+
+impl Element for i64 {
+    fn value(self) -> Value {
+        Value::Integer(self)
+    }
+    fn tensor(offset: i64, layout: Layout) -> Result<Value, Failure> {
+        Ok(Value::Tensor { offset, layout })
+    }
+}
+
+impl Element for Coord {
+    fn value(self) -> Value {
+        Value::Coord(self)
+    }
+    fn tensor(offset: Coord, layout: Layout<Coord>) -> Result<Value, Failure> {
+        Ok(Value::CoordTensor { offset, layout })
+    }
+}
+
+impl Element for F2 {
+    fn value(self) -> Value {
+        Value::F2(self)
+    }
+    fn tensor(offset: F2, layout: Layout<F2>) -> Result<Value, Failure> {
+        if offset.is_zero() {
+            return Ok(layout.into());
+        }
+        Err(Failure::Message(format!(
+            "a slice at offset {offset} of a layout over bit strings is not a value of this calculator"
+        )))
+    }
+}
+
+fn tensor<S: Element>(offset: S, layout: Layout<S>) -> Result<Value, Failure> {
+    S::tensor(offset, layout)
+}
+
+/// The value of a function at a coordinate: one argument is the coordinate, several are its elements. A coordinate with
+/// `_` gives the slice that it leaves.
 pub(super) fn apply(function: &Value, args: &[Value]) -> Result<Value, Failure> {
+    let one =
+        |v: &Value| v.to_slice().map_or_else(|| wrong("an integer, a tuple or `_` as a coordinate", v), Ok);
     let coord = match args {
-        [one] => tuple(one)?,
-        several => HTuple::Tuple(several.iter().map(tuple).collect::<Result<_, _>>()?),
+        [arg] => one(arg)?,
+        several => HTuple::Tuple(several.iter().map(one).collect::<Result<_, _>>()?),
     };
-    let value = match function {
+    match function {
         Value::Swizzle(swizzle) => match coord {
-            HTuple::Leaf(n) => swizzle.apply(n),
-            HTuple::Tuple(_) => {
-                return Err(Failure::Message("a swizzle applies to one integer".to_string()));
-            }
+            HTuple::Leaf(Some(n)) => Ok(Value::Integer(swizzle.apply(n))),
+            _ => Err(Failure::Message("a swizzle applies to one integer".to_string())),
         },
-        Value::Swizzled(l) => l.eval_coord(&coord)?,
-        Value::Layout(_) | Value::Integer(_) => layout(function)?.eval_coord(&coord)?,
-        other => return wrong("a layout or a swizzle before `(`", other),
-    };
-    Ok(Value::Integer(value))
+        Value::Swizzled(l) if l.swizzle.is_identity() => access(0, &l.layout, &coord),
+        Value::Swizzled(l) => match access(0, &l.layout, &coord)? {
+            Value::Integer(n) => Ok(Value::Integer(l.swizzle.apply(n))),
+            _ => Err(Failure::Message(
+                "a swizzled layout cannot be sliced: the swizzle applies after the offset".to_string(),
+            )),
+        },
+        Value::Tensor { offset, layout } => access(*offset, layout, &coord),
+        Value::CoordTensor { offset, layout } => access(offset.clone(), layout, &coord),
+        Value::Layout(_) | Value::CoordLayout(_) | Value::F2Layout(_) | Value::Integer(_) => {
+            each!(any(function)?, l => access(Stride::zero(), &l, &coord))
+        }
+        other => wrong("a layout, a tensor or a swizzle before `(`", other),
+    }
 }
 
-type Whole = fn(&Layout, &Layout) -> Result<Layout, LayoutError>;
-type ByMode = fn(&Layout, &[Layout]) -> Result<Layout, LayoutError>;
+/// A tensor at a coordinate, in full or in part (paper 2.5.1).
+fn access<S: Element>(offset: S, layout: &Layout<S>, coord: &HTuple<Option<i64>>) -> Result<Value, Failure> {
+    let mut sum = offset;
+    match slice(layout, coord, coord, &mut sum)? {
+        Some(rest) => tensor(sum, rest),
+        None => Ok(sum.value()),
+    }
+}
 
-fn divide(a: &Value, tile: &Value, whole: Whole, each: ByMode) -> Result<Value, Failure> {
-    let (a, swizzle) = match a {
-        Value::Swizzled(l) => (l.layout.clone(), l.swizzle),
-        a => (layout(a)?, Swizzle::NONE),
-    };
-    let divided = match by_mode(tile)? {
-        Some(tiles) => each(&a, &tiles)?,
-        None => whole(&a, &layout(tile)?)?,
-    };
-    Ok(if swizzle.is_identity() {
-        Value::Layout(divided)
-    } else {
-        Value::Swizzled(SwizzledLayout { swizzle, layout: divided })
+/// Adds the layout's value at the given elements of `coord` to `sum`, and gives what is left of the layout at the others.
+/// A tuple of which one mode is left becomes that mode.
+fn slice<S: Element>(
+    layout: &Layout<S>,
+    coord: &HTuple<Option<i64>>,
+    all: &HTuple<Option<i64>>,
+    sum: &mut S,
+) -> Result<Option<Layout<S>>, Failure> {
+    match coord {
+        HTuple::Leaf(None) => Ok(Some(layout.clone())),
+        HTuple::Leaf(Some(index)) => {
+            let value = layout.checked_eval(*index)?;
+            *sum = sum.checked_add(&value).ok_or(LayoutError::Overflow { what: "the offset of a tensor" })?;
+            Ok(None)
+        }
+        HTuple::Tuple(elements) if layout.depth() > 0 && elements.len() == layout.rank() => {
+            let mut left = Vec::new();
+            for (element, mode) in elements.iter().zip(layout.modes()) {
+                left.extend(slice(&mode, element, all, sum)?);
+            }
+            match left.len() {
+                0 => Ok(None),
+                1 => Ok(left.pop()),
+                _ => Ok(Some(Layout::concat(&left)?)),
+            }
+        }
+        _ => Err(LayoutError::BadCoordinate {
+            coord: Value::Slice(all.clone()).to_string(),
+            shape: layout.shape().to_string(),
+        }
+        .into()),
+    }
+}
+
+type Whole<S> = fn(&Layout<S>, &Layout) -> Result<Layout<S>, LayoutError>;
+type ByMode<S> = fn(&Layout<S>, &[Layout]) -> Result<Layout<S>, LayoutError>;
+
+fn split<S: Stride>(
+    a: &Layout<S>,
+    tile: &Value,
+    whole: Whole<S>,
+    each: ByMode<S>,
+) -> Result<Layout<S>, Failure> {
+    Ok(match by_mode(tile)? {
+        Some(tiles) => each(a, &tiles)?,
+        None => whole(a, &layout(tile)?)?,
     })
+}
+
+/// A division of whatever can be divided: layouts, and what is composed with one.
+macro_rules! divide {
+    ($a:expr, $tile:expr, $whole:path, $each:path) => {
+        match $a {
+            Value::Swizzled(l) if !l.swizzle.is_identity() => Ok(Value::Swizzled(SwizzledLayout {
+                swizzle: l.swizzle,
+                layout: split(&l.layout, $tile, $whole, $each)?,
+            })),
+            Value::Tensor { offset, layout } => tensor(*offset, split(layout, $tile, $whole, $each)?),
+            Value::CoordTensor { offset, layout } => {
+                tensor(offset.clone(), split(layout, $tile, $whole, $each)?)
+            }
+            a => each!(any(a)?, l => Ok(split(&l, $tile, $whole, $each)?.into())),
+        }
+    };
 }
 
 /// The value of the function `name`, which [`exists`], at `args`.
@@ -226,28 +442,84 @@ pub(super) fn call(name: &str, args: &[Value]) -> Result<Value, Failure> {
         ("compose", [first, rest @ ..]) if !rest.is_empty() => {
             rest.iter().try_fold(first.clone(), |left, right| compose_values(&left, right))
         }
-        ("coalesce", [a]) => of_layout(algebra::coalesce(&layout(a)?)),
-        ("coalesce", [a, profile]) => of_layout(algebra::coalesce_by(&layout(a)?, &tuple(profile)?)?),
+        ("coalesce", [a]) => each!(any(a)?, a => Ok(algebra::coalesce(&a).into())),
+        ("coalesce", [a, profile]) => {
+            each!(any(a)?, a => Ok(algebra::coalesce_by(&a, &profile_of(profile)?)?.into()))
+        }
+        ("complement", [Value::CoordLayout(a)]) => Ok(algebra::complement_coordinates(a, None)?.into()),
+        ("complement", [Value::CoordLayout(a), s]) => {
+            Ok(algebra::complement_coordinates(a, Some(&shape(s)?))?.into())
+        }
         ("complement", [a]) => of_layout(algebra::complement_unbounded(&layout(a)?)?),
         ("complement", [a, n]) => of_layout(algebra::complement(&layout(a)?, integer(n)?)?),
-        ("right_inverse", [a]) => of_layout(algebra::right_inverse(&layout(a)?)),
-        ("left_inverse", [a]) => of_layout(algebra::left_inverse(&layout(a)?)?),
-        ("inverse", [a]) => of_layout(algebra::inverse(&layout(a)?)?),
-        ("logical_divide", [a, t]) => divide(a, t, algebra::logical_divide, algebra::logical_divide_by_mode),
-        ("zipped_divide", [a, t]) => divide(a, t, algebra::zipped_divide, algebra::zipped_divide_by_mode),
-        ("tiled_divide", [a, t]) => divide(a, t, algebra::tiled_divide, algebra::tiled_divide_by_mode),
-        ("flat_divide", [a, t]) => divide(a, t, algebra::flat_divide, algebra::flat_divide_by_mode),
+        ("right_inverse", [a]) => Ok(match any(a)? {
+            Any::Integers(a) => algebra::right_inverse(&a).into(),
+            Any::Coords(a) => algebra::right_inverse_coordinates(&a)?.into(),
+            Any::Bits(a) => algebra::right_inverse_f2(&a)?.into(),
+        }),
+        ("left_inverse", [a]) => Ok(match any(a)? {
+            Any::Integers(a) => algebra::left_inverse(&a)?.into(),
+            Any::Coords(a) => algebra::left_inverse_coordinates(&a)?.into(),
+            Any::Bits(a) => algebra::left_inverse_f2(&a)?.into(),
+        }),
+        ("inverse", [a]) => Ok(match any(a)? {
+            Any::Integers(a) => algebra::inverse(&a)?.into(),
+            Any::Coords(a) => algebra::inverse_coordinates(&a)?.into(),
+            Any::Bits(a) => algebra::inverse_f2(&a)?.into(),
+        }),
+        ("nullspace", [a]) => Ok(match any(a)? {
+            Any::Integers(a) => algebra::nullspace(&a).into(),
+            Any::Coords(a) => algebra::nullspace(&a).into(),
+            Any::Bits(a) => algebra::nullspace_f2(&a)?.into(),
+        }),
+        ("to_f2", [Value::Swizzled(a)]) => Ok(a.to_f2()?.into()),
+        ("to_f2", [a]) => Ok(algebra::to_f2(&layout(a)?)?.into()),
+        ("from_f2", [a]) => match a {
+            Value::F2Layout(a) => of_layout(algebra::from_f2(a)?),
+            other => wrong("a layout over bit strings", other),
+        },
+        ("recast", [a, from, to]) => of_layout(algebra::recast(&layout(a)?, integer(from)?, integer(to)?)?),
+        ("max_common_layout", [a, b]) => of_layout(algebra::max_common_layout(&layout(a)?, &layout(b)?)),
+        ("max_common_vector", [a, b]) => {
+            Ok(Value::Integer(algebra::max_common_vector(&layout(a)?, &layout(b)?)))
+        }
+        ("admissible", [a, t]) => of_layout(algebra::admissible(&layout(a)?, &layout(t)?)?),
+        ("ordered", [s, order]) => of_layout(Layout::ordered(shape(s)?, &tuple(order)?)?),
+        ("tile_to_shape", [Value::Swizzled(a), s, order]) => {
+            Ok(Value::Swizzled(a.tile_to_shape(&shape(s)?, &tuple(order)?)?))
+        }
+        ("tile_to_shape", [a, s, order]) => {
+            of_layout(algebra::tile_to_shape(&layout(a)?, &shape(s)?, &tuple(order)?)?)
+        }
+        ("logical_divide", [a, Value::CoordLayout(t)]) => {
+            each!(any(a)?, a => Ok(algebra::logical_divide_coordinates(&a, t)?.into()))
+        }
+        ("logical_product", [Value::CoordLayout(a), Value::CoordLayout(b)]) => {
+            Ok(algebra::logical_product_coordinates(a, b)?.into())
+        }
+        ("logical_divide", [a, t]) => {
+            divide!(a, t, algebra::logical_divide, algebra::logical_divide_by_mode)
+        }
+        ("zipped_divide", [a, t]) => {
+            divide!(a, t, algebra::zipped_divide, algebra::zipped_divide_by_mode)
+        }
+        ("tiled_divide", [a, t]) => {
+            divide!(a, t, algebra::tiled_divide, algebra::tiled_divide_by_mode)
+        }
+        ("flat_divide", [a, t]) => {
+            divide!(a, t, algebra::flat_divide, algebra::flat_divide_by_mode)
+        }
         ("logical_product", [a, b]) => of_layout(algebra::logical_product(&layout(a)?, &layout(b)?)?),
         ("zipped_product", [a, b]) => of_layout(algebra::zipped_product(&layout(a)?, &layout(b)?)?),
         ("tiled_product", [a, b]) => of_layout(algebra::tiled_product(&layout(a)?, &layout(b)?)?),
         ("flat_product", [a, b]) => of_layout(algebra::flat_product(&layout(a)?, &layout(b)?)?),
         ("blocked_product", [a, b]) => of_layout(algebra::blocked_product(&layout(a)?, &layout(b)?)?),
         ("raked_product", [a, b]) => of_layout(algebra::raked_product(&layout(a)?, &layout(b)?)?),
-        ("concat", all) => of_layout(Layout::concat(&tiler(all)?)?),
-        ("flatten", [a]) => of_layout(layout(a)?.flatten()),
+        ("concat", all) => concat(all),
+        ("flatten", [a]) => each!(any(a)?, a => Ok(a.flatten().into())),
         ("mode", [a, n]) => {
-            let (a, n) = (layout(a)?, integer(n)?);
-            of_layout(a.mode(usize::try_from(n).unwrap_or(usize::MAX))?)
+            let n = usize::try_from(integer(n)?).unwrap_or(usize::MAX);
+            each!(any(a)?, a => Ok(a.mode(n)?.into()))
         }
         ("column_major", [s]) => of_layout(Layout::column_major(shape(s)?)?),
         ("row_major", [s]) => of_layout(Layout::row_major(shape(s)?)?),
@@ -259,22 +531,88 @@ pub(super) fn call(name: &str, args: &[Value]) -> Result<Value, Failure> {
         ("image", [a]) => image(a),
         ("injective", [a]) => match injective_within(&layout(a)?.leaves(), BUDGET) {
             Some(answer) => Ok(Value::Bool(answer)),
-            None => Err(Failure::Message("whether this layout is injective takes too long to decide".into())),
+            None => undecided("this layout is injective"),
         },
         ("compact", [a]) => Ok(Value::Bool(layout(a)?.is_compact())),
         ("congruent", [a, b]) => Ok(Value::Bool(shape(a)?.congruent(&shape(b)?))),
+        ("weakly_congruent", [a, b]) => Ok(Value::Bool(shape(a)?.weakly_congruent(&shape(b)?))),
+        ("idx2crd", [n, a]) => Ok(Value::from_htuple(crate::idx2crd(integer(n)?, &shape(a)?))),
+        ("crd2idx", [c, a]) => Ok(Value::Integer(crate::crd2idx(&tuple(c)?, &shape(a)?)?)),
+        ("equal", [a, b]) => equal(a, b),
+        ("surjective", [a]) => surjective(&layout(a)?, layout(a)?.cosize()),
+        ("surjective", [a, n]) => surjective(&layout(a)?, integer(n)?),
+        ("bijective", [a]) => Ok(Value::Bool(layout(a)?.is_compact())),
+        ("bijective", [a, n]) => Ok(Value::Bool(layout(a)?.is_bijective_onto(integer(n)?))),
         ("compatible", [a, b]) => Ok(Value::Bool(shape(a)?.compatible(&shape(b)?))),
         ("size", [a]) => Ok(Value::Integer(shape(a)?.size()?)),
         ("rank", [a]) => Ok(Value::Integer(shape(a)?.rank() as i64)),
         ("depth", [a]) => Ok(Value::Integer(shape(a)?.depth() as i64)),
         ("shape", [a]) => Ok(Value::from_htuple(shape(a)?)),
         ("cosize", [a]) => Ok(Value::Integer(layout(a)?.cosize())),
-        ("stride", [a]) => Ok(Value::from_htuple(layout(a)?.stride().clone())),
+        ("stride", [a]) => Ok(match any(a)? {
+            Any::Integers(a) => Value::from_htuple(a.stride().clone()),
+            Any::Coords(a) => Value::from_coords(a.stride().clone()),
+            Any::Bits(a) => Value::from_f2(a.stride().clone()),
+        }),
+        ("layout", [a]) => match a {
+            Value::Swizzled(l) => of_layout(l.layout.clone()),
+            Value::Tensor { layout, .. } => of_layout(layout.clone()),
+            Value::CoordTensor { layout, .. } => Ok(layout.clone().into()),
+            a => each!(any(a)?, a => Ok(a.into())),
+        },
         _ => {
             let usage = FUNCTIONS.iter().find(|(n, _)| *n == name).map_or("", |(_, usage)| usage);
             Err(Failure::Message(format!("wrong number of arguments ({}); usage: {usage}", args.len())))
         }
     }
+}
+
+/// A profile: what its leaves are does not matter.
+fn profile_of(value: &Value) -> Result<HTuple<Option<i64>>, Failure> {
+    match value {
+        Value::Layout(_) | Value::CoordLayout(_) | Value::F2Layout(_) => Ok(shape(value)?.map(|n| Some(*n))),
+        other => other.to_slice().map_or_else(|| wrong("a tuple as a profile", other), Ok),
+    }
+}
+
+/// Whether both are the same function of integral coordinates: coalescing decides it.
+fn equal(a: &Value, b: &Value) -> Result<Value, Failure> {
+    let same = match (any(a)?, any(b)?) {
+        (Any::Integers(a), Any::Integers(b)) => algebra::coalesce(&a) == algebra::coalesce(&b),
+        (Any::Coords(a), Any::Coords(b)) => algebra::coalesce(&a) == algebra::coalesce(&b),
+        (Any::Bits(a), Any::Bits(b)) => {
+            if a.size() != b.size() || a.size() > BUDGET as i64 {
+                let small = a.size() != b.size();
+                return if small { Ok(Value::Bool(false)) } else { undecided("these layouts are equal") };
+            }
+            a.image() == b.image()
+        }
+        _ => false,
+    };
+    Ok(Value::Bool(same))
+}
+
+fn undecided<T>(question: &str) -> Result<T, Failure> {
+    Err(Failure::Message(format!("whether {question} takes too long to decide")))
+}
+
+fn surjective(a: &Layout, n: i64) -> Result<Value, Failure> {
+    if n > a.size() {
+        return Ok(Value::Bool(false));
+    }
+    if algebra::right_inverse(a).size() >= n {
+        return Ok(Value::Bool(true));
+    }
+    if a.size() > BUDGET as i64 {
+        return undecided("this layout is surjective");
+    }
+    let mut seen = vec![false; usize::try_from(n).unwrap_or(0)];
+    for value in a.image() {
+        if let Some(seen) = usize::try_from(value).ok().and_then(|v| seen.get_mut(v)) {
+            *seen = true;
+        }
+    }
+    Ok(Value::Bool(seen.into_iter().all(|s| s)))
 }
 
 fn image(value: &Value) -> Result<Value, Failure> {
