@@ -50,8 +50,29 @@ fn expressions() {
     check("let A = (4,8):(8,1); let B = 4:8; compose(A, B)", "4:2");
     check("(4:1, 8:2)", "(4,8):(1,2)");
     check("image(row_major((2,3)))", "(0,3,1,4,2,5)");
-    check("<4:1, 8:2>", "<4:1, 8:2>");
+    check("<4:1, 8:2>", "<4:1,8:2>");
     check("(-4:1)", "at byte 1: extent -4 in a shape is not positive: every extent must be at least 1");
+}
+
+#[test]
+fn tilers_nest_and_keep() {
+    check("compose(((8,4),16):((20,160),1), <<4:1,2:2>,8:2>)", "((4,2),8):((20,320),2)");
+    check("compose((8,16):(20,1), <_,8:2>)", "(8,8):(20,2)");
+    check("compose((8,16):(20,1), <4>)", "(4,16):(20,1)");
+    check("zipped_divide((8,16):(1,8), <_,8>)", "((8),(8,2)):((8),(1,64))");
+    check("logical_divide(((8,4),16):((1,8),32), <<4>,8>)", "(((4,2),4),(8,2)):(((1,4),8),(32,256))");
+    check("logical_product((2,5):(1,2), <3,4:2>)", "((2,3),(5,4)):((1,2),(2,10))");
+    check("zipped_product((2,5):(1,2), <3,4>)", "((2,5),(3,(2,2))):((1,2),(2,(1,10)))");
+    check("tiled_product((2,5):(1,2), <3,_>)", "((2),3,5):((1),2,2)");
+    check("blocked_product(((2,3),5):((1,2),6), <(2,2):(1,2)>)", "(((2,2),(3,2)),5):(((1,6),(2,12)),6)");
+    check("<4, <_, 8:2>>", "<4:1,<_,8:2>>");
+    check("complement((4,8):(1,2), (8,16))", "(2,2):(4,1)");
+    check("right_inverse(((2,4),8):((4,1),3), (0,0))", "((4,2),1):((2,1),0)");
+    check(
+        "compose(8:1, <4,4>)",
+        "at byte 0: composition by mode of a layout of rank 1 with one of rank 2: there must be at most one tiler for \
+         each mode",
+    );
 }
 
 #[test]
@@ -238,8 +259,6 @@ fn expression() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
-
     #[test]
     fn any_text(text in any::<String>()) {
         let _ = evaluate(&text);

@@ -1,4 +1,4 @@
-//! The laws of the algebra, at every coordinate of small random layouts.
+//! The laws of the algebra, at every coordinate of small random layouts. 256 cases each; `PROPTEST_CASES` asks for more.
 
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -68,8 +68,6 @@ fn check_composition(a: &Layout, b: &Layout) -> Result<bool, TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
-
     #[test]
     fn evaluation(a in anything()) {
         let image = a.image();

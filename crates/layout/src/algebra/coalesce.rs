@@ -1,6 +1,7 @@
 //! Coalescing: the same function of integral coordinates with as few modes as possible (paper 3.2). Modes merge from
 //! left to right, fastest first.
 
+use super::tiler::by_profile;
 use crate::error::LayoutError;
 use crate::htuple::HTuple;
 use crate::layout::Layout;
@@ -32,20 +33,7 @@ pub fn coalesce<S: Stride>(layout: &Layout<S>) -> Layout<S> {
 /// # Ok::<(), tilewright_layout::LayoutError>(())
 /// ```
 pub fn coalesce_by<S: Stride, T>(layout: &Layout<S>, profile: &HTuple<T>) -> Result<Layout<S>, LayoutError> {
-    let HTuple::Tuple(parts) = profile else {
-        return Ok(coalesce(layout));
-    };
-    if layout.depth() == 0 || parts.len() > layout.rank() {
-        return Err(LayoutError::BadProfile {
-            profile: profile.map(|_| "*").to_string(),
-            shape: layout.shape().to_string(),
-        });
-    }
-    let mut modes = layout.modes();
-    for (mode, part) in modes.iter_mut().zip(parts) {
-        *mode = coalesce_by(mode, part)?;
-    }
-    Layout::concat(&modes)
+    by_profile(layout, profile, &mut |mode, _| Ok(coalesce(mode)))
 }
 
 /// Merges neighbours where the right stride continues the left mode. Extents are taken as they come.

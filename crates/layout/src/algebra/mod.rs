@@ -35,6 +35,7 @@ pub use product::{
 };
 pub use reshape::{recast, tile_to_shape};
 pub use tiler::{
-    Tiler, by_mode, compose_tiler, flat_divide_tiler, logical_divide_tiler, logical_product_tiler,
-    tiled_divide_tiler, zipped_divide_tiler,
+    Tiler, blocked_product_tiler, by_mode, by_profile, compose_tiler, flat_divide_tiler, flat_product_tiler,
+    logical_divide_tiler, logical_product_tiler, raked_product_tiler, tiled_divide_tiler,
+    tiled_product_tiler, zipped_divide_tiler, zipped_product_tiler,
 };

@@ -3,7 +3,7 @@
 
 use super::compose::{compose, compose_by_mode};
 use super::divide::logical_divide;
-use super::product::logical_product;
+use super::product::{blocked_product, logical_product, raked_product};
 use crate::error::LayoutError;
 use crate::htuple::{HTuple, MAX_DEPTH};
 use crate::layout::Layout;
@@ -30,6 +30,25 @@ pub enum Tiler {
     Modes(Vec<Tiler>),
     /// Leaves a mode as it is.
     Keep,
+}
+
+impl Tiler {
+    /// The number of leaves of all its layouts; one for `_`.
+    pub fn leaf_count(&self) -> usize {
+        match self {
+            Tiler::Layout(layout) => layout.shape().leaf_count(),
+            Tiler::Modes(modes) => modes.iter().map(Tiler::leaf_count).sum(),
+            Tiler::Keep => 1,
+        }
+    }
+
+    /// The levels of `<…>`.
+    pub fn depth(&self) -> usize {
+        match self {
+            Tiler::Modes(modes) => 1 + modes.iter().map(Tiler::depth).max().unwrap_or(0),
+            _ => 0,
+        }
+    }
 }
 
 impl From<Layout> for Tiler {
@@ -122,6 +141,44 @@ pub fn by_mode<S: Stride>(
     }
 }
 
+/// Applies an operation to the parts that a target profile names: a leaf of the profile stands for the whole under it, a
+/// tuple for the modes. Modes that the profile does not mention stay as they are. What the leaves are is the operation's
+/// affair: `(*,*)` for an inverse by mode, the cotargets for a complement by mode.
+///
+/// ```
+/// use tilewright_layout::{HTuple, Layout, by_profile, complement, right_inverse};
+/// let l: Layout = "((2,4),8):((4,1),3)".parse()?;
+/// let inverses = by_profile(&l, &HTuple::from((0, 0)), &mut |mode, _| Ok(right_inverse(mode)))?;
+/// assert_eq!(inverses.to_string(), "((4,2),1):((2,1),0)");
+/// let l: Layout = "(4,8):(1,2)".parse()?;
+/// let complements = by_profile(&l, &HTuple::from((8, 16)), &mut |mode, n| complement(mode, *n))?;
+/// assert_eq!(complements.to_string(), "(2,2):(4,1)");
+/// # Ok::<(), tilewright_layout::LayoutError>(())
+/// ```
+pub fn by_profile<S: Stride, T>(
+    a: &Layout<S>,
+    profile: &HTuple<T>,
+    operation: &mut impl FnMut(&Layout<S>, &T) -> Result<Layout<S>, LayoutError>,
+) -> Result<Layout<S>, LayoutError> {
+    match profile {
+        HTuple::Leaf(target) => operation(a, target),
+        HTuple::Tuple(parts) if a.depth() > 0 && parts.len() <= a.rank() => {
+            let mut modes = Vec::with_capacity(a.rank());
+            for (k, mode) in a.modes().iter().enumerate() {
+                modes.push(match parts.get(k) {
+                    Some(part) => by_profile(mode, part, operation)?,
+                    None => mode.clone(),
+                });
+            }
+            Layout::concat(&modes)
+        }
+        HTuple::Tuple(_) => Err(LayoutError::BadProfile {
+            profile: profile.map(|_| "*").to_string(),
+            shape: a.shape().to_string(),
+        }),
+    }
+}
+
 fn check_rank<S: Stride>(a: &Layout<S>, tilers: &[Tiler]) -> Result<(), LayoutError> {
     if tilers.len() <= a.rank() && !tilers.is_empty() {
         return Ok(());
@@ -173,43 +230,92 @@ pub fn logical_product_tiler(a: &Layout, tiler: &Tiler) -> Result<Layout, Layout
     by_mode(a, tiler, &mut logical_product)
 }
 
+/// The blocked product with a tiler: [`blocked_product`] of each mode with its tiler, which has the mode's rank.
+pub fn blocked_product_tiler(a: &Layout, tiler: &Tiler) -> Result<Layout, LayoutError> {
+    by_mode(a, tiler, &mut blocked_product)
+}
+
+/// The raked product with a tiler: [`raked_product`] of each mode with its tiler, which has the mode's rank.
+pub fn raked_product_tiler(a: &Layout, tiler: &Tiler) -> Result<Layout, LayoutError> {
+    by_mode(a, tiler, &mut raked_product)
+}
+
 /// The divide by mode with like parts together, `(tile, grid)`: each nested as the tiler is. A mode that the tiler keeps
 /// belongs to the grid.
 pub fn zipped_divide_tiler<S: Stride>(a: &Layout<S>, tiler: &Tiler) -> Result<Layout<S>, LayoutError> {
-    let (tile, grid) = unzip(a, tiler)?;
-    Layout::concat(&[tile.unwrap_or_else(Layout::trivial), grid])
+    zipped(unzip(a, tiler, logical_divide)?)
 }
 
 /// The divide by mode as `(tile, grid0, grid1, …)`.
 pub fn tiled_divide_tiler<S: Stride>(a: &Layout<S>, tiler: &Tiler) -> Result<Layout<S>, LayoutError> {
-    let (tile, grid) = unzip(a, tiler)?;
+    tiled(unzip(a, tiler, logical_divide)?)
+}
+
+/// The divide by mode as `(tile0, tile1, …, grid0, grid1, …)`.
+pub fn flat_divide_tiler<S: Stride>(a: &Layout<S>, tiler: &Tiler) -> Result<Layout<S>, LayoutError> {
+    flat(unzip(a, tiler, logical_divide)?)
+}
+
+/// The product by mode with like parts together, `(tile, grid)`: each nested as the tiler is. A mode that the tiler keeps
+/// belongs to the grid.
+///
+/// ```
+/// use tilewright_layout::{Layout, logical_product_tiler, zipped_product_tiler};
+/// let (a, t) = ("(2,5):(1,2)".parse::<Layout>()?, "<3,4:2>".parse()?);
+/// assert_eq!(logical_product_tiler(&a, &t)?.to_string(), "((2,3),(5,4)):((1,2),(2,10))");
+/// assert_eq!(zipped_product_tiler(&a, &t)?.to_string(), "((2,5),(3,4)):((1,2),(2,10))");
+/// # Ok::<(), tilewright_layout::LayoutError>(())
+/// ```
+pub fn zipped_product_tiler(a: &Layout, tiler: &Tiler) -> Result<Layout, LayoutError> {
+    zipped(unzip(a, tiler, logical_product)?)
+}
+
+/// The product by mode as `(tile, grid0, grid1, …)`.
+pub fn tiled_product_tiler(a: &Layout, tiler: &Tiler) -> Result<Layout, LayoutError> {
+    tiled(unzip(a, tiler, logical_product)?)
+}
+
+/// The product by mode as `(tile0, tile1, …, grid0, grid1, …)`.
+pub fn flat_product_tiler(a: &Layout, tiler: &Tiler) -> Result<Layout, LayoutError> {
+    flat(unzip(a, tiler, logical_product)?)
+}
+
+/// The tile, if there is one, and the grid.
+type Unzipped<S> = (Option<Layout<S>>, Layout<S>);
+
+fn zipped<S: Stride>((tile, grid): Unzipped<S>) -> Result<Layout<S>, LayoutError> {
+    Layout::concat(&[tile.unwrap_or_else(Layout::trivial), grid])
+}
+
+fn tiled<S: Stride>((tile, grid): Unzipped<S>) -> Result<Layout<S>, LayoutError> {
     let mut modes = vec![tile.unwrap_or_else(Layout::trivial)];
     modes.extend(grid.modes());
     Layout::concat(&modes)
 }
 
-/// The divide by mode as `(tile0, tile1, …, grid0, grid1, …)`.
-pub fn flat_divide_tiler<S: Stride>(a: &Layout<S>, tiler: &Tiler) -> Result<Layout<S>, LayoutError> {
-    let (tile, grid) = unzip(a, tiler)?;
+fn flat<S: Stride>((tile, grid): Unzipped<S>) -> Result<Layout<S>, LayoutError> {
     let mut modes = tile.unwrap_or_else(Layout::trivial).modes();
     modes.extend(grid.modes());
     Layout::concat(&modes)
 }
 
-/// The tile, if the tiler has one, and the grid.
-fn unzip<S: Stride>(a: &Layout<S>, tiler: &Tiler) -> Result<(Option<Layout<S>>, Layout<S>), LayoutError> {
+/// A division or product by a layout as a whole.
+type Whole<S> = fn(&Layout<S>, &Layout) -> Result<Layout<S>, LayoutError>;
+
+/// The tile, if the tiler has one, and the grid, as `split` makes them of a mode and its tiler: `(tile, grid)`.
+fn unzip<S: Stride>(a: &Layout<S>, tiler: &Tiler, split: Whole<S>) -> Result<Unzipped<S>, LayoutError> {
     match tiler {
         Tiler::Keep => Ok((None, a.clone())),
         Tiler::Layout(b) => {
-            let divided = logical_divide(a, b)?;
-            Ok((Some(divided.mode(0)?), divided.mode(1)?))
+            let split = split(a, b)?;
+            Ok((Some(split.mode(0)?), split.mode(1)?))
         }
         Tiler::Modes(tilers) => {
             check_rank(a, tilers)?;
             let (mut tiles, mut grids) = (Vec::new(), Vec::new());
             let modes = a.modes();
             for (mode, tiler) in modes.iter().zip(tilers) {
-                let (tile, grid) = unzip(mode, tiler)?;
+                let (tile, grid) = unzip(mode, tiler, split)?;
                 tiles.extend(tile);
                 grids.push(grid);
             }

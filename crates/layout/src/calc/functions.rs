@@ -1,7 +1,7 @@
 //! The functions of the calculator: each takes values that are already evaluated, leftmost argument first.
 
 use super::{CalcError, MAX_LEAVES, Value};
-use crate::algebra::{self, injective_within};
+use crate::algebra::{self, Tiler, injective_within};
 use crate::error::LayoutError;
 use crate::htuple::{HTuple, MAX_DEPTH};
 use crate::layout::Layout;
@@ -16,11 +16,11 @@ const BUDGET: u64 = 1 << 20;
 pub const FUNCTIONS: &[(&str, &str)] = &[
     ("compose", "compose(A, T): A ∘ T, T applied first"),
     ("coalesce", "coalesce(A[, profile]): as few modes as possible"),
-    ("complement", "complement(A[, n]): the values left out, up to n"),
-    ("right_inverse", "right_inverse(A)"),
-    ("left_inverse", "left_inverse(A)"),
-    ("inverse", "inverse(A)"),
-    ("nullspace", "nullspace(A): the coordinates that modes of stride 0 reach"),
+    ("complement", "complement(A[, n]): the values left out, up to n; by mode where n is a tuple"),
+    ("right_inverse", "right_inverse(A[, profile])"),
+    ("left_inverse", "left_inverse(A[, profile])"),
+    ("inverse", "inverse(A[, profile])"),
+    ("nullspace", "nullspace(A[, profile]): the coordinates that modes of stride 0 reach"),
     ("max_common_layout", "max_common_layout(A, B): where both agree, contiguously"),
     ("max_common_vector", "max_common_vector(A, B): the size of that"),
     ("admissible", "admissible(A, T): where the offsets of T lie in A"),
@@ -33,12 +33,12 @@ pub const FUNCTIONS: &[(&str, &str)] = &[
     ("zipped_divide", "zipped_divide(A, T)"),
     ("tiled_divide", "tiled_divide(A, T)"),
     ("flat_divide", "flat_divide(A, T)"),
-    ("logical_product", "logical_product(A, B)"),
-    ("zipped_product", "zipped_product(A, B)"),
-    ("tiled_product", "tiled_product(A, B)"),
-    ("flat_product", "flat_product(A, B)"),
-    ("blocked_product", "blocked_product(A, B)"),
-    ("raked_product", "raked_product(A, B)"),
+    ("logical_product", "logical_product(A, T)"),
+    ("zipped_product", "zipped_product(A, T)"),
+    ("tiled_product", "tiled_product(A, T)"),
+    ("flat_product", "flat_product(A, T)"),
+    ("blocked_product", "blocked_product(A, T)"),
+    ("raked_product", "raked_product(A, T)"),
     ("concat", "concat(A, B, …): (A, B, …)"),
     ("flatten", "flatten(A): no nesting"),
     ("mode", "mode(A, n): mode n, counting from 0"),
@@ -173,20 +173,26 @@ fn shape(value: &Value) -> Result<HTuple<i64>, Failure> {
     Ok(shape)
 }
 
-/// The layouts of a tiler; nothing where the value is a layout that applies as a whole.
-fn by_mode(value: &Value) -> Result<Option<Vec<Layout>>, Failure> {
-    match value {
-        Value::Tiler(t) => Ok(Some(t.clone())),
-        Value::Tuple(HTuple::Tuple(t)) => {
-            let tiles: Vec<Value> = t.iter().cloned().map(Value::from_htuple).collect();
-            tiler(&tiles).map(Some)
+/// A tiler; a tuple of integers stands for one (paper 3.3.5).
+fn tiler_of(value: &Value) -> Result<Tiler, Failure> {
+    Ok(match value {
+        Value::Tiler(t) => t.clone(),
+        Value::Slice(HTuple::Leaf(None)) => Tiler::Keep,
+        Value::Tuple(t) => {
+            t.check_shape()?;
+            Tiler::from(t)
         }
-        _ => Ok(None),
-    }
+        other => Tiler::Layout(layout(other)?),
+    })
 }
 
-pub(super) fn tiler(values: &[Value]) -> Result<Vec<Layout>, Failure> {
-    values.iter().map(layout).collect()
+/// What stands in angle brackets.
+pub(super) fn tiler(values: &[Value]) -> Result<Tiler, Failure> {
+    let tiler = Tiler::Modes(values.iter().map(tiler_of).collect::<Result<_, _>>()?);
+    if tiler.depth() > MAX_DEPTH {
+        return Err(LayoutError::TooDeep { limit: MAX_DEPTH }.into());
+    }
+    Ok(tiler)
 }
 
 /// A list in parentheses: integers and tuples make a tuple, layouts their concatenation; one value that is neither an
@@ -280,11 +286,13 @@ pub(super) fn compose_values(left: &Value, right: &Value) -> Result<Value, Failu
 }
 
 fn compose_layouts<S: Stride>(a: &Layout<S>, tile: &Value) -> Result<Layout<S>, Failure> {
-    Ok(match (by_mode(tile)?, tile) {
-        (Some(tiles), _) => algebra::compose_by_mode(a, &tiles)?,
-        (None, Value::CoordLayout(b)) => algebra::compose_coordinates(a, b)?,
-        (None, Value::F2Layout(b)) => algebra::compose_f2(a, b)?,
-        (None, b) => algebra::compose(a, &layout(b)?)?,
+    Ok(match tile {
+        Value::CoordLayout(b) => algebra::compose_coordinates(a, b)?,
+        Value::F2Layout(b) => algebra::compose_f2(a, b)?,
+        other => match tiler_of(other)? {
+            Tiler::Layout(b) => algebra::compose(a, &b)?,
+            tiler => algebra::compose_tiler(a, &tiler)?,
+        },
     })
 }
 
@@ -404,7 +412,7 @@ fn slice<S: Element>(
 }
 
 type Whole<S> = fn(&Layout<S>, &Layout) -> Result<Layout<S>, LayoutError>;
-type ByMode<S> = fn(&Layout<S>, &[Layout]) -> Result<Layout<S>, LayoutError>;
+type ByMode<S> = fn(&Layout<S>, &Tiler) -> Result<Layout<S>, LayoutError>;
 
 fn split<S: Stride>(
     a: &Layout<S>,
@@ -412,9 +420,9 @@ fn split<S: Stride>(
     whole: Whole<S>,
     each: ByMode<S>,
 ) -> Result<Layout<S>, Failure> {
-    Ok(match by_mode(tile)? {
-        Some(tiles) => each(a, &tiles)?,
-        None => whole(a, &layout(tile)?)?,
+    Ok(match tiler_of(tile)? {
+        Tiler::Layout(tile) => whole(a, &tile)?,
+        tiler => each(a, &tiler)?,
     })
 }
 
@@ -451,6 +459,9 @@ pub(super) fn call(name: &str, args: &[Value]) -> Result<Value, Failure> {
             Ok(algebra::complement_coordinates(a, Some(&shape(s)?))?.into())
         }
         ("complement", [a]) => of_layout(algebra::complement_unbounded(&layout(a)?)?),
+        ("complement", [a, Value::Tuple(n)]) => {
+            of_layout(algebra::by_profile(&layout(a)?, n, &mut |mode, n| algebra::complement(mode, *n))?)
+        }
         ("complement", [a, n]) => of_layout(algebra::complement(&layout(a)?, integer(n)?)?),
         ("right_inverse", [a]) => Ok(match any(a)? {
             Any::Integers(a) => algebra::right_inverse(&a).into(),
@@ -467,6 +478,10 @@ pub(super) fn call(name: &str, args: &[Value]) -> Result<Value, Failure> {
             Any::Coords(a) => algebra::inverse_coordinates(&a)?.into(),
             Any::Bits(a) => algebra::inverse_f2(&a)?.into(),
         }),
+        ("right_inverse", [a, profile]) => by_profile(a, profile, |mode| Ok(algebra::right_inverse(mode))),
+        ("left_inverse", [a, profile]) => by_profile(a, profile, algebra::left_inverse),
+        ("inverse", [a, profile]) => by_profile(a, profile, algebra::inverse),
+        ("nullspace", [a, profile]) => by_profile(a, profile, |mode| Ok(algebra::nullspace(mode))),
         ("nullspace", [a]) => Ok(match any(a)? {
             Any::Integers(a) => algebra::nullspace(&a).into(),
             Any::Coords(a) => algebra::nullspace(&a).into(),
@@ -498,23 +513,35 @@ pub(super) fn call(name: &str, args: &[Value]) -> Result<Value, Failure> {
             Ok(algebra::logical_product_coordinates(a, b)?.into())
         }
         ("logical_divide", [a, t]) => {
-            divide!(a, t, algebra::logical_divide, algebra::logical_divide_by_mode)
+            divide!(a, t, algebra::logical_divide, algebra::logical_divide_tiler)
         }
         ("zipped_divide", [a, t]) => {
-            divide!(a, t, algebra::zipped_divide, algebra::zipped_divide_by_mode)
+            divide!(a, t, algebra::zipped_divide, algebra::zipped_divide_tiler)
         }
         ("tiled_divide", [a, t]) => {
-            divide!(a, t, algebra::tiled_divide, algebra::tiled_divide_by_mode)
+            divide!(a, t, algebra::tiled_divide, algebra::tiled_divide_tiler)
         }
         ("flat_divide", [a, t]) => {
-            divide!(a, t, algebra::flat_divide, algebra::flat_divide_by_mode)
+            divide!(a, t, algebra::flat_divide, algebra::flat_divide_tiler)
         }
-        ("logical_product", [a, b]) => of_layout(algebra::logical_product(&layout(a)?, &layout(b)?)?),
-        ("zipped_product", [a, b]) => of_layout(algebra::zipped_product(&layout(a)?, &layout(b)?)?),
-        ("tiled_product", [a, b]) => of_layout(algebra::tiled_product(&layout(a)?, &layout(b)?)?),
-        ("flat_product", [a, b]) => of_layout(algebra::flat_product(&layout(a)?, &layout(b)?)?),
-        ("blocked_product", [a, b]) => of_layout(algebra::blocked_product(&layout(a)?, &layout(b)?)?),
-        ("raked_product", [a, b]) => of_layout(algebra::raked_product(&layout(a)?, &layout(b)?)?),
+        ("logical_product", [a, b]) => {
+            of_layout(split(&layout(a)?, b, algebra::logical_product, algebra::logical_product_tiler)?)
+        }
+        ("zipped_product", [a, b]) => {
+            of_layout(split(&layout(a)?, b, algebra::zipped_product, algebra::zipped_product_tiler)?)
+        }
+        ("tiled_product", [a, b]) => {
+            of_layout(split(&layout(a)?, b, algebra::tiled_product, algebra::tiled_product_tiler)?)
+        }
+        ("flat_product", [a, b]) => {
+            of_layout(split(&layout(a)?, b, algebra::flat_product, algebra::flat_product_tiler)?)
+        }
+        ("blocked_product", [a, b]) => {
+            of_layout(split(&layout(a)?, b, algebra::blocked_product, algebra::blocked_product_tiler)?)
+        }
+        ("raked_product", [a, b]) => {
+            of_layout(split(&layout(a)?, b, algebra::raked_product, algebra::raked_product_tiler)?)
+        }
         ("concat", all) => concat(all),
         ("flatten", [a]) => each!(any(a)?, a => Ok(a.flatten().into())),
         ("mode", [a, n]) => {
@@ -565,6 +592,15 @@ pub(super) fn call(name: &str, args: &[Value]) -> Result<Value, Failure> {
             Err(Failure::Message(format!("wrong number of arguments ({}); usage: {usage}", args.len())))
         }
     }
+}
+
+/// A function of layouts, applied to the parts that a profile names.
+fn by_profile(
+    a: &Value,
+    profile: &Value,
+    operation: impl Fn(&Layout) -> Result<Layout, LayoutError>,
+) -> Result<Value, Failure> {
+    Ok(algebra::by_profile(&layout(a)?, &profile_of(profile)?, &mut |mode, _| operation(mode))?.into())
 }
 
 /// A profile: what its leaves are does not matter.

@@ -1,5 +1,6 @@
 //! The values of expressions, and how they print: always in a form in which they can be read again.
 
+use crate::algebra::Tiler;
 use crate::htuple::HTuple;
 use crate::layout::Layout;
 use crate::stride::{Coord, F2};
@@ -39,7 +40,7 @@ pub enum Value {
     /// A coordinate accessor, `{3e0}`.
     CoordAccessor(Coord),
     /// A tiler: layouts applied by mode (paper 3.3.5).
-    Tiler(Vec<Layout>),
+    Tiler(Tiler),
     /// An integer.
     Integer(i64),
     /// A hierarchical tuple of integers.
@@ -70,10 +71,7 @@ impl fmt::Display for Value {
             Value::CoordTensor { offset, layout } => write!(f, "{{{offset}}} o {layout}"),
             Value::Accessor(n) => write!(f, "{{{n}}}"),
             Value::CoordAccessor(c) => write!(f, "{{{c}}}"),
-            Value::Tiler(t) => {
-                let tiles: Vec<String> = t.iter().map(Layout::to_string).collect();
-                write!(f, "<{}>", tiles.join(", "))
-            }
+            Value::Tiler(t) => write!(f, "{t}"),
             Value::Integer(n) => write!(f, "{n}"),
             Value::Tuple(t) => write!(f, "{t}"),
             Value::Coord(c) => write!(f, "{c}"),
@@ -157,7 +155,7 @@ impl Value {
             Value::F2Layout(l) => l.shape().leaf_count(),
             Value::F2Tuple(t) => t.leaf_count(),
             Value::Swizzled(l) => l.layout.shape().leaf_count(),
-            Value::Tiler(t) => t.iter().map(|l| l.shape().leaf_count()).sum(),
+            Value::Tiler(t) => t.leaf_count(),
             Value::Tuple(t) => t.leaf_count(),
             Value::CoordTuple(t) => t.leaf_count(),
             Value::Slice(t) => t.leaf_count(),
