@@ -151,6 +151,7 @@
 
 mod algebra;
 mod algorithms;
+mod bits;
 pub mod calc;
 mod coords;
 pub mod draw;
@@ -165,6 +166,10 @@ mod text;
 
 pub use algebra::*;
 pub use algorithms::{batched_gemm, copy, gemm};
+pub use bits::{
+    AffineLayout, Blocked, Dim, Exchange, LinearLayout, MAX_BITS, MmaOperand, Reorder, SharedAccess, Split,
+    optimal_swizzle, wavefronts,
+};
 pub use coords::{map_coordinate, natural_coordinate};
 pub use error::{Condition, LayoutError};
 pub use htuple::{HTuple, MAX_DEPTH, Shape, crd2idx, idx2crd};

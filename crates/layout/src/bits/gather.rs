@@ -1,0 +1,20 @@
+//! Gathers along a mode (LL 5.5): whether all elements along it are within a warp or a thread.
+
+use super::{LinearLayout, refuse, total};
+use crate::error::LayoutError;
+
+impl LinearLayout {
+    /// The columns of one input, restricted to the bits of one output: `L_in^mode` (LL 5.5).
+    pub fn part(&self, input: &str, mode: &str) -> Result<Vec<u64>, LayoutError> {
+        let Some(k) = self.outs().iter().position(|o| o.name == mode) else {
+            return refuse("a part of a linear layout", self, format!("it has no mode {mode}"));
+        };
+        let (at, size) = (total(&self.outs()[..k]), self.outs()[k].size());
+        Ok(self.bases(input).iter().map(|c| c >> at & (size - 1)).collect())
+    }
+
+    /// Whether a gather along `mode` stays within warps: no bit of the warp leads along it (LL 5.5).
+    pub fn gathers_in_warp(&self, mode: &str) -> Result<bool, LayoutError> {
+        Ok(self.part("warp", mode)?.iter().all(|c| *c == 0))
+    }
+}

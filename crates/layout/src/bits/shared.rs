@@ -1,0 +1,229 @@
+//! Shared memory between two register layouts (LL 5.4 and 9.2): the swizzled layout under which both sides use the widest
+//! accesses without bank conflicts, and the count of wavefronts of any such access (lemma 9.4, made exact).
+//! Register layouts lead from `register`, `lane` and `warp` to the tile, memory layouts from `offset` to the tile.
+
+use super::elimination::{Echelon, complement, intersection};
+use super::{Dim, LinearLayout, refuse};
+use crate::error::LayoutError;
+
+/// log₂ of the bytes that all banks give in one wavefront: 32 banks of 4 bytes.
+const ROW: u32 = 7;
+/// log₂ of the bytes of a bank.
+const WORD: u32 = 2;
+/// log₂ of the bytes of the widest access.
+const WIDEST: u32 = 4;
+
+/// One side of an exchange through shared memory: what a thread does, vector by vector.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SharedAccess {
+    /// The bits of `register` that make a vector, in the order of rising offsets.
+    pub vector: Vec<u32>,
+    /// Instructions a thread issues; registers that hold what others hold are not stored twice.
+    pub instructions: u64,
+    /// Wavefronts of one instruction of one warp.
+    pub wavefronts: u64,
+}
+
+/// The wavefronts that one access of a warp takes: lanes read or write 2^`vector` elements of 2^`log_bytes` bytes at their
+/// places in shared memory. `memory` leads from `offset` to the tile and is a bijection; `layout` is the register layout.
+///
+/// Accesses of 8 and 16 bytes go half and quarter warp by quarter warp. Within each such phase the number of wavefronts is
+/// the largest number of distinct words of one bank. For linear layouts it is 2^(rank of the lanes' words − rank of the
+/// lanes' banks): with whole words that is lemma 9.4's `c`, and where lanes share words it is what the lemma only bounds.
+pub fn wavefronts(
+    memory: &LinearLayout,
+    layout: &LinearLayout,
+    log_bytes: u32,
+    vector: u32,
+) -> Result<u64, LayoutError> {
+    let offsets = memory.inverse()?.compose(layout)?;
+    let lanes: Vec<u64> = offsets.bases("lane").iter().map(|c| c << log_bytes).collect();
+    let access = vector + log_bytes;
+    let phase = 5u32.saturating_sub(access.saturating_sub(WORD)).min(lanes.len() as u32);
+    let lanes = &lanes[..phase as usize];
+    let rank = |shift: u32, mask: u64| {
+        Echelon::of(&lanes.iter().map(|c| (c >> shift) & mask).collect::<Vec<_>>()).rank()
+    };
+    // The words of a vector are in different banks; each phase reads all of a vector at once.
+    let shift = WORD.max(access);
+    let conflicts = rank(shift, u64::MAX) - rank(shift, (1 << ROW >> shift) - 1);
+    Ok((1 << access.saturating_sub(WORD)) << conflicts)
+}
+
+/// A memory layout with what the storing and the loading side do.
+type Swizzled = (LinearLayout, SharedAccess, SharedAccess);
+
+/// The shared layout through which `from` and `to` exchange a tile with the fewest wavefronts (LL 5.4, "optimal
+/// swizzling"), from `offset` to the tile, with what each side does. Elements have `bits` bits: 8, 16, 32 or 64.
+///
+/// The vector of both sides is what their registers have in common; one side may use a wider one where that costs the
+/// other nothing (the paper keeps to the common one). Banks are chosen so that a phase of either side meets each bank
+/// once, which lemma 9.5 shows is always possible.
+///
+/// ```
+/// use tilewright_layout::{LinearLayout, optimal_swizzle};
+/// // A 32×32 transposition of f32, one warp: rows in, columns out.
+/// let rows: LinearLayout = "[register: (0,1) (0,2) (0,4) (0,8) (0,16); lane: (1,0) (2,0) (4,0) (8,0) (16,0)] -> [i:32, j:32]".parse()?;
+/// let columns: LinearLayout = "[register: (1,0) (2,0) (4,0) (8,0) (16,0); lane: (0,1) (0,2) (0,4) (0,8) (0,16)] -> [i:32, j:32]".parse()?;
+/// let (memory, store, load) = optimal_swizzle(&rows, &columns, 32)?;
+/// assert!(memory.is_bijective());
+/// // One side moves 16 bytes at a time, 4 wavefronts each, and neither has a conflict.
+/// assert_eq!((store.instructions * store.wavefronts, load.instructions * load.wavefronts), (32, 32));
+/// assert_eq!((store.vector.len(), load.vector.len()), (2, 0));
+/// # Ok::<(), tilewright_layout::LayoutError>(())
+/// ```
+pub fn optimal_swizzle(from: &LinearLayout, to: &LinearLayout, bits: u32) -> Result<Swizzled, LayoutError> {
+    if !matches!(bits, 8 | 16 | 32 | 64) {
+        return refuse(
+            "an optimal swizzle",
+            from,
+            format!("elements of {bits} bits; they have 8, 16, 32 or 64"),
+        );
+    }
+    let log_bytes = bits.trailing_zeros() - 3;
+    let to = to.transpose_outs_like(from)?;
+    for layout in [from, &to] {
+        if !layout.is_surjective() {
+            return refuse("an optimal swizzle", layout, "it does not hold all of the tile");
+        }
+    }
+    let widest = (WIDEST - log_bytes) as usize;
+    let registers = |l: &LinearLayout| Echelon::of(l.bases("register")).basis();
+    let (mine, theirs) = (registers(from), registers(&to));
+    let mut common = intersection(&mine, &theirs);
+    common.truncate(widest);
+    // The common vector, extended by registers that only one side has.
+    let extended = |registers: &[u64]| {
+        let mut vector = common.clone();
+        let mut known = Echelon::of(&vector);
+        for column in registers {
+            if vector.len() < widest && known.insert(*column, 0) {
+                vector.push(*column);
+            }
+        }
+        vector
+    };
+    let candidates = [
+        (common.clone(), common.clone()),
+        (extended(&mine), common.clone()),
+        (common.clone(), extended(&theirs)),
+    ];
+    let mut best: Option<((u64, u64), Swizzled)> = None;
+    for (store, load) in candidates {
+        let memory = arrange(from, &to, &store, &load, log_bytes)?;
+        let (Some(store), Some(load)) =
+            (access(&memory, from, store.len(), log_bytes)?, access(&memory, &to, load.len(), log_bytes)?)
+        else {
+            continue;
+        };
+        let cost = (
+            store.instructions * store.wavefronts + load.instructions * load.wavefronts,
+            store.instructions + load.instructions,
+        );
+        if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+            best = Some((cost, (memory, store, load)));
+        }
+    }
+    match best {
+        Some((_, best)) => Ok(best),
+        None => refuse("an optimal swizzle", from, "no bits of its registers make the vectors"),
+    }
+}
+
+/// What a side does with vectors of 2^`vector` elements; `None` where registers do not give such vectors bit by bit.
+fn access(
+    memory: &LinearLayout,
+    layout: &LinearLayout,
+    vector: usize,
+    log_bytes: u32,
+) -> Result<Option<SharedAccess>, LayoutError> {
+    let offsets = memory.inverse()?.compose(layout)?;
+    let bits = offsets.vector_bits("register");
+    if bits.len() < vector {
+        return Ok(None);
+    }
+    let distinct = Echelon::of(offsets.bases("register")).rank();
+    Ok(Some(SharedAccess {
+        vector: bits[..vector].to_vec(),
+        instructions: 1 << (distinct - vector),
+        wavefronts: wavefronts(memory, layout, log_bytes, vector as u32)?,
+    }))
+}
+
+/// The memory layout for given vectors, of which one begins with the other: offsets count the longer vector, the rest of
+/// a row of banks, and then rows.
+fn arrange(
+    from: &LinearLayout,
+    to: &LinearLayout,
+    store: &[u64],
+    load: &[u64],
+    log_bytes: u32,
+) -> Result<LinearLayout, LayoutError> {
+    let bits = from.out_bits();
+    let mut low = if store.len() > load.len() { store.to_vec() } else { load.to_vec() };
+    let row = ((ROW - log_bytes) as usize).min(bits as usize);
+    // Vectors narrower than a word: any direction fills it, for lanes that share a word do not conflict. Registers are
+    // taken first, then lanes that both sides have.
+    let word = (WORD.saturating_sub(log_bytes) as usize).min(bits as usize);
+    let mut known = Echelon::of(&low);
+    let shared = intersection(from.bases("lane"), to.bases("lane"));
+    let fill = from.bases("register").iter().chain(to.bases("register")).chain(&shared);
+    for column in fill.copied().chain((0..bits).map(|i| 1 << i)) {
+        if low.len() < word && known.insert(column, 0) {
+            low.push(column);
+        }
+    }
+    // What a phase of each side spreads over: rows must avoid both spaces.
+    let space = |layout: &LinearLayout, vector: &[u64]| {
+        let access = vector.len() as u32 + log_bytes;
+        let phase = 5u32.saturating_sub(access.saturating_sub(WORD)) as usize;
+        let mut space = Echelon::of(if access >= WORD { vector } else { &low[..word] });
+        for column in layout.bases("lane").iter().take(phase) {
+            space.insert(*column, 0);
+        }
+        space.basis()
+    };
+    let rows = avoiding(&space(from, store), &space(to, load), bits, bits as usize - row);
+    // The banks: whatever completes vector and rows; lanes of the writing side first, in order, for short addresses.
+    let mut taken = Echelon::of(&low);
+    let mut independent_rows = Vec::new();
+    for row in rows {
+        if taken.insert(row, 0) {
+            independent_rows.push(row);
+        }
+    }
+    let mut columns = low;
+    let fill = from.bases("lane").iter().chain(to.bases("lane")).copied().chain((0..bits).map(|i| 1 << i));
+    for column in fill {
+        if columns.len() < row && taken.insert(column, 0) {
+            columns.push(column);
+        }
+    }
+    columns.extend(independent_rows);
+    for column in (0..bits).map(|i| 1 << i) {
+        if taken.insert(column, 0) {
+            columns.push(column);
+        }
+    }
+    LinearLayout::from_columns(vec![Dim::new("offset", bits)], from.outs().to_vec(), columns)
+}
+
+/// A basis of `count` vectors whose span meets neither space, as far as that is possible (LL lemma 9.5): what lies
+/// outside of both, then sums of a vector of only the one and a vector of only the other; where these do not suffice,
+/// vectors of the larger space.
+fn avoiding(u: &[u64], w: &[u64], bits: u32, count: usize) -> Vec<u64> {
+    let both = intersection(u, w);
+    let rest = |space: &[u64]| {
+        let mut known = Echelon::of(&both);
+        space.iter().copied().filter(|v| known.insert(*v, 0)).collect::<Vec<_>>()
+    };
+    let (e, f) = (rest(u), rest(w));
+    let all: Vec<u64> = both.iter().chain(&e).chain(&f).copied().collect();
+    let mut rows = complement(&all, bits);
+    rows.extend(e.iter().zip(&f).map(|(e, f)| e ^ f));
+    let longer = if e.len() > f.len() { &e } else { &f };
+    rows.extend(longer.iter().skip(e.len().min(f.len())));
+    rows.extend(&both);
+    rows.truncate(count);
+    rows
+}
