@@ -3,11 +3,12 @@
 Reads one JSON request a line, `[operation, arguments]`, and writes one JSON answer a line: `{"layout": [shape, stride]}`,
 `{"value": …}` or `{"error": text}`. A layout in a request is `{"shape": …, "stride": …}`. The operations run in a bare
 MLIR context, where constant layouts fold as they are built; the context is made anew from time to time, for it keeps
-every type that it has seen.
+every type that it has seen. They run in a child process: where the DSL aborts it, the answer is `{"aborted": true}`.
 """
 
 import json
 import os
+import resource
 import sys
 
 import cutlass.cute as cute
@@ -95,18 +96,16 @@ OPERATIONS = {
 }
 
 
-def main():
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever the DSL prints is not an answer
-    requests = iter(sys.stdin)
+def serve(requests, replies):
+    """Answers until the requests end, in one context after the other."""
     more = True
     while more:
         with ir.Context(), ir.Location.unknown():
             module = ir.Module.create()
             with ir.InsertionPoint(module.body):
                 for _ in range(CONTEXT_LIFE):
-                    line = next(requests, None)
-                    if line is None:
+                    line = requests.readline()
+                    if not line:
                         more = False
                         break
                     operation, arguments = json.loads(line)
@@ -114,8 +113,43 @@ def main():
                         reply = OPERATIONS[operation](*arguments)
                     except Exception as error:  # whatever kind it is, it is the DSL's refusal
                         reply = {"error": f"{type(error).__name__}: {error}"[:300]}
-                    out.write(json.dumps(reply) + "\n")
-                    out.flush()
+                    replies.write(json.dumps(reply) + "\n")
+                    replies.flush()
+
+
+def fork():
+    """A child that serves; the DSL takes its process with it where it aborts."""
+    to_child, to_parent = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(to_child[1])
+        os.close(to_parent[0])
+        serve(os.fdopen(to_child[0]), os.fdopen(to_parent[1], "w"))
+        os._exit(0)
+    os.close(to_child[0])
+    os.close(to_parent[1])
+    return child, os.fdopen(to_child[1], "w"), os.fdopen(to_parent[0])
+
+
+def main():
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever the DSL prints is not an answer
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    child = None
+    for line in sys.stdin:
+        if child is None:
+            child, requests, replies = fork()
+        requests.write(line)
+        requests.flush()
+        reply = replies.readline()
+        if not reply:
+            requests.close()
+            replies.close()
+            os.waitpid(child, 0)
+            child = None
+            reply = json.dumps({"aborted": True}) + "\n"
+        out.write(reply)
+        out.flush()
 
 
 if __name__ == "__main__":
