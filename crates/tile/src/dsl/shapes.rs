@@ -47,15 +47,24 @@ use crate::program::{ReduceOp, ShapeOp, StmtKind, TensorId, TensorKind};
 /// # Ok::<(), tilewright_tile::Diagnostics>(())
 /// ```
 impl KernelBuilder {
-    /// `name = transpose(src, order…)`: mode `i` of the result is mode `order[i]` of `src`.
+    /// `name = transpose(src, order…)`: mode `i` of the result is mode `order[i]` of `src`. No order at all reverses them.
     pub fn permute(&mut self, name: &str, src: &Tensor, order: impl IntoIterator<Item = u32>) -> Tensor {
-        self.shape(name, src, ShapeOp::Transpose(order.into_iter().collect()))
+        let op = self.transpose(src, order);
+        self.shape(name, src, op)
     }
 
     /// `dst = transpose(src, order…)`.
     pub fn permute_to(&mut self, dst: &Tensor, src: &Tensor, order: impl IntoIterator<Item = u32>) {
-        let op = ShapeOp::Transpose(order.into_iter().collect());
+        let op = self.transpose(src, order);
         self.update([dst, src], |[dst, src]| StmtKind::Shape { dst, src, op });
+    }
+
+    fn transpose(&self, src: &Tensor, order: impl IntoIterator<Item = u32>) -> ShapeOp {
+        let order: Vec<u32> = order.into_iter().collect();
+        if order.is_empty() {
+            return ShapeOp::Transpose((0..src.rank as u32).rev().collect());
+        }
+        ShapeOp::Transpose(order)
     }
 
     /// `name = reshape(src, [shape])`: the same elements in the same order, leftmost mode fastest.

@@ -196,16 +196,16 @@ impl Parser<'_> {
         if self.errors.len() > before {
             return Ok(0);
         }
-        let (code, message) = match value.as_int().map(u32::try_from) {
+        let (message, help) = match value.as_int().map(u32::try_from) {
             Some(Ok(mode)) => return Ok(mode),
-            Some(Err(_)) => (Code::BadValue, format!("`{}` is not the number of a mode", self.words(span))),
-            None => {
-                (Code::BadValue, format!("the number of a mode is a literal; `{}` is none", self.words(span)))
-            }
+            Some(Err(_)) => ("is not the number of a mode", "modes count from 0: the first is 0, the next 1"),
+            None => (
+                "is no literal, and the number of a mode is one",
+                "the shape of the result depends on it: write 0 for the first mode, 1 for the next",
+            ),
         };
-        self.report(
-            Diagnostic::new(code, span, message).help("modes count from 0: the first is 0, the next 1"),
-        )?;
+        let message = format!("`{}` {message}", self.words(span));
+        self.report(Diagnostic::new(Code::BadValue, span, message).help(help))?;
         Ok(0)
     }
 }

@@ -16,12 +16,12 @@ pub(super) struct Site<'a> {
     pub(super) defined: &'a mut Vec<usize>,
 }
 
-/// `0`, `0 and 1`, `0 to 3`: what modes there are.
+/// `mode 0`, `modes 0 and 1`, `modes 0 to 3`: what modes there are.
 fn modes_text(rank: usize) -> String {
     match rank {
-        0 | 1 => "0".to_string(),
-        2 => "0 and 1".to_string(),
-        _ => format!("0 to {}", rank - 1),
+        0 | 1 => "mode 0".to_string(),
+        2 => "modes 0 and 1".to_string(),
+        _ => format!("modes 0 to {}", rank - 1),
     }
 }
 
@@ -152,7 +152,7 @@ impl Checker<'_> {
         let Some(problem) = problem else { return Some(to) };
         let help = match rank {
             1 => "list mode 0, or nothing".to_string(),
-            _ => format!("list each of the modes {} once, or none to reverse them", modes_text(rank)),
+            _ => format!("list each of the {} once, or none to reverse them", modes_text(rank)),
         };
         self.report(Diagnostic::new(code, span, problem).help(help));
         None
@@ -222,12 +222,12 @@ impl Checker<'_> {
             Some(2) => (
                 Code::WrongRank,
                 format!("`{name}` has 1 mode, and `split` takes the last one away"),
-                "make a mode before it first: `t = expand(t, 0)`",
+                format!("make a mode before it first: `t = expand({name}, 0)`"),
             ),
             last => (
                 Code::ShapeMismatch,
                 format!("the last mode of `{name}` has extent {}; `split` takes 2", last.unwrap_or(0)),
-                "bring a mode of extent 2 to the end with `reshape` and `transpose`",
+                "bring a mode of extent 2 to the end with `reshape` and `transpose`".to_string(),
             ),
         };
         self.report(
@@ -251,7 +251,7 @@ impl Checker<'_> {
                         count(rank, "mode")
                     ),
                 )
-                .help(format!("modes count from 0: there is {}", modes_text(rank))),
+                .help(format!("modes count from 0: `{name}` has {}", modes_text(rank))),
             );
         }
         has
