@@ -5,10 +5,29 @@ use tilewright_machine::DType;
 use tilewright_tile::dsl::{Elem, KernelBuilder, Tensor, block_x, block_y, float, nested, steps, tile};
 use tilewright_tile::{Code, Constants, Expr, Program, ReduceOp, parse, verify};
 
-const EXAMPLES: [(&str, &str); 3] = [
+const SHAPES: &str = "const A = 4, B = 8
+kernel shapes(x: f32[A, B]) grid(1) threads(32) {
+    gx = global_view(x, (A, B) : (e0, e1))
+    r = register_tensor(f32, [A, B])
+    copy(gx, r)
+    t = transpose(r)
+    u = reshape(t, [B, 2, A / 2])
+    v = transpose(u, 1, 0, 2)
+    m = reduce(v, max, 1)
+    w = expand(m, 0)
+    b = broadcast(w, [3, 2, A / 2])
+    j = join(t, t)
+    p, q = split(j)
+    i = cast(p, i32)
+    g = gather(q, i, 0)
+    r = transpose(g)
+}";
+
+const EXAMPLES: [(&str, &str); 4] = [
     ("gemm", include_str!("../../../examples/gemm.tile")),
     ("gemm_shared", include_str!("../../../examples/gemm_shared.tile")),
     ("transpose", include_str!("../../../examples/transpose.tile")),
+    ("shapes", SHAPES),
 ];
 
 fn read(source: &str) -> Program {
@@ -309,7 +328,7 @@ proptest! {
 
     #[test]
     fn damaged_programs_never_panic(
-        which in 0..3usize,
+        which in 0..EXAMPLES.len(),
         cuts in prop::collection::vec((any::<prop::sample::Index>(), 0..12usize, "[-a-z0-9_()\\[\\]{}:,.*/+=%; \n]{0,6}"), 1..4),
     ) {
         let mut source = EXAMPLES[which].1.to_string();
