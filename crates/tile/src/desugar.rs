@@ -84,12 +84,7 @@ impl Desugar<'_> {
                     push(StmtKind::For { counter: *counter, lo: lo.clone(), hi: hi.clone(), body });
                 }
                 other => {
-                    if let StmtKind::Define(id)
-                    | StmtKind::Cast { dst: id, .. }
-                    | StmtKind::Elementwise { dst: id, .. } = other
-                    {
-                        self.defined.insert(*id);
-                    }
+                    self.defined.extend(other.assigned());
                     push(other.clone());
                 }
             }
