@@ -14,7 +14,7 @@ pub mod program;
 pub mod verified;
 pub mod verify;
 
-pub use desugar::desugar;
+pub use desugar::{desugar, desugar_copies, desugar_rearrangements};
 pub use diagnostic::{Code, Diagnostic, Diagnostics, Span};
 pub use expr::{Axis, Expr, IntOp, Scope, SymbolId};
 pub use interpret::{Argument, InterpretError, interpret};
