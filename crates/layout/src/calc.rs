@@ -357,7 +357,9 @@ fn furthest(first: Option<LayoutError>, second: LayoutError) -> LayoutError {
 fn limit(value: &Value, offset: usize) -> Result<(), CalcError> {
     let leaves = value.leaf_count();
     if leaves <= MAX_LEAVES {
-        return work::pay(16 * leaves).map_err(|e| CalcError::at(offset, e));
+        // Sums of basis elements take more room than integers.
+        let each = if value.has_coords() { 512 } else { 128 };
+        return work::pay(each * leaves).map_err(|e| CalcError::at(offset, e));
     }
     Err(CalcError::new(offset, format!("this value has more than {MAX_LEAVES} integers")))
 }

@@ -30,10 +30,15 @@ pub(crate) fn pay(steps: usize) -> Result<(), LayoutError> {
     if spend(steps as u64) { Ok(()) } else { Err(LayoutError::TooLong { limit: STEPS }) }
 }
 
-/// Pays for `each` step at each of `count` coordinates.
+/// Pays for the values at `count` coordinates of a layout with this many `leaves`.
 #[must_use]
-pub(crate) fn spend_for(count: i64, each: usize) -> bool {
-    spend(u64::try_from(count).unwrap_or(0).saturating_mul(each.max(1) as u64))
+pub(crate) fn spend_for(count: i64, leaves: usize) -> bool {
+    spend(u64::try_from(count).unwrap_or(0).saturating_mul(8 + 4 * leaves as u64))
+}
+
+/// The same, or says that it is too much.
+pub(crate) fn pay_for(count: i64, leaves: usize) -> Result<(), LayoutError> {
+    if spend_for(count, leaves) { Ok(()) } else { Err(LayoutError::TooLong { limit: STEPS }) }
 }
 
 /// Allows [`STEPS`] until it is dropped.

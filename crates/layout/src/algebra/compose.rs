@@ -115,7 +115,7 @@ pub fn compose_coordinates<S: Stride>(a: &Layout<S>, b: &Layout<Coord>) -> Resul
     }
     let mut parts: Parts<S> = leaves.iter().map(|(s, _)| vec![(*s, S::zero())]).collect();
     for path in paths {
-        work::pay(8 * (leaves.len() + a.shape().leaf_count()))?;
+        work::pay(512 + 64 * (leaves.len() + a.shape().leaf_count()))?;
         let mut mode = a.clone();
         for &k in &path {
             mode = mode.mode(k)?;
@@ -182,7 +182,7 @@ fn agrees<S: Stride>(modes: &[(i64, S)], b: &Layout<i64>, parts: &Parts<S>) -> b
     }
     let (Ok(a), Ok(r)) = (Layout::from_leaves(modes), assemble(b, parts.clone())) else { return false };
     b.size() <= POINTWISE
-        && work::spend_for(b.size(), 2 + modes.len())
+        && work::spend_for(b.size(), modes.len())
         && b.image().into_iter().zip(r.image()).all(|(at, value)| a.eval(at) == value)
 }
 
@@ -294,7 +294,7 @@ fn distributes<S>(modes: &[(i64, S)], leaves: &[(i64, i64)]) -> Result<(), Refus
 
 /// The last resort: reads off each leaf what it would have to become, then checks every coordinate.
 fn pointwise<S: Stride>(modes: &[(i64, S)], b: &Layout<i64>) -> Option<Parts<S>> {
-    if b.size() > POINTWISE || !work::spend_for(b.size(), 4 + 2 * modes.len()) {
+    if b.size() > POINTWISE || !work::spend_for(b.size(), 2 * modes.len()) {
         return None;
     }
     let a = Layout::from_leaves(modes).ok()?;

@@ -66,8 +66,8 @@ pub fn compose_f2<S: Stride>(a: &Layout<S>, b: &Layout<F2>) -> Result<Layout<S>,
     })
 }
 
-/// The layout that refines `b` and has the values of `f`, which takes `cost` steps, at its integral coordinates, if there
-/// is one.
+/// The layout that refines `b` and has the values of `f`, which evaluates layouts of `cost` leaves, at its integral
+/// coordinates, if there is one.
 fn through<D: Stride, S: Stride>(
     b: &Layout<D>,
     operation: &'static str,
@@ -81,7 +81,7 @@ fn through<D: Stride, S: Stride>(
     };
     // Each mode that is tried calls for as many values as it has, the check for one at each coordinate.
     let tried = b.leaves().iter().filter(|l| l.0 <= POINTWISE).fold(0i64, |n, l| n.saturating_add(l.0));
-    work::pay(cost.saturating_mul(usize::try_from(tried).unwrap_or(usize::MAX)))?;
+    work::pay_for(tried, cost)?;
     let mut parts: Parts<S> = Vec::new();
     let mut place = 1i64;
     for (extent, _) in b.leaves() {
@@ -93,7 +93,7 @@ fn through<D: Stride, S: Stride>(
     if b.size() > POINTWISE {
         return Err(refuse("only layouts of at most 65536 coordinates are decided"));
     }
-    work::pay(cost.saturating_mul(usize::try_from(b.size()).unwrap_or(usize::MAX)))?;
+    work::pay_for(b.size(), cost)?;
     if (0..b.size()).zip(result.image()).all(|(i, value)| f(i).as_ref() == Some(&value)) {
         Ok(result)
     } else {

@@ -167,6 +167,12 @@ impl Value {
         }
     }
 
+    /// Whether there are elements of a coordinate semimodule in it.
+    pub(super) fn has_coords(&self) -> bool {
+        use Value::{Coord, CoordAccessor, CoordLayout, CoordTensor, CoordTuple};
+        matches!(self, CoordLayout(_) | CoordTensor { .. } | CoordTuple(_) | Coord(_) | CoordAccessor(_))
+    }
+
     /// A leaf as an integer, anything else as a tuple.
     pub(super) fn from_htuple(t: HTuple<i64>) -> Value {
         match t {

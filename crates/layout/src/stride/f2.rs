@@ -79,7 +79,7 @@ impl Stride for F2 {
             return true;
         }
         whole <= TRIED
-            && work::spend_for(whole, 1)
+            && work::spend_for(whole, 0)
             && (1..next_extent).all(|b| {
                 let high = next.scale(b);
                 (1..extent).all(|a| self.scale(a).add(&high) == self.scale(a + extent * b))
