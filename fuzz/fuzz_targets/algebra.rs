@@ -257,7 +257,8 @@ impl Input {
             }
             Operation::Divide => {
                 let tilers = b.modes();
-                for f in [logical_divide_by_mode, zipped_divide_by_mode, tiled_divide_by_mode, flat_divide_by_mode]
+                for f in
+                    [logical_divide_by_mode, zipped_divide_by_mode, tiled_divide_by_mode, flat_divide_by_mode]
                 {
                     let _ = f(a, &tilers);
                 }
@@ -385,7 +386,9 @@ impl Input {
                     let all: BTreeSet<i64> = a.image().into_iter().collect();
                     let distinct = all.len() as i64;
                     assert_eq!(a.is_injective(), distinct == a.size());
-                    let whole = distinct == a.size() && all.first() == Some(&0) && all.last() == Some(&(distinct - 1));
+                    let whole = distinct == a.size()
+                        && all.first() == Some(&0)
+                        && all.last() == Some(&(distinct - 1));
                     assert_eq!(a.is_compact(), whole);
                 }
                 let _ = (a.cosize(), a.compatible(b), a.congruent(b), a.linear_form());
