@@ -215,10 +215,12 @@ def case_invert_and_compose(rng):
     a_ins = list(zip(a_ins, split_bits(rng, a_total, a_ins)))
     a = pack(random_columns(rng, a_total, height), a_ins, outs)
 
-    if rng.random() < 0.35:
+    for _ in range(rng.choice([0, 0, 0, 1, 1, 2])):
         # A dim of `a` with the name of one of `b`: the very same bases
         # (Triton then keeps that dim as it is) or other ones.
         shared, bases = rng.choice(b["in"])
+        if shared in dict(a["in"]):
+            continue
         if rng.random() < 0.6:
             new = [list(x) for x in bases]
         else:
@@ -235,7 +237,7 @@ def case_invert_and_compose(rng):
         b["out"][0] = [name, size * 2]
         if fate < 0.10:
             b["in"][-1][1].append([size] + [0] * (len(b["out"]) - 1))
-    elif fate < 0.14:  # the inner one does: refused
+    elif 0.12 <= fate < 0.14:  # the inner one does: refused
         name, size = a["out"][0]
         a["out"][0] = [name, size * 2]
     return {"op": "invert_and_compose", "a": a, "b": b}, \
@@ -570,10 +572,9 @@ def gen_nvmma_shared(rng):
         shape[-2] = pow2(rng, 0, 3)
         shape[0] = pow2(rng, 0, 5)
     if rng.random() < 0.02:
-        shape[-1] = max(1, shape[-1] // 8)
-    if rng.random() < 0.05:
-        big = rng.randrange(rank)
-        shape[big] *= 8
+        shape[-1] = max(2, shape[-1] // 8)
+    while rng.random() < 0.15:
+        shape[rng.randrange(rank)] *= 8
     if transposed:
         shape = shape[-1:] + shape[:-1]
     return p, times(shape, cga_reach(p["cga"], rank))

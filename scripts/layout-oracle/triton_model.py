@@ -182,17 +182,26 @@ def invert_and_compose(a, b):
         raise Refused("sizes")
     b = transposed_outs(b, order)
     # An in-dim with the same name and the same bases on both sides stays
-    # itself, if the other dims can be solved without it.
-    b_in = dict(b["in"])
-    kept = [n for n, bs in a["in"] if a["out"] == b["out"] and b_in.get(n) == bs]
-    left, right = [flat_columns({"in": [d for d in b["in"] if (d[0] in kept) == side],
-                                 "out": b["out"]}) for side in (True, False)]
-    if rank_of(left) + rank_of(right) == rank_of(left + right):
-        try:
-            return solve_without(a, b, kept)
-        except Refused:
-            pass
-    return solve_without(a, b, [])
+    # itself, if no other in-dim of either side touches an out bit of it.
+    kept = []
+    for name, bases in a["in"]:
+        if dict(b["in"]).get(name) != bases:
+            continue
+        own = touched(b, lambda n: n == name)
+        others = [touched(x, lambda n: n != name) for x in (a, b)]
+        if all(u & (v | w) == 0 for u, v, w in zip(own, *others)):
+            kept.append(name)
+    return solve_without(a, b, kept)
+
+
+def touched(layout, want):
+    """For every out-dim the bits that the wanted in-dims reach."""
+    bits = [0] * len(layout["out"])
+    for name, bases in layout["in"]:
+        if want(name):
+            for basis in bases:
+                bits = [x | y for x, y in zip(bits, basis)]
+    return bits
 
 
 def solve_without(a, b, kept):
@@ -493,16 +502,21 @@ def nvmma_shared(p, shape):
     col = order[0]
     unit = 16 * 8 // p["element_bits"]  # elements of 16 bytes
     packed = 2 if p["fp4_padded"] else 1
+    # One copy unit is at most 256 elements along every dim; the units follow
+    # one another in the order of the dims, dim0 first (without a swizzle the
+    # minor dim comes last, transposed or not).
+    natural = list(range(rank))
+    part = [min(n, 256) for n in inner]
     if p["swizzle_bytes"] == 0:
         for d in order:
-            tile.run("offset", d, inner[d])
-        return tile.fit(shape, p["cga"], order)
+            tile.run("offset", d, part[d])
+        return tile.fit(shape, p["cga"], order[::-1])
     width = p["swizzle_bytes"] * 8 // p["element_bits"] // packed
     if inner[col] < width:
         raise Refused("too narrow")
     rows = 1
     for d in order[1:]:
-        rows *= inner[d]
+        rows *= part[d]
     if rows < 8:
         raise Refused("too few rows")
     tile.run("offset", col, unit // packed)
@@ -510,16 +524,16 @@ def nvmma_shared(p, shape):
         tile.still("offset", 2)
     tile.run("offset", col, width // (unit // packed))
     per_phase, max_phase = {32: (4, 2), 64: (2, 4), 128: (1, 8)}[p["swizzle_bytes"]]
-    r = 1
+    r = 1  # the row among all rows, the minor row dim first
     for d in order[1:]:
-        for bit in range(log2(inner[d])):
+        for bit in range(log2(part[d])):
             basis = tile.basis(d, 1 << bit)
             if r < 8:
                 basis[col] = unit // packed * (r // per_phase % max_phase)
             tile.ins["offset"].append(basis)
             r *= 2
-        tile.size[d] = inner[d]
-    return tile.fit(shape, p["cga"], order)
+        tile.size[d] = part[d]
+    return tile.fit(shape, p["cga"], natural)
 
 
 def family(p, shape):
