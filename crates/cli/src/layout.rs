@@ -179,6 +179,13 @@ fn picture(value: &Value, args: &LayoutArgs) -> Result<Picture, Failure> {
         };
         return Picture::thread_values(layout, extents(tile)?).map_err(refuse);
     }
+    if let Value::Linear(l) = value {
+        let picture = match &args.banks {
+            Some(element) => Picture::linear_banks(l, bits(element)?),
+            None => Picture::linear(l),
+        };
+        return picture.map_err(refuse);
+    }
     let swizzled = match value {
         Value::Layout(l) => SwizzledLayout::from(l.clone()),
         Value::Swizzled(l) => l.clone(),
