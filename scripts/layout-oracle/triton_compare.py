@@ -13,7 +13,7 @@ What is known to differ is counted under its own heading:
   the first operand first. The maps are the same.
 - identity: Triton's invertAndCompose maps an input that both layouts have
   alike to itself; ours always takes the first independent columns. Both are
-  solutions, and ours is the one of those columns, which is checked.
+  solutions, and each is the one that its rule gives, which is checked.
 - blocks: our families have no input `block`. Families are compared on the
   part of one block; what must be true of the block bases is Triton's affair.
 - zero registers: an mfma layout over several blocks repeats up to the shape of
@@ -222,7 +222,8 @@ def verdict(case, answers):
         names = [n for n, _ in a["out"]]
         b = model.transposed_outs(case["b"], names)
         solved = [model.compose(c, b)["in"] == a["in"] for c in (ours, theirs)]
-        if all(solved) and ours == model.solve_without(a, b, []):
+        by_rules = ours == model.solve_without(a, b, []) and theirs == model.invert_and_compose(a, b)
+        if all(solved) and by_rules:
             return "identity"
     return "DISAGREE"
 

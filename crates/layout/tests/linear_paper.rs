@@ -105,7 +105,7 @@ fn definition_4_11_and_proposition_4_12() {
                 let offsets = l.inverse().unwrap();
                 for i in 0..rows {
                     for j in 0..columns {
-                        let swizzled = ((i / per_phase % max_phase) ^ (j / vec)) * vec ^ (j % vec);
+                        let swizzled = (((i / per_phase % max_phase) ^ (j / vec)) * vec) ^ (j % vec);
                         let found = offsets.apply(&[("dim1", j), ("dim0", i)]).unwrap();
                         assert_eq!(found, [swizzled + i * columns]);
                     }
