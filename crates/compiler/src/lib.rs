@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tilewright_machine::{Arch, UnknownArch};
 use tilewright_synth::Multiples;
-use tilewright_tile::{Code, Constants, Diagnostic, Diagnostics, Program, Span, desugar, verify};
+use tilewright_tile::{Code, Constants, Diagnostic, Diagnostics, Program, Span, desugar_copies, verify};
 
 pub use kernel::{Assumption, Kernel};
 pub use tilewright_lower::MAX_EXTENT;
@@ -93,7 +93,8 @@ pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnosti
     check_multiples(program, options)?;
     let verified = verify(program, &options.constants)?;
     lap("verify");
-    let plain = desugar(&verified);
+    let plain = desugar_copies(&verified);
+    let plain = tilewright_synth::expand_rearrangements(&plain, options.arch, &options.multiples)?;
     lap("desugar");
     let synthesis = tilewright_synth::synthesise(&plain, options.arch, &options.multiples)?;
     lap("synthesise");

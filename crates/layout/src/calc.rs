@@ -23,8 +23,8 @@
 //! Linear layouts (*Linear Layouts* over F2, see [`LinearLayout`]) compose with each other, `A o B`, and apply to integers
 //! that count their inputs as one, `L(5)`, and to named indices, `L([register:1, lane:9])`.
 //!
-//! Functions: see [`FUNCTIONS`]. Expressions are limited in length, nesting and the size of every intermediate result,
-//! so that any text at all gives a value or an error.
+//! Functions: see [`FUNCTIONS`]. Expressions are limited in length, nesting, the size of every intermediate result and
+//! the steps that all of it takes, so that any text at all gives a value or an error, and soon.
 //!
 //! ```
 //! use tilewright_layout::calc::{Session, evaluate};
@@ -45,6 +45,7 @@ use crate::htuple::{HTuple, MAX_DEPTH};
 use crate::layout::Layout;
 use crate::swizzle::Swizzle;
 use crate::text::Cursor;
+use crate::work;
 use thiserror::Error;
 
 mod functions;
@@ -56,8 +57,11 @@ pub use value::{Names, Value};
 
 /// The longest expression, in bytes.
 pub const MAX_LENGTH: usize = 1 << 16;
-/// The most integers in any one value.
+/// The most integers in any one value; a sum of basis elements has one for each.
 pub const MAX_LEAVES: usize = 4096;
+
+/// How deep expressions nest: the leaf of a tuple of the greatest depth in a tiler still reads.
+const NESTING: usize = MAX_DEPTH + 2;
 
 /// Why an expression has no value.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -120,7 +124,15 @@ impl Session {
             return Err(CalcError::new(MAX_LENGTH, format!("an expression has at most {MAX_LENGTH} bytes")));
         }
         let mut reader = Reader { cursor: Cursor::new(expr), names: Vec::new(), outer: &self.names };
-        let (name, value) = reader.program()?;
+        let limit = work::Limit::new();
+        let result = reader.program();
+        if limit.exhausted() {
+            // Whatever else was said follows from that.
+            let offset = result.err().map_or(expr.len(), |e| e.offset);
+            return Err(CalcError::at(offset, LayoutError::TooLong { limit: work::STEPS }));
+        }
+        drop(limit);
+        let (name, value) = result?;
         reader.cursor.end().map_err(|e| CalcError::at(0, e))?;
         if let Some(name) = name {
             match self.names.iter_mut().find(|(n, _)| n == name) {
@@ -151,7 +163,7 @@ impl<'a> Reader<'a, '_> {
                 None => return Err(self.unexpected("a name")),
             };
             self.expect("=")?;
-            let value = self.expr(MAX_DEPTH)?;
+            let value = self.expr(NESTING)?;
             let more = self.cursor.eat(";");
             if self.cursor.peek().is_none() {
                 return Ok((Some(name), value));
@@ -162,7 +174,7 @@ impl<'a> Reader<'a, '_> {
             self.names.retain(|(n, _)| *n != name);
             self.names.push((name, value));
         }
-        Ok((None, self.expr(MAX_DEPTH)?))
+        Ok((None, self.expr(NESTING)?))
     }
 
     fn expr(&mut self, depth: usize) -> Result<Value, CalcError> {
@@ -198,7 +210,7 @@ impl<'a> Reader<'a, '_> {
     fn primary(&mut self, depth: usize) -> Result<Value, CalcError> {
         let offset = self.cursor.pos();
         let Some(depth) = depth.checked_sub(1) else {
-            let message = format!("expressions nest deeper than {MAX_DEPTH} levels");
+            let message = format!("expressions nest deeper than {NESTING} levels");
             return Err(CalcError::new(offset, message));
         };
         let start = self.cursor.clone();
@@ -465,9 +477,13 @@ fn furthest(first: Option<LayoutError>, second: LayoutError) -> LayoutError {
     }
 }
 
+/// Each value is paid for, so that there cannot be too many of them either.
 fn limit(value: &Value, offset: usize) -> Result<(), CalcError> {
-    if value.leaf_count() <= MAX_LEAVES {
-        return Ok(());
+    let leaves = value.leaf_count();
+    if leaves <= MAX_LEAVES {
+        // Sums of basis elements take more room than integers.
+        let each = if value.has_coords() { 512 } else { 128 };
+        return work::pay(each * leaves).map_err(|e| CalcError::at(offset, e));
     }
     Err(CalcError::new(offset, format!("this value has more than {MAX_LEAVES} integers")))
 }

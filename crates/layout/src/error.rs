@@ -194,6 +194,12 @@ pub enum LayoutError {
         /// The distance from the bits changed to the bits they are changed by.
         shift: u32,
     },
+    /// An expression of the calculator that would take too many steps.
+    #[error("this takes too long to compute: an expression may take {limit} steps")]
+    TooLong {
+        /// The steps that an expression may take.
+        limit: u64,
+    },
     /// Text that is not a layout.
     #[error("at byte {offset}: {message}")]
     Parse {

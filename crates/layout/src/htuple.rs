@@ -189,8 +189,8 @@ pub fn crd2idx(coord: &HTuple<i64>, shape: &Shape) -> Result<i64, LayoutError> {
         (HTuple::Tuple(c), HTuple::Tuple(s)) if c.len() == s.len() => {
             let (mut index, mut scale) = (0i64, Some(1i64));
             for (c, s) in c.iter().zip(s) {
-                let term = scale.and_then(|k| crd2idx(c, s).ok()?.checked_mul(k));
-                crd2idx(c, s)?;
+                let within = crd2idx(c, s)?;
+                let term = scale.and_then(|k| within.checked_mul(k));
                 index = term.and_then(|t| index.checked_add(t)).ok_or(overflow("an integral coordinate"))?;
                 scale = scale.and_then(|k| k.checked_mul(s.size().ok()?));
             }

@@ -163,6 +163,7 @@ mod stride;
 mod swizzle;
 mod tensor;
 mod text;
+mod work;
 
 pub use algebra::*;
 pub use algorithms::{batched_gemm, copy, gemm};

@@ -3,7 +3,7 @@
 
 use crate::error::LayoutError;
 use crate::htuple::{HTuple, MAX_DEPTH};
-use crate::stride::{Coord, F2, Poly, Stride};
+use crate::stride::{Coord, F2, MAX_POWER, Poly, Stride};
 
 /// A position in a text.
 #[derive(Clone)]
@@ -140,18 +140,22 @@ impl<'a> Cursor<'a> {
 
     /// A formal sum of scaled basis elements: `0`, `e0`, `6e1`, `e0+6e1`, `2e0-e3`.
     pub(crate) fn coord(&mut self) -> Result<Coord, LayoutError> {
-        let mut sum = Coord::zero();
-        let mut first = true;
+        let mut terms: Vec<Coord> = Vec::new();
+        let start = self.pos();
+        let too_big =
+            |offset| LayoutError::Parse { offset, message: "this sum does not fit in 64 bits".to_string() };
         loop {
             let offset = self.pos();
-            let negative = if self.eat("-") {
-                true
-            } else if first || self.eat("+") {
-                false
+            // The sign belongs to the number: the least one has no positive.
+            let (negative, factor) = if self.at_integer() && (terms.is_empty() || self.peek() == Some('-')) {
+                (false, Some(self.integer()?))
             } else {
-                return Ok(sum);
+                let negative = self.eat("-");
+                if !negative && !terms.is_empty() && !self.eat("+") {
+                    return Coord::sum(terms).ok_or_else(|| too_big(start));
+                }
+                (negative, if self.at_integer() { Some(self.integer()?) } else { None })
             };
-            let factor = if self.at_integer() { Some(self.integer()?) } else { None };
             let term = if self.eat("e") {
                 let path = if self.eat("(") {
                     let mut path = vec![self.basis_index()?];
@@ -169,14 +173,8 @@ impl<'a> Cursor<'a> {
             } else {
                 return Err(self.unexpected("a basis element such as `e0`"));
             };
-            sum = term
-                .and_then(|t| if negative { t.checked_scale(-1) } else { Some(t) })
-                .and_then(|t| sum.checked_add(&t))
-                .ok_or_else(|| LayoutError::Parse {
-                    offset,
-                    message: "this sum does not fit in 64 bits".to_string(),
-                })?;
-            first = false;
+            let term = term.and_then(|t| if negative { t.checked_scale(-1) } else { Some(t) });
+            terms.push(term.ok_or_else(|| too_big(offset))?);
         }
     }
 
@@ -217,22 +215,22 @@ impl<'a> Cursor<'a> {
         let mut first = true;
         loop {
             let offset = self.pos();
-            let negative = if self.eat("-") {
-                true
-            } else if first || self.eat("+") {
-                false
+            // The sign belongs to the number: the least one has no positive.
+            let mut term = if self.at_integer() && (first || self.peek() == Some('-')) {
+                Poly::integer(self.integer()?)
             } else {
-                return Ok(sum);
+                let negative = self.eat("-");
+                if !negative && !first && !self.eat("+") {
+                    return Ok(sum);
+                }
+                let factor = self.power()?;
+                factor.checked_scale(if negative { -1 } else { 1 }).ok_or_else(|| too_big(offset))?
             };
-            let mut term = Poly::integer(if negative { -1 } else { 1 });
-            loop {
+            while self.eat("*") {
                 let factor = self.power()?;
                 term = term.checked_mul(&factor).ok_or_else(|| too_big(offset))?;
-                if !self.eat("*") {
-                    break;
-                }
             }
-            sum = sum.checked_add(&term).ok_or_else(|| too_big(offset))?;
+            sum.try_add(&term).ok_or_else(|| too_big(offset))?;
             first = false;
         }
     }
@@ -245,17 +243,14 @@ impl<'a> Cursor<'a> {
         let Some(symbol) = self.word() else {
             return Err(self.unexpected("an integer or a symbol"));
         };
-        let symbol = Poly::symbol(symbol);
         if !self.eat("^") {
-            return Ok(symbol);
+            return Ok(Poly::symbol(symbol));
         }
         let offset = self.pos();
-        let power = self.integer()?;
-        if !(0..=64).contains(&power) {
-            let message = "a power must be between 0 and 64".to_string();
-            return Err(LayoutError::Parse { offset, message });
-        }
-        let product = (0..power).try_fold(Poly::integer(1), |p, _| p.checked_mul(&symbol));
-        product.ok_or(LayoutError::Parse { offset, message: "this power is too large".to_string() })
+        let power = u32::try_from(self.integer()?).ok().and_then(|power| Poly::power(symbol, power));
+        power.ok_or_else(|| LayoutError::Parse {
+            offset,
+            message: format!("a power must be between 0 and {MAX_POWER}"),
+        })
     }
 }

@@ -4,10 +4,13 @@
 //! constants, and the builder hoists what does not change in a loop. Asynchronous copies are waited for before the next
 //! `syncthreads`, or before the thread's own next read of the tensor: a tile program's copies are synchronous.
 
+mod bits;
+mod collective;
 mod copy;
 mod elements;
 mod elementwise;
 mod memory;
+mod movement;
 mod scalar;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +45,12 @@ struct Lower<'a> {
     symbols: BTreeMap<SymbolId, Operand>,
     /// Shared tensors with asynchronous copies in flight.
     pending: BTreeSet<TensorId>,
+    /// The offset of the buffer that statements use one after the other.
+    scratch: u32,
+    /// Whether a statement before has used it.
+    scratch_used: bool,
+    /// Loops around the statement.
+    loops: u32,
     /// Index of the next statement, in the order of [`Verified::visit`].
     next: usize,
 }
@@ -91,6 +100,11 @@ pub fn lower(
             None => 0,
         });
     }
+    let scratch = if synthesis.scratch_bytes > 0 {
+        b.add_shared("exchange", synthesis.scratch_bytes, SHARED_ALIGN)
+    } else {
+        0
+    };
     let mut lower = Lower {
         verified,
         synthesis,
@@ -100,6 +114,9 @@ pub fn lower(
         shared,
         symbols,
         pending: BTreeSet::new(),
+        scratch,
+        scratch_used: false,
+        loops: 0,
         next: 0,
     };
     lower.block(&program.body)?;
@@ -157,9 +174,52 @@ impl Lower<'_> {
                 Ok(())
             }
             (StmtKind::For { counter, lo, hi, body }, _) => self.repeat(*counter, lo, hi, body),
-            (StmtKind::Copy { .. } | StmtKind::Gemm { .. } | StmtKind::Rearrange { .. }, _) => {
-                Err(internal(stmt.span, "a statement without a plan"))
+            (
+                StmtKind::Rearrange { dst, src } | StmtKind::Shape { dst, src, .. },
+                StmtPlan::Move(movement),
+            ) => {
+                let ends = (self.array(*src)?, self.array(*dst)?);
+                let bits = self.verified.program().tensor(*dst).dtype.bits();
+                self.movement(ends, bits, movement, stmt.span)
             }
+            (StmtKind::Join { dst, a, b }, StmtPlan::Halves(halves)) => {
+                let (to, sides) = (self.array(*dst)?, [self.array(*a)?, self.array(*b)?]);
+                let bits = self.verified.program().tensor(*dst).dtype.bits();
+                let moves: Vec<(ArrayId, u32, u32)> = halves
+                    .iter()
+                    .zip(sides)
+                    .flat_map(|(moves, side)| moves.iter().map(move |(s, d)| (side, *s, *d)))
+                    .collect();
+                self.moves(&moves, to, bits);
+                Ok(())
+            }
+            (StmtKind::Split { lo, hi, src }, StmtPlan::Halves(halves)) => {
+                let from = self.array(*src)?;
+                let bits = self.verified.program().tensor(*src).dtype.bits();
+                for (half, moves) in [lo, hi].into_iter().zip(halves) {
+                    let to = self.array(*half)?;
+                    let moves: Vec<(ArrayId, u32, u32)> = moves.iter().map(|(s, d)| (from, *s, *d)).collect();
+                    self.moves(&moves, to, bits);
+                }
+                Ok(())
+            }
+            (StmtKind::Reduce { dst, src, op, .. }, StmtPlan::Reduce(plan)) => {
+                self.reduce(*dst, *src, *op, plan, stmt.span)
+            }
+            (StmtKind::Gather { dst, src, index, .. }, StmtPlan::Gather(plan)) => {
+                self.gather((*dst, *src, *index), plan, stmt.span)
+            }
+            (
+                StmtKind::Copy { .. }
+                | StmtKind::Gemm { .. }
+                | StmtKind::Rearrange { .. }
+                | StmtKind::Shape { .. }
+                | StmtKind::Join { .. }
+                | StmtKind::Split { .. }
+                | StmtKind::Reduce { .. }
+                | StmtKind::Gather { .. },
+                _,
+            ) => Err(internal(stmt.span, "a statement without a plan")),
         }
     }
 
@@ -169,7 +229,9 @@ impl Lower<'_> {
         self.settle(None);
         let value = self.b.open_loop();
         self.symbols.insert(counter, Operand::Value(value));
+        self.loops += 1;
         let result = self.block(body);
+        self.loops -= 1;
         // The next round may read what this one has in flight.
         self.settle(None);
         self.symbols.remove(&counter);

@@ -124,6 +124,17 @@ scalar_ops! {
         let field = if a[2] >= 32 { 0 } else { (a[0] as u32) << a[2] };
         u64::from((a[1] as u32 & !m) | (field & m))
     };
+    /// Bytes of two words, `(low, high, selector)`: each of the selector's four nibbles names a byte, 0 to 3 of the first
+    /// operand, 4 to 7 of the second; with its top bit set the byte's sign, eight times.
+    PrmtB32: "prmt" = "prmt.b32" (B32, B32, B32) -> B32, 1 / 4, |a| {
+        let bytes = a[0] & 0xffff_ffff | a[1] << 32;
+        (0..4).fold(0, |word, k| {
+            let nibble = a[2] >> (4 * k) & 15;
+            let byte = bytes >> (8 * (nibble & 7)) & 0xff;
+            let byte = if nibble & 8 == 0 { byte } else { (byte >> 7) * 0xff };
+            word | byte << (8 * k)
+        })
+    };
     /// Sign-extends 32 to 64 bits.
     ExtendI64: "extend" = "cvt.s64.s32" (B32) -> B64, 1 / 4, |a| i(a[0]) as i64 as u64;
     /// 64-bit product of two signed 32-bit numbers.
@@ -318,6 +329,12 @@ mod tests {
         assert_eq!(run(ScalarOp::BfeS32, &[0xdead_beef, 8, 8]), 0xffff_ffbe);
         assert_eq!(run(ScalarOp::BfiB32, &[0x12, 0xdead_beef, 8, 8]), 0xdead_12ef);
         assert_eq!(run(ScalarOp::BfiB32, &[0x1234, 0xdead_beef, 16, 16]), 0x1234_beef);
+    }
+
+    #[test]
+    fn bytes_are_permuted() {
+        assert_eq!(run(ScalarOp::PrmtB32, &[0x3322_1100, 0x7766_5544, 0x7410]), 0x7744_1100);
+        assert_eq!(run(ScalarOp::PrmtB32, &[0x8022_7f00, 0, 0xb9b9]), 0xff00_ff00);
     }
 
     #[test]

@@ -12,12 +12,17 @@ pub mod access;
 pub mod copies;
 pub mod explain;
 pub mod facts;
+pub mod gather;
 pub mod gemm;
+pub mod linear;
+pub mod movement;
 pub mod plan;
+pub mod reduce;
+pub mod shapes;
 pub mod shared;
 pub mod solve;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use tilewright_layout::SwizzledLayout;
 use tilewright_machine::{Arch, Memory};
@@ -44,9 +49,184 @@ pub fn moves(src: &TvLayout, dst: &TvLayout, threads: i64) -> Option<Vec<(u32, u
     everywhere.then_some(moves)
 }
 
+/// The program with those rearrangements replaced by trips through a shared tensor that neither shuffles nor a linear
+/// shared layout can do: where tiles or threads have odd factors that cross.
+///
+/// # Errors
+///
+/// Those of the register layouts: see [`synthesise`].
+pub fn expand_rearrangements(
+    verified: &Verified,
+    arch: Arch,
+    multiples: &Multiples,
+) -> Result<Verified, Diagnostic> {
+    let mut verified = verified.clone();
+    loop {
+        let statements = solve::statements(&verified);
+        if !statements.iter().any(|(s, _)| matches!(s.kind, StmtKind::Rearrange { .. })) {
+            return Ok(verified);
+        }
+        let facts = Facts::new(&verified, multiples);
+        let registers = solve::registers(&verified, &facts, arch, &statements)?;
+        let register = |id: TensorId| registers.layouts[id.0 as usize].as_ref().map(|(tv, _)| tv.clone());
+        let mut needed = BTreeSet::new();
+        for (i, (stmt, _)) in statements.iter().enumerate() {
+            if let StmtKind::Rearrange { dst, src } = &stmt.kind
+                && moved(&verified, arch, &register, (*src, *dst), None).is_err()
+            {
+                needed.insert(i);
+            }
+        }
+        if needed.is_empty() {
+            return Ok(verified);
+        }
+        // The layouts of what is left may change with the new copies, so look again.
+        verified = tilewright_tile::desugar_rearrangements(&verified, &needed);
+    }
+}
+
+/// The movement from one register tensor to another, the operand seen through a coordinate map.
+fn moved(
+    verified: &Verified,
+    arch: Arch,
+    register: &dyn Fn(TensorId) -> Option<TvLayout>,
+    (src, dst): (TensorId, TensorId),
+    map: Option<&dyn Fn(&TvLayout) -> Option<TvLayout>>,
+) -> Result<(movement::Movement, Vec<Alternative>), String> {
+    let (Some(from), Some(to)) = (register(src), register(dst)) else {
+        return Err("a register tensor has no layout".to_string());
+    };
+    let from = match map {
+        Some(map) => map(&from).ok_or("the operand's layout does not compose with the change of shape")?,
+        None => from,
+    };
+    movement::movement(&movement::Between {
+        from: &from,
+        to: &to,
+        shape: &verified.shape(dst),
+        threads: i64::from(verified.threads()),
+        bits: verified.program().tensor(dst).dtype.bits(),
+        arch,
+    })
+}
+
+/// The plan of a statement between register tensors of which the layouts are known.
+fn between_registers(
+    verified: &Verified,
+    arch: Arch,
+    register: &dyn Fn(TensorId) -> Option<TvLayout>,
+    stmt: &tilewright_tile::Stmt,
+) -> Option<Result<(StmtPlan, Vec<Alternative>), String>> {
+    let layout = |id: TensorId| register(id).ok_or_else(|| "a register tensor has no layout".to_string());
+    let shape = |id: TensorId| verified.shape(id);
+    let threads = i64::from(verified.threads());
+    let bits = |id: TensorId| verified.program().tensor(id).dtype.bits();
+    let moves_of = |movement: Result<(movement::Movement, Vec<Alternative>), String>| {
+        movement.map(|(movement, others)| (StmtPlan::Move(movement), others))
+    };
+    Some(match &stmt.kind {
+        StmtKind::Rearrange { dst, src } => moves_of(moved(verified, arch, register, (*src, *dst), None)),
+        StmtKind::Shape { dst, src, op } => {
+            let (from, to) = (shape(*src), shape(*dst));
+            let see = |tv: &TvLayout| {
+                let there = shapes::seen(tv, &shapes::forward(op, &from, &to)?)?;
+                match op {
+                    tilewright_tile::ShapeOp::Broadcast(_) => shapes::repeated(&there, &from, &to),
+                    _ => Some(there),
+                }
+            };
+            // A broadcast's values are repeated in the operand's own registers.
+            let broadcast = || -> Result<StmtPlan, String> {
+                let map = shapes::backward(op, &from, &to).ok_or("the tile is too large")?;
+                let (src, dst) = (layout(*src)?, layout(*dst)?);
+                let places: HashMap<i64, u32> =
+                    (0..src.count()).rev().map(|v| (src.at(0, v as i64), v as u32)).collect();
+                let moves: Option<Vec<(u32, u32)>> = (0..dst.count())
+                    .map(|v| places.get(&map.eval(dst.at(0, v as i64))).map(|s| (*s, v as u32)))
+                    .collect();
+                let moves = moves.ok_or("a thread lacks what it needs")?;
+                let right = (0..threads).all(|t| {
+                    moves.iter().all(|(s, d)| src.at(t, i64::from(*s)) == map.eval(dst.at(t, i64::from(*d))))
+                });
+                if right {
+                    Ok(StmtPlan::Move(movement::Movement::Registers(moves)))
+                } else {
+                    Err("threads do not hold what they need".to_string())
+                }
+            };
+            match broadcast() {
+                Ok(plan) => Ok((plan, Vec::new())),
+                Err(_) if !matches!(op, tilewright_tile::ShapeOp::Broadcast(_)) => {
+                    moves_of(moved(verified, arch, register, (*src, *dst), Some(&see)))
+                }
+                Err(why) => Err(why),
+            }
+        }
+        StmtKind::Join { dst, a, b } => (|| {
+            let size: i64 = shape(*a).iter().product();
+            let whole = layout(*dst)?;
+            let (a, b) = (layout(*a)?, layout(*b)?);
+            let half = |tv: &TvLayout, offset: i64| halves(tv, &whole, offset, size, threads);
+            let why = "a thread must hold both halves of what it holds of the operands";
+            let (lo, hi) = (half(&a, 0).ok_or(why)?, half(&b, size).ok_or(why)?);
+            Ok((StmtPlan::Halves([lo, hi]), Vec::new()))
+        })(),
+        StmtKind::Split { lo, hi, src } => (|| {
+            let size: i64 = shape(*lo).iter().product();
+            let whole = layout(*src)?;
+            let (a, b) = (layout(*lo)?, layout(*hi)?);
+            let swap = |moves: Vec<(u32, u32)>| moves.into_iter().map(|(s, d)| (d, s)).collect::<Vec<_>>();
+            let half = |tv: &TvLayout, offset: i64| halves(tv, &whole, offset, size, threads).map(swap);
+            let why = "the last mode is not within each thread; rearrange the operand so that it is";
+            let (lo, hi) = (half(&a, 0).ok_or(why)?, half(&b, size).ok_or(why)?);
+            Ok((StmtPlan::Halves([lo, hi]), Vec::new()))
+        })(),
+        StmtKind::Reduce { dst, src, axis, .. } => (|| {
+            let plan = reduce::reduce(
+                &layout(*src)?,
+                &layout(*dst)?,
+                (&shape(*src), &shape(*dst)),
+                *axis,
+                (threads, bits(*dst)),
+                arch,
+            )?;
+            Ok((StmtPlan::Reduce(plan), Vec::new()))
+        })(),
+        StmtKind::Gather { dst, src, axis, .. } => (|| {
+            let (plan, others) = gather::gather(
+                &layout(*src)?,
+                &layout(*dst)?,
+                (&shape(*src), &shape(*dst)),
+                *axis,
+                bits(*dst),
+                arch,
+            )?;
+            Ok((StmtPlan::Gather(plan), others))
+        })(),
+        _ => return None,
+    })
+}
+
+/// The moves from a half to the whole of which it is the part at `offset`: (value of the half, value of the whole).
+fn halves(
+    half: &TvLayout,
+    whole: &TvLayout,
+    offset: i64,
+    size: i64,
+    threads: i64,
+) -> Option<Vec<(u32, u32)>> {
+    let places: HashMap<i64, u32> = (0..whole.count()).map(|v| (whole.at(0, v as i64), v as u32)).collect();
+    let moves: Vec<(u32, u32)> = (0..half.count())
+        .map(|v| places.get(&(half.at(0, v as i64) + offset)).map(|w| (v as u32, *w)))
+        .collect::<Option<_>>()?;
+    let right = (0..threads)
+        .all(|t| moves.iter().all(|(h, w)| half.at(t, i64::from(*h)) + offset == whole.at(t, i64::from(*w))));
+    (right && 2 * half.count() == whole.count() && half.at(0, 0) < size).then_some(moves)
+}
+
 /// Synthesises layouts and instructions for a program on an architecture, given what is known of its sizes.
 ///
-/// Rearrangements must have been replaced by copies ([`tilewright_tile::desugar()`]).
+/// Rearrangements that need copies must have been replaced by them ([`expand_rearrangements`]).
 ///
 /// # Errors
 ///
@@ -90,7 +270,16 @@ pub fn synthesise(verified: &Verified, arch: Arch, multiples: &Multiples) -> Res
             }
         }
     }
-    check_shared(verified, arch, &tensors, shared_total)?;
+    let mut scratch_bytes = 0;
+    for (i, (stmt, _)) in statements.iter().enumerate() {
+        let Some(planned) = between_registers(verified, arch, &register, stmt) else { continue };
+        let (plan, others) = planned.map_err(|why| cannot_move(stmt, &why))?;
+        scratch_bytes = scratch_bytes.max(plan.scratch_bytes());
+        plans[i] = plan;
+        alternatives[i] = others;
+    }
+    shared_total = shared_total.next_multiple_of(SHARED_ALIGN).saturating_add(scratch_bytes);
+    check_shared(verified, arch, &tensors, scratch_bytes, shared_total)?;
     for (i, (stmt, _)) in statements.iter().enumerate() {
         match &stmt.kind {
             StmtKind::Gemm { .. } => {
@@ -166,7 +355,19 @@ pub fn synthesise(verified: &Verified, arch: Arch, multiples: &Multiples) -> Res
             explanation.statements.push(note);
         }
     }
-    Ok(Synthesis { tensors, statements: plans, explanation })
+    Ok(Synthesis { tensors, statements: plans, scratch_bytes, explanation })
+}
+
+/// A statement between registers that no plan does.
+fn cannot_move(stmt: &tilewright_tile::Stmt, why: &str) -> Diagnostic {
+    Diagnostic::new(
+        Code::LayoutConflict,
+        stmt.span,
+        format!("the threads do not hold what this statement needs: {why}"),
+    )
+    .help(
+        "redistribute an operand before it: `x = rearrange(…)`, with a layout of its own where one is needed",
+    )
 }
 
 /// Elements of memory that a shared layout needs: one more than its largest offset.
@@ -189,8 +390,49 @@ fn note(
 ) -> Option<StatementNote> {
     let text = tilewright_tile::statement_text(verified.program(), stmt);
     let position = stmt.span.start;
+    let moved = |instruction: String, calls: u32, shared: u32, wavefronts: u32, cycles: u32, others| {
+        Some(StatementNote {
+            text: text.clone(),
+            position,
+            instruction,
+            calls,
+            per_call: 4,
+            global_bytes: 0,
+            shared_bytes: shared,
+            wavefronts,
+            bank_conflicts: 0,
+            cycles,
+            alternatives: others,
+        })
+    };
+    let warps = verified.threads() / 32;
     let copy = match plan {
         StmtPlan::None => return None,
+        StmtPlan::Move(movement) => {
+            let (shared, wavefronts) = match movement {
+                movement::Movement::Shared(trip) => (trip.store.row.bytes, trip.wavefronts() * warps),
+                _ => (0, 0),
+            };
+            let (name, calls, cycles) = (movement.name(), movement.calls(), movement.cycles());
+            return moved(name, calls, shared, wavefronts, cycles, alternatives);
+        }
+        StmtPlan::Halves(_) => return moved("nothing".to_string(), 0, 0, 0, 0, alternatives),
+        StmtPlan::Reduce(plan) => {
+            let calls = plan.lanes.len() as u32 * plan.local.len() as u32;
+            let (name, shared, wavefronts) = match &plan.warps {
+                Some(trip) => {
+                    let name = format!("shfl.sync, {} + {}", trip.store.row.name, trip.load.row.name);
+                    (name, trip.store.row.bytes, trip.wavefronts() * warps)
+                }
+                None => ("shfl.sync".to_string(), 0, 0),
+            };
+            let shared_calls = plan.shared_instructions();
+            return moved(name, calls + shared_calls, shared, wavefronts, plan.cycles(), alternatives);
+        }
+        StmtPlan::Gather(plan) => {
+            let shared = if let gather::GatherPlan::Shared(g) = plan { g.store.row.bytes } else { 0 };
+            return moved(plan.name(), plan.calls(), shared, 0, plan.cycles(), alternatives);
+        }
         StmtPlan::Gemm(plan) => {
             return Some(StatementNote {
                 text,
@@ -260,6 +502,7 @@ fn check_shared(
     verified: &Verified,
     arch: Arch,
     tensors: &[Option<TensorLayout>],
+    scratch: u32,
     total: u32,
 ) -> Result<(), Diagnostic> {
     let limit = arch.limits().shared_bytes_per_block;
@@ -276,8 +519,11 @@ fn check_shared(
         .collect();
     let largest = all.iter().copied().max_by_key(|(_, bytes)| *bytes).map_or(0, |(i, _)| i);
     let program = verified.program();
-    let sizes: Vec<String> =
+    let mut sizes: Vec<String> =
         all.iter().map(|(i, bytes)| format!("`{}` {bytes}", program.tensors[*i].name)).collect();
+    if scratch > 0 {
+        sizes.push(format!("exchanges between threads {scratch}"));
+    }
     Err(Diagnostic::new(
         Code::SharedMemoryExceeded,
         program.tensors[largest].span,
@@ -299,6 +545,10 @@ fn touched(stmt: &tilewright_tile::Stmt) -> Vec<TensorId> {
             all.push(*dst);
             all
         }
+        StmtKind::Shape { dst, src, .. } | StmtKind::Reduce { dst, src, .. } => vec![*dst, *src],
+        StmtKind::Join { dst, a, b } => vec![*dst, *a, *b],
+        StmtKind::Split { lo, hi, src } => vec![*lo, *hi, *src],
+        StmtKind::Gather { dst, src, index, .. } => vec![*dst, *src, *index],
         StmtKind::Define(_) | StmtKind::Sync | StmtKind::For { .. } => Vec::new(),
     }
 }

@@ -7,6 +7,10 @@
 use tilewright_layout::{Layout, LayoutError, SwizzledLayout};
 use tilewright_machine::{CopyRow, MmaRow};
 
+use crate::gather::GatherPlan;
+use crate::movement::Movement;
+use crate::reduce::ReducePlan;
+
 /// A thread-value layout: rank 2, mode 0 the threads of the block, mode 1 the values of a thread.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TvLayout {
@@ -163,6 +167,26 @@ pub enum StmtPlan {
     Copy(CopyPlan),
     /// A matrix product.
     Gemm(GemmPlan),
+    /// A rearrangement or a shape statement.
+    Move(Movement),
+    /// A join or a split: the moves (source value, destination value) of the first and of the second half.
+    Halves([Vec<(u32, u32)>; 2]),
+    /// A reduction.
+    Reduce(ReducePlan),
+    /// A gather.
+    Gather(GatherPlan),
+}
+
+impl StmtPlan {
+    /// Bytes of shared memory that the statement needs for itself.
+    pub fn scratch_bytes(&self) -> u32 {
+        match self {
+            StmtPlan::Move(movement) => movement.shared_bytes(),
+            StmtPlan::Reduce(plan) => plan.shared_bytes(),
+            StmtPlan::Gather(plan) => plan.shared_bytes(),
+            StmtPlan::None | StmtPlan::Copy(_) | StmtPlan::Gemm(_) | StmtPlan::Halves(_) => 0,
+        }
+    }
 }
 
 /// What was decided for a program.
@@ -172,6 +196,8 @@ pub struct Synthesis {
     pub tensors: Vec<Option<TensorLayout>>,
     /// One entry a statement, in the order of [`Verified::visit`](tilewright_tile::Verified::visit).
     pub statements: Vec<StmtPlan>,
+    /// Bytes of shared memory that statements use one after the other, each for itself.
+    pub scratch_bytes: u32,
     /// Why, for people and for tools.
     pub explanation: crate::explain::Explanation,
 }

@@ -5,12 +5,15 @@
 //! copy that moves the most data. From there layouts follow by equality, until a statement finds two that clash.
 
 use tilewright_machine::{Arch, Memory, mmas};
-use tilewright_tile::{Code, Diagnostic, ElemExpr, Stmt, StmtKind, TensorId, TensorKind, TileRef, Verified};
+use tilewright_tile::{
+    Code, Diagnostic, ElemExpr, ShapeOp, Stmt, StmtKind, TensorId, TensorKind, TileRef, Verified,
+};
 
 use crate::access::{coalesced, widest_vector};
 use crate::facts::Facts;
 use crate::gemm;
 use crate::plan::{GemmPlan, TvLayout};
+use crate::shapes;
 
 /// Where a tensor's layout comes from.
 #[derive(Clone, Debug)]
@@ -64,6 +67,9 @@ fn alike(verified: &Verified, stmt: &Stmt) -> Vec<TensorId> {
                 Vec::new()
             }
         }
+        StmtKind::Gather { dst, index, .. } => vec![*dst, *index],
+        StmtKind::Join { a, b, .. } => vec![*a, *b],
+        StmtKind::Split { lo, hi, .. } => vec![*lo, *hi],
         _ => Vec::new(),
     }
 }
@@ -311,6 +317,7 @@ impl Solver<'_> {
         loop {
             let mut changed = false;
             for i in 0..self.statements.len() {
+                changed |= self.through_shape(i)?;
                 let group = alike(self.verified, &self.statements[i].0);
                 let Some(known) = group.iter().copied().find(|t| self.layouts[t.0 as usize].is_some()) else {
                     continue;
@@ -349,6 +356,55 @@ impl Solver<'_> {
                 return Ok(());
             }
         }
+    }
+
+    /// Leads a layout through a shape statement or a reduction to a tensor that has none; whether one was set.
+    fn through_shape(&mut self, i: usize) -> Result<bool, Diagnostic> {
+        let layout = |id: TensorId| self.layouts[id.0 as usize].as_ref().map(|l| &l.0);
+        let shape = |id: TensorId| self.verified.shape(id);
+        let size = |id: TensorId| shape(id).iter().product::<i64>();
+        // Of the two ends of a statement the one that has a layout, and what the other gets.
+        let ends = |src: TensorId, dst: TensorId| match (layout(src), layout(dst)) {
+            (Some(tv), None) => Some((tv, true)),
+            (None, Some(tv)) => Some((tv, false)),
+            _ => None,
+        };
+        let found = match &self.statements[i].0.kind {
+            StmtKind::Shape { dst, src, op } => ends(*src, *dst).and_then(|(tv, there)| {
+                let (from, to) = (shape(*src), shape(*dst));
+                let tv = match (there, op) {
+                    (true, ShapeOp::Broadcast(_)) => {
+                        shapes::repeated(&shapes::seen(tv, &shapes::forward(op, &from, &to)?)?, &from, &to)
+                    }
+                    (true, _) => shapes::seen(tv, &shapes::forward(op, &from, &to)?),
+                    (false, _) => shapes::seen(tv, &shapes::backward(op, &from, &to)?),
+                }?;
+                Some(if there { (*src, *dst, tv) } else { (*dst, *src, tv) })
+            }),
+            StmtKind::Join { dst, a, .. } => ends(*a, *dst).and_then(|(tv, there)| {
+                if there {
+                    Some((*a, *dst, shapes::joined(tv, size(*a))?))
+                } else {
+                    Some((*dst, *a, shapes::halved(tv, size(*a))?))
+                }
+            }),
+            StmtKind::Split { lo, src, .. } => ends(*src, *lo).and_then(|(tv, there)| {
+                if there {
+                    Some((*src, *lo, shapes::halved(tv, size(*lo))?))
+                } else {
+                    Some((*lo, *src, shapes::joined(tv, size(*lo))?))
+                }
+            }),
+            StmtKind::Reduce { dst, src, axis, .. } => match (layout(*src), layout(*dst)) {
+                (Some(tv), None) => crate::reduce::arises(tv, &shape(*src), *axis).map(|tv| (*src, *dst, tv)),
+                _ => None,
+            },
+            _ => None,
+        };
+        let Some((from, to, tv)) = found else { return Ok(false) };
+        let why = format!("what `{}` makes of `{}`", self.text(i), self.name(from));
+        self.set(to, tv, Origin { statement: Some(i), why })?;
+        Ok(true)
     }
 
     fn conflict(

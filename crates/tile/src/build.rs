@@ -9,7 +9,8 @@ use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::{Expr, SymbolId};
 use crate::names::{is_identifier, is_reserved, nearest};
 use crate::program::{
-    Param, ParamId, ParamKind, Program, Stmt, StmtKind, Symbol, SymbolKind, Tensor, TensorId, TensorKind,
+    Param, ParamId, ParamKind, Program, ShapeOp, Stmt, StmtKind, Symbol, SymbolKind, Tensor, TensorId,
+    TensorKind,
 };
 
 /// What a name stands for.
@@ -221,6 +222,48 @@ impl Builder {
         }
     }
 
+    /// The shape of `src` after a shape statement. An illegal one, which the verifier refuses, gives some shape.
+    pub(crate) fn reshaped(&self, src: TensorId, op: &ShapeOp) -> Vec<Expr> {
+        let mut shape = self.result_shape(src);
+        match op {
+            ShapeOp::Transpose(order) if is_permutation(order, shape.len()) => {
+                order.iter().filter_map(|&mode| shape.get(mode as usize).cloned()).collect()
+            }
+            ShapeOp::Transpose(_) => shape,
+            ShapeOp::Reshape(shape) | ShapeOp::Broadcast(shape) => shape.clone(),
+            ShapeOp::Expand { axis } => {
+                shape.insert(shape.len().min(*axis as usize), Expr::Int(1));
+                shape
+            }
+        }
+    }
+
+    /// The shape of the join of two tensors like this one.
+    pub(crate) fn joined(&self, a: TensorId) -> Vec<Expr> {
+        let mut shape = self.result_shape(a);
+        shape.push(Expr::Int(2));
+        shape
+    }
+
+    /// The shape of either half of a split.
+    pub(crate) fn halved(&self, src: TensorId) -> Vec<Expr> {
+        let mut shape = self.result_shape(src);
+        shape.pop();
+        shape
+    }
+
+    /// The shape of a tensor reduced along a mode.
+    pub(crate) fn reduced(&self, src: TensorId, axis: u32) -> Vec<Expr> {
+        let mut shape = self.result_shape(src);
+        if (axis as usize) < shape.len() {
+            shape.remove(axis as usize);
+        }
+        if shape.is_empty() {
+            shape.push(Expr::Int(1));
+        }
+        shape
+    }
+
     /// The register tensor that an assignment to `name` writes: the one of that name, or a new one.
     pub(crate) fn assign(
         &mut self,
@@ -249,6 +292,15 @@ impl Builder {
             .help("choose another name for the result")),
         }
     }
+}
+
+/// Whether the list has each of `0..rank` once.
+pub(crate) fn is_permutation(order: &[u32], rank: usize) -> bool {
+    let mut seen = vec![false; rank];
+    order.len() == rank
+        && order
+            .iter()
+            .all(|&mode| seen.get_mut(mode as usize).is_some_and(|slot| !std::mem::replace(slot, true)))
 }
 
 /// An error where the text cannot be a name.

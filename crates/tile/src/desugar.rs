@@ -15,6 +15,28 @@ use crate::verified::Verified;
 /// `syncthreads`, `copy(tmp, dst)`. The first barrier keeps a later round of a loop from overwriting what threads still
 /// read. `copy(s, g)` from shared to global becomes two copies through a new register tensor.
 pub fn desugar(v: &Verified) -> Verified {
+    run(v, Which { copies: true, rearrangements: None })
+}
+
+/// The program without the rearrangements that are statements `which`, in the order of [`Verified::visit`], replaced as
+/// [`desugar`] does. All else stays.
+pub fn desugar_rearrangements(v: &Verified, which: &BTreeSet<usize>) -> Verified {
+    run(v, Which { copies: false, rearrangements: Some(which) })
+}
+
+/// The program without copies from shared to global memory, replaced as [`desugar`] does. Rearrangements stay.
+pub fn desugar_copies(v: &Verified) -> Verified {
+    run(v, Which { copies: true, rearrangements: Some(&BTreeSet::new()) })
+}
+
+/// What to replace.
+struct Which<'a> {
+    copies: bool,
+    /// All, or those that are statements of these numbers.
+    rearrangements: Option<&'a BTreeSet<usize>>,
+}
+
+fn run(v: &Verified, which: Which<'_>) -> Verified {
     let mut result = v.clone();
     let program = v.program();
     let names = program
@@ -25,7 +47,8 @@ pub fn desugar(v: &Verified) -> Verified {
         .chain(program.tensors.iter().map(|t| &t.name))
         .cloned()
         .collect();
-    let mut pass = Desugar { v, tensors: program.tensors.clone(), names, defined: BTreeSet::new() };
+    let mut pass =
+        Desugar { v, which, next: 0, tensors: program.tensors.clone(), names, defined: BTreeSet::new() };
     result.program.body = pass.block(&program.body);
     result.program.tensors = pass.tensors;
     result
@@ -33,6 +56,9 @@ pub fn desugar(v: &Verified) -> Verified {
 
 struct Desugar<'a> {
     v: &'a Verified,
+    which: Which<'a>,
+    /// The number of the next statement.
+    next: usize,
     tensors: Vec<Tensor>,
     names: HashSet<String>,
     defined: BTreeSet<TensorId>,
@@ -59,8 +85,11 @@ impl Desugar<'_> {
         let mut out = Vec::new();
         for stmt in body {
             let mut push = |kind| out.push(Stmt { kind, span: stmt.span });
+            let number = self.next;
+            self.next += 1;
+            let rearrange = self.which.rearrangements.is_none_or(|which| which.contains(&number));
             match &stmt.kind {
-                StmtKind::Rearrange { dst, src } => {
+                StmtKind::Rearrange { dst, src } if rearrange => {
                     let shape = self.v.shape(*src).into_iter().map(Expr::Int).collect();
                     let tmp = self.fresh(*src, "staged", TensorKind::Shared { shape, pinned: None });
                     if self.defined.insert(*dst) {
@@ -72,7 +101,9 @@ impl Desugar<'_> {
                     push(StmtKind::Sync);
                     push(StmtKind::Copy { src: whole(tmp, stmt), dst: whole(*dst, stmt) });
                 }
-                StmtKind::Copy { src, dst } if self.is_shared(src) && self.is_view(dst) => {
+                StmtKind::Copy { src, dst }
+                    if self.which.copies && self.is_shared(src) && self.is_view(dst) =>
+                {
                     let shape = self.v.tile(src).shape.into_iter().map(Expr::Int).collect();
                     let tmp = self.fresh(src.tensor, "loaded", TensorKind::Register { shape, pinned: None });
                     push(StmtKind::Define(tmp));
@@ -84,12 +115,7 @@ impl Desugar<'_> {
                     push(StmtKind::For { counter: *counter, lo: lo.clone(), hi: hi.clone(), body });
                 }
                 other => {
-                    if let StmtKind::Define(id)
-                    | StmtKind::Cast { dst: id, .. }
-                    | StmtKind::Elementwise { dst: id, .. } = other
-                    {
-                        self.defined.insert(*id);
-                    }
+                    self.defined.extend(other.assigned());
                     push(other.clone());
                 }
             }

@@ -14,7 +14,7 @@ pub mod program;
 pub mod verified;
 pub mod verify;
 
-pub use desugar::desugar;
+pub use desugar::{desugar, desugar_copies, desugar_rearrangements};
 pub use diagnostic::{Code, Diagnostic, Diagnostics, Span};
 pub use expr::{Axis, Expr, IntOp, Scope, SymbolId};
 pub use interpret::{Argument, InterpretError, interpret};
@@ -22,8 +22,8 @@ pub use names::RESERVED;
 pub use parser::parse;
 pub use printer::statement_text;
 pub use program::{
-    BinaryOp, ElemExpr, Param, ParamId, ParamKind, Program, Stmt, StmtKind, Symbol, SymbolKind, Tensor,
-    TensorId, TensorKind, TensorRef, UnaryOp, ViewLeaf, ViewMode,
+    BinaryOp, ElemExpr, Param, ParamId, ParamKind, Program, ReduceOp, ShapeOp, Stmt, StmtKind, Symbol,
+    SymbolKind, Tensor, TensorId, TensorKind, TensorRef, UnaryOp, ViewLeaf, ViewMode,
 };
 pub use verified::{Constants, GlobalTile, TileRef, Verified};
 pub use verify::{MAX_TILE, verify};

@@ -1,7 +1,7 @@
 //! Names: which words are taken, and which name a mistyped one was meant to be.
 
 /// Words of the language, which name nothing else. A kernel's own name is exempt: it never stands where these do.
-pub const RESERVED: [&str; 45] = [
+pub const RESERVED: [&str; 50] = [
     "size",
     "const",
     "kernel",
@@ -20,6 +20,13 @@ pub const RESERVED: [&str; 45] = [
     "fill",
     "syncthreads",
     "transpose",
+    "reshape",
+    "expand",
+    "broadcast",
+    "join",
+    "split",
+    "reduce",
+    "gather",
     "ceil_div",
     "min",
     "max",
@@ -42,9 +49,7 @@ pub const RESERVED: [&str; 45] = [
     "else",
     "while",
     "return",
-    "reduce",
     "scan",
-    "gather",
     "pipeline",
     "_",
 ];

@@ -6,8 +6,8 @@ use std::fmt::{self, Display, Write};
 
 use crate::expr::{Axis, Expr, IntOp};
 use crate::program::{
-    BinaryOp, ElemExpr, Param, ParamKind, Program, Stmt, StmtKind, Symbol, SymbolKind, TensorId, TensorKind,
-    TensorRef, UnaryOp, ViewLeaf,
+    BinaryOp, ElemExpr, Param, ParamKind, Program, ShapeOp, Stmt, StmtKind, Symbol, SymbolKind, TensorId,
+    TensorKind, TensorRef, UnaryOp, ViewLeaf,
 };
 
 /// How tightly a place binds: a weaker expression there needs parentheses.
@@ -278,6 +278,15 @@ impl Printer<'_> {
         Ok(())
     }
 
+    /// Whether the order is that of `transpose(r)`: all modes of `r` in reverse.
+    fn reverses(&self, order: &[u32], src: TensorId) -> bool {
+        let rank = self.program.tensors.get(src.0 as usize).map_or(0, |t| match &t.kind {
+            TensorKind::View { modes, .. } => modes.len(),
+            TensorKind::Register { shape, .. } | TensorKind::Shared { shape, .. } => shape.len(),
+        });
+        order.len() == rank && order.iter().rev().enumerate().all(|(i, mode)| i == *mode as usize)
+    }
+
     fn statement(&mut self, out: &mut impl Write, kind: &StmtKind, depth: usize) -> fmt::Result {
         let program = self.program;
         let name = |id: &TensorId| tensor(program, *id);
@@ -318,6 +327,38 @@ impl Printer<'_> {
                 self.defined.insert(*dst);
                 write!(out, "{} = ", name(dst))?;
                 elementwise(out, program, expr, SUM)
+            }
+            StmtKind::Shape { dst, src, op } => {
+                self.defined.insert(*dst);
+                write!(out, "{} = {}({}", name(dst), op.name(), name(src))?;
+                match op {
+                    // In reverse order, which is not written.
+                    ShapeOp::Transpose(order) if self.reverses(order, *src) => {}
+                    ShapeOp::Transpose(order) => order.iter().try_for_each(|mode| write!(out, ", {mode}"))?,
+                    ShapeOp::Reshape(shape) | ShapeOp::Broadcast(shape) => {
+                        out.write_str(", [")?;
+                        ints(out, program, shape)?;
+                        out.write_str("]")?;
+                    }
+                    ShapeOp::Expand { axis } => write!(out, ", {axis}")?,
+                }
+                out.write_str(")")
+            }
+            StmtKind::Join { dst, a, b } => {
+                self.defined.insert(*dst);
+                write!(out, "{} = join({}, {})", name(dst), name(a), name(b))
+            }
+            StmtKind::Split { lo, hi, src } => {
+                self.defined.extend([*lo, *hi]);
+                write!(out, "{}, {} = split({})", name(lo), name(hi), name(src))
+            }
+            StmtKind::Reduce { dst, src, op, axis } => {
+                self.defined.insert(*dst);
+                write!(out, "{} = reduce({}, {}, {axis})", name(dst), name(src), op.name())
+            }
+            StmtKind::Gather { dst, src, index, axis } => {
+                self.defined.insert(*dst);
+                write!(out, "{} = gather({}, {}, {axis})", name(dst), name(src), name(index))
             }
             StmtKind::Sync => out.write_str("syncthreads()"),
             StmtKind::For { counter, lo, hi, body } => {

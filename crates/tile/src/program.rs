@@ -137,7 +137,8 @@ pub enum TensorKind {
         /// A layout that the user insists on (tile coordinate → offset in elements).
         pinned: Option<SwizzledLayout>,
     },
-    /// `register_tensor`, or the result of a `cast`, a `rearrange` or an elementwise statement.
+    /// `register_tensor`, or the result of an assignment: of a `cast`, a `rearrange`, an elementwise statement, a
+    /// [`StmtKind::Shape`], `join`, `split`, `reduce` or `gather`.
     Register {
         /// Its shape: expressions over constants.
         shape: Vec<Expr>,
@@ -257,6 +258,61 @@ pub enum StmtKind {
         /// The expression.
         expr: ElemExpr,
     },
+    /// `dst = transpose(src)` and the like: the elements of `src` in another shape, each unchanged. Costs nothing: it
+    /// is another way to count the registers.
+    Shape {
+        /// The result; not `src`.
+        dst: TensorId,
+        /// The operand.
+        src: TensorId,
+        /// How the shapes relate.
+        op: ShapeOp,
+    },
+    /// `dst = join(a, b)`: two tensors of one shape side by side along a new last mode of extent 2:
+    /// `dst[…, 0] = a[…]`, `dst[…, 1] = b[…]`. Costs nothing.
+    Join {
+        /// The result; neither operand.
+        dst: TensorId,
+        /// What lies at 0.
+        a: TensorId,
+        /// What lies at 1.
+        b: TensorId,
+    },
+    /// `lo, hi = split(src)`: `join` undone. The last mode of `src` has extent 2: `lo[…] = src[…, 0]`,
+    /// `hi[…] = src[…, 1]`. Costs nothing.
+    Split {
+        /// The half at 0; not `src`.
+        lo: TensorId,
+        /// The half at 1; neither `src` nor `lo`.
+        hi: TensorId,
+        /// The operand.
+        src: TensorId,
+    },
+    /// `dst = reduce(src, op, axis)`: the elements along one mode become one; the mode is gone (of a tensor of one mode,
+    /// a tensor of shape `[1]` is left). See [`ReduceOp`] for what is computed.
+    Reduce {
+        /// The result, of the type of `src`.
+        dst: TensorId,
+        /// The operand.
+        src: TensorId,
+        /// How elements are put together.
+        op: ReduceOp,
+        /// The mode that goes.
+        axis: u32,
+    },
+    /// `dst = gather(src, index, axis)`: `dst[…, i, …] = src[…, index[…, i, …] mod n, …]`, where `i` stands in mode
+    /// `axis` and `n` is the extent of that mode of `src`. The remainder is not negative, so that every index is
+    /// legal and −1 is the last. `dst` has the shape of `index` and the type of `src`.
+    Gather {
+        /// The result.
+        dst: TensorId,
+        /// What is read.
+        src: TensorId,
+        /// Where, along the mode: `i32`, of the shape of `src` but for that mode.
+        index: TensorId,
+        /// The mode.
+        axis: u32,
+    },
     /// `syncthreads()`: all threads of the block arrive; shared writes before it are seen by all after it.
     Sync,
     /// `for counter in lo..hi { … }`.
@@ -270,6 +326,92 @@ pub enum StmtKind {
         /// What is repeated.
         body: Vec<Stmt>,
     },
+}
+
+impl StmtKind {
+    /// The tensors that the statement assigns to (`t = …`): each exists from here on, if it did not before.
+    pub fn assigned(&self) -> Vec<TensorId> {
+        match self {
+            StmtKind::Define(id)
+            | StmtKind::Cast { dst: id, .. }
+            | StmtKind::Rearrange { dst: id, .. }
+            | StmtKind::Elementwise { dst: id, .. }
+            | StmtKind::Shape { dst: id, .. }
+            | StmtKind::Join { dst: id, .. }
+            | StmtKind::Reduce { dst: id, .. }
+            | StmtKind::Gather { dst: id, .. } => vec![*id],
+            StmtKind::Split { lo, hi, .. } => vec![*lo, *hi],
+            StmtKind::Copy { .. }
+            | StmtKind::Gemm { .. }
+            | StmtKind::Fill { .. }
+            | StmtKind::Sync
+            | StmtKind::For { .. } => Vec::new(),
+        }
+    }
+}
+
+/// How the result of a [`StmtKind::Shape`] relates to its operand. Elements are counted colexicographically, the leftmost
+/// mode fastest, as everywhere.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum ShapeOp {
+    /// `transpose(r, 1, 0, 2)`: mode `i` of the result is mode `order[i]` of the operand. Each mode occurs once.
+    Transpose(Vec<u32>),
+    /// `reshape(r, [A, B])`: the same elements in the same order, in this shape.
+    Reshape(Vec<Expr>),
+    /// `expand(r, axis)`: a new mode of extent 1, which is mode `axis` of the result.
+    Expand {
+        /// From 0 to the number of modes of the operand.
+        axis: u32,
+    },
+    /// `broadcast(r, [A, B])`: modes of extent 1 are repeated to these extents; the others have them already.
+    Broadcast(Vec<Expr>),
+}
+
+impl ShapeOp {
+    /// The word of the tile language.
+    pub fn name(&self) -> &'static str {
+        match self {
+            ShapeOp::Transpose(_) => "transpose",
+            ShapeOp::Reshape(_) => "reshape",
+            ShapeOp::Expand { .. } => "expand",
+            ShapeOp::Broadcast(_) => "broadcast",
+        }
+    }
+}
+
+/// How a [`StmtKind::Reduce`] puts elements together. In which order is the compiler's choice.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ReduceOp {
+    /// `sum`: floats are added in `f32`, and the sum is rounded once to the element type; `i32` counts modulo 2³².
+    /// There is no sum of 8-bit integers.
+    Sum,
+    /// `max`: the largest. A NaN loses to every number.
+    Max,
+    /// `min`: the smallest. A NaN loses to every number.
+    Min,
+}
+
+impl ReduceOp {
+    /// All, in the order of the grammar.
+    pub const ALL: [ReduceOp; 3] = [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min];
+
+    /// The word of the tile language.
+    pub fn name(self) -> &'static str {
+        match self {
+            ReduceOp::Sum => "sum",
+            ReduceOp::Max => "max",
+            ReduceOp::Min => "min",
+        }
+    }
+
+    /// Two elements put together, in double precision.
+    pub fn apply(self, x: f64, y: f64) -> f64 {
+        match self {
+            ReduceOp::Sum => x + y,
+            ReduceOp::Max => x.max(y),
+            ReduceOp::Min => x.min(y),
+        }
+    }
 }
 
 /// A function of one number in an elementwise expression.

@@ -3,12 +3,31 @@
 use proptest::prelude::*;
 use tilewright_machine::DType;
 use tilewright_tile::dsl::{Elem, KernelBuilder, Tensor, block_x, block_y, float, nested, steps, tile};
-use tilewright_tile::{Code, Constants, Expr, Program, parse, verify};
+use tilewright_tile::{Code, Constants, Expr, Program, ReduceOp, parse, verify};
 
-const EXAMPLES: [(&str, &str); 3] = [
+const SHAPES: &str = "const A = 4, B = 8
+kernel shapes(x: f32[A, B]) grid(1) threads(32) {
+    gx = global_view(x, (A, B) : (e0, e1))
+    r = register_tensor(f32, [A, B])
+    copy(gx, r)
+    t = transpose(r)
+    u = reshape(t, [B, 2, A / 2])
+    v = transpose(u, 1, 0, 2)
+    m = reduce(v, max, 1)
+    w = expand(m, 0)
+    b = broadcast(w, [3, 2, A / 2])
+    j = join(t, t)
+    p, q = split(j)
+    i = cast(p, i32)
+    g = gather(q, i, 0)
+    r = transpose(g)
+}";
+
+const EXAMPLES: [(&str, &str); 4] = [
     ("gemm", include_str!("../../../examples/gemm.tile")),
     ("gemm_shared", include_str!("../../../examples/gemm_shared.tile")),
     ("transpose", include_str!("../../../examples/transpose.tile")),
+    ("shapes", SHAPES),
 ];
 
 fn read(source: &str) -> Program {
@@ -222,7 +241,7 @@ impl Choices<'_> {
         for _ in 0..self.next(6) {
             *fresh += 1;
             let name = format!("t{fresh}");
-            match self.next(10) {
+            match self.next(16) {
                 0 => k.copy(h, r),
                 1 => k.copy(s.transpose(), r),
                 2 => k.copy(g.index([None, Some(self.expr(all, 2)), None]), r),
@@ -252,6 +271,38 @@ impl Choices<'_> {
                         self.statements(k, tensors, scalar, &inner, depth - 1, fresh);
                     });
                 }
+                9 => {
+                    let order: Vec<u32> = (0..self.next(4)).map(|_| u32::from(self.next(3))).collect();
+                    let t = k.permute(&name, r, order);
+                    k.permute_to(r, &t, [1, 0]);
+                }
+                10 => {
+                    let shape: Vec<Expr> = (0..self.next(4)).map(|_| self.expr(&all[2..4], 2)).collect();
+                    let t = k.reshape(&name, [r, s, g][self.next(3) as usize], shape);
+                    k.reshape_to(r, &t);
+                }
+                11 => {
+                    let t = k.expand(&name, r, u32::from(self.next(4)));
+                    let shape: Vec<Expr> = (0..3).map(|_| self.expr(&all[2..4], 2)).collect();
+                    let wide = k.broadcast(&format!("{name}w"), &t, shape);
+                    k.broadcast_to(&wide, r);
+                }
+                12 => {
+                    let t = k.join(&name, r, [r, h][self.next(2) as usize]);
+                    let (lo, hi) = k.split(&format!("{name}lo"), &format!("{name}hi"), &t);
+                    k.split_to(&hi, [r, &lo][self.next(2) as usize], &t);
+                    k.join_to(&t, &lo, &hi);
+                }
+                13 => {
+                    let op = ReduceOp::ALL[self.next(3) as usize];
+                    let t = k.reduce(&name, r, op, u32::from(self.next(3)));
+                    k.reduce_to(&t, r, op, u32::from(self.next(3)));
+                }
+                14 => {
+                    let index = k.cast(&name, r, DType::I32);
+                    let t = k.gather(&format!("{name}g"), r, &index, u32::from(self.next(3)));
+                    k.gather_to(r, &t, &index, 1);
+                }
                 _ => {
                     k.fill(r, f64::from(self.next(100)) / 7.0 - 5.0);
                     k.syncthreads();
@@ -277,7 +328,7 @@ proptest! {
 
     #[test]
     fn damaged_programs_never_panic(
-        which in 0..3usize,
+        which in 0..EXAMPLES.len(),
         cuts in prop::collection::vec((any::<prop::sample::Index>(), 0..12usize, "[-a-z0-9_()\\[\\]{}:,.*/+=%; \n]{0,6}"), 1..4),
     ) {
         let mut source = EXAMPLES[which].1.to_string();

@@ -6,6 +6,7 @@ use super::inverse::{left_inverse, right_inverse};
 use crate::error::LayoutError;
 use crate::layout::Layout;
 use crate::stride::Stride;
+use crate::work;
 
 /// Where algebra does not decide, this many coordinates are tried.
 const POINTWISE: i64 = 1 << 16;
@@ -54,7 +55,10 @@ fn agreement(a: &Layout, inverse: &Layout) -> i64 {
             _ => 1,
         },
         Err(_) => {
-            let end = inverse.size().min(POINTWISE);
+            let mut end = inverse.size().min(POINTWISE);
+            if !work::spend_for(end, a.shape().leaf_count() + inverse.shape().leaf_count()) {
+                end = 1;
+            }
             (0..end).find(|k| a.eval(inverse.eval(*k)) != *k).unwrap_or(end)
         }
     };
@@ -130,10 +134,14 @@ pub fn admissible(a: &Layout, t: &Layout) -> Result<Layout, LayoutError> {
     }
     match compose(a, &found) {
         Ok(back) if coalesce(&back) == coalesce(t) => Ok(found),
-        _ if t.size() <= POINTWISE => match (0..t.size()).find(|i| a.eval(found.eval(*i)) != t.eval(*i)) {
-            None => Ok(found),
-            Some(i) => Err(refuse(format!("offset {} at coordinate {i} is not in the data", t.eval(i)))),
-        },
+        _ if t.size() <= POINTWISE
+            && work::spend_for(t.size(), a.shape().leaf_count() + 2 * found.shape().leaf_count()) =>
+        {
+            match (0..t.size()).find(|i| a.eval(found.eval(*i)) != t.eval(*i)) {
+                None => Ok(found),
+                Some(i) => Err(refuse(format!("offset {} at coordinate {i} is not in the data", t.eval(i)))),
+            }
+        }
         _ => Err(refuse("not every offset is in the data".to_string())),
     }
 }

@@ -6,6 +6,8 @@ use crate::error::{Condition, LayoutError, overflow};
 use crate::htuple::HTuple;
 use crate::layout::Layout;
 use crate::stride::{Coord, Stride, profile_of};
+use crate::work;
+use std::collections::BTreeSet;
 
 /// Domains of at most this size are decided at every coordinate where the conditions of the paper do not hold.
 const POINTWISE: i64 = 1 << 16;
@@ -95,11 +97,11 @@ pub fn compose_coordinates<S: Stride>(a: &Layout<S>, b: &Layout<Coord>) -> Resul
     let leaves = b.leaves();
     let strides: Vec<Coord> = leaves.iter().map(|l| l.1.clone()).collect();
     profile_of(&strides)?;
-    let mut paths: Vec<Vec<usize>> = Vec::new();
+    let (mut paths, mut known): (Vec<Vec<usize>>, BTreeSet<&[usize]>) = (Vec::new(), BTreeSet::new());
     for stride in &strides {
         match stride.terms() {
             [] => {}
-            [(basis, _)] if paths.iter().any(|p| p == basis.path()) => {}
+            [(basis, _)] if !known.insert(basis.path()) => {}
             [(basis, _)] => paths.push(basis.path().to_vec()),
             _ => {
                 return Err(LayoutError::BadStride {
@@ -113,6 +115,7 @@ pub fn compose_coordinates<S: Stride>(a: &Layout<S>, b: &Layout<Coord>) -> Resul
     }
     let mut parts: Parts<S> = leaves.iter().map(|(s, _)| vec![(*s, S::zero())]).collect();
     for path in paths {
+        work::pay(512 + 64 * (leaves.len() + a.shape().leaf_count()))?;
         let mut mode = a.clone();
         for &k in &path {
             mode = mode.mode(k)?;
@@ -127,8 +130,12 @@ pub fn compose_coordinates<S: Stride>(a: &Layout<S>, b: &Layout<Coord>) -> Resul
     }
     let result = assemble(b, parts)?;
     if !S::LINEAR {
-        let agrees = |i: i64| Some(eval_at_coordinate(a, &b.eval(i))? == result.eval(i));
-        if b.size() > POINTWISE || !(0..b.size()).all(|i| agrees(i).unwrap_or(false)) {
+        let each = 16 * (a.shape().leaf_count() + leaves.len());
+        let agrees = || {
+            let mut places = b.image().into_iter().zip(result.image());
+            places.all(|(at, value)| eval_at_coordinate(a, &at).is_some_and(|v| v == value))
+        };
+        if b.size() > POINTWISE || !work::spend_for(b.size(), each) || !agrees() {
             return Err(LayoutError::Composition {
                 a: a.to_string(),
                 b: b.to_string(),
@@ -174,7 +181,9 @@ fn agrees<S: Stride>(modes: &[(i64, S)], b: &Layout<i64>, parts: &Parts<S>) -> b
         return true; // one multiple of one stride: only associativity is needed
     }
     let (Ok(a), Ok(r)) = (Layout::from_leaves(modes), assemble(b, parts.clone())) else { return false };
-    b.size() <= POINTWISE && (0..b.size()).all(|i| a.eval(b.eval(i)) == r.eval(i))
+    b.size() <= POINTWISE
+        && work::spend_for(b.size(), modes.len())
+        && b.image().into_iter().zip(r.image()).all(|(at, value)| a.eval(at) == value)
 }
 
 /// Why the ordinary path does not compose.
@@ -285,7 +294,7 @@ fn distributes<S>(modes: &[(i64, S)], leaves: &[(i64, i64)]) -> Result<(), Refus
 
 /// The last resort: reads off each leaf what it would have to become, then checks every coordinate.
 fn pointwise<S: Stride>(modes: &[(i64, S)], b: &Layout<i64>) -> Option<Parts<S>> {
-    if b.size() > POINTWISE {
+    if b.size() > POINTWISE || !work::spend_for(b.size(), 2 * modes.len()) {
         return None;
     }
     let a = Layout::from_leaves(modes).ok()?;
@@ -296,7 +305,8 @@ fn pointwise<S: Stride>(modes: &[(i64, S)], b: &Layout<i64>) -> Option<Parts<S>>
         parts.push(fit(s, |i| at(i.checked_mul(d)?))?);
     }
     let fitted = assemble(b, parts.clone()).ok()?;
-    (0..b.size()).all(|i| at(b.eval(i)).is_some_and(|v| v == fitted.eval(i))).then_some(parts)
+    let mut places = b.image().into_iter().zip(fitted.image());
+    places.all(|(i, value)| at(i).is_some_and(|v| v == value)).then_some(parts)
 }
 
 /// The coalesced leaves of the function `f` on `0, …, s−1`, if it is that of a layout. In a coalesced layout the first

@@ -8,9 +8,11 @@ use crate::error::LayoutError;
 use crate::htuple::{HTuple, Shape};
 use crate::layout::Layout;
 use crate::stride::{Coord, Stride, profile_of};
+use crate::work;
 
 /// The layout of one component of the coordinates: only the modes that move it keep a stride.
 fn component(layout: &Layout<Coord>, path: &[usize]) -> Result<Layout, LayoutError> {
+    work::pay(512 + 64 * layout.shape().leaf_count())?;
     Layout::new(layout.shape().clone(), layout.stride().map(|d| d.component_at(path)))
 }
 

@@ -5,6 +5,7 @@ use super::compose::{Parts, assemble};
 use crate::error::{Condition, LayoutError};
 use crate::layout::Layout;
 use crate::stride::{F2, Stride};
+use crate::work;
 
 /// Domains of at most this size are decided at every coordinate.
 const POINTWISE: i64 = 1 << 16;
@@ -27,12 +28,14 @@ pub fn to_f2(layout: &Layout) -> Result<Layout<F2>, LayoutError> {
 /// [`to_f2`] of the layout followed by a function.
 pub(super) fn to_f2_of(layout: &Layout, f: impl Fn(i64) -> i64) -> Result<Layout<F2>, LayoutError> {
     let value = |i: i64| u64::try_from(f(layout.checked_eval(i).ok()?)).ok().map(F2);
-    through(layout, "conversion to bit strings", value)
+    through(layout, "conversion to bit strings", layout.shape().leaf_count(), value)
 }
 
 /// The layout of integers with the same values, the other way around than [`to_f2`].
 pub fn from_f2(layout: &Layout<F2>) -> Result<Layout, LayoutError> {
-    through(layout, "conversion to integers", |i| i64::try_from(layout.eval(i).0).ok())
+    through(layout, "conversion to integers", layout.shape().leaf_count(), |i| {
+        i64::try_from(layout.eval(i).0).ok()
+    })
 }
 
 /// The composition `A ∘ B` with a `B` that gives bit strings, read as integral coordinates of `A` (paper 3.3.2: "special
@@ -51,19 +54,24 @@ pub fn from_f2(layout: &Layout<F2>) -> Result<Layout, LayoutError> {
 /// ```
 pub fn compose_f2<S: Stride>(a: &Layout<S>, b: &Layout<F2>) -> Result<Layout<S>, LayoutError> {
     let index = |i: i64| i64::try_from(b.eval(i).0).ok();
-    through(b, "composition", |i| a.checked_eval(index(i)?).ok()).map_err(|_| LayoutError::Composition {
-        a: a.to_string(),
-        b: b.to_string(),
-        condition: Condition::Linearity,
-        mode: 0,
-        detail: "the strides of B add by exclusive or, and A is not linear over that".to_string(),
+    let cost = a.shape().leaf_count() + b.shape().leaf_count();
+    through(b, "composition", cost, |i| a.checked_eval(index(i)?).ok()).map_err(|_| {
+        LayoutError::Composition {
+            a: a.to_string(),
+            b: b.to_string(),
+            condition: Condition::Linearity,
+            mode: 0,
+            detail: "the strides of B add by exclusive or, and A is not linear over that".to_string(),
+        }
     })
 }
 
-/// The layout that refines `b` and has the values of `f` at its integral coordinates, if there is one.
+/// The layout that refines `b` and has the values of `f`, which evaluates layouts of `cost` leaves, at its integral
+/// coordinates, if there is one.
 fn through<D: Stride, S: Stride>(
     b: &Layout<D>,
     operation: &'static str,
+    cost: usize,
     f: impl Fn(i64) -> Option<S>,
 ) -> Result<Layout<S>, LayoutError> {
     let refuse = |reason: &str| LayoutError::Inadmissible {
@@ -71,6 +79,9 @@ fn through<D: Stride, S: Stride>(
         layout: b.to_string(),
         reason: reason.to_string(),
     };
+    // Each mode that is tried calls for as many values as it has, the check for one at each coordinate.
+    let tried = b.leaves().iter().filter(|l| l.0 <= POINTWISE).fold(0i64, |n, l| n.saturating_add(l.0));
+    work::pay_for(tried, cost)?;
     let mut parts: Parts<S> = Vec::new();
     let mut place = 1i64;
     for (extent, _) in b.leaves() {
@@ -82,7 +93,8 @@ fn through<D: Stride, S: Stride>(
     if b.size() > POINTWISE {
         return Err(refuse("only layouts of at most 65536 coordinates are decided"));
     }
-    if (0..b.size()).all(|i| f(i).as_ref() == Some(&result.eval(i))) {
+    work::pay_for(b.size(), cost)?;
+    if (0..b.size()).zip(result.image()).all(|(i, value)| f(i).as_ref() == Some(&value)) {
         Ok(result)
     } else {
         Err(refuse("the values of its modes do not add up: a bit carries"))

@@ -1,6 +1,8 @@
 //! Deciding whether a layout takes every value once: whether no two coordinates differ by a vector of the kernel of the
 //! strides. Modes are looked at from the greatest stride to the smallest.
 
+use crate::work;
+
 /// Whether the layout with these (extent, stride) leaves is injective; nothing where that is not decided within
 /// `budget` steps of search.
 pub(crate) fn injective_within(leaves: &[(i64, i64)], budget: u64) -> Option<bool> {
@@ -36,6 +38,9 @@ fn has_kernel(
     budget: &mut u64,
 ) -> Option<bool> {
     *budget = budget.checked_sub(1)?;
+    if !work::spend(4) {
+        return None;
+    }
     let Some(((d, n), modes)) = modes.split_first() else {
         return Some(moved && sum == 0);
     };

@@ -78,13 +78,26 @@ pub fn right_inverse(layout: &Layout) -> Layout {
 /// use tilewright_layout::{Layout, left_inverse};
 /// let l: Layout = "(4,8):(1,5)".parse()?;
 /// assert_eq!(left_inverse(&l)?.to_string(), "(5,8):(1,4)");
+/// assert_eq!(left_inverse(&"(2,2,8):(1,2,5)".parse()?)?, left_inverse(&l)?);
 /// # Ok::<(), tilewright_layout::LayoutError>(())
 /// ```
 pub fn left_inverse(layout: &Layout) -> Result<Layout, LayoutError> {
     let fail = |reason: String| {
         Err(LayoutError::NotInvertible { layout: layout.to_string(), kind: "left inverse", reason })
     };
-    let leaves = sorted(layout);
+    let mut leaves: Vec<Leaf> = Vec::new();
+    for leaf in sorted(layout) {
+        // Modes that continue each other, in value and in coordinate, are one.
+        match leaves.last_mut() {
+            Some(last)
+                if last.stride.checked_mul(last.extent) == Some(leaf.stride)
+                    && last.place.checked_mul(last.extent) == Some(leaf.place) =>
+            {
+                last.extent = last.extent.saturating_mul(leaf.extent);
+            }
+            _ => leaves.push(leaf),
+        }
+    }
     let mut out = Vec::new();
     let mut below = Leaf { stride: 1, extent: 1, place: 0 };
     for leaf in leaves {

@@ -94,9 +94,10 @@ pub fn optimal_swizzle(from: &LinearLayout, to: &LinearLayout, bits: u32) -> Res
         }
     }
     let widest = (WIDEST - log_bytes) as usize;
-    let registers = |l: &LinearLayout| Echelon::of(l.bases("register")).basis();
-    let (mine, theirs) = (registers(from), registers(&to));
-    let mut common = intersection(&mine, &theirs);
+    let (mine, theirs) = (from.bases("register"), to.bases("register"));
+    let mut known = Echelon::default();
+    let mut common: Vec<u64> =
+        mine.iter().copied().filter(|c| theirs.contains(c) && known.insert(*c, 0)).collect();
     common.truncate(widest);
     // The common vector, extended by registers that only one side has.
     let extended = |registers: &[u64]| {
@@ -111,8 +112,8 @@ pub fn optimal_swizzle(from: &LinearLayout, to: &LinearLayout, bits: u32) -> Res
     };
     let candidates = [
         (common.clone(), common.clone()),
-        (extended(&mine), common.clone()),
-        (common.clone(), extended(&theirs)),
+        (extended(mine), common.clone()),
+        (common.clone(), extended(theirs)),
     ];
     let mut best: Option<((u64, u64), Swizzled)> = None;
     for (store, load) in candidates {
@@ -132,7 +133,7 @@ pub fn optimal_swizzle(from: &LinearLayout, to: &LinearLayout, bits: u32) -> Res
     }
     match best {
         Some((_, best)) => Ok(best),
-        None => refuse("an optimal swizzle", from, "no bits of its registers make the vectors"),
+        None => refuse("an optimal swizzle", from, "its registers do not make the vectors"),
     }
 }
 

@@ -7,6 +7,7 @@ use crate::htuple::{HTuple, MAX_DEPTH};
 use crate::layout::Layout;
 use crate::stride::{Coord, F2, Stride};
 use crate::swizzle::{Swizzle, SwizzledLayout};
+use crate::work;
 
 /// The most steps that a question may be searched.
 const BUDGET: u64 = 1 << 20;
@@ -363,6 +364,11 @@ pub(super) fn compose_values(left: &Value, right: &Value) -> Result<Value, Failu
         (Value::Accessor(0), Value::CoordLayout(l)) => tensor(Coord::default(), l.clone()),
         (Value::Accessor(offset), right) => tensor(*offset, layout(right)?),
         (Value::CoordAccessor(offset), Value::CoordLayout(l)) => tensor(offset.clone(), l.clone()),
+        // Where no mode moves, the layout reads as one of integers.
+        (Value::CoordAccessor(offset), Value::Layout(l)) if l.stride().leaves().iter().all(|d| **d == 0) => {
+            let zeros = l.stride().map(|_| Coord::default());
+            tensor(offset.clone(), Layout::new(l.shape().clone(), zeros)?)
+        }
         (Value::CoordAccessor(_), other) => wrong("a coordinate layout after a coordinate accessor", other),
         (Value::Tensor { offset, layout }, right) => tensor(*offset, compose_layouts(layout, right)?),
         (Value::CoordTensor { offset, layout }, right) => {
@@ -714,6 +720,7 @@ fn equal(a: &Value, b: &Value) -> Result<Value, Failure> {
                 let small = a.size() != b.size();
                 return if small { Ok(Value::Bool(false)) } else { undecided("these layouts are equal") };
             }
+            work::pay_for(a.size(), 0)?;
             a.image() == b.image()
         }
         _ => false,
@@ -735,6 +742,7 @@ fn surjective(a: &Layout, n: i64) -> Result<Value, Failure> {
     if a.size() > BUDGET as i64 {
         return undecided("this layout is surjective");
     }
+    work::pay_for(a.size(), 0)?;
     let mut seen = vec![false; usize::try_from(n).unwrap_or(0)];
     for value in a.image() {
         if let Some(seen) = usize::try_from(value).ok().and_then(|v| seen.get_mut(v)) {

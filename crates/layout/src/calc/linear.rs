@@ -265,6 +265,7 @@ pub(super) fn call(function: &str, args: &[Value]) -> Result<Option<Value>, Fail
     if shared && !is_linear(args) {
         return Ok(None);
     }
+    crate::work::pay(args.iter().map(cost).sum())?;
     let value = match (function, args) {
         // The algebra.
         ("compose", [first, rest @ ..]) if !rest.is_empty() => {
@@ -418,6 +419,19 @@ pub(super) fn call(function: &str, args: &[Value]) -> Result<Option<Value>, Fail
         _ => return Ok(None),
     };
     value.map(Some)
+}
+
+/// The steps that a function of this value takes, about: its columns, as vectors over all dimensions, among each other.
+fn cost(value: &Value) -> usize {
+    let of = |l: &LinearLayout| {
+        let (columns, dims) = (l.columns().len(), l.ins().len() + l.outs().len());
+        256 + columns * (columns + dims * dims / 4)
+    };
+    match value {
+        Value::Linear(l) => of(l),
+        Value::Affine(l) => of(l.linear()),
+        _ => 0,
+    }
 }
 
 fn blocked([registers, lanes, warps, modes]: [&Value; 4]) -> Result<Blocked, Failure> {

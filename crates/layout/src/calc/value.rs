@@ -201,13 +201,15 @@ impl Value {
     pub(super) fn leaf_count(&self) -> usize {
         match self {
             Value::Layout(l) | Value::Tensor { layout: l, .. } => l.shape().leaf_count(),
-            Value::CoordLayout(l) | Value::CoordTensor { layout: l, .. } => l.shape().leaf_count(),
+            Value::CoordLayout(l) => coord_terms(l.stride()),
+            Value::CoordTensor { offset, layout } => offset.terms().len() + coord_terms(layout.stride()),
             Value::F2Layout(l) => l.shape().leaf_count(),
             Value::F2Tuple(t) => t.leaf_count(),
             Value::Swizzled(l) => l.layout.shape().leaf_count(),
             Value::Tiler(t) => t.leaf_count(),
             Value::Tuple(t) => t.leaf_count(),
-            Value::CoordTuple(t) => t.leaf_count(),
+            Value::CoordTuple(t) => coord_terms(t),
+            Value::Coord(c) | Value::CoordAccessor(c) => c.terms().len().max(1),
             Value::Slice(t) => t.leaf_count(),
             Value::Linear(l) => linear_leaves(l),
             Value::Affine(l) => linear_leaves(l.linear()),
@@ -217,11 +219,15 @@ impl Value {
             | Value::Integer(_)
             | Value::Bool(_)
             | Value::Text(_)
-            | Value::Coord(_)
             | Value::F2(_)
-            | Value::Accessor(_)
-            | Value::CoordAccessor(_) => 1,
+            | Value::Accessor(_) => 1,
         }
+    }
+
+    /// Whether there are elements of a coordinate semimodule in it.
+    pub(super) fn has_coords(&self) -> bool {
+        use Value::{Coord, CoordAccessor, CoordLayout, CoordTensor, CoordTuple};
+        matches!(self, CoordLayout(_) | CoordTensor { .. } | CoordTuple(_) | Coord(_) | CoordAccessor(_))
     }
 
     /// A leaf as an integer, anything else as a tuple.
@@ -292,4 +298,9 @@ impl Value {
 
 fn linear_leaves(layout: &LinearLayout) -> usize {
     layout.ins().len() + layout.outs().len() + layout.columns().len() * layout.outs().len()
+}
+
+/// The integers in all these sums; a zero counts as one.
+fn coord_terms(t: &HTuple<Coord>) -> usize {
+    t.leaves().into_iter().map(|c| c.terms().len().max(1)).sum()
 }

@@ -5,6 +5,8 @@ use super::{Stride, integer_span_fits};
 use crate::error::{LayoutError, overflow};
 use crate::htuple::{HTuple, MAX_DEPTH};
 use crate::text::Cursor;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
@@ -80,7 +82,8 @@ impl Coord {
 
     /// The factor of the basis element with this path; 0 where it does not occur.
     pub fn component_at(&self, path: &[usize]) -> i64 {
-        self.terms.iter().find(|t| t.0.0 == path).map_or(0, |t| t.1)
+        let at = self.terms.binary_search_by(|t| t.0.0.as_slice().cmp(path));
+        at.map_or(0, |k| self.terms[k].1)
     }
 
     /// The (basis element, factor) pairs with a factor other than 0, ascending.
@@ -146,19 +149,35 @@ impl Coord {
         Some(Coord { terms })
     }
 
+    /// The sum of all the terms, in the order in which they come; nothing where a factor does not fit on the way.
+    pub(crate) fn sum(terms: impl IntoIterator<Item = Coord>) -> Option<Coord> {
+        let mut sum: BTreeMap<Basis, i64> = BTreeMap::new();
+        for (basis, factor) in terms.into_iter().flat_map(|c| c.terms) {
+            let total = sum.entry(basis).or_insert(0);
+            *total = total.checked_add(factor)?;
+        }
+        Some(Coord { terms: sum.into_iter().filter(|t| t.1 != 0).collect() })
+    }
+
     fn merge(&self, other: &Coord, add: impl Fn(i64, i64) -> Option<i64>) -> Option<Coord> {
-        let mut terms = self.terms.clone();
-        for (basis, factor) in &other.terms {
-            match terms.binary_search_by(|t| t.0.cmp(basis)) {
-                Ok(k) => {
-                    terms[k].1 = add(terms[k].1, *factor)?;
-                    if terms[k].1 == 0 {
-                        terms.remove(k);
+        let mut terms = Vec::with_capacity(self.terms.len() + other.terms.len());
+        let (mut left, mut right) = (self.terms.iter().peekable(), other.terms.iter().peekable());
+        while let (Some(a), Some(b)) = (left.peek(), right.peek()) {
+            match a.0.cmp(&b.0) {
+                Ordering::Less => terms.extend(left.next().cloned()),
+                Ordering::Greater => terms.extend(right.next().cloned()),
+                Ordering::Equal => {
+                    let factor = add(a.1, b.1)?;
+                    if factor != 0 {
+                        terms.push((a.0.clone(), factor));
                     }
+                    left.next();
+                    right.next();
                 }
-                Err(k) => terms.insert(k, (basis.clone(), *factor)),
             }
         }
+        terms.extend(left.cloned());
+        terms.extend(right.cloned());
         Some(Coord { terms })
     }
 
@@ -191,10 +210,11 @@ impl Stride for Coord {
         self.scaled(|k| Some(k.saturating_mul(by))).unwrap_or_default()
     }
     fn span_fits(leaves: &[(i64, Self)]) -> bool {
-        let mut bases: Vec<&Basis> = leaves.iter().flat_map(|(_, c)| c.terms.iter().map(|t| &t.0)).collect();
-        bases.sort_unstable();
-        bases.dedup();
-        bases.iter().all(|e| integer_span_fits(leaves.iter().map(|(s, c)| (*s, c.component_at(e.path())))))
+        let of_leaf = leaves.iter().flat_map(|(s, c)| c.terms.iter().map(|t| (&t.0, *s, t.1)));
+        let mut terms: Vec<(&Basis, i64, i64)> = of_leaf.collect();
+        terms.sort_unstable();
+        let mut components = terms.chunk_by(|a, b| a.0 == b.0);
+        components.all(|one| integer_span_fits(one.iter().map(|t| (t.1, t.2))))
     }
 }
 
@@ -240,17 +260,16 @@ pub(crate) fn profile_of(strides: &[Coord]) -> Result<HTuple<i64>, LayoutError> 
             shape: "with one of these a mode within the other's".to_string(),
         });
     }
-    fn go(paths: &[&[usize]]) -> Result<HTuple<i64>, LayoutError> {
-        const WIDEST: usize = 1 << 12;
-        let rank = paths.iter().map(|p| p[0]).max().map_or(0, |m| m.saturating_add(1));
-        if rank > WIDEST {
-            return Err(overflow("the index of a basis element, at most 4095 where a profile is needed,"));
-        }
-        let mut modes = Vec::with_capacity(rank);
-        for k in 0..rank {
-            let inner: Vec<&[usize]> =
-                paths.iter().filter(|p| p[0] == k).map(|p| &p[1..]).filter(|p| !p.is_empty()).collect();
-            modes.push(if inner.is_empty() { HTuple::Leaf(0) } else { go(&inner)? });
+    /// `paths` ascend; their first `at` elements are the same. `left` counts how many leaves there may still be.
+    fn go(paths: &[&[usize]], at: usize, left: &mut usize) -> Result<HTuple<i64>, LayoutError> {
+        let too_wide = || overflow("the number of components of these coordinates, at most 4096 here,");
+        let rank = paths.iter().map(|p| p[at]).max().map_or(0, |m| m.saturating_add(1));
+        *left = left.checked_sub(rank).ok_or_else(too_wide)?;
+        let mut modes = vec![HTuple::Leaf(0); rank];
+        for inner in paths.chunk_by(|a, b| a[at] == b[at]) {
+            if inner[0].len() > at + 1 {
+                modes[inner[0][at]] = go(inner, at + 1, left)?;
+            }
         }
         Ok(HTuple::Tuple(modes))
     }
@@ -258,5 +277,5 @@ pub(crate) fn profile_of(strides: &[Coord]) -> Result<HTuple<i64>, LayoutError> 
         return Ok(HTuple::Leaf(0));
     }
     let paths: Vec<&[usize]> = bases.iter().map(|b| b.path()).collect();
-    go(&paths)
+    go(&paths, 0, &mut (1 << 12))
 }

@@ -3,6 +3,7 @@
 use super::Stride;
 use crate::error::LayoutError;
 use crate::text::Cursor;
+use crate::work;
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
@@ -78,6 +79,7 @@ impl Stride for F2 {
             return true;
         }
         whole <= TRIED
+            && work::spend_for(whole, 0)
             && (1..next_extent).all(|b| {
                 let high = next.scale(b);
                 (1..extent).all(|a| self.scale(a).add(&high) == self.scale(a + extent * b))

@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-/// A product of powers of symbols; empty for 1.
+/// The greatest power of a symbol.
+pub(crate) const MAX_POWER: u32 = 64;
+
+/// A product of powers of symbols, each at most [`MAX_POWER`]; empty for 1.
 type Monomial = BTreeMap<String, u32>;
 
 /// An integer polynomial in named symbols. Prints as `0`, `k`, `2*n`, `2*m*n^2-k+3`, the terms of more symbols first.
@@ -41,7 +44,29 @@ impl Poly {
         Poly { terms: BTreeMap::from([(Monomial::from([(name.to_string(), 1)]), 1)]) }
     }
 
-    /// The product, or nothing where a factor or a power does not fit.
+    /// A power of the symbol of this name, if it is not too great; the power 0 is 1.
+    pub(crate) fn power(name: &str, power: u32) -> Option<Poly> {
+        if power == 0 {
+            return Some(Poly::integer(1));
+        }
+        (power <= MAX_POWER)
+            .then(|| Poly { terms: BTreeMap::from([(Monomial::from([(name.to_string(), power)]), 1)]) })
+    }
+
+    /// Adds in place; nothing where a factor does not fit.
+    pub(crate) fn try_add(&mut self, other: &Poly) -> Option<()> {
+        for (monomial, factor) in &other.terms {
+            let sum = self.terms.get(monomial).copied().unwrap_or(0).checked_add(*factor)?;
+            if sum == 0 {
+                self.terms.remove(monomial);
+            } else {
+                self.terms.insert(monomial.clone(), sum);
+            }
+        }
+        Some(())
+    }
+
+    /// The product, or nothing where a factor does not fit or a power is greater than 64.
     pub fn checked_mul(&self, other: &Poly) -> Option<Poly> {
         let mut product = Poly::default();
         for (a, x) in &self.terms {
@@ -49,10 +74,9 @@ impl Poly {
                 let mut monomial = a.clone();
                 for (symbol, power) in b {
                     let p = monomial.entry(symbol.clone()).or_insert(0);
-                    *p = p.checked_add(*power)?;
+                    *p = p.checked_add(*power).filter(|p| *p <= MAX_POWER)?;
                 }
-                product =
-                    product.checked_add(&Poly { terms: BTreeMap::from([(monomial, x.checked_mul(*y)?)]) })?;
+                product.try_add(&Poly { terms: BTreeMap::from([(monomial, x.checked_mul(*y)?)]) })?;
             }
         }
         Some(product)

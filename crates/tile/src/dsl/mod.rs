@@ -32,6 +32,7 @@
 //! # Ok::<(), tilewright_tile::Diagnostics>(())
 //! ```
 
+mod shapes;
 mod value;
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -9,6 +9,7 @@ mod plan;
 mod ranges;
 mod round;
 mod run;
+mod shapes;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -118,7 +119,9 @@ enum Buffer<'a> {
 /// Sizes not named keep their defaults. `args` are in the order of the program's parameters; tensors that the kernel
 /// writes are changed in place (also when an error ends the run). Reads outside a tensor give 0, writes outside do
 /// nothing. `gemm` sums in `f64` and rounds once a statement; elementwise expressions are evaluated in `f64`, rounded
-/// to `f32`, then to the type of the result.
+/// to `f32`, then to the type of the result. `reduce` sums floats in `f64`, rounded in the same way: a kernel, which adds `n`
+/// elements in `f32` in an order of its own, may differ by `n · 2⁻²⁴` times the sum of their magnitudes. Sums of
+/// integers, largest and smallest elements and gathers are exact.
 ///
 /// ```
 /// use std::collections::BTreeMap;

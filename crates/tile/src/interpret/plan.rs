@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use tilewright_machine::DType;
 
+use super::shapes::{self, Around};
 use super::{InterpretError, round, tensor_shape, tensor_strides};
 use crate::expr::{Expr, SymbolId};
-use crate::program::{BinaryOp, ElemExpr, ParamId, Stmt, StmtKind, TensorRef, UnaryOp};
+use crate::program::{BinaryOp, ElemExpr, ParamId, ReduceOp, Stmt, StmtKind, TensorRef, UnaryOp};
 use crate::verified::Verified;
 
 /// A program prepared for one launch.
@@ -30,6 +31,16 @@ pub(super) enum Op {
     Fill { dst: usize, len: usize, value: f64 },
     /// `dst = expression`.
     Elementwise { dst: usize, len: usize, code: Code, dtype: DType },
+    /// `dst = src` element by element; `None` for their own order.
+    Pick { dst: usize, src: usize, order: Option<Vec<u32>> },
+    /// `dst = a`, then `b`.
+    Join { dst: usize, a: usize, b: usize },
+    /// `lo = src`'s first half, `hi =` its second.
+    Split { lo: usize, hi: usize, src: usize },
+    /// `dst = src` put together along a mode.
+    Reduce { dst: usize, src: usize, around: Around, op: ReduceOp, dtype: DType },
+    /// `dst = src` at the places that `index` names along a mode.
+    Gather { dst: usize, src: usize, around: Around, index: usize, along: Around },
     /// A loop.
     For { counter: usize, lo: Expr, hi: Expr, body: Vec<Op> },
 }
@@ -108,6 +119,31 @@ fn block(v: &Verified, sizes: &BTreeMap<String, i64>, body: &[Stmt]) -> Result<V
             StmtKind::Elementwise { dst, expr } => {
                 Op::Elementwise { dst: dst.0 as usize, len: len(*dst), code: code(expr), dtype: dtype(*dst) }
             }
+            StmtKind::Shape { dst, src, op } => Op::Pick {
+                dst: dst.0 as usize,
+                src: src.0 as usize,
+                order: shapes::order(op, &v.shape(*src), &v.shape(*dst)),
+            },
+            StmtKind::Join { dst, a, b } => {
+                Op::Join { dst: dst.0 as usize, a: a.0 as usize, b: b.0 as usize }
+            }
+            StmtKind::Split { lo, hi, src } => {
+                Op::Split { lo: lo.0 as usize, hi: hi.0 as usize, src: src.0 as usize }
+            }
+            StmtKind::Reduce { dst, src, op, axis } => Op::Reduce {
+                dst: dst.0 as usize,
+                src: src.0 as usize,
+                around: Around::new(&v.shape(*src), *axis),
+                op: *op,
+                dtype: dtype(*dst),
+            },
+            StmtKind::Gather { dst, src, index, axis } => Op::Gather {
+                dst: dst.0 as usize,
+                src: src.0 as usize,
+                around: Around::new(&v.shape(*src), *axis),
+                index: index.0 as usize,
+                along: Around::new(&v.shape(*index), *axis),
+            },
             StmtKind::Sync => continue,
             StmtKind::For { counter, lo, hi, body } => {
                 let SymbolId(counter) = *counter;
@@ -176,7 +212,7 @@ fn strides_of_reversed(reversed: &[i64]) -> Vec<i64> {
 }
 
 /// The value of a layout at every index, leftmost mode fastest.
-fn table(modes: impl Iterator<Item = (i64, i64)>) -> Vec<i64> {
+pub(super) fn table(modes: impl Iterator<Item = (i64, i64)>) -> Vec<i64> {
     let mut values = vec![0i64];
     for (extent, stride) in modes {
         let inner = values.len();

@@ -135,7 +135,17 @@ impl Ranges<'_> {
                         self.counters.remove(&counter.0);
                     }
                 }
-                _ => {}
+                StmtKind::Define(_)
+                | StmtKind::Gemm { .. }
+                | StmtKind::Cast { .. }
+                | StmtKind::Rearrange { .. }
+                | StmtKind::Fill { .. }
+                | StmtKind::Shape { .. }
+                | StmtKind::Join { .. }
+                | StmtKind::Split { .. }
+                | StmtKind::Reduce { .. }
+                | StmtKind::Gather { .. }
+                | StmtKind::Sync => {}
             }
         }
         Ok(())

@@ -6,7 +6,7 @@ use tilewright_machine::DType;
 
 use super::plan::{Access, Code, Op, Plan, Side};
 use super::round::round_all;
-use super::{Buffer, InterpretError, round};
+use super::{Buffer, InterpretError, round, shapes};
 use crate::expr::{Axis, Expr, Scope, SymbolId};
 
 struct Block<'a> {
@@ -90,6 +90,30 @@ impl Block<'_> {
                         round_all(*dtype, &mut tile);
                     }
                     self.tiles[*dst] = tile;
+                }
+                Op::Pick { dst, src, order } => {
+                    let from = &self.tiles[*src];
+                    self.tiles[*dst] = match order {
+                        None => from.clone(),
+                        Some(order) => order.iter().map(|&o| from[o as usize]).collect(),
+                    };
+                }
+                Op::Join { dst, a, b } => {
+                    self.tiles[*dst] = [self.tiles[*a].as_slice(), self.tiles[*b].as_slice()].concat();
+                }
+                Op::Split { lo, hi, src } => {
+                    let from = &self.tiles[*src];
+                    let (first, second) = from.split_at(from.len() / 2);
+                    let (first, second) = (first.to_vec(), second.to_vec());
+                    self.tiles[*lo] = first;
+                    self.tiles[*hi] = second;
+                }
+                Op::Reduce { dst, src, around, op, dtype } => {
+                    self.tiles[*dst] = shapes::reduce(&self.tiles[*src], *around, *op, *dtype);
+                }
+                Op::Gather { dst, src, around, index, along } => {
+                    self.tiles[*dst] =
+                        shapes::gather(&self.tiles[*src], *around, &self.tiles[*index], *along);
                 }
                 Op::For { counter, lo, hi, body } => {
                     let lo = self.value(lo, || "a loop's first value".to_string())?;

@@ -1,5 +1,6 @@
 //! Integer expressions and elementwise expressions.
 
+use super::statement::VALUES;
 use super::{Parser, Res, syntax};
 use crate::build::Named;
 use crate::diagnostic::{Code, Diagnostic, Span};
@@ -265,27 +266,14 @@ impl Parser<'_> {
             let height = self.too_deep(height + 1, span)?;
             return Ok((ElemExpr::Unary(op, Box::new(x)), height));
         }
-        if matches!(name, "cast" | "rearrange") {
+        if VALUES.contains(&name) {
+            let results = if name == "split" { "lo, hi" } else { "t" };
             return Err(syntax(span, format!("`{name}` cannot be part of an elementwise expression"))
-                .help(format!("give it a line and a name of its own: `t = {name}(…)`"))
+                .help(format!("give it a line and a name of its own: `{results} = {name}(…)`"))
                 .into());
         }
-        let functions = [
-            "abs",
-            "exp",
-            "log",
-            "sqrt",
-            "rsqrt",
-            "tanh",
-            "min",
-            "max",
-            "float",
-            "cast",
-            "rearrange",
-            "global_view",
-            "register_tensor",
-            "shared_tensor",
-        ];
+        let mut functions = vec!["abs", "exp", "log", "sqrt", "rsqrt", "tanh", "min", "max", "float"];
+        functions.extend(VALUES);
         Err(no_function(name, span, &functions).into())
     }
 

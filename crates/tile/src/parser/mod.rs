@@ -2,6 +2,7 @@
 //! mistakes about names are collected, and reported together.
 
 mod expr;
+mod shapes;
 mod statement;
 mod view;
 

@@ -12,6 +12,22 @@ use crate::names::{is_reserved, nearest};
 use crate::program::{ElemExpr, StmtKind, TensorId, TensorKind, TensorRef};
 
 const STATEMENTS: [&str; 5] = ["copy", "gemm", "fill", "syncthreads", "for"];
+/// Functions that stand alone to the right of `t = `.
+pub(super) const VALUES: [&str; 13] = [
+    "global_view",
+    "register_tensor",
+    "shared_tensor",
+    "cast",
+    "rearrange",
+    "transpose",
+    "reshape",
+    "expand",
+    "broadcast",
+    "join",
+    "split",
+    "reduce",
+    "gather",
+];
 
 impl Parser<'_> {
     /// `{ statements }`.
@@ -49,6 +65,9 @@ impl Parser<'_> {
             return self.assignment(name, token.span);
         }
         self.next();
+        if self.at(",") && !is_reserved(name) {
+            return self.split(name, token.span);
+        }
         match name {
             "copy" => self.copy(token.span),
             "gemm" => self.gemm(token.span),
@@ -68,8 +87,10 @@ impl Parser<'_> {
     }
 
     fn not_a_statement(&self, name: &str, span: Span) -> Diagnostic {
-        let values = ["global_view", "register_tensor", "shared_tensor", "cast", "rearrange", "transpose"];
-        if values.contains(&name) {
+        if name == "split" {
+            return syntax(span, "the results of `split` have no names").help("write `lo, hi = split(t)`");
+        }
+        if VALUES.contains(&name) {
             return syntax(span, format!("the result of `{name}` has no name"))
                 .help(format!("write `t = {name}(…)`"));
         }
@@ -107,17 +128,30 @@ impl Parser<'_> {
                     .help("write it on a line of its own")
                     .into())
             }
-            "transpose" => Err(syntax(token.span, "`transpose` is not an operation on its own")
-                .help("write it inside a copy: `copy(transpose(s), r)`")
+            word @ ("transpose" | "reshape" | "expand" | "broadcast") => {
+                self.pos += 2;
+                self.shape(word, name, span)
+            }
+            "join" => {
+                self.pos += 2;
+                self.join(name, span)
+            }
+            "reduce" => {
+                self.pos += 2;
+                self.reduce(name, span)
+            }
+            "gather" => {
+                self.pos += 2;
+                self.gather(name, span)
+            }
+            "split" => Err(syntax(token.span, "`split` has two results")
+                .help("name both: `lo, hi = split(t)`")
                 .into()),
             other => {
-                if let Some(near) =
-                    nearest(other, ["global_view", "register_tensor", "shared_tensor", "cast", "rearrange"])
-                        .filter(|_| {
-                            call && !["max", "min", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "float"]
-                                .contains(&other)
-                        })
-                {
+                if let Some(near) = nearest(other, VALUES).filter(|_| {
+                    call && !["max", "min", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "float"]
+                        .contains(&other)
+                }) {
                     return Err(no_function(other, token.span, &[near]).into());
                 }
                 self.elementwise_assignment(name, span)
@@ -130,12 +164,7 @@ impl Parser<'_> {
         let close = self.tokens[self.pos - 1].close;
         let dtype = self.dtype()?;
         self.expect(",", "and the shape")?;
-        self.expect("[", "and the shape, such as `[BM, BK]`")?;
-        let mut shape = Vec::new();
-        self.list("]", |p| {
-            shape.push(p.expr()?);
-            Ok(())
-        })?;
+        let shape = self.bracketed_shape()?;
         let kind = if shared {
             TensorKind::Shared { shape, pinned: self.pinned::<SwizzledLayout>(close)? }
         } else {
@@ -271,7 +300,7 @@ impl Parser<'_> {
     }
 
     /// Binds the name of a result that could not be made, unless it exists.
-    fn poison_new(&mut self, name: &str, span: Span) {
+    pub(super) fn poison_new(&mut self, name: &str, span: Span) {
         if self.build.get(name).is_none() {
             self.build.poison(name, span);
         }
@@ -369,7 +398,7 @@ impl Parser<'_> {
     }
 
     /// A tensor's name; `None` after a mistake about it.
-    fn tensor(&mut self, what: &str) -> Res<Option<TensorId>> {
+    pub(super) fn tensor(&mut self, what: &str) -> Res<Option<TensorId>> {
         let (name, span) = self.word(what)?;
         if is_reserved(name) {
             return Err(self.misplaced_word(name, span, what).into());

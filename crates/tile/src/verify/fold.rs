@@ -2,8 +2,8 @@
 
 use crate::expr::{Expr, SymbolId};
 use crate::program::{
-    ElemExpr, Param, ParamKind, Program, Stmt, StmtKind, SymbolKind, Tensor, TensorKind, TensorRef, ViewLeaf,
-    ViewMode,
+    ElemExpr, Param, ParamKind, Program, ShapeOp, Stmt, StmtKind, SymbolKind, Tensor, TensorKind, TensorRef,
+    ViewLeaf, ViewMode,
 };
 
 /// The program with constants replaced by their values, and literals folded.
@@ -92,11 +92,24 @@ fn kind(kind: &StmtKind, fold: &impl Fn(&Expr) -> Expr) -> StmtKind {
         StmtKind::For { counter, lo, hi, body } => {
             StmtKind::For { counter: *counter, lo: fold(lo), hi: fold(hi), body: block(body, fold) }
         }
+        StmtKind::Shape { dst, src, op } => {
+            let all = |shape: &[Expr]| shape.iter().map(fold).collect();
+            let op = match op {
+                ShapeOp::Reshape(shape) => ShapeOp::Reshape(all(shape)),
+                ShapeOp::Broadcast(shape) => ShapeOp::Broadcast(all(shape)),
+                ShapeOp::Transpose(_) | ShapeOp::Expand { .. } => op.clone(),
+            };
+            StmtKind::Shape { dst: *dst, src: *src, op }
+        }
         StmtKind::Define(_)
         | StmtKind::Gemm { .. }
         | StmtKind::Cast { .. }
         | StmtKind::Rearrange { .. }
         | StmtKind::Fill { .. }
+        | StmtKind::Join { .. }
+        | StmtKind::Split { .. }
+        | StmtKind::Reduce { .. }
+        | StmtKind::Gather { .. }
         | StmtKind::Sync => kind.clone(),
     }
 }

@@ -203,7 +203,13 @@ impl Checker<'_> {
             StmtKind::Define(id) | StmtKind::Fill { dst: id, .. } => tensor(id),
             StmtKind::Copy { src, dst } => tensor(&src.tensor) && tensor(&dst.tensor),
             StmtKind::Gemm { c, a, b } => [c, a, b].into_iter().all(tensor),
-            StmtKind::Cast { dst, src } | StmtKind::Rearrange { dst, src } => tensor(dst) && tensor(src),
+            StmtKind::Cast { dst, src }
+            | StmtKind::Rearrange { dst, src }
+            | StmtKind::Shape { dst, src, .. }
+            | StmtKind::Reduce { dst, src, .. } => tensor(dst) && tensor(src),
+            StmtKind::Join { dst, a, b } => [dst, a, b].into_iter().all(tensor),
+            StmtKind::Split { lo, hi, src } => [lo, hi, src].into_iter().all(tensor),
+            StmtKind::Gather { dst, src, index, .. } => [dst, src, index].into_iter().all(tensor),
             StmtKind::Elementwise { dst, expr } => tensor(dst) && self.elem_ids(expr),
             StmtKind::Sync => true,
             StmtKind::For { counter, body, .. } => self.is_counter(*counter) && self.block_ids(body),

@@ -4,6 +4,7 @@
 mod definitions;
 mod fold;
 mod header;
+mod shapes;
 mod statements;
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
@@ -51,6 +52,18 @@ const MAX_ERRORS: usize = 50;
 /// 14. **Fill.** A register tensor; the value is in the range of its element type (integers: exactly).
 /// 15. **Elementwise.** The result and all tensors that are read are in registers, of one shape and of one
 ///     floating-point type; scalars are scalar parameters.
+/// 16. **Transpose, reshape, expand, broadcast.** Both in registers, of one element type; the result is not the operand,
+///     and has the shape that the statement gives it. The order of a transpose lists every mode of the operand once. A
+///     reshape gives positive constants, whose product is the operand's number of elements. A new mode stands at 0 to
+///     the operand's number of modes. A broadcast gives one positive constant a mode: the mode's extent, or any where
+///     that is 1.
+/// 17. **Join, split.** All in registers, of one element type. The parts are two tensors of one shape (at least one
+///     mode); the whole has one mode more, its last, of extent 2. No result is an operand; the two halves of a split
+///     are two tensors.
+/// 18. **Reduce.** Both in registers, of one element type; the mode is one of the operand. The result has the other
+///     modes, or shape `[1]` if there are none. The operand of a sum is no 8-bit integer.
+/// 19. **Gather.** All in registers; the index is `i32`, has as many modes as what is read, the mode among them, and
+///     equal extents but for that mode. The result has the index's shape and the element type of what is read.
 ///
 /// Reports every violation it finds, up to fifty.
 ///

@@ -2,16 +2,17 @@
 
 use tilewright_machine::{DType, Memory};
 
+use super::shapes::Site;
 use super::{Allowed, Checker, Life, count, depends_on, shape_text, static_shape};
 use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::Expr;
 use crate::program::{ElemExpr, ParamKind, Stmt, StmtKind, TensorId, TensorKind, TensorRef, ViewMode};
 
 /// A tensor as a statement sees it.
-struct Operand {
-    memory: Memory,
-    dtype: DType,
-    shape: Vec<i64>,
+pub(super) struct Operand {
+    pub(super) memory: Memory,
+    pub(super) dtype: DType,
+    pub(super) shape: Vec<i64>,
 }
 
 impl Checker<'_> {
@@ -58,6 +59,22 @@ impl Checker<'_> {
             }
             StmtKind::Fill { dst, value } => self.fill(*dst, *value, span),
             StmtKind::Elementwise { dst, expr } => self.elementwise(*dst, expr, span, threads, defined),
+            StmtKind::Shape { dst, src, op } => {
+                self.shape(*dst, *src, op, Site { statement: op.name(), span, threads, defined });
+            }
+            StmtKind::Join { dst, a, b } => {
+                self.join(*dst, *a, *b, Site { statement: "join", span, threads, defined });
+            }
+            StmtKind::Split { lo, hi, src } => {
+                self.split(*lo, *hi, *src, Site { statement: "split", span, threads, defined });
+            }
+            StmtKind::Reduce { dst, src, op, axis } => {
+                self.reduce(*dst, *src, *op, *axis, Site { statement: "reduce", span, threads, defined });
+            }
+            StmtKind::Gather { dst, src, index, axis } => {
+                let site = Site { statement: "gather", span, threads, defined };
+                self.gather(*dst, *src, *index, *axis, site);
+            }
             StmtKind::Sync => {}
             StmtKind::For { counter, lo, hi, body } => {
                 self.expr(lo, Allowed::All, span, "the loop's first value");
@@ -77,7 +94,7 @@ impl Checker<'_> {
         }
     }
 
-    fn define(&mut self, id: TensorId, defined: &mut Vec<usize>) {
+    pub(super) fn define(&mut self, id: TensorId, defined: &mut Vec<usize>) {
         self.life[id.0 as usize] = Life::Alive;
         defined.push(id.0 as usize);
     }
@@ -107,7 +124,7 @@ impl Checker<'_> {
     // Operands.
 
     /// A whole tensor that must be in registers.
-    fn register(&mut self, id: TensorId, span: Span, statement: &str) -> Option<Operand> {
+    pub(super) fn register(&mut self, id: TensorId, span: Span, statement: &str) -> Option<Operand> {
         if !self.alive(id, span) {
             return None;
         }
@@ -169,7 +186,7 @@ impl Checker<'_> {
                         format!("the register tensor `{name}` cannot be transposed"),
                     )
                     .related(tensor.span, "defined here")
-                    .help("a transpose is a view of shared or global memory: copy through a shared tensor"),
+                    .help(format!("inside a copy only shared and global tensors are: write `t = transpose({name})` first")),
                 );
                 return None;
             }
@@ -263,7 +280,7 @@ impl Checker<'_> {
         Some(shape)
     }
 
-    fn same_type(&mut self, a: TensorId, b: TensorId, span: Span, rule: &str, help: &str) {
+    pub(super) fn same_type(&mut self, a: TensorId, b: TensorId, span: Span, rule: &str, help: &str) {
         let (x, y) = (self.program.tensor(a), self.program.tensor(b));
         if x.dtype != y.dtype {
             self.report(
@@ -475,7 +492,14 @@ impl Checker<'_> {
         ok
     }
 
-    fn shapes_differ(&mut self, a: TensorId, a_shape: &[i64], b: TensorId, b_shape: &[i64], span: Span) {
+    pub(super) fn shapes_differ(
+        &mut self,
+        a: TensorId,
+        a_shape: &[i64],
+        b: TensorId,
+        b_shape: &[i64],
+        span: Span,
+    ) {
         let (x, y) = (self.program.tensor(a), self.program.tensor(b));
         self.report(
             Diagnostic::new(

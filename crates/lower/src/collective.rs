@@ -1,0 +1,242 @@
+//! Reductions and gathers.
+
+use tilewright_machine::{DType, ScalarOp, ShuffleMode};
+use tilewright_simt::{Address, ArrayId, Operand, Reg, Special};
+use tilewright_synth::gather::{GatherPlan, SharedGather, WarpGather};
+use tilewright_synth::movement::Movement;
+use tilewright_synth::reduce::ReducePlan;
+use tilewright_tile::{Diagnostic, ReduceOp, Span, TensorId};
+
+use crate::bits::{bit, masked_linear_map};
+use crate::elements;
+use crate::movement::{Element, apply};
+use crate::scalar::{add, int};
+use crate::{Lower, internal};
+
+impl Lower<'_> {
+    /// `dst = reduce(src, op, …)`. Floats are combined in `f32` and rounded once; integers in 32 bits.
+    pub(crate) fn reduce(
+        &mut self,
+        dst: TensorId,
+        src: TensorId,
+        op: ReduceOp,
+        plan: &ReducePlan,
+        span: Span,
+    ) -> Result<(), Diagnostic> {
+        let dtype = self.verified.program().tensor(src).dtype;
+        let (from, to) = (self.array(src)?, self.array(dst)?);
+        let combine = match (dtype.is_float(), op) {
+            (true, ReduceOp::Sum) => ScalarOp::AddF32,
+            (true, ReduceOp::Max) => ScalarOp::MaxF32,
+            (true, ReduceOp::Min) => ScalarOp::MinF32,
+            (false, ReduceOp::Sum) => ScalarOp::AddI32,
+            (false, ReduceOp::Max) => ScalarOp::MaxI32,
+            (false, ReduceOp::Min) => ScalarOp::MinI32,
+        };
+        let mut partial: Vec<Operand> = Vec::new();
+        for values in &plan.local {
+            let read: Vec<Operand> = values
+                .iter()
+                .map(|v| {
+                    if dtype.is_float() {
+                        elements::read_f32(&mut self.b, from, *v, dtype)
+                    } else {
+                        elements::read_i32(&mut self.b, from, *v, dtype)
+                    }
+                })
+                .collect();
+            partial.push(self.tree(combine, read).unwrap_or(int(0)));
+        }
+        for distance in &plan.lanes {
+            for value in &mut partial {
+                let other = self.b.shuffle(*value, ShuffleMode::Bfly, int(i64::from(*distance)));
+                *value = self.b.scalar(combine, &[*value, other]);
+            }
+        }
+        if let Some(trip) = &plan.warps {
+            let (given, taken) = (trip.store.bits.register_bits(), trip.load.bits.register_bits());
+            let slices = trip.store.bits.slices() as u32;
+            let parts = 1usize << (taken - given);
+            let stored = self.b.add_array("partial", slices << given);
+            let loaded = self.b.add_array("parts", slices << taken);
+            for (index, value) in partial.iter().enumerate() {
+                self.b.write(Reg { array: stored, index: index as u32 }, *value);
+            }
+            self.movement((stored, loaded), 32, &Movement::Shared(trip.clone()), span)?;
+            for slice in 0..trip.store.bits.slices() {
+                for register in 0..1u64 << given {
+                    let all: Vec<Operand> = (0..parts as u64)
+                        .map(|p| {
+                            let index = trip.load.bits.value(register << (taken - given) | p, slice);
+                            self.b.read(Reg { array: loaded, index })
+                        })
+                        .collect();
+                    let value = trip.store.bits.value(register, slice);
+                    partial[value as usize] = self.tree(combine, all).unwrap_or(int(0));
+                }
+            }
+        }
+        let bits = dtype.bits();
+        let result = match &plan.last {
+            Movement::Registers(_) => to,
+            _ => self.b.add_array("reduced", elements::registers(partial.len() as u32, bits)),
+        };
+        let ordered: Vec<Operand> = match &plan.last {
+            Movement::Registers(moves) => {
+                let mut ordered = vec![int(0); moves.len()];
+                moves.iter().for_each(|(s, d)| ordered[*d as usize] = partial[*s as usize]);
+                ordered
+            }
+            _ => partial,
+        };
+        for (k, group) in ordered.chunks((32 / bits) as usize).enumerate() {
+            let first = k as u32 * (32 / bits);
+            if dtype.is_float() {
+                elements::write_register(&mut self.b, result, dtype, first, group);
+            } else {
+                let word = elements::join(&mut self.b, group, bits);
+                self.b.write(elements::place(result, first, bits).0, word);
+            }
+        }
+        match &plan.last {
+            Movement::Registers(_) => Ok(()),
+            last => self.movement((result, to), bits, last, span),
+        }
+    }
+
+    /// All operands combined pairwise.
+    fn tree(&mut self, op: ScalarOp, mut values: Vec<Operand>) -> Option<Operand> {
+        while values.len() > 1 {
+            values = values
+                .chunks(2)
+                .map(|pair| match pair {
+                    [a, c] => self.b.scalar(op, &[*a, *c]),
+                    one => one[0],
+                })
+                .collect();
+        }
+        values.first().copied()
+    }
+
+    /// `dst = gather(src, index, …)`.
+    pub(crate) fn gather(
+        &mut self,
+        (dst, src, index): (TensorId, TensorId, TensorId),
+        plan: &GatherPlan,
+        span: Span,
+    ) -> Result<(), Diagnostic> {
+        let bits = self.verified.program().tensor(src).dtype.bits();
+        let (from, to, by) = (self.array(src)?, self.array(dst)?, self.array(index)?);
+        let values = match plan {
+            GatherPlan::Warp(g) => self.gather_in_warp(g, from, by, bits),
+            GatherPlan::Shared(g) => self.gather_through_shared(g, from, by, bits, span)?,
+        };
+        self.write_values(to, &values, bits);
+        Ok(())
+    }
+
+    /// The index of a value, its bits beyond the mode's extent still there.
+    fn index_of(&mut self, array: ArrayId, value: u32) -> Operand {
+        elements::read_i32(&mut self.b, array, value, DType::I32)
+    }
+
+    fn gather_in_warp(&mut self, g: &WarpGather, src: ArrayId, by: ArrayId, bits: u32) -> Vec<Element> {
+        let per_register = 32 / bits;
+        let within = per_register.trailing_zeros().min(g.from.register_bits());
+        let registers = g.source.outs()[0].bits;
+        let lanes_of = g.source.outs()[1].bits;
+        let mask = (1u64 << registers) - 1;
+        let lane_mask = (1u64 << lanes_of) - 1;
+        let own = g.source.ins()[0].bits as usize;
+        let (by_register, by_thread) = g.source.columns().split_at(own);
+        let thread = self.thread();
+        let known = (1u64 << by_thread.len()) - 1;
+        let register_columns: Vec<u64> = by_thread.iter().map(|c| c & mask).collect();
+        let lane_columns: Vec<u64> = by_thread.iter().map(|c| c >> registers & lane_mask).collect();
+        let my_register = masked_linear_map(&mut self.b, &register_columns, thread, known);
+        let lane = masked_linear_map(&mut self.b, &lane_columns, thread, known);
+        let index_registers: Vec<u64> = g.index.iter().map(|i| i.0).collect();
+        let index_lanes: Vec<u64> = g.index.iter().map(|i| i.1).collect();
+        let lanes = g.source.ins()[1].bits as usize;
+        let still = index_lanes.iter().all(|i| *i == 0)
+            && lane_columns.iter().enumerate().all(|(k, c)| *c == if k < lanes { 1 << k } else { 0 })
+            && by_register.iter().all(|c| c >> registers & lane_mask == 0);
+        let candidates: u64 = g.candidates.iter().fold(0, |all, c| all | c);
+        let words: Vec<u64> = g.candidates.iter().copied().filter(|c| *c >= 1 << within).collect();
+        let mut values = Vec::new();
+        for value in 0..1u64 << own {
+            let place = apply(by_register, value);
+            let index = self.index_of(by, value as u32);
+            let from_index = masked_linear_map(&mut self.b, &index_registers, index, u64::MAX);
+            let wanted = self.b.scalar(ScalarOp::XorB32, &[my_register, from_index]);
+            let wanted = self.b.scalar(ScalarOp::XorB32, &[wanted, int((place & mask & candidates) as i64)]);
+            let lane_index = masked_linear_map(&mut self.b, &index_lanes, index, u64::MAX);
+            let from = self.b.scalar(ScalarOp::XorB32, &[lane, lane_index]);
+            let from = self.b.scalar(ScalarOp::XorB32, &[from, int((place >> registers & lane_mask) as i64)]);
+            // Every word that a lane may want, then the one that it does.
+            let fixed = place & mask & !candidates;
+            let mut offered: Vec<Operand> = (0..1u64 << words.len())
+                .map(|k| {
+                    let register = apply(&words, k) | fixed;
+                    let word = self.b.read(Reg { array: src, index: (register >> within) as u32 });
+                    if still { word } else { self.b.shuffle(word, ShuffleMode::Idx, from) }
+                })
+                .collect();
+            for word in &words {
+                let upper = bit(&mut self.b, wanted, word.trailing_zeros());
+                offered = offered
+                    .chunks(2)
+                    .map(|pair| self.b.scalar(ScalarOp::Select, &[pair[1], pair[0], upper]))
+                    .collect();
+            }
+            let mut found = offered[0];
+            let inside = candidates & ((1 << within) - 1);
+            let at = (fixed & ((1 << within) - 1)) as u32;
+            if inside != 0 {
+                let part = self.b.scalar(ScalarOp::AndB32, &[wanted, int(inside as i64)]);
+                let shift = i64::from(bits.trailing_zeros());
+                let amount = self.b.scalar(ScalarOp::ShlB32, &[part, int(shift)]);
+                found = self.b.scalar(ScalarOp::ShrU32, &[found, amount]);
+            }
+            values.push((found, at * bits / 8));
+        }
+        values
+    }
+
+    fn gather_through_shared(
+        &mut self,
+        g: &SharedGather,
+        src: ArrayId,
+        by: ArrayId,
+        bits: u32,
+        span: Span,
+    ) -> Result<Vec<Element>, Diagnostic> {
+        self.store_side(&g.memory, &g.store, src, bits, span)?;
+        let shift = (bits / 8).trailing_zeros();
+        let bytes = |columns: &[u64]| columns.iter().map(|c| c << shift).collect::<Vec<u64>>();
+        let own = g.offsets.ins().first().map_or(0, |d| d.bits) as usize;
+        let columns = bytes(g.offsets.columns());
+        let (by_register, by_thread) = columns.split_at(own);
+        let thread = self.thread();
+        let known = (1u64 << by_thread.len()) - 1;
+        let mine = masked_linear_map(&mut self.b, by_thread, thread, known);
+        let index_columns = bytes(&g.index);
+        let window = Operand::Value(self.b.special(Special::SharedBase));
+        let count = 1u32 << own;
+        let arrived = self.b.add_array("gathered", count);
+        for value in 0..count {
+            let index = self.index_of(by, value);
+            let along = masked_linear_map(&mut self.b, &index_columns, index, u64::MAX);
+            let place =
+                self.b.scalar(ScalarOp::XorB32, &[mine, int(apply(by_register, u64::from(value)) as i64)]);
+            let place = self.b.scalar(ScalarOp::XorB32, &[place, along]);
+            let base = add(&mut self.b, window, place);
+            let address = Address { base, offset: self.scratch as i32 };
+            self.b.load(g.load, vec![Reg { array: arrived, index: value }], address, None);
+        }
+        if bits > 32 {
+            return Err(internal(span, "a gather of elements wider than a register"));
+        }
+        Ok((0..count).map(|index| (self.b.read(Reg { array: arrived, index }), 0)).collect())
+    }
+}

@@ -1,0 +1,346 @@
+//! Movements between register tensors: moves, rounds of shuffles, and trips through shared memory. Registers of a slice are
+//! indices over bits; [`Bits::value`](tilewright_synth::linear::Bits::value) gives the value of the fragment.
+
+use std::collections::HashMap;
+
+use tilewright_layout::LinearLayout;
+use tilewright_machine::{ScalarOp, ShuffleMode, SyncOp};
+use tilewright_simt::{Address, ArrayId, Operand, Reg, Special};
+use tilewright_synth::movement::{Movement, Shuffles, Side, Trip};
+use tilewright_tile::{Diagnostic, Span};
+
+use crate::bits::{assemble, bit, linear_map};
+use crate::elements;
+use crate::scalar::{add, int};
+use crate::{Lower, internal};
+
+/// An element on its way: a word, and the byte at which the element starts.
+pub type Element = (Operand, u32);
+
+/// The bits of `index` spread to the places `bits`.
+fn expand(index: u64, bits: &[u32]) -> u64 {
+    bits.iter().enumerate().fold(0, |all, (k, bit)| all | (index >> k & 1) << bit)
+}
+
+/// The other way around.
+fn compress(spread: u64, bits: &[u32]) -> u64 {
+    bits.iter().enumerate().fold(0, |all, (k, bit)| all | (spread >> bit & 1) << k)
+}
+
+impl Lower<'_> {
+    /// The thread's index in its block.
+    pub(crate) fn thread(&mut self) -> Operand {
+        Operand::Value(self.b.special(Special::ThreadIndex))
+    }
+
+    /// A word of some values of a fragment, in order from its lowest bits.
+    fn word_of(&mut self, array: ArrayId, values: &[u32], bits: u32) -> Operand {
+        let parts: Vec<Element> = values
+            .iter()
+            .map(|v| {
+                let (reg, shift) = elements::place(array, *v, bits);
+                (self.b.read(reg), shift / 8)
+            })
+            .collect();
+        self.pack(&parts, bits)
+    }
+
+    /// A word of some elements, in order from its lowest bits.
+    fn pack(&mut self, parts: &[Element], bits: u32) -> Operand {
+        let bytes: Vec<Element> =
+            parts.iter().flat_map(|(word, byte)| (0..bits / 8).map(move |k| (*word, byte + k))).collect();
+        assemble(&mut self.b, &bytes)
+    }
+
+    /// Writes all values of a fragment. What was read for them must have been read before.
+    pub(crate) fn write_values(&mut self, array: ArrayId, values: &[Element], bits: u32) {
+        let words: Vec<Operand> =
+            values.chunks((32 / bits) as usize).map(|parts| self.pack(parts, bits)).collect();
+        for (k, word) in words.into_iter().enumerate() {
+            self.b.write(Reg { array, index: k as u32 }, word);
+        }
+    }
+
+    /// Moves between the fragments of one thread, (source value, destination value).
+    pub(crate) fn moves(&mut self, moves: &[(ArrayId, u32, u32)], dst: ArrayId, bits: u32) {
+        let mut values: Vec<Option<Element>> = vec![None; moves.len()];
+        for (array, from, to) in moves {
+            let (reg, shift) = elements::place(*array, *from, bits);
+            let word = self.b.read(reg);
+            if let Some(slot) = values.get_mut(*to as usize) {
+                *slot = Some((word, shift / 8));
+            }
+        }
+        let values: Vec<Element> = values.into_iter().map(|v| v.unwrap_or((int(0), 0))).collect();
+        self.write_values(dst, &values, bits);
+    }
+
+    /// A movement from one fragment to another.
+    pub(crate) fn movement(
+        &mut self,
+        (src, dst): (ArrayId, ArrayId),
+        bits: u32,
+        movement: &Movement,
+        span: Span,
+    ) -> Result<(), Diagnostic> {
+        match movement {
+            Movement::Registers(moves) => {
+                let moves: Vec<(ArrayId, u32, u32)> = moves.iter().map(|(s, d)| (src, *s, *d)).collect();
+                self.moves(&moves, dst, bits);
+                Ok(())
+            }
+            Movement::Shuffles(shuffles) => {
+                self.shuffles(shuffles, src, dst, bits);
+                Ok(())
+            }
+            Movement::Shared(trip) => self.trip(trip, (src, dst), bits, span),
+        }
+    }
+
+    /// Selects between pairs of words by the bits of the thread's index: afterwards word `x` is what word
+    /// `x ⊕ columns(thread)` was. `free` are the places of the bits of a word's index in `columns`.
+    fn permute_by_thread(&mut self, words: &mut [Operand], columns: &[u64], free: &[u32]) {
+        let thread = self.thread();
+        for (k, column) in columns.iter().enumerate().filter(|(_, c)| **c != 0) {
+            let distance = compress(*column, free) as usize;
+            let swap = bit(&mut self.b, thread, k as u32);
+            let old = words.to_vec();
+            for (x, word) in words.iter_mut().enumerate() {
+                *word = self.b.scalar(ScalarOp::Select, &[old[x ^ distance], old[x], swap]);
+            }
+        }
+    }
+
+    fn shuffles(&mut self, s: &Shuffles, src: ArrayId, dst: ArrayId, bits: u32) {
+        let others = |registers: u32, taken: &dyn Fn(u32) -> bool| -> Vec<u32> {
+            (0..registers).filter(|b| !taken(*b)).collect()
+        };
+        let free_from = others(s.from.register_bits(), &|b| s.packed.iter().any(|p| p.1 == b));
+        let free_to = others(s.to.register_bits(), &|b| s.packed.iter().any(|p| p.0 == b));
+        let packed_from: Vec<u32> = s.packed.iter().map(|p| p.1).collect();
+        let packed_to: Vec<u32> = s.packed.iter().map(|p| p.0).collect();
+        let in_a_word = 1u64 << s.packed.len();
+        let lanes = s.reorder.source.ins()[1].bits as usize;
+        let still = s.reorder.from.iter().enumerate().all(|(k, f)| *f == if k < lanes { 1 << k } else { 0 });
+        let thread = self.thread();
+        let lane = if still { int(0) } else { linear_map(&mut self.b, &s.reorder.from, thread) };
+        let span = |columns: &[u64], index: u64| {
+            columns.iter().enumerate().filter(|(k, _)| index >> k & 1 == 1).fold(0, |all, (_, c)| all ^ c)
+        };
+        let count = (s.to.slices() as usize) << s.to.register_bits();
+        let mut values: Vec<Element> = vec![(int(0), 0); count];
+        for slice in 0..s.from.slices() {
+            let mut words: Vec<Operand> = (0..1u64 << free_from.len())
+                .map(|x| {
+                    let base = expand(x, &free_from);
+                    let values: Vec<u32> =
+                        (0..in_a_word).map(|e| s.from.value(base | expand(e, &packed_from), slice)).collect();
+                    self.word_of(src, &values, bits)
+                })
+                .collect();
+            self.permute_by_thread(&mut words, &s.reorder.before, &free_from);
+            let mut received: HashMap<(u64, u64), Operand> = HashMap::new();
+            let mut got: Vec<Operand> = Vec::new();
+            for k in 0..1u64 << free_to.len() {
+                let register = expand(k, &free_to);
+                let offer = compress(span(&s.reorder.offer, register), &free_from);
+                let step = span(&s.reorder.step, register);
+                let word = match received.get(&(offer, step)) {
+                    Some(word) => *word,
+                    None if still && step == 0 => words[offer as usize],
+                    None => {
+                        let (mode, operand) = if still {
+                            (ShuffleMode::Bfly, int(step as i64))
+                        } else {
+                            let from = self.b.scalar(ScalarOp::XorB32, &[lane, int(step as i64)]);
+                            (ShuffleMode::Idx, from)
+                        };
+                        self.b.shuffle(words[offer as usize], mode, operand)
+                    }
+                };
+                received.insert((offer, step), word);
+                got.push(word);
+            }
+            self.permute_by_thread(&mut got, &s.reorder.after, &free_to);
+            for (k, word) in got.into_iter().enumerate() {
+                for e in 0..in_a_word {
+                    let register = expand(k as u64, &free_to) | expand(e, &packed_to);
+                    values[s.to.value(register, slice) as usize] = (word, e as u32 * bits / 8);
+                }
+            }
+        }
+        self.write_values(dst, &values, bits);
+    }
+
+    fn trip(
+        &mut self,
+        trip: &Trip,
+        (src, dst): (ArrayId, ArrayId),
+        bits: u32,
+        span: Span,
+    ) -> Result<(), Diagnostic> {
+        self.store_side(&trip.memory, &trip.store, src, bits, span)?;
+        self.load_side(&trip.memory, &trip.load, dst, bits, span)
+    }
+
+    /// Where the registers and threads of a side lie in memory: bytes for each bit of a register, and the thread's base.
+    fn offsets(
+        &mut self,
+        memory: &LinearLayout,
+        side: &Side,
+        bits: u32,
+        span: Span,
+    ) -> Result<(Vec<u64>, SharedBase), Diagnostic> {
+        let offsets = memory.inverse().and_then(|m| m.compose(side.bits.linear()));
+        let offsets = offsets.map_err(|_| internal(span, "a shared layout that is not a bijection"))?;
+        let shift = (bits / 8).trailing_zeros();
+        let bytes = |input: &str| offsets.bases(input).iter().map(|c| c << shift).collect::<Vec<u64>>();
+        let threads: Vec<u64> = bytes("lane").into_iter().chain(bytes("warp")).collect();
+        let thread = self.thread();
+        let own = linear_map(&mut self.b, &threads, thread);
+        let reached = threads.iter().fold(0, |all, c| all | c);
+        Ok((bytes("register"), SharedBase { own, reached, slice: 1 << (memory.in_bits() + shift) }))
+    }
+
+    /// The address of an access at `constant` bytes from the thread's own place.
+    fn place(&mut self, base: &SharedBase, constant: u64, slice: i64) -> Address {
+        let meets = constant & base.reached;
+        let own = self.b.scalar(ScalarOp::XorB32, &[base.own, int(meets as i64)]);
+        let window = Operand::Value(self.b.special(Special::SharedBase));
+        let address = add(&mut self.b, window, own);
+        let rest = (constant & !base.reached) as i64 + slice * base.slice;
+        Address { base: address, offset: self.scratch as i32 + rest as i32 }
+    }
+
+    /// The registers that one access moves after another: for each the index without the vector's bits.
+    fn calls(side: &Side) -> (Vec<u64>, Vec<u64>) {
+        let vector = &side.access.vector;
+        let others: Vec<u32> = (0..side.bits.register_bits()).filter(|b| !vector.contains(b)).collect();
+        let calls = (0..1u64 << others.len()).map(|k| expand(k, &others)).collect();
+        let elements = (0..1u64 << vector.len()).map(|e| expand(e, vector)).collect();
+        (calls, elements)
+    }
+
+    /// Stores a fragment to the scratch buffer, each element by one of those who hold it, and waits for all.
+    pub(crate) fn store_side(
+        &mut self,
+        memory: &LinearLayout,
+        side: &Side,
+        src: ArrayId,
+        bits: u32,
+        span: Span,
+    ) -> Result<(), Diagnostic> {
+        // Others may still read what they exchanged before.
+        if self.scratch_used || self.loops > 0 {
+            self.b.sync(SyncOp::Barrier);
+        }
+        self.scratch_used = true;
+        let (registers, base) = self.offsets(memory, side, bits, span)?;
+        let free = side.bits.linear().free_bits();
+        let copies = |name: &str| free.iter().find(|f| f.0 == name).map_or(0, |f| f.1);
+        let lanes = side.bits.linear().bases("lane").len();
+        let mask = copies("lane") | copies("warp") << lanes;
+        let guard = if mask == 0 {
+            None
+        } else {
+            let thread = self.thread();
+            let extra = self.b.scalar(ScalarOp::AndB32, &[thread, int(mask as i64)]);
+            let first = self.b.scalar(ScalarOp::EqI32, &[extra, int(0)]);
+            crate::memory::predicate(&mut self.b, Some(first))
+        };
+        let (calls, elements) = Self::calls(side);
+        let scratch = self.b.add_array("exchanged", side.row.registers());
+        for slice in 0..side.bits.slices() {
+            for call in &calls {
+                let constant = apply(&registers, *call);
+                let address = self.place(&base, constant, slice);
+                let values: Vec<u32> = elements.iter().map(|e| side.bits.value(call | e, slice)).collect();
+                let words: Vec<&[u32]> = values.chunks((32 / bits) as usize).collect();
+                let aligned = bits == 32
+                    || words.iter().all(|w| {
+                        w.len() == (32 / bits) as usize
+                            && w[0] % (32 / bits) == 0
+                            && w.iter().enumerate().all(|(k, v)| *v == w[0] + k as u32)
+                    });
+                let regs = words
+                    .iter()
+                    .enumerate()
+                    .map(|(k, word)| {
+                        if aligned {
+                            return elements::place(src, word[0], bits).0;
+                        }
+                        let packed = self.word_of(src, word, bits);
+                        let reg = Reg { array: scratch, index: k as u32 };
+                        self.b.write(reg, packed);
+                        reg
+                    })
+                    .collect();
+                self.b.store(side.row, regs, address, guard);
+            }
+        }
+        self.b.sync(SyncOp::Barrier);
+        Ok(())
+    }
+
+    fn load_side(
+        &mut self,
+        memory: &LinearLayout,
+        side: &Side,
+        dst: ArrayId,
+        bits: u32,
+        span: Span,
+    ) -> Result<(), Diagnostic> {
+        let (registers, base) = self.offsets(memory, side, bits, span)?;
+        let (calls, elements) = Self::calls(side);
+        let count = (side.bits.slices() as usize) << side.bits.register_bits();
+        let per_register = 32 / bits;
+        // Straight into the fragment where a call fills whole registers of it in order.
+        let whole = |call: u64, slice: i64| {
+            let values: Vec<u32> = elements.iter().map(|e| side.bits.value(call | e, slice)).collect();
+            let fits = values.chunks(per_register as usize).all(|w| {
+                w.len() == per_register as usize
+                    && w[0] % per_register == 0
+                    && w.iter().enumerate().all(|(k, v)| *v == w[0] + k as u32)
+            });
+            fits.then(|| values.iter().step_by(per_register as usize).copied().collect::<Vec<u32>>())
+        };
+        let width = side.row.registers();
+        let all: Vec<(i64, u64)> =
+            (0..side.bits.slices()).flat_map(|s| calls.iter().map(move |c| (s, *c))).collect();
+        let direct = all.iter().all(|(slice, call)| whole(*call, *slice).is_some());
+        let arrived = if direct { dst } else { self.b.add_array("arrived", width * all.len() as u32) };
+        let mut places: Vec<(Reg, u32)> = vec![(Reg { array: arrived, index: 0 }, 0); count];
+        for (n, (slice, call)) in all.iter().enumerate() {
+            let address = self.place(&base, apply(&registers, *call), *slice);
+            let regs: Vec<Reg> = match whole(*call, *slice).filter(|_| direct) {
+                Some(firsts) => firsts.iter().map(|v| elements::place(dst, *v, bits).0).collect(),
+                None => (0..width).map(|k| Reg { array: arrived, index: n as u32 * width + k }).collect(),
+            };
+            for (k, e) in elements.iter().enumerate() {
+                let at = k as u32 * bits;
+                places[side.bits.value(call | e, *slice) as usize] = (regs[(at / 32) as usize], at % 32 / 8);
+            }
+            self.b.load(side.row, regs, address, None);
+        }
+        if !direct {
+            let values: Vec<Element> = places.iter().map(|(reg, byte)| (self.b.read(*reg), *byte)).collect();
+            self.write_values(dst, &values, bits);
+        }
+        Ok(())
+    }
+}
+
+/// The place of a thread in the scratch buffer.
+struct SharedBase {
+    /// Its offset in bytes.
+    own: Operand,
+    /// The bits that some thread's offset has.
+    reached: u64,
+    /// Bytes of a slice.
+    slice: i64,
+}
+
+/// The image of an index over bits.
+pub(crate) fn apply(columns: &[u64], index: u64) -> u64 {
+    columns.iter().enumerate().filter(|(k, _)| index >> k & 1 == 1).fold(0, |all, (_, c)| all ^ c)
+}

@@ -1,0 +1,247 @@
+//! Gathers along a mode (Linear Layouts, section 5.5): by shuffles where all elements along the mode are in one warp, else
+//! through shared memory. The index says, bit by bit, which register and lane, or which offset, is added to where the
+//! other coordinates lead.
+
+use tilewright_layout::{LayoutError, LinearLayout, Reorder, SharedAccess, optimal_swizzle};
+use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, ScalarOp, ShuffleMode, SyncOp, copies};
+
+use crate::explain::Alternative;
+use crate::linear::Bits;
+use crate::movement::Side;
+use crate::plan::TvLayout;
+
+/// A gather by shuffles.
+#[derive(Clone, PartialEq, Debug)]
+pub struct WarpGather {
+    /// The operand's layout.
+    pub from: Bits,
+    /// The layout of index and result.
+    pub to: Bits,
+    /// (register, lane, warp) of the result → those of the operand at index 0.
+    pub source: LinearLayout,
+    /// For each bit of the index: what it adds to the operand's register and lane.
+    pub index: Vec<(u64, u64)>,
+    /// A basis of the registers that lanes and indices lead to: the candidates that a lane chooses from.
+    pub candidates: Vec<u64>,
+}
+
+/// A gather through shared memory.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SharedGather {
+    /// The operand's side.
+    pub store: Side,
+    /// Offset in elements → the operand's tile.
+    pub memory: LinearLayout,
+    /// The layout of index and result.
+    pub to: Bits,
+    /// (register, lane, warp) of the result → offset at index 0.
+    pub offsets: LinearLayout,
+    /// For each bit of the index: what it adds to the offset.
+    pub index: Vec<u64>,
+    /// The load of one element.
+    pub load: &'static CopyRow,
+    /// Bytes of shared memory.
+    pub bytes: u32,
+}
+
+/// How a `gather` is done.
+#[derive(Clone, PartialEq, Debug)]
+pub enum GatherPlan {
+    /// Within warps.
+    Warp(Box<WarpGather>),
+    /// Through shared memory.
+    Shared(Box<SharedGather>),
+}
+
+impl GatherPlan {
+    /// The instruction, as reports name it.
+    pub fn name(&self) -> String {
+        match self {
+            GatherPlan::Warp(_) => "shfl.sync".to_string(),
+            GatherPlan::Shared(g) => format!("{} + {}", g.store.row.name, g.load.name),
+        }
+    }
+
+    /// Instruction calls of one thread.
+    pub fn calls(&self) -> u32 {
+        match self {
+            GatherPlan::Warp(g) => {
+                (1 << (g.to.register_bits() + g.candidates.len() as u32)) * g.to.slices() as u32
+            }
+            GatherPlan::Shared(g) => {
+                let stores = g.store.access.instructions as u32;
+                (stores + (1 << g.to.register_bits())) * g.to.slices() as u32
+            }
+        }
+    }
+
+    /// Bytes of shared memory.
+    pub fn shared_bytes(&self) -> u32 {
+        if let GatherPlan::Shared(g) = self { g.bytes } else { 0 }
+    }
+
+    /// Issue cycles of one warp; loads through shared memory are reckoned with two wavefronts each.
+    pub fn cycles(&self) -> u32 {
+        match self {
+            GatherPlan::Warp(_) => {
+                self.calls() * (ShuffleMode::ISSUE_CYCLES + ScalarOp::Select.row().issue_cycles)
+            }
+            GatherPlan::Shared(g) => {
+                let store = g.store.access.wavefronts.max(u64::from(g.store.row.issue_cycles)) as u32;
+                let loads = (1 << g.to.register_bits()) * (g.load.issue_cycles + 1);
+                (g.store.access.instructions as u32 * store + loads) * g.to.slices() as u32
+                    + 2 * SyncOp::Barrier.issue_cycles()
+            }
+        }
+    }
+}
+
+/// Plans a gather from a tensor of `shape` along `axis` into one of `result` shape.
+///
+/// # Errors
+///
+/// In words, why the distributions do not allow it.
+pub fn gather(
+    src: &TvLayout,
+    dst: &TvLayout,
+    (shape, result): (&[i64], &[i64]),
+    axis: u32,
+    bits: u32,
+    arch: Arch,
+) -> Result<(GatherPlan, Vec<Alternative>), String> {
+    let k = axis as usize;
+    if !(shape[k] as u64).is_power_of_two() || !(result[k] as u64).is_power_of_two() {
+        return Err("a gather runs along modes of power-of-two extents".to_string());
+    }
+    let (from, to) = (
+        Bits::new(src, shape).map_err(|e| e.to_string())?,
+        Bits::new(dst, result).map_err(|e| e.to_string())?,
+    );
+    if from.slices() > 1 || to.slices() > 1 {
+        return Err("a gather needs tiles whose extents are powers of two".to_string());
+    }
+    let name = format!("dim{axis}");
+    let other = elsewhere(from.linear(), to.linear(), &name).map_err(|e| e.to_string())?;
+    let warp = within_warps(&from, &to, &other, &name).map_err(|e| e.to_string())?;
+    let shared = through_shared(&from, &to, &other, &name, bits, arch)?;
+    let Some(warp) = warp else {
+        let lost = Alternative {
+            instruction: "shfl.sync".to_string(),
+            reason: "elements along the mode are in several warps".to_string(),
+        };
+        return Ok((GatherPlan::Shared(Box::new(shared)), vec![lost]));
+    };
+    let (a, b) = (GatherPlan::Warp(Box::new(warp)), GatherPlan::Shared(Box::new(shared)));
+    let reason =
+        format!("{} issue cycles a warp, against {}", a.cycles().max(b.cycles()), a.cycles().min(b.cycles()));
+    let (won, lost) = if a.cycles() <= b.cycles() { (a, b) } else { (b, a) };
+    let lost = Alternative { instruction: lost.name(), reason };
+    Ok((won, vec![lost]))
+}
+
+/// Where the modes other than `axis` of the result lie in the operand's tile: `to` with `axis` zero, over the operand's
+/// outputs.
+fn elsewhere(from: &LinearLayout, to: &LinearLayout, axis: &str) -> Result<LinearLayout, LayoutError> {
+    let columns = to
+        .columns()
+        .iter()
+        .map(|c| {
+            let parts = to.unflatten_out(*c);
+            let (mut column, mut at) = (0, 0);
+            for (out, part) in from.outs().iter().zip(parts) {
+                column |= if out.name == axis { 0 } else { part << at };
+                at += out.bits;
+            }
+            column
+        })
+        .collect();
+    LinearLayout::from_columns(to.ins().to_vec(), from.outs().to_vec(), columns)
+}
+
+/// The unit vectors of one mode of the operand's tile.
+fn units(from: &LinearLayout, axis: &str) -> Vec<u64> {
+    let mut at = 0;
+    for out in from.outs() {
+        if out.name == axis {
+            return (at..at + out.bits).map(|i| 1 << i).collect();
+        }
+        at += out.bits;
+    }
+    Vec::new()
+}
+
+fn within_warps(
+    from: &Bits,
+    to: &Bits,
+    other: &LinearLayout,
+    axis: &str,
+) -> Result<Option<WarpGather>, LayoutError> {
+    let reorder = Reorder::new(from.linear(), other)?;
+    // Rounds do not matter here, only that the warp is the same.
+    let same_warp = {
+        let outs = reorder.source.outs();
+        let low = outs[0].bits + outs[1].bits;
+        let ins = reorder.source.ins();
+        let first = (ins[0].bits + ins[1].bits) as usize;
+        reorder.source.columns().iter().enumerate().all(|(k, c)| {
+            let own = if k >= first { 1u64 << (k - first) } else { 0 };
+            c >> low == own
+        })
+    };
+    let inverse = from.linear().right_inverse()?;
+    let (registers, lanes) = (inverse.outs()[0].bits, inverse.outs()[1].bits);
+    let index: Vec<u64> = units(from.linear(), axis).into_iter().map(|unit| inverse.at(unit)).collect();
+    if !same_warp || index.iter().any(|i| i >> (registers + lanes) != 0) {
+        return Ok(None);
+    }
+    let index: Vec<(u64, u64)> =
+        index.into_iter().map(|i| (i & ((1 << registers) - 1), i >> registers)).collect();
+    // What a lane may want besides what its register of the result says.
+    let ins = reorder.source.ins();
+    let by_threads = &reorder.source.columns()[ins[0].bits as usize..];
+    let mask = (1u64 << registers) - 1;
+    let mut candidates: Vec<u64> = Vec::new();
+    for register in by_threads.iter().map(|c| c & mask).chain(index.iter().map(|i| i.0)) {
+        // A basis of unit vectors: layouts over integers have no others here.
+        for bit in (0..registers).map(|i| 1u64 << i).filter(|bit| register & bit != 0) {
+            if !candidates.contains(&bit) {
+                candidates.push(bit);
+            }
+        }
+    }
+    candidates.sort_unstable();
+    Ok(Some(WarpGather { from: from.clone(), to: to.clone(), source: reorder.source, index, candidates }))
+}
+
+fn through_shared(
+    from: &Bits,
+    to: &Bits,
+    other: &LinearLayout,
+    axis: &str,
+    bits: u32,
+    arch: Arch,
+) -> Result<SharedGather, String> {
+    let (memory, access, _): (LinearLayout, SharedAccess, SharedAccess) =
+        optimal_swizzle(from.linear(), from.linear(), bits).map_err(|e| e.to_string())?;
+    let row = |src: Memory, dst: Memory, bytes: u32| {
+        copies(src, dst, arch)
+            .find(|r| r.kind == CopyKind::PerThread && r.bytes == bytes)
+            .ok_or_else(|| format!("{arch} has no access of {bytes} bytes"))
+    };
+    let inverse = memory.inverse().map_err(|e| e.to_string())?;
+    let offsets = inverse.compose(other).map_err(|e| e.to_string())?;
+    let index = units(from.linear(), axis).into_iter().map(|unit| inverse.at(unit)).collect();
+    let store = row(Memory::Register, Memory::Shared, (bits << access.vector.len()) / 8)?;
+    let elements = 1u64 << memory.in_bits();
+    let bytes =
+        u32::try_from(elements * u64::from(bits) / 8).map_err(|_| "the tile is too large".to_string())?;
+    Ok(SharedGather {
+        store: Side { bits: from.clone(), access, row: store },
+        memory,
+        to: to.clone(),
+        offsets,
+        index,
+        load: row(Memory::Shared, Memory::Register, bits / 8)?,
+        bytes,
+    })
+}

@@ -1,0 +1,224 @@
+//! How elements get from registers to registers: by moves within threads, by warp shuffles, or through shared memory with
+//! an optimal swizzle (Linear Layouts, section 5.4), whichever the tables of `machine` say is cheapest.
+//!
+//! Everything is about one tile: operand and result are seen in the coordinates of the result.
+
+use tilewright_layout::{Exchange, LinearLayout, Reorder, SharedAccess, optimal_swizzle};
+use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, ScalarOp, ShuffleMode, SyncOp, copies};
+
+use crate::explain::Alternative;
+use crate::linear::Bits;
+use crate::plan::TvLayout;
+
+/// A movement through registers of other lanes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Shuffles {
+    /// The operand's layout.
+    pub from: Bits,
+    /// The result's.
+    pub to: Bits,
+    /// The rounds.
+    pub reorder: Reorder,
+    /// Pairs (bit of the result's register, bit of the operand's) whose elements share a word.
+    pub packed: Vec<(u32, u32)>,
+}
+
+/// One side of a trip through shared memory.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Side {
+    /// The layout over bits.
+    pub bits: Bits,
+    /// What a thread accesses.
+    pub access: SharedAccess,
+    /// The instruction.
+    pub row: &'static CopyRow,
+}
+
+/// A movement through shared memory.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Trip {
+    /// Offset in elements → the tile.
+    pub memory: LinearLayout,
+    /// The operand's side.
+    pub store: Side,
+    /// The result's side.
+    pub load: Side,
+    /// Bytes of shared memory.
+    pub bytes: u32,
+}
+
+/// How elements get from registers to registers.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Movement {
+    /// Within each thread: (source value, destination value).
+    Registers(Vec<(u32, u32)>),
+    /// Within each warp.
+    Shuffles(Box<Shuffles>),
+    /// Through shared memory.
+    Shared(Box<Trip>),
+}
+
+impl Movement {
+    /// The instruction, as reports name it.
+    pub fn name(&self) -> String {
+        match self {
+            Movement::Registers(moves) if moves.iter().all(|(a, b)| a == b) => "nothing".to_string(),
+            Movement::Registers(_) => "mov".to_string(),
+            Movement::Shuffles(s) if s.calls() == 0 => "selp".to_string(),
+            Movement::Shuffles(_) => "shfl.sync".to_string(),
+            Movement::Shared(t) => format!("{} + {}", t.store.row.name, t.load.row.name),
+        }
+    }
+
+    /// Instruction calls of one thread.
+    pub fn calls(&self) -> u32 {
+        match self {
+            Movement::Registers(moves) => moves.iter().filter(|(a, b)| a != b).count() as u32,
+            Movement::Shuffles(s) => s.calls(),
+            Movement::Shared(t) => {
+                let slices = t.store.bits.slices() as u64;
+                ((t.store.access.instructions + t.load.access.instructions) * slices) as u32
+            }
+        }
+    }
+
+    /// Bytes of shared memory.
+    pub fn shared_bytes(&self) -> u32 {
+        if let Movement::Shared(t) = self { t.bytes } else { 0 }
+    }
+
+    /// Issue cycles of one warp.
+    pub fn cycles(&self) -> u32 {
+        match self {
+            Movement::Registers(_) => self.calls(),
+            Movement::Shuffles(s) => s.cycles(),
+            Movement::Shared(t) => t.cycles(),
+        }
+    }
+}
+
+impl Shuffles {
+    fn words(&self, registers: u32) -> u32 {
+        1 << (registers - self.packed.len() as u32)
+    }
+
+    /// Shuffles of one thread.
+    pub fn calls(&self) -> u32 {
+        let each = self.reorder.exchanges() >> self.packed.len();
+        each as u32 * self.from.slices() as u32
+    }
+
+    /// Selections that permute registers by the lane's index, before and after.
+    fn selections(&self) -> u32 {
+        let stages = |columns: &[u64]| columns.iter().filter(|c| **c != 0).count() as u32;
+        let before = stages(&self.reorder.before) * self.words(self.from.register_bits());
+        let after = stages(&self.reorder.after) * self.words(self.to.register_bits());
+        (before + after) * self.from.slices() as u32
+    }
+
+    fn cycles(&self) -> u32 {
+        self.calls() * ShuffleMode::ISSUE_CYCLES + self.selections() * ScalarOp::Select.row().issue_cycles
+    }
+}
+
+impl Trip {
+    /// Wavefronts of one warp's stores and loads.
+    pub fn wavefronts(&self) -> u32 {
+        let side = |s: &Side| (s.access.instructions * s.access.wavefronts) as u32 * s.bits.slices() as u32;
+        side(&self.store) + side(&self.load)
+    }
+
+    /// Issue cycles of one warp.
+    pub fn cycles(&self) -> u32 {
+        let side = |s: &Side| {
+            let wavefronts = s.access.wavefronts.max(u64::from(s.row.issue_cycles)) as u32;
+            s.access.instructions as u32 * wavefronts * s.bits.slices() as u32
+        };
+        side(&self.store) + side(&self.load) + 2 * SyncOp::Barrier.issue_cycles()
+    }
+}
+
+/// What is needed to choose a movement.
+pub struct Between<'a> {
+    /// The operand's layout, in the result's coordinates.
+    pub from: &'a TvLayout,
+    /// The result's layout.
+    pub to: &'a TvLayout,
+    /// The result's shape.
+    pub shape: &'a [i64],
+    /// Threads of the block.
+    pub threads: i64,
+    /// Bits of an element.
+    pub bits: u32,
+    /// The architecture.
+    pub arch: Arch,
+}
+
+/// The cheapest movement, and what else was possible.
+///
+/// # Errors
+///
+/// In words, why neither shuffles nor a linear shared layout apply.
+pub fn movement(between: &Between<'_>) -> Result<(Movement, Vec<Alternative>), String> {
+    if let Some(moves) = crate::moves(between.from, between.to, between.threads) {
+        return Ok((Movement::Registers(moves), Vec::new()));
+    }
+    let over_bits = |tv: &TvLayout| Bits::new(tv, between.shape).map_err(|e| e.to_string());
+    let (from, to) = (over_bits(between.from)?, over_bits(between.to)?);
+    if from.places() != to.places() {
+        return Err("odd factors of the tile are held in different orders".to_string());
+    }
+    let reorder = Reorder::new(from.linear(), to.linear()).map_err(|e| e.to_string())?;
+    let trip = trip(&from, &to, between.bits, between.arch)?;
+    let by_shared = Movement::Shared(Box::new(trip));
+    let reject = |movement: &Movement, reason: String| Alternative { instruction: movement.name(), reason };
+    if reorder.exchange == Exchange::Warps {
+        let reason = "elements change their warp, or lanes need several registers of one lane".to_string();
+        let lost = Alternative { instruction: "shfl.sync".to_string(), reason };
+        return Ok((by_shared, vec![lost]));
+    }
+    let packed = packable(&reorder, between.bits);
+    let by_shuffles = Movement::Shuffles(Box::new(Shuffles { from, to, reorder, packed }));
+    let (a, b) = (by_shuffles.cycles(), by_shared.cycles());
+    let reason = format!("{} issue cycles a warp, against {}", a.max(b), a.min(b));
+    if a <= b {
+        let lost = reject(&by_shared, reason);
+        Ok((by_shuffles, vec![lost]))
+    } else {
+        let lost = reject(&by_shuffles, reason);
+        Ok((by_shared, vec![lost]))
+    }
+}
+
+/// The pairs of bits to pack words by: as many as a word has room for, those that are packed already first.
+fn packable(reorder: &Reorder, bits: u32) -> Vec<(u32, u32)> {
+    let room = (32 / bits).trailing_zeros() as usize;
+    let mut pairs = reorder.packable.clone();
+    pairs.sort_by_key(|(j, i)| (i.max(j) >= &(room as u32), j != i, *j));
+    pairs.truncate(room);
+    pairs.sort_unstable();
+    pairs
+}
+
+/// The trip through shared memory.
+pub fn trip(from: &Bits, to: &Bits, bits: u32, arch: Arch) -> Result<Trip, String> {
+    let (memory, store, load) =
+        optimal_swizzle(from.linear(), to.linear(), bits).map_err(|e| e.to_string())?;
+    let row = |src: Memory, dst: Memory, vector: usize| {
+        let bytes = (bits << vector) / 8;
+        copies(src, dst, arch)
+            .find(|r| r.kind == CopyKind::PerThread && r.bytes == bytes)
+            .ok_or_else(|| format!("{arch} has no access of {bytes} bytes"))
+    };
+    let store_row = row(Memory::Register, Memory::Shared, store.vector.len())?;
+    let load_row = row(Memory::Shared, Memory::Register, load.vector.len())?;
+    let elements = (1u64 << memory.in_bits()) * from.slices() as u64;
+    let bytes =
+        u32::try_from(elements * u64::from(bits) / 8).map_err(|_| "the tile is too large".to_string())?;
+    Ok(Trip {
+        memory,
+        store: Side { bits: from.clone(), access: store, row: store_row },
+        load: Side { bits: to.clone(), access: load, row: load_row },
+        bytes,
+    })
+}

@@ -1,0 +1,150 @@
+//! Reductions along a mode: within threads, then lanes by butterflies, then warps through shared memory. Copies of an
+//! element take no part twice, and only one of those who hold a partial result stores it (Linear Layouts, section 5.1
+//! and table 4).
+
+use tilewright_layout::{Dim, HTuple, Layout, LinearLayout, Split};
+use tilewright_machine::{Arch, ShuffleMode};
+
+use crate::linear::Bits;
+use crate::movement::{Between, Movement, Trip, movement, trip};
+use crate::plan::TvLayout;
+use crate::shapes;
+
+/// How a `reduce` is done.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ReducePlan {
+    /// For each value of a thread's partial result the values of the operand that it combines.
+    pub local: Vec<Vec<u32>>,
+    /// Distances of the lanes that exchange partial results.
+    pub lanes: Vec<u32>,
+    /// The exchange between warps: each stores its partial results, each loads those of all, the parts of one result in
+    /// consecutive registers.
+    pub warps: Option<Box<Trip>>,
+    /// From the layout in which the result arises to that of the result's tensor.
+    pub last: Movement,
+}
+
+impl ReducePlan {
+    /// Bytes of shared memory.
+    pub fn shared_bytes(&self) -> u32 {
+        self.warps.as_ref().map_or(0, |t| t.bytes).max(self.last.shared_bytes())
+    }
+
+    /// Issue cycles of one warp.
+    pub fn cycles(&self) -> u32 {
+        let combined: usize = self.local.iter().map(|v| v.len().saturating_sub(1)).sum();
+        let rounds = self.lanes.len() as u32 * self.local.len() as u32;
+        combined as u32
+            + rounds * (ShuffleMode::ISSUE_CYCLES + 1)
+            + self.warps.as_ref().map_or(0, |t| t.cycles())
+            + self.last.cycles()
+    }
+
+    /// Instructions of one thread that access shared memory.
+    pub fn shared_instructions(&self) -> u32 {
+        let trip = |t: &Trip| {
+            let each = t.store.access.instructions + t.load.access.instructions;
+            each as u32 * t.store.bits.slices() as u32
+        };
+        self.warps.as_ref().map_or(0, |t| trip(t))
+            + if let Movement::Shared(t) = &self.last { trip(t) } else { 0 }
+    }
+}
+
+/// The layout in which the result of a reduction arises: that of the operand without the mode.
+pub fn arises(src: &TvLayout, shape: &[i64], axis: u32) -> Option<TvLayout> {
+    shapes::seen(src, &shapes::without(axis, shape)?)
+}
+
+/// Plans a reduction of a tensor of `shape` along `axis` into one of `result` shape.
+///
+/// # Errors
+///
+/// In words, why the distribution of the operand does not allow it.
+pub fn reduce(
+    src: &TvLayout,
+    dst: &TvLayout,
+    (shape, result): (&[i64], &[i64]),
+    axis: u32,
+    (threads, bits): (i64, u32),
+    arch: Arch,
+) -> Result<ReducePlan, String> {
+    let map = shapes::without(axis, shape).ok_or("the tile is too large")?;
+    let partial = arises(src, shape, axis).ok_or("the mode cannot be left out of the operand's layout")?;
+    let count = partial.count() as i64;
+    let mut local = vec![Vec::new(); count as usize];
+    for s in 0..src.count() as i64 {
+        let place = map.eval(src.at(0, s)) - partial.at(0, 0);
+        let found = (0..count).find(|v| partial.at(0, *v) - partial.at(0, 0) == place);
+        local[found.ok_or("a value of the operand has no place in the result")? as usize].push(s as u32);
+    }
+    let name = format!("dim{axis}");
+    let crosses = src.threads().leaves().iter().any(|(extent, stride)| {
+        // A thread mode that walks along the reduced mode.
+        *extent > 1 && (1..*extent).any(|c| map.eval(stride * c) == 0 && *stride != 0)
+    });
+    let over_bits = Bits::new(src, shape);
+    let (mut lanes, mut parts) = (Vec::new(), Vec::new());
+    match over_bits {
+        Ok(bits) => {
+            let along = |input: &str| bits.linear().part(input, &name).map_err(|e| e.to_string());
+            let others = bits.linear().slice(&name).map_err(|e| e.to_string())?;
+            for (input, found) in [("lane", &mut lanes), ("warp", &mut parts)] {
+                for (k, column) in along(input)?.into_iter().enumerate() {
+                    if column != 0 && others.bases(input)[k] != 0 {
+                        return Err(format!("{input}s walk along the mode and another at once"));
+                    }
+                    if column != 0 {
+                        found.push(k as u32);
+                    }
+                }
+            }
+        }
+        Err(_) if !crosses => {}
+        Err(e) => return Err(format!("threads share the mode in a way that is not one of bits: {e}")),
+    }
+    let warps = if parts.is_empty() {
+        None
+    } else {
+        let bits = Bits::new(&partial, result).map_err(|e| e.to_string())?;
+        let (store, load) = across_warps(&bits, &parts).map_err(|e| e.to_string())?;
+        // Partial results have 32 bits.
+        Some(Box::new(trip(&store, &load, 32, arch)?))
+    };
+    let between = Between { from: &partial, to: dst, shape: result, threads, bits, arch };
+    let (last, _) = movement(&between)?;
+    Ok(ReducePlan { local, lanes: lanes.into_iter().map(|k| 1 << k).collect(), warps, last })
+}
+
+/// The layouts of an exchange of partial results: both over the result's modes and a mode `part` that the warps `parts`
+/// count; on the loading side every warp holds all parts, in its lowest registers.
+fn across_warps(bits: &Bits, parts: &[u32]) -> Result<(Bits, Bits), tilewright_layout::LayoutError> {
+    let linear = bits.linear();
+    let above = linear.out_bits();
+    let width = parts.len() as u32;
+    let mut outs = linear.outs().to_vec();
+    outs.push(Dim::new("part", width));
+    let part = |k: usize| 1u64 << (above + k as u32);
+    let stored = {
+        let mut columns = linear.columns().to_vec();
+        let first = columns.len() - linear.bases("warp").len();
+        for (k, warp) in parts.iter().enumerate() {
+            columns[first + *warp as usize] = part(k);
+        }
+        LinearLayout::from_columns(linear.ins().to_vec(), outs.clone(), columns)?
+    };
+    let loaded = {
+        let mut columns: Vec<u64> = (0..parts.len()).map(part).collect();
+        columns.extend(linear.columns());
+        let mut ins = linear.ins().to_vec();
+        ins[0].bits += width;
+        LinearLayout::from_columns(ins, outs, columns)?
+    };
+    let store = Bits { split: Split { linear: stored, ..bits.split.clone() } };
+    // Loaded registers count parts, then registers, then slices.
+    let registers = 1i64 << (bits.register_bits() + width);
+    let mut split = Split { linear: loaded, ..bits.split.clone() };
+    split.indices[0] = Layout::identity(registers);
+    split.slices[0] = Layout::new(HTuple::Leaf(bits.slices()), HTuple::Leaf(registers))?;
+    Ok((store, Bits { split }))
+}

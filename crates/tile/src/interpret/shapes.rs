@@ -1,0 +1,84 @@
+//! Shape statements, reductions and gathers: on plain arrays, leftmost mode fastest.
+
+use tilewright_machine::DType;
+
+use super::round;
+use crate::program::{ReduceOp, ShapeOp};
+
+/// For each element of the result of a shape statement, where it lies in the operand; `None` where their orders are the
+/// same. `from` and `to` are the shapes of operand and result.
+pub(super) fn order(op: &ShapeOp, from: &[i64], to: &[i64]) -> Option<Vec<u32>> {
+    let mut stride = 1;
+    let mut strides = Vec::with_capacity(from.len());
+    for n in from {
+        strides.push(stride);
+        stride *= n;
+    }
+    let walk: Vec<i64> = match op {
+        ShapeOp::Reshape(_) | ShapeOp::Expand { .. } => return None,
+        ShapeOp::Transpose(order) => order.iter().map(|&mode| strides[mode as usize]).collect(),
+        ShapeOp::Broadcast(_) => {
+            from.iter().zip(&strides).map(|(n, d)| if *n == 1 { 0 } else { *d }).collect()
+        }
+    };
+    Some(super::plan::table(to.iter().copied().zip(walk)).into_iter().map(|o| o as u32).collect())
+}
+
+/// A tile seen as three modes: what is left of a mode, the mode, what is right of it.
+#[derive(Clone, Copy)]
+pub(super) struct Around {
+    inner: usize,
+    extent: usize,
+    outer: usize,
+}
+
+impl Around {
+    pub(super) fn new(shape: &[i64], axis: u32) -> Self {
+        let axis = axis as usize;
+        let product = |part: &[i64]| part.iter().product::<i64>() as usize;
+        Around {
+            inner: product(&shape[..axis]),
+            extent: shape[axis] as usize,
+            outer: product(&shape[axis + 1..]),
+        }
+    }
+
+    fn at(self, i: usize, k: usize, o: usize) -> usize {
+        i + self.inner * (k + self.extent * o)
+    }
+}
+
+/// The elements along the mode, put together.
+pub(super) fn reduce(src: &[f64], around: Around, op: ReduceOp, dtype: DType) -> Vec<f64> {
+    let mut result = Vec::with_capacity(around.inner * around.outer);
+    for o in 0..around.outer {
+        for i in 0..around.inner {
+            let elements = (0..around.extent).map(|k| src[around.at(i, k, o)]);
+            // No tile is so large that a sum of its integers is not exact.
+            let value = elements.reduce(|x, y| op.apply(x, y)).unwrap_or(f64::NAN);
+            result.push(match op {
+                ReduceOp::Max | ReduceOp::Min => value,
+                ReduceOp::Sum if dtype.is_float() => round(dtype, round(DType::F32, value)),
+                ReduceOp::Sum if value.is_nan() => value,
+                ReduceOp::Sum => f64::from(value as i64 as i32),
+            });
+        }
+    }
+    result
+}
+
+/// The elements of `src` that `index` names along the mode, modulo its extent.
+pub(super) fn gather(src: &[f64], around: Around, index: &[f64], along: Around) -> Vec<f64> {
+    let mut result = Vec::with_capacity(index.len());
+    for o in 0..along.outer {
+        for j in 0..along.extent {
+            for i in 0..along.inner {
+                let at = index[along.at(i, j, o)];
+                // What was never written names nothing.
+                let k = (!at.is_nan()).then(|| (at as i64).rem_euclid(around.extent as i64) as usize);
+                result.push(k.map_or(f64::NAN, |k| src[around.at(i, k, o)]));
+            }
+        }
+    }
+    result
+}

@@ -1,0 +1,415 @@
+//! Checks of the statements that give register tensors another shape, reduce them and gather from them.
+
+use tilewright_machine::DType;
+
+use super::statements::Operand;
+use super::{Checker, Life, count, shape_text};
+use crate::diagnostic::{Code, Diagnostic, Span};
+use crate::expr::Expr;
+use crate::program::{ReduceOp, ShapeOp, TensorId};
+
+/// What the statement is called, where it is, and what it needs of the body around it.
+pub(super) struct Site<'a> {
+    pub(super) statement: &'static str,
+    pub(super) span: Span,
+    pub(super) threads: Option<u32>,
+    pub(super) defined: &'a mut Vec<usize>,
+}
+
+/// `mode 0`, `modes 0 and 1`, `modes 0 to 3`: what modes there are.
+fn modes_text(rank: usize) -> String {
+    match rank {
+        0 | 1 => "mode 0".to_string(),
+        2 => "modes 0 and 1".to_string(),
+        _ => format!("modes 0 to {}", rank - 1),
+    }
+}
+
+impl Checker<'_> {
+    pub(super) fn shape(&mut self, dst: TensorId, src: TensorId, op: &ShapeOp, mut site: Site<'_>) {
+        let shape = self
+            .register(src, site.span, site.statement)
+            .and_then(|operand| self.shape_after(src, &operand.shape, op, dst, site.span));
+        self.result(dst, &[src], shape, false, &mut site);
+    }
+
+    /// The shape of the result, if the statement is legal for an operand of this shape.
+    fn shape_after(
+        &mut self,
+        src: TensorId,
+        shape: &[i64],
+        op: &ShapeOp,
+        dst: TensorId,
+        span: Span,
+    ) -> Option<Vec<i64>> {
+        let (name, rank) = (self.name(src), shape.len());
+        match op {
+            ShapeOp::Transpose(order) => self.transposed(name, shape, order, span),
+            ShapeOp::Reshape(extents) => {
+                let to = self.extents(extents, dst, "reshape", span)?;
+                let has: i64 = shape.iter().product();
+                let wants = to.iter().try_fold(1i64, |product, n| product.checked_mul(*n));
+                if wants == Some(has) {
+                    return Some(to);
+                }
+                let wants = wants.map_or("more than 2^63".to_string(), |n| n.to_string());
+                self.report(
+                    Diagnostic::new(
+                        Code::ShapeMismatch,
+                        span,
+                        format!(
+                            "`{name}` has {has} elements (shape {}), and {} has {wants}",
+                            shape_text(shape),
+                            shape_text(&to)
+                        ),
+                    )
+                    .related(self.program.tensor(src).span, "defined here")
+                    .help("a reshape keeps the number of elements"),
+                );
+                None
+            }
+            ShapeOp::Expand { axis } if *axis as usize > rank => {
+                self.report(
+                    Diagnostic::new(
+                        Code::WrongRank,
+                        span,
+                        format!("`expand` puts a mode at {axis}, and `{name}` has {}", count(rank, "mode")),
+                    )
+                    .help(format!("the new mode stands at 0 to {rank}")),
+                );
+                None
+            }
+            ShapeOp::Expand { axis } => {
+                let mut to = shape.to_vec();
+                to.insert(*axis as usize, 1);
+                Some(to)
+            }
+            ShapeOp::Broadcast(extents) => {
+                let to = self.extents(extents, dst, "broadcast", span)?;
+                if to.len() != rank {
+                    self.report(
+                        Diagnostic::new(
+                            Code::WrongRank,
+                            span,
+                            format!(
+                                "`{name}` has {}, and `broadcast` gives {}",
+                                count(rank, "mode"),
+                                count(to.len(), "extent")
+                            ),
+                        )
+                        .help("give one extent a mode; `expand` makes a new mode of extent 1 first"),
+                    );
+                    return None;
+                }
+                let wrong = shape.iter().zip(&to).position(|(from, to)| from != to && *from != 1);
+                let Some(mode) = wrong else { return Some(to) };
+                self.report(
+                    Diagnostic::new(
+                        Code::ShapeMismatch,
+                        span,
+                        format!(
+                            "mode {mode} of `{name}` has extent {}, which cannot be repeated to {}",
+                            shape[mode], to[mode]
+                        ),
+                    )
+                    .related(self.program.tensor(src).span, "defined here")
+                    .help("only modes of extent 1 are repeated; the others keep their extents"),
+                );
+                None
+            }
+        }
+    }
+
+    fn transposed(&mut self, name: &str, shape: &[i64], order: &[u32], span: Span) -> Option<Vec<i64>> {
+        let rank = shape.len();
+        let mut seen = vec![false; rank];
+        let mut problem = (order.len() != rank).then(|| {
+            format!("`{name}` has {}, and its transpose lists {}", count(rank, "mode"), order.len())
+        });
+        let mut code = Code::WrongRank;
+        let mut to = Vec::with_capacity(rank);
+        for mode in order {
+            if problem.is_some() {
+                break;
+            }
+            match seen.get_mut(*mode as usize) {
+                None => {
+                    problem = Some(format!(
+                        "the transpose lists mode {mode} of `{name}`, which has {}",
+                        count(rank, "mode")
+                    ));
+                }
+                Some(true) => {
+                    code = Code::BadValue;
+                    problem = Some(format!("the transpose lists mode {mode} of `{name}` twice"));
+                }
+                Some(slot) => {
+                    *slot = true;
+                    to.push(shape[*mode as usize]);
+                }
+            }
+        }
+        let Some(problem) = problem else { return Some(to) };
+        let help = match rank {
+            1 => "list mode 0, or nothing".to_string(),
+            _ => format!("list each of the {} once, or none to reverse them", modes_text(rank)),
+        };
+        self.report(Diagnostic::new(code, span, problem).help(help));
+        None
+    }
+
+    /// The extents that a statement gives: at least one, all positive constants.
+    fn extents(&mut self, extents: &[Expr], dst: TensorId, statement: &str, span: Span) -> Option<Vec<i64>> {
+        if extents.is_empty() {
+            self.report(
+                Diagnostic::new(Code::WrongRank, span, format!("`{statement}` gives a shape without modes"))
+                    .help("a shape is e.g. `[BM, BK]`"),
+            );
+            return None;
+        }
+        let what = format!("an extent of `{}`", self.name(dst));
+        extents.iter().map(|e| self.extent(e, span, &what)).collect()
+    }
+
+    pub(super) fn join(&mut self, dst: TensorId, a: TensorId, b: TensorId, mut site: Site<'_>) {
+        let span = site.span;
+        let operands = [a, b].map(|id| self.register(id, span, site.statement));
+        let [left, right] = operands;
+        let mut shape = None;
+        if let (Some(left), Some(right)) = (left, right) {
+            let before = self.errors.len();
+            if left.shape != right.shape {
+                self.shapes_differ(a, &left.shape, b, &right.shape, span);
+            }
+            self.same_type(
+                a,
+                b,
+                span,
+                "`join` takes two tensors of one element type",
+                "cast one of them first",
+            );
+            if self.errors.len() == before {
+                let mut both = left.shape;
+                both.push(2);
+                shape = Some(both);
+            }
+        }
+        self.result(dst, &[a, b], shape, false, &mut site);
+    }
+
+    pub(super) fn split(&mut self, lo: TensorId, hi: TensorId, src: TensorId, mut site: Site<'_>) {
+        let span = site.span;
+        let operand = self.register(src, span, site.statement);
+        let mut shape = operand.and_then(|operand| self.half(src, operand, span));
+        if lo == hi {
+            let message = format!("`{}` is to be both halves of `{}`", self.name(lo), self.name(src));
+            self.report(
+                Diagnostic::new(Code::DuplicateName, span, message).help("give the halves two names"),
+            );
+            shape = None;
+        }
+        self.result(lo, &[src], shape.clone(), false, &mut site);
+        if lo != hi {
+            self.result(hi, &[src], shape, false, &mut site);
+        }
+    }
+
+    fn half(&mut self, src: TensorId, operand: Operand, span: Span) -> Option<Vec<i64>> {
+        let name = self.name(src);
+        let mut shape = operand.shape;
+        let (code, message, help) = match shape.pop() {
+            Some(2) if !shape.is_empty() => return Some(shape),
+            Some(2) => (
+                Code::WrongRank,
+                format!("`{name}` has 1 mode, and `split` takes the last one away"),
+                format!("make a mode before it first: `t = expand({name}, 0)`"),
+            ),
+            last => (
+                Code::ShapeMismatch,
+                format!("the last mode of `{name}` has extent {}; `split` takes 2", last.unwrap_or(0)),
+                "bring a mode of extent 2 to the end with `reshape` and `transpose`".to_string(),
+            ),
+        };
+        self.report(
+            Diagnostic::new(code, span, message)
+                .related(self.program.tensor(src).span, "defined here")
+                .help(help),
+        );
+        None
+    }
+
+    /// Whether a tensor of this shape has the mode.
+    fn axis(&mut self, statement: &str, name: &str, axis: u32, rank: usize, span: Span) -> bool {
+        let has = (axis as usize) < rank;
+        if !has {
+            self.report(
+                Diagnostic::new(
+                    Code::WrongRank,
+                    span,
+                    format!(
+                        "`{statement}` works along mode {axis}, and `{name}` has {}",
+                        count(rank, "mode")
+                    ),
+                )
+                .help(format!("modes count from 0: `{name}` has {}", modes_text(rank))),
+            );
+        }
+        has
+    }
+
+    pub(super) fn reduce(
+        &mut self,
+        dst: TensorId,
+        src: TensorId,
+        op: ReduceOp,
+        axis: u32,
+        mut site: Site<'_>,
+    ) {
+        let span = site.span;
+        let mut shape = None;
+        if let Some(operand) = self.register(src, span, site.statement) {
+            let name = self.name(src);
+            let bytes = matches!(operand.dtype, DType::I8 | DType::U8);
+            if op == ReduceOp::Sum && bytes {
+                self.report(
+                    Diagnostic::new(
+                        Code::TypeMismatch,
+                        span,
+                        format!("there is no sum of {}, which is what `{name}` holds", operand.dtype),
+                    )
+                    .help("cast it to i32 first"),
+                );
+            }
+            if self.axis(site.statement, name, axis, operand.shape.len(), span)
+                && !(op == ReduceOp::Sum && bytes)
+            {
+                let mut left = operand.shape;
+                left.remove(axis as usize);
+                if left.is_empty() {
+                    left.push(1);
+                }
+                shape = Some(left);
+            }
+        }
+        self.result(dst, &[src], shape, true, &mut site);
+    }
+
+    pub(super) fn gather(
+        &mut self,
+        dst: TensorId,
+        src: TensorId,
+        index: TensorId,
+        axis: u32,
+        mut site: Site<'_>,
+    ) {
+        let span = site.span;
+        let from = self.register(src, span, site.statement);
+        let at = self.register(index, span, site.statement);
+        let shape = match (from, at) {
+            (Some(from), Some(at)) => self.gathered(src, &from, index, at, axis, span),
+            _ => None,
+        };
+        self.result(dst, &[src], shape, true, &mut site);
+    }
+
+    fn gathered(
+        &mut self,
+        src: TensorId,
+        from: &Operand,
+        index: TensorId,
+        at: Operand,
+        axis: u32,
+        span: Span,
+    ) -> Option<Vec<i64>> {
+        let before = self.errors.len();
+        let (name, index_name) = (self.name(src), self.name(index));
+        if at.dtype != DType::I32 {
+            let message = format!("an index is i32, and `{index_name}` is {}", at.dtype);
+            self.report(Diagnostic::new(Code::TypeMismatch, span, message).help("cast it to i32 first"));
+        }
+        if from.shape.len() != at.shape.len() {
+            self.report(
+                Diagnostic::new(
+                    Code::WrongRank,
+                    span,
+                    format!(
+                        "`{name}` has {}, and its index `{index_name}` has {}",
+                        count(from.shape.len(), "mode"),
+                        count(at.shape.len(), "mode")
+                    ),
+                )
+                .help("the index has the shape of what is read, but for the mode along which it reads"),
+            );
+        } else if self.axis("gather", name, axis, from.shape.len(), span) {
+            let differs = |mode: &usize| *mode != axis as usize && from.shape[*mode] != at.shape[*mode];
+            if let Some(mode) = (0..from.shape.len()).find(differs) {
+                self.report(
+                    Diagnostic::new(
+                        Code::ShapeMismatch,
+                        span,
+                        format!(
+                            "`{name}` has shape {}, its index `{index_name}` {}: they differ in mode {mode}",
+                            shape_text(&from.shape),
+                            shape_text(&at.shape)
+                        ),
+                    )
+                    .help(format!("they may differ only in mode {axis}, along which the index reads")),
+                );
+            }
+        }
+        (self.errors.len() == before).then_some(at.shape)
+    }
+
+    /// Defines the result if it is new, and checks that it has the statement's shape and its operands' type. Without a
+    /// shape the statement is wrong, and what follows from that is not reported.
+    fn result(
+        &mut self,
+        dst: TensorId,
+        operands: &[TensorId],
+        shape: Option<Vec<i64>>,
+        in_place: bool,
+        site: &mut Site<'_>,
+    ) {
+        let (span, statement) = (site.span, site.statement);
+        if !in_place && operands.contains(&dst) {
+            // An undefined operand has been reported.
+            if self.life[dst.0 as usize] == Life::Alive {
+                let message =
+                    format!("`{}` is both the result and an operand of `{statement}`", self.name(dst));
+                self.report(
+                    Diagnostic::new(Code::BadValue, span, message)
+                        .help("the result is another tensor: give it another name"),
+                );
+            }
+            return;
+        }
+        if self.life[dst.0 as usize] == Life::Undefined {
+            self.define(dst, site.defined);
+            if shape.is_none() {
+                self.broken[dst.0 as usize] = true;
+                return;
+            }
+            self.definition(dst, span, site.threads);
+        }
+        let Some(target) = self.register(dst, span, statement) else { return };
+        let Some(shape) = shape else { return };
+        if target.shape != shape {
+            self.report(
+                Diagnostic::new(
+                    Code::ShapeMismatch,
+                    span,
+                    format!(
+                        "`{}` has shape {}, and this `{statement}` gives {}",
+                        self.name(dst),
+                        shape_text(&target.shape),
+                        shape_text(&shape)
+                    ),
+                )
+                .related(self.program.tensor(dst).span, "defined here")
+                .help("give the result another name"),
+            );
+        }
+        let rule = format!("`{statement}` keeps the element type");
+        self.same_type(dst, operands[0], span, &rule, "cast it on a line of its own");
+    }
+}

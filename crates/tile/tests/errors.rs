@@ -1,0 +1,60 @@
+//! The files in `tests/error` whose mistake the parser or the verifier finds say what is found. (The files whose mistake a
+//! later stage finds are read too; the whole compiler runs them all.)
+
+use std::fs;
+use std::path::Path;
+
+use tilewright_tile::{Constants, Diagnostics, parse, verify};
+
+fn describe(source: &str, diagnostics: &Diagnostics) -> String {
+    let all: Vec<String> = diagnostics
+        .0
+        .iter()
+        .map(|d| {
+            let before = &source[..d.span.range().start.min(source.len())];
+            let line = before.matches('\n').count() + 1;
+            let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+            let help = d.help.as_ref().map_or(String::new(), |h| format!(" [help: {h}]"));
+            format!("{} at {line}:{column}: {}{help}", d.code, d.message)
+        })
+        .collect();
+    all.join(" | ")
+}
+
+#[test]
+fn every_mistake_is_told_as_its_file_says() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/error");
+    let (mut found, mut wrong) = (0, Vec::new());
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let bytes = fs::read(&path).unwrap();
+        let source = String::from_utf8_lossy(&bytes);
+        let header = |key| {
+            source
+                .lines()
+                .take_while(|l| l.starts_with("//"))
+                .find_map(|l| l.strip_prefix("// ")?.strip_prefix(key))
+        };
+        let given: Constants = header("options: ")
+            .unwrap_or("")
+            .split_whitespace()
+            .filter_map(|word| {
+                let (name, value) = word.split_once('=')?;
+                Some((name.to_string(), value.parse().ok()?))
+            })
+            .collect();
+        let result = parse(&source).and_then(|program| {
+            let is_constant = |name: &String| program.constants().any(|(_, s, _)| s.name == *name);
+            let constants = given.into_iter().filter(|(name, _)| is_constant(name)).collect();
+            verify(&program, &constants).map(|_| ())
+        });
+        let Err(diagnostics) = result else { continue };
+        found += 1;
+        let (actual, expected) = (describe(&source, &diagnostics), header("error: ").unwrap_or(""));
+        if actual != expected {
+            wrong.push(format!("{}\n  expected {expected}\n  found    {actual}", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(found > 100, "{found}");
+}
