@@ -386,8 +386,8 @@ impl<'a> Reader<'a, '_> {
             }
             let offset = self.cursor.pos();
             let value = self.expr(depth)?;
-            if matches!(value, Value::Record(_)) {
-                return Err(CalcError::new(offset, "a record holds no records"));
+            if matches!(value, Value::Record(_) | Value::Bool(_) | Value::Text(_)) {
+                return Err(CalcError::new(offset, format!("a record cannot hold {}", value.described())));
             }
             fields.push((name.to_string(), value));
             if self.cursor.eat("}") {

@@ -299,7 +299,8 @@ fn errors_say_where() {
     );
     check("[x:2, x", "at byte 7: expected `]`, found the end");
     check("{a = 1, a = 2}", "at byte 8: the record has a field `a` already");
-    check("{a = {b = 1}}", "at byte 5: a record holds no records");
+    check("{a = {b = 1}}", "at byte 5: a record cannot hold a record");
+    check("{a = compact(4)}", "at byte 5: a record cannot hold a truth value");
     check("{a = 1}.b", "at byte 8: the record has no field `b`; it has a");
     check("(4:1).b", "at byte 6: a layout has no fields");
     check(
@@ -397,7 +398,8 @@ fn expression() -> impl Strategy<Value = String> {
             4 => call,
             1 => (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("{a} o {b}")),
             1 => (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("({a})({b})")),
-            1 => inner.prop_map(|a| format!("{{memory = {a}, b = 1}}.memory")),
+            1 => inner.clone().prop_map(|a| format!("{{memory = {a}, b = 1}}")),
+            1 => inner.prop_map(|a| format!("{{memory = {a}}}.memory")),
         ]
     })
 }

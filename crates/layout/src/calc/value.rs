@@ -67,7 +67,7 @@ pub enum Value {
     Affine(AffineLayout),
     /// Names in brackets: `[x, y]`, `[lane:3]`.
     Names(Names),
-    /// Several values under names: `{memory = …, stores = 8}`. They are no records themselves.
+    /// Several values under names: `{memory = …, stores = 8}`. They are no records, truth values or text.
     Record(Vec<(String, Value)>),
     /// Text to look at: the matrix of a linear layout.
     Text(String),
