@@ -317,7 +317,7 @@ impl Solver<'_> {
         loop {
             let mut changed = false;
             for i in 0..self.statements.len() {
-                changed |= self.through_shape(i)?;
+                changed |= self.through_shape(i, false)?;
                 let group = alike(self.verified, &self.statements[i].0);
                 let Some(known) = group.iter().copied().find(|t| self.layouts[t.0 as usize].is_some()) else {
                     continue;
@@ -352,14 +352,25 @@ impl Solver<'_> {
                     }
                 }
             }
-            if !changed {
+            // Only where nothing else asks for it is the result of a broadcast held whole by those who hold the operand.
+            if !changed && !self.broadcast_forward()? {
                 return Ok(());
             }
         }
     }
 
-    /// Leads a layout through a shape statement or a reduction to a tensor that has none; whether one was set.
-    fn through_shape(&mut self, i: usize) -> Result<bool, Diagnostic> {
+    fn broadcast_forward(&mut self) -> Result<bool, Diagnostic> {
+        for i in 0..self.statements.len() {
+            if self.through_shape(i, true)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Leads a layout through a shape statement or a reduction to a tensor that has none; whether one was set. Broadcasts
+    /// lead forward only where `repeat` says so.
+    fn through_shape(&mut self, i: usize, repeat: bool) -> Result<bool, Diagnostic> {
         let layout = |id: TensorId| self.layouts[id.0 as usize].as_ref().map(|l| &l.0);
         let shape = |id: TensorId| self.verified.shape(id);
         let size = |id: TensorId| shape(id).iter().product::<i64>();
@@ -373,6 +384,7 @@ impl Solver<'_> {
             StmtKind::Shape { dst, src, op } => ends(*src, *dst).and_then(|(tv, there)| {
                 let (from, to) = (shape(*src), shape(*dst));
                 let tv = match (there, op) {
+                    (true, ShapeOp::Broadcast(_)) if !repeat => return None,
                     (true, ShapeOp::Broadcast(_)) => {
                         shapes::repeated(&shapes::seen(tv, &shapes::forward(op, &from, &to)?)?, &from, &to)
                     }

@@ -15,7 +15,7 @@ use super::{Dim, LinearLayout, refuse};
 use crate::error::LayoutError;
 use crate::htuple::{HTuple, Shape};
 use crate::layout::Layout;
-use crate::stride::F2;
+use crate::stride::{Coord, F2};
 use crate::swizzle::{Swizzle, SwizzledLayout};
 
 /// The values at the powers of two; an error where extents are not powers of two.
@@ -213,7 +213,18 @@ impl Split {
         let operation = "a split into powers of two";
         tile.check_shape()?;
         let extents: Vec<i64> = tile.leaves().into_iter().copied().collect();
-        let flat: Shape = HTuple::from_flat(extents.clone());
+        let names: Layout<Coord> = Layout::new(
+            HTuple::from_flat(extents.clone()),
+            HTuple::from_flat((0..extents.len()).map(Coord::basis).collect()),
+        )?;
+        let units: Vec<i64> = extents
+            .iter()
+            .scan(1i64, |unit, extent| {
+                let this = *unit;
+                *unit = unit.saturating_mul(*extent);
+                Some(this)
+            })
+            .collect();
         let low: Vec<i64> = extents.iter().map(|e| 1i64 << e.trailing_zeros()).collect();
         // How far each digit of the tile is filled already; adding must not carry.
         let mut reach = vec![0i64; extents.len()];
@@ -226,16 +237,13 @@ impl Split {
         for (name, layout) in inputs {
             let (mut bits, mut index, mut slice, mut place) = (0, Vec::new(), Vec::new(), Vec::new());
             let mut at = 1i64;
-            for (extent, stride) in layout.leaves() {
-                if stride < 0 {
+            // Which digits of the tile's coordinate each leaf counts; a leaf that goes on into the next mode is split.
+            for (extent, step) in crate::compose(&names, layout)?.leaves() {
+                let digits: Vec<i64> = (0..extents.len()).map(|k| step.component(k)).collect();
+                let stride: i64 = digits.iter().zip(&units).map(|(d, unit)| d.saturating_mul(*unit)).sum();
+                if digits.iter().any(|d| *d < 0) {
                     return refuse(operation, layout, format!("stride {stride} is negative"));
                 }
-                let digits: Vec<i64> = match crate::idx2crd(stride, &flat) {
-                    HTuple::Leaf(d) => vec![d],
-                    HTuple::Tuple(t) => {
-                        t.into_iter().map(|d| d.leaves().first().map_or(0, |d| **d)).collect()
-                    }
-                };
                 for ((digit, full), size) in digits.iter().zip(&mut reach).zip(&extents) {
                     let more = (extent - 1).checked_mul(*digit).and_then(|m| m.checked_add(*full));
                     match more {

@@ -2,7 +2,7 @@
 //! accesses without bank conflicts, and the count of wavefronts of any such access (lemma 9.4, made exact).
 //! Register layouts lead from `register`, `lane` and `warp` to the tile, memory layouts from `offset` to the tile.
 
-use super::elimination::{Echelon, complement, intersection};
+use super::elimination::{Echelon, apply, complement, intersection};
 use super::{Dim, LinearLayout, refuse};
 use crate::error::LayoutError;
 
@@ -62,9 +62,9 @@ type Swizzled = (LinearLayout, SharedAccess, SharedAccess);
 /// The shared layout through which `from` and `to` exchange a tile with the fewest wavefronts (LL 5.4, "optimal
 /// swizzling"), from `offset` to the tile, with what each side does. Elements have `bits` bits: 8, 16, 32 or 64.
 ///
-/// The vector of both sides is what their registers have in common; one side may use a wider one where that costs the
-/// other nothing (the paper keeps to the common one). Banks are chosen so that a phase of either side meets each bank
-/// once, which lemma 9.5 shows is always possible.
+/// The vector of both sides is what their registers have in common; one side may use a wider one where that saves
+/// wavefronts (the paper keeps to the common one). Banks are chosen so that a phase of either side meets each bank once,
+/// which lemma 9.5 shows to be always possible with the common vector.
 ///
 /// ```
 /// use tilewright_layout::{LinearLayout, optimal_swizzle};
@@ -99,22 +99,32 @@ pub fn optimal_swizzle(from: &LinearLayout, to: &LinearLayout, bits: u32) -> Res
     let mut common: Vec<u64> =
         mine.iter().copied().filter(|c| theirs.contains(c) && known.insert(*c, 0)).collect();
     common.truncate(widest);
-    // The common vector, extended by registers that only one side has.
-    let extended = |registers: &[u64]| {
+    // The common vector, extended by registers that only one side has: first those that lanes of the other walk along,
+    // so that they meet different banks.
+    let extended = |registers: &[u64], other: &LinearLayout| {
+        let (near, far): (Vec<u64>, Vec<u64>) =
+            registers.iter().copied().partition(|c| other.bases("lane").contains(c));
         let mut vector = common.clone();
         let mut known = Echelon::of(&vector);
-        for column in registers {
-            if vector.len() < widest && known.insert(*column, 0) {
-                vector.push(*column);
+        for column in near.into_iter().chain(far) {
+            if vector.len() < widest && known.insert(column, 0) {
+                vector.push(column);
             }
         }
         vector
     };
-    let candidates = [
-        (common.clone(), common.clone()),
-        (extended(mine), common.clone()),
-        (common.clone(), extended(theirs)),
-    ];
+    let mut candidates: Vec<(Vec<u64>, Vec<u64>)> = vec![(common.clone(), common.clone())];
+    let (longer_store, longer_load) = (extended(mine, &to), extended(theirs, from));
+    for length in common.len() + 1..=widest {
+        if longer_store.len() >= length {
+            candidates.push((longer_store[..length].to_vec(), common.clone()));
+        }
+        if longer_load.len() >= length {
+            candidates.push((common.clone(), longer_load[..length].to_vec()));
+        }
+    }
+    // Without vectors there is always a layout.
+    candidates.push((Vec::new(), Vec::new()));
     let mut best: Option<((u64, u64), Swizzled)> = None;
     for (store, load) in candidates {
         let memory = arrange(from, &to, &store, &load, log_bytes)?;
@@ -146,7 +156,10 @@ fn access(
 ) -> Result<Option<SharedAccess>, LayoutError> {
     let offsets = memory.inverse()?.compose(layout)?;
     let bits = offsets.vector_bits("register");
-    if bits.len() < vector {
+    // Vectors are aligned: nothing but the vector's own registers leads within it.
+    let within = (1u64 << vector) - 1;
+    let inside = offsets.columns().iter().filter(|c| *c & within != 0).count();
+    if bits.len() < vector || inside != vector {
         return Ok(None);
     }
     let distinct = Echelon::of(offsets.bases("register")).rank();
@@ -180,38 +193,40 @@ fn arrange(
             low.push(column);
         }
     }
-    // What a phase of each side spreads over: rows must avoid both spaces.
-    let space = |layout: &LinearLayout, vector: &[u64]| {
-        let access = vector.len() as u32 + log_bytes;
-        let phase = 5u32.saturating_sub(access.saturating_sub(WORD)) as usize;
-        let mut space = Echelon::of(if access >= WORD { vector } else { &low[..word] });
-        for column in layout.bases("lane").iter().take(phase) {
-            space.insert(*column, 0);
+    // All else is laid out in a complement of the vector that holds what both sides walk along, so that vectors stay
+    // aligned.
+    let inputs = ["lane", "warp", "register"];
+    let walked = inputs.iter().flat_map(|i| from.bases(i).iter().chain(to.bases(i)).copied());
+    let mut known = Echelon::of(&low);
+    let mut rest = Vec::new();
+    for column in walked.chain((0..bits).map(|i| 1 << i)) {
+        if known.insert(column, 0) {
+            rest.push(column);
         }
-        space.basis()
+    }
+    let basis: Vec<u64> = low.iter().chain(&rest).copied().collect();
+    let coordinates = Echelon::of(&basis);
+    // What a phase of each side spreads over, in coordinates of that complement: rows must avoid both spaces.
+    let space = |layout: &LinearLayout, vector: usize| {
+        let access = vector as u32 + log_bytes;
+        let phase = 5u32.saturating_sub(access.saturating_sub(WORD)) as usize;
+        let lanes = layout.bases("lane").iter().take(phase);
+        let space: Vec<u64> = lanes.filter_map(|c| coordinates.solve(*c)).map(|c| c >> low.len()).collect();
+        Echelon::of(&space).basis()
     };
-    let rows = avoiding(&space(from, store), &space(to, load), bits, bits as usize - row);
-    // The banks: whatever completes vector and rows; lanes of the writing side first, in order, for short addresses.
-    let mut taken = Echelon::of(&low);
-    let mut independent_rows = Vec::new();
+    let within = rest.len() as u32;
+    let rows = avoiding(&space(from, store.len()), &space(to, load.len()), within, bits as usize - row);
+    // The banks: whatever completes vector and rows.
+    let mut taken = Echelon::default();
+    let mut independent = Vec::new();
     for row in rows {
         if taken.insert(row, 0) {
-            independent_rows.push(row);
+            independent.push(row);
         }
     }
+    let banks: Vec<u64> = (0..within).map(|i| 1 << i).filter(|unit| taken.insert(*unit, 0)).collect();
     let mut columns = low;
-    let fill = from.bases("lane").iter().chain(to.bases("lane")).copied().chain((0..bits).map(|i| 1 << i));
-    for column in fill {
-        if columns.len() < row && taken.insert(column, 0) {
-            columns.push(column);
-        }
-    }
-    columns.extend(independent_rows);
-    for column in (0..bits).map(|i| 1 << i) {
-        if taken.insert(column, 0) {
-            columns.push(column);
-        }
-    }
+    columns.extend(banks.into_iter().chain(independent).map(|c| apply(&rest, c)));
     LinearLayout::from_columns(vec![Dim::new("offset", bits)], from.outs().to_vec(), columns)
 }
 
