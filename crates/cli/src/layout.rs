@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use serde_json::{Value as Json, json};
 use tilewright::layout::calc::{CalcError, Session, Value, evaluate};
 use tilewright::layout::draw::{DrawError, Picture};
-use tilewright::layout::{HTuple, Layout, LayoutError, Stride, SwizzledLayout};
+use tilewright::layout::{Dim, HTuple, Layout, LayoutError, LinearLayout, Stride, SwizzledLayout};
 
 use crate::args::{Draw, LayoutArgs};
 use crate::messages::{Failure, error, print};
@@ -116,9 +116,30 @@ fn json_of(value: &Value) -> Json {
         Value::Integer(n) => object["value"] = json!(n),
         Value::Bool(b) => object["value"] = json!(b),
         Value::Tuple(t) => object["value"] = nested(t, &|n| json!(n)),
+        Value::Linear(l) => linear_fields(l, &mut object),
+        Value::Affine(l) => {
+            linear_fields(l.linear(), &mut object);
+            object["offset"] = json!(l.linear().unflatten_out(l.offset()));
+        }
+        Value::Names(names) => object["value"] = json!(names),
+        Value::Record(fields) => {
+            object["fields"] = fields.iter().map(|(name, v)| (name.clone(), json_of(v))).collect();
+        }
         _ => {}
     }
     object
+}
+
+/// Dimensions in order, and for each input the images of its bits, an element for each output.
+fn linear_fields(layout: &LinearLayout, object: &mut Json) {
+    let dims = |dims: &[Dim]| dims.iter().map(|d| json!([d.name, d.size()])).collect::<Json>();
+    object["ins"] = dims(layout.ins());
+    object["outs"] = dims(layout.outs());
+    let bases = |d: &Dim| {
+        let vectors = layout.bases(&d.name).iter().map(|c| json!(layout.unflatten_out(*c)));
+        (d.name.clone(), vectors.collect::<Json>())
+    };
+    object["bases"] = Json::Object(layout.ins().iter().map(bases).collect());
 }
 
 fn layout_fields<S: Stride>(layout: &Layout<S>, stride: &impl Fn(&S) -> Json, object: &mut Json) {
@@ -157,6 +178,13 @@ fn picture(value: &Value, args: &LayoutArgs) -> Result<Picture, Failure> {
             ))));
         };
         return Picture::thread_values(layout, extents(tile)?).map_err(refuse);
+    }
+    if let Value::Linear(l) = value {
+        let picture = match &args.banks {
+            Some(element) => Picture::linear_banks(l, bits(element)?),
+            None => Picture::linear(l),
+        };
+        return picture.map_err(refuse);
     }
     let swizzled = match value {
         Value::Layout(l) => SwizzledLayout::from(l.clone()),

@@ -72,6 +72,21 @@ fn json_says_what_a_layout_is() {
 }
 
 #[test]
+fn json_says_what_a_linear_layout_is() {
+    assert_eq!(
+        json_of("[register: (1,0) (0,1); lane: (2,0); warp:] -> [x:4, y:2]"),
+        json!({
+            "text": "[register: (1,0) (0,1); lane: (2,0); warp:] -> [x:4, y:2]", "kind": "linear_layout",
+            "ins": [["register", 4], ["lane", 2], ["warp", 1]], "outs": [["x", 4], ["y", 2]],
+            "bases": {"register": [[1, 0], [0, 1]], "lane": [[2, 0]], "warp": []}
+        })
+    );
+    assert_eq!(json_of("flip([lane: 1 2] -> [x:4], [x])")["offset"], json!([3]));
+    assert_eq!(json_of("[lane:3, x]")["value"], json!([["lane", 3], ["x", null]]));
+    assert_eq!(json_of("{a = 1, b = 4:1}")["fields"]["b"]["size"], 4);
+}
+
+#[test]
 fn json_says_what_an_error_is() {
     let error = &json_of("compose((6,2):(1,12), 4:5)")["error"];
     assert_eq!(error["kind"], "composition");

@@ -5,15 +5,23 @@
 //! program := ("let" NAME "=" expr ";")* expr
 //!          | ("let" NAME "=" expr ";")* "let" NAME "=" expr ";"?        its value; in a session the name stays
 //! expr    := applied (("o" | "∘") applied)*             composition, from left to right
-//! applied := primary ("(" expr, … ")")*                 L(22), L(1,2), L((1,0),2): the value at a coordinate
+//! applied := primary ("(" expr, … ")" | "." NAME)*      L(22), L(1,2), L((1,0),2): the value at a coordinate
 //!                                                       L(2,_), L(2,((0,_),_)): what `_` leaves, a slice
+//!                                                       r.NAME: a field of a record
 //! primary := INTEGER | tuple ":" stride                 4, ((2,2),8):((1,16),2); an integer n as a layout is n:1
 //!                                                       strides may also be coordinates, (8,8):(e0,e1), or bit strings,
 //!                                                       (4,4):(f1,f5)
 //!          | "(" expr, … ")" | "<" expr, … ">"          concatenation or tuple; tiler: operations by mode
 //!          | "Sw<" B "," M "," S ">" | NAME | NAME "(" expr, … ")"
 //!          | COORD | BITS | "{" expr "}" | "_"          e0+6e1, e(0,1); f5; an accessor: {8} o (3,2):(15,100) is a tensor
+//!          | "[" bases "]" "->" "[" sizes "]"           a linear layout, [register: (1,0) (0,1); lane: (2,0)] -> [x:4, y:2];
+//!            ("+" (INTEGER | "(" INTEGER, … ")"))?      affine, [lane: 1 2] -> [x:4] + 3
+//!          | "[" (NAME (":" INTEGER)?), … "]"           names: of dimensions [x, y], with sizes or indices [lane:3]
+//!          | "{" (NAME "=" expr), … "}"                 a record
 //! ```
+//!
+//! Linear layouts (*Linear Layouts* over F2, see [`LinearLayout`]) compose with each other, `A o B`, and apply to integers
+//! that count their inputs as one, `L(5)`, and to named indices, `L([register:1, lane:9])`.
 //!
 //! Functions: see [`FUNCTIONS`]. Expressions are limited in length, nesting, the size of every intermediate result and
 //! the steps that all of it takes, so that any text at all gives a value or an error, and soon.
@@ -24,12 +32,14 @@
 //! assert_eq!(evaluate("let A = (8,8):(8,1); A o ((4,8),2):((16,1),8)")?.to_string(), "((4,8),2):((2,8),1)");
 //! assert_eq!(evaluate("zipped_divide((8,16):(1,8), <4,8>)")?.to_string(), "((4,8),(2,2)):((1,8),(4,64))");
 //! assert_eq!(evaluate("((3,2),((2,3),2)):((4,1),((2,15),100)) (2,((0,_),_))")?.to_string(), "{8} o (3,2):(15,100)");
+//! assert_eq!(evaluate("([register: (1,0) (0,1); lane: (2,0)] -> [x:4, y:2])([lane:1, register:2])")?.to_string(), "[x:2, y:1]");
 //! let mut session = Session::default();
 //! session.evaluate("let A = (4,8):(8,1)")?;
 //! assert_eq!(session.evaluate("right_inverse(A)")?.to_string(), "(8,4):(4,1)");
 //! # Ok::<(), tilewright_layout::calc::CalcError>(())
 //! ```
 
+use crate::bits::{AffineLayout, LinearLayout, MAX_DIMS};
 use crate::error::LayoutError;
 use crate::htuple::{HTuple, MAX_DEPTH};
 use crate::layout::Layout;
@@ -39,10 +49,11 @@ use crate::work;
 use thiserror::Error;
 
 mod functions;
+mod linear;
 mod value;
 
 pub use functions::FUNCTIONS;
-pub use value::Value;
+pub use value::{Names, Value};
 
 /// The longest expression, in bytes.
 pub const MAX_LENGTH: usize = 1 << 16;
@@ -182,10 +193,15 @@ impl<'a> Reader<'a, '_> {
     fn applied(&mut self, depth: usize) -> Result<Value, CalcError> {
         let offset = self.cursor.pos();
         let mut value = self.primary(depth)?;
-        while self.cursor.peek() == Some('(') {
-            self.expect("(")?;
-            let args = self.list(depth, ")")?;
-            value = functions::apply(&value, &args).map_err(|e| e.at(offset))?;
+        loop {
+            if self.cursor.eat("(") {
+                let args = self.list(depth, ")")?;
+                value = functions::apply(&value, &args).map_err(|e| e.at(offset))?;
+            } else if self.cursor.eat(".") {
+                value = self.field(value)?;
+            } else {
+                break;
+            }
         }
         limit(&value, offset)?;
         Ok(value)
@@ -219,7 +235,13 @@ impl<'a> Reader<'a, '_> {
             let values = self.list(depth, ">")?;
             return functions::tiler(&values).map_err(|e| e.at(offset)).map(Value::Tiler);
         }
+        if self.cursor.peek() == Some('[') {
+            return self.bracketed(offset);
+        }
         if self.cursor.eat("{") {
+            if let Some(record) = self.record(depth)? {
+                return Ok(record);
+            }
             let value = self.expr(depth)?;
             self.expect("}")?;
             return functions::accessor(value).map_err(|e| e.at(offset));
@@ -291,6 +313,108 @@ impl<'a> Reader<'a, '_> {
             }
             Err(other) => Err(CalcError::at(offset, furthest(error, other))),
         }
+    }
+
+    /// A linear or affine layout, or names.
+    fn bracketed(&mut self, offset: usize) -> Result<Value, CalcError> {
+        let start = self.cursor.clone();
+        let error = match self.names() {
+            Ok(names) if !self.cursor.eat("->") => return Ok(Value::Names(names)),
+            Ok(_) => None,
+            Err(error) => Some(error),
+        };
+        self.cursor = start;
+        let layout =
+            LinearLayout::read(&mut self.cursor).map_err(|e| CalcError::at(offset, furthest(error, e)))?;
+        if !self.cursor.eat("+") {
+            return Ok(Value::Linear(layout));
+        }
+        let at = self.cursor.pos();
+        let added = self.added(&layout).map_err(|e| CalcError::at(at, e))?;
+        let affine = AffineLayout::new(layout, added).map_err(|e| CalcError::at(at, e))?;
+        Ok(Value::Affine(affine))
+    }
+
+    /// What an affine layout adds, as one integer over the outputs of its linear part.
+    fn added(&mut self, layout: &LinearLayout) -> Result<u64, LayoutError> {
+        let mut elements = Vec::new();
+        if self.cursor.eat("(") {
+            while !self.cursor.eat(")") {
+                if !elements.is_empty() {
+                    self.cursor.expect(",")?;
+                }
+                elements.push(self.cursor.natural()?);
+            }
+        } else {
+            elements.push(self.cursor.natural()?);
+        }
+        let bases = [("one", vec![elements])];
+        let outs: Vec<(&str, u64)> = layout.outs().iter().map(|o| (o.name.as_str(), o.size())).collect();
+        Ok(LinearLayout::from_bases(&bases, &outs)?.at(1))
+    }
+
+    fn names(&mut self) -> Result<Names, LayoutError> {
+        self.cursor.expect("[")?;
+        let mut names = Names::new();
+        while let Some(name) = self.cursor.word() {
+            if names.len() == MAX_DIMS {
+                return Err(self.cursor.unexpected(&format!("at most {MAX_DIMS} names")));
+            }
+            let number = if self.cursor.eat(":") { Some(self.cursor.natural()?) } else { None };
+            names.push((name.to_string(), number));
+            if !self.cursor.eat(",") {
+                break;
+            }
+        }
+        self.cursor.expect("]")?;
+        Ok(names)
+    }
+
+    /// The fields after `{`; `None`, and nothing read, where no name and `=` follow.
+    fn record(&mut self, depth: usize) -> Result<Option<Value>, CalcError> {
+        let mut fields: Vec<(String, Value)> = Vec::new();
+        loop {
+            let start = self.cursor.clone();
+            let offset = self.cursor.pos();
+            let name = self.cursor.word().filter(|_| self.cursor.eat("="));
+            let Some(name) = name else {
+                self.cursor = start;
+                return if fields.is_empty() { Ok(None) } else { Err(self.unexpected("a name and `=`")) };
+            };
+            if fields.iter().any(|(n, _)| n == name) {
+                return Err(CalcError::new(offset, format!("the record has a field `{name}` already")));
+            }
+            let offset = self.cursor.pos();
+            let value = self.expr(depth)?;
+            if matches!(value, Value::Record(_) | Value::Bool(_) | Value::Text(_)) {
+                return Err(CalcError::new(offset, format!("a record cannot hold {}", value.described())));
+            }
+            fields.push((name.to_string(), value));
+            if self.cursor.eat("}") {
+                let record = Value::Record(fields);
+                limit(&record, offset)?;
+                return Ok(Some(record));
+            }
+            if !self.cursor.eat(",") {
+                return Err(self.unexpected("`,` or `}`"));
+            }
+            if fields.len() == MAX_DIMS {
+                return Err(self.unexpected(&format!("at most {MAX_DIMS} fields")));
+            }
+        }
+    }
+
+    /// The field of a record that is named next.
+    fn field(&mut self, value: Value) -> Result<Value, CalcError> {
+        let offset = self.cursor.pos();
+        let Some(name) = self.cursor.word() else { return Err(self.unexpected("the name of a field")) };
+        let Value::Record(fields) = value else {
+            return Err(CalcError::new(offset, format!("{} has no fields", value.described())));
+        };
+        let names: Vec<&str> = fields.iter().map(|(n, _)| n.as_str()).collect();
+        let message = format!("the record has no field `{name}`; it has {}", names.join(", "));
+        let found = fields.into_iter().find(|(n, _)| n == name);
+        found.map(|(_, value)| value).ok_or_else(|| CalcError::new(offset, message))
     }
 
     /// An element of a coordinate semimodule.

@@ -8,6 +8,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use crate::bits::LinearLayout;
 use crate::error::LayoutError;
 use crate::htuple::{HTuple, Shape};
 use crate::layout::Layout;
@@ -18,6 +19,8 @@ use thiserror::Error;
 
 /// The most cells in a picture.
 pub const MAX_CELLS: i64 = 1 << 14;
+/// The most indices that a picture looks at.
+const MAX_INPUTS: i64 = 1 << 20;
 /// Banks of shared memory, and the bits of the word that each delivers at a time.
 const BANKS: i64 = 32;
 const BANK_BITS: i64 = 32;
@@ -60,6 +63,9 @@ pub enum DrawError {
         /// The width.
         bits: i64,
     },
+    /// A register layout, where banks were asked for.
+    #[error("only a layout from `offset` alone has banks")]
+    NotMemory,
     /// The layout has no value somewhere.
     #[error(transparent)]
     Layout(#[from] LayoutError),
@@ -200,6 +206,98 @@ impl Picture {
             cell.group = Some(word);
         }
         Ok(picture)
+    }
+
+    /// A linear layout to one or two outputs: rows count the first, columns the second. Where its input is `offset` each
+    /// cell has its offset, in a colour that says how large it is. Otherwise each cell says who holds it, `W1L3` and
+    /// register `R2`, in a colour for each lane; a cell that several hold names the first and says how many more there
+    /// are.
+    ///
+    /// ```
+    /// use tilewright_layout::{LinearLayout, draw::Picture};
+    /// let l: LinearLayout = "[register: (0,1); lane: (1,0)] -> [y:2, x:2]".parse()?;
+    /// let text = "        0     1\n  +------------\n0 |  L0R0  L0R1\n1 |  L1R0  L1R1\n";
+    /// assert_eq!(Picture::linear(&l)?.text(), text);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn linear(layout: &LinearLayout) -> Result<Picture, DrawError> {
+        let offsets = is_memory(layout);
+        let lanes = layout.in_size("lane");
+        let label = |holder: u64| {
+            if offsets {
+                return (vec![holder.to_string()], None);
+            }
+            let indices = crate::bits::unflatten(layout.ins(), holder);
+            let (mut place, mut register, mut lane) = (String::new(), Vec::new(), 0);
+            for (dim, index) in layout.ins().iter().zip(indices).rev().filter(|(dim, _)| dim.bits > 0) {
+                let letter = dim.name.chars().next().unwrap_or('?').to_ascii_uppercase();
+                match dim.name.as_str() {
+                    "register" => register.push(format!("{letter}{index}")),
+                    _ => place.push_str(&format!("{letter}{index}")),
+                }
+                lane = if dim.name == "lane" { index } else { lane };
+            }
+            let lines = [place].into_iter().filter(|p| !p.is_empty()).chain(register).collect();
+            (lines, Some(wheel(lane as i64, lanes as i64)))
+        };
+        let mut picture = Picture::holders(layout, |holder| {
+            let (lines, color) = label(holder);
+            Cell { lines, color, group: None }
+        })?;
+        if offsets {
+            picture.color_by_order();
+        }
+        Ok(picture)
+    }
+
+    /// The bank of shared memory of every element of `bits` bits of a linear layout from `offset`, as in
+    /// [`banks`](Self::banks).
+    pub fn linear_banks(layout: &LinearLayout, bits: i64) -> Result<Picture, DrawError> {
+        if !(1..=128).contains(&bits) {
+            return Err(DrawError::Width { bits });
+        }
+        if !is_memory(layout) {
+            return Err(DrawError::NotMemory);
+        }
+        Picture::holders(layout, |offset| {
+            let word = (offset as i64 * bits).div_euclid(BANK_BITS);
+            let bank = word.rem_euclid(BANKS);
+            Cell { lines: vec![bank.to_string()], color: Some(wheel(bank, BANKS)), group: Some(word) }
+        })
+    }
+
+    /// A cell for each output of a linear layout, made from the first index that leads there.
+    fn holders(layout: &LinearLayout, cell: impl Fn(u64) -> Cell) -> Result<Picture, DrawError> {
+        let (rows, cols) = match layout.outs() {
+            [one] => (1, one.size()),
+            [rows, cols] => (rows.size(), cols.size()),
+            outs => return Err(DrawError::Rank { rank: outs.len() }),
+        };
+        let (rows, cols) = (rows as i64, cols as i64);
+        check(rows, cols)?;
+        let inputs = 1i64 << layout.in_bits();
+        if inputs > MAX_INPUTS {
+            return Err(DrawError::TooLarge { cells: inputs });
+        }
+        let (rows, cols) = (to_usize(rows), to_usize(cols));
+        let mut cells = vec![Cell::default(); rows * cols];
+        let mut more = vec![0usize; cells.len()];
+        for index in 0..inputs as u64 {
+            let image = layout.at(index) as usize;
+            let at = (image % rows) * cols + image / rows;
+            if let (Some(here), Some(more)) = (cells.get_mut(at), more.get_mut(at)) {
+                *more += 1;
+                if *more == 1 {
+                    *here = cell(index);
+                }
+            }
+        }
+        for (cell, more) in cells.iter_mut().zip(more) {
+            if let (Some(line), 2..) = (cell.lines.last_mut(), more) {
+                let _ = write!(line, "+{}", more - 1);
+            }
+        }
+        Ok(Picture { rows, cols, cells, group: (0, 0) })
     }
 
     /// A picture of a shape with a label for each integral coordinate.
@@ -386,6 +484,11 @@ impl Picture {
         out.push_str("\\end{tikzpicture}\n\\end{document}\n");
         out
     }
+}
+
+/// Whether a linear layout leads from places in memory.
+fn is_memory(layout: &LinearLayout) -> bool {
+    matches!(layout.ins(), [one] if one.name == "offset")
 }
 
 /// Where heavier lines are drawn.

@@ -168,8 +168,8 @@ mod work;
 pub use algebra::*;
 pub use algorithms::{batched_gemm, copy, gemm};
 pub use bits::{
-    AffineLayout, Blocked, Dim, Exchange, LinearLayout, MAX_BITS, MmaOperand, Reorder, SharedAccess, Split,
-    optimal_swizzle, wavefronts,
+    AffineLayout, Blocked, Dim, Exchange, LinearLayout, MAX_BITS, MAX_DIMS, Mfma, MmaOperand, NvmmaShared,
+    Reorder, SharedAccess, Split, Wmma, optimal_swizzle, wavefronts,
 };
 pub use coords::{map_coordinate, natural_coordinate};
 pub use error::{Condition, LayoutError};

@@ -100,6 +100,12 @@ impl<'a> Cursor<'a> {
         Ok(number)
     }
 
+    /// An integer that is not negative.
+    pub(crate) fn natural(&mut self) -> Result<u64, LayoutError> {
+        let mut start = self.clone();
+        u64::try_from(self.integer()?).map_err(|_| start.unexpected("a number that is not negative"))
+    }
+
     /// A hierarchical tuple of integers.
     pub(crate) fn integers(&mut self) -> Result<HTuple<i64>, LayoutError> {
         self.htuple(MAX_DEPTH, &Self::integer)

@@ -1,7 +1,7 @@
 //! Pictures: what is in the cells, where lines are heavier, and what is refused.
 
 use tilewright_layout::draw::{DrawError, Picture};
-use tilewright_layout::{Coord, Layout, SwizzledLayout};
+use tilewright_layout::{Coord, Layout, LinearLayout, SwizzledLayout};
 
 fn layout(text: &str) -> Layout {
     text.parse().unwrap()
@@ -83,4 +83,63 @@ fn what_has_no_picture() {
     assert!(Picture::thread_values(&layout("(4,2):(1,4)"), (0, 4)).is_err());
     assert!(matches!(Picture::banks(&layout("4:1").into(), 0), Err(DrawError::Width { bits: 0 })));
     assert!(Picture::banks(&layout("2:9223372036854775806").into(), 64).is_err());
+}
+
+fn linear(text: &str) -> LinearLayout {
+    text.parse().unwrap()
+}
+
+#[test]
+fn linear_layouts_say_who_holds_what() {
+    let l = linear("[register: (0,1); lane: (0,2) (1,0); warp: (2,0)] -> [i:4, j:4]");
+    let picture = Picture::linear(&l).unwrap();
+    assert_eq!(
+        picture.text().lines().skip(2).collect::<Vec<_>>(),
+        [
+            "0 |  W0L0R0  W0L0R1  W0L1R0  W0L1R1",
+            "1 |  W0L2R0  W0L2R1  W0L3R0  W0L3R1",
+            "2 |  W1L0R0  W1L0R1  W1L1R0  W1L1R1",
+            "3 |  W1L2R0  W1L2R1  W1L3R0  W1L3R1",
+        ]
+    );
+    // A colour for each lane: a lane of either warp has the same.
+    let svg = picture.svg();
+    let cells: Vec<&str> = svg.lines().filter(|l| l.starts_with("<rect x")).collect();
+    let mut colors: Vec<&str> =
+        cells.iter().filter_map(|l| l.split("fill=\"#").nth(1)).map(|c| &c[..6]).collect();
+    colors.sort_unstable();
+    colors.dedup();
+    assert_eq!(colors.len(), 4);
+    let latex = picture.latex();
+    assert_eq!(latex.matches('{').count(), latex.matches('}').count());
+    assert!(latex.contains("W1L3\\\\R1"));
+    // What several hold, and what nobody holds.
+    let text = Picture::linear(&linear("[register: 1 0; lane: 0] -> [x:4]")).unwrap().text();
+    assert!(text.contains("0 |  L0R0+3  L0R1+3"), "{text}");
+    assert_eq!(Picture::linear(&linear("[] -> [x:1]")).unwrap().text().lines().count(), 3);
+}
+
+#[test]
+fn linear_memory_layouts_have_offsets_and_banks() {
+    let l = linear("[offset: (0,1) (0,2) (1,1) (2,2)] -> [i:4, j:4]");
+    assert_eq!(
+        Picture::linear(&l).unwrap().text().lines().skip(2).collect::<Vec<_>>(),
+        ["0 |   0   1   2   3", "1 |   5   4   7   6", "2 |  10  11   8   9", "3 |  15  14  13  12"]
+    );
+    let banks = Picture::linear_banks(&l, 64).unwrap().text();
+    assert!(banks.contains("1 |  10   8  14  12"), "{banks}");
+    assert_eq!(Picture::linear_banks(&l, 16).unwrap().svg().matches("<rect ").count(), 8 + 2);
+    assert!(matches!(Picture::linear_banks(&l, 0), Err(DrawError::Width { bits: 0 })));
+    let registers = linear("[register: 1] -> [x:2]");
+    assert!(matches!(Picture::linear_banks(&registers, 16), Err(DrawError::NotMemory)));
+}
+
+#[test]
+fn what_linear_layouts_have_no_picture() {
+    assert!(matches!(Picture::linear(&linear("[] -> []")), Err(DrawError::Rank { rank: 0 })));
+    assert!(matches!(Picture::linear(&linear("[] -> [x:1, y:1, z:1]")), Err(DrawError::Rank { rank: 3 })));
+    let huge = linear("[] -> [x:2147483648, y:2147483648]");
+    assert!(matches!(Picture::linear(&huge), Err(DrawError::TooLarge { .. })));
+    let many = LinearLayout::zeros(1 << 62, 1, "lane", "x").unwrap();
+    assert!(matches!(Picture::linear(&many), Err(DrawError::TooLarge { .. })));
 }

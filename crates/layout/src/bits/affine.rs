@@ -97,8 +97,9 @@ impl AffineLayout {
     pub fn slice_mode(&self, mode: &str, start: u64, size: u64) -> Result<AffineLayout, LayoutError> {
         let (at, mask) = self.mode(mode)?;
         let bits = super::log2("a slice", mode, size)?;
-        if !start.is_multiple_of(size) || start + size > (mask >> at) + 1 {
-            let reason = format!("{start}..{} of {mode} is not aligned and within it", start + size);
+        let end = start.saturating_add(size);
+        if !start.is_multiple_of(size) || end > (mask >> at) + 1 {
+            let reason = format!("{start}..{end} of {mode} is not aligned and within it");
             return refuse("a slice", &self.linear, reason);
         }
         // The equations: the high bits of the mode are those of `start`.

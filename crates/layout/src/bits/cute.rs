@@ -154,6 +154,9 @@ impl LinearLayout {
         for b in 1..=bits / 2 {
             for m in 0..=bits - 2 * b {
                 for s in b..=bits - b - m {
+                    if !crate::work::spend(8 + self.columns.len() as u64) {
+                        return None;
+                    }
                     let swizzle = Swizzle::new(b, m, s).ok()?;
                     // A swizzle with its shift upwards is its own inverse.
                     let columns = self.columns().iter().map(|c| swizzle.apply(*c as i64) as u64).collect();

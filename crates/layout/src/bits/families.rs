@@ -1,22 +1,20 @@
 //! The families of layouts that the paper names (LL 4.3, 9.1), as linear layouts over `register`, `lane` and `warp`, or
 //! over `offset`. Modes are named `dim0`, `dim1`, …; `order` lists modes from the fastest to the slowest. Nothing here
-//! knows a GPU: these are the shapes of tiles as the manuals print them.
+//! knows a GPU: these are the shapes of tiles as the manuals print them. There is no input `block`: a layout is what one
+//! block of threads holds.
+//!
+//! All of them are tiles that grow: each step takes the next free places of one mode, and what is left of the tensor is
+//! covered last. Columns are those that Triton has for the layout of the same name; `scripts/layout-oracle` checks it.
 
-use super::{Dim, LinearLayout, log2, refuse};
+use super::{Dim, LinearLayout, log2, refuse, total};
 use crate::error::LayoutError;
+
+/// The inputs of a register layout.
+const THREADS: [&str; 3] = ["register", "lane", "warp"];
 
 /// The name of mode `k`.
 fn mode(k: usize) -> String {
     format!("dim{k}")
-}
-
-/// A product of identities, one a mode, in the order given.
-fn identities(input: &str, sizes: &[u64], order: &[usize]) -> Result<LinearLayout, LayoutError> {
-    let mut layout = LinearLayout::empty();
-    for k in order {
-        layout = layout.product(&LinearLayout::identity(sizes[*k], input, &mode(*k))?)?;
-    }
-    Ok(layout)
 }
 
 fn check_order(operation: &'static str, order: &[usize], rank: usize) -> Result<(), LayoutError> {
@@ -26,6 +24,83 @@ fn check_order(operation: &'static str, order: &[usize], rank: usize) -> Result<
         return Ok(());
     }
     refuse(operation, format!("order {order:?}"), format!("it must name each of {rank} modes once"))
+}
+
+/// Whether `sizes` has a power of two for each of `rank` modes.
+fn check_sizes(operation: &'static str, name: &str, sizes: &[u64], rank: usize) -> Result<(), LayoutError> {
+    if sizes.len() != rank {
+        let reason = format!("it must have an element for each of {rank} modes");
+        return refuse(operation, format!("{name} {sizes:?}"), reason);
+    }
+    sizes.iter().try_for_each(|size| log2(operation, name, *size).map(drop))
+}
+
+/// The modes, the last first.
+fn minor_first(rank: usize) -> Vec<usize> {
+    (0..rank).rev().collect()
+}
+
+/// A layout that grows, with outputs `dim0`, `dim1`, … from the start.
+struct Tile(LinearLayout);
+
+impl Tile {
+    fn new(inputs: &[&str], rank: usize) -> Result<Tile, LayoutError> {
+        let ins = inputs.iter().map(|i| Dim::new(*i, 0)).collect();
+        let outs = (0..rank).map(|k| Dim::new(mode(k), 0)).collect();
+        LinearLayout::from_columns(ins, outs, Vec::new()).map(Tile)
+    }
+
+    /// The next `count` places of mode `k`, bit by bit.
+    fn run(self, input: &str, k: usize, count: u64) -> Result<Tile, LayoutError> {
+        self.0.product(&LinearLayout::identity(count, input, &mode(k))?).map(Tile)
+    }
+
+    /// `count` holders of the same elements.
+    fn still(self, input: &str, count: u64) -> Result<Tile, LayoutError> {
+        let bits = log2("a tile", input, count)?;
+        let same =
+            LinearLayout::from_columns(vec![Dim::new(input, bits)], Vec::new(), vec![0; bits as usize])?;
+        self.0.product(&same).map(Tile)
+    }
+
+    /// As many places of mode `k` as make its size `extent`; none where it is as large already.
+    fn reach(self, input: &str, k: usize, extent: u64) -> Result<Tile, LayoutError> {
+        let count = (extent / self.0.outs[k].size()).max(1);
+        self.run(input, k, count)
+    }
+
+    /// A run of `counts` along each mode, in this order; along `whole` they hold the same.
+    fn runs(
+        self,
+        input: &str,
+        counts: &[u64],
+        order: &[usize],
+        whole: Option<usize>,
+    ) -> Result<Tile, LayoutError> {
+        order.iter().try_fold(self, |tile, k| {
+            if whole == Some(*k) { tile.still(input, counts[*k]) } else { tile.run(input, *k, counts[*k]) }
+        })
+    }
+
+    /// The tile on a tensor of `shape`: repeated along `input` where it is smaller, mode by mode in this order; where it is
+    /// larger, what leads out of the tensor becomes 0.
+    fn fit(self, input: &str, shape: &[u64], order: &[usize]) -> Result<LinearLayout, LayoutError> {
+        let tile = order.iter().try_fold(self, |tile, k| tile.reach(input, *k, shape[*k]))?.0;
+        let outs: Vec<Dim> =
+            shape.iter().enumerate().map(|(k, size)| Dim::new(mode(k), size.trailing_zeros())).collect();
+        let cut = |column: &u64| {
+            let parts = super::unflatten(&tile.outs, *column);
+            let places = outs.iter().scan(0, |at, out| {
+                let here = *at;
+                *at += out.bits;
+                Some(here)
+            });
+            let inside = parts.iter().zip(shape).map(|(part, size)| if part < size { *part } else { 0 });
+            inside.zip(places).fold(0, |sum, (part, at)| sum | part << at)
+        };
+        let columns = tile.columns.iter().map(cut).collect();
+        LinearLayout::from_columns(tile.ins, outs, columns)
+    }
 }
 
 /// A blocked layout (LL proposition 9.1): each thread holds a block, lanes tile it, warps tile that.
@@ -55,23 +130,48 @@ pub struct Blocked {
 
 impl Blocked {
     /// The layout on a tensor of `shape`: where the tile is smaller it repeats in registers, the fastest mode first; where
-    /// it is larger the elements are held several times.
+    /// it is larger, registers that lead out of the tensor are left out, and lanes and warps hold what others hold.
     pub fn layout(&self, shape: &[u64]) -> Result<LinearLayout, LayoutError> {
+        self.check(shape)?;
+        let tile = Tile::new(&THREADS, shape.len())?
+            .runs("register", &self.registers, &self.order, None)?
+            .runs("lane", &self.lanes, &self.order, None)?
+            .runs("warp", &self.warps, &self.order, None)?;
+        Ok(tile.fit("register", shape, &self.order)?.drop_zeros("register"))
+    }
+
+    /// A factor of a product whose result has this layout: every thread holds all of K for its rows or columns. For `C`
+    /// it is the layout itself. Registers that lead out of the tensor stay, as zeros.
+    ///
+    /// ```
+    /// use tilewright_layout::{Blocked, MmaOperand};
+    /// let c = Blocked { registers: vec![1, 1], lanes: vec![2, 2], warps: vec![1, 1], order: vec![1, 0] };
+    /// let a = c.operand(MmaOperand::A, &[2, 4])?;
+    /// assert_eq!(a.to_string(), "[register: (0,1) (0,2); lane: (0,0) (1,0); warp:] -> [dim0:2, dim1:4]");
+    /// # Ok::<(), tilewright_layout::LayoutError>(())
+    /// ```
+    pub fn operand(&self, operand: MmaOperand, shape: &[u64]) -> Result<LinearLayout, LayoutError> {
+        self.check(shape)?;
+        let Some((k, _)) = operand.modes("an operand of a blocked layout", shape.len())? else {
+            return self.layout(shape);
+        };
+        let mut registers = self.registers.clone();
+        registers[k] = shape[k];
+        Tile::new(&THREADS, shape.len())?
+            .runs("register", &registers, &self.order, None)?
+            .runs("lane", &self.lanes, &self.order, Some(k))?
+            .runs("warp", &self.warps, &self.order, Some(k))?
+            .fit("register", shape, &self.order)
+    }
+
+    fn check(&self, shape: &[u64]) -> Result<(), LayoutError> {
         let operation = "a blocked layout";
-        check_order(operation, &self.order, shape.len())?;
-        for sizes in [&self.registers, &self.lanes, &self.warps] {
-            if sizes.len() != shape.len() {
-                return refuse(
-                    operation,
-                    format!("sizes {sizes:?}"),
-                    format!("there are {} modes", shape.len()),
-                );
-            }
-        }
-        let tile = identities("register", &self.registers, &self.order)?
-            .product(&identities("lane", &self.lanes, &self.order)?)?
-            .product(&identities("warp", &self.warps, &self.order)?)?;
-        tile.cover(shape, &self.order)
+        let rank = shape.len();
+        check_order(operation, &self.order, rank)?;
+        check_sizes(operation, "shape", shape, rank)?;
+        check_sizes(operation, "registers", &self.registers, rank)?;
+        check_sizes(operation, "lanes", &self.lanes, rank)?;
+        check_sizes(operation, "warps", &self.warps, rank)
     }
 }
 
@@ -86,51 +186,64 @@ pub enum MmaOperand {
     C,
 }
 
+impl MmaOperand {
+    /// Of the last two modes of a factor the one along K, and the other; `None` for the accumulator.
+    fn modes(self, operation: &'static str, rank: usize) -> Result<Option<(usize, usize)>, LayoutError> {
+        let [last, before] = last_two(operation, rank)?;
+        Ok(match self {
+            MmaOperand::A => Some((last, before)),
+            MmaOperand::B => Some((before, last)),
+            MmaOperand::C => None,
+        })
+    }
+}
+
+/// The last mode and the one before.
+fn last_two(operation: &'static str, rank: usize) -> Result<[usize; 2], LayoutError> {
+    match rank {
+        0 | 1 => refuse(operation, format!("a tensor of {rank} modes"), "a matrix has two"),
+        _ => Ok([rank - 1, rank - 2]),
+    }
+}
+
+/// K first, then the other mode of the matrix, then the batches.
+fn factor_order(k: usize, other: usize, rank: usize) -> Vec<usize> {
+    [k, other].into_iter().chain(minor_first(rank - 2)).collect()
+}
+
 impl LinearLayout {
     /// A tile made to cover a tensor (LL 5.1, broadcasting): repeated in registers along modes in which it is smaller, in
     /// this order; columns that lead out of the tensor become 0 where it is larger. Outputs are `dim0`, `dim1`, ….
     pub fn cover(&self, shape: &[u64], order: &[usize]) -> Result<LinearLayout, LayoutError> {
         let operation = "covering a tensor";
         check_order(operation, order, shape.len())?;
-        let mut layout = self.clone();
-        for k in order {
-            let (name, bits) = (mode(*k), log2(operation, "a mode", shape[*k])?);
-            let has = layout.outs.iter().find(|o| o.name == name).map_or(0, |o| o.bits);
-            let more = LinearLayout::identity(1 << bits.saturating_sub(has), "register", &name)?;
-            layout = layout.product(&more)?;
+        check_sizes(operation, "shape", shape, shape.len())?;
+        let tile = Tile::new(&THREADS, shape.len())?.0.product(self)?;
+        if tile.outs.len() != shape.len() {
+            return refuse(operation, self, format!("its outputs must be of dim0, …: {} modes", shape.len()));
         }
-        let names: Vec<String> = (0..shape.len()).map(mode).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        if layout.outs.len() != names.len() {
-            return refuse(operation, self, format!("its outputs must be of {}", names.join(", ")));
-        }
-        layout = layout.transpose(&names)?;
-        // Columns beyond the tensor become 0.
-        let outs: Vec<Dim> = names
-            .iter()
-            .zip(shape)
-            .map(|(name, size)| Ok(Dim::new(*name, log2(operation, name, *size)?)))
-            .collect::<Result<_, LayoutError>>()?;
-        let columns = layout
-            .columns
-            .iter()
-            .map(|c| {
-                let parts = super::unflatten(&layout.outs, *c);
-                let (mut column, mut at) = (0, 0);
-                for (part, out) in parts.iter().zip(&outs) {
-                    column |= if *part < out.size() { part << at } else { 0 };
-                    at += out.bits;
-                }
-                column
-            })
-            .collect();
-        let mut whole = LinearLayout::from_columns(layout.ins, outs, columns)?;
-        for name in ["register", "lane", "warp"] {
-            if !whole.ins.iter().any(|d| d.name == name) {
-                whole.ins.push(Dim::new(name, 0));
+        Tile(tile).fit("register", shape, order)
+    }
+
+    /// The layout of what is left of a tensor when mode `k` is reduced or indexed: a slice of the family that this layout
+    /// belongs to (LL proposition 4.8). Registers that lead to 0 are left out, and the modes behind `k` are renamed.
+    ///
+    /// ```
+    /// use tilewright_layout::LinearLayout;
+    /// let l: LinearLayout = "[register: (1,0) (0,1); lane: (2,0) (0,2)] -> [dim0:4, dim1:4]".parse()?;
+    /// assert_eq!(l.sliced(0)?.to_string(), "[register: 1; lane: 0 2] -> [dim0:4]");
+    /// # Ok::<(), tilewright_layout::LayoutError>(())
+    /// ```
+    pub fn sliced(&self, k: usize) -> Result<LinearLayout, LayoutError> {
+        let mut left = self.slice(&mode(k))?.drop_zeros("register");
+        let names: Vec<String> = left.outs.iter().map(|o| o.name.clone()).collect();
+        for (out, name) in left.outs.iter_mut().zip(names) {
+            let number = name.strip_prefix("dim").and_then(|n| n.parse::<usize>().ok());
+            if let Some(n) = number.filter(|n| *n > k) {
+                out.name = mode(n - 1);
             }
         }
-        whole.transpose_ins(&["register", "lane", "warp"])
+        LinearLayout::from_columns(left.ins, left.outs, left.columns)
     }
 
     /// The tile of one `mma.sync` on m16n8 with elements of `bits` bits (LL proposition 9.2): lanes of four along the
@@ -140,71 +253,70 @@ impl LinearLayout {
     /// ```
     /// use tilewright_layout::{LinearLayout, MmaOperand};
     /// let c = LinearLayout::mma_tile(MmaOperand::C, 2)?;
-    /// assert_eq!(c.to_string(), "[register: (0,1) (8,0); lane: (0,2) (0,4) (1,0) (2,0) (4,0)] -> [dim0:16, dim1:8]");
+    /// assert_eq!(c.to_string(), "[register: (0,1) (8,0); lane: (0,2) (0,4) (1,0) (2,0) (4,0); warp:] -> [dim0:16, dim1:8]");
     /// let b = LinearLayout::mma_tile(MmaOperand::B, 2)?; // f16
-    /// assert_eq!(b.to_string(), "[register: (1,0) (8,0); lane: (2,0) (4,0) (0,1) (0,2) (0,4)] -> [dim0:16, dim1:8]");
+    /// assert_eq!(b.to_string(), "[register: (1,0) (8,0); lane: (2,0) (4,0) (0,1) (0,2) (0,4); warp:] -> [dim0:16, dim1:8]");
     /// # Ok::<(), tilewright_layout::LayoutError>(())
     /// ```
     pub fn mma_tile(operand: MmaOperand, vector: u64) -> Result<LinearLayout, LayoutError> {
-        // The fast mode, the slow one, rows of eight, and vectors along the fast mode.
-        let (fast, slow, rows, vectors) = match operand {
-            MmaOperand::A => (1, 0, 2, 2),
-            MmaOperand::B => (0, 1, 1, 2),
-            MmaOperand::C => (1, 0, 2, 1),
-        };
-        LinearLayout::identity(vector, "register", &mode(fast))?
-            .product(&LinearLayout::identity(4, "lane", &mode(fast))?)?
-            .product(&LinearLayout::identity(8, "lane", &mode(slow))?)?
-            .product(&LinearLayout::identity(rows, "register", &mode(slow))?)?
-            .product(&LinearLayout::identity(vectors, "register", &mode(fast))?)?
-            .transpose(&["dim0", "dim1"])
+        Ok(mma_tile("a tile of mma", operand, vector, 2)?.0)
     }
 
-    /// An operand or the result of `mma.sync` m16n8 over a tensor of `shape` and a grid of warps along M and N, the
-    /// warps along N counting fastest. Factors are held by every warp that needs them.
+    /// An operand or the result of `mma.sync` m16n8 over a tensor of `shape` and warps along its modes, those along the
+    /// last counting fastest. Factors are held by every warp that needs them, all of K in the same one. `vector` is as in
+    /// [`mma_tile`](Self::mma_tile); modes before the last two are batches.
+    ///
+    /// ```
+    /// use tilewright_layout::{LinearLayout, MmaOperand};
+    /// let a = LinearLayout::mma(MmaOperand::A, 2, &[2, 2], &[32, 16])?;
+    /// assert_eq!(
+    ///     a.to_string(),
+    ///     "[register: (0,1) (8,0) (0,8); lane: (0,2) (0,4) (1,0) (2,0) (4,0); warp: (0,0) (16,0)] -> [dim0:32, dim1:16]"
+    /// );
+    /// # Ok::<(), tilewright_layout::LayoutError>(())
+    /// ```
     pub fn mma(
         operand: MmaOperand,
         vector: u64,
-        warps: (u64, u64),
-        shape: &[u64; 2],
+        warps: &[u64],
+        shape: &[u64],
     ) -> Result<LinearLayout, LayoutError> {
-        let along_n = |size: u64| match operand {
-            MmaOperand::A => LinearLayout::zeros(size, 1, "warp", "dim1"),
-            _ => LinearLayout::identity(size, "warp", "dim1"),
-        };
-        let along_m = |size: u64| match operand {
-            MmaOperand::B => LinearLayout::zeros(size, 1, "warp", "dim0"),
-            _ => LinearLayout::identity(size, "warp", "dim0"),
-        };
-        // Factors first repeat along K within a warp; results repeat beyond the warps.
-        let (m, n) = warps;
-        let mut tile = LinearLayout::mma_tile(operand, vector)?;
-        let inner = match operand {
-            MmaOperand::A => Some(1),
-            MmaOperand::B => Some(0),
-            MmaOperand::C => None,
-        };
-        if let Some(k) = inner {
-            let has = tile.out_size(&mode(k));
-            let more = LinearLayout::identity((shape[k] / has).max(1), "register", &mode(k))?;
-            tile = tile.product(&more)?;
-        }
-        tile.product(&along_n(n)?)?.product(&along_m(m)?)?.cover(shape, &[1, 0])
+        let operation = "an mma layout";
+        let rank = shape.len();
+        check_sizes(operation, "shape", shape, rank)?;
+        check_sizes(operation, "warps", warps, rank)?;
+        let factor = operand.modes(operation, rank)?;
+        let order = factor.map_or_else(|| minor_first(rank), |(k, other)| factor_order(k, other, rank));
+        mma_tile(operation, operand, vector, rank)?
+            .runs("warp", warps, &minor_first(rank), factor.map(|f| f.0))?
+            .fit("register", shape, &order)
     }
 
-    /// The accumulator of `wgmma` m64n`n` over a tensor of `shape` and warps along M and N, the first four along M: a warp
-    /// holds 16 rows of `n` columns (LL proposition 9.2). The left factor in registers is [`mma`](Self::mma)'s A.
-    pub fn wgmma(n: u64, warps: (u64, u64), shape: &[u64; 2]) -> Result<LinearLayout, LayoutError> {
+    /// The accumulator of `wgmma` m64n`n` over a tensor of `shape` and warps along M and N, those along M counting fastest
+    /// and coming in fours: a warp holds 16 rows of `n` columns (LL proposition 9.2).
+    pub fn wgmma(n: u64, warps: [u64; 2], shape: [u64; 2]) -> Result<LinearLayout, LayoutError> {
         let operation = "a wgmma layout";
         log2(operation, "n", n)?;
-        if n < 8 || !warps.0.is_multiple_of(4) {
-            return refuse(operation, format!("m64n{n}"), "n is at least 8, and warps along M come in fours");
+        if n < 8 {
+            return refuse(operation, format!("m64n{n}"), "n is at least 8");
         }
-        LinearLayout::mma_tile(MmaOperand::C, 2)?
-            .product(&LinearLayout::identity(n / 8, "register", "dim1")?)?
-            .product(&LinearLayout::identity(warps.0, "warp", "dim0")?)?
-            .product(&LinearLayout::identity(warps.1, "warp", "dim1")?)?
-            .cover(shape, &[1, 0])
+        check_warpgroups(operation, warps, shape)?;
+        mma_tile(operation, MmaOperand::C, 2, 2)?
+            .run("register", 1, n / 8)?
+            .runs("warp", &warps, &[0, 1], None)?
+            .fit("register", &shape, &[1, 0])
+    }
+
+    /// The left factor of `wgmma` in registers, `vector` consecutive elements in one lane: [`mma`](Self::mma)'s A, with
+    /// warps as in [`wgmma`](Self::wgmma).
+    pub fn wgmma_left(vector: u64, warps: [u64; 2], shape: [u64; 2]) -> Result<LinearLayout, LayoutError> {
+        let operation = "a wgmma layout";
+        check_warpgroups(operation, warps, shape)?;
+        mma_tile(operation, MmaOperand::A, vector, 2)?.runs("warp", &warps, &[0, 1], Some(1))?.fit(
+            "register",
+            &shape,
+            &[1, 0],
+        )
     }
 
     /// The tile of `ldmatrix` and `stmatrix` for elements of `bytes` bytes: 4 contiguous bytes a lane, four lanes a row of
@@ -228,10 +340,10 @@ impl LinearLayout {
 
     /// The unswizzled memory layout of a tensor, from `offset` to the modes, `order` from fastest to slowest (LL 4.3).
     pub fn unswizzled(shape: &[u64], order: &[usize]) -> Result<LinearLayout, LayoutError> {
-        check_order("an unswizzled memory layout", order, shape.len())?;
-        let layout = identities("offset", shape, order)?;
-        let names: Vec<String> = (0..shape.len()).map(mode).collect();
-        layout.transpose(&names.iter().map(String::as_str).collect::<Vec<_>>())
+        let operation = "an unswizzled memory layout";
+        check_order(operation, order, shape.len())?;
+        check_sizes(operation, "shape", shape, shape.len())?;
+        Ok(Tile::new(&["offset"], shape.len())?.runs("offset", shape, order, None)?.0)
     }
 
     /// The memory layout of mma swizzling (LL definition 4.11): within rows of the fastest mode, chunks of `vector`
@@ -255,52 +367,327 @@ impl LinearLayout {
         for (name, size) in [("vector", vector), ("per_phase", per_phase), ("max_phase", max_phase)] {
             log2(operation, name, size)?;
         }
-        let [column_mode, row_mode, ..] = order else {
-            return LinearLayout::unswizzled(shape, order);
-        };
         let plain = LinearLayout::unswizzled(shape, order)?;
-        let (columns, rows) = (shape[*column_mode], shape[*row_mode]);
-        // The columns of row bits get the chunk that the row is exchanged with.
-        let start: u32 = plain.outs[..*column_mode].iter().map(|o| o.bits).sum();
-        let mut swizzled = plain.columns.clone();
-        let column_bits = columns.trailing_zeros() as usize;
-        for bit in 0..rows.trailing_zeros() {
-            let phase = ((1u64 << bit) / per_phase) % max_phase;
-            let chunk = (vector * phase) % columns;
-            swizzled[column_bits + bit as usize] ^= chunk << start;
-        }
-        LinearLayout::from_columns(plain.ins, plain.outs, swizzled)
+        let [fast, rows, ..] = order else { return Ok(plain) };
+        let rows_at = shape[*fast].trailing_zeros() as usize;
+        // All are powers of two, so that the product may wrap around.
+        let chunk = |row: u64| vector.wrapping_mul(row / per_phase % max_phase) % shape[*fast];
+        plain.exchanging(*fast, rows_at, shape[*rows].trailing_zeros() as usize, chunk)
     }
 
-    /// The accumulator of AMD's `mfma` m16n16 or m32n32 on 64 lanes over a tensor of `shape` and warps along M and N, the
-    /// latter counting fastest: four consecutive rows of one column are in a lane. `transposed` exchanges rows and columns
-    /// of the tile.
-    ///
-    /// ```
-    /// use tilewright_layout::LinearLayout;
-    /// let l = LinearLayout::mfma(16, false, (1, 1), &[16, 16])?;
-    /// assert_eq!(l.bases("lane").len(), 6);
-    /// assert!(l.is_bijective());
-    /// # Ok::<(), tilewright_layout::LayoutError>(())
-    /// ```
-    pub fn mfma(
-        size: u64,
-        transposed: bool,
-        warps: (u64, u64),
-        shape: &[u64; 2],
+    /// The layout with `chunk(2^i)` added along mode `fast` to column `at + i`, for `count` columns.
+    fn exchanging(
+        mut self,
+        fast: usize,
+        at: usize,
+        count: usize,
+        chunk: impl Fn(u64) -> u64,
     ) -> Result<LinearLayout, LayoutError> {
-        let operation = "an mfma layout";
-        if !matches!(size, 16 | 32) {
-            return refuse(operation, format!("m{size}n{size}"), "tiles are 16×16 or 32×32");
+        let place = total(&self.outs[..fast]);
+        for (bit, column) in self.columns.iter_mut().skip(at).take(count).enumerate() {
+            *column ^= chunk(1 << bit) << place;
         }
-        let (rows, columns) = if transposed { ("dim1", "dim0") } else { ("dim0", "dim1") };
-        let tile = LinearLayout::identity(4, "register", rows)?
-            .product(&LinearLayout::identity(size, "lane", columns)?)?
-            .product(&LinearLayout::identity(64 / size, "lane", rows)?)?;
-        let repeated = tile.product(&LinearLayout::identity(size * size / 256, "register", rows)?)?;
-        repeated
-            .product(&LinearLayout::identity(warps.1, "warp", "dim1")?)?
-            .product(&LinearLayout::identity(warps.0, "warp", "dim0")?)?
-            .cover(shape, &[1, 0])
+        LinearLayout::from_columns(self.ins, self.outs, self.columns)
+    }
+}
+
+/// The tile of one `mma` m16n8 in the last two of `rank` modes.
+fn mma_tile(
+    operation: &'static str,
+    operand: MmaOperand,
+    vector: u64,
+    rank: usize,
+) -> Result<Tile, LayoutError> {
+    let [last, before] = last_two(operation, rank)?;
+    // The mode that lanes of four run along, the other, eights of rows, and vectors along the first.
+    let (fast, slow) = operand.modes(operation, rank)?.unwrap_or((last, before));
+    let (rows, vectors) = match operand {
+        MmaOperand::A => (2, 2),
+        MmaOperand::B => (1, 2),
+        MmaOperand::C => (2, 1),
+    };
+    Tile::new(&THREADS, rank)?
+        .run("register", fast, vector)?
+        .run("lane", fast, 4)?
+        .run("lane", slow, 8)?
+        .run("register", slow, rows)?
+        .run("register", fast, vectors)
+}
+
+fn check_warpgroups(operation: &'static str, warps: [u64; 2], shape: [u64; 2]) -> Result<(), LayoutError> {
+    check_sizes(operation, "shape", &shape, 2)?;
+    check_sizes(operation, "warps", &warps, 2)?;
+    if !warps[0].is_multiple_of(4) {
+        return refuse(operation, format!("warps {warps:?}"), "warps along M come in fours");
+    }
+    Ok(())
+}
+
+/// The memory layout that tensor-map copies and `wgmma` read and write: chunks of 16 bytes exchanged within rows of
+/// `swizzle_bytes`, by a pattern that repeats every 8 rows; tiles of at most 256 elements a side one after the other.
+///
+/// ```
+/// use tilewright_layout::NvmmaShared;
+/// let shared = NvmmaShared { swizzle_bytes: 64, bits: 16, transposed: false, padded: false };
+/// assert_eq!(
+///     shared.layout(&[16, 64])?.to_string(),
+///     "[offset: (0,1) (0,2) (0,4) (0,8) (0,16) (1,0) (2,8) (4,16) (8,0) (0,32)] -> [dim0:16, dim1:64]"
+/// );
+/// # Ok::<(), tilewright_layout::LayoutError>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NvmmaShared {
+    /// The bytes of a row in which chunks are exchanged: 32, 64 or 128; 0 for none.
+    pub swizzle_bytes: u64,
+    /// The bits of an element: a power of two from 4 to 128.
+    pub bits: u64,
+    /// Whether `dim0` is the fastest mode, rather than the last; of matrices only.
+    pub transposed: bool,
+    /// Whether 8 elements fill 16 bytes, as unpacked 4-bit elements do; with 128 bytes and 8 bits only. Offsets of the
+    /// empty half lead to 0.
+    pub padded: bool,
+}
+
+impl NvmmaShared {
+    /// The layout of a tensor of `shape`, from `offset` to the modes.
+    pub fn layout(&self, shape: &[u64]) -> Result<LinearLayout, LayoutError> {
+        let operation = "an nvmma memory layout";
+        let NvmmaShared { swizzle_bytes, bits, transposed, padded } = *self;
+        let rank = shape.len();
+        check_sizes(operation, "shape", shape, rank)?;
+        log2(operation, "bits", bits)?;
+        let parameters = || format!("{self:?}");
+        if !matches!(swizzle_bytes, 0 | 32 | 64 | 128) || !(4..=128).contains(&bits) {
+            let reason = "the swizzle has 0, 32, 64 or 128 bytes, elements have 4 to 128 bits";
+            return refuse(operation, parameters(), reason);
+        }
+        if padded && (swizzle_bytes, bits) != (128, 8) {
+            return refuse(operation, parameters(), "only 128 bytes of 8-bit elements are padded");
+        }
+        if transposed && rank > 2 {
+            return refuse(operation, parameters(), "only a matrix is transposed");
+        }
+        let order = if transposed { (0..rank).collect() } else { minor_first(rank) };
+        let [fast, rows @ ..] = &order[..] else {
+            return refuse(operation, "a tensor of no modes", "there must be one at least");
+        };
+        let tile = Tile::new(&["offset"], rank)?;
+        if rows.is_empty() {
+            return tile.fit("offset", shape, &order);
+        }
+        let part: Vec<u64> = shape.iter().map(|n| *n.min(&256)).collect();
+        if swizzle_bytes == 0 {
+            let back: Vec<usize> = order.iter().rev().copied().collect();
+            return tile.runs("offset", &part, &order, None)?.fit("offset", shape, &back);
+        }
+        let padding = if padded { 2 } else { 1 };
+        let (chunk, width) = (128 / bits / padding, swizzle_bytes * 8 / bits / padding);
+        if shape[*fast] < width {
+            return refuse(
+                operation,
+                parameters(),
+                format!("mode {fast} must have at least {width} elements"),
+            );
+        }
+        let row_bits: u32 = rows.iter().map(|k| part[*k].trailing_zeros()).sum();
+        if row_bits < 3 {
+            return refuse(operation, parameters(), format!("{shape:?} has fewer than 8 rows"));
+        }
+        // The pattern has 8 rows: `alike` of each phase.
+        let phases = swizzle_bytes / 16;
+        let alike = 8 / phases;
+        let tile = tile.run("offset", *fast, chunk)?.still("offset", padding)?.run(
+            "offset",
+            *fast,
+            width / chunk,
+        )?;
+        let at = tile.0.columns.len();
+        let tile = tile.runs("offset", &part, rows, None)?.0;
+        let tile = tile.exchanging(*fast, at, 3, |row| chunk * (row / alike % phases))?;
+        Tile(tile).fit("offset", shape, &(0..rank).collect::<Vec<_>>())
+    }
+}
+
+/// Layouts of AMD's `mfma` instructions on 64 lanes: lanes run along rows of the result, consecutive registers down a
+/// column; `transposed` exchanges the two.
+///
+/// ```
+/// use tilewright_layout::Mfma;
+/// let c = Mfma { tile: [16, 16], transposed: false, wide: false, tiles: vec![1, 1], warps: vec![1, 1] };
+/// assert_eq!(
+///     c.layout(&[16, 16])?.to_string(),
+///     "[register: (1,0) (2,0); lane: (0,1) (0,2) (0,4) (0,8) (4,0) (8,0); warp:] -> [dim0:16, dim1:16]"
+/// );
+/// # Ok::<(), tilewright_layout::LayoutError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mfma {
+    /// The instruction's M and N: 16×16, 32×32, 4×64, or 64×4, which is always transposed.
+    pub tile: [u64; 2],
+    /// Whether lanes run down columns and registers along rows.
+    pub transposed: bool,
+    /// Whether the result has 64-bit elements, which lie otherwise; of 16×16 only.
+    pub wide: bool,
+    /// Tiles that a warp holds along each mode, in registers.
+    pub tiles: Vec<u64>,
+    /// Warps along each mode, those along the last counting fastest.
+    pub warps: Vec<u64>,
+}
+
+impl Mfma {
+    /// The accumulator on a tensor of `shape`.
+    pub fn layout(&self, shape: &[u64]) -> Result<LinearLayout, LayoutError> {
+        let [n, m] = self.check(shape)?;
+        let (down, across) = if self.transposed { (n, m) } else { (m, n) };
+        let tile = Tile::new(&THREADS, shape.len())?;
+        let tile = match (self.tile, self.transposed) {
+            ([16, 16], _) if self.wide => {
+                tile.run("lane", across, 16)?.run("lane", down, 4)?.run("register", down, 4)?
+            }
+            ([16, 16], _) => tile.run("register", down, 4)?.run("lane", across, 16)?.run("lane", down, 4)?,
+            ([32, 32], _) => tile
+                .run("register", down, 4)?
+                .run("lane", across, 32)?
+                .run("lane", down, 2)?
+                .run("register", down, 4)?,
+            ([4, 64], false) | ([64, 4], true) => tile.run("register", down, 4)?.run("lane", across, 64)?,
+            _ => return self.refuse("tiles are 16×16, 32×32, 4×64, or 64×4 transposed"),
+        };
+        // Along N a warp's registers come first.
+        let tile = tile.run("register", n, self.tiles[n])?.run("warp", n, self.warps[n])?;
+        let tile = tile.reach("register", n, shape[n])?;
+        self.grid(tile, &minor_first(n), None)?.fit("register", shape, &minor_first(shape.len()))
+    }
+
+    /// A factor of a product whose result has this layout, `vector` consecutive elements along K in a lane; for `C` the
+    /// layout itself. Of 16×16 and 32×32 only.
+    pub fn operand(
+        &self,
+        operand: MmaOperand,
+        vector: u64,
+        shape: &[u64],
+    ) -> Result<LinearLayout, LayoutError> {
+        self.check(shape)?;
+        let rank = shape.len();
+        let Some((k, other)) = operand.modes("an mfma layout", rank)? else {
+            return self.layout(shape);
+        };
+        let [16 | 32, side] = self.tile else {
+            return self.refuse("factors are those of 16×16 or 32×32");
+        };
+        let tile = Tile::new(&THREADS, rank)?
+            .run("register", k, vector)?
+            .run("lane", other, side)?
+            .run("lane", k, 64 / side)?
+            .reach("register", k, shape[k])?;
+        let order = minor_first(rank);
+        self.grid(tile, &order, Some(k))?.fit("register", shape, &order)
+    }
+
+    /// The tiles of a warp, and warps, mode by mode; along `whole` warps hold the same.
+    fn grid(&self, tile: Tile, order: &[usize], whole: Option<usize>) -> Result<Tile, LayoutError> {
+        order.iter().try_fold(tile, |tile, k| {
+            if whole == Some(*k) {
+                tile.still("warp", self.warps[*k])
+            } else {
+                tile.run("register", *k, self.tiles[*k])?.run("warp", *k, self.warps[*k])
+            }
+        })
+    }
+
+    /// The last mode and the one before, where all sizes are right.
+    fn check(&self, shape: &[u64]) -> Result<[usize; 2], LayoutError> {
+        let operation = "an mfma layout";
+        let rank = shape.len();
+        check_sizes(operation, "shape", shape, rank)?;
+        check_sizes(operation, "tiles", &self.tiles, rank)?;
+        check_sizes(operation, "warps", &self.warps, rank)?;
+        if self.wide && self.tile != [16, 16] {
+            return self.refuse("64-bit elements are those of 16×16");
+        }
+        last_two(operation, rank)
+    }
+
+    fn refuse<T>(&self, reason: &str) -> Result<T, LayoutError> {
+        let [m, n] = self.tile;
+        let transposed = if self.transposed { " transposed" } else { "" };
+        refuse("an mfma layout", format!("tiles of {m}×{n}{transposed}"), reason)
+    }
+}
+
+/// Layouts of AMD's `wmma` instructions, 16×16 on 32 lanes. Where tiles of a warp and warps lie is a linear layout of its
+/// own, from `register` and `warp` to the tiles along `dim0` and `dim1`.
+///
+/// ```
+/// use tilewright_layout::Wmma;
+/// let c = Wmma { version: 2, transposed: false, grid: "[register:; warp: (0,1)] -> [dim0:1, dim1:2]".parse()? };
+/// assert_eq!(
+///     c.layout([16, 32])?.to_string(),
+///     "[register: (1,0) (2,0) (4,0); lane: (0,1) (0,2) (0,4) (0,8) (8,0); warp: (0,16)] -> [dim0:16, dim1:32]"
+/// );
+/// # Ok::<(), tilewright_layout::LayoutError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wmma {
+    /// 1, 2 or 3: in the first, rows alternate between the halves of a warp, and both hold all of a factor.
+    pub version: u32,
+    /// Whether lanes run down columns and registers along rows.
+    pub transposed: bool,
+    /// From the tiles of a warp and the warps to the tiles of the matrix.
+    pub grid: LinearLayout,
+}
+
+impl Wmma {
+    /// The accumulator on a matrix of `shape`.
+    pub fn layout(&self, shape: [u64; 2]) -> Result<LinearLayout, LayoutError> {
+        self.check(shape)?;
+        let (down, across) = if self.transposed { (1, 0) } else { (0, 1) };
+        let tile = Tile::new(&THREADS, 2)?.run("lane", across, 16)?;
+        let tile = match self.version {
+            1 => tile.run("lane", down, 2)?.run("register", down, 8)?,
+            _ => tile.run("register", down, 8)?.run("lane", down, 2)?,
+        };
+        let grid = self.grid.drop_zeros("register");
+        Tile(tile.0.product(&grid)?).fit("register", &shape, &[1, 0])
+    }
+
+    /// A factor, `vector` consecutive elements along K in a lane, of an instruction that takes `depth` along K; for `C` the
+    /// accumulator.
+    pub fn operand(
+        &self,
+        operand: MmaOperand,
+        vector: u64,
+        depth: u64,
+        shape: [u64; 2],
+    ) -> Result<LinearLayout, LayoutError> {
+        let operation = "a wmma layout";
+        self.check(shape)?;
+        log2(operation, "vector", vector)?;
+        log2(operation, "depth", depth)?;
+        let Some((k, other)) = operand.modes(operation, 2)? else {
+            return self.layout(shape);
+        };
+        let tile = Tile::new(&THREADS, 2)?.run("register", k, vector)?.run("lane", other, 16)?;
+        let tile = match self.version {
+            1 => tile.still("lane", 2)?,
+            _ => tile.run("lane", k, 2)?,
+        };
+        let tile = tile.run("register", k, (depth / 2 / vector).max(1))?;
+        let grid = self.grid.slice(&mode(k))?.drop_zeros("register");
+        Tile(tile.0.product(&grid)?).fit("register", &shape, &[k, other])
+    }
+
+    fn check(&self, shape: [u64; 2]) -> Result<(), LayoutError> {
+        let operation = "a wmma layout";
+        check_sizes(operation, "shape", &shape, 2)?;
+        if !(1..=3).contains(&self.version) {
+            return refuse(operation, format!("version {}", self.version), "there are 1, 2 and 3");
+        }
+        let names = |dims: &[Dim], known: &[&str]| dims.iter().all(|d| known.contains(&d.name.as_str()));
+        let both = ["dim0", "dim1"].iter().all(|m| self.grid.outs.iter().any(|o| o.name == **m));
+        if both && names(&self.grid.ins, &["register", "warp"]) && self.grid.outs.len() == 2 {
+            return Ok(());
+        }
+        refuse(operation, &self.grid, "the grid leads from register and warp to dim0 and dim1")
     }
 }

@@ -16,7 +16,7 @@ mod utilities;
 
 pub use affine::AffineLayout;
 pub use cute::Split;
-pub use families::{Blocked, MmaOperand};
+pub use families::{Blocked, Mfma, MmaOperand, NvmmaShared, Wmma};
 pub use reorder::{Exchange, Reorder};
 pub use shared::{SharedAccess, optimal_swizzle, wavefronts};
 
@@ -24,6 +24,8 @@ use crate::error::LayoutError;
 
 /// The most bits that an input or an output has.
 pub const MAX_BITS: u32 = 62;
+/// The most dimensions that an input or an output has.
+pub const MAX_DIMS: usize = 64;
 
 /// A dimension: a label, and the number of its bits.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -52,7 +54,8 @@ impl Dim {
 /// from `offset` to the modes. An index of several dimensions also counts as one integer, the first dimension fastest,
 /// as the coordinates of a [`Layout`](crate::Layout) do.
 ///
-/// Invariants: names of inputs are distinct, so are those of outputs; inputs and outputs have at most [`MAX_BITS`] bits.
+/// Invariants: names of inputs are distinct, so are those of outputs; inputs and outputs have at most [`MAX_BITS`] bits
+/// in at most [`MAX_DIMS`] dimensions.
 ///
 /// ```
 /// use tilewright_layout::LinearLayout;
@@ -108,6 +111,10 @@ impl LinearLayout {
     ) -> Result<LinearLayout, LayoutError> {
         let operation = "a linear layout";
         for dims in [&ins, &outs] {
+            if dims.len() > MAX_DIMS {
+                let shown = format!("{} dimensions", dims.len());
+                return refuse(operation, shown, format!("there are at most {MAX_DIMS} on a side"));
+            }
             let all =
                 || dims.iter().map(|d| format!("{}:2^{}", d.name, d.bits)).collect::<Vec<_>>().join(", ");
             if dims.iter().map(|d| u64::from(d.bits)).sum::<u64>() > u64::from(MAX_BITS) {

@@ -217,13 +217,18 @@ impl LinearLayout {
 
     /// `self⁻¹ ∘ inner` without the inverse: the layout `R` with `self ∘ R = inner`, its free variables zero as in
     /// [`right_inverse`](Self::right_inverse). `self` need not be surjective; an error where an image of `inner` is not
-    /// one of `self`.
+    /// one of `self`. Outputs are the same by name; those of `self` may be larger.
     ///
     /// This says where an element that has one place under `inner` is found under `self` (LL 5.4).
     pub fn invert_and_compose(&self, inner: &LinearLayout) -> Result<LinearLayout, LayoutError> {
-        let sorted = inner.transpose_outs_like(self)?;
+        let larger = |o: &Dim| self.outs.iter().any(|s| s.name == o.name && s.bits >= o.bits);
+        if self.outs.len() != inner.outs.len() || !inner.outs.iter().all(larger) {
+            let reason = format!("the outputs of {inner} must be its outputs, of at most their sizes");
+            return refuse("inversion and composition", self, reason);
+        }
         let echelon = Echelon::of(&self.columns);
-        let columns: Option<Vec<u64>> = sorted.columns.iter().map(|c| echelon.solve(*c)).collect();
+        let places = inner.columns.iter().map(|c| spread(*c, &inner.outs, &self.outs, &[]));
+        let columns: Option<Vec<u64>> = places.map(|c| echelon.solve(c)).collect();
         match columns {
             Some(columns) => Ok(LinearLayout { ins: inner.ins.clone(), outs: self.ins.clone(), columns }),
             None => refuse("inversion and composition", self, format!("it does not reach all of {inner}")),

@@ -36,6 +36,12 @@ pub fn wavefronts(
     log_bytes: u32,
     vector: u32,
 ) -> Result<u64, LayoutError> {
+    let widest = log_bytes.checked_add(vector).is_some_and(|access| access <= WIDEST);
+    if !widest || memory.out_bits() + log_bytes > super::MAX_BITS {
+        let reason =
+            format!("accesses of 2^{vector} elements of 2^{log_bytes} bytes; they have at most 16 bytes");
+        return refuse("wavefronts", layout, reason);
+    }
     let offsets = memory.inverse()?.compose(layout)?;
     let lanes: Vec<u64> = offsets.bases("lane").iter().map(|c| c << log_bytes).collect();
     let access = vector + log_bytes;

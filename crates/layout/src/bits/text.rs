@@ -1,7 +1,7 @@
 //! The text form: `[register: (1,0) (0,1); lane: (2,0)] -> [x:4, y:2]`, a vector over the outputs for each bit of an
 //! input, or a number where there is one output. Reads left to right.
 
-use super::{Dim, LinearLayout, MAX_BITS, unflatten};
+use super::{Dim, LinearLayout, MAX_BITS, MAX_DIMS, unflatten};
 use crate::error::LayoutError;
 use crate::text::Cursor;
 use std::fmt;
@@ -34,14 +34,12 @@ impl fmt::Display for LinearLayout {
 impl LinearLayout {
     /// Reads the text form from a cursor at its `[`.
     pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<LinearLayout, LayoutError> {
-        let number = |cursor: &mut Cursor<'_>| {
-            let start = cursor.clone();
-            let n = cursor.integer()?;
-            u64::try_from(n).map_err(|_| start.clone().unexpected("a number that is not negative"))
-        };
         cursor.expect("[")?;
         let mut bases: Vec<(String, Vec<Vec<u64>>)> = Vec::new();
         while let Some(name) = cursor.word() {
+            if bases.len() == MAX_DIMS {
+                return Err(cursor.unexpected(&format!("at most {MAX_DIMS} inputs")));
+            }
             cursor.expect(":")?;
             let mut vectors = Vec::new();
             loop {
@@ -51,11 +49,14 @@ impl LinearLayout {
                         if !vector.is_empty() {
                             cursor.expect(",")?;
                         }
-                        vector.push(number(cursor)?);
+                        if vector.len() == MAX_DIMS {
+                            return Err(cursor.unexpected(&format!("at most {MAX_DIMS} elements")));
+                        }
+                        vector.push(cursor.natural()?);
                     }
                     vectors.push(vector);
                 } else if cursor.at_integer() {
-                    vectors.push(vec![number(cursor)?]);
+                    vectors.push(vec![cursor.natural()?]);
                 } else {
                     break;
                 }
@@ -74,7 +75,10 @@ impl LinearLayout {
         let mut outs = Vec::new();
         while let Some(name) = cursor.word() {
             cursor.expect(":")?;
-            outs.push((name.to_string(), number(cursor)?));
+            if outs.len() == MAX_DIMS {
+                return Err(cursor.unexpected(&format!("at most {MAX_DIMS} outputs")));
+            }
+            outs.push((name.to_string(), cursor.natural()?));
             if !cursor.eat(",") {
                 break;
             }

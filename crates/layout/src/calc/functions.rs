@@ -1,6 +1,6 @@
 //! The functions of the calculator: each takes values that are already evaluated, leftmost argument first.
 
-use super::{CalcError, MAX_LEAVES, Value};
+use super::{CalcError, MAX_LEAVES, Value, linear};
 use crate::algebra::{self, Tiler, injective_within};
 use crate::error::LayoutError;
 use crate::htuple::{HTuple, MAX_DEPTH};
@@ -13,7 +13,8 @@ use crate::work;
 const BUDGET: u64 = 1 << 20;
 
 /// The functions with their arguments, as they are written. `A`, `B` are layouts (an integer n is n:1), `T` is a layout
-/// or a tiler `<…>`, `n` an integer, `c` a coordinate; what stands in brackets may be left out.
+/// or a tiler `<…>`, `n` an integer, `c` a coordinate; what stands in brackets may be left out. `L`, `M` are linear
+/// layouts, `[x]` stands for names in brackets; operand 0 is the left factor of a product, 1 the right one, 2 the result.
 pub const FUNCTIONS: &[(&str, &str)] = &[
     ("compose", "compose(A, T): A ∘ T, T applied first"),
     ("coalesce", "coalesce(A[, profile]): as few modes as possible"),
@@ -71,6 +72,89 @@ pub const FUNCTIONS: &[(&str, &str)] = &[
     ("congruent", "congruent(A, B): whether the shapes nest alike"),
     ("weakly_congruent", "weakly_congruent(A, B): whether A nests like B wherever A has a tuple"),
     ("compatible", "compatible(A, B): whether every coordinate of A is one of B"),
+    ("product", "product(L, M): the direct sum, the bits of M above those of L"),
+    ("left_divide", "left_divide(L, M): the q with product(M, q) = L"),
+    ("right_divide", "right_divide(L, M): the q with product(q, M) = L"),
+    (
+        "invert_and_compose",
+        "invert_and_compose(L, M): L⁻¹ ∘ M, the R with L ∘ R = M whose free bits are zero",
+    ),
+    ("kernel", "kernel(L): a basis of the inputs that lead to 0, as a layout; image(L) likewise"),
+    (
+        "distributed",
+        "distributed(L): whether it is a register layout: surjective, at most one bit a column, none twice",
+    ),
+    ("memory_layout", "memory_layout(L): whether it is one: bijective, one or two bits a column"),
+    (
+        "equal_up_to_broadcast",
+        "equal_up_to_broadcast(L, M): whether they differ in inputs that lead to 0 only",
+    ),
+    ("sublayout", "sublayout(L, [ins], [outs]): some inputs and outputs"),
+    ("free_bits", "free_bits(L): for each input a mask of the bits without which every value is reached"),
+    ("without_zeros", "without_zeros(L): without the input bits that lead to 0"),
+    ("copies", "copies(L): how often each value is taken"),
+    ("matrix", "matrix(L): the matrix over bits, to look at"),
+    ("transpose", "transpose(L, [y, x]): the outputs in this order"),
+    ("reshape", "reshape(L, [a:2, b:4]): the outputs counted in other modes, the first fastest"),
+    ("expand", "expand(L, n, [x]): a new output of size 1 before output n"),
+    ("broadcast", "broadcast(L, [register], [x:4]): output x of size 1 made larger, held in registers"),
+    ("join", "join(L, [register], [x]): two tensors made one, with a new output of size 2"),
+    ("split", "split(L, [x]): join backward"),
+    ("slice", "slice(L, [x]): output x left out; slice(L, [x], start, size): the inputs that lead there"),
+    (
+        "sliced",
+        "sliced(L, n): output dim<n> left out with the registers that only it had, the others renamed",
+    ),
+    ("flip", "flip(L, [x]): output x backward"),
+    ("cover", "cover(L, order, shape): the tile L repeated in registers or cut to shape"),
+    (
+        "to_linear",
+        "to_linear(A[, [ins], [outs]]): as a linear layout; names may have sizes, [lane:32, register:4]",
+    ),
+    ("to_layout", "to_layout(L): as a layout over integers; to_f2(L): over bit strings"),
+    ("to_swizzled", "to_swizzled(L): as a swizzled layout"),
+    ("contiguous", "contiguous(L[, [register]]): values 0, 1, … in consecutive registers"),
+    (
+        "vector_bits",
+        "vector_bits(L[, [register]]): the register bits that lead to values 1, 2, 4, …, as a layout",
+    ),
+    (
+        "divide_permuting",
+        "divide_permuting(L, M[, [register]]): left_divide with the register bits in another order",
+    ),
+    (
+        "wavefronts",
+        "wavefronts(memory, L, bytes, vector): of an access to shared memory, `vector` elements a lane",
+    ),
+    (
+        "optimal_swizzle",
+        "optimal_swizzle(L, M, bits): the memory layout between two register layouts, and its accesses",
+    ),
+    ("reorder", "reorder(L, M): what is exchanged to get from one register layout to another"),
+    ("identity1d", "identity1d(n, [in], [out])"),
+    ("strided1d", "strided1d(n, stride, [in], [out])"),
+    ("zeros1d", "zeros1d(n, size, [in], [out])"),
+    ("blocked", "blocked(registers, lanes, warps, order, shape)"),
+    ("blocked_operand", "blocked_operand(operand, registers, lanes, warps, order, shape)"),
+    ("mma_tile", "mma_tile(operand, vector): of one mma m16n8"),
+    ("mma", "mma(warps, shape): the accumulator of mma m16n8"),
+    ("mma_operand", "mma_operand(operand, vector, warps, shape): `vector` elements along K in a lane"),
+    ("wgmma", "wgmma(n, warps, shape): the accumulator of wgmma m64"),
+    ("wgmma_left", "wgmma_left(vector, warps, shape): its left factor in registers"),
+    ("ldmatrix_tile", "ldmatrix_tile(bytes)"),
+    ("mfma", "mfma((m,n), transposed, wide, tiles, warps, shape): an accumulator on 64 lanes"),
+    ("mfma_operand", "mfma_operand(operand, vector, (m,n), transposed, wide, tiles, warps, shape)"),
+    (
+        "wmma",
+        "wmma(version, transposed, grid, shape): an accumulator of 16×16; grid: [register, warp] -> [dim0, dim1]",
+    ),
+    ("wmma_operand", "wmma_operand(operand, vector, depth, version, transposed, grid, shape)"),
+    ("unswizzled", "unswizzled(order, shape): a memory layout"),
+    ("swizzled", "swizzled(vector, per_phase, max_phase, order, shape): the memory layout of mma swizzling"),
+    (
+        "nvmma",
+        "nvmma(swizzle_bytes, bits, transposed, padded, shape): the memory layout of tensor-map copies",
+    ),
 ];
 
 /// What went wrong, before it is known where.
@@ -94,7 +178,7 @@ impl Failure {
     }
 }
 
-fn wrong<T>(expected: &str, found: &Value) -> Result<T, Failure> {
+pub(super) fn wrong<T>(expected: &str, found: &Value) -> Result<T, Failure> {
     Err(Failure::Message(format!("expected {expected}, found {}", found.described())))
 }
 
@@ -114,7 +198,7 @@ pub(super) fn nearest(name: &str) -> Option<&'static str> {
     (common(best) >= 4).then_some(*best)
 }
 
-fn layout(value: &Value) -> Result<Layout, Failure> {
+pub(super) fn layout(value: &Value) -> Result<Layout, Failure> {
     match value {
         Value::Layout(l) => Ok(l.clone()),
         Value::Integer(n) if *n >= 1 => Ok(Layout::identity(*n)),
@@ -124,14 +208,14 @@ fn layout(value: &Value) -> Result<Layout, Failure> {
     }
 }
 
-fn integer(value: &Value) -> Result<i64, Failure> {
+pub(super) fn integer(value: &Value) -> Result<i64, Failure> {
     match value {
         Value::Integer(n) => Ok(*n),
         other => wrong("an integer", other),
     }
 }
 
-fn tuple(value: &Value) -> Result<HTuple<i64>, Failure> {
+pub(super) fn tuple(value: &Value) -> Result<HTuple<i64>, Failure> {
     value.to_htuple().map_or_else(|| wrong("an integer or a tuple", value), Ok)
 }
 
@@ -263,6 +347,9 @@ pub(super) fn accessor(value: Value) -> Result<Value, Failure> {
 /// `left ∘ right`, right applied first.
 pub(super) fn compose_values(left: &Value, right: &Value) -> Result<Value, Failure> {
     match (left, right) {
+        (Value::Linear(_) | Value::Affine(_), _) | (_, Value::Linear(_) | Value::Affine(_)) => {
+            linear::compose(left, right)
+        }
         (Value::Swizzle(_), Value::Swizzled(_) | Value::Swizzle(_)) => {
             wrong("a layout without a swizzle", right)
         }
@@ -347,6 +434,9 @@ fn tensor<S: Element>(offset: S, layout: Layout<S>) -> Result<Value, Failure> {
 /// The value of a function at a coordinate: one argument is the coordinate, several are its elements. A coordinate with
 /// `_` gives the slice that it leaves.
 pub(super) fn apply(function: &Value, args: &[Value]) -> Result<Value, Failure> {
+    if let Value::Linear(_) | Value::Affine(_) = function {
+        return linear::apply(function, args);
+    }
     let one =
         |v: &Value| v.to_slice().map_or_else(|| wrong("an integer, a tuple or `_` as a coordinate", v), Ok);
     let coord = match args {
@@ -452,6 +542,9 @@ macro_rules! divide {
 /// The value of the function `name`, which [`exists`], at `args`.
 pub(super) fn call(name: &str, args: &[Value]) -> Result<Value, Failure> {
     let of_layout = |l: Layout| Ok(Value::Layout(l));
+    if let Some(value) = linear::call(name, args)? {
+        return Ok(value);
+    }
     match (name, args) {
         ("compose", [first, rest @ ..]) if !rest.is_empty() => {
             rest.iter().try_fold(first.clone(), |left, right| compose_values(&left, right))

@@ -1,13 +1,17 @@
 //! The values of expressions, and how they print: always in a form in which they can be read again.
 
 use crate::algebra::Tiler;
+use crate::bits::{AffineLayout, LinearLayout};
 use crate::htuple::HTuple;
 use crate::layout::Layout;
 use crate::stride::{Coord, F2};
 use crate::swizzle::{Swizzle, SwizzledLayout};
 use std::fmt;
 
-/// The value of an expression. Prints in the form in which it can be read again.
+/// Names, each with or without a number: the dimensions of a linear layout, or indices of them.
+pub type Names = Vec<(String, Option<u64>)>;
+
+/// The value of an expression. Prints in the form in which it can be read again, but for truth values and matrices.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Value {
@@ -57,6 +61,16 @@ pub enum Value {
     Slice(HTuple<Option<i64>>),
     /// Whether something holds.
     Bool(bool),
+    /// A linear layout: `[register: 1; lane: 2 4] -> [x:8]`.
+    Linear(LinearLayout),
+    /// A linear layout and what is added to its values: `[lane: 1 2] -> [x:4] + 3`.
+    Affine(AffineLayout),
+    /// Names in brackets: `[x, y]`, `[lane:3]`.
+    Names(Names),
+    /// Several values under names: `{memory = …, stores = 8}`. They are no records, truth values or text.
+    Record(Vec<(String, Value)>),
+    /// Text to look at: the matrix of a linear layout.
+    Text(String),
 }
 
 impl fmt::Display for Value {
@@ -82,7 +96,33 @@ impl fmt::Display for Value {
                 write!(f, "{}", t.map(|c| c.map_or_else(|| "_".to_string(), |c| c.to_string())))
             }
             Value::Bool(b) => write!(f, "{b}"),
+            Value::Linear(l) => write!(f, "{l}"),
+            Value::Affine(l) => write!(f, "{l}"),
+            Value::Names(names) => {
+                let one = |(name, n): &(String, Option<u64>)| match n {
+                    Some(n) => format!("{name}:{n}"),
+                    None => name.clone(),
+                };
+                write!(f, "[{}]", names.iter().map(one).collect::<Vec<_>>().join(", "))
+            }
+            Value::Record(fields) => {
+                let fields: Vec<String> = fields.iter().map(|(name, v)| format!("{name} = {v}")).collect();
+                write!(f, "{{{}}}", fields.join(", "))
+            }
+            Value::Text(text) => write!(f, "{}", text.trim_end_matches('\n')),
         }
+    }
+}
+
+impl From<LinearLayout> for Value {
+    fn from(layout: LinearLayout) -> Value {
+        Value::Linear(layout)
+    }
+}
+
+impl From<AffineLayout> for Value {
+    fn from(layout: AffineLayout) -> Value {
+        Value::Affine(layout)
     }
 }
 
@@ -122,6 +162,11 @@ impl Value {
             Value::F2Tuple(_) => "bits_tuple",
             Value::Slice(_) => "slice",
             Value::Bool(_) => "bool",
+            Value::Linear(_) => "linear_layout",
+            Value::Affine(_) => "affine_layout",
+            Value::Names(_) => "names",
+            Value::Record(_) => "record",
+            Value::Text(_) => "text",
         }
     }
 
@@ -144,6 +189,11 @@ impl Value {
             Value::CoordTuple(_) => "a tuple of elements of a coordinate semimodule",
             Value::Slice(_) => "a coordinate with `_`",
             Value::Bool(_) => "a truth value",
+            Value::Linear(_) => "a linear layout",
+            Value::Affine(_) => "an affine layout",
+            Value::Names(_) => "names in brackets",
+            Value::Record(_) => "a record",
+            Value::Text(_) => "text",
         }
     }
 
@@ -161,7 +211,16 @@ impl Value {
             Value::CoordTuple(t) => coord_terms(t),
             Value::Coord(c) | Value::CoordAccessor(c) => c.terms().len().max(1),
             Value::Slice(t) => t.leaf_count(),
-            Value::Swizzle(_) | Value::Integer(_) | Value::Bool(_) | Value::F2(_) | Value::Accessor(_) => 1,
+            Value::Linear(l) => linear_leaves(l),
+            Value::Affine(l) => linear_leaves(l.linear()),
+            Value::Names(names) => names.len(),
+            Value::Record(fields) => fields.iter().map(|(_, v)| 1 + v.leaf_count()).sum(),
+            Value::Swizzle(_)
+            | Value::Integer(_)
+            | Value::Bool(_)
+            | Value::Text(_)
+            | Value::F2(_)
+            | Value::Accessor(_) => 1,
         }
     }
 
@@ -235,6 +294,10 @@ impl Value {
             }
         }
     }
+}
+
+fn linear_leaves(layout: &LinearLayout) -> usize {
+    layout.ins().len() + layout.outs().len() + layout.columns().len() * layout.outs().len()
 }
 
 /// The integers in all these sums; a zero counts as one.
