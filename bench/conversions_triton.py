@@ -1,4 +1,4 @@
-"""Triton's side of conversions.py: each function gives a launch, or several, of one kernel."""
+"""Triton's side of conversions.py: each function gives the data and a launch, or several, of one kernel."""
 
 import torch
 import triton
@@ -37,6 +37,15 @@ def layout(name, parameters):
     return gl.BlockedLayout(list(registers), list(lanes), list(warps), list(order))
 
 
+def same(y, expected, launch):
+    """Launches, and compares what it wrote."""
+    y.zero_()
+    launch()
+    torch.cuda.synchronize()
+    if not torch.equal(y, expected):
+        raise SystemExit("a kernel's result is wrong")
+
+
 def data(dtype, shape):
     if dtype == "u8":
         return torch.randint(-128, 128, shape, dtype=torch.int8, device="cuda")
@@ -52,10 +61,8 @@ def conversion(dtype, shape, a, a_parameters, b, b_parameters, blocks, rounds):
     def launch():
         convert_kernel[(blocks,)](x, y, m, n, a, b, rounds, PACK[dtype], num_warps=4)
 
-    launch()
-    torch.cuda.synchronize()
-    assert torch.equal(x, y)
-    return launch
+    same(y, x, launch)
+    return x, y, launch
 
 
 @triton.jit
@@ -77,13 +84,11 @@ def gather(dtype, shape, blocks, rounds):
     def launch():
         gather_kernel[(blocks,)](x, k, y, m, n, rounds, num_warps=4)
 
-    launch()
-    torch.cuda.synchronize()
     expected = x
     for _ in range(rounds):
         expected = torch.gather(expected, 1, k.long())
-    assert torch.equal(y, expected)
-    return launch
+    same(y, expected, launch)
+    return x, k, y, expected, launch
 
 
 @triton.jit
@@ -99,6 +104,7 @@ def transpose_kernel(x, y, m, n, BM: tl.constexpr, BN: tl.constexpr):
 def transposes(m, n):
     x = data("u8", (m, n))
     y = torch.empty((n, m), dtype=torch.int8, device="cuda")
+    launches = []
     for bm, bn in [(64, 64), (128, 64), (64, 128), (128, 128), (128, 256)]:
         for warps in (4, 8):
 
@@ -106,7 +112,6 @@ def transposes(m, n):
                 grid = (triton.cdiv(m, bm), triton.cdiv(n, bn))
                 transpose_kernel[grid](x, y, m, n, bm, bn, num_warps=warps)
 
-            launch()
-            torch.cuda.synchronize()
-            assert torch.equal(y, x.T)
-            yield launch
+            same(y, x.T, launch)
+            launches.append(launch)
+    return x, y, launches

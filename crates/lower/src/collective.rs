@@ -153,7 +153,6 @@ impl Lower<'_> {
         let known = (1u64 << by_thread.len()) - 1;
         let register_columns: Vec<u64> = by_thread.iter().map(|c| c & mask).collect();
         let lane_columns: Vec<u64> = by_thread.iter().map(|c| c >> registers & lane_mask).collect();
-        let my_register = masked_linear_map(&mut self.b, &register_columns, thread, known);
         let lane = masked_linear_map(&mut self.b, &lane_columns, thread, known);
         let index_registers: Vec<u64> = g.index.iter().map(|i| i.0).collect();
         let index_lanes: Vec<u64> = g.index.iter().map(|i| i.1).collect();
@@ -161,18 +160,26 @@ impl Lower<'_> {
         let still = index_lanes.iter().all(|i| *i == 0)
             && lane_columns.iter().enumerate().all(|(k, c)| *c == if k < lanes { 1 << k } else { 0 })
             && by_register.iter().all(|c| c >> registers & lane_mask == 0);
+        // Of a shuffle's lane the low five bits count: an index that is the lane needs no mask.
+        let is_lane = index_lanes.len() >= 5
+            && index_lanes.iter().enumerate().all(|(k, c)| *c == if k < 5 { 1 << k } else { 0 });
         let candidates: u64 = g.candidates.iter().fold(0, |all, c| all | c);
         let words: Vec<u64> = g.candidates.iter().copied().filter(|c| *c >= 1 << within).collect();
         let mut values = Vec::new();
         for value in 0..1u64 << own {
             let place = apply(by_register, value);
             let index = self.index_of(by, value as u32);
-            let from_index = masked_linear_map(&mut self.b, &index_registers, index, u64::MAX);
-            let wanted = self.b.scalar(ScalarOp::XorB32, &[my_register, from_index]);
-            let wanted = self.b.scalar(ScalarOp::XorB32, &[wanted, int((place & mask & candidates) as i64)]);
-            let lane_index = masked_linear_map(&mut self.b, &index_lanes, index, u64::MAX);
-            let from = self.b.scalar(ScalarOp::XorB32, &[lane, lane_index]);
-            let from = self.b.scalar(ScalarOp::XorB32, &[from, int((place >> registers & lane_mask) as i64)]);
+            let from = if still {
+                lane
+            } else {
+                let lane_index = if is_lane {
+                    index
+                } else {
+                    masked_linear_map(&mut self.b, &index_lanes, index, u64::MAX)
+                };
+                let from = self.b.scalar(ScalarOp::XorB32, &[lane, lane_index]);
+                self.b.scalar(ScalarOp::XorB32, &[from, int((place >> registers & lane_mask) as i64)])
+            };
             // Every word that a lane may want, then the one that it does.
             let fixed = place & mask & !candidates;
             let mut offered: Vec<Operand> = (0..1u64 << words.len())
@@ -183,17 +190,29 @@ impl Lower<'_> {
                 })
                 .collect();
             for word in &words {
-                let upper = bit(&mut self.b, wanted, word.trailing_zeros());
+                let (upper, flipped) = self.wanted_bit(
+                    *word,
+                    (&register_columns, thread),
+                    (&index_registers, index),
+                    place & word != 0,
+                );
                 offered = offered
                     .chunks(2)
-                    .map(|pair| self.b.scalar(ScalarOp::Select, &[pair[1], pair[0], upper]))
+                    .map(|pair| {
+                        let (set, clear) = if flipped { (pair[0], pair[1]) } else { (pair[1], pair[0]) };
+                        self.b.scalar(ScalarOp::Select, &[set, clear, upper])
+                    })
                     .collect();
             }
             let mut found = offered[0];
             let inside = candidates & ((1 << within) - 1);
             let at = (fixed & ((1 << within) - 1)) as u32;
             if inside != 0 {
-                let part = self.b.scalar(ScalarOp::AndB32, &[wanted, int(inside as i64)]);
+                let only = |columns: &[u64]| columns.iter().map(|c| c & inside).collect::<Vec<u64>>();
+                let mine = masked_linear_map(&mut self.b, &only(&register_columns), thread, known);
+                let theirs = masked_linear_map(&mut self.b, &only(&index_registers), index, u64::MAX);
+                let part = self.b.scalar(ScalarOp::XorB32, &[mine, theirs]);
+                let part = self.b.scalar(ScalarOp::XorB32, &[part, int((place & inside) as i64)]);
                 let shift = i64::from(bits.trailing_zeros());
                 let amount = self.b.scalar(ScalarOp::ShlB32, &[part, int(shift)]);
                 found = self.b.scalar(ScalarOp::ShrU32, &[found, amount]);
@@ -201,6 +220,31 @@ impl Lower<'_> {
             values.push((found, at * bits / 8));
         }
         values
+    }
+
+    /// One bit of the register that a lane wants, the sum of bits of its thread and of its index: a condition, and whether
+    /// it is the opposite that says so (as where `set`, the register of the result says so already).
+    fn wanted_bit(
+        &mut self,
+        unit: u64,
+        (thread_columns, thread): (&[u64], Operand),
+        (index_columns, index): (&[u64], Operand),
+        set: bool,
+    ) -> (Operand, bool) {
+        let sources = |columns: &[u64]| -> Vec<u32> {
+            (0..columns.len() as u32).filter(|k| columns[*k as usize] & unit != 0).collect()
+        };
+        let mut all: Vec<(Operand, u32)> = sources(thread_columns).into_iter().map(|k| (thread, k)).collect();
+        all.extend(sources(index_columns).into_iter().map(|k| (index, k)));
+        let mut sum = None;
+        for (value, k) in all {
+            let here = bit(&mut self.b, value, k);
+            sum = Some(match sum {
+                None => here,
+                Some(before) => self.b.scalar(ScalarOp::XorPred, &[before, here]),
+            });
+        }
+        (sum.unwrap_or(int(0)), set)
     }
 
     fn gather_through_shared(

@@ -35,14 +35,24 @@ impl Lower<'_> {
 
     /// A word of some values of a fragment, in order from its lowest bits.
     fn word_of(&mut self, array: ArrayId, values: &[u32], bits: u32) -> Operand {
-        let parts: Vec<Element> = values
+        let places: Vec<(Reg, u32)> = values
             .iter()
             .map(|v| {
                 let (reg, shift) = elements::place(array, *v, bits);
-                (self.b.read(reg), shift / 8)
+                (reg, shift / 8)
             })
             .collect();
+        let parts = self.read_all(&places);
         self.pack(&parts, bits)
+    }
+
+    /// Reads each register once: elements of one register are elements of one word.
+    fn read_all(&mut self, places: &[(Reg, u32)]) -> Vec<Element> {
+        let mut words: HashMap<Reg, Operand> = HashMap::new();
+        places
+            .iter()
+            .map(|(reg, byte)| (*words.entry(*reg).or_insert_with(|| self.b.read(*reg)), *byte))
+            .collect()
     }
 
     /// A word of some elements, in order from its lowest bits.
@@ -63,15 +73,16 @@ impl Lower<'_> {
 
     /// Moves between the fragments of one thread, (source value, destination value).
     pub(crate) fn moves(&mut self, moves: &[(ArrayId, u32, u32)], dst: ArrayId, bits: u32) {
-        let mut values: Vec<Option<Element>> = vec![None; moves.len()];
-        for (array, from, to) in moves {
-            let (reg, shift) = elements::place(*array, *from, bits);
-            let word = self.b.read(reg);
-            if let Some(slot) = values.get_mut(*to as usize) {
-                *slot = Some((word, shift / 8));
-            }
-        }
-        let values: Vec<Element> = values.into_iter().map(|v| v.unwrap_or((int(0), 0))).collect();
+        let mut ordered = moves.to_vec();
+        ordered.sort_unstable_by_key(|m| m.2);
+        let places: Vec<(Reg, u32)> = ordered
+            .iter()
+            .map(|(array, from, _)| {
+                let (reg, shift) = elements::place(*array, *from, bits);
+                (reg, shift / 8)
+            })
+            .collect();
+        let values = self.read_all(&places);
         self.write_values(dst, &values, bits);
     }
 
@@ -323,7 +334,7 @@ impl Lower<'_> {
             self.b.load(side.row, regs, address, None);
         }
         if !direct {
-            let values: Vec<Element> = places.iter().map(|(reg, byte)| (self.b.read(*reg), *byte)).collect();
+            let values = self.read_all(&places);
             self.write_values(dst, &values, bits);
         }
         Ok(())

@@ -3,11 +3,11 @@
 //! other coordinates lead.
 
 use tilewright_layout::{LayoutError, LinearLayout, Reorder, SharedAccess, optimal_swizzle};
-use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, ScalarOp, ShuffleMode, SyncOp, copies};
+use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, ScalarOp, ShuffleMode, copies};
 
 use crate::explain::Alternative;
 use crate::linear::Bits;
-use crate::movement::Side;
+use crate::movement::{BARRIER_CYCLES, Side, WAVEFRONT_CYCLES};
 use crate::plan::TvLayout;
 
 /// A gather by shuffles.
@@ -40,6 +40,8 @@ pub struct SharedGather {
     pub index: Vec<u64>,
     /// The load of one element.
     pub load: &'static CopyRow,
+    /// Wavefronts to expect of a load: indices choose among the words that lie in one bank.
+    pub wavefronts: u32,
     /// Bytes of shared memory.
     pub bytes: u32,
 }
@@ -80,21 +82,28 @@ impl GatherPlan {
         if let GatherPlan::Shared(g) = self { g.bytes } else { 0 }
     }
 
-    /// Issue cycles of one warp; loads through shared memory are reckoned with two wavefronts each.
+    /// Issue cycles of one warp, the arithmetic on the index included.
     pub fn cycles(&self) -> u32 {
         match self {
-            GatherPlan::Warp(_) => {
-                self.calls() * (ShuffleMode::ISSUE_CYCLES + ScalarOp::Select.row().issue_cycles)
+            GatherPlan::Warp(g) => {
+                let elements = (1 << g.to.register_bits()) * g.to.slices() as u32;
+                let selections = (1 << g.candidates.len()) - 1 + g.candidates.len() as u32;
+                let each = ShuffleMode::ISSUE_CYCLES << g.candidates.len();
+                elements * (each + (selections + INDEX_OPS) * ScalarOp::Select.row().issue_cycles)
             }
             GatherPlan::Shared(g) => {
                 let store = g.store.access.wavefronts.max(u64::from(g.store.row.issue_cycles)) as u32;
-                let loads = (1 << g.to.register_bits()) * (g.load.issue_cycles + 1);
-                (g.store.access.instructions as u32 * store + loads) * g.to.slices() as u32
-                    + 2 * SyncOp::Barrier.issue_cycles()
+                let stores = g.store.access.instructions as u32 * store * WAVEFRONT_CYCLES;
+                let elements = (1 << g.to.register_bits()) * g.to.slices() as u32;
+                let each = g.wavefronts * WAVEFRONT_CYCLES + INDEX_OPS * ScalarOp::XorB32.row().issue_cycles;
+                stores + elements * each + 2 * BARRIER_CYCLES
             }
         }
     }
 }
+
+/// Operations that make an address or a lane of an index.
+const INDEX_OPS: u32 = 3;
 
 /// Plans a gather from a tensor of `shape` along `axis` into one of `result` shape.
 ///
@@ -235,7 +244,14 @@ fn through_shared(
     let elements = 1u64 << memory.in_bits();
     let bytes =
         u32::try_from(elements * u64::from(bits) / 8).map_err(|_| "the tile is too large".to_string())?;
+    // A warp reads at random from the modes' words of its rows, which the swizzle spreads over all banks: how many such
+    // words a bank has bounds the lanes that meet there; of many, three or so do.
+    let lanes = to.linear().part("lane", axis).map_err(|e| e.to_string())?;
+    let along = lanes.iter().filter(|c| **c != 0).count() as u32;
+    let words = (from.linear().out_size(axis) as u32 * bits / 32) >> along;
+    let wavefronts = words.clamp(1, 3);
     Ok(SharedGather {
+        wavefronts,
         store: Side { bits: from.clone(), access, row: store },
         memory,
         to: to.clone(),

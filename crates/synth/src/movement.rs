@@ -4,11 +4,18 @@
 //! Everything is about one tile: operand and result are seen in the coordinates of the result.
 
 use tilewright_layout::{Exchange, LinearLayout, Reorder, SharedAccess, optimal_swizzle};
-use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, ScalarOp, ShuffleMode, SyncOp, copies};
+use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, ScalarOp, ShuffleMode, copies};
 
 use crate::explain::Alternative;
 use crate::linear::Bits;
 use crate::plan::TvLayout;
+
+/// Issue cycles of a wavefront of shared memory, in the unit in which a shuffle has two: both move 32 words a cycle of the
+/// multiprocessor.
+pub const WAVEFRONT_CYCLES: u32 = ShuffleMode::ISSUE_CYCLES;
+
+/// Issue cycles of a barrier between the two sides of an exchange, while other blocks run.
+pub const BARRIER_CYCLES: u32 = 4;
 
 /// A movement through registers of other lanes.
 #[derive(Clone, PartialEq, Debug)]
@@ -132,9 +139,9 @@ impl Trip {
     pub fn cycles(&self) -> u32 {
         let side = |s: &Side| {
             let wavefronts = s.access.wavefronts.max(u64::from(s.row.issue_cycles)) as u32;
-            s.access.instructions as u32 * wavefronts * s.bits.slices() as u32
+            s.access.instructions as u32 * wavefronts * s.bits.slices() as u32 * WAVEFRONT_CYCLES
         };
-        side(&self.store) + side(&self.load) + 2 * SyncOp::Barrier.issue_cycles()
+        side(&self.store) + side(&self.load) + 2 * BARRIER_CYCLES
     }
 }
 

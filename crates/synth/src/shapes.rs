@@ -118,6 +118,28 @@ pub fn halved(tv: &TvLayout, size: i64) -> Option<TvLayout> {
     TvLayout::new(tv.threads().clone(), Layout::from_leaves(&leaves).ok()?).ok()
 }
 
+/// A distribution with `along` neighbouring lanes along mode `axis`, the other threads along the other modes from the last
+/// to the first, and what is left in values.
+pub fn across(shape: &[i64], axis: usize, along: i64, threads: i64) -> Option<TvLayout> {
+    let units = strides(shape);
+    let mut lanes = vec![(along, units[axis])];
+    let mut values = vec![(shape[axis] / along, units[axis] * along)];
+    let mut left = threads / along;
+    for k in (0..shape.len()).rev().filter(|k| *k != axis) {
+        let mut here = shape[k].min(left);
+        while shape[k] % here != 0 || left % here != 0 {
+            here -= 1;
+        }
+        lanes.push((here, units[k]));
+        values.push((shape[k] / here, units[k] * here));
+        left /= here;
+    }
+    lanes.push((left, 0));
+    lanes.retain(|l| l.0 > 1);
+    values.retain(|l| l.0 > 1);
+    TvLayout::new(Layout::from_leaves(&lanes).ok()?, Layout::from_leaves(&values).ok()?).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

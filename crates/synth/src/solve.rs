@@ -105,6 +105,9 @@ pub fn registers(
         }
     }
     solver.propagate()?;
+    for i in 0..statements.len() {
+        solver.gather(i)?;
+    }
     while let Some((i, tensor, tile)) = solver.next_anchor() {
         let threads = i64::from(verified.threads());
         let (n, _) = widest_vector(facts, &tile, threads, 16);
@@ -222,6 +225,29 @@ impl Solver<'_> {
         }
         self.gemms[i] = Some(GemmPlan { row, warps: layouts.warps, calls: Vec::new() });
         Ok(())
+    }
+
+    /// Anchors a gather along the contiguous mode: its elements in neighbouring lanes, so that one shuffle finds each.
+    fn gather(&mut self, i: usize) -> Result<(), Diagnostic> {
+        let StmtKind::Gather { dst, src, index, axis } = &self.statements[i].0.kind else { return Ok(()) };
+        let (dst, src, index, axis) = (*dst, *src, *index, *axis as usize);
+        let (from, to) = (self.verified.shape(src), self.verified.shape(dst));
+        let known = |id: TensorId| self.layouts[id.0 as usize].is_some();
+        let powers = from.iter().chain(&to).all(|e| (*e as u64).is_power_of_two());
+        if axis + 1 != from.len() || !powers || known(dst) || known(src) || known(index) {
+            return Ok(());
+        }
+        let along = from[axis].min(to[axis]).min(crate::linear::LANES);
+        let threads = i64::from(self.verified.threads());
+        let why = format!("elements along mode {axis} in {along} neighbouring lanes, for `{}`", self.text(i));
+        for (id, shape) in [(src, &from), (dst, &to), (index, &to)] {
+            // In place the two are one.
+            if self.layouts[id.0 as usize].is_none() {
+                let Some(tv) = shapes::across(shape, axis, along, threads) else { return Ok(()) };
+                self.set(id, tv, Origin { statement: Some(i), why: why.clone() })?;
+            }
+        }
+        self.propagate()
     }
 
     fn check_gemms(&mut self) -> Result<(), Diagnostic> {
