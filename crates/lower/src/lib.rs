@@ -55,7 +55,7 @@ struct Lower<'a> {
     next: usize,
 }
 
-/// Lowers a program with its synthesis. Rearrangements must have been replaced by copies, as for synthesis.
+/// Lowers a program with its synthesis, which must be of this very program.
 ///
 /// # Errors
 ///

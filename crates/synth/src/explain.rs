@@ -54,6 +54,8 @@ pub struct StatementNote {
     pub global_bytes: u32,
     /// Contiguous bytes at one shared address; 0 if shared memory takes no part.
     pub shared_bytes: u32,
+    /// Of the calls, those that access shared memory.
+    pub shared_calls: u32,
     /// Shared-memory wavefronts of one execution by the whole block.
     pub wavefronts: u32,
     /// Of those, the ones that bank conflicts add.

@@ -85,13 +85,16 @@ pub fn expand_rearrangements(
     }
 }
 
+/// How a statement sees its operand's layout: in the coordinates of its result.
+type See<'a> = &'a dyn Fn(&TvLayout) -> Option<TvLayout>;
+
 /// The movement from one register tensor to another, the operand seen through a coordinate map.
 fn moved(
     verified: &Verified,
     arch: Arch,
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
     (src, dst): (TensorId, TensorId),
-    map: Option<&dyn Fn(&TvLayout) -> Option<TvLayout>>,
+    map: Option<See<'_>>,
 ) -> Result<(movement::Movement, Vec<Alternative>), String> {
     let (Some(from), Some(to)) = (register(src), register(dst)) else {
         return Err("a register tensor has no layout".to_string());
@@ -390,7 +393,11 @@ fn note(
 ) -> Option<StatementNote> {
     let text = tilewright_tile::statement_text(verified.program(), stmt);
     let position = stmt.span.start;
-    let moved = |instruction: String, calls: u32, shared: u32, wavefronts: u32, cycles: u32, others| {
+    let moved = |instruction: String,
+                 calls: u32,
+                 (shared, shared_calls, wavefronts): (u32, u32, u32),
+                 cycles,
+                 others| {
         Some(StatementNote {
             text: text.clone(),
             position,
@@ -399,6 +406,7 @@ fn note(
             per_call: 4,
             global_bytes: 0,
             shared_bytes: shared,
+            shared_calls,
             wavefronts,
             bank_conflicts: 0,
             cycles,
@@ -409,14 +417,16 @@ fn note(
     let copy = match plan {
         StmtPlan::None => return None,
         StmtPlan::Move(movement) => {
-            let (shared, wavefronts) = match movement {
-                movement::Movement::Shared(trip) => (trip.store.row.bytes, trip.wavefronts() * warps),
-                _ => (0, 0),
+            let shared = match movement {
+                movement::Movement::Shared(trip) => {
+                    (trip.store.row.bytes, movement.calls(), trip.wavefronts() * warps)
+                }
+                _ => (0, 0, 0),
             };
             let (name, calls, cycles) = (movement.name(), movement.calls(), movement.cycles());
-            return moved(name, calls, shared, wavefronts, cycles, alternatives);
+            return moved(name, calls, shared, cycles, alternatives);
         }
-        StmtPlan::Halves(_) => return moved("nothing".to_string(), 0, 0, 0, 0, alternatives),
+        StmtPlan::Halves(_) => return moved("nothing".to_string(), 0, (0, 0, 0), 0, alternatives),
         StmtPlan::Reduce(plan) => {
             let calls = plan.lanes.len() as u32 * plan.local.len() as u32;
             let (name, shared, wavefronts) = match &plan.warps {
@@ -427,11 +437,15 @@ fn note(
                 None => ("shfl.sync".to_string(), 0, 0),
             };
             let shared_calls = plan.shared_instructions();
-            return moved(name, calls + shared_calls, shared, wavefronts, plan.cycles(), alternatives);
+            let shared = (shared, shared_calls, wavefronts);
+            return moved(name, calls + shared_calls, shared, plan.cycles(), alternatives);
         }
         StmtPlan::Gather(plan) => {
-            let shared = if let gather::GatherPlan::Shared(g) = plan { g.store.row.bytes } else { 0 };
-            return moved(plan.name(), plan.calls(), shared, 0, plan.cycles(), alternatives);
+            let shared = match plan {
+                gather::GatherPlan::Shared(g) => (g.store.row.bytes, plan.calls(), 0),
+                gather::GatherPlan::Warp(_) => (0, 0, 0),
+            };
+            return moved(plan.name(), plan.calls(), shared, plan.cycles(), alternatives);
         }
         StmtPlan::Gemm(plan) => {
             return Some(StatementNote {
@@ -442,6 +456,7 @@ fn note(
                 per_call: plan.row.macs() as u32,
                 global_bytes: 0,
                 shared_bytes: 0,
+                shared_calls: 0,
                 wavefronts: 0,
                 bank_conflicts: 0,
                 cycles: plan.calls.len() as u32 * plan.row.issue_cycles,
@@ -467,6 +482,7 @@ fn note(
         per_call,
         global_bytes: 0,
         shared_bytes: 0,
+        shared_calls: 0,
         wavefronts: 0,
         bank_conflicts: 0,
         cycles: calls as u32 * issue,
@@ -487,6 +503,7 @@ fn note(
                 let usage = SharedUse { row, access, own: &own, weight: 1 };
                 let w = count(&usage, layout, bytes, 0..i64::from(verified.threads()) / 32)?;
                 result.shared_bytes = row.bytes;
+                result.shared_calls = access.calls.len() as u32;
                 result.wavefronts = w.actual;
                 result.bank_conflicts = w.conflicts();
                 result.cycles += w.conflicts() / (verified.threads() / 32).max(1);
