@@ -169,7 +169,7 @@ pub use algebra::*;
 pub use algorithms::{batched_gemm, copy, gemm};
 pub use bits::{
     AffineLayout, Blocked, Dim, Exchange, LinearLayout, MAX_BITS, MAX_DIMS, Mfma, MmaOperand, NvmmaShared,
-    Reorder, SharedAccess, Split, Wmma, optimal_swizzle, wavefronts,
+    Reorder, SharedAccess, Split, Wmma, optimal_swizzle, single_element_swizzle, wavefronts,
 };
 pub use coords::{map_coordinate, natural_coordinate};
 pub use error::{Condition, LayoutError};

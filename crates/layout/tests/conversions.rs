@@ -182,6 +182,15 @@ proptest! {
         prop_assert!(!distributed || found <= ideal(&a) + ideal(&b), "{} and {}", a, b);
     }
     #[test]
+    fn single_elements_have_no_conflicts((a, b, log_bytes) in wide_pairs()) {
+        let (memory, store, load) = single_element_swizzle(&a, &b, 8 << log_bytes).unwrap();
+        prop_assert!(memory.is_bijective() && load.vector.is_empty());
+        prop_assert_eq!(load.wavefronts, if log_bytes == 3 { 2 } else { 1 }, "{} through {}", b, memory);
+        let vector = store.vector.len() as u32;
+        prop_assert_eq!(store.wavefronts, wavefronts(&memory, &a, log_bytes, vector).unwrap());
+    }
+
+    #[test]
     fn wavefronts_are_those_that_are_counted(
         (layout, memory, log_bytes) in (5..11u32, 0..3u32).prop_flat_map(|(tile, log)| {
             (mixed(tile, 5, 1), mixed(tile, 0, 0), Just(log))

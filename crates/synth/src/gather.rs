@@ -2,7 +2,7 @@
 //! through shared memory. The index says, bit by bit, which register and lane, or which offset, is added to where the
 //! other coordinates lead.
 
-use tilewright_layout::{LayoutError, LinearLayout, Reorder, SharedAccess, optimal_swizzle};
+use tilewright_layout::{LayoutError, LinearLayout, Reorder, SharedAccess, single_element_swizzle};
 use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, ScalarOp, copies};
 
 use crate::explain::Alternative;
@@ -234,8 +234,9 @@ fn through_shared(
     bits: u32,
     arch: Arch,
 ) -> Result<SharedGather, String> {
+    // Lanes that read where they wrote meet no conflict; what indices choose is in random columns of the same rows.
     let (memory, access, _): (LinearLayout, SharedAccess, SharedAccess) =
-        optimal_swizzle(from.linear(), from.linear(), bits).map_err(|e| e.to_string())?;
+        single_element_swizzle(from.linear(), from.linear(), bits).map_err(|e| e.to_string())?;
     let row = |src: Memory, dst: Memory, bytes: u32| {
         copies(src, dst, arch)
             .find(|r| r.kind == CopyKind::PerThread && r.bytes == bytes)
@@ -252,7 +253,7 @@ fn through_shared(
     // words a bank has bounds the lanes that meet there; of many, three or so do.
     let lanes = to.linear().part("lane", axis).map_err(|e| e.to_string())?;
     let along = lanes.iter().filter(|c| **c != 0).count() as u32;
-    let words = (from.linear().out_size(axis) as u32 * bits / 32) >> along;
+    let words = from.linear().out_size(axis) as u32 >> along;
     let wavefronts = words.clamp(1, 3);
     Ok(SharedGather {
         wavefronts,

@@ -18,7 +18,7 @@ pub use affine::AffineLayout;
 pub use cute::Split;
 pub use families::{Blocked, Mfma, MmaOperand, NvmmaShared, Wmma};
 pub use reorder::{Exchange, Reorder};
-pub use shared::{SharedAccess, optimal_swizzle, wavefronts};
+pub use shared::{SharedAccess, optimal_swizzle, single_element_swizzle, wavefronts};
 
 use crate::error::LayoutError;
 

@@ -79,6 +79,25 @@ type Swizzled = (LinearLayout, SharedAccess, SharedAccess);
 /// # Ok::<(), tilewright_layout::LayoutError>(())
 /// ```
 pub fn optimal_swizzle(from: &LinearLayout, to: &LinearLayout, bits: u32) -> Result<Swizzled, LayoutError> {
+    swizzle_between(from, to, bits, true)
+}
+
+/// [`optimal_swizzle`] for a side that loads one element at a time, as a gather does: the elements that the lanes of `to`
+/// hold in one register lie in different banks.
+pub fn single_element_swizzle(
+    from: &LinearLayout,
+    to: &LinearLayout,
+    bits: u32,
+) -> Result<Swizzled, LayoutError> {
+    swizzle_between(from, to, bits, false)
+}
+
+fn swizzle_between(
+    from: &LinearLayout,
+    to: &LinearLayout,
+    bits: u32,
+    load_vectors: bool,
+) -> Result<Swizzled, LayoutError> {
     if !matches!(bits, 8 | 16 | 32 | 64) {
         return refuse(
             "an optimal swizzle",
@@ -98,7 +117,7 @@ pub fn optimal_swizzle(from: &LinearLayout, to: &LinearLayout, bits: u32) -> Res
     let mut known = Echelon::default();
     let mut common: Vec<u64> =
         mine.iter().copied().filter(|c| theirs.contains(c) && known.insert(*c, 0)).collect();
-    common.truncate(widest);
+    common.truncate(if load_vectors { widest } else { 0 });
     // The common vector, extended by registers that only one side has: first those that lanes of the other walk along,
     // so that they meet different banks.
     let extended = |registers: &[u64], other: &LinearLayout| {
@@ -119,7 +138,7 @@ pub fn optimal_swizzle(from: &LinearLayout, to: &LinearLayout, bits: u32) -> Res
         if longer_store.len() >= length {
             candidates.push((longer_store[..length].to_vec(), common.clone()));
         }
-        if longer_load.len() >= length {
+        if load_vectors && longer_load.len() >= length {
             candidates.push((common.clone(), longer_load[..length].to_vec()));
         }
     }
