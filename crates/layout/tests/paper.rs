@@ -166,7 +166,11 @@ fn section_3_5_1_products() {
     let blocked = blocked_product(&a, &b).unwrap();
     assert_eq!(blocked.eval_coord(&(4, 5).into()), Ok(41));
     assert_eq!(raked_product(&a, &b).unwrap().eval_coord(&(3, 6).into()), Ok(41));
-    assert!(blocked_product(&a, &l("2:1")).is_err());
+    // The one of lower rank gets modes 1:0.
+    assert_eq!(
+        blocked_product(&l("(4,2):(1,4)"), &l("2:1")).unwrap().to_string(),
+        "((4,2),(2,1)):((1,8),(4,0))"
+    );
 }
 
 #[test]

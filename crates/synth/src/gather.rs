@@ -88,7 +88,7 @@ impl GatherPlan {
             GatherPlan::Warp(g) => {
                 let elements = (1 << g.to.register_bits()) * g.to.slices() as u32;
                 let selections = (1 << g.candidates.len()) - 1 + g.candidates.len() as u32;
-                let each = RANDOM_SHUFFLE_CYCLES << g.candidates.len();
+                let each = (RANDOM_SHUFFLE_HALF_CYCLES << g.candidates.len()) / 2;
                 elements * (each + (selections + INDEX_OPS) * ScalarOp::Select.row().issue_cycles)
             }
             GatherPlan::Shared(g) => {
@@ -102,9 +102,9 @@ impl GatherPlan {
     }
 }
 
-/// Issue cycles of a shuffle whose lanes read others at random. On an H200 one took 1.3 to 1.5 cycles of the multiprocessor
-/// where a wavefront of shared memory took 1 (`bench/conversions.py`, gathers of 512×4 to 512×32).
-const RANDOM_SHUFFLE_CYCLES: u32 = 3;
+/// Twice the issue cycles of a shuffle whose lanes read others at random. On an H200 one took 1.2 to 1.5 cycles of the
+/// multiprocessor where a wavefront of shared memory took 1 (`bench/conversions.py`, gathers of 512×4 to 512×32).
+const RANDOM_SHUFFLE_HALF_CYCLES: u32 = 5;
 
 /// Operations that make an address or a lane of an index.
 const INDEX_OPS: u32 = 3;

@@ -23,7 +23,7 @@ pub fn logical_product(a: &Layout, b: &Layout) -> Result<Layout, LayoutError> {
 }
 
 /// The product with corresponding modes joined, tile first: `((A0,B0), (A1,B1), …)` with `B` taken through the
-/// complement of `A` (paper 3.5.1). Both must have the same rank.
+/// complement of `A` (paper 3.5.1). The one of lower rank gets modes `1:0`, as in CuTe.
 ///
 /// ```
 /// use tilewright_layout::{Layout, blocked_product};
@@ -32,12 +32,12 @@ pub fn logical_product(a: &Layout, b: &Layout) -> Result<Layout, LayoutError> {
 /// # Ok::<(), tilewright_layout::LayoutError>(())
 /// ```
 pub fn blocked_product(a: &Layout, b: &Layout) -> Result<Layout, LayoutError> {
-    let modes = zip("blocked product", a, b)?;
+    let modes = zip(a, b)?;
     Layout::concat(&modes.into_iter().map(|(a, b)| Layout::concat(&[a, b])).collect::<Result<Vec<_>, _>>()?)
 }
 
 /// The product with corresponding modes joined, grid first: `((B0,A0), (B1,A1), …)` (paper 3.5.1), so that neighbours
-/// belong to different copies of the tile. Both must have the same rank.
+/// belong to different copies of the tile. The one of lower rank gets modes `1:0`, as in CuTe.
 ///
 /// ```
 /// use tilewright_layout::{Layout, raked_product};
@@ -46,7 +46,7 @@ pub fn blocked_product(a: &Layout, b: &Layout) -> Result<Layout, LayoutError> {
 /// # Ok::<(), tilewright_layout::LayoutError>(())
 /// ```
 pub fn raked_product(a: &Layout, b: &Layout) -> Result<Layout, LayoutError> {
-    let modes = zip("raked product", a, b)?;
+    let modes = zip(a, b)?;
     Layout::concat(&modes.into_iter().map(|(a, b)| Layout::concat(&[b, a])).collect::<Result<Vec<_>, _>>()?)
 }
 
@@ -79,14 +79,11 @@ fn grid_modes(a: &Layout, b: &Layout) -> Result<Vec<Layout>, LayoutError> {
     Ok(if b.depth() == 0 { vec![grid] } else { grid.modes() })
 }
 
-fn zip(operation: &'static str, a: &Layout, b: &Layout) -> Result<Vec<(Layout, Layout)>, LayoutError> {
-    if a.rank() != b.rank() {
-        return Err(LayoutError::RankMismatch {
-            operation,
-            left: a.rank(),
-            right: b.rank(),
-            expected: "both must have the same rank; append modes 1:0 to the shorter",
-        });
-    }
-    Ok(a.modes().into_iter().zip(grid_modes(a, b)?).collect())
+/// The modes of tile and grid side by side; the one of fewer modes gets modes `1:0`, as in CuTe.
+fn zip(a: &Layout, b: &Layout) -> Result<Vec<(Layout, Layout)>, LayoutError> {
+    let (mut tiles, mut grids) = (a.modes(), grid_modes(a, b)?);
+    let rank = tiles.len().max(grids.len());
+    tiles.resize(rank, Layout::trivial());
+    grids.resize(rank, Layout::trivial());
+    Ok(tiles.into_iter().zip(grids).collect())
 }

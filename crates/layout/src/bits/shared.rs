@@ -144,7 +144,7 @@ fn swizzle_between(
     }
     // Without vectors there is always a layout.
     candidates.push((Vec::new(), Vec::new()));
-    let mut best: Option<((u64, u64), Swizzled)> = None;
+    let mut best: Option<((u64, u64, u64), Swizzled)> = None;
     for (store, load) in candidates {
         let memory = arrange(from, &to, &store, &load, log_bytes)?;
         let (Some(store), Some(load)) =
@@ -152,7 +152,9 @@ fn swizzle_between(
         else {
             continue;
         };
+        // One element at a time is what the layout is for there: first of all it has no conflicts.
         let cost = (
+            if load_vectors { 0 } else { load.wavefronts },
             store.instructions * store.wavefronts + load.instructions * load.wavefronts,
             store.instructions + load.instructions,
         );
