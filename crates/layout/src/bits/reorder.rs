@@ -86,6 +86,14 @@ impl Reorder {
                 format!("{b} has other lanes or warps"),
             );
         }
+        let all = a.out_bits() + registers.max(to_registers) + lanes + warps;
+        if all > super::MAX_BITS {
+            let reason = format!(
+                "the tile, registers, lanes and warps together have {all} bits, more than {}",
+                super::MAX_BITS
+            );
+            return refuse("a conversion between register layouts", a, reason);
+        }
         let columns = |l: &LinearLayout| PLACES.iter().flat_map(|p| l.bases(p).to_vec()).collect::<Vec<_>>();
         let (from, to) = (columns(a), columns(&b));
         let (source, exchange) =

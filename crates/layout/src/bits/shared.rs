@@ -27,7 +27,7 @@ pub struct SharedAccess {
 /// The wavefronts that one access of a warp takes: lanes read or write 2^`vector` elements of 2^`log_bytes` bytes at their
 /// places in shared memory. `memory` leads from `offset` to the tile and is a bijection; `layout` is the register layout.
 ///
-/// Accesses of 8 and 16 bytes go half and quarter warp by quarter warp. Within each such phase the number of wavefronts is
+/// Accesses of 8 and 16 bytes go half and quarter warp by quarter warp, and more than 32 lanes by 32. Within each such phase the number of wavefronts is
 /// the largest number of distinct words of one bank. For linear layouts it is 2^(rank of the lanes' words − rank of the
 /// lanes' banks): with whole words that is lemma 9.4's `c`, and where lanes share words it is what the lemma only bounds.
 pub fn wavefronts(
@@ -46,14 +46,14 @@ pub fn wavefronts(
     let lanes: Vec<u64> = offsets.bases("lane").iter().map(|c| c << log_bytes).collect();
     let access = vector + log_bytes;
     let phase = 5u32.saturating_sub(access.saturating_sub(WORD)).min(lanes.len() as u32);
-    let lanes = &lanes[..phase as usize];
+    let (lanes, later) = lanes.split_at(phase as usize);
     let rank = |shift: u32, mask: u64| {
         Echelon::of(&lanes.iter().map(|c| (c >> shift) & mask).collect::<Vec<_>>()).rank()
     };
     // The words of a vector are in different banks; each phase reads all of a vector at once.
     let shift = WORD.max(access);
     let conflicts = rank(shift, u64::MAX) - rank(shift, (1 << ROW >> shift) - 1);
-    Ok((1 << access.saturating_sub(WORD)) << conflicts)
+    Ok((1 << later.len()) << conflicts)
 }
 
 /// A memory layout with what the storing and the loading side do.
