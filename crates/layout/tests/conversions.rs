@@ -239,13 +239,14 @@ fn no_memory_layout_of_a_small_tile_is_better() {
     // 16 elements of 8 bytes: a row of banks, all bijections of the tile (20160 of them).
     let all = all_bijections(4);
     assert_eq!(all.len(), 20160);
+    // Warps of 32 lanes; those beyond the tile hold copies.
     let sides = [
-        dealt(4, &[1], &[2, 4, 8], &[]),
-        dealt(4, &[8], &[1, 2, 4], &[]),
-        dealt(4, &[2, 1], &[4, 8], &[]),
-        dealt(4, &[], &[1, 2, 4, 8], &[]),
-        dealt(4, &[4], &[3, 10, 1], &[]),
-        dealt(4, &[1, 2, 4], &[8, 0, 0], &[]),
+        dealt(4, &[1], &[2, 4, 8, 0, 0], &[]),
+        dealt(4, &[8], &[1, 2, 4, 0, 0], &[]),
+        dealt(4, &[2, 1], &[4, 8, 0, 0, 0], &[]),
+        dealt(4, &[], &[1, 2, 4, 8, 0], &[]),
+        dealt(4, &[4], &[3, 10, 1, 0, 0], &[]),
+        dealt(4, &[1, 2, 4], &[8, 0, 0, 0, 0], &[]),
     ];
     for a in &sides {
         for b in &sides {
