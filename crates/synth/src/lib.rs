@@ -49,8 +49,9 @@ pub fn moves(src: &TvLayout, dst: &TvLayout, threads: i64) -> Option<Vec<(u32, u
     everywhere.then_some(moves)
 }
 
-/// The program with those rearrangements replaced by trips through a shared tensor that neither shuffles nor a linear
-/// shared layout can do: where tiles or threads have odd factors that cross.
+/// The program with those rearrangements replaced by copies through a shared tensor that neither shuffles nor a linear
+/// shared layout can do, where tiles or threads have odd factors that cross, and with those that matrix instructions do in
+/// fewer calls.
 ///
 /// # Errors
 ///
@@ -71,9 +72,15 @@ pub fn expand_rearrangements(
         let register = |id: TensorId| registers.layouts[id.0 as usize].as_ref().map(|(tv, _)| tv.clone());
         let mut needed = BTreeSet::new();
         for (i, (stmt, _)) in statements.iter().enumerate() {
-            if let StmtKind::Rearrange { dst, src } = &stmt.kind
-                && moved(&verified, arch, &register, (*src, *dst), None).is_err()
-            {
+            let StmtKind::Rearrange { dst, src } = &stmt.kind else { continue };
+            let staged = match moved(&verified, arch, &register, (*src, *dst), None) {
+                Err(_) => true,
+                Ok((movement::Movement::Shared(trip), _)) => {
+                    matrices_are_fewer(&verified, arch, multiples, i, &trip)
+                }
+                Ok(_) => false,
+            };
+            if staged {
                 needed.insert(i);
             }
         }
@@ -87,6 +94,36 @@ pub fn expand_rearrangements(
 
 /// How a statement sees its operand's layout: in the coordinates of its result.
 type See<'a> = &'a dyn Fn(&TvLayout) -> Option<TvLayout>;
+
+/// Whether copies through a shared tensor do rearrangement `i` with `ldmatrix` or `stmatrix`, as many wavefronts at most and
+/// fewer calls: then they are better than the accesses of single threads.
+fn matrices_are_fewer(
+    verified: &Verified,
+    arch: Arch,
+    multiples: &Multiples,
+    i: usize,
+    trip: &movement::Trip,
+) -> bool {
+    let StmtKind::Rearrange { src, .. } = solve::statements(verified)[i].0.kind else { return false };
+    if verified.program().tensor(src).dtype.bits() != 16 {
+        return false;
+    }
+    let variant = tilewright_tile::desugar_rearrangements(verified, &BTreeSet::from([i]));
+    let Some(buffer) = variant.program().tensors.last().map(|t| t.name.clone()) else { return false };
+    let Ok(synthesis) = synthesise(&variant, arch, multiples) else { return false };
+    let copies: Vec<&StatementNote> = synthesis
+        .explanation
+        .statements
+        .iter()
+        .filter(|note| note.shared_calls > 0 && note.text.contains(&buffer))
+        .collect();
+    let warps = verified.threads() / 32;
+    let (wavefronts, calls) =
+        copies.iter().fold((0, 0), |(w, c), note| (w + note.wavefronts, c + note.shared_calls));
+    let mine = movement::Movement::Shared(Box::new(trip.clone())).calls();
+    let matrices = copies.iter().any(|note| note.instruction.contains("matrix"));
+    matrices && wavefronts <= trip.wavefronts() * warps && calls < mine
+}
 
 /// The movement from one register tensor to another, the operand seen through a coordinate map.
 fn moved(
