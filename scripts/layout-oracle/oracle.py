@@ -621,14 +621,13 @@ OPERATIONS = {
 REFUSED = ["refused-and-theirs-wrong", "theirs-refused", "theirs-aborts"]
 DIVIDE = REFUSED + ["refused-and-theirs-inexact", "nesting-differs", "theirs-wrong"]
 PRODUCT = DIVIDE + ["refused-but-theirs-right (complement)"]
-BLOCKED = PRODUCT + ["refused-but-theirs-right (rank_mismatch)"]
 COMMON = ["theirs-refused", "theirs-wrong", "both-right-differ"]
 ALLOWED = {
     "composition": REFUSED + ["theirs-wrong", "beyond-bounds-differ"],
     "composition_tiler": REFUSED + ["theirs-wrong", "rest-dropped"],
     "complement": ["refused-and-theirs-wrong", "refused-but-theirs-right (complement)"],
     "right_inverse": ["both-right-differ"],
-    "left_inverse": ["refused-and-theirs-wrong", "refused-but-theirs-right (not_invertible)"],
+    "left_inverse": ["refused-and-theirs-wrong"],
     "nullspace": ["theirs-refused"],
     "logical_divide": DIVIDE,
     "zipped_divide": DIVIDE,
@@ -638,8 +637,8 @@ ALLOWED = {
     "zipped_product": PRODUCT,
     "tiled_product": PRODUCT,
     "flat_product": PRODUCT,
-    "blocked_product": BLOCKED,
-    "raked_product": BLOCKED,
+    "blocked_product": PRODUCT,
+    "raked_product": PRODUCT,
     "recast": ["refused-and-theirs-wrong", "theirs-wrong", "refused-but-theirs-right (inadmissible)", "refused-but-theirs-right (bad_stride)"],
     "max_common_layout": COMMON,
     "max_common_vector": COMMON,
