@@ -105,6 +105,10 @@
 //! # Ok::<(), LayoutError>(())
 //! ```
 //!
+//! `tilewright layout '((4,8),2):((16,1),8)' --draw svg --tile 8,8` draws those threads and values on the matrix:
+//!
+#![doc = include_str!("../pictures/threads.svg")]
+//!
 //! A [`Tiler`] applies by mode: `<4:1,8:2>` takes the first four rows and every other column.
 //!
 //! ```
@@ -148,6 +152,25 @@
 //! ```
 //!
 //! A [`SwizzledLayout`] permutes the offsets of a layout, and [`calc::evaluate`] does all of this from text.
+//!
+//! # Bits
+//!
+//! Where extents are powers of two a layout is a matrix over F2, and a [`LinearLayout`] is one with labelled dimensions: which
+//! register of which lane holds which element. What CuTe's algebra does not do is done there: conversions between
+//! register layouts ([`Reorder`]) and shared memory without bank conflicts ([`optimal_swizzle`]). The accumulator of a matrix
+//! instruction, `tilewright layout 'mma((1,1),(16,8))' --draw svg`:
+//!
+#![doc = include_str!("../pictures/mma.svg")]
+//!
+//! ```
+//! use tilewright_layout::*;
+//! let c = LinearLayout::mma(MmaOperand::C, 2, &[1, 1], &[16, 8])?;
+//! let rows: LinearLayout =
+//!     "[register: (0,1) (0,2); lane: (0,4) (1,0) (2,0) (4,0) (8,0); warp:] -> [dim0:16, dim1:8]".parse()?;
+//! let r = Reorder::new(&c, &rows)?;
+//! assert_eq!((r.exchange.clone(), r.exchanges()), (Exchange::Lanes, 4)); // four shuffles, no shared memory
+//! # Ok::<(), LayoutError>(())
+//! ```
 
 mod algebra;
 mod algorithms;

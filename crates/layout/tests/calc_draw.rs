@@ -143,3 +143,11 @@ fn what_linear_layouts_have_no_picture() {
     let many = LinearLayout::zeros(1 << 62, 1, "lane", "x").unwrap();
     assert!(matches!(Picture::linear(&many), Err(DrawError::TooLarge { .. })));
 }
+
+#[test]
+fn the_pictures_of_the_documentation_are_what_is_drawn() {
+    let threads = Picture::thread_values(&layout("((4,8),2):((16,1),8)"), (8, 8)).unwrap();
+    assert_eq!(threads.svg(), include_str!("../pictures/threads.svg"));
+    let c = LinearLayout::mma(tilewright_layout::MmaOperand::C, 2, &[1, 1], &[16, 8]).unwrap();
+    assert_eq!(Picture::linear(&c).unwrap().svg(), include_str!("../pictures/mma.svg"));
+}
