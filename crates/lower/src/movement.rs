@@ -135,9 +135,6 @@ impl Lower<'_> {
         let still = s.reorder.from.iter().enumerate().all(|(k, f)| *f == if k < lanes { 1 << k } else { 0 });
         let thread = self.thread();
         let lane = if still { int(0) } else { linear_map(&mut self.b, &s.reorder.from, thread) };
-        let span = |columns: &[u64], index: u64| {
-            columns.iter().enumerate().filter(|(k, _)| index >> k & 1 == 1).fold(0, |all, (_, c)| all ^ c)
-        };
         let count = (s.to.slices() as usize) << s.to.register_bits();
         let mut values: Vec<Element> = vec![(int(0), 0); count];
         for slice in 0..s.from.slices() {
@@ -154,8 +151,8 @@ impl Lower<'_> {
             let mut got: Vec<Operand> = Vec::new();
             for k in 0..1u64 << free_to.len() {
                 let register = expand(k, &free_to);
-                let offer = compress(span(&s.reorder.offer, register), &free_from);
-                let step = span(&s.reorder.step, register);
+                let offer = compress(apply(&s.reorder.offer, register), &free_from);
+                let step = apply(&s.reorder.step, register);
                 let word = match received.get(&(offer, step)) {
                     Some(word) => *word,
                     None if still && step == 0 => words[offer as usize],
@@ -267,12 +264,7 @@ impl Lower<'_> {
                 let address = self.place(&base, constant, slice);
                 let values: Vec<u32> = elements.iter().map(|e| side.bits.value(call | e, slice)).collect();
                 let words: Vec<&[u32]> = values.chunks((32 / bits) as usize).collect();
-                let aligned = bits == 32
-                    || words.iter().all(|w| {
-                        w.len() == (32 / bits) as usize
-                            && w[0] % (32 / bits) == 0
-                            && w.iter().enumerate().all(|(k, v)| *v == w[0] + k as u32)
-                    });
+                let aligned = words.iter().all(|w| is_register(w, bits));
                 let regs = words
                     .iter()
                     .enumerate()
@@ -308,11 +300,7 @@ impl Lower<'_> {
         // Straight into the fragment where a call fills whole registers of it in order.
         let whole = |call: u64, slice: i64| {
             let values: Vec<u32> = elements.iter().map(|e| side.bits.value(call | e, slice)).collect();
-            let fits = values.chunks(per_register as usize).all(|w| {
-                w.len() == per_register as usize
-                    && w[0] % per_register == 0
-                    && w.iter().enumerate().all(|(k, v)| *v == w[0] + k as u32)
-            });
+            let fits = values.chunks(per_register as usize).all(|w| is_register(w, bits));
             fits.then(|| values.iter().step_by(per_register as usize).copied().collect::<Vec<u32>>())
         };
         let width = side.row.registers();
@@ -339,6 +327,14 @@ impl Lower<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether these values are all those of one register, in order.
+fn is_register(values: &[u32], bits: u32) -> bool {
+    let all = (32 / bits) as usize;
+    values.len() == all
+        && values[0].is_multiple_of(all as u32)
+        && values.iter().enumerate().all(|(k, v)| *v == values[0] + k as u32)
 }
 
 /// The place of a thread in the scratch buffer.

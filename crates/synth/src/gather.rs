@@ -3,11 +3,11 @@
 //! other coordinates lead.
 
 use tilewright_layout::{LayoutError, LinearLayout, Reorder, SharedAccess, single_element_swizzle};
-use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, ScalarOp, copies};
+use tilewright_machine::{Arch, CopyRow, Memory, ScalarOp};
 
 use crate::explain::Alternative;
 use crate::linear::Bits;
-use crate::movement::{BARRIER_CYCLES, Side, WAVEFRONT_CYCLES};
+use crate::movement::{BARRIER_CYCLES, Side, WAVEFRONT_CYCLES, per_thread};
 use crate::plan::TvLayout;
 
 /// A gather by shuffles.
@@ -70,10 +70,7 @@ impl GatherPlan {
             GatherPlan::Warp(g) => {
                 (1 << (g.to.register_bits() + g.candidates.len() as u32)) * g.to.slices() as u32
             }
-            GatherPlan::Shared(g) => {
-                let stores = g.store.access.instructions as u32;
-                (stores + (1 << g.to.register_bits())) * g.to.slices() as u32
-            }
+            GatherPlan::Shared(g) => g.store.calls() + (1 << g.to.register_bits()) * g.to.slices() as u32,
         }
     }
 
@@ -92,11 +89,9 @@ impl GatherPlan {
                 elements * (each + (selections + INDEX_OPS) * ScalarOp::Select.row().issue_cycles)
             }
             GatherPlan::Shared(g) => {
-                let store = g.store.access.wavefronts.max(u64::from(g.store.row.issue_cycles)) as u32;
-                let stores = g.store.access.instructions as u32 * store * WAVEFRONT_CYCLES;
                 let elements = (1 << g.to.register_bits()) * g.to.slices() as u32;
                 let each = g.wavefronts * WAVEFRONT_CYCLES + INDEX_OPS * ScalarOp::XorB32.row().issue_cycles;
-                stores + elements * each + 2 * BARRIER_CYCLES
+                g.store.cycles() + elements * each + 2 * BARRIER_CYCLES
             }
         }
     }
@@ -237,15 +232,10 @@ fn through_shared(
     // Lanes that read where they wrote meet no conflict; what indices choose is in random columns of the same rows.
     let (memory, access, _): (LinearLayout, SharedAccess, SharedAccess) =
         single_element_swizzle(from.linear(), from.linear(), bits).map_err(|e| e.to_string())?;
-    let row = |src: Memory, dst: Memory, bytes: u32| {
-        copies(src, dst, arch)
-            .find(|r| r.kind == CopyKind::PerThread && r.bytes == bytes)
-            .ok_or_else(|| format!("{arch} has no access of {bytes} bytes"))
-    };
     let inverse = memory.inverse().map_err(|e| e.to_string())?;
     let offsets = inverse.compose(other).map_err(|e| e.to_string())?;
     let index = units(from.linear(), axis).into_iter().map(|unit| inverse.at(unit)).collect();
-    let store = row(Memory::Register, Memory::Shared, (bits << access.vector.len()) / 8)?;
+    let store = per_thread(Memory::Register, Memory::Shared, (bits << access.vector.len()) / 8, arch)?;
     let elements = 1u64 << memory.in_bits();
     let bytes =
         u32::try_from(elements * u64::from(bits) / 8).map_err(|_| "the tile is too large".to_string())?;
@@ -262,7 +252,7 @@ fn through_shared(
         to: to.clone(),
         offsets,
         index,
-        load: row(Memory::Shared, Memory::Register, bits / 8)?,
+        load: per_thread(Memory::Shared, Memory::Register, bits / 8, arch)?,
         bytes,
     })
 }

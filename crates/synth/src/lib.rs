@@ -40,12 +40,22 @@ pub const SHARED_ALIGN: u32 = 128;
 /// The moves (source value, destination value) that turn one distribution into another without any exchange between
 /// threads; `None` where some thread lacks what it needs.
 pub fn moves(src: &TvLayout, dst: &TvLayout, threads: i64) -> Option<Vec<(u32, u32)>> {
+    moves_through(src, dst, threads, &|place| place)
+}
+
+/// [`moves`] between tiles of different shapes: the destination's coordinate `c` wants the source's `map(c)`.
+fn moves_through(
+    src: &TvLayout,
+    dst: &TvLayout,
+    threads: i64,
+    map: &dyn Fn(i64) -> i64,
+) -> Option<Vec<(u32, u32)>> {
     let values: HashMap<i64, u32> = (0..src.count()).map(|v| (src.at(0, v as i64), v as u32)).collect();
     let moves: Vec<(u32, u32)> = (0..dst.count())
-        .map(|v| values.get(&dst.at(0, v as i64)).map(|s| (*s, v as u32)))
+        .map(|v| values.get(&map(dst.at(0, v as i64))).map(|s| (*s, v as u32)))
         .collect::<Option<_>>()?;
-    let everywhere =
-        (0..threads).all(|t| moves.iter().all(|(s, d)| src.at(t, i64::from(*s)) == dst.at(t, i64::from(*d))));
+    let everywhere = (0..threads)
+        .all(|t| moves.iter().all(|(s, d)| src.at(t, i64::from(*s)) == map(dst.at(t, i64::from(*d)))));
     everywhere.then_some(moves)
 }
 
@@ -120,9 +130,8 @@ fn matrices_are_fewer(
     let warps = verified.threads() / 32;
     let (wavefronts, calls) =
         copies.iter().fold((0, 0), |(w, c), note| (w + note.wavefronts, c + note.shared_calls));
-    let mine = movement::Movement::Shared(Box::new(trip.clone())).calls();
     let matrices = copies.iter().any(|note| note.instruction.contains("matrix"));
-    matrices && wavefronts <= trip.wavefronts() * warps && calls < mine
+    matrices && wavefronts <= trip.wavefronts() * warps && calls < trip.calls()
 }
 
 /// The movement from one register tensor to another, the operand seen through a coordinate map.
@@ -178,21 +187,9 @@ fn between_registers(
             // A broadcast's values are repeated in the operand's own registers.
             let broadcast = || -> Result<StmtPlan, String> {
                 let map = shapes::backward(op, &from, &to).ok_or("the tile is too large")?;
-                let (src, dst) = (layout(*src)?, layout(*dst)?);
-                let places: HashMap<i64, u32> =
-                    (0..src.count()).rev().map(|v| (src.at(0, v as i64), v as u32)).collect();
-                let moves: Option<Vec<(u32, u32)>> = (0..dst.count())
-                    .map(|v| places.get(&map.eval(dst.at(0, v as i64))).map(|s| (*s, v as u32)))
-                    .collect();
-                let moves = moves.ok_or("a thread lacks what it needs")?;
-                let right = (0..threads).all(|t| {
-                    moves.iter().all(|(s, d)| src.at(t, i64::from(*s)) == map.eval(dst.at(t, i64::from(*d))))
-                });
-                if right {
-                    Ok(StmtPlan::Move(movement::Movement::Registers(moves)))
-                } else {
-                    Err("threads do not hold what they need".to_string())
-                }
+                let moves = moves_through(&layout(*src)?, &layout(*dst)?, threads, &|place| map.eval(place));
+                let moves = moves.ok_or("threads do not hold what they need")?;
+                Ok(StmtPlan::Move(movement::Movement::Registers(moves)))
             };
             match broadcast() {
                 Ok(plan) => Ok((plan, Vec::new())),
@@ -206,7 +203,8 @@ fn between_registers(
             let size: i64 = shape(*a).iter().product();
             let whole = layout(*dst)?;
             let (a, b) = (layout(*a)?, layout(*b)?);
-            let half = |tv: &TvLayout, offset: i64| halves(tv, &whole, offset, size, threads);
+            let swap = |moves: Vec<(u32, u32)>| moves.into_iter().map(|(s, d)| (d, s)).collect::<Vec<_>>();
+            let half = |tv: &TvLayout, offset: i64| halves(tv, &whole, offset, threads).map(swap);
             let why = "a thread must hold both halves of what it holds of the operands";
             let (lo, hi) = (half(&a, 0).ok_or(why)?, half(&b, size).ok_or(why)?);
             Ok((StmtPlan::Halves([lo, hi]), Vec::new()))
@@ -215,8 +213,7 @@ fn between_registers(
             let size: i64 = shape(*lo).iter().product();
             let whole = layout(*src)?;
             let (a, b) = (layout(*lo)?, layout(*hi)?);
-            let swap = |moves: Vec<(u32, u32)>| moves.into_iter().map(|(s, d)| (d, s)).collect::<Vec<_>>();
-            let half = |tv: &TvLayout, offset: i64| halves(tv, &whole, offset, size, threads).map(swap);
+            let half = |tv: &TvLayout, offset: i64| halves(tv, &whole, offset, threads);
             let why = "the last mode is not within each thread; rearrange the operand so that it is";
             let (lo, hi) = (half(&a, 0).ok_or(why)?, half(&b, size).ok_or(why)?);
             Ok((StmtPlan::Halves([lo, hi]), Vec::new()))
@@ -247,21 +244,10 @@ fn between_registers(
     })
 }
 
-/// The moves from a half to the whole of which it is the part at `offset`: (value of the half, value of the whole).
-fn halves(
-    half: &TvLayout,
-    whole: &TvLayout,
-    offset: i64,
-    size: i64,
-    threads: i64,
-) -> Option<Vec<(u32, u32)>> {
-    let places: HashMap<i64, u32> = (0..whole.count()).map(|v| (whole.at(0, v as i64), v as u32)).collect();
-    let moves: Vec<(u32, u32)> = (0..half.count())
-        .map(|v| places.get(&(half.at(0, v as i64) + offset)).map(|w| (v as u32, *w)))
-        .collect::<Option<_>>()?;
-    let right = (0..threads)
-        .all(|t| moves.iter().all(|(h, w)| half.at(t, i64::from(*h)) + offset == whole.at(t, i64::from(*w))));
-    (right && 2 * half.count() == whole.count() && half.at(0, 0) < size).then_some(moves)
+/// The moves from the whole to the half of it that begins at `offset`: (value of the whole, value of the half).
+fn halves(half: &TvLayout, whole: &TvLayout, offset: i64, threads: i64) -> Option<Vec<(u32, u32)>> {
+    let moves = moves_through(whole, half, threads, &|place| place + offset)?;
+    (2 * half.count() == whole.count()).then_some(moves)
 }
 
 /// Synthesises layouts and instructions for a program on an architecture, given what is known of its sizes.

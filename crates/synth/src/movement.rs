@@ -82,10 +82,7 @@ impl Movement {
         match self {
             Movement::Registers(moves) => moves.iter().filter(|(a, b)| a != b).count() as u32,
             Movement::Shuffles(s) => s.calls(),
-            Movement::Shared(t) => {
-                let slices = t.store.bits.slices() as u64;
-                ((t.store.access.instructions + t.load.access.instructions) * slices) as u32
-            }
+            Movement::Shared(t) => t.calls(),
         }
     }
 
@@ -128,21 +125,47 @@ impl Shuffles {
     }
 }
 
+impl Side {
+    /// Instruction calls of one thread.
+    pub fn calls(&self) -> u32 {
+        self.access.instructions as u32 * self.bits.slices() as u32
+    }
+
+    /// Issue cycles of one warp.
+    pub fn cycles(&self) -> u32 {
+        let each = self.access.wavefronts.max(u64::from(self.row.issue_cycles)) as u32;
+        self.calls() * each * WAVEFRONT_CYCLES
+    }
+}
+
 impl Trip {
+    /// Instruction calls of one thread.
+    pub fn calls(&self) -> u32 {
+        self.store.calls() + self.load.calls()
+    }
+
     /// Wavefronts of one warp's stores and loads.
     pub fn wavefronts(&self) -> u32 {
-        let side = |s: &Side| (s.access.instructions * s.access.wavefronts) as u32 * s.bits.slices() as u32;
+        let side = |s: &Side| s.calls() * s.access.wavefronts as u32;
         side(&self.store) + side(&self.load)
     }
 
     /// Issue cycles of one warp.
     pub fn cycles(&self) -> u32 {
-        let side = |s: &Side| {
-            let wavefronts = s.access.wavefronts.max(u64::from(s.row.issue_cycles)) as u32;
-            s.access.instructions as u32 * wavefronts * s.bits.slices() as u32 * WAVEFRONT_CYCLES
-        };
-        side(&self.store) + side(&self.load) + 2 * BARRIER_CYCLES
+        self.store.cycles() + self.load.cycles() + 2 * BARRIER_CYCLES
     }
+}
+
+/// The instruction with which each thread moves this many bytes.
+pub(crate) fn per_thread(
+    src: Memory,
+    dst: Memory,
+    bytes: u32,
+    arch: Arch,
+) -> Result<&'static CopyRow, String> {
+    copies(src, dst, arch)
+        .find(|r| r.kind == CopyKind::PerThread && r.bytes == bytes)
+        .ok_or_else(|| format!("{arch} has no access of {bytes} bytes"))
 }
 
 /// What is needed to choose a movement.
@@ -211,14 +234,9 @@ fn packable(reorder: &Reorder, bits: u32) -> Vec<(u32, u32)> {
 pub fn trip(from: &Bits, to: &Bits, bits: u32, arch: Arch) -> Result<Trip, String> {
     let (memory, store, load) =
         optimal_swizzle(from.linear(), to.linear(), bits).map_err(|e| e.to_string())?;
-    let row = |src: Memory, dst: Memory, vector: usize| {
-        let bytes = (bits << vector) / 8;
-        copies(src, dst, arch)
-            .find(|r| r.kind == CopyKind::PerThread && r.bytes == bytes)
-            .ok_or_else(|| format!("{arch} has no access of {bytes} bytes"))
-    };
-    let store_row = row(Memory::Register, Memory::Shared, store.vector.len())?;
-    let load_row = row(Memory::Shared, Memory::Register, load.vector.len())?;
+    let bytes_of = |vector: usize| (bits << vector) / 8;
+    let store_row = per_thread(Memory::Register, Memory::Shared, bytes_of(store.vector.len()), arch)?;
+    let load_row = per_thread(Memory::Shared, Memory::Register, bytes_of(load.vector.len()), arch)?;
     let elements = (1u64 << memory.in_bits()) * from.slices() as u64;
     let bytes =
         u32::try_from(elements * u64::from(bits) / 8).map_err(|_| "the tile is too large".to_string())?;

@@ -42,12 +42,8 @@ impl ReducePlan {
 
     /// Instructions of one thread that access shared memory.
     pub fn shared_instructions(&self) -> u32 {
-        let trip = |t: &Trip| {
-            let each = t.store.access.instructions + t.load.access.instructions;
-            each as u32 * t.store.bits.slices() as u32
-        };
-        self.warps.as_ref().map_or(0, |t| trip(t))
-            + if let Movement::Shared(t) = &self.last { trip(t) } else { 0 }
+        self.warps.as_ref().map_or(0, |t| t.calls())
+            + if let Movement::Shared(t) = &self.last { t.calls() } else { 0 }
     }
 }
 
