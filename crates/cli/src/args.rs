@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use tilewright::synth::Options as SynthOptions;
 
 /// Compile, explain, run and check GPU tile kernels.
 ///
@@ -42,6 +43,15 @@ pub struct ProgramArgs {
     /// The architecture to compile for: sm_80, sm_89 or sm_90a
     #[arg(long, value_name = "ARCH")]
     pub arch: Option<String>,
+    /// Take the candidate of this number (see `compile --emit report`) instead of the one with the fewest cycles
+    #[arg(long, value_name = "N")]
+    pub candidate: Option<usize>,
+    /// Candidates that the search for layouts and instructions looks at, at most
+    #[arg(long, value_name = "N", default_value_t = SynthOptions::CANDIDATES)]
+    pub budget: usize,
+    /// Shuffles the order in which the search tries arrangements; 0 keeps their own order
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub search_seed: u64,
 }
 
 /// `tilewright run`

@@ -43,11 +43,7 @@ pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
         Emit::Layouts | Emit::Report if args.json => {
             format!("{:#}\n", as_json(&kernel, args.emit == Emit::Report))
         }
-        Emit::Layouts => {
-            let mut explanation = kernel.explanation.clone();
-            explanation.statements.iter_mut().for_each(|s| s.alternatives.clear());
-            explanation.to_string()
-        }
+        Emit::Layouts => kernel.explanation.chosen().to_string(),
         Emit::Report => report(&kernel),
     };
     match &args.output {

@@ -27,6 +27,10 @@ pub struct Loaded {
     pub sizes: BTreeMap<String, i64>,
     /// The value of every scalar parameter, in order.
     pub scalars: BTreeMap<String, f64>,
+    /// The candidate that was asked for.
+    pub candidate: Option<usize>,
+    /// The budget of the search and its seed.
+    pub search: (usize, u64),
 }
 
 fn read(args: &ProgramArgs) -> Result<(String, String), Failure> {
@@ -117,7 +121,11 @@ pub fn load(args: &ProgramArgs) -> Result<Loaded, Failure> {
             constants.insert(name.to_string(), number);
         }
     }
-    Ok(Loaded { path, source, program, constants, sizes, scalars })
+    if args.budget == 0 {
+        return Err(Failure::usage("`--budget 0`: the search must look at 1 candidate at least"));
+    }
+    let search = (args.budget, args.search_seed);
+    Ok(Loaded { path, source, program, constants, sizes, scalars, candidate: args.candidate, search })
 }
 
 /// The architecture named on the command line, or `default`.
@@ -129,7 +137,13 @@ impl Loaded {
     /// Options to compile for these very sizes.
     pub fn options(&self, arch: Arch) -> Options {
         let multiples = self.sizes.iter().map(|(name, value)| (name.clone(), multiple_of(*value))).collect();
-        Options { arch, constants: self.constants.clone(), multiples }
+        let mut options = Options::new(arch);
+        options.constants = self.constants.clone();
+        options.multiples = multiples;
+        options.sizes = self.sizes.clone();
+        options.candidate = self.candidate;
+        (options.budget.solutions, options.budget.seed) = self.search;
+        options
     }
 
     /// Compiles, or says what is wrong with the program.

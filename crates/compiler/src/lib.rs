@@ -1,17 +1,18 @@
 //! From a tile program to a kernel: the visible list of passes.
 //!
 //! ```text
-//! verify → desugar → synthesise → lower → clean up → verify → print PTX
+//! verify → desugar → prepare → synthesise → lower → clean up → verify → print PTX
 //! ```
 //!
 //! Each pass is one function of another crate; here is their order, and the clock around each.
 
 pub mod kernel;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tilewright_machine::{Arch, UnknownArch};
-use tilewright_synth::Multiples;
+use tilewright_synth::{Budget, Multiples, Options as SynthOptions};
 use tilewright_tile::{Code, Constants, Diagnostic, Diagnostics, Program, Span, desugar_copies, verify};
 
 pub use kernel::{Assumption, Kernel};
@@ -27,12 +28,26 @@ pub struct Options {
     /// What may be relied on: sizes that are multiples of numbers. Wide accesses to global memory and the
     /// absence of edge checks rest on it; a launch that breaks it is refused.
     pub multiples: Multiples,
+    /// Sizes for which candidates are compared; those not named have their defaults.
+    pub sizes: BTreeMap<String, i64>,
+    /// How far the search for layouts and instructions goes.
+    pub budget: Budget,
+    /// The candidate to take, by its number in the report, instead of the one with the fewest cycles.
+    pub candidate: Option<usize>,
 }
 
 impl Options {
     /// Nothing asked for but the architecture.
     pub fn new(arch: Arch) -> Self {
-        Options { arch, constants: Constants::new(), multiples: Multiples::new() }
+        let wanted = SynthOptions::new(arch, Multiples::new());
+        Options {
+            arch,
+            constants: Constants::new(),
+            multiples: wanted.multiples,
+            sizes: wanted.sizes,
+            budget: wanted.budget,
+            candidate: None,
+        }
     }
 
     /// Relies on what the given sizes (others: their defaults) are multiples of: the kernel is then as fast as it can be
@@ -42,8 +57,20 @@ impl Options {
             let given =
                 sizes.iter().find(|(name, _)| *name == symbol.name).map_or(default, |(_, value)| *value);
             self.multiples.insert(symbol.name.clone(), multiple_of(given));
+            self.sizes.insert(symbol.name.clone(), given);
         }
         self
+    }
+
+    /// What synthesis is asked for.
+    pub fn synthesis(&self) -> SynthOptions {
+        SynthOptions {
+            arch: self.arch,
+            multiples: self.multiples.clone(),
+            sizes: self.sizes.clone(),
+            budget: self.budget,
+            candidate: self.candidate,
+        }
     }
 
     /// With a value for a tile constant.
@@ -94,9 +121,13 @@ pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnosti
     let verified = verify(program, &options.constants)?;
     lap("verify");
     let plain = desugar_copies(&verified);
-    let plain = tilewright_synth::expand_rearrangements(&plain, options.arch, &options.multiples)?;
     lap("desugar");
-    let synthesis = tilewright_synth::synthesise(&plain, options.arch, &options.multiples)?;
+    let wanted = options.synthesis();
+    let prepared = tilewright_synth::prepare(&plain, &wanted)?;
+    let plain = prepared.verified;
+    lap("prepare");
+    let mut synthesis = tilewright_synth::synthesise(&plain, &wanted)?;
+    synthesis.explanation.inserted = prepared.inserted;
     lap("synthesise");
     let function = tilewright_lower::lower(&plain, &synthesis, options.arch, &options.multiples)?;
     lap("lower");

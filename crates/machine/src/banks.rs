@@ -35,25 +35,25 @@ pub fn shared_wavefronts(addresses: &[Option<u32>], bytes: u32) -> Wavefronts {
     };
     let mut total = Wavefronts::default();
     for phase in addresses.chunks(lanes_per_phase) {
-        let mut words = [0u32; 64];
-        let mut count = 0;
+        // The distinct words of each bank; a phase has at most 32 lanes or 32 words.
+        let mut words = [[0u32; BANKS as usize]; BANKS as usize];
+        let mut counts = [0usize; BANKS as usize];
         for address in phase.iter().flatten() {
             let (first, last) = (address / 4, (address + bytes.max(1) - 1) / 4);
             for word in first..=last {
-                if !words[..count].contains(&word) && count < words.len() {
-                    words[count] = word;
-                    count += 1;
+                let bank = (word % BANKS) as usize;
+                let count = counts[bank];
+                if !words[bank][..count].contains(&word) && count < words[bank].len() {
+                    words[bank][count] = word;
+                    counts[bank] += 1;
                 }
             }
         }
-        if count == 0 {
+        let most = counts.iter().copied().max().unwrap_or(0);
+        if most == 0 {
             continue;
         }
-        let mut per_bank = [0u32; BANKS as usize];
-        for word in &words[..count] {
-            per_bank[(word % BANKS) as usize] += 1;
-        }
-        total.actual += per_bank.iter().copied().max().unwrap_or(0);
+        total.actual += most as u32;
         total.ideal += 1;
     }
     total

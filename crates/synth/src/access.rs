@@ -315,10 +315,30 @@ pub fn vector_run(tv: &TvLayout, n: i64) -> Result<(Access, Run), String> {
     Ok((access, run))
 }
 
-/// The rows that the lanes of `ldmatrix`/`stmatrix` address: `f = g∘q⁻¹∘p`, with each register of the fragment one matrix.
+/// Leaves that give `values[i]` for every i, from the lowest digit, if the values are sums over the bits of i; those that continue
+/// each other are one leaf. The first value is 0, and there is a power of two of them.
+fn leaves_of(values: &[i64]) -> Option<Vec<(i64, i64)>> {
+    let linear = (0..values.len()).all(|i| {
+        let bits = (0..values.len().ilog2()).filter(|b| i >> b & 1 == 1);
+        values[i] == bits.map(|b| values[1 << b]).sum::<i64>()
+    });
+    let mut leaves: Vec<(i64, i64)> = Vec::new();
+    for b in 0..values.len().ilog2() {
+        let stride = values[1 << b];
+        match leaves.last_mut() {
+            Some((extent, first)) if *first * *extent == stride => *extent *= 2,
+            _ => leaves.push((2, stride)),
+        }
+    }
+    linear.then_some(leaves)
+}
+
+/// The rows that the lanes of `ldmatrix`/`stmatrix` address: `f = g∘q⁻¹∘p`, with each register of the fragment one matrix. The
+/// instruction moves units of 16 bits and does not ask what they are: two elements of 8 bits or four of 4 bits, held by one
+/// lane side by side, travel as one.
 fn matrix_access(tv: &TvLayout, bits: u32, count: usize, trans: bool) -> Result<(Access, Run), String> {
-    if bits != 16 {
-        return Err("moves elements of 16 bits".to_string());
+    if bits > 16 || (trans && bits != 16) {
+        return Err("moves units of 16 bits".to_string());
     }
     if is_broadcast(tv.threads())
         && tv.threads().leaves().iter().take_while(|l| l.1 != 0).map(|l| l.0).product::<i64>() < 32
@@ -326,37 +346,35 @@ fn matrix_access(tv: &TvLayout, bits: u32, count: usize, trans: bool) -> Result<
         return Err("lanes of a warp hold the same elements".to_string());
     }
     let values = tv.values();
-    let registers = tv.count() / 2;
-    if !tv.count().is_multiple_of(2) || !registers.is_multiple_of(count) {
+    let per = (32 / bits) as usize;
+    let registers = tv.count() / per;
+    if !tv.count().is_multiple_of(per) || registers == 0 || !registers.is_multiple_of(count) {
         return Err(format!(
             "a fragment of {} elements is not made of groups of {count} matrices",
             tv.count()
         ));
     }
-    // The two values of a register lie `pair` apart, in every register.
-    let pair = values.eval(1) - values.eval(0);
-    if (0..registers as i64).any(|r| values.eval(2 * r + 1) - values.eval(2 * r) != pair) {
-        return Err("the two elements of a register lie differently in different registers".to_string());
+    let first = |r: usize| values.eval((per * r) as i64);
+    let inner: Vec<i64> = (0..per as i64).map(|j| values.eval(j) - values.eval(0)).collect();
+    let alike =
+        |r: usize| inner.iter().enumerate().all(|(j, x)| values.eval((per * r + j) as i64) - first(r) == *x);
+    if !(0..registers).all(alike) {
+        return Err("the elements of a register lie differently in different registers".to_string());
     }
     let lane = |l: i64| tv.threads().eval(l) - tv.threads().eval(0);
-    let (quad, eighth) = (lane(1), lane(4));
-    let additive = (0..32).all(|l| lane(l) == quad * (l % 4) + eighth * (l / 4));
-    if !additive {
+    let quads: Vec<i64> = (0..4).map(lane).collect();
+    let rows: Vec<i64> = (0..8).map(|row| lane(4 * row)).collect();
+    let additive = (0..32).all(|l| lane(l) == quads[l as usize % 4] + rows[l as usize / 4]);
+    let leaves = (leaves_of(&inner), leaves_of(&quads), leaves_of(&rows));
+    let (true, (Some(inner), Some(quads), Some(rows))) = (additive, leaves) else {
         return Err("lanes are not arranged as the rows of 8×8 matrices".to_string());
-    }
-    // Rows are addressed one by one and may lie anywhere; a row's eight elements are the run.
-    let (row_leaves, run) = if trans {
-        (vec![(2, pair), (4, quad)], vec![(8, eighth)])
-    } else {
-        if quad != 2 * pair {
-            return Err("four lanes do not hold eight consecutive elements of a row".to_string());
-        }
-        (vec![(8, eighth)], vec![(8, pair)])
     };
-    if run[0].1 == 0 {
+    // Rows are addressed one by one and may lie anywhere; what a row holds is the run.
+    let (row_leaves, run) =
+        if trans { (join_leaves(inner, quads), rows) } else { (rows, join_leaves(inner, quads)) };
+    if run.iter().any(|leaf| leaf.1 == 0) {
         return Err("lanes of a warp hold the same elements".to_string());
     }
-    let first = |r: usize| values.eval(2 * r as i64);
     let (s1, s2) = match count {
         1 => (0, 0),
         2 => (first(1) - first(0), 0),
@@ -370,7 +388,7 @@ fn matrix_access(tv: &TvLayout, bits: u32, count: usize, trans: bool) -> Result<
                 return Err(format!("groups of {count} matrices do not repeat"));
             }
         }
-        calls.push(Call { offset: first(r0), values: (r0..r0 + count).map(|r| 2 * r as u32).collect() });
+        calls.push(Call { offset: first(r0), values: (r0..r0 + count).map(|r| (per * r) as u32).collect() });
     }
     let mut threads = row_leaves;
     threads.push((count.min(2) as i64, s1));
@@ -385,7 +403,19 @@ fn matrix_access(tv: &TvLayout, bits: u32, count: usize, trans: bool) -> Result<
     }
     let kept: Vec<(i64, i64)> = threads.into_iter().filter(|(extent, _)| *extent > 1).collect();
     let threads = Layout::from_leaves(&kept).map_err(|e| e.to_string())?;
-    Ok((Access { vector: 8, threads, calls, broadcast: is_broadcast(tv.threads()) }, run))
+    let vector = 128 / bits;
+    Ok((Access { vector, threads, calls, broadcast: is_broadcast(tv.threads()) }, run))
+}
+
+/// Two lists of leaves as one, joined where the second continues the first.
+fn join_leaves(mut first: Vec<(i64, i64)>, second: Vec<(i64, i64)>) -> Vec<(i64, i64)> {
+    for (extent, stride) in second {
+        match first.last_mut() {
+            Some((e, s)) if *s * *e == stride => *e *= extent,
+            _ => first.push((extent, stride)),
+        }
+    }
+    first
 }
 
 #[cfg(test)]
@@ -407,7 +437,7 @@ mod tests {
     #[test]
     fn f_equals_g_after_q_inverse_after_p() {
         // Every element that a lane's pointer names must be the element that the constraint says.
-        let l = crate::gemm::anchor(&mma_rows()[0], 64, 64, 32, 4).unwrap();
+        let l = crate::gemm::Arrangement::plain(&mma_rows()[0], 64, 64, 4).layouts(64, 64, 32).unwrap();
         for (tv, trans) in [(&l.a, false), (&l.b, false), (&l.a, true), (&l.b, true)] {
             for row in copies(Memory::Shared, Memory::Register, Arch::Sm80) {
                 let CopyKind::Matrix { count, trans: t } = row.kind else { continue };

@@ -1,8 +1,8 @@
 //! Instructions of copies: those between registers and global memory by width alone; those that touch a shared tensor
 //! together with all other copies of that tensor, because they share its layout.
 
-use tilewright_layout::{Layout, Swizzle, SwizzledLayout, compose};
-use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, copies, copy_rows};
+use tilewright_layout::{Layout, SwizzledLayout, compose};
+use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, Wavefronts, copies, copy_rows};
 use tilewright_tile::{Code, Diagnostic, StmtKind, TensorId, TensorKind, TensorRef, TileRef, Verified};
 
 use crate::access::{Run, coalesced, global_access, shared_access, vector_run, widest_vector};
@@ -94,8 +94,12 @@ pub struct SharedSolution {
     pub layout: SwizzledLayout,
     /// The unified constraint, as text.
     pub constraint: String,
+    /// Size in bytes.
+    pub bytes: u32,
     /// For each statement its plan and the alternatives.
     pub plans: Vec<(usize, CopyPlan, Vec<Alternative>)>,
+    /// For each statement the wavefronts of one execution by the whole block.
+    pub wavefronts: Vec<(usize, u32)>,
 }
 
 /// Statement's tile coordinate → the tensor's own coordinate: the identity, or a transposition.
@@ -232,7 +236,7 @@ impl SharedProblem<'_> {
         let program = self.verified.program();
         let shape = self.verified.shape(tensor);
         let row = program.tensor(tensor);
-        let bytes = row.dtype.bytes();
+        let bits = row.dtype.bits();
         let mut sites = Vec::new();
         for (i, (stmt, depth)) in self.statements.iter().enumerate() {
             let StmtKind::Copy { src, dst } = &stmt.kind else { continue };
@@ -274,7 +278,7 @@ impl SharedProblem<'_> {
         };
         let mut search = Search {
             sites: &sites,
-            bytes,
+            bits,
             pinned: pinned.as_ref(),
             best: None,
             clashes: Vec::new(),
@@ -296,7 +300,20 @@ impl SharedProblem<'_> {
             return Err(error);
         };
         let plans = self.explain(&sites, &chosen, cost);
-        Ok(SharedSolution { layout, constraint: constraint.to_string(), plans })
+        let warps = i64::from(self.verified.threads()) / 32;
+        let wavefronts = sites
+            .iter()
+            .zip(&chosen)
+            .filter_map(|(site, c)| {
+                let candidate = &site.candidates[*c];
+                let (row, access) = (candidate.row, &candidate.access);
+                let usage = SharedUse { row, access, own: &site.own, weight: 1 };
+                Some((site.statement, count(&usage, &layout, bits, 0..warps)?.actual))
+            })
+            .collect();
+        let size = crate::elements(&layout) * i64::from(bits);
+        let size = u32::try_from((size + 7) / 8).unwrap_or(u32::MAX);
+        Ok(SharedSolution { layout, constraint: constraint.to_string(), bytes: size, plans, wavefronts })
     }
 
     fn explain(
@@ -354,7 +371,7 @@ impl SharedProblem<'_> {
 
 struct Search<'a> {
     sites: &'a [Site],
-    bytes: u32,
+    bits: u32,
     pinned: Option<&'a SwizzledLayout>,
     best: Option<(u64, Vec<usize>, SwizzledLayout, Constraint)>,
     clashes: Vec<(usize, usize, String)>,
@@ -411,33 +428,27 @@ impl Search<'_> {
                 weight: site.weight,
             })
             .collect();
-        let (layout, wavefronts) = match self.pinned {
+        let (layout, wavefronts, ideal) = match self.pinned {
             Some(pinned) => {
                 if !holds(pinned, &constraint, vector) {
                     return;
                 }
-                let Some(w) = uses
-                    .iter()
-                    .map(|u| count(u, pinned, self.bytes, 0..1).map(|w| u64::from(w.actual) * u.weight))
-                    .sum::<Option<u64>>()
-                else {
-                    return;
+                let counted: Option<Vec<_>> =
+                    uses.iter().map(|u| count(u, pinned, self.bits, 0..1).map(|w| (w, u.weight))).collect();
+                let Some(counted) = counted else { return };
+                let sum = |pick: fn(&Wavefronts) -> u32| -> u64 {
+                    counted.iter().map(|(w, weight)| u64::from(pick(w)) * weight).sum()
                 };
-                (pinned.clone(), w)
+                (pinned.clone(), sum(|w| w.actual), sum(|w| w.ideal))
             }
             None => {
                 let Some(memory) = constraint.materialise() else { return };
-                let Some((swizzle, w)) = choose_swizzle(&memory, &uses, self.bytes, vector) else { return };
-                (SwizzledLayout::new(swizzle, memory), w)
+                let Some((swizzle, w, ideal)) = choose_swizzle(&memory, &uses, self.bits, vector) else {
+                    return;
+                };
+                (SwizzledLayout::new(swizzle, memory), w, ideal)
             }
         };
-        let ideal: u64 = uses
-            .iter()
-            .filter_map(|u| {
-                count(u, &SwizzledLayout::new(Swizzle::NONE, layout.layout.clone()), self.bytes, 0..1)
-                    .map(|w| u64::from(w.ideal) * u.weight)
-            })
-            .sum();
         let total = cost + wavefronts.saturating_sub(ideal);
         if self.best.as_ref().is_none_or(|b| total < b.0) {
             self.best = Some((total, chosen.to_vec(), layout, constraint));

@@ -5,6 +5,9 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::cost::Estimate;
+use crate::search::{CandidateNote, SearchNote};
+
 /// Why the compiler did what it did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Explanation {
@@ -16,6 +19,27 @@ pub struct Explanation {
     pub fragment_registers: u32,
     /// Shared memory of a block in bytes.
     pub shared_bytes: u32,
+    /// The equations over thread-value layouts.
+    pub constraints: Vec<ConstraintNote>,
+    /// Rearrangements that were inserted where statements clash.
+    pub inserted: Vec<String>,
+    /// Every candidate that was looked at.
+    pub candidates: Vec<CandidateNote>,
+    /// How the search went.
+    pub search: SearchNote,
+    /// What the chosen candidate is estimated at.
+    pub estimate: Estimate,
+}
+
+/// An equation over thread-value layouts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ConstraintNote {
+    /// The connected component that it belongs to.
+    pub component: usize,
+    /// The statement that it comes from.
+    pub statement: String,
+    /// The equation.
+    pub equation: String,
 }
 
 /// What was decided for a tensor.
@@ -89,6 +113,7 @@ impl fmt::Display for Explanation {
             writeln!(f, "      layout  {}", t.layout)?;
             writeln!(f, "      why     {}", t.why)?;
         }
+        self.constraints(f)?;
         writeln!(f, "statements")?;
         for s in &self.statements {
             writeln!(f, "  {}", s.text)?;
@@ -116,10 +141,57 @@ impl fmt::Display for Explanation {
                 writeln!(f, "      not {}: {reason}", names.join(", "))?;
             }
         }
+        for text in &self.inserted {
+            writeln!(f, "inserted {text}")?;
+        }
+        self.candidates(f)?;
         writeln!(
             f,
             "block: {} bytes of shared memory, at most {} fragment registers a thread live at once",
             self.shared_bytes, self.fragment_registers
         )
+    }
+}
+
+impl Explanation {
+    /// What was chosen, without constraints, alternatives and other candidates.
+    pub fn chosen(&self) -> Explanation {
+        let mut brief = self.without_search();
+        brief.statements.iter_mut().for_each(|s| s.alternatives.clear());
+        brief
+    }
+
+    /// Without constraints and candidates.
+    pub fn without_search(&self) -> Explanation {
+        Explanation { constraints: Vec::new(), candidates: Vec::new(), ..self.clone() }
+    }
+
+    fn constraints(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let components = self.constraints.iter().map(|c| c.component + 1).max().unwrap_or(0);
+        for component in 0..components {
+            writeln!(f, "constraints of component {component}")?;
+            for c in self.constraints.iter().filter(|c| c.component == component) {
+                writeln!(f, "  {}: {}", c.statement, c.equation)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The candidates, cheapest first, and how the search went.
+    fn candidates(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.candidates.is_empty() {
+            return Ok(());
+        }
+        let mut order: Vec<&CandidateNote> = self.candidates.iter().collect();
+        order.sort_by_key(|c| (!c.chosen, c.estimate.as_ref().map_or(u64::MAX, |e| e.cycles), c.number));
+        writeln!(f, "candidates: {} looked at, {}", self.search.candidates, self.search.stopped)?;
+        for c in order {
+            let cycles = c.estimate.as_ref().map_or("-".to_string(), |e| e.cycles.to_string());
+            let mark = if c.chosen { "*" } else { " " };
+            writeln!(f, "  {mark}{:>3}  {cycles:>9} cycles  {}", c.number, c.arrangements.join("; "))?;
+            writeln!(f, "         {}", c.instructions.join(", "))?;
+            writeln!(f, "         {}", c.why)?;
+        }
+        Ok(())
     }
 }

@@ -3,9 +3,15 @@
 //!
 //! The constraint (Hexcute, Fig. 19 b): with `f` the thread-value layouts of the tensors and `p` those of the instruction,
 //! `f_c∘p_C⁻¹` and `f_a∘p_A⁻¹` agree along M, `f_c∘p_C⁻¹` and `f_b∘p_B⁻¹` along N, `f_a∘p_A⁻¹` and `f_b∘p_B⁻¹` along K.
-//! [`anchor`] makes three layouts that satisfy it; [`calls`] checks it for any three and finds the calls.
+//! An [`Arrangement`] makes three layouts that satisfy it; [`calls`] checks it for any three and finds the calls.
+//!
+//! The constraint leaves a freedom that the paper does not use: which elements of K (and which of N) an instruction takes
+//! together is arbitrary, as long as both operands agree. A lane may therefore hold a longer run of neighbours along K than
+//! the instruction's own two, spread over several instructions, so that one wide access fills its registers. That is what
+//! lets weights of four bits, stored row by row, reach the registers of a 16-bit product without a repacked format.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use tilewright_layout::{Layout, LayoutError, compose};
 use tilewright_machine::MmaRow;
@@ -20,15 +26,152 @@ pub struct GemmLayouts {
     pub a: TvLayout,
     /// Right factor, N×K.
     pub b: TvLayout,
-    /// Warps along M and N.
-    pub warps: (i64, i64),
 }
 
-/// How `warps` warps share an `m`×`n` accumulator: (along M, along N, copies). Each warp has whole instruction tiles;
-/// among those splits the one with the fewest operand fragments to load wins. Copies are 1 unless the tile is too
-/// small for all warps.
-pub fn warp_grid(row: &MmaRow, m: i64, n: i64, warps: i64) -> (i64, i64, i64) {
-    let mut best: Option<(i64, (i64, i64, i64))> = None;
+/// How instructions and warps share a matrix product.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Arrangement {
+    /// The instruction.
+    pub row: &'static MmaRow,
+    /// Warps along M and along N.
+    pub warps: (i64, i64),
+    /// Groups of warps that do the same work; 1 unless the tile is too small for all warps.
+    pub copies: i64,
+    /// Neighbours along K that a lane holds of the factors; `None` for the instruction's own order.
+    pub along_k: Option<i64>,
+    /// Neighbours along N that a lane holds of the accumulator; `None` for the instruction's own order.
+    pub along_n: Option<i64>,
+}
+
+impl fmt::Display for Arrangement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (m, n) = self.warps;
+        write!(f, "{} over {m}×{n} warps", self.row.name)?;
+        if self.copies > 1 {
+            write!(f, ", each part in {} warps", self.copies)?;
+        }
+        if let Some(v) = self.along_k {
+            write!(f, ", {v} along K a lane")?;
+        }
+        if let Some(v) = self.along_n {
+            write!(f, ", {v} along N a lane")?;
+        }
+        Ok(())
+    }
+}
+
+/// The digits of an instruction's coordinate along one of its modes, from the lowest: (extent, whether a lane's values
+/// hold it; else it tells lanes apart).
+type Digits = Vec<(i64, bool)>;
+
+/// The digits of the mode of `(lane, value) → x + extent·y` that has `x` (`second` = false) or `y`.
+fn digits(tv: &Layout, extent: i64, second: bool) -> Option<Digits> {
+    let mut found: Vec<(i64, i64, bool)> = Vec::new();
+    for (mode, is_value) in [(0, false), (1, true)] {
+        for (size, stride) in tv.mode(mode).ok()?.leaves() {
+            let here = if second { stride >= extent } else { stride < extent };
+            if size > 1 && here {
+                found.push((if second { stride / extent } else { stride }, size, is_value));
+            }
+        }
+    }
+    found.sort_unstable();
+    Some(found.into_iter().map(|(_, size, is_value)| (size, is_value)).collect())
+}
+
+/// One mode of an operand's tile: where the digits of the instruction's coordinate and its repetitions lie in it.
+struct Axis {
+    /// Leaves (extent, stride) of the instruction's coordinate.
+    own: Vec<(i64, i64)>,
+    /// Leaves of its repetitions.
+    repeats: Vec<(i64, i64)>,
+}
+
+/// Lays `extent` elements out over an instruction's mode with these digits: in its own order, or with `v` neighbours a lane.
+fn axis(digits: &Digits, extent: i64, v: Option<i64>) -> Option<Axis> {
+    let own: i64 = digits.iter().map(|d| d.0).product();
+    let Some(v) = v else {
+        return Some(Axis { own: vec![(own, 1)], repeats: vec![(extent / own, own)] });
+    };
+    let held: i64 = digits.iter().filter(|d| d.1).map(|d| d.0).product();
+    let (inner, repeats) = (v / held, extent / own);
+    if v % held != 0 || repeats % inner != 0 {
+        return None;
+    }
+    let (mut value, mut lane) = (1, v);
+    let leaves = digits.iter().map(|(size, is_value)| {
+        let at = if *is_value { &mut value } else { &mut lane };
+        let stride = *at;
+        *at *= size;
+        (*size, stride)
+    });
+    let own_leaves = leaves.collect();
+    Some(Axis { own: own_leaves, repeats: vec![(inner, held), (repeats / inner, own * inner)] })
+}
+
+/// An operand's layout from its instruction tile and its two modes. Warps come with their stride in the tile; the values of
+/// the run along the mode named first are counted first.
+fn operand(
+    tv: &Layout,
+    (first, second, height): (&Axis, &Axis, i64),
+    warps: &[(i64, i64)],
+    run: Option<(bool, i64)>,
+) -> Result<TvLayout, LayoutError> {
+    let up = |leaves: &[(i64, i64)]| leaves.iter().map(|(e, s)| (*e, s * height)).collect::<Vec<_>>();
+    let embed: Vec<(i64, i64)> = first.own.iter().copied().chain(up(&second.own)).collect();
+    let atom = compose(&Layout::from_leaves(&embed)?, tv)?;
+    let mut threads = atom.mode(0)?.leaves();
+    threads.extend_from_slice(warps);
+    let mut values = atom.mode(1)?.leaves();
+    values.extend(first.repeats.iter().copied().chain(up(&second.repeats)));
+    values.retain(|leaf| leaf.0 > 1);
+    if let Some((is_second, v)) = run {
+        let unit = if is_second { height } else { 1 };
+        let in_run =
+            |leaf: &(i64, i64)| leaf.1 % unit == 0 && leaf.1 / unit < v && (is_second || leaf.1 < height);
+        let (mut inner, outer): (Vec<_>, Vec<_>) = values.into_iter().partition(in_run);
+        inner.sort_by_key(|leaf| leaf.1);
+        inner.extend(outer);
+        values = inner;
+    }
+    TvLayout::new(flat(&threads)?, flat(&values)?)
+}
+
+impl Arrangement {
+    /// In the instruction's own order over the warp grid that loads the fewest operand fragments.
+    pub fn plain(row: &'static MmaRow, m: i64, n: i64, warps: i64) -> Self {
+        let (wm, wn, copies) = warp_grid(row, m, n, warps);
+        Arrangement { row, warps: (wm, wn), copies, along_k: None, along_n: None }
+    }
+
+    /// The layouts that tile an `m`×`n`×`k` product: contiguous blocks of the accumulator for each warp, instruction tiles
+    /// repeated within. `None` where the arrangement does not fit; the extents are multiples of the instruction's.
+    pub fn layouts(&self, m: i64, n: i64, k: i64) -> Option<GemmLayouts> {
+        let row = self.row;
+        let (wm, wn) = self.warps;
+        let (bm, bn) = (m / wm, n / wn);
+        let m_digits = digits(&row.c_tv, row.m, false)?;
+        let n_digits = digits(&row.c_tv, row.m, true)?;
+        let k_digits = digits(&row.b_tv, row.n, true)?;
+        let along_m = axis(&m_digits, bm, None)?;
+        let along_n = axis(&n_digits, bn, self.along_n)?;
+        let along_k = axis(&k_digits, k, self.along_k)?;
+        let copies = (self.copies, 0);
+        let n_run = self.along_n.map(|v| (true, v));
+        let k_run = self.along_k.map(|v| (true, v));
+        let c_warps = [(wm, bm), (wn, bn * m), copies];
+        let c = operand(&row.c_tv, (&along_m, &along_n, m), &c_warps, n_run).ok()?;
+        let a = operand(&row.a_tv, (&along_m, &along_k, m), &[(wm, bm), (wn, 0), copies], k_run).ok()?;
+        let b = operand(&row.b_tv, (&along_n, &along_k, n), &[(wm, 0), (wn, bn), copies], k_run).ok()?;
+        Some(GemmLayouts { c, a, b })
+    }
+}
+
+/// The grids in which `warps` warps can share an `m`×`n` accumulator, as (along M, along N, copies), those with the fewest
+/// operand fragments to load first. Each warp has whole instruction tiles. Copies are 1 unless the tile is too small for all
+/// warps, and then as few as can be.
+pub fn warp_grids(row: &MmaRow, m: i64, n: i64, warps: i64) -> Vec<(i64, i64, i64)> {
+    let mut grids = Vec::new();
     for wm in 1..=warps {
         for wn in 1..=warps / wm {
             if warps % (wm * wn) != 0 || m % (row.m * wm) != 0 || n % (row.n * wn) != 0 {
@@ -38,56 +181,39 @@ pub fn warp_grid(row: &MmaRow, m: i64, n: i64, warps: i64) -> (i64, i64, i64) {
             let (per_m, per_n) = (m / wm, n / wn);
             // Loading pairs of B tiles at once (ldmatrix.x4) wants an even number of them.
             let odd = i64::from((per_n / row.n) % 2 != 0);
-            let cost = copies * 1_000_000 + (per_m + per_n) * 4 + odd;
-            if best.is_none_or(|(c, _)| cost < c) {
-                best = Some((cost, (wm, wn, copies)));
+            grids.push(((copies, (per_m + per_n) * 4 + odd), (wm, wn, copies)));
+        }
+    }
+    grids.sort_by_key(|(cost, _)| *cost);
+    let fewest = grids.first().map_or(warps, |(cost, _)| cost.0);
+    grids.retain(|(cost, _)| cost.0 == fewest);
+    if grids.is_empty() { vec![(1, 1, warps)] } else { grids.into_iter().map(|(_, grid)| grid).collect() }
+}
+
+/// The first of [`warp_grids`].
+pub fn warp_grid(row: &MmaRow, m: i64, n: i64, warps: i64) -> (i64, i64, i64) {
+    warp_grids(row, m, n, warps)[0]
+}
+
+/// The arrangements to choose from for an `m`×`n`×`k` product of `row`: every grid, each in the instruction's own order and
+/// with longer runs along K and along N; the plain one over the best grid first.
+pub fn arrangements(row: &'static MmaRow, (m, n, k): (i64, i64, i64), warps: i64) -> Vec<Arrangement> {
+    let runs = |longest: i64| {
+        let longer = (2..=6).map(|bits| 1i64 << bits).filter(move |v| *v <= longest);
+        std::iter::once(None).chain(longer.map(Some))
+    };
+    let mut found = Vec::new();
+    for along_k in runs(64) {
+        for along_n in runs(8) {
+            for (wm, wn, copies) in warp_grids(row, m, n, warps) {
+                let arrangement = Arrangement { row, warps: (wm, wn), copies, along_k, along_n };
+                if arrangement.layouts(m, n, k).is_some() {
+                    found.push(arrangement);
+                }
             }
         }
     }
-    best.map_or((1, 1, warps), |(_, grid)| grid)
-}
-
-/// The layouts that tile an `m`×`n`×`k` product with `row` over `warps` warps: contiguous blocks of the accumulator for each
-/// warp, instruction tiles repeated within. The extents are multiples of the instruction's.
-pub fn anchor(row: &MmaRow, m: i64, n: i64, k: i64, warps: i64) -> Result<GemmLayouts, LayoutError> {
-    let (wm, wn, copies) = warp_grid(row, m, n, warps);
-    // The operand's instruction tile, embedded in the operand's tile; then its warps and its repetitions.
-    let operand =
-        |tv: &Layout, rows: i64, cols: i64, height: i64, grid: &[(i64, i64)], reps: &[(i64, i64)]| {
-            let embed = Layout::from_leaves(&[(rows, 1), (cols, height)])?;
-            let atom = compose(&embed, tv)?;
-            let mut threads = atom.mode(0)?.leaves();
-            threads.extend_from_slice(grid);
-            let mut values = atom.mode(1)?.leaves();
-            values.extend_from_slice(reps);
-            TvLayout::new(flat(&threads)?, flat(&values)?)
-        };
-    let (bm, bn) = (m / wm, n / wn);
-    let c = operand(
-        &row.c_tv,
-        row.m,
-        row.n,
-        m,
-        &[(wm, bm), (wn, bn * m), (copies, 0)],
-        &[(bm / row.m, row.m), (bn / row.n, row.n * m)],
-    )?;
-    let a = operand(
-        &row.a_tv,
-        row.m,
-        row.k,
-        m,
-        &[(wm, bm), (wn, 0), (copies, 0)],
-        &[(bm / row.m, row.m), (k / row.k, row.k * m)],
-    )?;
-    let b = operand(
-        &row.b_tv,
-        row.n,
-        row.k,
-        n,
-        &[(wm, 0), (wn, bn), (copies, 0)],
-        &[(bn / row.n, row.n), (k / row.k, row.k * n)],
-    )?;
-    Ok(GemmLayouts { c, a, b, warps: (wm, wn) })
+    found
 }
 
 /// A mode from leaves, without those of extent 1 (at least one leaf is kept).
@@ -102,58 +228,83 @@ pub(crate) fn flat(leaves: &[(i64, i64)]) -> Result<Layout, LayoutError> {
 /// An operand's values by position: for warp 0's lane 0, coordinate → value.
 struct Operand<'a> {
     tv: &'a TvLayout,
-    atom: &'a Layout,
-    height: i64,
-    rows: i64,
+    /// (lane, value of the instruction) → coordinate relative to the instruction tile's first.
+    embed: Vec<Vec<i64>>,
     by_coordinate: HashMap<i64, u32>,
 }
 
 impl<'a> Operand<'a> {
-    fn new(tv: &'a TvLayout, atom: &'a Layout, height: i64, rows: i64) -> Self {
+    /// `rows` is the extent of the instruction's first mode, `height` that of the tile's.
+    fn new(tv: &'a TvLayout, atom: &Layout, rows: i64, axes: (&Axis, &Axis, i64)) -> Option<Self> {
+        let (first, second, height) = axes;
+        let (first, second) = (Layout::from_leaves(&first.own).ok()?, Layout::from_leaves(&second.own).ok()?);
+        let place = |lane: i64, value: i64| {
+            let index = atom.eval(lane + 32 * value);
+            first.eval(index % rows) + height * second.eval(index / rows)
+        };
+        let count = atom.size() / 32;
+        let embed = (0..32).map(|lane| (0..count).map(|v| place(lane, v)).collect()).collect();
         let by_coordinate = (0..tv.count() as i64).map(|v| (tv.at(0, v), v as u32)).collect();
-        Operand { tv, atom, height, rows, by_coordinate }
+        Some(Operand { tv, embed, by_coordinate })
     }
 
-    /// The coordinate, relative to an instruction tile's first, of a value of a lane in that tile.
-    fn embed(&self, lane: i64, value: i64) -> i64 {
-        let index = self.atom.eval(lane + 32 * value);
-        index % self.rows + self.height * (index / self.rows)
+    /// The values that the instruction tile at `base` (for warp 0) uses, if lane 0 has them.
+    fn find(&self, base: i64) -> Option<Vec<u32>> {
+        self.embed[0].iter().map(|x| self.by_coordinate.get(&(base + x)).copied()).collect()
     }
 
-    /// The values that an instruction tile whose first coordinate (for warp 0) is `base` uses, if the layout has
-    /// them in the same place for every thread.
-    fn values(&self, base: i64, threads: i64) -> Option<Vec<u32>> {
-        let count = self.atom.size() / 32;
-        let values: Vec<u32> = (0..count)
-            .map(|v| self.by_coordinate.get(&(base + self.embed(0, v))).copied())
-            .collect::<Option<_>>()?;
-        for warp in 0..threads / 32 {
+    /// Whether the values of the instruction tile at `base` lie in the same place for every thread.
+    fn holds(&self, base: i64, values: &[u32], threads: i64) -> bool {
+        (0..threads / 32).all(|warp| {
             let shift = self.tv.threads().eval(32 * warp) - self.tv.threads().eval(0);
-            for lane in 0..32 {
-                for (v, value) in values.iter().enumerate() {
-                    let expected = base + shift + self.embed(lane, v as i64);
-                    if self.tv.at(32 * warp + lane, i64::from(*value)) != expected {
-                        return None;
-                    }
-                }
+            (0..32).all(|lane| {
+                let at = self.tv.threads().eval(32 * warp + lane);
+                let own = &self.embed[lane as usize];
+                values
+                    .iter()
+                    .zip(own)
+                    .all(|(v, x)| at + self.tv.values().eval(i64::from(*v)) == base + shift + x)
+            })
+        })
+    }
+
+    /// The instruction tiles that lane 0 of warp 0 takes part in, in the order of `bases`.
+    fn tiles(
+        &self,
+        bases: &[(i64, i64)],
+        height: i64,
+        threads: i64,
+    ) -> Option<HashMap<(i64, i64), Vec<u32>>> {
+        let mut tiles = HashMap::new();
+        for (x, y) in bases {
+            let base = x + height * y;
+            let Some(values) = self.find(base) else { continue };
+            if !self.holds(base, &values, threads) {
+                return None;
             }
+            tiles.insert((*x, *y), values);
         }
-        Some(values)
+        Some(tiles)
     }
 }
 
-/// The calls of `row` that compute `c += a·bᵀ` with these layouts, or `None` where the layouts do not satisfy the constraint.
+/// The calls that compute `c += a·bᵀ` with these layouts, or `None` where the layouts do not satisfy the constraint for this
+/// instruction and these orders of K and N. The warp grid is the layouts' own.
 pub fn calls(
-    row: &MmaRow,
+    by: &Arrangement,
     (m, n, k): (i64, i64, i64),
     c: &TvLayout,
     a: &TvLayout,
     b: &TvLayout,
     threads: i64,
 ) -> Option<Vec<GemmCall>> {
-    let oc = Operand::new(c, &row.c_tv, m, row.m);
-    let oa = Operand::new(a, &row.a_tv, m, row.m);
-    let ob = Operand::new(b, &row.b_tv, n, row.n);
+    let row = by.row;
+    let along_m = axis(&digits(&row.c_tv, row.m, false)?, m, None)?;
+    let along_n = axis(&digits(&row.c_tv, row.m, true)?, n, by.along_n)?;
+    let along_k = axis(&digits(&row.b_tv, row.n, true)?, k, by.along_k)?;
+    let oc = Operand::new(c, &row.c_tv, row.m, (&along_m, &along_n, m))?;
+    let oa = Operand::new(a, &row.a_tv, row.m, (&along_m, &along_k, m))?;
+    let ob = Operand::new(b, &row.b_tv, row.n, (&along_n, &along_k, n))?;
     // Warps must agree: the M of a warp's accumulator is the M of its A, and so for N.
     for warp in 0..threads / 32 {
         let (tc, ta, tb) = (c.at(32 * warp, 0), a.at(32 * warp, 0), b.at(32 * warp, 0));
@@ -161,38 +312,31 @@ pub fn calls(
             return None;
         }
     }
-    let mut result = Vec::new();
-    let firsts = |operand: &Operand<'_>| -> Vec<i64> {
-        let width = operand.atom.size() / operand.rows;
-        let mut firsts: Vec<i64> = operand
-            .by_coordinate
-            .keys()
-            .copied()
-            .filter(|x| (x % operand.height) % operand.rows == 0 && (x / operand.height) % width == 0)
-            .collect();
-        firsts.sort_unstable();
-        firsts
+    let starts = |axis: &Axis| -> Option<Vec<i64>> {
+        let repeats = Layout::from_leaves(&axis.repeats).ok()?;
+        Some((0..repeats.size()).map(|i| repeats.eval(i)).collect())
     };
-    let tiles_c: HashMap<i64, Vec<u32>> =
-        firsts(&oc).into_iter().map(|x| oc.values(x, threads).map(|v| (x, v))).collect::<Option<_>>()?;
-    let tiles_a: HashMap<i64, Vec<u32>> =
-        firsts(&oa).into_iter().map(|x| oa.values(x, threads).map(|v| (x, v))).collect::<Option<_>>()?;
-    let tiles_b: HashMap<i64, Vec<u32>> =
-        firsts(&ob).into_iter().map(|x| ob.values(x, threads).map(|v| (x, v))).collect::<Option<_>>()?;
-    let mut order: Vec<i64> = tiles_c.keys().copied().collect();
-    order.sort_unstable();
-    for kk in (0..k).step_by(row.k as usize) {
-        for x in &order {
-            let (row_m, col_n) = (x % m, x / m);
+    let (ms, ns, ks) = (starts(&along_m)?, starts(&along_n)?, starts(&along_k)?);
+    let pairs = |xs: &[i64], ys: &[i64]| -> Vec<(i64, i64)> {
+        ys.iter().flat_map(|y| xs.iter().map(move |x| (*x, *y))).collect()
+    };
+    let order = pairs(&ms, &ns);
+    let tiles_c = oc.tiles(&order, m, threads)?;
+    let tiles_a = oa.tiles(&pairs(&ms, &ks), m, threads)?;
+    let tiles_b = ob.tiles(&pairs(&ns, &ks), n, threads)?;
+    let mut result = Vec::new();
+    for z in &ks {
+        for (x, y) in &order {
+            let Some(values) = tiles_c.get(&(*x, *y)) else { continue };
             result.push(GemmCall {
-                c: tiles_c[x].clone(),
-                a: tiles_a.get(&(row_m + m * kk))?.clone(),
-                b: tiles_b.get(&(col_n + n * kk))?.clone(),
+                c: values.clone(),
+                a: tiles_a.get(&(*x, *z))?.clone(),
+                b: tiles_b.get(&(*y, *z))?.clone(),
             });
         }
     }
     // Every value of the accumulator takes part.
-    let covered = order.len() * (row.c_tv.size() / 32) as usize;
+    let covered = tiles_c.len() * (row.c_tv.size() / 32) as usize;
     (covered == c.count()).then_some(result)
 }
 
@@ -202,15 +346,37 @@ mod tests {
     use tilewright_machine::mma_rows;
 
     #[test]
-    fn anchored_layouts_satisfy_the_constraint_of_every_row() {
+    fn arranged_layouts_satisfy_the_constraint_of_every_row() {
         for row in mma_rows() {
             for (m, n, k, warps) in
-                [(64, 64, 32, 4), (128, 128, 32, 4), (16, 8, 16, 1), (48, 24, 16, 3), (16, 8, 16, 4)]
+                [(64, 64, 32, 4), (128, 128, 64, 4), (16, 8, 16, 1), (48, 24, 16, 3), (16, 8, 16, 4)]
             {
-                let l = anchor(row, m, n, k, warps).unwrap();
-                let calls = calls(row, (m, n, k), &l.c, &l.a, &l.b, warps * 32).expect(row.name);
-                let copies = warps / (l.warps.0 * l.warps.1);
-                assert_eq!(calls.len() as i64 * row.macs() * warps, m * n * k * copies, "{}", row.name);
+                let all = arrangements(row, (m, n, k), warps);
+                assert_eq!(all[0], Arrangement::plain(row, m, n, warps));
+                for by in all {
+                    let l = by.layouts(m, n, k).unwrap();
+                    for (tv, size) in [(&l.c, m * n), (&l.a, m * k), (&l.b, n * k)] {
+                        let mut image = tv.layout().image();
+                        image.sort_unstable();
+                        image.dedup();
+                        assert_eq!(image, (0..size).collect::<Vec<_>>(), "{by}");
+                    }
+                    let calls = calls(&by, (m, n, k), &l.c, &l.a, &l.b, warps * 32).expect(row.name);
+                    assert_eq!(calls.len() as i64 * row.macs() * warps, m * n * k * by.copies, "{by}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_along_k_is_a_lanes_first_values() {
+        let row = &mma_rows()[0];
+        let by = Arrangement { along_k: Some(8), ..Arrangement::plain(row, 64, 64, 4) };
+        let l = by.layouts(64, 64, 64).unwrap();
+        for lane in 0..32 {
+            for v in 0..8 {
+                assert_eq!(l.b.at(lane, v) - l.b.at(lane, 0), 64 * v);
+                assert_eq!(l.a.at(lane, v) - l.a.at(lane, 0), 64 * v);
             }
         }
     }
@@ -218,9 +384,12 @@ mod tests {
     #[test]
     fn layouts_that_disagree_along_k_have_no_calls() {
         let row = &mma_rows()[0];
-        let l = anchor(row, 64, 64, 32, 4).unwrap();
-        let other = anchor(row, 64, 64, 32, 2).unwrap();
-        assert!(calls(row, (64, 64, 32), &l.c, &other.a, &l.b, 128).is_none());
+        let by = Arrangement::plain(row, 64, 64, 4);
+        let l = by.layouts(64, 64, 32).unwrap();
+        let other = Arrangement::plain(row, 64, 64, 2).layouts(64, 64, 32).unwrap();
+        assert!(calls(&by, (64, 64, 32), &l.c, &other.a, &l.b, 128).is_none());
+        let run = Arrangement { along_k: Some(8), ..by }.layouts(64, 64, 32).unwrap();
+        assert!(calls(&by, (64, 64, 32), &l.c, &run.a, &l.b, 128).is_none());
     }
 
     #[test]

@@ -9,7 +9,9 @@
 //! coordinate → offset.
 
 pub mod access;
+pub mod constraint;
 pub mod copies;
+pub mod cost;
 pub mod explain;
 pub mod facts;
 pub mod gather;
@@ -18,21 +20,27 @@ pub mod linear;
 pub mod movement;
 pub mod plan;
 pub mod reduce;
+pub mod search;
 pub mod shapes;
 pub mod shared;
 pub mod solve;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
 
 use tilewright_layout::SwizzledLayout;
 use tilewright_machine::{Arch, Memory};
-use tilewright_tile::{Code, Diagnostic, StmtKind, TensorId, Verified};
+use tilewright_tile::{Code, Diagnostic, Span, StmtKind, TensorId, Verified};
 
-use copies::{SharedProblem, global_copy, own_layout, plan_name};
-pub use explain::{Alternative, Explanation, StatementNote, TensorNote};
+use copies::{SharedSolution, global_copy, own_layout, plan_name};
+pub use explain::{Alternative, ConstraintNote, Explanation, StatementNote, TensorNote};
 pub use facts::{Facts, Multiples};
 pub use plan::{Access, Call, CopyPlan, GemmCall, GemmPlan, StmtPlan, Synthesis, TensorLayout, TvLayout};
+use search::{Candidate, Search};
+pub use search::{CandidateNote, SearchNote};
 use shared::{SharedUse, count};
+pub use solve::Budget;
+use solve::Solver;
 
 /// Shared tensors start at multiples of this many bytes, so that a swizzle of their offsets is one of their addresses.
 pub const SHARED_ALIGN: u32 = 128;
@@ -59,35 +67,101 @@ fn moves_through(
     everywhere.then_some(moves)
 }
 
-/// The program with those rearrangements replaced by copies through a shared tensor that neither shuffles nor a linear
-/// shared layout can do, where tiles or threads have odd factors that cross, and with those that matrix instructions do in
-/// fewer calls.
+/// What is asked of a synthesis.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The architecture.
+    pub arch: Arch,
+    /// What may be relied on: sizes that are multiples of numbers.
+    pub multiples: Multiples,
+    /// Sizes for which candidates are compared; those not named have their defaults.
+    pub sizes: BTreeMap<String, i64>,
+    /// How far the search goes.
+    pub budget: Budget,
+    /// The candidate to take, by its number in the report, instead of the one with the fewest cycles.
+    pub candidate: Option<usize>,
+}
+
+impl Options {
+    /// Candidates that a search looks at unless told otherwise.
+    pub const CANDIDATES: usize = 256;
+
+    /// Nothing asked for but the architecture, given what is known of sizes.
+    pub fn new(arch: Arch, multiples: Multiples) -> Self {
+        let budget = Budget { solutions: Options::CANDIDATES, seed: 0, plain: false };
+        Options { arch, multiples, sizes: BTreeMap::new(), budget, candidate: None }
+    }
+}
+
+/// A program that is ready for [`synthesise`].
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// The program.
+    pub verified: Verified,
+    /// What was inserted where statements clash, in words.
+    pub inserted: Vec<String>,
+}
+
+/// Makes a program ready for synthesis. Where two statements want different layouts of one register tensor and no arrangement of
+/// their products reconciles them, a rearrangement is inserted. Rearrangements that neither shuffles nor a linear shared layout
+/// can do, where tiles or threads have odd factors that cross, and those that matrix instructions do in fewer calls, are
+/// replaced by copies through a shared tensor.
 ///
 /// # Errors
 ///
-/// Those of the register layouts: see [`synthesise`].
-pub fn expand_rearrangements(
-    verified: &Verified,
-    arch: Arch,
-    multiples: &Multiples,
-) -> Result<Verified, Diagnostic> {
+/// A clash that no rearrangement of an operand resolves; what [`synthesise`] says of register tensors.
+pub fn prepare(verified: &Verified, options: &Options) -> Result<Prepared, Diagnostic> {
     let mut verified = verified.clone();
+    let mut inserted = Vec::new();
+    loop {
+        let statements = solve::statements(&verified);
+        let facts = Facts::new(&verified, &options.multiples);
+        let solver = Solver::new(&verified, &facts, options.arch, &statements)?;
+        let found = solver.search(Budget { solutions: 1, ..options.budget })?;
+        if !found.solutions.is_empty() {
+            break;
+        }
+        let clash = found.clash.unwrap_or_else(|| nothing_found().into());
+        let Some((i, operand)) = clash.remedy.filter(|_| inserted.len() < MAX_INSERTED) else {
+            return Err(clash.diagnostic);
+        };
+        let (next, fresh) = tilewright_tile::insert_rearrangement(&verified, i, operand);
+        let program = next.program();
+        inserted.push(format!(
+            "`{} = rearrange({})` before `{}`: {}",
+            program.tensor(fresh).name,
+            program.tensor(operand).name,
+            tilewright_tile::statement_text(verified.program(), &statements[i].0),
+            clash.diagnostic.message
+        ));
+        verified = next;
+    }
+    let verified = expand_rearrangements(verified, options)?;
+    Ok(Prepared { verified, inserted })
+}
+
+/// Rearrangements that are inserted at most.
+const MAX_INSERTED: usize = 256;
+
+fn expand_rearrangements(mut verified: Verified, options: &Options) -> Result<Verified, Diagnostic> {
     loop {
         let statements = solve::statements(&verified);
         if !statements.iter().any(|(s, _)| matches!(s.kind, StmtKind::Rearrange { .. })) {
             return Ok(verified);
         }
-        let facts = Facts::new(&verified, multiples);
-        let registers = solve::registers(&verified, &facts, arch, &statements)?;
+        let facts = Facts::new(&verified, &options.multiples);
+        let solver = Solver::new(&verified, &facts, options.arch, &statements)?;
+        let found = solver.search(Budget { solutions: 1, ..options.budget })?;
+        let Some(registers) = found.solutions.into_iter().next() else {
+            return Err(found.clash.unwrap_or_else(|| nothing_found().into()).diagnostic);
+        };
         let register = |id: TensorId| registers.layouts[id.0 as usize].as_ref().map(|(tv, _)| tv.clone());
         let mut needed = BTreeSet::new();
         for (i, (stmt, _)) in statements.iter().enumerate() {
             let StmtKind::Rearrange { dst, src } = &stmt.kind else { continue };
-            let staged = match moved(&verified, arch, &register, (*src, *dst), None) {
+            let staged = match moved(&verified, options.arch, &register, (*src, *dst), None) {
                 Err(_) => true,
-                Ok((movement::Movement::Shared(trip), _)) => {
-                    matrices_are_fewer(&verified, arch, multiples, i, &trip)
-                }
+                Ok((movement::Movement::Shared(trip), _)) => matrices_are_fewer(&verified, options, i, &trip),
                 Ok(_) => false,
             };
             if staged {
@@ -102,25 +176,36 @@ pub fn expand_rearrangements(
     }
 }
 
+/// For the case that a search ends without a solution and without a clash, which it never does.
+fn nothing_found() -> Diagnostic {
+    Diagnostic::new(Code::Unsatisfiable, Span::NONE, "no layouts were found for this program")
+        .help("give the search a larger budget")
+}
+
+fn no_such_candidate(asked: usize, candidates: usize) -> Diagnostic {
+    Diagnostic::new(
+        Code::BadValue,
+        Span::NONE,
+        format!("there is no candidate {asked}: this program has {candidates}, counted from 0"),
+    )
+    .help("`tilewright compile --emit report` lists them")
+}
+
 /// How a statement sees its operand's layout: in the coordinates of its result.
 type See<'a> = &'a dyn Fn(&TvLayout) -> Option<TvLayout>;
 
 /// Whether copies through a shared tensor do rearrangement `i` with `ldmatrix` or `stmatrix`, as many wavefronts at most and
 /// fewer calls: then they are better than the accesses of single threads.
-fn matrices_are_fewer(
-    verified: &Verified,
-    arch: Arch,
-    multiples: &Multiples,
-    i: usize,
-    trip: &movement::Trip,
-) -> bool {
+fn matrices_are_fewer(verified: &Verified, options: &Options, i: usize, trip: &movement::Trip) -> bool {
     let StmtKind::Rearrange { src, .. } = solve::statements(verified)[i].0.kind else { return false };
     if verified.program().tensor(src).dtype.bits() != 16 {
         return false;
     }
     let variant = tilewright_tile::desugar_rearrangements(verified, &BTreeSet::from([i]));
     let Some(buffer) = variant.program().tensors.last().map(|t| t.name.clone()) else { return false };
-    let Ok(synthesis) = synthesise(&variant, arch, multiples) else { return false };
+    let options =
+        Options { budget: Budget { solutions: 1, ..options.budget }, candidate: None, ..options.clone() };
+    let Ok(synthesis) = synthesise(&variant, &options) else { return false };
     let copies: Vec<&StatementNote> = synthesis
         .explanation
         .statements
@@ -250,109 +335,84 @@ fn halves(half: &TvLayout, whole: &TvLayout, offset: i64, threads: i64) -> Optio
     (2 * half.count() == whole.count()).then_some(moves)
 }
 
-/// Synthesises layouts and instructions for a program on an architecture, given what is known of its sizes.
+/// The plan of a copy between registers and global memory, or from registers to registers.
+fn direct(
+    verified: &Verified,
+    facts: &Facts<'_>,
+    arch: Arch,
+    register: &dyn Fn(TensorId) -> Option<TvLayout>,
+    stmt: &tilewright_tile::Stmt,
+) -> Result<Option<(StmtPlan, Vec<Alternative>)>, Diagnostic> {
+    let StmtKind::Copy { src, dst } = &stmt.kind else { return Ok(None) };
+    let memory = |t: TensorId| verified.program().tensor(t).memory();
+    let fail = |why: String| {
+        Diagnostic::new(Code::Unsatisfiable, stmt.span, format!("no instruction can do this copy: {why}"))
+    };
+    let layout = |id: TensorId| register(id).ok_or_else(|| fail("a register tensor has no layout".into()));
+    Ok(match (memory(src.tensor), memory(dst.tensor)) {
+        (Memory::Global, Memory::Register) | (Memory::Register, Memory::Global) => {
+            let is_load = memory(src.tensor) == Memory::Global;
+            let (view, tensor) = if is_load { (src, dst.tensor) } else { (dst, src.tensor) };
+            let tv = layout(tensor)?;
+            let (plan, others) =
+                global_copy(facts, arch, &tv, &verified.tile(view), is_load).map_err(fail)?;
+            Some((StmtPlan::Copy(plan), others))
+        }
+        (Memory::Register, Memory::Register) => {
+            let (from, to) = (layout(src.tensor)?, layout(dst.tensor)?);
+            let moves = moves(&from, &to, i64::from(verified.threads()))
+                .ok_or_else(|| fail("the two tensors are distributed differently".to_string()))?;
+            Some((StmtPlan::Copy(CopyPlan::Registers { moves }), Vec::new()))
+        }
+        _ => None,
+    })
+}
+
+/// Synthesises layouts and instructions for a program.
 ///
-/// Rearrangements that need copies must have been replaced by them ([`expand_rearrangements`]).
+/// The program must have been made ready for it ([`prepare`]).
 ///
 /// # Errors
 ///
 /// A [`Diagnostic`] that names the statement: no matrix instruction fits, two statements want different layouts of one
 /// tensor, a tensor is too large for registers or shared memory.
-pub fn synthesise(verified: &Verified, arch: Arch, multiples: &Multiples) -> Result<Synthesis, Diagnostic> {
-    let facts = Facts::new(verified, multiples);
+pub fn synthesise(verified: &Verified, options: &Options) -> Result<Synthesis, Diagnostic> {
+    let facts = Facts::new(verified, &options.multiples);
     let statements = solve::statements(verified);
-    let registers = solve::registers(verified, &facts, arch, &statements)?;
+    let mut search = Search::new(verified, options, &facts, &statements)?;
+    let mut outcome = search.run()?;
+    let components = search.solver().components();
+    let constraints = search
+        .solver()
+        .constraints()
+        .iter()
+        .map(|c| ConstraintNote {
+            component: c.tensors().first().and_then(|t| components[t.0 as usize]).unwrap_or(0),
+            statement: tilewright_tile::statement_text(verified.program(), &statements[c.statement].0),
+            equation: c.text(verified),
+        })
+        .collect();
     let program = verified.program();
-    let register = |id: TensorId| registers.layouts[id.0 as usize].as_ref().map(|(tv, _)| tv.clone());
-
-    let mut tensors: Vec<Option<TensorLayout>> = vec![None; program.tensors.len()];
-    let mut plans: Vec<StmtPlan> = vec![StmtPlan::None; statements.len()];
-    let mut alternatives: Vec<Vec<Alternative>> = vec![Vec::new(); statements.len()];
-    let mut shared_notes: HashMap<TensorId, String> = HashMap::new();
-    let mut shared_total = 0u32;
-
-    let problem =
-        SharedProblem { verified, facts: &facts, arch, register: &register, statements: &statements };
-    for (i, tensor) in program.tensors.iter().enumerate() {
-        let id = TensorId(i as u32);
-        match tensor.memory() {
-            Memory::Global => {}
-            Memory::Register => tensors[i] = register(id).map(TensorLayout::Register),
-            Memory::Shared => {
-                let solution = problem.solve(id)?;
-                let elements = elements(&solution.layout);
-                let bytes = u32::try_from(elements * i64::from(tensor.dtype.bytes())).unwrap_or(u32::MAX);
-                shared_total = shared_total.next_multiple_of(SHARED_ALIGN).saturating_add(bytes);
-                shared_notes.insert(id, format!("unified from its copies: {}", solution.constraint));
-                for (s, plan, others) in solution.plans {
-                    plans[s] = StmtPlan::Copy(plan);
-                    alternatives[s] = others;
-                }
-                tensors[i] = Some(TensorLayout::Shared {
-                    layout: solution.layout,
-                    bytes,
-                    constraint: solution.constraint,
-                });
-            }
+    let tensors = outcome.tensors(verified);
+    let Candidate { registers, shared, mut plans, mut alternatives, .. } = outcome.chosen.clone();
+    for (i, plan) in outcome.gemms.iter_mut().enumerate() {
+        if let Some(plan) = plan.take() {
+            plans[i] = StmtPlan::Gemm(plan);
         }
     }
-    let mut scratch_bytes = 0;
-    for (i, (stmt, _)) in statements.iter().enumerate() {
-        let Some(planned) = between_registers(verified, arch, &register, stmt) else { continue };
-        let (plan, others) = planned.map_err(|why| cannot_move(stmt, &why))?;
-        scratch_bytes = scratch_bytes.max(plan.scratch_bytes());
-        plans[i] = plan;
-        alternatives[i] = others;
-    }
-    shared_total = shared_total.next_multiple_of(SHARED_ALIGN).saturating_add(scratch_bytes);
-    check_shared(verified, arch, &tensors, scratch_bytes, shared_total)?;
-    for (i, (stmt, _)) in statements.iter().enumerate() {
-        match &stmt.kind {
-            StmtKind::Gemm { .. } => {
-                if let Some(plan) = &registers.gemms[i] {
-                    plans[i] = StmtPlan::Gemm(plan.clone());
-                }
-            }
-            StmtKind::Copy { src, dst } => {
-                let memory = |t: TensorId| program.tensor(t).memory();
-                let fail = |why: String| {
-                    Diagnostic::new(
-                        Code::Unsatisfiable,
-                        stmt.span,
-                        format!("no instruction can do this copy: {why}"),
-                    )
-                };
-                match (memory(src.tensor), memory(dst.tensor)) {
-                    (Memory::Global, Memory::Register) | (Memory::Register, Memory::Global) => {
-                        let is_load = memory(src.tensor) == Memory::Global;
-                        let (view, tensor) = if is_load { (src, dst.tensor) } else { (dst, src.tensor) };
-                        let tv =
-                            register(tensor).ok_or_else(|| fail("a register tensor has no layout".into()))?;
-                        let (plan, others) =
-                            global_copy(&facts, arch, &tv, &verified.tile(view), is_load).map_err(fail)?;
-                        plans[i] = StmtPlan::Copy(plan);
-                        alternatives[i] = others;
-                    }
-                    (Memory::Register, Memory::Register) => {
-                        let (Some(from), Some(to)) = (register(src.tensor), register(dst.tensor)) else {
-                            return Err(fail("a register tensor has no layout".into()));
-                        };
-                        let moves = moves(&from, &to, i64::from(verified.threads()))
-                            .ok_or_else(|| fail("the two tensors are distributed differently".to_string()))?;
-                        plans[i] = StmtPlan::Copy(CopyPlan::Registers { moves });
-                    }
-                    _ => {}
-                }
-            }
-            _ => {}
-        }
-    }
-    let fragment_registers = live_registers(verified, &statements, &register);
-    if fragment_registers > arch.limits().registers_of_a_thread(verified.threads()) {
-        return Err(too_many_registers(verified, arch, fragment_registers, &register));
-    }
-    let mut explanation =
-        Explanation { fragment_registers, shared_bytes: shared_total, ..Explanation::default() };
+    let mut shared_notes: HashMap<TensorId, String> =
+        shared.iter().map(|(id, s)| (*id, format!("unified from its copies: {}", s.constraint))).collect();
+    let (fragment_registers, shared_total) = (outcome.chosen.fragment_registers, outcome.chosen.shared_bytes);
+    let scratch_bytes = outcome.chosen.scratch_bytes;
+    let mut explanation = Explanation {
+        fragment_registers,
+        shared_bytes: shared_total,
+        constraints,
+        candidates: outcome.notes,
+        search: outcome.note,
+        estimate: outcome.chosen.estimate,
+        ..Explanation::default()
+    };
     for (i, tensor) in program.tensors.iter().enumerate() {
         let id = TensorId(i as u32);
         let (layout, size, why) = match &tensors[i] {
@@ -521,10 +581,10 @@ fn note(
     for reference in [src, dst] {
         match &tensors[reference.tensor.0 as usize] {
             Some(TensorLayout::Shared { layout, .. }) => {
-                let bytes = program.tensor(reference.tensor).dtype.bytes();
+                let bits = program.tensor(reference.tensor).dtype.bits();
                 let own = own_layout(verified, reference)?;
                 let usage = SharedUse { row, access, own: &own, weight: 1 };
-                let w = count(&usage, layout, bytes, 0..i64::from(verified.threads()) / 32)?;
+                let w = count(&usage, layout, bits, 0..i64::from(verified.threads()) / 32)?;
                 result.shared_bytes = row.bytes;
                 result.shared_calls = access.calls.len() as u32;
                 result.wavefronts = w.actual;
@@ -541,7 +601,7 @@ fn note(
 fn check_shared(
     verified: &Verified,
     arch: Arch,
-    tensors: &[Option<TensorLayout>],
+    shared: &[(TensorId, Rc<SharedSolution>)],
     scratch: u32,
     total: u32,
 ) -> Result<(), Diagnostic> {
@@ -549,14 +609,7 @@ fn check_shared(
     if total <= limit {
         return Ok(());
     }
-    let all: Vec<(usize, u32)> = tensors
-        .iter()
-        .enumerate()
-        .filter_map(|(i, t)| match t {
-            Some(TensorLayout::Shared { bytes, .. }) => Some((i, *bytes)),
-            _ => None,
-        })
-        .collect();
+    let all: Vec<(usize, u32)> = shared.iter().map(|(id, s)| (id.0 as usize, s.bytes)).collect();
     let largest = all.iter().copied().max_by_key(|(_, bytes)| *bytes).map_or(0, |(i, _)| i);
     let program = verified.program();
     let mut sizes: Vec<String> =
@@ -573,24 +626,39 @@ fn check_shared(
     .help(format!("make the tiles smaller; in bytes: {}", sizes.join(", "))))
 }
 
-/// The tensors that a statement reads and writes, registers only.
-fn touched(stmt: &tilewright_tile::Stmt) -> Vec<TensorId> {
+/// The register and shared tensors that a statement reads, views left out.
+fn reads(stmt: &tilewright_tile::Stmt) -> Vec<TensorId> {
     match &stmt.kind {
-        StmtKind::Copy { src, dst } => vec![src.tensor, dst.tensor],
+        StmtKind::Copy { src, .. } => vec![src.tensor],
         StmtKind::Gemm { c, a, b } => vec![*c, *a, *b],
-        StmtKind::Cast { dst, src } | StmtKind::Rearrange { dst, src } => vec![*dst, *src],
-        StmtKind::Fill { dst, .. } => vec![*dst],
-        StmtKind::Elementwise { dst, expr } => {
-            let mut all = expr.tensors();
-            all.push(*dst);
-            all
-        }
-        StmtKind::Shape { dst, src, .. } | StmtKind::Reduce { dst, src, .. } => vec![*dst, *src],
-        StmtKind::Join { dst, a, b } => vec![*dst, *a, *b],
-        StmtKind::Split { lo, hi, src } => vec![*lo, *hi, *src],
-        StmtKind::Gather { dst, src, index, .. } => vec![*dst, *src, *index],
-        StmtKind::Define(_) | StmtKind::Sync | StmtKind::For { .. } => Vec::new(),
+        StmtKind::Cast { src, .. }
+        | StmtKind::Rearrange { src, .. }
+        | StmtKind::Shape { src, .. }
+        | StmtKind::Split { src, .. }
+        | StmtKind::Reduce { src, .. } => vec![*src],
+        StmtKind::Elementwise { expr, .. } => expr.tensors(),
+        StmtKind::Join { a, b, .. } => vec![*a, *b],
+        StmtKind::Gather { src, index, .. } => vec![*src, *index],
+        StmtKind::Fill { .. } | StmtKind::Define(_) | StmtKind::Sync | StmtKind::For { .. } => Vec::new(),
     }
+}
+
+/// The tensors that a statement writes.
+fn writes(stmt: &tilewright_tile::Stmt) -> Vec<TensorId> {
+    match &stmt.kind {
+        StmtKind::Copy { dst, .. } => vec![dst.tensor],
+        StmtKind::Gemm { c, .. } => vec![*c],
+        StmtKind::Fill { dst, .. } => vec![*dst],
+        StmtKind::Define(_) => Vec::new(),
+        kind => kind.assigned(),
+    }
+}
+
+/// The tensors that a statement reads and writes.
+fn touched(stmt: &tilewright_tile::Stmt) -> Vec<TensorId> {
+    let mut all = reads(stmt);
+    all.extend(writes(stmt));
+    all
 }
 
 /// The most 32-bit registers that fragments take at one time. A tensor lives from its first use to its last; one that

@@ -8,6 +8,7 @@ use tilewright_layout::{Layout, LayoutError, SwizzledLayout};
 use tilewright_machine::{CopyRow, MmaRow};
 
 use crate::gather::GatherPlan;
+use crate::gemm::Arrangement;
 use crate::movement::Movement;
 use crate::reduce::ReducePlan;
 
@@ -141,8 +142,8 @@ pub enum CopyPlan {
 pub struct GemmPlan {
     /// The instruction.
     pub row: &'static MmaRow,
-    /// Warps along M and N.
-    pub warps: (i64, i64),
+    /// How instructions and warps share the product.
+    pub by: Arrangement,
     /// For each call the values of the accumulator, of A and of B, in the order of the instruction's values.
     pub calls: Vec<GemmCall>,
 }

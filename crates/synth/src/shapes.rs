@@ -91,6 +91,20 @@ pub fn repeated(tv: &TvLayout, src: &[i64], dst: &[i64]) -> Option<TvLayout> {
     TvLayout::new(tv.threads().clone(), Layout::from_leaves(&leaves).ok()?).ok()
 }
 
+/// A layout of a reduction's operand, of `shape`, from that of its result: the mode that goes is held in values, above the others.
+pub fn lifted(tv: &TvLayout, shape: &[i64], axis: u32) -> Option<TvLayout> {
+    let axis = axis as usize;
+    let units = strides(shape);
+    let leaves: Vec<(i64, i64)> =
+        (0..shape.len()).filter(|k| *k != axis).map(|k| (shape[k], units[k])).collect();
+    let map = if leaves.is_empty() { Layout::identity(1) } else { Layout::from_leaves(&leaves).ok()? };
+    let there = seen(tv, &map)?;
+    let mut values = there.values().leaves();
+    values.push((shape[axis], units[axis]));
+    values.retain(|l| l.0 > 1);
+    TvLayout::new(there.threads().clone(), Layout::from_leaves(&values).ok()?).ok()
+}
+
 /// The layout of a join's result: the second operand's values above the first's.
 pub fn joined(tv: &TvLayout, size: i64) -> Option<TvLayout> {
     let mut leaves = tv.values().leaves();
@@ -181,6 +195,16 @@ mod tests {
         let long = tv("(32,8):(1,32)");
         assert_eq!(halved(&long, 128).unwrap().layout().to_string(), "(32,4):(1,32)");
         assert!(halved(&t, 64).is_some() && halved(&t, 32).is_none());
+    }
+
+    #[test]
+    fn a_lifted_layout_reduces_to_the_one_it_came_from() {
+        let rows = tv("(32,2):(1,32)"); // 64 rows
+        for (shape, axis) in [(vec![64, 8], 1), (vec![8, 64], 0)] {
+            let whole = lifted(&rows, &shape, axis).unwrap();
+            assert!(whole.layout().is_bijective_onto(512), "{}", whole.layout());
+            assert!(seen(&whole, &without(axis, &shape).unwrap()).unwrap().same_function(&rows));
+        }
     }
 
     #[test]

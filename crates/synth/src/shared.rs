@@ -241,80 +241,110 @@ pub struct SharedUse<'a> {
     pub weight: u64,
 }
 
-/// Counts the wavefronts of one execution of an access by the warps in `warps`, all calls.
+/// Where the lanes of some warps access a shared tensor, before the swizzle, in elements.
+struct Trace {
+    /// Bytes at one address.
+    bytes: u32,
+    /// For each warp the lanes' addresses of a call with offset 0.
+    starts: Vec<Vec<i64>>,
+    /// Groups of calls that take as many wavefronts each, whatever the swizzle: an offset of one, and how many.
+    calls: Vec<(i64, u32)>,
+}
+
+impl Trace {
+    fn new(usage: &SharedUse<'_>, layout: &Layout, warps: std::ops::Range<i64>) -> Option<Self> {
+        let memory = compose(layout, usage.own).ok()?;
+        let threads = compose(&memory, &usage.access.threads).ok()?;
+        let lanes = match usage.row.kind {
+            CopyKind::Matrix { count, .. } => 8 * i64::from(count),
+            _ => 32,
+        };
+        let starts: Vec<Vec<i64>> =
+            warps.map(|warp| (0..lanes).map(|lane| threads.eval(32 * warp + lane)).collect()).collect();
+        let bits = starts.iter().flatten().fold(0, |all, start| all | start);
+        let mut calls: Vec<(i64, u32)> = Vec::new();
+        for call in &usage.access.calls {
+            let offset = memory.eval(call.offset);
+            // Where an offset shares no bit with the lanes' addresses, it exchanges banks and words for others, all alike: a
+            // swizzle is linear over bits.
+            match calls.first_mut() {
+                Some((first, count)) if offset & bits == 0 && *first & bits == 0 => *count += 1,
+                _ => calls.push((offset, 1)),
+            }
+            if offset & bits == 0 {
+                let last = calls.len() - 1;
+                calls.swap(0, last);
+            }
+        }
+        Some(Trace { bytes: usage.row.bytes, starts, calls })
+    }
+
+    /// The wavefronts of all calls under a swizzle, with elements of `bits`.
+    fn wavefronts(&self, swizzle: Swizzle, bits: u32) -> Wavefronts {
+        let mut total = Wavefronts::default();
+        let mut addresses = [None; 32];
+        for starts in &self.starts {
+            for (offset, count) in &self.calls {
+                for (address, start) in addresses.iter_mut().zip(starts) {
+                    *address = Some((swizzle.apply(start + offset) as u64 * u64::from(bits) / 8) as u32);
+                }
+                let w = shared_wavefronts(&addresses[..starts.len()], self.bytes);
+                total.actual += w.actual * count;
+                total.ideal += w.ideal * count;
+            }
+        }
+        total
+    }
+}
+
+/// Counts the wavefronts of one execution of an access by the warps in `warps`, all calls, of elements of `bits`.
 pub fn count(
     usage: &SharedUse<'_>,
     layout: &SwizzledLayout,
-    bytes: u32,
+    bits: u32,
     warps: std::ops::Range<i64>,
 ) -> Option<Wavefronts> {
-    let memory = compose(&layout.layout, usage.own).ok()?;
-    let threads = compose(&memory, &usage.access.threads).ok()?;
-    let lanes = match usage.row.kind {
-        CopyKind::Matrix { count, .. } => 8 * i64::from(count),
-        _ => 32,
-    };
-    let mut total = Wavefronts::default();
-    let offsets: Vec<i64> = usage.access.calls.iter().map(|c| memory.eval(c.offset)).collect();
-    for warp in warps {
-        let starts: Vec<i64> = (0..lanes).map(|lane| threads.eval(32 * warp + lane)).collect();
-        for offset in &offsets {
-            let addresses: Vec<Option<u32>> =
-                starts.iter().map(|s| Some(layout.swizzle.apply(s + offset) as u32 * bytes)).collect();
-            let w = shared_wavefronts(&addresses, usage.row.bytes);
-            total.actual += w.actual;
-            total.ideal += w.ideal;
-        }
-    }
-    Some(total)
+    Some(Trace::new(usage, &layout.layout, warps)?.wavefronts(layout.swizzle, bits))
 }
 
-/// The swizzle with the fewest weighted wavefronts over all uses, the plainest among equals; with that number.
-/// `vector` is the longest run of elements that must stay together.
+/// The swizzle with the fewest weighted wavefronts over all uses, the plainest among equals; with that number and the
+/// number of a layout without conflicts. `vector` is the longest run of elements that must stay together.
 pub fn choose_swizzle(
     memory: &Layout,
     uses: &[SharedUse<'_>],
-    bytes: u32,
+    bits: u32,
     vector: i64,
-) -> Option<(Swizzle, u64)> {
+) -> Option<(Swizzle, u64, u64)> {
     let size = memory.size();
     let base = (vector.max(1) as u64).ilog2();
     if !vector.max(1).count_ones().eq(&1) {
         return None;
     }
-    let cost = |swizzle: Swizzle| -> Option<u64> {
-        let layout = SwizzledLayout::new(swizzle, memory.clone());
-        let mut total = 0;
-        for usage in uses {
-            total += u64::from(count(usage, &layout, bytes, 0..1)?.actual) * usage.weight;
-        }
-        Some(total)
+    let traces: Vec<(Trace, u64)> =
+        uses.iter().map(|u| Some((Trace::new(u, memory, 0..1)?, u.weight))).collect::<Option<_>>()?;
+    let cost = |swizzle: Swizzle| -> u64 {
+        traces.iter().map(|(t, weight)| u64::from(t.wavefronts(swizzle, bits).actual) * weight).sum()
     };
-    let ideal: u64 = uses
-        .iter()
-        .map(|u| {
-            count(u, &SwizzledLayout::from(memory.clone()), bytes, 0..1)
-                .map(|w| u64::from(w.ideal) * u.weight)
-        })
-        .sum::<Option<u64>>()?;
-    let mut best = (Swizzle::NONE, cost(Swizzle::NONE)?);
-    for bits in 1..=5u32 {
-        if size % (1i64 << (base + bits)) != 0 {
+    let ideal: u64 =
+        traces.iter().map(|(t, weight)| u64::from(t.wavefronts(Swizzle::NONE, bits).ideal) * weight).sum();
+    let mut best = (Swizzle::NONE, cost(Swizzle::NONE));
+    for field in 1..=5u32 {
+        if size % (1i64 << (base + field)) != 0 {
             break;
         }
         // Bits at `base` are exchanged with bits at least as high as the end of the field.
-        for shift in bits..=16 {
+        for shift in field..=16 {
             if (1i64 << (base + shift)) >= size || best.1 == ideal {
                 break;
             }
-            let Ok(swizzle) = Swizzle::new(bits, base, shift) else { continue };
-            let c = cost(swizzle)?;
+            let Ok(swizzle) = Swizzle::new(field, base, shift) else { continue };
+            let c = cost(swizzle);
             if c < best.1 {
                 best = (swizzle, c);
             }
         }
     }
-    Some(best)
+    Some((best.0, best.1, ideal))
 }
 
 #[cfg(test)]

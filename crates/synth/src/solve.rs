@@ -1,17 +1,23 @@
 //! Thread-value layouts of register tensors: anchors and propagation (Hexcute, Algorithm 1).
 //!
-//! Tensors that registers connect (matrix products, casts, elementwise statements, register copies) form components,
-//! separated by memory. Pinned layouts come first, then matrix products, then, in a component that has neither, the
-//! copy that moves the most data. From there layouts follow by equality, until a statement finds two that clash.
+//! Constraints ([`constraint`](crate::constraint)) connect register tensors into components, separated by memory. Pinned
+//! layouts come first, then matrix products, then, in a component that has neither, the copy that moves the most data. From
+//! there a queue of ready constraints leads layouts on, until one finds two that clash.
+//!
+//! A matrix product is a decision: its [`Arrangement`] is one of several. The search over them is depth-first: a product of
+//! which no operand has a layout branches; one that meets another through registers takes an arrangement that fits what it
+//! meets, such as the first product's accumulator as its left factor. Where none fits, the clash says which operand of which
+//! statement must be rearranged.
 
-use tilewright_machine::{Arch, Memory, mmas};
-use tilewright_tile::{
-    Code, Diagnostic, ElemExpr, ShapeOp, Stmt, StmtKind, TensorId, TensorKind, TileRef, Verified,
-};
+use std::collections::VecDeque;
+
+use tilewright_machine::{Arch, Memory, MmaRow, mmas};
+use tilewright_tile::{Code, Diagnostic, Stmt, StmtKind, TensorId, TensorKind, TileRef, Verified};
 
 use crate::access::{coalesced, widest_vector};
+use crate::constraint::{Constraint, Equation, components, constraints};
 use crate::facts::Facts;
-use crate::gemm;
+use crate::gemm::{self, Arrangement};
 use crate::plan::{GemmPlan, TvLayout};
 use crate::shapes;
 
@@ -24,12 +30,28 @@ pub struct Origin {
     pub why: String,
 }
 
-/// The layouts of all register tensors.
+/// The layouts of all register tensors: one solution of the constraints.
+#[derive(Clone, Debug)]
 pub struct Registers {
-    /// One entry a tensor; `None` for other memories.
+    /// One entry a tensor; `None` for other memories, and for what is not solved yet.
     pub layouts: Vec<Option<(TvLayout, Origin)>>,
-    /// One entry a statement.
-    pub gemms: Vec<Option<GemmPlan>>,
+    /// One entry a statement: the arrangement of each matrix product.
+    pub gemms: Vec<Option<Arrangement>>,
+}
+
+/// Two statements that want different layouts of one tensor.
+#[derive(Clone, Debug)]
+pub struct Clash {
+    /// What to say to the author.
+    pub diagnostic: Diagnostic,
+    /// The statement and the operand whose rearrangement would resolve it.
+    pub remedy: Option<(usize, TensorId)>,
+}
+
+impl From<Diagnostic> for Clash {
+    fn from(diagnostic: Diagnostic) -> Self {
+        Clash { diagnostic, remedy: None }
+    }
 }
 
 /// Every statement, in the order of [`Verified::visit`], with the depth of loops around it.
@@ -49,102 +71,254 @@ pub fn statements(verified: &Verified) -> Vec<(Stmt, usize)> {
     all
 }
 
-/// The register tensors that a statement asks to be distributed alike.
-fn alike(verified: &Verified, stmt: &Stmt) -> Vec<TensorId> {
-    match &stmt.kind {
-        StmtKind::Cast { dst, src } => vec![*dst, *src],
-        StmtKind::Elementwise { dst, expr } => {
-            let mut all = vec![*dst];
-            all.extend(ElemExpr::tensors(expr));
-            all.dedup();
-            all
-        }
-        StmtKind::Copy { src, dst } => {
-            let register = |t: TensorId| verified.program().tensor(t).memory() == Memory::Register;
-            if register(src.tensor) && register(dst.tensor) {
-                vec![src.tensor, dst.tensor]
-            } else {
-                Vec::new()
-            }
-        }
-        StmtKind::Gather { dst, index, .. } => vec![*dst, *index],
-        StmtKind::Join { a, b, .. } => vec![*a, *b],
-        StmtKind::Split { lo, hi, .. } => vec![*lo, *hi],
-        _ => Vec::new(),
-    }
-}
-
-struct Solver<'a> {
+/// The thread-value constraints of a program, and how they are solved.
+pub struct Solver<'a> {
     verified: &'a Verified,
     facts: &'a Facts<'a>,
     arch: Arch,
     statements: &'a [(Stmt, usize)],
-    layouts: Vec<Option<(TvLayout, Origin)>>,
-    gemms: Vec<Option<GemmPlan>>,
+    constraints: Vec<Constraint>,
+    /// For each tensor the constraints that it takes part in.
+    touching: Vec<Vec<usize>>,
+    /// For each matrix product the arrangements that fit its tile.
+    arrangements: Vec<Vec<Arrangement>>,
 }
 
-/// Solves the thread-value constraints of the whole program.
-pub fn registers(
-    verified: &Verified,
-    facts: &Facts<'_>,
-    arch: Arch,
-    statements: &[(Stmt, usize)],
-) -> Result<Registers, Diagnostic> {
-    let mut solver = Solver {
-        verified,
-        facts,
-        arch,
-        statements,
-        layouts: vec![None; verified.program().tensors.len()],
-        gemms: vec![None; statements.len()],
-    };
-    solver.pinned()?;
-    for (i, (stmt, _)) in statements.iter().enumerate() {
-        if matches!(stmt.kind, StmtKind::Gemm { .. }) {
-            solver.gemm(i)?;
-        }
-    }
-    solver.propagate()?;
-    for i in 0..statements.len() {
-        solver.gather(i)?;
-    }
-    while let Some((i, tensor, tile)) = solver.next_anchor() {
-        let threads = i64::from(verified.threads());
-        let (n, _) = widest_vector(facts, &tile, threads, 16);
-        let tv = coalesced(&tile, threads, n).ok_or_else(|| solver.too_large(tensor))?;
-        // A transposed use names the tile in the statement's order; register tensors are never transposed themselves.
-        let why = match tile.memory {
-            Memory::Global => {
-                format!(
-                    "coalesces the global accesses of `{}`: {n} contiguous elements a thread",
-                    solver.text(i)
-                )
+/// How far a search goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Budget {
+    /// Solutions that are looked at, at most.
+    pub solutions: usize,
+    /// 0 tries arrangements in their own order; any other number shuffles them, but for the first.
+    pub seed: u64,
+    /// Only the first arrangement of each product, in the instruction's own order.
+    pub plain: bool,
+}
+
+/// What a search found.
+pub struct Found {
+    /// Solutions, in the order in which they were found.
+    pub solutions: Vec<Registers>,
+    /// Whether the budget ended it.
+    pub exhausted: bool,
+    /// The clash of the first branch that had one.
+    pub clash: Option<Clash>,
+    /// Branches that ended in a clash.
+    pub clashes: usize,
+}
+
+impl<'a> Solver<'a> {
+    /// Builds the constraints.
+    ///
+    /// # Errors
+    ///
+    /// A matrix product that no instruction does.
+    pub fn new(
+        verified: &'a Verified,
+        facts: &'a Facts<'a>,
+        arch: Arch,
+        statements: &'a [(Stmt, usize)],
+    ) -> Result<Self, Diagnostic> {
+        let constraints = constraints(verified, statements);
+        let mut touching = vec![Vec::new(); verified.program().tensors.len()];
+        for (i, constraint) in constraints.iter().enumerate() {
+            for tensor in constraint.tensors() {
+                touching[tensor.0 as usize].push(i);
             }
-            _ => format!("{n} elements of a row a thread, for `{}`", solver.text(i)),
-        };
-        solver.set(tensor, tv, Origin { statement: Some(i), why })?;
-        solver.propagate()?;
+        }
+        let mut solver =
+            Solver { verified, facts, arch, statements, constraints, touching, arrangements: Vec::new() };
+        solver.arrangements = (0..statements.len()).map(|i| solver.arrange(i)).collect::<Result<_, _>>()?;
+        Ok(solver)
     }
-    for (i, tensor) in verified.program().tensors.iter().enumerate() {
-        if tensor.memory() == Memory::Register && solver.layouts[i].is_none() {
-            let id = TensorId(i as u32);
-            let tile = verified.tile(&id.into());
-            let n = widest_vector(facts, &tile, i64::from(verified.threads()), 16).0;
-            let tv =
-                coalesced(&tile, i64::from(verified.threads()), n).ok_or_else(|| solver.too_large(id))?;
-            solver.set(
-                id,
-                tv,
-                Origin { statement: None, why: "no statement asks for more than a row-wise one".into() },
-            )?;
-            solver.propagate()?;
+
+    /// The constraints.
+    pub fn constraints(&self) -> &[Constraint] {
+        &self.constraints
+    }
+
+    /// The component of each register tensor.
+    pub fn components(&self) -> Vec<Option<usize>> {
+        components(self.verified, &self.constraints)
+    }
+
+    /// The solutions of the constraints within a budget.
+    ///
+    /// # Errors
+    ///
+    /// What no choice can help: a tensor that does not fit in registers, whatever its layout.
+    pub fn search(&self, budget: Budget) -> Result<Found, Diagnostic> {
+        let mut found = Found { solutions: Vec::new(), exhausted: false, clash: None, clashes: 0 };
+        let mut state = Registers {
+            layouts: vec![None; self.verified.program().tensors.len()],
+            gemms: vec![None; self.statements.len()],
+        };
+        let started = self.pinned(&mut state);
+        match started {
+            Ok(()) => self.descend(state, 0, budget, &mut found),
+            Err(clash) => {
+                found.clash = Some(clash);
+                found.clashes = 1;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Decides the matrix products from statement `from` on, then everything else.
+    fn descend(&self, mut state: Registers, from: usize, budget: Budget, found: &mut Found) {
+        if found.solutions.len() >= budget.solutions {
+            found.exhausted = true;
+            return;
+        }
+        let next = (from..self.statements.len())
+            .find(|i| matches!(self.statements[*i].0.kind, StmtKind::Gemm { .. }));
+        let Some(i) = next else {
+            match self.rest(&mut state) {
+                Ok(()) => found.solutions.push(state),
+                Err(clash) => found.fail(clash),
+            }
+            return;
+        };
+        let StmtKind::Gemm { c, a, b } = self.statements[i].0.kind else { return };
+        let fits: Vec<Arrangement> = self.fitting(&state, i);
+        if fits.is_empty() {
+            return found.fail(self.unfitting(&state, i));
+        }
+        for by in self.order(fits, i, budget) {
+            if found.solutions.len() >= budget.solutions {
+                found.exhausted = true;
+                return;
+            }
+            let mut branch = state.clone();
+            match self.place(&mut branch, i, (c, a, b), by) {
+                Ok(()) => self.descend(branch, i + 1, budget, found),
+                Err(clash) => found.fail(clash),
+            }
         }
     }
-    solver.check_gemms()?;
-    Ok(Registers { layouts: solver.layouts, gemms: solver.gemms })
-}
 
-impl Solver<'_> {
+    /// The arrangements of product `i` that agree with the layouts that its operands have. A product that shares an operand
+    /// with an earlier one of the same extents takes the same arrangement, if that fits.
+    fn fitting(&self, state: &Registers, i: usize) -> Vec<Arrangement> {
+        let StmtKind::Gemm { c, a, b } = self.statements[i].0.kind else { return Vec::new() };
+        let known = |id: TensorId| state.layouts[id.0 as usize].as_ref().map(|l| &l.0);
+        let all = &self.arrangements[i];
+        if [a, b, c].iter().all(|t| known(*t).is_none()) {
+            return all.clone();
+        }
+        let (m, n, k) = self.extents(i);
+        let threads = i64::from(self.verified.threads());
+        let fits = |by: &Arrangement| {
+            let Some(own) = by.layouts(m, n, k) else { return false };
+            let same = [(c, &own.c), (a, &own.a), (b, &own.b)].iter().all(|(id, tv)| {
+                known(*id).is_none_or(|theirs| {
+                    theirs.count() == tv.count() && crate::moves(tv, theirs, threads).is_some()
+                })
+            });
+            same || {
+                let pick = |id: TensorId, tv| known(id).unwrap_or(tv);
+                let (lc, la, lb) = (pick(c, &own.c), pick(a, &own.a), pick(b, &own.b));
+                gemm::calls(by, (m, n, k), lc, la, lb, threads).is_some()
+            }
+        };
+        let earlier = (0..i).rev().find_map(|j| {
+            let StmtKind::Gemm { c: c2, a: a2, b: b2 } = self.statements[j].0.kind else { return None };
+            let shares = [a2, b2, c2].iter().any(|t| [a, b, c].contains(t));
+            let by = state.gemms[j]?;
+            (shares
+                && self.extents(j) == (m, n, k)
+                && by.row == self.arrangements[i].first()?.row
+                && fits(&by))
+            .then_some(by)
+        });
+        match earlier {
+            Some(by) => vec![by],
+            None => all.iter().copied().filter(fits).collect(),
+        }
+    }
+
+    fn order(&self, mut fits: Vec<Arrangement>, i: usize, budget: Budget) -> Vec<Arrangement> {
+        if budget.plain {
+            fits.truncate(1);
+        }
+        if budget.seed != 0 {
+            let mut random = budget.seed ^ (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            for last in (2..fits.len()).rev() {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                fits.swap(last, 1 + (random % last as u64) as usize);
+            }
+        }
+        fits
+    }
+
+    /// Gives the operands of product `i` that have no layout those of an arrangement.
+    fn place(
+        &self,
+        state: &mut Registers,
+        i: usize,
+        (c, a, b): (TensorId, TensorId, TensorId),
+        by: Arrangement,
+    ) -> Result<(), Clash> {
+        let (m, n, k) = self.extents(i);
+        let span = self.statements[i].0.span;
+        let layouts = by.layouts(m, n, k).ok_or_else(|| {
+            Diagnostic::new(
+                Code::Unsatisfiable,
+                span,
+                "the product cannot be laid out: its tile is too large",
+            )
+        })?;
+        let text = self.text(i);
+        state.gemms[i] = Some(by);
+        let mut ready = Vec::new();
+        for (id, tv, operand) in [(c, layouts.c, "C"), (a, layouts.a, "A"), (b, layouts.b, "B")] {
+            if state.layouts[id.0 as usize].is_none() {
+                let why = format!("operand {operand} of {by}, for `{text}`");
+                self.set(state, id, tv, Origin { statement: Some(i), why })?;
+                ready.push(id);
+            }
+        }
+        self.propagate(state, ready)
+    }
+
+    /// Everything but matrix products: gathers, the copies that move the most data, and what is left.
+    fn rest(&self, state: &mut Registers) -> Result<(), Clash> {
+        let threads = i64::from(self.verified.threads());
+        for i in 0..self.statements.len() {
+            self.gather(state, i)?;
+        }
+        while let Some((i, tensor, tile)) = self.next_anchor(state) {
+            let (n, _) = widest_vector(self.facts, &tile, threads, 16);
+            let tv = coalesced(&tile, threads, n).ok_or_else(|| self.too_large(tensor))?;
+            // A transposed use names the tile in the statement's order; register tensors are never transposed themselves.
+            let why = match tile.memory {
+                Memory::Global => {
+                    format!(
+                        "coalesces the global accesses of `{}`: {n} contiguous elements a thread",
+                        self.text(i)
+                    )
+                }
+                _ => format!("{n} elements of a row a thread, for `{}`", self.text(i)),
+            };
+            self.set(state, tensor, tv, Origin { statement: Some(i), why })?;
+            self.propagate(state, vec![tensor])?;
+        }
+        for (i, tensor) in self.verified.program().tensors.iter().enumerate() {
+            if tensor.memory() == Memory::Register && state.layouts[i].is_none() {
+                let id = TensorId(i as u32);
+                let tile = self.verified.tile(&id.into());
+                let n = widest_vector(self.facts, &tile, threads, 16).0;
+                let tv = coalesced(&tile, threads, n).ok_or_else(|| self.too_large(id))?;
+                let why = "no statement asks for more than a row-wise one".into();
+                self.set(state, id, tv, Origin { statement: None, why })?;
+                self.propagate(state, vec![id])?;
+            }
+        }
+        Ok(())
+    }
+
     fn text(&self, i: usize) -> String {
         tilewright_tile::statement_text(self.verified.program(), &self.statements[i].0)
     }
@@ -158,30 +332,34 @@ impl Solver<'_> {
         Diagnostic::new(Code::BadValue, tensor.span, format!("`{}` is too large to be laid out", tensor.name))
     }
 
-    fn pinned(&mut self) -> Result<(), Diagnostic> {
+    fn pinned(&self, state: &mut Registers) -> Result<(), Clash> {
+        let mut ready = Vec::new();
         for (i, tensor) in self.verified.program().tensors.iter().enumerate() {
             let TensorKind::Register { pinned: Some(layout), .. } = &tensor.kind else { continue };
+            let id = TensorId(i as u32);
             // The verifier has checked that it has two modes, the first of the block's threads, and covers the tile.
-            let tv = TvLayout::from_layout(layout.clone()).map_err(|_| self.too_large(TensorId(i as u32)))?;
-            self.set(
-                TensorId(i as u32),
-                tv,
-                Origin { statement: None, why: "given by the program".to_string() },
-            )?;
+            let tv = TvLayout::from_layout(layout.clone()).map_err(|_| self.too_large(id))?;
+            self.set(state, id, tv, Origin { statement: None, why: "given by the program".to_string() })?;
+            ready.push(id);
         }
-        Ok(())
+        self.propagate(state, ready)
     }
 
-    fn gemm(&mut self, i: usize) -> Result<(), Diagnostic> {
-        let StmtKind::Gemm { c, a, b } = &self.statements[i].0.kind else { return Ok(()) };
-        let (c, a, b) = (*c, *a, *b);
+    /// M, N and K of product `i`.
+    pub(crate) fn extents(&self, i: usize) -> (i64, i64, i64) {
+        let StmtKind::Gemm { c, a, .. } = self.statements[i].0.kind else { return (1, 1, 1) };
+        let shape = self.verified.shape(c);
+        (shape[0], shape[1], self.verified.shape(a)[1])
+    }
+
+    /// The arrangements of the fastest instruction that tiles product `i`; none for other statements.
+    fn arrange(&self, i: usize) -> Result<Vec<Arrangement>, Diagnostic> {
+        let StmtKind::Gemm { c, a, .. } = self.statements[i].0.kind else { return Ok(Vec::new()) };
         let span = self.statements[i].0.span;
         let program = self.verified.program();
         let (ab, acc) = (program.tensor(a).dtype, program.tensor(c).dtype);
-        let shape = self.verified.shape(c);
-        let (m, n, k) = (shape[0], shape[1], self.verified.shape(a)[1]);
-        let warps = i64::from(self.verified.threads()) / 32;
-        let rows: Vec<_> = mmas(ab, acc, self.arch).collect();
+        let (m, n, k) = self.extents(i);
+        let rows: Vec<&'static MmaRow> = mmas(ab, acc, self.arch).collect();
         if rows.is_empty() {
             return Err(Diagnostic::new(
                 Code::Unsatisfiable,
@@ -204,35 +382,15 @@ impl Solver<'_> {
                 smallest.name, smallest.m, smallest.n, smallest.k
             )));
         };
-        let layouts = gemm::anchor(row, m, n, k, warps).map_err(|e| {
-            Diagnostic::new(Code::Unsatisfiable, span, format!("the product cannot be laid out: {e}"))
-        })?;
-        let text = self.text(i);
-        let (wm, wn) = layouts.warps;
-        let why = |operand: &str| {
-            let idle = if wm * wn < warps {
-                format!(", each part in {} warps", warps / (wm * wn))
-            } else {
-                String::new()
-            };
-            format!("operand {operand} of {} over {wm}×{wn} warps{idle}, for `{text}`", row.name)
-        };
-        // A layout that is already there is kept: whether the three fit is checked when all are known.
-        for (id, tv, operand) in [(c, layouts.c, "C"), (a, layouts.a, "A"), (b, layouts.b, "B")] {
-            if self.layouts[id.0 as usize].is_none() {
-                self.set(id, tv, Origin { statement: Some(i), why: why(operand) })?;
-            }
-        }
-        self.gemms[i] = Some(GemmPlan { row, warps: layouts.warps, calls: Vec::new() });
-        Ok(())
+        Ok(gemm::arrangements(row, (m, n, k), i64::from(self.verified.threads()) / 32))
     }
 
     /// Anchors a gather along the contiguous mode: its elements in neighbouring lanes, so that one shuffle finds each.
-    fn gather(&mut self, i: usize) -> Result<(), Diagnostic> {
+    fn gather(&self, state: &mut Registers, i: usize) -> Result<(), Clash> {
         let StmtKind::Gather { dst, src, index, axis } = &self.statements[i].0.kind else { return Ok(()) };
         let (dst, src, index, axis) = (*dst, *src, *index, *axis as usize);
         let (from, to) = (self.verified.shape(src), self.verified.shape(dst));
-        let known = |id: TensorId| self.layouts[id.0 as usize].is_some();
+        let known = |id: TensorId| state.layouts[id.0 as usize].is_some();
         let powers = from.iter().chain(&to).all(|e| (*e as u64).is_power_of_two());
         if axis + 1 != from.len() || !powers || known(dst) || known(src) || known(index) {
             return Ok(());
@@ -240,72 +398,98 @@ impl Solver<'_> {
         let along = from[axis].min(to[axis]).min(crate::linear::LANES);
         let threads = i64::from(self.verified.threads());
         let why = format!("elements along mode {axis} in {along} neighbouring lanes, for `{}`", self.text(i));
+        let mut ready = Vec::new();
         for (id, shape) in [(src, &from), (dst, &to), (index, &to)] {
             // In place the two are one.
-            if self.layouts[id.0 as usize].is_none() {
-                let Some(tv) = shapes::across(shape, axis, along, threads) else { return Ok(()) };
-                self.set(id, tv, Origin { statement: Some(i), why: why.clone() })?;
+            if state.layouts[id.0 as usize].is_none() {
+                let Some(tv) = shapes::across(shape, axis, along, threads) else { break };
+                self.set(state, id, tv, Origin { statement: Some(i), why: why.clone() })?;
+                ready.push(id);
             }
         }
-        self.propagate()
+        self.propagate(state, ready)
     }
 
-    fn check_gemms(&mut self) -> Result<(), Diagnostic> {
-        for i in 0..self.statements.len() {
-            let (StmtKind::Gemm { c, a, b }, Some(plan)) = (&self.statements[i].0.kind, &self.gemms[i])
-            else {
+    /// The clash of a product that no arrangement fits.
+    fn unfitting(&self, state: &Registers, i: usize) -> Clash {
+        let span = self.statements[i].0.span;
+        let StmtKind::Gemm { c, a, b } = self.statements[i].0.kind else {
+            return Diagnostic::new(Code::LayoutConflict, span, "not a matrix product").into();
+        };
+        let row = self.arrangements[i].first().map_or("a matrix instruction", |by| by.row.name);
+        let mut error = Diagnostic::new(
+            Code::LayoutConflict,
+            span,
+            format!(
+                "the layouts of `{}`, `{}` and `{}` do not fit one arrangement of {row}",
+                self.name(c),
+                self.name(a),
+                self.name(b)
+            ),
+        )
+        .label("this product wants its operands arranged by its own accumulator");
+        let fits_without = |t: TensorId| {
+            let mut without = state.clone();
+            let had = without.layouts[t.0 as usize].take().is_some();
+            had && !self.fitting(&without, i).is_empty()
+        };
+        error = error.help(if fits_without(c) {
+            format!(
+                "no arrangement has this layout of `{}`: leave it open here, and give what follows an operand of its own, \
+                 `x = rearrange({})`",
+                self.name(c),
+                self.name(c)
+            )
+        } else {
+            format!("give it an operand of its own: `x = rearrange({})` and use `x` here", self.name(a))
+        });
+        for id in [c, a, b] {
+            let Some((_, origin)) = &state.layouts[id.0 as usize] else { continue };
+            if let Some(other) = origin.statement
+                && other != i
+            {
+                let span = self.statements[other].0.span;
+                error = error.related(span, format!("`{}` is fixed here: {}", self.name(id), origin.why));
+            }
+        }
+        // The factor without which the rest would fit; else the left one that has a layout.
+        let remedy = [a, b].into_iter().filter(|t| state.layouts[t.0 as usize].is_some()).collect::<Vec<_>>();
+        let alone = remedy.iter().copied().find(|t| fits_without(*t));
+        Clash { diagnostic: error, remedy: alone.or(remedy.first().copied()).map(|t| (i, t)) }
+    }
+
+    /// The calls of every matrix product of a solution.
+    ///
+    /// # Errors
+    ///
+    /// A product whose operands do not fit its arrangement.
+    pub fn calls(&self, state: &Registers) -> Result<Vec<Option<GemmPlan>>, Clash> {
+        let mut plans = vec![None; self.statements.len()];
+        for (i, plan) in plans.iter_mut().enumerate() {
+            let (StmtKind::Gemm { c, a, b }, Some(by)) = (&self.statements[i].0.kind, state.gemms[i]) else {
                 continue;
             };
-            let (c, a, b) = (*c, *a, *b);
-            let get = |id: TensorId| self.layouts[id.0 as usize].as_ref();
-            let (Some(lc), Some(la), Some(lb)) = (get(c), get(a), get(b)) else {
-                let span = self.statements[i].0.span;
-                return Err(Diagnostic::new(
-                    Code::Unsatisfiable,
-                    span,
-                    "an operand of this product has no layout",
-                ));
-            };
-            let shape = self.verified.shape(c);
-            let k = self.verified.shape(a)[1];
+            let get = |id: TensorId| state.layouts[id.0 as usize].as_ref().map(|l| &l.0);
             let threads = i64::from(self.verified.threads());
-            let row = plan.row;
-            let Some(calls) = gemm::calls(row, (shape[0], shape[1], k), &lc.0, &la.0, &lb.0, threads) else {
-                let mut error = Diagnostic::new(
-                    Code::LayoutConflict,
-                    self.statements[i].0.span,
-                    format!(
-                        "the layouts of `{}`, `{}` and `{}` do not fit one arrangement of {}",
-                        self.name(c),
-                        self.name(a),
-                        self.name(b),
-                        row.name
-                    ),
-                )
-                .label("this product wants its operands arranged by its own accumulator")
-                .help(format!(
-                    "give it an operand of its own: `x = rearrange({})` and use `x` here",
-                    self.name(a)
-                ));
-                for (id, (_, origin)) in [(c, lc), (a, la), (b, lb)] {
-                    if let Some(other) = origin.statement
-                        && other != i
-                    {
-                        let span = self.statements[other].0.span;
-                        error =
-                            error.related(span, format!("`{}` is fixed here: {}", self.name(id), origin.why));
-                    }
-                }
-                return Err(error);
+            let calls = match (get(*c), get(*a), get(*b)) {
+                (Some(c), Some(a), Some(b)) => gemm::calls(&by, self.extents(i), c, a, b, threads),
+                _ => None,
             };
-            if let Some(plan) = &mut self.gemms[i] {
-                plan.calls = calls;
+            match calls {
+                Some(calls) => *plan = Some(GemmPlan { row: by.row, by, calls }),
+                None => return Err(self.unfitting(state, i)),
             }
         }
-        Ok(())
+        Ok(plans)
     }
 
-    fn set(&mut self, id: TensorId, tv: TvLayout, origin: Origin) -> Result<(), Diagnostic> {
+    fn set(
+        &self,
+        state: &mut Registers,
+        id: TensorId,
+        tv: TvLayout,
+        origin: Origin,
+    ) -> Result<(), Diagnostic> {
         let dtype = self.verified.program().tensor(id).dtype;
         let registers = (tv.count() as u32 * dtype.bits()).div_ceil(32);
         let limit = self.arch.limits().registers_of_a_thread(self.verified.threads());
@@ -335,114 +519,99 @@ impl Solver<'_> {
             .label(format!("{size} elements of {dtype} over {threads} threads"))
             .help(help));
         }
-        self.layouts[id.0 as usize] = Some((tv, origin));
+        state.layouts[id.0 as usize] = Some((tv, origin));
         Ok(())
     }
 
-    fn propagate(&mut self) -> Result<(), Diagnostic> {
+    /// Leads layouts on from tensors that just got theirs: solves every constraint with one unknown, and checks those with none.
+    fn propagate(&self, state: &mut Registers, news: Vec<TensorId>) -> Result<(), Clash> {
+        let mut queue: VecDeque<usize> =
+            news.iter().flat_map(|t| self.touching[t.0 as usize].iter().copied()).collect();
         loop {
-            let mut changed = false;
-            for i in 0..self.statements.len() {
-                changed |= self.through_shape(i, false)?;
-                let group = alike(self.verified, &self.statements[i].0);
-                let Some(known) = group.iter().copied().find(|t| self.layouts[t.0 as usize].is_some()) else {
-                    continue;
-                };
-                let Some((tv, origin)) = self.layouts[known.0 as usize].clone() else { continue };
-                for other in group {
-                    match &self.layouts[other.0 as usize] {
-                        None => {
-                            let why = format!("the same as `{}`, for `{}`", self.name(known), self.text(i));
-                            self.set(other, tv.clone(), Origin { statement: Some(i), why })?;
-                            changed = true;
-                        }
-                        Some((theirs, their_origin)) if !theirs.same_function(&tv) => {
-                            // Registers may differ in the order of a thread's values, if only data moves.
-                            let threads = i64::from(self.verified.threads());
-                            let permuted = match &self.statements[i].0.kind {
-                                StmtKind::Copy { src, .. } if src.tensor == known => {
-                                    crate::moves(&tv, theirs, threads).is_some()
-                                }
-                                StmtKind::Copy { .. } => crate::moves(theirs, &tv, threads).is_some(),
-                                _ => false,
-                            };
-                            if !permuted {
-                                return Err(self.conflict(
-                                    i,
-                                    (known, &tv, &origin),
-                                    (other, theirs, their_origin),
-                                ));
-                            }
-                        }
-                        Some(_) => {}
-                    }
+            while let Some(next) = queue.pop_front() {
+                for id in self.apply(state, next, false)? {
+                    queue.extend(self.touching[id.0 as usize].iter().copied());
                 }
             }
             // Only where nothing else asks for it is the result of a broadcast held whole by those who hold the operand.
-            if !changed && !self.broadcast_forward()? {
+            for next in 0..self.constraints.len() {
+                let broadcast = matches!(
+                    self.constraints[next].equation,
+                    Equation::Shape { op: tilewright_tile::ShapeOp::Broadcast(_), .. }
+                );
+                if !broadcast {
+                    continue;
+                }
+                let new = self.apply(state, next, true)?;
+                if !new.is_empty() {
+                    queue.extend(new.iter().flat_map(|t| self.touching[t.0 as usize].iter().copied()));
+                    break;
+                }
+            }
+            if queue.is_empty() {
                 return Ok(());
             }
         }
     }
 
-    fn broadcast_forward(&mut self) -> Result<bool, Diagnostic> {
-        for i in 0..self.statements.len() {
-            if self.through_shape(i, true)? {
-                return Ok(true);
+    /// Solves a constraint for what is unknown in it; returns the tensors that got a layout.
+    fn apply(&self, state: &mut Registers, number: usize, any: bool) -> Result<Vec<TensorId>, Clash> {
+        let constraint = &self.constraints[number];
+        let i = constraint.statement;
+        let mut new = Vec::new();
+        for id in constraint.tensors() {
+            if state.layouts[id.0 as usize].is_none() {
+                let known = |t: TensorId| state.layouts[t.0 as usize].as_ref().map(|l| &l.0);
+                let Some((from, tv)) = constraint.solve(self.verified, id, &known, any) else { continue };
+                let why = match &constraint.equation {
+                    Equation::Equal(_) => {
+                        format!("the same as `{}`, for `{}`", self.name(from), self.text(i))
+                    }
+                    _ => format!("what `{}` makes of `{}`", self.text(i), self.name(from)),
+                };
+                self.set(state, id, tv, Origin { statement: Some(i), why })?;
+                new.push(id);
             }
         }
-        Ok(false)
+        if let Equation::Equal(group) = &constraint.equation {
+            self.check(state, i, group)?;
+        }
+        Ok(new)
     }
 
-    /// Leads a layout through a shape statement or a reduction to a tensor that has none; whether one was set. Broadcasts
-    /// lead forward only where `repeat` says so.
-    fn through_shape(&mut self, i: usize, repeat: bool) -> Result<bool, Diagnostic> {
-        let layout = |id: TensorId| self.layouts[id.0 as usize].as_ref().map(|l| &l.0);
-        let shape = |id: TensorId| self.verified.shape(id);
-        let size = |id: TensorId| shape(id).iter().product::<i64>();
-        // Of the two ends of a statement the one that has a layout, and what the other gets.
-        let ends = |src: TensorId, dst: TensorId| match (layout(src), layout(dst)) {
-            (Some(tv), None) => Some((tv, true)),
-            (None, Some(tv)) => Some((tv, false)),
-            _ => None,
-        };
-        let found = match &self.statements[i].0.kind {
-            StmtKind::Shape { dst, src, op } => ends(*src, *dst).and_then(|(tv, there)| {
-                let (from, to) = (shape(*src), shape(*dst));
-                let tv = match (there, op) {
-                    (true, ShapeOp::Broadcast(_)) if !repeat => return None,
-                    (true, ShapeOp::Broadcast(_)) => {
-                        shapes::repeated(&shapes::seen(tv, &shapes::forward(op, &from, &to)?)?, &from, &to)
-                    }
-                    (true, _) => shapes::seen(tv, &shapes::forward(op, &from, &to)?),
-                    (false, _) => shapes::seen(tv, &shapes::backward(op, &from, &to)?),
-                }?;
-                Some(if there { (*src, *dst, tv) } else { (*dst, *src, tv) })
-            }),
-            StmtKind::Join { dst, a, .. } => ends(*a, *dst).and_then(|(tv, there)| {
-                if there {
-                    Some((*a, *dst, shapes::joined(tv, size(*a))?))
-                } else {
-                    Some((*dst, *a, shapes::halved(tv, size(*a))?))
+    /// Whether the tensors of an equality that have layouts have the same one.
+    fn check(&self, state: &Registers, i: usize, group: &[TensorId]) -> Result<(), Clash> {
+        let known = |id: TensorId| state.layouts[id.0 as usize].as_ref();
+        let Some(first) = group.iter().copied().find(|t| known(*t).is_some()) else { return Ok(()) };
+        let Some((tv, origin)) = known(first) else { return Ok(()) };
+        let threads = i64::from(self.verified.threads());
+        for other in group.iter().copied().filter(|t| *t != first) {
+            let Some((theirs, their_origin)) = known(other) else { continue };
+            if theirs.same_function(tv) {
+                continue;
+            }
+            // Registers may differ in the order of a thread's values, if only data moves.
+            let permuted = match &self.statements[i].0.kind {
+                StmtKind::Copy { src, .. } if src.tensor == first => {
+                    crate::moves(tv, theirs, threads).is_some()
                 }
-            }),
-            StmtKind::Split { lo, src, .. } => ends(*src, *lo).and_then(|(tv, there)| {
-                if there {
-                    Some((*src, *lo, shapes::halved(tv, size(*lo))?))
-                } else {
-                    Some((*lo, *src, shapes::joined(tv, size(*lo))?))
-                }
-            }),
-            StmtKind::Reduce { dst, src, axis, .. } => match (layout(*src), layout(*dst)) {
-                (Some(tv), None) => crate::reduce::arises(tv, &shape(*src), *axis).map(|tv| (*src, *dst, tv)),
-                _ => None,
-            },
-            _ => None,
-        };
-        let Some((from, to, tv)) = found else { return Ok(false) };
-        let why = format!("what `{}` makes of `{}`", self.text(i), self.name(from));
-        self.set(to, tv, Origin { statement: Some(i), why })?;
-        Ok(true)
+                StmtKind::Copy { .. } => crate::moves(theirs, tv, threads).is_some(),
+                _ => false,
+            };
+            if !permuted {
+                let diagnostic = self.conflict(i, (first, tv, origin), (other, theirs, their_origin));
+                // An operand can be rearranged before the statement, its result cannot.
+                let assigned = self.statements[i].0.kind.assigned();
+                let written = |t: TensorId| {
+                    assigned.contains(&t)
+                        || matches!(&self.statements[i].0.kind, StmtKind::Copy { dst, .. } if dst.tensor == t)
+                };
+                let operand = if written(other) { first } else { other };
+                let remedy = (!written(operand)).then_some((i, operand));
+                return Err(Clash { diagnostic, remedy });
+            }
+        }
+        Ok(())
     }
 
     fn conflict(
@@ -476,25 +645,36 @@ impl Solver<'_> {
 
     /// The copy that moves the most data, global memory first, among those of register tensors without a layout: its
     /// statement, the register tensor, and the tile in memory.
-    fn next_anchor(&self) -> Option<(usize, TensorId, TileRef)> {
+    fn next_anchor(&self, state: &Registers) -> Option<(usize, TensorId, TileRef)> {
         let mut candidates = Vec::new();
         for (i, (stmt, _)) in self.statements.iter().enumerate() {
             let StmtKind::Copy { src, dst } = &stmt.kind else { continue };
             for (register, memory) in [(src, dst), (dst, src)] {
                 let tensor = self.verified.program().tensor(register.tensor);
-                if tensor.memory() != Memory::Register || self.layouts[register.tensor.0 as usize].is_some() {
+                if tensor.memory() != Memory::Register || state.layouts[register.tensor.0 as usize].is_some()
+                {
                     continue;
                 }
                 let tile = self.verified.tile(memory);
                 if tile.memory == Memory::Register {
                     continue;
                 }
-                let bytes = tile.shape.iter().product::<i64>() * i64::from(tile.dtype.bytes());
+                let bits = tile.shape.iter().product::<i64>() * i64::from(tile.dtype.bits());
                 let vector = widest_vector(self.facts, &tile, i64::from(self.verified.threads()), 16).0;
-                let key = (tile.memory == Memory::Global, bytes, vector, std::cmp::Reverse(i));
+                let key = (tile.memory == Memory::Global, bits, vector, std::cmp::Reverse(i));
                 candidates.push((key, (i, register.tensor, tile)));
             }
         }
         candidates.into_iter().max_by_key(|(key, _)| *key).map(|(_, anchor)| anchor)
+    }
+}
+
+impl Found {
+    fn fail(&mut self, clash: Clash) {
+        self.clashes += 1;
+        // The clash that a rearrangement resolves is worth more than one that nothing does.
+        if self.clash.as_ref().is_none_or(|old| old.remedy.is_none() && clash.remedy.is_some()) {
+            self.clash = Some(clash);
+        }
     }
 }

@@ -181,7 +181,7 @@ fn snapshot(path: &Path, form: &str) -> Result<(), Failed> {
     let kernel = values.compile(&program).map_err(|d| describe(&source, &d))?;
     let actual = match form {
         "tile" => program.to_string(),
-        "layouts" => kernel.explanation.to_string(),
+        "layouts" => kernel.explanation.without_search().to_string(),
         "simt" => kernel.function.to_string(),
         "ptx" => kernel.ptx,
         other => return Err(format!("there is no form `{other}`").into()),

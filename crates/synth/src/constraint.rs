@@ -1,0 +1,237 @@
+//! Thread-value constraints (Hexcute, Fig. 19): one equation a statement over the layouts of the register tensors it
+//! connects, which can be printed and solved for any one unknown.
+//!
+//! A layout is a map (thread, value) → coordinate. `f(x)` is the layout of tensor `x`; `σ` and `μ` map the coordinates
+//! of one tile to those of another. A copy between registers and memory ties one register tensor to an instruction, which
+//! is solved for the memory's side in [`access`](crate::access); it connects no two register tensors.
+
+use tilewright_machine::Memory;
+use tilewright_tile::{ElemExpr, ShapeOp, Stmt, StmtKind, TensorId, Verified};
+
+use crate::plan::TvLayout;
+use crate::{reduce, shapes};
+
+/// What a statement asks of the layouts of its register tensors.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Constraint {
+    /// The statement, by its number in the order of [`Verified::visit`].
+    pub statement: usize,
+    /// The equation.
+    pub equation: Equation,
+}
+
+/// An equation over thread-value layouts.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Equation {
+    /// `f₁ = f₂ = … = fₙ`: elementwise statements, casts, register copies (tp-elem).
+    Equal(Vec<TensorId>),
+    /// `f(dst) = σ∘f(src)`: a shape statement.
+    Shape {
+        /// The result.
+        dst: TensorId,
+        /// The operand.
+        src: TensorId,
+        /// What it does.
+        op: ShapeOp,
+    },
+    /// `f(whole) = (f(half), its values above by the size of the half)`: one side of a join or a split.
+    Half {
+        /// The tensor with both halves.
+        whole: TensorId,
+        /// The first half.
+        half: TensorId,
+        /// Whether the whole is the result.
+        joins: bool,
+    },
+    /// `g = μ∘f`, with `μ` leaving out a mode (tp-reduce).
+    Reduce {
+        /// The result, `g`.
+        dst: TensorId,
+        /// The operand, `f`.
+        src: TensorId,
+        /// The mode that is left out.
+        axis: u32,
+    },
+    /// The three equations of a matrix product (tp-gemm).
+    Gemm {
+        /// The accumulator.
+        c: TensorId,
+        /// The left factor.
+        a: TensorId,
+        /// The right factor.
+        b: TensorId,
+    },
+    /// `f∘p⁻¹ = g∘q⁻¹`, with `g` the register tensor's layout, `p` and `q` an instruction's, and `f` the coordinates that
+    /// threads address in memory (tp-copy).
+    Memory {
+        /// The register tensor.
+        register: TensorId,
+        /// The tensor in memory.
+        memory: TensorId,
+    },
+}
+
+/// The constraints of a program, in the order of its statements. A rearrangement has none: that is what it is for.
+pub fn constraints(verified: &Verified, statements: &[(Stmt, usize)]) -> Vec<Constraint> {
+    let memory = |t: TensorId| verified.program().tensor(t).memory();
+    let mut all = Vec::new();
+    for (statement, (stmt, _)) in statements.iter().enumerate() {
+        let mut push = |equation| all.push(Constraint { statement, equation });
+        match &stmt.kind {
+            StmtKind::Cast { dst, src } => push(Equation::Equal(vec![*dst, *src])),
+            StmtKind::Elementwise { dst, expr } => {
+                let mut tensors = vec![*dst];
+                for t in ElemExpr::tensors(expr) {
+                    if !tensors.contains(&t) {
+                        tensors.push(t);
+                    }
+                }
+                push(Equation::Equal(tensors));
+            }
+            StmtKind::Copy { src, dst } => match (memory(src.tensor), memory(dst.tensor)) {
+                (Memory::Register, Memory::Register) => push(Equation::Equal(vec![src.tensor, dst.tensor])),
+                (Memory::Register, _) => {
+                    push(Equation::Memory { register: src.tensor, memory: dst.tensor });
+                }
+                (_, Memory::Register) => {
+                    push(Equation::Memory { register: dst.tensor, memory: src.tensor });
+                }
+                _ => {}
+            },
+            StmtKind::Gemm { c, a, b } => push(Equation::Gemm { c: *c, a: *a, b: *b }),
+            StmtKind::Gather { dst, index, .. } => push(Equation::Equal(vec![*dst, *index])),
+            StmtKind::Shape { dst, src, op } => {
+                push(Equation::Shape { dst: *dst, src: *src, op: op.clone() });
+            }
+            StmtKind::Join { dst, a, b } => {
+                push(Equation::Equal(vec![*a, *b]));
+                push(Equation::Half { whole: *dst, half: *a, joins: true });
+            }
+            StmtKind::Split { lo, hi, src } => {
+                push(Equation::Equal(vec![*lo, *hi]));
+                push(Equation::Half { whole: *src, half: *lo, joins: false });
+            }
+            StmtKind::Reduce { dst, src, axis, .. } => {
+                push(Equation::Reduce { dst: *dst, src: *src, axis: *axis });
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+impl Constraint {
+    /// The register tensors that it connects.
+    pub fn tensors(&self) -> Vec<TensorId> {
+        match &self.equation {
+            Equation::Equal(tensors) => tensors.clone(),
+            Equation::Shape { dst, src, .. } | Equation::Reduce { dst, src, .. } => vec![*dst, *src],
+            Equation::Half { whole, half, .. } => vec![*whole, *half],
+            Equation::Gemm { c, a, b } => vec![*c, *a, *b],
+            Equation::Memory { register, .. } => vec![*register],
+        }
+    }
+
+    /// The equation as text, with the program's own names.
+    pub fn text(&self, verified: &Verified) -> String {
+        let f = |id: &TensorId| format!("f({})", verified.program().tensor(*id).name);
+        match &self.equation {
+            Equation::Equal(tensors) => tensors.iter().map(f).collect::<Vec<_>>().join(" = "),
+            Equation::Shape { dst, src, op } => format!("{} = {}∘{}", f(dst), op.name(), f(src)),
+            Equation::Half { whole, half, .. } => {
+                let size: i64 = verified.shape(*half).iter().product();
+                format!("{} = ({}, 2:{size})", f(whole), f(half))
+            }
+            Equation::Reduce { dst, src, axis } => {
+                format!("{} = μ∘{}, μ without mode {axis}", f(dst), f(src))
+            }
+            Equation::Gemm { c, a, b } => {
+                let (c, a, b) = (f(c), f(a), f(b));
+                format!(
+                    "μ_M∘({c}∘p_C⁻¹)∘η_M = μ_M∘({a}∘p_A⁻¹)∘η_M, μ_N∘({c}∘p_C⁻¹)∘η_N = μ_N∘({b}∘p_B⁻¹)∘η_N, \
+                     μ_K∘({a}∘p_A⁻¹)∘η_K = μ_K∘({b}∘p_B⁻¹)∘η_K"
+                )
+            }
+            Equation::Memory { register, memory } => format!("{}∘p⁻¹ = {}∘q⁻¹", f(memory), f(register)),
+        }
+    }
+
+    /// Solves the equation for `unknown`, if it can be from what is known; with the tensor that it follows from. What is only
+    /// one of several solutions (the operand of a reduction, the result of a broadcast) is given where `any` says so. Matrix
+    /// products are solved by an [`Arrangement`](crate::gemm::Arrangement), memory's side by [`access`](crate::access).
+    pub fn solve<'l>(
+        &self,
+        verified: &Verified,
+        unknown: TensorId,
+        known: &dyn Fn(TensorId) -> Option<&'l TvLayout>,
+        any: bool,
+    ) -> Option<(TensorId, TvLayout)> {
+        let shape = |id: &TensorId| verified.shape(*id);
+        match &self.equation {
+            Equation::Equal(tensors) => {
+                let from = tensors.iter().find(|t| **t != unknown && known(**t).is_some())?;
+                Some((*from, known(*from)?.clone()))
+            }
+            Equation::Shape { dst, src, op } => {
+                let (from, to) = (shape(src), shape(dst));
+                if unknown == *src {
+                    return Some((*dst, shapes::seen(known(*dst)?, &shapes::backward(op, &from, &to)?)?));
+                }
+                let there = shapes::seen(known(*src)?, &shapes::forward(op, &from, &to)?)?;
+                match op {
+                    ShapeOp::Broadcast(_) if !any => None,
+                    ShapeOp::Broadcast(_) => Some((*src, shapes::repeated(&there, &from, &to)?)),
+                    _ => Some((*src, there)),
+                }
+            }
+            Equation::Half { whole, half, .. } => {
+                let size: i64 = shape(half).iter().product();
+                if unknown == *whole {
+                    Some((*half, shapes::joined(known(*half)?, size)?))
+                } else {
+                    Some((*whole, shapes::halved(known(*whole)?, size)?))
+                }
+            }
+            Equation::Reduce { dst, src, axis } => {
+                if unknown == *dst {
+                    Some((*src, reduce::arises(known(*src)?, &shape(src), *axis)?))
+                } else {
+                    let lifted = any.then(|| shapes::lifted(known(*dst)?, &shape(src), *axis))?;
+                    Some((*dst, lifted?))
+                }
+            }
+            Equation::Gemm { .. } | Equation::Memory { .. } => None,
+        }
+    }
+}
+
+/// The connected components of the register tensors: those that constraints connect, memory between them. One entry a
+/// tensor, the number of its component; `None` for tensors in other memories.
+pub fn components(verified: &Verified, constraints: &[Constraint]) -> Vec<Option<usize>> {
+    let n = verified.program().tensors.len();
+    let mut parent: Vec<usize> = (0..n).collect();
+    fn root(parent: &mut [usize], mut i: usize) -> usize {
+        while parent[i] != i {
+            parent[i] = parent[parent[i]];
+            i = parent[i];
+        }
+        i
+    }
+    for constraint in constraints {
+        let tensors = constraint.tensors();
+        for pair in tensors.windows(2) {
+            let (a, b) = (root(&mut parent, pair[0].0 as usize), root(&mut parent, pair[1].0 as usize));
+            parent[b.max(a)] = a.min(b);
+        }
+    }
+    let mut numbers = std::collections::BTreeMap::new();
+    (0..n)
+        .map(|i| {
+            let register = verified.program().tensors[i].memory() == Memory::Register;
+            register.then(|| {
+                let next = numbers.len();
+                *numbers.entry(root(&mut parent, i)).or_insert(next)
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,467 @@
+//! The cost model (Hexcute, section VI): an estimate of a kernel's cycles from what was decided for each statement.
+//!
+//! Every warp issues its statements in order. A statement occupies a unit of the multiprocessor for a while (its *busy*
+//! time), and its results are there some cycles after (its *latency*). What is in flight overlaps with what follows, until a
+//! statement reads it, waits for it, or wants a unit that another warp occupies. A statement that reads what another is
+//! still producing begins when the first part is there, and ends no earlier than the last part allows. A loop is run for a few
+//! rounds and the last round is taken for all that follow.
+//!
+//! Several blocks are resident on a multiprocessor, as many as shared memory, registers and threads allow; a few of them are
+//! followed together. The grid runs in waves of them, and no wave is shorter than the work of its busiest unit.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use tilewright_machine::{Arch, Memory, ShuffleMode};
+use tilewright_tile::{Axis, ElemExpr, Expr, Scope, Stmt, StmtKind, SymbolId, TensorId, Verified};
+
+use crate::plan::{CopyPlan, StmtPlan, TvLayout};
+
+/// A unit of the multiprocessor that instructions occupy.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// Tensor cores, one a scheduler.
+    Tensor,
+    /// Integer and logic pipes, one a scheduler.
+    Alu,
+    /// The load/store unit with shared memory.
+    LoadStore,
+    /// The way to the second-level cache.
+    Global,
+}
+
+impl Unit {
+    const ALL: [Unit; 4] = [Unit::Tensor, Unit::Alu, Unit::LoadStore, Unit::Global];
+
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Tensor => "tensor cores",
+            Unit::Alu => "arithmetic",
+            Unit::LoadStore => "load/store unit",
+            Unit::Global => "global memory",
+        }
+    }
+}
+
+/// Warp schedulers of a multiprocessor.
+const SCHEDULERS: u32 = 4;
+/// Bytes a cycle between a multiprocessor and the second-level cache.
+const GLOBAL_BYTES: f64 = 64.0;
+/// Cycles of a barrier, beyond waiting for the slowest warp.
+const BARRIER: f64 = 24.0;
+/// Registers of a thread for scalars and addresses, beside fragments.
+const SCALAR_REGISTERS: u32 = 40;
+/// Rounds of a loop that are gone through; the last stands for those that follow.
+const ROUNDS: i64 = 4;
+/// Resident blocks that are followed together.
+const FOLLOWED: i64 = 3;
+/// Cycles between launch and the first instruction, and between the last and the next wave.
+const WAVE: f64 = 700.0;
+
+/// What one statement asks of the machine.
+struct Work {
+    unit: Unit,
+    /// Cycles for which a warp occupies the unit.
+    busy: f64,
+    /// Cycles for which it occupies the way to global memory besides.
+    global: f64,
+    /// Cycles from the last issue to the last result.
+    latency: f64,
+    /// Results come at a later wait.
+    asynchronous: bool,
+    /// Barriers within the statement.
+    barriers: u32,
+}
+
+/// An estimate.
+#[derive(Clone, Debug, PartialEq, Serialize, Default)]
+pub struct Estimate {
+    /// Cycles of the kernel at the sizes that it was estimated for.
+    pub cycles: u64,
+    /// Of one block alone.
+    pub block_cycles: u64,
+    /// For each unit the cycles that one block occupies it.
+    pub busy: Vec<(&'static str, u64)>,
+    /// Blocks that are resident on one multiprocessor at a time.
+    pub resident: u32,
+    /// Waves of resident blocks.
+    pub waves: u64,
+    /// What decides: a unit, or `latency`.
+    pub bound: &'static str,
+}
+
+/// A program with what was decided for it.
+pub struct Problem<'a> {
+    /// The program.
+    pub verified: &'a Verified,
+    /// The architecture.
+    pub arch: Arch,
+    /// One entry a statement.
+    pub plans: &'a [StmtPlan],
+    /// One entry a statement: shared-memory wavefronts of the whole block.
+    pub wavefronts: &'a [u32],
+    /// The layout of each register tensor.
+    pub register: &'a dyn Fn(TensorId) -> Option<TvLayout>,
+    /// Values of the run-time sizes.
+    pub size: &'a dyn Fn(SymbolId) -> Option<i64>,
+    /// Fragment registers of a thread.
+    pub registers: u32,
+    /// Bytes of shared memory of a block.
+    pub shared_bytes: u32,
+}
+
+/// Sizes, the block at the origin, and loop counters at their first value.
+struct At<'a, 'b> {
+    problem: &'a Problem<'b>,
+    counters: &'a HashMap<SymbolId, i64>,
+}
+
+impl Scope for At<'_, '_> {
+    fn symbol(&self, id: SymbolId) -> Option<i64> {
+        self.counters.get(&id).copied().or_else(|| (self.problem.size)(id))
+    }
+
+    fn block(&self, _: Axis) -> Option<i64> {
+        Some(0)
+    }
+}
+
+/// When a tensor's values are there for a warp: the first, the last.
+type Ready = (f64, f64);
+
+/// A warp of a resident block.
+#[derive(Clone, Default)]
+struct Warp {
+    now: f64,
+    ready: HashMap<TensorId, Ready>,
+    /// Asynchronous copies in flight by group, the open one last: the tensor and when it lands.
+    groups: Vec<Vec<(TensorId, f64)>>,
+}
+
+impl Warp {
+    fn shift(&mut self, by: f64) {
+        self.now += by;
+        self.ready.values_mut().for_each(|(a, b)| {
+            *a += by;
+            *b += by;
+        });
+        self.groups.iter_mut().flatten().for_each(|(_, t)| *t += by);
+    }
+
+    /// Lands all groups but the last `keep`.
+    fn wait(&mut self, keep: usize) {
+        while self.groups.len() > keep {
+            for (tensor, at) in self.groups.remove(0) {
+                self.now = self.now.max(at);
+                self.ready.insert(tensor, (at, at));
+            }
+        }
+    }
+}
+
+/// The multiprocessor with the warps of its resident blocks.
+struct Clock<'a, 'b> {
+    problem: &'a Problem<'b>,
+    /// Warps of a block, and all of them.
+    per_block: usize,
+    warps: Vec<Warp>,
+    /// When each unit is free; of tensor cores and arithmetic there is one a scheduler.
+    free: HashMap<(Unit, usize), f64>,
+    /// Cycles for which each unit is occupied, in all.
+    busy: HashMap<Unit, f64>,
+    counters: HashMap<SymbolId, i64>,
+    /// The number of the next statement, and how often it runs.
+    next: usize,
+    times: f64,
+}
+
+impl<'a, 'b> Clock<'a, 'b> {
+    fn new(problem: &'a Problem<'b>, blocks: usize) -> Self {
+        let per_block = (problem.verified.threads() / 32).max(1) as usize;
+        Clock {
+            problem,
+            per_block,
+            warps: vec![Warp::default(); per_block * blocks],
+            free: HashMap::new(),
+            busy: HashMap::new(),
+            counters: HashMap::new(),
+            next: 0,
+            times: 1.0,
+        }
+    }
+
+    fn now(&self) -> f64 {
+        self.warps.iter().map(|w| w.now).fold(0.0, f64::max)
+    }
+
+    /// The warps of each block go on when its last one has arrived.
+    fn barrier(&mut self) {
+        for block in self.warps.chunks_mut(self.per_block) {
+            let last = block.iter().map(|w| w.now).fold(0.0, f64::max) + BARRIER;
+            block.iter_mut().for_each(|w| w.now = last);
+        }
+    }
+
+    fn block(&mut self, body: &[Stmt]) {
+        for stmt in body {
+            let index = self.next;
+            self.next += 1;
+            match &stmt.kind {
+                StmtKind::For { counter, lo, hi, body } => self.repeat(*counter, lo, hi, body),
+                StmtKind::Sync => {
+                    // Copies that the author does not wait for are settled by the compiler.
+                    self.warps.iter_mut().for_each(|w| w.wait(0));
+                    self.barrier();
+                }
+                _ => self.statement(index, stmt),
+            }
+        }
+    }
+
+    fn repeat(&mut self, counter: SymbolId, lo: &Expr, hi: &Expr, body: &[Stmt]) {
+        let scope = At { problem: self.problem, counters: &self.counters };
+        let (lo, hi) = (lo.eval(&scope).unwrap_or(0), hi.eval(&scope).unwrap_or(1));
+        let trips = (hi - lo).max(0);
+        let (first, outer) = (self.next, self.times);
+        let rounds = trips.min(ROUNDS);
+        let mut last = 0.0;
+        for round in 0..rounds {
+            self.next = first;
+            self.counters.insert(counter, lo + round);
+            // The last round stands for those that are not gone through.
+            let stands_for = if round + 1 == rounds { trips - rounds + 1 } else { 1 };
+            self.times = outer * stands_for as f64;
+            let before = self.now();
+            self.block(body);
+            last = self.now() - before;
+        }
+        if rounds == 0 {
+            self.next = first + count(body);
+        }
+        if trips > rounds {
+            let by = last * (trips - rounds) as f64;
+            self.warps.iter_mut().for_each(|w| w.shift(by));
+            self.free.values_mut().for_each(|t| *t += by);
+        }
+        self.times = outer;
+        self.counters.remove(&counter);
+    }
+
+    /// Issues a statement for every warp, the one that comes first to it first.
+    fn statement(&mut self, index: usize, stmt: &Stmt) {
+        let Some(work) = work(self.problem, index, stmt) else { return };
+        let (reads, writes) = (crate::reads(stmt), crate::writes(stmt));
+        let mut order: Vec<usize> = (0..self.warps.len()).collect();
+        order.sort_by(|a, b| self.warps[*a].now.total_cmp(&self.warps[*b].now));
+        for w in order {
+            let lane = match work.unit {
+                Unit::Tensor | Unit::Alu => w % SCHEDULERS as usize,
+                Unit::LoadStore | Unit::Global => 0,
+            };
+            let warp = &mut self.warps[w];
+            let operands: Vec<Ready> = reads.iter().filter_map(|t| warp.ready.get(t).copied()).collect();
+            let start = operands.iter().fold(warp.now, |t, r| t.max(r.0));
+            let free = self.free.entry((work.unit, lane)).or_default();
+            let unit_start = start.max(*free);
+            // The last calls wait for the last operands.
+            let end = operands.iter().fold(unit_start + work.busy, |t, r| t.max(r.1 + work.busy / 4.0));
+            *free = unit_start + work.busy;
+            let mut arrival = (unit_start + work.latency, end + work.latency);
+            if work.global > 0.0 {
+                let way = self.free.entry((Unit::Global, 0)).or_default();
+                *way = way.max(unit_start) + work.global;
+                arrival = (arrival.0.max(*way), arrival.1.max(*way + work.latency));
+            }
+            warp.now = unit_start + work.busy;
+            for tensor in &writes {
+                if work.asynchronous {
+                    if warp.groups.is_empty() {
+                        warp.groups.push(Vec::new());
+                    }
+                    if let Some(open) = warp.groups.last_mut() {
+                        open.push((*tensor, arrival.1));
+                    }
+                } else {
+                    warp.ready.insert(*tensor, arrival);
+                }
+            }
+            if work.barriers > 0 {
+                warp.now = warp.now.max(arrival.1);
+            }
+        }
+        let warps = self.per_block as f64;
+        let rounds = f64::from((self.per_block as u32).div_ceil(SCHEDULERS));
+        let all = match work.unit {
+            Unit::Tensor | Unit::Alu => rounds * work.busy,
+            Unit::LoadStore | Unit::Global => warps * work.busy,
+        };
+        *self.busy.entry(work.unit).or_default() += all * self.times;
+        *self.busy.entry(Unit::Global).or_default() += warps * work.global * self.times;
+        for _ in 0..work.barriers {
+            self.barrier();
+        }
+    }
+
+    /// When everything is done.
+    fn finish(&mut self) -> f64 {
+        self.warps.iter_mut().for_each(|w| w.wait(0));
+        let ends = self.warps.iter().flat_map(|w| w.ready.values().map(|r| r.1));
+        ends.chain(self.free.values().copied()).fold(self.now(), f64::max)
+    }
+}
+
+/// Statements of a body, those of its loops included.
+fn count(body: &[Stmt]) -> usize {
+    let inner = |stmt: &Stmt| match &stmt.kind {
+        StmtKind::For { body, .. } => 1 + count(body),
+        _ => 1,
+    };
+    body.iter().map(inner).sum()
+}
+
+/// Warp instructions that evaluate an expression once for 32 elements, roughly.
+fn operations(expr: &ElemExpr) -> f64 {
+    match expr {
+        ElemExpr::Unary(op, x) => {
+            operations(x)
+                + match op {
+                    tilewright_tile::UnaryOp::Neg | tilewright_tile::UnaryOp::Abs => 1.0,
+                    // The special-function unit takes one lane in four a cycle.
+                    _ => 8.0,
+                }
+        }
+        ElemExpr::Binary(op, x, y) => {
+            let own = if matches!(op, tilewright_tile::BinaryOp::Div) { 8.0 } else { 1.0 };
+            operations(x) + operations(y) + own
+        }
+        _ => 0.0,
+    }
+}
+
+fn work(problem: &Problem<'_>, index: usize, stmt: &Stmt) -> Option<Work> {
+    let warps = f64::from(problem.verified.threads() / 32);
+    let program = problem.verified.program();
+    let wavefronts = f64::from(problem.wavefronts.get(index).copied().unwrap_or(0)) / warps;
+    let alu = |cycles: f64| Work {
+        unit: Unit::Alu,
+        busy: cycles,
+        global: 0.0,
+        latency: 5.0,
+        asynchronous: false,
+        barriers: 0,
+    };
+    let values = |id: TensorId| (problem.register)(id).map_or(0.0, |tv| tv.count() as f64);
+    let words = |id: TensorId| (values(id) * f64::from(program.tensor(id).dtype.bits()) / 32.0).ceil();
+    Some(match &problem.plans[index] {
+        StmtPlan::Gemm(plan) => Work {
+            unit: Unit::Tensor,
+            busy: plan.calls.len() as f64 * f64::from(plan.row.issue_cycles),
+            latency: f64::from(plan.row.latency_cycles),
+            ..alu(0.0)
+        },
+        StmtPlan::Copy(copy) => {
+            let StmtKind::Copy { src, dst } = &stmt.kind else { return None };
+            let (row, access, asynchronous) = match copy {
+                CopyPlan::Direct { row, access } => (*row, access, false),
+                CopyPlan::Async { row, access } => (*row, access, true),
+                CopyPlan::Staged { load, access, .. } => (*load, access, false),
+                CopyPlan::Registers { moves } => return Some(alu(moves.len() as f64)),
+            };
+            let calls = access.calls.len() as f64;
+            let issue = calls * f64::from(row.issue_cycles);
+            let memory = |t: TensorId| program.tensor(t).memory();
+            let global = [src, dst].iter().any(|r| memory(r.tensor) == Memory::Global);
+            let bytes = calls * 32.0 * f64::from(row.bytes);
+            let store = if let CopyPlan::Staged { store, .. } = copy {
+                calls * f64::from(store.issue_cycles)
+            } else {
+                0.0
+            };
+            Work {
+                unit: Unit::LoadStore,
+                busy: (issue + store).max(wavefronts),
+                global: if global { bytes / GLOBAL_BYTES } else { 0.0 },
+                latency: f64::from(row.latency_cycles),
+                asynchronous,
+                barriers: 0,
+            }
+        }
+        StmtPlan::Move(movement) => Work {
+            unit: Unit::LoadStore,
+            busy: f64::from(movement.cycles()) / f64::from(ShuffleMode::ISSUE_CYCLES),
+            latency: 30.0,
+            barriers: if movement.shared_bytes() > 0 { 2 } else { 0 },
+            ..alu(0.0)
+        },
+        StmtPlan::Reduce(plan) => Work {
+            unit: Unit::LoadStore,
+            busy: f64::from(plan.cycles()) / f64::from(ShuffleMode::ISSUE_CYCLES),
+            latency: 30.0,
+            barriers: if plan.shared_bytes() > 0 { 2 } else { 0 },
+            ..alu(0.0)
+        },
+        StmtPlan::Gather(plan) => Work {
+            unit: Unit::LoadStore,
+            busy: f64::from(plan.cycles()) / f64::from(ShuffleMode::ISSUE_CYCLES),
+            latency: 30.0,
+            barriers: if plan.shared_bytes() > 0 { 2 } else { 0 },
+            ..alu(0.0)
+        },
+        StmtPlan::Halves(moves) => alu(moves.iter().map(|m| m.len() as f64).sum::<f64>() / 2.0),
+        StmtPlan::None => match &stmt.kind {
+            StmtKind::Cast { dst, .. } => alu(3.0 * words(*dst)),
+            StmtKind::Fill { dst, .. } => alu(words(*dst)),
+            StmtKind::Elementwise { dst, expr } => alu(values(*dst) * operations(expr) + 2.0 * words(*dst)),
+            _ => return None,
+        },
+    })
+}
+
+/// Estimates a kernel.
+pub fn estimate(problem: &Problem<'_>) -> Estimate {
+    let program = problem.verified.program();
+    let limits = problem.arch.limits();
+    let threads = problem.verified.threads();
+    let registers = (problem.registers + SCALAR_REGISTERS).clamp(24, limits.registers_per_thread);
+    // A block's limit is a multiprocessor's, less the 1 KiB that the system takes of each block.
+    let by_shared = (limits.shared_bytes_per_block + 1024) / (problem.shared_bytes + 1024);
+    let by_registers = limits.registers_per_multiprocessor / (threads * registers).max(1);
+    let by_threads = limits.threads_per_multiprocessor / threads.max(1);
+    let counters = HashMap::new();
+    let scope = At { problem, counters: &counters };
+    let blocks: i64 = program.grid.iter().map(|e| e.eval(&scope).unwrap_or(1).max(1)).product();
+    let multiprocessors = i64::from(limits.multiprocessors);
+    let needed = (blocks + multiprocessors - 1) / multiprocessors;
+    let resident = i64::from(by_shared.min(by_registers).min(by_threads).clamp(1, 32)).min(needed.max(1));
+    let waves = (blocks + multiprocessors * resident - 1) / (multiprocessors * resident);
+    let mut clock = Clock::new(problem, 1);
+    clock.block(&program.body);
+    let alone = clock.finish();
+    let busiest = Unit::ALL
+        .into_iter()
+        .map(|u| (u, clock.busy.get(&u).copied().unwrap_or(0.0)))
+        .fold((Unit::Tensor, 0.0), |best, next| if next.1 > best.1 { next } else { best });
+    let followed = resident.min(FOLLOWED);
+    let mut several = Clock::new(problem, followed as usize);
+    let together = if followed > 1 {
+        several.block(&program.body);
+        several.finish()
+    } else {
+        alone
+    };
+    let work = busiest.1 * resident as f64;
+    let wave = together.max(work) + WAVE;
+    Estimate {
+        cycles: (wave * waves as f64) as u64,
+        block_cycles: alone as u64,
+        busy: Unit::ALL
+            .into_iter()
+            .map(|u| (u.name(), clock.busy.get(&u).copied().unwrap_or(0.0) as u64))
+            .collect(),
+        resident: resident as u32,
+        waves: waves as u64,
+        bound: if 1.1 * work >= together { busiest.0.name() } else { "latency" },
+    }
+}

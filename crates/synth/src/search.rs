@@ -1,0 +1,343 @@
+//! The search over whole programs: every solution of the thread-value constraints is completed with the layouts of its
+//! shared tensors and the instructions of its copies, and estimated; the cheapest is taken.
+//!
+//! Shared tensors are solved one by one: they meet only through register tensors, whose layouts a solution fixes. What was
+//! found for a shared tensor holds for every solution that agrees on the register tensors it is copied from and to, so each is
+//! solved once for each such choice, and the cost of a search is linear in the number of buffers.
+
+use std::rc::Rc;
+
+use serde::Serialize;
+use tilewright_machine::Memory;
+use tilewright_tile::{Diagnostic, Stmt, StmtKind, SymbolId, TensorId, Verified};
+
+use crate::copies::{SharedProblem, SharedSolution};
+use crate::cost::{self, Estimate};
+use crate::explain::Alternative;
+use crate::facts::Facts;
+use crate::plan::{GemmPlan, StmtPlan, TensorLayout, TvLayout};
+use crate::solve::{Registers, Solver};
+use crate::{Options, SHARED_ALIGN};
+
+/// A solution, completed and estimated.
+#[derive(Clone)]
+pub struct Candidate {
+    /// Layouts of register tensors, arrangements of products.
+    pub registers: Registers,
+    /// For each shared tensor what was found.
+    pub shared: Vec<(TensorId, Rc<SharedSolution>)>,
+    /// One entry a statement.
+    pub plans: Vec<StmtPlan>,
+    /// One entry a statement: what else was possible.
+    pub alternatives: Vec<Vec<Alternative>>,
+    /// One entry a statement: wavefronts of the whole block.
+    pub wavefronts: Vec<u32>,
+    /// Bytes that statements use one after the other.
+    pub scratch_bytes: u32,
+    /// Bytes of shared memory of a block.
+    pub shared_bytes: u32,
+    /// Fragment registers of a thread.
+    pub fragment_registers: u32,
+    /// The estimate.
+    pub estimate: Estimate,
+}
+
+/// A candidate in a report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CandidateNote {
+    /// Its number, by which it can be asked for.
+    pub number: usize,
+    /// The arrangement of each matrix product, one text for those that share it.
+    pub arrangements: Vec<String>,
+    /// The instruction of each copy that touches shared memory, in program order.
+    pub instructions: Vec<String>,
+    /// The estimate; none where the candidate is not possible.
+    pub estimate: Option<Estimate>,
+    /// Whether it was chosen.
+    pub chosen: bool,
+    /// Why it was chosen, lost, or is not possible.
+    pub why: String,
+}
+
+/// How a search went.
+#[derive(Clone, Debug, PartialEq, Serialize, Default)]
+pub struct SearchNote {
+    /// Candidates that were looked at.
+    pub candidates: usize,
+    /// Candidates that the budget allows.
+    pub budget: usize,
+    /// Branches that ended in a clash of layouts.
+    pub clashes: usize,
+    /// Why the search ended.
+    pub stopped: String,
+    /// The seed of the order in which it went.
+    pub seed: u64,
+}
+
+/// A program, and what is asked of its synthesis.
+pub struct Search<'a> {
+    verified: &'a Verified,
+    options: &'a Options,
+    facts: &'a Facts<'a>,
+    statements: &'a [(Stmt, usize)],
+    solver: Solver<'a>,
+    /// Shared tensors that were solved, with the layouts of the register tensors on the other side.
+    solved: Vec<(TensorId, Vec<TvLayout>, Solved)>,
+}
+
+type Solved = Result<Rc<SharedSolution>, Diagnostic>;
+
+/// What a search found.
+pub struct Outcome {
+    /// The candidate that was taken.
+    pub chosen: Candidate,
+    /// Its matrix products.
+    pub gemms: Vec<Option<GemmPlan>>,
+    /// Every candidate, the chosen one marked.
+    pub notes: Vec<CandidateNote>,
+    /// How the search went.
+    pub note: SearchNote,
+}
+
+impl<'a> Search<'a> {
+    /// A search over a program whose clashes have been resolved.
+    ///
+    /// # Errors
+    ///
+    /// A matrix product that no instruction does.
+    pub fn new(
+        verified: &'a Verified,
+        options: &'a Options,
+        facts: &'a Facts<'a>,
+        statements: &'a [(Stmt, usize)],
+    ) -> Result<Self, Diagnostic> {
+        let solver = Solver::new(verified, facts, options.arch, statements)?;
+        Ok(Search { verified, options, facts, statements, solver, solved: Vec::new() })
+    }
+
+    /// The constraints and how they are solved.
+    pub fn solver(&self) -> &Solver<'a> {
+        &self.solver
+    }
+
+    /// Looks at every solution within the budget and takes the cheapest, or the one that was asked for.
+    ///
+    /// # Errors
+    ///
+    /// What the first candidate failed for, if none is possible; a number that no candidate has.
+    pub fn run(&mut self) -> Result<Outcome, Diagnostic> {
+        let budget = self.options.budget;
+        let found = self.solver.search(budget)?;
+        if found.solutions.is_empty() {
+            return Err(match found.clash {
+                Some(clash) => clash.diagnostic,
+                None => crate::nothing_found(),
+            });
+        }
+        let candidates: Vec<Result<Candidate, Diagnostic>> =
+            found.solutions.into_iter().map(|registers| self.complete(registers)).collect();
+        let best = candidates
+            .iter()
+            .enumerate()
+            .filter_map(|(i, c)| c.as_ref().ok().map(|c| (c.estimate.cycles, i)))
+            .min()
+            .map(|(_, i)| i);
+        let chosen = match (self.options.candidate, best) {
+            (Some(asked), _) if asked >= candidates.len() => {
+                return Err(crate::no_such_candidate(asked, candidates.len()));
+            }
+            (Some(asked), _) => asked,
+            (None, Some(best)) => best,
+            (None, None) => 0,
+        };
+        let notes =
+            candidates.iter().enumerate().map(|(i, c)| self.note(i, c, chosen, &candidates)).collect();
+        let note = SearchNote {
+            candidates: candidates.len(),
+            budget: budget.solutions,
+            clashes: found.clashes,
+            stopped: match (found.exhausted, budget.plain) {
+                (true, _) => format!("the budget of {} candidates is spent", budget.solutions),
+                (false, true) => "only the first arrangement of each product was asked for".to_string(),
+                (false, false) => "every arrangement was looked at".to_string(),
+            },
+            seed: budget.seed,
+        };
+        let chosen = candidates.into_iter().nth(chosen).unwrap_or_else(|| Err(crate::nothing_found()))?;
+        let gemms = self.solver.calls(&chosen.registers).map_err(|clash| clash.diagnostic)?;
+        Ok(Outcome { chosen, gemms, notes, note })
+    }
+
+    fn note(
+        &self,
+        number: usize,
+        candidate: &Result<Candidate, Diagnostic>,
+        chosen: usize,
+        all: &[Result<Candidate, Diagnostic>],
+    ) -> CandidateNote {
+        let best = all.get(chosen).and_then(|c| c.as_ref().ok()).map_or(0, |c| c.estimate.cycles);
+        let (mut arrangements, mut instructions) = (Vec::<String>::new(), Vec::new());
+        let (estimate, why) = match candidate {
+            Err(error) => (None, format!("not possible: {}", error.message)),
+            Ok(c) => {
+                for by in c.registers.gemms.iter().flatten() {
+                    let text = by.to_string();
+                    if !arrangements.contains(&text) {
+                        arrangements.push(text);
+                    }
+                }
+                for plan in &c.plans {
+                    if let StmtPlan::Copy(copy) = plan {
+                        instructions.push(crate::copies::plan_name(copy));
+                    }
+                }
+                let cycles = c.estimate.cycles;
+                let why = match (number == chosen, self.options.candidate) {
+                    (true, Some(_)) => "asked for by number".to_string(),
+                    (true, None) => "the fewest cycles".to_string(),
+                    (false, _) if cycles == best => "as many cycles as the chosen one, and later".to_string(),
+                    (false, _) => format!(
+                        "{:.3} times the cycles of the chosen one; bound by {}",
+                        cycles as f64 / best.max(1) as f64,
+                        c.estimate.bound
+                    ),
+                };
+                (Some(c.estimate.clone()), why)
+            }
+        };
+        CandidateNote { number, arrangements, instructions, estimate, chosen: number == chosen, why }
+    }
+
+    /// The layout of a shared tensor and the instructions of its copies, given the register tensors.
+    fn shared(&mut self, id: TensorId, registers: &Registers) -> Solved {
+        let register = |t: TensorId| registers.layouts[t.0 as usize].as_ref().map(|l| l.0.clone());
+        let mut partners = Vec::new();
+        for (stmt, _) in self.statements {
+            if let StmtKind::Copy { src, dst } = &stmt.kind
+                && (src.tensor == id || dst.tensor == id)
+            {
+                partners.extend(register(src.tensor).into_iter().chain(register(dst.tensor)));
+            }
+        }
+        let known = self.solved.iter().find(|(t, layouts, _)| *t == id && *layouts == partners);
+        if let Some((_, _, solved)) = known {
+            return solved.clone();
+        }
+        let problem = SharedProblem {
+            verified: self.verified,
+            facts: self.facts,
+            arch: self.options.arch,
+            register: &register,
+            statements: self.statements,
+        };
+        let solved = problem.solve(id).map(Rc::new);
+        self.solved.push((id, partners, solved.clone()));
+        solved
+    }
+
+    /// Completes a solution: shared tensors, plans of statements, estimate.
+    fn complete(&mut self, registers: Registers) -> Result<Candidate, Diagnostic> {
+        let program = self.verified.program();
+        let (arch, n) = (self.options.arch, self.statements.len());
+        let mut plans = vec![StmtPlan::None; n];
+        let mut alternatives = vec![Vec::new(); n];
+        let mut wavefronts = vec![0; n];
+        let mut shared = Vec::new();
+        for (i, tensor) in program.tensors.iter().enumerate() {
+            if tensor.memory() != Memory::Shared {
+                continue;
+            }
+            let id = TensorId(i as u32);
+            let solution = self.shared(id, &registers)?;
+            for (s, plan, others) in &solution.plans {
+                plans[*s] = StmtPlan::Copy(plan.clone());
+                alternatives[*s] = others.clone();
+            }
+            for (s, count) in &solution.wavefronts {
+                wavefronts[*s] = *count;
+            }
+            shared.push((id, solution));
+        }
+        let register = |id: TensorId| registers.layouts[id.0 as usize].as_ref().map(|(tv, _)| tv.clone());
+        let mut scratch_bytes = 0;
+        for (i, (stmt, _)) in self.statements.iter().enumerate() {
+            if let Some(planned) = crate::between_registers(self.verified, arch, &register, stmt) {
+                let (plan, others) = planned.map_err(|why| crate::cannot_move(stmt, &why))?;
+                scratch_bytes = scratch_bytes.max(plan.scratch_bytes());
+                plans[i] = plan;
+                alternatives[i] = others;
+            } else if let Some((plan, others)) =
+                crate::direct(self.verified, self.facts, arch, &register, stmt)?
+            {
+                plans[i] = plan;
+                alternatives[i] = others;
+            } else if let Some(by) = registers.gemms[i] {
+                // The calls are found for the one that is taken; their number is known.
+                plans[i] = StmtPlan::Gemm(self.counted(by, i));
+            }
+        }
+        let mut shared_bytes = 0u32;
+        for (_, solution) in &shared {
+            shared_bytes = shared_bytes.next_multiple_of(SHARED_ALIGN).saturating_add(solution.bytes);
+        }
+        shared_bytes = shared_bytes.next_multiple_of(SHARED_ALIGN).saturating_add(scratch_bytes);
+        crate::check_shared(self.verified, arch, &shared, scratch_bytes, shared_bytes)?;
+        let fragment_registers = crate::live_registers(self.verified, self.statements, &register);
+        if fragment_registers > arch.limits().registers_of_a_thread(self.verified.threads()) {
+            return Err(crate::too_many_registers(self.verified, arch, fragment_registers, &register));
+        }
+        let size = |id: SymbolId| {
+            let symbol = program.symbol(id);
+            let default = program.sizes().find(|(s, _, _)| *s == id).map(|(_, _, default)| default)?;
+            Some(self.options.sizes.get(&symbol.name).copied().unwrap_or(default))
+        };
+        let estimate = cost::estimate(&cost::Problem {
+            verified: self.verified,
+            arch,
+            plans: &plans,
+            wavefronts: &wavefronts,
+            register: &register,
+            size: &size,
+            registers: fragment_registers,
+            shared_bytes,
+        });
+        Ok(Candidate {
+            registers,
+            shared,
+            plans,
+            alternatives,
+            wavefronts,
+            scratch_bytes,
+            shared_bytes,
+            fragment_registers,
+            estimate,
+        })
+    }
+
+    /// A product's plan with as many calls as it needs, but without their operands.
+    fn counted(&self, by: crate::gemm::Arrangement, i: usize) -> GemmPlan {
+        let (m, n, k) = self.solver.extents(i);
+        let (wm, wn) = by.warps;
+        let calls = (m / by.row.m / wm) * (n / by.row.n / wn) * (k / by.row.k);
+        let empty = crate::GemmCall { c: Vec::new(), a: Vec::new(), b: Vec::new() };
+        GemmPlan { row: by.row, by, calls: vec![empty; calls.max(0) as usize] }
+    }
+}
+
+impl Outcome {
+    /// The layout of each register and shared tensor.
+    pub fn tensors(&self, verified: &Verified) -> Vec<Option<TensorLayout>> {
+        let mut tensors: Vec<Option<TensorLayout>> = vec![None; verified.program().tensors.len()];
+        for (i, layout) in self.chosen.registers.layouts.iter().enumerate() {
+            tensors[i] = layout.as_ref().map(|(tv, _)| TensorLayout::Register(tv.clone()));
+        }
+        for (id, solution) in &self.chosen.shared {
+            tensors[id.0 as usize] = Some(TensorLayout::Shared {
+                layout: solution.layout.clone(),
+                bytes: solution.bytes,
+                constraint: solution.constraint.clone(),
+            });
+        }
+        tensors
+    }
+}

@@ -1,0 +1,98 @@
+//! Inserts a rearrangement before a statement, for one of its operands.
+//!
+//! Needs: a verified program. Keeps: its meaning, and every id. The statement reads a new register tensor that holds the same
+//! tile, so that it may be distributed in another way.
+
+use crate::program::{ElemExpr, Stmt, StmtKind, Tensor, TensorId, TensorKind};
+use crate::verified::Verified;
+
+/// The program in which statement `number`, in the order of [`Verified::visit`], reads `rearrange(tensor)` for the register
+/// tensor `tensor`, and the new tensor. What the statement writes stays as it is.
+pub fn insert_rearrangement(v: &Verified, number: usize, tensor: TensorId) -> (Verified, TensorId) {
+    let mut result = v.clone();
+    let program = v.program();
+    let old = program.tensor(tensor);
+    let fresh = TensorId(program.tensors.len() as u32);
+    let shape = v.shape(tensor).into_iter().map(crate::expr::Expr::Int).collect();
+    // The base is cut so that the name stays a legal one.
+    let base: String = old.name.chars().take(100).collect();
+    let taken = |name: &str| {
+        program.symbols.iter().any(|s| s.name == name)
+            || program.params.iter().any(|p| p.name == name)
+            || program.tensors.iter().any(|t| t.name == name)
+    };
+    let name = (0..)
+        .map(|i: u64| if i == 0 { format!("{base}_moved") } else { format!("{base}_moved{i}") })
+        .find(|name| !taken(name))
+        .unwrap_or_default();
+    result.program.tensors.push(Tensor {
+        name,
+        dtype: old.dtype,
+        kind: TensorKind::Register { shape, pinned: None },
+        span: old.span,
+    });
+    let mut next = 0;
+    result.program.body = block(&program.body, &mut next, number, (tensor, fresh));
+    (result, fresh)
+}
+
+fn block(body: &[Stmt], next: &mut usize, number: usize, (old, new): (TensorId, TensorId)) -> Vec<Stmt> {
+    let mut out = Vec::new();
+    for stmt in body {
+        let here = *next == number;
+        *next += 1;
+        let mut stmt = stmt.clone();
+        if here {
+            out.push(Stmt { kind: StmtKind::Rearrange { dst: new, src: old }, span: stmt.span });
+            read_instead(&mut stmt.kind, old, new);
+        }
+        if let StmtKind::For { body, .. } = &mut stmt.kind {
+            *body = block(body, next, number, (old, new));
+        }
+        out.push(stmt);
+    }
+    out
+}
+
+/// Makes a statement read `new` wherever it reads `old`.
+fn read_instead(kind: &mut StmtKind, old: TensorId, new: TensorId) {
+    let swap = |id: &mut TensorId| {
+        if *id == old {
+            *id = new;
+        }
+    };
+    match kind {
+        StmtKind::Copy { src, .. } => swap(&mut src.tensor),
+        StmtKind::Gemm { a, b, .. } => {
+            swap(a);
+            swap(b);
+        }
+        StmtKind::Cast { src, .. }
+        | StmtKind::Rearrange { src, .. }
+        | StmtKind::Shape { src, .. }
+        | StmtKind::Split { src, .. }
+        | StmtKind::Reduce { src, .. } => swap(src),
+        StmtKind::Elementwise { expr, .. } => read_in(expr, old, new),
+        StmtKind::Join { a, b, .. } => {
+            swap(a);
+            swap(b);
+        }
+        StmtKind::Gather { src, index, .. } => {
+            swap(src);
+            swap(index);
+        }
+        _ => {}
+    }
+}
+
+fn read_in(expr: &mut ElemExpr, old: TensorId, new: TensorId) {
+    match expr {
+        ElemExpr::Tensor(id) if *id == old => *id = new,
+        ElemExpr::Unary(_, x) => read_in(x, old, new),
+        ElemExpr::Binary(_, x, y) => {
+            read_in(x, old, new);
+            read_in(y, old, new);
+        }
+        _ => {}
+    }
+}
