@@ -123,7 +123,7 @@ pub fn prepare(verified: &Verified, options: &Options) -> Result<Prepared, Diagn
         }
         let clash = found.clash.unwrap_or_else(|| nothing_found().into());
         let Some((i, operand)) = clash.remedy.filter(|_| inserted.len() < MAX_INSERTED) else {
-            return Err(clash.diagnostic);
+            return Err(*clash.diagnostic);
         };
         let (next, fresh) = tilewright_tile::insert_rearrangement(&verified, i, operand);
         let program = next.program();
@@ -153,7 +153,7 @@ fn expand_rearrangements(mut verified: Verified, options: &Options) -> Result<Ve
         let solver = Solver::new(&verified, &facts, options.arch, &statements)?;
         let found = solver.search(Budget { solutions: 1, ..options.budget })?;
         let Some(registers) = found.solutions.into_iter().next() else {
-            return Err(found.clash.unwrap_or_else(|| nothing_found().into()).diagnostic);
+            return Err(found.clash.unwrap_or_else(|| nothing_found().into()).diagnostic.as_ref().clone());
         };
         let register = |id: TensorId| registers.layouts[id.0 as usize].as_ref().map(|(tv, _)| tv.clone());
         let mut needed = BTreeSet::new();

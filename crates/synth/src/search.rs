@@ -130,7 +130,7 @@ impl<'a> Search<'a> {
         let found = self.solver.search(budget)?;
         if found.solutions.is_empty() {
             return Err(match found.clash {
-                Some(clash) => clash.diagnostic,
+                Some(clash) => *clash.diagnostic,
                 None => crate::nothing_found(),
             });
         }
@@ -164,7 +164,7 @@ impl<'a> Search<'a> {
             seed: budget.seed,
         };
         let chosen = candidates.into_iter().nth(chosen).unwrap_or_else(|| Err(crate::nothing_found()))?;
-        let gemms = self.solver.calls(&chosen.registers).map_err(|clash| clash.diagnostic)?;
+        let gemms = self.solver.calls(&chosen.registers).map_err(|clash| *clash.diagnostic)?;
         Ok(Outcome { chosen, gemms, notes, note })
     }
 

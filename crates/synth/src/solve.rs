@@ -43,14 +43,14 @@ pub struct Registers {
 #[derive(Clone, Debug)]
 pub struct Clash {
     /// What to say to the author.
-    pub diagnostic: Diagnostic,
+    pub diagnostic: Box<Diagnostic>,
     /// The statement and the operand whose rearrangement would resolve it.
     pub remedy: Option<(usize, TensorId)>,
 }
 
 impl From<Diagnostic> for Clash {
     fn from(diagnostic: Diagnostic) -> Self {
-        Clash { diagnostic, remedy: None }
+        Clash { diagnostic: Box::new(diagnostic), remedy: None }
     }
 }
 
@@ -455,7 +455,7 @@ impl<'a> Solver<'a> {
         // The factor without which the rest would fit; else the left one that has a layout.
         let remedy = [a, b].into_iter().filter(|t| state.layouts[t.0 as usize].is_some()).collect::<Vec<_>>();
         let alone = remedy.iter().copied().find(|t| fits_without(*t));
-        Clash { diagnostic: error, remedy: alone.or(remedy.first().copied()).map(|t| (i, t)) }
+        Clash { diagnostic: Box::new(error), remedy: alone.or(remedy.first().copied()).map(|t| (i, t)) }
     }
 
     /// The calls of every matrix product of a solution.
@@ -608,7 +608,7 @@ impl<'a> Solver<'a> {
                 };
                 let operand = if written(other) { first } else { other };
                 let remedy = (!written(operand)).then_some((i, operand));
-                return Err(Clash { diagnostic, remedy });
+                return Err(Clash { diagnostic: Box::new(diagnostic), remedy });
             }
         }
         Ok(())
