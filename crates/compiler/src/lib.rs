@@ -1,7 +1,7 @@
 //! From a tile program to a kernel: the visible list of passes.
 //!
 //! ```text
-//! verify → desugar → synthesise → lower → clean up → verify → print PTX
+//! verify → unroll → desugar → synthesise → lower → clean up → verify → print PTX
 //! ```
 //!
 //! Each pass is one function of another crate; here is their order, and the clock around each.
@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use tilewright_machine::{Arch, UnknownArch};
 use tilewright_synth::Multiples;
-use tilewright_tile::{Code, Constants, Diagnostic, Diagnostics, Program, Span, desugar_copies, verify};
+use tilewright_tile::{
+    Code, Constants, Diagnostic, Diagnostics, Program, Span, desugar_copies, unroll, verify,
+};
 
 pub use kernel::{Assumption, Kernel};
 pub use tilewright_lower::MAX_EXTENT;
@@ -93,7 +95,9 @@ pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnosti
     check_multiples(program, options)?;
     let verified = verify(program, &options.constants)?;
     lap("verify");
-    let plain = desugar_copies(&verified);
+    let plain = unroll(&verified)?;
+    lap("unroll");
+    let plain = desugar_copies(&plain);
     let plain = tilewright_synth::expand_rearrangements(&plain, options.arch, &options.multiples)?;
     lap("desugar");
     let synthesis = tilewright_synth::synthesise(&plain, options.arch, &options.multiples)?;

@@ -511,7 +511,10 @@ fn note(
         cycles: calls as u32 * issue,
         alternatives,
     };
-    let StmtKind::Copy { src, dst } = &stmt.kind else { return Some(result) };
+    if let (StmtKind::CopyAsync { .. }, CopyPlan::Staged { .. }) = (&stmt.kind, copy) {
+        result.instruction += " (through registers, at once: no asynchronous copy has this width)";
+    }
+    let Some((src, dst)) = stmt.kind.copied() else { return Some(result) };
     let (row, access) = match copy {
         CopyPlan::Direct { row, access } | CopyPlan::Async { row, access } => (*row, access),
         CopyPlan::Staged { store, access, .. } => (*store, access),
@@ -577,6 +580,7 @@ fn check_shared(
 fn touched(stmt: &tilewright_tile::Stmt) -> Vec<TensorId> {
     match &stmt.kind {
         StmtKind::Copy { src, dst } => vec![src.tensor, dst.tensor],
+        StmtKind::CopyAsync { .. } | StmtKind::Commit | StmtKind::Wait(_) => Vec::new(),
         StmtKind::Gemm { c, a, b } => vec![*c, *a, *b],
         StmtKind::Cast { dst, src } | StmtKind::Rearrange { dst, src } => vec![*dst, *src],
         StmtKind::Fill { dst, .. } => vec![*dst],
