@@ -1,7 +1,7 @@
 //! From a tile program to a kernel: the visible list of passes.
 //!
 //! ```text
-//! verify → desugar → prepare → synthesise → lower → clean up → verify → print PTX
+//! verify → unroll → desugar → prepare → synthesise → lower → clean up → verify → print PTX
 //! ```
 //!
 //! Each pass is one function of another crate; here is their order, and the clock around each.
@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use tilewright_machine::{Arch, UnknownArch};
 use tilewright_synth::{Budget, Multiples, Options as SynthOptions};
-use tilewright_tile::{Code, Constants, Diagnostic, Diagnostics, Program, Span, desugar_copies, verify};
+use tilewright_tile::{
+    Code, Constants, Diagnostic, Diagnostics, Program, Span, desugar_copies, unroll, verify,
+};
 
 pub use kernel::{Assumption, Kernel};
 pub use tilewright_lower::MAX_EXTENT;
@@ -120,7 +122,9 @@ pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnosti
     check_multiples(program, options)?;
     let verified = verify(program, &options.constants)?;
     lap("verify");
-    let plain = desugar_copies(&verified);
+    let plain = unroll(&verified)?;
+    lap("unroll");
+    let plain = desugar_copies(&plain);
     lap("desugar");
     let wanted = options.synthesis();
     let prepared = tilewright_synth::prepare(&plain, &wanted)?;

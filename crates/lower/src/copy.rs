@@ -1,13 +1,13 @@
 //! Copies: the calls of the chosen instructions, with addresses, guards, and packing of elements smaller than a register.
 
-use tilewright_layout::Layout;
+use tilewright_layout::{Layout, SwizzledLayout};
 use tilewright_machine::{CopyRow, Memory, ScalarOp};
 use tilewright_simt::{Address, ArrayId, Operand, Reg, Special, Value};
 use tilewright_synth::{Access, CopyPlan, copies::own_layout};
 use tilewright_tile::{Diagnostic, TensorRef, TileRef};
 
 use crate::elements;
-use crate::memory::{GlobalAddressing, SharedAddressing, both, narrow};
+use crate::memory::{GlobalAddressing, Offset, SharedAddressing, both, narrow};
 use crate::scalar;
 use crate::{Lower, internal};
 
@@ -61,12 +61,37 @@ impl Lower<'_> {
                     .shared(reference.tensor)
                     .ok_or_else(|| internal(tile.span, "a shared tensor without a layout"))?;
                 let buffer = self.shared[reference.tensor.0 as usize];
-                SharedAddressing::new(&mut self.b, layout, &own, access, bytes, buffer)
+                let at = self.offset(layout, tile)?;
+                SharedAddressing::new(&mut self.b, layout, &own, access, (bytes, buffer), at)
                     .map(Side::Shared)
                     .ok_or_else(|| internal(tile.span, "a shared tile that does not compose"))
             }
             _ => Err(internal(tile.span, "a register tensor where memory is wanted")),
         }
+    }
+
+    /// Where the modes that a reference to a shared tensor fixes put its tile.
+    fn offset(&mut self, layout: &SwizzledLayout, tile: &TileRef) -> Result<Offset, Diagnostic> {
+        let mut at = Offset::default();
+        for (mode, index) in &tile.fixed {
+            let mode =
+                layout.layout.mode(*mode).map_err(|_| internal(tile.span, "a mode that is not there"))?;
+            if let Some(index) = index.as_int() {
+                at.constant += mode.eval(index);
+                continue;
+            }
+            let inside = self.facts.is_within(index, mode.size());
+            let index = self.expr(index);
+            let term = scalar::layout(&mut self.b, &mode, index);
+            at.add(&mut self.b, term, &mode);
+            if !inside {
+                let above = self.b.scalar(ScalarOp::GeI32, &[index, scalar::int(0)]);
+                let below = self.b.scalar(ScalarOp::LtI32, &[index, scalar::int(mode.size())]);
+                at.inside = Some(both(&mut self.b, at.inside, above));
+                at.inside = Some(both(&mut self.b, at.inside, below));
+            }
+        }
+        Ok(at)
     }
 
     /// Holds for the first of the threads that touch the same elements; `None` if there is only one.
@@ -86,11 +111,13 @@ impl Lower<'_> {
         condition
     }
 
+    /// A copy; not `waited` for if it is a `copy.async`.
     pub(crate) fn copy(
         &mut self,
         src: &TensorRef,
         dst: &TensorRef,
         plan: &CopyPlan,
+        waited: bool,
     ) -> Result<(), Diagnostic> {
         let (from, to) = (self.verified.tile(src), self.verified.tile(dst));
         // A tile program's copies are synchronous: one in flight is waited for before its destination is read or written
@@ -148,7 +175,9 @@ impl Lower<'_> {
                             },
                             |_| {},
                         );
-                        self.pending.insert(dst.tensor);
+                        if waited {
+                            self.pending.insert(dst.tensor);
+                        }
                         return Ok(());
                     }
                 }
@@ -157,7 +186,9 @@ impl Lower<'_> {
                     let (source, guard) = global.call(self, call.offset);
                     self.b.async_copy(row, target, source, guard);
                 }
-                self.pending.insert(dst.tensor);
+                if waited {
+                    self.pending.insert(dst.tensor);
+                }
             }
             CopyPlan::Staged { load, store, access } => {
                 let (global, shared) = (self.side(src, &from, access)?, self.side(dst, &to, access)?);

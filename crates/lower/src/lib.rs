@@ -2,7 +2,9 @@
 //!
 //! Statements are lowered in order. Loops over instruction calls are unrolled: an address is a base per thread plus
 //! constants, and the builder hoists what does not change in a loop. Asynchronous copies are waited for before the next
-//! `syncthreads`, or before the thread's own next read of the tensor: a tile program's copies are synchronous.
+//! `syncthreads`, or before the thread's own next read of the tensor: a tile program's `copy` is synchronous. A `copy.async` is
+//! waited for only by the program's own `wait_group`. Where both kinds are in flight, the wait for a `copy` completes the
+//! `copy.async`s too (`cp.async.wait_all`): right, but the pipeline runs dry there.
 
 mod bits;
 mod collective;
@@ -43,7 +45,7 @@ struct Lower<'a> {
     shared: Vec<u32>,
     /// Values of sizes and of the counters in scope: the verifier has seen that no other is used.
     symbols: BTreeMap<SymbolId, Operand>,
-    /// Shared tensors with asynchronous copies in flight.
+    /// Shared tensors with instructions in flight that do a synchronous copy.
     pending: BTreeSet<TensorId>,
     /// The offset of the buffer that statements use one after the other.
     scratch: u32,
@@ -163,7 +165,18 @@ impl Lower<'_> {
         self.b.set_origin(statement_text(self.verified.program(), stmt));
         match (&stmt.kind, plan) {
             (StmtKind::Define(_), _) => Ok(()),
-            (StmtKind::Copy { src, dst }, StmtPlan::Copy(plan)) => self.copy(src, dst, plan),
+            (StmtKind::Copy { src, dst }, StmtPlan::Copy(plan)) => self.copy(src, dst, plan, true),
+            (StmtKind::CopyAsync { src, dst }, StmtPlan::Copy(plan)) => self.copy(src, dst, plan, false),
+            (StmtKind::Commit, _) => {
+                self.b.sync(SyncOp::AsyncCommit);
+                Ok(())
+            }
+            (StmtKind::Wait(groups), _) => {
+                let groups = groups.as_int().and_then(|n| u32::try_from(n).ok());
+                let groups = groups.ok_or_else(|| internal(stmt.span, "a wait for an unknown number"))?;
+                self.b.sync(SyncOp::AsyncWaitGroup(groups));
+                Ok(())
+            }
             (StmtKind::Gemm { c, a, b }, StmtPlan::Gemm(plan)) => self.gemm(*c, *a, *b, plan),
             (StmtKind::Cast { dst, src }, _) => self.cast(*dst, *src),
             (StmtKind::Fill { dst, value }, _) => self.fill(*dst, *value),
@@ -211,6 +224,7 @@ impl Lower<'_> {
             }
             (
                 StmtKind::Copy { .. }
+                | StmtKind::CopyAsync { .. }
                 | StmtKind::Gemm { .. }
                 | StmtKind::Rearrange { .. }
                 | StmtKind::Shape { .. }

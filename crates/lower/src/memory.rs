@@ -8,7 +8,7 @@
 use tilewright_layout::{Layout, SwizzledLayout, compose};
 use tilewright_machine::ScalarOp;
 use tilewright_simt::{Address, Builder, Operand, Special, Value};
-use tilewright_synth::{Access, Facts, access};
+use tilewright_synth::{Access, Facts, access, facts::gcd, shared::period};
 use tilewright_tile::{Expr, GlobalTile, SymbolId};
 
 use crate::scalar;
@@ -162,14 +162,47 @@ pub fn narrow(b: &mut Builder, guard: Option<Value>, condition: Option<Operand>)
     }
 }
 
+/// Where the indices of a reference to a shared tensor put its tile: an offset in elements, before the swizzle.
+#[derive(Default)]
+pub struct Offset {
+    /// What is known when the kernel is compiled.
+    pub constant: i64,
+    /// What is not.
+    dynamic: Option<Operand>,
+    /// A number that divides the dynamic part.
+    multiple: i64,
+    /// Holds where the dynamic indices lie within their modes; `None` where they are known to.
+    pub inside: Option<Operand>,
+}
+
+impl Offset {
+    /// Adds the value of a mode at an index.
+    pub fn add(&mut self, b: &mut Builder, term: Operand, mode: &Layout) {
+        let sum = self.dynamic.map_or(term, |sum| scalar::add(b, sum, term));
+        self.dynamic = Some(sum);
+        let strides = mode.leaves().into_iter().filter(|(extent, _)| *extent > 1).map(|(_, stride)| stride);
+        self.multiple = strides.fold(self.multiple, gcd);
+    }
+}
+
+/// An address outside every block's shared memory: an access through an index that is out of range goes there, and the machine
+/// refuses it. No offset within a block's memory leads back.
+const NOWHERE: i64 = 0x7f00_0000;
+
 /// How the accesses of a statement to a shared tensor are addressed.
 pub struct SharedAddressing {
     layout: SwizzledLayout,
     /// Statement's tile coordinate → offset before the swizzle.
     memory: Layout,
     bytes: i64,
-    buffer: i32,
+    /// Added to constant offsets before the swizzle.
+    constant: i64,
+    buffer: i64,
     base: Operand,
+    /// Added after the swizzle, in bytes.
+    apart: Option<Operand>,
+    /// Holds where the tile's indices are in range.
+    inside: Option<Operand>,
     /// The thread's offset in elements, before the swizzle and after.
     plain: Operand,
     swizzled: Operand,
@@ -179,30 +212,44 @@ pub struct SharedAddressing {
 }
 
 impl SharedAddressing {
-    /// Prepares the addresses of an access to a tensor at `buffer` bytes in the block's window.
+    /// Prepares the addresses of an access to a tensor at `buffer` bytes in the block's window, its tile at an offset.
+    ///
+    /// An offset that is a multiple of the swizzle's period is added after it; any other before.
+    ///
     pub fn new(
         b: &mut Builder,
         layout: &SwizzledLayout,
         own: &Layout,
         access: &Access,
-        bytes: u32,
-        buffer: u32,
+        (bytes, buffer): (u32, u32),
+        at: Offset,
     ) -> Option<Self> {
         let memory = compose(&layout.layout, own).ok()?;
         let threads = compose(&memory, &access.threads).ok()?;
         let thread = Operand::Value(b.special(Special::ThreadIndex));
-        let plain = scalar::layout(b, &threads, thread);
+        let mut plain = scalar::layout(b, &threads, thread);
+        let bytes = i64::from(bytes);
+        let period = period(layout.swizzle);
+        let after = at.dynamic.filter(|_| at.multiple % period == 0);
+        let before = at.dynamic.filter(|_| after.is_none());
+        if let Some(before) = before {
+            plain = scalar::add(b, plain, before);
+        }
         let swizzled = scalar::swizzle(b, layout.swizzle, plain);
         let offsets = threads.image();
-        let plain_bits = offsets.iter().fold(0, |a, x| a | x);
+        // A sum with what is not known has any bits.
+        let plain_bits = if before.is_some() { -1 } else { offsets.iter().fold(0, |a, x| a | x) };
         let swizzled_bits = offsets.iter().fold(0, |a, x| a | layout.swizzle.apply(*x));
         let base = Operand::Value(b.special(Special::SharedBase));
         Some(SharedAddressing {
             layout: layout.clone(),
             memory,
-            bytes: i64::from(bytes),
-            buffer: buffer as i32,
+            bytes,
+            constant: at.constant % period,
+            buffer: i64::from(buffer) + (at.constant - at.constant % period) * bytes,
             base,
+            apart: after.map(|after| scalar::scale(b, after, bytes)),
+            inside: at.inside,
             plain,
             swizzled,
             plain_bits,
@@ -212,7 +259,7 @@ impl SharedAddressing {
 
     /// The address of a call.
     pub fn call(&self, b: &mut Builder, offset: i64) -> Address {
-        let constant = self.memory.eval(offset);
+        let constant = self.memory.eval(offset) + self.constant;
         let (elements, rest) = if self.layout.swizzle.is_identity() {
             (self.plain, constant)
         } else if self.plain_bits & constant == 0 {
@@ -224,7 +271,13 @@ impl SharedAddressing {
             (scalar::swizzle(b, self.layout.swizzle, sum), 0)
         };
         let scaled = scalar::scale(b, elements, self.bytes);
-        let base = scalar::add(b, self.base, scaled);
-        Address { base, offset: self.buffer + (rest * self.bytes) as i32 }
+        let mut base = scalar::add(b, self.base, scaled);
+        if let Some(apart) = self.apart {
+            base = scalar::add(b, base, apart);
+        }
+        if let Some(inside) = self.inside {
+            base = b.scalar(ScalarOp::Select, &[base, scalar::int(NOWHERE), inside]);
+        }
+        Address { base, offset: (self.buffer + rest * self.bytes) as i32 }
     }
 }

@@ -26,6 +26,8 @@ enum Key {
 struct Scope {
     body: Vec<Inst>,
     made: HashMap<Key, Value>,
+    /// Operations made here that were not to be hoisted. They are shared within the block only: a loop in it computes its own.
+    local: HashMap<Key, Value>,
 }
 
 /// Builds one [`Function`].
@@ -131,15 +133,21 @@ impl Builder {
     }
 
     fn pure(&mut self, key: Key, ty: RegType, depth: usize, op: impl FnOnce(Value) -> Op) -> Value {
-        if let Some(value) = self.scopes.iter().find_map(|scope| scope.made.get(&key)) {
+        let known = self.scopes.iter().find_map(|scope| scope.made.get(&key));
+        if let Some(value) = known.or_else(|| self.scopes.last()?.local.get(&key)) {
             return *value;
         }
-        let depth = if self.hoist { depth } else { self.scopes.len() - 1 };
+        let here = self.scopes.len() - 1;
+        let depth = if self.hoist { depth } else { here };
         let dst = self.new_value(ty, depth);
         let inst = Inst { op: op(dst), origin: self.origin };
         let scope = &mut self.scopes[depth];
         scope.body.push(inst);
-        scope.made.insert(key, dst);
+        if self.hoist {
+            scope.made.insert(key, dst)
+        } else {
+            scope.local.insert(key, dst)
+        };
         dst
     }
 

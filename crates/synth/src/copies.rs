@@ -3,7 +3,7 @@
 
 use tilewright_layout::{Layout, SwizzledLayout, compose};
 use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, Wavefronts, copies, copy_rows};
-use tilewright_tile::{Code, Diagnostic, StmtKind, TensorId, TensorKind, TensorRef, TileRef, Verified};
+use tilewright_tile::{Code, Diagnostic, TensorId, TensorKind, TensorRef, TileRef, Verified};
 
 use crate::access::{Run, coalesced, global_access, shared_access, vector_run, widest_vector};
 use crate::explain::Alternative;
@@ -78,14 +78,35 @@ impl Candidates<'_> {
     }
 }
 
-/// A statement that touches a shared tensor, with the ways to do it.
+/// Statements that touch a shared tensor in the same way, with the ways to do them: one decision.
 struct Site {
-    statement: usize,
+    /// The statements, each with the instructions that cannot do it.
+    statements: Vec<(usize, Vec<Alternative>)>,
     /// Statement's tile coordinate → the tensor's own coordinate.
     own: Layout,
     weight: u64,
     candidates: Vec<Candidate>,
-    rejected: Vec<Alternative>,
+}
+
+impl Site {
+    /// A statement, for messages.
+    fn first(&self) -> usize {
+        self.statements.first().map_or(0, |s| s.0)
+    }
+
+    /// Whether the other statement may do exactly what these may.
+    fn is_like(&self, own: &Layout, candidates: &[Candidate]) -> bool {
+        let same = |a: &Candidate, b: &Candidate| {
+            a.row.name == b.row.name
+                && a.plan == b.plan
+                && a.constraint == b.constraint
+                && a.cycles == b.cycles
+                && a.vector == b.vector
+        };
+        self.own == *own
+            && self.candidates.len() == candidates.len()
+            && self.candidates.iter().zip(candidates).all(|(a, b)| same(a, b))
+    }
 }
 
 /// What was decided for a shared tensor and the copies that touch it.
@@ -102,13 +123,21 @@ pub struct SharedSolution {
     pub wavefronts: Vec<(usize, u32)>,
 }
 
-/// Statement's tile coordinate → the tensor's own coordinate: the identity, or a transposition.
+/// Statement's tile coordinate → the tensor's own coordinate, where the modes that the reference fixes are 0: the identity, a
+/// choice of modes, perhaps transposed.
 pub fn own_layout(verified: &Verified, reference: &TensorRef) -> Option<Layout> {
+    own_without(verified, reference, &[])
+}
+
+/// [`own_layout`] for the tensor without some modes, which the reference fixes.
+fn own_without(verified: &Verified, reference: &TensorRef, without: &[usize]) -> Option<Layout> {
     let shape = verified.shape(reference.tensor);
     let mut leaves = Vec::new();
     let mut stride = 1;
-    for extent in &shape {
-        leaves.push((*extent, stride));
+    for (mode, extent) in shape.iter().enumerate().filter(|(mode, _)| !without.contains(mode)) {
+        if !matches!(reference.index.get(mode), Some(Some(_))) {
+            leaves.push((*extent, stride));
+        }
         stride *= extent;
     }
     if reference.transposed {
@@ -234,12 +263,25 @@ impl SharedProblem<'_> {
     /// each copy, cut off where the cycles so far reach the best found, each leaf completed with its best swizzle.
     pub fn solve(&self, tensor: TensorId) -> Result<SharedSolution, Diagnostic> {
         let program = self.verified.program();
-        let shape = self.verified.shape(tensor);
+        let whole = self.verified.shape(tensor);
         let row = program.tensor(tensor);
         let bits = row.dtype.bits();
-        let mut sites = Vec::new();
+        let pinned = match &row.kind {
+            TensorKind::Shared { pinned, .. } => pinned.clone(),
+            _ => None,
+        };
+        // Modes that every use fixes are stages: the layout is found for the others, and repeated for each stage.
+        let stages = if pinned.is_some() { Vec::new() } else { self.stage_modes(tensor, whole.len()) };
+        let kept: Vec<usize> = (0..whole.len()).filter(|mode| !stages.contains(mode)).collect();
+        let shape: Vec<i64> = kept.iter().map(|mode| whole[*mode]).collect();
+        let stage = (!stages.is_empty()).then(|| {
+            let aligned = (i64::from(crate::SHARED_ALIGN) * 8 / i64::from(bits)).max(1);
+            let size: i64 = shape.iter().product();
+            size + (aligned - size % aligned) % aligned
+        });
+        let mut sites: Vec<Site> = Vec::new();
         for (i, (stmt, depth)) in self.statements.iter().enumerate() {
-            let StmtKind::Copy { src, dst } = &stmt.kind else { continue };
+            let Some((src, dst)) = stmt.kind.copied() else { continue };
             let reference = if src.tensor == tensor {
                 src
             } else if dst.tensor == tensor {
@@ -247,7 +289,7 @@ impl SharedProblem<'_> {
             } else {
                 continue;
             };
-            let own = own_layout(self.verified, reference).ok_or_else(|| {
+            let own = own_without(self.verified, reference, &stages).ok_or_else(|| {
                 Diagnostic::new(
                     Code::BadValue,
                     stmt.span,
@@ -264,22 +306,20 @@ impl SharedProblem<'_> {
                     format!("no instruction can do this copy of `{}`{why}", row.name),
                 ));
             }
-            sites.push(Site {
-                statement: i,
-                own,
-                weight: if *depth > 0 { 16 } else { 1 },
-                candidates,
-                rejected,
-            });
+            let weight = if *depth > 0 { 16 } else { 1 };
+            match sites.iter_mut().find(|site| site.is_like(&own, &candidates)) {
+                Some(site) => {
+                    site.weight += weight;
+                    site.statements.push((i, rejected));
+                }
+                None => sites.push(Site { statements: vec![(i, rejected)], own, weight, candidates }),
+            }
         }
-        let pinned = match &row.kind {
-            TensorKind::Shared { pinned, .. } => pinned.clone(),
-            _ => None,
-        };
         let mut search = Search {
             sites: &sites,
             bits,
             pinned: pinned.as_ref(),
+            stage,
             best: None,
             clashes: Vec::new(),
             budget: 2000,
@@ -294,26 +334,43 @@ impl SharedProblem<'_> {
             );
             for (a, b, why) in clashes.iter().take(3) {
                 error = error
-                    .related(self.statements[sites[*a].statement].0.span, format!("this copy: {why}"))
-                    .related(self.statements[sites[*b].statement].0.span, "and this one".to_string());
+                    .related(self.statements[sites[*a].first()].0.span, format!("this copy: {why}"))
+                    .related(self.statements[sites[*b].first()].0.span, "and this one".to_string());
             }
             return Err(error);
         };
         let plans = self.explain(&sites, &chosen, cost);
         let warps = i64::from(self.verified.threads()) / 32;
-        let wavefronts = sites
-            .iter()
-            .zip(&chosen)
-            .filter_map(|(site, c)| {
-                let candidate = &site.candidates[*c];
-                let (row, access) = (candidate.row, &candidate.access);
-                let usage = SharedUse { row, access, own: &site.own, weight: 1 };
-                Some((site.statement, count(&usage, &layout, bits, 0..warps)?.actual))
-            })
-            .collect();
-        let size = crate::elements(&layout) * i64::from(bits);
-        let size = u32::try_from((size + 7) / 8).unwrap_or(u32::MAX);
-        Ok(SharedSolution { layout, constraint: constraint.to_string(), bytes: size, plans, wavefronts })
+        let mut wavefronts = Vec::new();
+        for (site, c) in sites.iter().zip(&chosen) {
+            let candidate = &site.candidates[*c];
+            let (row, access) = (candidate.row, &candidate.access);
+            let usage = SharedUse { row, access, own: &site.own, weight: 1 };
+            let all = count(&usage, &layout, bits, 0..warps).map_or(0, |w| w.actual);
+            wavefronts.extend(site.statements.iter().map(|(i, _)| (*i, all)));
+        }
+        let (layout, constraint) = match stage {
+            None => (layout, constraint.to_string()),
+            Some(stage) => {
+                let layout = staged(&layout, &whole, &stages, stage).ok_or_else(|| {
+                    let message = format!("`{}` is too large to be laid out", row.name);
+                    Diagnostic::new(Code::BadValue, row.span, message)
+                })?;
+                (layout, format!("{constraint}, a stage every {stage} elements"))
+            }
+        };
+        let size = (crate::elements(&layout) * i64::from(bits) + 7) / 8;
+        let bytes = u32::try_from(size).unwrap_or(u32::MAX);
+        Ok(SharedSolution { layout, constraint, bytes, plans, wavefronts })
+    }
+
+    /// The modes of a shared tensor that every use fixes; none if that leaves no mode, or if nothing uses it.
+    fn stage_modes(&self, tensor: TensorId, rank: usize) -> Vec<usize> {
+        let all = self.statements.iter().filter_map(|(stmt, _)| stmt.kind.copied());
+        let uses: Vec<&TensorRef> =
+            all.flat_map(|(src, dst)| [src, dst]).filter(|r| r.tensor == tensor).collect();
+        let fixed = |mode: &usize| uses.iter().all(|r| matches!(r.index.get(*mode), Some(Some(_))));
+        if uses.is_empty() { Vec::new() } else { (0..rank).filter(fixed).collect() }
     }
 
     fn explain(
@@ -325,7 +382,7 @@ impl SharedProblem<'_> {
         let mut plans = Vec::new();
         for (s, site) in sites.iter().enumerate() {
             let winner = &site.candidates[chosen[s]];
-            let mut alternatives = site.rejected.clone();
+            let mut alternatives = Vec::new();
             for (c, candidate) in site.candidates.iter().enumerate() {
                 if c == chosen[s] {
                     continue;
@@ -342,7 +399,7 @@ impl SharedProblem<'_> {
                         plan_name(&sites[o].candidates[chosen[o]].plan),
                         tilewright_tile::statement_text(
                             self.verified.program(),
-                            &self.statements[sites[o].statement].0
+                            &self.statements[sites[o].first()].0
                         )
                     ),
                     None if candidate.cycles == winner.cycles => {
@@ -363,7 +420,10 @@ impl SharedProblem<'_> {
                 };
                 alternatives.push(Alternative { instruction: plan_name(&candidate.plan), reason });
             }
-            plans.push((site.statement, winner.plan.clone(), alternatives));
+            for (statement, rejected) in &site.statements {
+                let all = rejected.iter().chain(&alternatives).cloned().collect();
+                plans.push((*statement, winner.plan.clone(), all));
+            }
         }
         plans
     }
@@ -373,6 +433,8 @@ struct Search<'a> {
     sites: &'a [Site],
     bits: u32,
     pinned: Option<&'a SwizzledLayout>,
+    /// The distance between stages, if there are some.
+    stage: Option<i64>,
     best: Option<(u64, Vec<usize>, SwizzledLayout, Constraint)>,
     clashes: Vec<(usize, usize, String)>,
     budget: u32,
@@ -443,7 +505,8 @@ impl Search<'_> {
             }
             None => {
                 let Some(memory) = constraint.materialise() else { return };
-                let Some((swizzle, w, ideal)) = choose_swizzle(&memory, &uses, self.bits, vector) else {
+                let Some((swizzle, w, ideal)) = choose_swizzle(&memory, &uses, self.bits, vector, self.stage)
+                else {
                     return;
                 };
                 (SwizzledLayout::new(swizzle, memory), w, ideal)
@@ -454,6 +517,27 @@ impl Search<'_> {
             self.best = Some((total, chosen.to_vec(), layout, constraint));
         }
     }
+}
+
+/// The layout of a tensor with stage modes, from that of one stage: stages lie one after the other, `distance` elements apart.
+fn staged(one: &SwizzledLayout, shape: &[i64], stages: &[usize], distance: i64) -> Option<SwizzledLayout> {
+    let mut kept = 0;
+    let mut next = distance;
+    let mut modes = Vec::new();
+    for (mode, extent) in shape.iter().enumerate() {
+        if stages.contains(&mode) {
+            modes.push(Layout::from_leaves(&[(*extent, next)]).ok()?);
+            next = next.checked_mul(*extent)?;
+        } else {
+            modes.push(if shape.len() - stages.len() == 1 {
+                one.layout.clone()
+            } else {
+                one.layout.mode(kept).ok()?
+            });
+            kept += 1;
+        }
+    }
+    Some(SwizzledLayout::new(one.swizzle, Layout::concat(&modes).ok()?))
 }
 
 /// Whether a given layout has the runs of a constraint, aligned, with a swizzle that keeps them together.

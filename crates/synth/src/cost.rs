@@ -136,7 +136,10 @@ type Ready = (f64, f64);
 struct Warp {
     now: f64,
     ready: HashMap<TensorId, Ready>,
-    /// Asynchronous copies in flight by group, the open one last: the tensor and when it lands.
+    /// Asynchronous copies that the compiler waits for, and those of the group that is open: the tensor and when it lands.
+    settled: Vec<(TensorId, f64)>,
+    open: Vec<(TensorId, f64)>,
+    /// Those of the closed groups.
     groups: Vec<Vec<(TensorId, f64)>>,
 }
 
@@ -147,17 +150,28 @@ impl Warp {
             *a += by;
             *b += by;
         });
-        self.groups.iter_mut().flatten().for_each(|(_, t)| *t += by);
+        let copies = self.groups.iter_mut().flatten().chain(&mut self.settled).chain(&mut self.open);
+        copies.for_each(|(_, t)| *t += by);
     }
 
-    /// Lands all groups but the last `keep`.
-    fn wait(&mut self, keep: usize) {
-        while self.groups.len() > keep {
-            for (tensor, at) in self.groups.remove(0) {
-                self.now = self.now.max(at);
-                self.ready.insert(tensor, (at, at));
-            }
+    fn land(&mut self, copies: Vec<(TensorId, f64)>) {
+        for (tensor, at) in copies {
+            self.now = self.now.max(at);
+            self.ready.insert(tensor, (at, at));
         }
+    }
+
+    /// Lands all closed groups but the last `keep`.
+    fn wait(&mut self, keep: usize) {
+        let landing = self.groups.len().saturating_sub(keep);
+        let copies = self.groups.drain(..landing).flatten().collect();
+        self.land(copies);
+    }
+
+    /// Lands the copies that the compiler waits for.
+    fn settle(&mut self) {
+        let copies = std::mem::take(&mut self.settled);
+        self.land(copies);
     }
 }
 
@@ -211,9 +225,18 @@ impl<'a, 'b> Clock<'a, 'b> {
             match &stmt.kind {
                 StmtKind::For { counter, lo, hi, body } => self.repeat(*counter, lo, hi, body),
                 StmtKind::Sync => {
-                    // Copies that the author does not wait for are settled by the compiler.
-                    self.warps.iter_mut().for_each(|w| w.wait(0));
+                    self.warps.iter_mut().for_each(Warp::settle);
                     self.barrier();
+                }
+                StmtKind::Commit => {
+                    for warp in &mut self.warps {
+                        let group = std::mem::take(&mut warp.open);
+                        warp.groups.push(group);
+                    }
+                }
+                StmtKind::Wait(keep) => {
+                    let keep = keep.as_int().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+                    self.warps.iter_mut().for_each(|w| w.wait(keep));
                 }
                 _ => self.statement(index, stmt),
             }
@@ -276,13 +299,10 @@ impl<'a, 'b> Clock<'a, 'b> {
             }
             warp.now = unit_start + work.busy;
             for tensor in &writes {
-                if work.asynchronous {
-                    if warp.groups.is_empty() {
-                        warp.groups.push(Vec::new());
-                    }
-                    if let Some(open) = warp.groups.last_mut() {
-                        open.push((*tensor, arrival.1));
-                    }
+                if work.asynchronous && matches!(stmt.kind, StmtKind::CopyAsync { .. }) {
+                    warp.open.push((*tensor, arrival.1));
+                } else if work.asynchronous {
+                    warp.settled.push((*tensor, arrival.1));
                 } else {
                     warp.ready.insert(*tensor, arrival);
                 }
@@ -306,7 +326,10 @@ impl<'a, 'b> Clock<'a, 'b> {
 
     /// When everything is done.
     fn finish(&mut self) -> f64 {
-        self.warps.iter_mut().for_each(|w| w.wait(0));
+        for warp in &mut self.warps {
+            warp.settle();
+            warp.wait(0);
+        }
         let ends = self.warps.iter().flat_map(|w| w.ready.values().map(|r| r.1));
         ends.chain(self.free.values().copied()).fold(self.now(), f64::max)
     }
@@ -362,7 +385,7 @@ fn work(problem: &Problem<'_>, index: usize, stmt: &Stmt) -> Option<Work> {
             ..alu(0.0)
         },
         StmtPlan::Copy(copy) => {
-            let StmtKind::Copy { src, dst } = &stmt.kind else { return None };
+            let (src, dst) = stmt.kind.copied()?;
             let (row, access, asynchronous) = match copy {
                 CopyPlan::Direct { row, access } => (*row, access, false),
                 CopyPlan::Async { row, access } => (*row, access, true),

@@ -86,6 +86,43 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// The smallest and the largest value of the expression, as far as they are known.
+    fn bounds(&self, expr: &Expr) -> (Option<i64>, Option<i64>) {
+        let both = |a: Option<i64>, b: Option<i64>, op: IntOp| op.apply(a?, b?);
+        match expr {
+            Expr::Int(value) => (Some(*value), Some(*value)),
+            Expr::Block(axis) => {
+                let extent = self.verified.program().grid.get(axis.index()).and_then(Expr::as_int);
+                (Some(0), extent.map(|n| n - 1))
+            }
+            Expr::Symbol(id) => match self.counters.get(id) {
+                Some((lo, hi)) => (self.bounds(lo).0, self.bounds(hi).1.and_then(|n| n.checked_sub(1))),
+                None => (Some(1), None),
+            },
+            Expr::Binary(op, a, b) => {
+                let ((a, c), (b, d)) = (self.bounds(a), self.bounds(b));
+                match (op, b, d) {
+                    (IntOp::Rem, Some(n), Some(m)) if n == m && n > 0 => (Some(0), Some(n - 1)),
+                    (IntOp::Add, ..) => (both(a, b, *op), both(c, d, *op)),
+                    (IntOp::Sub, ..) => (both(a, d, *op), both(c, b, *op)),
+                    (IntOp::Div | IntOp::CeilDiv, Some(n), Some(m)) if n == m && n > 0 => {
+                        (both(a, b, *op), both(c, b, *op))
+                    }
+                    (IntOp::Mul, ..) if a >= Some(0) && b >= Some(0) => (both(a, b, *op), both(c, d, *op)),
+                    (IntOp::Min, ..) => (both(a, b, *op), both(c, d, *op).or(c).or(d)),
+                    (IntOp::Max, ..) => (both(a, b, *op).or(a).or(b), both(c, d, *op)),
+                    _ => (None, None),
+                }
+            }
+        }
+    }
+
+    /// Whether every value of the expression is known to lie in `0..extent`.
+    pub fn is_within(&self, expr: &Expr, extent: i64) -> bool {
+        let (low, high) = self.bounds(expr);
+        low >= Some(0) && high.is_some_and(|high| high < extent)
+    }
+
     /// Whether coordinates `base[dim] + c`, for `0 ≤ c < extent`, always lie below the buffer's extent in that mode.
     ///
     /// Two cases are recognised: literals, and the tiling idiom `base = i · c` where `i` counts the tiles of size `c` that

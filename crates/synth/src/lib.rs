@@ -571,7 +571,10 @@ fn note(
         cycles: calls as u32 * issue,
         alternatives,
     };
-    let StmtKind::Copy { src, dst } = &stmt.kind else { return Some(result) };
+    if let (StmtKind::CopyAsync { .. }, CopyPlan::Staged { .. }) = (&stmt.kind, copy) {
+        result.instruction += " (through registers, at once: no asynchronous copy has this width)";
+    }
+    let Some((src, dst)) = stmt.kind.copied() else { return Some(result) };
     let (row, access) = match copy {
         CopyPlan::Direct { row, access } | CopyPlan::Async { row, access } => (*row, access),
         CopyPlan::Staged { store, access, .. } => (*store, access),
@@ -629,7 +632,7 @@ fn check_shared(
 /// The register and shared tensors that a statement reads, views left out.
 fn reads(stmt: &tilewright_tile::Stmt) -> Vec<TensorId> {
     match &stmt.kind {
-        StmtKind::Copy { src, .. } => vec![src.tensor],
+        StmtKind::Copy { src, .. } | StmtKind::CopyAsync { src, .. } => vec![src.tensor],
         StmtKind::Gemm { c, a, b } => vec![*c, *a, *b],
         StmtKind::Cast { src, .. }
         | StmtKind::Rearrange { src, .. }
@@ -639,14 +642,19 @@ fn reads(stmt: &tilewright_tile::Stmt) -> Vec<TensorId> {
         StmtKind::Elementwise { expr, .. } => expr.tensors(),
         StmtKind::Join { a, b, .. } => vec![*a, *b],
         StmtKind::Gather { src, index, .. } => vec![*src, *index],
-        StmtKind::Fill { .. } | StmtKind::Define(_) | StmtKind::Sync | StmtKind::For { .. } => Vec::new(),
+        StmtKind::Fill { .. }
+        | StmtKind::Define(_)
+        | StmtKind::Sync
+        | StmtKind::Commit
+        | StmtKind::Wait(_)
+        | StmtKind::For { .. } => Vec::new(),
     }
 }
 
 /// The tensors that a statement writes.
 fn writes(stmt: &tilewright_tile::Stmt) -> Vec<TensorId> {
     match &stmt.kind {
-        StmtKind::Copy { dst, .. } => vec![dst.tensor],
+        StmtKind::Copy { dst, .. } | StmtKind::CopyAsync { dst, .. } => vec![dst.tensor],
         StmtKind::Gemm { c, .. } => vec![*c],
         StmtKind::Fill { dst, .. } => vec![*dst],
         StmtKind::Define(_) => Vec::new(),

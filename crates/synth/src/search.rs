@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use serde::Serialize;
 use tilewright_machine::Memory;
-use tilewright_tile::{Diagnostic, Stmt, StmtKind, SymbolId, TensorId, Verified};
+use tilewright_tile::{Diagnostic, Stmt, SymbolId, TensorId, Verified};
 
 use crate::copies::{SharedProblem, SharedSolution};
 use crate::cost::{self, Estimate};
@@ -213,7 +213,7 @@ impl<'a> Search<'a> {
         let register = |t: TensorId| registers.layouts[t.0 as usize].as_ref().map(|l| l.0.clone());
         let mut partners = Vec::new();
         for (stmt, _) in self.statements {
-            if let StmtKind::Copy { src, dst } = &stmt.kind
+            if let Some((src, dst)) = stmt.kind.copied()
                 && (src.tensor == id || dst.tensor == id)
             {
                 partners.extend(register(src.tensor).into_iter().chain(register(dst.tensor)));

@@ -307,13 +307,20 @@ pub fn count(
     Some(Trace::new(usage, &layout.layout, warps)?.wavefronts(layout.swizzle, bits))
 }
 
+/// A swizzle permutes the offsets within each aligned block of this many elements, in every block in the same way.
+pub fn period(swizzle: Swizzle) -> i64 {
+    if swizzle.is_identity() { 1 } else { 1 << (swizzle.base() + swizzle.shift() + swizzle.bits()) }
+}
+
 /// The swizzle with the fewest weighted wavefronts over all uses, the plainest among equals; with that number and the
-/// number of a layout without conflicts. `vector` is the longest run of elements that must stay together.
+/// number of a layout without conflicts. `vector` is the longest run of elements that must stay together. Where the layout
+/// is repeated every `stage` elements, the swizzle's period divides that, so that it does not tell stages apart.
 pub fn choose_swizzle(
     memory: &Layout,
     uses: &[SharedUse<'_>],
     bits: u32,
     vector: i64,
+    stage: Option<i64>,
 ) -> Option<(Swizzle, u64, u64)> {
     let size = memory.size();
     let base = (vector.max(1) as u64).ilog2();
@@ -338,6 +345,9 @@ pub fn choose_swizzle(
                 break;
             }
             let Ok(swizzle) = Swizzle::new(field, base, shift) else { continue };
+            if stage.is_some_and(|stage| stage % period(swizzle) != 0) {
+                break;
+            }
             let c = cost(swizzle);
             if c < best.1 {
                 best = (swizzle, c);

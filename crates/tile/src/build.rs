@@ -163,6 +163,10 @@ impl Builder {
 
     /// Whether a tensor's name is visible here; an error where it is not.
     pub(crate) fn visible(&self, tensor: TensorId) -> Result<(), Diagnostic> {
+        let tensor = match self.program.tensor(tensor).kind {
+            TensorKind::Part { of, .. } => of,
+            _ => tensor,
+        };
         let row = self.program.tensor(tensor);
         self.lookup(&row.name, Span::NONE, "a tensor").map(|_| ())
     }
@@ -175,19 +179,19 @@ impl Builder {
         self.loops.len()
     }
 
-    /// Opens a loop; its counter is visible until [`Builder::end_for`].
+    /// Opens a loop; its counter, of this kind, is visible until [`Builder::end_for`].
     pub(crate) fn begin_for(
         &mut self,
         name: &str,
         span: Span,
-        lo: Expr,
-        hi: Expr,
+        (lo, hi): (Expr, Expr),
+        kind: SymbolKind,
     ) -> Result<SymbolId, Diagnostic> {
         let counter = SymbolId(self.program.symbols.len() as u32);
         let outer = std::mem::take(&mut self.body);
         self.loops.push(OpenLoop { counter, lo, hi, outer, names: Vec::new() });
         let bound = self.bind(name, span, Named::Symbol(counter));
-        self.program.symbols.push(Symbol { name: name.to_string(), kind: SymbolKind::Counter, span });
+        self.program.symbols.push(Symbol { name: name.to_string(), kind, span });
         bound.map(|()| counter)
     }
 
@@ -214,12 +218,35 @@ impl Builder {
     /// The shape that a register tensor computed from `tensor` has.
     pub(crate) fn result_shape(&self, tensor: TensorId) -> Vec<Expr> {
         match &self.program.tensor(tensor).kind {
-            TensorKind::Register { shape, .. } | TensorKind::Shared { shape, .. } => shape.clone(),
+            TensorKind::Register { shape, .. }
+            | TensorKind::Shared { shape, .. }
+            | TensorKind::Part { shape, .. } => shape.clone(),
             TensorKind::View { modes, .. } => modes
                 .iter()
                 .map(|mode| mode.leaves.iter().fold(Expr::Int(1), |product, leaf| product * &leaf.extent))
                 .collect(),
         }
+    }
+
+    /// The part of a tensor at an index: the one that an earlier statement named, or a new one. Whether there is such a part,
+    /// the verifier checks.
+    pub(crate) fn part(&mut self, of: TensorId, index: Vec<Option<Expr>>, span: Span) -> TensorId {
+        let known = self.program.tensors.iter().position(
+            |t| matches!(&t.kind, TensorKind::Part { of: o, index: i, .. } if *o == of && *i == index),
+        );
+        if let Some(known) = known {
+            return TensorId(known as u32);
+        }
+        let shape = self.result_shape(of).into_iter().enumerate();
+        let shape = shape
+            .filter(|(i, _)| !matches!(index.get(*i), Some(Some(_))))
+            .map(|(_, extent)| extent)
+            .collect();
+        let name = crate::printer::part_text(&self.program, of, &index);
+        let dtype = self.program.tensor(of).dtype;
+        let id = TensorId(self.program.tensors.len() as u32);
+        self.program.tensors.push(Tensor { name, dtype, kind: TensorKind::Part { of, index, shape }, span });
+        id
     }
 
     /// The shape of `src` after a shape statement. An illegal one, which the verifier refuses, gives some shape.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use crate::expr::Expr;
-use crate::program::{Stmt, StmtKind, Tensor, TensorId, TensorKind, TensorRef};
+use crate::program::{Program, Stmt, StmtKind, Tensor, TensorId, TensorKind, TensorRef};
 use crate::verified::Verified;
 
 /// The program without rearrangements and without copies from shared to global memory.
@@ -29,6 +29,25 @@ pub fn desugar_copies(v: &Verified) -> Verified {
     run(v, Which { copies: true, rearrangements: Some(&BTreeSet::new()) })
 }
 
+/// Every name of a program.
+pub(crate) fn names_of(program: &Program) -> HashSet<String> {
+    let symbols = program.symbols.iter().map(|s| &s.name);
+    let params = program.params.iter().map(|p| &p.name);
+    symbols.chain(params).chain(program.tensors.iter().map(|t| &t.name)).cloned().collect()
+}
+
+/// A name that nothing has yet, made of another and a suffix.
+pub(crate) fn fresh_name(names: &mut HashSet<String>, of: &str, suffix: &str) -> String {
+    // The base is cut so that the name stays a legal one.
+    let base: String = of.chars().take(100).collect();
+    let name = (0..)
+        .map(|i: u64| if i == 0 { format!("{base}_{suffix}") } else { format!("{base}_{suffix}_{i}") })
+        .find(|name| !names.contains(name))
+        .unwrap_or_default();
+    names.insert(name.clone());
+    name
+}
+
 /// What to replace.
 struct Which<'a> {
     copies: bool,
@@ -39,14 +58,7 @@ struct Which<'a> {
 fn run(v: &Verified, which: Which<'_>) -> Verified {
     let mut result = v.clone();
     let program = v.program();
-    let names = program
-        .symbols
-        .iter()
-        .map(|s| &s.name)
-        .chain(program.params.iter().map(|p| &p.name))
-        .chain(program.tensors.iter().map(|t| &t.name))
-        .cloned()
-        .collect();
+    let names = names_of(program);
     let mut pass =
         Desugar { v, which, next: 0, tensors: program.tensors.clone(), names, defined: BTreeSet::new() };
     result.program.body = pass.block(&program.body);
@@ -68,14 +80,8 @@ impl Desugar<'_> {
     /// A new tensor named after another.
     fn fresh(&mut self, like: TensorId, suffix: &str, kind: TensorKind) -> TensorId {
         let of = &self.tensors[like.0 as usize];
-        // The base is cut so that the name stays a legal one.
-        let base: String = of.name.chars().take(100).collect();
         let (dtype, span) = (of.dtype, of.span);
-        let name = (0..)
-            .map(|i: u64| if i == 0 { format!("{base}_{suffix}") } else { format!("{base}_{suffix}{i}") })
-            .find(|name| !self.names.contains(name))
-            .unwrap_or_default();
-        self.names.insert(name.clone());
+        let name = fresh_name(&mut self.names, &of.name, suffix);
         let id = TensorId(self.tensors.len() as u32);
         self.tensors.push(Tensor { name, dtype, kind, span });
         id

@@ -12,6 +12,7 @@ mod names;
 pub mod parser;
 mod printer;
 pub mod program;
+pub mod unroll;
 pub mod verified;
 pub mod verify;
 
@@ -27,5 +28,6 @@ pub use program::{
     BinaryOp, ElemExpr, Param, ParamId, ParamKind, Program, ReduceOp, ShapeOp, Stmt, StmtKind, Symbol,
     SymbolKind, Tensor, TensorId, TensorKind, TensorRef, UnaryOp, ViewLeaf, ViewMode,
 };
+pub use unroll::unroll;
 pub use verified::{Constants, GlobalTile, TileRef, Verified};
 pub use verify::{MAX_TILE, verify};

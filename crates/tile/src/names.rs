@@ -1,19 +1,23 @@
 //! Names: which words are taken, and which name a mistyped one was meant to be.
 
 /// Words of the language, which name nothing else. A kernel's own name is exempt: it never stands where these do.
-pub const RESERVED: [&str; 50] = [
+pub const RESERVED: [&str; 54] = [
     "size",
     "const",
     "kernel",
     "grid",
     "threads",
     "for",
+    "unroll",
     "in",
     "block",
     "global_view",
     "register_tensor",
     "shared_tensor",
     "copy",
+    "async",
+    "commit_group",
+    "wait_group",
     "gemm",
     "cast",
     "rearrange",

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::{self, Display, Write};
 
-use crate::expr::{Axis, Expr, IntOp};
+use crate::expr::{Axis, Expr, IntOp, SymbolId};
 use crate::program::{
     BinaryOp, ElemExpr, Param, ParamKind, Program, ShapeOp, Stmt, StmtKind, Symbol, SymbolKind, TensorId,
     TensorKind, TensorRef, UnaryOp, ViewLeaf,
@@ -23,7 +23,7 @@ pub(crate) fn expr_text(program: &Program, expr: &Expr) -> String {
     text
 }
 
-fn symbol(program: &Program, id: crate::expr::SymbolId) -> &str {
+fn symbol(program: &Program, id: SymbolId) -> &str {
     program.symbols.get(id.0 as usize).map_or("?", |s| &s.name)
 }
 
@@ -209,6 +209,8 @@ fn definition(out: &mut impl Write, program: &Program, id: TensorId) -> fmt::Res
             }
             out.write_str(")")
         }
+        // Parts are never defined.
+        TensorKind::Part { .. } => out.write_str("?"),
         TensorKind::View { param, offsets, modes } => {
             let buffer = program.params.get(param.0 as usize).map_or("?", |p| &p.name);
             write!(out, "global_view({buffer}[")?;
@@ -242,6 +244,35 @@ fn definition(out: &mut impl Write, program: &Program, id: TensorId) -> fmt::Res
     }
 }
 
+/// `[:, :, ki]`.
+fn entries(out: &mut impl Write, program: &Program, index: &[Option<Expr>]) -> fmt::Result {
+    out.write_str("[")?;
+    list(out, index, |out, entry| match entry {
+        None => out.write_str(":"),
+        Some(e) => int(out, program, e, SUM),
+    })?;
+    out.write_str("]")
+}
+
+/// The name of a part of a register tensor: `ra[:, :, kk % 2]`.
+pub(crate) fn part_text(program: &Program, of: TensorId, index: &[Option<Expr>]) -> String {
+    let mut text = tensor(program, of).to_string();
+    // Writing to a string cannot fail.
+    let _ = entries(&mut text, program, index);
+    text
+}
+
+/// `for ki in 0..ceil_div(k, 32)`, or `unroll for …`.
+fn loop_head(out: &mut impl Write, program: &Program, id: SymbolId, lo: &Expr, hi: &Expr) -> fmt::Result {
+    if program.symbols.get(id.0 as usize).is_some_and(|s| s.kind == SymbolKind::Unrolled) {
+        out.write_str("unroll ")?;
+    }
+    write!(out, "for {} in ", symbol(program, id))?;
+    int(out, program, lo, SUM)?;
+    out.write_str("..")?;
+    int(out, program, hi, SUM)
+}
+
 /// A reference as it is written in a copy.
 pub(crate) fn reference(out: &mut impl Write, program: &Program, r: &TensorRef) -> fmt::Result {
     if r.transposed {
@@ -249,12 +280,7 @@ pub(crate) fn reference(out: &mut impl Write, program: &Program, r: &TensorRef) 
     }
     out.write_str(tensor(program, r.tensor))?;
     if !r.index.is_empty() {
-        out.write_str("[")?;
-        list(out, &r.index, |out, entry| match entry {
-            None => out.write_str(":"),
-            Some(e) => int(out, program, e, SUM),
-        })?;
-        out.write_str("]")?;
+        entries(out, program, &r.index)?;
     }
     if r.transposed {
         out.write_str(")")?;
@@ -282,7 +308,9 @@ impl Printer<'_> {
     fn reverses(&self, order: &[u32], src: TensorId) -> bool {
         let rank = self.program.tensors.get(src.0 as usize).map_or(0, |t| match &t.kind {
             TensorKind::View { modes, .. } => modes.len(),
-            TensorKind::Register { shape, .. } | TensorKind::Shared { shape, .. } => shape.len(),
+            TensorKind::Register { shape, .. }
+            | TensorKind::Shared { shape, .. }
+            | TensorKind::Part { shape, .. } => shape.len(),
         });
         order.len() == rank && order.iter().rev().enumerate().all(|(i, mode)| i == *mode as usize)
     }
@@ -295,11 +323,18 @@ impl Printer<'_> {
                 self.defined.insert(*id);
                 definition(out, program, *id)
             }
-            StmtKind::Copy { src, dst } => {
-                out.write_str("copy(")?;
+            StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst } => {
+                let waited = matches!(kind, StmtKind::Copy { .. });
+                out.write_str(if waited { "copy(" } else { "copy.async(" })?;
                 reference(out, program, src)?;
                 out.write_str(", ")?;
                 reference(out, program, dst)?;
+                out.write_str(")")
+            }
+            StmtKind::Commit => out.write_str("commit_group()"),
+            StmtKind::Wait(groups) => {
+                out.write_str("wait_group(")?;
+                int(out, program, groups, SUM)?;
                 out.write_str(")")
             }
             StmtKind::Gemm { c, a, b } => write!(out, "gemm({}, {}, {})", name(c), name(a), name(b)),
@@ -362,10 +397,7 @@ impl Printer<'_> {
             }
             StmtKind::Sync => out.write_str("syncthreads()"),
             StmtKind::For { counter, lo, hi, body } => {
-                write!(out, "for {} in ", symbol(program, *counter))?;
-                int(out, program, lo, SUM)?;
-                out.write_str("..")?;
-                int(out, program, hi, SUM)?;
+                loop_head(out, program, *counter, lo, hi)?;
                 out.write_str(" {\n")?;
                 self.block(out, body, depth + 1)?;
                 write!(out, "{:width$}}}", "", width = 4 * depth)
@@ -379,7 +411,7 @@ fn declarations(out: &mut impl Write, program: &Program) -> fmt::Result {
     let keyword = |s: &Symbol| match s.kind {
         SymbolKind::Size(_) => Some("size"),
         SymbolKind::Constant(_) => Some("const"),
-        SymbolKind::Counter => None,
+        SymbolKind::Counter | SymbolKind::Unrolled => None,
     };
     let mut line = None;
     for row in &program.symbols {
@@ -394,7 +426,7 @@ fn declarations(out: &mut impl Write, program: &Program) -> fmt::Result {
         match &row.kind {
             SymbolKind::Size(default) => int(out, program, &Expr::Int(*default), SUM)?,
             SymbolKind::Constant(default) => int(out, program, default, SUM)?,
-            SymbolKind::Counter => {}
+            SymbolKind::Counter | SymbolKind::Unrolled => {}
         }
     }
     if line.is_some() { out.write_str("\n\n") } else { Ok(()) }
@@ -424,12 +456,7 @@ pub fn statement_text(program: &Program, stmt: &Stmt) -> String {
         defined: program.tensors.iter().enumerate().map(|(i, _)| TensorId(i as u32)).collect(),
     };
     let written = match &stmt.kind {
-        StmtKind::For { counter, lo, hi, .. } => (|| {
-            write!(text, "for {} in ", symbol(program, *counter))?;
-            int(&mut text, program, lo, SUM)?;
-            text.write_str("..")?;
-            int(&mut text, program, hi, SUM)
-        })(),
+        StmtKind::For { counter, lo, hi, .. } => loop_head(&mut text, program, *counter, lo, hi),
         kind => printer.statement(&mut text, kind, 0),
     };
     // Writing to a `String` cannot fail.

@@ -62,6 +62,9 @@ pub enum SymbolKind {
     Size(i64),
     /// A loop's counter.
     Counter,
+    /// The counter of an `unroll for`: the loop's bounds are constants, and [`unroll`](crate::unroll()) puts its values in its
+    /// place.
+    Unrolled,
 }
 
 /// A kernel's parameter.
@@ -113,7 +116,7 @@ impl Tensor {
         match self.kind {
             TensorKind::View { .. } => Memory::Global,
             TensorKind::Shared { .. } => Memory::Shared,
-            TensorKind::Register { .. } => Memory::Register,
+            TensorKind::Register { .. } | TensorKind::Part { .. } => Memory::Register,
         }
     }
 }
@@ -145,6 +148,16 @@ pub enum TensorKind {
         /// A thread-value layout that the user insists on ((thread, value) → linear coordinate in the tile).
         pinned: Option<Layout>,
     },
+    /// A part of a register tensor, as a statement's operand names it: `ra[:, :, kk % 2]`. It is never defined; it exists where
+    /// the tensor does. [`unroll`](crate::unroll()) makes a tensor of its own of every part.
+    Part {
+        /// The register tensor.
+        of: TensorId,
+        /// One entry a mode: an expression over constants and counters of `unroll for` fixes it, `None` keeps it.
+        index: Vec<Option<Expr>>,
+        /// The extents of the modes that are kept.
+        shape: Vec<Expr>,
+    },
 }
 
 /// One mode of a global view: a layout from the mode's coordinate to coordinates of the buffer.
@@ -175,7 +188,8 @@ pub struct TensorRef {
     /// The tensor.
     pub tensor: TensorId,
     /// One entry a mode: an expression fixes the mode at that coordinate, `None` (`:` or `_` in the text) keeps it. An
-    /// empty list keeps every mode. Only global views may be indexed.
+    /// empty list keeps every mode. Global views and shared tensors are indexed here; of a register tensor, a statement
+    /// names a [`TensorKind::Part`].
     pub index: Vec<Option<Expr>>,
     /// `transpose(t)`: the kept modes in reverse order. Costs nothing: it is a view.
     pub transposed: bool,
@@ -219,6 +233,19 @@ pub enum StmtKind {
         /// To here.
         dst: TensorRef,
     },
+    /// `copy.async(src, dst)` from a global view to a shared tensor. The source is read here; the destination is written for
+    /// the issuing threads at the wait that covers the copy, and until then nothing may read or write it.
+    CopyAsync {
+        /// From here: a view.
+        src: TensorRef,
+        /// To here: a shared tensor.
+        dst: TensorRef,
+    },
+    /// `commit_group()`: the asynchronous copies since the last one become a group (perhaps an empty one).
+    Commit,
+    /// `wait_group(n)`: of the groups so far, all but the `n` latest are complete. The number is at least 0, over constants and
+    /// counters of `unroll for`.
+    Wait(Expr),
     /// `gemm(c, a, b)`: `c += a · bᵀ`, with `c` M×N, `a` M×K, `b` N×K, all in registers.
     Gemm {
         /// The accumulator.
@@ -342,10 +369,21 @@ impl StmtKind {
             | StmtKind::Gather { dst: id, .. } => vec![*id],
             StmtKind::Split { lo, hi, .. } => vec![*lo, *hi],
             StmtKind::Copy { .. }
+            | StmtKind::CopyAsync { .. }
+            | StmtKind::Commit
+            | StmtKind::Wait(_)
             | StmtKind::Gemm { .. }
             | StmtKind::Fill { .. }
             | StmtKind::Sync
             | StmtKind::For { .. } => Vec::new(),
+        }
+    }
+
+    /// Source and destination of a copy of either kind.
+    pub fn copied(&self) -> Option<(&TensorRef, &TensorRef)> {
+        match self {
+            StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst } => Some((src, dst)),
+            _ => None,
         }
     }
 }

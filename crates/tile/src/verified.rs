@@ -41,6 +41,8 @@ pub struct TileRef {
     pub dtype: DType,
     /// The tile's shape, in the statement's order of modes.
     pub shape: Vec<i64>,
+    /// For a shared tensor: the modes that the reference fixes, and where.
+    pub fixed: Vec<(usize, Expr)>,
     /// Whether the tensor's own modes are in reverse order.
     pub transposed: bool,
     /// For a view of global memory: where the tile lies in the buffer.
@@ -105,8 +107,11 @@ impl Verified {
         let tensor = self.program.tensor(reference.tensor);
         let int = |e: &Expr| e.as_int().unwrap_or(0);
         let (mut shape, mut global) = match &tensor.kind {
-            TensorKind::Register { shape, .. } | TensorKind::Shared { shape, .. } => {
-                (shape.iter().map(int).collect::<Vec<_>>(), None)
+            TensorKind::Register { shape, .. }
+            | TensorKind::Shared { shape, .. }
+            | TensorKind::Part { shape, .. } => {
+                let kept = |i: &usize| !matches!(reference.index.get(*i), Some(Some(_)));
+                ((0..shape.len()).filter(kept).map(|i| int(&shape[i])).collect::<Vec<_>>(), None)
             }
             TensorKind::View { param, offsets, modes } => {
                 let mut base = offsets.clone();
@@ -155,11 +160,17 @@ impl Verified {
                 global.modes.reverse();
             }
         }
+        let entries = reference.index.iter().enumerate();
+        let fixed = match tensor.memory() {
+            Memory::Shared => entries.filter_map(|(i, e)| Some((i, e.clone()?))).collect(),
+            Memory::Global | Memory::Register => Vec::new(),
+        };
         TileRef {
             tensor: reference.tensor,
             memory: tensor.memory(),
             dtype: tensor.dtype,
             shape,
+            fixed,
             transposed: reference.transposed,
             global,
             span: reference.span,

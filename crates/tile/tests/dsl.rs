@@ -2,7 +2,7 @@
 
 use tilewright_machine::DType::{F16, F32};
 use tilewright_tile::dsl::{KernelBuilder, block_x, block_y, float, nested, steps, tile};
-use tilewright_tile::{Code, Program, parse};
+use tilewright_tile::{Code, Constants, Program, parse, verify};
 
 fn gemm(shared: bool) -> Program {
     let mut k = KernelBuilder::new(if shared { "gemm_shared" } else { "gemm" });
@@ -50,6 +50,62 @@ fn gemm(shared: bool) -> Program {
     let gc = k.global_view("gc", c.from([block_x() * &bm, block_y() * &bn]), [tile(0, &bm), tile(1, &bn)]);
     k.copy(rc1, gc);
     k.finish().unwrap()
+}
+
+#[test]
+fn a_pipeline_in_rust_equals_the_one_in_text() {
+    let mut k = KernelBuilder::new("pipe");
+    let x = k.tensor("x", F16, [64, 128]);
+    k.grid([1]);
+    k.threads(128);
+    let gx = k.global_view("gx", &x, [tile(0, 64), tile(1, 16), steps(1, 8, 16)]);
+    let s = k.shared_tensor("s", F16, [64, 16, 4]);
+    let r = k.register_tensor("r", F16, [64, 16, 2]);
+    k.unroll_for("i", 0, 4, |k, i| {
+        k.copy_async(gx.at(&i), s.at(&i));
+        k.commit_group();
+    });
+    k.wait_group(1);
+    k.syncthreads();
+    k.unroll_for("j", 0, 2, |k, j| {
+        k.copy(s.at(&j), r.at(&j));
+        let part = k.part(r.at(&j));
+        k.define("t", part + part);
+    });
+    let text = "kernel pipe(x: f16[64, 128]) grid(1) threads(128) {
+        gx = global_view(x[:, :], (64, 16, 8) : (e0, e1, 16 * e1))
+        s = shared_tensor(f16, [64, 16, 4])
+        r = register_tensor(f16, [64, 16, 2])
+        unroll for i in 0..4 {
+            copy.async(gx[:, :, i], s[:, :, i])
+            commit_group()
+        }
+        wait_group(1)
+        syncthreads()
+        unroll for j in 0..2 {
+            copy(s[:, :, j], r[:, :, j])
+            t = r[:, :, j] + r[:, :, j]
+        }
+    }";
+    assert_eq!(k.finish().unwrap(), parse(text).unwrap());
+}
+
+#[test]
+fn a_part_is_no_result() {
+    let mut k = KernelBuilder::new("parts");
+    k.grid([1]);
+    k.threads(128);
+    let r = k.register_tensor("r", F32, [64, 2]);
+    let q = k.register_tensor("q", F32, [64]);
+    let part = k.part(r.at(0));
+    k.assign(&part, q + 1.0);
+    let errors = verify(&k.finish().unwrap(), &Constants::new()).unwrap_err();
+    assert_eq!(errors.0[0].code, Code::WrongMemory);
+
+    let mut k = KernelBuilder::new("transposed");
+    let r = k.register_tensor("r", F32, [64, 2]);
+    k.part(r.at(0).transpose());
+    assert_eq!(k.finish().unwrap_err().0[0].code, Code::WrongMemory);
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use tilewright_machine::DType;
 use tilewright_tile::interpret::{grid, round, size_values, tensor_len, tensor_shape};
 use tilewright_tile::{
-    Argument, Constants, InterpretError, ParamId, StmtKind, Verified, desugar, interpret, parse, verify,
+    Argument, Constants, InterpretError, ParamId, StmtKind, Verified, desugar, interpret, parse, unroll,
+    verify,
 };
 
 fn verified(source: &str, constants: &[(&str, i64)]) -> Verified {
@@ -41,7 +42,8 @@ fn check_gemm(source: &str, constants: &[(&str, i64)], [m, n, k]: [usize; 3]) {
         }
     }
     let sizes = sizes(&[("m", m as i64), ("n", n as i64), ("k", k as i64)]);
-    for v in [&v, &desugar(&v)] {
+    let plain = unroll(&v).unwrap_or_else(|e| panic!("{e}"));
+    for v in [&v, &plain, &desugar(&plain)] {
         let mut args = [
             Argument::Tensor(a.clone()),
             Argument::Tensor(b.clone()),
@@ -54,9 +56,11 @@ fn check_gemm(source: &str, constants: &[(&str, i64)], [m, n, k]: [usize; 3]) {
 
 #[test]
 fn gemm_at_any_size_equals_the_triple_loop() {
-    for source in
-        [include_str!("../../../examples/gemm.tile"), include_str!("../../../examples/gemm_shared.tile")]
-    {
+    for source in [
+        include_str!("../../../examples/gemm.tile"),
+        include_str!("../../../examples/gemm_shared.tile"),
+        include_str!("../../../examples/gemm_multistage.tile"),
+    ] {
         for shape in [[1, 1, 1], [64, 64, 16], [65, 63, 17], [130, 70, 50], [3, 200, 100]] {
             check_gemm(source, &[("BM", 64), ("BN", 32), ("BK", 16)], shape);
         }

@@ -85,8 +85,72 @@ impl Outcome {
 ///
 /// The device's or the interpreter's; a wrong result is no error but an [`Outcome`].
 pub fn check(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Result<Outcome, CheckError> {
+    let Launched { sizes, inputs, report, results, timing } = launch(kernel, device, options)?;
+    let mut expected = inputs;
+    interpret(&kernel.verified, &sizes, &mut expected)?;
+    let comparisons = kernel
+        .verified
+        .outputs()
+        .iter()
+        .filter_map(|id| {
+            let param = kernel.program().param(*id);
+            match (&expected[id.0 as usize], &results[id.0 as usize]) {
+                (Argument::Tensor(expected), Some(actual)) => {
+                    let slack = if param.dtype.is_float() || !rounds_to_integers(kernel) { 0.0 } else { 1.0 };
+                    Some(compare(&param.name, expected, actual, tolerance(kernel, param.dtype), slack))
+                }
+                _ => None,
+            }
+        })
+        .collect();
+    let problems = report.sim().map(|s| s.problems()).unwrap_or_default();
+    Ok(Outcome { report, timing, comparisons, problems })
+}
+
+/// Runs a kernel as [`check`] does, and compares nothing: what the simulator finds wrong with it, one sentence each.
+///
+/// # Errors
+///
+/// The device's.
+pub fn problems(
+    kernel: &Kernel,
+    device: &dyn Device,
+    options: &CheckOptions,
+) -> Result<Vec<String>, CheckError> {
+    let report = launch(kernel, device, options)?.report;
+    Ok(report.sim().map(|s| s.problems()).unwrap_or_default())
+}
+
+/// Interprets a kernel with the inputs that [`check`] draws.
+///
+/// # Errors
+///
+/// The interpreter's.
+pub fn interpreted(kernel: &Kernel, options: &CheckOptions) -> Result<Vec<Argument>, CheckError> {
+    let sizes = sizes(kernel, options);
+    let mut arguments = inputs(kernel, &sizes, options)?;
+    interpret(&kernel.verified, &sizes, &mut arguments)?;
+    Ok(arguments)
+}
+
+/// A kernel that has run.
+struct Launched {
+    sizes: Sizes,
+    inputs: Vec<Argument>,
+    report: LaunchReport,
+    /// What the tensors hold then, by parameter.
+    results: Vec<Option<Vec<f64>>>,
+    timing: Option<Timing>,
+}
+
+fn sizes(kernel: &Kernel, options: &CheckOptions) -> Sizes {
     let mut sizes = tilewright_runtime::default_sizes(kernel);
     sizes.extend(options.sizes.iter().map(|(name, value)| (name.clone(), *value)));
+    sizes
+}
+
+fn launch(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Result<Launched, CheckError> {
+    let sizes = sizes(kernel, options);
     let inputs = inputs(kernel, &sizes, options)?;
     let tensors: Vec<Option<Tensor>> = kernel
         .program()
@@ -113,25 +177,7 @@ pub fn check(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Re
     let timing =
         if options.repeat > 0 { device.time(kernel, &sizes, &args, 3, options.repeat)? } else { None };
 
-    let mut expected = inputs;
-    interpret(&kernel.verified, &sizes, &mut expected)?;
-    let comparisons = kernel
-        .verified
-        .outputs()
-        .iter()
-        .filter_map(|id| {
-            let param = kernel.program().param(*id);
-            match (&expected[id.0 as usize], &results[id.0 as usize]) {
-                (Argument::Tensor(expected), Some(actual)) => {
-                    let slack = if param.dtype.is_float() || !rounds_to_integers(kernel) { 0.0 } else { 1.0 };
-                    Some(compare(&param.name, expected, actual, tolerance(kernel, param.dtype), slack))
-                }
-                _ => None,
-            }
-        })
-        .collect();
-    let problems = report.sim().map(|s| s.problems()).unwrap_or_default();
-    Ok(Outcome { report, timing, comparisons, problems })
+    Ok(Launched { sizes, inputs, report, results, timing })
 }
 
 fn inputs(kernel: &Kernel, sizes: &Sizes, options: &CheckOptions) -> Result<Vec<Argument>, CheckError> {

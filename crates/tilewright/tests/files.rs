@@ -5,6 +5,8 @@
 //!   or misaligned access. Each such line is a case of its own. `arch=…` and `seed=…` are values too.
 //! - `// conflicts: N` — a bound on the bank conflicts of the cases after it.
 //! - `// snapshot: tile|layouts|simt|ptx` — the form must equal the file beside it with that extension.
+//! - `// problem: TEXT` — the simulator must find something wrong with the kernel, at its default sizes, and say this text.
+//! - `// refused: TEXT` — the interpreter must refuse the kernel, at its default sizes, and say this text.
 //! - `// says: TEXT` — the report (layouts, instructions, reasons) must contain the text.
 //!
 //! The examples run too, with the cases of `tests/examples.txt`. `TILEWRIGHT_BLESS=1` rewrites expectations. With
@@ -17,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use tilewright::check::{CheckOptions, check};
+use tilewright::check::{CheckOptions, check, interpreted, problems};
 use tilewright::compiler::{Kernel, Options, arch_named, compile, multiple_of};
 use tilewright::machine::Arch;
 use tilewright::runtime::SimDevice;
@@ -208,6 +210,26 @@ fn says(path: &Path, text: &str) -> Result<(), Failed> {
     if report.contains(text) { Ok(()) } else { Err(format!("`{text}` is not in\n{report}").into()) }
 }
 
+/// A kernel that compiles and is wrong: what the simulator (`problem`) or the interpreter (`refused`) says about it.
+fn wrong(path: &Path, by: &str, text: &str) -> Result<(), Failed> {
+    let source = fs::read_to_string(path)?;
+    let values = Values::parse(header(&source, "options").next().unwrap_or(""))?;
+    let program = parse(&source).map_err(|d| describe(&source, &d))?;
+    let kernel = values.compile(&program).map_err(|d| describe(&source, &d))?;
+    let options = CheckOptions { sizes: values.sizes(&program), ..Default::default() };
+    let said = if by == "problem" {
+        let device = SimDevice::new(tilewright::sim::Config::default());
+        problems(&kernel, &device, &options).map_err(|e| e.to_string())?
+    } else {
+        interpreted(&kernel, &options).err().map(|e| e.to_string()).into_iter().collect()
+    };
+    if said.iter().any(|s| s.contains(text)) {
+        Ok(())
+    } else {
+        Err(format!("`{text}` is not in {said:?}").into())
+    }
+}
+
 /// Printing and parsing again gives the same program.
 fn round_trip(path: &Path) -> Result<(), Failed> {
     let source = fs::read_to_string(path)?;
@@ -314,6 +336,13 @@ fn main() {
             asked += 1;
             let (path, form) = (path.clone(), form.to_string());
             trials.push(Trial::test(format!("snapshot::{name}::{form}"), move || snapshot(&path, &form)));
+        }
+        for by in ["problem", "refused"] {
+            for text in header(&source, by) {
+                asked += 1;
+                let (path, text) = (path.clone(), text.to_string());
+                trials.push(Trial::test(format!("{by}::{name}::{text}"), move || wrong(&path, by, &text)));
+            }
         }
         for text in header(&source, "says") {
             asked += 1;

@@ -38,7 +38,7 @@ mod value;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tilewright_layout::{Layout, SwizzledLayout};
-use tilewright_machine::DType;
+use tilewright_machine::{DType, Memory};
 
 use crate::build::{Builder, check_name};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
@@ -294,19 +294,53 @@ impl KernelBuilder {
         self.note(visible).map(|()| tensor.id)
     }
 
+    /// `ra[:, :, kk % 2]`: a part of a register tensor, as an operand of a statement.
+    pub fn part(&mut self, reference: impl Into<Reference>) -> Tensor {
+        let reference = reference.into();
+        let rank = reference.index.iter().filter(|entry| entry.is_none()).count();
+        if reference.transposed {
+            let help = "make a transposed tensor with `transpose`";
+            self.misuse(Code::WrongMemory, "a part of a register tensor is transposed".to_string(), help);
+            return self.handle(None, rank);
+        }
+        let of = self.usable(&reference.tensor);
+        let id = of.map(|of| self.build.part(of, reference.index, Span::NONE));
+        self.handle(id, rank)
+    }
+
     /// `copy(src, dst)`.
     pub fn copy(&mut self, src: impl Into<Reference>, dst: impl Into<Reference>) {
-        let (src, dst) = (src.into(), dst.into());
+        self.copies(src.into(), dst.into(), |src, dst| StmtKind::Copy { src, dst });
+    }
+
+    /// `copy.async(src, dst)`: from a global view to a shared tensor, complete at a later [`wait_group`](Self::wait_group).
+    pub fn copy_async(&mut self, src: impl Into<Reference>, dst: impl Into<Reference>) {
+        self.copies(src.into(), dst.into(), |src, dst| StmtKind::CopyAsync { src, dst });
+    }
+
+    /// `commit_group()`.
+    pub fn commit_group(&mut self) {
+        self.build.emit(StmtKind::Commit, Span::NONE);
+    }
+
+    /// `wait_group(groups)`.
+    pub fn wait_group(&mut self, groups: impl Into<Expr>) {
+        self.build.emit(StmtKind::Wait(groups.into()), Span::NONE);
+    }
+
+    fn copies(&mut self, src: Reference, dst: Reference, kind: fn(TensorRef, TensorRef) -> StmtKind) {
         let ids = (self.usable(&src.tensor), self.usable(&dst.tensor));
         if let (Some(from), Some(to)) = ids {
-            let reference = |tensor, r: Reference| TensorRef {
-                tensor,
-                index: r.index,
-                transposed: r.transposed,
-                span: Span::NONE,
-            };
-            self.build
-                .emit(StmtKind::Copy { src: reference(from, src), dst: reference(to, dst) }, Span::NONE);
+            let [src, dst] = [(from, src), (to, dst)].map(|(tensor, mut r)| {
+                let registers = self.build.program.tensor(tensor).memory() == Memory::Register;
+                let tensor = if registers && !r.index.is_empty() {
+                    self.build.part(tensor, std::mem::take(&mut r.index), Span::NONE)
+                } else {
+                    tensor
+                };
+                TensorRef { tensor, index: r.index, transposed: r.transposed, span: Span::NONE }
+            });
+            self.build.emit(kind(src, dst), Span::NONE);
         }
     }
 
@@ -452,6 +486,27 @@ impl KernelBuilder {
         hi: impl Into<Expr>,
         body: impl FnOnce(&mut Self, Expr),
     ) {
+        self.repeat(name, (lo.into(), hi.into()), SymbolKind::Counter, body);
+    }
+
+    /// `unroll for name in lo..hi { body }`: the bounds are constants, and the counter may index register tensors.
+    pub fn unroll_for(
+        &mut self,
+        name: &str,
+        lo: impl Into<Expr>,
+        hi: impl Into<Expr>,
+        body: impl FnOnce(&mut Self, Expr),
+    ) {
+        self.repeat(name, (lo.into(), hi.into()), SymbolKind::Unrolled, body);
+    }
+
+    fn repeat(
+        &mut self,
+        name: &str,
+        bounds: (Expr, Expr),
+        kind: SymbolKind,
+        body: impl FnOnce(&mut Self, Expr),
+    ) {
         if self.build.loop_depth() >= MAX_DEPTH as usize {
             self.misuse(
                 Code::Syntax,
@@ -460,7 +515,7 @@ impl KernelBuilder {
             );
             return;
         }
-        let counter = self.build.begin_for(name, Span::NONE, lo.into(), hi.into());
+        let counter = self.build.begin_for(name, Span::NONE, bounds, kind);
         let counter = self.note(counter).map_or(Expr::Int(0), Expr::Symbol);
         body(self, counter);
         self.build.end_for(Span::NONE);
@@ -499,6 +554,7 @@ fn foreign_symbols(program: &Program) -> Option<Diagnostic> {
     let header = program.grid.iter().all(legal) && legal(&program.threads);
     let tensors = program.tensors.iter().all(|t| match &t.kind {
         TensorKind::Register { shape, .. } | TensorKind::Shared { shape, .. } => shape.iter().all(legal),
+        TensorKind::Part { index, .. } => index.iter().flatten().all(legal),
         TensorKind::View { offsets, modes, .. } => {
             offsets.iter().all(legal)
                 && modes.iter().flat_map(|m| &m.leaves).all(|l| legal(&l.extent) && legal(&l.scale))

@@ -43,7 +43,7 @@ pub(super) fn symbol_values(
                 Ok(Some(value))
             }
             SymbolKind::Constant(value) => Ok(value.as_int()),
-            SymbolKind::Counter => Ok(None),
+            SymbolKind::Counter | SymbolKind::Unrolled => Ok(None),
         })
         .collect()
 }

@@ -92,6 +92,36 @@ pub enum InterpretError {
         /// A value it can take.
         value: i64,
     },
+    /// An index of a tensor is outside its mode.
+    #[error(
+        "`{statement}`: the index {index} is outside mode {mode} of `{tensor}`, which has extent {extent}"
+    )]
+    IndexOutside {
+        /// The statement.
+        statement: String,
+        /// The tensor.
+        tensor: String,
+        /// The mode.
+        mode: usize,
+        /// The index.
+        index: i64,
+        /// The mode's extent.
+        extent: i64,
+    },
+    /// An element is read or written between an asynchronous copy into it and the wait that completes the copy.
+    #[error(
+        "`{statement}` {access} an element of `{tensor}` that `{copy}` has in flight: no wait covers that copy yet"
+    )]
+    InFlight {
+        /// The statement that comes too early.
+        statement: String,
+        /// `reads` or `writes`.
+        access: &'static str,
+        /// The shared tensor.
+        tensor: String,
+        /// The asynchronous copy.
+        copy: String,
+    },
     /// An extent or a stride is not positive, or the grid is outside what the hardware takes, at these sizes.
     #[error("{what} is {value}; it must be from 1 to {most}")]
     OutOfRange {
@@ -122,6 +152,9 @@ enum Buffer<'a> {
 /// to `f32`, then to the type of the result. `reduce` sums floats in `f64`, rounded in the same way: a kernel, which adds `n`
 /// elements in `f32` in an order of its own, may differ by `n · 2⁻²⁴` times the sum of their magnitudes. Sums of
 /// integers, largest and smallest elements and gathers are exact.
+///
+/// An asynchronous copy reads its source where it stands, and writes its destination at the wait that covers it. A read or write
+/// of an element in between is an error that names both statements.
 ///
 /// ```
 /// use std::collections::BTreeMap;

@@ -8,12 +8,17 @@ use tilewright_machine::DType;
 use super::shapes::{self, Around};
 use super::{InterpretError, round, tensor_shape, tensor_strides};
 use crate::expr::{Expr, SymbolId};
-use crate::program::{BinaryOp, ElemExpr, ParamId, ReduceOp, Stmt, StmtKind, TensorRef, UnaryOp};
+use crate::printer::statement_text;
+use crate::program::{
+    BinaryOp, ElemExpr, ParamId, ReduceOp, Stmt, StmtKind, TensorId, TensorKind, TensorRef, UnaryOp,
+};
 use crate::verified::Verified;
 
 /// A program prepared for one launch.
 pub(super) struct Plan {
     pub(super) tensors: usize,
+    /// The asynchronous copies, as messages name them.
+    pub(super) copies: Vec<String>,
     pub(super) ops: Vec<Op>,
 }
 
@@ -22,7 +27,15 @@ pub(super) enum Op {
     /// The tensor begins, with so many elements.
     Define { tensor: usize, len: usize },
     /// `dst = src`, element by element in the order of the tile's linear coordinate.
-    Copy { src: Side, dst: Side, len: usize },
+    Copy { src: Side, dst: Side, len: usize, text: String },
+    /// The same, the destination at the wait; the number is that of the copy in [`Plan::copies`].
+    CopyAsync { src: Side, dst: Side, copy: usize },
+    /// The asynchronous copies since the last are a group.
+    Commit,
+    /// All groups but so many are complete.
+    Wait(Expr),
+    /// A statement with parts of register tensors among its operands: they are taken out before it and put back after.
+    Parts { parts: Vec<PartOf>, op: Box<Op>, text: String },
     /// `c += a · bᵀ`.
     Gemm { c: usize, a: usize, b: usize, shape: [usize; 3], dtype: DType },
     /// `dst = src`, rounded; perhaps to `f32` first.
@@ -45,10 +58,36 @@ pub(super) enum Op {
     For { counter: usize, lo: Expr, hi: Expr, body: Vec<Op> },
 }
 
+/// A part of a register tensor.
+pub(super) struct PartOf {
+    /// Where the statement finds it.
+    pub(super) part: usize,
+    pub(super) tile: Tile,
+}
+
+/// A tile of a tensor of the block.
+pub(super) struct Tile {
+    pub(super) tensor: usize,
+    /// What messages call it.
+    pub(super) name: String,
+    /// The offset of each element; `None` for the whole tensor in its own order.
+    pub(super) order: Option<Vec<u32>>,
+    /// The modes that are fixed.
+    pub(super) fixed: Vec<Fixed>,
+}
+
+/// A mode that an index fixes.
+pub(super) struct Fixed {
+    pub(super) mode: usize,
+    pub(super) index: Expr,
+    pub(super) extent: i64,
+    pub(super) stride: i64,
+}
+
 /// One side of a copy.
 pub(super) enum Side {
-    /// A tile of the block, with the offset of each element; `None` for their own order.
-    Tile { tensor: usize, order: Option<Vec<u32>> },
+    /// A tile of the block.
+    Tile(Tile),
     /// A tile of a buffer.
     Global(Box<Access>),
 }
@@ -83,17 +122,23 @@ pub(super) enum Code {
 
 impl Plan {
     pub(super) fn new(v: &Verified, sizes: &BTreeMap<String, i64>) -> Result<Plan, InterpretError> {
-        let ops = block(v, sizes, &v.program().body)?;
-        Ok(Plan { tensors: v.program().tensors.len(), ops })
+        let mut copies = Vec::new();
+        let ops = block(v, sizes, &v.program().body, &mut copies)?;
+        Ok(Plan { tensors: v.program().tensors.len(), copies, ops })
     }
 }
 
-fn block(v: &Verified, sizes: &BTreeMap<String, i64>, body: &[Stmt]) -> Result<Vec<Op>, InterpretError> {
+fn block(
+    v: &Verified,
+    sizes: &BTreeMap<String, i64>,
+    body: &[Stmt],
+    copies: &mut Vec<String>,
+) -> Result<Vec<Op>, InterpretError> {
     let mut ops = Vec::new();
     let len = |id: crate::TensorId| v.shape(id).iter().product::<i64>() as usize;
     let dtype = |id: crate::TensorId| v.program().tensor(id).dtype;
     for stmt in body {
-        ops.push(match &stmt.kind {
+        let op = match &stmt.kind {
             StmtKind::Define(id) => match v.program().tensor(*id).kind {
                 // A view has no elements of its own.
                 crate::TensorKind::View { .. } => continue,
@@ -101,8 +146,15 @@ fn block(v: &Verified, sizes: &BTreeMap<String, i64>, body: &[Stmt]) -> Result<V
             },
             StmtKind::Copy { src, dst } => {
                 let len = v.tile(src).shape.iter().product::<i64>() as usize;
-                Op::Copy { src: side(v, sizes, src)?, dst: side(v, sizes, dst)?, len }
+                let text = statement_text(v.program(), stmt);
+                Op::Copy { src: side(v, sizes, src)?, dst: side(v, sizes, dst)?, len, text }
             }
+            StmtKind::CopyAsync { src, dst } => {
+                copies.push(statement_text(v.program(), stmt));
+                Op::CopyAsync { src: side(v, sizes, src)?, dst: side(v, sizes, dst)?, copy: copies.len() - 1 }
+            }
+            StmtKind::Commit => Op::Commit,
+            StmtKind::Wait(groups) => Op::Wait(groups.clone()),
             StmtKind::Gemm { c, a, b } => {
                 let (left, right) = (v.shape(*a), v.shape(*b));
                 let shape = [left[0], right[0], left[1]].map(|n| n as usize);
@@ -147,12 +199,71 @@ fn block(v: &Verified, sizes: &BTreeMap<String, i64>, body: &[Stmt]) -> Result<V
             StmtKind::Sync => continue,
             StmtKind::For { counter, lo, hi, body } => {
                 let SymbolId(counter) = *counter;
-                let body = block(v, sizes, body)?;
+                let body = block(v, sizes, body, copies)?;
                 Op::For { counter: counter as usize, lo: lo.clone(), hi: hi.clone(), body }
             }
-        });
+        };
+        let parts: Vec<PartOf> = operands(&stmt.kind).into_iter().filter_map(|id| part(v, id)).collect();
+        if parts.is_empty() {
+            ops.push(op);
+        } else {
+            let text = statement_text(v.program(), stmt);
+            ops.push(Op::Parts { parts, op: Box::new(op), text });
+        }
     }
     Ok(ops)
+}
+
+/// The tensors that a statement names as operands, each once.
+fn operands(kind: &StmtKind) -> Vec<TensorId> {
+    let mut all = match kind {
+        StmtKind::Copy { src, dst } => vec![src.tensor, dst.tensor],
+        StmtKind::Gemm { c, a, b } => vec![*c, *a, *b],
+        StmtKind::Cast { src, .. }
+        | StmtKind::Rearrange { src, .. }
+        | StmtKind::Shape { src, .. }
+        | StmtKind::Split { src, .. }
+        | StmtKind::Reduce { src, .. } => vec![*src],
+        StmtKind::Fill { dst, .. } => vec![*dst],
+        StmtKind::Elementwise { expr, .. } => expr.tensors(),
+        StmtKind::Join { a, b, .. } => vec![*a, *b],
+        StmtKind::Gather { src, index, .. } => vec![*src, *index],
+        StmtKind::Define(_)
+        | StmtKind::CopyAsync { .. }
+        | StmtKind::Commit
+        | StmtKind::Wait(_)
+        | StmtKind::Sync
+        | StmtKind::For { .. } => Vec::new(),
+    };
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// A part of a register tensor; `None` for a whole tensor.
+fn part(v: &Verified, id: TensorId) -> Option<PartOf> {
+    let TensorKind::Part { of, index, .. } = &v.program().tensor(id).kind else { return None };
+    Some(PartOf { part: id.0 as usize, tile: tile_of(v, *of, index, false) })
+}
+
+/// The tile of a tensor of the block at an index.
+fn tile_of(v: &Verified, id: TensorId, index: &[Option<Expr>], transposed: bool) -> Tile {
+    let (mut kept, mut fixed) = (Vec::new(), Vec::new());
+    let mut stride = 1;
+    for (mode, extent) in v.shape(id).into_iter().enumerate() {
+        match index.get(mode) {
+            Some(Some(index)) => fixed.push(Fixed { mode, index: index.clone(), extent, stride }),
+            _ => kept.push((extent, stride)),
+        }
+        stride *= extent;
+    }
+    // Seen in reverse, the tensor's last mode counts fastest.
+    if transposed {
+        kept.reverse();
+    }
+    let order = (transposed || !fixed.is_empty())
+        .then(|| table(kept.into_iter()).into_iter().map(|o| o as u32).collect());
+    Tile { tensor: id.0 as usize, name: v.program().tensor(id).name.clone(), order, fixed }
 }
 
 fn code(expr: &ElemExpr) -> Code {
@@ -169,12 +280,7 @@ fn code(expr: &ElemExpr) -> Code {
 fn side(v: &Verified, sizes: &BTreeMap<String, i64>, r: &TensorRef) -> Result<Side, InterpretError> {
     let tile = v.tile(r);
     let Some(global) = tile.global else {
-        // Seen in reverse, the tensor's last mode counts fastest.
-        let order = tile.transposed.then(|| {
-            let strides = strides_of_reversed(&tile.shape);
-            table(tile.shape.iter().copied().zip(strides)).into_iter().map(|o| o as u32).collect()
-        });
-        return Ok(Side::Tile { tensor: tile.tensor.0 as usize, order });
+        return Ok(Side::Tile(tile_of(v, r.tensor, &r.index, r.transposed)));
     };
     let shape = tensor_shape(v, global.param, sizes)?;
     let strides = tensor_strides(v, global.param, sizes)?;
@@ -198,17 +304,6 @@ fn side(v: &Verified, sizes: &BTreeMap<String, i64>, r: &TensorRef) -> Result<Si
         offsets,
         leaves,
     })))
-}
-
-/// The strides, in the order of a reversed shape, of a tensor whose leftmost mode counts fastest.
-fn strides_of_reversed(reversed: &[i64]) -> Vec<i64> {
-    let mut stride = 1;
-    let mut strides = vec![0; reversed.len()];
-    for (slot, extent) in strides.iter_mut().zip(reversed).rev() {
-        *slot = stride;
-        stride *= extent;
-    }
-    strides
 }
 
 /// The value of a layout at every index, leftmost mode fastest.

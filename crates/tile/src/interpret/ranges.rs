@@ -91,8 +91,11 @@ impl Ranges<'_> {
 
     fn reference(&self, reference: &TensorRef) -> Result<(), InterpretError> {
         let tile = self.verified.tile(reference);
-        let Some(global) = &tile.global else { return Ok(()) };
         let name = &self.verified.program().tensor(reference.tensor).name;
+        for (_, index) in &tile.fixed {
+            self.interval(&format!("an index of `{name}`"), index)?;
+        }
+        let Some(global) = &tile.global else { return Ok(()) };
         let what = format!("an offset of `{name}`");
         for (dim, base) in global.base.iter().enumerate() {
             let (low, high) = self.interval(&what, base)?;
@@ -119,7 +122,7 @@ impl Ranges<'_> {
     fn block(&mut self, body: &[Stmt]) -> Result<(), InterpretError> {
         for stmt in body {
             match &stmt.kind {
-                StmtKind::Copy { src, dst } => {
+                StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst } => {
                     self.reference(src)?;
                     self.reference(dst)?;
                 }
@@ -145,6 +148,8 @@ impl Ranges<'_> {
                 | StmtKind::Split { .. }
                 | StmtKind::Reduce { .. }
                 | StmtKind::Gather { .. }
+                | StmtKind::Commit
+                | StmtKind::Wait(_)
                 | StmtKind::Sync => {}
             }
         }

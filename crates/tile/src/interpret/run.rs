@@ -1,15 +1,24 @@
 //! Running one block.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use tilewright_machine::DType;
 
-use super::plan::{Access, Code, Op, Plan, Side};
+use super::plan::{Access, Code, Op, Plan, Side, Tile};
 use super::round::round_all;
 use super::{Buffer, InterpretError, round, shapes};
 use crate::expr::{Axis, Expr, Scope, SymbolId};
 
+/// An asynchronous copy in flight: what it writes, and where.
+struct InFlight {
+    tensor: usize,
+    places: Vec<usize>,
+    values: Vec<f64>,
+}
+
 struct Block<'a> {
+    plan: &'a Plan,
     buffers: &'a [Buffer<'a>],
     index: [i64; 3],
     /// Sizes, and counters of open loops, by symbol.
@@ -18,6 +27,12 @@ struct Block<'a> {
     tiles: Vec<Vec<f64>>,
     /// A tile on its way from one side of a copy to the other.
     moving: Vec<f64>,
+    /// For each element of a tensor the asynchronous copy that is on its way there; empty before the first.
+    awaited: Vec<Vec<Option<usize>>>,
+    /// Groups of asynchronous copies, the oldest first.
+    groups: VecDeque<Vec<InFlight>>,
+    /// The copies that are in no group yet.
+    open: Vec<InFlight>,
 }
 
 impl Scope for Block<'_> {
@@ -43,8 +58,18 @@ pub(super) fn block(
     index: [i64; 3],
     values: Vec<Option<i64>>,
 ) -> Result<(), InterpretError> {
-    let tiles = vec![Vec::new(); plan.tensors];
-    Block { buffers, index, values, tiles, moving: Vec::new() }.run(&plan.ops)
+    Block {
+        plan,
+        buffers,
+        index,
+        values,
+        tiles: vec![Vec::new(); plan.tensors],
+        moving: Vec::new(),
+        awaited: vec![Vec::new(); plan.tensors],
+        groups: VecDeque::new(),
+        open: Vec::new(),
+    }
+    .run(&plan.ops)
 }
 
 impl Block<'_> {
@@ -53,106 +78,212 @@ impl Block<'_> {
     }
 
     fn run(&mut self, ops: &[Op]) -> Result<(), InterpretError> {
-        for op in ops {
-            match op {
-                Op::Define { tensor, len } => {
-                    self.tiles[*tensor].clear();
-                    self.tiles[*tensor].resize(*len, f64::NAN);
+        ops.iter().try_for_each(|op| self.op(op))
+    }
+
+    fn op(&mut self, op: &Op) -> Result<(), InterpretError> {
+        match op {
+            Op::Define { tensor, len } => {
+                self.tiles[*tensor].clear();
+                self.tiles[*tensor].resize(*len, f64::NAN);
+            }
+            Op::Copy { src, dst, len, text } => self.copy(src, dst, *len, text)?,
+            Op::CopyAsync { src, dst, copy } => self.copy_async(src, dst, *copy)?,
+            Op::Commit => self.groups.push_back(std::mem::take(&mut self.open)),
+            Op::Wait(groups) => {
+                let left = self.value(groups, || "a number of groups".to_string())?;
+                while i64::try_from(self.groups.len()).unwrap_or(i64::MAX) > left
+                    && let Some(group) = self.groups.pop_front()
+                {
+                    group.into_iter().for_each(|copy| self.land(copy));
                 }
-                Op::Copy { src, dst, len } => self.copy(src, dst, *len)?,
-                Op::Gemm { c, a, b, shape, dtype } => {
-                    let mut acc = std::mem::take(&mut self.tiles[*c]);
-                    gemm(&mut acc, &self.tiles[*a], &self.tiles[*b], *shape, *dtype);
-                    self.tiles[*c] = acc;
+            }
+            Op::Parts { parts, op, text } => {
+                for part in parts {
+                    let places = self.places(&part.tile, text)?;
+                    let whole = &self.tiles[part.tile.tensor];
+                    self.tiles[part.part] = places.iter().map(|&o| whole[o]).collect();
                 }
-                Op::Convert { dst, src, dtype, through_f32 } => {
-                    let mut tile = std::mem::take(&mut self.tiles[*dst]);
-                    if dst != src {
-                        tile.clone_from(&self.tiles[*src]);
-                    }
-                    if *through_f32 {
-                        round_all(DType::F32, &mut tile);
-                    }
-                    round_all(*dtype, &mut tile);
-                    self.tiles[*dst] = tile;
+                self.op(op)?;
+                for part in parts {
+                    let places = self.places(&part.tile, text)?;
+                    let values = std::mem::take(&mut self.tiles[part.part]);
+                    let whole = &mut self.tiles[part.tile.tensor];
+                    places.into_iter().zip(values).for_each(|(o, x)| whole[o] = x);
                 }
-                Op::Fill { dst, len, value } => {
-                    self.tiles[*dst].clear();
-                    self.tiles[*dst].resize(*len, *value);
+            }
+            Op::Gemm { c, a, b, shape, dtype } => {
+                let mut acc = std::mem::take(&mut self.tiles[*c]);
+                gemm(&mut acc, &self.tiles[*a], &self.tiles[*b], *shape, *dtype);
+                self.tiles[*c] = acc;
+            }
+            Op::Convert { dst, src, dtype, through_f32 } => {
+                let mut tile = std::mem::take(&mut self.tiles[*dst]);
+                if dst != src {
+                    tile.clone_from(&self.tiles[*src]);
                 }
-                Op::Elementwise { dst, len, code, dtype } => {
-                    let mut tile = match self.elementwise(code)? {
-                        Value::One(x) => vec![x; *len],
-                        Value::Each(tile) => tile,
-                    };
+                if *through_f32 {
                     round_all(DType::F32, &mut tile);
-                    if *dtype != DType::F32 {
-                        round_all(*dtype, &mut tile);
-                    }
-                    self.tiles[*dst] = tile;
                 }
-                Op::Pick { dst, src, order } => {
-                    let from = &self.tiles[*src];
-                    self.tiles[*dst] = match order {
-                        None => from.clone(),
-                        Some(order) => order.iter().map(|&o| from[o as usize]).collect(),
-                    };
+                round_all(*dtype, &mut tile);
+                self.tiles[*dst] = tile;
+            }
+            Op::Fill { dst, len, value } => {
+                self.tiles[*dst].clear();
+                self.tiles[*dst].resize(*len, *value);
+            }
+            Op::Elementwise { dst, len, code, dtype } => {
+                let mut tile = match self.elementwise(code)? {
+                    Value::One(x) => vec![x; *len],
+                    Value::Each(tile) => tile,
+                };
+                round_all(DType::F32, &mut tile);
+                if *dtype != DType::F32 {
+                    round_all(*dtype, &mut tile);
                 }
-                Op::Join { dst, a, b } => {
-                    self.tiles[*dst] = [self.tiles[*a].as_slice(), self.tiles[*b].as_slice()].concat();
+                self.tiles[*dst] = tile;
+            }
+            Op::Pick { dst, src, order } => {
+                let from = &self.tiles[*src];
+                self.tiles[*dst] = match order {
+                    None => from.clone(),
+                    Some(order) => order.iter().map(|&o| from[o as usize]).collect(),
+                };
+            }
+            Op::Join { dst, a, b } => {
+                self.tiles[*dst] = [self.tiles[*a].as_slice(), self.tiles[*b].as_slice()].concat();
+            }
+            Op::Split { lo, hi, src } => {
+                let from = &self.tiles[*src];
+                let (first, second) = from.split_at(from.len() / 2);
+                let (first, second) = (first.to_vec(), second.to_vec());
+                self.tiles[*lo] = first;
+                self.tiles[*hi] = second;
+            }
+            Op::Reduce { dst, src, around, op, dtype } => {
+                self.tiles[*dst] = shapes::reduce(&self.tiles[*src], *around, *op, *dtype);
+            }
+            Op::Gather { dst, src, around, index, along } => {
+                self.tiles[*dst] = shapes::gather(&self.tiles[*src], *around, &self.tiles[*index], *along);
+            }
+            Op::For { counter, lo, hi, body } => {
+                let lo = self.value(lo, || "a loop's first value".to_string())?;
+                let hi = self.value(hi, || "a loop's end".to_string())?;
+                for i in lo..hi {
+                    self.values[*counter] = Some(i);
+                    self.run(body)?;
                 }
-                Op::Split { lo, hi, src } => {
-                    let from = &self.tiles[*src];
-                    let (first, second) = from.split_at(from.len() / 2);
-                    let (first, second) = (first.to_vec(), second.to_vec());
-                    self.tiles[*lo] = first;
-                    self.tiles[*hi] = second;
-                }
-                Op::Reduce { dst, src, around, op, dtype } => {
-                    self.tiles[*dst] = shapes::reduce(&self.tiles[*src], *around, *op, *dtype);
-                }
-                Op::Gather { dst, src, around, index, along } => {
-                    self.tiles[*dst] =
-                        shapes::gather(&self.tiles[*src], *around, &self.tiles[*index], *along);
-                }
-                Op::For { counter, lo, hi, body } => {
-                    let lo = self.value(lo, || "a loop's first value".to_string())?;
-                    let hi = self.value(hi, || "a loop's end".to_string())?;
-                    for i in lo..hi {
-                        self.values[*counter] = Some(i);
-                        self.run(body)?;
-                    }
-                    self.values[*counter] = None;
-                }
+                self.values[*counter] = None;
             }
         }
         Ok(())
     }
 
-    fn copy(&mut self, src: &Side, dst: &Side, len: usize) -> Result<(), InterpretError> {
-        let mut moving = std::mem::take(&mut self.moving);
+    /// The offset of the first element of a tile of the block.
+    fn start(&self, tile: &Tile, statement: &str) -> Result<usize, InterpretError> {
+        let mut start = 0;
+        for fixed in &tile.fixed {
+            let index = self.value(&fixed.index, || format!("an index of `{}`", tile.name))?;
+            if !(0..fixed.extent).contains(&index) {
+                return Err(InterpretError::IndexOutside {
+                    statement: statement.to_string(),
+                    tensor: tile.name.clone(),
+                    mode: fixed.mode,
+                    index,
+                    extent: fixed.extent,
+                });
+            }
+            start += index * fixed.stride;
+        }
+        Ok(start as usize)
+    }
+
+    /// The offset of each element of a tile of the block.
+    fn places(&self, tile: &Tile, statement: &str) -> Result<Vec<usize>, InterpretError> {
+        let start = self.start(tile, statement)?;
+        Ok(match &tile.order {
+            None => (0..self.tiles[tile.tensor].len()).collect(),
+            Some(order) => order.iter().map(|&o| start + o as usize).collect(),
+        })
+    }
+
+    /// An error where an element of the tile waits for an asynchronous copy.
+    fn landed(&self, tile: &Tile, access: &'static str, statement: &str) -> Result<(), InterpretError> {
+        let awaited = &self.awaited[tile.tensor];
+        if awaited.is_empty() {
+            return Ok(());
+        }
+        let copy = self.places(tile, statement)?.into_iter().find_map(|place| awaited[place]);
+        copy.map_or(Ok(()), |copy| {
+            Err(InterpretError::InFlight {
+                statement: statement.to_string(),
+                access,
+                tensor: tile.name.clone(),
+                copy: self.plan.copies[copy].clone(),
+            })
+        })
+    }
+
+    /// Reads one side of a copy.
+    fn fetch(&self, src: &Side, moving: &mut Vec<f64>, text: &str) -> Result<(), InterpretError> {
         moving.clear();
         match src {
-            Side::Tile { tensor, order: None } => moving.extend_from_slice(&self.tiles[*tensor]),
-            Side::Tile { tensor, order: Some(order) } => {
-                let tile = &self.tiles[*tensor];
-                moving.extend(order.iter().map(|&o| tile[o as usize]));
+            Side::Tile(tile) => {
+                self.landed(tile, "reads", text)?;
+                let (from, start) = (&self.tiles[tile.tensor], self.start(tile, text)?);
+                match &tile.order {
+                    None => moving.extend_from_slice(from),
+                    Some(order) => moving.extend(order.iter().map(|&o| from[start + o as usize])),
+                }
+                Ok(())
             }
-            Side::Global(access) => self.load(access, &mut moving)?,
+            Side::Global(access) => self.load(access, moving),
         }
+    }
+
+    fn copy(&mut self, src: &Side, dst: &Side, len: usize, text: &str) -> Result<(), InterpretError> {
+        let mut moving = std::mem::take(&mut self.moving);
+        self.fetch(src, &mut moving, text)?;
         debug_assert_eq!(moving.len(), len);
         match dst {
-            Side::Tile { tensor, order: None } => std::mem::swap(&mut self.tiles[*tensor], &mut moving),
-            Side::Tile { tensor, order: Some(order) } => {
-                let tile = &mut self.tiles[*tensor];
-                for (&o, &x) in order.iter().zip(&moving) {
-                    tile[o as usize] = x;
+            Side::Tile(tile) => {
+                self.landed(tile, "writes", text)?;
+                let start = self.start(tile, text)?;
+                let to = &mut self.tiles[tile.tensor];
+                match &tile.order {
+                    None => std::mem::swap(to, &mut moving),
+                    Some(order) => {
+                        order.iter().zip(&moving).for_each(|(&o, &x)| to[start + o as usize] = x);
+                    }
                 }
             }
             Side::Global(access) => self.store(access, &moving)?,
         }
         self.moving = moving;
         Ok(())
+    }
+
+    fn copy_async(&mut self, src: &Side, dst: &Side, copy: usize) -> Result<(), InterpretError> {
+        let text = &self.plan.copies[copy];
+        let mut values = Vec::new();
+        self.fetch(src, &mut values, text)?;
+        // The verifier knows that the destination is a shared tensor.
+        let Side::Tile(tile) = dst else { return Ok(()) };
+        self.landed(tile, "writes", text)?;
+        let places = self.places(tile, text)?;
+        let awaited = &mut self.awaited[tile.tensor];
+        awaited.resize(self.tiles[tile.tensor].len(), None);
+        places.iter().for_each(|&place| awaited[place] = Some(copy));
+        self.open.push(InFlight { tensor: tile.tensor, places, values });
+        Ok(())
+    }
+
+    /// Completes an asynchronous copy.
+    fn land(&mut self, copy: InFlight) {
+        for (place, x) in copy.places.into_iter().zip(copy.values) {
+            self.tiles[copy.tensor][place] = x;
+            self.awaited[copy.tensor][place] = None;
+        }
     }
 
     fn base(&self, access: &Access) -> Result<Vec<i64>, InterpretError> {

@@ -282,7 +282,10 @@ impl Parser<'_> {
             return Err(self.misplaced_word(name, span, "a register tensor or a number").into());
         }
         let error = match self.build.lookup(name, span, "a register tensor or a scalar parameter") {
-            Ok(Named::Tensor(id)) => return Ok(ElemExpr::Tensor(id)),
+            Ok(Named::Tensor(id)) => {
+                let part = self.part(Some(id), span)?;
+                return Ok(part.map_or(ElemExpr::Number(f64::NAN), ElemExpr::Tensor));
+            }
             Ok(Named::Param(id)) => {
                 if matches!(self.build.program.param(id).kind, crate::program::ParamKind::Scalar { .. }) {
                     return Ok(ElemExpr::Scalar(id));

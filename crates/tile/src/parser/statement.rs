@@ -1,6 +1,7 @@
 //! Statements and the block they stand in.
 
 use tilewright_layout::{Layout, LayoutError, SwizzledLayout};
+use tilewright_machine::Memory;
 
 use super::expr::{mistyped, no_function};
 use super::{MAX_DEPTH, Parser, Res, syntax};
@@ -9,9 +10,10 @@ use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::Expr;
 use crate::lexer::Tok;
 use crate::names::{is_reserved, nearest};
-use crate::program::{ElemExpr, StmtKind, TensorId, TensorKind, TensorRef};
+use crate::program::{ElemExpr, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef};
 
-const STATEMENTS: [&str; 5] = ["copy", "gemm", "fill", "syncthreads", "for"];
+const STATEMENTS: [&str; 8] =
+    ["copy", "commit_group", "wait_group", "gemm", "fill", "syncthreads", "for", "unroll for"];
 /// Functions that stand alone to the right of `t = `.
 pub(super) const VALUES: [&str; 13] = [
     "global_view",
@@ -78,7 +80,21 @@ impl Parser<'_> {
                 self.build.emit(StmtKind::Sync, self.since(token.span));
                 Ok(())
             }
-            "for" => self.for_loop(token.span),
+            "commit_group" => {
+                self.expect("(", "after `commit_group`")?;
+                self.expect(")", "after `commit_group(`")?;
+                self.build.emit(StmtKind::Commit, self.since(token.span));
+                Ok(())
+            }
+            "wait_group" => self.wait_group(token.span),
+            "for" => self.for_loop(token.span, SymbolKind::Counter),
+            "unroll" => {
+                if !self.eat_word("for") {
+                    let help = "e.g. `unroll for kk in 0..4 { … }`";
+                    return Err(self.unexpected("`for` after `unroll`").help(help).into());
+                }
+                self.for_loop(token.span, SymbolKind::Unrolled)
+            }
             "size" | "const" => Err(syntax(token.span, format!("`{name}` inside the kernel"))
                 .help("sizes and constants stand before the kernel")
                 .into()),
@@ -123,7 +139,7 @@ impl Parser<'_> {
                 self.pos += 2;
                 self.rearrange(name, span)
             }
-            "copy" | "gemm" | "fill" | "syncthreads" => {
+            "copy" | "gemm" | "fill" | "syncthreads" | "commit_group" | "wait_group" => {
                 Err(syntax(token.span, format!("`{}` has no result", self.text(token)))
                     .help("write it on a line of its own")
                     .into())
@@ -306,16 +322,32 @@ impl Parser<'_> {
         }
     }
 
+    /// `copy(src, dst)` or `copy.async(src, dst)`; the `copy` is passed.
     fn copy(&mut self, start: Span) -> Res<()> {
-        self.expect("(", "after `copy`")?;
+        let waited = !self.eat(".");
+        if !waited && !self.eat_word("async") {
+            let help = "there are `copy(src, dst)` and `copy.async(src, dst)`";
+            return Err(self.unexpected("`async` after `copy.`").help(help).into());
+        }
+        self.expect("(", if waited { "after `copy`" } else { "after `copy.async`" })?;
         let src = self.reference()?;
         self.expect(",", "and the destination")?;
         let dst = self.reference()?;
         self.expect(")", "after the destination")?;
         if let (Some(src), Some(dst)) = (src, dst) {
             let span = self.since(start);
-            self.build.emit(StmtKind::Copy { src, dst }, span);
+            let kind = if waited { StmtKind::Copy { src, dst } } else { StmtKind::CopyAsync { src, dst } };
+            self.build.emit(kind, span);
         }
+        Ok(())
+    }
+
+    /// `wait_group(1)`; the word is passed.
+    fn wait_group(&mut self, start: Span) -> Res<()> {
+        self.expect("(", "after `wait_group`")?;
+        let groups = self.expr()?;
+        self.expect(")", "after the number of groups")?;
+        self.build.emit(StmtKind::Wait(groups), self.since(start));
         Ok(())
     }
 
@@ -347,8 +379,8 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `for i in lo..hi { … }`; the `for` is passed.
-    fn for_loop(&mut self, start: Span) -> Res<()> {
+    /// `for i in lo..hi { … }`, with a counter of this kind; the `for` is passed.
+    fn for_loop(&mut self, start: Span, kind: SymbolKind) -> Res<()> {
         let (name, span) = self.word("a name for the counter")?;
         if !self.eat_word("in") {
             return Err(self.unexpected("`in`").help("e.g. `for ki in 0..ceil_div(k, BK) { … }`").into());
@@ -361,7 +393,7 @@ impl Parser<'_> {
             return Err(syntax(start, format!("loops nest deeper than {MAX_DEPTH} levels")).into());
         }
         let header = self.since(start);
-        if let Err(error) = self.build.begin_for(name, span, lo, hi) {
+        if let Err(error) = self.build.begin_for(name, span, (lo, hi), kind) {
             self.report(error)?;
         }
         self.block()?;
@@ -376,7 +408,25 @@ impl Parser<'_> {
         if transposed {
             self.pos += 2;
         }
-        let tensor = self.tensor("a tensor")?;
+        let tensor = self.named_tensor("a tensor")?;
+        let mut index = self.index(start)?;
+        if transposed {
+            self.expect(")", "after the transposed tensor")?;
+        }
+        let span = self.since(start);
+        Ok(tensor.map(|tensor| {
+            let registers = self.build.program.tensor(tensor).memory() == Memory::Register;
+            let tensor = if registers && !index.is_empty() {
+                self.build.part(tensor, std::mem::take(&mut index), span)
+            } else {
+                tensor
+            };
+            TensorRef { tensor, index, transposed, span }
+        }))
+    }
+
+    /// `[:, :, ki]`; empty where no bracket stands.
+    fn index(&mut self, start: Span) -> Res<Vec<Option<Expr>>> {
         let mut index = Vec::new();
         if self.eat("[") {
             self.list("]", |p| {
@@ -390,15 +440,28 @@ impl Parser<'_> {
                     .into());
             }
         }
-        if transposed {
-            self.expect(")", "after the transposed tensor")?;
-        }
+        Ok(index)
+    }
+
+    /// A tensor, or a part of it, `ra[:, :, 0]`; `None` after a mistake about its name.
+    pub(super) fn tensor(&mut self, what: &str) -> Res<Option<TensorId>> {
+        let start = self.span();
+        let tensor = self.named_tensor(what)?;
+        self.part(tensor, start)
+    }
+
+    /// The part of a tensor that the index here names; the tensor itself where none stands.
+    pub(super) fn part(&mut self, tensor: Option<TensorId>, start: Span) -> Res<Option<TensorId>> {
+        let index = self.index(start)?;
         let span = self.since(start);
-        Ok(tensor.map(|tensor| TensorRef { tensor, index, transposed, span }))
+        Ok(match tensor {
+            Some(tensor) if !index.is_empty() => Some(self.build.part(tensor, index, span)),
+            other => other,
+        })
     }
 
     /// A tensor's name; `None` after a mistake about it.
-    pub(super) fn tensor(&mut self, what: &str) -> Res<Option<TensorId>> {
+    fn named_tensor(&mut self, what: &str) -> Res<Option<TensorId>> {
         let (name, span) = self.word(what)?;
         if is_reserved(name) {
             return Err(self.misplaced_word(name, span, what).into());

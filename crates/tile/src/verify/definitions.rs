@@ -29,6 +29,11 @@ impl Checker<'_> {
                 }
             }
             TensorKind::View { param, offsets, modes } => self.view(name, *param, offsets, modes, span),
+            TensorKind::Part { .. } => {
+                let message = format!("`{name}` is a part of a tensor and is not defined on its own");
+                let help = "define the whole tensor";
+                self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
+            }
         }
     }
 

@@ -40,6 +40,11 @@ pub(super) fn program(program: &Program, values: &[Option<i64>]) -> Program {
                 TensorKind::Shared { shape, pinned } => {
                     TensorKind::Shared { shape: all(shape), pinned: pinned.clone() }
                 }
+                TensorKind::Part { of, index, shape } => TensorKind::Part {
+                    of: *of,
+                    index: index.iter().map(|entry| entry.as_ref().map(fold)).collect(),
+                    shape: all(shape),
+                },
                 TensorKind::View { param, offsets, modes } => TensorKind::View {
                     param: *param,
                     offsets: all(offsets),
@@ -86,6 +91,8 @@ fn kind(kind: &StmtKind, fold: &impl Fn(&Expr) -> Expr) -> StmtKind {
     };
     match kind {
         StmtKind::Copy { src, dst } => StmtKind::Copy { src: reference(src), dst: reference(dst) },
+        StmtKind::CopyAsync { src, dst } => StmtKind::CopyAsync { src: reference(src), dst: reference(dst) },
+        StmtKind::Wait(groups) => StmtKind::Wait(fold(groups)),
         StmtKind::Elementwise { dst, expr } => {
             StmtKind::Elementwise { dst: *dst, expr: elementwise(expr, fold) }
         }
@@ -110,6 +117,7 @@ fn kind(kind: &StmtKind, fold: &impl Fn(&Expr) -> Expr) -> StmtKind {
         | StmtKind::Split { .. }
         | StmtKind::Reduce { .. }
         | StmtKind::Gather { .. }
+        | StmtKind::Commit
         | StmtKind::Sync => kind.clone(),
     }
 }

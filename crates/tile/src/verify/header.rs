@@ -34,7 +34,9 @@ impl Checker<'_> {
         let mut seen: HashMap<&str, Span> = HashMap::new();
         let symbols = program.symbols.iter().map(|s| (s.name.as_str(), s.span));
         let params = program.params.iter().map(|p| (p.name.as_str(), p.span));
-        let tensors = program.tensors.iter().map(|t| (t.name.as_str(), t.span));
+        // A part of a tensor is not declared.
+        let declared = program.tensors.iter().filter(|t| !matches!(t.kind, TensorKind::Part { .. }));
+        let tensors = declared.map(|t| (t.name.as_str(), t.span));
         for (name, span) in symbols.chain(params).chain(tensors) {
             if let Err(error) = check_name(name, span) {
                 self.report(error);
@@ -185,7 +187,11 @@ impl Checker<'_> {
                     Some(ParamKind::Tensor { .. })
                 )
             }
-            _ => true,
+            TensorKind::Part { of, .. } => program
+                .tensors
+                .get(of.0 as usize)
+                .is_some_and(|of| !matches!(of.kind, TensorKind::Part { .. })),
+            TensorKind::Register { .. } | TensorKind::Shared { .. } => true,
         });
         let ok = views && self.block_ids(&program.body);
         if !ok {
@@ -201,7 +207,9 @@ impl Checker<'_> {
         let tensor = |id: &TensorId| (id.0 as usize) < self.program.tensors.len();
         body.iter().all(|stmt| match &stmt.kind {
             StmtKind::Define(id) | StmtKind::Fill { dst: id, .. } => tensor(id),
-            StmtKind::Copy { src, dst } => tensor(&src.tensor) && tensor(&dst.tensor),
+            StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst } => {
+                tensor(&src.tensor) && tensor(&dst.tensor)
+            }
             StmtKind::Gemm { c, a, b } => [c, a, b].into_iter().all(tensor),
             StmtKind::Cast { dst, src }
             | StmtKind::Rearrange { dst, src }
@@ -211,7 +219,7 @@ impl Checker<'_> {
             StmtKind::Split { lo, hi, src } => [lo, hi, src].into_iter().all(tensor),
             StmtKind::Gather { dst, src, index, .. } => [dst, src, index].into_iter().all(tensor),
             StmtKind::Elementwise { dst, expr } => tensor(dst) && self.elem_ids(expr),
-            StmtKind::Sync => true,
+            StmtKind::Sync | StmtKind::Commit | StmtKind::Wait(_) => true,
             StmtKind::For { counter, body, .. } => self.is_counter(*counter) && self.block_ids(body),
         })
     }
@@ -227,6 +235,7 @@ impl Checker<'_> {
     }
 
     fn is_counter(&self, id: SymbolId) -> bool {
-        matches!(self.program.symbols.get(id.0 as usize).map(|s| &s.kind), Some(SymbolKind::Counter))
+        let symbol = self.program.symbols.get(id.0 as usize);
+        symbol.is_some_and(|s| matches!(s.kind, SymbolKind::Counter | SymbolKind::Unrolled))
     }
 }

@@ -7,8 +7,10 @@ mod header;
 mod shapes;
 mod statements;
 
+use std::collections::BTreeMap;
+
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
-use crate::expr::{Axis, Expr, IntOp};
+use crate::expr::{Axis, Expr, IntOp, SymbolId};
 use crate::names::nearest;
 use crate::program::{ParamId, Program, SymbolKind, TensorId, TensorKind};
 use crate::verified::{Constants, Verified};
@@ -41,7 +43,7 @@ const MAX_ERRORS: usize = 50;
 ///    own, none negative.
 /// 9. **Views.** One offset a mode of the buffer, one or more leaves a mode; leaves walk modes that the buffer has;
 ///    scales are constants, none negative; literal extents are at least 1.
-/// 10. **References.** Only a view is indexed, with one entry a mode; a literal index lies within a literal extent. The
+/// 10. **References.** An index has one entry a mode; a literal index lies within a literal extent. The
 ///     modes that are kept (at least one) have constant extents, at most 2²⁰ elements together. Only global and shared
 ///     tensors are transposed.
 /// 11. **Copy.** Both tiles have one shape and one element type; at least one of both is in registers, or one is global
@@ -64,6 +66,12 @@ const MAX_ERRORS: usize = 50;
 ///     modes, or shape `[1]` if there are none. The operand of a sum is no 8-bit integer.
 /// 19. **Gather.** All in registers; the index is `i32`, has as many modes as what is read, the mode among them, and
 ///     equal extents but for that mode. The result has the index's shape and the element type of what is read.
+/// 20. **Asynchronous copies.** From a view to a shared tensor. The number of a `wait_group` is at least 0, over constants and
+///     counters of `unroll for`.
+/// 21. **Unrolled loops.** The bounds of an `unroll for` are expressions over constants and counters of the `unroll for` around.
+/// 22. **Parts of register tensors.** An index is an expression over constants and counters of `unroll for`. All uses of a
+///     register tensor index the same modes; one of which modes are indexed has no pinned layout. A part is an operand, and
+///     nothing is assigned to it.
 ///
 /// Reports every violation it finds, up to fifty.
 ///
@@ -184,6 +192,8 @@ struct Checker<'a> {
     counting: Vec<bool>,
     inputs: Vec<bool>,
     outputs: Vec<bool>,
+    /// Which modes of a register tensor its first use indexes, and where that use is.
+    indexed: BTreeMap<TensorId, (Vec<bool>, Span)>,
 }
 
 impl<'a> Checker<'a> {
@@ -197,6 +207,7 @@ impl<'a> Checker<'a> {
             counting: vec![false; program.symbols.len()],
             inputs: vec![false; program.params.len()],
             outputs: vec![false; program.params.len()],
+            indexed: BTreeMap::new(),
         }
     }
 
@@ -230,17 +241,17 @@ impl<'a> Checker<'a> {
                 };
                 match symbol.kind {
                     SymbolKind::Constant(_) | SymbolKind::Size(_) => None,
-                    SymbolKind::Counter if allowed == Allowed::Sizes => Some((
+                    SymbolKind::Counter | SymbolKind::Unrolled if allowed == Allowed::Sizes => Some((
                         Code::BadValue,
                         format!("depends on the counter `{}`", symbol.name),
                         "only sizes and constants are known here",
                     )),
-                    SymbolKind::Counter if !self.counting[id.0 as usize] => Some((
+                    SymbolKind::Counter | SymbolKind::Unrolled if !self.counting[id.0 as usize] => Some((
                         Code::UnknownName,
                         format!("uses the counter `{}` outside its loop", symbol.name),
                         "a counter has a value only in its own loop's body",
                     )),
-                    SymbolKind::Counter => None,
+                    SymbolKind::Counter | SymbolKind::Unrolled => None,
                 }
             }
             Expr::Block(axis) if allowed == Allowed::Sizes => {
@@ -284,6 +295,25 @@ impl<'a> Checker<'a> {
         None
     }
 
+    /// Whether an expression is over constants and counters of `unroll for`, so that it is known once those loops are expanded.
+    fn known(&mut self, expr: &Expr, span: Span, what: &str) -> bool {
+        if !self.expr(expr, Allowed::All, span, what) {
+            return false;
+        }
+        let program = self.program;
+        let counts = |s: SymbolId| matches!(program.symbol(s).kind, SymbolKind::Unrolled);
+        let Some(depends) = first_unknown(program, expr, &counts) else { return true };
+        self.report(
+            Diagnostic::new(
+                Code::BadValue,
+                span,
+                format!("{what} is not known when the kernel is compiled: it depends on {depends}"),
+            )
+            .help("use numbers, constants and counters of `unroll for`: `unroll for kk in 0..4 { … }`"),
+        );
+        false
+    }
+
     /// The value of an extent: a constant, at least 1.
     fn extent(&mut self, expr: &Expr, span: Span, what: &str) -> Option<i64> {
         let value = self.literal(expr, span, what)?;
@@ -311,21 +341,26 @@ impl<'a> Checker<'a> {
 
 /// The first thing in an expression that is not a constant, for messages.
 fn depends_on(program: &Program, expr: &Expr) -> String {
-    fn find(program: &Program, expr: &Expr) -> Option<String> {
-        match expr {
-            Expr::Int(_) => None,
-            Expr::Symbol(id) => {
-                let symbol = program.symbols.get(id.0 as usize)?;
-                Some(match symbol.kind {
-                    SymbolKind::Counter => format!("the counter `{}`", symbol.name),
-                    _ => format!("the size `{}`", symbol.name),
-                })
-            }
-            Expr::Block(axis) => Some(format!("block.{}", ["x", "y", "z"][axis.index()])),
-            Expr::Binary(_, a, b) => find(program, a).or_else(|| find(program, b)),
+    first_unknown(program, expr, &|_| false).unwrap_or_else(|| "an overflow".to_string())
+}
+
+/// The first thing in an expression that is neither a constant nor `known`, for messages.
+fn first_unknown(program: &Program, expr: &Expr, known: &impl Fn(SymbolId) -> bool) -> Option<String> {
+    match expr {
+        Expr::Int(_) => None,
+        Expr::Symbol(id) if known(*id) => None,
+        Expr::Symbol(id) => {
+            let symbol = program.symbols.get(id.0 as usize)?;
+            Some(match symbol.kind {
+                SymbolKind::Counter | SymbolKind::Unrolled => format!("the counter `{}`", symbol.name),
+                SymbolKind::Constant(_) | SymbolKind::Size(_) => format!("the size `{}`", symbol.name),
+            })
+        }
+        Expr::Block(axis) => Some(format!("block.{}", ["x", "y", "z"][axis.index()])),
+        Expr::Binary(_, a, b) => {
+            first_unknown(program, a, known).or_else(|| first_unknown(program, b, known))
         }
     }
-    find(program, expr).unwrap_or_else(|| "an overflow".to_string())
 }
 
 /// `1 mode`, `2 modes`.
@@ -342,9 +377,9 @@ fn shape_text(shape: &[i64]) -> String {
 /// The constant extents of a register or shared tensor; those that are none count as 0.
 fn static_shape(kind: &TensorKind) -> Vec<i64> {
     match kind {
-        TensorKind::Register { shape, .. } | TensorKind::Shared { shape, .. } => {
-            shape.iter().map(|e| e.as_int().unwrap_or(0)).collect()
-        }
+        TensorKind::Register { shape, .. }
+        | TensorKind::Shared { shape, .. }
+        | TensorKind::Part { shape, .. } => shape.iter().map(|e| e.as_int().unwrap_or(0)).collect(),
         TensorKind::View { .. } => Vec::new(),
     }
 }

@@ -6,7 +6,9 @@ use super::shapes::Site;
 use super::{Allowed, Checker, Life, count, depends_on, shape_text, static_shape};
 use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::Expr;
-use crate::program::{ElemExpr, ParamKind, Stmt, StmtKind, TensorId, TensorKind, TensorRef, ViewMode};
+use crate::program::{
+    ElemExpr, ParamKind, Program, Stmt, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef, ViewMode,
+};
 
 /// A tensor as a statement sees it.
 pub(super) struct Operand {
@@ -34,6 +36,13 @@ impl Checker<'_> {
 
     fn statement(&mut self, stmt: &Stmt, threads: Option<u32>, defined: &mut Vec<usize>) {
         let span = stmt.span;
+        if let Some(part) = stmt.kind.assigned().into_iter().find(|id| self.base(*id) != *id) {
+            let message =
+                format!("`{}` is a part of a tensor: nothing can be assigned to it", self.name(part));
+            let help = "assign to a tensor of its own, and `copy` that into the part";
+            self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
+            return;
+        }
         match &stmt.kind {
             StmtKind::Define(id) => {
                 if self.life[id.0 as usize] != Life::Undefined {
@@ -47,6 +56,9 @@ impl Checker<'_> {
                 self.definition(*id, span, threads);
             }
             StmtKind::Copy { src, dst } => self.copy(src, dst, span),
+            StmtKind::CopyAsync { src, dst } => self.copy_async(src, dst, span),
+            StmtKind::Commit => {}
+            StmtKind::Wait(groups) => self.wait(groups, span),
             StmtKind::Gemm { c, a, b } => self.gemm(*c, *a, *b, span),
             StmtKind::Cast { dst, src } => {
                 self.assignment(*dst, &[*src], span, threads, defined, "`cast`");
@@ -77,8 +89,13 @@ impl Checker<'_> {
             }
             StmtKind::Sync => {}
             StmtKind::For { counter, lo, hi, body } => {
-                self.expr(lo, Allowed::All, span, "the loop's first value");
-                self.expr(hi, Allowed::All, span, "the loop's end");
+                for (bound, what) in [(lo, "the loop's first value"), (hi, "the loop's end")] {
+                    if self.program.symbol(*counter).kind == SymbolKind::Unrolled {
+                        self.known(bound, span, what);
+                    } else {
+                        self.expr(bound, Allowed::All, span, what);
+                    }
+                }
                 let index = counter.0 as usize;
                 if std::mem::replace(&mut self.counting[index], true) {
                     let name = &self.program.symbol(*counter).name;
@@ -99,8 +116,17 @@ impl Checker<'_> {
         defined.push(id.0 as usize);
     }
 
-    /// Whether a tensor may be used here.
+    /// The tensor itself, or the one that it is a part of.
+    fn base(&self, id: TensorId) -> TensorId {
+        match self.program.tensor(id).kind {
+            TensorKind::Part { of, .. } => of,
+            _ => id,
+        }
+    }
+
+    /// Whether a tensor, or what it is a part of, may be used here.
     fn alive(&mut self, id: TensorId, span: Span) -> bool {
+        let id = self.base(id);
         let tensor = self.program.tensor(id);
         let error = match self.life[id.0 as usize] {
             Life::Alive => return !self.broken[id.0 as usize],
@@ -123,21 +149,20 @@ impl Checker<'_> {
 
     // Operands.
 
-    /// A whole tensor that must be in registers.
+    /// A tensor, or a part of one, that must be in registers.
     pub(super) fn register(&mut self, id: TensorId, span: Span, statement: &str) -> Option<Operand> {
         if !self.alive(id, span) {
             return None;
         }
-        let tensor = self.program.tensor(id);
-        if tensor.memory() != Memory::Register {
+        let (tensor, memory) = (self.program.tensor(id), self.program.tensor(self.base(id)).memory());
+        if memory != Memory::Register {
             self.report(
                 Diagnostic::new(
                     Code::WrongMemory,
                     span,
                     format!(
-                        "`{statement}` works on register tensors; `{}` is in {} memory",
-                        tensor.name,
-                        tensor.memory()
+                        "`{statement}` works on register tensors; `{}` is in {memory} memory",
+                        tensor.name
                     ),
                 )
                 .related(tensor.span, "defined here")
@@ -145,7 +170,52 @@ impl Checker<'_> {
             );
             return None;
         }
-        Some(Operand { memory: Memory::Register, dtype: tensor.dtype, shape: static_shape(&tensor.kind) })
+        let shape = self.register_shape(id, span)?;
+        Some(Operand { memory, dtype: tensor.dtype, shape })
+    }
+
+    /// The shape of a register tensor, or of a part of one.
+    fn register_shape(&mut self, id: TensorId, span: Span) -> Option<Vec<i64>> {
+        let program = self.program;
+        match &program.tensor(id).kind {
+            TensorKind::Part { of, index, .. } => {
+                let span = if program.tensor(id).span.is_none() { span } else { program.tensor(id).span };
+                let shape = self.tile_at(*of, index, span, true)?;
+                self.same_modes(*of, index.iter().map(Option::is_some).collect(), span)?;
+                Some(shape)
+            }
+            kind => {
+                let shape = static_shape(kind);
+                self.same_modes(id, vec![false; shape.len()], span)?;
+                Some(shape)
+            }
+        }
+    }
+
+    /// All uses of a register tensor index the same modes.
+    fn same_modes(&mut self, id: TensorId, modes: Vec<bool>, span: Span) -> Option<()> {
+        let tensor = self.program.tensor(id);
+        let name = tensor.name.as_str();
+        if modes.contains(&true) && matches!(&tensor.kind, TensorKind::Register { pinned: Some(_), .. }) {
+            let message = format!("`{name}` is indexed, and its layout is pinned");
+            self.report(
+                Diagnostic::new(Code::LayoutConflict, span, message)
+                    .related(tensor.span, "pinned here")
+                    .help("each part of an indexed register tensor has a layout of its own: pin none"),
+            );
+            return None;
+        }
+        let (first, at) = self.indexed.entry(id).or_insert((modes.clone(), span)).clone();
+        if first == modes {
+            return Some(());
+        }
+        let message = format!("`{name}` is indexed in other modes here than in an earlier statement");
+        self.report(
+            Diagnostic::new(Code::WrongRank, span, message)
+                .related(at, "the earlier use")
+                .help("all uses of a register tensor index the same modes, or none"),
+        );
+        None
     }
 
     /// A tensor as a copy refers to it.
@@ -158,23 +228,25 @@ impl Checker<'_> {
         let name = tensor.name.as_str();
         let memory = tensor.memory();
         let mut shape = match &tensor.kind {
-            TensorKind::View { modes, .. } => self.tile_of_view(name, modes, r, span)?,
-            kind => {
-                if !r.index.is_empty() {
+            TensorKind::View { .. } | TensorKind::Shared { .. } => {
+                self.tile_at(r.tensor, &r.index, span, false)?
+            }
+            TensorKind::Register { .. } | TensorKind::Part { .. } if r.index.is_empty() => {
+                let memory = self.program.tensor(self.base(r.tensor)).memory();
+                if memory != Memory::Register {
+                    let message = format!("`{name}` names a part of a tensor in {memory} memory");
                     self.report(
-                        Diagnostic::new(
-                            Code::WrongMemory,
-                            span,
-                            format!(
-                                "`{name}` is in {memory} memory and cannot be indexed; only global views can"
-                            ),
-                        )
-                        .related(tensor.span, "defined here")
-                        .help("copy the whole tensor"),
+                        Diagnostic::new(Code::WrongMemory, span, message).help("index the reference"),
                     );
                     return None;
                 }
-                static_shape(kind)
+                self.register_shape(r.tensor, span)?
+            }
+            TensorKind::Register { .. } | TensorKind::Part { .. } => {
+                let message = format!("the reference indexes the register tensor `{name}` itself");
+                let help = "a statement names a part of a register tensor: `KernelBuilder::part` makes one";
+                self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
+                return None;
             }
         };
         if r.transposed {
@@ -195,40 +267,45 @@ impl Checker<'_> {
         Some(Operand { memory, dtype: tensor.dtype, shape })
     }
 
-    /// The shape of the kept modes of an indexed view.
-    fn tile_of_view(
-        &mut self,
-        name: &str,
-        modes: &[ViewMode],
-        r: &TensorRef,
-        span: Span,
-    ) -> Option<Vec<i64>> {
-        if !r.index.is_empty() && r.index.len() != modes.len() {
+    /// The shape of the modes of a tensor that an index keeps. With `known`, the index is known when `unroll for` is expanded.
+    fn tile_at(&mut self, id: TensorId, index: &[Option<Expr>], span: Span, known: bool) -> Option<Vec<i64>> {
+        let program = self.program;
+        let tensor = program.tensor(id);
+        let name = tensor.name.as_str();
+        // The extent of each mode, or why it is none.
+        let extents: Vec<Result<i64, String>> = match &tensor.kind {
+            TensorKind::View { modes, .. } => modes.iter().map(|mode| extent_of(program, mode)).collect(),
+            kind => static_shape(kind).into_iter().map(Ok).collect(),
+        };
+        if !index.is_empty() && index.len() != extents.len() {
             self.report(
                 Diagnostic::new(
                     Code::WrongRank,
                     span,
                     format!(
                         "`{name}` has {} and is indexed with {}",
-                        count(modes.len(), "mode"),
-                        r.index.len()
+                        count(extents.len(), "mode"),
+                        index.len()
                     ),
                 )
-                .related(self.program.tensor(r.tensor).span, "defined here")
+                .related(tensor.span, "defined here")
                 .help("give one entry a mode: `:` keeps it, an expression fixes it"),
             );
             return None;
         }
         let mut shape = Vec::new();
         let mut ok = true;
-        for (i, mode) in modes.iter().enumerate() {
-            let extent =
-                mode.leaves.iter().try_fold(1i64, |product, l| product.checked_mul(l.extent.as_int()?));
-            match r.index.get(i) {
-                Some(Some(index)) => {
-                    ok &= self.expr(index, Allowed::All, span, &format!("an index of `{name}`"));
-                    if let (Some(value), Some(extent)) = (index.as_int(), extent)
-                        && !(0..extent).contains(&value)
+        for (i, extent) in extents.iter().enumerate() {
+            match (index.get(i), extent) {
+                (Some(Some(at)), _) => {
+                    let what = format!("an index of `{name}`");
+                    ok &= if known {
+                        self.known(at, span, &what)
+                    } else {
+                        self.expr(at, Allowed::All, span, &what)
+                    };
+                    if let (Some(value), Ok(extent)) = (at.as_int(), extent)
+                        && !(0..*extent).contains(&value)
                     {
                         let message = format!(
                             "the index {value} is outside mode {i} of `{name}`, which has extent {extent}"
@@ -237,27 +314,19 @@ impl Checker<'_> {
                         ok = false;
                     }
                 }
-                _ => {
-                    match extent {
-                        Some(extent) if extent >= 1 => shape.push(extent),
-                        Some(_) => return None,
-                        None => {
-                            let runtime = mode.leaves.iter().find(|l| l.extent.as_int().is_none());
-                            let why = runtime.map_or("overflows".to_string(), |l| {
-                                format!("depends on {}", depends_on(self.program, &l.extent))
-                            });
-                            self.report(
-                            Diagnostic::new(
-                                Code::BadValue,
-                                span,
-                                format!("mode {i} of `{name}` is kept, but its extent {why}"),
-                            )
-                            .related(self.program.tensor(r.tensor).span, "defined here")
-                            .help("a tile's extents are constants: index this mode, e.g. with a loop's counter"),
-                        );
-                            ok = false;
-                        }
-                    }
+                (_, Ok(extent)) if *extent >= 1 => shape.push(*extent),
+                (_, Ok(_)) => return None,
+                (_, Err(why)) => {
+                    self.report(
+                        Diagnostic::new(
+                            Code::BadValue,
+                            span,
+                            format!("mode {i} of `{name}` is kept, but its extent {why}"),
+                        )
+                        .related(tensor.span, "defined here")
+                        .help("a tile's extents are constants: index this mode, e.g. with a loop's counter"),
+                    );
+                    ok = false;
                 }
             }
         }
@@ -278,6 +347,34 @@ impl Checker<'_> {
         let size = shape.iter().try_fold(1i64, |product, e| product.checked_mul(*e));
         self.tile_limit(name, size, span)?;
         Some(shape)
+    }
+
+    /// `copy.async(src, dst)`.
+    fn copy_async(&mut self, src: &TensorRef, dst: &TensorRef, span: Span) {
+        let before = self.errors.len();
+        self.copy(src, dst, span);
+        let memory = |r: &TensorRef| self.program.tensor(self.base(r.tensor)).memory();
+        let (from, to) = (memory(src), memory(dst));
+        if self.errors.len() == before && (from, to) != (Memory::Global, Memory::Shared) {
+            let message = format!(
+                "`copy.async` goes from a global view to a shared tensor; `{}` is in {from} memory, `{}` in {to} memory",
+                self.name(src.tensor),
+                self.name(dst.tensor)
+            );
+            self.report(Diagnostic::new(Code::WrongMemory, span, message).help("write `copy(…)`"));
+        }
+    }
+
+    /// `wait_group(n)`.
+    fn wait(&mut self, groups: &Expr, span: Span) {
+        if self.known(groups, span, "the number of groups")
+            && let Some(n) = groups.as_int()
+            && u32::try_from(n).is_err()
+        {
+            let message = format!("the number of groups is {n}; it must be at least 0");
+            let help = "`wait_group(1)` waits until at most the latest group is in flight";
+            self.report(Diagnostic::new(Code::BadValue, span, message).help(help));
+        }
     }
 
     pub(super) fn same_type(&mut self, a: TensorId, b: TensorId, span: Span, rule: &str, help: &str) {
@@ -586,4 +683,13 @@ impl Checker<'_> {
             }
         }
     }
+}
+
+/// The constant extent of a view's mode, or why it is none.
+fn extent_of(program: &Program, mode: &ViewMode) -> Result<i64, String> {
+    let extent = mode.leaves.iter().try_fold(1i64, |product, l| product.checked_mul(l.extent.as_int()?));
+    extent.ok_or_else(|| {
+        let runtime = mode.leaves.iter().find(|l| l.extent.as_int().is_none());
+        runtime.map_or("overflows".to_string(), |l| format!("depends on {}", depends_on(program, &l.extent)))
+    })
 }

@@ -1,0 +1,377 @@
+//! Expands `unroll for`, and makes a tensor of every part of a register tensor.
+//!
+//! Needs: a verified program. Keeps: its meaning. Afterwards no loop is an `unroll for` and no operand is a part of a
+//! tensor ([`TensorKind::Part`]); ids of tensors are new ones, without those that nothing uses.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use crate::desugar::{fresh_name, names_of};
+use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
+use crate::expr::{Expr, SymbolId};
+use crate::program::{
+    ElemExpr, ShapeOp, Stmt, StmtKind, Symbol, SymbolKind, Tensor, TensorId, TensorKind, TensorRef, ViewLeaf,
+    ViewMode,
+};
+use crate::verified::Verified;
+use crate::verify::verify;
+
+/// The most statements that a program with unrolled loops may expand to.
+pub const MAX_STATEMENTS: usize = 4096;
+
+/// The program with every `unroll for` replaced by its rounds, the counter by its value.
+///
+/// A tensor that is defined in the body becomes one a round, and so does the counter of a loop in it. A register tensor that is
+/// indexed becomes a tensor for each value of its indices: `ra[:, :, 1]` is `ra_1`. All else stays.
+///
+/// # Errors
+///
+/// More than [`MAX_STATEMENTS`] statements; an index that is outside its mode in some round, and whatever else a round
+/// violates of the rules of [`verify`].
+///
+/// ```
+/// use tilewright_tile::{Constants, parse, unroll, verify};
+/// let source = "kernel k(x: f32[4, 64]) grid(1) threads(32) {
+///     gx = global_view(x, (4, 64) : (e0, e1))
+///     r = register_tensor(f32, [64, 2])
+///     unroll for i in 0..4 {
+///         copy(gx[i, :], r[:, i % 2])
+///     }
+/// }";
+/// let plain = unroll(&verify(&parse(source)?, &Constants::new())?)?;
+/// assert!(plain.program().to_string().contains("copy(gx[3, :], r_1)"));
+/// # Ok::<(), tilewright_tile::Diagnostics>(())
+/// ```
+pub fn unroll(v: &Verified) -> Result<Verified, Diagnostics> {
+    let program = v.program();
+    let unrolled = program.symbols.iter().any(|s| s.kind == SymbolKind::Unrolled);
+    let indexed: BTreeSet<TensorId> = program
+        .tensors
+        .iter()
+        .filter_map(|t| match t.kind {
+            TensorKind::Part { of, .. } => Some(of),
+            _ => None,
+        })
+        .collect();
+    if !unrolled && indexed.is_empty() {
+        return Ok(v.clone());
+    }
+    let mut pass = Unroll {
+        v,
+        indexed,
+        symbols: program.symbols.clone(),
+        tensors: Vec::new(),
+        names: names_of(program),
+        values: BTreeMap::new(),
+        now: BTreeMap::new(),
+        stages: BTreeMap::new(),
+        rounds: Vec::new(),
+        statements: 0,
+    };
+    let body = pass.block(&program.body)?;
+    let mut expanded = program.clone();
+    (expanded.body, expanded.symbols, expanded.tensors) = (body, pass.symbols, pass.tensors);
+    // What holds for the loop need not hold for each of its rounds. One message a place is enough.
+    verify(&expanded, v.constants()).map_err(|Diagnostics(all)| {
+        let mut seen = BTreeSet::new();
+        Diagnostics(
+            all.into_iter().filter(|d| seen.insert((d.span.start, d.span.end, d.code.name()))).collect(),
+        )
+    })
+}
+
+struct Unroll<'a> {
+    v: &'a Verified,
+    /// Register tensors of which statements name parts.
+    indexed: BTreeSet<TensorId>,
+    symbols: Vec<Symbol>,
+    /// The new table.
+    tensors: Vec<Tensor>,
+    names: HashSet<String>,
+    /// What stands for a counter: its value, or a counter of its own.
+    values: BTreeMap<SymbolId, Expr>,
+    /// The new tensor of each tensor that is defined.
+    now: BTreeMap<TensorId, TensorId>,
+    /// The new tensors of each indexed tensor that is defined, by the values of its indices.
+    stages: BTreeMap<TensorId, BTreeMap<Vec<i64>, TensorId>>,
+    /// The rounds that are being expanded, outermost first.
+    rounds: Vec<i64>,
+    statements: usize,
+}
+
+impl Unroll<'_> {
+    fn block(&mut self, body: &[Stmt]) -> Result<Vec<Stmt>, Diagnostic> {
+        let mut out = Vec::new();
+        for stmt in body {
+            self.statement(stmt, &mut out)?;
+        }
+        Ok(out)
+    }
+
+    /// Counts a statement of the result.
+    fn count(&mut self, span: Span) -> Result<(), Diagnostic> {
+        self.statements += 1;
+        if self.statements <= MAX_STATEMENTS {
+            return Ok(());
+        }
+        let message =
+            format!("the program has more than {MAX_STATEMENTS} statements once its loops are unrolled");
+        Err(Diagnostic::new(Code::BadValue, span, message)
+            .help("unroll fewer rounds, or write `for` without `unroll`"))
+    }
+
+    fn statement(&mut self, stmt: &Stmt, out: &mut Vec<Stmt>) -> Result<(), Diagnostic> {
+        let span = stmt.span;
+        let program = self.v.program();
+        if let StmtKind::For { counter, lo, hi, body } = &stmt.kind {
+            if program.symbol(*counter).kind == SymbolKind::Unrolled {
+                return self.rounds(*counter, (lo, hi), body, span, out);
+            }
+            self.count(span)?;
+            let (lo, hi) = (self.expr(lo), self.expr(hi));
+            let own = self.counter(*counter);
+            let body = self.block(body)?;
+            out.push(Stmt { kind: StmtKind::For { counter: own, lo, hi, body }, span });
+            return Ok(());
+        }
+        for id in stmt.kind.assigned() {
+            if self.indexed.contains(&id) {
+                self.define_stages(id, span, out)?;
+                return Ok(());
+            }
+            if !self.now.contains_key(&id) {
+                let new = self.tensor(id, &[], self.v.program().tensor(id).kind.clone());
+                self.now.insert(id, new);
+            }
+        }
+        self.count(span)?;
+        let kind = self.kind(&stmt.kind)?;
+        out.push(Stmt { kind, span });
+        Ok(())
+    }
+
+    /// The rounds of an unrolled loop.
+    fn rounds(
+        &mut self,
+        counter: SymbolId,
+        (lo, hi): (&Expr, &Expr),
+        body: &[Stmt],
+        span: Span,
+        out: &mut Vec<Stmt>,
+    ) -> Result<(), Diagnostic> {
+        let bound = |e: Expr| {
+            e.as_int().ok_or_else(|| {
+                let message = "a bound of the unrolled loop has no value: it divides by zero or overflows";
+                Diagnostic::new(Code::BadValue, span, message).help("choose other constants")
+            })
+        };
+        let (lo, hi) = (bound(self.expr(lo))?, bound(self.expr(hi))?);
+        for round in lo..hi {
+            // A round counts too: its body may be empty.
+            self.count(span)?;
+            self.values.insert(counter, Expr::Int(round));
+            self.rounds.push(round);
+            let (now, stages) = (self.now.clone(), self.stages.clone());
+            let expanded = self.block(body);
+            // What the body defined is gone; the next round makes its own.
+            (self.now, self.stages) = (now, stages);
+            self.rounds.pop();
+            out.extend(expanded?);
+        }
+        self.values.remove(&counter);
+        Ok(())
+    }
+
+    /// The counter of a loop: within unrolled rounds, one of the round.
+    fn counter(&mut self, counter: SymbolId) -> SymbolId {
+        if self.rounds.is_empty() {
+            return counter;
+        }
+        let id = SymbolId(self.symbols.len() as u32);
+        let row = self.v.program().symbol(counter);
+        let name = fresh_name(&mut self.names, &row.name, &suffix(&self.rounds));
+        self.symbols.push(Symbol { name, ..row.clone() });
+        self.values.insert(counter, Expr::Symbol(id));
+        id
+    }
+
+    /// A new tensor for one of the program: under its own name outside of unrolled rounds.
+    fn tensor(&mut self, id: TensorId, stage: &[i64], kind: TensorKind) -> TensorId {
+        let row = self.v.program().tensor(id);
+        let numbers: Vec<i64> = self.rounds.iter().chain(stage).copied().collect();
+        let name = if numbers.is_empty() {
+            row.name.clone()
+        } else {
+            fresh_name(&mut self.names, &row.name, &suffix(&numbers))
+        };
+        let kind = self.tensor_kind(kind);
+        self.tensors.push(Tensor { name, dtype: row.dtype, kind, span: row.span });
+        TensorId((self.tensors.len() - 1) as u32)
+    }
+
+    fn tensor_kind(&self, kind: TensorKind) -> TensorKind {
+        match kind {
+            TensorKind::View { param, offsets, modes } => TensorKind::View {
+                param,
+                offsets: self.exprs(&offsets),
+                modes: modes
+                    .iter()
+                    .map(|mode| {
+                        let leaf = |l: &ViewLeaf| ViewLeaf { extent: self.expr(&l.extent), ..l.clone() };
+                        ViewMode { leaves: mode.leaves.iter().map(leaf).collect() }
+                    })
+                    .collect(),
+            },
+            // Shapes are constants.
+            other => other,
+        }
+    }
+
+    /// Defines the tensors that the parts of a tensor become.
+    fn define_stages(&mut self, id: TensorId, span: Span, out: &mut Vec<Stmt>) -> Result<(), Diagnostic> {
+        let program = self.v.program();
+        // All uses index the same modes.
+        let part = program.tensors.iter().find_map(|t| match &t.kind {
+            TensorKind::Part { of, index, shape } if *of == id => Some((index, shape)),
+            _ => None,
+        });
+        let Some((index, shape)) = part else { return Ok(()) };
+        let extents: Vec<i64> = self
+            .v
+            .shape(id)
+            .into_iter()
+            .zip(index)
+            .filter_map(|(extent, entry)| entry.as_ref().map(|_| extent))
+            .collect();
+        let count: i64 = extents.iter().product();
+        let mut stages = BTreeMap::new();
+        for n in 0..count {
+            self.count(span)?;
+            let mut rest = n;
+            let at: Vec<i64> = extents
+                .iter()
+                .map(|extent| {
+                    let digit = rest % extent;
+                    rest /= extent;
+                    digit
+                })
+                .collect();
+            let new = self.tensor(id, &at, TensorKind::Register { shape: shape.clone(), pinned: None });
+            stages.insert(at, new);
+            out.push(Stmt { kind: StmtKind::Define(new), span });
+        }
+        self.stages.insert(id, stages);
+        Ok(())
+    }
+
+    /// The new tensor that an operand names.
+    fn operand(&self, id: TensorId, span: Span) -> Result<TensorId, Diagnostic> {
+        let row = self.v.program().tensor(id);
+        let TensorKind::Part { of, index, .. } = &row.kind else {
+            let missing =
+                || Diagnostic::new(Code::UnknownName, span, format!("`{}` is not defined here", row.name));
+            return self.now.get(&id).copied().ok_or_else(missing);
+        };
+        let span = if row.span.is_none() { span } else { row.span };
+        let extents = self.v.shape(*of);
+        let mut at = Vec::new();
+        for (mode, entry) in index.iter().enumerate() {
+            let Some(entry) = entry else { continue };
+            let name = &self.v.program().tensor(*of).name;
+            let Some(value) = self.expr(entry).as_int() else {
+                let message = format!("an index of `{name}` has no value: it divides by zero or overflows");
+                return Err(Diagnostic::new(Code::BadValue, span, message).help("use smaller numbers"));
+            };
+            if !(0..extents[mode]).contains(&value) {
+                let message = format!(
+                    "the index {value} is outside mode {mode} of `{name}`, which has extent {}",
+                    extents[mode]
+                );
+                return Err(Diagnostic::new(Code::BadValue, span, message)
+                    .help("an unrolled loop reaches it: count modulo the extent"));
+            }
+            at.push(value);
+        }
+        let stage = self.stages.get(of).and_then(|stages| stages.get(&at)).copied();
+        stage.ok_or_else(|| {
+            Diagnostic::new(Code::UnknownName, span, format!("`{}` is not defined here", row.name))
+        })
+    }
+
+    fn expr(&self, e: &Expr) -> Expr {
+        match e {
+            Expr::Symbol(id) => self.values.get(id).unwrap_or(e).clone(),
+            Expr::Binary(op, a, b) => Expr::binary(*op, self.expr(a), self.expr(b)),
+            Expr::Int(_) | Expr::Block(_) => e.clone(),
+        }
+    }
+
+    fn exprs(&self, list: &[Expr]) -> Vec<Expr> {
+        list.iter().map(|e| self.expr(e)).collect()
+    }
+
+    fn reference(&self, r: &TensorRef) -> Result<TensorRef, Diagnostic> {
+        Ok(TensorRef {
+            tensor: self.operand(r.tensor, r.span)?,
+            index: r.index.iter().map(|entry| entry.as_ref().map(|e| self.expr(e))).collect(),
+            transposed: r.transposed,
+            span: r.span,
+        })
+    }
+
+    fn elementwise(&self, expr: &ElemExpr) -> Result<ElemExpr, Diagnostic> {
+        Ok(match expr {
+            ElemExpr::Tensor(id) => ElemExpr::Tensor(self.operand(*id, Span::NONE)?),
+            ElemExpr::Int(e) => ElemExpr::Int(self.expr(e)),
+            ElemExpr::Unary(op, x) => ElemExpr::Unary(*op, Box::new(self.elementwise(x)?)),
+            ElemExpr::Binary(op, x, y) => {
+                ElemExpr::Binary(*op, Box::new(self.elementwise(x)?), Box::new(self.elementwise(y)?))
+            }
+            ElemExpr::Number(_) | ElemExpr::Scalar(_) => expr.clone(),
+        })
+    }
+
+    /// A statement that is no loop, with its tensors and counters replaced.
+    fn kind(&self, kind: &StmtKind) -> Result<StmtKind, Diagnostic> {
+        let of = |id: &TensorId| self.operand(*id, Span::NONE);
+        Ok(match kind {
+            StmtKind::Define(id) => StmtKind::Define(of(id)?),
+            StmtKind::Copy { src, dst } => {
+                StmtKind::Copy { src: self.reference(src)?, dst: self.reference(dst)? }
+            }
+            StmtKind::CopyAsync { src, dst } => {
+                StmtKind::CopyAsync { src: self.reference(src)?, dst: self.reference(dst)? }
+            }
+            StmtKind::Wait(groups) => StmtKind::Wait(self.expr(groups)),
+            StmtKind::Gemm { c, a, b } => StmtKind::Gemm { c: of(c)?, a: of(a)?, b: of(b)? },
+            StmtKind::Cast { dst, src } => StmtKind::Cast { dst: of(dst)?, src: of(src)? },
+            StmtKind::Rearrange { dst, src } => StmtKind::Rearrange { dst: of(dst)?, src: of(src)? },
+            StmtKind::Fill { dst, value } => StmtKind::Fill { dst: of(dst)?, value: *value },
+            StmtKind::Elementwise { dst, expr } => {
+                StmtKind::Elementwise { dst: of(dst)?, expr: self.elementwise(expr)? }
+            }
+            StmtKind::Shape { dst, src, op } => {
+                let op = match op {
+                    ShapeOp::Reshape(shape) => ShapeOp::Reshape(self.exprs(shape)),
+                    ShapeOp::Broadcast(shape) => ShapeOp::Broadcast(self.exprs(shape)),
+                    ShapeOp::Transpose(_) | ShapeOp::Expand { .. } => op.clone(),
+                };
+                StmtKind::Shape { dst: of(dst)?, src: of(src)?, op }
+            }
+            StmtKind::Join { dst, a, b } => StmtKind::Join { dst: of(dst)?, a: of(a)?, b: of(b)? },
+            StmtKind::Split { lo, hi, src } => StmtKind::Split { lo: of(lo)?, hi: of(hi)?, src: of(src)? },
+            StmtKind::Reduce { dst, src, op, axis } => {
+                StmtKind::Reduce { dst: of(dst)?, src: of(src)?, op: *op, axis: *axis }
+            }
+            StmtKind::Gather { dst, src, index, axis } => {
+                StmtKind::Gather { dst: of(dst)?, src: of(src)?, index: of(index)?, axis: *axis }
+            }
+            StmtKind::Sync | StmtKind::Commit | StmtKind::For { .. } => kind.clone(),
+        })
+    }
+}
+
+/// `1_0` of rounds 1 and 0.
+fn suffix(numbers: &[i64]) -> String {
+    let list: Vec<String> = numbers.iter().map(|n| n.to_string().replace('-', "m")).collect();
+    list.join("_")
+}
