@@ -9,6 +9,7 @@
 //! coordinate → offset.
 
 pub mod access;
+pub mod cast;
 pub mod copies;
 pub mod explain;
 pub mod facts;
@@ -25,8 +26,8 @@ pub mod solve;
 use std::collections::{BTreeSet, HashMap};
 
 use tilewright_layout::SwizzledLayout;
-use tilewright_machine::{Arch, Memory};
-use tilewright_tile::{Code, Diagnostic, StmtKind, TensorId, Verified};
+use tilewright_machine::{Arch, DType, Memory};
+use tilewright_tile::{Code, Diagnostic, ReduceOp, StmtKind, TensorId, Verified};
 
 use copies::{SharedProblem, global_copy, own_layout, plan_name};
 pub use explain::{Alternative, Explanation, StatementNote, TensorNote};
@@ -61,7 +62,7 @@ fn moves_through(
 
 /// The program with those rearrangements replaced by copies through a shared tensor that neither shuffles nor a linear
 /// shared layout can do, where tiles or threads have odd factors that cross, and with those that matrix instructions do in
-/// fewer calls.
+/// fewer calls. Copies from global to shared memory whose rows begin within bytes become two, through registers.
 ///
 /// # Errors
 ///
@@ -74,10 +75,16 @@ pub fn expand_rearrangements(
     let mut verified = verified.clone();
     loop {
         let statements = solve::statements(&verified);
+        let facts = Facts::new(&verified, multiples);
+        let parts: BTreeSet<usize> =
+            (0..statements.len()).filter(|i| parts_of_bytes(&verified, &facts, &statements[*i].0)).collect();
+        if !parts.is_empty() {
+            verified = tilewright_tile::desugar_rearrangements(&verified, &parts);
+            continue;
+        }
         if !statements.iter().any(|(s, _)| matches!(s.kind, StmtKind::Rearrange { .. })) {
             return Ok(verified);
         }
-        let facts = Facts::new(&verified, multiples);
         let registers = solve::registers(&verified, &facts, arch, &statements)?;
         let register = |id: TensorId| registers.layouts[id.0 as usize].as_ref().map(|(tv, _)| tv.clone());
         let mut needed = BTreeSet::new();
@@ -100,6 +107,19 @@ pub fn expand_rearrangements(
         // The layouts of what is left may change with the new copies, so look again.
         verified = tilewright_tile::desugar_rearrangements(&verified, &needed);
     }
+}
+
+/// Whether a statement copies elements of a few bits from global to shared memory whose rows do not begin at whole bytes:
+/// then they are put together in registers.
+fn parts_of_bytes(verified: &Verified, facts: &Facts<'_>, stmt: &tilewright_tile::Stmt) -> bool {
+    let StmtKind::Copy { src, dst } = &stmt.kind else { return false };
+    let program = verified.program();
+    let memory = |t: TensorId| program.tensor(t).memory();
+    let per_byte = i64::from(program.tensor(src.tensor).dtype.per_byte());
+    per_byte > 1
+        && memory(src.tensor) == Memory::Global
+        && memory(dst.tensor) == Memory::Shared
+        && access::widest_access(facts, &verified.tile(src), i64::from(verified.threads()), 1).0 < per_byte
 }
 
 /// How a statement sees its operand's layout: in the coordinates of its result.
@@ -154,9 +174,14 @@ fn moved(
         to: &to,
         shape: &verified.shape(dst),
         threads: i64::from(verified.threads()),
-        bits: verified.program().tensor(dst).dtype.bits(),
+        bits: carried(verified, dst),
         arch,
     })
+}
+
+/// Bits in which an element travels between threads: its own, at least a byte.
+fn carried(verified: &Verified, id: TensorId) -> u32 {
+    verified.program().tensor(id).dtype.bits().max(8)
 }
 
 /// The plan of a statement between register tensors of which the layouts are known.
@@ -169,7 +194,7 @@ fn between_registers(
     let layout = |id: TensorId| register(id).ok_or_else(|| "a register tensor has no layout".to_string());
     let shape = |id: TensorId| verified.shape(id);
     let threads = i64::from(verified.threads());
-    let bits = |id: TensorId| verified.program().tensor(id).dtype.bits();
+    let bits = |id: TensorId| carried(verified, id);
     let moves_of = |movement: Result<(movement::Movement, Vec<Alternative>), String>| {
         movement.map(|(movement, others)| (StmtPlan::Move(movement), others))
     };
@@ -271,6 +296,9 @@ pub fn synthesise(verified: &Verified, arch: Arch, multiples: &Multiples) -> Res
     let mut shared_notes: HashMap<TensorId, String> = HashMap::new();
     let mut shared_total = 0u32;
 
+    for (stmt, _) in &statements {
+        conversions(verified, arch, stmt)?;
+    }
     let problem =
         SharedProblem { verified, facts: &facts, arch, register: &register, statements: &statements };
     for (i, tensor) in program.tensors.iter().enumerate() {
@@ -281,7 +309,7 @@ pub fn synthesise(verified: &Verified, arch: Arch, multiples: &Multiples) -> Res
             Memory::Shared => {
                 let solution = problem.solve(id)?;
                 let elements = elements(&solution.layout);
-                let bytes = u32::try_from(elements * i64::from(tensor.dtype.bytes())).unwrap_or(u32::MAX);
+                let bytes = u32::try_from(tensor.dtype.bytes_of(elements as usize)).unwrap_or(u32::MAX);
                 shared_total = shared_total.next_multiple_of(SHARED_ALIGN).saturating_add(bytes);
                 shared_notes.insert(id, format!("unified from its copies: {}", solution.constraint));
                 for (s, plan, others) in solution.plans {
@@ -329,7 +357,13 @@ pub fn synthesise(verified: &Verified, arch: Arch, multiples: &Multiples) -> Res
                         let tv =
                             register(tensor).ok_or_else(|| fail("a register tensor has no layout".into()))?;
                         let (plan, others) =
-                            global_copy(&facts, arch, &tv, &verified.tile(view), is_load).map_err(fail)?;
+                            global_copy(&facts, arch, &tv, &verified.tile(view), is_load).map_err(|why| {
+                                let dtype = program.tensor(tensor).dtype;
+                                if is_load || dtype.bits() >= 8 {
+                                    return fail(why);
+                                }
+                                copies::shares_bytes(verified, stmt, dtype, &why)
+                            })?;
                         plans[i] = StmtPlan::Copy(plan);
                         alternatives[i] = others;
                     }
@@ -377,11 +411,39 @@ pub fn synthesise(verified: &Verified, arch: Arch, multiples: &Multiples) -> Res
         });
     }
     for (i, (stmt, _)) in statements.iter().enumerate() {
-        if let Some(note) = note(verified, stmt, &plans[i], &tensors, std::mem::take(&mut alternatives[i])) {
+        if let Some(note) = note((verified, arch), stmt, &plans[i], &tensors, std::mem::take(&mut alternatives[i])) {
             explanation.statements.push(note);
         }
     }
     Ok(Synthesis { tensors, statements: plans, scratch_bytes, explanation })
+}
+
+/// Whether the architecture converts the elements of a statement from and to 8-bit floats.
+fn conversions(verified: &Verified, arch: Arch, stmt: &tilewright_tile::Stmt) -> Result<(), Diagnostic> {
+    let dtype = |id: TensorId| verified.program().tensor(id).dtype;
+    let pairs: Vec<(DType, DType)> = match &stmt.kind {
+        StmtKind::Cast { dst, src } => vec![(dtype(*src), dtype(*dst))],
+        StmtKind::Elementwise { dst, expr } => {
+            let mut pairs: Vec<(DType, DType)> =
+                expr.tensors().into_iter().map(|id| (dtype(id), DType::F32)).collect();
+            pairs.push((DType::F32, dtype(*dst)));
+            pairs
+        }
+        StmtKind::Reduce { dst, src, op, .. } => {
+            let narrow = *op == ReduceOp::Sum || dtype(*dst) == DType::E4M3;
+            let back = if narrow { vec![(DType::F32, dtype(*dst))] } else { Vec::new() };
+            [vec![(dtype(*src), DType::F32)], back].concat()
+        }
+        _ => Vec::new(),
+    };
+    for (from, to) in pairs {
+        if let Err(error) = cast::supported(from, to, arch) {
+            return Err(Diagnostic::new(Code::Unsatisfiable, stmt.span, error.to_string())
+                .label("converts 8-bit floats")
+                .help(format!("compile for {} or a later architecture", error.since)));
+        }
+    }
+    Ok(())
 }
 
 /// A statement between registers that no plan does.
@@ -408,7 +470,7 @@ fn elements(layout: &SwizzledLayout) -> i64 {
 }
 
 fn note(
-    verified: &Verified,
+    (verified, arch): (&Verified, Arch),
     stmt: &tilewright_tile::Stmt,
     plan: &StmtPlan,
     tensors: &[Option<TensorLayout>],
@@ -438,7 +500,13 @@ fn note(
     };
     let warps = verified.threads() / 32;
     let copy = match plan {
-        StmtPlan::None => return None,
+        StmtPlan::None => {
+            let StmtKind::Cast { dst, src } = &stmt.kind else { return None };
+            let Some(TensorLayout::Register(tv)) = &tensors[src.0 as usize] else { return None };
+            let dtype = |id: &TensorId| verified.program().tensor(*id).dtype;
+            let plan = cast::plan(dtype(src), dtype(dst), arch, tv.count() as u32).ok()?;
+            return moved(plan.name(), plan.calls(), (0, 0, 0), plan.cycles(), alternatives);
+        }
         StmtPlan::Move(movement) => {
             let shared = match movement {
                 movement::Movement::Shared(trip) => {
@@ -521,10 +589,10 @@ fn note(
     for reference in [src, dst] {
         match &tensors[reference.tensor.0 as usize] {
             Some(TensorLayout::Shared { layout, .. }) => {
-                let bytes = program.tensor(reference.tensor).dtype.bytes();
+                let bits = program.tensor(reference.tensor).dtype.bits();
                 let own = own_layout(verified, reference)?;
                 let usage = SharedUse { row, access, own: &own, weight: 1 };
-                let w = count(&usage, layout, bytes, 0..i64::from(verified.threads()) / 32)?;
+                let w = count(&usage, layout, bits, 0..i64::from(verified.threads()) / 32)?;
                 result.shared_bytes = row.bytes;
                 result.shared_calls = access.calls.len() as u32;
                 result.wavefronts = w.actual;

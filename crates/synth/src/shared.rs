@@ -241,11 +241,11 @@ pub struct SharedUse<'a> {
     pub weight: u64,
 }
 
-/// Counts the wavefronts of one execution of an access by the warps in `warps`, all calls.
+/// Counts the wavefronts of one execution of an access by the warps in `warps`, all calls, to elements of `bits`.
 pub fn count(
     usage: &SharedUse<'_>,
     layout: &SwizzledLayout,
-    bytes: u32,
+    bits: u32,
     warps: std::ops::Range<i64>,
 ) -> Option<Wavefronts> {
     let memory = compose(&layout.layout, usage.own).ok()?;
@@ -254,13 +254,14 @@ pub fn count(
         CopyKind::Matrix { count, .. } => 8 * i64::from(count),
         _ => 32,
     };
+    let byte = |offset: i64| (offset * i64::from(bits) / 8) as u32;
     let mut total = Wavefronts::default();
     let offsets: Vec<i64> = usage.access.calls.iter().map(|c| memory.eval(c.offset)).collect();
     for warp in warps {
         let starts: Vec<i64> = (0..lanes).map(|lane| threads.eval(32 * warp + lane)).collect();
         for offset in &offsets {
             let addresses: Vec<Option<u32>> =
-                starts.iter().map(|s| Some(layout.swizzle.apply(s + offset) as u32 * bytes)).collect();
+                starts.iter().map(|s| Some(byte(layout.swizzle.apply(s + offset)))).collect();
             let w = shared_wavefronts(&addresses, usage.row.bytes);
             total.actual += w.actual;
             total.ideal += w.ideal;
@@ -274,7 +275,7 @@ pub fn count(
 pub fn choose_swizzle(
     memory: &Layout,
     uses: &[SharedUse<'_>],
-    bytes: u32,
+    bits: u32,
     vector: i64,
 ) -> Option<(Swizzle, u64)> {
     let size = memory.size();
@@ -286,14 +287,14 @@ pub fn choose_swizzle(
         let layout = SwizzledLayout::new(swizzle, memory.clone());
         let mut total = 0;
         for usage in uses {
-            total += u64::from(count(usage, &layout, bytes, 0..1)?.actual) * usage.weight;
+            total += u64::from(count(usage, &layout, bits, 0..1)?.actual) * usage.weight;
         }
         Some(total)
     };
     let ideal: u64 = uses
         .iter()
         .map(|u| {
-            count(u, &SwizzledLayout::from(memory.clone()), bytes, 0..1)
+            count(u, &SwizzledLayout::from(memory.clone()), bits, 0..1)
                 .map(|w| u64::from(w.ideal) * u.weight)
         })
         .sum::<Option<u64>>()?;

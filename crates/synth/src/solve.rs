@@ -489,9 +489,9 @@ impl Solver<'_> {
                 if tile.memory == Memory::Register {
                     continue;
                 }
-                let bytes = tile.shape.iter().product::<i64>() * i64::from(tile.dtype.bytes());
+                let bits = tile.shape.iter().product::<i64>() * i64::from(tile.dtype.bits());
                 let vector = widest_vector(self.facts, &tile, i64::from(self.verified.threads()), 16).0;
-                let key = (tile.memory == Memory::Global, bytes, vector, std::cmp::Reverse(i));
+                let key = (tile.memory == Memory::Global, bits, vector, std::cmp::Reverse(i));
                 candidates.push((key, (i, register.tensor, tile)));
             }
         }
