@@ -6,9 +6,11 @@
 //! coordinates the pointers of the threads name. What is left to ask is that memory has each pointer's elements in one
 //! contiguous, aligned run.
 
+use std::collections::BTreeSet;
+
 use tilewright_layout::{Layout, compose};
 use tilewright_machine::{CopyKind, CopyRow, Memory};
-use tilewright_tile::{GlobalTile, TileRef};
+use tilewright_tile::{GlobalTile, StmtKind, TensorId, TileRef, Verified};
 
 use crate::facts::{Facts, gcd};
 use crate::gemm::flat;
@@ -117,7 +119,8 @@ fn leaves_by_memory(tile: &TileRef) -> Vec<(i64, i64, bool)> {
 }
 
 /// The elements of a vector that a thread should hold of a tile: as many as [`widest_access`] finds, but never a part of a
-/// byte where the tile's contiguous extent allows a whole one, for only whole bytes can be stored.
+/// byte, of the tile or of what is distributed like it, where the tile's contiguous extent allows a whole one: only whole
+/// bytes can be stored.
 pub fn widest_vector(
     facts: &Facts<'_>,
     tile: &TileRef,
@@ -125,9 +128,38 @@ pub fn widest_vector(
     max_bytes: u32,
 ) -> (i64, Option<String>) {
     let (n, why) = widest_access(facts, tile, threads, max_bytes);
-    let byte = i64::from(tile.dtype.per_byte());
+    let byte = elements_of_a_byte(facts.program(), tile.tensor);
     let whole = leaves_by_memory(tile).first().is_some_and(|(extent, _, row)| *row && extent % byte == 0);
     (if whole { n.max(byte) } else { n }, why)
+}
+
+/// The most elements that share a byte of a tensor, or of one that registers connect it with.
+fn elements_of_a_byte(verified: &Verified, tensor: TensorId) -> i64 {
+    let program = verified.program();
+    let in_registers = |id: TensorId| program.tensor(id).memory() == Memory::Register;
+    let mut reached = BTreeSet::from([tensor]);
+    loop {
+        let before = reached.len();
+        verified.visit(&mut |stmt, _| {
+            let group = match &stmt.kind {
+                StmtKind::Copy { src, dst } => vec![src.tensor, dst.tensor],
+                StmtKind::Cast { dst, src } | StmtKind::Shape { dst, src, .. } => vec![*dst, *src],
+                StmtKind::Elementwise { dst, expr } => [vec![*dst], expr.tensors()].concat(),
+                StmtKind::Join { dst, a, b } => vec![*dst, *a, *b],
+                StmtKind::Split { lo, hi, src } => vec![*lo, *hi, *src],
+                _ => Vec::new(),
+            };
+            // Memory separates: only the tensor asked for is a way from it to registers.
+            let joins = |id: &TensorId| reached.contains(id) && (*id == tensor || in_registers(*id));
+            if group.iter().any(joins) {
+                reached.extend(group);
+            }
+        });
+        if reached.len() == before {
+            break;
+        }
+    }
+    reached.iter().map(|id| i64::from(program.tensor(*id).dtype.per_byte())).max().unwrap_or(1)
 }
 
 /// The widest vector, in elements, with which a tile can be copied by coalesced accesses, and why not wider.
