@@ -89,10 +89,13 @@ impl Lower<'_> {
             }
             _ => partial,
         };
+        let ordered_count = ordered.len() as u32;
         for (k, group) in ordered.chunks((32 / bits) as usize).enumerate() {
             let first = k as u32 * (32 / bits);
-            if dtype.is_float() {
+            if dtype.is_float() && op == ReduceOp::Sum {
                 elements::write_register(&mut self.b, result, dtype, first, group);
+            } else if dtype.is_float() {
+                elements::write_exact(&mut self.b, result, dtype, first, group);
             } else {
                 let word = elements::join(&mut self.b, group, bits);
                 self.b.write(elements::place(result, first, bits).0, word);
@@ -100,7 +103,10 @@ impl Lower<'_> {
         }
         match &plan.last {
             Movement::Registers(_) => Ok(()),
-            last => self.movement((result, to), bits, last, span),
+            last => {
+                let counts = (ordered_count, self.count(dst)?);
+                self.movement_of((result, to), counts, bits, last, span)
+            }
         }
     }
 
@@ -125,13 +131,23 @@ impl Lower<'_> {
         plan: &GatherPlan,
         span: Span,
     ) -> Result<(), Diagnostic> {
-        let bits = self.verified.program().tensor(src).dtype.bits();
+        let own = self.verified.program().tensor(src).dtype.bits();
         let (from, to, by) = (self.array(src)?, self.array(dst)?, self.array(index)?);
+        // Elements of a few bits travel in bytes.
+        let bits = own.max(8);
+        let from = if own < 8 { self.in_bytes(from, own, self.count(src)?) } else { from };
         let values = match plan {
             GatherPlan::Warp(g) => self.gather_in_warp(g, from, by, bits),
             GatherPlan::Shared(g) => self.gather_through_shared(g, from, by, bits, span)?,
         };
-        self.write_values(to, &values, bits);
+        if own < 8 {
+            let count = values.len() as u32;
+            let bytes = self.b.add_array("bytes", elements::registers(count, 8));
+            self.write_values(bytes, &values, bits);
+            self.out_of_bytes(bytes, to, own, count);
+        } else {
+            self.write_values(to, &values, bits);
+        }
         Ok(())
     }
 

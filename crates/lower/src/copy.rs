@@ -7,7 +7,7 @@ use tilewright_synth::{Access, CopyPlan, copies::own_layout};
 use tilewright_tile::{Diagnostic, TensorRef, TileRef};
 
 use crate::elements;
-use crate::memory::{GlobalAddressing, Offset, SharedAddressing, both, narrow};
+use crate::memory::{GlobalAddressing, Offset, Place, SharedAddressing, both, narrow};
 use crate::scalar;
 use crate::{Lower, internal};
 
@@ -21,11 +21,17 @@ enum Side<'a> {
 }
 
 impl Side<'_> {
-    fn call(&self, lower: &mut Lower<'_>, offset: i64) -> (Address, Option<Value>) {
+    fn place(&self, lower: &mut Lower<'_>, offset: i64) -> (Place, Option<Value>) {
         match self {
             Side::Global(global) => global.call(&mut lower.b, offset),
             Side::Shared(shared) => (shared.call(&mut lower.b, offset), None),
         }
+    }
+
+    /// The address of an access to whole bytes.
+    fn call(&self, lower: &mut Lower<'_>, offset: i64) -> (Address, Option<Value>) {
+        let (place, guard) = self.place(lower, offset);
+        (place.address, guard)
     }
 }
 
@@ -36,7 +42,7 @@ impl Lower<'_> {
         tile: &'t TileRef,
         access: &Access,
     ) -> Result<Side<'t>, Diagnostic> {
-        let bytes = tile.dtype.bytes();
+        let bits = tile.dtype.bits();
         match (&tile.global, tile.memory) {
             (Some(global), _) => {
                 let symbols = self.symbols.clone();
@@ -47,7 +53,7 @@ impl Lower<'_> {
                     facts,
                     global,
                     access,
-                    (global.param.0, bytes),
+                    (global.param.0, bits),
                     &symbol,
                 );
                 side.map(Side::Global)
@@ -62,7 +68,7 @@ impl Lower<'_> {
                     .ok_or_else(|| internal(tile.span, "a shared tensor without a layout"))?;
                 let buffer = self.shared[reference.tensor.0 as usize];
                 let at = self.offset(layout, tile)?;
-                SharedAddressing::new(&mut self.b, layout, &own, access, (bytes, buffer), at)
+                SharedAddressing::new(&mut self.b, layout, &own, access, (bits, buffer), at)
                     .map(Side::Shared)
                     .ok_or_else(|| internal(tile.span, "a shared tile that does not compose"))
             }
@@ -215,29 +221,8 @@ impl Lower<'_> {
             }
             CopyPlan::Registers { moves } => {
                 let (a, d) = (self.array(src.tensor)?, self.array(dst.tensor)?);
-                let bits = from.dtype.bits();
-                let per_register = 32 / bits;
-                let count = moves.len() as u32;
-                // Read everything before anything is written: source and destination may be one tensor.
-                let words: Vec<Operand> = (0..count.div_ceil(per_register))
-                    .map(|register| {
-                        let first = (register * per_register) as usize;
-                        let here = &moves[first..(first + per_register as usize).min(moves.len())];
-                        let (source, shift) = elements::place(a, here[0].0, bits);
-                        let whole = shift == 0
-                            && here.len() == per_register as usize
-                            && here.iter().enumerate().all(|(i, m)| m.0 == here[0].0 + i as u32);
-                        if whole {
-                            return self.b.read(source);
-                        }
-                        let parts: Vec<Operand> =
-                            here.iter().map(|m| elements::read_bits(&mut self.b, a, m.0, bits)).collect();
-                        elements::join(&mut self.b, &parts, bits)
-                    })
-                    .collect();
-                for (register, word) in words.into_iter().enumerate() {
-                    self.b.write(Reg { array: d, index: register as u32 }, word);
-                }
+                let moves: Vec<(ArrayId, u32, u32)> = moves.iter().map(|(s, t)| (a, *s, *t)).collect();
+                self.moves(&moves, d, from.dtype.bits());
             }
         }
         Ok(())
@@ -265,21 +250,31 @@ impl Lower<'_> {
             return;
         }
         // Elements smaller than a register arrive one register each, and are packed a register at a time. A call
-        // of a narrow instruction moves one element or, for bytes, two.
+        // of a narrow instruction moves one element, several of 8 bits or fewer, or one of the elements that share a byte.
         let per_call = access.vector;
+        let lone = bits * per_call < 8;
         let mut by_value: Vec<(u32, i64)> = access.calls.iter().map(|c| (c.values[0], c.offset)).collect();
         by_value.sort_unstable();
         let per_register = (32 / bits / per_call) as usize;
         let batch = BATCH.next_multiple_of(per_register);
         let scratch = self.b.add_array("narrow", batch.min(by_value.len()) as u32);
         for group in by_value.chunks(batch) {
+            let mut begins = Vec::new();
             for (slot, (_, offset)) in group.iter().enumerate() {
-                let (address, guard) = side.call(self, *offset);
-                self.b.load(row, vec![Reg { array: scratch, index: slot as u32 }], address, guard);
+                let (place, guard) = side.place(self, *offset);
+                self.b.load(row, vec![Reg { array: scratch, index: slot as u32 }], place.address, guard);
+                begins.push(place.bit.filter(|_| lone));
             }
             for (i, parts) in group.chunks(per_register).enumerate() {
-                let words: Vec<Operand> = (0..parts.len())
-                    .map(|j| self.b.read(Reg { array: scratch, index: (i * per_register + j) as u32 }))
+                let words: Vec<Operand> = (i * per_register..i * per_register + parts.len())
+                    .map(|slot| {
+                        let word = self.b.read(Reg { array: scratch, index: slot as u32 });
+                        match begins[slot] {
+                            // The element out of the byte that holds it.
+                            Some(bit) => self.b.scalar(ScalarOp::ShrU32, &[word, bit]),
+                            None => word,
+                        }
+                    })
                     .collect();
                 let word = elements::join(&mut self.b, &words, bits * per_call);
                 let (reg, _) = elements::place(array, parts[0].0, bits);

@@ -2,6 +2,7 @@
 
 use tilewright_machine::ScalarOp;
 use tilewright_simt::{Builder, Operand, Reg};
+use tilewright_synth::cast;
 use tilewright_tile::{BinaryOp, Diagnostic, ElemExpr, TensorId, UnaryOp};
 
 use crate::{Lower, elements, scalar};
@@ -11,11 +12,8 @@ impl Lower<'_> {
         let array = self.array(dst)?;
         let dtype = self.verified.program().tensor(dst).dtype;
         let bits = dtype.encode(value);
-        let word = match dtype.bits() {
-            8 => bits * 0x0101_0101,
-            16 => bits * 0x0001_0001,
-            _ => bits,
-        };
+        // The element in every place of a register.
+        let word = (0..32).step_by(dtype.bits() as usize).fold(0, |word, place| word | bits << place);
         let count = elements::registers(self.count(dst)?, dtype.bits());
         for index in 0..count {
             self.b.write(Reg { array, index }, Operand::Imm(u64::from(word)));
@@ -23,25 +21,17 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// A cast through `f32`, or, between integers, through 32-bit integers.
+    /// A cast, by the rows that [`cast`] chooses.
     pub(crate) fn cast(&mut self, dst: TensorId, src: TensorId) -> Result<(), Diagnostic> {
-        let (from, to) =
-            (self.verified.program().tensor(src).dtype, self.verified.program().tensor(dst).dtype);
-        if from.is_float() || to.is_float() {
-            return self.elementwise(dst, &ElemExpr::Tensor(src));
-        }
+        let dtype = |id| self.verified.program().tensor(id).dtype;
+        let (from, to) = (dtype(src), dtype(dst));
         let (source, target) = (self.array(src)?, self.array(dst)?);
-        let count = self.count(dst)?;
-        let per_register = 32 / to.bits();
-        for first in (0..count).step_by(per_register as usize) {
-            let values: Vec<Operand> = (first..(first + per_register).min(count))
-                .map(|value| {
-                    let wide = elements::read_i32(&mut self.b, source, value, from);
-                    elements::saturate(&mut self.b, wide, to)
-                })
-                .collect();
-            let word = elements::join(&mut self.b, &values, to.bits());
-            self.b.write(elements::place(target, first, to.bits()).0, word);
+        let order: Vec<u32> = (0..self.count(dst)?).collect();
+        let held = elements::registers(self.count(src)?, from.bits());
+        let words = elements::read_words(&mut self.b, source, held);
+        let results = cast::emit(&mut elements::Into(&mut self.b), from, to, &words, &order);
+        for (index, word) in results.into_iter().enumerate() {
+            self.b.write(Reg { array: target, index: index as u32 }, word);
         }
         Ok(())
     }

@@ -192,8 +192,9 @@ impl Lower<'_> {
                 StmtPlan::Move(movement),
             ) => {
                 let ends = (self.array(*src)?, self.array(*dst)?);
+                let counts = (self.count(*src)?, self.count(*dst)?);
                 let bits = self.verified.program().tensor(*dst).dtype.bits();
-                self.movement(ends, bits, movement, stmt.span)
+                self.movement_of(ends, counts, bits, movement, stmt.span)
             }
             (StmtKind::Join { dst, a, b }, StmtPlan::Halves(halves)) => {
                 let (to, sides) = (self.array(*dst)?, [self.array(*a)?, self.array(*b)?]);

@@ -18,7 +18,8 @@ pub struct GlobalAddressing<'a> {
     tile: &'a GlobalTile,
     /// Pointer to the buffer.
     pointer: Operand,
-    bytes: i64,
+    /// Bits of an element.
+    bits: u32,
     /// Per mode of the buffer: tile coordinate → coordinate.
     dims: Vec<Layout>,
     /// Per mode: the thread's coordinate, base included.
@@ -41,7 +42,7 @@ impl<'a> GlobalAddressing<'a> {
         facts: &Facts<'_>,
         tile: &'a GlobalTile,
         access: &Access,
-        (param, bytes): (u32, u32),
+        (param, bits): (u32, u32),
         symbol: &dyn Fn(SymbolId) -> Operand,
     ) -> Option<Self> {
         let eval = |b: &mut Builder, e: &Expr| scalar::expr(b, facts, symbol, e);
@@ -62,27 +63,20 @@ impl<'a> GlobalAddressing<'a> {
         }
         let pointer = Operand::Value(b.param(param));
         let hoist = access.calls.len() <= HOISTED_CALLS;
-        Some(GlobalAddressing {
-            tile,
-            pointer,
-            bytes: i64::from(bytes),
-            dims,
-            coordinates,
-            strides,
-            bounds,
-            hoist,
-        })
+        Some(GlobalAddressing { tile, pointer, bits, dims, coordinates, strides, bounds, hoist })
     }
 
-    /// The address of a call, and the condition under which it lies in the buffer.
-    pub fn call(&self, b: &mut Builder, offset: i64) -> (Address, Option<Value>) {
+    /// The place of a call, and the condition under which it lies in the buffer.
+    pub fn call(&self, b: &mut Builder, offset: i64) -> (Place, Option<Value>) {
         let before = b.set_hoisting(self.hoist);
         let result = self.call_here(b, offset);
         b.set_hoisting(before);
         result
     }
 
-    fn call_here(&self, b: &mut Builder, offset: i64) -> (Address, Option<Value>) {
+    fn call_here(&self, b: &mut Builder, offset: i64) -> (Place, Option<Value>) {
+        // Offsets count bytes; of elements of a few bits, elements.
+        let bytes = i64::from(self.bits / 8).max(1);
         let mut guard: Option<Operand> = None;
         let mut terms = Vec::new();
         let mut constant = 0i64;
@@ -99,19 +93,22 @@ impl<'a> GlobalAddressing<'a> {
                 }
             }
             // Offsets in bytes: `coordinate · (stride · bytes)` for literal strides, else scaled after the product.
-            let literal = self.tile.strides[d].as_int().and_then(|s| s.checked_mul(self.bytes));
+            let literal = self.tile.strides[d].as_int().and_then(|s| s.checked_mul(bytes));
             if let Some(stride) = literal.filter(|s| i32::try_from(*s).is_ok()) {
                 terms.push(b.scalar(ScalarOp::MulWide, &[at, scalar::int(stride)]));
                 constant += step * stride;
             } else {
                 let coordinate = scalar::add(b, at, scalar::int(step));
                 let product = scalar::product(b, coordinate, self.strides[d]);
-                let shift = i64::from((self.bytes as u64).trailing_zeros());
+                let shift = i64::from(bytes.trailing_zeros());
                 terms.push(b.scalar(ScalarOp::ShlB64, &[product, scalar::int(shift)]));
             }
         }
         // What changes least is added first, so that the sum of the loop-invariant terms is itself invariant.
         terms.sort_by_key(|t| b.depth(*t));
+        if self.bits < 8 {
+            return (self.part_of_byte(b, &terms, constant), predicate(b, guard));
+        }
         let mut base = self.pointer;
         for term in terms {
             base = b.scalar(ScalarOp::AddI64, &[base, term]);
@@ -123,8 +120,43 @@ impl<'a> GlobalAddressing<'a> {
                 0
             }
         };
-        (Address { base, offset }, predicate(b, guard))
+        (Place { address: Address { base, offset }, bit: None }, predicate(b, guard))
     }
+
+    /// The place of an element of a few bits, `constant` elements and the terms from the buffer's start.
+    fn part_of_byte(&self, b: &mut Builder, terms: &[Operand], constant: i64) -> Place {
+        let log = (8 / self.bits).trailing_zeros();
+        let mut elements = Operand::Imm(0);
+        for term in terms {
+            elements = b.scalar(ScalarOp::AddI64, &[elements, *term]);
+        }
+        // Whole bytes are a plain constant, as far as it reaches.
+        let rest = constant & ((1 << log) - 1);
+        let (near, far) = match i32::try_from((constant - rest) >> log) {
+            Ok(offset) => (rest, offset),
+            Err(_) => (constant, 0),
+        };
+        let elements = b.scalar(ScalarOp::AddI64, &[elements, Operand::Imm(near as u64)]);
+        let bytes = b.scalar(ScalarOp::ShrI64, &[elements, scalar::int(i64::from(log))]);
+        let base = b.scalar(ScalarOp::AddI64, &[self.pointer, bytes]);
+        let low = b.scalar(ScalarOp::LowB32, &[elements]);
+        Place { address: Address { base, offset: far }, bit: Some(bit_of(b, low, self.bits)) }
+    }
+}
+
+/// The bit of its byte at which element number `element` begins.
+fn bit_of(b: &mut Builder, element: Operand, bits: u32) -> Operand {
+    let within = b.scalar(ScalarOp::AndB32, &[element, scalar::int(i64::from(8 / bits - 1))]);
+    b.scalar(ScalarOp::ShlB32, &[within, scalar::int(i64::from(bits.trailing_zeros()))])
+}
+
+/// Where an access begins.
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// The byte.
+    pub address: Address,
+    /// The bit of that byte, of elements of a few bits: 0 where an access begins at a byte.
+    pub bit: Option<Operand>,
 }
 
 /// The conjunction of two conditions, the first of which may be absent.
@@ -194,7 +226,8 @@ pub struct SharedAddressing {
     layout: SwizzledLayout,
     /// Statement's tile coordinate → offset before the swizzle.
     memory: Layout,
-    bytes: i64,
+    /// Bits of an element.
+    bits: u32,
     /// Added to constant offsets before the swizzle.
     constant: i64,
     buffer: i64,
@@ -221,15 +254,16 @@ impl SharedAddressing {
         layout: &SwizzledLayout,
         own: &Layout,
         access: &Access,
-        (bytes, buffer): (u32, u32),
+        (bits, buffer): (u32, u32),
         at: Offset,
     ) -> Option<Self> {
         let memory = compose(&layout.layout, own).ok()?;
         let threads = compose(&memory, &access.threads).ok()?;
         let thread = Operand::Value(b.special(Special::ThreadIndex));
         let mut plain = scalar::layout(b, &threads, thread);
-        let bytes = i64::from(bytes);
-        let period = period(layout.swizzle);
+        // What is added after the swizzle is a whole number of bytes.
+        let per_byte = i64::from(8 / bits.min(8));
+        let period = period(layout.swizzle).max(per_byte);
         let after = at.dynamic.filter(|_| at.multiple % period == 0);
         let before = at.dynamic.filter(|_| after.is_none());
         if let Some(before) = before {
@@ -244,11 +278,14 @@ impl SharedAddressing {
         Some(SharedAddressing {
             layout: layout.clone(),
             memory,
-            bytes,
+            bits,
             constant: at.constant % period,
-            buffer: i64::from(buffer) + (at.constant - at.constant % period) * bytes,
+            buffer: i64::from(buffer) + (at.constant - at.constant % period) * i64::from(bits) / 8,
             base,
-            apart: after.map(|after| scalar::scale(b, after, bytes)),
+            apart: after.map(|after| {
+                let whole = scalar::divide(b, after, per_byte);
+                scalar::scale(b, whole, i64::from(bits.max(8) / 8))
+            }),
             inside: at.inside,
             plain,
             swizzled,
@@ -257,8 +294,8 @@ impl SharedAddressing {
         })
     }
 
-    /// The address of a call.
-    pub fn call(&self, b: &mut Builder, offset: i64) -> Address {
+    /// The place of a call.
+    pub fn call(&self, b: &mut Builder, offset: i64) -> Place {
         let constant = self.memory.eval(offset) + self.constant;
         let (elements, rest) = if self.layout.swizzle.is_identity() {
             (self.plain, constant)
@@ -270,14 +307,28 @@ impl SharedAddressing {
             let sum = scalar::add(b, self.plain, scalar::int(constant));
             (scalar::swizzle(b, self.layout.swizzle, sum), 0)
         };
-        let scaled = scalar::scale(b, elements, self.bytes);
-        let mut base = scalar::add(b, self.base, scaled);
-        if let Some(apart) = self.apart {
-            base = scalar::add(b, base, apart);
+        let place = |b: &mut Builder, base: Operand, offset: i64, bit: Option<Operand>| {
+            let mut base = base;
+            if let Some(apart) = self.apart {
+                base = scalar::add(b, base, apart);
+            }
+            if let Some(inside) = self.inside {
+                base = b.scalar(ScalarOp::Select, &[base, scalar::int(NOWHERE), inside]);
+            }
+            Place { address: Address { base, offset: (self.buffer + offset) as i32 }, bit }
+        };
+        if self.bits < 8 {
+            let per_byte = i64::from(8 / self.bits);
+            let near = rest % per_byte;
+            let elements = scalar::add(b, elements, scalar::int(near));
+            let bytes = scalar::divide(b, elements, per_byte);
+            let base = scalar::add(b, self.base, bytes);
+            let bit = bit_of(b, elements, self.bits);
+            return place(b, base, (rest - near) / per_byte, Some(bit));
         }
-        if let Some(inside) = self.inside {
-            base = b.scalar(ScalarOp::Select, &[base, scalar::int(NOWHERE), inside]);
-        }
-        Address { base, offset: (self.buffer + rest * self.bytes) as i32 }
+        let bytes = i64::from(self.bits / 8);
+        let scaled = scalar::scale(b, elements, bytes);
+        let base = scalar::add(b, self.base, scaled);
+        place(b, base, rest * bytes, None)
     }
 }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use tilewright_layout::LinearLayout;
 use tilewright_machine::{ScalarOp, ShuffleMode, SyncOp};
 use tilewright_simt::{Address, ArrayId, Operand, Reg, Special};
+use tilewright_synth::cast;
 use tilewright_synth::movement::{Movement, Shuffles, Side, Trip};
 use tilewright_tile::{Diagnostic, Span};
 
@@ -75,6 +76,13 @@ impl Lower<'_> {
     pub(crate) fn moves(&mut self, moves: &[(ArrayId, u32, u32)], dst: ArrayId, bits: u32) {
         let mut ordered = moves.to_vec();
         ordered.sort_unstable_by_key(|m| m.2);
+        if bits < 8 {
+            match whole_bytes(&ordered, bits) {
+                Some(bytes) => self.moves(&bytes, dst, 8),
+                None => self.few_bits(&ordered, dst, bits),
+            }
+            return;
+        }
         let places: Vec<(Reg, u32)> = ordered
             .iter()
             .map(|(array, from, _)| {
@@ -84,6 +92,68 @@ impl Lower<'_> {
             .collect();
         let values = self.read_all(&places);
         self.write_values(dst, &values, bits);
+    }
+
+    /// [`moves`](Self::moves) of elements of a few bits, one by one, in the order of their destinations.
+    fn few_bits(&mut self, ordered: &[(ArrayId, u32, u32)], dst: ArrayId, bits: u32) {
+        let mut words: HashMap<Reg, Operand> = HashMap::new();
+        let results: Vec<Operand> = ordered
+            .chunks((32 / bits) as usize)
+            .map(|group| {
+                let parts: Vec<Operand> = group
+                    .iter()
+                    .map(|(array, from, _)| {
+                        let (reg, shift) = elements::place(*array, *from, bits);
+                        let word = *words.entry(reg).or_insert_with(|| self.b.read(reg));
+                        self.b.scalar(ScalarOp::ShrU32, &[word, int(i64::from(shift))])
+                    })
+                    .collect();
+                elements::join(&mut self.b, &parts, bits)
+            })
+            .collect();
+        for (k, word) in results.into_iter().enumerate() {
+            self.b.write(Reg { array: dst, index: k as u32 }, word);
+        }
+    }
+
+    /// A fragment of elements of a few bits with each in a byte of its own.
+    pub(crate) fn in_bytes(&mut self, array: ArrayId, bits: u32, count: u32) -> ArrayId {
+        let words = elements::read_words(&mut self.b, array, elements::registers(count, bits));
+        let spread = cast::to_bytes(&mut elements::Into(&mut self.b), &words, bits, count);
+        let bytes = self.b.add_array("bytes", spread.len() as u32);
+        for (k, word) in spread.into_iter().enumerate() {
+            self.b.write(Reg { array: bytes, index: k as u32 }, word);
+        }
+        bytes
+    }
+
+    /// The way back from [`in_bytes`](Self::in_bytes).
+    pub(crate) fn out_of_bytes(&mut self, bytes: ArrayId, array: ArrayId, bits: u32, count: u32) {
+        let words = elements::read_words(&mut self.b, bytes, elements::registers(count, 8));
+        let packed = cast::from_bytes(&mut elements::Into(&mut self.b), &words, bits, count);
+        for (k, word) in packed.into_iter().enumerate() {
+            self.b.write(Reg { array, index: k as u32 }, word);
+        }
+    }
+
+    /// A movement from one fragment to another, of `counts` values each. Between threads, elements of a few bits travel
+    /// in bytes.
+    pub(crate) fn movement_of(
+        &mut self,
+        ends: (ArrayId, ArrayId),
+        counts: (u32, u32),
+        bits: u32,
+        movement: &Movement,
+        span: Span,
+    ) -> Result<(), Diagnostic> {
+        if bits >= 8 || matches!(movement, Movement::Registers(_)) {
+            return self.movement(ends, bits, movement, span);
+        }
+        let from = self.in_bytes(ends.0, bits, counts.0);
+        let to = self.b.add_array("bytes", elements::registers(counts.1, 8));
+        self.movement((from, to), 8, movement, span)?;
+        self.out_of_bytes(to, ends.1, bits, counts.1);
+        Ok(())
     }
 
     /// A movement from one fragment to another.
@@ -327,6 +397,20 @@ impl Lower<'_> {
         }
         Ok(())
     }
+}
+
+/// The moves of whole bytes that moves of elements of a few bits, in the order of their destinations, come down to; `None`
+/// where they split a byte.
+fn whole_bytes(ordered: &[(ArrayId, u32, u32)], bits: u32) -> Option<Vec<(ArrayId, u32, u32)>> {
+    let per_byte = 8 / bits;
+    let byte = |group: &[(ArrayId, u32, u32)]| {
+        let (array, from, to) = group[0];
+        let whole = group.len() == per_byte as usize
+            && from % per_byte == 0
+            && group.iter().zip(from..).all(|(m, next)| (m.0, m.1) == (array, next));
+        whole.then_some((array, from / per_byte, to / per_byte))
+    };
+    ordered.chunks(per_byte as usize).map(byte).collect()
 }
 
 /// Whether these values are all those of one register, in order.

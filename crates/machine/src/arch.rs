@@ -55,7 +55,7 @@ impl Arch {
             },
             Arch::Sm89 => Limits {
                 name: "sm_89",
-                ptx_version: "7.8",
+                ptx_version: "8.1",
                 shared_bytes_per_block: 99 * 1024,
                 threads_per_multiprocessor: 1536,
                 multiprocessors: 142,

@@ -16,17 +16,48 @@ pub enum DType {
     BF16,
     /// IEEE binary32.
     F32,
+    /// 8-bit float of 4 exponent and 3 mantissa bits: no infinities, one NaN a sign, up to 448 (`float8_e4m3fn`).
+    E4M3,
+    /// 8-bit float of 5 exponent and 2 mantissa bits: the upper half of an IEEE binary16.
+    E5M2,
+    /// Signed 1-bit integer: −1 or 0.
+    I1,
+    /// Signed 2-bit integer.
+    I2,
+    /// Signed 4-bit integer.
+    I4,
     /// Signed 8-bit integer.
     I8,
-    /// Unsigned 8-bit integer.
-    U8,
     /// Signed 32-bit integer.
     I32,
+    /// Unsigned 1-bit integer.
+    U1,
+    /// Unsigned 2-bit integer.
+    U2,
+    /// Unsigned 4-bit integer.
+    U4,
+    /// Unsigned 8-bit integer.
+    U8,
 }
 
 impl DType {
     /// Every element type, in the order in which messages list them.
-    pub const ALL: [DType; 6] = [DType::F16, DType::BF16, DType::F32, DType::I8, DType::U8, DType::I32];
+    pub const ALL: [DType; 14] = [
+        DType::F16,
+        DType::BF16,
+        DType::F32,
+        DType::E4M3,
+        DType::E5M2,
+        DType::I1,
+        DType::I2,
+        DType::I4,
+        DType::I8,
+        DType::I32,
+        DType::U1,
+        DType::U2,
+        DType::U4,
+        DType::U8,
+    ];
 
     /// The name in the tile language, e.g. `f16`.
     pub fn name(self) -> &'static str {
@@ -34,41 +65,77 @@ impl DType {
             DType::F16 => "f16",
             DType::BF16 => "bf16",
             DType::F32 => "f32",
+            DType::E4M3 => "e4m3",
+            DType::E5M2 => "e5m2",
+            DType::I1 => "i1",
+            DType::I2 => "i2",
+            DType::I4 => "i4",
             DType::I8 => "i8",
-            DType::U8 => "u8",
             DType::I32 => "i32",
+            DType::U1 => "u1",
+            DType::U2 => "u2",
+            DType::U4 => "u4",
+            DType::U8 => "u8",
         }
     }
 
-    /// Width in bits.
+    /// Width in bits, a power of two.
     pub fn bits(self) -> u32 {
         match self {
-            DType::I8 | DType::U8 => 8,
+            DType::I1 | DType::U1 => 1,
+            DType::I2 | DType::U2 => 2,
+            DType::I4 | DType::U4 => 4,
+            DType::E4M3 | DType::E5M2 | DType::I8 | DType::U8 => 8,
             DType::F16 | DType::BF16 => 16,
             DType::F32 | DType::I32 => 32,
         }
     }
 
-    /// Width in bytes.
-    pub fn bytes(self) -> u32 {
-        self.bits() / 8
+    /// Bytes of `elements` elements that lie packed one after the other, element `i` at bit `i · bits`, low bits first; the
+    /// last byte may be filled in part.
+    pub fn bytes_of(self, elements: usize) -> usize {
+        let per_byte = self.per_byte() as usize;
+        let whole = (self.bits() / 8).max(1) as usize;
+        elements.div_ceil(per_byte).saturating_mul(whole)
+    }
+
+    /// Elements that share a byte: 1 from 8 bits on.
+    pub fn per_byte(self) -> u32 {
+        (8 / self.bits()).max(1)
     }
 
     /// Whether this is a floating-point type.
     pub fn is_float(self) -> bool {
-        matches!(self, DType::F16 | DType::BF16 | DType::F32)
+        matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::E4M3 | DType::E5M2)
     }
 
-    /// Rounds `x` to this type (floats: to nearest even; integers: to nearest even, saturating, NaN to 0)
-    /// and returns its bits, zero-extended.
+    /// The smallest and the largest value of an integer type.
+    pub fn range(self) -> Option<(i32, i32)> {
+        match self {
+            DType::I1 | DType::I2 | DType::I4 | DType::I8 | DType::I32 => {
+                let half = 1i64 << (self.bits() - 1);
+                Some(((-half) as i32, (half - 1) as i32))
+            }
+            DType::U1 | DType::U2 | DType::U4 | DType::U8 => Some((0, (1 << self.bits()) - 1)),
+            _ => None,
+        }
+    }
+
+    /// Rounds `x` to this type and returns its bits, zero-extended. Floats go to nearest even; 8-bit floats saturate at
+    /// ±448 and ±57344, infinities too, and a NaN becomes 0x7f, as PTX's `cvt.rn.satfinite` has it. Integers go to nearest
+    /// even and saturate, NaN to 0.
     pub fn encode(self, x: f64) -> u32 {
         match self {
             DType::F16 => u32::from(f16::from_f64(sticky(x)).to_bits()),
             DType::BF16 => u32::from(bf16::from_f64(sticky(x)).to_bits()),
             DType::F32 => (x as f32).to_bits(),
-            DType::I8 => u32::from(x.round_ties_even() as i8 as u8),
-            DType::U8 => u32::from(x.round_ties_even() as u8),
-            DType::I32 => x.round_ties_even() as i32 as u32,
+            DType::E4M3 => minifloat(x, 3, 7, 0x7e),
+            DType::E5M2 => minifloat(x, 2, 15, 0x7b),
+            _ => {
+                let (low, high) = self.range().unwrap_or((i32::MIN, i32::MAX));
+                let rounded = (x.round_ties_even() as i32).clamp(low, high);
+                rounded as u32 & (u32::MAX >> (32 - self.bits()))
+            }
         }
     }
 
@@ -78,9 +145,21 @@ impl DType {
             DType::F16 => f16::from_bits(bits as u16).to_f64(),
             DType::BF16 => bf16::from_bits(bits as u16).to_f64(),
             DType::F32 => f64::from(f32::from_bits(bits)),
-            DType::I8 => f64::from(bits as u8 as i8),
-            DType::U8 => f64::from(bits as u8),
-            DType::I32 => f64::from(bits as i32),
+            DType::E4M3 if bits & 0x7f == 0x7f => f64::NAN,
+            DType::E4M3 => {
+                let (exponent, mantissa) = ((bits >> 3 & 15) as i32, f64::from(bits & 7));
+                let size = match exponent {
+                    0 => mantissa * 2f64.powi(-9),
+                    _ => (8.0 + mantissa) * 2f64.powi(exponent - 10),
+                };
+                if bits & 0x80 == 0 { size } else { -size }
+            }
+            DType::E5M2 => f16::from_bits((bits as u8 as u16) << 8).to_f64(),
+            DType::U1 | DType::U2 | DType::U4 | DType::U8 => f64::from(bits & ((1 << self.bits()) - 1)),
+            DType::I1 | DType::I2 | DType::I4 | DType::I8 | DType::I32 => {
+                let above = 32 - self.bits();
+                f64::from((bits << above) as i32 >> above)
+            }
         }
     }
 
@@ -90,9 +169,24 @@ impl DType {
             DType::F16 => 2f64.powi(-11),
             DType::BF16 => 2f64.powi(-8),
             DType::F32 => 2f64.powi(-24),
-            DType::I8 | DType::U8 | DType::I32 => 0.0,
+            DType::E4M3 => 2f64.powi(-4),
+            DType::E5M2 => 2f64.powi(-3),
+            _ => 0.0,
         }
     }
+}
+
+/// An 8-bit float of `mantissa` bits, nearest even, at most the number of bits `most`.
+fn minifloat(x: f64, mantissa: u32, bias: i32, most: u32) -> u32 {
+    if x.is_nan() {
+        return 0x7f;
+    }
+    let sign = u32::from(x.is_sign_negative()) << 7;
+    let exponent = ((x.to_bits() >> 52 & 0x7ff) as i32 - 1023).max(1 - bias);
+    // In units of the last place, the leading one of normal numbers included: a carry leads to the next exponent.
+    let places = (x.abs() / 2f64.powi(exponent - mantissa as i32)).round_ties_even();
+    let size = f64::from(((exponent + bias - 1) as u32) << mantissa) + places;
+    sign | size.min(f64::from(most)) as u32
 }
 
 /// The same number for the purpose of rounding to 16 bits: `half` looks at the upper half of an `f64` alone, so what lies
@@ -110,7 +204,7 @@ impl fmt::Display for DType {
 
 /// The text is not the name of an element type.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{0}` is not an element type; there are f16, bf16, f32, i8, u8, i32")]
+#[error("`{0}` is not an element type; there are {all}", all = DType::ALL.map(DType::name).join(", "))]
 pub struct UnknownDType(pub String);
 
 impl FromStr for DType {
@@ -127,14 +221,92 @@ mod tests {
 
     #[test]
     fn encode_is_the_inverse_of_decode_on_every_small_type() {
-        for dtype in [DType::F16, DType::BF16, DType::I8, DType::U8] {
+        for dtype in DType::ALL.into_iter().filter(|t| t.bits() < 32) {
             for bits in 0..(1u32 << dtype.bits()) {
                 let value = dtype.decode(bits);
-                if !value.is_nan() {
+                if dtype == DType::E5M2 && value.is_infinite() {
+                    assert_eq!(dtype.decode(dtype.encode(value)), 57344f64.copysign(value));
+                } else if !value.is_nan() {
                     assert_eq!(dtype.encode(value), bits, "{dtype} {bits:#x}");
                 }
             }
         }
+    }
+
+    /// The numbers of an 8-bit float, by the definition of the format: sign · 2^(e − bias) · 1.m, subnormals below.
+    fn table(exponents: u32, mantissas: u32, bias: i32) -> Vec<f64> {
+        (0..256u32)
+            .map(|bits| {
+                let (sign, e) = (1.0 - 2.0 * f64::from(bits / 128), bits % 128 / mantissas);
+                let fraction = f64::from(bits % mantissas) / f64::from(mantissas);
+                let size = if e == 0 {
+                    fraction * 2f64.powi(1 - bias)
+                } else {
+                    (1.0 + fraction) * 2f64.powi(e as i32 - bias)
+                };
+                match (exponents, e, bits % mantissas) {
+                    (16, 15, 7) | (32, 31, 1..) => f64::NAN,
+                    (32, 31, 0) => sign * f64::INFINITY,
+                    _ => sign * size,
+                }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn eight_bit_floats_are_what_their_format_says() {
+        for (dtype, table, most) in
+            [(DType::E4M3, table(16, 8, 7), 448.0), (DType::E5M2, table(32, 4, 15), 57344.0)]
+        {
+            for (bits, expected) in table.iter().enumerate() {
+                let found = dtype.decode(bits as u32);
+                assert!(found == *expected || found.is_nan() && expected.is_nan(), "{dtype} {bits:#x}");
+            }
+            // Every number between neighbours rounds to the nearer one, a tie to the even one.
+            let finite: Vec<(u32, f64)> = (0..128u32)
+                .map(|bits| (bits, table[bits as usize]))
+                .filter(|(_, value)| value.is_finite())
+                .collect();
+            for pair in finite.windows(2) {
+                let ((low, a), (high, b)) = (pair[0], pair[1]);
+                let middle = (a + b) / 2.0;
+                let even = if low % 2 == 0 { low } else { high };
+                let above = f64::from_bits(middle.to_bits() + 1);
+                let below = f64::from_bits(middle.to_bits() - 1);
+                for (x, bits) in [(middle, even), (above, high), (below, low), (a, low), (b, high)] {
+                    assert_eq!(dtype.encode(x), bits, "{dtype} {x}");
+                    assert_eq!(dtype.encode(-x), bits | 0x80, "{dtype} -{x}");
+                }
+            }
+            for x in [most, most * 1.01, most * 2.0, 1e300, f64::INFINITY] {
+                assert_eq!(dtype.decode(dtype.encode(x)), most);
+                assert_eq!(dtype.decode(dtype.encode(-x)), -most);
+            }
+            assert_eq!(dtype.encode(f64::NAN), 0x7f);
+            assert!(dtype.decode(0x7f).is_nan());
+            assert_eq!((dtype.encode(5e-324), dtype.encode(-5e-324)), (0, 0x80));
+        }
+    }
+
+    #[test]
+    fn narrow_integers_fill_their_bits() {
+        let ranges = [
+            (DType::I1, -1, 0),
+            (DType::I2, -2, 1),
+            (DType::I4, -8, 7),
+            (DType::U1, 0, 1),
+            (DType::U2, 0, 3),
+            (DType::U4, 0, 15),
+        ];
+        for (dtype, low, high) in ranges {
+            assert_eq!(dtype.range(), Some((low, high)));
+            for x in -20..=20 {
+                let found = dtype.decode(dtype.encode(f64::from(x)));
+                assert_eq!(found, f64::from(x.clamp(low, high)), "{dtype} {x}");
+            }
+            assert_eq!(dtype.bytes_of(9), (9 * dtype.bits() as usize).div_ceil(8));
+        }
+        assert_eq!((DType::F16.bytes_of(3), DType::U8.bytes_of(3), DType::I4.bytes_of(0)), (6, 3, 0));
     }
 
     #[test]

@@ -2,9 +2,12 @@
 //! evaluates it. The simulator calls the function, PTX prints the mnemonic, constant folding calls the function too.
 //!
 //! Values travel as `u64` bit patterns, zero-extended: a predicate is 0 or 1, an `f32` its bits.
-//! Source: PTX ISA 8.0, sections 9.7.1 to 9.7.9.
+//! Source: PTX ISA 8.1, sections 9.7.1 to 9.7.9.
 
 use half::{bf16, f16};
+
+use crate::arch::Arch;
+use crate::dtype::DType;
 
 /// The type of a register.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -52,6 +55,39 @@ fn from_f(x: f32) -> u64 {
 }
 fn pair(lo: u16, hi: u16) -> u64 {
     u64::from(lo) | u64::from(hi) << 16
+}
+/// Both halves of packed 16-bit floats.
+fn halves(dtype: DType, bits: u64) -> [f64; 2] {
+    [dtype.decode(bits as u32 & 0xffff), dtype.decode((bits >> 16) as u32 & 0xffff)]
+}
+/// Two numbers rounded to a type of at most 16 bits, the first lowest.
+fn packed(dtype: DType, [low, high]: [f64; 2]) -> u64 {
+    u64::from(dtype.encode(low)) | u64::from(dtype.encode(high)) << dtype.bits()
+}
+/// `a · b + c` of 16-bit floats, with the last bit set where it is not exact, so that it can be rounded once more.
+fn fused(a: f64, b: f64, c: f64) -> f64 {
+    // The product of two such numbers is exact in double precision.
+    let product = a * b;
+    let sum = product + c;
+    let rest = sum - product;
+    let error = (product - (sum - rest)) + (c - rest);
+    if error == 0.0 || !sum.is_finite() || sum.to_bits() & 1 == 1 {
+        return sum;
+    }
+    let away = (error > 0.0) == (sum > 0.0);
+    f64::from_bits(if away { sum.to_bits() + 1 } else { sum.to_bits() - 1 })
+}
+fn fused_halves(dtype: DType, a: &[u64]) -> u64 {
+    let [x, y, z] = [0, 1, 2].map(|k| halves(dtype, a[k]));
+    packed(dtype, [0, 1].map(|k| fused(x[k], y[k], z[k])))
+}
+fn added_halves(dtype: DType, a: &[u64]) -> u64 {
+    let [x, y] = [0, 1].map(|k| halves(dtype, a[k]));
+    packed(dtype, [0, 1].map(|k| x[k] + y[k]))
+}
+/// Two `f32` to packed 8-bit floats, the first operand becomes the upper byte.
+fn bytes_of_f32(dtype: DType, a: &[u64]) -> u64 {
+    packed(dtype, [f64::from(f(a[1])), f64::from(f(a[0]))])
 }
 fn mask(len: u64) -> u32 {
     if len >= 32 { u32::MAX } else { (1u32 << len) - 1 }
@@ -135,6 +171,14 @@ scalar_ops! {
             word | byte << (8 * k)
         })
     };
+    /// `(a, b, c, table)`: a function of three bits, place by place; its value at bits (x, y, z) is bit 4x + 2y + z of the
+    /// table.
+    Lop3B32: "lop3" = "lop3.b32" (B32, B32, B32, B32) -> B32, 1 / 4, |a| {
+        (0..8).filter(|k| a[3] >> k & 1 == 1).fold(0, |all, k| {
+            let term = |word: u64, set: bool| if set { word } else { !word };
+            all | term(a[0], k & 4 != 0) & term(a[1], k & 2 != 0) & term(a[2], k & 1 != 0) & 0xffff_ffff
+        })
+    };
     /// Sign-extends 32 to 64 bits.
     ExtendI64: "extend" = "cvt.s64.s32" (B32) -> B64, 1 / 4, |a| i(a[0]) as i64 as u64;
     /// 64-bit product of two signed 32-bit numbers.
@@ -145,6 +189,10 @@ scalar_ops! {
     MulI64: "mul.64" = "mul.lo.s64" (B64, B64) -> B64, 4 / 10, |a| a[0].wrapping_mul(a[1]);
     /// 64-bit shift left (the amount is 32 bits wide).
     ShlB64: "shl.64" = "shl.b64" (B64, B32) -> B64, 2 / 5, |a| if a[1] >= 64 { 0 } else { a[0] << a[1] };
+    /// 64-bit arithmetic shift right (the amount is 32 bits wide).
+    ShrI64: "shr.64" = "shr.s64" (B64, B32) -> B64, 2 / 5, |a| (a[0] as i64 >> a[1].min(63)) as u64;
+    /// The low 32 bits.
+    LowB32: "low32" = "cvt.u32.u64" (B64) -> B32, 1 / 4, |a| a[0] & 0xffff_ffff;
     /// Signed `<`.
     LtI32: "lt" = "setp.lt.s32" (B32, B32) -> Pred, 1 / 6, |a| u64::from(i(a[0]) < i(a[1]));
     /// Signed `>=`.
@@ -165,6 +213,14 @@ scalar_ops! {
     SubF32: "sub.f32" = "sub.rn.f32" (B32, B32) -> B32, 1 / 4, |a| from_f(f(a[0]) - f(a[1]));
     /// `f32` product.
     MulF32: "mul.f32" = "mul.rn.f32" (B32, B32) -> B32, 1 / 4, |a| from_f(f(a[0]) * f(a[1]));
+    /// `f32` product and sum, rounded once.
+    FmaF32: "fma.f32" = "fma.rn.f32" (B32, B32, B32) -> B32, 1 / 4, |a| from_f(f(a[0]).mul_add(f(a[1]), f(a[2])));
+    /// Packed `f16` sums.
+    AddF16x2: "add.f16x2" = "add.rn.f16x2" (B32, B32) -> B32, 1 / 4, |a| added_halves(DType::F16, a);
+    /// Packed `f16` products and sums, rounded once.
+    FmaF16x2: "fma.f16x2" = "fma.rn.f16x2" (B32, B32, B32) -> B32, 1 / 4, |a| fused_halves(DType::F16, a);
+    /// Packed `bf16` products and sums, rounded once.
+    FmaBF16x2: "fma.bf16x2" = "fma.rn.bf16x2" (B32, B32, B32) -> B32, 1 / 4, |a| fused_halves(DType::BF16, a);
     /// `f32` quotient, correctly rounded.
     DivF32: "div.f32" = "div.rn.f32" (B32, B32) -> B32, 16 / 60, |a| from_f(f(a[0]) / f(a[1]));
     /// `f32` minimum; a NaN operand loses.
@@ -197,10 +253,34 @@ scalar_ops! {
     F16x2FromF32: "f16x2.f32" = "cvt.rn.f16x2.f32" (B32, B32) -> B32, 2 / 6, |a| pair(f16::from_f32(f(a[1])).to_bits(), f16::from_f32(f(a[0])).to_bits());
     /// Two `f32` to packed `bf16`, to nearest even: the first operand becomes the upper half.
     BF16x2FromF32: "bf16x2.f32" = "cvt.rn.bf16x2.f32" (B32, B32) -> B32, 2 / 6, |a| pair(bf16::from_f32(f(a[1])).to_bits(), bf16::from_f32(f(a[0])).to_bits());
+    /// Packed `e4m3` to packed `f16`, exactly.
+    F16x2FromE4M3x2: "f16x2.e4m3x2" = "cvt.rn.f16x2.e4m3x2" (B16) -> B32, 2 / 6, |a| packed(DType::F16, [0, 8].map(|k| DType::E4M3.decode((a[0] >> k) as u32 & 0xff)));
+    /// Packed `f16` to packed `e4m3`, to nearest even, saturating.
+    E4M3x2FromF16x2: "e4m3x2.f16x2" = "cvt.rn.satfinite.e4m3x2.f16x2" (B32) -> B16, 2 / 6, |a| packed(DType::E4M3, halves(DType::F16, a[0]));
+    /// Packed `f16` to packed `e5m2`, to nearest even, saturating.
+    E5M2x2FromF16x2: "e5m2x2.f16x2" = "cvt.rn.satfinite.e5m2x2.f16x2" (B32) -> B16, 2 / 6, |a| packed(DType::E5M2, halves(DType::F16, a[0]));
+    /// Two `f32` to packed `e4m3`, to nearest even, saturating: the first operand becomes the upper byte.
+    E4M3x2FromF32: "e4m3x2.f32" = "cvt.rn.satfinite.e4m3x2.f32" (B32, B32) -> B16, 2 / 6, |a| bytes_of_f32(DType::E4M3, a);
+    /// Two `f32` to packed `e5m2`, to nearest even, saturating: the first operand becomes the upper byte.
+    E5M2x2FromF32: "e5m2x2.f32" = "cvt.rn.satfinite.e5m2x2.f32" (B32, B32) -> B16, 2 / 6, |a| bytes_of_f32(DType::E5M2, a);
     /// Signed 32-bit integer to `f32`, to nearest even.
     F32FromI32: "f32.i32" = "cvt.rn.f32.s32" (B32) -> B32, 2 / 6, |a| from_f(i(a[0]) as f32);
     /// `f32` to signed 32-bit integer, to nearest even, saturating; NaN gives 0.
     I32FromF32: "i32.f32" = "cvt.rni.s32.f32" (B32) -> B32, 2 / 6, |a| from_i(f(a[0]).round_ties_even() as i32);
+}
+
+impl ScalarOp {
+    /// The first architecture that has the operation (PTX ISA 8.1, section 9.7.9.21, and `ptxas`).
+    pub fn since(self) -> Arch {
+        match self {
+            ScalarOp::F16x2FromE4M3x2
+            | ScalarOp::E4M3x2FromF16x2
+            | ScalarOp::E5M2x2FromF16x2
+            | ScalarOp::E4M3x2FromF32
+            | ScalarOp::E5M2x2FromF32 => Arch::Sm89,
+            _ => Arch::Sm80,
+        }
+    }
 }
 
 /// How a warp shuffle chooses the lane it reads from.
@@ -335,6 +415,39 @@ mod tests {
     fn bytes_are_permuted() {
         assert_eq!(run(ScalarOp::PrmtB32, &[0x3322_1100, 0x7766_5544, 0x7410]), 0x7744_1100);
         assert_eq!(run(ScalarOp::PrmtB32, &[0x8022_7f00, 0, 0xb9b9]), 0xff00_ff00);
+    }
+
+    #[test]
+    fn three_bits_are_looked_up() {
+        let (a, b, c) = (0xf0f0_1234, 0x00ff_00ff, 0x6400_6400);
+        assert_eq!(run(ScalarOp::Lop3B32, &[a, b, c, 0x6a]), (a & b) ^ c);
+        assert_eq!(run(ScalarOp::Lop3B32, &[a, b, c, 0xea]), (a & b) | c);
+        assert_eq!(run(ScalarOp::Lop3B32, &[a, b, c, 0x01]), !(a | b | c) & 0xffff_ffff);
+    }
+
+    #[test]
+    fn packed_products_are_rounded_once() {
+        // 1 + 2⁻¹¹ is a tie of f16; what lies 2⁻²⁴ below decides.
+        let [one, tie, below] = [0x3c00u64, 0x1000, 0x8001];
+        assert_eq!(run(ScalarOp::FmaF16x2, &[one, tie, one]), 0x3c00);
+        assert_eq!(run(ScalarOp::FmaF16x2, &[0x3c01, one, tie]), 0x3c02);
+        assert_eq!(run(ScalarOp::AddF16x2, &[0x3c01, below]) & 0xffff, 0x3c01);
+        // v · 2⁻⁴ + 1024 · 2⁻⁴ back to v, in both halves.
+        for v in 0..16u64 {
+            let word = (0x6400 + 16 * v) << 16 | (0x6400 + v);
+            let result = run(ScalarOp::FmaF16x2, &[word, 0x2c00_3c00, 0xd400_e400]);
+            assert_eq!(halves(DType::F16, result), [v as f64; 2]);
+        }
+    }
+
+    #[test]
+    fn eight_bit_floats_are_packed_low_to_high() {
+        let bits = |x: f32| u64::from(x.to_bits());
+        assert_eq!(run(ScalarOp::E4M3x2FromF32, &[bits(1.0), bits(-500.0)]), 0x38fe);
+        assert_eq!(run(ScalarOp::E5M2x2FromF32, &[bits(f32::NAN), bits(1.0)]), 0x7f3c);
+        assert_eq!(run(ScalarOp::F16x2FromE4M3x2, &[0x38fe]), 0x3c00_df00);
+        assert_eq!(run(ScalarOp::E4M3x2FromF16x2, &[0x3c00_df00]), 0x38fe);
+        assert_eq!(run(ScalarOp::E5M2x2FromF16x2, &[0x3c00_fc00]), 0x3cfb);
     }
 
     #[test]

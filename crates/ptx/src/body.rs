@@ -107,6 +107,8 @@ impl<'a> Body<'a> {
         match operand {
             Operand::Value(value) => self.name(value),
             Operand::Imm(_) if matches!(ty, RegType::Pred | RegType::B16) => self.register(operand, ty),
+            // Packed halves have no literals.
+            Operand::Imm(_) if mnemonic.ends_with("16x2") => self.register(operand, ty),
             Operand::Imm(bits) => literal(mnemonic, ty, bits),
         }
     }

@@ -77,7 +77,7 @@ pub struct Tensor {
 impl Tensor {
     /// `len` elements, all zero.
     pub fn zeros(device: &dyn Device, dtype: DType, len: usize) -> Result<Self, RuntimeError> {
-        let buffer = device.alloc(len * dtype.bytes() as usize)?;
+        let buffer = device.alloc(dtype.bytes_of(len))?;
         Ok(Tensor { buffer, dtype, len })
     }
 
@@ -108,7 +108,10 @@ impl Tensor {
 
     /// Every element.
     pub fn read(&self, device: &dyn Device) -> Result<Vec<f64>, RuntimeError> {
-        Ok(decode(self.dtype, &device.download(&self.buffer)?))
+        let mut values = decode(self.dtype, &device.download(&self.buffer)?);
+        // The last byte may have room for more elements.
+        values.truncate(self.len);
+        Ok(values)
     }
 
     /// The buffer.
@@ -132,19 +135,33 @@ impl Tensor {
     }
 }
 
-/// The bytes of these numbers as elements of a type, little-endian, rounded.
+/// The bytes of these numbers as elements of a type, little-endian, rounded. Elements of fewer than 8 bits are packed,
+/// element `i` at bit `i · bits`, low bits first.
 pub fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
-    let width = dtype.bytes() as usize;
+    let width = (dtype.bits() / 8) as usize;
+    if width == 0 {
+        let byte =
+            |part: &[f64]| part.iter().rev().fold(0, |byte, x| byte << dtype.bits() | dtype.encode(*x)) as u8;
+        return values.chunks(dtype.per_byte() as usize).map(byte).collect();
+    }
     values.iter().flat_map(|x| dtype.encode(*x).to_le_bytes().into_iter().take(width)).collect()
 }
 
-/// The numbers in these bytes; bytes that make no whole element are left out.
+/// The numbers in these bytes; bytes that make no whole element are left out, and every element that has its place in the
+/// last byte is there.
 pub fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+    if dtype.bits() < 8 {
+        let parts = |byte: &u8| {
+            let byte = u32::from(*byte);
+            (0..dtype.per_byte()).map(move |k| dtype.decode(byte >> (k * dtype.bits())))
+        };
+        return bytes.iter().flat_map(parts).collect();
+    }
     let element = |chunk: &[u8]| {
         let bits = chunk.iter().rev().fold(0, |bits, byte| bits << 8 | u32::from(*byte));
         dtype.decode(bits)
     };
-    bytes.chunks_exact(dtype.bytes() as usize).map(element).collect()
+    bytes.chunks_exact((dtype.bits() / 8) as usize).map(element).collect()
 }
 
 #[cfg(test)]
@@ -154,15 +171,20 @@ mod tests {
     #[test]
     fn elements_survive_their_encoding() {
         for dtype in DType::ALL {
-            let values = [0.0, 1.0, 2.0, 100.0, 64.0];
+            let values = [0.0, 1.0, 2.0, 96.0, 64.0].map(|x| dtype.decode(dtype.encode(x)));
             let bytes = encode(dtype, &values);
-            assert_eq!(bytes.len(), values.len() * dtype.bytes() as usize);
-            assert_eq!(decode(dtype, &bytes), values, "{dtype}");
+            assert_eq!(bytes.len(), dtype.bytes_of(values.len()));
+            let decoded = decode(dtype, &bytes);
+            assert_eq!(decoded[..values.len()], values, "{dtype}");
+            assert!(decoded[values.len()..].iter().all(|x| *x == 0.0));
         }
     }
 
     #[test]
     fn elements_are_little_endian() {
+        assert_eq!(encode(DType::I4, &[1.0, -2.0, 7.0]), [0xe1, 0x07]);
+        assert_eq!(encode(DType::U1, &[1.0, 0.0, 1.0, 1.0]), [0b1101]);
+        assert_eq!(decode(DType::U2, &[0b11_10_01_00]), [0.0, 1.0, 2.0, 3.0]);
         assert_eq!(encode(DType::I32, &[258.0]), [2, 1, 0, 0]);
         assert_eq!(encode(DType::F16, &[1.0, -2.0]), [0x00, 0x3c, 0x00, 0xc0]);
     }

@@ -129,7 +129,7 @@ pub(crate) fn check<'a>(
             });
         }
         let elements = tensor_len(&kernel.verified, ParamId(i as u32), sizes).map_err(failed)?;
-        let needed = elements.saturating_mul(param.dtype.bytes() as usize);
+        let needed = param.dtype.bytes_of(elements);
         if buffer.bytes() < needed {
             return Err(RuntimeError::BufferTooSmall {
                 kernel: name(),

@@ -6,9 +6,11 @@
 //! coordinates the pointers of the threads name. What is left to ask is that memory has each pointer's elements in one
 //! contiguous, aligned run.
 
+use std::collections::BTreeSet;
+
 use tilewright_layout::{Layout, compose};
-use tilewright_machine::{CopyKind, CopyRow};
-use tilewright_tile::{GlobalTile, TileRef};
+use tilewright_machine::{CopyKind, CopyRow, Memory};
+use tilewright_tile::{GlobalTile, StmtKind, TensorId, TileRef, Verified};
 
 use crate::facts::{Facts, gcd};
 use crate::gemm::flat;
@@ -116,25 +118,69 @@ fn leaves_by_memory(tile: &TileRef) -> Vec<(i64, i64, bool)> {
     leaves.into_iter().map(|(_, leaf)| leaf).collect()
 }
 
-/// The widest vector, in elements, with which a tile can be copied by coalesced accesses, and why not wider.
+/// The elements of a vector that a thread should hold of a tile: as many as [`widest_access`] finds, but never a part of a
+/// byte, of the tile or of what is distributed like it, where the tile's contiguous extent allows a whole one: only whole
+/// bytes can be stored.
 pub fn widest_vector(
     facts: &Facts<'_>,
     tile: &TileRef,
     threads: i64,
     max_bytes: u32,
 ) -> (i64, Option<String>) {
-    let bytes = tile.dtype.bytes();
+    let (n, why) = widest_access(facts, tile, threads, max_bytes);
+    let byte = elements_of_a_byte(facts.program(), tile.tensor);
+    let whole = leaves_by_memory(tile).first().is_some_and(|(extent, _, row)| *row && extent % byte == 0);
+    (if whole { n.max(byte) } else { n }, why)
+}
+
+/// The most elements that share a byte of a tensor, or of one that registers connect it with.
+fn elements_of_a_byte(verified: &Verified, tensor: TensorId) -> i64 {
+    let program = verified.program();
+    let in_registers = |id: TensorId| program.tensor(id).memory() == Memory::Register;
+    let mut reached = BTreeSet::from([tensor]);
+    loop {
+        let before = reached.len();
+        verified.visit(&mut |stmt, _| {
+            let group = match &stmt.kind {
+                StmtKind::Copy { src, dst } => vec![src.tensor, dst.tensor],
+                StmtKind::Cast { dst, src } | StmtKind::Shape { dst, src, .. } => vec![*dst, *src],
+                StmtKind::Elementwise { dst, expr } => [vec![*dst], expr.tensors()].concat(),
+                StmtKind::Join { dst, a, b } => vec![*dst, *a, *b],
+                StmtKind::Split { lo, hi, src } => vec![*lo, *hi, *src],
+                _ => Vec::new(),
+            };
+            // Memory separates: only the tensor asked for is a way from it to registers.
+            let joins = |id: &TensorId| reached.contains(id) && (*id == tensor || in_registers(*id));
+            if group.iter().any(joins) {
+                reached.extend(group);
+            }
+        });
+        if reached.len() == before {
+            break;
+        }
+    }
+    reached.iter().map(|id| i64::from(program.tensor(*id).dtype.per_byte())).max().unwrap_or(1)
+}
+
+/// The widest vector, in elements, with which a tile can be copied by coalesced accesses, and why not wider.
+pub fn widest_access(
+    facts: &Facts<'_>,
+    tile: &TileRef,
+    threads: i64,
+    max_bytes: u32,
+) -> (i64, Option<String>) {
+    let bits = tile.dtype.bits();
     let leaves = leaves_by_memory(tile);
     let Some((extent, _, true)) = leaves.first().copied() else {
         return (1, Some("no mode of the tile is contiguous in memory".to_string()));
     };
     let total: i64 = tile.shape.iter().product();
-    let mut n = i64::from((max_bytes / bytes).max(1));
+    let mut n = i64::from((max_bytes * 8 / bits).max(1));
     let mut why = None;
     while n > 1 {
         let reason = if extent % n != 0 {
             Some(format!("the tile's contiguous extent {extent} is not a multiple of {n}"))
-        } else if total / n < threads && n * i64::from(bytes) > 4 {
+        } else if total / n < threads && n * i64::from(bits) > 32 {
             Some(format!("{n} elements a thread would leave some of the {threads} threads idle"))
         } else if let Some(global) = &tile.global {
             contiguous_mode(global).and_then(|mode| {
@@ -199,6 +245,23 @@ pub fn global_access(
         return Err(format!("is narrower than one {}", tile.dtype));
     }
     let n = i64::from(row.bytes * 8 / bits);
+    let found = global_vectors(facts, tile, global, tv, n);
+    if found.is_err() && row.bytes == 1 && row.src == Memory::Global {
+        // An element of a few bits is taken out of the byte that holds it.
+        return global_vectors(facts, tile, global, tv, 1);
+    }
+    found
+}
+
+/// The calls that move `n` elements at a time; or why there are none.
+fn global_vectors(
+    facts: &Facts<'_>,
+    tile: &TileRef,
+    global: &GlobalTile,
+    tv: &TvLayout,
+    n: i64,
+) -> Result<Access, String> {
+    let bits = tile.dtype.bits();
     let dims = buffer_layouts(global).ok_or("the tile's modes are too large")?;
     let composed: Vec<Layout> = dims
         .iter()
@@ -421,7 +484,7 @@ fn join_leaves(mut first: Vec<(i64, i64)>, second: Vec<(i64, i64)>) -> Vec<(i64,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tilewright_machine::{Arch, Memory, copies, copy_named, mma_rows};
+    use tilewright_machine::{Arch, copies, copy_named, mma_rows};
 
     /// Fig. 7 and appendix C of the Hexcute paper: the composite `g∘q⁻¹` of an `ldmatrix.x4` sends (17, 5) to 337.
     #[test]

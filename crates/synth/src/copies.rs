@@ -2,10 +2,10 @@
 //! together with all other copies of that tensor, because they share its layout.
 
 use tilewright_layout::{Layout, SwizzledLayout, compose};
-use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, Wavefronts, copies, copy_rows};
+use tilewright_machine::{Arch, CopyKind, CopyRow, DType, Memory, Wavefronts, copies, copy_rows};
 use tilewright_tile::{Code, Diagnostic, TensorId, TensorKind, TensorRef, TileRef, Verified};
 
-use crate::access::{Run, coalesced, global_access, shared_access, vector_run, widest_vector};
+use crate::access::{Run, coalesced, global_access, shared_access, vector_run, widest_access};
 use crate::explain::Alternative;
 use crate::facts::Facts;
 use crate::plan::{Access, CopyPlan, TvLayout};
@@ -30,6 +30,30 @@ pub fn global_copy(
         }
     }
     Err(alternatives.last().map_or_else(String::new, |a| a.reason.clone()))
+}
+
+/// Issue cycles of the arithmetic around the load of a lone element of a few bits.
+const LONE_CYCLES: u32 = 6;
+
+/// A store of elements that share a byte with those of another thread.
+pub fn shares_bytes(
+    verified: &Verified,
+    stmt: &tilewright_tile::Stmt,
+    dtype: DType,
+    why: &str,
+) -> Diagnostic {
+    let n = dtype.per_byte();
+    let text = tilewright_tile::statement_text(verified.program(), stmt);
+    Diagnostic::new(
+        Code::Unsatisfiable,
+        stmt.span,
+        format!("`{text}` cannot store {dtype}: elements of two threads share a byte ({why})"),
+    )
+    .label(format!("stores whole bytes, {n} elements of {dtype} each"))
+    .help(format!(
+        "keep at least {n} contiguous elements a thread, for example through `rearrange` with a layout whose first values \
+         are the {n} of a byte, and make offsets, strides and extents multiples of {n}"
+    ))
 }
 
 /// One way to do a copy that touches a shared tensor.
@@ -189,7 +213,7 @@ impl SharedProblem<'_> {
     fn without_registers(&self, src: &TileRef, candidates: &mut Candidates<'_>) {
         let bits = src.dtype.bits();
         let threads = i64::from(self.verified.threads());
-        let (widest, why) = widest_vector(self.facts, src, threads, 16);
+        let (widest, why) = widest_access(self.facts, src, threads, 16);
         for bytes in [16u32, 8, 4, 2, 1].into_iter().filter(|bytes| bytes * 8 >= bits) {
             let n = i64::from(bytes * 8 / bits);
             let row = copies(Memory::Global, Memory::Shared, self.arch).find(|r| r.bytes == bytes);
@@ -257,6 +281,12 @@ impl SharedProblem<'_> {
                 Err(reason) => candidates.reject(row.name, reason),
             }
         }
+        let lone = copies(from, to, self.arch).find(|r| r.bytes == 1 && bits < 8 && !is_store);
+        if let (Some(row), Ok((access, run))) = (lone, vector_run(&tv, 1)) {
+            // The byte that holds an element, and the element out of it: an address, a shift and a field more.
+            let cycles = access.calls.len() as u64 * u64::from(row.issue_cycles + LONE_CYCLES);
+            candidates.add(CopyPlan::Direct { row, access: access.clone() }, row, access, &run, cycles);
+        }
     }
 
     /// Chooses the layout of a shared tensor and the instructions of all its copies: a depth-first search over the candidates of
@@ -298,6 +328,10 @@ impl SharedProblem<'_> {
             })?;
             let Candidates { found: candidates, rejected, .. } =
                 self.candidates(&self.verified.tile(src), &self.verified.tile(dst), &own, &shape);
+            if candidates.is_empty() && row.dtype.bits() < 8 && dst.tensor == tensor {
+                let why = rejected.last().map_or("", |a| a.reason.as_str());
+                return Err(shares_bytes(self.verified, stmt, row.dtype, why));
+            }
             if candidates.is_empty() {
                 let why = rejected.last().map_or(String::new(), |a| format!(": {}", a.reason));
                 return Err(Diagnostic::new(

@@ -38,6 +38,11 @@ impl<'a> Facts<'a> {
         Facts { verified, multiples, counters }
     }
 
+    /// The program.
+    pub fn program(&self) -> &'a Verified {
+        self.verified
+    }
+
     /// A number that divides every value of the expression; 0 says that the value is 0.
     pub fn divisor(&self, expr: &Expr) -> i64 {
         match expr {

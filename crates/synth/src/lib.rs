@@ -9,6 +9,7 @@
 //! coordinate → offset.
 
 pub mod access;
+pub mod cast;
 pub mod constraint;
 pub mod copies;
 pub mod cost;
@@ -29,8 +30,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use tilewright_layout::SwizzledLayout;
-use tilewright_machine::{Arch, Memory};
-use tilewright_tile::{Code, Diagnostic, Span, StmtKind, TensorId, Verified};
+use tilewright_machine::{Arch, DType, Memory};
+use tilewright_tile::{Code, Diagnostic, ReduceOp, Span, StmtKind, TensorId, Verified};
 
 use copies::{SharedSolution, global_copy, own_layout, plan_name};
 pub use explain::{Alternative, ConstraintNote, Explanation, StatementNote, TensorNote};
@@ -105,7 +106,8 @@ pub struct Prepared {
 /// Makes a program ready for synthesis. Where two statements want different layouts of one register tensor and no arrangement of
 /// their products reconciles them, a rearrangement is inserted. Rearrangements that neither shuffles nor a linear shared layout
 /// can do, where tiles or threads have odd factors that cross, and those that matrix instructions do in fewer calls, are
-/// replaced by copies through a shared tensor.
+/// replaced by copies through a shared tensor. Copies from global to shared memory whose rows begin within bytes become two,
+/// through registers.
 ///
 /// # Errors
 ///
@@ -146,10 +148,16 @@ const MAX_INSERTED: usize = 256;
 fn expand_rearrangements(mut verified: Verified, options: &Options) -> Result<Verified, Diagnostic> {
     loop {
         let statements = solve::statements(&verified);
+        let facts = Facts::new(&verified, &options.multiples);
+        let parts: BTreeSet<usize> =
+            (0..statements.len()).filter(|i| parts_of_bytes(&verified, &facts, &statements[*i].0)).collect();
+        if !parts.is_empty() {
+            verified = tilewright_tile::desugar_rearrangements(&verified, &parts);
+            continue;
+        }
         if !statements.iter().any(|(s, _)| matches!(s.kind, StmtKind::Rearrange { .. })) {
             return Ok(verified);
         }
-        let facts = Facts::new(&verified, &options.multiples);
         let solver = Solver::new(&verified, &facts, options.arch, &statements)?;
         let found = solver.search(Budget { solutions: 1, ..options.budget })?;
         let Some(registers) = found.solutions.into_iter().next() else {
@@ -189,6 +197,19 @@ fn no_such_candidate(asked: usize, candidates: usize) -> Diagnostic {
         format!("there is no candidate {asked}: this program has {candidates}, counted from 0"),
     )
     .help("`tilewright compile --emit report` lists them")
+}
+
+/// Whether a statement copies elements of a few bits from global to shared memory whose rows do not begin at whole bytes:
+/// then they are put together in registers.
+fn parts_of_bytes(verified: &Verified, facts: &Facts<'_>, stmt: &tilewright_tile::Stmt) -> bool {
+    let StmtKind::Copy { src, dst } = &stmt.kind else { return false };
+    let program = verified.program();
+    let memory = |t: TensorId| program.tensor(t).memory();
+    let per_byte = i64::from(program.tensor(src.tensor).dtype.per_byte());
+    per_byte > 1
+        && memory(src.tensor) == Memory::Global
+        && memory(dst.tensor) == Memory::Shared
+        && access::widest_access(facts, &verified.tile(src), i64::from(verified.threads()), 1).0 < per_byte
 }
 
 /// How a statement sees its operand's layout: in the coordinates of its result.
@@ -239,9 +260,14 @@ fn moved(
         to: &to,
         shape: &verified.shape(dst),
         threads: i64::from(verified.threads()),
-        bits: verified.program().tensor(dst).dtype.bits(),
+        bits: carried(verified, dst),
         arch,
     })
+}
+
+/// Bits in which an element travels between threads: its own, at least a byte.
+fn carried(verified: &Verified, id: TensorId) -> u32 {
+    verified.program().tensor(id).dtype.bits().max(8)
 }
 
 /// The plan of a statement between register tensors of which the layouts are known.
@@ -254,7 +280,7 @@ fn between_registers(
     let layout = |id: TensorId| register(id).ok_or_else(|| "a register tensor has no layout".to_string());
     let shape = |id: TensorId| verified.shape(id);
     let threads = i64::from(verified.threads());
-    let bits = |id: TensorId| verified.program().tensor(id).dtype.bits();
+    let bits = |id: TensorId| carried(verified, id);
     let moves_of = |movement: Result<(movement::Movement, Vec<Alternative>), String>| {
         movement.map(|(movement, others)| (StmtPlan::Move(movement), others))
     };
@@ -355,7 +381,13 @@ fn direct(
             let (view, tensor) = if is_load { (src, dst.tensor) } else { (dst, src.tensor) };
             let tv = layout(tensor)?;
             let (plan, others) =
-                global_copy(facts, arch, &tv, &verified.tile(view), is_load).map_err(fail)?;
+                global_copy(facts, arch, &tv, &verified.tile(view), is_load).map_err(|why| {
+                    let dtype = verified.program().tensor(tensor).dtype;
+                    if is_load || dtype.bits() >= 8 {
+                        return fail(why);
+                    }
+                    copies::shares_bytes(verified, stmt, dtype, &why)
+                })?;
             Some((StmtPlan::Copy(plan), others))
         }
         (Memory::Register, Memory::Register) => {
@@ -379,6 +411,9 @@ fn direct(
 pub fn synthesise(verified: &Verified, options: &Options) -> Result<Synthesis, Diagnostic> {
     let facts = Facts::new(verified, &options.multiples);
     let statements = solve::statements(verified);
+    for (stmt, _) in &statements {
+        conversions(verified, options.arch, stmt)?;
+    }
     let mut search = Search::new(verified, options, &facts, &statements)?;
     let mut outcome = search.run()?;
     let components = search.solver().components();
@@ -437,11 +472,41 @@ pub fn synthesise(verified: &Verified, options: &Options) -> Result<Synthesis, D
         });
     }
     for (i, (stmt, _)) in statements.iter().enumerate() {
-        if let Some(note) = note(verified, stmt, &plans[i], &tensors, std::mem::take(&mut alternatives[i])) {
+        if let Some(note) =
+            note((verified, options.arch), stmt, &plans[i], &tensors, std::mem::take(&mut alternatives[i]))
+        {
             explanation.statements.push(note);
         }
     }
     Ok(Synthesis { tensors, statements: plans, scratch_bytes, explanation })
+}
+
+/// Whether the architecture converts the elements of a statement from and to 8-bit floats.
+fn conversions(verified: &Verified, arch: Arch, stmt: &tilewright_tile::Stmt) -> Result<(), Diagnostic> {
+    let dtype = |id: TensorId| verified.program().tensor(id).dtype;
+    let pairs: Vec<(DType, DType)> = match &stmt.kind {
+        StmtKind::Cast { dst, src } => vec![(dtype(*src), dtype(*dst))],
+        StmtKind::Elementwise { dst, expr } => {
+            let mut pairs: Vec<(DType, DType)> =
+                expr.tensors().into_iter().map(|id| (dtype(id), DType::F32)).collect();
+            pairs.push((DType::F32, dtype(*dst)));
+            pairs
+        }
+        StmtKind::Reduce { dst, src, op, .. } => {
+            let narrow = *op == ReduceOp::Sum || dtype(*dst) == DType::E4M3;
+            let back = if narrow { vec![(DType::F32, dtype(*dst))] } else { Vec::new() };
+            [vec![(dtype(*src), DType::F32)], back].concat()
+        }
+        _ => Vec::new(),
+    };
+    for (from, to) in pairs {
+        if let Err(error) = cast::supported(from, to, arch) {
+            return Err(Diagnostic::new(Code::Unsatisfiable, stmt.span, error.to_string())
+                .label("converts 8-bit floats")
+                .help(format!("compile for {} or a later architecture", error.since)));
+        }
+    }
+    Ok(())
 }
 
 /// A statement between registers that no plan does.
@@ -468,7 +533,7 @@ fn elements(layout: &SwizzledLayout) -> i64 {
 }
 
 fn note(
-    verified: &Verified,
+    (verified, arch): (&Verified, Arch),
     stmt: &tilewright_tile::Stmt,
     plan: &StmtPlan,
     tensors: &[Option<TensorLayout>],
@@ -498,7 +563,13 @@ fn note(
     };
     let warps = verified.threads() / 32;
     let copy = match plan {
-        StmtPlan::None => return None,
+        StmtPlan::None => {
+            let StmtKind::Cast { dst, src } = &stmt.kind else { return None };
+            let Some(TensorLayout::Register(tv)) = &tensors[src.0 as usize] else { return None };
+            let dtype = |id: &TensorId| verified.program().tensor(*id).dtype;
+            let plan = cast::plan(dtype(src), dtype(dst), arch, tv.count() as u32).ok()?;
+            return moved(plan.name(), plan.calls(), (0, 0, 0), plan.cycles(), alternatives);
+        }
         StmtPlan::Move(movement) => {
             let shared = match movement {
                 movement::Movement::Shared(trip) => {

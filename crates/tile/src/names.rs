@@ -1,7 +1,7 @@
 //! Names: which words are taken, and which name a mistyped one was meant to be.
 
 /// Words of the language, which name nothing else. A kernel's own name is exempt: it never stands where these do.
-pub const RESERVED: [&str; 54] = [
+pub const RESERVED: [&str; 62] = [
     "size",
     "const",
     "kernel",
@@ -46,9 +46,17 @@ pub const RESERVED: [&str; 54] = [
     "f16",
     "bf16",
     "f32",
+    "e4m3",
+    "e5m2",
+    "i1",
+    "i2",
+    "i4",
     "i8",
-    "u8",
     "i32",
+    "u1",
+    "u2",
+    "u4",
+    "u8",
     "if",
     "else",
     "while",

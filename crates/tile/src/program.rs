@@ -421,7 +421,7 @@ impl ShapeOp {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReduceOp {
     /// `sum`: floats are added in `f32`, and the sum is rounded once to the element type; `i32` counts modulo 2³².
-    /// There is no sum of 8-bit integers.
+    /// There is no sum of integers of 8 bits and fewer.
     Sum,
     /// `max`: the largest. A NaN loses to every number.
     Max,

@@ -206,7 +206,7 @@ impl Choices<'_> {
         let n = k.size("n", 17);
         let all = [m.clone(), n.clone(), t.clone(), w.clone(), block_x(), block_y()];
         let extents = [self.expr(&all[..4], 2), self.expr(&all[..4], 2)];
-        let x = k.tensor("x", DType::ALL[self.next(6) as usize], extents);
+        let x = k.tensor("x", DType::ALL[self.next(DType::ALL.len() as u8) as usize], extents);
         let strides = [self.expr(&all[..4], 2), 1.into()];
         let y = k.strided_tensor("y", DType::F32, [&m, &n], strides);
         let scalar = k.scalar("alpha", f64::from(self.next(7)) - 3.5);
@@ -253,7 +253,7 @@ impl Choices<'_> {
                 }
                 5 => k.assign(r, self.elem(r, scalar, all, 4)),
                 6 => {
-                    let c = k.cast(&name, r, DType::ALL[self.next(6) as usize]);
+                    let c = k.cast(&name, r, DType::ALL[self.next(DType::ALL.len() as u8) as usize]);
                     k.gemm(&c, r, &c);
                 }
                 7 => {

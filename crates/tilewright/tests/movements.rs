@@ -58,6 +58,15 @@ fn arch() -> impl Strategy<Value = Arch> {
     prop::sample::select(vec![Arch::Sm80, Arch::Sm90a])
 }
 
+/// The type in which a tensor goes to global memory, and the statements that bring it there: elements of a few bits become
+/// bytes, for threads may hold parts of bytes.
+fn written<'a>(dtype: &'a str, tensor: &str, view: &str) -> (&'a str, String) {
+    match dtype {
+        "i4" | "u2" | "i1" => ("i8", format!("wide = cast({tensor}, i8)\n    copy(wide, {view})")),
+        _ => (dtype, format!("copy({tensor}, {view})")),
+    }
+}
+
 fn views(dtype: &str, rows: u32, columns: u32) -> String {
     let (m, n) = (1 << rows, 1 << columns);
     format!(
@@ -75,19 +84,20 @@ proptest! {
         (rows, columns, warps, a, b) in (0..6u32, 0..6u32, 0..3usize)
             .prop_filter("a warp has a row of the tile at least", |(r, c, _)| r + c >= 4)
             .prop_flat_map(|(r, c, w)| (Just(r), Just(c), Just(w), dealt(r, c, w), dealt(r, c, w))),
-        dtype in prop::sample::select(vec!["u8", "f16", "bf16", "f32", "i32"]),
+        dtype in prop::sample::select(vec!["i1", "u2", "i4", "u8", "e4m3", "f16", "bf16", "f32", "i32"]),
         in_a_loop: bool,
         arch in arch(),
         seed in 0u64..4,
     ) {
         let (m, n) = (1 << rows, 1 << columns);
+        let (out, store) = written(dtype, "q", "gy");
         let steps = if in_a_loop {
-            "for i in 0..2 {\n        q = rearrange(r)\n        r = rearrange(q)\n    }\n    q = rearrange(r)\n    copy(q, gy)".to_string()
+            format!("for i in 0..2 {{\n        q = rearrange(r)\n        r = rearrange(q)\n    }}\n    q = rearrange(r)\n    {store}")
         } else {
-            "q = rearrange(r)\n    copy(q, gy)".to_string()
+            format!("q = rearrange(r)\n    {store}")
         };
         let source = format!(
-            "kernel f(x: {dtype}[{m}, {n}], y: {dtype}[{m}, {n}]) grid(1) threads({}) {{\n{}, layout = {})\n    \
+            "kernel f(x: {dtype}[{m}, {n}], y: {out}[{m}, {n}]) grid(1) threads({}) {{\n{}, layout = {})\n    \
              q = register_tensor({dtype}, [{m}, {n}], layout = {})\n    copy(gx, r)\n    {steps}\n}}\n",
             32 << warps, views(dtype, rows, columns), a.0, b.0
         );
@@ -116,7 +126,7 @@ proptest! {
         (rows, columns, warps, a) in (0..6u32, 0..6u32, 0..3usize)
             .prop_filter("not too small", |(r, c, _)| r + c >= 4)
             .prop_flat_map(|(r, c, w)| (Just(r), Just(c), Just(w), dealt(r, c, w))),
-        dtype in prop::sample::select(vec!["f16", "bf16", "f32", "i32"]),
+        dtype in prop::sample::select(vec!["u2", "i4", "f16", "bf16", "f32", "i32"]),
         op in prop::sample::select(vec!["sum", "max", "min"]),
         axis in 0..2usize,
         pinned: bool,
@@ -125,11 +135,14 @@ proptest! {
     ) {
         let (m, n) = (1 << rows, 1 << columns);
         let kept = if axis == 0 { n } else { m };
+        let (out, store) = written(dtype, "t", "gz");
+        // There is no sum of small integers.
+        let op = if out == dtype || op != "sum" { op } else { "max" };
         let layout = if pinned { format!(", layout = {}", a.0) } else { String::new() };
         let source = format!(
-            "kernel f(x: {dtype}[{m}, {n}], z: {dtype}[{kept}]) grid(1) threads({}) {{\n    \
+            "kernel f(x: {dtype}[{m}, {n}], z: {out}[{kept}]) grid(1) threads({}) {{\n    \
              gx = global_view(x[:, :], ({m}, {n}) : (e0, e1))\n    gz = global_view(z[:], ({kept}) : (e0))\n    \
-             r = register_tensor({dtype}, [{m}, {n}]{layout})\n    copy(gx, r)\n    t = reduce(r, {op}, {axis})\n    copy(t, gz)\n}}\n",
+             r = register_tensor({dtype}, [{m}, {n}]{layout})\n    copy(gx, r)\n    t = reduce(r, {op}, {axis})\n    {store}\n}}\n",
             32 << warps
         );
         let Some((_, outcome)) = outcome(&source, arch, seed) else { return Ok(()) };
@@ -141,7 +154,7 @@ proptest! {
         (rows, columns, along, warps, a, b) in (0..6u32, 0..6u32, 0..6u32, 0..3usize)
             .prop_filter("not too small", |(r, c, _, _)| r + c >= 4)
             .prop_flat_map(|(r, c, k, w)| (Just(r), Just(c), Just(k), Just(w), dealt(r, c, w), dealt(r, k, w))),
-        dtype in prop::sample::select(vec!["u8", "f16", "f32", "i32"]),
+        dtype in prop::sample::select(vec!["i1", "i4", "u8", "f16", "f32", "i32"]),
         first: bool,
         pinned: (bool, bool),
         arch in arch(),
@@ -149,13 +162,14 @@ proptest! {
     ) {
         // Along the last mode, or along the first with modes exchanged.
         let (m, n, k) = (1 << rows, 1 << columns, 1 << along);
+        let (out, store) = written(dtype, "t", "gz");
         let pair = |a: i64, b: i64| if first { format!("{b}, {a}") } else { format!("{a}, {b}") };
         let layout = |flag: bool, text: &str| if flag && !first { format!(", layout = {text}") } else { String::new() };
         let source = format!(
-            "kernel f(x: {dtype}[{0}], i: i32[{1}], z: {dtype}[{1}]) grid(1) threads({2}) {{\n    \
+            "kernel f(x: {dtype}[{0}], i: i32[{1}], z: {out}[{1}]) grid(1) threads({2}) {{\n    \
              gx = global_view(x[:, :], ({0}) : (e0, e1))\n    gi = global_view(i[:, :], ({1}) : (e0, e1))\n    \
              gz = global_view(z[:, :], ({1}) : (e0, e1))\n    r = register_tensor({dtype}, [{0}]{3})\n    \
-             q = register_tensor(i32, [{1}]{4})\n    copy(gx, r)\n    copy(gi, q)\n    t = gather(r, q, {5})\n    copy(t, gz)\n}}\n",
+             q = register_tensor(i32, [{1}]{4})\n    copy(gx, r)\n    copy(gi, q)\n    t = gather(r, q, {5})\n    {store}\n}}\n",
             pair(m, n), pair(m, k), 32 << warps, layout(pinned.0, &a.0), layout(pinned.1, &b.0), i32::from(!first)
         );
         let Some((_, outcome)) = outcome(&source, arch, seed) else { return Ok(()) };

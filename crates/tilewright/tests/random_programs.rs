@@ -57,7 +57,7 @@ proptest! {
     /// order of modes.
     #[test]
     fn copies(
-        dtype in prop::sample::select(vec!["f16", "bf16", "f32", "i8", "u8", "i32"]),
+        dtype in prop::sample::select(vec!["f16", "bf16", "f32", "i8", "u8", "i32", "e4m3", "i4", "u2", "u1"]),
         (bm, bn) in (1i64..=10, 1i64..=10, prop::sample::select(vec![1i64, 4, 8, 16]), prop::sample::select(vec![1i64, 2, 8]))
             .prop_map(|(a, b, x, y)| (a * x, b * y)),
         warps in 1i64..=8,
@@ -84,17 +84,22 @@ proptest! {
             (true, false) => format!("s = shared_tensor({dtype}, [{bm}, {bn}])\n copy(gx, s)\n"),
             (false, _) => String::new(),
         };
+        // Elements of a few bits are written as bytes: rows of buffers need not be whole ones.
+        let (out, cast) = match dtype {
+            "i4" | "u2" | "u1" => ("i8", "q = cast(r, i8)\n copy(q, gy)"),
+            _ => (dtype, "copy(r, gy)"),
+        };
         let from = match (through_shared || transposed, transposed) {
             (true, true) => "transpose(s)",
             (true, false) => "s",
             (false, _) => "gx",
         };
         let source = format!(
-            "size m = 64, n = 64\nkernel f(x: {dtype}[{em}, {en}]{}, y: {dtype}[{rows}, {cols}]{}) \
+            "size m = 64, n = 64\nkernel f(x: {dtype}[{em}, {en}]{}, y: {out}[{rows}, {cols}]{}) \
              grid(ceil_div({em}, {bm}), ceil_div({en}, {bn})) threads({}) {{\n\
              gx = global_view(x[block.x * {bm} + ({shift}) :, block.y * {bn} - ({shift}) :], ({bm}, {bn}) : (e0, e1))\n\
              gy = global_view(y[{oy} * {by} :, {ox} * {bx} :], ({by}, {bx}) : (e0, e1))\n\
-             {body} syncthreads()\n r = register_tensor({dtype}, [{by}, {bx}])\n copy({from}, r)\n copy(r, gy)\n}}\n",
+             {body} syncthreads()\n r = register_tensor({dtype}, [{by}, {bx}])\n copy({from}, r)\n {cast}\n}}\n",
             strides(column_major.0, &em, &en),
             strides(column_major.1, rows, cols),
             32 * warps,

@@ -38,8 +38,8 @@ pub(super) enum Op {
     Parts { parts: Vec<PartOf>, op: Box<Op>, text: String },
     /// `c += a · bᵀ`.
     Gemm { c: usize, a: usize, b: usize, shape: [usize; 3], dtype: DType },
-    /// `dst = src`, rounded; perhaps to `f32` first.
-    Convert { dst: usize, src: usize, dtype: DType, through_f32: bool },
+    /// `dst = src`, rounded to the type if there is one; perhaps to `f32` first.
+    Convert { dst: usize, src: usize, dtype: Option<DType>, through_f32: bool },
     /// Every element becomes the value.
     Fill { dst: usize, len: usize, value: f64 },
     /// `dst = expression`.
@@ -163,7 +163,9 @@ fn block(
             StmtKind::Cast { dst, src } | StmtKind::Rearrange { dst, src } => {
                 // A cast to a float goes through `f32`.
                 let through_f32 = dtype(*src) == DType::I32 && dtype(*dst).is_float();
-                Op::Convert { dst: dst.0 as usize, src: src.0 as usize, dtype: dtype(*dst), through_f32 }
+                // What is of the type already stays as it is: an infinity of `e5m2` does not saturate.
+                let rounded = (dtype(*src) != dtype(*dst)).then(|| dtype(*dst));
+                Op::Convert { dst: dst.0 as usize, src: src.0 as usize, dtype: rounded, through_f32 }
             }
             StmtKind::Fill { dst, value } => {
                 Op::Fill { dst: dst.0 as usize, len: len(*dst), value: round(dtype(*dst), *value) }

@@ -37,7 +37,7 @@ pub fn round(dtype: DType, x: f64) -> f64 {
             let magic = 1.5 * f64::from_bits((1023 - 81) << 52);
             narrow(x, 45, least, magic, f64::from(f32::from_bits(0x7f7f_0000)))
         }
-        DType::I8 | DType::U8 | DType::I32 => dtype.decode(dtype.encode(x)),
+        _ => dtype.decode(dtype.encode(x)),
     }
 }
 

@@ -125,7 +125,9 @@ impl Block<'_> {
                 if *through_f32 {
                     round_all(DType::F32, &mut tile);
                 }
-                round_all(*dtype, &mut tile);
+                if let Some(dtype) = dtype {
+                    round_all(*dtype, &mut tile);
+                }
                 self.tiles[*dst] = tile;
             }
             Op::Fill { dst, len, value } => {

@@ -269,7 +269,7 @@ impl Checker<'_> {
         let mut shape = None;
         if let Some(operand) = self.register(src, span, site.statement) {
             let name = self.name(src);
-            let bytes = matches!(operand.dtype, DType::I8 | DType::U8);
+            let bytes = operand.dtype.range().is_some() && operand.dtype.bits() <= 8;
             if op == ReduceOp::Sum && bytes {
                 self.report(
                     Diagnostic::new(

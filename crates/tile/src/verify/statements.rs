@@ -509,7 +509,7 @@ impl Checker<'_> {
             && match left.dtype {
                 DType::F16 => matches!(acc.dtype, DType::F16 | DType::F32),
                 DType::BF16 => acc.dtype == DType::F32,
-                DType::F32 | DType::I8 | DType::U8 | DType::I32 => false,
+                _ => false,
             };
         if !legal {
             self.report(
@@ -533,8 +533,13 @@ impl Checker<'_> {
     fn fill(&mut self, dst: TensorId, value: f64, span: Span) {
         let Some(operand) = self.register(dst, span, "`fill`") else { return };
         let stored = operand.dtype.decode(operand.dtype.encode(value));
-        let fits =
-            if operand.dtype.is_float() { value.is_finite() == stored.is_finite() } else { stored == value };
+        // 8-bit floats saturate: what lies above the largest is out of range too.
+        let largest = operand.dtype.decode(operand.dtype.encode(f64::INFINITY));
+        let fits = if operand.dtype.is_float() {
+            value.is_finite() == stored.is_finite() && (stored.abs() < largest || value.abs() <= largest)
+        } else {
+            stored == value
+        };
         if !fits || value.is_nan() {
             self.report(
                 Diagnostic::new(Code::BadValue, span, format!("{value} is not a value of {}", operand.dtype))
