@@ -388,6 +388,18 @@ mod tests {
         assert_eq!(c1.unify(&c2), Err(UnifyError::SameAddress(1)));
     }
 
+    /// `S(stage + x) = stage + S(x)` where stages lie at multiples of the period.
+    #[test]
+    fn a_swizzle_repeats_after_its_period() {
+        for (bits, base, shift) in [(2, 3, 3), (3, 3, 3), (1, 0, 5), (3, 4, 7)] {
+            let swizzle = Swizzle::new(bits, base, shift).unwrap();
+            for x in 0..2 * period(swizzle) {
+                assert_eq!(swizzle.apply(3 * period(swizzle) + x), 3 * period(swizzle) + swizzle.apply(x));
+            }
+        }
+        assert_eq!(period(Swizzle::NONE), 1);
+    }
+
     #[test]
     fn a_shorter_run_is_part_of_a_longer_one() {
         let long = Constraint::contiguous(&[64, 64], &vec![(8, 64)]);

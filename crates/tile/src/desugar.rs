@@ -1,6 +1,6 @@
 //! Replaces statements that no single instruction family does by those that do.
 //!
-//! Needs: a verified program. Keeps: its meaning, and every id. Afterwards there is no `rearrange` and no copy from
+//! Needs: a verified program, without parts of register tensors ([`crate::unroll()`]). Keeps: its meaning, and every id. Afterwards there is no `rearrange` and no copy from
 //! shared to global memory.
 
 use std::collections::{BTreeSet, HashSet};
