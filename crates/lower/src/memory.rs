@@ -63,16 +63,7 @@ impl<'a> GlobalAddressing<'a> {
         }
         let pointer = Operand::Value(b.param(param));
         let hoist = access.calls.len() <= HOISTED_CALLS;
-        Some(GlobalAddressing {
-            tile,
-            pointer,
-            bits,
-            dims,
-            coordinates,
-            strides,
-            bounds,
-            hoist,
-        })
+        Some(GlobalAddressing { tile, pointer, bits, dims, coordinates, strides, bounds, hoist })
     }
 
     /// The place of a call, and the condition under which it lies in the buffer.

@@ -140,9 +140,8 @@ impl Tensor {
 pub fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
     let width = (dtype.bits() / 8) as usize;
     if width == 0 {
-        let byte = |part: &[f64]| {
-            part.iter().rev().fold(0, |byte, x| byte << dtype.bits() | dtype.encode(*x)) as u8
-        };
+        let byte =
+            |part: &[f64]| part.iter().rev().fold(0, |byte, x| byte << dtype.bits() | dtype.encode(*x)) as u8;
         return values.chunks(dtype.per_byte() as usize).map(byte).collect();
     }
     values.iter().flat_map(|x| dtype.encode(*x).to_le_bytes().into_iter().take(width)).collect()

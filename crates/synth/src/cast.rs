@@ -136,7 +136,8 @@ fn small_to_f32<E: Emit>(e: &mut E, word: E::Value, shift: u32, dtype: DType) ->
         let least = number(e, -f64::from((1 << 23) + raised));
         return e.op(ScalarOp::AddF32, &[under, least]);
     }
-    let (word, shift) = if shift + bits > 23 { (shift_right(e, word, 16), shift - 16) } else { (word, shift) };
+    let (word, shift) =
+        if shift + bits > 23 { (shift_right(e, word, 16), shift - 16) } else { (word, shift) };
     let under = and_xor(e, word, ones(bits, shift), 0x4b00_0000 ^ raised << shift);
     let least = number(e, -f64::from((1 << (23 - shift)) + raised));
     if shift == 0 {
@@ -317,11 +318,8 @@ fn pair_of_small<E: Emit>(e: &mut E, from: DType, to: DType, pair: [Within<E::Va
         (shift_right(e, word, down), shift / 8, position - down)
     });
     let [(a, low, p), (b, high, q)] = placed;
-    let bytes = if a == b && low == 0 && high == 2 {
-        a
-    } else {
-        permute(e, a, b, [low, low, high + 4, high + 4])
-    };
+    let bytes =
+        if a == b && low == 0 && high == 2 { a } else { permute(e, a, b, [low, low, high + 4, high + 4]) };
     let both = |low: u32, high: u32| low | high << 16;
     let magic = both(leading, leading) ^ both(raised << p, raised << q);
     let under = and_xor(e, bytes, both(ones(bits, p), ones(bits, q)), magic);
@@ -628,8 +626,9 @@ mod tests {
                 // Each position of a register, and registers that are filled in part.
                 for count in 1..=9 {
                     for rotation in 0..3u32 {
-                        let part: Vec<u32> =
-                            (0..count).map(|i| elements[((i * 7 + rotation * 5 + 1) % elements.len() as u32) as usize]).collect();
+                        let part: Vec<u32> = (0..count)
+                            .map(|i| elements[((i * 7 + rotation * 5 + 1) % elements.len() as u32) as usize])
+                            .collect();
                         check(from, to, &part);
                     }
                 }
@@ -703,10 +702,12 @@ mod tests {
                 let bytes = to_bytes(&mut record, &words, bits, values);
                 let results = from_bytes(&mut record, &bytes, bits, values);
                 let plan = Plan { steps: record.steps, results };
-                let source: Vec<u32> = (0..words.len() as u32).map(|i| 0x9e37_79b9u32.wrapping_mul(i + 1)).collect();
+                let source: Vec<u32> =
+                    (0..words.len() as u32).map(|i| 0x9e37_79b9u32.wrapping_mul(i + 1)).collect();
                 let found = plan.evaluate(&source);
                 for v in 0..values {
-                    let element = |words: &[u32]| words[(v * bits / 32) as usize] >> (v * bits % 32) & ones(bits, 0);
+                    let element =
+                        |words: &[u32]| words[(v * bits / 32) as usize] >> (v * bits % 32) & ones(bits, 0);
                     assert_eq!(element(&found), element(&source), "{bits} bits, {values} values, {v}");
                 }
             }

@@ -36,7 +36,12 @@ pub fn global_copy(
 const LONE_CYCLES: u32 = 6;
 
 /// A store of elements that share a byte with those of another thread.
-pub fn shares_bytes(verified: &Verified, stmt: &tilewright_tile::Stmt, dtype: DType, why: &str) -> Diagnostic {
+pub fn shares_bytes(
+    verified: &Verified,
+    stmt: &tilewright_tile::Stmt,
+    dtype: DType,
+    why: &str,
+) -> Diagnostic {
     let n = dtype.per_byte();
     let text = tilewright_tile::statement_text(verified.program(), stmt);
     Diagnostic::new(

@@ -356,8 +356,8 @@ pub fn synthesise(verified: &Verified, arch: Arch, multiples: &Multiples) -> Res
                         let (view, tensor) = if is_load { (src, dst.tensor) } else { (dst, src.tensor) };
                         let tv =
                             register(tensor).ok_or_else(|| fail("a register tensor has no layout".into()))?;
-                        let (plan, others) =
-                            global_copy(&facts, arch, &tv, &verified.tile(view), is_load).map_err(|why| {
+                        let (plan, others) = global_copy(&facts, arch, &tv, &verified.tile(view), is_load)
+                            .map_err(|why| {
                                 let dtype = program.tensor(tensor).dtype;
                                 if is_load || dtype.bits() >= 8 {
                                     return fail(why);
@@ -411,7 +411,9 @@ pub fn synthesise(verified: &Verified, arch: Arch, multiples: &Multiples) -> Res
         });
     }
     for (i, (stmt, _)) in statements.iter().enumerate() {
-        if let Some(note) = note((verified, arch), stmt, &plans[i], &tensors, std::mem::take(&mut alternatives[i])) {
+        if let Some(note) =
+            note((verified, arch), stmt, &plans[i], &tensors, std::mem::take(&mut alternatives[i]))
+        {
             explanation.statements.push(note);
         }
     }

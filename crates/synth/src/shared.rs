@@ -294,8 +294,7 @@ pub fn choose_swizzle(
     let ideal: u64 = uses
         .iter()
         .map(|u| {
-            count(u, &SwizzledLayout::from(memory.clone()), bits, 0..1)
-                .map(|w| u64::from(w.ideal) * u.weight)
+            count(u, &SwizzledLayout::from(memory.clone()), bits, 0..1).map(|w| u64::from(w.ideal) * u.weight)
         })
         .sum::<Option<u64>>()?;
     let mut best = (Swizzle::NONE, cost(Swizzle::NONE)?);

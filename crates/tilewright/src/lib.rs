@@ -92,7 +92,9 @@ pub mod prelude {
     pub use crate::check::{CheckOptions, Outcome, check};
     pub use tilewright_compiler::{Kernel, Options, compile};
     pub use tilewright_machine::Arch;
-    pub use tilewright_machine::DType::{self, BF16, E4M3, E5M2, F16, F32, I1, I2, I4, I8, I32, U1, U2, U4, U8};
+    pub use tilewright_machine::DType::{
+        self, BF16, E4M3, E5M2, F16, F32, I1, I2, I4, I8, I32, U1, U2, U4, U8,
+    };
     pub use tilewright_runtime::{Arg, Device, DeviceChoice, LaunchReport, Sizes, Tensor, open};
     pub use tilewright_tile::dsl::{KernelBuilder, block_x, block_y, block_z, float, nested, steps, tile};
     pub use tilewright_tile::{Constants, Diagnostics, Program, parse};
