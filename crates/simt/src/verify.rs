@@ -7,11 +7,11 @@
 //! 3. registers lie in their arrays;
 //! 4. memory instructions have as many registers as their row moves, and addresses of their memory's width;
 //! 5. matrix products have the registers of their row;
-//! 6. instructions exist on the function's architecture;
+//! 6. instructions exist on the function's architecture, and what PTX wants as a literal is one;
 //! 7. loop steps are positive;
 //! 8. shared buffers do not overlap and lie within the block's shared bytes.
 
-use tilewright_machine::{CopyKind, Memory, RegType};
+use tilewright_machine::{CopyKind, Memory, RegType, ScalarOp};
 
 use crate::function::{Address, Function, FunctionParamKind, Inst, Op, Operand, Reg, Value};
 
@@ -98,6 +98,10 @@ impl Checker<'_> {
                     .map(|_| ())
                     .ok_or_else(|| "no such parameter".to_string()),
                 Op::Scalar { op, args, .. } => {
+                    arch(op.since())?;
+                    if let (ScalarOp::Lop3B32, Some(Operand::Value(_))) = (op, args.get(3)) {
+                        return Err("the table of a lop3 is not a literal".to_string());
+                    }
                     let row = op.row();
                     if row.operands.len() != args.len() {
                         return Err(format!("{} takes {} operands", row.name, row.operands.len()));

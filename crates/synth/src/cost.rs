@@ -55,6 +55,8 @@ const BARRIER: f64 = 24.0;
 const SCALAR_REGISTERS: u32 = 40;
 /// Rounds of a loop that are gone through; the last stands for those that follow.
 const ROUNDS: i64 = 4;
+/// Cycles of the load/store unit for one call, besides those for what it moves: addresses are issued with it.
+const CALL: f64 = 0.25;
 /// Resident blocks that are followed together.
 const FOLLOWED: i64 = 3;
 /// Cycles between launch and the first instruction, and between the last and the next wave.
@@ -404,7 +406,7 @@ fn work(problem: &Problem<'_>, index: usize, stmt: &Stmt) -> Option<Work> {
             };
             Work {
                 unit: Unit::LoadStore,
-                busy: (issue + store).max(wavefronts),
+                busy: (issue + store).max(wavefronts) + calls * CALL,
                 global: if global { bytes / GLOBAL_BYTES } else { 0.0 },
                 latency: f64::from(row.latency_cycles),
                 asynchronous,
