@@ -52,6 +52,18 @@ pub struct ProgramArgs {
     /// Shuffles the order in which the search tries arrangements; 0 keeps their own order
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub search_seed: u64,
+    /// Leave out a part of synthesis, to measure what it is worth
+    #[arg(long, value_enum, value_name = "PART")]
+    pub without: Vec<Without>,
+}
+
+/// A part of synthesis.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Without {
+    /// Shared tensors are laid out as they are copied from global memory, without a swizzle
+    SharedLayouts,
+    /// Fragments are distributed as is natural for the copy that loads them, and rearranged for every matrix product
+    ThreadValues,
 }
 
 /// `tilewright run`

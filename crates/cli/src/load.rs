@@ -5,9 +5,10 @@ use std::io::Read;
 
 use tilewright::compiler::{MAX_EXTENT, Options, arch_named, multiple_of};
 use tilewright::machine::Arch;
+use tilewright::synth::Ablation;
 use tilewright::tile::{Constants, ParamKind, Program, parse};
 
-use crate::args::ProgramArgs;
+use crate::args::{ProgramArgs, Without};
 use crate::messages::{Failure, render};
 
 /// A file longer than this is not a tile program.
@@ -31,6 +32,8 @@ pub struct Loaded {
     pub candidate: Option<usize>,
     /// The budget of the search and its seed.
     pub search: (usize, u64),
+    /// What synthesis is to leave out.
+    pub without: Ablation,
 }
 
 fn read(args: &ProgramArgs) -> Result<(String, String), Failure> {
@@ -125,7 +128,21 @@ pub fn load(args: &ProgramArgs) -> Result<Loaded, Failure> {
         return Err(Failure::usage("`--budget 0`: the search must look at 1 candidate at least"));
     }
     let search = (args.budget, args.search_seed);
-    Ok(Loaded { path, source, program, constants, sizes, scalars, candidate: args.candidate, search })
+    let without = Ablation {
+        shared_layouts: args.without.contains(&Without::SharedLayouts),
+        thread_values: args.without.contains(&Without::ThreadValues),
+    };
+    Ok(Loaded {
+        path,
+        source,
+        program,
+        constants,
+        sizes,
+        scalars,
+        candidate: args.candidate,
+        search,
+        without,
+    })
 }
 
 /// The architecture named on the command line, or `default`.
@@ -142,6 +159,7 @@ impl Loaded {
         options.multiples = multiples;
         options.sizes = self.sizes.clone();
         options.candidate = self.candidate;
+        options.without = self.without;
         (options.budget.solutions, options.budget.seed) = self.search;
         options
     }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tilewright_machine::{Arch, UnknownArch};
-use tilewright_synth::{Budget, Multiples, Options as SynthOptions};
+use tilewright_synth::{Ablation, Budget, Multiples, Options as SynthOptions};
 use tilewright_tile::{
     Code, Constants, Diagnostic, Diagnostics, Program, Span, desugar_copies, unroll, verify,
 };
@@ -36,6 +36,8 @@ pub struct Options {
     pub budget: Budget,
     /// The candidate to take, by its number in the report, instead of the one with the fewest cycles.
     pub candidate: Option<usize>,
+    /// Parts of synthesis that are left out, to measure what they are worth.
+    pub without: Ablation,
 }
 
 impl Options {
@@ -49,6 +51,7 @@ impl Options {
             sizes: wanted.sizes,
             budget: wanted.budget,
             candidate: None,
+            without: wanted.without,
         }
     }
 
@@ -72,6 +75,7 @@ impl Options {
             sizes: self.sizes.clone(),
             budget: self.budget,
             candidate: self.candidate,
+            without: self.without,
         }
     }
 

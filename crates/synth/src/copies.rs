@@ -1,6 +1,10 @@
 //! Instructions of copies: those between registers and global memory by width alone; those that touch a shared tensor
 //! together with all other copies of that tensor, because they share its layout.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
 use tilewright_layout::{Layout, SwizzledLayout, compose};
 use tilewright_machine::{Arch, CopyKind, CopyRow, DType, Memory, Wavefronts, copies, copy_rows};
 use tilewright_tile::{Code, Diagnostic, TensorId, TensorKind, TensorRef, TileRef, Verified};
@@ -57,6 +61,7 @@ pub fn shares_bytes(
 }
 
 /// One way to do a copy that touches a shared tensor.
+#[derive(Clone)]
 struct Candidate {
     plan: CopyPlan,
     /// The instruction on the shared side, and what it touches.
@@ -137,14 +142,25 @@ impl Site {
 pub struct SharedSolution {
     /// The layout.
     pub layout: SwizzledLayout,
+    sites: Rc<Vec<Site>>,
+    /// For each site the number of the candidate.
+    chosen: Vec<usize>,
+    /// Cycles of all copies, weighted.
+    cost: u64,
     /// The unified constraint, as text.
     pub constraint: String,
     /// Size in bytes.
     pub bytes: u32,
-    /// For each statement its plan and the alternatives.
-    pub plans: Vec<(usize, CopyPlan, Vec<Alternative>)>,
     /// For each statement the wavefronts of one execution by the whole block.
     pub wavefronts: Vec<(usize, u32)>,
+}
+
+impl SharedSolution {
+    /// The plan of each statement that touches the tensor.
+    pub fn plans(&self) -> impl Iterator<Item = (usize, &CopyPlan)> {
+        let chosen = self.sites.iter().zip(&self.chosen);
+        chosen.flat_map(|(site, c)| site.statements.iter().map(|(i, _)| (*i, &site.candidates[*c].plan)))
+    }
 }
 
 /// Statement's tile coordinate → the tensor's own coordinate, where the modes that the reference fixes are 0: the identity, a
@@ -175,6 +191,13 @@ fn own_run(own: &Layout, run: &Run) -> Option<Run> {
     Some(compose(own, &run).ok()?.leaves())
 }
 
+/// The ways to do a copy, and the instructions that cannot.
+type Ways = (Vec<Candidate>, Vec<Alternative>);
+
+/// The ways to do copies from global to shared memory, by statement: they do not depend on register layouts.
+#[derive(Default)]
+pub struct Memo(RefCell<HashMap<usize, Ways>>);
+
 /// Everything needed to solve the shared tensors of a program.
 pub struct SharedProblem<'a> {
     /// The program.
@@ -187,26 +210,32 @@ pub struct SharedProblem<'a> {
     pub register: &'a dyn Fn(TensorId) -> Option<TvLayout>,
     /// Every statement, with its loop depth.
     pub statements: &'a [(tilewright_tile::Stmt, usize)],
+    /// Without synthesis of layouts: each tensor as it is copied from global memory, without a swizzle.
+    pub plain: bool,
+    /// What was found for one solution and holds for all.
+    pub memo: &'a Memo,
 }
 
 impl SharedProblem<'_> {
-    /// The ways to do a copy that touches a shared tensor of this shape, and the instructions that cannot.
-    fn candidates<'c>(
-        &self,
-        src: &TileRef,
-        dst: &TileRef,
-        own: &'c Layout,
-        shape: &'c [i64],
-    ) -> Candidates<'c> {
+    /// The ways to do statement `i`, a copy that touches a shared tensor of this shape, and the instructions that cannot.
+    fn candidates(&self, i: usize, (src, dst): (&TileRef, &TileRef), own: &Layout, shape: &[i64]) -> Ways {
+        let from_global = src.memory == Memory::Global;
+        if from_global && let Some(known) = self.memo.0.borrow().get(&i) {
+            return known.clone();
+        }
         let mut candidates = Candidates { own, shape, found: Vec::new(), rejected: Vec::new() };
-        if src.memory == Memory::Global {
+        if from_global {
             self.without_registers(src, &mut candidates);
         } else {
             self.with_registers(src, dst, &mut candidates);
         }
         // The cheapest first; among equals the one with fewer calls.
         candidates.found.sort_by_key(|c| (c.cycles, c.access.calls.len()));
-        candidates
+        let ways = (candidates.found, candidates.rejected);
+        if from_global {
+            self.memo.0.borrow_mut().insert(i, ways.clone());
+        }
+        ways
     }
 
     /// Copies from global memory: asynchronous where the hardware has the width, else through registers.
@@ -289,14 +318,19 @@ impl SharedProblem<'_> {
         }
     }
 
-    /// Chooses the layout of a shared tensor and the instructions of all its copies: a depth-first search over the candidates of
-    /// each copy, cut off where the cycles so far reach the best found, each leaf completed with its best swizzle.
-    pub fn solve(&self, tensor: TensorId) -> Result<SharedSolution, Diagnostic> {
+    /// The best ways, at most `limit`, to lay out a shared tensor and do all its copies, the cheapest first: a depth-first search
+    /// over the candidates of each copy, cut off where the cycles so far reach those of the last that is kept, each leaf
+    /// completed with its best swizzle.
+    ///
+    /// # Errors
+    ///
+    /// A copy that no instruction does; copies of which no layout suits all.
+    pub fn solve(&self, tensor: TensorId, limit: usize) -> Result<Vec<SharedSolution>, Diagnostic> {
         let program = self.verified.program();
         let whole = self.verified.shape(tensor);
         let row = program.tensor(tensor);
         let bits = row.dtype.bits();
-        let pinned = match &row.kind {
+        let mut pinned = match &row.kind {
             TensorKind::Shared { pinned, .. } => pinned.clone(),
             _ => None,
         };
@@ -326,8 +360,8 @@ impl SharedProblem<'_> {
                     format!("`{}` is too large to be laid out", row.name),
                 )
             })?;
-            let Candidates { found: candidates, rejected, .. } =
-                self.candidates(&self.verified.tile(src), &self.verified.tile(dst), &own, &shape);
+            let (candidates, rejected) =
+                self.candidates(i, (&self.verified.tile(src), &self.verified.tile(dst)), &own, &shape);
             if candidates.is_empty() && row.dtype.bits() < 8 && dst.tensor == tensor {
                 let why = rejected.last().map_or("", |a| a.reason.as_str());
                 return Err(shares_bytes(self.verified, stmt, row.dtype, why));
@@ -349,18 +383,23 @@ impl SharedProblem<'_> {
                 None => sites.push(Site { statements: vec![(i, rejected)], own, weight, candidates }),
             }
         }
+        if self.plain && pinned.is_none() {
+            pinned = Some(plain_layout(&shape, &sites));
+        }
         let mut search = Search {
             sites: &sites,
             bits,
             pinned: pinned.as_ref(),
             stage,
-            best: None,
+            limit: limit.max(1),
+            best: Vec::new(),
             clashes: Vec::new(),
             budget: 2000,
         };
         search.descend(&mut Vec::new(), Constraint::unknown(&shape), 0);
         let clashes = std::mem::take(&mut search.clashes);
-        let Some((cost, chosen, layout, constraint)) = search.best else {
+        let best = std::mem::take(&mut search.best);
+        if best.is_empty() {
             let mut error = Diagnostic::new(
                 Code::Unsatisfiable,
                 row.span,
@@ -372,30 +411,34 @@ impl SharedProblem<'_> {
                     .related(self.statements[sites[*b].first()].0.span, "and this one".to_string());
             }
             return Err(error);
-        };
-        let plans = self.explain(&sites, &chosen, cost);
-        let warps = i64::from(self.verified.threads()) / 32;
-        let mut wavefronts = Vec::new();
-        for (site, c) in sites.iter().zip(&chosen) {
-            let candidate = &site.candidates[*c];
-            let (row, access) = (candidate.row, &candidate.access);
-            let usage = SharedUse { row, access, own: &site.own, weight: 1 };
-            let all = count(&usage, &layout, bits, 0..warps).map_or(0, |w| w.actual);
-            wavefronts.extend(site.statements.iter().map(|(i, _)| (*i, all)));
         }
-        let (layout, constraint) = match stage {
-            None => (layout, constraint.to_string()),
-            Some(stage) => {
-                let layout = staged(&layout, &whole, &stages, stage).ok_or_else(|| {
-                    let message = format!("`{}` is too large to be laid out", row.name);
-                    Diagnostic::new(Code::BadValue, row.span, message)
-                })?;
-                (layout, format!("{constraint}, a stage every {stage} elements"))
+        let warps = i64::from(self.verified.threads()) / 32;
+        let sites = Rc::new(sites);
+        let solution = |Leaf { cost, chosen, layout, constraint }: Leaf| {
+            let mut wavefronts = Vec::new();
+            for (site, c) in sites.iter().zip(&chosen) {
+                let candidate = &site.candidates[*c];
+                let (row, access) = (candidate.row, &candidate.access);
+                let usage = SharedUse { row, access, own: &site.own, weight: 1 };
+                let all = count(&usage, &layout, bits, 0..warps).map_or(0, |w| w.actual);
+                wavefronts.extend(site.statements.iter().map(|(i, _)| (*i, all)));
             }
+            let (layout, constraint) = match stage {
+                None => (layout, constraint.to_string()),
+                Some(stage) => {
+                    let layout = staged(&layout, &whole, &stages, stage).ok_or_else(|| {
+                        let message = format!("`{}` is too large to be laid out", row.name);
+                        Diagnostic::new(Code::BadValue, row.span, message)
+                    })?;
+                    (layout, format!("{constraint}, a stage every {stage} elements"))
+                }
+            };
+            let size = (crate::elements(&layout) * i64::from(bits) + 7) / 8;
+            let bytes = u32::try_from(size).unwrap_or(u32::MAX);
+            let sites = sites.clone();
+            Ok(SharedSolution { layout, sites, chosen, cost, constraint, bytes, wavefronts })
         };
-        let size = (crate::elements(&layout) * i64::from(bits) + 7) / 8;
-        let bytes = u32::try_from(size).unwrap_or(u32::MAX);
-        Ok(SharedSolution { layout, constraint, bytes, plans, wavefronts })
+        best.into_iter().map(solution).collect()
     }
 
     /// The modes of a shared tensor that every use fixes; none if that leaves no mode, or if nothing uses it.
@@ -407,13 +450,10 @@ impl SharedProblem<'_> {
         if uses.is_empty() { Vec::new() } else { (0..rank).filter(fixed).collect() }
     }
 
-    fn explain(
-        &self,
-        sites: &[Site],
-        chosen: &[usize],
-        cost: u64,
-    ) -> Vec<(usize, CopyPlan, Vec<Alternative>)> {
-        let mut plans = Vec::new();
+    /// For each statement that touches the tensor what else could have done it, and why it lost.
+    pub fn explain(&self, solution: &SharedSolution) -> Vec<(usize, Vec<Alternative>)> {
+        let SharedSolution { sites, chosen, cost, .. } = solution;
+        let mut all = Vec::new();
         for (s, site) in sites.iter().enumerate() {
             let winner = &site.candidates[chosen[s]];
             let mut alternatives = Vec::new();
@@ -455,12 +495,32 @@ impl SharedProblem<'_> {
                 alternatives.push(Alternative { instruction: plan_name(&candidate.plan), reason });
             }
             for (statement, rejected) in &site.statements {
-                let all = rejected.iter().chain(&alternatives).cloned().collect();
-                plans.push((*statement, winner.plan.clone(), all));
+                all.push((*statement, rejected.iter().chain(&alternatives).cloned().collect()));
             }
         }
-        plans
+        all
     }
+}
+
+/// The layout that a tensor has without synthesis: the modes in the order in which they are copied from global memory, else the
+/// last one contiguous, and no swizzle.
+fn plain_layout(shape: &[i64], sites: &[Site]) -> SwizzledLayout {
+    let copied = sites
+        .iter()
+        .flat_map(|site| &site.candidates)
+        .find(|c| matches!(c.plan, CopyPlan::Async { .. } | CopyPlan::Staged { .. }));
+    let constraint = copied.map_or_else(|| Constraint::unknown(shape), |c| c.constraint.clone());
+    let size = shape.iter().product();
+    let layout = constraint.materialise().unwrap_or_else(|| Layout::identity(size));
+    SwizzledLayout::from(layout)
+}
+
+/// A choice for every site.
+struct Leaf {
+    cost: u64,
+    chosen: Vec<usize>,
+    layout: SwizzledLayout,
+    constraint: Constraint,
 }
 
 struct Search<'a> {
@@ -469,7 +529,10 @@ struct Search<'a> {
     pinned: Option<&'a SwizzledLayout>,
     /// The distance between stages, if there are some.
     stage: Option<i64>,
-    best: Option<(u64, Vec<usize>, SwizzledLayout, Constraint)>,
+    /// Leaves that are kept, at most.
+    limit: usize,
+    /// The leaves found, the cheapest first.
+    best: Vec<Leaf>,
     clashes: Vec<(usize, usize, String)>,
     budget: u32,
 }
@@ -485,7 +548,7 @@ impl Search<'_> {
             .iter()
             .map(|site| site.weight * site.candidates.iter().map(|c| c.cycles).min().unwrap_or(0))
             .sum();
-        if self.best.as_ref().is_some_and(|b| cost + remaining >= b.0) {
+        if self.best.len() == self.limit && self.best.last().is_some_and(|b| cost + remaining >= b.cost) {
             return;
         }
         if s == self.sites.len() {
@@ -546,9 +609,11 @@ impl Search<'_> {
                 (SwizzledLayout::new(swizzle, memory), w, ideal)
             }
         };
-        let total = cost + wavefronts.saturating_sub(ideal);
-        if self.best.as_ref().is_none_or(|b| total < b.0) {
-            self.best = Some((total, chosen.to_vec(), layout, constraint));
+        let cost = cost + wavefronts.saturating_sub(ideal);
+        let at = self.best.partition_point(|b| b.cost <= cost);
+        if at < self.limit {
+            self.best.insert(at, Leaf { cost, chosen: chosen.to_vec(), layout, constraint });
+            self.best.truncate(self.limit);
         }
     }
 }

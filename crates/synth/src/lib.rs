@@ -81,6 +81,17 @@ pub struct Options {
     pub budget: Budget,
     /// The candidate to take, by its number in the report, instead of the one with the fewest cycles.
     pub candidate: Option<usize>,
+    /// What is left out, to measure what it is worth.
+    pub without: Ablation,
+}
+
+/// Parts of synthesis that can be left out, to measure what they are worth (Hexcute, Fig. 14; its first version, Fig. 20).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Ablation {
+    /// Shared tensors are laid out as they are copied from global memory, without a swizzle.
+    pub shared_layouts: bool,
+    /// Fragments are distributed as is natural for the copy that loads them, and rearranged for every matrix product.
+    pub thread_values: bool,
 }
 
 impl Options {
@@ -90,7 +101,8 @@ impl Options {
     /// Nothing asked for but the architecture, given what is known of sizes.
     pub fn new(arch: Arch, multiples: Multiples) -> Self {
         let budget = Budget { solutions: Options::CANDIDATES, seed: 0, plain: false };
-        Options { arch, multiples, sizes: BTreeMap::new(), budget, candidate: None }
+        let without = Ablation::default();
+        Options { arch, multiples, sizes: BTreeMap::new(), budget, candidate: None, without }
     }
 }
 
@@ -115,6 +127,11 @@ pub struct Prepared {
 pub fn prepare(verified: &Verified, options: &Options) -> Result<Prepared, Diagnostic> {
     let mut verified = verified.clone();
     let mut inserted = Vec::new();
+    while options.without.thread_values
+        && let Some((i, operand)) = unmoved(&verified)
+    {
+        verified = tilewright_tile::insert_rearrangement(&verified, i, operand).0;
+    }
     loop {
         let statements = solve::statements(&verified);
         let facts = Facts::new(&verified, &options.multiples);
@@ -140,6 +157,18 @@ pub fn prepare(verified: &Verified, options: &Options) -> Result<Prepared, Diagn
     }
     let verified = expand_rearrangements(verified, options)?;
     Ok(Prepared { verified, inserted })
+}
+
+/// A matrix product with a factor that does not come out of a rearrangement, and that factor.
+fn unmoved(verified: &Verified) -> Option<(usize, TensorId)> {
+    let statements = solve::statements(verified);
+    let moved = |t: TensorId| {
+        statements.iter().any(|(s, _)| matches!(s.kind, StmtKind::Rearrange { dst, .. } if dst == t))
+    };
+    statements.iter().enumerate().find_map(|(i, (stmt, _))| {
+        let StmtKind::Gemm { a, b, .. } = stmt.kind else { return None };
+        [a, b].into_iter().find(|t| !moved(*t)).map(|t| (i, t))
+    })
 }
 
 /// Rearrangements that are inserted at most.

@@ -11,7 +11,7 @@ use serde::Serialize;
 use tilewright_machine::Memory;
 use tilewright_tile::{Diagnostic, Stmt, SymbolId, TensorId, Verified};
 
-use crate::copies::{SharedProblem, SharedSolution};
+use crate::copies::{Memo, SharedProblem, SharedSolution};
 use crate::cost::{self, Estimate};
 use crate::explain::Alternative;
 use crate::facts::Facts;
@@ -83,7 +83,11 @@ pub struct Search<'a> {
     solver: Solver<'a>,
     /// Shared tensors that were solved, with the layouts of the register tensors on the other side.
     solved: Vec<(TensorId, Vec<TvLayout>, Solved)>,
+    memo: Memo,
 }
+
+/// Other instructions that are looked at for each shared tensor of the best arrangement, at most.
+const VARIANTS: usize = 5;
 
 type Solved = Result<Rc<SharedSolution>, Diagnostic>;
 
@@ -112,7 +116,7 @@ impl<'a> Search<'a> {
         statements: &'a [(Stmt, usize)],
     ) -> Result<Self, Diagnostic> {
         let solver = Solver::new(verified, facts, options.arch, statements)?;
-        Ok(Search { verified, options, facts, statements, solver, solved: Vec::new() })
+        Ok(Search { verified, options, facts, statements, solver, solved: Vec::new(), memo: Memo::default() })
     }
 
     /// The constraints and how they are solved.
@@ -134,14 +138,19 @@ impl<'a> Search<'a> {
                 None => crate::nothing_found(),
             });
         }
-        let candidates: Vec<Result<Candidate, Diagnostic>> =
-            found.solutions.into_iter().map(|registers| self.complete(registers)).collect();
-        let best = candidates
-            .iter()
-            .enumerate()
-            .filter_map(|(i, c)| c.as_ref().ok().map(|c| (c.estimate.cycles, i)))
-            .min()
-            .map(|(_, i)| i);
+        let mut candidates: Vec<Result<Candidate, Diagnostic>> =
+            found.solutions.into_iter().map(|registers| self.complete(registers, None)).collect();
+        let cheapest = |all: &[Result<Candidate, Diagnostic>]| {
+            let cycles =
+                all.iter().enumerate().filter_map(|(i, c)| Some((c.as_ref().ok()?.estimate.cycles, i)));
+            cycles.min().map(|(_, i)| i)
+        };
+        // Of the best arrangement, other instructions for the copies of one shared tensor at a time.
+        if let Some(Ok(best)) = cheapest(&candidates).map(|i| candidates[i].as_ref()) {
+            let variants = self.variants(best, budget.solutions.saturating_sub(candidates.len()));
+            candidates.extend(variants);
+        }
+        let best = cheapest(&candidates);
         let chosen = match (self.options.candidate, best) {
             (Some(asked), _) if asked >= candidates.len() => {
                 return Err(crate::no_such_candidate(asked, candidates.len()));
@@ -163,7 +172,8 @@ impl<'a> Search<'a> {
             },
             seed: budget.seed,
         };
-        let chosen = candidates.into_iter().nth(chosen).unwrap_or_else(|| Err(crate::nothing_found()))?;
+        let mut chosen = candidates.into_iter().nth(chosen).unwrap_or_else(|| Err(crate::nothing_found()))?;
+        self.explain(&mut chosen);
         let gemms = self.solver.calls(&chosen.registers).map_err(|clash| *clash.diagnostic)?;
         Ok(Outcome { chosen, gemms, notes, note })
     }
@@ -223,20 +233,57 @@ impl<'a> Search<'a> {
         if let Some((_, _, solved)) = known {
             return solved.clone();
         }
-        let problem = SharedProblem {
-            verified: self.verified,
-            facts: self.facts,
-            arch: self.options.arch,
-            register: &register,
-            statements: self.statements,
-        };
-        let solved = problem.solve(id).map(Rc::new);
+        let solved = self.problem(&register).solve(id, 1).map(|all| all.into_iter().map(Rc::new).collect());
+        let solved = solved
+            .and_then(|all: Vec<Rc<SharedSolution>>| all.into_iter().next().ok_or_else(crate::nothing_found));
         self.solved.push((id, partners, solved.clone()));
         solved
     }
 
+    fn problem<'p>(&'p self, register: &'p dyn Fn(TensorId) -> Option<TvLayout>) -> SharedProblem<'p> {
+        SharedProblem {
+            verified: self.verified,
+            facts: self.facts,
+            arch: self.options.arch,
+            register,
+            statements: self.statements,
+            plain: self.options.without.shared_layouts,
+            memo: &self.memo,
+        }
+    }
+
+    /// A candidate with other instructions for the copies of one shared tensor, at most `limit` of them.
+    fn variants(&mut self, of: &Candidate, limit: usize) -> Vec<Result<Candidate, Diagnostic>> {
+        let registers = of.registers.clone();
+        let register = |t: TensorId| registers.layouts[t.0 as usize].as_ref().map(|l| l.0.clone());
+        let mut found = Vec::new();
+        for (id, _) in &of.shared {
+            let all = self.problem(&register).solve(*id, VARIANTS + 1);
+            // The first is the one that the candidate has.
+            found.extend(all.into_iter().flatten().skip(1).map(|solution| (*id, Rc::new(solution))));
+        }
+        found.truncate(limit);
+        found.into_iter().map(|variant| self.complete(registers.clone(), Some(variant))).collect()
+    }
+
+    /// Why each copy of a candidate is done as it is.
+    fn explain(&self, candidate: &mut Candidate) {
+        let layouts = candidate.registers.layouts.clone();
+        let register = |t: TensorId| layouts[t.0 as usize].as_ref().map(|l| l.0.clone());
+        let problem = self.problem(&register);
+        for (_, solution) in &candidate.shared {
+            for (statement, others) in problem.explain(solution) {
+                candidate.alternatives[statement] = others;
+            }
+        }
+    }
+
     /// Completes a solution: shared tensors, plans of statements, estimate.
-    fn complete(&mut self, registers: Registers) -> Result<Candidate, Diagnostic> {
+    fn complete(
+        &mut self,
+        registers: Registers,
+        variant: Option<(TensorId, Rc<SharedSolution>)>,
+    ) -> Result<Candidate, Diagnostic> {
         let program = self.verified.program();
         let (arch, n) = (self.options.arch, self.statements.len());
         let mut plans = vec![StmtPlan::None; n];
@@ -248,10 +295,12 @@ impl<'a> Search<'a> {
                 continue;
             }
             let id = TensorId(i as u32);
-            let solution = self.shared(id, &registers)?;
-            for (s, plan, others) in &solution.plans {
-                plans[*s] = StmtPlan::Copy(plan.clone());
-                alternatives[*s] = others.clone();
+            let solution = match &variant {
+                Some((other, solution)) if *other == id => solution.clone(),
+                _ => self.shared(id, &registers)?,
+            };
+            for (s, plan) in solution.plans() {
+                plans[s] = StmtPlan::Copy(plan.clone());
             }
             for (s, count) in &solution.wavefronts {
                 wavefronts[*s] = *count;
