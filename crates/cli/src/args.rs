@@ -26,6 +26,8 @@ pub enum Command {
     Run(RunArgs),
     /// Compile a program and print one of its forms
     Compile(CompileArgs),
+    /// Run every candidate of a program's layouts and instructions, and compare estimates with what they take
+    Candidates(CandidatesArgs),
     /// Evaluate an expression over layouts
     Layout(LayoutArgs),
     /// List the devices that kernels can run on
@@ -84,6 +86,28 @@ pub struct RunArgs {
     /// Time this many further launches (GPU only) and report their median
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub repeat: usize,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `tilewright candidates`
+///
+/// The exit code is 0 only if all candidates agree on every output.
+#[derive(Args)]
+pub struct CandidatesArgs {
+    /// Which program.
+    #[command(flatten)]
+    pub program: ProgramArgs,
+    /// Where to run: auto (a GPU if there is one, else the simulator), sim, cuda or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: String,
+    /// Seed of the random inputs
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Rounds in which the candidates are timed in turns (GPU only)
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub rounds: usize,
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,

@@ -4,6 +4,7 @@
 //! be compiled, or computes something else than the interpreter, 2 where the command line is wrong.
 
 mod args;
+mod candidates;
 mod compile;
 mod devices;
 mod layout;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Compile(args) => compile::compile(&args),
+        Command::Candidates(args) => candidates::list(&args),
         Command::Layout(args) => layout::layout(&args),
         Command::Devices(args) => devices::devices(&args),
     };

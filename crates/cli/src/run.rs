@@ -45,7 +45,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     Ok(if outcome.is_right() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn open(choice: DeviceChoice, seed: u64) -> Result<Box<dyn Device>, runtime::RuntimeError> {
+/// Opens a device; the simulator with a seed.
+pub fn open(choice: DeviceChoice, seed: u64) -> Result<Box<dyn Device>, runtime::RuntimeError> {
     let device = runtime::open(choice)?;
     if device.kind() == runtime::DeviceKind::Sim {
         let config = tilewright::sim::Config { seed, ..tilewright::sim::Config::default() };

@@ -6,6 +6,8 @@
 
 /// Banks of shared memory.
 pub const BANKS: u32 = 32;
+/// No word.
+const NONE: u8 = u8::MAX;
 /// Bytes of a global-memory sector.
 pub const SECTOR_BYTES: u64 = 32;
 
@@ -35,17 +37,24 @@ pub fn shared_wavefronts(addresses: &[Option<u32>], bytes: u32) -> Wavefronts {
     };
     let mut total = Wavefronts::default();
     for phase in addresses.chunks(lanes_per_phase) {
-        // The distinct words of each bank; a phase has at most 32 lanes or 32 words.
-        let mut words = [[0u32; BANKS as usize]; BANKS as usize];
-        let mut counts = [0usize; BANKS as usize];
+        // The distinct words, chained by bank: for each word the one before it in its bank. A phase has at most 64.
+        let mut words = [(0u32, NONE); 64];
+        let mut used = 0;
+        let mut last = [NONE; BANKS as usize];
+        let mut counts = [0u32; BANKS as usize];
         for address in phase.iter().flatten() {
-            let (first, last) = (address / 4, (address + bytes.max(1) - 1) / 4);
-            for word in first..=last {
+            let (first, end) = (address / 4, (address + bytes.max(1) - 1) / 4);
+            for word in first..=end {
                 let bank = (word % BANKS) as usize;
-                let count = counts[bank];
-                if !words[bank][..count].contains(&word) && count < words[bank].len() {
-                    words[bank][count] = word;
+                let mut at = last[bank];
+                while at != NONE && words[at as usize].0 != word {
+                    at = words[at as usize].1;
+                }
+                if at == NONE && used < words.len() {
+                    words[used] = (word, last[bank]);
+                    last[bank] = used as u8;
                     counts[bank] += 1;
+                    used += 1;
                 }
             }
         }
@@ -53,7 +62,7 @@ pub fn shared_wavefronts(addresses: &[Option<u32>], bytes: u32) -> Wavefronts {
         if most == 0 {
             continue;
         }
-        total.actual += most as u32;
+        total.actual += most;
         total.ideal += 1;
     }
     total

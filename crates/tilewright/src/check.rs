@@ -149,7 +149,37 @@ fn sizes(kernel: &Kernel, options: &CheckOptions) -> Sizes {
     sizes
 }
 
-fn launch(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Result<Launched, CheckError> {
+/// A kernel's arguments on a device.
+pub(crate) struct Prepared {
+    pub(crate) sizes: Sizes,
+    inputs: Vec<Argument>,
+    tensors: Vec<Option<Tensor>>,
+}
+
+impl Prepared {
+    pub(crate) fn args(&self) -> Vec<Arg<'_>> {
+        let both = self.tensors.iter().zip(&self.inputs);
+        both.map(|(tensor, input)| match (tensor, input) {
+            (Some(tensor), _) => Arg::Buffer(tensor.buffer()),
+            (None, Argument::Scalar(x)) => Arg::Scalar(*x as f32),
+            (None, Argument::Tensor(_)) => Arg::Scalar(f32::NAN),
+        })
+        .collect()
+    }
+
+    /// What the tensors hold, by parameter.
+    pub(crate) fn read(&self, device: &dyn Device) -> Result<Vec<Option<Vec<f64>>>, CheckError> {
+        let read = |t: &Option<Tensor>| t.as_ref().map(|t| t.read(device)).transpose();
+        Ok(self.tensors.iter().map(read).collect::<Result<_, _>>()?)
+    }
+}
+
+/// Draws a kernel's inputs and brings them to a device.
+pub(crate) fn prepare(
+    kernel: &Kernel,
+    device: &dyn Device,
+    options: &CheckOptions,
+) -> Result<Prepared, CheckError> {
     let sizes = sizes(kernel, options);
     let inputs = inputs(kernel, &sizes, options)?;
     let tensors: Vec<Option<Tensor>> = kernel
@@ -162,22 +192,39 @@ fn launch(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Resul
             Argument::Scalar(_) => Ok(None),
         })
         .collect::<Result<_, _>>()?;
-    let args: Vec<Arg<'_>> = tensors
-        .iter()
-        .zip(&inputs)
-        .map(|(tensor, input)| match (tensor, input) {
-            (Some(tensor), _) => Arg::Buffer(tensor.buffer()),
-            (None, Argument::Scalar(x)) => Arg::Scalar(*x as f32),
-            (None, Argument::Tensor(_)) => Arg::Scalar(f32::NAN),
-        })
-        .collect();
-    let report = device.launch(kernel, &sizes, &args)?;
-    let results: Vec<Option<Vec<f64>>> =
-        tensors.iter().map(|t| t.as_ref().map(|t| t.read(device)).transpose()).collect::<Result<_, _>>()?;
-    let timing =
-        if options.repeat > 0 { device.time(kernel, &sizes, &args, 3, options.repeat)? } else { None };
+    Ok(Prepared { sizes, inputs, tensors })
+}
 
+fn launch(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Result<Launched, CheckError> {
+    let prepared = prepare(kernel, device, options)?;
+    let args = prepared.args();
+    let report = device.launch(kernel, &prepared.sizes, &args)?;
+    let results = prepared.read(device)?;
+    let timing = if options.repeat > 0 {
+        device.time(kernel, &prepared.sizes, &args, 3, options.repeat)?
+    } else {
+        None
+    };
+    let Prepared { sizes, inputs, .. } = prepared;
     Ok(Launched { sizes, inputs, report, results, timing })
+}
+
+/// Whether two runs of a kernel left the same in every output, within what roundings may separate.
+pub(crate) fn compare_results(
+    kernel: &Kernel,
+    expected: &[Option<Vec<f64>>],
+    actual: &[Option<Vec<f64>>],
+) -> bool {
+    kernel.verified.outputs().iter().all(|id| {
+        let param = kernel.program().param(*id);
+        let slack = if param.dtype.is_float() || !rounds_to_integers(kernel) { 0.0 } else { 1.0 };
+        match (&expected[id.0 as usize], &actual[id.0 as usize]) {
+            (Some(expected), Some(actual)) => {
+                compare(&param.name, expected, actual, tolerance(kernel, param.dtype), slack).wrong == 0
+            }
+            _ => true,
+        }
+    })
 }
 
 fn inputs(kernel: &Kernel, sizes: &Sizes, options: &CheckOptions) -> Result<Vec<Argument>, CheckError> {

@@ -76,6 +76,7 @@
 //! | [`simt`], [`sim`] | what one thread runs; the simulated GPU |
 //! | [`compiler`], [`runtime`] | the passes; devices, buffers, launches |
 
+pub mod candidates;
 pub mod check;
 
 pub use tilewright_compiler as compiler;

@@ -1,0 +1,100 @@
+//! `tilewright candidates`: run every candidate of a program's synthesis.
+
+use std::process::ExitCode;
+
+use comfy_table::{Table, presets};
+use serde_json::json;
+use tilewright::candidates::{Measured, candidates, rank_correlation, regret};
+use tilewright::check::CheckOptions;
+use tilewright::machine::Arch;
+use tilewright::runtime::{DeviceChoice, DeviceKind};
+
+use crate::args::CandidatesArgs;
+use crate::load::{arch, load};
+use crate::messages::{Failure, error, print};
+
+/// Runs every candidate and prints what it was estimated at and what it took.
+pub fn list(args: &CandidatesArgs) -> Result<ExitCode, Failure> {
+    let choice: DeviceChoice = args.device.parse().map_err(Failure::usage)?;
+    let wanted = arch(&args.program, Arch::Sm80)?;
+    let loaded = load(&args.program)?;
+    let device = crate::run::open(choice, args.seed).map_err(|e| Failure::program(error(e)))?;
+    let arch = if args.program.arch.is_some() { wanted } else { device.arch().unwrap_or(wanted) };
+    let options = loaded.options(arch);
+    // Says what is wrong with the program, if anything is.
+    loaded.compile(&options)?;
+    let inputs = CheckOptions {
+        sizes: loaded.sizes.clone(),
+        scalars: loaded.scalars.clone(),
+        seed: args.seed,
+        repeat: 0,
+    };
+    let mut all = candidates(&loaded.program, &options, device.as_ref(), &inputs, args.rounds)
+        .map_err(|e| Failure::program(error(e)))?;
+    all.sort_by(|a, b| a.time.total_cmp(&b.time));
+    let right = all.iter().all(|m| m.agrees);
+    let text = if args.json {
+        format!("{:#}\n", as_json(&all, device.kind()))
+    } else {
+        table(&all, device.kind(), &device.name())
+    };
+    print(&text)?;
+    Ok(if right { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn as_json(all: &[Measured], kind: DeviceKind) -> serde_json::Value {
+    json!({
+        "unit": if kind == DeviceKind::Sim { "cycles" } else { "milliseconds" },
+        "regret": regret(all),
+        "rank_correlation": rank_correlation(all),
+        "candidates": all
+            .iter()
+            .map(|m| json!({ "candidate": m.note, "time": m.time, "agrees": m.agrees, "spilled_bytes": m.spilled }))
+            .collect::<Vec<_>>(),
+    })
+}
+
+fn table(all: &[Measured], kind: DeviceKind, device: &str) -> String {
+    let unit = if kind == DeviceKind::Sim { "cycles" } else { "ms" };
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["", "no.", unit, "of the best", "estimate", "arrangement and instructions"]);
+    let best = all.first().map_or(f64::NAN, |m| m.time);
+    for m in all {
+        let mut what = m.note.arrangements.join("; ");
+        let mut last: Option<(&str, usize)> = None;
+        // Equal instructions in a row are written once.
+        let mut runs: Vec<(String, usize)> = Vec::new();
+        for name in &m.note.instructions {
+            match (&mut last, runs.last_mut()) {
+                (Some((before, _)), Some(run)) if before == name => run.1 += 1,
+                _ => runs.push((name.clone(), 1)),
+            }
+            last = Some((name, 0));
+        }
+        let runs: Vec<String> =
+            runs.iter().map(|(n, k)| if *k > 1 { format!("{k} × {n}") } else { n.clone() }).collect();
+        what.push_str(&format!("\n{}", runs.join(", ")));
+        if !m.agrees {
+            what.push_str("\nWRONG: differs from the first candidate");
+        }
+        if m.spilled.is_some_and(|bytes| bytes > 0) {
+            what.push_str(&format!("\nspills {} bytes", m.spilled.unwrap_or(0)));
+        }
+        table.add_row([
+            if m.note.chosen { "*".to_string() } else { String::new() },
+            m.note.number.to_string(),
+            if kind == DeviceKind::Sim { format!("{:.0}", m.time) } else { format!("{:.4}", m.time) },
+            format!("{:.3}", m.time / best),
+            m.note.estimate.as_ref().map_or(String::new(), |e| e.cycles.to_string()),
+            what,
+        ]);
+    }
+    format!(
+        "{table}\n{} candidates on {device}; the chosen one takes {:.3} times as long as the fastest; rank correlation of \
+         estimates and times {:.2}\n",
+        all.len(),
+        regret(all),
+        rank_correlation(all)
+    )
+}

@@ -1,0 +1,135 @@
+//! Every candidate of a program's synthesis, run on a device: how good the choice was, as a function. `tilewright candidates`
+//! prints it.
+
+use tilewright_compiler::{Kernel, Options, compile};
+use tilewright_runtime::{Arg, Device};
+use tilewright_synth::CandidateNote;
+use tilewright_tile::{Diagnostics, Program};
+
+use crate::check::{CheckError, CheckOptions, compare_results, prepare};
+
+/// Why candidates could not be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum CandidatesError {
+    /// The program does not compile.
+    #[error("{0}")]
+    Compile(#[from] Diagnostics),
+    /// The device refused or failed.
+    #[error(transparent)]
+    Check(#[from] CheckError),
+}
+
+/// A candidate that was run.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// What the search says of it.
+    pub note: CandidateNote,
+    /// Milliseconds of a launch, the median of all rounds; of the simulator the cycles that it estimates.
+    pub time: f64,
+    /// Whether its outputs agree with those of the first candidate that was run.
+    pub agrees: bool,
+    /// Bytes that the driver spilled, on a GPU.
+    pub spilled: Option<u32>,
+}
+
+/// Compiles and runs every possible candidate of a program, `rounds` times in turns after a launch that warms up.
+///
+/// # Errors
+///
+/// What the compiler says of the program; what the device says of a launch.
+pub fn candidates(
+    program: &Program,
+    options: &Options,
+    device: &dyn Device,
+    inputs: &CheckOptions,
+    rounds: usize,
+) -> Result<Vec<Measured>, CandidatesError> {
+    let first = compile(program, options)?;
+    let mut kernels: Vec<(CandidateNote, Kernel)> = Vec::new();
+    for note in first.explanation.candidates.iter().filter(|c| c.estimate.is_some()) {
+        let kernel = compile(program, &Options { candidate: Some(note.number), ..options.clone() })?;
+        kernels.push((note.clone(), kernel));
+    }
+    let prepared = prepare(&first, device, inputs)?;
+    let args: Vec<Arg<'_>> = prepared.args();
+    let sizes = &prepared.sizes;
+    let mut measured: Vec<(Vec<f64>, bool, Option<u32>)> = Vec::new();
+    let mut expected = None;
+    for (_, kernel) in &kernels {
+        let report = device.launch(kernel, sizes, &args).map_err(CheckError::from)?;
+        let results = prepared.read(device)?;
+        let agrees = match &expected {
+            None => {
+                expected = Some(results);
+                true
+            }
+            Some(expected) => compare_results(kernel, expected, &results),
+        };
+        let spilled = report.cuda().map(|c| c.local_bytes);
+        let cycles = report.sim().map(|s| s.estimated_cycles as f64);
+        measured.push((cycles.into_iter().collect(), agrees, spilled));
+    }
+    for _ in 0..rounds {
+        for ((_, kernel), (times, ..)) in kernels.iter().zip(&mut measured) {
+            let timing = device.time(kernel, sizes, &args, 1, 5).map_err(CheckError::from)?;
+            times.extend(timing.map(|t| t.median_ms));
+        }
+    }
+    let all = kernels.into_iter().zip(measured).map(|((note, _), (mut times, agrees, spilled))| {
+        times.sort_by(f64::total_cmp);
+        Measured { note, time: times.get(times.len() / 2).copied().unwrap_or(f64::NAN), agrees, spilled }
+    });
+    Ok(all.collect())
+}
+
+/// How many times as long the chosen candidate takes as the fastest.
+pub fn regret(measured: &[Measured]) -> f64 {
+    let best = measured.iter().map(|m| m.time).fold(f64::INFINITY, f64::min);
+    measured.iter().find(|m| m.note.chosen).map_or(f64::NAN, |m| m.time / best)
+}
+
+/// The rank correlation (Spearman's) of estimates and times; not a number for fewer than three candidates.
+pub fn rank_correlation(measured: &[Measured]) -> f64 {
+    let n = measured.len();
+    if n < 3 {
+        return f64::NAN;
+    }
+    // Equal values share the mean of their ranks.
+    let ranks = |values: Vec<f64>| -> Vec<f64> {
+        values
+            .iter()
+            .map(|x| {
+                let below = values.iter().filter(|y| *y < x).count() as f64;
+                let equal = values.iter().filter(|y| *y == x).count() as f64;
+                below + (equal - 1.0) / 2.0
+            })
+            .collect()
+    };
+    let estimated = ranks(
+        measured.iter().map(|m| m.note.estimate.as_ref().map_or(f64::NAN, |e| e.cycles as f64)).collect(),
+    );
+    let timed = ranks(measured.iter().map(|m| m.time).collect());
+    let mean = (n as f64 - 1.0) / 2.0;
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| (x - mean) * (y - mean)).sum::<f64>();
+    dot(&estimated, &timed) / (dot(&estimated, &estimated) * dot(&timed, &timed)).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tilewright_machine::Arch;
+    use tilewright_runtime::SimDevice;
+
+    #[test]
+    fn every_candidate_of_a_product_gives_the_same_result() {
+        let program = tilewright_tile::parse(include_str!("../../../examples/gemm_shared.tile")).unwrap();
+        let options = Options::new(Arch::Sm90a).constant("BM", 32).constant("BN", 32);
+        let sizes = [("m", 50), ("n", 40), ("k", 48)].map(|(n, v)| (n.to_string(), v)).into();
+        let inputs = CheckOptions { sizes, ..CheckOptions::default() };
+        let all = candidates(&program, &options, &SimDevice::default(), &inputs, 0).unwrap();
+        assert!(all.len() > 10, "{}", all.len());
+        assert!(all.iter().all(|m| m.agrees && m.time > 0.0));
+        assert_eq!(all.iter().filter(|m| m.note.chosen).count(), 1);
+        assert!(regret(&all) >= 1.0 && rank_correlation(&all).abs() <= 1.0 + 1e-9);
+    }
+}
