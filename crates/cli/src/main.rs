@@ -4,6 +4,7 @@
 //! be compiled, or computes something else than the interpreter, 2 where the command line is wrong.
 
 mod args;
+mod calibrate;
 mod compile;
 mod devices;
 mod layout;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         Command::Compile(args) => compile::compile(&args),
         Command::Layout(args) => layout::layout(&args),
         Command::Devices(args) => devices::devices(&args),
+        Command::Calibrate(args) => calibrate::calibrate(&args),
     };
     match result {
         Ok(code) => code,

@@ -8,9 +8,10 @@
 
 pub mod kernel;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tilewright_machine::{Arch, UnknownArch};
+use tilewright_machine::{Arch, Timing, UnknownArch};
 use tilewright_synth::Multiples;
 use tilewright_tile::{Code, Constants, Diagnostic, Diagnostics, Program, Span, desugar_copies, verify};
 
@@ -27,12 +28,14 @@ pub struct Options {
     /// What may be relied on: sizes that are multiples of numbers. Wide accesses to global memory and the
     /// absence of edge checks rest on it; a launch that breaks it is refused.
     pub multiples: Multiples,
+    /// What instructions and the chip cost, where that is not the built-in table of the architecture.
+    pub timing: Option<Arc<Timing>>,
 }
 
 impl Options {
     /// Nothing asked for but the architecture.
     pub fn new(arch: Arch) -> Self {
-        Options { arch, constants: Constants::new(), multiples: Multiples::new() }
+        Options { arch, constants: Constants::new(), multiples: Multiples::new(), timing: None }
     }
 
     /// Relies on what the given sizes (others: their defaults) are multiples of: the kernel is then as fast as it can be
@@ -44,6 +47,11 @@ impl Options {
             self.multiples.insert(symbol.name.clone(), multiple_of(given));
         }
         self
+    }
+
+    /// The table that costs are taken from: the given one, else the built-in one of the architecture.
+    pub fn timing(&self) -> &Timing {
+        self.timing.as_deref().unwrap_or_else(|| tilewright_machine::timing(self.arch))
     }
 
     /// With a value for a tile constant.

@@ -75,7 +75,8 @@ pub(crate) enum Step {
     Mma(&'static MmaRow),
     /// A load from shared memory whose address depends on the last one's result: `add` and the load.
     SharedLoad(&'static CopyRow),
-    /// A store to shared memory and, after it, a load of it: `add`, the store and `ld.shared.b32`.
+    /// A store to shared memory and, after it, a load of what the neighbour stored (an assembler would not load what the
+    /// thread itself stored): `add`, the store and `ld.shared.b32`.
     SharedRoundTrip(&'static CopyRow),
     /// A store to shared memory; nothing waits for it.
     SharedStore(&'static CopyRow),
@@ -346,6 +347,19 @@ impl Frame {
         at(base, (chain * 16 * THREADS) as i32)
     }
 
+    /// What a load gave: its words' exclusive or, since an assembler would narrow a load whose words are not all used. All
+    /// but the first are zero. The words of a matrix are needed only to the first.
+    fn loaded(&mut self, row: &CopyRow, registers: &[Reg]) -> Operand {
+        let mut all = self.b.read(registers[0]);
+        if !row.is_collective() {
+            for word in &registers[1..] {
+                let word = self.b.read(*word);
+                all = self.b.scalar(ScalarOp::XorB32, &[all, word]);
+            }
+        }
+        all
+    }
+
     fn moved(&mut self, place: Address, by: Operand) -> Address {
         at(self.b.scalar(ScalarOp::AddI32, &[place.base, by]), place.offset)
     }
@@ -353,7 +367,8 @@ impl Frame {
     fn step(&mut self, x: Operand, chain: u32, index: u32) -> Operand {
         match self.spec.step {
             Step::Scalar(f) | Step::Wide(f) => f(&mut self.b, x, &self.values),
-            Step::Shuffle => self.b.shuffle(x, ShuffleMode::Bfly, imm(1)),
+            // By a literal, two of them are none.
+            Step::Shuffle => self.b.shuffle(x, ShuffleMode::Bfly, self.values.one),
             Step::Barrier => {
                 self.b.sync(SyncOp::Barrier);
                 x
@@ -369,7 +384,7 @@ impl Frame {
                 let address = self.moved(place, x);
                 let registers = self.registers(chain, 0, row.registers());
                 self.load(row, registers.clone(), address);
-                self.b.read(registers[0])
+                self.loaded(row, &registers)
             }
             Step::SharedRoundTrip(copy) => {
                 let place = self.place(copy, chain);
@@ -378,7 +393,9 @@ impl Frame {
                 self.store(copy, registers, address);
                 let back = self.registers(chain, copy.registers(), 1);
                 let load = row(if copy.bytes < 4 { "ld.shared.u8" } else { "ld.shared.b32" });
-                self.load(load, back.clone(), address);
+                let beside = self.b.scalar(ScalarOp::XorB32, &[place.base, imm(copy.bytes)]);
+                let beside = self.moved(at(beside, place.offset), x);
+                self.load(load, back.clone(), beside);
                 self.b.read(back[0])
             }
             Step::SharedStore(row) => {
@@ -392,19 +409,15 @@ impl Frame {
                 let address = self.b.scalar(ScalarOp::AddI64, &[self.data, offset]);
                 let registers = self.registers(chain, 0, row.registers());
                 self.b.load(row, registers.clone(), at(address, 0), None);
-                self.b.read(registers[0])
+                self.loaded(row, &registers)
             }
             Step::GlobalLoad(row) => {
                 // A load whose result is overwritten unread would be dropped: each is added to the chain.
                 let registers = self.registers(chain, 0, row.registers());
                 let address = self.stream(row, chain, index);
                 self.b.load(row, registers.clone(), address, None);
-                let mut all = x;
-                for r in registers {
-                    let word = self.b.read(r);
-                    all = self.b.scalar(ScalarOp::XorB32, &[all, word]);
-                }
-                all
+                let words = self.loaded(row, &registers);
+                self.b.scalar(ScalarOp::XorB32, &[x, words])
             }
             Step::GlobalStore(row) => {
                 let registers = self.registers(chain, 0, row.registers());

@@ -104,18 +104,23 @@ pub struct Program {
 
 /// Steps of the short and of the long body of a latency kernel.
 fn latency_lengths(recipe: &Recipe) -> [u32; 2] {
-    if recipe.long { [4, 12] } else { [32, 96] }
+    if recipe.long { [4, 12] } else { LENGTHS }
 }
 
 /// Steps of each chain in the short and in the long body of an issue kernel.
 fn issue_lengths(recipe: &Recipe) -> [u32; 2] {
-    if recipe.long { [2, 6] } else { [8, 24] }
+    match recipe.issue {
+        _ if recipe.long => [2, 6],
+        // All loads of a body are in flight together: they must fit the registers.
+        Step::GlobalLoad(row) => [6 / row.registers().max(1) + 1, 2 * (6 / row.registers().max(1) + 1)],
+        _ => [16, 40],
+    }
 }
 
 /// Independent chains of a thread in an issue kernel.
 const CHAINS: u32 = 4;
 /// Steps of the short and of the long body of a chase and of barriers.
-const LENGTHS: [u32; 2] = [32, 96];
+const LENGTHS: [u32; 2] = [64, 160];
 
 fn program(kind: &str, name: &str, mnemonic: &str, arch: Arch, spec: Spec) -> Program {
     let entry = format!("{kind}_{}_{}", name.replace('.', "_"), spec.length);
@@ -125,12 +130,14 @@ fn program(kind: &str, name: &str, mnemonic: &str, arch: Arch, spec: Spec) -> Pr
 
 fn latency_program(recipe: &Recipe, step: Step, arch: Arch, length: u32) -> Program {
     let spec = Spec { step, start: recipe.start, chains: 1, length };
-    program("latency", recipe.name, recipe.mnemonic, arch, spec)
+    let program = program("latency", recipe.name, recipe.mnemonic, arch, spec);
+    Program { count: program.count * recipe.fused, ..program }
 }
 
 fn issue_program(recipe: &Recipe, arch: Arch, length: u32) -> Program {
     let spec = Spec { step: recipe.issue, start: recipe.start, chains: CHAINS, length };
-    program("issue", recipe.name, recipe.mnemonic, arch, spec)
+    let program = program("issue", recipe.name, recipe.mnemonic, arch, spec);
+    Program { count: program.count * recipe.fused, ..program }
 }
 
 fn chase_program(arch: Arch, length: u32) -> Program {
@@ -386,7 +393,14 @@ impl<'a> Bench<'a> {
             // More lines than the L1 cache holds, so that the second pass finds none there.
             run.rounds = self.extents.long_chase;
         }
-        self.slope(programs, 1, &run)
+        let one = self.slope(programs, 1, &run)?;
+        let share = self.fusion(recipe);
+        Ok(Measured { value: one.value * share, spread: one.spread * share })
+    }
+
+    /// Operations that are one instruction: the simulator has no assembler that would fuse them.
+    fn fusion(&self, recipe: &Recipe) -> f64 {
+        if self.device.kind() == DeviceKind::Sim { 1.0 } else { f64::from(recipe.fused) }
     }
 
     fn issue(&self, recipe: &Recipe, units: u32) -> Result<Measured, Failure> {
@@ -394,7 +408,7 @@ impl<'a> Bench<'a> {
         for warps in [4, 8, 16] {
             let programs = issue_lengths(recipe).map(|n| issue_program(recipe, self.arch, n));
             let all = self.slope(programs, CHAINS, &self.run(Data::Scratch, warps))?;
-            let share = f64::from(units) / f64::from(CHAINS * warps);
+            let share = f64::from(units) * self.fusion(recipe) / f64::from(CHAINS * warps);
             let one = Measured { value: all.value * share, spread: all.spread * share };
             if best.is_none_or(|b| one.value < b.value) {
                 best = Some(one);

@@ -43,6 +43,8 @@ pub(crate) struct Recipe {
     pub less_latency: &'static [&'static str],
     /// Entries whose issue is part of a step's.
     pub less_issue: &'static [&'static str],
+    /// Operations of the step that an assembler makes one instruction of.
+    pub fused: u32,
     /// Whether a step is many instructions: fewer steps then make a body.
     pub long: bool,
 }
@@ -64,6 +66,7 @@ fn scalar(name: &'static str, op: ScalarOp, start: Start, f: Function) -> Recipe
         data: Data::Scratch,
         less_latency: &[],
         less_issue: &[],
+        fused: 1,
         long: false,
     }
 }
@@ -75,6 +78,10 @@ fn with_prmt(name: &'static str, op: ScalarOp, f: Function) -> Recipe {
 
 fn long(recipe: Recipe) -> Recipe {
     Recipe { long: true, ..recipe }
+}
+
+fn fused(recipe: Recipe) -> Recipe {
+    Recipe { fused: 2, ..recipe }
 }
 
 fn wide(name: &'static str, op: ScalarOp, f: Function) -> Recipe {
@@ -91,10 +98,11 @@ fn scalars() -> Vec<Recipe> {
     use Start::{Float, Integer};
     vec![
         scalar("prmt", PrmtB32, Integer, apart),
-        with_prmt("add.i32", AddI32, |b, x, v| {
+        // Two sums are one instruction.
+        fused(scalar("add.i32", AddI32, Integer, |b, x, v| {
             let x = b.scalar(AddI32, &[x, v.one]);
-            apart(b, x, v)
-        }),
+            b.scalar(AddI32, &[x, v.three])
+        })),
         with_prmt("min.i32", MinI32, |b, x, v| {
             let x = b.scalar(MinI32, &[x, v.three]);
             apart(b, x, v)
@@ -134,10 +142,11 @@ fn scalars() -> Vec<Recipe> {
             apart(b, x, v)
         }),
         scalar("imad", MulI32, Integer, |b, x, v| b.scalar(MulI32, &[x, v.three])),
-        wide("add.i64", AddI64, |b, x, v| {
+        fused(wide("add.i64", AddI64, |b, x, v| {
             let zero = b.scalar(ExtendI64, &[v.zero]);
+            let x = b.scalar(AddI64, &[x, zero]);
             b.scalar(AddI64, &[x, zero])
-        }),
+        })),
         wide("mul.i64", MulI64, |b, x, v| {
             let one = b.scalar(ExtendI64, &[v.one]);
             b.scalar(MulI64, &[x, one])
@@ -171,7 +180,14 @@ fn copy(row: &'static CopyRow) -> Recipe {
         (CopyKind::Async, ..) => {
             (Latency::Chain(Step::AsyncChase(row)), Step::AsyncCopy(row), &["imad.wide", "ld.shared.b32"])
         }
-        (_, true, false) => (Latency::Chain(Step::SharedLoad(row)), Step::SharedLoad(row), &["add.i32"]),
+        (_, true, false) => {
+            let less: &[&str] = match (row.is_collective(), row.registers()) {
+                (true, _) | (_, 1) => &["add.i32"],
+                (_, 2) => &["add.i32", "lop3"],
+                _ => &["add.i32", "lop3", "lop3"],
+            };
+            (Latency::Chain(Step::SharedLoad(row)), Step::SharedLoad(row), less)
+        }
         (_, true, true) => (
             Latency::Chain(Step::SharedRoundTrip(row)),
             Step::SharedStore(row),
@@ -179,7 +195,14 @@ fn copy(row: &'static CopyRow) -> Recipe {
         ),
         (_, false, true) => (Latency::Issue, Step::GlobalStore(row), &[]),
         (_, false, false) if row.bytes < 4 => (Latency::Like("ld.global.b32"), Step::GlobalLoad(row), &[]),
-        (_, false, false) => (Latency::Chain(Step::Chase(row)), Step::GlobalLoad(row), &["imad.wide"]),
+        (_, false, false) => {
+            let less: &[&str] = match row.registers() {
+                1 => &["imad.wide"],
+                2 => &["imad.wide", "lop3"],
+                _ => &["imad.wide", "lop3", "lop3"],
+            };
+            (Latency::Chain(Step::Chase(row)), Step::GlobalLoad(row), less)
+        }
     };
     Recipe {
         name: row.name,
@@ -190,6 +213,7 @@ fn copy(row: &'static CopyRow) -> Recipe {
         data: Data::Middle,
         less_latency,
         less_issue: &[],
+        fused: 1,
         long: false,
     }
 }
