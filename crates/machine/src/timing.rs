@@ -31,9 +31,9 @@ pub enum Unit {
     Tensor,
     /// The pipe of `f32` arithmetic and of integer products.
     Fma,
-    /// The pipe of integer sums, logic, comparisons and selections.
+    /// The pipe of integer sums, logic, comparisons, selections and most conversions.
     Alu,
-    /// The pipe of transcendental functions and of conversions between integers and floats.
+    /// The pipe of transcendental functions and of conversions from floats to integers.
     Mufu,
     /// The load/store unit: shared memory, global memory and shuffles.
     Lsu,
@@ -84,6 +84,8 @@ pub enum Rate {
     L2Bytes,
     /// Bytes that DRAM gives one multiprocessor a cycle, all reading at once.
     DramBytes,
+    /// Bytes that one multiprocessor stores to global memory a cycle, when it goes on for long.
+    StoreBytes,
     /// Cycles of a load that hits the L1 cache.
     L1Latency,
     /// Cycles of a load that hits the L2 cache.
@@ -100,13 +102,14 @@ pub enum Rate {
 
 impl Rate {
     /// Every rate, in the order of tables.
-    pub const ALL: [Rate; 12] = [
+    pub const ALL: [Rate; 13] = [
         Rate::ClockMhz,
         Rate::Multiprocessors,
         Rate::Schedulers,
         Rate::SharedBytes,
         Rate::L2Bytes,
         Rate::DramBytes,
+        Rate::StoreBytes,
         Rate::L1Latency,
         Rate::L2Latency,
         Rate::DramLatency,
@@ -124,6 +127,7 @@ impl Rate {
             Rate::SharedBytes => "shared_bytes_per_clock",
             Rate::L2Bytes => "l2_bytes_per_clock",
             Rate::DramBytes => "dram_bytes_per_clock",
+            Rate::StoreBytes => "store_bytes_per_clock",
             Rate::L1Latency => "l1_latency",
             Rate::L2Latency => "l2_latency",
             Rate::DramLatency => "dram_latency",
@@ -163,7 +167,7 @@ pub const CLASSES: &[(&str, Unit)] = &[
     ("extend.i64", Unit::Alu),
     ("cvt.f16x2.f32", Unit::Alu),
     ("cvt.f32.f16", Unit::Fma),
-    ("cvt.f32.i32", Unit::Mufu),
+    ("cvt.f32.i32", Unit::Alu),
     ("cvt.i32.f32", Unit::Mufu),
     ("cvt.i16", Unit::Alu),
     ("ex2", Unit::Mufu),

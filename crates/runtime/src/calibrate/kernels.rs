@@ -9,8 +9,8 @@ use tilewright_simt::{Address, ArrayId, Builder, Function, FunctionParamKind, Op
 
 /// Threads that the kernels are printed for; a launch may have fewer.
 pub(crate) const THREADS: u32 = 512;
-/// Words that each thread stores: clock before, clock after, what its chains hold.
-pub(crate) const SLOTS: u32 = 3;
+/// Words that each thread stores: clock before, clock after, where its first chain ends, what all chains hold.
+pub(crate) const SLOTS: u32 = 4;
 /// Words of the buffer of numbers.
 pub(crate) const SEEDS: u32 = 64;
 /// Bytes of shared memory: 16 for each thread, and for each of four chains.
@@ -138,7 +138,8 @@ struct Frame {
     /// The thread's addresses in shared memory and in the data.
     shared: Option<Operand>,
     data: Operand,
-    lane_data: Operand,
+    /// For steps that stream: where each chain's accesses of this round begin.
+    streams: Vec<Operand>,
 }
 
 /// Registers that one chain of a step uses.
@@ -222,7 +223,12 @@ pub(crate) fn chain(name: &str, arch: Arch, spec: Spec) -> Function {
         truth: b.scalar(ScalarOp::EqI32, &[zero, imm(0)]),
     };
     for chain in 0..spec.chains {
-        let first = b.read(reg(seeds, spec.start.seed(chain)));
+        let mut first = b.read(reg(seeds, spec.start.seed(chain)));
+        if matches!(spec.step, Step::Shuffle) {
+            // An assembler knows that a shuffle of what all lanes share is no shuffle.
+            let thread: Operand = b.special(Special::ThreadIndex).into();
+            first = b.scalar(ScalarOp::XorB32, &[first, thread]);
+        }
         b.write(reg(state, chain), first);
         for index in 0..per_chain {
             b.write(reg(work, chain * per_chain + index), values.zero);
@@ -243,11 +249,9 @@ pub(crate) fn chain(name: &str, arch: Arch, spec: Spec) -> Function {
         own
     });
     let data: Operand = b.param(params.data).into();
-    // Streams of a step that nothing waits for: 16 bytes a thread.
-    let lane_data = element(&mut b, params.data, thread, 16);
     let passes = Operand::from(b.param(params.passes));
     let rounds = Operand::from(b.param(params.rounds));
-    let mut frame = Frame { b, spec, values, state, work, per_chain, shared, data, lane_data };
+    let mut frame = Frame { b, spec, values, state, work, per_chain, shared, data, streams: Vec::new() };
 
     let pass = frame.b.open_loop();
     frame.b.sync(SyncOp::Barrier);
@@ -274,7 +278,8 @@ pub(crate) fn chain(name: &str, arch: Arch, spec: Spec) -> Function {
     let store = row("st.global.b32");
     b.store(store, vec![reg(clocks, 0)], at(address, 0), None);
     b.store(store, vec![reg(clocks, 1)], at(address, 4), None);
-    b.store(store, vec![reg(sum, 0)], at(address, 8), None);
+    b.store(store, vec![reg(state, 0)], at(address, 8), None);
+    b.store(store, vec![reg(sum, 0)], at(address, 12), None);
     b.finish()
 }
 
@@ -298,6 +303,9 @@ impl Frame {
                 let offset = self.b.scalar(ScalarOp::ExtendI64, &[*x]);
                 *x = self.b.scalar(ScalarOp::AddI64, &[self.data, offset]);
             }
+        }
+        if let Step::GlobalLoad(row) | Step::GlobalStore(row) | Step::AsyncCopy(row) = self.spec.step {
+            self.begin_streams(row, &now);
         }
         for index in 0..self.spec.length {
             for chain in 0..chains {
@@ -414,14 +422,14 @@ impl Frame {
             Step::GlobalLoad(row) => {
                 // A load whose result is overwritten unread would be dropped: each is added to the chain.
                 let registers = self.registers(chain, 0, row.registers());
-                let address = self.stream(row, chain, index);
+                let address = self.stream(chain, index);
                 self.b.load(row, registers.clone(), address, None);
                 let words = self.loaded(row, &registers);
                 self.b.scalar(ScalarOp::XorB32, &[x, words])
             }
             Step::GlobalStore(row) => {
                 let registers = self.registers(chain, 0, row.registers());
-                let address = self.stream(row, chain, index);
+                let address = self.stream(chain, index);
                 self.b.store(row, registers, address, None);
                 x
             }
@@ -437,28 +445,37 @@ impl Frame {
             }
             Step::AsyncCopy(row) => {
                 let place = self.place(row, chain);
-                let address = self.stream(row, chain, index);
+                let address = self.stream(chain, index);
                 self.b.async_copy(row, place, address, None);
                 x
             }
         }
     }
 
-    /// Lines by turns: contiguous threads lie `row.bytes` apart, and each step begins a line after the one before, so that no
-    /// two loads of a round are the same.
-    fn stream(&mut self, row: &CopyRow, chain: u32, index: u32) -> Address {
-        let base = if row.bytes == 16 {
-            self.lane_data
-        } else {
-            let thread: Operand = self.b.special(Special::ThreadIndex).into();
-            let offset = self.b.scalar(ScalarOp::MulWide, &[thread, imm(row.bytes)]);
-            self.b.scalar(ScalarOp::AddI64, &[self.data, offset])
-        };
-        at(base, (128 * (self.spec.length * chain + index)) as i32)
+    /// Where the chains' streams of this round begin: in the block's own part of the data, contiguous threads `row.bytes` apart.
+    /// It depends on what the chain loaded before (zeros), so that no assembler takes a load out of the loop.
+    fn begin_streams(&mut self, row: &CopyRow, now: &[Operand]) {
+        let thread: Operand = self.b.special(Special::ThreadIndex).into();
+        let block: Operand = self.b.special(Special::BlockIndex(0)).into();
+        let part = self.b.scalar(ScalarOp::MulWide, &[block, imm(STREAM_BYTES)]);
+        let part = self.b.scalar(ScalarOp::AddI64, &[self.data, part]);
+        let offset = self.b.scalar(ScalarOp::MulWide, &[thread, imm(row.bytes)]);
+        let own = self.b.scalar(ScalarOp::AddI64, &[part, offset]);
+        self.streams.clear();
+        for x in now {
+            let moved = self.b.scalar(ScalarOp::MulWide, &[*x, imm(16)]);
+            let base = self.b.scalar(ScalarOp::AddI64, &[own, moved]);
+            self.streams.push(base);
+        }
+    }
+
+    /// Each step of a stream begins a line after the one before, so that no two loads of a round are the same.
+    fn stream(&self, chain: u32, index: u32) -> Address {
+        at(self.streams[chain as usize], (128 * (self.spec.length * chain + index)) as i32)
     }
 }
 
-/// Bytes of data that the steps which stream a few lines use: those of the threads, and a line for each step.
+/// Bytes of data that the steps which stream a few lines use in each block: those of the threads, and a line for each step.
 pub(crate) const STREAM_BYTES: u32 = 16 * THREADS + 128 * 512;
 
 /// Loads that one thread of the bandwidth kernel has in flight.

@@ -306,7 +306,7 @@ impl<'a> Bench<'a> {
             config,
             extents,
             carrier,
-            scratch: device.alloc(kernels::STREAM_BYTES as usize)?,
+            scratch: device.alloc((kernels::STREAM_BYTES * extents.blocks) as usize)?,
             small: filled(extents.small)?,
             middle: filled(extents.middle)?,
             seeds: device.alloc(4 * kernels::SEEDS as usize)?,
@@ -437,7 +437,7 @@ impl<'a> Bench<'a> {
             for (kernel, cycles) in kernels.iter().zip(&mut cycles) {
                 let (blocks, end, _) = self.launch(kernel, &run).map_err(text)?;
                 *cycles = blocks[0];
-                self.start_at(end & !7).map_err(text)?;
+                self.start_at(end).map_err(text)?;
             }
             values.push((cycles[1] - cycles[0]) / steps);
         }
@@ -613,10 +613,13 @@ pub fn calibrate(
         let programs = LENGTHS.map(|n| barrier_program(arch, n));
         figures.note_rate(rate, bench.slope(programs, 1, &bench.run(Data::Scratch, warps)));
     }
-    next(Rate::SharedBytes.name());
-    let wide = figures.entries.iter().find(|e| e.name == "ld.shared.v4.b32").map(|e| 512.0 / e.issue);
-    let wide = wide.ok_or("ld.shared.v4.b32 was not measured".to_string());
-    figures.note_rate(Rate::SharedBytes, wide.map(|value| Measured { value, spread: 0.0 }));
+    // A warp's widest access is of 512 bytes.
+    for (rate, name) in [(Rate::SharedBytes, "ld.shared.v4.b32"), (Rate::StoreBytes, "st.global.v4.b32")] {
+        next(rate.name());
+        let entry = figures.entries.iter().find(|e| e.name == name);
+        let value = entry.map(|e| 512.0 / e.issue).ok_or_else(|| format!("{name} was not measured"));
+        figures.note_rate(rate, value.map(|value| Measured { value, spread: 0.0 }));
+    }
     next(Rate::L2Bytes.name());
     let found = bench.bandwidth(&bench.middle, false, &figures);
     figures.note_rate(Rate::L2Bytes, found);
