@@ -32,6 +32,8 @@ pub enum Command {
     Layout(LayoutArgs),
     /// List the devices that kernels can run on
     Devices(DevicesArgs),
+    /// Measure what instructions and the chip cost, as a table for --timing
+    Calibrate(CalibrateArgs),
 }
 
 /// Which program, with which values.
@@ -45,6 +47,9 @@ pub struct ProgramArgs {
     /// The architecture to compile for: sm_80, sm_89 or sm_90a
     #[arg(long, value_name = "ARCH")]
     pub arch: Option<String>,
+    /// A table of costs, as `tilewright calibrate` prints it, instead of the built-in one of the architecture
+    #[arg(long, value_name = "FILE")]
+    pub timing: Option<PathBuf>,
     /// Take the candidate of this number (see `compile --emit report`) instead of the one with the fewest cycles
     #[arg(long, value_name = "N")]
     pub candidate: Option<usize>,
@@ -203,4 +208,27 @@ pub struct DevicesArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// `tilewright calibrate`
+///
+/// Runs microbenchmarks (less than a minute on a GPU) and prints a table that `run` and `compile` take with --timing.
+/// docs/calibrate.md says how each figure is measured.
+#[derive(Args)]
+pub struct CalibrateArgs {
+    /// What to measure: auto (a GPU if there is one, else the simulator), sim, cuda or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: String,
+    /// Write to a file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Measure each figure once, over fewer rounds
+    #[arg(long)]
+    pub quick: bool,
+    /// Write the PTX of every microbenchmark to this folder instead of measuring
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub ptx_dir: Option<PathBuf>,
+    /// The architecture of that PTX
+    #[arg(long, value_name = "ARCH", hide = true, requires = "ptx_dir")]
+    pub arch: Option<String>,
 }

@@ -10,7 +10,7 @@ use tilewright::machine::Arch;
 use tilewright::runtime::{DeviceChoice, DeviceKind};
 
 use crate::args::CandidatesArgs;
-use crate::load::{arch, load};
+use crate::load::{arch, load, timing};
 use crate::messages::{Failure, error, print};
 
 /// Runs every candidate and prints what it was estimated at and what it took.
@@ -20,7 +20,8 @@ pub fn list(args: &CandidatesArgs) -> Result<ExitCode, Failure> {
     let loaded = load(&args.program)?;
     let device = crate::run::open(choice, args.seed).map_err(|e| Failure::program(error(e)))?;
     let arch = if args.program.arch.is_some() { wanted } else { device.arch().unwrap_or(wanted) };
-    let options = loaded.options(arch);
+    let mut options = loaded.options(arch);
+    options.timing = timing(&args.program, arch)?;
     // Says what is wrong with the program, if anything is.
     loaded.compile(&options)?;
     let inputs = CheckOptions {

@@ -8,7 +8,7 @@ use tilewright::compiler::Kernel;
 use tilewright::machine::Arch;
 
 use crate::args::{CompileArgs, Emit};
-use crate::load::{arch, load};
+use crate::load::{arch, load, timing};
 use crate::messages::{Failure, print};
 
 /// Compiles a program and prints one of its forms.
@@ -19,6 +19,7 @@ pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
     }
     let loaded = load(&args.program)?;
     let mut options = loaded.options(arch);
+    options.timing = timing(&args.program, arch)?;
     if !args.assume.is_empty() {
         options.multiples.clear();
         for given in &args.assume {

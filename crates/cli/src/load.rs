@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
 
 use tilewright::compiler::{MAX_EXTENT, Options, arch_named, multiple_of};
-use tilewright::machine::Arch;
+use tilewright::machine::{Arch, Timing};
 use tilewright::synth::Ablation;
 use tilewright::tile::{Constants, ParamKind, Program, parse};
 
@@ -36,19 +38,20 @@ pub struct Loaded {
     pub without: Ablation,
 }
 
-fn read(args: &ProgramArgs) -> Result<(String, String), Failure> {
-    let path = args.file.display().to_string();
+/// The text of a file, or of standard input for `-`; `what` it should be is for messages.
+fn read(file: &Path, what: &str) -> Result<(String, String), Failure> {
+    let path = file.display().to_string();
     let mut bytes = Vec::new();
     let failed =
         |e: std::io::Error| Failure::program(crate::messages::error(format!("cannot read `{path}`: {e}")));
     if path == "-" {
         std::io::stdin().take(SIZE_LIMIT + 1).read_to_end(&mut bytes).map_err(failed)?;
     } else {
-        let file = std::fs::File::open(&args.file).map_err(failed)?;
+        let file = std::fs::File::open(file).map_err(failed)?;
         file.take(SIZE_LIMIT + 1).read_to_end(&mut bytes).map_err(failed)?;
     }
     if bytes.len() as u64 > SIZE_LIMIT {
-        let text = format!("`{path}` is larger than 1 MiB: it is not a tile program");
+        let text = format!("`{path}` is larger than 1 MiB: it is not {what}");
         return Err(Failure::program(crate::messages::error(text)));
     }
     match String::from_utf8(bytes) {
@@ -63,7 +66,7 @@ fn read(args: &ProgramArgs) -> Result<(String, String), Failure> {
 
 /// Reads and parses the program, and sorts the given values by what they are for.
 pub fn load(args: &ProgramArgs) -> Result<Loaded, Failure> {
-    let (path, source) = read(args)?;
+    let (path, source) = read(&args.file, "a tile program")?;
     let program = parse(&source).map_err(|d| Failure::program(render(&path, &source, &d)))?;
     let mut constants = Constants::new();
     let mut sizes: BTreeMap<String, i64> =
@@ -148,6 +151,20 @@ pub fn load(args: &ProgramArgs) -> Result<Loaded, Failure> {
 /// The architecture named on the command line, or `default`.
 pub fn arch(args: &ProgramArgs, default: Arch) -> Result<Arch, Failure> {
     args.arch.as_deref().map_or(Ok(default), |name| arch_named(name).map_err(Failure::usage))
+}
+
+/// The table named on the command line, completed by the built-in one. It must be one of `arch`.
+pub fn timing(args: &ProgramArgs, arch: Arch) -> Result<Option<Arc<Timing>>, Failure> {
+    let Some(file) = &args.timing else { return Ok(None) };
+    let (shown, text) = read(file, "a timing table")?;
+    let table: Timing = text.parse().map_err(|e| Failure::usage(format!("`--timing {shown}`: {e}")))?;
+    if table.arch != arch {
+        return Err(Failure::usage(format!(
+            "`--timing {shown}` is a table of {}; the program is compiled for {arch} (see --arch)",
+            table.arch
+        )));
+    }
+    Ok(Some(Arc::new(table.completed())))
 }
 
 impl Loaded {

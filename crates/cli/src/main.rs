@@ -4,6 +4,7 @@
 //! be compiled, or computes something else than the interpreter, 2 where the command line is wrong.
 
 mod args;
+mod calibrate;
 mod candidates;
 mod compile;
 mod devices;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         Command::Candidates(args) => candidates::list(&args),
         Command::Layout(args) => layout::layout(&args),
         Command::Devices(args) => devices::devices(&args),
+        Command::Calibrate(args) => calibrate::calibrate(&args),
     };
     match result {
         Ok(code) => code,

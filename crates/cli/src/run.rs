@@ -11,7 +11,7 @@ use tilewright::machine::Arch;
 use tilewright::runtime::{self, Device, DeviceChoice};
 
 use crate::args::RunArgs;
-use crate::load::{Loaded, arch, load};
+use crate::load::{Loaded, arch, load, timing};
 use crate::messages::{Failure, error, print};
 
 /// Compiles, runs and checks a program.
@@ -22,7 +22,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let device = open(choice, args.seed).map_err(|e| Failure::program(error(e)))?;
     let arch = if args.program.arch.is_some() { wanted } else { device.arch().unwrap_or(wanted) };
     let started = Instant::now();
-    let kernel = loaded.compile(&loaded.options(arch))?;
+    let mut options = loaded.options(arch);
+    options.timing = timing(&args.program, arch)?;
+    let kernel = loaded.compile(&options)?;
     let compile_ms = started.elapsed().as_secs_f64() * 1e3;
 
     let options = CheckOptions {

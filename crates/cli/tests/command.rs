@@ -253,3 +253,44 @@ fn help_is_there_for_a_newcomer() {
         assert_eq!(tilewright(&[command, "--help"], None).code, Some(0));
     }
 }
+
+#[test]
+fn calibrate_prints_a_table_that_compile_takes() {
+    let run = tilewright(&["calibrate", "--device", "sim", "--quick"], None);
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    for text in ["arch: sm_90a", "the simulator's own model", "ldmatrix.x4 ", "# built in: "] {
+        assert!(run.out.contains(text), "{text} is not in\n{}", run.out);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("own.txt");
+    std::fs::write(&file, &run.out).unwrap();
+    let file = file.to_str().unwrap();
+    let args = ["compile", GEMM, "--arch", "sm_90a", "--timing", file, "--emit", "ptx"];
+    let run = tilewright(&args, None);
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    refused(
+        &["compile", GEMM, "--timing", file],
+        None,
+        2,
+        &["is a table of sm_90a; the program is compiled for sm_80"],
+    );
+    std::fs::write(file, "arch: sm_80\nldmatrix.x8 lsu 1 1 mine\n").unwrap();
+    refused(
+        &["run", GEMM, "--device", "sim", "--timing", file],
+        None,
+        2,
+        &["line 2: `ldmatrix.x8`", "did you mean"],
+    );
+    refused(&["compile", GEMM, "--timing", "no/such"], None, 1, &["cannot read `no/such`"]);
+}
+
+#[test]
+fn calibrate_writes_its_kernels() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let run = tilewright(&["calibrate", "--ptx-dir", path, "--arch", "sm_80"], None);
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    let ptx = std::fs::read_to_string(dir.path().join("latency_ldmatrix_x4_64.sm_80.ptx")).unwrap();
+    assert_eq!(ptx.matches("ldmatrix.sync.aligned.m8n8.x4.shared.b16 ").count(), 64);
+    refused(&["calibrate", "--device", "gpu"], None, 2, &["`gpu` is not a device"]);
+}

@@ -9,9 +9,10 @@
 pub mod kernel;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tilewright_machine::{Arch, UnknownArch};
+use tilewright_machine::{Arch, Timing, UnknownArch};
 use tilewright_synth::{Ablation, Budget, Multiples, Options as SynthOptions};
 use tilewright_tile::{
     Code, Constants, Diagnostic, Diagnostics, Program, Span, desugar_copies, unroll, verify,
@@ -38,6 +39,8 @@ pub struct Options {
     pub candidate: Option<usize>,
     /// Parts of synthesis that are left out, to measure what they are worth.
     pub without: Ablation,
+    /// What instructions and the chip cost, where that is not the built-in table of the architecture.
+    pub timing: Option<Arc<Timing>>,
 }
 
 impl Options {
@@ -52,6 +55,7 @@ impl Options {
             budget: wanted.budget,
             candidate: None,
             without: wanted.without,
+            timing: None,
         }
     }
 
@@ -76,7 +80,13 @@ impl Options {
             budget: self.budget,
             candidate: self.candidate,
             without: self.without,
+            timing: self.timing.clone(),
         }
+    }
+
+    /// The table that costs are taken from: the given one, else the built-in one of the architecture.
+    pub fn timing(&self) -> &Timing {
+        self.timing.as_deref().unwrap_or_else(|| tilewright_machine::timing(self.arch))
     }
 
     /// With a value for a tile constant.

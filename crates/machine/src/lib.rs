@@ -5,7 +5,7 @@
 //! together; their layouts map (lane, value) → index in the instruction tile and *are* their semantics. [`scalar`]
 //! holds what one thread does to its own registers; there an evaluation function is the semantics. Synthesis reads
 //! layouts and cycles, lowering reads legality, PTX reads spellings, the simulator reads semantics: no second
-//! description exists that could disagree.
+//! description exists that could disagree. [`mod@timing`] holds what instructions and chips cost, as tables that can be measured.
 
 pub mod arch;
 pub mod banks;
@@ -13,6 +13,7 @@ pub mod copy;
 pub mod dtype;
 pub mod mma;
 pub mod scalar;
+pub mod timing;
 
 pub use arch::{Arch, Limits, Memory, UnknownArch};
 pub use banks::{Wavefronts, global_sectors, shared_wavefronts};
@@ -20,3 +21,4 @@ pub use copy::{CopyKind, CopyRow, copies, copy_named, copy_rows};
 pub use dtype::{DType, UnknownDType};
 pub use mma::{MmaRow, mma_rows, mmas};
 pub use scalar::{RegType, ScalarOp, ScalarRow, ShuffleMode, SyncOp};
+pub use timing::{Rate, Timing, TimingError, timing};

@@ -161,6 +161,7 @@ impl<'a> Body<'a> {
                     }
                     Special::SharedBase if self.function.shared_bytes == 0 => "0".to_string(),
                     Special::SharedBase => shared_window(self.function),
+                    Special::Clock => "%clock".to_string(),
                 };
                 let dst = self.define(*dst);
                 self.line(format!("mov.u32 {dst}, {source}"));

@@ -17,7 +17,7 @@ use tilewright_compiler::Kernel;
 use tilewright_machine::Arch;
 
 use crate::buffer::{Buffer, DeviceId, Storage};
-use crate::device::{Device, DeviceChoice, DeviceInfo, DeviceKind, newest_arch, runs};
+use crate::device::{Chip, Device, DeviceChoice, DeviceInfo, DeviceKind, newest_arch, runs};
 use crate::error::RuntimeError;
 use crate::launch::{Arg, Launch, Passed, Sizes, check};
 use crate::report::{CudaReport, LaunchReport, Timing};
@@ -38,6 +38,7 @@ const SYMBOLS: &[&str] = &[
     "cuDevicePrimaryCtxRelease_v2",
     "cuDevicePrimaryCtxRetain",
     "cuDeviceTotalMem_v2",
+    "cuDriverGetVersion",
     "cuEventCreate",
     "cuEventDestroy_v2",
     "cuEventElapsedTime",
@@ -507,6 +508,21 @@ impl Device for CudaDevice {
 
     fn arch(&self) -> Option<Arch> {
         self.info.arch
+    }
+
+    fn chip(&self) -> Chip {
+        use sys::CUdevice_attribute::{
+            CU_DEVICE_ATTRIBUTE_CLOCK_RATE as CLOCK, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as COUNT,
+        };
+        let ask = |attribute| self.context.attribute(attribute).ok().map(i32::unsigned_abs);
+        let mut version = 0;
+        // SAFETY: the driver writes the number to where it is told.
+        let known = unsafe { sys::cuDriverGetVersion(&raw mut version) }.result().is_ok();
+        Chip {
+            multiprocessors: ask(COUNT),
+            clock_mhz: ask(CLOCK).map(|kilohertz| kilohertz / 1000),
+            cuda: known.then(|| format!("{}.{}", version / 1000, version % 1000 / 10)),
+        }
     }
 
     fn alloc(&self, bytes: usize) -> Result<Buffer, RuntimeError> {

@@ -28,6 +28,11 @@ pub trait Device: Send + Sync {
     /// architecture, as the simulator does.
     fn arch(&self) -> Option<Arch>;
 
+    /// What the driver says of the chip; nothing on the simulator.
+    fn chip(&self) -> Chip {
+        Chip::default()
+    }
+
     /// Memory, filled with zeros.
     fn alloc(&self, bytes: usize) -> Result<Buffer, RuntimeError>;
 
@@ -50,6 +55,17 @@ pub trait Device: Send + Sync {
         warmup: usize,
         repeats: usize,
     ) -> Result<Option<Timing>, RuntimeError>;
+}
+
+/// What a driver says of itself and of its chip.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Chip {
+    /// Multiprocessors.
+    pub multiprocessors: Option<u32>,
+    /// The highest clock, in MHz.
+    pub clock_mhz: Option<u32>,
+    /// The newest CUDA version that the driver knows, e.g. `13.0`.
+    pub cuda: Option<String>,
 }
 
 /// The kind of a [`Device`].

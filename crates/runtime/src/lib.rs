@@ -19,6 +19,7 @@
 //! ```
 
 mod buffer;
+pub mod calibrate;
 mod cuda;
 mod device;
 mod error;
@@ -28,7 +29,7 @@ mod sim;
 
 pub use buffer::{Buffer, Tensor, decode, encode};
 pub use cuda::CudaDevice;
-pub use device::{Device, DeviceChoice, DeviceInfo, DeviceKind, DeviceList, devices, open};
+pub use device::{Chip, Device, DeviceChoice, DeviceInfo, DeviceKind, DeviceList, devices, open};
 pub use error::RuntimeError;
 pub use launch::{Arg, Sizes, default_sizes};
 pub use report::{CudaReport, LaunchReport, Timing};

@@ -144,6 +144,11 @@ impl Warp {
                         self.set(*dst, |_| u64::from(index));
                     }
                     Special::SharedBase => self.set(*dst, |_| u64::from(SHARED_BASE)),
+                    // The warp's own clock: between two barriers no other warp moves it.
+                    Special::Clock => {
+                        let now = u64::from(self.timing.clock as u32);
+                        self.set(*dst, |_| now);
+                    }
                 }
                 let start = self.timing.issue(&mut block.pipes, Unit::Scalar, 0, busy);
                 self.timing.values[*dst as usize] = start + latency;

@@ -255,3 +255,25 @@ fn a_block_that_never_ends_is_given_up() {
     let error = run_with(&b.finish(), &GlobalMemory::new(), &[], &config).unwrap_err();
     assert_eq!(error, SimError::StepLimit { block: [0, 0, 0], limit: 1000 });
 }
+
+#[test]
+fn the_clock_counts_the_cycles_of_the_model() {
+    let mut b = builder(32);
+    let out = b.pointer_param("out");
+    let t = b.thread();
+    b.sync(SyncOp::Barrier);
+    let before = b.special(Special::Clock).into();
+    let mut x = t;
+    for _ in 0..10 {
+        x = b.op(ScalarOp::ShlB32, x, 1);
+    }
+    b.sync(SyncOp::Barrier);
+    let after = b.special(Special::Clock).into();
+    let cycles = b.scalar(ScalarOp::SubI32, &[after, before]);
+    let kept = b.add(cycles, x);
+    let cycles = b.scalar(ScalarOp::SubI32, &[kept, x]);
+    b.store_global(out, t, cycles);
+    let (_, words) = run_block(&b.finish(), &[], 32);
+    // Ten shifts of 4 cycles each, the last one's first cycle only, and the barrier's 16.
+    assert!(words.iter().all(|w| *w == words[0] && (37..60).contains(w)), "{words:?}");
+}

@@ -151,8 +151,13 @@ impl Builder {
         dst
     }
 
-    /// The value of a special register.
+    /// The value of a special register. The clock is read here and now, every time; all others are read once.
     pub fn special(&mut self, special: Special) -> Value {
+        if !special.is_constant() {
+            let dst = self.new_value(RegType::B32, self.scopes.len() - 1);
+            self.push(Op::Special { dst, special });
+            return dst;
+        }
         self.pure(Key::Special(special), RegType::B32, 0, |dst| Op::Special { dst, special })
     }
 

@@ -94,6 +94,15 @@ pub enum Special {
     BlockIndex(u8),
     /// The address of the block's shared window in the shared address space.
     SharedBase,
+    /// The low 32 bits of the multiprocessor's cycle counter, read now: not pure, and ordered like an effect.
+    Clock,
+}
+
+impl Special {
+    /// Whether it has the same value whenever a thread reads it.
+    pub fn is_constant(self) -> bool {
+        self != Special::Clock
+    }
 }
 
 /// A byte address: a value plus a constant. Shared addresses are 32 bits wide, global ones 64.
@@ -117,7 +126,7 @@ pub struct Inst {
 /// What an instruction does.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Op {
-    /// `dst = special register`. Pure. `B32`.
+    /// `dst = special register`. Pure, unless the register is the clock. `B32`.
     Special {
         /// The result.
         dst: Value,
@@ -261,7 +270,10 @@ impl Op {
 
     /// Whether removing it changes nothing when its value is unused.
     pub fn is_removable(&self) -> bool {
-        matches!(self, Op::Special { .. } | Op::Param { .. } | Op::Scalar { .. } | Op::ReadReg { .. })
+        match self {
+            Op::Special { special, .. } => special.is_constant(),
+            op => matches!(op, Op::Param { .. } | Op::Scalar { .. } | Op::ReadReg { .. }),
+        }
     }
 
     /// The operands it reads (fragments' registers not included, nor those of nested blocks).

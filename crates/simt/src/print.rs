@@ -38,6 +38,7 @@ impl Printer<'_> {
                             format!("block.{}", ["x", "y", "z"][usize::from(*axis).min(2)])
                         }
                         Special::SharedBase => "shared".to_string(),
+                        Special::Clock => "clock".to_string(),
                     };
                     writeln!(f, "{pad}{dst} = {name}")?;
                 }

@@ -136,3 +136,18 @@ fn every_broken_invariant_is_named_with_its_statement() {
     overlapping.shared.push(overlapping.shared[0].clone());
     assert!(verify(&overlapping).unwrap_err().to_string().contains("overlaps"));
 }
+
+#[test]
+fn the_clock_is_read_where_it_stands_and_never_removed() {
+    let mut b = Builder::new("f", Arch::Sm80, 32);
+    let first = b.special(Special::Clock);
+    let counter = b.open_loop();
+    let second = b.special(Special::Clock);
+    b.close_loop(counter, imm(0), imm(2), 1);
+    assert_ne!(first, second);
+    let mut function = b.finish();
+    verify(&function).unwrap();
+    assert!(!passes::dead_code(&mut function));
+    let text = function.to_string();
+    assert!(text.contains("%0 = clock") && text.contains("        %2 = clock"), "{text}");
+}

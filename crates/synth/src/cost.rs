@@ -12,9 +12,10 @@
 use std::collections::HashMap;
 
 use serde::Serialize;
-use tilewright_machine::{Arch, Memory, ShuffleMode};
-use tilewright_tile::{Axis, ElemExpr, Expr, Scope, Stmt, StmtKind, SymbolId, TensorId, Verified};
+use tilewright_machine::{Arch, Memory, Rate, ScalarOp, ShuffleMode, Timing};
+use tilewright_tile::{Axis, ElemExpr, Expr, ParamKind, Scope, Stmt, StmtKind, SymbolId, TensorId, Verified};
 
+use crate::cast;
 use crate::plan::{CopyPlan, StmtPlan, TvLayout};
 
 /// A unit of the multiprocessor that instructions occupy.
@@ -47,10 +48,6 @@ impl Unit {
 
 /// Warp schedulers of a multiprocessor.
 const SCHEDULERS: u32 = 4;
-/// Bytes a cycle between a multiprocessor and the second-level cache.
-const GLOBAL_BYTES: f64 = 64.0;
-/// Cycles of a barrier, beyond waiting for the slowest warp.
-const BARRIER: f64 = 24.0;
 /// Registers of a thread for scalars and addresses, beside fragments.
 const SCALAR_REGISTERS: u32 = 40;
 /// Rounds of a loop that are gone through; the last stands for those that follow.
@@ -100,6 +97,8 @@ pub struct Problem<'a> {
     pub verified: &'a Verified,
     /// The architecture.
     pub arch: Arch,
+    /// What instructions and the chip cost.
+    pub timing: &'a Timing,
     /// One entry a statement.
     pub plans: &'a [StmtPlan],
     /// One entry a statement: shared-memory wavefronts of the whole block.
@@ -214,8 +213,10 @@ impl<'a, 'b> Clock<'a, 'b> {
 
     /// The warps of each block go on when its last one has arrived.
     fn barrier(&mut self) {
+        let rate = if self.per_block > 4 { Rate::Barrier8 } else { Rate::Barrier4 };
+        let cycles = self.problem.timing.rate(rate).unwrap_or(24.0);
         for block in self.warps.chunks_mut(self.per_block) {
-            let last = block.iter().map(|w| w.now).fold(0.0, f64::max) + BARRIER;
+            let last = block.iter().map(|w| w.now).fold(0.0, f64::max) + cycles;
             block.iter_mut().for_each(|w| w.now = last);
         }
     }
@@ -346,29 +347,52 @@ fn count(body: &[Stmt]) -> usize {
     body.iter().map(inner).sum()
 }
 
-/// Warp instructions that evaluate an expression once for 32 elements, roughly.
-fn operations(expr: &ElemExpr) -> f64 {
+/// Cycles for which a warp's instruction occupies its unit, by its name or that of its class.
+fn issue(timing: &Timing, name: &str) -> f64 {
+    timing.of(name).map_or(2.0, |e| e.issue)
+}
+
+/// Cycles of a warp for an elementwise expression, for each value of a thread.
+fn operations(timing: &Timing, expr: &ElemExpr) -> f64 {
+    use tilewright_tile::{BinaryOp, UnaryOp};
+    let cost = |name: &str| issue(timing, name);
     match expr {
         ElemExpr::Unary(op, x) => {
-            operations(x)
+            operations(timing, x)
                 + match op {
-                    tilewright_tile::UnaryOp::Neg | tilewright_tile::UnaryOp::Abs => 1.0,
-                    // The special-function unit takes one lane in four a cycle.
-                    _ => 8.0,
+                    UnaryOp::Neg | UnaryOp::Abs => cost("fma.f32"),
+                    UnaryOp::Exp => cost("ex2") + cost("fma.f32"),
+                    UnaryOp::Log => cost("lg2") + cost("fma.f32"),
+                    UnaryOp::Sqrt => cost("sqrt.f32"),
+                    UnaryOp::Rsqrt => cost("rsqrt"),
+                    UnaryOp::Tanh => cost("ex2") + cost("div.f32") + 2.0 * cost("fma.f32"),
                 }
         }
         ElemExpr::Binary(op, x, y) => {
-            let own = if matches!(op, tilewright_tile::BinaryOp::Div) { 8.0 } else { 1.0 };
-            operations(x) + operations(y) + own
+            operations(timing, x)
+                + operations(timing, y)
+                + match op {
+                    BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul => cost("fma.f32"),
+                    BinaryOp::Div => cost("div.f32"),
+                    BinaryOp::Min | BinaryOp::Max => cost("min.f32"),
+                }
         }
         _ => 0.0,
     }
 }
 
+/// Whether an expression is one operation, which 16-bit types have in packed instructions.
+fn is_single(expr: &ElemExpr) -> bool {
+    let leaf = |x: &ElemExpr| !matches!(x, ElemExpr::Unary(..) | ElemExpr::Binary(..));
+    matches!(expr, ElemExpr::Binary(_, x, y) if leaf(x) && leaf(y))
+}
+
 fn work(problem: &Problem<'_>, index: usize, stmt: &Stmt) -> Option<Work> {
+    let timing = problem.timing;
     let warps = f64::from(problem.verified.threads() / 32);
     let program = problem.verified.program();
     let wavefronts = f64::from(problem.wavefronts.get(index).copied().unwrap_or(0)) / warps;
+    let rate = |rate: Rate, otherwise: f64| timing.rate(rate).unwrap_or(otherwise);
     let alu = |cycles: f64| Work {
         unit: Unit::Alu,
         busy: cycles,
@@ -378,14 +402,27 @@ fn work(problem: &Problem<'_>, index: usize, stmt: &Stmt) -> Option<Work> {
         barriers: 0,
     };
     let values = |id: TensorId| (problem.register)(id).map_or(0.0, |tv| tv.count() as f64);
-    let words = |id: TensorId| (values(id) * f64::from(program.tensor(id).dtype.bits()) / 32.0).ceil();
+    let bits = |id: TensorId| program.tensor(id).dtype.bits();
+    let words = |id: TensorId| (values(id) * f64::from(bits(id)) / 32.0).ceil();
+    // Shuffles are counted in a unit of which each takes several.
+    let shuffles = |cycles: u32, scratch: u32| Work {
+        unit: Unit::LoadStore,
+        busy: f64::from(cycles) / f64::from(ShuffleMode::ISSUE_CYCLES) * issue(timing, "shfl"),
+        latency: timing.of("shfl").map_or(26.0, |e| e.latency),
+        barriers: if scratch > 0 { 2 } else { 0 },
+        ..alu(0.0)
+    };
     Some(match &problem.plans[index] {
-        StmtPlan::Gemm(plan) => Work {
-            unit: Unit::Tensor,
-            busy: plan.calls.len() as f64 * f64::from(plan.row.issue_cycles),
-            latency: f64::from(plan.row.latency_cycles),
-            ..alu(0.0)
-        },
+        StmtPlan::Gemm(plan) => {
+            let entry = timing.of(plan.row.name);
+            let cycles = entry.map_or(f64::from(plan.row.issue_cycles), |e| e.issue);
+            Work {
+                unit: Unit::Tensor,
+                busy: plan.calls.len() as f64 * cycles,
+                latency: entry.map_or(f64::from(plan.row.latency_cycles), |e| e.latency),
+                ..alu(0.0)
+            }
+        }
         StmtPlan::Copy(copy) => {
             let (src, dst) = stmt.kind.copied()?;
             let (row, access, asynchronous) = match copy {
@@ -395,53 +432,84 @@ fn work(problem: &Problem<'_>, index: usize, stmt: &Stmt) -> Option<Work> {
                 CopyPlan::Registers { moves } => return Some(alu(moves.len() as f64)),
             };
             let calls = access.calls.len() as f64;
-            let issue = calls * f64::from(row.issue_cycles);
             let memory = |t: TensorId| program.tensor(t).memory();
-            let global = [src, dst].iter().any(|r| memory(r.tensor) == Memory::Global);
+            let (from, to) = (memory(src.tensor), memory(dst.tensor));
             let bytes = calls * 32.0 * f64::from(row.bytes);
-            let store = if let CopyPlan::Staged { store, .. } = copy {
-                calls * f64::from(store.issue_cycles)
+            let entry = timing.of(row.name);
+            // Where global memory takes part the table's rate is that of the cache; the unit itself moves what it moves in
+            // shared memory.
+            let pipe = bytes / rate(Rate::SharedBytes, 128.0);
+            let (own, way) = if from == Memory::Global {
+                (pipe.max(calls), bytes / rate(Rate::L2Bytes, 64.0))
+            } else if to == Memory::Global {
+                (pipe.max(calls), bytes / rate(Rate::StoreBytes, 32.0))
+            } else {
+                (calls * entry.map_or(f64::from(row.issue_cycles), |e| e.issue), 0.0)
+            };
+            let staged = if let CopyPlan::Staged { store, .. } = copy {
+                calls * issue(timing, store.name)
             } else {
                 0.0
             };
             Work {
                 unit: Unit::LoadStore,
-                busy: (issue + store).max(wavefronts) + calls * CALL,
-                global: if global { bytes / GLOBAL_BYTES } else { 0.0 },
-                latency: f64::from(row.latency_cycles),
+                busy: (own + staged).max(wavefronts) + calls * CALL,
+                global: way,
+                latency: entry.map_or(f64::from(row.latency_cycles), |e| e.latency),
                 asynchronous,
                 barriers: 0,
             }
         }
-        StmtPlan::Move(movement) => Work {
-            unit: Unit::LoadStore,
-            busy: f64::from(movement.cycles()) / f64::from(ShuffleMode::ISSUE_CYCLES),
-            latency: 30.0,
-            barriers: if movement.shared_bytes() > 0 { 2 } else { 0 },
-            ..alu(0.0)
-        },
-        StmtPlan::Reduce(plan) => Work {
-            unit: Unit::LoadStore,
-            busy: f64::from(plan.cycles()) / f64::from(ShuffleMode::ISSUE_CYCLES),
-            latency: 30.0,
-            barriers: if plan.shared_bytes() > 0 { 2 } else { 0 },
-            ..alu(0.0)
-        },
-        StmtPlan::Gather(plan) => Work {
-            unit: Unit::LoadStore,
-            busy: f64::from(plan.cycles()) / f64::from(ShuffleMode::ISSUE_CYCLES),
-            latency: 30.0,
-            barriers: if plan.shared_bytes() > 0 { 2 } else { 0 },
-            ..alu(0.0)
-        },
+        StmtPlan::Move(movement) => shuffles(movement.cycles(), movement.shared_bytes()),
+        StmtPlan::Reduce(plan) => shuffles(plan.cycles(), plan.shared_bytes()),
+        StmtPlan::Gather(plan) => shuffles(plan.cycles(), plan.shared_bytes()),
         StmtPlan::Halves(moves) => alu(moves.iter().map(|m| m.len() as f64).sum::<f64>() / 2.0),
         StmtPlan::None => match &stmt.kind {
-            StmtKind::Cast { dst, .. } => alu(3.0 * words(*dst)),
+            StmtKind::Cast { dst, src } => {
+                let (from, to) = (program.tensor(*src).dtype, program.tensor(*dst).dtype);
+                let plan = cast::plan(from, to, problem.arch, values(*src) as u32).ok();
+                let of = |op: ScalarOp| issue(timing, op.class());
+                let cycles = plan.map(|p| {
+                    p.instructions().iter().map(|(op, count)| of(*op) * f64::from(*count)).sum::<f64>()
+                });
+                alu(cycles.unwrap_or_else(|| 3.0 * words(*dst)))
+            }
             StmtKind::Fill { dst, .. } => alu(words(*dst)),
-            StmtKind::Elementwise { dst, expr } => alu(values(*dst) * operations(expr) + 2.0 * words(*dst)),
+            StmtKind::Elementwise { dst, expr } if bits(*dst) == 16 && is_single(expr) => {
+                alu(words(*dst) * issue(timing, "fma.f16x2"))
+            }
+            StmtKind::Elementwise { dst, expr } => {
+                // Other types are unpacked and packed again.
+                let conversions = if bits(*dst) == 32 {
+                    0.0
+                } else {
+                    let operands = expr.tensors().len() as f64;
+                    values(*dst) * (operands * issue(timing, "cvt.f32.f16") + 1.0)
+                };
+                alu(values(*dst) * operations(timing, expr) + conversions)
+            }
             _ => return None,
         },
     })
+}
+
+/// Bytes of all tensors of global memory that a kernel reads or writes, each once.
+fn footprint(problem: &Problem<'_>) -> f64 {
+    let counters = HashMap::new();
+    let scope = At { problem, counters: &counters };
+    let used: Vec<_> =
+        problem.verified.inputs().iter().chain(problem.verified.outputs()).map(|p| p.0 as usize).collect();
+    let params = problem.verified.program().params.iter().enumerate();
+    params
+        .filter(|(i, _)| used.contains(i))
+        .map(|(_, param)| match &param.kind {
+            ParamKind::Tensor { shape, .. } => {
+                let elements: f64 = shape.iter().map(|e| e.eval(&scope).unwrap_or(1) as f64).product();
+                elements * f64::from(param.dtype.bits()) / 8.0
+            }
+            ParamKind::Scalar { .. } => 0.0,
+        })
+        .sum()
 }
 
 /// Estimates a kernel.
@@ -478,8 +546,12 @@ pub fn estimate(problem: &Problem<'_>) -> Estimate {
     };
     let work = busiest.1 * resident as f64;
     let wave = together.max(work) + WAVE;
+    let running = (wave * waves as f64).max(
+        footprint(problem)
+            / (problem.timing.rate(Rate::DramBytes).unwrap_or(16.0) * f64::from(limits.multiprocessors)),
+    );
     Estimate {
-        cycles: (wave * waves as f64) as u64,
+        cycles: running as u64,
         block_cycles: alone as u64,
         busy: Unit::ALL
             .into_iter()

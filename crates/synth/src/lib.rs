@@ -28,9 +28,10 @@ pub mod solve;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use tilewright_layout::SwizzledLayout;
-use tilewright_machine::{Arch, DType, Memory};
+use tilewright_machine::{Arch, DType, Memory, Timing};
 use tilewright_tile::{Code, Diagnostic, ReduceOp, Span, StmtKind, TensorId, Verified};
 
 use copies::{SharedSolution, global_copy, own_layout, plan_name};
@@ -83,6 +84,8 @@ pub struct Options {
     pub candidate: Option<usize>,
     /// What is left out, to measure what it is worth.
     pub without: Ablation,
+    /// What instructions and the chip cost, where that is not the built-in table of the architecture.
+    pub timing: Option<Arc<Timing>>,
 }
 
 /// Parts of synthesis that can be left out, to measure what they are worth (Hexcute, Fig. 14; its first version, Fig. 20).
@@ -102,7 +105,12 @@ impl Options {
     pub fn new(arch: Arch, multiples: Multiples) -> Self {
         let budget = Budget { solutions: Options::CANDIDATES, seed: 0, plain: false };
         let without = Ablation::default();
-        Options { arch, multiples, sizes: BTreeMap::new(), budget, candidate: None, without }
+        Options { arch, multiples, sizes: BTreeMap::new(), budget, candidate: None, without, timing: None }
+    }
+
+    /// The table that costs are taken from.
+    pub fn timing(&self) -> &Timing {
+        self.timing.as_deref().unwrap_or_else(|| tilewright_machine::timing(self.arch))
     }
 }
 

@@ -343,6 +343,7 @@ impl<'a> Search<'a> {
         let estimate = cost::estimate(&cost::Problem {
             verified: self.verified,
             arch,
+            timing: self.options.timing(),
             plans: &plans,
             wavefronts: &wavefronts,
             register: &register,

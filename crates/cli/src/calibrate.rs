@@ -1,0 +1,60 @@
+//! `tilewright calibrate`.
+
+use std::fmt::Display;
+use std::path::Path;
+use std::process::ExitCode;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use tilewright::compiler::arch_named;
+use tilewright::machine::Arch;
+use tilewright::runtime::calibrate::{self, Config};
+use tilewright::runtime::{self, DeviceChoice};
+
+use crate::args::CalibrateArgs;
+use crate::messages::{Failure, error, print};
+
+/// Measures a table and prints it. What could not be measured is told on standard error, and is no failure unless it is
+/// everything.
+pub fn calibrate(args: &CalibrateArgs) -> Result<ExitCode, Failure> {
+    if let Some(dir) = &args.ptx_dir {
+        return write_ptx(dir, args.arch.as_deref());
+    }
+    let choice: DeviceChoice = args.device.parse().map_err(Failure::usage)?;
+    let failed = |e: runtime::RuntimeError| Failure::program(error(e));
+    let device = runtime::open(choice).map_err(failed)?;
+    let config = if args.quick { Config::quick() } else { Config::full() };
+    let bar = ProgressBar::new(0).with_style(
+        ProgressStyle::with_template("{elapsed_precise} {bar:30} {pos}/{len} {msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    let found = calibrate::calibrate(&*device, &config, |done, total, name| {
+        bar.set_length(total as u64);
+        bar.set_position(done as u64);
+        bar.set_message(name.to_string());
+    });
+    bar.finish_and_clear();
+    let found = found.map_err(failed)?;
+    for (name, message) in &found.failures {
+        anstream::eprintln!("{}", error(format!("{name} is not measured: {message}")));
+    }
+    match &args.output {
+        Some(path) => std::fs::write(path, found.text()).map_err(|e| cannot_write(path, e))?,
+        None => print(&found.text())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn cannot_write(path: &Path, e: impl Display) -> Failure {
+    Failure::program(error(format!("cannot write `{}`: {e}", path.display())))
+}
+
+/// Writes the PTX of every microbenchmark, one file each.
+fn write_ptx(dir: &Path, arch: Option<&str>) -> Result<ExitCode, Failure> {
+    let arch = arch.map_or(Ok(Arch::Sm90a), |name| arch_named(name).map_err(Failure::usage))?;
+    std::fs::create_dir_all(dir).map_err(|e| cannot_write(dir, e))?;
+    for (name, text) in calibrate::ptx(arch) {
+        let path = dir.join(format!("{name}.{arch}.ptx"));
+        std::fs::write(&path, text).map_err(|e| cannot_write(&path, e))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,244 @@
+//! What is measured for each entry, and what is subtracted.
+
+use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, ScalarOp, copy_rows, mma_rows};
+use tilewright_simt::{Builder, Operand};
+
+use super::kernels::{Start, Step, Values};
+
+/// How an entry's latency is found.
+#[derive(Clone, Copy)]
+pub(crate) enum Latency {
+    /// By a chain of this step.
+    Chain(Step),
+    /// It is that of another entry.
+    Like(&'static str),
+    /// Nothing waits for it: it is the issue.
+    Issue,
+}
+
+/// Where a chain of loads runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Data {
+    /// A few lines that steps may write.
+    Scratch,
+    /// A chase that fits the L1 cache.
+    Small,
+    /// A chase that fits the L2 cache and no L1 cache.
+    Middle,
+}
+
+/// How an entry is measured.
+#[derive(Clone, Copy)]
+pub(crate) struct Recipe {
+    /// The entry.
+    pub name: &'static str,
+    /// The mnemonic that the kernels hold once a step.
+    pub mnemonic: &'static str,
+    pub latency: Latency,
+    pub issue: Step,
+    pub start: Start,
+    /// Where the chain of the latency runs.
+    pub data: Data,
+    /// Entries whose latency is part of a step's.
+    pub less_latency: &'static [&'static str],
+    /// Entries whose issue is part of a step's.
+    pub less_issue: &'static [&'static str],
+    /// Operations of the step that an assembler makes one instruction of.
+    pub fused: u32,
+    /// Whether a step is many instructions: fewer steps then make a body.
+    pub long: bool,
+}
+
+type Function = fn(&mut Builder, Operand, &Values) -> Operand;
+
+/// Leaves the number as it is, which no assembler knows, and keeps it from simplifying what is before and after.
+fn apart(b: &mut Builder, x: Operand, v: &Values) -> Operand {
+    b.scalar(ScalarOp::PrmtB32, &[x, v.three, v.selector])
+}
+
+fn scalar(name: &'static str, op: ScalarOp, start: Start, f: Function) -> Recipe {
+    Recipe {
+        name,
+        mnemonic: op.row().mnemonic,
+        latency: Latency::Chain(Step::Scalar(f)),
+        issue: Step::Scalar(f),
+        start,
+        data: Data::Scratch,
+        less_latency: &[],
+        less_issue: &[],
+        fused: 1,
+        long: false,
+    }
+}
+
+/// The same, where each step has a byte permutation too.
+fn with_prmt(name: &'static str, op: ScalarOp, f: Function) -> Recipe {
+    Recipe { less_latency: &["prmt"], less_issue: &["prmt"], ..scalar(name, op, Start::Integer, f) }
+}
+
+fn long(recipe: Recipe) -> Recipe {
+    Recipe { long: true, ..recipe }
+}
+
+fn fused(recipe: Recipe) -> Recipe {
+    Recipe { fused: 2, ..recipe }
+}
+
+fn wide(name: &'static str, op: ScalarOp, f: Function) -> Recipe {
+    let step = Step::Wide(f);
+    Recipe { latency: Latency::Chain(step), issue: step, ..scalar(name, op, Start::Offset, f) }
+}
+
+fn imm(x: u64) -> Operand {
+    Operand::Imm(x)
+}
+
+fn scalars() -> Vec<Recipe> {
+    use ScalarOp::*;
+    use Start::{Float, Integer};
+    vec![
+        scalar("prmt", PrmtB32, Integer, apart),
+        // Two sums are one instruction.
+        fused(scalar("add.i32", AddI32, Integer, |b, x, v| {
+            let x = b.scalar(AddI32, &[x, v.one]);
+            b.scalar(AddI32, &[x, v.three])
+        })),
+        with_prmt("min.i32", MinI32, |b, x, v| {
+            let x = b.scalar(MinI32, &[x, v.three]);
+            apart(b, x, v)
+        }),
+        with_prmt("lop3", XorB32, |b, x, v| {
+            let x = b.scalar(XorB32, &[x, v.one]);
+            apart(b, x, v)
+        }),
+        with_prmt("shift", ShlB32, |b, x, v| {
+            let x = b.scalar(ShlB32, &[x, v.zero]);
+            apart(b, x, v)
+        }),
+        with_prmt("bfe", BfeU32, |b, x, v| {
+            let x = b.scalar(BfeU32, &[x, imm(5), imm(9)]);
+            apart(b, x, v)
+        }),
+        with_prmt("bfi", BfiB32, |b, x, v| {
+            let x = b.scalar(BfiB32, &[x, v.three, imm(5), imm(9)]);
+            apart(b, x, v)
+        }),
+        with_prmt("selp", Select, |b, x, v| {
+            let x = b.scalar(Select, &[x, v.three, v.truth]);
+            apart(b, x, v)
+        }),
+        Recipe {
+            less_latency: &["prmt", "selp"],
+            less_issue: &["prmt", "selp"],
+            ..with_prmt("setp", LtI32, |b, x, v| {
+                let less = b.scalar(LtI32, &[x, v.three]);
+                let x = b.scalar(Select, &[x, v.one, less]);
+                apart(b, x, v)
+            })
+        },
+        scalar("fma.f32", AddF32, Float, |b, x, v| b.scalar(AddF32, &[x, v.one_f32])),
+        with_prmt("min.f32", MinF32, |b, x, v| {
+            let x = b.scalar(MinF32, &[x, v.one_f32]);
+            apart(b, x, v)
+        }),
+        scalar("imad", MulI32, Integer, |b, x, v| b.scalar(MulI32, &[x, v.three])),
+        fused(wide("add.i64", AddI64, |b, x, v| {
+            let zero = b.scalar(ExtendI64, &[v.zero]);
+            let x = b.scalar(AddI64, &[x, zero]);
+            b.scalar(AddI64, &[x, zero])
+        })),
+        wide("mul.i64", MulI64, |b, x, v| {
+            let one = b.scalar(ExtendI64, &[v.one]);
+            b.scalar(MulI64, &[x, one])
+        }),
+        wide("shift.b64", ShlB64, |b, x, v| b.scalar(ShlB64, &[x, v.zero])),
+        scalar("cvt.f16x2.f32", F16x2FromF32, Float, |b, x, v| b.scalar(F16x2FromF32, &[x, v.one_f32])),
+        scalar("cvt.f32.f16", F32FromF16, Float, |b, x, _| {
+            let half = b.scalar(LowB16, &[x]);
+            b.scalar(F32FromF16, &[half])
+        }),
+        scalar("cvt.f32.i32", F32FromI32, Integer, |b, x, _| b.scalar(F32FromI32, &[x])),
+        scalar("cvt.i32.f32", I32FromF32, Float, |b, x, _| b.scalar(I32FromF32, &[x])),
+        with_prmt("cvt.i16", ExtendB16, |b, x, v| {
+            let half = b.scalar(LowB16, &[x]);
+            let x = b.scalar(ExtendB16, &[half]);
+            apart(b, x, v)
+        }),
+        scalar("ex2", Ex2F32, Float, |b, x, _| b.scalar(Ex2F32, &[x])),
+        scalar("lg2", Lg2F32, Float, |b, x, _| b.scalar(Lg2F32, &[x])),
+        scalar("rsqrt", RsqrtF32, Float, |b, x, _| b.scalar(RsqrtF32, &[x])),
+        long(scalar("sqrt.f32", SqrtF32, Float, |b, x, _| b.scalar(SqrtF32, &[x]))),
+        long(scalar("div.f32", DivF32, Float, |b, x, v| b.scalar(DivF32, &[x, v.one_f32]))),
+        long(scalar("div.i32", DivI32, Integer, |b, x, v| b.scalar(DivI32, &[x, v.three]))),
+    ]
+}
+
+fn copy(row: &'static CopyRow) -> Recipe {
+    let shared = row.kind != CopyKind::Async && (row.src == Memory::Shared || row.dst == Memory::Shared);
+    let store = row.src == Memory::Register;
+    let (latency, issue, less_latency): (_, _, &'static [&'static str]) = match (row.kind, shared, store) {
+        (CopyKind::Async, ..) => {
+            (Latency::Chain(Step::AsyncChase(row)), Step::AsyncCopy(row), &["imad.wide", "ld.shared.b32"])
+        }
+        (_, true, false) => {
+            let less: &[&str] = match (row.is_collective(), row.registers()) {
+                (true, _) | (_, 1) => &["add.i32"],
+                (_, 2) => &["add.i32", "lop3"],
+                _ => &["add.i32", "lop3", "lop3"],
+            };
+            (Latency::Chain(Step::SharedLoad(row)), Step::SharedLoad(row), less)
+        }
+        (_, true, true) => (
+            Latency::Chain(Step::SharedRoundTrip(row)),
+            Step::SharedStore(row),
+            &["add.i32", "ld.shared.b32"],
+        ),
+        (_, false, true) => (Latency::Issue, Step::GlobalStore(row), &[]),
+        (_, false, false) if row.bytes < 4 => (Latency::Like("ld.global.b32"), Step::GlobalLoad(row), &[]),
+        (_, false, false) => {
+            let less: &[&str] = match row.registers() {
+                1 => &["imad.wide"],
+                2 => &["imad.wide", "lop3"],
+                _ => &["imad.wide", "lop3", "lop3"],
+            };
+            (Latency::Chain(Step::Chase(row)), Step::GlobalLoad(row), less)
+        }
+    };
+    Recipe {
+        name: row.name,
+        mnemonic: row.mnemonic,
+        latency,
+        issue,
+        start: Start::Offset,
+        data: Data::Middle,
+        less_latency,
+        less_issue: &[],
+        fused: 1,
+        long: false,
+    }
+}
+
+/// Every recipe for an architecture, what others subtract first.
+pub(crate) fn recipes(arch: Arch) -> Vec<Recipe> {
+    let mut all = scalars();
+    all.push(Recipe {
+        name: "shfl",
+        mnemonic: tilewright_machine::ShuffleMode::Bfly.mnemonic(),
+        latency: Latency::Chain(Step::Shuffle),
+        issue: Step::Shuffle,
+        ..all[0]
+    });
+    let model = all[0];
+    let known = |row: &&CopyRow| row.since <= arch;
+    let first = |row: &&CopyRow| row.name == "ld.shared.b32" || row.name == "ld.global.b32";
+    all.extend(copy_rows().iter().filter(known).filter(first).map(copy));
+    all.extend(copy_rows().iter().filter(known).filter(|row| !first(row)).map(copy));
+    all.extend(mma_rows().iter().filter(|row| row.since <= arch).map(|row| Recipe {
+        name: row.name,
+        mnemonic: row.mnemonic,
+        latency: Latency::Chain(Step::Mma(row)),
+        issue: Step::Mma(row),
+        ..model
+    }));
+    all
+}

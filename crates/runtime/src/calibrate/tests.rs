@@ -1,0 +1,60 @@
+//! The kernels hold what they measure, and all of them run on the simulator.
+
+use super::*;
+use crate::sim::SimDevice;
+
+#[test]
+fn each_body_has_its_instruction_once_a_step() {
+    for arch in Arch::ALL {
+        for [short, long] in programs(arch) {
+            let count = |p: &Program| {
+                tilewright_simt::verify(&p.function).unwrap();
+                let ptx = tilewright_ptx::print(&p.function);
+                let starts = |line: &&str| line.trim_start().starts_with(&format!("{} ", p.mnemonic));
+                ptx.lines().filter(starts).count() as u32
+            };
+            assert_eq!(count(&long) - count(&short), long.count - short.count, "{}", long.name);
+        }
+    }
+}
+
+#[test]
+fn every_entry_has_a_recipe_or_is_known_to_have_none() {
+    let recipes = recipes(Arch::Sm90a);
+    let without: Vec<_> = entry_names(Arch::Sm90a)
+        .into_iter()
+        .map(|(n, _)| n)
+        .filter(|n| recipes.iter().all(|r| r.name != *n))
+        .collect();
+    assert_eq!(without, ["fma.f16x2", "imad.wide", "extend.i64", "cvt.f8"]);
+}
+
+#[test]
+fn every_kernel_runs_on_the_simulator_and_gives_a_figure() {
+    let device = SimDevice::default();
+    let mut seen = Vec::new();
+    let found = calibrate(&device, &Config::quick(), |_, _, name| seen.push(name.to_string())).unwrap();
+    let failed: Vec<_> = found.failures.iter().map(|(name, message)| format!("{name}: {message}")).collect();
+    assert_eq!(failed, ["clock_mhz, launch_us: the simulator has no clock"]);
+    assert!(seen.len() >= recipes(Arch::Sm90a).len() + 10);
+    // The simulator's model is its rows': what is measured on it must be what they say.
+    let entry = |name: &str| found.timing.of(name).map(|e| (number(e.issue), number(e.latency))).unwrap();
+    assert_eq!(entry("prmt"), ("1".to_string(), "4".to_string()));
+    assert_eq!(entry("ldmatrix.x4"), ("4".to_string(), "33".to_string()));
+    assert_eq!(entry("mma.m16n8k16.f32.f16"), ("16".to_string(), "33".to_string()));
+    let text = found.text();
+    assert!(text.contains("the simulator's own model") && text.contains("# built in: "), "{text}");
+    assert_eq!(text.parse::<Timing>().unwrap().entries.len(), found.timing.entries.len());
+}
+
+#[test]
+fn a_chase_visits_every_line() {
+    let data = chase(64 * LINE);
+    let word = |at: usize| u32::from_le_bytes(data[at..at + 4].try_into().unwrap());
+    let (mut at, mut seen) = (0, [false; 64]);
+    for _ in 0..64 {
+        seen[at / LINE] = true;
+        at = word(at) as usize * 16;
+    }
+    assert!(at == 0 && seen.iter().all(|s| *s));
+}
