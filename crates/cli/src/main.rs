@@ -6,6 +6,7 @@
 mod args;
 mod compile;
 mod devices;
+mod kernels;
 mod layout;
 mod load;
 mod messages;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Compile(args) => compile::compile(&args),
         Command::Layout(args) => layout::layout(&args),
+        Command::Kernels(args) => kernels::kernels(&args),
         Command::Devices(args) => devices::devices(&args),
     };
     match result {
