@@ -1,7 +1,6 @@
 //! What the configurations of all operators share: their errors, parameters by name, and the rules of tiles.
 
 use std::fmt;
-use std::str::FromStr;
 
 use tilewright_machine::Arch;
 use tilewright_tile::{Diagnostics, Program};
@@ -51,32 +50,30 @@ impl ConfigError {
     }
 }
 
-/// How a tile of results leaves the registers.
+/// How a tile goes between global memory and registers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Epilogue {
-    /// Through shared memory, so that rows are written in long runs.
+pub enum Path {
+    /// Through shared memory.
     Staged,
-    /// Straight from the registers that the matrix product leaves.
+    /// Straight.
     Direct,
 }
 
-impl fmt::Display for Epilogue {
+impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Epilogue::Staged => "staged",
-            Epilogue::Direct => "direct",
+            Path::Staged => "staged",
+            Path::Direct => "direct",
         })
     }
 }
 
-impl FromStr for Epilogue {
-    type Err = ConfigError;
-
-    fn from_str(s: &str) -> Result<Self, ConfigError> {
-        match s {
-            "staged" => Ok(Epilogue::Staged),
-            "direct" => Ok(Epilogue::Direct),
-            _ => Err(ConfigError::value("epilogue", s, "must be staged or direct")),
+impl Path {
+    pub(crate) fn parse(field: &'static str, value: &str) -> Result<Self, ConfigError> {
+        match value {
+            "staged" => Ok(Path::Staged),
+            "direct" => Ok(Path::Direct),
+            _ => Err(ConfigError::value(field, value, "must be staged or direct")),
         }
     }
 }
@@ -188,7 +185,7 @@ pub(crate) struct Tiles {
     pub threads: i64,
     /// Bits of an element of the second factor, as it lies in memory.
     pub b_bits: i64,
-    pub epilogue: Epilogue,
+    pub epilogue: Path,
 }
 
 /// Registers that addresses, counters and the compiler's temporaries want besides the fragments.
@@ -280,7 +277,7 @@ impl Tiles {
     /// Bytes of shared memory of a block.
     pub fn shared_bytes(&self) -> i64 {
         let stage = self.bk * (16 * self.bm + self.b_bits * self.bn) / 8;
-        let results = if self.epilogue == Epilogue::Staged { 2 * self.bm * self.bn } else { 0 };
+        let results = if self.epilogue == Path::Staged { 2 * self.bm * self.bn } else { 0 };
         self.stages * stage + results
     }
 

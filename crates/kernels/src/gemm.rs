@@ -6,7 +6,7 @@ use tilewright_machine::{Arch, DType};
 use tilewright_tile::dsl::{KernelBuilder, Reference, Tensor, block_x, block_y, steps, tile};
 use tilewright_tile::{Expr, Program};
 
-use crate::config::{Config, ConfigError, Epilogue, Tiles, number};
+use crate::config::{Config, ConfigError, Path, Tiles, number};
 
 /// How a matrix product is tiled.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -25,8 +25,8 @@ pub struct GemmConfig {
     pub stages: i64,
     /// Threads of a block.
     pub threads: i64,
-    /// How results leave.
-    pub epilogue: Epilogue,
+    /// How results leave: staged rows are written in long runs.
+    pub epilogue: Path,
 }
 
 impl Default for GemmConfig {
@@ -40,7 +40,7 @@ impl Default for GemmConfig {
             kk: 16,
             stages: 4,
             threads: 128,
-            epilogue: Epilogue::Staged,
+            epilogue: Path::Staged,
         }
     }
 }
@@ -164,7 +164,7 @@ pub(crate) fn part_of(t: &Tensor, part: &Expr, stage: Expr) -> Reference {
 /// Rounds the sums of a tile and writes them.
 pub(crate) fn store(
     t: &mut KernelBuilder,
-    epilogue: Epilogue,
+    epilogue: Path,
     sums: &Tensor,
     to: &Tensor,
     dtype: DType,
@@ -172,8 +172,8 @@ pub(crate) fn store(
 ) {
     let rounded = t.cast("rounded", sums, dtype);
     match epilogue {
-        Epilogue::Direct => t.copy(rounded, to),
-        Epilogue::Staged => {
+        Path::Direct => t.copy(rounded, to),
+        Path::Staged => {
             let staged = t.shared_tensor("staged", dtype, shape);
             let rows = t.register_tensor("rows", dtype, shape);
             t.copy(rounded, staged);
@@ -226,7 +226,7 @@ impl Config for GemmConfig {
             "kk" => self.kk = number(field, value)?,
             "stages" => self.stages = number(field, value)?,
             "threads" => self.threads = number(field, value)?,
-            _ => self.epilogue = value.parse()?,
+            _ => self.epilogue = Path::parse(field, value)?,
         }
         Ok(())
     }

@@ -21,4 +21,4 @@ mod config;
 pub mod gemm;
 pub mod w4a16;
 
-pub use config::{ConfigError, Epilogue, OPERATORS, Operator, Parameter, operator};
+pub use config::{ConfigError, OPERATORS, Operator, Parameter, Path, operator};

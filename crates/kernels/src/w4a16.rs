@@ -6,7 +6,7 @@ use tilewright_machine::{Arch, DType};
 use tilewright_tile::dsl::{KernelBuilder, block_x, block_y, steps, tile};
 use tilewright_tile::{Expr, Program};
 
-use crate::config::{Config, ConfigError, Epilogue, Tiles, number};
+use crate::config::{Config, ConfigError, Path, Tiles, number};
 use crate::gemm::{part_of, store};
 
 /// How a matrix product with 4-bit weights is tiled.
@@ -26,8 +26,10 @@ pub struct W4A16Config {
     pub stages: i64,
     /// Threads of a block.
     pub threads: i64,
-    /// How results leave.
-    pub epilogue: Epilogue,
+    /// How weights come: staged by `cp.async`, or direct, which also takes an odd k, where rows begin in the middle of a byte.
+    pub weights: Path,
+    /// How results leave: staged rows are written in long runs.
+    pub epilogue: Path,
 }
 
 impl Default for W4A16Config {
@@ -41,7 +43,8 @@ impl Default for W4A16Config {
             kk: 64,
             stages: 4,
             threads: 128,
-            epilogue: Epilogue::Direct,
+            weights: Path::Staged,
+            epilogue: Path::Direct,
         }
     }
 }
@@ -101,7 +104,8 @@ impl W4A16Config {
         let gc =
             t.global_view("gc", c.from([block_x() * &bm, block_y() * &bn]), [tile(0, &bm), tile(1, &bn)]);
         let sa = t.shared_tensor("sa", DType::F16, [&bm, &kk, &parts, &stages]);
-        let sw = t.shared_tensor("sw", DType::I4, [&bn, &kk, &parts, &stages]);
+        let staged = self.weights == Path::Staged;
+        let sw = staged.then(|| t.shared_tensor("sw", DType::I4, [&bn, &kk, &parts, &stages]));
         let ra = t.register_tensor("ra", DType::F16, [&bm, &kk, &2.into()]);
         let rw = t.register_tensor("rw", DType::I4, [&bn, &kk, &2.into()]);
         let wf = t.register_tensor("wf", DType::F16, [&bn, &kk]);
@@ -111,7 +115,9 @@ impl W4A16Config {
 
         let fetch = |t: &mut KernelBuilder, i: &Expr| {
             t.copy_async(ga.at(i), sa.at(i % &stages));
-            t.copy_async(gw.at(i), sw.at(i % &stages));
+            if let Some(sw) = &sw {
+                t.copy_async(gw.at(i), sw.at(i % &stages));
+            }
             t.commit_group();
         };
         t.copy(gs.at(0), rs);
@@ -129,12 +135,14 @@ impl W4A16Config {
             }
             let load = |t: &mut KernelBuilder, p: &Expr| {
                 t.copy(part_of(&sa, p, &ki % &stages), ra.at(p % 2));
-                t.copy(part_of(&sw, p, &ki % &stages), rw.at(p % 2));
+                let weights = sw.as_ref().map(|sw| part_of(sw, p, &ki % &stages));
+                t.copy(weights.unwrap_or_else(|| part_of(&gw, p, ki.clone())), rw.at(p % 2));
             };
             let multiply = |t: &mut KernelBuilder, p: Expr| {
-                let (ra, rw) = (t.part(ra.at(&p % 2)), t.part(rw.at(&p % 2)));
+                let rw = t.part(rw.at(&p % 2));
                 t.cast_to(&wf, &rw);
                 t.assign(&wf, wf * sf);
+                let ra = t.part(ra.at(&p % 2));
                 t.gemm(&rc, &ra, &wf);
             };
             load(t, &0.into());
@@ -192,6 +200,7 @@ impl Config for W4A16Config {
         ("kk", "columns that go to registers at a time: 16, 32 or 64"),
         ("stages", "tiles in shared memory"),
         ("threads", "threads of a block"),
+        ("weights", "how weights come: staged (through shared memory) or direct, which takes an odd k too"),
         ("epilogue", "how results leave: staged (through shared memory) or direct"),
     ];
 
@@ -204,6 +213,7 @@ impl Config for W4A16Config {
             "kk" => self.kk.to_string(),
             "stages" => self.stages.to_string(),
             "threads" => self.threads.to_string(),
+            "weights" => self.weights.to_string(),
             "epilogue" => self.epilogue.to_string(),
             _ => String::new(),
         }
@@ -218,7 +228,8 @@ impl Config for W4A16Config {
             "kk" => self.kk = number(field, value)?,
             "stages" => self.stages = number(field, value)?,
             "threads" => self.threads = number(field, value)?,
-            _ => self.epilogue = value.parse()?,
+            "weights" => self.weights = Path::parse(field, value)?,
+            _ => self.epilogue = Path::parse(field, value)?,
         }
         Ok(())
     }
@@ -228,19 +239,22 @@ impl Config for W4A16Config {
     }
 }
 
-/// Sizes at which the tiles meet every kind of edge; with an odd k, rows of weights begin in the middle of a byte.
+/// Sizes at which the tiles meet every kind of edge. Staged weights have an even k; direct ones an odd k too.
 pub fn edge_sizes(config: &W4A16Config) -> Vec<[i64; 3]> {
     let W4A16Config { bm, bn, bk, .. } = *config;
-    vec![
-        [1, 1, 1],
+    let mut sizes = vec![
+        [1, 1, 2],
         [1, 17, bk],
         [bm, bn, bk * 2],
-        [bm - 1, bn + 1, bk + 1],
-        [bm + 1, bn - 1, bk - 1],
+        [bm - 1, bn + 1, bk + 2],
+        [bm + 1, bn - 1, bk - 2],
         [bm, bn + 8, 3 * bk + 8],
         [17, 40, 2 * bk + 2],
-        [3, 33, 5],
-    ]
+    ];
+    if config.weights == Path::Direct {
+        sizes.extend([[1, 1, 1], [bm + 1, bn - 1, bk - 1], [3, 33, bk + 1], [3, 33, 5]]);
+    }
+    sizes
 }
 
 /// C = A · (S ∘ W)ᵀ in f64, row-major, with `n` and `k` of the shapes A[m, k] and W[n, k]; `group` as in [`W4A16Config`].
