@@ -99,8 +99,11 @@ pub struct Operator {
     /// Its parameters.
     pub parameters: fn() -> Vec<Parameter>,
     /// The program for values of parameters by name; those not named have their defaults.
-    pub program: fn(&[(&str, &str)]) -> Result<Program, ConfigError>,
+    pub program: MakeProgram,
 }
+
+/// Makes a program from (name, value) pairs.
+pub type MakeProgram = fn(&[(&str, &str)]) -> Result<Program, ConfigError>;
 
 /// Every operator.
 pub const OPERATORS: &[Operator] = &[

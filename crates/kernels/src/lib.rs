@@ -9,7 +9,7 @@
 //! assert_eq!(config.reject(Arch::Sm80), None);
 //! println!("{}", config.program()?); // the same program as text
 //!
-//! // 96 rows are not 64-row warps: the reason says what would be right.
+//! // The instructions have 16 rows, which do not divide 100: the reason says what would be right.
 //! let odd = GemmConfig { bm: 100, ..GemmConfig::default() };
 //! assert!(odd.reject(Arch::Sm80).is_some_and(|reason| reason.contains("multiple of 16")));
 //! # Ok::<(), tilewright_kernels::ConfigError>(())
@@ -21,4 +21,4 @@ mod config;
 pub mod gemm;
 pub mod w4a16;
 
-pub use config::{ConfigError, OPERATORS, Operator, Parameter, Path, operator};
+pub use config::{ConfigError, MakeProgram, OPERATORS, Operator, Parameter, Path, operator};
