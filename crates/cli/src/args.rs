@@ -30,6 +30,8 @@ pub enum Command {
     Candidates(CandidatesArgs),
     /// Evaluate an expression over layouts
     Layout(LayoutArgs),
+    /// List the operators that come with Tilewright, or print the program of one
+    Kernels(KernelsArgs),
     /// List the devices that kernels can run on
     Devices(DevicesArgs),
     /// Measure what instructions and the chip cost, as a table for --timing
@@ -200,6 +202,31 @@ fn layout_functions() -> String {
         text.push_str(&format!("  {name:<24}{usage}\n"));
     }
     text
+}
+
+/// The form of an operator's program.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum EmitOperator {
+    /// The tile program
+    Tile,
+}
+
+/// `tilewright kernels`
+///
+/// Without an operator, lists them with their parameters, defaults and what they mean. With one, prints its tile program, which
+/// `tilewright run -` and `tilewright compile -` read:
+///
+/// tilewright kernels gemm -p stages=3 | tilewright run - -p m=512
+#[derive(Args)]
+pub struct KernelsArgs {
+    /// The operator
+    pub operator: Option<String>,
+    /// A value for a parameter of the operator, e.g. -p bm=64
+    #[arg(short = 'p', long = "param", value_name = "NAME=VALUE")]
+    pub params: Vec<String>,
+    /// What to print
+    #[arg(long, value_enum)]
+    pub emit: Option<EmitOperator>,
 }
 
 /// `tilewright devices`

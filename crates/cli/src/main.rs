@@ -8,6 +8,7 @@ mod calibrate;
 mod candidates;
 mod compile;
 mod devices;
+mod kernels;
 mod layout;
 mod load;
 mod messages;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         Command::Compile(args) => compile::compile(&args),
         Command::Candidates(args) => candidates::list(&args),
         Command::Layout(args) => layout::layout(&args),
+        Command::Kernels(args) => kernels::kernels(&args),
         Command::Devices(args) => devices::devices(&args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
     };

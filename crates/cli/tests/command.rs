@@ -294,3 +294,40 @@ fn calibrate_writes_its_kernels() {
     assert_eq!(ptx.matches("ldmatrix.sync.aligned.m8n8.x4.shared.b16 ").count(), 64);
     refused(&["calibrate", "--device", "gpu"], None, 2, &["`gpu` is not a device"]);
 }
+
+#[test]
+fn kernels_lists_operators_and_prints_programs_that_run() {
+    let run = tilewright(&["kernels"], None);
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    for text in ["gemm: c[m, n]", "w4a16: c[m, n]", "stages", "epilogue", "group"] {
+        assert!(run.out.contains(text), "{text} is not in\n{}", run.out);
+    }
+    for (operator, given) in
+        [("gemm", ["-p", "stages=3", "-p", "bm=64"]), ("w4a16", ["-p", "bk=64", "-p", "kk=32"])]
+    {
+        let program =
+            tilewright(&[["kernels", operator, "--emit", "tile"].as_slice(), &given].concat(), None);
+        assert_eq!(program.code, Some(0), "{}", program.err);
+        let sizes = ["run", "-", "-p", "m=33", "-p", "n=70", "-p", "k=100", "--device", "sim"];
+        let run = tilewright(&sizes, Some(program.out.as_bytes()));
+        assert_eq!(run.code, Some(0), "{}{}", run.out, run.err);
+        assert!(run.out.contains("right"), "{}", run.out);
+    }
+}
+
+#[test]
+fn kernels_says_what_there_is() {
+    refused(&["kernels", "conv"], None, 2, &["no operator `conv`", "gemm, w4a16"]);
+    refused(
+        &["kernels", "gemm", "-p", "tile=4"],
+        None,
+        2,
+        &["no parameter `tile`", "bm, bn, bk, kk, stages"],
+    );
+    refused(&["kernels", "gemm", "-p", "bm"], None, 2, &["NAME=VALUE"]);
+    refused(&["kernels", "gemm", "-p", "bm=64", "-p", "bm=32"], None, 2, &["given twice"]);
+    refused(&["kernels", "gemm", "-p", "bm=x"], None, 2, &["`bm` = x", "integer"]);
+    refused(&["kernels", "gemm", "-p", "bm=100"], None, 2, &["`bm` = 100", "multiple of 16"]);
+    refused(&["kernels", "w4a16", "-p", "group=32"], None, 2, &["`group` = 32", "multiple of bk"]);
+    refused(&["kernels", "-p", "bm=64"], None, 2, &["operator"]);
+}

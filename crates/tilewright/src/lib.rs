@@ -75,11 +75,13 @@
 //! | [`synth`] | synthesis and its [explanation](synth::Explanation) |
 //! | [`simt`], [`sim`] | what one thread runs; the simulated GPU |
 //! | [`compiler`], [`runtime`] | the passes; devices, buffers, launches |
+//! | [`kernels`] | operators as tile programs, with references and tuning spaces |
 
 pub mod candidates;
 pub mod check;
 
 pub use tilewright_compiler as compiler;
+pub use tilewright_kernels as kernels;
 pub use tilewright_layout as layout;
 pub use tilewright_machine as machine;
 pub use tilewright_runtime as runtime;

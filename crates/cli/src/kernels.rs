@@ -1,0 +1,49 @@
+//! `tilewright kernels`.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use tilewright::kernels::{ConfigError, OPERATORS, operator};
+
+use crate::args::KernelsArgs;
+use crate::messages::{Failure, print};
+
+/// Lists the operators, or prints the program of one.
+pub fn kernels(args: &KernelsArgs) -> Result<ExitCode, Failure> {
+    let Some(name) = &args.operator else {
+        if !args.params.is_empty() || args.emit.is_some() {
+            return Err(Failure::usage("-p and --emit go with an operator, e.g. `tilewright kernels gemm`"));
+        }
+        print(&list())?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let operator = operator(name).map_err(Failure::usage)?;
+    let mut given: Vec<(&str, &str)> = Vec::new();
+    for param in &args.params {
+        let Some((name, value)) = param.split_once('=') else {
+            return Err(Failure::usage(format!("`-p {param}` is not NAME=VALUE, e.g. `-p bm=64`")));
+        };
+        let (name, value) = (name.trim(), value.trim());
+        if given.iter().any(|(other, _)| *other == name) {
+            return Err(Failure::usage(format!("`-p {param}`: `{name}` is given twice")));
+        }
+        given.push((name, value));
+    }
+    let program = (operator.program)(&given).map_err(|error| match error {
+        ConfigError::Program(_) => Failure::program(crate::messages::error(error)),
+        _ => Failure::usage(error),
+    })?;
+    print(&program.to_string())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list() -> String {
+    let mut text = String::new();
+    for operator in OPERATORS {
+        let _ = writeln!(text, "{}: {}", operator.name, operator.about);
+        for parameter in (operator.parameters)() {
+            let _ = writeln!(text, "  {:<10}{:<8}{}", parameter.name, parameter.default, parameter.about);
+        }
+    }
+    text
+}

@@ -1,0 +1,24 @@
+//! Operators as tile programs. Each file is one operator: the program, built with the [Rust DSL](tilewright_tile::dsl); a
+//! reference on the host; and the configurations worth trying (its *tuning space*).
+//!
+//! ```
+//! use tilewright_kernels::gemm::GemmConfig;
+//! use tilewright_machine::Arch;
+//!
+//! let config = GemmConfig { bm: 64, stages: 3, ..GemmConfig::default() };
+//! assert_eq!(config.reject(Arch::Sm80), None);
+//! println!("{}", config.program()?); // the same program as text
+//!
+//! // The instructions have 16 rows, which do not divide 100: the reason says what would be right.
+//! let odd = GemmConfig { bm: 100, ..GemmConfig::default() };
+//! assert!(odd.reject(Arch::Sm80).is_some_and(|reason| reason.contains("multiple of 16")));
+//! # Ok::<(), tilewright_kernels::ConfigError>(())
+//! ```
+//!
+//! [`OPERATORS`] lists them for tools, with their parameters by name.
+
+mod config;
+pub mod gemm;
+pub mod w4a16;
+
+pub use config::{ConfigError, MakeProgram, OPERATORS, Operator, Parameter, Path, operator};

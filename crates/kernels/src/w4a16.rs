@@ -1,0 +1,272 @@
+//! C = A · (S ∘ W)ᵀ with f16 activations and signed 4-bit weights in plain row-major order. Weights stay packed in global memory,
+//! shared memory and registers until a lane makes f16 of its own; synthesis finds the layouts in which none has to be moved, so
+//! nothing is repacked beforehand (as Marlin and Machete do). A scale is shared by `group` neighbours along k.
+
+use tilewright_machine::{Arch, DType};
+use tilewright_tile::dsl::{KernelBuilder, block_x, block_y, steps, tile};
+use tilewright_tile::{Expr, Program};
+
+use crate::config::{Config, ConfigError, Path, Tiles, number};
+use crate::gemm::{part_of, store};
+
+/// How a matrix product with 4-bit weights is tiled.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct W4A16Config {
+    /// Weights along k that share a scale, a multiple of `bk`; `None` is the whole of k.
+    pub group: Option<i64>,
+    /// Rows of a block's tile of C: a multiple of 16.
+    pub bm: i64,
+    /// Columns of a block's tile of C: a multiple of 8.
+    pub bn: i64,
+    /// Columns of A and W that a stage holds: a multiple of `kk`.
+    pub bk: i64,
+    /// Columns that go to registers at a time: 16, 32 or 64.
+    pub kk: i64,
+    /// Tiles in shared memory: one in use, the others on their way.
+    pub stages: i64,
+    /// Threads of a block.
+    pub threads: i64,
+    /// How weights come: staged by `cp.async`, or direct, which also takes an odd k, where rows begin in the middle of a byte.
+    pub weights: Path,
+    /// How results leave: staged rows are written in long runs.
+    pub epilogue: Path,
+}
+
+impl Default for W4A16Config {
+    /// For few rows, where reading the weights is all the time: 16 × 128 × 128 in four stages, a group of 128.
+    fn default() -> Self {
+        W4A16Config {
+            group: Some(128),
+            bm: 16,
+            bn: 128,
+            bk: 128,
+            kk: 64,
+            stages: 4,
+            threads: 128,
+            weights: Path::Staged,
+            epilogue: Path::Direct,
+        }
+    }
+}
+
+impl W4A16Config {
+    fn tiles(&self) -> Tiles {
+        let W4A16Config { bm, bn, bk, kk, stages, threads, epilogue, .. } = *self;
+        Tiles { bm, bn, bk, kk, stages, threads, b_bits: 4, epilogue }
+    }
+
+    /// What is wrong with the configuration, whatever the architecture.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError::Value`] that names the field and says what would be right.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.tiles().check()?;
+        match self.group {
+            Some(group) if group < 1 || group % self.bk != 0 || group > 1 << 20 => {
+                let wanted = format!("must be a multiple of bk = {} up to {}, or k", self.bk, 1 << 20);
+                Err(ConfigError::value("group", group, wanted))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Why the configuration cannot run on this architecture, if it cannot.
+    pub fn reject(&self, arch: Arch) -> Option<String> {
+        self.validate().and_then(|()| self.tiles().check_for(arch)).err().map(|e| e.to_string())
+    }
+
+    /// The program, with the sizes `m`, `n` and `k`.
+    ///
+    /// # Errors
+    ///
+    /// What [`validate`](Self::validate) says.
+    pub fn program(&self) -> Result<Program, ConfigError> {
+        self.validate()?;
+        let mut t = KernelBuilder::new("w4a16");
+        let (m, n, k) = (t.size("m", 16), t.size("n", 4096), t.size("k", 4096));
+        let (bm, bn, bk) = (t.constant("BM", self.bm), t.constant("BN", self.bn), t.constant("BK", self.bk));
+        let (kk, stages) = (t.constant("KK", self.kk), t.constant("STAGES", self.stages));
+        let group = self.group.map(|group| t.constant("GROUP", group));
+        let groups = group.as_ref().map_or(Expr::Int(1), |group| k.ceil_div(group));
+        let a = t.tensor("a", DType::F16, [&m, &k]);
+        let w = t.tensor("w", DType::I4, [&n, &k]);
+        let s = t.tensor("s", DType::F16, [&n, &groups]);
+        let c = t.tensor("c", DType::F16, [&m, &n]);
+        t.grid([m.ceil_div(&bm), n.ceil_div(&bn)]);
+        t.threads(self.threads);
+
+        let (tiles, parts) = (k.ceil_div(&bk), &bk / &kk);
+        let rows = |rows| [tile(0, rows), tile(1, &kk), steps(1, &parts, &kk), steps(1, &tiles, &bk)];
+        let ga = t.global_view("ga", a.from([block_x() * &bm, 0.into()]), rows(&bm));
+        let gw = t.global_view("gw", w.from([block_y() * &bn, 0.into()]), rows(&bn));
+        let gs = t.global_view("gs", s.from([block_y() * &bn, 0.into()]), [tile(0, &bn), tile(1, &groups)]);
+        let gc =
+            t.global_view("gc", c.from([block_x() * &bm, block_y() * &bn]), [tile(0, &bm), tile(1, &bn)]);
+        let sa = t.shared_tensor("sa", DType::F16, [&bm, &kk, &parts, &stages]);
+        let staged = self.weights == Path::Staged;
+        let sw = staged.then(|| t.shared_tensor("sw", DType::I4, [&bn, &kk, &parts, &stages]));
+        let ra = t.register_tensor("ra", DType::F16, [&bm, &kk, &2.into()]);
+        let rw = t.register_tensor("rw", DType::I4, [&bn, &kk, &2.into()]);
+        let wf = t.register_tensor("wf", DType::F16, [&bn, &kk]);
+        let rs = t.register_tensor("rs", DType::F16, [&bn]);
+        let rc = t.register_tensor("rc", DType::F32, [&bm, &bn]);
+        t.fill(&rc, 0.0);
+
+        let fetch = |t: &mut KernelBuilder, i: &Expr| {
+            t.copy_async(ga.at(i), sa.at(i % &stages));
+            if let Some(sw) = &sw {
+                t.copy_async(gw.at(i), sw.at(i % &stages));
+            }
+            t.commit_group();
+        };
+        t.copy(gs.at(0), rs);
+        t.unroll_for("p", 0, &stages - 1, |t, p| fetch(t, &p));
+        t.for_range("ki", 0, &tiles, |t, ki| {
+            // The oldest group in flight is this round's tile; after the barrier nobody reads the last round's any more.
+            t.wait_group(&stages - 2);
+            t.syncthreads();
+            fetch(t, &(&ki + &stages - 1));
+            let column = t.expand("column", &rs, 1);
+            let sf = t.broadcast("sf", &column, [&bn, &kk]);
+            if let Some(group) = &group {
+                // The next round's scales; there are none to read past the end.
+                t.copy(gs.at((&ki + 1) * &bk / group), rs);
+            }
+            let load = |t: &mut KernelBuilder, p: &Expr| {
+                t.copy(part_of(&sa, p, &ki % &stages), ra.at(p % 2));
+                let weights = sw.as_ref().map(|sw| part_of(sw, p, &ki % &stages));
+                t.copy(weights.unwrap_or_else(|| part_of(&gw, p, ki.clone())), rw.at(p % 2));
+            };
+            let multiply = |t: &mut KernelBuilder, p: Expr| {
+                let rw = t.part(rw.at(&p % 2));
+                t.cast_to(&wf, &rw);
+                t.assign(&wf, wf * sf);
+                let ra = t.part(ra.at(&p % 2));
+                t.gemm(&rc, &ra, &wf);
+            };
+            load(t, &0.into());
+            t.unroll_for("q", 1, &parts, |t, q| {
+                load(t, &q);
+                multiply(t, q - 1);
+            });
+            multiply(t, &parts - 1);
+        });
+        store(&mut t, self.epilogue, &rc, &gc, DType::F16, [&bm, &bn]);
+        Ok(t.finish()?)
+    }
+
+    /// The configurations worth trying for a problem with this group, in no order of merit; see
+    /// [`GemmConfig::space`](crate::gemm::GemmConfig::space).
+    pub fn space(
+        arch: Arch,
+        m: i64,
+        n: i64,
+        k: i64,
+        group: Option<i64>,
+    ) -> impl Iterator<Item = W4A16Config> {
+        Self::grid(group).filter(move |c| c.tiles().suits(m, n, k) && c.reject(arch).is_none())
+    }
+
+    /// The points of which [`space`](Self::space) keeps the valid ones.
+    pub fn grid(group: Option<i64>) -> impl Iterator<Item = W4A16Config> {
+        let all = [16, 32, 64, 128].into_iter().flat_map(|bm| [64, 96, 128, 192, 256].map(|bn| (bm, bn)));
+        let all = all.flat_map(|(bm, bn)| {
+            [(32, 32), (64, 32), (64, 64), (128, 32), (128, 64)].map(|(bk, kk)| (bm, bn, bk, kk))
+        });
+        let all = all.flat_map(|tile| {
+            (2..=6).flat_map(move |stages| [128, 256].map(|threads| (tile, stages, threads)))
+        });
+        all.map(move |((bm, bn, bk, kk), stages, threads)| W4A16Config {
+            group,
+            bm,
+            bn,
+            bk,
+            kk,
+            stages,
+            threads,
+            ..Self::default()
+        })
+    }
+}
+
+impl Config for W4A16Config {
+    const NAME: &'static str = "w4a16";
+    const FIELDS: &'static [(&'static str, &'static str)] = &[
+        ("group", "weights along k that share a scale, a multiple of bk; or k, for the whole of it"),
+        ("bm", "rows of a block's tile of c, a multiple of 16"),
+        ("bn", "columns of a block's tile of c, a multiple of 8"),
+        ("bk", "columns of a and w in a stage, a multiple of kk"),
+        ("kk", "columns that go to registers at a time: 16, 32 or 64"),
+        ("stages", "tiles in shared memory"),
+        ("threads", "threads of a block"),
+        ("weights", "how weights come: staged (through shared memory) or direct, which takes an odd k too"),
+        ("epilogue", "how results leave: staged (through shared memory) or direct"),
+    ];
+
+    fn get(&self, field: &str) -> String {
+        match field {
+            "group" => self.group.map_or("k".to_string(), |group| group.to_string()),
+            "bm" => self.bm.to_string(),
+            "bn" => self.bn.to_string(),
+            "bk" => self.bk.to_string(),
+            "kk" => self.kk.to_string(),
+            "stages" => self.stages.to_string(),
+            "threads" => self.threads.to_string(),
+            "weights" => self.weights.to_string(),
+            "epilogue" => self.epilogue.to_string(),
+            _ => String::new(),
+        }
+    }
+
+    fn set(&mut self, field: &'static str, value: &str) -> Result<(), ConfigError> {
+        match field {
+            "group" => self.group = if value == "k" { None } else { Some(number(field, value)?) },
+            "bm" => self.bm = number(field, value)?,
+            "bn" => self.bn = number(field, value)?,
+            "bk" => self.bk = number(field, value)?,
+            "kk" => self.kk = number(field, value)?,
+            "stages" => self.stages = number(field, value)?,
+            "threads" => self.threads = number(field, value)?,
+            "weights" => self.weights = Path::parse(field, value)?,
+            _ => self.epilogue = Path::parse(field, value)?,
+        }
+        Ok(())
+    }
+
+    fn build(&self) -> Result<Program, ConfigError> {
+        self.program()
+    }
+}
+
+/// Sizes at which the tiles meet every kind of edge. Staged weights have an even k; direct ones an odd k too.
+pub fn edge_sizes(config: &W4A16Config) -> Vec<[i64; 3]> {
+    let W4A16Config { bm, bn, bk, .. } = *config;
+    let mut sizes = vec![
+        [1, 1, 2],
+        [1, 17, bk],
+        [bm, bn, bk * 2],
+        [bm - 1, bn + 1, bk + 2],
+        [bm + 1, bn - 1, bk - 2],
+        [bm, bn + 8, 3 * bk + 8],
+        [17, 40, 2 * bk + 2],
+    ];
+    if config.weights == Path::Direct {
+        sizes.extend([[1, 1, 1], [bm + 1, bn - 1, bk - 1], [3, 33, bk + 1], [3, 33, 5]]);
+    }
+    sizes
+}
+
+/// C = A · (S ∘ W)ᵀ in f64, row-major, with `n` and `k` of the shapes A[m, k] and W[n, k]; `group` as in [`W4A16Config`].
+pub fn reference(a: &[f64], w: &[f64], s: &[f64], n: usize, k: usize, group: Option<usize>) -> Vec<f64> {
+    let group = group.unwrap_or(k);
+    let groups = k.div_ceil(group);
+    let mut c = Vec::new();
+    for row in a.chunks(k) {
+        for (weights, scales) in w.chunks(k).zip(s.chunks(groups)).take(n) {
+            let terms = row.iter().zip(weights).enumerate().map(|(i, (x, w))| x * w * scales[i / group]);
+            c.push(terms.sum());
+        }
+    }
+    c
+}

@@ -1,0 +1,259 @@
+//! Every operator at edge sizes: the interpreter, the simulator and a reference of plain loops agree, nothing races, and `ptxas`
+//! needs no spills.
+
+use std::process::Command;
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tilewright_compiler::{Kernel, Options, compile};
+use tilewright_kernels::gemm::{self, GemmConfig};
+use tilewright_kernels::w4a16::{self, W4A16Config};
+use tilewright_kernels::{ConfigError, OPERATORS, Path, operator};
+use tilewright_machine::{Arch, DType};
+use tilewright_runtime::{Arg, Device, SimDevice, Sizes, Tensor};
+use tilewright_sim::Report;
+use tilewright_tile::interpret::{Argument, interpret};
+use tilewright_tile::{Program, parse};
+
+const SIZES: [&str; 3] = ["m", "n", "k"];
+
+fn kernel_for(program: &Program, arch: Arch, [m, n, k]: [i64; 3]) -> Kernel {
+    let options = Options::new(arch).for_sizes(program, &[("m", m), ("n", n), ("k", k)]);
+    compile(program, &options).unwrap_or_else(|e| panic!("{m} × {n} × {k}: {e}\n{program}"))
+}
+
+/// Random elements of a type: floats in [−1, 1), integers of the whole range.
+fn random(rng: &mut ChaCha8Rng, dtype: DType, len: i64) -> Vec<f64> {
+    let mut draw = || match dtype.range() {
+        Some((low, high)) => f64::from(rng.random_range(low..=high)),
+        None => dtype.decode(dtype.encode(rng.random_range(-1.0..1.0))),
+    };
+    (0..len).map(|_| draw()).collect()
+}
+
+/// Runs the program on these inputs and an output of `m × n`: interpreter, simulator and `reference` agree, where `bound` says
+/// how far each element may be from the reference.
+fn agree(
+    program: &Program,
+    arch: Arch,
+    size: [i64; 3],
+    inputs: &[(DType, Vec<f64>)],
+    reference: &[f64],
+    bound: &[f64],
+) -> Report {
+    let kernel = kernel_for(program, arch, size);
+    let sizes: Sizes = SIZES.iter().map(|s| s.to_string()).zip(size).collect();
+    let mut all: Vec<Vec<f64>> = inputs.iter().map(|(_, values)| values.clone()).collect();
+    all.push(vec![f64::NAN; reference.len()]);
+    let dtypes: Vec<DType> = program.params.iter().map(|p| p.dtype).collect();
+
+    let device = SimDevice::new(tilewright_sim::Config { seed: size[2] as u64, ..Default::default() });
+    let tensors: Vec<Tensor> =
+        dtypes.iter().zip(&all).map(|(d, v)| Tensor::from_f64(&device, *d, v).unwrap()).collect();
+    let arguments: Vec<Arg<'_>> = tensors.iter().map(|t| Arg::Buffer(t.buffer())).collect();
+    let report = device.launch(&kernel, &sizes, &arguments).unwrap();
+    let simulated = tensors.last().unwrap().read(&device).unwrap();
+
+    let mut arguments: Vec<Argument> = all.into_iter().map(Argument::Tensor).collect();
+    interpret(&kernel.verified, &sizes, &mut arguments).unwrap();
+    let Some(Argument::Tensor(interpreted)) = arguments.pop() else {
+        panic!("the last parameter is a scalar")
+    };
+
+    for (i, (expected, bound)) in reference.iter().zip(bound).enumerate() {
+        for (who, actual) in [("the simulator", simulated[i]), ("the interpreter", interpreted[i])] {
+            let error = (actual - expected).abs();
+            assert!(error <= *bound, "{who} at {size:?}, element {i}: {actual}, not {expected} ± {bound}");
+        }
+    }
+    let report = report.sim().unwrap().clone();
+    assert_eq!(report.problems(), Vec::<String>::new(), "{size:?}");
+    report
+}
+
+/// How far a result may be from the exact one: `roundings` of each product to `dtype`, sums in f32, one rounding at the end.
+/// `magnitudes` are the sums of the products' absolute values.
+fn bounds(dtype: DType, roundings: f64, k: i64, exact: &[f64], magnitudes: &[f64]) -> Vec<f64> {
+    let each = |(c, sum): (&f64, &f64)| {
+        let inner = sum * (roundings * dtype.epsilon() + (k + 8) as f64 * f64::powi(2.0, -23));
+        inner + (c.abs() + inner) * dtype.epsilon() + 1e-7
+    };
+    exact.iter().zip(magnitudes).map(each).collect()
+}
+
+fn absolute(values: &[f64]) -> Vec<f64> {
+    values.iter().map(|x| x.abs()).collect()
+}
+
+fn check_gemm(config: &GemmConfig, arch: Arch, size: [i64; 3]) -> Report {
+    let [m, n, k] = size;
+    let mut rng = ChaCha8Rng::seed_from_u64((m * 7 + n * 3 + k) as u64);
+    let a = random(&mut rng, config.dtype, m * k);
+    let b = random(&mut rng, config.dtype, n * k);
+    let exact = gemm::reference(&a, &b, n as usize, k as usize);
+    let magnitudes = gemm::reference(&absolute(&a), &absolute(&b), n as usize, k as usize);
+    let bound = bounds(config.dtype, 0.0, k, &exact, &magnitudes);
+    let inputs = [(config.dtype, a), (config.dtype, b)];
+    agree(&config.program().unwrap(), arch, size, &inputs, &exact, &bound)
+}
+
+fn check_w4a16(config: &W4A16Config, arch: Arch, size: [i64; 3]) -> Report {
+    let [m, n, k] = size;
+    let mut rng = ChaCha8Rng::seed_from_u64((m * 7 + n * 3 + k) as u64);
+    let groups = config.group.map_or(1, |group| (k + group - 1) / group);
+    let a = random(&mut rng, DType::F16, m * k);
+    let w = random(&mut rng, DType::I4, n * k);
+    let s = random(&mut rng, DType::F16, n * groups);
+    let group = config.group.map(|group| group as usize);
+    let exact = w4a16::reference(&a, &w, &s, n as usize, k as usize, group);
+    let sizes = (n as usize, k as usize);
+    let magnitudes = w4a16::reference(&absolute(&a), &absolute(&w), &absolute(&s), sizes.0, sizes.1, group);
+    // A scaled weight is rounded to f16 before the product.
+    let bound = bounds(DType::F16, 1.0, k, &exact, &magnitudes);
+    let inputs = [(DType::F16, a), (DType::I4, w), (DType::F16, s)];
+    agree(&config.program().unwrap(), arch, size, &inputs, &exact, &bound)
+}
+
+#[test]
+fn gemm_is_right_at_edges() {
+    let small = GemmConfig { bm: 64, bn: 32, stages: 3, ..GemmConfig::default() };
+    let configs = [
+        small,
+        GemmConfig { dtype: DType::BF16, bm: 32, bn: 64, bk: 64, kk: 32, epilogue: Path::Direct, ..small },
+        GemmConfig { bm: 96, bn: 48, bk: 32, kk: 32, stages: 2, ..small },
+        GemmConfig { bm: 16, bn: 64, bk: 64, kk: 64, stages: 5, ..small },
+    ];
+    for config in configs {
+        for size in gemm::edge_sizes(&config) {
+            check_gemm(&config, Arch::Sm80, size);
+        }
+    }
+}
+
+#[test]
+fn the_default_gemm_is_right_without_conflicts() {
+    for arch in [Arch::Sm80, Arch::Sm90a] {
+        for dtype in [DType::F16, DType::BF16] {
+            let config = GemmConfig { dtype, ..GemmConfig::default() };
+            assert_eq!(
+                check_gemm(&config, arch, [128, 128, 192]).shared_conflicts,
+                0,
+                "{config:?} on {arch}"
+            );
+        }
+    }
+    check_gemm(&GemmConfig::default(), Arch::Sm80, [129, 127, 65]);
+}
+
+#[test]
+fn w4a16_is_right_at_edges() {
+    let small = W4A16Config { bn: 32, bk: 64, kk: 32, stages: 3, group: Some(64), ..W4A16Config::default() };
+    let configs = [
+        small,
+        W4A16Config { group: None, bm: 32, bn: 64, bk: 32, stages: 2, ..small },
+        W4A16Config { group: Some(128), bm: 64, bn: 64, epilogue: Path::Staged, ..small },
+        W4A16Config { weights: Path::Direct, ..small },
+        W4A16Config { group: Some(128), kk: 64, bk: 64, bn: 96, ..small },
+    ];
+    for config in configs {
+        for size in w4a16::edge_sizes(&config) {
+            check_w4a16(&config, Arch::Sm80, size);
+        }
+    }
+}
+
+#[test]
+fn the_default_w4a16_is_right_without_conflicts() {
+    for arch in [Arch::Sm80, Arch::Sm90a] {
+        let report = check_w4a16(&W4A16Config::default(), arch, [16, 256, 768]);
+        assert_eq!(report.shared_conflicts, 0, "{arch}");
+    }
+    for size in [[1, 130, 300], [17, 40, 130]] {
+        check_w4a16(&W4A16Config::default(), Arch::Sm80, size);
+    }
+}
+
+#[test]
+fn ptxas_needs_no_spills() {
+    let ptxas = std::env::var_os("TILEWRIGHT_PTXAS").map(std::path::PathBuf::from).or_else(|| {
+        std::env::split_paths(&std::env::var_os("PATH")?).map(|p| p.join("ptxas")).find(|p| p.is_file())
+    });
+    let Some(ptxas) = ptxas else {
+        assert!(std::env::var_os("CI").is_none(), "CI has no ptxas: set TILEWRIGHT_PTXAS");
+        println!("no ptxas: nothing is assembled");
+        return;
+    };
+    for operator in OPERATORS {
+        let program = (operator.program)(&[]).unwrap();
+        for arch in [Arch::Sm80, Arch::Sm90a] {
+            let kernel = kernel_for(&program, arch, [1024, 4096, 4096]);
+            let name = format!("{}.{arch}.ptx", operator.name);
+            if let Some(folder) = std::env::var_os("TILEWRIGHT_PTX_DIR") {
+                std::fs::create_dir_all(&folder).unwrap();
+                std::fs::write(std::path::Path::new(&folder).join(&name), &kernel.ptx).unwrap();
+            }
+            let file = std::env::temp_dir().join(format!("tilewright-{}-{name}", std::process::id()));
+            std::fs::write(&file, &kernel.ptx).unwrap();
+            let output = Command::new(&ptxas)
+                .args([format!("-arch={arch}").as_str(), "-v", "-o", "/dev/null"])
+                .arg(&file)
+                .output()
+                .unwrap();
+            std::fs::remove_file(&file).unwrap();
+            let text = String::from_utf8_lossy(&output.stderr);
+            println!("{} on {arch}: {text}", operator.name);
+            assert!(output.status.success(), "{name}: {text}");
+            assert!(text.contains(" 0 bytes spill stores"), "{name} spills: {text}");
+        }
+    }
+}
+
+#[test]
+fn programs_print_and_parse_back() {
+    for operator in OPERATORS {
+        let program = (operator.program)(&[("stages", "3")]).unwrap();
+        assert_eq!(parse(&program.to_string()).unwrap(), program, "{}", operator.name);
+    }
+}
+
+#[test]
+fn spaces_are_large_and_valid() {
+    let gemms: Vec<GemmConfig> = GemmConfig::space(Arch::Sm80, 4096, 4096, 4096).collect();
+    assert!(gemms.len() >= 100, "{}", gemms.len());
+    assert!(gemms.iter().any(|c| c.bm == 96) && gemms.iter().any(|c| c.bn == 192));
+    assert!(gemms.contains(&GemmConfig { bm: 128, ..GemmConfig::default() }));
+    let few = W4A16Config::space(Arch::Sm80, 16, 4096, 4096, Some(128)).collect::<Vec<_>>();
+    assert!(few.len() >= 100 && few.iter().all(|c| c.bm <= 16), "{}", few.len());
+    // A smaller architecture has a smaller space, and every point left out has its reason.
+    let has = |arch: Arch| GemmConfig::space(arch, 4096, 4096, 4096).count();
+    assert!(has(Arch::Sm89) < has(Arch::Sm80) && has(Arch::Sm80) < has(Arch::Sm90a));
+    let left_out = GemmConfig::grid().filter_map(|c| c.reject(Arch::Sm80)).collect::<Vec<_>>();
+    assert_eq!(GemmConfig::grid().count(), gemms.len() + left_out.len());
+}
+
+#[test]
+fn mistakes_name_the_field_and_what_would_be_right() {
+    let says = |config: GemmConfig, field: &str, text: &str| match config.program() {
+        Err(ConfigError::Value { field: actual, wanted, .. }) => {
+            assert_eq!(actual, field, "{config:?}");
+            assert!(wanted.contains(text), "{config:?}: {wanted}");
+        }
+        other => panic!("{config:?}: {other:?}"),
+    };
+    let default = GemmConfig::default();
+    says(GemmConfig { bm: 100, ..default }, "bm", "multiple of 16");
+    says(GemmConfig { bn: 0, ..default }, "bn", "multiple of 8");
+    says(GemmConfig { bk: 40, ..default }, "bk", "multiple of 16");
+    says(GemmConfig { kk: 24, ..default }, "kk", "16, 32 or 64");
+    says(GemmConfig { stages: 1, ..default }, "stages", "from 2");
+    says(GemmConfig { threads: 100, ..default }, "threads", "multiple of 32");
+    says(GemmConfig { bm: 16, bn: 8, ..default }, "threads", "fewer threads");
+    says(GemmConfig { bm: 256, bn: 256, ..default }, "bm", "more threads");
+    says(GemmConfig { dtype: DType::F32, ..default }, "dtype", "f16 or bf16");
+    let deep = GemmConfig { stages: 9, ..default };
+    assert!(deep.reject(Arch::Sm80).is_some_and(|r| r.contains("fewer stages")));
+    assert_eq!(deep.reject(Arch::Sm90a), None);
+    let uneven = W4A16Config { group: Some(96), ..W4A16Config::default() };
+    assert!(uneven.program().is_err_and(|e| e.to_string().contains("multiple of bk = 128")));
+    assert!(operator("conv").is_err_and(|e| e.to_string().contains("gemm, w4a16")));
+}
