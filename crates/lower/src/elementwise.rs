@@ -1,11 +1,14 @@
-//! Elementwise statements, casts and fills: value by value in `f32`, rounded once to the result's type.
+//! Elementwise statements, casts and fills: value by value in `f32`, rounded once to the result's type. Where
+//! [`packed`] instructions give the same bits, they are taken.
+
+use std::collections::BTreeMap;
 
 use tilewright_machine::ScalarOp;
-use tilewright_simt::{Builder, Operand, Reg};
+use tilewright_simt::{ArrayId, Builder, Operand, Reg};
 use tilewright_synth::cast;
 use tilewright_tile::{BinaryOp, Diagnostic, ElemExpr, TensorId, UnaryOp};
 
-use crate::{Lower, elements, scalar};
+use crate::{Lower, elements, packed, scalar};
 
 impl Lower<'_> {
     pub(crate) fn fill(&mut self, dst: TensorId, value: f64) -> Result<(), Diagnostic> {
@@ -41,6 +44,17 @@ impl Lower<'_> {
         let dtype = self.verified.program().tensor(dst).dtype;
         let count = self.count(dst)?;
         // A register of the result may be one of the operands': its elements are all read before it is written.
+        if packed::applies(expr, dtype) {
+            let ids = expr.tensors();
+            let arrays: BTreeMap<TensorId, ArrayId> =
+                ids.into_iter().map(|id| Ok((id, self.array(id)?))).collect::<Result<_, Diagnostic>>()?;
+            for index in 0..elements::registers(count, dtype.bits()) {
+                let mut read = |b: &mut Builder, id: TensorId| b.read(Reg { array: arrays[&id], index });
+                let word = packed::register(&mut self.b, (self.arch, dtype), expr, &mut read);
+                self.b.write(Reg { array, index }, word);
+            }
+            return Ok(());
+        }
         let per_register = 32 / dtype.bits();
         for first in (0..count).step_by(per_register as usize) {
             let values = first..(first + per_register).min(count);
@@ -70,15 +84,7 @@ impl Lower<'_> {
             }
             ElemExpr::Binary(op, x, y) => {
                 let (x, y) = (self.element(x, value)?, self.element(y, value)?);
-                let op = match op {
-                    BinaryOp::Add => ScalarOp::AddF32,
-                    BinaryOp::Sub => ScalarOp::SubF32,
-                    BinaryOp::Mul => ScalarOp::MulF32,
-                    BinaryOp::Div => ScalarOp::DivF32,
-                    BinaryOp::Min => ScalarOp::MinF32,
-                    BinaryOp::Max => ScalarOp::MaxF32,
-                };
-                self.b.scalar(op, &[x, y])
+                self.b.scalar(binary(*op), &[x, y])
             }
         })
     }
@@ -89,7 +95,20 @@ fn exp(b: &mut Builder, x: Operand, factor: f64) -> Operand {
     b.scalar(ScalarOp::Ex2F32, &[scaled])
 }
 
-fn unary(b: &mut Builder, op: UnaryOp, x: Operand) -> Operand {
+/// The operation on two `f32`.
+pub fn binary(op: BinaryOp) -> ScalarOp {
+    match op {
+        BinaryOp::Add => ScalarOp::AddF32,
+        BinaryOp::Sub => ScalarOp::SubF32,
+        BinaryOp::Mul => ScalarOp::MulF32,
+        BinaryOp::Div => ScalarOp::DivF32,
+        BinaryOp::Min => ScalarOp::MinF32,
+        BinaryOp::Max => ScalarOp::MaxF32,
+    }
+}
+
+/// A function of one `f32`.
+pub fn unary(b: &mut Builder, op: UnaryOp, x: Operand) -> Operand {
     match op {
         UnaryOp::Neg => b.scalar(ScalarOp::NegF32, &[x]),
         UnaryOp::Abs => b.scalar(ScalarOp::AbsF32, &[x]),

@@ -13,6 +13,7 @@ mod elements;
 mod elementwise;
 mod memory;
 mod movement;
+mod packed;
 mod scalar;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +39,7 @@ struct Lower<'a> {
     verified: &'a Verified,
     synthesis: &'a Synthesis,
     facts: &'a Facts<'a>,
+    arch: Arch,
     b: Builder,
     /// The fragment of each register tensor.
     arrays: Vec<Option<ArrayId>>,
@@ -111,6 +113,7 @@ pub fn lower(
         verified,
         synthesis,
         facts: &facts,
+        arch,
         b,
         arrays,
         shared,

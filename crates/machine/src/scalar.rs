@@ -81,9 +81,21 @@ fn fused_halves(dtype: DType, a: &[u64]) -> u64 {
     let [x, y, z] = [0, 1, 2].map(|k| halves(dtype, a[k]));
     packed(dtype, [0, 1].map(|k| fused(x[k], y[k], z[k])))
 }
-fn added_halves(dtype: DType, a: &[u64]) -> u64 {
+/// An operation on both halves whose result in double precision is exact, or far from any tie.
+fn by_halves(dtype: DType, a: &[u64], op: fn(f64, f64) -> f64) -> u64 {
     let [x, y] = [0, 1].map(|k| halves(dtype, a[k]));
-    packed(dtype, [0, 1].map(|k| x[k] + y[k]))
+    packed(dtype, [0, 1].map(|k| op(x[k], y[k])))
+}
+/// The smaller number: a NaN loses, and −0 lies below +0.
+fn least(x: f64, y: f64) -> f64 {
+    if x.is_nan() || (!y.is_nan() && y.total_cmp(&x).is_lt()) { y } else { x }
+}
+/// The larger number: a NaN loses, and −0 lies below +0.
+fn most(x: f64, y: f64) -> f64 {
+    if x.is_nan() || (!y.is_nan() && y.total_cmp(&x).is_gt()) { y } else { x }
+}
+fn of_f32(a: &[u64], op: fn(f64, f64) -> f64) -> u64 {
+    from_f(op(f64::from(f(a[0])), f64::from(f(a[1]))) as f32)
 }
 /// Two `f32` to packed 8-bit floats, the first operand becomes the upper byte.
 fn bytes_of_f32(dtype: DType, a: &[u64]) -> u64 {
@@ -216,17 +228,35 @@ scalar_ops! {
     /// `f32` product and sum, rounded once.
     FmaF32: "fma.f32" = "fma.rn.f32" (B32, B32, B32) -> B32, 1 / 4, |a| from_f(f(a[0]).mul_add(f(a[1]), f(a[2])));
     /// Packed `f16` sums.
-    AddF16x2: "add.f16x2" = "add.rn.f16x2" (B32, B32) -> B32, 1 / 4, |a| added_halves(DType::F16, a);
+    AddF16x2: "add.f16x2" = "add.rn.f16x2" (B32, B32) -> B32, 1 / 4, |a| by_halves(DType::F16, a, |x, y| x + y);
+    /// Packed `f16` differences.
+    SubF16x2: "sub.f16x2" = "sub.rn.f16x2" (B32, B32) -> B32, 1 / 4, |a| by_halves(DType::F16, a, |x, y| x - y);
+    /// Packed `f16` products.
+    MulF16x2: "mul.f16x2" = "mul.rn.f16x2" (B32, B32) -> B32, 1 / 4, |a| by_halves(DType::F16, a, |x, y| x * y);
+    /// Packed `f16` minima; a NaN operand loses, and −0 lies below +0.
+    MinF16x2: "min.f16x2" = "min.f16x2" (B32, B32) -> B32, 1 / 4, |a| by_halves(DType::F16, a, least);
+    /// Packed `f16` maxima; a NaN operand loses, and −0 lies below +0.
+    MaxF16x2: "max.f16x2" = "max.f16x2" (B32, B32) -> B32, 1 / 4, |a| by_halves(DType::F16, a, most);
+    /// Packed `bf16` sums.
+    AddBF16x2: "add.bf16x2" = "add.rn.bf16x2" (B32, B32) -> B32, 1 / 4, |a| by_halves(DType::BF16, a, |x, y| x + y);
+    /// Packed `bf16` differences.
+    SubBF16x2: "sub.bf16x2" = "sub.rn.bf16x2" (B32, B32) -> B32, 1 / 4, |a| by_halves(DType::BF16, a, |x, y| x - y);
+    /// Packed `bf16` products.
+    MulBF16x2: "mul.bf16x2" = "mul.rn.bf16x2" (B32, B32) -> B32, 1 / 4, |a| by_halves(DType::BF16, a, |x, y| x * y);
+    /// Packed `bf16` minima; a NaN operand loses, and −0 lies below +0.
+    MinBF16x2: "min.bf16x2" = "min.bf16x2" (B32, B32) -> B32, 1 / 4, |a| by_halves(DType::BF16, a, least);
+    /// Packed `bf16` maxima; a NaN operand loses, and −0 lies below +0.
+    MaxBF16x2: "max.bf16x2" = "max.bf16x2" (B32, B32) -> B32, 1 / 4, |a| by_halves(DType::BF16, a, most);
     /// Packed `f16` products and sums, rounded once.
     FmaF16x2: "fma.f16x2" = "fma.rn.f16x2" (B32, B32, B32) -> B32, 1 / 4, |a| fused_halves(DType::F16, a);
     /// Packed `bf16` products and sums, rounded once.
     FmaBF16x2: "fma.bf16x2" = "fma.rn.bf16x2" (B32, B32, B32) -> B32, 1 / 4, |a| fused_halves(DType::BF16, a);
     /// `f32` quotient, correctly rounded.
     DivF32: "div.f32" = "div.rn.f32" (B32, B32) -> B32, 16 / 60, |a| from_f(f(a[0]) / f(a[1]));
-    /// `f32` minimum; a NaN operand loses.
-    MinF32: "min.f32" = "min.f32" (B32, B32) -> B32, 1 / 4, |a| from_f(f(a[0]).min(f(a[1])));
-    /// `f32` maximum; a NaN operand loses.
-    MaxF32: "max.f32" = "max.f32" (B32, B32) -> B32, 1 / 4, |a| from_f(f(a[0]).max(f(a[1])));
+    /// `f32` minimum; a NaN operand loses, and −0 lies below +0.
+    MinF32: "min.f32" = "min.f32" (B32, B32) -> B32, 1 / 4, |a| of_f32(a, least);
+    /// `f32` maximum; a NaN operand loses, and −0 lies below +0.
+    MaxF32: "max.f32" = "max.f32" (B32, B32) -> B32, 1 / 4, |a| of_f32(a, most);
     /// `f32` negation.
     NegF32: "neg.f32" = "neg.f32" (B32) -> B32, 1 / 4, |a| from_f(-f(a[0]));
     /// `f32` absolute value.
@@ -270,7 +300,7 @@ scalar_ops! {
 }
 
 impl ScalarOp {
-    /// The first architecture that has the operation (PTX ISA 8.1, section 9.7.9.21, and `ptxas`).
+    /// The first architecture that has the operation (PTX ISA 8.1, sections 9.7.4 and 9.7.9.21, and `ptxas`).
     pub fn since(self) -> Arch {
         match self {
             ScalarOp::F16x2FromE4M3x2
@@ -278,6 +308,7 @@ impl ScalarOp {
             | ScalarOp::E5M2x2FromF16x2
             | ScalarOp::E4M3x2FromF32
             | ScalarOp::E5M2x2FromF32 => Arch::Sm89,
+            ScalarOp::AddBF16x2 | ScalarOp::SubBF16x2 | ScalarOp::MulBF16x2 => Arch::Sm90a,
             _ => Arch::Sm80,
         }
     }
@@ -438,6 +469,46 @@ mod tests {
             let result = run(ScalarOp::FmaF16x2, &[word, 0x2c00_3c00, 0xd400_e400]);
             assert_eq!(halves(DType::F16, result), [v as f64; 2]);
         }
+    }
+
+    #[test]
+    fn packed_arithmetic_is_that_of_f32_rounded_once() {
+        use ScalarOp::*;
+        let ops = [
+            (AddF32, AddF16x2, AddBF16x2),
+            (SubF32, SubF16x2, SubBF16x2),
+            (MulF32, MulF16x2, MulBF16x2),
+            (MinF32, MinF16x2, MinBF16x2),
+            (MaxF32, MaxF16x2, MaxBF16x2),
+        ];
+        // Every exponent with both signs, next to powers of two and between: subnormals, zeros, infinities and NaNs too.
+        let values = |mantissa: u32| -> Vec<u64> {
+            let (ones, middle) = ((1u64 << mantissa) - 1, 1 << (mantissa - 1));
+            let mantissas = [0, 1, middle, middle + 1, ones - 1, ones];
+            let every = (0..0x8000u64 >> mantissa).flat_map(|e| mantissas.map(|m| e << mantissa | m));
+            every.flat_map(|w| [w, w | 0x8000]).collect()
+        };
+        for (dtype, values) in [(DType::F16, values(10)), (DType::BF16, values(7))] {
+            let step = values.len() / 380;
+            let narrow = if dtype == DType::F16 { F16FromF32 } else { BF16FromF32 };
+            let wide = |x: u64| from_f(dtype.decode(x as u32) as f32);
+            for x in &values {
+                for y in values.iter().skip(*x as usize % step).step_by(step) {
+                    for (op, half, bfloat) in ops {
+                        let packed = if dtype == DType::F16 { half } else { bfloat };
+                        let expected = run(narrow, &[run(op, &[wide(*x), wide(*y)])]);
+                        // Something else in the lower half.
+                        let found = run(packed, &[x << 16 | 0x3c00, y << 16 | 0x1234]) >> 16;
+                        let nan = [found, expected].iter().all(|b| dtype.decode(*b as u32).is_nan());
+                        assert!(nan || found == expected, "{op:?} {dtype} {x:#x} {y:#x}");
+                    }
+                }
+            }
+        }
+        for (x, y) in [(0x8000, 0), (0, 0x8000)] {
+            assert_eq!((run(MinF16x2, &[x, y]), run(MaxF16x2, &[x, y])), (0x8000, 0));
+        }
+        assert_eq!(run(MaxBF16x2, &[0x7fc0_7fc0, 0xff80_3f80]), 0xff80_3f80);
     }
 
     #[test]
