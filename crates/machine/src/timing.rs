@@ -214,7 +214,10 @@ impl ScalarOp {
             F16FromF32 | BF16FromF32 | F16x2FromF32 | BF16x2FromF32 => "cvt.f16x2.f32",
             F32FromI32 => "cvt.f32.i32",
             I32FromF32 => "cvt.i32.f32",
-            AddF16x2 | FmaF16x2 | FmaBF16x2 => "fma.f16x2",
+            AddF16x2 | SubF16x2 | MulF16x2 | FmaF16x2 | AddBF16x2 | SubBF16x2 | MulBF16x2 | FmaBF16x2 => {
+                "fma.f16x2"
+            }
+            MinF16x2 | MaxF16x2 | MinBF16x2 | MaxBF16x2 => "min.f32",
             F16x2FromE4M3x2 | E4M3x2FromF16x2 | E5M2x2FromF16x2 | E4M3x2FromF32 | E5M2x2FromF32 => "cvt.f8",
         }
     }

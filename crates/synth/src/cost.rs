@@ -54,6 +54,8 @@ const SCALAR_REGISTERS: u32 = 40;
 const ROUNDS: i64 = 4;
 /// Cycles of the load/store unit for one call, besides those for what it moves: addresses are issued with it.
 const CALL: f64 = 0.25;
+/// The same for a call to global memory, which computes an address and mostly a guard.
+const GLOBAL_CALL: f64 = 1.0;
 /// Resident blocks that are followed together.
 const FOLLOWED: i64 = 3;
 /// Cycles between launch and the first instruction, and between the last and the next wave.
@@ -453,7 +455,8 @@ fn work(problem: &Problem<'_>, index: usize, stmt: &Stmt) -> Option<Work> {
             };
             Work {
                 unit: Unit::LoadStore,
-                busy: (own + staged).max(wavefronts) + calls * CALL,
+                // Each call to global memory computes an address, and mostly a guard.
+                busy: (own + staged).max(wavefronts) + calls * if way > 0.0 { GLOBAL_CALL } else { CALL },
                 global: way,
                 latency: entry.map_or(f64::from(row.latency_cycles), |e| e.latency),
                 asynchronous,

@@ -231,11 +231,13 @@ struct Operand<'a> {
     /// (lane, value of the instruction) → coordinate relative to the instruction tile's first.
     embed: Vec<Vec<i64>>,
     by_coordinate: HashMap<i64, u32>,
+    /// Values that share a 32-bit register.
+    per: usize,
 }
 
 impl<'a> Operand<'a> {
     /// `rows` is the extent of the instruction's first mode, `height` that of the tile's.
-    fn new(tv: &'a TvLayout, atom: &Layout, rows: i64, axes: (&Axis, &Axis, i64)) -> Option<Self> {
+    fn new(tv: &'a TvLayout, atom: &Layout, rows: i64, axes: (&Axis, &Axis, i64), bits: u32) -> Option<Self> {
         let (first, second, height) = axes;
         let (first, second) = (Layout::from_leaves(&first.own).ok()?, Layout::from_leaves(&second.own).ok()?);
         let place = |lane: i64, value: i64| {
@@ -245,12 +247,21 @@ impl<'a> Operand<'a> {
         let count = atom.size() / 32;
         let embed = (0..32).map(|lane| (0..count).map(|v| place(lane, v)).collect()).collect();
         let by_coordinate = (0..tv.count() as i64).map(|v| (tv.at(0, v), v as u32)).collect();
-        Some(Operand { tv, embed, by_coordinate })
+        Some(Operand { tv, embed, by_coordinate, per: (32 / bits) as usize })
     }
 
-    /// The values that the instruction tile at `base` (for warp 0) uses, if lane 0 has them.
+    /// The values that the instruction tile at `base` (for warp 0) uses, if lane 0 has them, and in whole registers.
     fn find(&self, base: i64) -> Option<Vec<u32>> {
-        self.embed[0].iter().map(|x| self.by_coordinate.get(&(base + x)).copied()).collect()
+        let values: Vec<u32> = self.embed[0]
+            .iter()
+            .map(|x| self.by_coordinate.get(&(base + x)).copied())
+            .collect::<Option<_>>()?;
+        // An instruction takes registers as they are: what it wants in one must be there, in its order.
+        let whole = values.chunks(self.per).all(|chunk| {
+            chunk[0] as usize % self.per == 0
+                && chunk.iter().enumerate().all(|(i, v)| *v == chunk[0] + i as u32)
+        });
+        whole.then_some(values)
     }
 
     /// Whether the values of the instruction tile at `base` lie in the same place for every thread.
@@ -302,9 +313,9 @@ pub fn calls(
     let along_m = axis(&digits(&row.c_tv, row.m, false)?, m, None)?;
     let along_n = axis(&digits(&row.c_tv, row.m, true)?, n, by.along_n)?;
     let along_k = axis(&digits(&row.b_tv, row.n, true)?, k, by.along_k)?;
-    let oc = Operand::new(c, &row.c_tv, row.m, (&along_m, &along_n, m))?;
-    let oa = Operand::new(a, &row.a_tv, row.m, (&along_m, &along_k, m))?;
-    let ob = Operand::new(b, &row.b_tv, row.n, (&along_n, &along_k, n))?;
+    let oc = Operand::new(c, &row.c_tv, row.m, (&along_m, &along_n, m), row.c.bits())?;
+    let oa = Operand::new(a, &row.a_tv, row.m, (&along_m, &along_k, m), row.ab.bits())?;
+    let ob = Operand::new(b, &row.b_tv, row.n, (&along_n, &along_k, n), row.ab.bits())?;
     // Warps must agree: the M of a warp's accumulator is the M of its A, and so for N.
     for warp in 0..threads / 32 {
         let (tc, ta, tb) = (c.at(32 * warp, 0), a.at(32 * warp, 0), b.at(32 * warp, 0));

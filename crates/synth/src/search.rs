@@ -15,7 +15,7 @@ use crate::copies::{Memo, SharedProblem, SharedSolution};
 use crate::cost::{self, Estimate};
 use crate::explain::Alternative;
 use crate::facts::Facts;
-use crate::plan::{GemmPlan, StmtPlan, TensorLayout, TvLayout};
+use crate::plan::{CopyPlan, GemmPlan, StmtPlan, TensorLayout, TvLayout};
 use crate::solve::{Registers, Solver};
 use crate::{Options, SHARED_ALIGN};
 
@@ -86,6 +86,9 @@ pub struct Search<'a> {
     memo: Memo,
 }
 
+/// Estimates that differ by less than one part of this are taken for equal; then fewer instructions win.
+const CLOSE: u64 = 128;
+
 /// Other instructions that are looked at for each shared tensor of the best arrangement, at most.
 const VARIANTS: usize = 5;
 
@@ -140,17 +143,14 @@ impl<'a> Search<'a> {
         }
         let mut candidates: Vec<Result<Candidate, Diagnostic>> =
             found.solutions.into_iter().map(|registers| self.complete(registers, None)).collect();
-        let cheapest = |all: &[Result<Candidate, Diagnostic>]| {
-            let cycles =
-                all.iter().enumerate().filter_map(|(i, c)| Some((c.as_ref().ok()?.estimate.cycles, i)));
-            cycles.min().map(|(_, i)| i)
-        };
         // Of the best arrangement, other instructions for the copies of one shared tensor at a time.
-        if let Some(Ok(best)) = cheapest(&candidates).map(|i| candidates[i].as_ref()) {
-            let variants = self.variants(best, budget.solutions.saturating_sub(candidates.len()));
-            candidates.extend(variants);
+        if let Some(best) = self.cheapest(&candidates) {
+            let left = budget.solutions.saturating_sub(candidates.len());
+            if let Ok(best) = candidates[best].clone() {
+                candidates.extend(self.variants(&best, left));
+            }
         }
-        let best = cheapest(&candidates);
+        let best = self.cheapest(&candidates);
         let chosen = match (self.options.candidate, best) {
             (Some(asked), _) if asked >= candidates.len() => {
                 return Err(crate::no_such_candidate(asked, candidates.len()));
@@ -176,6 +176,31 @@ impl<'a> Search<'a> {
         self.explain(&mut chosen);
         let gemms = self.solver.calls(&chosen.registers).map_err(|clash| *clash.diagnostic)?;
         Ok(Outcome { chosen, gemms, notes, note })
+    }
+
+    /// The candidate to take.
+    fn cheapest(&self, all: &[Result<Candidate, Diagnostic>]) -> Option<usize> {
+        let possible = || all.iter().enumerate().filter_map(|(i, c)| Some((i, c.as_ref().ok()?)));
+        let fewest = possible().map(|(_, c)| c.estimate.cycles).min()?;
+        let close = possible().filter(|(_, c)| c.estimate.cycles <= fewest + fewest / CLOSE);
+        close.min_by_key(|(i, c)| (self.calls(c), c.estimate.cycles, *i)).map(|(i, _)| i)
+    }
+
+    /// Instruction calls of all copies of a candidate, those in loops counted several times.
+    fn calls(&self, candidate: &Candidate) -> usize {
+        let weighted = candidate.plans.iter().zip(self.statements).map(|(plan, (_, depth))| {
+            let calls = match plan {
+                StmtPlan::Copy(CopyPlan::Registers { .. }) => 0,
+                StmtPlan::Copy(
+                    CopyPlan::Direct { access, .. }
+                    | CopyPlan::Async { access, .. }
+                    | CopyPlan::Staged { access, .. },
+                ) => access.calls.len(),
+                _ => 0,
+            };
+            calls * if *depth > 0 { 16 } else { 1 }
+        });
+        weighted.sum()
     }
 
     fn note(
@@ -204,8 +229,12 @@ impl<'a> Search<'a> {
                 let cycles = c.estimate.cycles;
                 let why = match (number == chosen, self.options.candidate) {
                     (true, Some(_)) => "asked for by number".to_string(),
-                    (true, None) => "the fewest cycles".to_string(),
-                    (false, _) if cycles == best => "as many cycles as the chosen one, and later".to_string(),
+                    (true, None) => {
+                        "the fewest cycles; of those that are close the fewest instructions".to_string()
+                    }
+                    (false, _) if cycles <= best + best / CLOSE => {
+                        "as good as the chosen one, with more instructions, or later".to_string()
+                    }
                     (false, _) => format!(
                         "{:.3} times the cycles of the chosen one; bound by {}",
                         cycles as f64 / best.max(1) as f64,

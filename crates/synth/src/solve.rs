@@ -210,11 +210,10 @@ impl<'a> Solver<'a> {
         let threads = i64::from(self.verified.threads());
         let fits = |by: &Arrangement| {
             let Some(own) = by.layouts(m, n, k) else { return false };
-            let same = [(c, &own.c), (a, &own.a), (b, &own.b)].iter().all(|(id, tv)| {
-                known(*id).is_none_or(|theirs| {
-                    theirs.count() == tv.count() && crate::moves(tv, theirs, threads).is_some()
-                })
-            });
+            let same = [(c, &own.c), (a, &own.a), (b, &own.b)]
+                .iter()
+                .all(|(id, tv)| known(*id).is_none_or(|theirs| theirs.same_function(tv)));
+            // In another order of values the same registers may still serve.
             same || {
                 let pick = |id: TensorId, tv| known(id).unwrap_or(tv);
                 let (lc, la, lb) = (pick(c, &own.c), pick(a, &own.a), pick(b, &own.b));

@@ -670,7 +670,6 @@ fn products_of_the_figures_take_whole_registers() {
 
 /// The same elements in another order of values, pinned: wrong code comes out of it today.
 #[test]
-#[ignore = "a product takes operands whose pairs lie in different registers, and lowering then multiplies others"]
 fn a_permuted_fragment_is_no_operand() {
     let source = |b: &str, c: &str| {
         format!(
@@ -702,7 +701,6 @@ fn a_permuted_fragment_is_no_operand() {
 
 /// The same without a pinned layout: two accumulators, cast and interleaved along K, are the left factor of another product.
 #[test]
-#[ignore = "a product takes operands whose pairs lie in different registers, and lowering then multiplies others"]
 fn interleaved_accumulators_are_no_factor_as_they_are() {
     let made = make(
         "kernel interleaved(x: f16[16, 16], y: f16[16, 16], w: f16[8, 32], z: f32[16, 8]) grid(1) threads(32) {
