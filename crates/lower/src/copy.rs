@@ -4,7 +4,7 @@ use tilewright_layout::{Layout, SwizzledLayout};
 use tilewright_machine::{CopyRow, Memory, ScalarOp};
 use tilewright_simt::{Address, ArrayId, Operand, Reg, Special, Value};
 use tilewright_synth::{Access, CopyPlan, copies::own_layout};
-use tilewright_tile::{Diagnostic, TensorRef, TileRef};
+use tilewright_tile::{Diagnostic, TensorId, TensorRef, TileRef};
 
 use crate::elements;
 use crate::memory::{GlobalAddressing, Offset, Place, SharedAddressing, both, narrow};
@@ -144,13 +144,13 @@ impl Lower<'_> {
                 let array = self.array(tensor)?;
                 let bits = from.dtype.bits();
                 if row.is_collective() {
-                    for call in &access.calls {
+                    for call in self.wanted_calls(tensor, &access.calls) {
                         let (address, _) = side.call(self, call.offset);
                         let regs = call.values.iter().map(|v| elements::place(array, *v, bits).0).collect();
                         self.b.matrix(row, regs, address);
                     }
                 } else if is_load {
-                    self.load_fragment(row, access, &side, array, bits);
+                    self.load_fragment(row, access, &side, (tensor, array), bits);
                 } else {
                     let owner = if access.broadcast { self.owner(&access.threads) } else { None };
                     self.store_fragment(row, access, &side, array, bits, owner);
@@ -233,12 +233,12 @@ impl Lower<'_> {
         row: &'static CopyRow,
         access: &Access,
         side: &Side<'_>,
-        array: ArrayId,
+        (tensor, array): (TensorId, ArrayId),
         bits: u32,
     ) {
         if row.bytes >= 4 {
             let per_register = (32 / bits) as usize;
-            for call in &access.calls {
+            for call in self.wanted_calls(tensor, &access.calls) {
                 let (address, guard) = side.call(self, call.offset);
                 let regs = call
                     .values

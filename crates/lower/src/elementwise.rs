@@ -29,12 +29,25 @@ impl Lower<'_> {
         let dtype = |id| self.verified.program().tensor(id).dtype;
         let (from, to) = (dtype(src), dtype(dst));
         let (source, target) = (self.array(src)?, self.array(dst)?);
-        let order: Vec<u32> = (0..self.count(dst)?).collect();
+        let count = self.count(dst)?;
         let held = elements::registers(self.count(src)?, from.bits());
         let words = elements::read_words(&mut self.b, source, held);
-        let results = cast::emit(&mut elements::Into(&mut self.b), from, to, &words, &order);
-        for (index, word) in results.into_iter().enumerate() {
-            self.b.write(Reg { array: target, index: index as u32 }, word);
+        if from == to || to.bits() != 16 {
+            let order: Vec<u32> = (0..count).collect();
+            let results = cast::emit(&mut elements::Into(&mut self.b), from, to, &words, &order);
+            for (index, word) in results.into_iter().enumerate() {
+                self.b.write(Reg { array: target, index: index as u32 }, word);
+            }
+            return Ok(());
+        }
+        // What products multiply comes register by register, in the order in which they want it.
+        let per = 32 / to.bits();
+        for index in self.wanted(dst, elements::registers(count, to.bits()), to.bits()) {
+            let order: Vec<u32> = (index * per..((index + 1) * per).min(count)).collect();
+            let results = cast::emit(&mut elements::Into(&mut self.b), from, to, &words, &order);
+            for word in results {
+                self.b.write(Reg { array: target, index }, word);
+            }
         }
         Ok(())
     }
@@ -48,7 +61,7 @@ impl Lower<'_> {
             let ids = expr.tensors();
             let arrays: BTreeMap<TensorId, ArrayId> =
                 ids.into_iter().map(|id| Ok((id, self.array(id)?))).collect::<Result<_, Diagnostic>>()?;
-            for index in 0..elements::registers(count, dtype.bits()) {
+            for index in self.wanted(dst, elements::registers(count, dtype.bits()), dtype.bits()) {
                 let mut read = |b: &mut Builder, id: TensorId| b.read(Reg { array: arrays[&id], index });
                 let word = packed::register(&mut self.b, (self.arch, dtype), expr, &mut read);
                 self.b.write(Reg { array, index }, word);

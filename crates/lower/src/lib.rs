@@ -13,6 +13,7 @@ mod elements;
 mod elementwise;
 mod memory;
 mod movement;
+mod order;
 mod packed;
 mod scalar;
 
@@ -57,6 +58,8 @@ struct Lower<'a> {
     loops: u32,
     /// Index of the next statement, in the order of [`Verified::visit`].
     next: usize,
+    /// When products want what.
+    ranks: order::Ranks,
 }
 
 /// Lowers a program with its synthesis, which must be of this very program.
@@ -123,6 +126,7 @@ pub fn lower(
         scratch_used: false,
         loops: 0,
         next: 0,
+        ranks: order::ranks(verified, synthesis),
     };
     lower.block(&program.body)?;
     let mut function = lower.b.finish();

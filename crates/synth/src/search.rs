@@ -86,7 +86,8 @@ pub struct Search<'a> {
     memo: Memo,
 }
 
-/// Estimates that differ by less than one part of this are taken for equal; then fewer instructions win.
+/// Estimates that differ by less than one part of this are taken for equal; then those with the
+/// fewest wavefronts of shared memory win, and of those the one with the fewest instructions.
 const CLOSE: u64 = 128;
 
 /// Other instructions that are looked at for each shared tensor of the best arrangement, at most.
@@ -183,7 +184,13 @@ impl<'a> Search<'a> {
         let possible = || all.iter().enumerate().filter_map(|(i, c)| Some((i, c.as_ref().ok()?)));
         let fewest = possible().map(|(_, c)| c.estimate.cycles).min()?;
         let close = possible().filter(|(_, c)| c.estimate.cycles <= fewest + fewest / CLOSE);
-        close.min_by_key(|(i, c)| (self.calls(c), c.estimate.cycles, *i)).map(|(i, _)| i)
+        close.min_by_key(|(i, c)| (self.wavefronts(c), self.calls(c), c.estimate.cycles, *i)).map(|(i, _)| i)
+    }
+
+    /// Wavefronts of shared memory of a candidate, those in loops counted several times.
+    fn wavefronts(&self, candidate: &Candidate) -> u64 {
+        let counted = candidate.wavefronts.iter().zip(self.statements);
+        counted.map(|(w, (_, depth))| u64::from(*w) * if *depth > 0 { 16 } else { 1 }).sum()
     }
 
     /// Instruction calls of all copies of a candidate, those in loops counted several times.
@@ -230,10 +237,12 @@ impl<'a> Search<'a> {
                 let why = match (number == chosen, self.options.candidate) {
                     (true, Some(_)) => "asked for by number".to_string(),
                     (true, None) => {
-                        "the fewest cycles; of those that are close the fewest instructions".to_string()
+                        "the fewest cycles; of those that are close the fewest wavefronts and instructions"
+                            .to_string()
                     }
                     (false, _) if cycles <= best + best / CLOSE => {
-                        "as good as the chosen one, with more instructions, or later".to_string()
+                        "as good as the chosen one, with more wavefronts or instructions, or later"
+                            .to_string()
                     }
                     (false, _) => format!(
                         "{:.3} times the cycles of the chosen one; bound by {}",

@@ -1,0 +1,71 @@
+//! In which order registers are wanted: the order in which matrix products first use them.
+//!
+//! A statement on a whole fragment is many instructions, and a product many more. If what feeds a product is computed in the
+//! order in which the product's instructions take it, the first of them may begin when the first registers are there, and the
+//! assembler finds loads, conversions and products side by side.
+
+use std::collections::HashMap;
+
+use tilewright_synth::{Call, StmtPlan, Synthesis, solve};
+use tilewright_tile::{StmtKind, TensorId, Verified};
+
+use crate::Lower;
+
+/// For each tensor, for each value, the number of the first instruction of a product that it goes into.
+pub type Ranks = HashMap<TensorId, Vec<u32>>;
+
+/// The ranks of the operands of matrix products, and of what they are computed from value by value.
+pub fn ranks(verified: &Verified, synthesis: &Synthesis) -> Ranks {
+    let mut ranks = Ranks::new();
+    let count = |id: TensorId| synthesis.register(id).map_or(0, |tv| tv.count());
+    let statements = solve::statements(verified);
+    for ((stmt, _), plan) in statements.iter().zip(&synthesis.statements) {
+        let (StmtKind::Gemm { a, b, .. }, StmtPlan::Gemm(plan)) = (&stmt.kind, plan) else { continue };
+        for (i, call) in plan.calls.iter().enumerate() {
+            for (id, values) in [(*a, &call.a), (*b, &call.b)] {
+                let of = ranks.entry(id).or_insert_with(|| vec![u32::MAX; count(id)]);
+                for v in values {
+                    of[*v as usize] = of[*v as usize].min(i as u32);
+                }
+            }
+        }
+    }
+    // What a statement computes value by value is wanted in the order of its result.
+    for (stmt, _) in statements.iter().rev() {
+        let (dst, sources) = match &stmt.kind {
+            StmtKind::Cast { dst, src } => (*dst, vec![*src]),
+            StmtKind::Elementwise { dst, expr } => (*dst, expr.tensors()),
+            _ => continue,
+        };
+        let Some(of) = ranks.get(&dst).cloned() else { continue };
+        for src in sources {
+            if src != dst && count(src) == of.len() {
+                ranks.entry(src).or_insert_with(|| of.clone());
+            }
+        }
+    }
+    ranks
+}
+
+impl Lower<'_> {
+    /// The numbers of a fragment's registers, in the order in which products want them.
+    pub(crate) fn wanted(&self, tensor: TensorId, registers: u32, bits: u32) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..registers).collect();
+        if let Some(ranks) = self.ranks.get(&tensor) {
+            let per = (32 / bits) as usize;
+            let rank = |index: u32| ranks.chunks(per).nth(index as usize).and_then(|c| c.iter().min());
+            order.sort_by_key(|index| (rank(*index).copied(), *index));
+        }
+        order
+    }
+
+    /// The calls that load a fragment, in the order in which products want what they load.
+    pub(crate) fn wanted_calls<'c>(&self, tensor: TensorId, calls: &'c [Call]) -> Vec<&'c Call> {
+        let mut order: Vec<&Call> = calls.iter().collect();
+        if let Some(ranks) = self.ranks.get(&tensor) {
+            order
+                .sort_by_key(|call| call.values.iter().filter_map(|v| ranks.get(*v as usize)).min().copied());
+        }
+        order
+    }
+}
