@@ -217,8 +217,8 @@ impl Tiles {
             return Err(ConfigError::value("kk", self.kk, "must be 16, 32 or 64"));
         }
         multiple("bk", self.bk, self.kk)?;
-        if !(2..=16).contains(&self.stages) {
-            return Err(ConfigError::value("stages", self.stages, "must be from 2 to 16"));
+        if !(1..=16).contains(&self.stages) {
+            return Err(ConfigError::value("stages", self.stages, "must be from 1 to 16"));
         }
         if self.grids().next().is_none() {
             let wanted = format!(

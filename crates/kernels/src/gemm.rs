@@ -105,10 +105,18 @@ impl GemmConfig {
         };
         t.unroll_for("s", 0, &stages - 1, |t, s| fetch(t, &s));
         t.for_range("ki", 0, &tiles, |t, ki| {
-            // The oldest group in flight is this round's tile; after the barrier nobody reads the last round's any more.
-            t.wait_group(&stages - 2);
-            t.syncthreads();
-            fetch(t, &(&ki + &stages - 1));
+            if self.stages == 1 {
+                // No pipeline: the last round's tile is read to the end before this round's takes its place.
+                t.syncthreads();
+                fetch(t, &ki);
+                t.wait_group(0);
+                t.syncthreads();
+            } else {
+                // The oldest group in flight is this round's tile; after the barrier nobody reads the last round's any more.
+                t.wait_group(&stages - 2);
+                t.syncthreads();
+                fetch(t, &(&ki + &stages - 1));
+            }
             let load = |t: &mut KernelBuilder, p: &Expr| {
                 t.copy(part_of(&sa, p, &ki % &stages), ra.at(p % 2));
                 t.copy(part_of(&sb, p, &ki % &stages), rb.at(p % 2));
@@ -192,7 +200,7 @@ impl Config for GemmConfig {
         ("bn", "columns of a block's tile of c, a multiple of 8"),
         ("bk", "columns of a and b in a stage, a multiple of kk"),
         ("kk", "columns that go to registers at a time: 16, 32 or 64"),
-        ("stages", "tiles in shared memory"),
+        ("stages", "tiles in shared memory; 1 is no pipeline"),
         ("threads", "threads of a block"),
         ("epilogue", "how results leave: staged (through shared memory) or direct"),
     ];

@@ -123,10 +123,18 @@ impl W4A16Config {
         t.copy(gs.at(0), rs);
         t.unroll_for("p", 0, &stages - 1, |t, p| fetch(t, &p));
         t.for_range("ki", 0, &tiles, |t, ki| {
-            // The oldest group in flight is this round's tile; after the barrier nobody reads the last round's any more.
-            t.wait_group(&stages - 2);
-            t.syncthreads();
-            fetch(t, &(&ki + &stages - 1));
+            if self.stages == 1 {
+                // No pipeline: the last round's tile is read to the end before this round's takes its place.
+                t.syncthreads();
+                fetch(t, &ki);
+                t.wait_group(0);
+                t.syncthreads();
+            } else {
+                // The oldest group in flight is this round's tile; after the barrier nobody reads the last round's any more.
+                t.wait_group(&stages - 2);
+                t.syncthreads();
+                fetch(t, &(&ki + &stages - 1));
+            }
             let column = t.expand("column", &rs, 1);
             let sf = t.broadcast("sf", &column, [&bn, &kk]);
             if let Some(group) = &group {
@@ -198,7 +206,7 @@ impl Config for W4A16Config {
         ("bn", "columns of a block's tile of c, a multiple of 8"),
         ("bk", "columns of a and w in a stage, a multiple of kk"),
         ("kk", "columns that go to registers at a time: 16, 32 or 64"),
-        ("stages", "tiles in shared memory"),
+        ("stages", "tiles in shared memory; 1 is no pipeline"),
         ("threads", "threads of a block"),
         ("weights", "how weights come: staged (through shared memory) or direct, which takes an odd k too"),
         ("epilogue", "how results leave: staged (through shared memory) or direct"),

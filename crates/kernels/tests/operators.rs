@@ -245,7 +245,7 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     says(GemmConfig { bn: 0, ..default }, "bn", "multiple of 8");
     says(GemmConfig { bk: 40, ..default }, "bk", "multiple of 16");
     says(GemmConfig { kk: 24, ..default }, "kk", "16, 32 or 64");
-    says(GemmConfig { stages: 1, ..default }, "stages", "from 2");
+    says(GemmConfig { stages: 0, ..default }, "stages", "from 1");
     says(GemmConfig { threads: 100, ..default }, "threads", "multiple of 32");
     says(GemmConfig { bm: 16, bn: 8, ..default }, "threads", "fewer threads");
     says(GemmConfig { bm: 256, bn: 256, ..default }, "bm", "more threads");

@@ -102,10 +102,12 @@ pub fn lower(
             }
             _ => None,
         });
-        shared.push(match synthesis.shared(id) {
-            Some((_, bytes)) => b.add_shared(tensor.name.clone(), bytes, SHARED_ALIGN),
-            None => 0,
-        });
+        let offset =
+            synthesis.allocation.offsets.iter().find(|(t, _)| *t == id).map_or(0, |(_, offset)| *offset);
+        if let Some((_, bytes)) = synthesis.shared(id) {
+            b.add_shared_at(tensor.name.clone(), offset, bytes);
+        }
+        shared.push(offset);
     }
     let scratch = if synthesis.scratch_bytes > 0 {
         b.add_shared("exchange", synthesis.scratch_bytes, SHARED_ALIGN)

@@ -96,6 +96,12 @@ impl Builder {
         (self.function.params.len() - 1) as u32
     }
 
+    /// Adds a shared buffer at an offset of the block's window. It may lie where another does, if they are never in use together.
+    pub fn add_shared_at(&mut self, name: impl Into<String>, offset: u32, bytes: u32) {
+        self.function.shared.push(SharedBuffer { name: name.into(), offset, bytes });
+        self.function.shared_bytes = self.function.shared_bytes.max(offset + bytes);
+    }
+
     /// Adds a shared buffer after the last one, aligned to `align` bytes, and returns its offset.
     pub fn add_shared(&mut self, name: impl Into<String>, bytes: u32, align: u32) -> u32 {
         let offset = self.function.shared_bytes.next_multiple_of(align.max(1));

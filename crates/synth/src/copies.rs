@@ -60,6 +60,9 @@ pub fn shares_bytes(
     ))
 }
 
+/// Cycles of a warp for the address and the guard of a call to global memory.
+const ADDRESS_CYCLES: u32 = 4;
+
 /// One way to do a copy that touches a shared tensor.
 #[derive(Clone)]
 struct Candidate {
@@ -270,10 +273,10 @@ impl SharedProblem<'_> {
             let calls = access.calls.len() as u64;
             if let Some(row) = row {
                 let plan = CopyPlan::Async { row, access: access.clone() };
-                candidates.add(plan, row, access, &run, calls * u64::from(row.issue_cycles));
+                candidates.add(plan, row, access, &run, calls * u64::from(row.issue_cycles + ADDRESS_CYCLES));
             } else {
                 let plan = CopyPlan::Staged { load, store, access: access.clone() };
-                let cycles = calls * u64::from(load.issue_cycles + store.issue_cycles);
+                let cycles = calls * u64::from(load.issue_cycles + store.issue_cycles + ADDRESS_CYCLES);
                 candidates.add(plan, store, access, &run, cycles);
             }
         }

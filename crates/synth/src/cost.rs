@@ -55,7 +55,7 @@ const ROUNDS: i64 = 4;
 /// Cycles of the load/store unit for one call, besides those for what it moves: addresses are issued with it.
 const CALL: f64 = 0.25;
 /// The same for a call to global memory, which computes an address and mostly a guard.
-const GLOBAL_CALL: f64 = 1.0;
+const GLOBAL_CALL: f64 = 4.0;
 /// Resident blocks that are followed together.
 const FOLLOWED: i64 = 3;
 /// Cycles between launch and the first instruction, and between the last and the next wave.

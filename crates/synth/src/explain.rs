@@ -57,6 +57,8 @@ pub struct TensorNote {
     pub layout: String,
     /// Register tensors: 32-bit registers a thread. Shared tensors: bytes.
     pub size: u32,
+    /// Shared tensors: the byte at which it begins in the block's shared memory.
+    pub offset: u32,
     /// Where the layout comes from.
     pub why: String,
 }
@@ -105,7 +107,7 @@ impl fmt::Display for Explanation {
         for t in &self.tensors {
             let shape: Vec<String> = t.shape.iter().map(ToString::to_string).collect();
             let size = if t.memory == "shared" {
-                format!("{} bytes", t.size)
+                format!("{} bytes at {}", t.size, t.offset)
             } else {
                 format!("{} registers a thread", t.size)
             };

@@ -9,6 +9,7 @@
 //! coordinate → offset.
 
 pub mod access;
+pub mod allocate;
 pub mod cast;
 pub mod constraint;
 pub mod copies;
@@ -505,6 +506,7 @@ pub fn synthesise(verified: &Verified, options: &Options) -> Result<Synthesis, D
             shape: verified.shape(id),
             layout,
             size,
+            offset: outcome.chosen.allocation.offsets.iter().find(|(t, _)| *t == id).map_or(0, |(_, at)| *at),
             why,
         });
     }
@@ -515,7 +517,8 @@ pub fn synthesise(verified: &Verified, options: &Options) -> Result<Synthesis, D
             explanation.statements.push(note);
         }
     }
-    Ok(Synthesis { tensors, statements: plans, scratch_bytes, explanation })
+    let allocation = outcome.chosen.allocation;
+    Ok(Synthesis { tensors, statements: plans, allocation, scratch_bytes, explanation })
 }
 
 /// Whether the architecture converts the elements of a statement from and to 8-bit floats.

@@ -7,6 +7,7 @@
 use tilewright_layout::{Layout, LayoutError, SwizzledLayout};
 use tilewright_machine::{CopyRow, MmaRow};
 
+use crate::allocate::Allocation;
 use crate::gather::GatherPlan;
 use crate::gemm::Arrangement;
 use crate::movement::Movement;
@@ -197,7 +198,9 @@ pub struct Synthesis {
     pub tensors: Vec<Option<TensorLayout>>,
     /// One entry a statement, in the order of [`Verified::visit`](tilewright_tile::Verified::visit).
     pub statements: Vec<StmtPlan>,
-    /// Bytes of shared memory that statements use one after the other, each for itself.
+    /// Where the shared tensors lie in the block's window.
+    pub allocation: Allocation,
+    /// Bytes of shared memory, behind the tensors, that statements use one after the other, each for itself.
     pub scratch_bytes: u32,
     /// Why, for people and for tools.
     pub explanation: crate::explain::Explanation,

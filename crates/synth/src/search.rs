@@ -11,6 +11,7 @@ use serde::Serialize;
 use tilewright_machine::Memory;
 use tilewright_tile::{Diagnostic, Stmt, SymbolId, TensorId, Verified};
 
+use crate::allocate::{Allocation, allocate};
 use crate::copies::{Memo, SharedProblem, SharedSolution};
 use crate::cost::{self, Estimate};
 use crate::explain::Alternative;
@@ -32,6 +33,8 @@ pub struct Candidate {
     pub alternatives: Vec<Vec<Alternative>>,
     /// One entry a statement: wavefronts of the whole block.
     pub wavefronts: Vec<u32>,
+    /// Where the shared tensors lie.
+    pub allocation: Allocation,
     /// Bytes that statements use one after the other.
     pub scratch_bytes: u32,
     /// Bytes of shared memory of a block.
@@ -363,11 +366,9 @@ impl<'a> Search<'a> {
                 plans[i] = StmtPlan::Gemm(self.counted(by, i));
             }
         }
-        let mut shared_bytes = 0u32;
-        for (_, solution) in &shared {
-            shared_bytes = shared_bytes.next_multiple_of(SHARED_ALIGN).saturating_add(solution.bytes);
-        }
-        shared_bytes = shared_bytes.next_multiple_of(SHARED_ALIGN).saturating_add(scratch_bytes);
+        let sizes: Vec<(TensorId, u32)> = shared.iter().map(|(id, solution)| (*id, solution.bytes)).collect();
+        let allocation = allocate(self.verified, &sizes);
+        let shared_bytes = allocation.bytes.next_multiple_of(SHARED_ALIGN).saturating_add(scratch_bytes);
         crate::check_shared(self.verified, arch, &shared, scratch_bytes, shared_bytes)?;
         let fragment_registers = crate::live_registers(self.verified, self.statements, &register);
         if fragment_registers > arch.limits().registers_of_a_thread(self.verified.threads()) {
@@ -395,6 +396,7 @@ impl<'a> Search<'a> {
             plans,
             alternatives,
             wavefronts,
+            allocation,
             scratch_bytes,
             shared_bytes,
             fragment_registers,

@@ -335,16 +335,17 @@ pub fn choose_swizzle(
     let ideal: u64 =
         traces.iter().map(|(t, weight)| u64::from(t.wavefronts(Swizzle::NONE, bits).ideal) * weight).sum();
     let mut best = (Swizzle::NONE, cost(Swizzle::NONE));
-    for field in 1..=5u32 {
-        if size % (1i64 << (base + field)) != 0 {
-            break;
+    // Fields that begin where vectors end come first; higher ones matter where a row has fewer vectors than a phase has lanes.
+    for (start, field) in (base..base + 4).flat_map(|start| (1..=5u32).map(move |field| (start, field))) {
+        if best.1 == ideal || size % (1i64 << (start + field)) != 0 {
+            continue;
         }
-        // Bits at `base` are exchanged with bits at least as high as the end of the field.
+        // Bits of the field are exchanged with bits at least as high as its end.
         for shift in field..=16 {
-            if (1i64 << (base + shift)) >= size || best.1 == ideal {
+            if (1i64 << (start + shift)) >= size || best.1 == ideal {
                 break;
             }
-            let Ok(swizzle) = Swizzle::new(field, base, shift) else { continue };
+            let Ok(swizzle) = Swizzle::new(field, start, shift) else { continue };
             if stage.is_some_and(|stage| stage % period(swizzle) != 0) {
                 break;
             }

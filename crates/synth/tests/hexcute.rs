@@ -641,7 +641,10 @@ fn attention_p_stays_where_it_is() {
     let made = make(include_str!("../../../tests/run/attention_p.tile"));
     assert!(made.inserted.is_empty() && made.exchanges().is_empty());
     assert!(made.register("s").same_function(made.register("p")));
-    assert_eq!(made.note("copy(sv, rv)").instruction, "ldmatrix.x4");
+    // Either of the two that move 512 bytes a call.
+    let loaded = made.note("copy(sv, rv)");
+    assert!(["ldmatrix.x4", "ld.shared.v4.b32"].contains(&loaded.instruction.as_str()), "{loaded:?}");
+    assert_eq!(loaded.bank_conflicts, 0);
 }
 
 /// An instruction takes registers, not elements: the elements that share one must be neighbours in the fragment.

@@ -45,11 +45,9 @@ pub fn candidates(
     rounds: usize,
 ) -> Result<Vec<Measured>, CandidatesError> {
     let first = compile(program, options)?;
-    let mut kernels: Vec<(CandidateNote, Kernel)> = Vec::new();
-    for note in first.explanation.candidates.iter().filter(|c| c.estimate.is_some()) {
-        let kernel = compile(program, &Options { candidate: Some(note.number), ..options.clone() })?;
-        kernels.push((note.clone(), kernel));
-    }
+    let notes: Vec<&CandidateNote> =
+        first.explanation.candidates.iter().filter(|c| c.estimate.is_some()).collect();
+    let kernels = compile_all(program, options, &notes)?;
     let prepared = prepare(&first, device, inputs)?;
     let args: Vec<Arg<'_>> = prepared.args();
     let sizes = &prepared.sizes;
@@ -57,7 +55,7 @@ pub fn candidates(
     let mut expected = None;
     for (_, kernel) in &kernels {
         let report = device.launch(kernel, sizes, &args).map_err(CheckError::from)?;
-        let results = prepared.read(device)?;
+        let results = prepared.read(kernel, device)?;
         let agrees = match &expected {
             None => {
                 expected = Some(results);
@@ -80,6 +78,33 @@ pub fn candidates(
         Measured { note, time: times.get(times.len() / 2).copied().unwrap_or(f64::NAN), agrees, spilled }
     });
     Ok(all.collect())
+}
+
+/// Compiles candidates on all cores.
+fn compile_all(
+    program: &Program,
+    options: &Options,
+    notes: &[&CandidateNote],
+) -> Result<Vec<(CandidateNote, Kernel)>, Diagnostics> {
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let share = notes.len().div_ceil(cores).max(1);
+    let one = |note: &CandidateNote| {
+        let wanted = Options { candidate: Some(note.number), ..options.clone() };
+        Ok((note.clone(), compile(program, &wanted)?))
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = notes
+            .chunks(share)
+            .map(|part| {
+                scope.spawn(|| part.iter().map(|note| one(note)).collect::<Result<Vec<_>, Diagnostics>>())
+            })
+            .collect();
+        let mut all = Vec::new();
+        for worker in workers {
+            all.extend(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+        }
+        Ok(all)
+    })
 }
 
 /// How many times as long the chosen candidate takes as the fastest.

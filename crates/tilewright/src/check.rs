@@ -167,10 +167,17 @@ impl Prepared {
         .collect()
     }
 
-    /// What the tensors hold, by parameter.
-    pub(crate) fn read(&self, device: &dyn Device) -> Result<Vec<Option<Vec<f64>>>, CheckError> {
-        let read = |t: &Option<Tensor>| t.as_ref().map(|t| t.read(device)).transpose();
-        Ok(self.tensors.iter().map(read).collect::<Result<_, _>>()?)
+    /// What the kernel's outputs hold, by parameter.
+    pub(crate) fn read(
+        &self,
+        kernel: &Kernel,
+        device: &dyn Device,
+    ) -> Result<Vec<Option<Vec<f64>>>, CheckError> {
+        let outputs: Vec<usize> = kernel.verified.outputs().iter().map(|id| id.0 as usize).collect();
+        let read = |(i, t): (usize, &Option<Tensor>)| {
+            t.as_ref().filter(|_| outputs.contains(&i)).map(|t| t.read(device)).transpose()
+        };
+        Ok(self.tensors.iter().enumerate().map(read).collect::<Result<_, _>>()?)
     }
 }
 
@@ -199,7 +206,7 @@ fn launch(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Resul
     let prepared = prepare(kernel, device, options)?;
     let args = prepared.args();
     let report = device.launch(kernel, &prepared.sizes, &args)?;
-    let results = prepared.read(device)?;
+    let results = prepared.read(kernel, device)?;
     let timing = if options.repeat > 0 {
         device.time(kernel, &prepared.sizes, &args, 3, options.repeat)?
     } else {
