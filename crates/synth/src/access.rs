@@ -274,6 +274,19 @@ pub fn is_broadcast(threads: &Layout) -> bool {
     threads.leaves().iter().any(|(extent, stride)| *extent > 1 && *stride == 0)
 }
 
+/// Whether `layout(thread + offset) = layout(thread) + layout(offset)` for all threads of a mode and all offsets: no digit of a
+/// coordinate is carried from one leaf of the layout into the next. Without odd factors that always holds.
+pub fn adds(layout: &Layout, threads: &Layout, offsets: impl Iterator<Item = i64> + Clone) -> bool {
+    let leaves = join_leaves(Vec::new(), layout.leaves());
+    let mut below = 1;
+    leaves.iter().rev().skip(1).rev().all(|(extent, _)| {
+        below *= extent;
+        let thread = threads.image().into_iter().map(|t| t % below).max().unwrap_or(0);
+        let offset = offsets.clone().map(|c| c % below).max().unwrap_or(0);
+        thread + offset < below
+    })
+}
+
 /// Whether the values of a vector fill registers, or an aligned part of one, in order.
 fn packs(values: &[u32], bits: u32) -> bool {
     let together = ((32 / bits) as usize).min(values.len());
@@ -318,6 +331,10 @@ fn global_vectors(
         .map(|d| compose(d, tv.layout()))
         .collect::<Result<_, _>>()
         .map_err(|e| format!("the register layout does not split along the buffer's modes: {e}"))?;
+    let offsets = (0..tv.count() as i64).map(|v| tv.values().eval(v));
+    if !dims.iter().all(|layout| adds(layout, tv.threads(), offsets.clone())) {
+        return Err("the register layout does not split along the view's leaves".to_string());
+    }
     let values: Vec<Layout> =
         composed.iter().map(|l| l.mode(1)).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
     let mut order: Vec<(Vec<i64>, u32)> =
