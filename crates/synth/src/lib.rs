@@ -127,7 +127,7 @@ pub struct Prepared {
 /// their products reconciles them, a rearrangement is inserted. Rearrangements that neither shuffles nor a linear shared layout
 /// can do, where tiles or threads have odd factors that cross, and those that matrix instructions do in fewer calls, are
 /// replaced by copies through a shared tensor. Copies from global to shared memory whose rows begin within bytes become two,
-/// through registers.
+/// through registers; an asynchronous one is then done at once.
 ///
 /// # Errors
 ///
@@ -163,7 +163,7 @@ pub fn prepare(verified: &Verified, options: &Options) -> Result<Prepared, Diagn
         ));
         verified = next;
     }
-    let verified = expand_rearrangements(verified, options)?;
+    let verified = expand_rearrangements(verified, options, &mut inserted)?;
     Ok(Prepared { verified, inserted })
 }
 
@@ -182,13 +182,26 @@ fn unmoved(verified: &Verified) -> Option<(usize, TensorId)> {
 /// Rearrangements that are inserted at most.
 const MAX_INSERTED: usize = 256;
 
-fn expand_rearrangements(mut verified: Verified, options: &Options) -> Result<Verified, Diagnostic> {
+fn expand_rearrangements(
+    mut verified: Verified,
+    options: &Options,
+    inserted: &mut Vec<String>,
+) -> Result<Verified, Diagnostic> {
     loop {
         let statements = solve::statements(&verified);
         let facts = Facts::new(&verified, &options.multiples);
         let parts: BTreeSet<usize> =
             (0..statements.len()).filter(|i| parts_of_bytes(&verified, &facts, &statements[*i].0)).collect();
         if !parts.is_empty() {
+            for i in &parts {
+                if let StmtKind::CopyAsync { src, .. } = &statements[*i].0.kind {
+                    inserted.push(format!(
+                        "a register tensor in `{}`, which is done through registers, at once: rows of `{}` begin within bytes",
+                        tilewright_tile::statement_text(verified.program(), &statements[*i].0),
+                        verified.program().tensor(src.tensor).name
+                    ));
+                }
+            }
             verified = tilewright_tile::desugar_rearrangements(&verified, &parts);
             continue;
         }
@@ -237,9 +250,9 @@ fn no_such_candidate(asked: usize, candidates: usize) -> Diagnostic {
 }
 
 /// Whether a statement copies elements of a few bits from global to shared memory whose rows do not begin at whole bytes:
-/// then they are put together in registers.
+/// then they are put together in registers, at once, even if the copy is asynchronous.
 fn parts_of_bytes(verified: &Verified, facts: &Facts<'_>, stmt: &tilewright_tile::Stmt) -> bool {
-    let StmtKind::Copy { src, dst } = &stmt.kind else { return false };
+    let Some((src, dst)) = stmt.kind.copied() else { return false };
     let program = verified.program();
     let memory = |t: TensorId| program.tensor(t).memory();
     let per_byte = i64::from(program.tensor(src.tensor).dtype.per_byte());
