@@ -134,7 +134,13 @@ fn taken(leaves: &[Leaf], n: i64) -> Option<Vec<i64>> {
         .map(|leaf| {
             let all = leaf.chained && left % leaf.extent == 0;
             let part = leaf.chained && leaf.extent % left == 0;
-            let steps = if all { leaf.extent } else if part { left } else { 1 };
+            let steps = if all {
+                leaf.extent
+            } else if part {
+                left
+            } else {
+                1
+            };
             // What a leaf in the middle does not divide ends the vector.
             if left > 1 && steps == 1 && leaf.extent > 1 {
                 return None;
@@ -233,9 +239,8 @@ pub fn widest_access(
         } else if total / n < threads && n * i64::from(bits) > 32 {
             Some(format!("{n} elements a thread would leave some of the {threads} threads idle"))
         } else if let Some(global) = &tile.global {
-            contiguous_mode(global).and_then(|mode| {
-                vector_fits(facts, global, mode, n).and_then(|()| leaves_fit(tile, n)).err()
-            })
+            contiguous_mode(global)
+                .and_then(|mode| vector_fits(facts, global, mode, n).and_then(|()| leaves_fit(tile, n)).err())
         } else {
             None
         };
@@ -257,7 +262,8 @@ pub fn coalesced(tile: &TileRef, threads: i64, n: i64) -> Option<TvLayout> {
     let leaves = leaves_by_memory(tile);
     let steps = taken(&leaves, n)?;
     let (mut thread_leaves, mut value_leaves) = (Vec::new(), Vec::new());
-    value_leaves.extend(leaves.iter().zip(&steps).filter(|(_, n)| **n > 1).map(|(leaf, n)| (*n, leaf.stride)));
+    value_leaves
+        .extend(leaves.iter().zip(&steps).filter(|(_, n)| **n > 1).map(|(leaf, n)| (*n, leaf.stride)));
     for (leaf, n) in leaves.iter().zip(steps) {
         let units = leaf.extent / n;
         let along = gcd(units, available);
