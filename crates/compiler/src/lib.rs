@@ -142,9 +142,10 @@ pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnosti
     lap("desugar");
     let wanted = options.synthesis();
     let prepared = tilewright_synth::prepare(&plain, &wanted)?;
-    let plain = prepared.verified;
     lap("prepare");
-    let mut synthesis = tilewright_synth::synthesise(&plain, &wanted)?;
+    let synthesis = tilewright_synth::synthesise(&prepared.verified, &wanted);
+    let mut synthesis = synthesis.map_err(|error| prepared.explain(error))?;
+    let plain = prepared.verified;
     synthesis.explanation.inserted = prepared.inserted;
     lap("synthesise");
     let function = tilewright_lower::lower(&plain, &synthesis, options.arch, &options.multiples)?;

@@ -45,7 +45,7 @@ pub fn extents(tile: &GlobalTile) -> Vec<i64> {
                 .modes
                 .iter()
                 .flatten()
-                .filter(|(_, d, _)| *d as usize == dim)
+                .filter(|(_, d, scale)| *d as usize == dim && *scale > 0)
                 .map(|(extent, _, scale)| (extent - 1) * scale)
                 .sum::<i64>()
         })
@@ -73,49 +73,102 @@ pub fn vector_fits(facts: &Facts<'_>, tile: &GlobalTile, mode: usize, n: i64) ->
     Ok(())
 }
 
-/// Whether vectors of `n` along the contiguous leaf of a tile start at multiples of `n` wherever the tile's other leaves
-/// take them; if not, why.
-pub fn leaves_fit(tile: &GlobalTile, mode: usize, n: i64) -> Result<(), String> {
-    let along = tile.modes.iter().flatten().filter(|(extent, dim, _)| *dim as usize == mode && *extent > 1);
-    // The first leaf of scale 1 is the one that vectors run along.
-    let own = along.clone().position(|(_, _, scale)| *scale == 1);
-    let fits = along.enumerate().all(|(i, (_, _, scale))| Some(i) == own || scale % n == 0);
-    if n == 1 || fits {
-        Ok(())
-    } else {
-        Err(format!("the view walks mode {mode} in steps that are not multiples of {n}"))
-    }
+/// A mode of a tile, or a leaf of one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Leaf {
+    extent: i64,
+    /// Stride in the tile's linear coordinate.
+    stride: i64,
+    /// Steps in its mode of the buffer.
+    scale: i64,
+    /// Whether it is part of the chain.
+    chained: bool,
 }
 
-/// The leaves of a tile as (extent, stride in the tile's linear coordinate, contiguous?), the contiguous one first, then
-/// those that lie closest in memory as far as that is known.
-fn leaves_by_memory(tile: &TileRef) -> Vec<(i64, i64, bool)> {
-    let mut leaves = Vec::new();
+/// The leaves of a tile by where they lie in memory. First come those that continue each other there, the chain: along the
+/// buffer's contiguous mode, each leaf's step the product of the extents before it, so that together they are a run of
+/// neighbours. The others follow, those that lie closest in memory first, as far as that is known.
+fn leaves_by_memory(tile: &TileRef) -> Vec<Leaf> {
+    let Some(global) = &tile.global else {
+        let n = tile.shape.len();
+        let mut stride = 1;
+        let mut leaves: Vec<Leaf> = Vec::new();
+        for (i, extent) in tile.shape.iter().enumerate() {
+            leaves.push(Leaf { extent: *extent, stride, scale: 1, chained: i + 1 == n });
+            stride *= extent;
+        }
+        leaves.reverse();
+        return leaves;
+    };
+    let contiguous = contiguous_mode(global);
+    let last = global.shape.len();
     let mut stride = 1;
-    match &tile.global {
-        Some(global) => {
-            let contiguous = contiguous_mode(global);
-            let last = global.shape.len();
-            for (extent, dim, scale) in global.modes.iter().flatten() {
-                let is_contiguous = Some(*dim as usize) == contiguous && *scale == 1;
-                // Row-major buffers: later modes lie closer; column-major ones the other way round.
-                let distance =
-                    if contiguous == Some(0) && last > 1 { *dim as usize } else { last - *dim as usize };
-                leaves.push(((!is_contiguous, distance, *scale), (*extent, stride, is_contiguous)));
-                stride *= extent;
-            }
-            leaves.sort_by_key(|(key, _)| *key);
-        }
-        None => {
-            let n = tile.shape.len();
-            for (i, extent) in tile.shape.iter().enumerate() {
-                leaves.push(((i + 1 != n, n - i, 1), (*extent, stride, i + 1 == n)));
-                stride *= extent;
-            }
-            leaves.sort_by_key(|(key, _)| *key);
-        }
+    let mut leaves = Vec::new();
+    for (extent, dim, scale) in global.modes.iter().flatten() {
+        // Row-major buffers: later modes lie closer; column-major ones the other way round.
+        let distance = if contiguous == Some(0) && last > 1 { *dim as usize } else { last - *dim as usize };
+        let leaf = Leaf { extent: *extent, stride, scale: *scale, chained: false };
+        leaves.push((Some(*dim as usize) == contiguous, distance, leaf));
+        stride *= extent;
     }
-    leaves.into_iter().map(|(_, leaf)| leaf).collect()
+    let mut next = 1;
+    while let Some((_, _, leaf)) = leaves
+        .iter_mut()
+        .find(|(along, _, leaf)| *along && !leaf.chained && leaf.extent > 1 && leaf.scale == next)
+    {
+        leaf.chained = true;
+        next *= leaf.extent;
+    }
+    leaves.sort_by_key(|(_, distance, leaf)| {
+        (!leaf.chained, if leaf.chained { 0 } else { *distance }, leaf.scale)
+    });
+    leaves.into_iter().map(|(_, _, leaf)| leaf).collect()
+}
+
+/// How many steps of each leaf a vector of `n` neighbours takes: all of the first ones of the chain, a part of the next.
+/// `None` where the chain is too short, or has no such part.
+fn taken(leaves: &[Leaf], n: i64) -> Option<Vec<i64>> {
+    let mut left = n;
+    let steps = leaves
+        .iter()
+        .map(|leaf| {
+            let all = leaf.chained && left % leaf.extent == 0;
+            let part = leaf.chained && leaf.extent % left == 0;
+            let steps = if all {
+                leaf.extent
+            } else if part {
+                left
+            } else {
+                1
+            };
+            // What a leaf in the middle does not divide ends the vector.
+            if left > 1 && steps == 1 && leaf.extent > 1 {
+                return None;
+            }
+            left /= steps;
+            Some(steps)
+        })
+        .collect::<Option<Vec<i64>>>()?;
+    (left == 1).then_some(steps)
+}
+
+/// Whether vectors of `n` neighbours of a global tile start at multiples of `n` wherever the leaves that they do not take lead
+/// them; if not, why.
+fn leaves_fit(tile: &TileRef, n: i64) -> Result<(), String> {
+    let Some(global) = &tile.global else { return Ok(()) };
+    let (Some(mode), leaves) = (contiguous_mode(global), leaves_by_memory(tile)) else { return Ok(()) };
+    let steps = taken(&leaves, n).ok_or_else(|| format!("the view has no run of {n} elements"))?;
+    // What is left of a leaf that a vector takes a part of goes on where the vector ends.
+    let own: Vec<i64> = leaves.iter().zip(&steps).filter(|(_, s)| **s > 1).map(|(l, _)| l.stride).collect();
+    let mut stride = 1;
+    for (extent, dim, scale) in global.modes.iter().flatten() {
+        let walks = *dim as usize == mode && *extent > 1 && !own.contains(&stride);
+        if walks && scale % n != 0 {
+            return Err(format!("the view walks mode {mode} in steps that are not multiples of {n}"));
+        }
+        stride *= extent;
+    }
+    Ok(())
 }
 
 /// The elements of a vector that a thread should hold of a tile: as many as [`widest_access`] finds, but never a part of a
@@ -129,7 +182,7 @@ pub fn widest_vector(
 ) -> (i64, Option<String>) {
     let (n, why) = widest_access(facts, tile, threads, max_bytes);
     let byte = elements_of_a_byte(facts.program(), tile.tensor);
-    let whole = leaves_by_memory(tile).first().is_some_and(|(extent, _, row)| *row && extent % byte == 0);
+    let whole = taken(&leaves_by_memory(tile), byte).is_some();
     (if whole { n.max(byte) } else { n }, why)
 }
 
@@ -171,21 +224,23 @@ pub fn widest_access(
 ) -> (i64, Option<String>) {
     let bits = tile.dtype.bits();
     let leaves = leaves_by_memory(tile);
-    let Some((extent, _, true)) = leaves.first().copied() else {
+    if leaves.first().is_none_or(|leaf| !leaf.chained) {
         return (1, Some("no mode of the tile is contiguous in memory".to_string()));
-    };
+    }
+    let run: i64 = leaves.iter().filter(|leaf| leaf.chained).map(|leaf| leaf.extent).product();
     let total: i64 = tile.shape.iter().product();
     let mut n = i64::from((max_bytes * 8 / bits).max(1));
     let mut why = None;
     while n > 1 {
-        let reason = if extent % n != 0 {
-            Some(format!("the tile's contiguous extent {extent} is not a multiple of {n}"))
+        let reason = if run % n != 0 {
+            Some(format!("the tile's contiguous extent {run} is not a multiple of {n}"))
+        } else if taken(&leaves, n).is_none() {
+            Some(format!("the leaves of the view along the contiguous mode do not divide into runs of {n}"))
         } else if total / n < threads && n * i64::from(bits) > 32 {
             Some(format!("{n} elements a thread would leave some of the {threads} threads idle"))
         } else if let Some(global) = &tile.global {
-            contiguous_mode(global).and_then(|mode| {
-                vector_fits(facts, global, mode, n).and_then(|()| leaves_fit(global, mode, n)).err()
-            })
+            contiguous_mode(global)
+                .and_then(|mode| vector_fits(facts, global, mode, n).and_then(|()| leaves_fit(tile, n)).err())
         } else {
             None
         };
@@ -200,19 +255,20 @@ pub fn widest_access(
     (1, why)
 }
 
-/// A thread-value layout in which consecutive threads hold consecutive vectors of `n` elements in memory.
+/// A thread-value layout in which consecutive threads hold consecutive vectors of `n` elements in memory. The values of a
+/// thread begin with a vector, in memory's order, whatever leaves of a view it is made of.
 pub fn coalesced(tile: &TileRef, threads: i64, n: i64) -> Option<TvLayout> {
     let mut available = threads;
+    let leaves = leaves_by_memory(tile);
+    let steps = taken(&leaves, n)?;
     let (mut thread_leaves, mut value_leaves) = (Vec::new(), Vec::new());
-    for (i, (extent, stride, contiguous)) in leaves_by_memory(tile).into_iter().enumerate() {
-        let n = if i == 0 && contiguous { n } else { 1 };
-        if n > 1 {
-            value_leaves.push((n, stride));
-        }
-        let units = extent / n;
+    value_leaves
+        .extend(leaves.iter().zip(&steps).filter(|(_, n)| **n > 1).map(|(leaf, n)| (*n, leaf.stride)));
+    for (leaf, n) in leaves.iter().zip(steps) {
+        let units = leaf.extent / n;
         let along = gcd(units, available);
-        thread_leaves.push((along, stride * n));
-        value_leaves.push((units / along, stride * n * along));
+        thread_leaves.push((along, leaf.stride * n));
+        value_leaves.push((units / along, leaf.stride * n * along));
         available /= along;
     }
     thread_leaves.push((available, 0));
@@ -222,6 +278,19 @@ pub fn coalesced(tile: &TileRef, threads: i64, n: i64) -> Option<TvLayout> {
 /// Whether some threads hold the same elements as others.
 pub fn is_broadcast(threads: &Layout) -> bool {
     threads.leaves().iter().any(|(extent, stride)| *extent > 1 && *stride == 0)
+}
+
+/// Whether `layout(thread + offset) = layout(thread) + layout(offset)` for all threads of a mode and all offsets: no digit of a
+/// coordinate is carried from one leaf of the layout into the next. Without odd factors that always holds.
+pub fn adds(layout: &Layout, threads: &Layout, offsets: impl Iterator<Item = i64> + Clone) -> bool {
+    let leaves = join_leaves(Vec::new(), layout.leaves());
+    let mut below = 1;
+    leaves.iter().rev().skip(1).rev().all(|(extent, _)| {
+        below *= extent;
+        let thread = threads.image().into_iter().map(|t| t % below).max().unwrap_or(0);
+        let offset = offsets.clone().map(|c| c % below).max().unwrap_or(0);
+        thread + offset < below
+    })
 }
 
 /// Whether the values of a vector fill registers, or an aligned part of one, in order.
@@ -268,6 +337,10 @@ fn global_vectors(
         .map(|d| compose(d, tv.layout()))
         .collect::<Result<_, _>>()
         .map_err(|e| format!("the register layout does not split along the buffer's modes: {e}"))?;
+    let offsets = (0..tv.count() as i64).map(|v| tv.values().eval(v));
+    if !dims.iter().all(|layout| adds(layout, tv.threads(), offsets.clone())) {
+        return Err("the register layout does not split along the view's leaves".to_string());
+    }
     let values: Vec<Layout> =
         composed.iter().map(|l| l.mode(1)).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
     let mut order: Vec<(Vec<i64>, u32)> =

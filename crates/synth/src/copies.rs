@@ -156,6 +156,8 @@ pub struct SharedSolution {
     pub bytes: u32,
     /// For each statement the wavefronts of one execution by the whole block.
     pub wavefronts: Vec<(usize, u32)>,
+    /// How many stages, and the bytes of each, if the tensor has some.
+    pub stages: Option<(i64, i64)>,
 }
 
 impl SharedSolution {
@@ -403,17 +405,15 @@ impl SharedProblem<'_> {
         let clashes = std::mem::take(&mut search.clashes);
         let best = std::mem::take(&mut search.best);
         if best.is_empty() {
-            let mut error = Diagnostic::new(
-                Code::Unsatisfiable,
-                row.span,
-                format!("no layout of `{}` suits all its copies", row.name),
-            );
-            for (a, b, why) in clashes.iter().take(3) {
-                error = error
-                    .related(self.statements[sites[*a].first()].0.span, format!("this copy: {why}"))
-                    .related(self.statements[sites[*b].first()].0.span, "and this one".to_string());
-            }
-            return Err(error);
+            let given = matches!(&row.kind, TensorKind::Shared { pinned: Some(_), .. });
+            let unsuited = pinned.as_ref().filter(|_| given).and_then(|pinned| {
+                let suits = |c: &Candidate| holds(pinned, &c.constraint, c.vector);
+                sites.iter().find(|site| !site.candidates.iter().any(suits))
+            });
+            return Err(match unsuited {
+                Some(site) => self.unsuited(tensor, site, &shape),
+                None => self.unsolvable(tensor, &sites, &clashes, given),
+            });
         }
         let warps = i64::from(self.verified.threads()) / 32;
         let sites = Rc::new(sites);
@@ -439,9 +439,81 @@ impl SharedProblem<'_> {
             let size = (crate::elements(&layout) * i64::from(bits) + 7) / 8;
             let bytes = u32::try_from(size).unwrap_or(u32::MAX);
             let sites = sites.clone();
-            Ok(SharedSolution { layout, sites, chosen, cost, constraint, bytes, wavefronts })
+            let stages = stage
+                .map(|stage| (stages.iter().map(|mode| whole[*mode]).product(), stage * i64::from(bits) / 8));
+            Ok(SharedSolution { layout, sites, chosen, cost, constraint, bytes, wavefronts, stages })
         };
         best.into_iter().map(solution).collect()
+    }
+
+    /// The pinned layout of a shared tensor that has no instruction for some copy.
+    fn unsuited(&self, tensor: TensorId, site: &Site, shape: &[i64]) -> Diagnostic {
+        let program = self.verified.program();
+        let row = program.tensor(tensor);
+        let stmt = &self.statements[site.first()].0;
+        let text = tilewright_tile::statement_text(program, stmt);
+        // The shortest run asks for the least.
+        let least = site.candidates.iter().min_by_key(|c| c.vector);
+        let run = least.map_or_else(String::new, |c| run_text(&c.constraint, shape));
+        Diagnostic::new(
+            Code::Unsatisfiable,
+            row.span,
+            format!(
+                "the layout that the program gives `{}` does not have what `{text}` needs: {run} as neighbours in memory, \
+                 the first at a multiple of {}",
+                row.name,
+                least.map_or(1, |c| c.vector)
+            ),
+        )
+        .label("pinned here")
+        .related(stmt.span, "this copy cannot use it")
+        .help(format!("leave the layout of `{}` open, or pin one with such a run", row.name))
+    }
+
+    /// Copies of a shared tensor of which no layout suits all.
+    fn unsolvable(
+        &self,
+        tensor: TensorId,
+        sites: &[Site],
+        clashes: &[(usize, usize, String)],
+        given: bool,
+    ) -> Diagnostic {
+        let row = self.verified.program().tensor(tensor);
+        let mut error = Diagnostic::new(
+            Code::Unsatisfiable,
+            row.span,
+            format!("no layout of `{}` suits all its copies", row.name),
+        )
+        .help(if given {
+            format!("leave the layout of `{}` open", row.name)
+        } else {
+            "copy through a second shared tensor, or transpose in registers".to_string()
+        });
+        // Two copies that no choice of instructions reconciles say the most; else the search's first clashes.
+        let apart = |a: usize, b: usize| {
+            let mut last = None;
+            for x in &sites[a].candidates {
+                for y in &sites[b].candidates {
+                    last = Some(x.constraint.unify(&y.constraint).err()?);
+                }
+            }
+            last.map(|why| (a, b, why.to_string()))
+        };
+        let pair = (0..sites.len()).find_map(|b| (0..b).find_map(|a| apart(a, b)));
+        let clashes = pair.as_ref().map_or(clashes, std::slice::from_ref);
+        let mut told: Vec<(usize, usize)> = Vec::new();
+        for (a, b, why) in clashes {
+            let pair = ((*a).min(*b), (*a).max(*b));
+            if told.iter().any(|t| [t.0, t.1].iter().any(|s| *s == pair.0 || *s == pair.1)) {
+                continue;
+            }
+            told.push(pair);
+            error = error.related(self.statements[sites[*a].first()].0.span, format!("this copy: {why}"));
+            if a != b {
+                error = error.related(self.statements[sites[*b].first()].0.span, "and this one");
+            }
+        }
+        error
     }
 
     /// The modes of a shared tensor that every use fixes; none if that leaves no mode, or if nothing uses it.
@@ -503,6 +575,29 @@ impl SharedProblem<'_> {
         }
         all
     }
+}
+
+/// What a constraint wants next to each other, in words.
+fn run_text(constraint: &Constraint, shape: &[i64]) -> String {
+    let known = constraint.known();
+    if known.is_empty() {
+        return "its elements one by one".to_string();
+    }
+    let parts: Vec<String> = known
+        .iter()
+        .map(|k| {
+            let (mut mode, mut unit) = (0, 1);
+            while mode + 1 < shape.len() && k.coordinate >= unit * shape[mode] {
+                unit *= shape[mode];
+                mode += 1;
+            }
+            match k.coordinate / unit {
+                1 => format!("{} elements along mode {mode}", k.extent),
+                step => format!("{} elements, {step} apart, along mode {mode}", k.extent),
+            }
+        })
+        .collect();
+    parts.join(", then ")
 }
 
 /// The layout that a tensor has without synthesis: the modes in the order in which they are copied from global memory, else the

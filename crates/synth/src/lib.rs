@@ -122,20 +122,52 @@ pub struct Prepared {
     pub verified: Verified,
     /// What was inserted where statements clash, in words.
     pub inserted: Vec<String>,
+    moved: Vec<Moved>,
+}
+
+/// A tensor that a program does not have itself: an operand that was rearranged.
+#[derive(Clone, Debug)]
+struct Moved {
+    name: String,
+    of: String,
+    why: String,
+}
+
+/// A message about a program with inserted tensors, which says where those that it names come from.
+fn with_origins(mut error: Diagnostic, moved: &[Moved]) -> Diagnostic {
+    let text = format!("{} {}", error.message, error.help.clone().unwrap_or_default());
+    for Moved { name, of, why } in moved.iter().filter(|m| text.contains(&format!("`{}`", m.name))) {
+        let note = format!("`{name}` is `rearrange({of})`, inserted because {why}");
+        error.help = Some(match error.help {
+            Some(help) => format!("{help}; {note}"),
+            None => note,
+        });
+    }
+    error
+}
+
+impl Prepared {
+    /// What [`synthesise`] says of the prepared program, as a message about the author's: it says where tensors come from that
+    /// were inserted.
+    pub fn explain(&self, error: Diagnostic) -> Diagnostic {
+        with_origins(error, &self.moved)
+    }
 }
 
 /// Makes a program ready for synthesis. Where two statements want different layouts of one register tensor and no arrangement of
 /// their products reconciles them, a rearrangement is inserted. Rearrangements that neither shuffles nor a linear shared layout
 /// can do, where tiles or threads have odd factors that cross, and those that matrix instructions do in fewer calls, are
 /// replaced by copies through a shared tensor. Copies from global to shared memory whose rows begin within bytes become two,
-/// through registers.
+/// through registers; an asynchronous one is then done at once.
 ///
 /// # Errors
 ///
 /// A clash that no rearrangement of an operand resolves; what [`synthesise`] says of register tensors.
 pub fn prepare(verified: &Verified, options: &Options) -> Result<Prepared, Diagnostic> {
     let mut verified = verified.clone();
-    let mut inserted = Vec::new();
+    let (mut inserted, mut moved) = (Vec::new(), Vec::new());
+    // What each insertion was to resolve: if it does not help, that is what there is to say.
+    let mut first: Vec<Diagnostic> = Vec::new();
     while options.without.thread_values
         && let Some((i, operand)) = unmoved(&verified)
     {
@@ -145,13 +177,18 @@ pub fn prepare(verified: &Verified, options: &Options) -> Result<Prepared, Diagn
         let statements = solve::statements(&verified);
         let facts = Facts::new(&verified, &options.multiples);
         let solver = Solver::new(&verified, &facts, options.arch, &statements)?;
-        let found = solver.search(Budget { solutions: 1, ..options.budget })?;
+        let found = solver
+            .search(Budget { solutions: 1, ..options.budget })
+            .map_err(|error| with_origins(error, &moved))?;
         if !found.solutions.is_empty() {
             break;
         }
         let clash = found.clash.unwrap_or_else(|| nothing_found().into());
         let Some((i, operand)) = clash.remedy.filter(|_| inserted.len() < MAX_INSERTED) else {
-            return Err(*clash.diagnostic);
+            let span = clash.diagnostic.span.range();
+            let same = |d: &&Diagnostic| !d.span.is_none() && d.span.range() == span;
+            let error = first.iter().find(same).cloned().unwrap_or(*clash.diagnostic);
+            return Err(with_origins(error, &moved));
         };
         let (next, fresh) = tilewright_tile::insert_rearrangement(&verified, i, operand);
         let program = next.program();
@@ -162,10 +199,17 @@ pub fn prepare(verified: &Verified, options: &Options) -> Result<Prepared, Diagn
             tilewright_tile::statement_text(verified.program(), &statements[i].0),
             clash.diagnostic.message
         ));
+        moved.push(Moved {
+            name: program.tensor(fresh).name.clone(),
+            of: program.tensor(operand).name.clone(),
+            why: clash.diagnostic.message.clone(),
+        });
+        first.push(*clash.diagnostic);
         verified = next;
     }
-    let verified = expand_rearrangements(verified, options)?;
-    Ok(Prepared { verified, inserted })
+    let verified = expand_rearrangements(verified, options, &mut inserted)
+        .map_err(|error| with_origins(error, &moved))?;
+    Ok(Prepared { verified, inserted, moved })
 }
 
 /// A matrix product with a factor that does not come out of a rearrangement, and that factor.
@@ -183,13 +227,26 @@ fn unmoved(verified: &Verified) -> Option<(usize, TensorId)> {
 /// Rearrangements that are inserted at most.
 const MAX_INSERTED: usize = 256;
 
-fn expand_rearrangements(mut verified: Verified, options: &Options) -> Result<Verified, Diagnostic> {
+fn expand_rearrangements(
+    mut verified: Verified,
+    options: &Options,
+    inserted: &mut Vec<String>,
+) -> Result<Verified, Diagnostic> {
     loop {
         let statements = solve::statements(&verified);
         let facts = Facts::new(&verified, &options.multiples);
         let parts: BTreeSet<usize> =
             (0..statements.len()).filter(|i| parts_of_bytes(&verified, &facts, &statements[*i].0)).collect();
         if !parts.is_empty() {
+            for i in &parts {
+                if let StmtKind::CopyAsync { src, .. } = &statements[*i].0.kind {
+                    inserted.push(format!(
+                        "a register tensor in `{}`, which is done through registers, at once: rows of `{}` begin within bytes",
+                        tilewright_tile::statement_text(verified.program(), &statements[*i].0),
+                        verified.program().tensor(src.tensor).name
+                    ));
+                }
+            }
             verified = tilewright_tile::desugar_rearrangements(&verified, &parts);
             continue;
         }
@@ -238,9 +295,9 @@ fn no_such_candidate(asked: usize, candidates: usize) -> Diagnostic {
 }
 
 /// Whether a statement copies elements of a few bits from global to shared memory whose rows do not begin at whole bytes:
-/// then they are put together in registers.
+/// then they are put together in registers, at once, even if the copy is asynchronous.
 fn parts_of_bytes(verified: &Verified, facts: &Facts<'_>, stmt: &tilewright_tile::Stmt) -> bool {
-    let StmtKind::Copy { src, dst } = &stmt.kind else { return false };
+    let Some((src, dst)) = stmt.kind.copied() else { return false };
     let program = verified.program();
     let memory = |t: TensorId| program.tensor(t).memory();
     let per_byte = i64::from(program.tensor(src.tensor).dtype.per_byte());
@@ -314,14 +371,15 @@ fn between_registers(
     arch: Arch,
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
     stmt: &tilewright_tile::Stmt,
-) -> Option<Result<(StmtPlan, Vec<Alternative>), String>> {
+) -> Option<Result<(StmtPlan, Vec<Alternative>), Refusal>> {
     let layout = |id: TensorId| register(id).ok_or_else(|| "a register tensor has no layout".to_string());
     let shape = |id: TensorId| verified.shape(id);
     let threads = i64::from(verified.threads());
     let bits = |id: TensorId| carried(verified, id);
     let moves_of = |movement: Result<(movement::Movement, Vec<Alternative>), String>| {
-        movement.map(|(movement, others)| (StmtPlan::Move(movement), others))
+        movement.map(|(movement, others)| (StmtPlan::Move(movement), others)).map_err(Refusal::from)
     };
+    let refusal = Refusals { verified, register };
     Some(match &stmt.kind {
         StmtKind::Rearrange { dst, src } => moves_of(moved(verified, arch, register, (*src, *dst), None)),
         StmtKind::Shape { dst, src, op } => {
@@ -345,17 +403,17 @@ fn between_registers(
                 Err(_) if !matches!(op, tilewright_tile::ShapeOp::Broadcast(_)) => {
                     moves_of(moved(verified, arch, register, (*src, *dst), Some(&see)))
                 }
-                Err(why) => Err(why),
+                Err(_) => Err(refusal.broadcast(*dst, *src)),
             }
         }
         StmtKind::Join { dst, a, b } => (|| {
             let size: i64 = shape(*a).iter().product();
             let whole = layout(*dst)?;
-            let (a, b) = (layout(*a)?, layout(*b)?);
+            let (first, a, b) = (*a, layout(*a)?, layout(*b)?);
             let swap = |moves: Vec<(u32, u32)>| moves.into_iter().map(|(s, d)| (d, s)).collect::<Vec<_>>();
             let half = |tv: &TvLayout, offset: i64| halves(tv, &whole, offset, threads).map(swap);
-            let why = "a thread must hold both halves of what it holds of the operands";
-            let (lo, hi) = (half(&a, 0).ok_or(why)?, half(&b, size).ok_or(why)?);
+            let why = || refusal.halves(*dst, first, true);
+            let (lo, hi) = (half(&a, 0).ok_or_else(why)?, half(&b, size).ok_or_else(why)?);
             Ok((StmtPlan::Halves([lo, hi]), Vec::new()))
         })(),
         StmtKind::Split { lo, hi, src } => (|| {
@@ -363,11 +421,11 @@ fn between_registers(
             let whole = layout(*src)?;
             let (a, b) = (layout(*lo)?, layout(*hi)?);
             let half = |tv: &TvLayout, offset: i64| halves(tv, &whole, offset, threads);
-            let why = "the last mode is not within each thread; rearrange the operand so that it is";
-            let (lo, hi) = (half(&a, 0).ok_or(why)?, half(&b, size).ok_or(why)?);
+            let why = || refusal.halves(*src, *lo, false);
+            let (lo, hi) = (half(&a, 0).ok_or_else(why)?, half(&b, size).ok_or_else(why)?);
             Ok((StmtPlan::Halves([lo, hi]), Vec::new()))
         })(),
-        StmtKind::Reduce { dst, src, axis, .. } => (|| {
+        StmtKind::Reduce { dst, src, axis, op } => (|| {
             let plan = reduce::reduce(
                 &layout(*src)?,
                 &layout(*dst)?,
@@ -375,18 +433,21 @@ fn between_registers(
                 *axis,
                 (threads, bits(*dst)),
                 arch,
-            )?;
+            );
+            let plan = plan.map_err(|why| refusal.reduce(*src, *axis, *op).unwrap_or(why.into()))?;
             Ok((StmtPlan::Reduce(plan), Vec::new()))
         })(),
         StmtKind::Gather { dst, src, axis, .. } => (|| {
-            let (plan, others) = gather::gather(
+            let planned = gather::gather(
                 &layout(*src)?,
                 &layout(*dst)?,
                 (&shape(*src), &shape(*dst)),
                 *axis,
                 bits(*dst),
                 arch,
-            )?;
+            );
+            let (plan, others) =
+                planned.map_err(|why| refusal.gather(&[*src, *dst], *axis).unwrap_or(why.into()))?;
             Ok((StmtPlan::Gather(plan), others))
         })(),
         _ => return None,
@@ -550,15 +611,132 @@ fn conversions(verified: &Verified, arch: Arch, stmt: &tilewright_tile::Stmt) ->
 }
 
 /// A statement between registers that no plan does.
-fn cannot_move(stmt: &tilewright_tile::Stmt, why: &str) -> Diagnostic {
-    Diagnostic::new(
-        Code::LayoutConflict,
-        stmt.span,
-        format!("the threads do not hold what this statement needs: {why}"),
-    )
-    .help(
-        "redistribute an operand before it: `x = rearrange(…)`, with a layout of its own where one is needed",
-    )
+fn cannot_move(stmt: &tilewright_tile::Stmt, why: &Refusal) -> Diagnostic {
+    Diagnostic::new(Code::LayoutConflict, stmt.span, why.message.clone()).help(why.help.clone())
+}
+
+/// Why no plan does a statement between registers, and what would be right.
+struct Refusal {
+    message: String,
+    help: String,
+}
+
+impl From<String> for Refusal {
+    fn from(why: String) -> Self {
+        Refusal {
+            message: format!("the threads do not hold what this statement needs: {why}"),
+            help: "redistribute an operand before it: `x = rearrange(…)`, with a layout of its own where one is needed"
+                .to_string(),
+        }
+    }
+}
+
+/// Words for refusals, with the program's own names.
+struct Refusals<'a> {
+    verified: &'a Verified,
+    register: &'a dyn Fn(TensorId) -> Option<TvLayout>,
+}
+
+impl Refusals<'_> {
+    fn name(&self, id: TensorId) -> &str {
+        &self.verified.program().tensor(id).name
+    }
+
+    /// A tensor and its layout.
+    fn is(&self, id: TensorId) -> String {
+        let layout = (self.register)(id).map_or_else(String::new, |tv| tv.layout().to_string());
+        format!("`{}` is {layout}", self.name(id))
+    }
+
+    /// The coordinates along a mode that threads begin at.
+    fn spread(&self, id: TensorId, axis: usize) -> BTreeSet<i64> {
+        let shape = self.verified.shape(id);
+        let unit: i64 = shape[..axis].iter().product();
+        let starts = (self.register)(id).map_or_else(Vec::new, |tv| tv.threads().image());
+        starts.into_iter().map(|start| start / unit % shape[axis]).collect()
+    }
+
+    fn broadcast(&self, dst: TensorId, src: TensorId) -> Refusal {
+        let (to, from) = (self.name(dst), self.name(src));
+        Refusal {
+            message: format!(
+                "threads hold elements of `{to}` that repeat elements of `{from}` held by others: {}, and {}",
+                self.is(src),
+                self.is(dst)
+            ),
+            help: format!("redistribute `{from}` before it: `x = rearrange({from})` and broadcast `x`"),
+        }
+    }
+
+    /// Of a join into `whole`, or a split of it.
+    fn halves(&self, whole: TensorId, half: TensorId, joins: bool) -> Refusal {
+        let name = self.name(whole);
+        let last = self.verified.shape(whole).len() - 1;
+        let help = if joins {
+            format!(
+                "leave the layout of `{name}` open, or join into a new name and rearrange that: `{name} = rearrange(x)`"
+            )
+        } else {
+            format!(
+                "leave the layout of `{name}` open, or redistribute it before: `x = rearrange({name})` and split `x`"
+            )
+        };
+        let message = if self.spread(whole, last).len() > 1 {
+            let verb = if joins { "joins" } else { "splits" };
+            let lanes = (self.register)(whole).is_some_and(|tv| {
+                let unit: i64 = self.verified.shape(whole)[..last].iter().product();
+                (0..32).any(|lane| tv.threads().eval(lane) / unit != tv.threads().eval(0) / unit)
+            });
+            let who = if lanes { "lanes" } else { "warps" };
+            format!(
+                "mode {last} of `{name}` is spread over {who}, and a thread that {verb} holds both halves of what it has"
+            )
+        } else {
+            format!(
+                "threads hold other elements of `{}` than of `{name}`: {}, and {}",
+                self.name(half),
+                self.is(half),
+                self.is(whole)
+            )
+        };
+        Refusal { message, help }
+    }
+
+    /// Of a mode that a number of threads share which is no power of two.
+    fn reduce(&self, src: TensorId, axis: u32, op: ReduceOp) -> Option<Refusal> {
+        let (name, along) = (self.name(src), self.spread(src, axis as usize).len());
+        let (op, block) = (op.name(), self.verified.threads());
+        let odd = !along.is_power_of_two();
+        let spreads = format!("`{name}` spreads mode {axis} over {along} threads");
+        let otherwise = if block.is_power_of_two() { " or over a power of two of them" } else { "" };
+        (odd || (along > 1 && !block.is_power_of_two())).then(|| Refusal {
+            message: if odd {
+                format!("{spreads}, and a {op} across threads needs a power of two")
+            } else {
+                format!("{spreads} of a block of {block}, and a {op} across threads needs a power of two in the block")
+            },
+            help: format!(
+                "redistribute `{name}` before it, `x = rearrange({name}, layout = …)`, so that mode {axis} lies within each \
+                 thread{otherwise}"
+            ),
+        })
+    }
+
+    /// Of a mode whose extent is no power of two.
+    fn gather(&self, tensors: &[TensorId], axis: u32) -> Option<Refusal> {
+        let extent = |id: TensorId| self.verified.shape(id)[axis as usize];
+        let odd = tensors.iter().copied().find(|id| !(extent(*id) as u64).is_power_of_two())?;
+        let (name, now) = (self.name(odd), extent(odd));
+        Some(Refusal {
+            message: format!(
+                "a gather runs along modes of power-of-two extents, and mode {axis} of `{name}` has {now}"
+            ),
+            help: format!(
+                "make mode {axis} of `{name}` a power of two ({now} → {})",
+                (now as u64).next_power_of_two()
+            ),
+        })
+    }
 }
 
 /// Elements of memory that a shared layout needs: one more than its largest offset.
@@ -723,11 +901,17 @@ fn check_shared(
     if total <= limit {
         return Ok(());
     }
-    let all: Vec<(usize, u32)> = shared.iter().map(|(id, s)| (id.0 as usize, s.bytes)).collect();
-    let largest = all.iter().copied().max_by_key(|(_, bytes)| *bytes).map_or(0, |(i, _)| i);
+    let largest = shared.iter().max_by_key(|(_, s)| s.bytes).map_or(0, |(id, _)| id.0 as usize);
     let program = verified.program();
-    let mut sizes: Vec<String> =
-        all.iter().map(|(i, bytes)| format!("`{}` {bytes}", program.tensors[*i].name)).collect();
+    let mut sizes: Vec<String> = shared
+        .iter()
+        .map(|(id, s)| match s.stages {
+            Some((n, each)) if n > 1 => {
+                format!("`{}` {} ({n} stages of {each} bytes)", program.tensor(*id).name, s.bytes)
+            }
+            _ => format!("`{}` {}", program.tensor(*id).name, s.bytes),
+        })
+        .collect();
     if scratch > 0 {
         sizes.push(format!("exchanges between threads {scratch}"));
     }

@@ -9,7 +9,7 @@ use std::fmt;
 use tilewright_layout::{Layout, Swizzle, SwizzledLayout, compose};
 use tilewright_machine::{CopyKind, CopyRow, Wavefronts, shared_wavefronts};
 
-use crate::access::Run;
+use crate::access::{Run, adds};
 use crate::plan::Access;
 
 /// A known part of a memory layout: `extent` steps of `coordinate` in the tile are `extent` steps of `stride` in memory.
@@ -255,6 +255,10 @@ impl Trace {
     fn new(usage: &SharedUse<'_>, layout: &Layout, warps: std::ops::Range<i64>) -> Option<Self> {
         let memory = compose(layout, usage.own).ok()?;
         let threads = compose(&memory, &usage.access.threads).ok()?;
+        // Addresses of threads and of calls are added.
+        if !adds(&memory, &usage.access.threads, usage.access.calls.iter().map(|call| call.offset)) {
+            return None;
+        }
         let lanes = match usage.row.kind {
             CopyKind::Matrix { count, .. } => 8 * i64::from(count),
             _ => 32,

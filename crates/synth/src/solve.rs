@@ -30,6 +30,9 @@ pub struct Origin {
     pub why: String,
 }
 
+/// Why a pinned layout is what it is.
+const PINNED: &str = "given by the program";
+
 /// The layouts of all register tensors: one solution of the constraints.
 #[derive(Clone, Debug)]
 pub struct Registers {
@@ -338,7 +341,7 @@ impl<'a> Solver<'a> {
             let id = TensorId(i as u32);
             // The verifier has checked that it has two modes, the first of the block's threads, and covers the tile.
             let tv = TvLayout::from_layout(layout.clone()).map_err(|_| self.too_large(id))?;
-            self.set(state, id, tv, Origin { statement: None, why: "given by the program".to_string() })?;
+            self.set(state, id, tv, Origin { statement: None, why: PINNED.to_string() })?;
             ready.push(id);
         }
         self.propagate(state, ready)
@@ -504,6 +507,11 @@ impl<'a> Solver<'a> {
                      whose instruction tiles divide among the warps",
                     threads / 32
                 )
+            } else if copies > 1 && origin.statement.is_none() && origin.why == PINNED {
+                format!(
+                    "the layout that the program gives it has {copies} threads hold the same elements: let the thread modes \
+                     of stride 0 walk through the tile"
+                )
             } else {
                 "make the tile smaller, use more threads, or keep it in shared memory".to_string()
             };
@@ -630,7 +638,14 @@ impl<'a> Solver<'a> {
             ),
         )
         .label("wants one layout for both")
-        .help(format!("redistribute one of them: `x = rearrange({b})` and use `x` here"));
+        .help(match &self.statements[i].0.kind {
+            // Its results cannot be redistributed before it.
+            StmtKind::Split { lo, hi, src } if [*lo, *hi] == [first, second] => format!(
+                "pin both alike, or split into new names and rearrange those: `x, y = split({})`, `{b} = rearrange(y)`",
+                self.name(*src)
+            ),
+            _ => format!("redistribute one of them: `x = rearrange({b})` and use `x` here"),
+        });
         for (name, origin) in [(a, first_origin), (b, second_origin)] {
             if let Some(other) = origin.statement {
                 error = error.related(

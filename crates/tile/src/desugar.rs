@@ -19,7 +19,7 @@ pub fn desugar(v: &Verified) -> Verified {
 }
 
 /// The program without the rearrangements that are statements `which`, in the order of [`Verified::visit`], replaced as
-/// [`desugar`] does; copies from global to shared memory among them go through a new register tensor. All else stays.
+/// [`desugar`] does; copies from global to shared memory among them go through a new register tensor, at once. All else stays.
 pub fn desugar_rearrangements(v: &Verified, which: &BTreeSet<usize>) -> Verified {
     run(v, Which { copies: false, rearrangements: Some(which) })
 }
@@ -107,7 +107,7 @@ impl Desugar<'_> {
                     push(StmtKind::Sync);
                     push(StmtKind::Copy { src: whole(tmp, stmt), dst: whole(*dst, stmt) });
                 }
-                StmtKind::Copy { src, dst }
+                StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst }
                     if self.which.copies && self.is_shared(src) && self.is_view(dst)
                         || self.which.rearrangements.is_some_and(|which| which.contains(&number))
                             && self.is_view(src)

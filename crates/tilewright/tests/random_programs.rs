@@ -50,6 +50,41 @@ fn arch() -> impl Strategy<Value = Arch> {
     prop::sample::select(vec![Arch::Sm80, Arch::Sm90a])
 }
 
+/// A tile of a one-dimensional buffer in which the leaves of its modes lie in some order: the extents of the leaves, each with its
+/// mode and a key that says where in memory's order it comes.
+fn repacked() -> impl Strategy<Value = Vec<(i64, bool, u32)>> {
+    let extent = prop_oneof![6 => Just(2i64), 3 => Just(4), 2 => Just(8), 1 => Just(3)];
+    prop::collection::vec((extent, any::<bool>(), any::<u32>()), 1..9)
+}
+
+/// Such a view as text, shape and strides, and the elements it spans. `gap` multiplies the steps after the first so many leaves.
+fn view_of(leaves: &[(i64, bool, u32)], gap: (usize, i64)) -> (String, [i64; 2], i64) {
+    let mut order: Vec<usize> = (0..leaves.len()).collect();
+    order.sort_by_key(|i| (leaves[*i].2, *i));
+    let (mut scales, mut next) = (vec![0; leaves.len()], 1);
+    for (place, i) in order.into_iter().enumerate() {
+        next *= if place == gap.0 { gap.1 } else { 1 };
+        scales[i] = next;
+        next *= leaves[i].0;
+    }
+    let mode = |which: bool| {
+        let own: Vec<usize> = (0..leaves.len()).filter(|i| leaves[*i].1 == which).collect();
+        let list = |text: &dyn Fn(usize) -> String| {
+            let texts: Vec<String> = own.iter().map(|i| text(*i)).collect();
+            match texts.len() {
+                0 => None,
+                1 => Some(texts[0].clone()),
+                _ => Some(format!("({})", texts.join(", "))),
+            }
+        };
+        let shape = list(&|i| leaves[i].0.to_string()).unwrap_or("1".into());
+        let steps = list(&|i| format!("{} * e0", scales[i])).unwrap_or("e0".into());
+        (shape, steps, own.iter().map(|i| leaves[*i].0).product::<i64>())
+    };
+    let ((s0, d0, m), (s1, d1, n)) = (mode(false), mode(true));
+    (format!("({s0}, {s1}) : ({d0}, {d1})"), [m, n], next)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases()) })]
 
@@ -105,6 +140,57 @@ proptest! {
             32 * warps,
         );
         holds(&source, arch, &[("m", m), ("n", n)], seed)?;
+    }
+
+    /// Views of repacked buffers, whose leaves continue each other in memory in any order, with and without gaps, at offsets, with a
+    /// tail outside: through shared memory or not, and written back through a view of another order.
+    #[test]
+    fn repacked_views(
+        dtype in prop::sample::select(vec!["f16", "f32", "i8", "i4", "u2", "u1"]),
+        leaves in repacked(),
+        keys in prop::collection::vec(any::<u32>(), 9),
+        gap in (1usize..4, prop::sample::select(vec![1i64, 1, 2, 3, 8])),
+        warps in 1i64..=4,
+        shift in prop::sample::select(vec![0i64, 0, 32, 8, 4, 1]),
+        short in prop::sample::select(vec![0i64, 0, 1, 16, 100]),
+        back: bool,
+        through_shared: bool,
+        asynchronous: bool,
+        literal: bool,
+        arch in arch(),
+        seed in 0u64..4,
+    ) {
+        let (from, [m, n], size) = view_of(&leaves, gap);
+        let other: Vec<_> = leaves.iter().zip(&keys).map(|(l, key)| (l.0, l.1, *key)).collect();
+        let (to, _, _) = view_of(&other, (0, 1));
+        let extent = (size + shift - short).max(1);
+        let name = if literal { extent.to_string() } else { "k".to_string() };
+        let (out, mut cast, result) = match dtype {
+            "i4" | "u2" | "u1" if !back => ("i8", "q = cast(r, i8)\n".to_string(), "q"),
+            _ => (dtype, String::new(), "r"),
+        };
+        let parameter = if back {
+            cast += &format!("gy = global_view(y, {to})\n");
+            format!("y: {out}[{}]", m * n)
+        } else {
+            cast += &format!("gy = global_view(y, ({m}, {n}) : (e0, e1))\n");
+            format!("y: {out}[{m}, {n}]")
+        };
+        let load = match (through_shared, asynchronous) {
+            (false, _) => "copy(gx, r)".to_string(),
+            (true, false) => format!("s = shared_tensor({dtype}, [{m}, {n}])\n copy(gx, s)\n syncthreads()\n copy(s, r)"),
+            (true, true) => format!(
+                "s = shared_tensor({dtype}, [{m}, {n}])\n copy.async(gx, s)\n commit_group()\n wait_group(0)\n \
+                 syncthreads()\n copy(s, r)"
+            ),
+        };
+        let source = format!(
+            "size k = 64\nkernel f(x: {dtype}[{name}], {parameter}) grid(1) threads({}) {{\n\
+             gx = global_view(x[{shift} :], {from})\n r = register_tensor({dtype}, [{m}, {n}])\n {load}\n\
+             {cast} copy({result}, gy)\n}}\n",
+            32 * warps,
+        );
+        holds(&source, arch, &[("k", extent)], seed)?;
     }
 
     /// Matrix products with every arrangement of operands in memory, tile sizes that may or may not fit an instruction, and

@@ -212,7 +212,11 @@ impl<'a> Checker<'a> {
     }
 
     fn report(&mut self, diagnostic: Diagnostic) {
-        if self.errors.len() < MAX_ERRORS {
+        // A tensor that is an operand twice is wrong once.
+        let (start, end) = (diagnostic.span.start, diagnostic.span.end);
+        let known =
+            self.errors.iter().any(|e| *e == diagnostic && (e.span.start, e.span.end) == (start, end));
+        if self.errors.len() < MAX_ERRORS && !known {
             self.errors.push(diagnostic);
         }
     }

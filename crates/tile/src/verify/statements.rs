@@ -61,10 +61,10 @@ impl Checker<'_> {
             StmtKind::Wait(groups) => self.wait(groups, span),
             StmtKind::Gemm { c, a, b } => self.gemm(*c, *a, *b, span),
             StmtKind::Cast { dst, src } => {
-                self.assignment(*dst, &[*src], span, threads, defined, "`cast`");
+                self.assignment(*dst, &[*src], span, threads, defined, "cast");
             }
             StmtKind::Rearrange { dst, src } => {
-                if !self.assignment(*dst, &[*src], span, threads, defined, "`rearrange`") {
+                if !self.assignment(*dst, &[*src], span, threads, defined, "rearrange") {
                     return;
                 }
                 self.same_type(*dst, *src, span, "`rearrange` keeps the element type", "cast it first");
@@ -156,14 +156,14 @@ impl Checker<'_> {
         }
         let (tensor, memory) = (self.program.tensor(id), self.program.tensor(self.base(id)).memory());
         if memory != Memory::Register {
+            // A word of the language, or a description.
+            let statement =
+                if statement.contains(' ') { statement.to_string() } else { format!("`{statement}`") };
             self.report(
                 Diagnostic::new(
                     Code::WrongMemory,
                     span,
-                    format!(
-                        "`{statement}` works on register tensors; `{}` is in {memory} memory",
-                        tensor.name
-                    ),
+                    format!("{statement} works on register tensors; `{}` is in {memory} memory", tensor.name),
                 )
                 .related(tensor.span, "defined here")
                 .help("copy it to a register tensor first"),
@@ -468,7 +468,7 @@ impl Checker<'_> {
     }
 
     fn gemm(&mut self, c: TensorId, a: TensorId, b: TensorId, span: Span) {
-        let operands = [c, a, b].map(|id| self.register(id, span, "`gemm`"));
+        let operands = [c, a, b].map(|id| self.register(id, span, "gemm"));
         let [Some(acc), Some(left), Some(right)] = operands else { return };
         let names = [c, a, b].map(|id| self.name(id));
         for (operand, name) in [&acc, &left, &right].into_iter().zip(names) {
@@ -518,7 +518,13 @@ impl Checker<'_> {
                     span,
                     format!("there is no gemm of {} and {} into {}", left.dtype, right.dtype, acc.dtype),
                 )
-                .help("f16 and f16 into f32 or f16; bf16 and bf16 into f32"),
+                .help(
+                    if left.dtype == right.dtype && matches!(left.dtype, DType::F16 | DType::BF16) {
+                        "f16 and f16 into f32 or f16; bf16 and bf16 into f32"
+                    } else {
+                        "f16 and f16 into f32 or f16; bf16 and bf16 into f32; cast the factors to f16 first"
+                    },
+                ),
             );
         }
         if c == a || c == b {
@@ -531,7 +537,7 @@ impl Checker<'_> {
     }
 
     fn fill(&mut self, dst: TensorId, value: f64, span: Span) {
-        let Some(operand) = self.register(dst, span, "`fill`") else { return };
+        let Some(operand) = self.register(dst, span, "fill") else { return };
         let stored = operand.dtype.decode(operand.dtype.encode(value));
         // 8-bit floats saturate: what lies above the largest is out of range too.
         let largest = operand.dtype.decode(operand.dtype.encode(f64::INFINITY));
