@@ -281,7 +281,7 @@ impl Tiles {
     pub fn shared_bytes(&self) -> i64 {
         let stage = self.bk * (16 * self.bm + self.b_bits * self.bn) / 8;
         let results = if self.epilogue == Path::Staged { 2 * self.bm * self.bn } else { 0 };
-        self.stages * stage + results
+        (self.stages * stage).max(results)
     }
 
     /// Whether the tile is not out of proportion to the problem.

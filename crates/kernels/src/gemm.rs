@@ -184,6 +184,9 @@ pub(crate) fn store(
         Path::Staged => {
             let staged = t.shared_tensor("staged", dtype, shape);
             let rows = t.register_tensor("rows", dtype, shape);
+            // The last copies have landed and nobody reads the tiles any more: the results may lie where they were.
+            t.wait_group(0);
+            t.syncthreads();
             t.copy(rounded, staged);
             t.syncthreads();
             t.copy(staged, rows);

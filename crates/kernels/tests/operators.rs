@@ -250,7 +250,7 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     says(GemmConfig { bm: 16, bn: 8, ..default }, "threads", "fewer threads");
     says(GemmConfig { bm: 256, bn: 256, ..default }, "bm", "more threads");
     says(GemmConfig { dtype: DType::F32, ..default }, "dtype", "f16 or bf16");
-    let deep = GemmConfig { stages: 9, ..default };
+    let deep = GemmConfig { stages: 11, ..default };
     assert!(deep.reject(Arch::Sm80).is_some_and(|r| r.contains("fewer stages")));
     assert_eq!(deep.reject(Arch::Sm90a), None);
     let uneven = W4A16Config { group: Some(96), ..W4A16Config::default() };
