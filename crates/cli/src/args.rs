@@ -148,6 +148,12 @@ pub struct CompileArgs {
     /// defaults) say what is relied on
     #[arg(long, value_name = "SIZE=MULTIPLE")]
     pub assume: Vec<String>,
+    /// Draw the layout of a register or shared tensor instead: which thread holds what, or the banks of shared memory
+    #[arg(long, value_name = "TENSOR", conflicts_with = "emit")]
+    pub draw: Option<String>,
+    /// The form of that picture
+    #[arg(long, value_enum, value_name = "FORM", default_value = "text", requires = "draw")]
+    pub draw_as: Draw,
     /// Write to a file instead of standard output
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,

@@ -5,11 +5,13 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use tilewright::compiler::Kernel;
-use tilewright::machine::Arch;
+use tilewright::layout::draw::Picture;
+use tilewright::layout::{Layout, SwizzledLayout};
+use tilewright::machine::{Arch, DType};
 
-use crate::args::{CompileArgs, Emit};
+use crate::args::{CompileArgs, Draw, Emit};
 use crate::load::{arch, load, timing};
-use crate::messages::{Failure, print};
+use crate::messages::{Failure, error, print};
 
 /// Compiles a program and prints one of its forms.
 pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
@@ -38,6 +40,7 @@ pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
     }
     let kernel = loaded.compile(&options)?;
     let text = match args.emit {
+        _ if args.draw.is_some() => drawn(&kernel, args)?,
         Emit::Tile => loaded.program.to_string(),
         Emit::Simt => kernel.function.to_string(),
         Emit::Ptx => kernel.ptx.clone(),
@@ -54,6 +57,41 @@ pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
         None => print(&text)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The picture of a tensor's layout.
+fn drawn(kernel: &Kernel, args: &CompileArgs) -> Result<String, Failure> {
+    let name = args.draw.as_deref().unwrap_or_default();
+    let tensors = &kernel.explanation.tensors;
+    let Some(tensor) = tensors.iter().find(|t| t.name == name) else {
+        let names: Vec<&str> = tensors.iter().map(|t| t.name.as_str()).collect();
+        return Err(Failure::program(error(format!(
+            "the program has no register or shared tensor `{name}`; it has {}",
+            names.join(", ")
+        ))));
+    };
+    let refuse =
+        |e: &dyn std::fmt::Display| Failure::program(error(format!("`{name}` cannot be drawn: {e}")));
+    let picture = if tensor.memory == "register" {
+        let layout: Layout = tensor.layout.parse().map_err(|e| refuse(&e))?;
+        let rows = tensor.shape.first().copied().unwrap_or(1);
+        let columns = tensor.shape.iter().skip(1).product();
+        Picture::thread_values(&layout, (rows, columns)).map_err(|e| refuse(&e))?
+    } else {
+        let mut layout: SwizzledLayout = tensor.layout.parse().map_err(|e| refuse(&e))?;
+        // Of a tensor with stages the first one.
+        if layout.layout.rank() > 2 {
+            let modes = layout.layout.modes();
+            layout.layout = Layout::concat(&modes[..2]).map_err(|e| refuse(&e))?;
+        }
+        let dtype: DType = tensor.dtype.parse().map_err(|e| refuse(&e))?;
+        Picture::banks(&layout, i64::from(dtype.bits())).map_err(|e| refuse(&e))?
+    };
+    Ok(match args.draw_as {
+        Draw::Text => picture.text(),
+        Draw::Svg => picture.svg(),
+        Draw::Latex => picture.latex(),
+    })
 }
 
 fn report(kernel: &Kernel) -> String {

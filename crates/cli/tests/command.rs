@@ -331,3 +331,59 @@ fn kernels_says_what_there_is() {
     refused(&["kernels", "w4a16", "-p", "group=32"], None, 2, &["`group` = 32", "multiple of bk"]);
     refused(&["kernels", "-p", "bm=64"], None, 2, &["operator"]);
 }
+
+#[test]
+fn candidates_are_run_and_compared() {
+    let given = ["-p", "m=40", "-p", "n=24", "-p", "k=48", "-p", "BM=32", "-p", "BN=32"];
+    let mut args = vec!["candidates", "examples/gemm_shared.tile", "--device", "sim", "--json"];
+    args.extend(given);
+    let run = tilewright(&args, None);
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    let value: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    let all = value["candidates"].as_array().unwrap();
+    assert!(all.len() > 5 && all.iter().all(|c| c["agrees"] == true), "{value}");
+    assert_eq!(all.iter().filter(|c| c["candidate"]["chosen"] == true).count(), 1);
+    args.retain(|a| *a != "--json");
+    let run = tilewright(&args, None);
+    assert!(run.out.contains("the chosen one takes"), "{}", run.out);
+}
+
+#[test]
+fn a_candidate_can_be_asked_for_and_parts_left_out() {
+    let text = |more: &[&str]| {
+        let mut args = vec!["compile", "examples/gemm_shared.tile", "--arch", "sm_90a"];
+        args.extend(more);
+        let run = tilewright(&args, None);
+        assert_eq!(run.code, Some(0), "{}", run.err);
+        run.out
+    };
+    assert!(text(&["--candidate", "1"]).contains("asked for by number"));
+    assert!(text(&["--budget", "2"]).contains("the budget of 2 candidates is spent"));
+    assert!(!text(&["--without", "shared-layouts"]).contains("layout  Sw<"));
+    assert!(text(&["--without", "thread-values"]).contains("ra_moved"));
+    assert!(text(&["--emit", "report"]).contains("constraints of component 0"));
+    assert!(text(&["--emit", "report"]).contains("sa: 16 G2S, 16 S2R"));
+    let gemm = "examples/gemm_shared.tile";
+    refused(
+        &["compile", gemm, "--candidate", "999"],
+        None,
+        1,
+        &["there is no candidate 999", "--emit report"],
+    );
+    refused(&["compile", gemm, "--budget", "0"], None, 2, &["at least"]);
+}
+
+#[test]
+fn layouts_of_a_program_can_be_drawn() {
+    let gemm = "examples/gemm_shared.tile";
+    let run = tilewright(&["compile", gemm, "-p", "BM=16", "-p", "BN=16", "--draw", "ra"], None);
+    assert!(run.out.contains("T0V0"), "{}", run.out);
+    let run = tilewright(&["compile", gemm, "--draw", "sa", "--draw-as", "svg"], None);
+    assert!(run.out.starts_with("<svg"), "{}", run.out);
+    refused(
+        &["compile", gemm, "--draw", "nothing"],
+        None,
+        1,
+        &["no register or shared tensor `nothing`", "sa, sb"],
+    );
+}

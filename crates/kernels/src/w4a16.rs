@@ -26,7 +26,7 @@ pub struct W4A16Config {
     pub stages: i64,
     /// Threads of a block.
     pub threads: i64,
-    /// How weights come: staged by `cp.async`, or direct, which also takes an odd k, where rows begin in the middle of a byte.
+    /// How weights come: staged in shared memory by `cp.async` (through registers where rows begin within bytes), or direct.
     pub weights: Path,
     /// How results leave: staged rows are written in long runs.
     pub epilogue: Path,
@@ -208,7 +208,7 @@ impl Config for W4A16Config {
         ("kk", "columns that go to registers at a time: 16, 32 or 64"),
         ("stages", "tiles in shared memory; 1 is no pipeline"),
         ("threads", "threads of a block"),
-        ("weights", "how weights come: staged (through shared memory) or direct, which takes an odd k too"),
+        ("weights", "how weights come: staged (through shared memory) or direct"),
         ("epilogue", "how results leave: staged (through shared memory) or direct"),
     ];
 
@@ -247,10 +247,10 @@ impl Config for W4A16Config {
     }
 }
 
-/// Sizes at which the tiles meet every kind of edge. Staged weights have an even k; direct ones an odd k too.
+/// Sizes at which the tiles meet every kind of edge. With an odd k the rows of the weights begin within bytes.
 pub fn edge_sizes(config: &W4A16Config) -> Vec<[i64; 3]> {
     let W4A16Config { bm, bn, bk, .. } = *config;
-    let mut sizes = vec![
+    vec![
         [1, 1, 2],
         [1, 17, bk],
         [bm, bn, bk * 2],
@@ -258,11 +258,11 @@ pub fn edge_sizes(config: &W4A16Config) -> Vec<[i64; 3]> {
         [bm + 1, bn - 1, bk - 2],
         [bm, bn + 8, 3 * bk + 8],
         [17, 40, 2 * bk + 2],
-    ];
-    if config.weights == Path::Direct {
-        sizes.extend([[1, 1, 1], [bm + 1, bn - 1, bk - 1], [3, 33, bk + 1], [3, 33, 5]]);
-    }
-    sizes
+        [1, 1, 1],
+        [bm + 1, bn - 1, bk - 1],
+        [3, 33, bk + 1],
+        [3, 33, 5],
+    ]
 }
 
 /// C = A · (S ∘ W)ᵀ in f64, row-major, with `n` and `k` of the shapes A[m, k] and W[n, k]; `group` as in [`W4A16Config`].

@@ -76,6 +76,11 @@ pub struct StatementNote {
     pub calls: u32,
     /// Bytes that one thread moves with one call; multiply-adds of one call for a matrix product.
     pub per_call: u32,
+    /// Of copies: from where to where, as in the Hexcute paper's tables III and IV: `G2S`, `G2R`, `S2R`, `R2S`, `R2G` for
+    /// global memory, shared memory and registers; empty for other statements.
+    pub level: String,
+    /// Of copies: the shared tensor, or the view of global memory where there is none; empty for other statements.
+    pub tensor: String,
     /// Contiguous bytes at one global address; 0 if global memory takes no part.
     pub global_bytes: u32,
     /// Contiguous bytes at one shared address; 0 if shared memory takes no part.
@@ -143,6 +148,7 @@ impl fmt::Display for Explanation {
                 writeln!(f, "      not {}: {reason}", names.join(", "))?;
             }
         }
+        self.levels(f)?;
         for text in &self.inserted {
             writeln!(f, "inserted {text}")?;
         }
@@ -175,6 +181,27 @@ impl Explanation {
             for c in self.constraints.iter().filter(|c| c.component == component) {
                 writeln!(f, "  {}: {}", c.statement, c.equation)?;
             }
+        }
+        Ok(())
+    }
+
+    /// For each tensor in memory the bytes that one thread moves with one instruction, level by level (Hexcute, tables III
+    /// and IV).
+    fn levels(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut tensors: Vec<(&str, Vec<String>)> = Vec::new();
+        for s in self.statements.iter().filter(|s| !s.level.is_empty()) {
+            let entry = format!("{} {}", s.per_call, s.level);
+            match tensors.iter_mut().find(|(name, _)| *name == s.tensor) {
+                Some((_, entries)) if entries.contains(&entry) => {}
+                Some((_, entries)) => entries.push(entry),
+                None => tensors.push((&s.tensor, vec![entry])),
+            }
+        }
+        if !tensors.is_empty() {
+            writeln!(f, "bytes a thread moves with one instruction")?;
+        }
+        for (name, entries) in tensors {
+            writeln!(f, "  {name}: {}", entries.join(", "))?;
         }
         Ok(())
     }

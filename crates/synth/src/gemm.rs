@@ -258,7 +258,7 @@ impl<'a> Operand<'a> {
             .collect::<Option<_>>()?;
         // An instruction takes registers as they are: what it wants in one must be there, in its order.
         let whole = values.chunks(self.per).all(|chunk| {
-            chunk[0] as usize % self.per == 0
+            (chunk[0] as usize).is_multiple_of(self.per)
                 && chunk.iter().enumerate().all(|(i, v)| *v == chunk[0] + i as u32)
         });
         whole.then_some(values)

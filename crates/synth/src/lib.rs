@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use tilewright_layout::SwizzledLayout;
 use tilewright_machine::{Arch, DType, Memory, Timing};
-use tilewright_tile::{Code, Diagnostic, ReduceOp, Span, StmtKind, TensorId, Verified};
+use tilewright_tile::{Code, Diagnostic, ReduceOp, Span, StmtKind, TensorId, TensorRef, Verified};
 
 use copies::{SharedSolution, global_copy, own_layout, plan_name};
 pub use explain::{Alternative, ConstraintNote, Explanation, StatementNote, TensorNote};
@@ -610,6 +610,23 @@ fn conversions(verified: &Verified, arch: Arch, stmt: &tilewright_tile::Stmt) ->
     Ok(())
 }
 
+/// From where to where a copy goes, in letters, and the tensor in memory that it is about; nothing for copies between registers.
+fn level(verified: &Verified, (src, dst): (&TensorRef, &TensorRef)) -> (String, String) {
+    let tensor = |r: &TensorRef| verified.program().tensor(r.tensor);
+    let letter = |r: &TensorRef| match tensor(r).memory() {
+        Memory::Global => 'G',
+        Memory::Shared => 'S',
+        Memory::Register => 'R',
+    };
+    let (from, to) = (letter(src), letter(dst));
+    let about = match (from, to) {
+        ('R', 'R') => return Default::default(),
+        ('R', _) | ('G', 'S') => dst,
+        _ => src,
+    };
+    (format!("{from}2{to}"), tensor(about).name.clone())
+}
+
 /// A statement between registers that no plan does.
 fn cannot_move(stmt: &tilewright_tile::Stmt, why: &Refusal) -> Diagnostic {
     Diagnostic::new(Code::LayoutConflict, stmt.span, why.message.clone()).help(why.help.clone())
@@ -770,6 +787,8 @@ fn note(
             instruction,
             calls,
             per_call: 4,
+            level: String::new(),
+            tensor: String::new(),
             global_bytes: 0,
             shared_bytes: shared,
             shared_calls,
@@ -826,6 +845,8 @@ fn note(
                 instruction: plan.row.name.to_string(),
                 calls: plan.calls.len() as u32,
                 per_call: plan.row.macs() as u32,
+                level: String::new(),
+                tensor: String::new(),
                 global_bytes: 0,
                 shared_bytes: 0,
                 shared_calls: 0,
@@ -846,12 +867,15 @@ fn note(
         }
         CopyPlan::Registers { moves } => (moves.len(), 4, 1),
     };
+    let (level, tensor) = stmt.kind.copied().map_or_else(Default::default, |ends| level(verified, ends));
     let mut result = StatementNote {
         text,
         position,
         instruction: plan_name(copy),
         calls: calls as u32,
         per_call,
+        level,
+        tensor,
         global_bytes: 0,
         shared_bytes: 0,
         shared_calls: 0,
