@@ -1,9 +1,9 @@
 //! The cycle model.
 //!
-//! A warp issues in order. An instruction starts when its operands are ready (rows' `latency_cycles` after the
-//! instructions that made them started), and when the warp's previous use of the same unit is over (rows'
-//! `issue_cycles`, plus one cycle for each shared-memory wavefront beyond the ideal). That gives the time at which each
-//! warp reaches a barrier if nothing else runs.
+//! A warp issues in order. An instruction starts when its operands are ready (the latencies of the instructions that made
+//! them), and when the warp's previous use of the same unit is over (its issue cycles, plus one cycle for each shared-memory
+//! wavefront beyond the ideal). Matrix products and accesses to shared memory cost what the architecture's table of `machine`
+//! says, all else what its row says. That gives the time at which each warp reaches a barrier if nothing else runs.
 //!
 //! Between two barriers a block takes the longest of: its slowest warp; the work of its four schedulers (scalar
 //! instructions for their `issue_cycles`, all others for one cycle), evenly divided; that of its four tensor cores, evenly

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use tilewright_machine::{CopyRow, Memory, ShuffleMode, SyncOp};
+use tilewright_machine::{CopyRow, Memory, ShuffleMode, SyncOp, timing};
 use tilewright_simt::{Address, Function, Inst, Op, Operand, Reg, Special, verify};
 
 use crate::error::SimError;
@@ -240,6 +240,20 @@ impl Decoder<'_> {
         (self.program.code.len() - 1) as u32
     }
 
+    /// Issue and latency of an instruction by the architecture's table, in whole cycles.
+    fn cost(&self, name: &str, otherwise: (u32, u32)) -> (u32, u32) {
+        let whole = |cycles: f64| cycles.round().max(1.0) as u32;
+        let entry = timing(self.program.function.arch).of(name);
+        entry.map_or(otherwise, |e| (whole(e.issue), whole(e.latency)))
+    }
+
+    /// The same for a copy; with global memory, whose latency depends on where the data lie, the row's own.
+    fn copy_cost(&self, row: &CopyRow) -> (u32, u32) {
+        let own = (row.issue_cycles, row.latency_cycles);
+        let global = row.src == Memory::Global || row.dst == Memory::Global;
+        if global { own } else { self.cost(row.name, own) }
+    }
+
     fn block(&mut self, body: &[Inst]) -> Result<(), SimError> {
         body.iter().try_for_each(|inst| self.inst(inst))
     }
@@ -268,11 +282,13 @@ impl Decoder<'_> {
             }
             Op::Load { row, dst, address, guard } => {
                 let transfer = self.transfer(origin, row, row.src, dst, address, guard.map(|g| g.0));
-                (Code::Load(transfer), row.issue_cycles, row.latency_cycles)
+                let (issue, latency) = self.copy_cost(row);
+                (Code::Load(transfer), issue, latency)
             }
             Op::Store { row, src, address, guard } => {
                 let transfer = self.transfer(origin, row, row.dst, src, address, guard.map(|g| g.0));
-                (Code::Store(transfer), row.issue_cycles, row.latency_cycles)
+                let (issue, latency) = self.copy_cost(row);
+                (Code::Store(transfer), issue, latency)
             }
             Op::AsyncCopy { row, dst, src, guard } => {
                 if !matches!(row.bytes, 4 | 8 | 16) {
@@ -301,7 +317,8 @@ impl Decoder<'_> {
                 };
                 let (statement, place) = (self.statement(origin, row), self.place(address));
                 let code = Code::Matrix { statement, table, regs: self.regs(regs), place };
-                (code, row.issue_cycles, row.latency_cycles)
+                let (issue, latency) = self.copy_cost(row);
+                (code, issue, latency)
             }
             Op::Mma { row, d, a, b } => {
                 let table = match self.products.get(row.name) {
@@ -315,7 +332,8 @@ impl Decoder<'_> {
                     }
                 };
                 let code = Code::Mma { table, d: self.regs(d), a: self.regs(a), b: self.regs(b) };
-                (code, row.issue_cycles, row.latency_cycles)
+                let (issue, latency) = self.cost(row.name, (row.issue_cycles, row.latency_cycles));
+                (code, issue, latency)
             }
             Op::Shuffle { dst, src, mode, operand } => {
                 let code = Code::Shuffle {

@@ -436,7 +436,7 @@ impl SharedProblem<'_> {
                     (layout, format!("{constraint}, a stage every {stage} elements"))
                 }
             };
-            let size = (crate::elements(&layout) * i64::from(bits) + 7) / 8;
+            let size = (crate::note::elements(&layout) * i64::from(bits) + 7) / 8;
             let bytes = u32::try_from(size).unwrap_or(u32::MAX);
             let sites = sites.clone();
             let stages = stage

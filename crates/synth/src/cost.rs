@@ -280,7 +280,7 @@ impl<'a, 'b> Clock<'a, 'b> {
     /// Issues a statement for every warp, the one that comes first to it first.
     fn statement(&mut self, index: usize, stmt: &Stmt) {
         let Some(work) = work(self.problem, index, stmt) else { return };
-        let (reads, writes) = (crate::reads(stmt), crate::writes(stmt));
+        let (reads, writes) = (crate::limits::reads(stmt), crate::limits::writes(stmt));
         let mut order: Vec<usize> = (0..self.warps.len()).collect();
         order.sort_by(|a, b| self.warps[*a].now.total_cmp(&self.warps[*b].now));
         for w in order {

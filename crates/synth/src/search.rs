@@ -351,8 +351,8 @@ impl<'a> Search<'a> {
         let register = |id: TensorId| registers.layouts[id.0 as usize].as_ref().map(|(tv, _)| tv.clone());
         let mut scratch_bytes = 0;
         for (i, (stmt, _)) in self.statements.iter().enumerate() {
-            if let Some(planned) = crate::between_registers(self.verified, arch, &register, stmt) {
-                let (plan, others) = planned.map_err(|why| crate::cannot_move(stmt, &why))?;
+            if let Some(planned) = crate::between::between_registers(self.verified, arch, &register, stmt) {
+                let (plan, others) = planned.map_err(|why| crate::between::cannot_move(stmt, &why))?;
                 scratch_bytes = scratch_bytes.max(plan.scratch_bytes());
                 plans[i] = plan;
                 alternatives[i] = others;
@@ -369,10 +369,15 @@ impl<'a> Search<'a> {
         let sizes: Vec<(TensorId, u32)> = shared.iter().map(|(id, solution)| (*id, solution.bytes)).collect();
         let allocation = allocate(self.verified, &sizes);
         let shared_bytes = allocation.bytes.next_multiple_of(SHARED_ALIGN).saturating_add(scratch_bytes);
-        crate::check_shared(self.verified, arch, &shared, scratch_bytes, shared_bytes)?;
-        let fragment_registers = crate::live_registers(self.verified, self.statements, &register);
+        crate::limits::check_shared(self.verified, arch, &shared, scratch_bytes, shared_bytes)?;
+        let fragment_registers = crate::limits::live_registers(self.verified, self.statements, &register);
         if fragment_registers > arch.limits().registers_of_a_thread(self.verified.threads()) {
-            return Err(crate::too_many_registers(self.verified, arch, fragment_registers, &register));
+            return Err(crate::limits::too_many_registers(
+                self.verified,
+                arch,
+                fragment_registers,
+                &register,
+            ));
         }
         let size = |id: SymbolId| {
             let symbol = program.symbol(id);

@@ -1,0 +1,150 @@
+//! What statements touch, and whether a block's fragments and shared tensors fit.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use tilewright_machine::Arch;
+use tilewright_tile::{Code, Diagnostic, StmtKind, TensorId, Verified};
+
+use crate::copies::SharedSolution;
+use crate::plan::TvLayout;
+
+pub(crate) fn check_shared(
+    verified: &Verified,
+    arch: Arch,
+    shared: &[(TensorId, Rc<SharedSolution>)],
+    scratch: u32,
+    total: u32,
+) -> Result<(), Diagnostic> {
+    let limit = arch.limits().shared_bytes_per_block;
+    if total <= limit {
+        return Ok(());
+    }
+    let largest = shared.iter().max_by_key(|(_, s)| s.bytes).map_or(0, |(id, _)| id.0 as usize);
+    let program = verified.program();
+    let mut sizes: Vec<String> = shared
+        .iter()
+        .map(|(id, s)| match s.stages {
+            Some((n, each)) if n > 1 => {
+                format!("`{}` {} ({n} stages of {each} bytes)", program.tensor(*id).name, s.bytes)
+            }
+            _ => format!("`{}` {}", program.tensor(*id).name, s.bytes),
+        })
+        .collect();
+    if scratch > 0 {
+        sizes.push(format!("exchanges between threads {scratch}"));
+    }
+    Err(Diagnostic::new(
+        Code::SharedMemoryExceeded,
+        program.tensors[largest].span,
+        format!("the block's shared tensors take {total} bytes, and {arch} has {limit} for a block"),
+    )
+    .label("the largest of them")
+    .help(format!("make the tiles smaller; in bytes: {}", sizes.join(", "))))
+}
+
+/// The register and shared tensors that a statement reads, views left out.
+pub(crate) fn reads(stmt: &tilewright_tile::Stmt) -> Vec<TensorId> {
+    match &stmt.kind {
+        StmtKind::Copy { src, .. } | StmtKind::CopyAsync { src, .. } => vec![src.tensor],
+        StmtKind::Gemm { c, a, b } => vec![*c, *a, *b],
+        StmtKind::Cast { src, .. }
+        | StmtKind::Rearrange { src, .. }
+        | StmtKind::Shape { src, .. }
+        | StmtKind::Split { src, .. }
+        | StmtKind::Reduce { src, .. } => vec![*src],
+        StmtKind::Elementwise { expr, .. } => expr.tensors(),
+        StmtKind::Join { a, b, .. } => vec![*a, *b],
+        StmtKind::Gather { src, index, .. } => vec![*src, *index],
+        StmtKind::Fill { .. }
+        | StmtKind::Define(_)
+        | StmtKind::Sync
+        | StmtKind::Commit
+        | StmtKind::Wait(_)
+        | StmtKind::For { .. } => Vec::new(),
+    }
+}
+
+/// The tensors that a statement writes.
+pub(crate) fn writes(stmt: &tilewright_tile::Stmt) -> Vec<TensorId> {
+    match &stmt.kind {
+        StmtKind::Copy { dst, .. } | StmtKind::CopyAsync { dst, .. } => vec![dst.tensor],
+        StmtKind::Gemm { c, .. } => vec![*c],
+        StmtKind::Fill { dst, .. } => vec![*dst],
+        StmtKind::Define(_) => Vec::new(),
+        kind => kind.assigned(),
+    }
+}
+
+/// The tensors that a statement reads and writes.
+pub(crate) fn touched(stmt: &tilewright_tile::Stmt) -> Vec<TensorId> {
+    let mut all = reads(stmt);
+    all.extend(writes(stmt));
+    all
+}
+
+/// The most 32-bit registers that fragments take at one time. A tensor lives from its first use to its last; one that
+/// was used before a loop and is used in it lives through the whole loop.
+pub(crate) fn live_registers(
+    verified: &Verified,
+    statements: &[(tilewright_tile::Stmt, usize)],
+    register: &dyn Fn(TensorId) -> Option<TvLayout>,
+) -> u32 {
+    let n = statements.len();
+    let mut spans: HashMap<TensorId, (usize, usize)> = HashMap::new();
+    for (i, (stmt, _)) in statements.iter().enumerate() {
+        for id in touched(stmt) {
+            spans.entry(id).and_modify(|s| s.1 = i).or_insert((i, i));
+        }
+    }
+    // A loop's end: the last statement that is deeper than its head.
+    for (i, (stmt, depth)) in statements.iter().enumerate() {
+        if matches!(stmt.kind, StmtKind::For { .. }) {
+            let end = (i + 1..n).take_while(|j| statements[*j].1 > *depth).last().unwrap_or(i);
+            for span in spans.values_mut() {
+                if span.0 < i && span.1 >= i && span.1 <= end {
+                    span.1 = end;
+                }
+            }
+        }
+    }
+    let size = |id: &TensorId| {
+        let bits = verified.program().tensor(*id).dtype.bits();
+        register(*id).map_or(0, |tv| (tv.count() as u32 * bits).div_ceil(32))
+    };
+    (0..n)
+        .map(|i| spans.iter().filter(|(_, s)| s.0 <= i && i <= s.1).map(|(id, _)| size(id)).sum())
+        .max()
+        .unwrap_or(0)
+}
+
+pub(crate) fn too_many_registers(
+    verified: &Verified,
+    arch: Arch,
+    total: u32,
+    register: &dyn Fn(TensorId) -> Option<TvLayout>,
+) -> Diagnostic {
+    let program = verified.program();
+    let mut sizes: Vec<(u32, usize)> = program
+        .tensors
+        .iter()
+        .enumerate()
+        .filter_map(|(i, t)| {
+            register(TensorId(i as u32)).map(|tv| ((tv.count() as u32 * t.dtype.bits()).div_ceil(32), i))
+        })
+        .collect();
+    sizes.sort_by(|a, b| b.cmp(a));
+    let largest = sizes.first().map_or(0, |s| s.1);
+    let list: Vec<String> =
+        sizes.iter().take(4).map(|(size, i)| format!("`{}` {size}", program.tensors[*i].name)).collect();
+    Diagnostic::new(
+        Code::RegistersExceeded,
+        program.tensors[largest].span,
+        format!(
+            "the register tensors that are live at once take {total} registers of a thread, and {arch} has {} for each",
+            arch.limits().registers_of_a_thread(verified.threads())
+        ),
+    )
+    .label("the largest of them")
+    .help(format!("make the tiles smaller or use more threads; in registers a thread: {}", list.join(", ")))
+}

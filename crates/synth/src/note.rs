@@ -1,0 +1,190 @@
+//! What a report says of a statement.
+
+use tilewright_layout::SwizzledLayout;
+use tilewright_machine::Memory;
+use tilewright_tile::{StmtKind, TensorId, TensorRef, Verified};
+
+use crate::copies::{own_layout, plan_name};
+use crate::explain::{Alternative, StatementNote};
+use crate::plan::{CopyPlan, StmtPlan, TensorLayout};
+use crate::shared::{SharedUse, count};
+use crate::{Options, cast, gather, movement};
+
+/// From where to where a copy goes, in letters, and the tensor in memory that it is about; nothing for copies between registers.
+pub(crate) fn level(verified: &Verified, (src, dst): (&TensorRef, &TensorRef)) -> (String, String) {
+    let tensor = |r: &TensorRef| verified.program().tensor(r.tensor);
+    let letter = |r: &TensorRef| match tensor(r).memory() {
+        Memory::Global => 'G',
+        Memory::Shared => 'S',
+        Memory::Register => 'R',
+    };
+    let (from, to) = (letter(src), letter(dst));
+    let about = match (from, to) {
+        ('R', 'R') => return Default::default(),
+        ('R', _) | ('G', 'S') => dst,
+        _ => src,
+    };
+    (format!("{from}2{to}"), tensor(about).name.clone())
+}
+
+pub(crate) fn note(
+    (verified, options): (&Verified, &Options),
+    stmt: &tilewright_tile::Stmt,
+    plan: &StmtPlan,
+    tensors: &[Option<TensorLayout>],
+    alternatives: Vec<Alternative>,
+) -> Option<StatementNote> {
+    let text = tilewright_tile::statement_text(verified.program(), stmt);
+    let position = stmt.span.start;
+    let moved = |instruction: String,
+                 calls: u32,
+                 (shared, shared_calls, wavefronts): (u32, u32, u32),
+                 cycles,
+                 others| {
+        Some(StatementNote {
+            text: text.clone(),
+            position,
+            instruction,
+            calls,
+            per_call: 4,
+            level: String::new(),
+            tensor: String::new(),
+            global_bytes: 0,
+            shared_bytes: shared,
+            shared_calls,
+            wavefronts,
+            bank_conflicts: 0,
+            cycles,
+            alternatives: others,
+        })
+    };
+    let warps = verified.threads() / 32;
+    let copy = match plan {
+        StmtPlan::None => {
+            let StmtKind::Cast { dst, src } = &stmt.kind else { return None };
+            let Some(TensorLayout::Register(tv)) = &tensors[src.0 as usize] else { return None };
+            let dtype = |id: &TensorId| verified.program().tensor(*id).dtype;
+            let plan = cast::plan(dtype(src), dtype(dst), options.arch, tv.count() as u32).ok()?;
+            return moved(plan.name(), plan.calls(), (0, 0, 0), plan.cycles(), alternatives);
+        }
+        StmtPlan::Move(movement) => {
+            let shared = match movement {
+                movement::Movement::Shared(trip) => {
+                    (trip.store.row.bytes, movement.calls(), trip.wavefronts() * warps)
+                }
+                _ => (0, 0, 0),
+            };
+            let (name, calls, cycles) = (movement.name(), movement.calls(), movement.cycles());
+            return moved(name, calls, shared, cycles, alternatives);
+        }
+        StmtPlan::Halves(_) => return moved("nothing".to_string(), 0, (0, 0, 0), 0, alternatives),
+        StmtPlan::Reduce(plan) => {
+            let calls = plan.lanes.len() as u32 * plan.local.len() as u32;
+            let (name, shared, wavefronts) = match &plan.warps {
+                Some(trip) => {
+                    let name = format!("shfl.sync, {} + {}", trip.store.row.name, trip.load.row.name);
+                    (name, trip.store.row.bytes, trip.wavefronts() * warps)
+                }
+                None => ("shfl.sync".to_string(), 0, 0),
+            };
+            let shared_calls = plan.shared_instructions();
+            let shared = (shared, shared_calls, wavefronts);
+            return moved(name, calls + shared_calls, shared, plan.cycles(), alternatives);
+        }
+        StmtPlan::Gather(plan) => {
+            let shared = match plan {
+                gather::GatherPlan::Shared(g) => (g.store.row.bytes, plan.calls(), 0),
+                gather::GatherPlan::Warp(_) => (0, 0, 0),
+            };
+            return moved(plan.name(), plan.calls(), shared, plan.cycles(), alternatives);
+        }
+        StmtPlan::Gemm(plan) => {
+            return Some(StatementNote {
+                text,
+                position,
+                instruction: plan.row.name.to_string(),
+                calls: plan.calls.len() as u32,
+                per_call: plan.row.macs() as u32,
+                level: String::new(),
+                tensor: String::new(),
+                global_bytes: 0,
+                shared_bytes: 0,
+                shared_calls: 0,
+                wavefronts: 0,
+                bank_conflicts: 0,
+                cycles: {
+                    let issue = options.timing().of(plan.row.name);
+                    let issue = issue.map_or(f64::from(plan.row.issue_cycles), |e| e.issue);
+                    (plan.calls.len() as f64 * issue) as u32
+                },
+                alternatives,
+            });
+        }
+        StmtPlan::Copy(copy) => copy,
+    };
+    let (calls, per_call, issue) = match copy {
+        CopyPlan::Direct { row, access } | CopyPlan::Async { row, access } => {
+            (access.calls.len(), row.bytes_per_lane(), row.issue_cycles)
+        }
+        CopyPlan::Staged { load, store, access } => {
+            (access.calls.len(), load.bytes, load.issue_cycles + store.issue_cycles)
+        }
+        CopyPlan::Registers { moves } => (moves.len(), 4, 1),
+    };
+    let (level, tensor) = stmt.kind.copied().map_or_else(Default::default, |ends| level(verified, ends));
+    let mut result = StatementNote {
+        text,
+        position,
+        instruction: plan_name(copy),
+        calls: calls as u32,
+        per_call,
+        level,
+        tensor,
+        global_bytes: 0,
+        shared_bytes: 0,
+        shared_calls: 0,
+        wavefronts: 0,
+        bank_conflicts: 0,
+        cycles: calls as u32 * issue,
+        alternatives,
+    };
+    if let (StmtKind::CopyAsync { .. }, CopyPlan::Staged { .. }) = (&stmt.kind, copy) {
+        result.instruction += " (through registers, at once: no asynchronous copy has this width)";
+    }
+    let Some((src, dst)) = stmt.kind.copied() else { return Some(result) };
+    let (row, access) = match copy {
+        CopyPlan::Direct { row, access } | CopyPlan::Async { row, access } => (*row, access),
+        CopyPlan::Staged { store, access, .. } => (*store, access),
+        CopyPlan::Registers { .. } => return Some(result),
+    };
+    let program = verified.program();
+    for reference in [src, dst] {
+        match &tensors[reference.tensor.0 as usize] {
+            Some(TensorLayout::Shared { layout, .. }) => {
+                let bits = program.tensor(reference.tensor).dtype.bits();
+                let own = own_layout(verified, reference)?;
+                let usage = SharedUse { row, access, own: &own, weight: 1 };
+                let w = count(&usage, layout, bits, 0..i64::from(verified.threads()) / 32)?;
+                result.shared_bytes = row.bytes;
+                result.shared_calls = access.calls.len() as u32;
+                result.wavefronts = w.actual;
+                result.bank_conflicts = w.conflicts();
+                result.cycles += w.conflicts() / (verified.threads() / 32).max(1);
+            }
+            Some(TensorLayout::Register(_)) => {}
+            None => result.global_bytes = row.bytes,
+        }
+    }
+    Some(result)
+}
+
+/// Elements of memory that a shared layout needs: one more than its largest offset.
+pub(crate) fn elements(layout: &SwizzledLayout) -> i64 {
+    let (plain, swizzle) = (layout.layout.cosize(), layout.swizzle);
+    // A swizzle permutes each aligned block of this size; whole blocks stay what they are.
+    let block = 1i64 << (swizzle.base() + swizzle.bits());
+    if swizzle.is_identity() || plain % block == 0 {
+        return plain;
+    }
+    (0..layout.layout.size()).map(|i| layout.eval(i)).max().map_or(plain, |last| last + 1)
+}
