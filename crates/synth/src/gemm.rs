@@ -313,9 +313,6 @@ pub fn calls(
     let along_m = axis(&digits(&row.c_tv, row.m, false)?, m, None)?;
     let along_n = axis(&digits(&row.c_tv, row.m, true)?, n, by.along_n)?;
     let along_k = axis(&digits(&row.b_tv, row.n, true)?, k, by.along_k)?;
-    let oc = Operand::new(c, &row.c_tv, row.m, (&along_m, &along_n, m), row.c.bits())?;
-    let oa = Operand::new(a, &row.a_tv, row.m, (&along_m, &along_k, m), row.ab.bits())?;
-    let ob = Operand::new(b, &row.b_tv, row.n, (&along_n, &along_k, n), row.ab.bits())?;
     // Warps must agree: the M of a warp's accumulator is the M of its A, and so for N.
     for warp in 0..threads / 32 {
         let (tc, ta, tb) = (c.at(32 * warp, 0), a.at(32 * warp, 0), b.at(32 * warp, 0));
@@ -323,6 +320,9 @@ pub fn calls(
             return None;
         }
     }
+    let oc = Operand::new(c, &row.c_tv, row.m, (&along_m, &along_n, m), row.c.bits())?;
+    let oa = Operand::new(a, &row.a_tv, row.m, (&along_m, &along_k, m), row.ab.bits())?;
+    let ob = Operand::new(b, &row.b_tv, row.n, (&along_n, &along_k, n), row.ab.bits())?;
     let starts = |axis: &Axis| -> Option<Vec<i64>> {
         let repeats = Layout::from_leaves(&axis.repeats).ok()?;
         Some((0..repeats.size()).map(|i| repeats.eval(i)).collect())

@@ -5,6 +5,7 @@
 //! found for a shared tensor holds for every solution that agrees on the register tensors it is copied from and to, so each is
 //! solved once for each such choice, and the cost of a search is linear in the number of buffers.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use serde::Serialize;
@@ -18,7 +19,7 @@ use crate::explain::Alternative;
 use crate::facts::Facts;
 use crate::plan::{CopyPlan, GemmPlan, StmtPlan, TensorLayout, TvLayout};
 use crate::solve::{Registers, Solver};
-use crate::{Options, SHARED_ALIGN};
+use crate::{Options, SHARED_ALIGN, between, limits};
 
 /// A solution, completed and estimated.
 #[derive(Clone)]
@@ -87,6 +88,8 @@ pub struct Search<'a> {
     /// Shared tensors that were solved, with the layouts of the register tensors on the other side.
     solved: Vec<(TensorId, Vec<TvLayout>, Solved)>,
     memo: Memo,
+    /// Plans of statements between registers, with the layouts of what they touch.
+    planned: RefCell<Vec<(usize, Vec<TvLayout>, Planned)>>,
 }
 
 /// Estimates that differ by less than one part of this are taken for equal; then those with the
@@ -96,6 +99,7 @@ const CLOSE: u64 = 128;
 /// Other instructions that are looked at for each shared tensor of the best arrangement, at most.
 const VARIANTS: usize = 5;
 
+type Planned = Option<Result<(StmtPlan, Vec<Alternative>), Diagnostic>>;
 type Solved = Result<Rc<SharedSolution>, Diagnostic>;
 
 /// What a search found.
@@ -123,7 +127,16 @@ impl<'a> Search<'a> {
         statements: &'a [(Stmt, usize)],
     ) -> Result<Self, Diagnostic> {
         let solver = Solver::new(verified, facts, options.arch, statements)?;
-        Ok(Search { verified, options, facts, statements, solver, solved: Vec::new(), memo: Memo::default() })
+        Ok(Search {
+            verified,
+            options,
+            facts,
+            statements,
+            solver,
+            solved: Vec::new(),
+            memo: Memo::default(),
+            planned: RefCell::default(),
+        })
     }
 
     /// The constraints and how they are solved.
@@ -281,6 +294,21 @@ impl<'a> Search<'a> {
         solved
     }
 
+    /// The plan of a statement between registers, if it is one.
+    fn between(&self, i: usize, register: &dyn Fn(TensorId) -> Option<TvLayout>) -> Planned {
+        let stmt = &self.statements[i].0;
+        let ends: Vec<TvLayout> = limits::touched(stmt).into_iter().filter_map(register).collect();
+        let known = self.planned.borrow();
+        if let Some((_, _, plan)) = known.iter().find(|(s, layouts, _)| *s == i && *layouts == ends) {
+            return plan.clone();
+        }
+        drop(known);
+        let plan = between::between_registers(self.verified, self.options.arch, register, stmt)
+            .map(|planned| planned.map_err(|why| between::cannot_move(stmt, &why)));
+        self.planned.borrow_mut().push((i, ends, plan.clone()));
+        plan
+    }
+
     fn problem<'p>(&'p self, register: &'p dyn Fn(TensorId) -> Option<TvLayout>) -> SharedProblem<'p> {
         SharedProblem {
             verified: self.verified,
@@ -351,8 +379,8 @@ impl<'a> Search<'a> {
         let register = |id: TensorId| registers.layouts[id.0 as usize].as_ref().map(|(tv, _)| tv.clone());
         let mut scratch_bytes = 0;
         for (i, (stmt, _)) in self.statements.iter().enumerate() {
-            if let Some(planned) = crate::between::between_registers(self.verified, arch, &register, stmt) {
-                let (plan, others) = planned.map_err(|why| crate::between::cannot_move(stmt, &why))?;
+            if let Some(planned) = self.between(i, &register) {
+                let (plan, others) = planned?;
                 scratch_bytes = scratch_bytes.max(plan.scratch_bytes());
                 plans[i] = plan;
                 alternatives[i] = others;
@@ -369,15 +397,10 @@ impl<'a> Search<'a> {
         let sizes: Vec<(TensorId, u32)> = shared.iter().map(|(id, solution)| (*id, solution.bytes)).collect();
         let allocation = allocate(self.verified, &sizes);
         let shared_bytes = allocation.bytes.next_multiple_of(SHARED_ALIGN).saturating_add(scratch_bytes);
-        crate::limits::check_shared(self.verified, arch, &shared, scratch_bytes, shared_bytes)?;
-        let fragment_registers = crate::limits::live_registers(self.verified, self.statements, &register);
+        limits::check_shared(self.verified, arch, &shared, scratch_bytes, shared_bytes)?;
+        let fragment_registers = limits::live_registers(self.verified, self.statements, &register);
         if fragment_registers > arch.limits().registers_of_a_thread(self.verified.threads()) {
-            return Err(crate::limits::too_many_registers(
-                self.verified,
-                arch,
-                fragment_registers,
-                &register,
-            ));
+            return Err(limits::too_many_registers(self.verified, arch, fragment_registers, &register));
         }
         let size = |id: SymbolId| {
             let symbol = program.symbol(id);

@@ -216,8 +216,18 @@ impl<'a> Solver<'a> {
             let same = [(c, &own.c), (a, &own.a), (b, &own.b)]
                 .iter()
                 .all(|(id, tv)| known(*id).is_none_or(|theirs| theirs.same_function(tv)));
-            // In another order of values the same registers may still serve.
-            same || {
+            if same {
+                return true;
+            }
+            // In another order of values, or over other warps, the same registers may still serve. Lanes must be where the
+            // instruction wants them.
+            let lanes = |tv: &TvLayout| -> Vec<i64> {
+                (0..32).map(|lane| tv.threads().eval(lane) - tv.threads().eval(0)).collect()
+            };
+            let alike = [(c, &own.c), (a, &own.a), (b, &own.b)]
+                .iter()
+                .all(|(id, tv)| known(*id).is_none_or(|theirs| lanes(theirs) == lanes(tv)));
+            alike && {
                 let pick = |id: TensorId, tv| known(id).unwrap_or(tv);
                 let (lc, la, lb) = (pick(c, &own.c), pick(a, &own.a), pick(b, &own.b));
                 gemm::calls(by, (m, n, k), lc, la, lb, threads).is_some()
@@ -288,6 +298,7 @@ impl<'a> Solver<'a> {
     /// Everything but matrix products: gathers, the copies that move the most data, and what is left.
     fn rest(&self, state: &mut Registers) -> Result<(), Clash> {
         let threads = i64::from(self.verified.threads());
+        self.propagate_all(state, Vec::new())?;
         for i in 0..self.statements.len() {
             self.gather(state, i)?;
         }
@@ -305,7 +316,7 @@ impl<'a> Solver<'a> {
                 _ => format!("{n} elements of a row a thread, for `{}`", self.text(i)),
             };
             self.set(state, tensor, tv, Origin { statement: Some(i), why })?;
-            self.propagate(state, vec![tensor])?;
+            self.propagate_all(state, vec![tensor])?;
         }
         for (i, tensor) in self.verified.program().tensors.iter().enumerate() {
             if tensor.memory() == Memory::Register && state.layouts[i].is_none() {
@@ -315,7 +326,7 @@ impl<'a> Solver<'a> {
                 let tv = coalesced(&tile, threads, n).ok_or_else(|| self.too_large(id))?;
                 let why = "no statement asks for more than a row-wise one".into();
                 self.set(state, id, tv, Origin { statement: None, why })?;
-                self.propagate(state, vec![id])?;
+                self.propagate_all(state, vec![id])?;
             }
         }
         Ok(())
@@ -409,7 +420,7 @@ impl<'a> Solver<'a> {
                 ready.push(id);
             }
         }
-        self.propagate(state, ready)
+        self.propagate_all(state, ready)
     }
 
     /// The clash of a product that no arrangement fits.
@@ -534,30 +545,37 @@ impl<'a> Solver<'a> {
     fn propagate(&self, state: &mut Registers, news: Vec<TensorId>) -> Result<(), Clash> {
         let mut queue: VecDeque<usize> =
             news.iter().flat_map(|t| self.touching[t.0 as usize].iter().copied()).collect();
-        loop {
-            while let Some(next) = queue.pop_front() {
-                for id in self.apply(state, next, false)? {
-                    queue.extend(self.touching[id.0 as usize].iter().copied());
-                }
+        while let Some(next) = queue.pop_front() {
+            for id in self.apply(state, next, false)? {
+                queue.extend(self.touching[id.0 as usize].iter().copied());
             }
+        }
+        Ok(())
+    }
+
+    /// [`propagate`](Self::propagate) once every product is placed: the results of broadcasts that nothing has asked for follow
+    /// their operands.
+    fn propagate_all(&self, state: &mut Registers, news: Vec<TensorId>) -> Result<(), Clash> {
+        self.propagate(state, news)?;
+        loop {
+            let mut news = Vec::new();
             // Only where nothing else asks for it is the result of a broadcast held whole by those who hold the operand.
             for next in 0..self.constraints.len() {
                 let broadcast = matches!(
                     self.constraints[next].equation,
                     Equation::Shape { op: tilewright_tile::ShapeOp::Broadcast(_), .. }
                 );
-                if !broadcast {
-                    continue;
+                if broadcast {
+                    news = self.apply(state, next, true)?;
                 }
-                let new = self.apply(state, next, true)?;
-                if !new.is_empty() {
-                    queue.extend(new.iter().flat_map(|t| self.touching[t.0 as usize].iter().copied()));
+                if !news.is_empty() {
                     break;
                 }
             }
-            if queue.is_empty() {
+            if news.is_empty() {
                 return Ok(());
             }
+            self.propagate(state, news)?;
         }
     }
 
