@@ -91,11 +91,15 @@ fn table(all: &[Measured], kind: DeviceKind, device: &str) -> String {
             what,
         ]);
     }
+    let correlation = rank_correlation(all);
+    let correlation = if correlation.is_finite() {
+        format!("; rank correlation of estimates and times {correlation:.2}")
+    } else {
+        String::new()
+    };
     format!(
-        "{table}\n{} candidates on {device}; the chosen one takes {:.3} times as long as the fastest; rank correlation of \
-         estimates and times {:.2}\n",
-        all.len(),
+        "{table}\n{} on {device}; the chosen one takes {:.3} times as long as the fastest{correlation}\n",
+        if all.len() == 1 { "1 candidate".to_string() } else { format!("{} candidates", all.len()) },
         regret(all),
-        rank_correlation(all)
     )
 }
