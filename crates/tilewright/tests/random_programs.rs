@@ -85,6 +85,123 @@ fn view_of(leaves: &[(i64, bool, u32)], gap: (usize, i64)) -> (String, [i64; 2],
     (format!("({s0}, {s1}) : ({d0}, {d1})"), [m, n], next)
 }
 
+/// A product with its tiles staged or not, factors of some type, the accumulator chained into another product or not.
+fn product(
+    (m, n, k): (i64, i64, i64),
+    factors: &str,
+    (threads, staged, transposed, chained, stages): (u32, bool, bool, bool, bool),
+) -> String {
+    let narrow = matches!(factors, "i4" | "u4" | "i8" | "e5m2");
+    let wide = if factors == "bf16" { "bf16" } else { "f16" };
+    let mut body = String::new();
+    let mut line = |text: String| body.push_str(&format!("    {text}\n"));
+    line(format!(
+        "ga = global_view(a[block.x * {m} :, :], ({m}, {k}, ceil_div(k, {k})) : (e0, e1, {k} * e1))"
+    ));
+    line(format!("gb = global_view(b, ({n}, {k}, ceil_div(k, {k})) : (e0, e1, {k} * e1))"));
+    line(format!("gc = global_view(c[block.x * {m} :, :], ({m}, {n}) : (e0, e1))"));
+    line(format!("ra = register_tensor({wide}, [{m}, {k}])"));
+    line(format!("rb = register_tensor({factors}, [{n}, {k}])"));
+    line(format!("rc = register_tensor(f32, [{m}, {n}])"));
+    line("fill(rc, 0.0)".to_string());
+    let ring = if stages { ", 2" } else { "" };
+    if staged {
+        line(format!("sa = shared_tensor({wide}, [{m}, {k}{ring}])"));
+        let shape = if transposed { format!("{k}, {n}") } else { format!("{n}, {k}") };
+        line(format!("sb = shared_tensor({factors}, [{shape}{ring}])"));
+    }
+    line(format!("for i in 0..ceil_div(k, {k}) {{"));
+    if staged {
+        let at = if stages { "[:, :, i % 2]" } else { "" };
+        let tb = if transposed { format!("transpose(sb{at})") } else { format!("sb{at}") };
+        line(format!("    copy(ga[:, :, i], sa{at})"));
+        line(format!("    copy(gb[:, :, i], {tb})"));
+        line("    syncthreads()".to_string());
+        line(format!("    copy(sa{at}, ra)"));
+        line(format!("    copy({tb}, rb)"));
+    } else {
+        line("    copy(ga[:, :, i], ra)".to_string());
+        line("    copy(gb[:, :, i], rb)".to_string());
+    }
+    if narrow {
+        line("    fb = cast(rb, f16)".to_string());
+        line("    gemm(rc, ra, fb)".to_string());
+    } else {
+        line("    gemm(rc, ra, rb)".to_string());
+    }
+    if staged {
+        line("    syncthreads()".to_string());
+    }
+    line("}".to_string());
+    if chained {
+        line(format!("p = cast(rc, {wide})"));
+        line(format!("gd = global_view(d, (16, {n}) : (e0, e1))"));
+        line(format!("rd = register_tensor({wide}, [16, {n}])"));
+        line("copy(gd, rd)".to_string());
+        line(format!("re = register_tensor(f32, [{m}, 16])"));
+        line("fill(re, 0.0)".to_string());
+        line("gemm(re, p, rd)".to_string());
+        line(format!("ge = global_view(e[block.x * {m} :, :], ({m}, 16) : (e0, e1))"));
+        // A sum that is rounded on the way may round either way, so the result has the precision of what it was rounded to.
+        line(format!("result = cast(re, {wide})"));
+        line("copy(result, ge)".to_string());
+    } else {
+        line("copy(rc, gc)".to_string());
+    }
+    let output = if chained { format!("e: {wide}[m, 16]") } else { "c: f32[m, n]".to_string() };
+    let body = if chained {
+        body.replace(&format!("    gc = global_view(c[block.x * {m} :, :], ({m}, {n}) : (e0, e1))\n"), "")
+    } else {
+        body
+    };
+    let second = if chained { format!(", d: {wide}[16, n]") } else { String::new() };
+    format!(
+        "size m = 16, n = {n}, k = 16\n\nkernel product(a: {wide}[m, k], b: {factors}[n, k]{second}, {output}) \
+         grid(ceil_div(m, {m})) threads({threads}) {{\n{body}}}\n"
+    )
+}
+
+/// Compiles every candidate of a program and checks each; how many there were.
+fn all_candidates_hold(
+    source: &str,
+    arch: Arch,
+    sizes: &[(&str, i64)],
+    pick: usize,
+) -> Result<usize, TestCaseError> {
+    let program = parse(source).map_err(|e| TestCaseError::fail(format!("{e}\n{source}")))?;
+    let options = Options::new(arch).for_sizes(&program, sizes);
+    let Ok(first) = compile(&program, &options) else {
+        // What the message must be is `holds`' business.
+        return holds(source, arch, sizes, 0).map(|_| 0);
+    };
+    let possible: Vec<usize> =
+        first.explanation.candidates.iter().filter(|c| c.estimate.is_some()).map(|c| c.number).collect();
+    // The chosen one and two others.
+    let chosen = first.explanation.candidates.iter().find(|c| c.chosen).map_or(0, |c| c.number);
+    let others = [pick, pick / 7].map(|p| possible[p % possible.len()]);
+    for number in [chosen, others[0], others[1]] {
+        let kernel = compile(&program, &Options { candidate: Some(number), ..options.clone() })
+            .map_err(|e| TestCaseError::fail(format!("candidate {number}: {e}\n{source}")))?;
+        let device = SimDevice::new(tilewright::sim::Config { seed: pick as u64, ..Default::default() });
+        let options = CheckOptions {
+            sizes: sizes.iter().map(|(name, value)| (name.to_string(), *value)).collect(),
+            seed: pick as u64,
+            ..CheckOptions::default()
+        };
+        let outcome = check(&kernel, &device, &options)
+            .map_err(|e| TestCaseError::fail(format!("candidate {number}: {e}\n{source}")))?;
+        prop_assert!(
+            outcome.is_right(),
+            "candidate {}: {:?}\n{:?}\n{}",
+            number,
+            outcome.comparisons,
+            outcome.problems,
+            source
+        );
+    }
+    Ok(possible.len())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases()) })]
 
@@ -244,5 +361,28 @@ proptest! {
             load('b', staged.1),
         );
         holds(&source, arch, &[("m", m), ("n", n), ("k", k)], seed)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases() / 2, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Matrix products of any tile, type and staging: the chosen candidate and others are right, without races.
+    #[test]
+    fn candidates_of_products(
+        tiles in (1i64..6, 1i64..9, 1i64..5),
+        factors in prop::sample::select(vec!["f16", "bf16", "f16", "i4", "u4", "i8", "e5m2"]),
+        warps in prop::sample::select(vec![1u32, 2, 4, 8, 3]),
+        flags in (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()),
+        extra in (-3i64..4, -3i64..4, 1i64..3),
+        pick in 0usize..10_000,
+        arch in arch(),
+    ) {
+        let (m, n, k) = (16 * tiles.0, 8 * tiles.1, 16 * tiles.2);
+        let (staged, transposed, chained, stages) = flags;
+        let n = if chained { (n + 15) / 16 * 16 } else { n };
+        let source = product((m, n, k), factors, (32 * warps, staged, transposed, chained, stages));
+        let sizes = [("m", (m + extra.0).max(1)), ("n", n), ("k", (extra.2 * k + extra.1).max(1))];
+        all_candidates_hold(&source, arch, &sizes, pick)?;
     }
 }
