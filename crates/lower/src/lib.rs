@@ -186,7 +186,7 @@ impl Lower<'_> {
                 self.b.sync(SyncOp::AsyncWaitGroup(groups));
                 Ok(())
             }
-            (StmtKind::Gemm { c, a, b }, StmtPlan::Gemm(plan)) => self.gemm(*c, *a, *b, plan),
+            (StmtKind::Gemm { c, a, b, .. }, StmtPlan::Gemm(plan)) => self.gemm(*c, *a, *b, plan),
             (StmtKind::Cast { dst, src }, _) => self.cast(*dst, *src),
             (StmtKind::Fill { dst, value }, _) => self.fill(*dst, *value),
             (StmtKind::Elementwise { dst, expr }, _) => self.elementwise(*dst, expr),

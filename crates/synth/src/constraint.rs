@@ -98,7 +98,7 @@ pub fn constraints(verified: &Verified, statements: &[(Stmt, usize)]) -> Vec<Con
                 }
                 _ => {}
             },
-            StmtKind::Gemm { c, a, b } => push(Equation::Gemm { c: *c, a: *a, b: *b }),
+            StmtKind::Gemm { c, a, b, .. } => push(Equation::Gemm { c: *c, a: *a, b: *b }),
             StmtKind::Gather { dst, index, .. } => push(Equation::Equal(vec![*dst, *index])),
             StmtKind::Shape { dst, src, op } => {
                 push(Equation::Shape { dst: *dst, src: *src, op: op.clone() });

@@ -196,8 +196,19 @@ pub fn warp_grid(row: &MmaRow, m: i64, n: i64, warps: i64) -> (i64, i64, i64) {
 }
 
 /// The arrangements to choose from for an `m`×`n`×`k` product of `row`: every grid, each in the instruction's own order and
-/// with longer runs along K and along N; the plain one over the best grid first.
-pub fn arrangements(row: &'static MmaRow, (m, n, k): (i64, i64, i64), warps: i64) -> Vec<Arrangement> {
+/// with longer runs along K and along N; the plain one over the best grid first. A `grid` that is given is the only one;
+/// there are none if the tile does not divide among it.
+pub fn arrangements(
+    row: &'static MmaRow,
+    (m, n, k): (i64, i64, i64),
+    warps: i64,
+    grid: Option<(i64, i64)>,
+) -> Vec<Arrangement> {
+    let grids = match grid {
+        Some((wm, wn)) if m % (row.m * wm) == 0 && n % (row.n * wn) == 0 => vec![(wm, wn, warps / (wm * wn))],
+        Some(_) => Vec::new(),
+        None => warp_grids(row, m, n, warps),
+    };
     let runs = |longest: i64| {
         let longer = (2..=6).map(|bits| 1i64 << bits).filter(move |v| *v <= longest);
         std::iter::once(None).chain(longer.map(Some))
@@ -205,7 +216,7 @@ pub fn arrangements(row: &'static MmaRow, (m, n, k): (i64, i64, i64), warps: i64
     let mut found = Vec::new();
     for along_k in runs(64) {
         for along_n in runs(8) {
-            for (wm, wn, copies) in warp_grids(row, m, n, warps) {
+            for &(wm, wn, copies) in &grids {
                 let arrangement = Arrangement { row, warps: (wm, wn), copies, along_k, along_n };
                 if arrangement.layouts(m, n, k).is_some() {
                     found.push(arrangement);
@@ -362,7 +373,7 @@ mod tests {
             for (m, n, k, warps) in
                 [(64, 64, 32, 4), (128, 128, 64, 4), (16, 8, 16, 1), (48, 24, 16, 3), (16, 8, 16, 4)]
             {
-                let all = arrangements(row, (m, n, k), warps);
+                let all = arrangements(row, (m, n, k), warps, None);
                 assert_eq!(all[0], Arrangement::plain(row, m, n, warps));
                 for by in all {
                     let l = by.layouts(m, n, k).unwrap();

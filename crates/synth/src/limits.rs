@@ -47,7 +47,7 @@ pub(crate) fn check_shared(
 pub(crate) fn reads(stmt: &tilewright_tile::Stmt) -> Vec<TensorId> {
     match &stmt.kind {
         StmtKind::Copy { src, .. } | StmtKind::CopyAsync { src, .. } => vec![src.tensor],
-        StmtKind::Gemm { c, a, b } => vec![*c, *a, *b],
+        StmtKind::Gemm { c, a, b, .. } => vec![*c, *a, *b],
         StmtKind::Cast { src, .. }
         | StmtKind::Rearrange { src, .. }
         | StmtKind::Shape { src, .. }

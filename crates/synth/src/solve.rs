@@ -182,7 +182,7 @@ impl<'a> Solver<'a> {
             }
             return;
         };
-        let StmtKind::Gemm { c, a, b } = self.statements[i].0.kind else { return };
+        let StmtKind::Gemm { c, a, b, .. } = self.statements[i].0.kind else { return };
         let fits: Vec<Arrangement> = self.fitting(&state, i);
         if fits.is_empty() {
             return found.fail(self.unfitting(&state, i));
@@ -203,7 +203,7 @@ impl<'a> Solver<'a> {
     /// The arrangements of product `i` that agree with the layouts that its operands have. A product that shares an operand
     /// with an earlier one of the same extents takes the same arrangement, if that fits.
     fn fitting(&self, state: &Registers, i: usize) -> Vec<Arrangement> {
-        let StmtKind::Gemm { c, a, b } = self.statements[i].0.kind else { return Vec::new() };
+        let StmtKind::Gemm { c, a, b, .. } = self.statements[i].0.kind else { return Vec::new() };
         let known = |id: TensorId| state.layouts[id.0 as usize].as_ref().map(|l| &l.0);
         let all = &self.arrangements[i];
         if [a, b, c].iter().all(|t| known(*t).is_none()) {
@@ -234,7 +234,7 @@ impl<'a> Solver<'a> {
             }
         };
         let earlier = (0..i).rev().find_map(|j| {
-            let StmtKind::Gemm { c: c2, a: a2, b: b2 } = self.statements[j].0.kind else { return None };
+            let StmtKind::Gemm { c: c2, a: a2, b: b2, .. } = self.statements[j].0.kind else { return None };
             let shares = [a2, b2, c2].iter().any(|t| [a, b, c].contains(t));
             let by = state.gemms[j]?;
             (shares
@@ -367,7 +367,7 @@ impl<'a> Solver<'a> {
 
     /// The arrangements of the fastest instruction that tiles product `i`; none for other statements.
     fn arrange(&self, i: usize) -> Result<Vec<Arrangement>, Diagnostic> {
-        let StmtKind::Gemm { c, a, .. } = self.statements[i].0.kind else { return Ok(Vec::new()) };
+        let StmtKind::Gemm { c, a, ref warps, .. } = self.statements[i].0.kind else { return Ok(Vec::new()) };
         let span = self.statements[i].0.span;
         let program = self.verified.program();
         let (ab, acc) = (program.tensor(a).dtype, program.tensor(c).dtype);
@@ -395,7 +395,25 @@ impl<'a> Solver<'a> {
                 smallest.name, smallest.m, smallest.n, smallest.k
             )));
         };
-        Ok(gemm::arrangements(row, (m, n, k), i64::from(self.verified.threads()) / 32))
+        let grid = warps.as_ref().and_then(|[m, n]| Some((m.as_int()?, n.as_int()?)));
+        let all = gemm::arrangements(row, (m, n, k), i64::from(self.verified.threads()) / 32, grid);
+        if let (true, Some((wm, wn))) = (all.is_empty(), grid) {
+            return Err(Diagnostic::new(
+                Code::Unsatisfiable,
+                span,
+                format!("a product of {m}×{n}×{k} does not divide among {wm}×{wn} warps"),
+            )
+            .label("given here")
+            .help(format!(
+                "{} computes {}×{}: make M a multiple of {} and N of {}, or leave `warps` out",
+                row.name,
+                row.m,
+                row.n,
+                row.m * wm,
+                row.n * wn
+            )));
+        }
+        Ok(all)
     }
 
     /// Anchors a gather along the contiguous mode: its elements in neighbouring lanes, so that one shuffle finds each.
@@ -426,7 +444,7 @@ impl<'a> Solver<'a> {
     /// The clash of a product that no arrangement fits.
     fn unfitting(&self, state: &Registers, i: usize) -> Clash {
         let span = self.statements[i].0.span;
-        let StmtKind::Gemm { c, a, b } = self.statements[i].0.kind else {
+        let StmtKind::Gemm { c, a, b, .. } = self.statements[i].0.kind else {
             return Diagnostic::new(Code::LayoutConflict, span, "not a matrix product").into();
         };
         let row = self.arrangements[i].first().map_or("a matrix instruction", |by| by.row.name);
@@ -479,7 +497,8 @@ impl<'a> Solver<'a> {
     pub fn calls(&self, state: &Registers) -> Result<Vec<Option<GemmPlan>>, Clash> {
         let mut plans = vec![None; self.statements.len()];
         for (i, plan) in plans.iter_mut().enumerate() {
-            let (StmtKind::Gemm { c, a, b }, Some(by)) = (&self.statements[i].0.kind, state.gemms[i]) else {
+            let (StmtKind::Gemm { c, a, b, .. }, Some(by)) = (&self.statements[i].0.kind, state.gemms[i])
+            else {
                 continue;
             };
             let get = |id: TensorId| state.layouts[id.0 as usize].as_ref().map(|l| &l.0);

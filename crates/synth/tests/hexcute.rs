@@ -571,7 +571,7 @@ fn figure_19_b_products_solved_for_each_operand() {
         let statements = solve::statements(&made.verified);
         let mut found = None;
         for ((stmt, _), plan) in statements.iter().zip(&made.synthesis.statements) {
-            if let (StmtKind::Gemm { c, a, b }, StmtPlan::Gemm(plan)) = (&stmt.kind, plan) {
+            if let (StmtKind::Gemm { c, a, b, .. }, StmtPlan::Gemm(plan)) = (&stmt.kind, plan) {
                 found = Some((plan.clone(), (*c, *a, *b)));
             }
         }
@@ -651,7 +651,7 @@ fn attention_p_stays_where_it_is() {
 fn takes_whole_registers(made: &Made) -> bool {
     let statements = solve::statements(&made.verified);
     statements.iter().zip(&made.synthesis.statements).all(|((stmt, _), plan)| {
-        let (StmtKind::Gemm { c, a, b }, StmtPlan::Gemm(plan)) = (&stmt.kind, plan) else { return true };
+        let (StmtKind::Gemm { c, a, b, .. }, StmtPlan::Gemm(plan)) = (&stmt.kind, plan) else { return true };
         plan.calls.iter().all(|call| {
             [(c, &call.c), (a, &call.a), (b, &call.b)].into_iter().all(|(id, values)| {
                 let together = 32 / made.verified.program().tensor(*id).dtype.bits();

@@ -337,7 +337,17 @@ impl Printer<'_> {
                 int(out, program, groups, SUM)?;
                 out.write_str(")")
             }
-            StmtKind::Gemm { c, a, b } => write!(out, "gemm({}, {}, {})", name(c), name(a), name(b)),
+            StmtKind::Gemm { c, a, b, warps } => {
+                write!(out, "gemm({}, {}, {}", name(c), name(a), name(b))?;
+                if let Some([m, n]) = warps {
+                    out.write_str(", warps = (")?;
+                    int(out, program, m, SUM)?;
+                    out.write_str(", ")?;
+                    int(out, program, n, SUM)?;
+                    out.write_str(")")?;
+                }
+                out.write_str(")")
+            }
             StmtKind::Cast { dst, src } => {
                 self.defined.insert(*dst);
                 let dtype = program.tensors.get(dst.0 as usize).map_or("?", |t| t.dtype.name());

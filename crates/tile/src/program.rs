@@ -246,7 +246,7 @@ pub enum StmtKind {
     /// `wait_group(n)`: of the groups so far, all but the `n` latest are complete. The number is at least 0, over constants and
     /// counters of `unroll for`.
     Wait(Expr),
-    /// `gemm(c, a, b)`: `c += a · bᵀ`, with `c` M×N, `a` M×K, `b` N×K, all in registers.
+    /// `gemm(c, a, b)`, `gemm(c, a, b, warps = (2, 2))`: `c += a · bᵀ`, with `c` M×N, `a` M×K, `b` N×K, all in registers.
     Gemm {
         /// The accumulator.
         c: TensorId,
@@ -254,6 +254,9 @@ pub enum StmtKind {
         a: TensorId,
         /// The right factor, N×K.
         b: TensorId,
+        /// `warps = (m, n)`: the warps of the block along M and along N; `None` leaves them to the compiler. Over constants and
+        /// counters of `unroll for`.
+        warps: Option<[Expr; 2]>,
     },
     /// `dst = cast(src, dtype)`: converts each element, rounding to nearest even.
     Cast {

@@ -342,7 +342,12 @@ impl Unroll<'_> {
                 StmtKind::CopyAsync { src: self.reference(src)?, dst: self.reference(dst)? }
             }
             StmtKind::Wait(groups) => StmtKind::Wait(self.expr(groups)),
-            StmtKind::Gemm { c, a, b } => StmtKind::Gemm { c: of(c)?, a: of(a)?, b: of(b)? },
+            StmtKind::Gemm { c, a, b, warps } => StmtKind::Gemm {
+                c: of(c)?,
+                a: of(a)?,
+                b: of(b)?,
+                warps: warps.as_ref().map(|warps| warps.each_ref().map(|e| self.expr(e))),
+            },
             StmtKind::Cast { dst, src } => StmtKind::Cast { dst: of(dst)?, src: of(src)? },
             StmtKind::Rearrange { dst, src } => StmtKind::Rearrange { dst: of(dst)?, src: of(src)? },
             StmtKind::Fill { dst, value } => StmtKind::Fill { dst: of(dst)?, value: *value },

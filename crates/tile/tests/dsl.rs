@@ -200,3 +200,21 @@ fn an_expression_may_not_grow_without_end() {
     k.assign(&r, sum);
     assert_eq!(k.finish().unwrap_err().0[0].code, Code::Syntax);
 }
+
+#[test]
+fn a_product_may_say_how_warps_share_it() {
+    let mut k = KernelBuilder::new("over");
+    let wm = k.constant("WM", 2);
+    k.grid([1]);
+    k.threads(128);
+    let [a, b, c] =
+        [("a", F16), ("b", F16), ("c", F32)].map(|(name, dtype)| k.register_tensor(name, dtype, [64, 64]));
+    k.fill(&c, 0.0);
+    k.gemm_over(&c, &a, &b, [wm, 2.into()]);
+    let program = k.finish().unwrap();
+    let text = program.to_string();
+    assert!(text.contains("gemm(c, a, b, warps = (WM, 2))"), "{text}");
+    assert_eq!(parse(&text).unwrap(), program);
+    let verified = verify(&program, &Constants::new()).unwrap();
+    assert!(verified.program().to_string().contains("warps = (2, 2)"));
+}

@@ -347,7 +347,14 @@ impl KernelBuilder {
     /// `gemm(c, a, b)`: `c += a · bᵀ`.
     pub fn gemm(&mut self, c: &Tensor, a: &Tensor, b: &Tensor) {
         if let (Some(c), Some(a), Some(b)) = (self.usable(c), self.usable(a), self.usable(b)) {
-            self.build.emit(StmtKind::Gemm { c, a, b }, Span::NONE);
+            self.build.emit(StmtKind::Gemm { c, a, b, warps: None }, Span::NONE);
+        }
+    }
+
+    /// `gemm(c, a, b, warps = (m, n))`: with the warps of the block along M and along N.
+    pub fn gemm_over(&mut self, c: &Tensor, a: &Tensor, b: &Tensor, warps: [Expr; 2]) {
+        if let (Some(c), Some(a), Some(b)) = (self.usable(c), self.usable(a), self.usable(b)) {
+            self.build.emit(StmtKind::Gemm { c, a, b, warps: Some(warps) }, Span::NONE);
         }
     }
 

@@ -155,7 +155,7 @@ fn block(
             }
             StmtKind::Commit => Op::Commit,
             StmtKind::Wait(groups) => Op::Wait(groups.clone()),
-            StmtKind::Gemm { c, a, b } => {
+            StmtKind::Gemm { c, a, b, .. } => {
                 let (left, right) = (v.shape(*a), v.shape(*b));
                 let shape = [left[0], right[0], left[1]].map(|n| n as usize);
                 Op::Gemm { c: c.0 as usize, a: a.0 as usize, b: b.0 as usize, shape, dtype: dtype(*c) }
@@ -220,7 +220,7 @@ fn block(
 fn operands(kind: &StmtKind) -> Vec<TensorId> {
     let mut all = match kind {
         StmtKind::Copy { src, dst } => vec![src.tensor, dst.tensor],
-        StmtKind::Gemm { c, a, b } => vec![*c, *a, *b],
+        StmtKind::Gemm { c, a, b, .. } => vec![*c, *a, *b],
         StmtKind::Cast { src, .. }
         | StmtKind::Rearrange { src, .. }
         | StmtKind::Shape { src, .. }

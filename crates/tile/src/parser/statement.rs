@@ -358,12 +358,31 @@ impl Parser<'_> {
         let a = self.tensor("the left factor")?;
         self.expect(",", "and the right factor")?;
         let b = self.tensor("the right factor")?;
-        self.expect(")", "after the right factor")?;
+        let warps = self.warps()?;
+        self.expect(")", "after the right factor, or `, warps = (M, N)`")?;
         if let (Some(c), Some(a), Some(b)) = (c, a, b) {
             let span = self.since(start);
-            self.build.emit(StmtKind::Gemm { c, a, b }, span);
+            self.build.emit(StmtKind::Gemm { c, a, b, warps }, span);
         }
         Ok(())
+    }
+
+    /// An optional `, warps = (M, N)`.
+    fn warps(&mut self) -> Res<Option<[Expr; 2]>> {
+        if !self.eat(",") || self.at(")") {
+            return Ok(None);
+        }
+        if !self.eat_word("warps") {
+            return Err(self.unexpected("`warps = (M, N)` or `)`").into());
+        }
+        self.expect("=", "and how many along M and N")?;
+        self.expect("(", "as in `warps = (2, 2)`")?;
+        let m = self.expr()?;
+        self.expect(",", "and the warps along N")?;
+        let n = self.expr()?;
+        self.expect(")", "after the warps along N")?;
+        self.eat(",");
+        Ok(Some([m, n]))
     }
 
     fn fill(&mut self, start: Span) -> Res<()> {

@@ -93,6 +93,10 @@ fn kind(kind: &StmtKind, fold: &impl Fn(&Expr) -> Expr) -> StmtKind {
         StmtKind::Copy { src, dst } => StmtKind::Copy { src: reference(src), dst: reference(dst) },
         StmtKind::CopyAsync { src, dst } => StmtKind::CopyAsync { src: reference(src), dst: reference(dst) },
         StmtKind::Wait(groups) => StmtKind::Wait(fold(groups)),
+        StmtKind::Gemm { c, a, b, warps } => {
+            let warps = warps.as_ref().map(|warps| warps.each_ref().map(fold));
+            StmtKind::Gemm { c: *c, a: *a, b: *b, warps }
+        }
         StmtKind::Elementwise { dst, expr } => {
             StmtKind::Elementwise { dst: *dst, expr: elementwise(expr, fold) }
         }
@@ -109,7 +113,6 @@ fn kind(kind: &StmtKind, fold: &impl Fn(&Expr) -> Expr) -> StmtKind {
             StmtKind::Shape { dst: *dst, src: *src, op }
         }
         StmtKind::Define(_)
-        | StmtKind::Gemm { .. }
         | StmtKind::Cast { .. }
         | StmtKind::Rearrange { .. }
         | StmtKind::Fill { .. }

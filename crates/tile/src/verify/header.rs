@@ -210,7 +210,7 @@ impl Checker<'_> {
             StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst } => {
                 tensor(&src.tensor) && tensor(&dst.tensor)
             }
-            StmtKind::Gemm { c, a, b } => [c, a, b].into_iter().all(tensor),
+            StmtKind::Gemm { c, a, b, .. } => [c, a, b].into_iter().all(tensor),
             StmtKind::Cast { dst, src }
             | StmtKind::Rearrange { dst, src }
             | StmtKind::Shape { dst, src, .. }

@@ -59,7 +59,12 @@ impl Checker<'_> {
             StmtKind::CopyAsync { src, dst } => self.copy_async(src, dst, span),
             StmtKind::Commit => {}
             StmtKind::Wait(groups) => self.wait(groups, span),
-            StmtKind::Gemm { c, a, b } => self.gemm(*c, *a, *b, span),
+            StmtKind::Gemm { c, a, b, warps } => {
+                self.gemm(*c, *a, *b, span);
+                if let Some(warps) = warps {
+                    self.warps(warps, threads, span);
+                }
+            }
             StmtKind::Cast { dst, src } => {
                 self.assignment(*dst, &[*src], span, threads, defined, "cast");
             }
@@ -373,6 +378,23 @@ impl Checker<'_> {
         {
             let message = format!("the number of groups is {n}; it must be at least 0");
             let help = "`wait_group(1)` waits until at most the latest group is in flight";
+            self.report(Diagnostic::new(Code::BadValue, span, message).help(help));
+        }
+    }
+
+    /// The warps of a product are known, at least one each way, and divide those of the block.
+    fn warps(&mut self, warps: &[Expr; 2], threads: Option<u32>, span: Span) {
+        if !warps.iter().all(|e| self.known(e, span, "a number of warps")) {
+            return;
+        }
+        let [Some(m), Some(n)] = warps.each_ref().map(Expr::as_int) else { return };
+        let all = threads.map_or(i64::MAX, |threads| i64::from(threads / 32));
+        let fits =
+            m >= 1 && n >= 1 && m.checked_mul(n).is_some_and(|used| threads.is_none() || all % used == 0);
+        if !fits {
+            let block = if threads.is_some() { format!(", and the block has {all}") } else { String::new() };
+            let message = format!("the product is given {m}×{n} warps{block}");
+            let help = "give numbers of at least 1 whose product divides the block's warps; warps beyond it repeat the work";
             self.report(Diagnostic::new(Code::BadValue, span, message).help(help));
         }
     }
