@@ -78,6 +78,17 @@ impl Limits {
     pub fn registers_of_a_thread(&self, threads: u32) -> u32 {
         (self.registers_per_multiprocessor / threads.max(1) / 8 * 8).min(self.registers_per_thread)
     }
+
+    /// Blocks that are resident on one multiprocessor together, at least 1: each has some threads, registers a thread, and bytes
+    /// of shared memory.
+    pub fn resident_blocks(&self, threads: u32, registers: u32, shared_bytes: u32) -> u32 {
+        let threads = threads.max(1);
+        let by_threads = self.threads_per_multiprocessor / threads;
+        let by_registers = self.registers_per_multiprocessor / (threads * registers).max(1);
+        // A block's limit is a multiprocessor's, less the 1 KiB that the system takes of each block.
+        let by_shared = (self.shared_bytes_per_block + 1024) / (shared_bytes + 1024);
+        by_threads.min(by_registers).min(by_shared).clamp(1, 32)
+    }
 }
 
 impl fmt::Display for Arch {

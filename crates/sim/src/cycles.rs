@@ -108,8 +108,6 @@ impl Timing {
 
 /// Registers of a thread: its fragments, and a guess for the scalars and addresses that live beside them.
 const SCALAR_REGISTERS: u32 = 32;
-/// Most blocks that one multiprocessor holds.
-const RESIDENT_LIMIT: u32 = 32;
 
 /// Blocks that are resident on one multiprocessor together.
 fn resident(function: &Function) -> u64 {
@@ -117,11 +115,7 @@ fn resident(function: &Function) -> u64 {
     let threads = function.threads.next_multiple_of(32);
     let fragments: u32 = function.arrays.iter().map(|a| a.registers).fold(0, u32::saturating_add);
     let registers = fragments.saturating_add(SCALAR_REGISTERS).min(limits.registers_per_thread);
-    let by_threads = limits.threads_per_multiprocessor / threads;
-    let by_registers = limits.registers_per_multiprocessor / (threads * registers);
-    // A block's limit is a multiprocessor's, less the 1 KiB that the system takes of each block.
-    let by_shared = (limits.shared_bytes_per_block + 1024) / (function.shared_bytes + 1024);
-    u64::from(by_threads.min(by_registers).min(by_shared).clamp(1, RESIDENT_LIMIT))
+    u64::from(limits.resident_blocks(threads, registers, function.shared_bytes))
 }
 
 /// Cycles of a kernel of `blocks` blocks: the longest one took `longest`, all together `sum`, and they occupied their

@@ -347,6 +347,13 @@ pub fn emit<E: Emit>(e: &mut E, from: DType, to: DType, words: &[E::Value], orde
     if small && to.range().is_some() && to.bits() == 8 && raised(from) == 0 && from.bits() < 8 && in_order {
         return to_bytes(e, words, from.bits(), order.len() as u32);
     }
+    let floats = |e: &mut E, values: &[u32]| -> Vec<E::Value> {
+        let read = |value: &u32| {
+            let (word, shift) = place(*value);
+            read_f32(e, word, shift, from)
+        };
+        values.iter().map(read).collect()
+    };
     order
         .chunks((32 / to.bits()) as usize)
         .map(|values| match (from, to) {
@@ -362,13 +369,7 @@ pub fn emit<E: Emit>(e: &mut E, from: DType, to: DType, words: &[E::Value], orde
                 pair_of_small(e, from, to, [0, 1].map(|k| place(values[k.min(values.len() - 1)])))
             }
             (_, DType::BF16) if small => {
-                let wide: Vec<E::Value> = values
-                    .iter()
-                    .map(|value| {
-                        let (word, shift) = place(*value);
-                        read_f32(e, word, shift, from)
-                    })
-                    .collect();
+                let wide = floats(e, values);
                 // Numbers of 8 bits have nothing in the lower half.
                 permute(e, wide[0], wide[wide.len() - 1], [2, 3, 6, 7])
             }
@@ -397,13 +398,7 @@ pub fn emit<E: Emit>(e: &mut E, from: DType, to: DType, words: &[E::Value], orde
                 join(e, &parts, to.bits())
             }
             _ => {
-                let wide: Vec<E::Value> = values
-                    .iter()
-                    .map(|value| {
-                        let (word, shift) = place(*value);
-                        read_f32(e, word, shift, from)
-                    })
-                    .collect();
+                let wide = floats(e, values);
                 pack_f32(e, to, &wide)
             }
         })

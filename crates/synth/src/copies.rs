@@ -379,7 +379,7 @@ impl SharedProblem<'_> {
                     format!("no instruction can do this copy of `{}`{why}", row.name),
                 ));
             }
-            let weight = if *depth > 0 { 16 } else { 1 };
+            let weight = crate::limits::weight(*depth);
             match sites.iter_mut().find(|site| site.is_like(&own, &candidates)) {
                 Some(site) => {
                     site.weight += weight;

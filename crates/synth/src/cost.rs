@@ -280,7 +280,7 @@ impl<'a, 'b> Clock<'a, 'b> {
     /// Issues a statement for every warp, the one that comes first to it first.
     fn statement(&mut self, index: usize, stmt: &Stmt) {
         let Some(work) = work(self.problem, index, stmt) else { return };
-        let (reads, writes) = (crate::limits::reads(stmt), crate::limits::writes(stmt));
+        let (reads, writes) = (stmt.kind.reads(), stmt.kind.writes());
         let mut order: Vec<usize> = (0..self.warps.len()).collect();
         order.sort_by(|a, b| self.warps[*a].now.total_cmp(&self.warps[*b].now));
         for w in order {
@@ -521,16 +521,13 @@ pub fn estimate(problem: &Problem<'_>) -> Estimate {
     let limits = problem.arch.limits();
     let threads = problem.verified.threads();
     let registers = (problem.registers + SCALAR_REGISTERS).clamp(24, limits.registers_per_thread);
-    // A block's limit is a multiprocessor's, less the 1 KiB that the system takes of each block.
-    let by_shared = (limits.shared_bytes_per_block + 1024) / (problem.shared_bytes + 1024);
-    let by_registers = limits.registers_per_multiprocessor / (threads * registers).max(1);
-    let by_threads = limits.threads_per_multiprocessor / threads.max(1);
     let counters = HashMap::new();
     let scope = At { problem, counters: &counters };
     let blocks: i64 = program.grid.iter().map(|e| e.eval(&scope).unwrap_or(1).max(1)).product();
     let multiprocessors = i64::from(limits.multiprocessors);
     let needed = (blocks + multiprocessors - 1) / multiprocessors;
-    let resident = i64::from(by_shared.min(by_registers).min(by_threads).clamp(1, 32)).min(needed.max(1));
+    let resident = limits.resident_blocks(threads, registers, problem.shared_bytes);
+    let resident = i64::from(resident).min(needed.max(1));
     let waves = (blocks + multiprocessors * resident - 1) / (multiprocessors * resident);
     let mut clock = Clock::new(problem, 1);
     clock.block(&program.body);
@@ -540,8 +537,8 @@ pub fn estimate(problem: &Problem<'_>) -> Estimate {
         .map(|u| (u, clock.busy.get(&u).copied().unwrap_or(0.0)))
         .fold((Unit::Tensor, 0.0), |best, next| if next.1 > best.1 { next } else { best });
     let followed = resident.min(FOLLOWED);
-    let mut several = Clock::new(problem, followed as usize);
     let together = if followed > 1 {
+        let mut several = Clock::new(problem, followed as usize);
         several.block(&program.body);
         several.finish()
     } else {

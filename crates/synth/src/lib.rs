@@ -85,7 +85,7 @@ impl Options {
 
     /// Nothing asked for but the architecture, given what is known of sizes.
     pub fn new(arch: Arch, multiples: Multiples) -> Self {
-        let budget = Budget { solutions: Options::CANDIDATES, seed: 0, plain: false };
+        let budget = Budget { solutions: Options::CANDIDATES, seed: 0 };
         let without = Ablation::default();
         Options { arch, multiples, sizes: BTreeMap::new(), budget, candidate: None, without, timing: None }
     }

@@ -43,43 +43,15 @@ pub(crate) fn check_shared(
     .help(format!("make the tiles smaller; in bytes: {}", sizes.join(", "))))
 }
 
-/// The register and shared tensors that a statement reads, views left out.
-pub(crate) fn reads(stmt: &tilewright_tile::Stmt) -> Vec<TensorId> {
-    match &stmt.kind {
-        StmtKind::Copy { src, .. } | StmtKind::CopyAsync { src, .. } => vec![src.tensor],
-        StmtKind::Gemm { c, a, b, .. } => vec![*c, *a, *b],
-        StmtKind::Cast { src, .. }
-        | StmtKind::Rearrange { src, .. }
-        | StmtKind::Shape { src, .. }
-        | StmtKind::Split { src, .. }
-        | StmtKind::Reduce { src, .. } => vec![*src],
-        StmtKind::Elementwise { expr, .. } => expr.tensors(),
-        StmtKind::Join { a, b, .. } => vec![*a, *b],
-        StmtKind::Gather { src, index, .. } => vec![*src, *index],
-        StmtKind::Fill { .. }
-        | StmtKind::Define(_)
-        | StmtKind::Sync
-        | StmtKind::Commit
-        | StmtKind::Wait(_)
-        | StmtKind::For { .. } => Vec::new(),
-    }
-}
-
-/// The tensors that a statement writes.
-pub(crate) fn writes(stmt: &tilewright_tile::Stmt) -> Vec<TensorId> {
-    match &stmt.kind {
-        StmtKind::Copy { dst, .. } | StmtKind::CopyAsync { dst, .. } => vec![dst.tensor],
-        StmtKind::Gemm { c, .. } => vec![*c],
-        StmtKind::Fill { dst, .. } => vec![*dst],
-        StmtKind::Define(_) => Vec::new(),
-        kind => kind.assigned(),
-    }
+/// How much what a statement does counts, `depth` loops deep, where the number of rounds is not known.
+pub(crate) fn weight(depth: usize) -> u64 {
+    if depth > 0 { 16 } else { 1 }
 }
 
 /// The tensors that a statement reads and writes.
 pub(crate) fn touched(stmt: &tilewright_tile::Stmt) -> Vec<TensorId> {
-    let mut all = reads(stmt);
-    all.extend(writes(stmt));
+    let mut all = stmt.kind.reads();
+    all.extend(stmt.kind.writes());
     all
 }
 

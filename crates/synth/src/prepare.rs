@@ -76,9 +76,7 @@ pub fn prepare(verified: &Verified, options: &Options) -> Result<Prepared, Diagn
         let statements = solve::statements(&verified);
         let facts = Facts::new(&verified, &options.multiples);
         let solver = Solver::new(&verified, &facts, options.arch, &statements)?;
-        let found = solver
-            .search(Budget { solutions: 1, ..options.budget })
-            .map_err(|error| with_origins(error, &moved))?;
+        let found = solver.search(Budget { solutions: 1, ..options.budget });
         if !found.solutions.is_empty() {
             break;
         }
@@ -153,7 +151,7 @@ pub(crate) fn expand_rearrangements(
             return Ok(verified);
         }
         let solver = Solver::new(&verified, &facts, options.arch, &statements)?;
-        let found = solver.search(Budget { solutions: 1, ..options.budget })?;
+        let found = solver.search(Budget { solutions: 1, ..options.budget });
         let Some(registers) = found.solutions.into_iter().next() else {
             return Err(found.clash.unwrap_or_else(|| nothing_found().into()).diagnostic.as_ref().clone());
         };

@@ -151,7 +151,7 @@ impl<'a> Search<'a> {
     /// What the first candidate failed for, if none is possible; a number that no candidate has.
     pub fn run(&mut self) -> Result<Outcome, Diagnostic> {
         let budget = self.options.budget;
-        let found = self.solver.search(budget)?;
+        let found = self.solver.search(budget);
         if found.solutions.is_empty() {
             return Err(match found.clash {
                 Some(clash) => *clash.diagnostic,
@@ -182,10 +182,10 @@ impl<'a> Search<'a> {
             candidates: candidates.len(),
             budget: budget.solutions,
             clashes: found.clashes,
-            stopped: match (found.exhausted, budget.plain) {
-                (true, _) => format!("the budget of {} candidates is spent", budget.solutions),
-                (false, true) => "only the first arrangement of each product was asked for".to_string(),
-                (false, false) => "every arrangement was looked at".to_string(),
+            stopped: if found.exhausted {
+                format!("the budget of {} candidates is spent", budget.solutions)
+            } else {
+                "every arrangement was looked at".to_string()
             },
             seed: budget.seed,
         };
@@ -206,11 +206,11 @@ impl<'a> Search<'a> {
     /// Wavefronts of shared memory of a candidate, those in loops counted several times.
     fn wavefronts(&self, candidate: &Candidate) -> u64 {
         let counted = candidate.wavefronts.iter().zip(self.statements);
-        counted.map(|(w, (_, depth))| u64::from(*w) * if *depth > 0 { 16 } else { 1 }).sum()
+        counted.map(|(w, (_, depth))| u64::from(*w) * limits::weight(*depth)).sum()
     }
 
     /// Instruction calls of all copies of a candidate, those in loops counted several times.
-    fn calls(&self, candidate: &Candidate) -> usize {
+    fn calls(&self, candidate: &Candidate) -> u64 {
         let weighted = candidate.plans.iter().zip(self.statements).map(|(plan, (_, depth))| {
             let calls = match plan {
                 StmtPlan::Copy(CopyPlan::Registers { .. }) => 0,
@@ -221,7 +221,7 @@ impl<'a> Search<'a> {
                 ) => access.calls.len(),
                 _ => 0,
             };
-            calls * if *depth > 0 { 16 } else { 1 }
+            calls as u64 * limits::weight(*depth)
         });
         weighted.sum()
     }

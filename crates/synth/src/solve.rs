@@ -94,8 +94,6 @@ pub struct Budget {
     pub solutions: usize,
     /// 0 tries arrangements in their own order; any other number shuffles them, but for the first.
     pub seed: u64,
-    /// Only the first arrangement of each product, in the instruction's own order.
-    pub plain: bool,
 }
 
 /// What a search found.
@@ -146,11 +144,7 @@ impl<'a> Solver<'a> {
     }
 
     /// The solutions of the constraints within a budget.
-    ///
-    /// # Errors
-    ///
-    /// What no choice can help: a tensor that does not fit in registers, whatever its layout.
-    pub fn search(&self, budget: Budget) -> Result<Found, Diagnostic> {
+    pub fn search(&self, budget: Budget) -> Found {
         let mut found = Found { solutions: Vec::new(), exhausted: false, clash: None, clashes: 0 };
         let mut state = Registers {
             layouts: vec![None; self.verified.program().tensors.len()],
@@ -164,7 +158,7 @@ impl<'a> Solver<'a> {
                 found.clashes = 1;
             }
         }
-        Ok(found)
+        found
     }
 
     /// Decides the matrix products from statement `from` on, then everything else.
@@ -250,9 +244,6 @@ impl<'a> Solver<'a> {
     }
 
     fn order(&self, mut fits: Vec<Arrangement>, i: usize, budget: Budget) -> Vec<Arrangement> {
-        if budget.plain {
-            fits.truncate(1);
-        }
         if budget.seed != 0 {
             let mut random = budget.seed ^ (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             for last in (2..fits.len()).rev() {

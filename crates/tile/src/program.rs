@@ -382,6 +382,39 @@ impl StmtKind {
         }
     }
 
+    /// The tensors that the statement reads, in order of mention; what it adds to counts.
+    pub fn reads(&self) -> Vec<TensorId> {
+        match self {
+            StmtKind::Copy { src, .. } | StmtKind::CopyAsync { src, .. } => vec![src.tensor],
+            StmtKind::Gemm { c, a, b, .. } => vec![*c, *a, *b],
+            StmtKind::Cast { src, .. }
+            | StmtKind::Rearrange { src, .. }
+            | StmtKind::Shape { src, .. }
+            | StmtKind::Split { src, .. }
+            | StmtKind::Reduce { src, .. } => vec![*src],
+            StmtKind::Elementwise { expr, .. } => expr.tensors(),
+            StmtKind::Join { a, b, .. } => vec![*a, *b],
+            StmtKind::Gather { src, index, .. } => vec![*src, *index],
+            StmtKind::Fill { .. }
+            | StmtKind::Define(_)
+            | StmtKind::Sync
+            | StmtKind::Commit
+            | StmtKind::Wait(_)
+            | StmtKind::For { .. } => Vec::new(),
+        }
+    }
+
+    /// The tensors that the statement writes.
+    pub fn writes(&self) -> Vec<TensorId> {
+        match self {
+            StmtKind::Copy { dst, .. } | StmtKind::CopyAsync { dst, .. } => vec![dst.tensor],
+            StmtKind::Gemm { c, .. } => vec![*c],
+            StmtKind::Fill { dst, .. } => vec![*dst],
+            StmtKind::Define(_) => Vec::new(),
+            kind => kind.assigned(),
+        }
+    }
+
     /// Source and destination of a copy of either kind.
     pub fn copied(&self) -> Option<(&TensorRef, &TensorRef)> {
         match self {

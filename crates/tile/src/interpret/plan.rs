@@ -216,27 +216,10 @@ fn block(
     Ok(ops)
 }
 
-/// The tensors that a statement names as operands, each once.
+/// The tensors that a statement reads or writes, each once.
 fn operands(kind: &StmtKind) -> Vec<TensorId> {
-    let mut all = match kind {
-        StmtKind::Copy { src, dst } => vec![src.tensor, dst.tensor],
-        StmtKind::Gemm { c, a, b, .. } => vec![*c, *a, *b],
-        StmtKind::Cast { src, .. }
-        | StmtKind::Rearrange { src, .. }
-        | StmtKind::Shape { src, .. }
-        | StmtKind::Split { src, .. }
-        | StmtKind::Reduce { src, .. } => vec![*src],
-        StmtKind::Fill { dst, .. } => vec![*dst],
-        StmtKind::Elementwise { expr, .. } => expr.tensors(),
-        StmtKind::Join { a, b, .. } => vec![*a, *b],
-        StmtKind::Gather { src, index, .. } => vec![*src, *index],
-        StmtKind::Define(_)
-        | StmtKind::CopyAsync { .. }
-        | StmtKind::Commit
-        | StmtKind::Wait(_)
-        | StmtKind::Sync
-        | StmtKind::For { .. } => Vec::new(),
-    };
+    let mut all = kind.reads();
+    all.extend(kind.writes());
     all.sort_unstable();
     all.dedup();
     all
