@@ -259,7 +259,7 @@ impl Lower<'_> {
         // The next round may read what this one has in flight.
         self.settle(None);
         self.symbols.remove(&counter);
-        self.b.close_loop(value, lo, hi, 1);
+        self.b.close_loop(value, lo, hi, Operand::Imm(1));
         result
     }
 

@@ -131,7 +131,7 @@ fn loop_over(lo: Operand, hi: Option<i64>, step: i32) -> String {
         Some(hi) => Operand::Imm(hi as u32 as u64),
         None => b.param(n).into(),
     };
-    b.for_loop(lo, hi, step, |b, _| {
+    b.for_loop(lo, hi, Operand::Imm(step as u32 as u64), |b, _| {
         b.sync(tilewright_machine::SyncOp::Barrier);
         Ok::<(), ()>(())
     })

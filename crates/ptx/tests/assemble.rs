@@ -317,7 +317,7 @@ fn shuffles_barriers_specials_loops_and_branches() {
                 let old = b.read(reg);
                 let new = b.scalar(ScalarOp::AddI32, &[old, counter.into()]);
                 b.write(reg, new);
-                b.for_loop(Operand::Imm(0), b32, 2, |b, inner| {
+                b.for_loop(Operand::Imm(0), b32, Operand::Imm(2), |b, inner| {
                     b.branch(
                         guard,
                         |b| b.write(Reg { array, index: 6 }, inner.into()),
@@ -328,7 +328,7 @@ fn shuffles_barriers_specials_loops_and_branches() {
                     Ok(())
                 })
             };
-            bench.b.for_loop(lo, hi, step, body).unwrap();
+            bench.b.for_loop(lo, hi, Operand::Imm(step), body).unwrap();
         }
         bench.finish();
     }

@@ -74,6 +74,7 @@ impl<'a> Context<'a> {
                         FunctionParamKind::Pointer => "a pointer",
                         FunctionParamKind::I32 => "an i32",
                         FunctionParamKind::F32 => "an f32",
+                        FunctionParamKind::TensorMap(_) => "a tensor map",
                     };
                     let given = match arg {
                         Argument::Buffer(_) => "a buffer",

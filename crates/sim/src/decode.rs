@@ -109,7 +109,7 @@ pub(crate) enum Code {
     LoopEnd {
         counter: Slot,
         hi: Slot,
-        step: i32,
+        step: Slot,
         begin: u32,
     },
 }
@@ -344,12 +344,15 @@ impl Decoder<'_> {
                 };
                 (code, ShuffleMode::ISSUE_CYCLES, ShuffleMode::LATENCY_CYCLES)
             }
+            Op::Wgmma { .. } | Op::Tensor { .. } | Op::Bulk { .. } | Op::Mbarrier { .. } | Op::Elect { .. } => {
+                return Err(self.unsupported("an asynchronous unit", "it is not simulated", origin));
+            }
             Op::Sync(op) => (Code::Sync(*op), op.issue_cycles(), 0),
             Op::For { counter, lo, hi, step, body } => {
                 let (lo, hi) = (self.slot(*lo), self.slot(*hi));
                 let begin = self.emit(Code::LoopBegin { counter: counter.0, lo, hi, end: 0 }, origin, 1, 4);
                 self.block(body)?;
-                let code = Code::LoopEnd { counter: counter.0, hi, step: *step, begin };
+                let code = Code::LoopEnd { counter: counter.0, hi, step: self.slot(*step), begin };
                 let position = self.emit(code, origin, 3, 4);
                 if let Code::LoopBegin { end, .. } = &mut self.program.code[begin as usize].code {
                     *end = position;

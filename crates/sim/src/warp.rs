@@ -143,6 +143,7 @@ impl Warp {
                         let index = index.get(usize::from(*axis)).copied().unwrap_or(0);
                         self.set(*dst, |_| u64::from(index));
                     }
+                    Special::ClusterRank => self.set(*dst, |_| 0),
                     Special::SharedBase => self.set(*dst, |_| u64::from(SHARED_BASE)),
                     // The warp's own clock: between two barriers no other warp moves it.
                     Special::Clock => {
@@ -284,9 +285,11 @@ impl Warp {
                 self.timing.values[*counter as usize] = start + latency;
             }
             Code::LoopEnd { counter, hi, step, begin } => {
+                let steps = self.values[*step as usize];
                 let values = &mut self.values[*counter as usize];
                 for lane in lanes(self.active) {
-                    let Some(next) = (values[lane] as u32 as i32).checked_add(*step) else {
+                    let step = steps[lane] as u32 as i32;
+                    let Some(next) = (values[lane] as u32 as i32).checked_add(step) else {
                         let origin = block.context.program.origin(*origin);
                         return Err(SimError::LoopOverflow { origin, block: block.index });
                     };
@@ -362,6 +365,7 @@ impl Warp {
             SyncOp::AsyncCommit => self.queue.commit(self.active),
             SyncOp::AsyncWaitGroup(n) => self.land(block, Some(n)),
             SyncOp::AsyncWaitAll => self.land(block, None),
+            _ => {}
         }
         Ok(())
     }

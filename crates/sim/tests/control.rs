@@ -45,7 +45,7 @@ fn loops_run_as_often_as_each_lane_wants() {
     b.write(reg(sum, 0), imm(0));
     let lo = b.op(ScalarOp::SubI32, t, 10);
     b.for_loop::<()>(lo, t, 3, |b, i| {
-        b.for_loop(imm(0), i.into(), 1, |b, _| {
+        b.for_loop(imm(0), i.into(), imm(1), |b, _| {
             let old = b.read(reg(sum, 0));
             let new = b.add(old, i.into());
             b.write(reg(sum, 0), new);

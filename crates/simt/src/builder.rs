@@ -7,11 +7,13 @@
 
 use std::collections::HashMap;
 
-use tilewright_machine::{Arch, CopyRow, MmaRow, RegType, ScalarOp, ShuffleMode, SyncOp};
+use tilewright_machine::{
+    Arch, CopyRow, MbarrierOp, MmaRow, RegType, ScalarOp, ShuffleMode, SyncOp, WgmmaRow,
+};
 
 use crate::function::{
-    Address, Array, ArrayId, Function, FunctionParam, FunctionParamKind, Inst, Op, Operand, OriginId, Reg,
-    SharedBuffer, Special, Value,
+    Address, Array, ArrayId, Factor, Function, FunctionParam, FunctionParamKind, Inst, Op, Operand, OriginId,
+    Reg, SharedBuffer, Special, TensorMap, Value,
 };
 
 #[derive(PartialEq, Eq, Hash, Clone)]
@@ -38,6 +40,8 @@ pub struct Builder {
     depths: Vec<usize>,
     origin: OriginId,
     hoist: bool,
+    /// No operation goes to a block outside this one.
+    floor: usize,
 }
 
 impl Builder {
@@ -48,7 +52,9 @@ impl Builder {
                 name: name.into(),
                 arch,
                 threads,
+                cluster: 1,
                 params: Vec::new(),
+                tensor_maps: Vec::new(),
                 shared: Vec::new(),
                 shared_bytes: 0,
                 values: Vec::new(),
@@ -60,7 +66,19 @@ impl Builder {
             depths: Vec::new(),
             origin: OriginId(0),
             hoist: true,
+            floor: 0,
         }
+    }
+
+    /// Operations made from here on stay inside the current block, also where their operands exist outside: what only some warps
+    /// need must not cost the registers of all. Returns what was set before, for [`set_floor`](Self::set_floor).
+    pub fn floor_here(&mut self) -> usize {
+        std::mem::replace(&mut self.floor, self.scopes.len() - 1)
+    }
+
+    /// Sets what [`floor_here`](Self::floor_here) returned.
+    pub fn set_floor(&mut self, floor: usize) {
+        self.floor = floor;
     }
 
     /// Whether pure operations made from here on go to the outermost block they can (as at first), or stay in the current
@@ -94,6 +112,19 @@ impl Builder {
     pub fn add_param(&mut self, name: impl Into<String>, kind: FunctionParamKind) -> u32 {
         self.function.params.push(FunctionParam { name: name.into(), kind });
         (self.function.params.len() - 1) as u32
+    }
+
+    /// The blocks of a cluster, along x.
+    pub fn set_cluster(&mut self, blocks: u32) {
+        self.function.cluster = blocks;
+    }
+
+    /// Adds a tensor map with its parameter, and returns the map's index. One that is there already is shared.
+    pub fn add_tensor_map(&mut self, map: TensorMap) -> u32 {
+        let index = self.function.tensor_maps.len() as u32;
+        self.add_param(format!("{}.map{index}", map.name), FunctionParamKind::TensorMap(index));
+        self.function.tensor_maps.push(map);
+        index
     }
 
     /// Adds a shared buffer at an offset of the block's window. It may lie where another does, if they are never in use together.
@@ -144,7 +175,7 @@ impl Builder {
             return *value;
         }
         let here = self.scopes.len() - 1;
-        let depth = if self.hoist { depth } else { here };
+        let depth = if self.hoist { depth.max(self.floor).min(here) } else { here };
         let dst = self.new_value(ty, depth);
         let inst = Inst { op: op(dst), origin: self.origin };
         let scope = &mut self.scopes[depth];
@@ -243,7 +274,29 @@ impl Builder {
         Operand::Value(dst)
     }
 
-    /// A barrier or a wait.
+    /// An asynchronous matrix product of a warpgroup.
+    pub fn wgmma(&mut self, row: &'static WgmmaRow, d: Vec<Reg>, a: Factor, b: Factor, accumulate: Operand) {
+        self.push(Op::Wgmma { row, d, a, b, accumulate });
+    }
+
+    /// An [`Op::Tensor`] or an [`Op::Bulk`].
+    pub fn bulk(&mut self, op: Op) {
+        self.push(op);
+    }
+
+    /// What is done to an mbarrier.
+    pub fn mbarrier(&mut self, op: MbarrierOp, address: Address, operand: Operand) {
+        self.push(Op::Mbarrier { op, address, operand });
+    }
+
+    /// Whether this lane is the elected one of those that are active here.
+    pub fn elect(&mut self) -> Value {
+        let dst = self.new_value(RegType::Pred, self.scopes.len() - 1);
+        self.push(Op::Elect { dst });
+        dst
+    }
+
+    /// A barrier, a fence or a wait.
     pub fn sync(&mut self, op: SyncOp) {
         self.push(Op::Sync(op));
     }
@@ -253,7 +306,7 @@ impl Builder {
         &mut self,
         lo: Operand,
         hi: Operand,
-        step: i32,
+        step: Operand,
         body: impl FnOnce(&mut Builder, Value) -> Result<(), E>,
     ) -> Result<(), E> {
         let counter = self.open_loop();
@@ -270,9 +323,20 @@ impl Builder {
     }
 
     /// Ends the innermost open loop, which [`open_loop`](Builder::open_loop) began.
-    pub fn close_loop(&mut self, counter: Value, lo: Operand, hi: Operand, step: i32) {
+    pub fn close_loop(&mut self, counter: Value, lo: Operand, hi: Operand, step: Operand) {
         let body = self.scopes.pop().unwrap_or_default().body;
         self.push(Op::For { counter, lo, hi, step, body });
+    }
+
+    /// Begins a branch: what follows, to the matching [`close_branch`](Builder::close_branch), is done where its condition holds.
+    pub fn open_branch(&mut self) {
+        self.scopes.push(Scope::default());
+    }
+
+    /// Ends the innermost open branch.
+    pub fn close_branch(&mut self, condition: Value) {
+        let then = self.scopes.pop().unwrap_or_default().body;
+        self.push(Op::If { condition, then, otherwise: Vec::new() });
     }
 
     /// A two-way branch.

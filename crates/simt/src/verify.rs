@@ -8,12 +8,16 @@
 //! 4. memory instructions have as many registers as their row moves, and addresses of their memory's width;
 //! 5. matrix products have the registers of their row;
 //! 6. instructions exist on the function's architecture, and what PTX wants as a literal is one;
-//! 7. loop steps are positive;
-//! 8. shared buffers lie within the block's shared bytes; those that are never in use together may overlap.
+//! 7. literal loop steps are positive;
+//! 8. a tensor copy has the dimensions of its map, whose box the hardware takes, an mbarrier if it is a load, and a row of its rank;
+//! 9. a matrix product of a warpgroup has the registers of its row, its right factor in shared memory, and factors that are contiguous
+//!    along M or N only where they have 16 bits; the block's threads are whole warpgroups;
+//! 10. a cluster has 1 to 16 blocks; more than one only from sm_90a on;
+//! 11. shared buffers lie within the block's shared bytes; those that are never in use together may overlap.
 
-use tilewright_machine::{CopyKind, Memory, RegType, ScalarOp};
+use tilewright_machine::{Arch, BulkOp, CopyKind, Major, Memory, RegType, ScalarOp, TensorOp, TensorRow, WgmmaRow};
 
-use crate::function::{Address, Function, FunctionParamKind, Inst, Op, Operand, Reg, Value};
+use crate::function::{Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, Reg, Value};
 
 /// A broken invariant: a mistake of the compiler, not of its user.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -87,11 +91,16 @@ impl Checker<'_> {
             |message: String| VerifyError { message, origin: self.function.origin(inst.origin).to_string() };
         let function = self.function;
         let arch = |since| {
-            if since > function.arch { Err("the instruction is newer than the architecture") } else { Ok(()) }
+            if since > function.arch {
+                Err("the instruction is newer than the architecture".to_string())
+            } else {
+                Ok(())
+            }
         };
         let check = || -> Result<(), String> {
             match &inst.op {
-                Op::Special { .. } | Op::Sync(_) => Ok(()),
+                Op::Special { .. } => Ok(()),
+                Op::Sync(op) => arch(op.since()),
                 Op::Param { param, .. } => function
                     .params
                     .get(*param as usize)
@@ -115,7 +124,7 @@ impl Checker<'_> {
                 }
                 Op::Load { row, dst, address, guard } => {
                     arch(row.since)?;
-                    if row.kind != CopyKind::PerThread || row.dst != Memory::Register {
+                    if !matches!(row.kind, CopyKind::PerThread | CopyKind::Peer) || row.dst != Memory::Register {
                         return Err(format!("{} is not a load", row.name));
                     }
                     self.regs(dst, row.registers())?;
@@ -159,10 +168,73 @@ impl Checker<'_> {
                     self.operand(*src, RegType::B32)?;
                     self.operand(*operand, RegType::B32)
                 }
+                Op::Wgmma { row, d, a, b, accumulate } => {
+                    if function.arch != WgmmaRow::ARCH {
+                        return Err(format!("{} does not exist on the architecture", row.name));
+                    }
+                    if !function.threads.is_multiple_of(128) {
+                        return Err(format!("{} in a block of {} threads", row.name, function.threads));
+                    }
+                    let (na, nd) = row.registers();
+                    self.regs(d, nd)?;
+                    self.operand(*accumulate, RegType::Pred)?;
+                    for factor in [a, b] {
+                        match factor {
+                            Factor::Registers(regs) => self.regs(regs, na)?,
+                            Factor::Shared { descriptor, major } => {
+                                self.operand(descriptor.low, RegType::B32)?;
+                                if *major == Major::Mn && !row.takes_mn_major() {
+                                    return Err(format!("{} with a factor that is {major}", row.name));
+                                }
+                            }
+                        }
+                    }
+                    match b {
+                        Factor::Shared { .. } => Ok(()),
+                        Factor::Registers(_) => Err(format!("{} with its right factor in registers", row.name)),
+                    }
+                }
+                Op::Tensor { row, map, coords, shared, barrier, multicast, .. } => {
+                    arch(TensorRow::SINCE)?;
+                    let map = function.tensor_maps.get(*map as usize).ok_or("no such tensor map")?;
+                    map.shape.check().map_err(|e| e.to_string())?;
+                    let rank = row.rank as usize;
+                    if map.shape.extents.len() != rank || coords.len() != rank {
+                        return Err(format!("{} of a box of {} dimensions", row.name, coords.len()));
+                    }
+                    let load = row.op == TensorOp::Load;
+                    if barrier.is_some() != load || (multicast.is_some() && !load) {
+                        return Err(format!("{} with the operands of another", row.name));
+                    }
+                    coords.iter().chain(multicast).try_for_each(|c| self.operand(*c, RegType::B32))?;
+                    self.address(shared, Memory::Shared)?;
+                    barrier.iter().try_for_each(|b| self.address(b, Memory::Shared))
+                }
+                Op::Bulk { op, shared, other, bytes, barrier } => {
+                    arch(TensorRow::SINCE)?;
+                    if barrier.is_some() != (*op != BulkOp::Store) {
+                        return Err(format!("{} with the operands of another", op.name()));
+                    }
+                    self.address(shared, Memory::Shared)?;
+                    let memory = if *op == BulkOp::Peer { Memory::Shared } else { Memory::Global };
+                    self.address(other, memory)?;
+                    self.operand(*bytes, RegType::B32)?;
+                    barrier.iter().try_for_each(|b| self.address(b, Memory::Shared))
+                }
+                Op::Mbarrier { address, operand, .. } => {
+                    arch(Arch::Sm90a)?;
+                    self.address(address, Memory::Shared)?;
+                    self.operand(*operand, RegType::B32)
+                }
+                Op::Elect { .. } => arch(Arch::Sm90a),
                 Op::For { lo, hi, step, .. } => {
                     self.operand(*lo, RegType::B32)?;
                     self.operand(*hi, RegType::B32)?;
-                    if *step > 0 { Ok(()) } else { Err(format!("loop step {step}")) }
+                    self.operand(*step, RegType::B32)?;
+                    match step {
+                        Operand::Imm(bits) if *bits as i32 <= 0 => Err(format!("loop step {}", *bits as i32)),
+                        _ => Ok(()),
+                    }
                 }
                 Op::If { condition, .. } => self.operand(Operand::Value(*condition), RegType::Pred),
             }
@@ -176,6 +248,7 @@ impl Checker<'_> {
                 {
                     RegType::B64
                 }
+                Op::Elect { .. } => RegType::Pred,
                 _ => RegType::B32,
             };
             self.define(dst, ty, scope).map_err(|message| VerifyError {
@@ -218,6 +291,10 @@ pub fn verify(function: &Function) -> Result<(), VerifyError> {
             let message = format!("shared buffer {} leaves the window", buffer.name);
             return Err(VerifyError { message, origin: String::new() });
         }
+    }
+    if !(1..=16).contains(&function.cluster) || (function.cluster > 1 && function.arch < Arch::Sm90a) {
+        let message = format!("a cluster of {} blocks", function.cluster);
+        return Err(VerifyError { message, origin: String::new() });
     }
     let n = function.values.len();
     Checker { function, visible: vec![false; n], defined: vec![false; n] }.block(&function.body, Vec::new())

@@ -34,7 +34,7 @@ fn invariant_operations_leave_the_loop() {
     let mut b = Builder::new("f", Arch::Sm80, 32);
     let array = b.add_array("r", 1);
     let t = Operand::Value(b.special(Special::ThreadIndex));
-    b.for_loop(imm(0), imm(4), 1, |b, i| -> Result<(), ()> {
+    b.for_loop(imm(0), imm(4), imm(1), |b, i| -> Result<(), ()> {
         let invariant = b.scalar(ScalarOp::ShlB32, &[t, imm(4)]);
         let sum = b.scalar(ScalarOp::AddI32, &[invariant, i.into()]);
         b.write(Reg { array, index: 0 }, sum);
@@ -54,7 +54,7 @@ fn dead_code_goes_and_effects_stay() {
     let array = b.add_array("r", 1);
     let unused = b.read(Reg { array, index: 0 });
     b.scalar(ScalarOp::AddI32, &[unused, imm(1)]);
-    b.for_loop(imm(0), imm(4), 1, |_, _| -> Result<(), ()> { Ok(()) }).unwrap();
+    b.for_loop(imm(0), imm(4), imm(1), |_, _| -> Result<(), ()> { Ok(()) }).unwrap();
     b.sync(SyncOp::Barrier);
     let mut f = b.finish();
     assert!(passes::dead_code(&mut f));
@@ -125,7 +125,7 @@ fn every_broken_invariant_is_named_with_its_statement() {
             Op::Mma { row: &mma_rows()[0], d: vec![reg(0)], a: vec![], b: vec![] },
             "1 registers where the instruction has 4",
         ),
-        (Op::For { counter: Value(2), lo: imm(0), hi: imm(1), step: 0, body: vec![] }, "loop step 0"),
+        (Op::For { counter: Value(2), lo: imm(0), hi: imm(1), step: imm(0), body: vec![] }, "loop step 0"),
         (Op::Param { dst: Value(2), param: 7 }, "no such parameter"),
     ];
     for (op, expected) in cases {
@@ -146,7 +146,7 @@ fn the_clock_is_read_where_it_stands_and_never_removed() {
     let first = b.special(Special::Clock);
     let counter = b.open_loop();
     let second = b.special(Special::Clock);
-    b.close_loop(counter, imm(0), imm(2), 1);
+    b.close_loop(counter, imm(0), imm(2), imm(1));
     assert_ne!(first, second);
     let mut function = b.finish();
     verify(&function).unwrap();
