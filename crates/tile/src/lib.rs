@@ -9,6 +9,7 @@ mod insert;
 pub mod interpret;
 mod lexer;
 mod names;
+pub mod order;
 pub mod parser;
 mod printer;
 pub mod program;
@@ -25,8 +26,9 @@ pub use names::RESERVED;
 pub use parser::parse;
 pub use printer::statement_text;
 pub use program::{
-    BinaryOp, ElemExpr, Param, ParamId, ParamKind, Program, ReduceOp, ShapeOp, Stmt, StmtKind, Symbol,
-    SymbolKind, Tensor, TensorId, TensorKind, TensorRef, UnaryOp, ViewLeaf, ViewMode,
+    AsyncHow, BinaryOp, ElemExpr, Param, ParamId, ParamKind, Pipeline, PipelineId, Program, ReduceOp,
+    ShapeOp, Side, Stmt, StmtKind, Symbol, SymbolKind, Tensor, TensorId, TensorKind, TensorRef, TileOrder,
+    UnaryOp, ViewLeaf, ViewMode,
 };
 pub use unroll::unroll;
 pub use verified::{Constants, GlobalTile, TileRef, Verified};
