@@ -9,6 +9,7 @@ mod insert;
 pub mod interpret;
 mod lexer;
 mod names;
+pub mod order;
 pub mod parser;
 mod printer;
 pub mod program;
@@ -27,9 +28,9 @@ pub use names::RESERVED;
 pub use parser::parse;
 pub use printer::statement_text;
 pub use program::{
-    AsyncHow, BinaryOp, ElemExpr, Param, ParamId, ParamKind, Pipeline, PipelineId, Program, ReduceOp, ShapeOp,
-    Side, Stmt, StmtKind, Symbol, SymbolKind, Tensor, TensorId, TensorKind, TensorRef, TileOrder, UnaryOp,
-    ViewLeaf, ViewMode,
+    AsyncHow, BinaryOp, ElemExpr, Param, ParamId, ParamKind, Pipeline, PipelineId, Program, ReduceOp,
+    ShapeOp, Side, Stmt, StmtKind, Symbol, SymbolKind, Tensor, TensorId, TensorKind, TensorRef, TileOrder,
+    UnaryOp, ViewLeaf, ViewMode,
 };
 pub use rings::rings;
 pub use roles::Role;
