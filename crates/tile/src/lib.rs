@@ -13,6 +13,8 @@ pub mod order;
 pub mod parser;
 mod printer;
 pub mod program;
+pub mod rings;
+pub mod roles;
 pub mod unroll;
 pub mod verified;
 pub mod verify;
@@ -30,6 +32,8 @@ pub use program::{
     ShapeOp, Side, Stmt, StmtKind, Symbol, SymbolKind, Tensor, TensorId, TensorKind, TensorRef, TileOrder,
     UnaryOp, ViewLeaf, ViewMode,
 };
+pub use rings::rings;
+pub use roles::Role;
 pub use unroll::unroll;
 pub use verified::{Constants, GlobalTile, TileRef, Verified};
 pub use verify::{MAX_TILE, verify};
