@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use tilewright_machine::{
-    Arch, BoxShape, BulkOp, CacheHint, CopyKind, CopyRow, DType, Descriptor, Major, MbarrierOp, Memory, RegType,
-    ScalarOp, ShuffleMode, SwizzleMode, SyncOp, TensorOp, WgmmaRow, copy_rows, mma_rows, tensor_rows,
-    wgmma_rows, wgmmas,
+    Arch, BoxShape, BulkOp, CacheHint, CopyKind, CopyRow, DType, Descriptor, Major, MbarrierOp, Memory,
+    RegType, ScalarOp, ShuffleMode, SwizzleMode, SyncOp, TensorOp, WgmmaRow, copy_rows, mma_rows,
+    tensor_rows, wgmma_rows, wgmmas,
 };
 use tilewright_simt::{
-    Address, ArrayId, Builder, DescriptorValue, Factor, Function, FunctionParamKind, Op, Operand, Reg, Special,
-    TensorMap, Value, verify,
+    Address, ArrayId, Builder, DescriptorValue, Factor, Function, FunctionParamKind, Op, Operand, Reg,
+    Special, TensorMap, Value, verify,
 };
 
 fn ptxas() -> Option<PathBuf> {
@@ -546,7 +546,8 @@ fn registers_move_between_roles() {
     k.b.sync(SyncOp::SetMaxRegisters { more: true, registers: 232 });
     k.clear(128);
     k.b.mbarrier(MbarrierOp::Wait, at(base, 0x1_f008), Operand::Imm(0));
-    let (left, right) = (k.shared(0, Major::K, SwizzleMode::B128), k.shared(0x8000, Major::K, SwizzleMode::B128));
+    let (left, right) =
+        (k.shared(0, Major::K, SwizzleMode::B128), k.shared(0x8000, Major::K, SwizzleMode::B128));
     k.product(row, left, right, Operand::Imm(1));
     k.b.sync(SyncOp::NamedBarrier { id: 1, threads: 256 });
     k.store(128);
@@ -677,11 +678,17 @@ fn every_bulk_copy_and_what_peers_share() {
     for row in copy_rows().iter().filter(|row| row.kind == CopyKind::Peer) {
         let regs: Vec<Reg> = (0..row.registers()).map(|index| Reg { array, index }).collect();
         k.b.load(row, regs.clone(), at(tile, 16), None);
-        let store = if regs.len() == 1 { "st.global.b32".to_string() } else { format!("st.global.v{}.b32", regs.len()) };
+        let store = if regs.len() == 1 {
+            "st.global.b32".to_string()
+        } else {
+            format!("st.global.v{}.b32", regs.len())
+        };
         k.b.store(tilewright_machine::copy_named(&store).unwrap(), regs, at(k.global, 0), None);
     }
     let ptx = k.finish();
-    for mnemonic in BulkOp::ALL.map(BulkOp::mnemonic).into_iter().chain(MbarrierOp::ALL.map(MbarrierOp::mnemonic)) {
+    for mnemonic in
+        BulkOp::ALL.map(BulkOp::mnemonic).into_iter().chain(MbarrierOp::ALL.map(MbarrierOp::mnemonic))
+    {
         assert!(ptx.contains(mnemonic), "{mnemonic}");
     }
     assert_eq!(ptx.matches("ld.shared::cluster").count(), 3);
