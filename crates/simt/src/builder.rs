@@ -42,6 +42,8 @@ pub struct Builder {
     hoist: bool,
     /// No operation goes to a block outside this one.
     floor: usize,
+    /// What stands for the thread's index and for the barrier of all threads, where only some do what is built.
+    team: Option<(Value, SyncOp)>,
 }
 
 impl Builder {
@@ -67,7 +69,14 @@ impl Builder {
             origin: OriginId(0),
             hoist: true,
             floor: 0,
+            team: None,
         }
+    }
+
+    /// What is built from here on is done by some of the block's threads: their index among themselves, and the barrier that they
+    /// have instead of the block's. `None`: by all.
+    pub fn set_team(&mut self, team: Option<(Value, SyncOp)>) {
+        self.team = team;
     }
 
     /// Operations made from here on stay inside the current block, also where their operands exist outside: what only some warps
@@ -195,6 +204,9 @@ impl Builder {
             self.push(Op::Special { dst, special });
             return dst;
         }
+        if let (Special::ThreadIndex, Some((thread, _))) = (special, self.team) {
+            return thread;
+        }
         self.pure(Key::Special(special), RegType::B32, 0, |dst| Op::Special { dst, special })
     }
 
@@ -298,6 +310,10 @@ impl Builder {
 
     /// A barrier, a fence or a wait.
     pub fn sync(&mut self, op: SyncOp) {
+        let op = match (op, self.team) {
+            (SyncOp::Barrier, Some((_, barrier))) => barrier,
+            (op, _) => op,
+        };
         self.push(Op::Sync(op));
     }
 
@@ -328,15 +344,26 @@ impl Builder {
         self.push(Op::For { counter, lo, hi, step, body });
     }
 
-    /// Begins a branch: what follows, to the matching [`close_branch`](Builder::close_branch), is done where its condition holds.
-    pub fn open_branch(&mut self) {
+    /// Begins one side of a branch: what follows, to the matching [`close_side`](Builder::close_side), is its body.
+    pub fn open_side(&mut self) {
         self.scopes.push(Scope::default());
     }
 
-    /// Ends the innermost open branch.
-    pub fn close_branch(&mut self, condition: Value) {
-        let then = self.scopes.pop().unwrap_or_default().body;
-        self.push(Op::If { condition, then, otherwise: Vec::new() });
+    /// Ends the innermost open side of a branch, for [`if_else`](Builder::if_else).
+    pub fn close_side(&mut self) -> Vec<Inst> {
+        self.scopes.pop().unwrap_or_default().body
+    }
+
+    /// A branch of sides that were built before.
+    pub fn if_else(&mut self, condition: Value, then: Vec<Inst>, otherwise: Vec<Inst>) {
+        self.push(Op::If { condition, then, otherwise });
+    }
+
+    /// Instructions that were built before.
+    pub fn append(&mut self, body: Vec<Inst>) {
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.body.extend(body);
+        }
     }
 
     /// A two-way branch.

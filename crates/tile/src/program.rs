@@ -139,6 +139,8 @@ pub struct AsyncHow {
     pub multicast: bool,
     /// `add`: from shared to global memory, the elements are added to those there.
     pub add: bool,
+    /// Whether the tensor memory accelerator does it: synthesis decides.
+    pub tensor: bool,
     /// `evict_first`, `evict_last`: how the L2 cache treats what is read or written.
     pub hint: Option<CacheHint>,
 }
@@ -600,9 +602,10 @@ impl StmtKind {
         }
     }
 
-    /// Source and destination of a copy of either kind.
+    /// Source and destination of a copy of either kind that threads do: not by the tensor memory accelerator.
     pub fn copied(&self) -> Option<(&TensorRef, &TensorRef)> {
         match self {
+            StmtKind::CopyAsync { how, .. } if how.tensor => None,
             StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, .. } => Some((src, dst)),
             _ => None,
         }

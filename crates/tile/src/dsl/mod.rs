@@ -45,8 +45,8 @@ use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
 use crate::expr::{Axis, Expr, SymbolId};
 use crate::parser::MAX_DEPTH;
 use crate::program::{
-    ElemExpr, ParamId, ParamKind, Program, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef, ViewLeaf,
-    ViewMode,
+    AsyncHow, ElemExpr, ParamId, ParamKind, Program, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef,
+    ViewLeaf, ViewMode,
 };
 
 pub use value::{Buffer, BufferAt, Elem, Reference, Tensor, float};
@@ -315,7 +315,11 @@ impl KernelBuilder {
 
     /// `copy.async(src, dst)`: from a global view to a shared tensor, complete at a later [`wait_group`](Self::wait_group).
     pub fn copy_async(&mut self, src: impl Into<Reference>, dst: impl Into<Reference>) {
-        self.copies(src.into(), dst.into(), |src, dst| StmtKind::CopyAsync { src, dst });
+        self.copies(src.into(), dst.into(), |src, dst| StmtKind::CopyAsync {
+            src,
+            dst,
+            how: AsyncHow::default(),
+        });
     }
 
     /// `commit_group()`.
@@ -514,7 +518,7 @@ impl KernelBuilder {
         kind: SymbolKind,
         body: impl FnOnce(&mut Self, Expr),
     ) {
-        if self.build.loop_depth() >= MAX_DEPTH as usize {
+        if self.build.depth() >= MAX_DEPTH as usize {
             self.misuse(
                 Code::Syntax,
                 format!("loops nest deeper than {MAX_DEPTH} levels"),
@@ -525,7 +529,7 @@ impl KernelBuilder {
         let counter = self.build.begin_for(name, Span::NONE, bounds, kind);
         let counter = self.note(counter).map_or(Expr::Int(0), Expr::Symbol);
         body(self, counter);
-        self.build.end_for(Span::NONE);
+        self.build.end(Span::NONE);
     }
 
     /// The program, or every mistake made while building it. What depends on the constants' values is checked later, by

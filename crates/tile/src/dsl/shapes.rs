@@ -180,7 +180,7 @@ impl KernelBuilder {
 
     fn shape(&mut self, name: &str, src: &Tensor, op: ShapeOp) -> Tensor {
         let rank = match &op {
-            ShapeOp::Transpose(_) => src.rank,
+            ShapeOp::Transpose(_) | ShapeOp::Slice { .. } => src.rank,
             ShapeOp::Expand { .. } => src.rank + 1,
             ShapeOp::Reshape(shape) | ShapeOp::Broadcast(shape) => shape.len(),
         };

@@ -4,6 +4,7 @@
 mod definitions;
 mod fold;
 mod header;
+mod roles;
 mod shapes;
 mod statements;
 
@@ -14,6 +15,8 @@ use crate::expr::{Axis, Expr, IntOp, SymbolId};
 use crate::names::nearest;
 use crate::program::{ParamId, Program, SymbolKind, TensorId, TensorKind};
 use crate::verified::{Constants, Verified};
+
+pub(crate) use roles::role_order;
 
 /// The most elements that a tensor of the block has.
 pub const MAX_TILE: i64 = 1 << 20;

@@ -56,7 +56,23 @@ impl Checker<'_> {
                 self.definition(*id, span, threads);
             }
             StmtKind::Copy { src, dst } => self.copy(src, dst, span),
-            StmtKind::CopyAsync { src, dst } => self.copy_async(src, dst, span),
+            StmtKind::CopyAsync { src, dst, .. } => self.copy_async(src, dst, span),
+            StmtKind::GemmAsync { .. }
+            | StmtKind::CommitGemm
+            | StmtKind::WaitGemm(_)
+            | StmtKind::ClusterSum { .. }
+            | StmtKind::WaitDependencies
+            | StmtKind::LaunchDependents
+            | StmtKind::Pipeline(_) => {}
+            StmtKind::Role { body, .. } => self.block(body, threads),
+            StmtKind::Stage { body, .. } => self.block(body, threads),
+            StmtKind::Tiles { row, col, body, .. } => {
+                self.counting[row.0 as usize] = true;
+                self.counting[col.0 as usize] = true;
+                self.block(body, threads);
+                self.counting[row.0 as usize] = false;
+                self.counting[col.0 as usize] = false;
+            }
             StmtKind::Commit => {}
             StmtKind::Wait(groups) => self.wait(groups, span),
             StmtKind::Gemm { c, a, b, warps } => {
@@ -360,9 +376,10 @@ impl Checker<'_> {
         self.copy(src, dst, span);
         let memory = |r: &TensorRef| self.program.tensor(self.base(r.tensor)).memory();
         let (from, to) = (memory(src), memory(dst));
-        if self.errors.len() == before && (from, to) != (Memory::Global, Memory::Shared) {
+        let legal = [(Memory::Global, Memory::Shared), (Memory::Shared, Memory::Global)];
+        if self.errors.len() == before && !legal.contains(&(from, to)) {
             let message = format!(
-                "`copy.async` goes from a global view to a shared tensor; `{}` is in {from} memory, `{}` in {to} memory",
+                "`copy.async` goes between a global view and a shared tensor; `{}` is in {from} memory, `{}` in {to} memory",
                 self.name(src.tensor),
                 self.name(dst.tensor)
             );
