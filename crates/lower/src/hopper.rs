@@ -20,7 +20,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_machine::{
-    Descriptor, MbarrierOp, Memory, ScalarOp, ShuffleMode, SyncOp, TensorOp,
+    Descriptor, MbarrierOp, ScalarOp, ShuffleMode, SyncOp, TensorOp,
 };
 use tilewright_simt::{
     Address, ArrayId, Builder, DescriptorValue, Factor, Inst, Op, Operand, Reg, Special, TensorMap, Value,
@@ -459,9 +459,11 @@ impl<'a> Units<'a> {
     }
 
     /// Waits for groups of copies.
-    pub fn wait(&self, b: &mut Builder, groups: u32) {
+    pub fn wait(&mut self, b: &mut Builder, groups: u32) {
         if self.copies || !self.stores {
             b.sync(SyncOp::AsyncWaitGroup(groups));
+            // What has landed was written by threads.
+            self.unfenced |= self.copies && !self.observed.is_empty();
         }
         if self.stores {
             b.sync(if self.reads_back { SyncOp::BulkWait(groups) } else { SyncOp::BulkWaitRead(groups) });
@@ -953,10 +955,5 @@ impl Lower<'_> {
         self.symbols.remove(&col);
         self.b.close_loop(counter, first, all, step);
         result
-    }
-
-    /// Whether a tensor is in shared memory.
-    pub(crate) fn is_shared(&self, tensor: TensorId) -> bool {
-        self.verified.program().tensor(tensor).memory() == Memory::Shared
     }
 }

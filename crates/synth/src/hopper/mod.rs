@@ -14,7 +14,7 @@ pub mod tensor;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_layout::{Layout, SwizzledLayout, compose};
-use tilewright_machine::{Arch, Memory, SwizzleMode, TensorOp, TensorRow, WgmmaRow};
+use tilewright_machine::{Memory, SwizzleMode, TensorOp, TensorRow, WgmmaRow};
 use tilewright_tile::{
     AsyncHow, Code, Diagnostic, Expr, Side, Stmt, StmtKind, TensorId, TensorKind, TensorRef, Verified,
 };
@@ -109,7 +109,8 @@ pub fn prescribe(v: &Verified, options: &Options) -> Result<Prescribed, Diagnost
     let mut reasons = BTreeMap::new();
     let mut tensors = BTreeSet::new();
     let mut refused = BTreeMap::new();
-    for (id, (layout, _)) in &pass.registers {
+    for (id, (layout, grid)) in &pass.registers {
+        reasons.insert(*id, format!("an operand of {} by {} × {} warpgroups", grid.row.name, grid.warpgroups[0], grid.warpgroups[1]));
         result.pin_register(*id, layout.clone());
     }
     for (id, uses) in &pass.uses {
