@@ -4,6 +4,7 @@
 mod definitions;
 mod fold;
 mod header;
+mod products;
 mod roles;
 mod shapes;
 mod statements;
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
 use crate::expr::{Axis, Expr, IntOp, SymbolId};
 use crate::names::nearest;
-use crate::program::{ParamId, Program, SymbolKind, TensorId, TensorKind};
+use crate::program::{ParamId, PipelineId, Program, StmtKind, SymbolKind, TensorId, TensorKind};
 use crate::verified::{Constants, Verified};
 
 pub(crate) use roles::role_order;
@@ -94,8 +95,14 @@ pub fn verify(program: &Program, constants: &Constants) -> Result<Verified, Diag
     check.names();
     check.params();
     let threads = check.launch();
+    check.cluster();
     if check.ids_are_legal() {
+        check.roles(threads);
         check.body(threads);
+        check.uses();
+        if check.errors.is_empty() {
+            products::check(&folded).into_iter().for_each(|error| check.report(error));
+        }
     }
     let Checker { errors, inputs, outputs, .. } = check;
     if !errors.is_empty() {
@@ -178,8 +185,8 @@ enum Allowed {
 enum Life {
     Undefined,
     Alive,
-    /// Its loop has ended.
-    Gone,
+    /// Its loop, role or stage has ended.
+    Gone(&'static str),
 }
 
 struct Checker<'a> {
@@ -197,10 +204,40 @@ struct Checker<'a> {
     outputs: Vec<bool>,
     /// Which modes of a register tensor its first use indexes, and where that use is.
     indexed: BTreeMap<TensorId, (Vec<bool>, Span)>,
+    /// How many blocks of statements are open, the kernel's own among them.
+    depth: usize,
+    /// The roles at the outermost level, in the order of the text.
+    role_names: Vec<&'a str>,
+    /// The role at hand, by its number.
+    role: Option<usize>,
+    /// The role in which each tensor is defined.
+    home: Vec<Option<usize>>,
+    /// The first role that uses each shared tensor.
+    user: Vec<Option<usize>>,
+    /// The pipeline of which each tensor is a stage.
+    stage_of: Vec<Option<PipelineId>>,
+    /// Which pipelines have been defined.
+    piped: Vec<bool>,
+    /// The stages at hand, outermost first.
+    stages: Vec<roles::OpenStage>,
+    /// Every `produce` and `consume` so far.
+    uses: Vec<roles::Use>,
 }
 
 impl<'a> Checker<'a> {
     fn new(source: &'a Program, program: &'a Program) -> Self {
+        let mut stage_of = vec![None; program.tensors.len()];
+        for (i, pipeline) in program.pipelines.iter().enumerate() {
+            for tensor in &pipeline.tensors {
+                if let Some(slot) = stage_of.get_mut(tensor.0 as usize) {
+                    slot.get_or_insert(PipelineId(i as u32));
+                }
+            }
+        }
+        let role_names = program.body.iter().filter_map(|stmt| match &stmt.kind {
+            StmtKind::Role { name, .. } => Some(name.as_str()),
+            _ => None,
+        });
         Checker {
             source,
             program,
@@ -211,6 +248,15 @@ impl<'a> Checker<'a> {
             inputs: vec![false; program.params.len()],
             outputs: vec![false; program.params.len()],
             indexed: BTreeMap::new(),
+            depth: 0,
+            role_names: role_names.collect(),
+            role: None,
+            home: vec![None; program.tensors.len()],
+            user: vec![None; program.tensors.len()],
+            stage_of,
+            piped: vec![false; program.pipelines.len()],
+            stages: Vec::new(),
+            uses: Vec::new(),
         }
     }
 
