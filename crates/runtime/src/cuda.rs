@@ -594,7 +594,7 @@ impl CudaDevice {
             }
             // SAFETY: the function is loaded.
             let each = unsafe {
-                result::function::max_active_block_per_multiprocessor(
+                result::occupancy::max_active_block_per_multiprocessor(
                     loaded.function,
                     kernel.threads().cast_signed(),
                     kernel.shared_bytes() as usize,
