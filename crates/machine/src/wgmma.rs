@@ -160,9 +160,27 @@ impl Descriptor {
         Descriptor { start: field(0), leading: field(16), stride: field(32), swizzle }
     }
 
+    /// The byte, from the start and before the swizzle, of element (`mn`, `k`) of an operand of elements of `bytes` bytes.
+    pub fn offset(&self, major: Major, mn: i64, k: i64, bytes: i64) -> i64 {
+        let (span, lead, stride) =
+            (i64::from(self.swizzle.span()), i64::from(self.leading), i64::from(self.stride));
+        let row = span / bytes;
+        match (major, self.swizzle) {
+            (Major::K, SwizzleMode::None) => {
+                16 * (mn % 8) + stride * (mn / 8) + bytes * (k % row) + lead * (k / row)
+            }
+            (Major::K, _) => span * (mn % 8) + stride * (mn / 8) + bytes * k,
+            (Major::Mn, SwizzleMode::None) => {
+                bytes * (mn % row) + stride * (mn / row) + 16 * (k % 8) + lead * (k / 8)
+            }
+            (Major::Mn, _) => bytes * (mn % row) + lead * (mn / row) + span * (k % 8) + stride * (k / 8),
+        }
+    }
+
     /// The canonical layout of an operand of `mn`×`k` elements of `bytes` bytes each: (mn, k) → byte offset from the start, before the
     /// swizzle, which exchanges bits of the whole address. `mn` is a multiple of 8; `k` spans 32 bytes in K-major, and is a
-    /// multiple of 8 in MN-major.
+    /// multiple of 8 in MN-major. In MN-major with a swizzle an operand that is wider than a span, but no multiple of it, has
+    /// the layout of whole spans.
     pub fn layout(&self, major: Major, mn: i64, k: i64, bytes: i64) -> Layout {
         let (span, lead, stride) =
             (i64::from(self.swizzle.span()), i64::from(self.leading), i64::from(self.stride));
@@ -177,11 +195,10 @@ impl Descriptor {
             }
             (Major::Mn, _) => {
                 let inner = row.min(mn);
-                vec![vec![(inner, bytes), (mn.div_euclid(inner), lead)], vec![(8, span), (k / 8, stride)]]
+                vec![vec![(inner, bytes), ((mn + inner - 1) / inner, lead)], vec![(8, span), (k / 8, stride)]]
             }
         };
-        let modes: Vec<Layout> =
-            leaves.iter().filter_map(|mode| Layout::from_leaves(mode).ok()).collect();
+        let modes: Vec<Layout> = leaves.iter().filter_map(|mode| Layout::from_leaves(mode).ok()).collect();
         Layout::concat(&modes).expect("two modes of positive extents")
     }
 }
@@ -363,6 +380,25 @@ mod tests {
     }
 
     #[test]
+    fn offsets_are_those_of_the_canonical_layouts() {
+        for (major, swizzle) in SwizzleMode::ALL.iter().flat_map(|s| [(Major::K, *s), (Major::Mn, *s)]) {
+            let d = Descriptor { start: 0, leading: 4096, stride: 1024, swizzle };
+            for mn in [8, 24, 64, 112, 256] {
+                let layout = d.layout(major, mn, 16, 2);
+                let rows = layout.size() / 16;
+                assert!(rows >= mn, "{major} {swizzle} {mn}");
+                for (i, k) in (0..mn).flat_map(|i| (0..16).map(move |k| (i, k))) {
+                    assert_eq!(
+                        layout.eval(i + rows * k),
+                        d.offset(major, i, k, 2),
+                        "{major} {swizzle} {i} {k}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
     fn canonical_layouts_give_every_element_its_own_bytes() {
         for (major, swizzle) in SwizzleMode::ALL.iter().flat_map(|s| [(Major::K, *s), (Major::Mn, *s)]) {
             let span = i64::from(swizzle.span());
@@ -370,7 +406,9 @@ mod tests {
             let d = match (major, swizzle) {
                 (Major::K, SwizzleMode::None) => Descriptor { start: 0, leading: 1024, stride: 128, swizzle },
                 (Major::K, _) => Descriptor { start: 0, leading: 16, stride: 8 * span as u32, swizzle },
-                (Major::Mn, SwizzleMode::None) => Descriptor { start: 0, leading: 1024, stride: 128, swizzle },
+                (Major::Mn, SwizzleMode::None) => {
+                    Descriptor { start: 0, leading: 1024, stride: 128, swizzle }
+                }
                 (Major::Mn, _) => {
                     Descriptor { start: 0, leading: 16 * span as u32, stride: 8 * span as u32, swizzle }
                 }

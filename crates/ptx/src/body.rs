@@ -346,7 +346,7 @@ impl<'a> Body<'a> {
         let scales = if row.has_scales() { ", 1, 1" } else { "" };
         // Literals are taken as they are: 0 means that the accumulator is not read.
         let accumulate = match accumulate {
-            Operand::Imm(bits) => bits.to_string(),
+            Operand::Imm(bits) => literal(mov(RegType::Pred), RegType::Pred, bits),
             Operand::Value(value) => self.name(value),
         };
         let (d, a, b) = (vector(d, true), &factors[0], &factors[1]);
@@ -363,7 +363,8 @@ impl<'a> Body<'a> {
         hint: Option<CacheHint>,
     ) {
         let shared = self.address(shared, Memory::Shared);
-        let coords: Vec<String> = coords.iter().map(|c| self.operand(&row.mnemonic, *c, RegType::B32)).collect();
+        let coords: Vec<String> =
+            coords.iter().map(|c| self.operand(&row.mnemonic, *c, RegType::B32)).collect();
         let place = format!("[{map}, {{{}}}]", coords.join(", "));
         let (mut form, mut tail) = (String::new(), String::new());
         if let Some(mask) = multicast {
@@ -395,7 +396,9 @@ impl<'a> Body<'a> {
                 let count = self.operand(op.mnemonic(), operand, RegType::B32);
                 self.line(format!("{} {address}, {count}", op.mnemonic()));
             }
-            MbarrierOp::Arrive | MbarrierOp::ArrivePeer => self.line(format!("{} _, {address}", op.mnemonic())),
+            MbarrierOp::Arrive | MbarrierOp::ArrivePeer => {
+                self.line(format!("{} _, {address}", op.mnemonic()))
+            }
             MbarrierOp::ArriveExpect => {
                 let bytes = self.operand(op.mnemonic(), operand, RegType::B32);
                 self.line(format!("{} _, {address}, {bytes}", op.mnemonic()));
@@ -440,7 +443,9 @@ impl<'a> Body<'a> {
         let last = match (hi, step) {
             (_, Operand::Imm(1)) => None,
             (Operand::Imm(hi), Operand::Imm(step)) if (hi as i32).checked_add(step as i32).is_some() => None,
-            (Operand::Imm(hi), Operand::Imm(step)) => Some((hi as i32).saturating_sub(step as i32).to_string()),
+            (Operand::Imm(hi), Operand::Imm(step)) => {
+                Some((hi as i32).saturating_sub(step as i32).to_string())
+            }
             _ => {
                 let hi = self.register(hi, RegType::B32);
                 let last = self.counts.fresh(RegType::B32);

@@ -40,18 +40,25 @@
 //! busiest unit together. Caches and bandwidth of global memory are not modelled.
 
 mod access;
-mod block;
+mod clock;
+mod cluster;
 mod config;
 mod context;
 mod cycles;
 mod decode;
 mod error;
+mod flight;
+mod mbarrier;
 mod memory;
+mod owned;
 mod report;
+mod schedule;
 mod shadow;
 mod sink;
 mod tables;
+mod units;
 mod warp;
+mod wgmma;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -59,15 +66,15 @@ use rayon::prelude::*;
 use tilewright_simt::Function;
 
 pub use config::{Argument, Config};
-pub use error::SimError;
+pub use error::{SimError, Waiting};
 pub use memory::{BufferId, GlobalMemory};
-pub use report::{Counts, Fault, Party, RACE_LIMIT, Race, RaceKind, Report, Traffic};
+pub use report::{Counts, Fault, Misuse, Party, RACE_LIMIT, Race, RaceKind, Report, Traffic};
 
-use block::Outcome;
 use context::Context;
+use schedule::Outcome;
 use sink::Sink;
 
-/// Blocks whose findings are held at once.
+/// Clusters whose findings are held at once.
 const BATCH: u64 = 4096;
 
 /// Executes `function` on every block of `grid`, with `args` for its parameters in order.
@@ -83,17 +90,17 @@ pub fn run(
     config: &Config,
 ) -> Result<Report, SimError> {
     let context = Context::new(function, grid, memory, args, config)?;
-    let blocks = context.blocks();
+    let clusters = context.clusters();
     let mut sink = Sink::new(context.program.statements.len());
     let (mut longest, mut sum, mut busy) = (0u64, 0u64, 0u64);
     let failed = AtomicU64::new(u64::MAX);
-    for start in (0..blocks).step_by(BATCH as usize) {
-        let batch: Vec<Option<Result<Outcome, SimError>>> = (start..blocks.min(start + BATCH))
+    for start in (0..clusters).step_by(BATCH as usize) {
+        let batch: Vec<Option<Result<Outcome, SimError>>> = (start..clusters.min(start + BATCH))
             .into_par_iter()
             .map(|linear| {
-                // Blocks after a failed one do not matter; those before it still run, for one of them may fail too.
+                // Clusters after a failed one do not matter; those before it still run, for one of them may fail too.
                 (linear < failed.load(Ordering::Relaxed)).then(|| {
-                    let outcome = block::execute(&context, linear);
+                    let outcome = schedule::execute(&context, linear);
                     if outcome.is_err() {
                         failed.fetch_min(linear, Ordering::Relaxed);
                     }
@@ -104,11 +111,12 @@ pub fn run(
         for outcome in batch.into_iter().flatten() {
             let outcome = outcome?;
             sink.merge(outcome.sink);
-            longest = longest.max(outcome.cycles);
-            sum += outcome.cycles;
+            longest = longest.max(outcome.longest);
+            sum += outcome.sum;
             busy += outcome.busy;
         }
     }
+    let blocks = clusters * u64::from(function.cluster);
     let mut report = sink.report(&context);
     report.blocks = blocks;
     report.warps = blocks * u64::from(function.threads.div_ceil(32));

@@ -128,7 +128,7 @@ impl Builder {
         self.function.cluster = blocks;
     }
 
-    /// Adds a tensor map with its parameter, and returns the map's index. One that is there already is shared.
+    /// Adds a tensor map with its parameter, and returns the map's index.
     pub fn add_tensor_map(&mut self, map: TensorMap) -> u32 {
         let index = self.function.tensor_maps.len() as u32;
         self.add_param(format!("{}.map{index}", map.name), FunctionParamKind::TensorMap(index));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use tilewright_machine::Arch;
-use tilewright_tile::{Code, Diagnostic, StmtKind, TensorId, Verified};
+use tilewright_tile::{Code, Diagnostic, TensorId, Verified};
 
 use crate::copies::SharedSolution;
 use crate::plan::TvLayout;

@@ -115,7 +115,7 @@ impl Desugar<'_> {
                 }
                 StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, .. }
                     if self.which.copies
-                        && matches!(stmt.kind, StmtKind::Copy { .. })
+                        && stmt.kind.copied().is_some()
                         && self.is_shared(src)
                         && self.is_view(dst)
                         || self.which.rearrangements.is_some_and(|which| which.contains(&number))
