@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use tilewright_tile::{
-    Argument, Code, Constants, InterpretError, Program, Verified, interpret, parse, rings, unroll, verify,
+    Argument, Code, Constants, InterpretError, Program, Verified, desugar, insert_rearrangement, interpret,
+    parse, rings, unroll, verify,
 };
 
 const GEMM: &str = "
@@ -527,4 +528,73 @@ fn a_loop_around_loops_of_products_is_read_in_time() {
         ),
     );
     verified(&source);
+}
+
+#[test]
+fn passes_go_into_roles_and_stages() {
+    let source = small(
+        BLOCK,
+        "t = shared_tensor(f32, [8, 8])
+        p = pipeline(2, s)
+        warpgroup load(1) {
+            for (i, j) in tiles(1, 1) { produce p { copy(gx, s) } }
+        }
+        warpgroup math(1) {
+            r = register_tensor(f32, [8, 8])
+            consume p {
+                copy(s, r)
+                m = rearrange(r)
+                copy(m, t)
+                syncthreads()
+                copy(t, gy)
+            }
+        }",
+    );
+    let v = verified(&source);
+    let plain = desugar(&v);
+    let text = plain.program().to_string();
+    assert!(!text.contains("rearrange") && !text.contains("copy(t, gy)"), "{text}");
+    let again = verified(&text);
+    let mut expected = [numbers(64, 3), vec![0.0; 64]].map(Argument::Tensor);
+    let mut found = expected.clone();
+    interpret(&v, &BTreeMap::new(), &mut expected).unwrap();
+    interpret(&again, &BTreeMap::new(), &mut found).unwrap();
+    assert_eq!(found, expected);
+    assert_eq!(tensor(&found, 1), numbers(64, 3));
+
+    let mut number = None;
+    let mut next = 0;
+    v.visit(&mut |stmt, _| {
+        if tilewright_tile::statement_text(v.program(), stmt) == "copy(m, t)" {
+            number = Some(next);
+        }
+        next += 1;
+    });
+    let m = v.program().tensors.iter().position(|t| t.name == "m").unwrap();
+    let (inserted, _) = insert_rearrangement(&v, number.unwrap(), tilewright_tile::TensorId(m as u32));
+    let text = inserted.program().to_string();
+    assert!(text.contains("m_moved = rearrange(m)\n            copy(m_moved, t)"), "{text}");
+    verified(&text);
+}
+
+#[test]
+fn what_is_not_written_is_what_is_meant() {
+    let source = small(
+        "grid(2) threads(128) cluster(1)",
+        "for (i, j) in tiles(z, z,) {
+            r = register_tensor(f32, [8, 8])
+            copy(gx, r)
+            copy(r, s)
+            syncthreads()
+            copy.async(s, gy, evict_first, add,)
+        }
+        commit_group()
+        wait_group(0)",
+    );
+    let text = read(&source).to_string();
+    assert!(!text.contains("cluster"), "{text}");
+    assert!(text.contains("in tiles(z, z, bands(1)) {"), "{text}");
+    assert!(text.contains("copy.async(s, gy, add, evict_first)"), "{text}");
+    assert_eq!(read(&text), read(&source));
+    assert_eq!(run(&source).unwrap(), numbers(64, 3), "one block has the only tile");
 }
