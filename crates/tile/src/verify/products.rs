@@ -12,6 +12,8 @@ use crate::program::{PipelineId, Program, Side, Stmt, StmtKind, TensorId, Tensor
 const FUEL: usize = 20_000;
 /// How many rounds of a loop are walked: more than a pipeline has stages.
 const ROUNDS: i64 = 70;
+/// How many groups, and products in none yet, are known: the latest. Any wait covers what is older.
+const KEPT: usize = 70;
 
 /// The mistakes of a program, whose statements are legal each for itself.
 pub(super) fn check(program: &Program) -> Vec<Diagnostic> {
@@ -78,8 +80,12 @@ impl Walk<'_> {
                     |id: &&PipelineId| self.program.pipeline(**id).tensors.iter().any(|t| read.contains(t));
                 let stages = self.stages.iter().filter(of).map(|id| (*id, 0)).collect();
                 state.open.push(Product { c: *c, reads, stages, span: stmt.span });
+                state.open.drain(..state.open.len().saturating_sub(KEPT));
             }
-            StmtKind::CommitGemm => state.groups.push_back(std::mem::take(&mut state.open)),
+            StmtKind::CommitGemm => {
+                state.groups.push_back(std::mem::take(&mut state.open));
+                state.groups.drain(..state.groups.len().saturating_sub(KEPT));
+            }
             StmtKind::WaitGemm(groups) => {
                 let left = groups.as_int().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
                 state.groups.drain(..state.groups.len().saturating_sub(left));
