@@ -88,7 +88,8 @@ fn bytes(n: usize, seed: u64) -> Vec<u8> {
 
 #[test]
 fn boxes_of_every_rank_and_swizzle_arrive_as_they_should() {
-    let cases: [(DType, &[u32], &[u64], &[&[i64]]); 6] = [
+    type Case = (DType, &'static [u32], &'static [u64], &'static [&'static [i64]]);
+    let cases: [Case; 6] = [
         (DType::F32, &[64], &[100], &[&[0], &[-7], &[60], &[200], &[-64]]),
         (DType::F16, &[8, 32], &[24, 40], &[&[0, 0], &[8, 16], &[-3, 5], &[20, 30], &[3, -40]]),
         (DType::F16, &[32, 16], &[64, 40], &[&[0, 0], &[40, 30], &[-5, -5]]),
