@@ -19,7 +19,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tilewright_machine::{Descriptor, MbarrierOp, ScalarOp, ShuffleMode, SyncOp, TensorOp};
+use tilewright_machine::{
+    Descriptor, MbarrierOp, ScalarOp, ShuffleMode, SyncOp, TensorOp, copy_named,
+};
 use tilewright_simt::{
     Address, ArrayId, Builder, DescriptorValue, Factor, Inst, Op, Operand, Reg, Special, TensorMap, Value,
 };
@@ -30,7 +32,7 @@ use tilewright_tile::{
     Verified,
 };
 
-use crate::places::Places;
+use crate::places::{Places, SumPlace};
 use crate::scalar::{self, add, int};
 use crate::{Lower, MapRecipe, Part, elements, internal};
 
@@ -197,9 +199,27 @@ fn condition(b: &mut Builder, op: ScalarOp, x: Operand, y: Operand) -> Option<Va
     }
 }
 
-/// Makes the barriers of pipelines, and has every thread wait until they are there.
-pub fn prologue(b: &mut Builder, rings: &Rings) {
-    if rings.is_empty() {
+/// How a part sums over the blocks of a cluster.
+#[derive(Clone, Copy)]
+pub struct Sum {
+    place: SumPlace,
+    /// Arrivals that end a phase of its barriers: every warp of the part, in every block.
+    arrivals: u32,
+    blocks: u32,
+}
+
+/// The sums over clusters of each part.
+pub fn sums(whole: &Verified, parts: &[Part<'_>], places: &Places) -> Vec<Option<Sum>> {
+    let blocks = whole.cluster();
+    let one = |(part, place): (&Part<'_>, &Option<SumPlace>)| {
+        place.map(|place| Sum { place, arrivals: part.verified.threads() / 32 * blocks, blocks })
+    };
+    parts.iter().zip(&places.sums).map(one).collect()
+}
+
+/// Makes the barriers of pipelines and sums, and has every thread wait until they are there.
+pub fn prologue(b: &mut Builder, rings: &Rings, sums: &[Option<Sum>]) {
+    if rings.is_empty() && sums.iter().all(Option::is_none) {
         return;
     }
     b.set_origin("the barriers of pipelines");
@@ -218,11 +238,17 @@ pub fn prologue(b: &mut Builder, rings: &Rings) {
                 }
             }
         }
+        for sum in sums.iter().flatten() {
+            for at in [sum.place.barriers, sum.place.barriers + 8] {
+                let address = Address { base, offset: at as i32 };
+                b.mbarrier(MbarrierOp::Init, address, int(i64::from(sum.arrivals)));
+            }
+        }
         b.sync(SyncOp::FenceMbarrierInit);
         b.sync(SyncOp::FenceProxyAsync);
         b.close_branch(mine);
     }
-    let shared = rings.values().any(|ring| ring.blocks > 1);
+    let shared = rings.values().any(|ring| ring.blocks > 1) || sums.iter().any(Option::is_some);
     b.sync(if shared { SyncOp::ClusterBarrier } else { SyncOp::Barrier });
 }
 
@@ -323,11 +349,19 @@ pub struct Units<'a> {
     fresh: BTreeSet<TensorId>,
     /// Whether the part does nothing but start tensor copies: one thread does it.
     alone: bool,
+    /// How the part sums over the blocks of a cluster, and the parities of the two barriers.
+    sum: Option<(Sum, [Reg; 2])>,
 }
 
 impl<'a> Units<'a> {
     /// Begins a part: its registers, its thread's index, which of its threads start copies.
-    pub fn new(whole: &Verified, part: &Part<'_>, rings: &'a Rings, maps: Maps, b: &mut Builder) -> Self {
+    pub fn new(
+        whole: &Verified,
+        part: &Part<'_>,
+        (rings, sum): (&'a Rings, Option<Sum>),
+        maps: Maps,
+        b: &mut Builder,
+    ) -> Self {
         let mut observed = BTreeSet::new();
         let (mut stores, mut copies, mut reads_back, mut plain) = (false, false, false, false);
         let mut sides = BTreeSet::new();
@@ -384,6 +418,7 @@ impl<'a> Units<'a> {
             begun: BTreeMap::new(),
             fresh: BTreeSet::new(),
             alone: false,
+            sum: None,
         };
         if let Some(role) = part.role {
             b.set_origin(format!("warpgroup {}", role.name));
@@ -428,6 +463,14 @@ impl<'a> Units<'a> {
             }
             units.positions.insert((id, produces), position);
         }
+        units.sum = sum.map(|sum| {
+            let array = b.add_array("sum.parities", 2);
+            let parities = [0, 1].map(|index| Reg { array, index });
+            // Nothing is there to be read at first, and everything has been read.
+            b.write(parities[0], int(0));
+            b.write(parities[1], int(1));
+            (sum, parities)
+        });
         units.alone = !plain && tensors && part.role.is_some();
         units
     }
@@ -522,7 +565,7 @@ impl Lower<'_> {
             self.b.sync(SyncOp::BulkWaitRead(0));
         }
         let shared = self.units.rings.values().any(|ring| ring.blocks > 1);
-        if shared {
+        if shared || self.units.sum.is_some() {
             // A block must not end while its peers may still reach its memory.
             self.b.sync(SyncOp::ClusterBarrier);
         }
@@ -911,6 +954,77 @@ impl Lower<'_> {
             self.b.write(begun, int(1));
         }
         Ok(())
+    }
+
+    /// `cluster_sum(c)`: every block shows its part in its shared memory, a few registers of each thread at a time, and every thread
+    /// adds what the same thread of each block shows, in the order of ranks.
+    pub(crate) fn cluster_sum(&mut self, tensor: TensorId, span: Span) -> Result<(), Diagnostic> {
+        let Some((sum, [full, free])) = self.units.sum else { return Err(internal(span, "a sum without a place")) };
+        let (array, count) = (self.array(tensor)?, self.count(tensor)?);
+        let wide = |row: &str| copy_named(row).ok_or_else(|| internal(span, "a row that is not there"));
+        let (widths, names) = if count % 4 == 0 {
+            (4, ["st.shared.v4.b32", "ld.shared::cluster.v4.b32"])
+        } else {
+            (1, ["st.shared.b32", "ld.shared::cluster.b32"])
+        };
+        let (store, load) = (wide(names[0])?, wide(names[1])?);
+        let threads = self.verified.threads();
+        let thread = Operand::Value(self.b.special(Special::ThreadIndex));
+        let base = self.shared_base();
+        let own = scalar::scale(&mut self.b, thread, i64::from(4 * widths));
+        let buffer = add(&mut self.b, base, int(i64::from(sum.place.buffer)));
+        let mine = add(&mut self.b, buffer, own);
+        let lane = self.b.scalar(ScalarOp::AndB32, &[thread, int(31)]);
+        let barriers = add(&mut self.b, base, int(i64::from(sum.place.barriers)));
+        let there = self.b.scalar(ScalarOp::Mapa, &[barriers, lane]);
+        let tells = condition(&mut self.b, ScalarOp::LtI32, lane, int(i64::from(sum.blocks)));
+        let peers: Vec<Operand> = (0..sum.blocks)
+            .map(|rank| self.b.scalar(ScalarOp::Mapa, &[mine, int(i64::from(rank))]))
+            .collect();
+        let parts = self.b.add_array("sum.parts", widths * sum.blocks);
+        let some = |array: ArrayId, first: u32| -> Vec<Reg> {
+            (first..first + widths).map(|index| Reg { array, index }).collect()
+        };
+        let tell = |lower: &mut Self, offset: i32| {
+            lower.b.sync(SyncOp::WarpBarrier);
+            lower.guarded(tells, |lower| {
+                lower.b.mbarrier(MbarrierOp::ArriveCluster, Address { base: there, offset }, int(0));
+            });
+        };
+        let groups: Vec<u32> = (0..count / widths).map(|g| widths * g).collect();
+        for chunk in groups.chunks((sum.place.registers / widths) as usize) {
+            let offset = |i: usize| (i as u32 * 4 * widths * threads) as i32;
+            self.wait_flip(barriers, 8, free);
+            for (i, first) in chunk.iter().enumerate() {
+                self.b.store(store, some(array, *first), Address { base: mine, offset: offset(i) }, None);
+            }
+            tell(self, 0);
+            self.wait_flip(barriers, 0, full);
+            for (i, first) in chunk.iter().enumerate() {
+                for (rank, peer) in peers.iter().enumerate() {
+                    let regs = some(parts, widths * rank as u32);
+                    self.b.load(load, regs, Address { base: *peer, offset: offset(i) }, None);
+                }
+                for k in 0..widths {
+                    let mut total = self.b.read(Reg { array: parts, index: k });
+                    for rank in 1..sum.blocks {
+                        let next = self.b.read(Reg { array: parts, index: widths * rank + k });
+                        total = self.b.scalar(ScalarOp::AddF32, &[total, next]);
+                    }
+                    self.b.write(Reg { array, index: first + k }, total);
+                }
+            }
+            tell(self, 8);
+        }
+        Ok(())
+    }
+
+    /// Waits for the phase of a barrier, across the cluster, whose parity a register holds, and flips it.
+    fn wait_flip(&mut self, base: Operand, offset: i32, parity: Reg) {
+        let now = self.b.read(parity);
+        self.b.mbarrier(MbarrierOp::WaitCluster, Address { base, offset }, now);
+        let next = self.b.scalar(ScalarOp::XorB32, &[now, int(1)]);
+        self.b.write(parity, next);
     }
 
     /// Whether a fill with zero can be left out because the next thing that happens to the tensor is a product that need not read it.

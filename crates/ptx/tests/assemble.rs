@@ -665,9 +665,8 @@ fn every_bulk_copy_and_what_peers_share() {
     k.b.sync(SyncOp::BulkCommit);
     k.b.sync(SyncOp::BulkWait(0));
     for op in MbarrierOp::ALL {
-        let place = if op == MbarrierOp::ArrivePeer { at(barrier, 0) } else { k.barrier() };
-        let none = matches!(op, MbarrierOp::Arrive | MbarrierOp::ArrivePeer);
-        for operand in if none { vec![Operand::Imm(0)] } else { vec![Operand::Imm(1), k.b32] } {
+        let place = if op.reaches_peers() { at(barrier, 0) } else { k.barrier() };
+        for operand in if !op.has_operand() { vec![Operand::Imm(0)] } else { vec![Operand::Imm(1), k.b32] } {
             k.b.mbarrier(op, place, operand);
         }
         if op == MbarrierOp::Init {

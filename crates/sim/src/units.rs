@@ -161,7 +161,7 @@ impl Warp {
         (statement, origin): (u32, u32),
     ) {
         let operands = self.values[operand as usize];
-        if op == MbarrierOp::Wait {
+        if op.waits() {
             let mut phases: Vec<Phase> = Vec::new();
             for lane in lanes(self.active) {
                 let site = self.site(statement, origin, lane);
@@ -188,9 +188,10 @@ impl Warp {
                 cluster.init_barrier(&site, address, operands[lane] as u32);
                 continue;
             }
-            let key = match op {
-                MbarrierOp::ArrivePeer => cluster.any_barrier(&site, address),
-                _ => cluster.own_barrier(&site, address),
+            let key = if op.reaches_peers() {
+                cluster.any_barrier(&site, address)
+            } else {
+                cluster.own_barrier(&site, address)
             };
             let Some(key) = key else { continue };
             match groups.iter_mut().find(|(k, _)| *k == key) {
