@@ -10,7 +10,7 @@ use crate::decode::{Code, Source};
 use crate::error::{SimError, Waiting};
 use crate::sink::{Rule, Sink, Site};
 use crate::warp::{Issue, State, Wait, Warp};
-use crate::wgmma::{CHUNK, Left, NOWHERE, Operand, Product};
+use crate::wgmma::{CHUNK, Left, NOWHERE, Operand, Product, Unit};
 
 /// Most instructions that a warp runs before another may, where a seed decides.
 const QUANTUM: u64 = 64;
@@ -123,7 +123,7 @@ impl Scheduler<'_> {
                     }
                     unit if unit - flights < busy.len() => {
                         let unit = busy[unit - flights];
-                        self.execute_product(unit);
+                        self.execute_products(unit, 1);
                         true
                     }
                     _ => false,
@@ -193,11 +193,11 @@ impl Scheduler<'_> {
             Wait::Products(products) => {
                 let unit = self.unit(warp);
                 while self.cluster.units[unit].executed < products {
-                    self.execute_product(unit);
+                    self.execute_products(unit, products - self.cluster.units[unit].executed);
                 }
                 let mut done = Pair::default();
                 done.learn(self.cluster.units[unit].agent, u32::MAX, products + 1);
-                let agent = usize::from(self.warps[warp].agent);
+                let agent = self.warps[warp].agent as usize;
                 self.cluster.know[agent].acquire(self.warps[warp].live, &done);
                 self.warps[warp].resume(0);
             }
@@ -344,22 +344,25 @@ impl Scheduler<'_> {
         owned.issue(d, a, site.origin);
     }
 
-    /// Executes the first product in the queue of a unit.
-    fn execute_product(&mut self, unit: usize) {
-        let Some(product) = self.cluster.units[unit].queue.pop_front() else {
-            self.cluster.units[unit].executed = u32::MAX;
-            return;
-        };
-        self.cluster.units[unit].executed += 1;
+    /// Executes the first products in the queue of a unit that are alike, at most so many.
+    fn execute_products(&mut self, unit: usize, most: u32) {
+        let Unit { queue, executed, .. } = &mut self.cluster.units[unit];
+        let alike =
+            |p: &&Product| queue.front().is_some_and(|first| p.table == first.table && p.d == first.d);
+        let count = queue.iter().take(most as usize).take_while(alike).count();
+        // A warp waits only for products that were issued.
+        *executed += (count as u32).max(1);
+        let products: Vec<Product> = queue.drain(..count).collect();
+        let Some(first) = products.first() else { return };
         let groups = self.per_block / GROUP as usize;
         let rank = unit / groups;
-        let first = rank * self.per_block + unit % groups * GROUP as usize;
-        let Some([a, b, c, d]) = self.warps.get_mut(first..first + GROUP as usize) else { return };
+        let warp = rank * self.per_block + unit % groups * GROUP as usize;
+        let Some([a, b, c, d]) = self.warps.get_mut(warp..warp + GROUP as usize) else { return };
         let mut registers = [a, b, c, d].map(|warp| &mut warp.registers[..]);
-        let table = &self.cluster.context.program.wgmmas[product.table as usize];
+        let table = &self.cluster.context.program.wgmmas[first.table as usize];
         let shared = &self.cluster.ctas[rank].shared;
         let tiles = &mut self.cluster.tiles;
-        table.execute(&product, &mut registers, shared, (&mut tiles.floats, &mut tiles.integers));
+        table.execute(&products, &mut registers, shared, (&mut tiles.floats, &mut tiles.integers));
     }
 
     /// What is left to do when all warps have ended.
