@@ -82,7 +82,8 @@ const SYMBOLS: &[&str] = &[
 ];
 
 /// What kernels with clusters, tensor maps or waits for other grids need besides.
-const HOPPER_SYMBOLS: &[&str] = &["cuLaunchKernelEx", "cuOccupancyMaxActiveClusters", "cuTensorMapEncodeTiled"];
+const HOPPER_SYMBOLS: &[&str] =
+    &["cuLaunchKernelEx", "cuOccupancyMaxActiveClusters", "cuTensorMapEncodeTiled"];
 
 /// Whether the driver, which is loaded, has these functions; otherwise why not.
 fn has(symbols: &[&str]) -> Result<(), String> {
@@ -423,7 +424,8 @@ impl CudaDevice {
         ];
         // The driver takes sizes in the place of pointers.
         let size = ptr::without_provenance_mut(LOG_BYTES);
-        let mut values: [*mut c_void; 4] = [errors.as_mut_ptr().cast(), size, infos.as_mut_ptr().cast(), size];
+        let mut values: [*mut c_void; 4] =
+            [errors.as_mut_ptr().cast(), size, infos.as_mut_ptr().cast(), size];
         let mut module: sys::CUmodule = ptr::null_mut();
         // SAFETY: the context is current; the text ends with NUL; options and values are four each, of the types that
         // the options have; the logs live until after the call and are as long as stated.
@@ -594,7 +596,7 @@ impl CudaDevice {
             }
             // SAFETY: the function is loaded.
             let each = unsafe {
-                result::function::max_active_block_per_multiprocessor(
+                result::occupancy::max_active_block_per_multiprocessor(
                     loaded.function,
                     kernel.threads().cast_signed(),
                     kernel.shared_bytes() as usize,
@@ -602,7 +604,10 @@ impl CudaDevice {
             }?;
             Ok(each.unsigned_abs() * self.context.attribute(COUNT)?.unsigned_abs())
         };
-        ask().map_err(failed(format!("asking how many blocks of kernel `{}` run at once", kernel.program().name)))
+        ask().map_err(failed(format!(
+            "asking how many blocks of kernel `{}` run at once",
+            kernel.program().name
+        )))
     }
 
     /// An empty sequence of launches.

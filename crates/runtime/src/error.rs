@@ -201,7 +201,9 @@ pub enum RuntimeError {
         actual: usize,
     },
     /// A tensor map cannot describe a parameter.
-    #[error("parameter `{param}` of kernel `{kernel}` is copied by tensor maps, which do not take it at these sizes: {error}")]
+    #[error(
+        "parameter `{param}` of kernel `{kernel}` is copied by tensor maps, which do not take it at these sizes: {error}"
+    )]
     TensorMap {
         /// The kernel.
         kernel: String,

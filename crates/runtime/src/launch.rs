@@ -178,7 +178,8 @@ pub(crate) fn check<'a>(
     for (map, recipe) in (0..).zip(&kernel.maps) {
         let buffer = buffers.get(&recipe.param.0).copied();
         let buffer = buffer.ok_or_else(|| RuntimeError::Inconsistent { kernel: name() })?;
-        let (extents, strides) = tensor_of_map(kernel, map, recipe, &Values { kernel, values: &values }, buffer)?;
+        let (extents, strides) =
+            tensor_of_map(kernel, map, recipe, &Values { kernel, values: &values }, buffer)?;
         params.push(Passed::TensorMap(Mapped { map, buffer, extents, strides }));
     }
     let kinds = params.iter().map(|passed| match passed {
@@ -201,7 +202,12 @@ struct Values<'a> {
 
 impl Scope for Values<'_> {
     fn symbol(&self, id: SymbolId) -> Option<i64> {
-        self.kernel.program().sizes().zip(self.values).find(|((size, ..), _)| *size == id).map(|(_, value)| *value)
+        self.kernel
+            .program()
+            .sizes()
+            .zip(self.values)
+            .find(|((size, ..), _)| *size == id)
+            .map(|(_, value)| *value)
     }
 
     fn block(&self, _: Axis) -> Option<i64> {
@@ -232,8 +238,7 @@ fn tensor_of_map(
             RuntimeError::Sizes { kernel: name(), error: Box::new(InterpretError::NoValue { what }) }
         })
     };
-    let broken =
-        |error| RuntimeError::TensorMap { kernel: name(), param: param.name.clone(), error };
+    let broken = |error| RuntimeError::TensorMap { kernel: name(), param: param.name.clone(), error };
     let place = |dimension: usize| {
         let own = if dimension == 0 { &Expr::Int(1) } else { &recipe.strides[dimension - 1] };
         let strides = kernel.verified.strides(recipe.param);
@@ -264,7 +269,9 @@ fn tensor_of_map(
     }
     // A copy into what the map has and the buffer lacks would go astray.
     let rest = extents.iter().skip(1).zip(&strides);
-    let last = rest.fold(extents[0] * bytes.unsigned_abs(), |sum, (n, stride)| sum.saturating_add((n - 1).saturating_mul(*stride)));
+    let last = rest.fold(extents[0] * bytes.unsigned_abs(), |sum, (n, stride)| {
+        sum.saturating_add((n - 1).saturating_mul(*stride))
+    });
     let needed = usize::try_from(last).unwrap_or(usize::MAX);
     if needed > buffer.bytes() {
         let (param, actual) = (param.name.clone(), buffer.bytes());
