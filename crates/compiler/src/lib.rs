@@ -148,7 +148,8 @@ pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnosti
     lap("desugar");
     let parts = parts::parts(&plain, &wanted)?;
     lap("synthesise");
-    let lowered = tilewright_lower::lower(&plain, &parts::lowered(&plain, &parts), options.arch, &options.multiples)?;
+    let lowered =
+        tilewright_lower::lower(&plain, &parts::lowered(&plain, &parts), options.arch, &options.multiples)?;
     let (function, maps) = (lowered.function, lowered.maps);
     let explanation = parts::explain(&plain, &prescribed, parts, &function);
     lap("lower");

@@ -3,7 +3,7 @@
 
 use tilewright_lower::Part;
 use tilewright_simt::Function;
-use tilewright_synth::{Explanation, Options, Prescribed, Prepared, Synthesis};
+use tilewright_synth::{Explanation, Options, Prepared, Prescribed, Synthesis};
 use tilewright_tile::{Diagnostic, Verified, statement_text};
 
 /// A part, synthesised.

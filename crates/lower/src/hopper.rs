@@ -19,9 +19,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tilewright_machine::{
-    Descriptor, MbarrierOp, ScalarOp, ShuffleMode, SyncOp, TensorOp,
-};
+use tilewright_machine::{Descriptor, MbarrierOp, ScalarOp, ShuffleMode, SyncOp, TensorOp};
 use tilewright_simt::{
     Address, ArrayId, Builder, DescriptorValue, Factor, Inst, Op, Operand, Reg, Special, TensorMap, Value,
 };
@@ -236,10 +234,14 @@ pub fn roles(b: &mut Builder, mut bodies: Vec<(Role<'_>, Vec<Inst>)>) {
     let warp = warp_index(b);
     let conditions: Vec<Option<Value>> = bodies
         .iter()
-        .map(|(role, _)| condition(b, ScalarOp::LtI32, warp, int(i64::from((role.first + role.threads) / 32))))
+        .map(|(role, _)| {
+            condition(b, ScalarOp::LtI32, warp, int(i64::from((role.first + role.threads) / 32)))
+        })
         .collect();
     let mut otherwise = last;
-    while let (Some((_, then)), Some(condition)) = (bodies.pop(), conditions.get(bodies.len()).copied().flatten()) {
+    while let (Some((_, then)), Some(condition)) =
+        (bodies.pop(), conditions.get(bodies.len()).copied().flatten())
+    {
         b.open_side();
         b.if_else(condition, then, otherwise);
         otherwise = b.close_side();
@@ -529,10 +531,7 @@ impl Lower<'_> {
     }
 
     /// Does something with the one thread that starts tensor copies.
-    fn alone(
-        &mut self,
-        body: impl FnOnce(&mut Self) -> Result<(), Diagnostic>,
-    ) -> Result<(), Diagnostic> {
+    fn alone(&mut self, body: impl FnOnce(&mut Self) -> Result<(), Diagnostic>) -> Result<(), Diagnostic> {
         let Some(starts) = self.units.starts.take() else { return body(self) };
         self.b.open_side();
         let floor = self.b.floor_here();
@@ -560,7 +559,9 @@ impl Lower<'_> {
     fn advance(&mut self, ring: &Ring, slot: Reg, parity: Option<Reg>) {
         let now = self.b.read(slot);
         let next = add(&mut self.b, now, int(1));
-        let Some(wraps) = condition(&mut self.b, ScalarOp::EqI32, next, int(i64::from(ring.stages))) else { return };
+        let Some(wraps) = condition(&mut self.b, ScalarOp::EqI32, next, int(i64::from(ring.stages))) else {
+            return;
+        };
         let next = self.b.scalar(ScalarOp::Select, &[int(0), next, wraps.into()]);
         self.b.write(slot, next);
         if let Some(parity) = parity {
@@ -580,7 +581,12 @@ impl Lower<'_> {
         body: &[Stmt],
         span: Span,
     ) -> Result<(), Diagnostic> {
-        let ring = self.units.rings.get(&id).cloned().ok_or_else(|| internal(span, "a pipeline without barriers"))?;
+        let ring = self
+            .units
+            .rings
+            .get(&id)
+            .cloned()
+            .ok_or_else(|| internal(span, "a pipeline without barriers"))?;
         let produces = side == Side::Produce;
         let position = self.units.positions.get(&(id, produces)).copied();
         let position = position.ok_or_else(|| internal(span, "a pipeline without a position"))?;
@@ -653,7 +659,9 @@ impl Lower<'_> {
     /// Gives the oldest stage back where more than `hold` are held.
     fn give_back_older(&mut self, ring: &Ring, position: Position, hold: u32) {
         let held = self.b.read(position.held());
-        let Some(more) = condition(&mut self.b, ScalarOp::GeI32, held, int(i64::from(hold) + 1)) else { return };
+        let Some(more) = condition(&mut self.b, ScalarOp::GeI32, held, int(i64::from(hold) + 1)) else {
+            return;
+        };
         let oldest = self.b.read(position.oldest());
         self.guarded(Some(more), |lower| {
             lower.give_back(ring, oldest);
@@ -795,7 +803,15 @@ impl Lower<'_> {
                 coords.push(add(&mut self.b, *at, int(*more)));
             }
             let shared = Address { base: at, offset: (constant + call.shared) as i32 };
-            copies.push(Op::Tensor { row: plan.row, map, coords, shared, barrier, multicast, hint: plan.hint });
+            copies.push(Op::Tensor {
+                row: plan.row,
+                map,
+                coords,
+                shared,
+                barrier,
+                multicast,
+                hint: plan.hint,
+            });
         }
         let starts = self.units.starts;
         self.guarded(starts, |lower| copies.into_iter().for_each(|copy| lower.b.bulk(copy)));
@@ -843,7 +859,10 @@ impl Lower<'_> {
         let span = self.verified.program().tensor(c).span;
         let accumulator = self.array(c)?;
         let regs = |array: ArrayId, values: &[u32], bits: u32| -> Vec<Reg> {
-            values.chunks((32 / bits) as usize).map(|chunk| elements::place(array, chunk[0], bits).0).collect()
+            values
+                .chunks((32 / bits) as usize)
+                .map(|chunk| elements::place(array, chunk[0], bits).0)
+                .collect()
         };
         let [gm, gn] = plan.warpgroups;
         let right = self.descriptor(b, &plan.b, (gm, gn), span)?;

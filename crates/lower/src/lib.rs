@@ -242,7 +242,9 @@ impl Lower<'_> {
                 let waited = self.units.fills_stage();
                 self.copy(src, dst, plan, waited)
             }
-            (StmtKind::CopyAsync { src, dst, .. }, StmtPlan::Tensor(plan)) => self.tensor_copy(src, dst, plan),
+            (StmtKind::CopyAsync { src, dst, .. }, StmtPlan::Tensor(plan)) => {
+                self.tensor_copy(src, dst, plan)
+            }
             (StmtKind::Commit, _) => {
                 self.units.commit(&mut self.b);
                 Ok(())

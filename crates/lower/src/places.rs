@@ -31,7 +31,12 @@ pub struct Places {
 /// # Errors
 ///
 /// More shared memory than a block has.
-pub fn places(whole: &Verified, parts: &[Part<'_>], arch: Arch, b: &mut Builder) -> Result<Places, Diagnostic> {
+pub fn places(
+    whole: &Verified,
+    parts: &[Part<'_>],
+    arch: Arch,
+    b: &mut Builder,
+) -> Result<Places, Diagnostic> {
     let program = whole.program();
     let mut common: BTreeMap<TensorId, u32> = BTreeMap::new();
     let mut next = 0u32;

@@ -241,9 +241,9 @@ pub fn copy_rows() -> &'static [CopyRow] {
 
 /// The rows that copy from `src` to `dst` within a block and exist on `arch`, in the order of [`copy_rows`].
 pub fn copies(src: Memory, dst: Memory, arch: Arch) -> impl Iterator<Item = &'static CopyRow> {
-    copy_rows()
-        .iter()
-        .filter(move |row| row.src == src && row.dst == dst && row.since <= arch && row.kind != CopyKind::Peer)
+    copy_rows().iter().filter(move |row| {
+        row.src == src && row.dst == dst && row.since <= arch && row.kind != CopyKind::Peer
+    })
 }
 
 /// The row with this name.

@@ -23,6 +23,8 @@ pub use copy::{CopyKind, CopyRow, copies, copy_named, copy_rows};
 pub use dtype::{DType, UnknownDType};
 pub use mma::{MmaRow, mma_rows, mmas};
 pub use scalar::{MbarrierOp, RegType, ScalarOp, ScalarRow, ShuffleMode, SyncOp};
-pub use tensor::{BoxError, BoxShape, BulkOp, CacheHint, TensorOp, TensorRow, tensor_map_type, tensor_row, tensor_rows};
+pub use tensor::{
+    BoxError, BoxShape, BulkOp, CacheHint, TensorOp, TensorRow, tensor_map_type, tensor_row, tensor_rows,
+};
 pub use timing::{Rate, Timing, TimingError, timing};
 pub use wgmma::{Descriptor, Major, SwizzleMode, WgmmaRow, wgmma_rows, wgmmas};

@@ -259,7 +259,8 @@ mod tests {
 
     #[test]
     fn boxes_are_checked() {
-        let shape = |extents: &[u32], swizzle| BoxShape { dtype: DType::F16, extents: extents.to_vec(), swizzle };
+        let shape =
+            |extents: &[u32], swizzle| BoxShape { dtype: DType::F16, extents: extents.to_vec(), swizzle };
         assert_eq!(shape(&[64, 256], SwizzleMode::B128).check(), Ok(()));
         assert_eq!(shape(&[64, 256], SwizzleMode::B128).bytes(), 32768);
         assert!(matches!(shape(&[64, 257], SwizzleMode::B128).check(), Err(BoxError::Extent { dim: 1, .. })));

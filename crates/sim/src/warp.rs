@@ -128,7 +128,8 @@ impl Warp {
             queue: AsyncQueue::default(),
             bulk: BulkQueue::default(),
             owned: (!program.wgmmas.is_empty()).then(|| Owned::new(program.registers)),
-            quota: limits.registers_of_a_thread(threads),
+            // Registers are given out in groups of eight.
+            quota: limits.registers_of_a_thread(threads).next_multiple_of(8),
             timing: Timing::new(program),
         }
     }

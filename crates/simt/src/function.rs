@@ -8,8 +8,8 @@
 use std::fmt;
 
 use tilewright_machine::{
-    Arch, BoxShape, BulkOp, CacheHint, CopyRow, Major, MbarrierOp, MmaRow, RegType, ScalarOp, ShuffleMode, SyncOp,
-    TensorRow, WgmmaRow,
+    Arch, BoxShape, BulkOp, CacheHint, CopyRow, Major, MbarrierOp, MmaRow, RegType, ScalarOp, ShuffleMode,
+    SyncOp, TensorRow, WgmmaRow,
 };
 
 /// An SSA value; its type is in [`Function::values`]. Prints as `%7`.
@@ -385,9 +385,12 @@ impl Op {
             all
         };
         match self {
-            Op::Special { .. } | Op::Param { .. } | Op::ReadReg { .. } | Op::Mma { .. } | Op::Sync(_) | Op::Elect { .. } => {
-                Vec::new()
-            }
+            Op::Special { .. }
+            | Op::Param { .. }
+            | Op::ReadReg { .. }
+            | Op::Mma { .. }
+            | Op::Sync(_)
+            | Op::Elect { .. } => Vec::new(),
             Op::Scalar { args, .. } => args.clone(),
             Op::WriteReg { src, .. } => vec![*src],
             Op::Load { address, guard, .. } | Op::Store { address, guard, .. } => guarded(address, guard),

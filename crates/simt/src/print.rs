@@ -5,7 +5,9 @@ use std::fmt;
 
 use tilewright_machine::{BulkOp, MbarrierOp};
 
-use crate::function::{Address, Factor, Function, FunctionParamKind, Inst, Op, OriginId, Reg, Special, Value};
+use crate::function::{
+    Address, Factor, Function, FunctionParamKind, Inst, Op, OriginId, Reg, Special, Value,
+};
 
 fn regs(regs: &[Reg]) -> String {
     let all: Vec<String> = regs.iter().map(Reg::to_string).collect();

@@ -295,7 +295,7 @@ impl SharedProblem<'_> {
         for row in copy_rows()
             .iter()
             .filter(|r| r.src == from && r.dst == to && r.bytes * 8 >= bits && r.kind != CopyKind::Peer)
-         {
+        {
             if row.since > self.arch {
                 candidates.reject(row.name, format!("needs {}, and the target is {}", row.since, self.arch));
                 continue;

@@ -30,21 +30,19 @@ impl<'a> Facts<'a> {
     /// The facts that follow from the program and the multiples.
     pub fn new(verified: &'a Verified, multiples: &'a Multiples) -> Self {
         let mut counters = BTreeMap::new();
-        verified.visit(&mut |stmt, _| {
-            match &stmt.kind {
-                StmtKind::For { counter, lo, hi, .. } => {
-                    counters.insert(*counter, (lo.clone(), hi.clone()));
-                }
-                StmtKind::Tiles { row, col, rows, cols, .. } => {
-                    counters.insert(*row, (Expr::Int(0), rows.clone()));
-                    counters.insert(*col, (Expr::Int(0), cols.clone()));
-                }
-                StmtKind::Stage { pipeline, slot: Some(slot), .. } => {
-                    let stages = verified.program().pipeline(*pipeline).stages.clone();
-                    counters.insert(*slot, (Expr::Int(0), stages));
-                }
-                _ => {}
+        verified.visit(&mut |stmt, _| match &stmt.kind {
+            StmtKind::For { counter, lo, hi, .. } => {
+                counters.insert(*counter, (lo.clone(), hi.clone()));
             }
+            StmtKind::Tiles { row, col, rows, cols, .. } => {
+                counters.insert(*row, (Expr::Int(0), rows.clone()));
+                counters.insert(*col, (Expr::Int(0), cols.clone()));
+            }
+            StmtKind::Stage { pipeline, slot: Some(slot), .. } => {
+                let stages = verified.program().pipeline(*pipeline).stages.clone();
+                counters.insert(*slot, (Expr::Int(0), stages));
+            }
+            _ => {}
         });
         Facts { verified, multiples, counters }
     }

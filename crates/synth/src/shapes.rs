@@ -93,7 +93,8 @@ pub fn sliced(tv: &TvLayout, src: &[i64], dst: &[i64], axis: u32, start: i64) ->
             None
         }
     };
-    let threads: Option<Vec<(i64, i64)>> = tv.threads().leaves().into_iter().map(|l| leaf(l, false)).collect();
+    let threads: Option<Vec<(i64, i64)>> =
+        tv.threads().leaves().into_iter().map(|l| leaf(l, false)).collect();
     let values: Option<Vec<(i64, i64)>> = tv.values().leaves().into_iter().map(|l| leaf(l, true)).collect();
     let values: Vec<(i64, i64)> = values?.into_iter().filter(|l| l.0 > 1).collect();
     TvLayout::new(Layout::from_leaves(&threads?).ok()?, Layout::from_leaves(&values).ok()?).ok()

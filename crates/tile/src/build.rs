@@ -198,7 +198,7 @@ impl Builder {
             )
             .label(format!("used outside its {block}"))
             .related(*defined, "defined here")
-            .help(format!("define it before the {block}"))),
+            .help(before(block))),
             None => {
                 let visible = self.names.iter().filter(|(_, e)| e.ended.is_none());
                 let near = nearest(name, visible.map(|(n, _)| n.as_str()));
@@ -438,6 +438,14 @@ impl Builder {
                 .help("choose another name for the result"))
             }
         }
+    }
+}
+
+/// What to do about a tensor that is used after the block that defines it.
+pub(crate) fn before(block: &str) -> String {
+    match block {
+        "role" => "what a role defines is its own: define it in the role that uses it".to_string(),
+        _ => format!("define it before the {block}"),
     }
 }
 

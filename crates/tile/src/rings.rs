@@ -22,7 +22,8 @@ pub fn rings(v: &Verified) -> Verified {
     for pipeline in &v.program().pipelines {
         for tensor in &pipeline.tensors {
             pass.modes.insert(*tensor, None);
-            if let TensorKind::Shared { shape, pinned } = &mut result.program.tensors[tensor.0 as usize].kind {
+            if let TensorKind::Shared { shape, pinned } = &mut result.program.tensors[tensor.0 as usize].kind
+            {
                 if let Some(layout) = pinned {
                     *pinned = staged(layout, pipeline.stages.as_int().unwrap_or(1));
                 }
@@ -41,7 +42,8 @@ fn staged(layout: &SwizzledLayout, stages: i64) -> Option<SwizzledLayout> {
     let period = 1i64 << (swizzle.bits() + swizzle.base() + swizzle.shift());
     let apart = layout.layout.cosize().checked_add(period - 1)? / period * period;
     let stages = Layout::from_leaves(&[(stages, apart)]).ok()?;
-    let mut modes = (0..layout.layout.rank()).map(|i| layout.layout.mode(i)).collect::<Result<Vec<_>, _>>().ok()?;
+    let mut modes =
+        (0..layout.layout.rank()).map(|i| layout.layout.mode(i)).collect::<Result<Vec<_>, _>>().ok()?;
     modes.push(stages);
     Some(SwizzledLayout { layout: Layout::concat(&modes).ok()?, swizzle })
 }

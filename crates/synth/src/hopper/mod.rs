@@ -110,7 +110,13 @@ pub fn prescribe(v: &Verified, options: &Options) -> Result<Prescribed, Diagnost
     let mut tensors = BTreeSet::new();
     let mut refused = BTreeMap::new();
     for (id, (layout, grid)) in &pass.registers {
-        reasons.insert(*id, format!("an operand of {} by {} × {} warpgroups", grid.row.name, grid.warpgroups[0], grid.warpgroups[1]));
+        reasons.insert(
+            *id,
+            format!(
+                "an operand of {} by {} × {} warpgroups",
+                grid.row.name, grid.warpgroups[0], grid.warpgroups[1]
+            ),
+        );
         result.pin_register(*id, layout.clone());
     }
     for (id, uses) in &pass.uses {
@@ -198,7 +204,11 @@ impl Prescribe<'_> {
     ) -> Result<(), Diagnostic> {
         let program = self.v.program();
         let fail = |why: String| {
-            Diagnostic::new(Code::Unsatisfiable, stmt.span, format!("no instruction can do this product: {why}"))
+            Diagnostic::new(
+                Code::Unsatisfiable,
+                stmt.span,
+                format!("no instruction can do this product: {why}"),
+            )
         };
         if self.options.arch != WgmmaRow::ARCH {
             return Err(Diagnostic::new(
@@ -212,8 +222,8 @@ impl Prescribe<'_> {
         let types = (dtype(a.tensor), dtype(b.tensor), dtype(c));
         let (left, right) = (self.v.tile(a).shape, self.v.tile(b).shape);
         let asked = asked.and_then(|[x, y]| Some([x.as_int()?, y.as_int()?]));
-        let grid = Grid::new(types, [left[0], right[0], left[1]], i64::from(threads / 128), asked)
-            .map_err(&fail)?;
+        let grid =
+            Grid::new(types, [left[0], right[0], left[1]], i64::from(threads / 128), asked).map_err(&fail)?;
         let too_large = || fail("its tile is too large".to_string());
         let mut pinned = vec![(c, grid.accumulator().ok_or_else(too_large)?)];
         if self.memory(a.tensor) == Memory::Register {

@@ -194,7 +194,8 @@ impl Grid {
             None => LeftPlan::Registers,
         };
         let right = self.operand(false, b)?;
-        let at = |layout: &SwizzledLayout, index: i64, bits: u32| layout.layout.eval(index) * i64::from(bits / 8);
+        let at =
+            |layout: &SwizzledLayout, index: i64, bits: u32| layout.layout.eval(index) * i64::from(bits / 8);
         let (per_c, per_a) = (row.c_tv.size() / 128, row.a_tv.size() / 128);
         let mut calls = Vec::new();
         for ks in 0..ck {
@@ -204,7 +205,11 @@ impl Grid {
                     let left = (mt + cm * ks) * per_a;
                     calls.push(ProductCall {
                         c: (c..c + per_c).map(|v| v as u32).collect(),
-                        a: if a.is_none() { (left..left + per_a).map(|v| v as u32).collect() } else { Vec::new() },
+                        a: if a.is_none() {
+                            (left..left + per_a).map(|v| v as u32).collect()
+                        } else {
+                            Vec::new()
+                        },
                         a_at: a.map_or(0, |a| at(a, 64 * mt + m * row.k * ks, row.a.bits())),
                         b_at: at(b, row.n * nt + n * row.k * ks, row.b.bits()),
                         first: ks == 0,
@@ -265,7 +270,9 @@ mod tests {
 
     #[test]
     fn fragments_cover_their_tiles_once() {
-        for (extents, groups) in [([128, 256, 64], 2), ([128, 192, 64], 1), ([256, 64, 32], 4), ([64, 48, 16], 2)] {
+        for (extents, groups) in
+            [([128, 256, 64], 2), ([128, 192, 64], 1), ([256, 64, 32], 4), ([64, 48, 16], 2)]
+        {
             let g = grid(extents, groups);
             let [m, n, _] = extents;
             assert!(g.accumulator().unwrap().layout().is_bijective_onto(m * n), "{extents:?}");

@@ -194,7 +194,8 @@ pub fn plan(
     let mut share = None;
     if blocks > 1 {
         // Of the dimensions but the first the outermost with an extent: its parts lie one after the other.
-        let dim = (1..extents.len()).rev().find(|d| extents[*d] > 1).ok_or("a single row cannot be shared out")?;
+        let dim =
+            (1..extents.len()).rev().find(|d| extents[*d] > 1).ok_or("a single row cannot be shared out")?;
         let blocks_here = i64::from(blocks);
         if extents[dim] % blocks_here != 0 {
             return Err(format!("{} rows cannot be shared out among {blocks} blocks", extents[dim]));
@@ -202,15 +203,14 @@ pub fn plan(
         extents[dim] /= blocks_here;
         let part: i64 = extents.iter().product::<i64>() * bytes;
         if part % i64::from(swizzle.period()) != 0 {
-            return Err(format!("a block's part of {part} bytes is no multiple of the swizzle's {}", swizzle.period()));
+            return Err(format!(
+                "a block's part of {part} bytes is no multiple of the swizzle's {}",
+                swizzle.period()
+            ));
         }
         share = Some(Share { blocks, dim, step: extents[dim], bytes: part });
     }
-    let shape = BoxShape {
-        dtype: tile.dtype,
-        extents: extents.iter().map(|e| *e as u32).collect(),
-        swizzle,
-    };
+    let shape = BoxShape { dtype: tile.dtype, extents: extents.iter().map(|e| *e as u32).collect(), swizzle };
     shape.check().map_err(|e| e.to_string())?;
     let mut calls = vec![TensorCall { coords: vec![0; rank], shared: 0 }];
     for walk in &rest {

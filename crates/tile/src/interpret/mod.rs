@@ -166,6 +166,12 @@ pub enum InterpretError {
         /// The statement at which one waits.
         statement: String,
     },
+    /// The blocks of a cluster are to share a copy, and copy different tiles.
+    #[error("`{statement}`: the blocks of the cluster do not all copy the same tile")]
+    MulticastApart {
+        /// The statement.
+        statement: String,
+    },
     /// The grid is not made of whole clusters, at these sizes.
     #[error(
         "the grid has {blocks} blocks along x, which is no multiple of the {cluster} blocks of a cluster"

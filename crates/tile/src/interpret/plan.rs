@@ -55,6 +55,8 @@ pub(super) enum Op {
     Wait(Expr),
     /// A statement with parts of register tensors among its operands: they are taken out before it and put back after.
     Parts { parts: Vec<PartOf>, op: Box<Op>, text: String },
+    /// An error where the blocks of the cluster do not all mean the same tile.
+    Alike { access: Box<Access>, text: String },
     /// An error where a tile that is read, or written, is in flight.
     Landed { reads: Vec<Tile>, writes: Vec<Tile>, text: String },
     /// `c += a · bᵀ`.
@@ -255,8 +257,11 @@ impl Making<'_> {
                 let len = v.tile(src).shape.iter().product::<i64>() as usize;
                 Op::Copy { src: side(v, sizes, src)?, dst: side(v, sizes, dst)?, len, text: text() }
             }
-            StmtKind::CopyAsync { src, dst, .. } if filling => {
+            StmtKind::CopyAsync { src, dst, how } if filling => {
                 let len = v.tile(src).shape.iter().product::<i64>() as usize;
+                if let (true, Side::Global(access)) = (how.multicast, side(v, sizes, src)?) {
+                    ops.push(Op::Alike { access, text: text() });
+                }
                 Op::Copy { src: side(v, sizes, src)?, dst: side(v, sizes, dst)?, len, text: text() }
             }
             StmtKind::CopyAsync { src, dst, how } => Op::CopyAsync {

@@ -172,6 +172,18 @@ impl<'a> Block<'a> {
                 reads.iter().try_for_each(|tile| self.landed(tile, "reads", text))?;
                 writes.iter().try_for_each(|tile| self.landed(tile, "writes", text))?;
             }
+            Op::Alike { access, text } => {
+                let (own, at) = (self.base(access)?, self.index[0]);
+                let first = at - at % self.plan.cluster;
+                for peer in first..first + self.plan.cluster {
+                    self.index[0] = peer;
+                    let base = self.base(access);
+                    self.index[0] = at;
+                    if base? != own {
+                        return Err(InterpretError::MulticastApart { statement: text.clone() });
+                    }
+                }
+            }
             Op::GemmAsync(product) => self.gemm_async(product)?,
             Op::CommitGemm => self.products.commit(),
             Op::WaitGemm(groups) => {

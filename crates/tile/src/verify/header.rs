@@ -39,7 +39,12 @@ impl Checker<'_> {
         // A part of a tensor is not declared.
         let declared = program.tensors.iter().filter(|t| !matches!(t.kind, TensorKind::Part { .. }));
         let tensors = declared.map(|t| (t.name.as_str(), t.span));
-        for (name, span) in symbols.chain(params).chain(tensors) {
+        let pipelines = program.pipelines.iter().map(|p| (p.name.as_str(), p.span));
+        let roles = program.body.iter().filter_map(|stmt| match &stmt.kind {
+            StmtKind::Role { name, .. } => Some((name.as_str(), stmt.span)),
+            _ => None,
+        });
+        for (name, span) in symbols.chain(params).chain(tensors).chain(pipelines).chain(roles) {
             if let Err(error) = check_name(name, span) {
                 self.report(error);
             }
