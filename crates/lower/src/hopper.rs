@@ -209,7 +209,7 @@ pub fn prologue(b: &mut Builder, rings: &Rings) {
     let first = condition(b, ScalarOp::EqI32, warp, int(0));
     let mine = first.map(|first| b.scalar(ScalarOp::AndPred, &[first.into(), elected.into()]));
     if let Some(Operand::Value(mine)) = mine {
-        b.open_side();
+        b.open_branch();
         for ring in rings.values() {
             for stage in 0..ring.stages {
                 for (at, count) in [(ring.at, ring.full), (ring.at + 8 * ring.stages, ring.empty)] {
@@ -220,8 +220,7 @@ pub fn prologue(b: &mut Builder, rings: &Rings) {
         }
         b.sync(SyncOp::FenceMbarrierInit);
         b.sync(SyncOp::FenceProxyAsync);
-        let then = b.close_side();
-        b.if_else(mine, then, Vec::new());
+        b.close_branch(mine);
     }
     let shared = rings.values().any(|ring| ring.blocks > 1);
     b.sync(if shared { SyncOp::ClusterBarrier } else { SyncOp::Barrier });
@@ -242,7 +241,7 @@ pub fn roles(b: &mut Builder, mut bodies: Vec<(Role<'_>, Vec<Inst>)>) {
     while let (Some((_, then)), Some(condition)) =
         (bodies.pop(), conditions.get(bodies.len()).copied().flatten())
     {
-        b.open_side();
+        b.open_branch();
         b.if_else(condition, then, otherwise);
         otherwise = b.close_side();
     }
@@ -533,12 +532,11 @@ impl Lower<'_> {
     /// Does something with the one thread that starts tensor copies.
     fn alone(&mut self, body: impl FnOnce(&mut Self) -> Result<(), Diagnostic>) -> Result<(), Diagnostic> {
         let Some(starts) = self.units.starts.take() else { return body(self) };
-        self.b.open_side();
+        self.b.open_branch();
         let floor = self.b.floor_here();
         let result = body(self);
         self.b.set_floor(floor);
-        let then = self.b.close_side();
-        self.b.if_else(starts, then, Vec::new());
+        self.b.close_branch(starts);
         self.units.starts = Some(starts);
         result
     }
@@ -622,6 +620,13 @@ impl Lower<'_> {
         }
         if !produces {
             self.settle(None);
+            let leaves = body.iter().any(|stmt| matches!(&stmt.kind,
+                StmtKind::CopyAsync { src, how, .. } if how.tensor && self.of_pipeline(id, src.tensor)));
+            if leaves {
+                // What leaves the stage must have left it before it is given back.
+                self.b.sync(SyncOp::BulkCommit);
+                self.b.sync(SyncOp::BulkWaitRead(0));
+            }
             let hold = lag(body);
             if hold == 0 {
                 self.give_back(&ring, slot);
@@ -641,17 +646,20 @@ impl Lower<'_> {
         Ok(())
     }
 
+    fn of_pipeline(&self, id: PipelineId, tensor: TensorId) -> bool {
+        self.verified.program().pipeline(id).tensors.contains(&tensor)
+    }
+
     /// Does something where a condition holds, if there is one.
     fn guarded(&mut self, condition: Option<Value>, body: impl FnOnce(&mut Self)) {
         match condition {
             None => body(self),
             Some(condition) => {
-                self.b.open_side();
+                self.b.open_branch();
                 let floor = self.b.floor_here();
                 body(self);
                 self.b.set_floor(floor);
-                let then = self.b.close_side();
-                self.b.if_else(condition, then, Vec::new());
+                self.b.close_branch(condition);
             }
         }
     }
@@ -952,7 +960,7 @@ impl Lower<'_> {
         order: &TileOrder,
         body: &[Stmt],
     ) -> Result<(), Diagnostic> {
-        let cluster = i64::from(tilewright_synth::hopper::cluster(self.verified));
+        let cluster = i64::from(self.verified.cluster());
         let (rows, cols) = (self.expr(rows), self.expr(cols));
         let all = self.b.scalar(ScalarOp::MulI32, &[rows, cols]);
         let block = Operand::Value(self.b.special(Special::BlockIndex(0)));

@@ -121,7 +121,7 @@ pub fn lower(
 ) -> Result<Lowered, Diagnostic> {
     let program = whole.program();
     let mut b = Builder::new(program.name.clone(), arch, whole.threads());
-    b.set_cluster(tilewright_synth::hopper::cluster(whole));
+    b.set_cluster(whole.cluster());
     for param in &program.params {
         let kind = match param.kind {
             ParamKind::Tensor { .. } => FunctionParamKind::Pointer,
@@ -152,7 +152,7 @@ pub fn lower(
             });
         }
         if part.role.is_some() {
-            b.open_side();
+            b.open_branch();
         }
         let floor = b.floor_here();
         let units = hopper::Units::new(whole, part, &rings, maps, &mut b);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use tilewright_machine::Arch;
 use tilewright_simt::Builder;
-use tilewright_synth::{SHARED_ALIGN, allocate::allocate};
+use tilewright_synth::{SHARED_ALIGN, UNIT_ALIGN, allocate::allocate};
 use tilewright_tile::{Code, Diagnostic, PipelineId, StmtKind, TensorId, Verified};
 
 use crate::Part;
@@ -50,7 +50,7 @@ pub fn places(
             let StmtKind::Define(id) = stmt.kind else { continue };
             let bytes = parts.iter().find_map(|p| p.synthesis.shared(id)).map(|(_, bytes)| bytes);
             if let Some(bytes) = bytes {
-                let at = next.next_multiple_of(SHARED_ALIGN);
+                let at = next.next_multiple_of(UNIT_ALIGN);
                 put(b, &program.tensor(id).name, at, bytes);
                 common.insert(id, at);
                 next = at.saturating_add(bytes);
@@ -70,7 +70,7 @@ pub fn places(
                 (None, None) => {}
             }
         }
-        let base = next.next_multiple_of(SHARED_ALIGN);
+        let base = next.next_multiple_of(UNIT_ALIGN);
         let allocation = allocate(part.verified, &own);
         for (id, at) in &allocation.offsets {
             offsets[id.0 as usize] = base + at;

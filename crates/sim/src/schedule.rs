@@ -146,20 +146,27 @@ impl Scheduler<'_> {
 
     /// The warps that wait for the same as this one, and whether they are all that it takes.
     fn settle(&mut self, warp: usize) -> Result<(), SimError> {
+        // One that has ended may be the last for which the others wait at the cluster's barrier.
+        let warp = match self.warps[warp].state {
+            State::Done => self.warps.iter().position(|w| w.state == State::Waiting(Wait::Cluster)).unwrap_or(warp),
+            _ => warp,
+        };
         let State::Waiting(wait) = self.warps[warp].state.clone() else { return Ok(()) };
         let first = warp / self.per_block * self.per_block;
         let block = first..first + self.per_block;
         match wait {
             Wait::Block | Wait::Cluster => {
                 let range = if wait == Wait::Block { block } else { 0..self.warps.len() };
-                let met = self.warps[range.clone()].iter().all(|w| w.state == State::Waiting(wait.clone()));
-                if met {
+                // The cluster's barrier does not wait for warps that have ended (PTX ISA 8.0, section 9.7.12.3).
+                let ended = |w: &Warp| wait == Wait::Cluster && w.state == State::Done;
+                let here = |w: &Warp| w.state == State::Waiting(wait.clone());
+                if self.warps[range.clone()].iter().all(|w| here(w) || ended(w)) {
                     let time = range.clone().map(|w| self.warps[w].timing.clock).max().unwrap_or(0);
                     let mut end = time;
                     for rank in range.start / self.per_block..range.end / self.per_block {
                         end = end.max(self.cluster.ctas[rank].pipes.end_segment(time));
                     }
-                    self.meet(&range.collect::<Vec<_>>(), end);
+                    self.meet(&range.filter(|w| here(&self.warps[*w])).collect::<Vec<_>>(), end);
                 }
             }
             Wait::Named { id, threads } => {
