@@ -68,9 +68,9 @@ fn moved(cluster: u32) -> Function {
         multicast,
         hint: None,
     };
-    b.open_side();
+    b.open_branch();
     let elected = b.elect();
-    b.open_side();
+    b.open_branch();
     b.mbarrier(MbarrierOp::Init, full, Operand::Imm(1));
     b.sync(SyncOp::FenceMbarrierInit);
     let side = b.close_side();
@@ -81,9 +81,9 @@ fn moved(cluster: u32) -> Function {
     // Slot `rank` of every block gets the tile of block `rank`.
     let slot = b.scalar(ScalarOp::MulI32, &[rank, Operand::Imm(1024)]);
     let own = b.scalar(ScalarOp::AddI32, &[base.into(), slot]);
-    b.open_side();
+    b.open_branch();
     let elected = b.elect();
-    b.open_side();
+    b.open_branch();
     b.mbarrier(MbarrierOp::ArriveExpect, full, Operand::Imm(1024 * u64::from(cluster)));
     let mask = (cluster > 1).then_some(Operand::Imm((1 << cluster) - 1));
     b.bulk(tensor(TensorOp::Load, from, [column, row], own, Some(full), mask));
