@@ -19,7 +19,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tilewright_machine::{Descriptor, MbarrierOp, ScalarOp, ShuffleMode, SyncOp, TensorOp};
+use tilewright_machine::{
+    Descriptor, MbarrierOp, ScalarOp, ShuffleMode, SyncOp, TensorOp, copy_named,
+};
 use tilewright_simt::{
     Address, ArrayId, Builder, DescriptorValue, Factor, Inst, Op, Operand, Reg, Special, TensorMap, Value,
 };
@@ -30,7 +32,7 @@ use tilewright_tile::{
     Verified,
 };
 
-use crate::places::Places;
+use crate::places::{Places, SumPlace};
 use crate::scalar::{self, add, int};
 use crate::{Lower, MapRecipe, Part, elements, internal};
 
@@ -197,9 +199,27 @@ fn condition(b: &mut Builder, op: ScalarOp, x: Operand, y: Operand) -> Option<Va
     }
 }
 
-/// Makes the barriers of pipelines, and has every thread wait until they are there.
-pub fn prologue(b: &mut Builder, rings: &Rings) {
-    if rings.is_empty() {
+/// How a part sums over the blocks of a cluster.
+#[derive(Clone, Copy)]
+pub struct Sum {
+    place: SumPlace,
+    /// Arrivals that end a phase of its barriers: every warp of the part, in every block.
+    arrivals: u32,
+    blocks: u32,
+}
+
+/// The sums over clusters of each part.
+pub fn sums(whole: &Verified, parts: &[Part<'_>], places: &Places) -> Vec<Option<Sum>> {
+    let blocks = whole.cluster();
+    let one = |(part, place): (&Part<'_>, &Option<SumPlace>)| {
+        place.map(|place| Sum { place, arrivals: part.verified.threads() / 32 * blocks, blocks })
+    };
+    parts.iter().zip(&places.sums).map(one).collect()
+}
+
+/// Makes the barriers of pipelines and sums, and has every thread wait until they are there.
+pub fn prologue(b: &mut Builder, rings: &Rings, sums: &[Option<Sum>]) {
+    if rings.is_empty() && sums.iter().all(Option::is_none) {
         return;
     }
     b.set_origin("the barriers of pipelines");
@@ -209,7 +229,7 @@ pub fn prologue(b: &mut Builder, rings: &Rings) {
     let first = condition(b, ScalarOp::EqI32, warp, int(0));
     let mine = first.map(|first| b.scalar(ScalarOp::AndPred, &[first.into(), elected.into()]));
     if let Some(Operand::Value(mine)) = mine {
-        b.open_side();
+        b.open_branch();
         for ring in rings.values() {
             for stage in 0..ring.stages {
                 for (at, count) in [(ring.at, ring.full), (ring.at + 8 * ring.stages, ring.empty)] {
@@ -218,12 +238,17 @@ pub fn prologue(b: &mut Builder, rings: &Rings) {
                 }
             }
         }
+        for sum in sums.iter().flatten() {
+            for at in [sum.place.barriers, sum.place.barriers + 8] {
+                let address = Address { base, offset: at as i32 };
+                b.mbarrier(MbarrierOp::Init, address, int(i64::from(sum.arrivals)));
+            }
+        }
         b.sync(SyncOp::FenceMbarrierInit);
         b.sync(SyncOp::FenceProxyAsync);
-        let then = b.close_side();
-        b.if_else(mine, then, Vec::new());
+        b.close_branch(mine);
     }
-    let shared = rings.values().any(|ring| ring.blocks > 1);
+    let shared = rings.values().any(|ring| ring.blocks > 1) || sums.iter().any(Option::is_some);
     b.sync(if shared { SyncOp::ClusterBarrier } else { SyncOp::Barrier });
 }
 
@@ -242,7 +267,7 @@ pub fn roles(b: &mut Builder, mut bodies: Vec<(Role<'_>, Vec<Inst>)>) {
     while let (Some((_, then)), Some(condition)) =
         (bodies.pop(), conditions.get(bodies.len()).copied().flatten())
     {
-        b.open_side();
+        b.open_branch();
         b.if_else(condition, then, otherwise);
         otherwise = b.close_side();
     }
@@ -324,11 +349,19 @@ pub struct Units<'a> {
     fresh: BTreeSet<TensorId>,
     /// Whether the part does nothing but start tensor copies: one thread does it.
     alone: bool,
+    /// How the part sums over the blocks of a cluster, and the parities of the two barriers.
+    sum: Option<(Sum, [Reg; 2])>,
 }
 
 impl<'a> Units<'a> {
     /// Begins a part: its registers, its thread's index, which of its threads start copies.
-    pub fn new(whole: &Verified, part: &Part<'_>, rings: &'a Rings, maps: Maps, b: &mut Builder) -> Self {
+    pub fn new(
+        whole: &Verified,
+        part: &Part<'_>,
+        (rings, sum): (&'a Rings, Option<Sum>),
+        maps: Maps,
+        b: &mut Builder,
+    ) -> Self {
         let mut observed = BTreeSet::new();
         let (mut stores, mut copies, mut reads_back, mut plain) = (false, false, false, false);
         let mut sides = BTreeSet::new();
@@ -385,6 +418,7 @@ impl<'a> Units<'a> {
             begun: BTreeMap::new(),
             fresh: BTreeSet::new(),
             alone: false,
+            sum: None,
         };
         if let Some(role) = part.role {
             b.set_origin(format!("warpgroup {}", role.name));
@@ -429,6 +463,14 @@ impl<'a> Units<'a> {
             }
             units.positions.insert((id, produces), position);
         }
+        units.sum = sum.map(|sum| {
+            let array = b.add_array("sum.parities", 2);
+            let parities = [0, 1].map(|index| Reg { array, index });
+            // Nothing is there to be read at first, and everything has been read.
+            b.write(parities[0], int(0));
+            b.write(parities[1], int(1));
+            (sum, parities)
+        });
         units.alone = !plain && tensors && part.role.is_some();
         units
     }
@@ -523,7 +565,7 @@ impl Lower<'_> {
             self.b.sync(SyncOp::BulkWaitRead(0));
         }
         let shared = self.units.rings.values().any(|ring| ring.blocks > 1);
-        if shared {
+        if shared || self.units.sum.is_some() {
             // A block must not end while its peers may still reach its memory.
             self.b.sync(SyncOp::ClusterBarrier);
         }
@@ -533,12 +575,11 @@ impl Lower<'_> {
     /// Does something with the one thread that starts tensor copies.
     fn alone(&mut self, body: impl FnOnce(&mut Self) -> Result<(), Diagnostic>) -> Result<(), Diagnostic> {
         let Some(starts) = self.units.starts.take() else { return body(self) };
-        self.b.open_side();
+        self.b.open_branch();
         let floor = self.b.floor_here();
         let result = body(self);
         self.b.set_floor(floor);
-        let then = self.b.close_side();
-        self.b.if_else(starts, then, Vec::new());
+        self.b.close_branch(starts);
         self.units.starts = Some(starts);
         result
     }
@@ -622,6 +663,13 @@ impl Lower<'_> {
         }
         if !produces {
             self.settle(None);
+            let leaves = body.iter().any(|stmt| matches!(&stmt.kind,
+                StmtKind::CopyAsync { src, how, .. } if how.tensor && self.of_pipeline(id, src.tensor)));
+            if leaves {
+                // What leaves the stage must have left it before it is given back.
+                self.b.sync(SyncOp::BulkCommit);
+                self.b.sync(SyncOp::BulkWaitRead(0));
+            }
             let hold = lag(body);
             if hold == 0 {
                 self.give_back(&ring, slot);
@@ -641,17 +689,20 @@ impl Lower<'_> {
         Ok(())
     }
 
+    fn of_pipeline(&self, id: PipelineId, tensor: TensorId) -> bool {
+        self.verified.program().pipeline(id).tensors.contains(&tensor)
+    }
+
     /// Does something where a condition holds, if there is one.
     fn guarded(&mut self, condition: Option<Value>, body: impl FnOnce(&mut Self)) {
         match condition {
             None => body(self),
             Some(condition) => {
-                self.b.open_side();
+                self.b.open_branch();
                 let floor = self.b.floor_here();
                 body(self);
                 self.b.set_floor(floor);
-                let then = self.b.close_side();
-                self.b.if_else(condition, then, Vec::new());
+                self.b.close_branch(condition);
             }
         }
     }
@@ -905,6 +956,77 @@ impl Lower<'_> {
         Ok(())
     }
 
+    /// `cluster_sum(c)`: every block shows its part in its shared memory, a few registers of each thread at a time, and every thread
+    /// adds what the same thread of each block shows, in the order of ranks.
+    pub(crate) fn cluster_sum(&mut self, tensor: TensorId, span: Span) -> Result<(), Diagnostic> {
+        let Some((sum, [full, free])) = self.units.sum else { return Err(internal(span, "a sum without a place")) };
+        let (array, count) = (self.array(tensor)?, self.count(tensor)?);
+        let wide = |row: &str| copy_named(row).ok_or_else(|| internal(span, "a row that is not there"));
+        let (widths, names) = if count % 4 == 0 {
+            (4, ["st.shared.v4.b32", "ld.shared::cluster.v4.b32"])
+        } else {
+            (1, ["st.shared.b32", "ld.shared::cluster.b32"])
+        };
+        let (store, load) = (wide(names[0])?, wide(names[1])?);
+        let threads = self.verified.threads();
+        let thread = Operand::Value(self.b.special(Special::ThreadIndex));
+        let base = self.shared_base();
+        let own = scalar::scale(&mut self.b, thread, i64::from(4 * widths));
+        let buffer = add(&mut self.b, base, int(i64::from(sum.place.buffer)));
+        let mine = add(&mut self.b, buffer, own);
+        let lane = self.b.scalar(ScalarOp::AndB32, &[thread, int(31)]);
+        let barriers = add(&mut self.b, base, int(i64::from(sum.place.barriers)));
+        let there = self.b.scalar(ScalarOp::Mapa, &[barriers, lane]);
+        let tells = condition(&mut self.b, ScalarOp::LtI32, lane, int(i64::from(sum.blocks)));
+        let peers: Vec<Operand> = (0..sum.blocks)
+            .map(|rank| self.b.scalar(ScalarOp::Mapa, &[mine, int(i64::from(rank))]))
+            .collect();
+        let parts = self.b.add_array("sum.parts", widths * sum.blocks);
+        let some = |array: ArrayId, first: u32| -> Vec<Reg> {
+            (first..first + widths).map(|index| Reg { array, index }).collect()
+        };
+        let tell = |lower: &mut Self, offset: i32| {
+            lower.b.sync(SyncOp::WarpBarrier);
+            lower.guarded(tells, |lower| {
+                lower.b.mbarrier(MbarrierOp::ArriveCluster, Address { base: there, offset }, int(0));
+            });
+        };
+        let groups: Vec<u32> = (0..count / widths).map(|g| widths * g).collect();
+        for chunk in groups.chunks((sum.place.registers / widths) as usize) {
+            let offset = |i: usize| (i as u32 * 4 * widths * threads) as i32;
+            self.wait_flip(barriers, 8, free);
+            for (i, first) in chunk.iter().enumerate() {
+                self.b.store(store, some(array, *first), Address { base: mine, offset: offset(i) }, None);
+            }
+            tell(self, 0);
+            self.wait_flip(barriers, 0, full);
+            for (i, first) in chunk.iter().enumerate() {
+                for (rank, peer) in peers.iter().enumerate() {
+                    let regs = some(parts, widths * rank as u32);
+                    self.b.load(load, regs, Address { base: *peer, offset: offset(i) }, None);
+                }
+                for k in 0..widths {
+                    let mut total = self.b.read(Reg { array: parts, index: k });
+                    for rank in 1..sum.blocks {
+                        let next = self.b.read(Reg { array: parts, index: widths * rank + k });
+                        total = self.b.scalar(ScalarOp::AddF32, &[total, next]);
+                    }
+                    self.b.write(Reg { array, index: first + k }, total);
+                }
+            }
+            tell(self, 8);
+        }
+        Ok(())
+    }
+
+    /// Waits for the phase of a barrier, across the cluster, whose parity a register holds, and flips it.
+    fn wait_flip(&mut self, base: Operand, offset: i32, parity: Reg) {
+        let now = self.b.read(parity);
+        self.b.mbarrier(MbarrierOp::WaitCluster, Address { base, offset }, now);
+        let next = self.b.scalar(ScalarOp::XorB32, &[now, int(1)]);
+        self.b.write(parity, next);
+    }
+
     /// Whether a fill with zero can be left out because the next thing that happens to the tensor is a product that need not read it.
     /// If so, the product is told.
     pub(crate) fn starts_afresh(&mut self, tensor: TensorId, rest: &[Stmt]) -> bool {
@@ -952,7 +1074,7 @@ impl Lower<'_> {
         order: &TileOrder,
         body: &[Stmt],
     ) -> Result<(), Diagnostic> {
-        let cluster = i64::from(tilewright_synth::hopper::cluster(self.verified));
+        let cluster = i64::from(self.verified.cluster());
         let (rows, cols) = (self.expr(rows), self.expr(cols));
         let all = self.b.scalar(ScalarOp::MulI32, &[rows, cols]);
         let block = Operand::Value(self.b.special(Special::BlockIndex(0)));

@@ -121,7 +121,7 @@ pub fn lower(
 ) -> Result<Lowered, Diagnostic> {
     let program = whole.program();
     let mut b = Builder::new(program.name.clone(), arch, whole.threads());
-    b.set_cluster(tilewright_synth::hopper::cluster(whole));
+    b.set_cluster(whole.cluster());
     for param in &program.params {
         let kind = match param.kind {
             ParamKind::Tensor { .. } => FunctionParamKind::Pointer,
@@ -137,9 +137,10 @@ pub fn lower(
     let places = places::places(whole, parts, arch, &mut b)?;
     let rings = hopper::rings(whole, parts, &places);
     let mut maps = hopper::Maps::default();
-    hopper::prologue(&mut b, &rings);
+    let sums = hopper::sums(whole, parts, &places);
+    hopper::prologue(&mut b, &rings, &sums);
     let mut bodies = Vec::new();
-    for (part, place) in parts.iter().zip(&places.parts) {
+    for ((part, place), sum) in parts.iter().zip(&places.parts).zip(&sums) {
         let facts = Facts::new(part.verified, multiples);
         let mut arrays = Vec::new();
         for (i, tensor) in part.verified.program().tensors.iter().enumerate() {
@@ -152,10 +153,10 @@ pub fn lower(
             });
         }
         if part.role.is_some() {
-            b.open_side();
+            b.open_branch();
         }
         let floor = b.floor_here();
-        let units = hopper::Units::new(whole, part, &rings, maps, &mut b);
+        let units = hopper::Units::new(whole, part, (&rings, *sum), maps, &mut b);
         let mut lower = Lower {
             verified: part.verified,
             synthesis: part.synthesis,
@@ -279,12 +280,7 @@ impl Lower<'_> {
                 self.b.sync(SyncOp::DependentsLaunch);
                 Ok(())
             }
-            (StmtKind::ClusterSum { .. }, _) => Err(Diagnostic::new(
-                Code::Unsatisfiable,
-                stmt.span,
-                "sums over the blocks of a cluster are not compiled yet",
-            )
-            .help("add the blocks' parts in global memory: `copy.async(s, g, add)`")),
+            (StmtKind::ClusterSum { dst }, _) => self.cluster_sum(*dst, stmt.span),
             (StmtKind::Gemm { c, a, b, .. }, StmtPlan::Gemm(plan)) => self.gemm(*c, *a, *b, plan),
             (StmtKind::Cast { dst, src }, _) => self.cast(*dst, *src),
             (StmtKind::Fill { dst, value }, _) => self.fill(*dst, *value),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use tilewright_machine::Arch;
 use tilewright_simt::Builder;
-use tilewright_synth::{SHARED_ALIGN, allocate::allocate};
+use tilewright_synth::{SHARED_ALIGN, UNIT_ALIGN, allocate::allocate};
 use tilewright_tile::{Code, Diagnostic, PipelineId, StmtKind, TensorId, Verified};
 
 use crate::Part;
@@ -18,10 +18,37 @@ pub struct PartPlaces {
     pub scratch: u32,
 }
 
+/// Where a part's sums over the blocks of a cluster go through.
+#[derive(Clone, Copy, Debug)]
+pub struct SumPlace {
+    /// The offset of the buffer.
+    pub buffer: u32,
+    /// The offset of its two barriers: for what is there to be read, and for what has been read by all.
+    pub barriers: u32,
+    /// Registers of a thread that go through at a time, a multiple of 4.
+    pub registers: u32,
+}
+
+/// Registers of a thread that take part in a sum over a cluster at a time, at most.
+const SUM_REGISTERS: u32 = 32;
+
+/// The most registers of a thread that a part's sums over the cluster have; 0 without any.
+fn summed(part: &Part<'_>) -> u32 {
+    let mut most = 0;
+    part.verified.visit(&mut |stmt, _| {
+        if let StmtKind::ClusterSum { dst } = &stmt.kind {
+            most = most.max(part.synthesis.register(*dst).map_or(0, |tv| tv.count() as u32));
+        }
+    });
+    most
+}
+
 /// Where everything lies.
 pub struct Places {
     /// By part.
     pub parts: Vec<PartPlaces>,
+    /// Where the blocks of a cluster show each other their parts of a sum: for each part of the program, if it has sums.
+    pub sums: Vec<Option<SumPlace>>,
     /// For each pipeline the offset of its barriers: 8 bytes a stage for full ones, then as many for empty ones.
     pub barriers: BTreeMap<PipelineId, u32>,
 }
@@ -50,7 +77,7 @@ pub fn places(
             let StmtKind::Define(id) = stmt.kind else { continue };
             let bytes = parts.iter().find_map(|p| p.synthesis.shared(id)).map(|(_, bytes)| bytes);
             if let Some(bytes) = bytes {
-                let at = next.next_multiple_of(SHARED_ALIGN);
+                let at = next.next_multiple_of(UNIT_ALIGN);
                 put(b, &program.tensor(id).name, at, bytes);
                 common.insert(id, at);
                 next = at.saturating_add(bytes);
@@ -70,7 +97,7 @@ pub fn places(
                 (None, None) => {}
             }
         }
-        let base = next.next_multiple_of(SHARED_ALIGN);
+        let base = next.next_multiple_of(UNIT_ALIGN);
         let allocation = allocate(part.verified, &own);
         for (id, at) in &allocation.offsets {
             offsets[id.0 as usize] = base + at;
@@ -96,6 +123,18 @@ pub fn places(
         barriers.insert(PipelineId(i as u32), at);
         next = at.saturating_add(16 * stages);
     }
+    let mut sums = Vec::new();
+    for part in parts {
+        let registers = summed(part).next_multiple_of(4).min(SUM_REGISTERS);
+        sums.push((registers > 0).then(|| {
+            let (barriers, bytes) = (next.next_multiple_of(8), 4 * registers * part.verified.threads());
+            let buffer = (barriers + 16).next_multiple_of(SHARED_ALIGN);
+            put(b, "sum.barriers", barriers, 16);
+            put(b, "sum", buffer, bytes);
+            next = buffer.saturating_add(bytes);
+            SumPlace { buffer, barriers, registers }
+        }));
+    }
     let limit = arch.limits().shared_bytes_per_block;
     if next > limit {
         let span = program.pipelines.first().map_or(program.threads_span, |p| p.span);
@@ -106,5 +145,5 @@ pub fn places(
         )
         .help(format!("make the tiles smaller or the stages fewer; in bytes: {}", sizes.join(", "))));
     }
-    Ok(Places { parts: placed, barriers })
+    Ok(Places { parts: placed, sums, barriers })
 }

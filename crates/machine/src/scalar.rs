@@ -482,21 +482,43 @@ pub enum MbarrierOp {
     Arrive,
     /// One arrival at the mbarrier of a peer in the cluster, by its address there. No operand (0).
     ArrivePeer,
+    /// The same, and what the thread did before is seen by whoever waits with [`MbarrierOp::WaitCluster`], in any block of the
+    /// cluster. No operand (0).
+    ArriveCluster,
     /// The phase waits for as many more bytes as the operand says, and one arrival.
     ArriveExpect,
     /// Waits until the phase with the operand's parity has ended: what was done before the arrivals is seen after.
     Wait,
+    /// The same, also for what other blocks of the cluster did before they arrived with [`MbarrierOp::ArriveCluster`].
+    WaitCluster,
 }
 
 impl MbarrierOp {
     /// All.
-    pub const ALL: [MbarrierOp; 5] = [
+    pub const ALL: [MbarrierOp; 7] = [
         MbarrierOp::Init,
         MbarrierOp::Arrive,
         MbarrierOp::ArrivePeer,
+        MbarrierOp::ArriveCluster,
         MbarrierOp::ArriveExpect,
         MbarrierOp::Wait,
+        MbarrierOp::WaitCluster,
     ];
+
+    /// Whether it waits for the end of a phase.
+    pub fn waits(self) -> bool {
+        matches!(self, MbarrierOp::Wait | MbarrierOp::WaitCluster)
+    }
+
+    /// Whether it is an arrival at a barrier by its address in the cluster.
+    pub fn reaches_peers(self) -> bool {
+        matches!(self, MbarrierOp::ArrivePeer | MbarrierOp::ArriveCluster)
+    }
+
+    /// Whether it has an operand.
+    pub fn has_operand(self) -> bool {
+        matches!(self, MbarrierOp::Init | MbarrierOp::ArriveExpect) || self.waits()
+    }
 
     /// The name in reports.
     pub fn name(self) -> &'static str {
@@ -504,8 +526,10 @@ impl MbarrierOp {
             MbarrierOp::Init => "mbarrier.init",
             MbarrierOp::Arrive => "mbarrier.arrive",
             MbarrierOp::ArrivePeer => "mbarrier.arrive.peer",
+            MbarrierOp::ArriveCluster => "mbarrier.arrive.cluster",
             MbarrierOp::ArriveExpect => "mbarrier.arrive.expect_tx",
             MbarrierOp::Wait => "mbarrier.wait",
+            MbarrierOp::WaitCluster => "mbarrier.wait.cluster",
         }
     }
 
@@ -515,8 +539,10 @@ impl MbarrierOp {
             MbarrierOp::Init => "mbarrier.init.shared::cta.b64",
             MbarrierOp::Arrive => "mbarrier.arrive.shared::cta.b64",
             MbarrierOp::ArrivePeer => "mbarrier.arrive.shared::cluster.b64",
+            MbarrierOp::ArriveCluster => "mbarrier.arrive.release.cluster.shared::cluster.b64",
             MbarrierOp::ArriveExpect => "mbarrier.arrive.expect_tx.shared::cta.b64",
             MbarrierOp::Wait => "mbarrier.try_wait.parity.shared::cta.b64",
+            MbarrierOp::WaitCluster => "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64",
         }
     }
 }

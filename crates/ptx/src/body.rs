@@ -396,14 +396,14 @@ impl<'a> Body<'a> {
                 let count = self.operand(op.mnemonic(), operand, RegType::B32);
                 self.line(format!("{} {address}, {count}", op.mnemonic()));
             }
-            MbarrierOp::Arrive | MbarrierOp::ArrivePeer => {
+            MbarrierOp::Arrive | MbarrierOp::ArrivePeer | MbarrierOp::ArriveCluster => {
                 self.line(format!("{} _, {address}", op.mnemonic()))
             }
             MbarrierOp::ArriveExpect => {
                 let bytes = self.operand(op.mnemonic(), operand, RegType::B32);
                 self.line(format!("{} _, {address}, {bytes}", op.mnemonic()));
             }
-            MbarrierOp::Wait => {
+            MbarrierOp::Wait | MbarrierOp::WaitCluster => {
                 let parity = self.operand(op.mnemonic(), operand, RegType::B32);
                 let (done, number) = (self.counts.fresh(RegType::Pred), self.label_number());
                 self.label(&format!("$L{number}_wait"));

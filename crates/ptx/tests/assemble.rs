@@ -534,15 +534,17 @@ fn registers_move_between_roles() {
     let producer = value(k.b.scalar(ScalarOp::GeI32, &[warp, Operand::Imm(8)]));
     let consumer = value(k.b.scalar(ScalarOp::LtI32, &[warp, Operand::Imm(8)]));
     let base = k.b.special(Special::SharedBase);
-    k.b.open_branch();
+    k.b.open_side();
     k.b.sync(SyncOp::SetMaxRegisters { more: false, registers: 40 });
-    k.b.open_branch();
+    k.b.open_side();
     k.b.mbarrier(MbarrierOp::Wait, at(base, 0x1_f000), Operand::Imm(1));
     k.b.mbarrier(MbarrierOp::ArriveExpect, at(base, 0x1_f008), Operand::Imm(8192));
     let go = k.go;
-    k.b.close_branch(go);
-    k.b.close_branch(producer);
-    k.b.open_branch();
+    let side = k.b.close_side();
+    k.b.if_else(go, side, Vec::new());
+    let side = k.b.close_side();
+    k.b.if_else(producer, side, Vec::new());
+    k.b.open_side();
     k.b.sync(SyncOp::SetMaxRegisters { more: true, registers: 232 });
     k.clear(128);
     k.b.mbarrier(MbarrierOp::Wait, at(base, 0x1_f008), Operand::Imm(0));
@@ -551,7 +553,8 @@ fn registers_move_between_roles() {
     k.product(row, left, right, Operand::Imm(1));
     k.b.sync(SyncOp::NamedBarrier { id: 1, threads: 256 });
     k.store(128);
-    k.b.close_branch(consumer);
+    let side = k.b.close_side();
+    k.b.if_else(consumer, side, Vec::new());
     let ptx = k.finish();
     assert!(ptx.contains(".maxntid 384, 1, 1\n.minnctapersm 1\n"), "{ptx}");
 }
@@ -583,7 +586,7 @@ impl Elected {
         let global = Operand::Value(b.param(x));
         let b32 = Operand::Value(b.param(n));
         let elected = b.elect();
-        b.open_branch();
+        b.open_side();
         Elected { b, shared, global, b32, elected }
     }
 
@@ -593,7 +596,8 @@ impl Elected {
 
     fn finish(mut self) -> String {
         let elected = self.elected;
-        self.b.close_branch(elected);
+        let side = self.b.close_side();
+        self.b.if_else(elected, side, Vec::new());
         self.b.sync(SyncOp::ClusterBarrier);
         check(&self.b.finish())
     }
@@ -665,9 +669,8 @@ fn every_bulk_copy_and_what_peers_share() {
     k.b.sync(SyncOp::BulkCommit);
     k.b.sync(SyncOp::BulkWait(0));
     for op in MbarrierOp::ALL {
-        let place = if op == MbarrierOp::ArrivePeer { at(barrier, 0) } else { k.barrier() };
-        let none = matches!(op, MbarrierOp::Arrive | MbarrierOp::ArrivePeer);
-        for operand in if none { vec![Operand::Imm(0)] } else { vec![Operand::Imm(1), k.b32] } {
+        let place = if op.reaches_peers() { at(barrier, 0) } else { k.barrier() };
+        for operand in if !op.has_operand() { vec![Operand::Imm(0)] } else { vec![Operand::Imm(1), k.b32] } {
             k.b.mbarrier(op, place, operand);
         }
         if op == MbarrierOp::Init {

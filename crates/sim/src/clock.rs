@@ -8,7 +8,7 @@
 //! by ordinary instructions those after which their thread has executed a proxy fence.
 
 /// A warp or a unit of the cluster.
-pub(crate) type Agent = u16;
+pub(crate) type Agent = u32;
 
 /// The lanes of a mask, lowest first.
 pub(crate) fn lanes(mask: u32) -> impl Iterator<Item = usize> {
@@ -72,7 +72,7 @@ pub(crate) struct Clock(Vec<Seen>);
 
 impl Clock {
     fn entry(&mut self, agent: Agent) -> &mut Seen {
-        let index = usize::from(agent);
+        let index = agent as usize;
         if self.0.len() <= index {
             self.0.resize_with(index + 1, Seen::default);
         }
@@ -80,7 +80,7 @@ impl Clock {
     }
 
     fn covers(&self, agent: Agent, time: u32, mask: u32) -> bool {
-        self.0.get(usize::from(agent)).is_some_and(|seen| seen.covers(time, mask))
+        self.0.get(agent as usize).is_some_and(|seen| seen.covers(time, mask))
     }
 
     fn join(&mut self, other: &Clock) {

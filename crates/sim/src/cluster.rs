@@ -115,7 +115,7 @@ impl<'a> Cluster<'a> {
 
     /// What a warp's access is to the shadow.
     pub(crate) fn access(&self, site: &Site) -> Access {
-        let time = self.know[usize::from(site.agent)].time;
+        let time = self.know[site.agent as usize].time;
         let flags = if site.collective { COLLECTIVE } else { 0 };
         Access {
             time,
@@ -314,7 +314,7 @@ impl<'a> Cluster<'a> {
         let Cluster { ctas, know, sink, context, .. } = self;
         let block = ctas.get(site.rank as usize).map_or([0; 3], |cta| cta.index);
         let Some(shadow) = &mut ctas[rank as usize].shadow else { return };
-        let view = common.map_or_else(|| know[usize::from(site.agent)].view(site.lanes()), View::common);
+        let view = common.map_or_else(|| know[site.agent as usize].view(site.lanes()), View::common);
         let now = Now { access, view };
         let write = kind != Kind::Read;
         let report = &mut |event| sink.event(context, block, site, bytes, write, event);

@@ -3,7 +3,7 @@
 
 use tilewright_machine::{BoxShape, BulkOp, DType, Memory, SwizzleMode, TensorOp};
 
-use crate::clock::Pair;
+use crate::clock::{Pair, lanes};
 use crate::cluster::{Cluster, Kind};
 use crate::context::{BoundMap, SHARED_BASE};
 use crate::memory::Buffer;
@@ -12,6 +12,12 @@ use crate::sink::{FaultKind, Rule, Site};
 
 /// Bytes that a swizzle moves together, and that copies are multiples of.
 const UNIT: u32 = 16;
+
+/// Bits of an address in the cluster's window below the block's rank.
+const LOCAL: u32 = (1 << 24) - 1;
+
+/// Most bytes that a copy moves: more than a block's shared memory.
+const BYTES_LIMIT: u32 = 1 << 20;
 
 /// The place of a unit of a box that lies in no shared buffer.
 const NOWHERE: u32 = u32::MAX;
@@ -23,8 +29,8 @@ pub(crate) enum Course {
     Tensor { op: TensorOp, map: u32, coords: Vec<i32> },
     /// Contiguous bytes of global memory.
     Global { store: bool, address: u64 },
-    /// Shared memory of the block to that of a peer, at an offset.
-    Peer { offset: u32 },
+    /// Shared memory of the block to that of a peer, at an address of its.
+    Peer { address: u32 },
 }
 
 impl Course {
@@ -44,8 +50,10 @@ pub(crate) struct Flight {
     pub site: Site,
     course: Course,
     bytes: u32,
-    /// Where each 16 bytes lie in this block's shared memory, and in that of every target of a load.
-    units: Vec<u32>,
+    /// Where each 16 bytes of the source lie in this block's shared memory.
+    source: Vec<u32>,
+    /// Where each 16 bytes come to lie in every target's shared memory.
+    destination: Vec<u32>,
     /// Of what is not a store: the blocks that receive it.
     targets: Vec<u32>,
     /// The mbarrier in each of them.
@@ -106,7 +114,7 @@ impl<'a> Cluster<'a> {
         };
         let tensor = matches!(course, Course::Tensor { .. });
         let aligned = if tensor { swizzle.period() } else { UNIT };
-        let local = shared & ((1 << 24) - 1);
+        let local = shared & LOCAL;
         if shared >> 24 != site.rank {
             self.misuse(&site, Rule::Place, || {
                 format!("address {shared:#x} is not in the block's own shared memory")
@@ -122,6 +130,10 @@ impl<'a> Cluster<'a> {
         if bytes == 0 || !bytes.is_multiple_of(UNIT) {
             self.misuse(&site, Rule::Bytes, || format!("it moves {bytes} bytes, which is no multiple of 16"));
         }
+        if bytes > BYTES_LIMIT {
+            self.misuse(&site, Rule::Bytes, || format!("it moves {bytes} bytes, more than there are"));
+        }
+        let bytes = bytes.min(BYTES_LIMIT) / UNIT * UNIT;
         if let Course::Global { address, .. } = &course
             && !address.is_multiple_of(u64::from(UNIT))
         {
@@ -130,64 +142,67 @@ impl<'a> Cluster<'a> {
         }
         let store = course.is_store();
         let offset = local.wrapping_sub(SHARED_BASE);
-        let read = store || matches!(course, Course::Peer { .. });
-        let units = self.units_of(&site, offset, bytes, swizzle, !read);
-        let mut targets = Vec::new();
-        let mut signals = None;
-        if !store {
-            // A peer's mbarrier and bytes are named by their addresses there.
-            let rank = barrier.map_or(site.rank, |b| b >> 24);
-            let peer = matches!(course, Course::Peer { .. });
-            if !peer && rank != site.rank {
-                self.misuse(&site, Rule::Place, || "its mbarrier is not one of this block".to_string());
-            }
-            let mask = multicast.unwrap_or(1 << (if peer { rank } else { site.rank }).min(31));
-            for target in crate::clock::lanes(mask) {
-                if target >= self.ctas.len() {
-                    self.misuse(&site, Rule::Place, || format!("the cluster has no block {target}"));
-                    continue;
+        let inside =
+            |units: &[u32]| -> Vec<u32> { units.iter().copied().filter(|u| *u != NOWHERE).collect() };
+        let units = self.units_of(&site, offset, bytes, swizzle, !store);
+        let (mut source, mut destination, mut targets, mut signals) =
+            (Vec::new(), Vec::new(), Vec::new(), None);
+        match &course {
+            _ if store => source = units,
+            Course::Peer { address } => {
+                let rank = address >> 24;
+                if barrier.is_some_and(|b| b >> 24 != rank) {
+                    let message = || "its mbarrier is not one of the block that it copies to".to_string();
+                    self.misuse(&site, Rule::Place, message);
                 }
-                targets.push(target as u32);
+                source = units;
+                let offset = (address & LOCAL).wrapping_sub(SHARED_BASE);
+                destination = self.units_of(&site, offset, bytes, SwizzleMode::None, true);
+                targets.push(rank);
             }
-            signals = barrier.map(|b| (b & ((1 << 24) - 1)).wrapping_sub(SHARED_BASE));
+            _ => {
+                if barrier.is_some_and(|b| b >> 24 != site.rank) {
+                    self.misuse(&site, Rule::Place, || "its mbarrier is not one of this block".to_string());
+                }
+                destination = units;
+                let mask = multicast.unwrap_or(1 << site.rank.min(31));
+                targets.extend(lanes(mask).map(|rank| rank as u32));
+            }
         }
-        let own = self.copies_of(site.agent);
-        let reader = match (store, targets.first().zip(signals)) {
-            (false, Some((target, barrier))) => {
-                let known = self.barriers.get(&(*target, barrier));
-                known.map_or((own, time), |b| (b.agent, b.landing_time()))
-            }
-            _ => (own, time),
-        };
-        if read {
-            let source: Vec<u32> = units.iter().copied().filter(|u| *u != NOWHERE).collect();
-            self.watch_unit(&site, site.rank, (&source, UNIT), Kind::Read, reader, None);
+        if let Some(none) = targets.iter().copied().find(|rank| *rank as usize >= self.ctas.len()) {
+            self.misuse(&site, Rule::Place, || format!("the cluster has no block {none}"));
+            targets.retain(|rank| (*rank as usize) < self.ctas.len());
+        }
+        if !store {
+            signals = barrier.map(|b| (b & LOCAL).wrapping_sub(SHARED_BASE));
+        }
+        let known = targets.first().zip(signals).and_then(|(rank, b)| self.barriers.get(&(*rank, b)));
+        let number = known.map_or((self.copies_of(site.agent), time), |b| (b.agent, b.landing_time()));
+        if !source.is_empty() {
+            self.watch_unit(&site, site.rank, (&inside(&source), UNIT), Kind::Read, number, None);
         }
         for target in &targets {
-            let to = match &course {
-                Course::Peer { offset } => places(*offset, bytes, SwizzleMode::None).collect(),
-                _ => units.clone(),
-            };
-            let to: Vec<u32> =
-                to.into_iter().filter(|u| self.context.owners.find(*u, UNIT).is_some()).collect();
-            if let Some(barrier) = signals {
-                self.barrier(&site, (*target, barrier));
+            if let Some(barrier) = signals
+                && self.barrier(&site, (*target, barrier))
+            {
+                self.visible(&site, (*target, barrier));
             }
-            self.watch_unit(&site, *target, (&to, UNIT), Kind::Issue, reader, None);
+            let to = (&inside(&destination)[..], UNIT);
+            self.watch_unit(&site, *target, to, Kind::Issue, number, None);
         }
         self.sink.tma_bytes += u64::from(bytes);
         let mut clock = Pair::default();
         if !store {
-            self.know[usize::from(site.agent)].release(site.lanes(), &mut clock);
+            self.know[site.agent as usize].release(site.lanes(), &mut clock);
         }
-        let barrier = signals;
         self.flights.push(Flight {
             site,
             course,
             bytes,
-            units,
+            source,
+            destination,
             targets,
-            barrier,
+            barrier: signals,
             group,
             data: None,
             clock,
@@ -205,10 +220,10 @@ impl<'a> Cluster<'a> {
         write: bool,
     ) -> Vec<u32> {
         let mut units = Vec::with_capacity((bytes / UNIT) as usize);
-        if offset > 1 << 24 || bytes > 1 << 20 {
+        if offset > LOCAL {
             let address = i64::from(offset.wrapping_add(SHARED_BASE));
             self.wrong(site, FaultKind::OutOfBounds, Memory::Shared, address, bytes, write);
-            return vec![NOWHERE; (bytes.min(1 << 20) / UNIT) as usize];
+            return vec![NOWHERE; (bytes / UNIT) as usize];
         }
         let (mut outside, mut barrier) = (None, false);
         for unit in places(offset, bytes, swizzle) {
@@ -241,10 +256,6 @@ impl<'a> Cluster<'a> {
             Course::Global { address, .. } => self.read_bytes(&flight.site, *address, flight.bytes),
             Course::Peer { .. } => self.gather(&flight),
         };
-        let units = match &flight.course {
-            Course::Peer { offset } => places(*offset, flight.bytes, SwizzleMode::None).collect(),
-            _ => std::mem::take(&mut flight.units),
-        };
         for target in &flight.targets {
             let key = flight.barrier.map(|b| (*target, b));
             let known = key.and_then(|key| self.barriers.get(&key));
@@ -257,8 +268,8 @@ impl<'a> Cluster<'a> {
                     format!("block {target} of the cluster ends before the copy into its shared memory is complete")
                 });
             }
-            for (unit, bytes) in units.iter().zip(data.chunks_exact(UNIT as usize)) {
-                if self.context.owners.find(*unit, UNIT).is_some() {
+            for (unit, bytes) in flight.destination.iter().zip(data.chunks_exact(UNIT as usize)) {
+                if *unit != NOWHERE {
                     self.land(*target, *unit, bytes, access);
                 }
             }
@@ -284,7 +295,7 @@ impl<'a> Cluster<'a> {
     fn gather(&self, flight: &Flight) -> Vec<u8> {
         let shared = self.shared(flight.site.rank);
         let mut data = vec![0; flight.bytes as usize];
-        for (to, unit) in data.chunks_exact_mut(UNIT as usize).zip(&flight.units) {
+        for (to, unit) in data.chunks_exact_mut(UNIT as usize).zip(&flight.source) {
             if let Some(from) = shared.get(*unit as usize..).and_then(|s| s.get(..UNIT as usize)) {
                 to.copy_from_slice(from);
             }
@@ -401,6 +412,6 @@ pub(crate) fn bulk_course(op: BulkOp, other: u64) -> Course {
     match op {
         BulkOp::Load => Course::Global { store: false, address: other },
         BulkOp::Store => Course::Global { store: true, address: other },
-        BulkOp::Peer => Course::Peer { offset: (other as u32 & ((1 << 24) - 1)).wrapping_sub(SHARED_BASE) },
+        BulkOp::Peer => Course::Peer { address: other as u32 },
     }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Mbarrier {
     pub phase: u32,
     /// Its initialisation.
     pub init: Access,
+    /// Whether its initialisation was made visible to peers and asynchronous units.
+    pub visible: bool,
     /// What those know who have arrived in this phase.
     current: Pair,
     /// What those knew who arrived in the last phase.
@@ -45,7 +47,18 @@ impl Mbarrier {
     /// One whose phases have `count` arrivals; `phase` is where an earlier one at the same place has come to.
     pub(crate) fn new(agent: Agent, count: u32, phase: u32, init: Access) -> Self {
         let (current, done) = (Pair::default(), Pair::default());
-        Mbarrier { agent, count, pending: count, bytes: 0, phase, init, current, done, time: [0; 2] }
+        Mbarrier {
+            agent,
+            count,
+            pending: count,
+            bytes: 0,
+            phase,
+            init,
+            visible: false,
+            current,
+            done,
+            time: [0; 2],
+        }
     }
 
     /// The parity of the phase that has not ended.

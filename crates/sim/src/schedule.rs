@@ -10,7 +10,7 @@ use crate::decode::{Code, Source};
 use crate::error::{SimError, Waiting};
 use crate::sink::{Rule, Sink, Site};
 use crate::warp::{Issue, State, Wait, Warp};
-use crate::wgmma::{CHUNK, Left, NOWHERE, Operand, Product};
+use crate::wgmma::{CHUNK, Left, NOWHERE, Operand, Product, Unit};
 
 /// Most instructions that a warp runs before another may, where a seed decides.
 const QUANTUM: u64 = 64;
@@ -123,7 +123,7 @@ impl Scheduler<'_> {
                     }
                     unit if unit - flights < busy.len() => {
                         let unit = busy[unit - flights];
-                        self.execute_product(unit);
+                        self.execute_products(unit, 1);
                         true
                     }
                     _ => false,
@@ -146,20 +146,27 @@ impl Scheduler<'_> {
 
     /// The warps that wait for the same as this one, and whether they are all that it takes.
     fn settle(&mut self, warp: usize) -> Result<(), SimError> {
+        // One that has ended may be the last for which the others wait at the cluster's barrier.
+        let warp = match self.warps[warp].state {
+            State::Done => self.warps.iter().position(|w| w.state == State::Waiting(Wait::Cluster)).unwrap_or(warp),
+            _ => warp,
+        };
         let State::Waiting(wait) = self.warps[warp].state.clone() else { return Ok(()) };
         let first = warp / self.per_block * self.per_block;
         let block = first..first + self.per_block;
         match wait {
             Wait::Block | Wait::Cluster => {
                 let range = if wait == Wait::Block { block } else { 0..self.warps.len() };
-                let met = self.warps[range.clone()].iter().all(|w| w.state == State::Waiting(wait.clone()));
-                if met {
+                // The cluster's barrier does not wait for warps that have ended (PTX ISA 8.0, section 9.7.12.3).
+                let ended = |w: &Warp| wait == Wait::Cluster && w.state == State::Done;
+                let here = |w: &Warp| w.state == State::Waiting(wait.clone());
+                if self.warps[range.clone()].iter().all(|w| here(w) || ended(w)) {
                     let time = range.clone().map(|w| self.warps[w].timing.clock).max().unwrap_or(0);
                     let mut end = time;
                     for rank in range.start / self.per_block..range.end / self.per_block {
                         end = end.max(self.cluster.ctas[rank].pipes.end_segment(time));
                     }
-                    self.meet(&range.collect::<Vec<_>>(), end);
+                    self.meet(&range.filter(|w| here(&self.warps[*w])).collect::<Vec<_>>(), end);
                 }
             }
             Wait::Named { id, threads } => {
@@ -186,11 +193,11 @@ impl Scheduler<'_> {
             Wait::Products(products) => {
                 let unit = self.unit(warp);
                 while self.cluster.units[unit].executed < products {
-                    self.execute_product(unit);
+                    self.execute_products(unit, products - self.cluster.units[unit].executed);
                 }
                 let mut done = Pair::default();
                 done.learn(self.cluster.units[unit].agent, u32::MAX, products + 1);
-                let agent = usize::from(self.warps[warp].agent);
+                let agent = self.warps[warp].agent as usize;
                 self.cluster.know[agent].acquire(self.warps[warp].live, &done);
                 self.warps[warp].resume(0);
             }
@@ -337,22 +344,25 @@ impl Scheduler<'_> {
         owned.issue(d, a, site.origin);
     }
 
-    /// Executes the first product in the queue of a unit.
-    fn execute_product(&mut self, unit: usize) {
-        let Some(product) = self.cluster.units[unit].queue.pop_front() else {
-            self.cluster.units[unit].executed = u32::MAX;
-            return;
-        };
-        self.cluster.units[unit].executed += 1;
+    /// Executes the first products in the queue of a unit that are alike, at most so many.
+    fn execute_products(&mut self, unit: usize, most: u32) {
+        let Unit { queue, executed, .. } = &mut self.cluster.units[unit];
+        let alike =
+            |p: &&Product| queue.front().is_some_and(|first| p.table == first.table && p.d == first.d);
+        let count = queue.iter().take(most as usize).take_while(alike).count();
+        // A warp waits only for products that were issued.
+        *executed += (count as u32).max(1);
+        let products: Vec<Product> = queue.drain(..count).collect();
+        let Some(first) = products.first() else { return };
         let groups = self.per_block / GROUP as usize;
         let rank = unit / groups;
-        let first = rank * self.per_block + unit % groups * GROUP as usize;
-        let Some([a, b, c, d]) = self.warps.get_mut(first..first + GROUP as usize) else { return };
+        let warp = rank * self.per_block + unit % groups * GROUP as usize;
+        let Some([a, b, c, d]) = self.warps.get_mut(warp..warp + GROUP as usize) else { return };
         let mut registers = [a, b, c, d].map(|warp| &mut warp.registers[..]);
-        let table = &self.cluster.context.program.wgmmas[product.table as usize];
+        let table = &self.cluster.context.program.wgmmas[first.table as usize];
         let shared = &self.cluster.ctas[rank].shared;
         let tiles = &mut self.cluster.tiles;
-        table.execute(&product, &mut registers, shared, (&mut tiles.floats, &mut tiles.integers));
+        table.execute(&products, &mut registers, shared, (&mut tiles.floats, &mut tiles.integers));
     }
 
     /// What is left to do when all warps have ended.

@@ -55,6 +55,8 @@ pub(crate) enum Rule {
     Place,
     /// A thread's number of registers is wrong.
     Registers,
+    /// An mbarrier's initialisation was not made visible.
+    Visible,
 }
 
 /// How an access goes wrong.

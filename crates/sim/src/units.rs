@@ -2,7 +2,7 @@
 
 use tilewright_machine::{BulkOp, MbarrierOp, Memory, TensorOp};
 
-use crate::clock::{Pair, lanes};
+use crate::clock::{Agent, Pair, lanes};
 use crate::cluster::Cluster;
 use crate::cycles::{COPY_BYTES, Unit};
 use crate::decode::{BulkCopy, Place, Slot, TensorCopy};
@@ -142,7 +142,7 @@ impl Warp {
             if below > 0 {
                 let mut pair = Pair::default();
                 pair.learn(copies, 1 << lane, below);
-                cluster.know[usize::from(agent)].acquire(1 << lane, &pair);
+                cluster.know[agent as usize].acquire(1 << lane, &pair);
                 self.timing.clock = self.timing.clock.max(ready);
             }
         }
@@ -161,7 +161,7 @@ impl Warp {
         (statement, origin): (u32, u32),
     ) {
         let operands = self.values[operand as usize];
-        if op == MbarrierOp::Wait {
+        if op.waits() {
             let mut phases: Vec<Phase> = Vec::new();
             for lane in lanes(self.active) {
                 let site = self.site(statement, origin, lane);
@@ -188,11 +188,15 @@ impl Warp {
                 cluster.init_barrier(&site, address, operands[lane] as u32);
                 continue;
             }
-            let key = match op {
-                MbarrierOp::ArrivePeer => cluster.any_barrier(&site, address),
-                _ => cluster.own_barrier(&site, address),
+            let key = if op.reaches_peers() {
+                cluster.any_barrier(&site, address)
+            } else {
+                cluster.own_barrier(&site, address)
             };
             let Some(key) = key else { continue };
+            if key.0 != self.rank {
+                cluster.visible(&site, key);
+            }
             match groups.iter_mut().find(|(k, _)| *k == key) {
                 Some((_, mask)) => *mask |= 1 << lane,
                 None => groups.push((key, 1 << lane)),
@@ -200,7 +204,7 @@ impl Warp {
         }
         for (key, mask) in groups {
             let Some(barrier) = cluster.barriers.get_mut(&key) else { continue };
-            cluster.know[usize::from(self.agent)].release(mask, barrier.clock());
+            cluster.know[self.agent as usize].release(mask, barrier.clock());
             for lane in lanes(mask) {
                 let expected = if op == MbarrierOp::ArriveExpect { operands[lane] as u32 } else { 0 };
                 let site = self.site(statement, origin, lane);
@@ -225,7 +229,7 @@ impl Warp {
             if ended {
                 // Lanes that are alone in a branch learn alone.
                 let lanes = if phase.lanes == active && active == live { live } else { phase.lanes };
-                cluster.know[usize::from(agent)].acquire(lanes, barrier.done());
+                cluster.know[agent as usize].acquire(lanes, barrier.done());
                 time = time.max(barrier.done_time());
             }
             !ended
@@ -322,7 +326,7 @@ impl Cluster<'_> {
             return false;
         };
         let init = barrier.init;
-        let view = self.know[usize::from(site.agent)].view(site.lanes());
+        let view = self.know[site.agent as usize].view(site.lanes());
         let known = view.is_lane(init.agent, init.lanes) || view.sees(init.agent, init.time, init.lanes);
         if !known && self.context.config.check_races {
             self.misuse(site, Rule::Barrier, || {
@@ -333,6 +337,24 @@ impl Cluster<'_> {
             });
         }
         true
+    }
+
+    /// Checks that a peer or an asynchronous unit sees the initialisation of an mbarrier.
+    pub(crate) fn visible(&mut self, site: &Site, key: (u32, u32)) {
+        if self.barriers.get(&key).is_some_and(|b| !b.visible) {
+            self.misuse(site, Rule::Visible, || {
+                format!(
+                    "the mbarrier at offset {} of the window needs fence.mbarrier_init between its initialisation and this",
+                    key.1
+                )
+            });
+        }
+    }
+
+    /// These lanes of a warp make the mbarriers visible that they have initialised.
+    pub(crate) fn publish_barriers(&mut self, agent: Agent, mask: u32) {
+        let own = |b: &&mut Mbarrier| b.init.agent == agent && b.init.lanes & mask != 0;
+        self.barriers.values_mut().filter(own).for_each(|barrier| barrier.visible = true);
     }
 
     fn overflow(&mut self, site: &Site, overflow: Overflow) {

@@ -551,7 +551,7 @@ impl Warp {
             }
             SyncOp::WarpBarrier => {
                 self.collective(cluster, &op.spelling(), self.live, origin)?;
-                cluster.know[usize::from(self.agent)].meet_lanes();
+                cluster.know[self.agent as usize].meet_lanes();
             }
             SyncOp::AsyncCommit => self.queue.commit(self.active),
             SyncOp::AsyncWaitGroup(n) => self.land(cluster, Some(n)),
@@ -573,13 +573,17 @@ impl Warp {
             SyncOp::BulkCommit => self.bulk.commit(self.active),
             SyncOp::BulkWait(n) => self.bulk_wait(cluster, n, false),
             SyncOp::BulkWaitRead(n) => self.bulk_wait(cluster, n, true),
-            SyncOp::FenceProxyAsync => cluster.know[usize::from(self.agent)].fence(self.active),
+            SyncOp::FenceProxyAsync => {
+                cluster.know[self.agent as usize].fence(self.active);
+                cluster.publish_barriers(self.agent, self.active);
+            }
+            SyncOp::FenceMbarrierInit => cluster.publish_barriers(self.agent, self.active),
             SyncOp::SetMaxRegisters { more, registers } => {
                 self.collective(cluster, &op.spelling(), self.live, origin)?;
                 self.set_registers(cluster, more, registers, (statement, origin));
             }
-            // Nothing precedes or follows the grid, and an mbarrier's initialisation is ordered by what follows.
-            SyncOp::FenceMbarrierInit | SyncOp::DependencyWait | SyncOp::DependentsLaunch => {}
+            // Nothing precedes or follows the grid.
+            SyncOp::DependencyWait | SyncOp::DependentsLaunch => {}
         }
         Ok(())
     }

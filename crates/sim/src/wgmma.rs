@@ -45,6 +45,7 @@ pub(crate) struct Operand {
 /// A product that has been issued.
 #[derive(Clone, Debug)]
 pub(crate) struct Product {
+    /// Index into the program's tables.
     pub table: u32,
     pub d: Vec<u32>,
     pub a: Left,
@@ -107,10 +108,10 @@ fn chunks(mn: i64, k: i64, bytes: i64, major: Major) -> impl Iterator<Item = (i6
 }
 
 /// A number that a product computes with.
-trait Number: Copy + Default {
+pub(crate) trait Number: Copy + Default {
     fn decode(dtype: DType) -> impl Fn(u32) -> Self;
-    /// An accumulator of 32 bits.
-    fn of_word(bits: u32) -> Self;
+    /// Of an accumulator, which is not truncated where it has 32 bits.
+    fn decode_sum(dtype: DType) -> impl Fn(u32) -> Self;
     fn encode(self, dtype: DType) -> u32;
     fn fma(self, a: Self, b: Self) -> Self;
 }
@@ -136,8 +137,9 @@ impl Number for f32 {
         }
     }
 
-    fn of_word(bits: u32) -> f32 {
-        f32::from_bits(bits)
+    fn decode_sum(dtype: DType) -> impl Fn(u32) -> f32 {
+        let narrow = Self::decode(dtype);
+        move |bits| if dtype == DType::F32 { f32::from_bits(bits) } else { narrow(bits) }
     }
 
     fn encode(self, dtype: DType) -> u32 {
@@ -155,8 +157,8 @@ impl Number for i32 {
         move |bits| if signed { i32::from(bits as u8 as i8) } else { bits as i32 }
     }
 
-    fn of_word(bits: u32) -> i32 {
-        bits as i32
+    fn decode_sum(_: DType) -> impl Fn(u32) -> i32 {
+        |bits| bits as i32
     }
 
     fn encode(self, _: DType) -> u32 {
@@ -183,28 +185,47 @@ pub(crate) struct Tiles<T> {
 const BLOCK: usize = 16;
 const M: usize = WgmmaRow::M as usize;
 
+impl<T: Number> Tiles<T> {
+    /// Adds the product of both factors.
+    fn multiply(&mut self, k: usize) {
+        for (c, b) in self.c.chunks_exact_mut(M).zip(self.b.chunks_exact(k)) {
+            for (i, c) in c.chunks_exact_mut(BLOCK).enumerate() {
+                let mut sum = [T::default(); BLOCK];
+                sum.copy_from_slice(c);
+                for (a, b) in self.a[BLOCK * i..].chunks(M).zip(b) {
+                    for (sum, a) in sum.iter_mut().zip(&a[..BLOCK]) {
+                        *sum = sum.fma(*a, *b);
+                    }
+                }
+                c.copy_from_slice(&sum);
+            }
+        }
+    }
+}
+
 /// The registers of the four warps.
 pub(crate) type Registers<'a> = [&'a mut [[u32; 32]]; 4];
 
 impl WgmmaTable {
-    /// Executes a product. Products and sums are `f32` in the order of rising k, rounded once to D's type; of integers `i32`.
+    /// Executes products one after the other, all of this table and into the same registers. Products and sums are `f32` in the order of
+    /// rising k, rounded once a product to D's type; of integers `i32`.
     pub(crate) fn execute(
         &self,
-        product: &Product,
+        products: &[Product],
         registers: &mut Registers<'_>,
         shared: &[u8],
         (floats, integers): (&mut Tiles<f32>, &mut Tiles<i32>),
     ) {
         if self.row.a.is_float() {
-            self.compute(product, registers, shared, floats);
+            self.compute(products, registers, shared, floats);
         } else {
-            self.compute(product, registers, shared, integers);
+            self.compute(products, registers, shared, integers);
         }
     }
 
     fn compute<T: Number>(
         &self,
-        product: &Product,
+        products: &[Product],
         registers: &mut Registers<'_>,
         shared: &[u8],
         tiles: &mut Tiles<T>,
@@ -213,36 +234,31 @@ impl WgmmaTable {
         tiles.a.resize(M * k, T::default());
         tiles.b.resize(n * k, T::default());
         tiles.c.resize(M * n, T::default());
-        match &product.a {
-            Left::Registers(regs) => {
-                place(&mut tiles.a, &self.a, self.row.a, registers, regs, T::decode(self.row.a));
-            }
-            Left::Shared(operand) => {
-                read(operand, (M, k), self.row.a, shared, |mn, k, x| tiles.a[k * M + mn] = x);
-            }
-        }
-        read(&product.b, (n, k), self.row.b, shared, |mn, kk, x| tiles.b[mn * k + kk] = x);
-        match product.accumulate {
-            // An accumulator of 32 bits is not truncated as a factor is.
-            true if self.row.c.bits() == 32 => {
-                place(&mut tiles.c, &self.c, self.row.c, registers, &product.d, T::of_word);
-            }
-            true => place(&mut tiles.c, &self.c, self.row.c, registers, &product.d, T::decode(self.row.c)),
-            false => tiles.c.fill(T::default()),
-        }
-        for (c, b) in tiles.c.chunks_exact_mut(M).zip(tiles.b.chunks_exact(k)) {
-            for (i, c) in c.chunks_exact_mut(BLOCK).enumerate() {
-                let mut sum = [T::default(); BLOCK];
-                sum.copy_from_slice(c);
-                for (a, b) in tiles.a[BLOCK * i..].chunks(M).zip(b) {
-                    for (sum, a) in sum.iter_mut().zip(&a[..BLOCK]) {
-                        *sum = sum.fma(*a, *b);
-                    }
+        for (i, product) in products.iter().enumerate() {
+            match &product.a {
+                Left::Registers(regs) => {
+                    place(&mut tiles.a, &self.a, self.row.a, registers, regs, T::decode(self.row.a));
                 }
-                c.copy_from_slice(&sum);
+                Left::Shared(operand) => {
+                    read(operand, (M, k), self.row.a, shared, |mn, k, x| tiles.a[k * M + mn] = x);
+                }
+            }
+            read(&product.b, (n, k), self.row.b, shared, |mn, kk, x| tiles.b[mn * k + kk] = x);
+            if !product.accumulate {
+                tiles.c.fill(T::default());
+            } else if i == 0 {
+                let decode = T::decode_sum(self.row.c);
+                place(&mut tiles.c, &self.c, self.row.c, registers, &product.d, decode);
+            }
+            tiles.multiply(k);
+            if self.row.c.bits() < 32 {
+                let decode = T::decode_sum(self.row.c);
+                tiles.c.iter_mut().for_each(|c| *c = decode(c.encode(self.row.c)));
             }
         }
-        self.scatter(&tiles.c, registers, &product.d);
+        if let Some(last) = products.last() {
+            self.scatter(&tiles.c, registers, &last.d);
+        }
     }
 
     fn scatter<T: Number>(&self, tile: &[T], registers: &mut Registers<'_>, to: &[u32]) {

@@ -37,6 +37,8 @@ enum Fault {
     EarlyRead,
     NoArrive,
     OneArrives,
+    /// None: one thread releases a stage for the warpgroup that has multiplied.
+    OneForAll,
     NoWgmmaFence,
 }
 
@@ -52,8 +54,9 @@ fn ring(fault: Fault, lagging: bool) -> Function {
     let a = f.map("a", DType::F16, &[64, 64], SwizzleMode::B128);
     let b = f.map("b", DType::F16, &[64, 32], SwizzleMode::B128);
     let d = f.map("d", DType::F32, &[32, 64], SwizzleMode::None);
+    let arrivals = if fault == Fault::OneForAll { 1 } else { 4 };
     let barriers: Vec<(i64, i64)> =
-        (0..STAGES).map(|s| (8 * s, 1)).chain((0..STAGES).map(|s| (8 * (STAGES + s), 4))).collect();
+        (0..STAGES).map(|s| (8 * s, 1)).chain((0..STAGES).map(|s| (8 * (STAGES + s), arrivals))).collect();
     f.init_barriers(&barriers);
     let t = f.thread();
     let acc = f.add_array("acc", row.registers().1);
@@ -114,7 +117,7 @@ fn ring(fault: Fault, lagging: bool) -> Function {
                 let arrive = |f: &mut Builder| f.mbarrier_at(MbarrierOp::Arrive, empty, 0);
                 match fault {
                     Fault::NoArrive => {}
-                    Fault::OneArrives => f.only(0, arrive),
+                    Fault::OneArrives | Fault::OneForAll => f.only(0, arrive),
                     _ => f.branch(value(first), arrive, |_| {}),
                 }
             };
@@ -242,8 +245,8 @@ fn run_ring(f: &Function, seed: u64) -> Result<(Report, bool), SimError> {
 
 #[test]
 fn a_ring_is_right_and_clean_in_every_order() {
-    for lagging in [false, true] {
-        let f = ring(Fault::Nothing, lagging);
+    for (fault, lagging) in [(Fault::Nothing, false), (Fault::Nothing, true), (Fault::OneForAll, true)] {
+        let f = ring(fault, lagging);
         for seed in 0..100 {
             let (report, right) = run_ring(&f, seed).unwrap();
             assert!(report.is_clean(), "{seed} {:?}", report.problems());
@@ -561,6 +564,30 @@ fn an_mbarrier_is_used_after_its_initialisation() {
             found += usize::from(!problems.is_empty());
         }
         assert_eq!(found, if barrier { 0 } else { 10 });
+    }
+}
+
+#[test]
+fn peers_and_units_see_an_mbarrier_after_its_fence() {
+    for fence in [Some(SyncOp::FenceMbarrierInit), Some(SyncOp::FenceProxyAsync), None] {
+        let mut b = builder(32);
+        b.set_cluster(2);
+        b.add_shared("bar", 8, 8);
+        let bar = b.window(0);
+        b.only(0, |b| {
+            b.mbarrier_at(MbarrierOp::Init, bar, 1);
+            fence.into_iter().for_each(|f| b.sync(f));
+        });
+        b.sync(SyncOp::ClusterBarrier);
+        let rank: Operand = b.special(Special::ClusterRank).into();
+        let other = b.op(ScalarOp::XorB32, rank, 1);
+        let peer = b.scalar(ScalarOp::Mapa, &[bar.base, other]);
+        b.only(0, |b| b.mbarrier_at(MbarrierOp::ArrivePeer, at(peer, 0), 0));
+        b.mbarrier_at(MbarrierOp::Wait, bar, 0);
+        let report = run(&b.finish(), [2, 1, 1], &GlobalMemory::new(), &[], &Config::default()).unwrap();
+        let problems = report.problems().join("\n");
+        assert_eq!(problems.contains("needs fence.mbarrier_init"), fence.is_none(), "{problems}");
+        assert_eq!(problems.is_empty(), fence.is_some(), "{problems}");
     }
 }
 

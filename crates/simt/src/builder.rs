@@ -344,9 +344,16 @@ impl Builder {
         self.push(Op::For { counter, lo, hi, step, body });
     }
 
-    /// Begins one side of a branch: what follows, to the matching [`close_side`](Builder::close_side), is its body.
-    pub fn open_side(&mut self) {
+    /// Begins one side of a branch: what follows, to the matching [`close_branch`](Builder::close_branch) or
+    /// [`close_side`](Builder::close_side), is its body.
+    pub fn open_branch(&mut self) {
         self.scopes.push(Scope::default());
+    }
+
+    /// Ends the innermost open side of a branch, which is done where the condition holds.
+    pub fn close_branch(&mut self, condition: Value) {
+        let then = self.close_side();
+        self.if_else(condition, then, Vec::new());
     }
 
     /// Ends the innermost open side of a branch, for [`if_else`](Builder::if_else).

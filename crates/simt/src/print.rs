@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use tilewright_machine::{BulkOp, MbarrierOp};
+use tilewright_machine::BulkOp;
 
 use crate::function::{
     Address, Factor, Function, FunctionParamKind, Inst, Op, OriginId, Reg, Special, Value,
@@ -105,8 +105,7 @@ impl Printer<'_> {
                     writeln!(f, "{pad}{} {to}, {from}, {bytes} bytes{}", op.name(), signal(barrier))?;
                 }
                 Op::Mbarrier { op, address, operand } => {
-                    let takes = matches!(op, MbarrierOp::Init | MbarrierOp::ArriveExpect | MbarrierOp::Wait);
-                    let operand = if takes { format!(", {operand}") } else { String::new() };
+                    let operand = if op.has_operand() { format!(", {operand}") } else { String::new() };
                     writeln!(f, "{pad}{} {address}{operand}", op.name())?;
                 }
                 Op::Elect { dst } => writeln!(f, "{pad}{dst} = elect")?,

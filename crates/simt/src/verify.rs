@@ -286,8 +286,8 @@ impl Checker<'_> {
                     let range = match op {
                         MbarrierOp::Init => 1..=most,
                         MbarrierOp::ArriveExpect => 0..=most,
-                        MbarrierOp::Arrive | MbarrierOp::ArrivePeer => 0..=0,
-                        MbarrierOp::Wait => 0..=1,
+                        op if op.waits() => 0..=1,
+                        _ => 0..=0,
                     };
                     match operand {
                         Operand::Imm(bits) if !range.contains(bits) => {

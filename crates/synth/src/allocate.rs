@@ -9,7 +9,7 @@
 use tilewright_machine::Memory;
 use tilewright_tile::{Stmt, StmtKind, TensorId, Verified};
 
-use crate::SHARED_ALIGN;
+use crate::{SHARED_ALIGN, UNIT_ALIGN};
 
 /// A place for every shared tensor.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -61,14 +61,14 @@ fn copies_async(stmt: &Stmt, id: TensorId) -> bool {
     own || stmt.kind.body().iter().any(|s| copies_async(s, id))
 }
 
-/// Whether an asynchronous unit reads a shared tensor, or it belongs to a pipeline: its end is not where the last statement is that
+/// Whether an asynchronous unit reads or writes a shared tensor, or it belongs to a pipeline: its end is not where the last statement is that
 /// names it.
 fn outlives(body: &[Stmt], verified: &Verified, id: TensorId) -> bool {
     let staged = verified.program().pipelines.iter().any(|p| p.tensors.contains(&id));
     staged
         || body.iter().any(|stmt| {
             let own = match &stmt.kind {
-                StmtKind::CopyAsync { src, how, .. } => how.tensor && src.tensor == id,
+                StmtKind::CopyAsync { src, dst, how } => how.tensor && (src.tensor == id || dst.tensor == id),
                 StmtKind::GemmAsync { a, b, .. } => a.tensor == id || b.tensor == id,
                 _ => false,
             };
@@ -161,7 +161,8 @@ pub fn allocate(verified: &Verified, sizes: &[(TensorId, u32)]) -> Allocation {
             .filter(|(other, ..)| alone(id) || alone(*other) || !bodies.apart(id, *other))
             .map(|(_, offset, bytes)| (*offset, offset.saturating_add(*bytes)))
             .collect();
-        let ends = others.iter().map(|(_, end)| end.next_multiple_of(SHARED_ALIGN));
+        let align = if alone(id) { UNIT_ALIGN } else { SHARED_ALIGN };
+        let ends = others.iter().map(|(_, end)| end.next_multiple_of(align));
         let mut starts: Vec<u32> = std::iter::once(0).chain(ends).collect();
         starts.sort_unstable();
         let free = |at: &u32| others.iter().all(|(from, to)| at.saturating_add(bytes) <= *from || *to <= *at);

@@ -54,6 +54,9 @@ pub use solve::Budget;
 
 /// Shared tensors start at multiples of this many bytes, so that a swizzle of their offsets is one of their addresses.
 pub const SHARED_ALIGN: u32 = 128;
+/// What asynchronous units take as the beginning of a tensor: they swizzle by the bits of addresses, and the widest swizzle repeats
+/// after this many bytes.
+pub const UNIT_ALIGN: u32 = 1024;
 
 /// What is asked of a synthesis.
 #[derive(Clone, Debug)]

@@ -136,7 +136,8 @@ fn copies(rank: usize, mode: SwizzleMode, edge: bool, cluster: u32, dtype: DType
     let mut tile = vec![2; rank];
     tile[rank - 1] = row;
     if rank > 1 {
-        tile[rank - 2] = 16;
+        // Each block of a cluster copies whole repetitions of the swizzle: 8 rows.
+        tile[rank - 2] = 8 * i64::from(cluster.max(2));
     }
     let shape: Vec<i64> = tile.iter().map(|e| if edge { *e + e / 2 } else { 2 * e }).collect();
     let start: Vec<i64> = tile.iter().map(|e| if edge { *e } else { 0 }).collect();
@@ -149,8 +150,6 @@ fn copies(rank: usize, mode: SwizzleMode, edge: bool, cluster: u32, dtype: DType
     let (multicast, clusters) =
         if cluster > 1 { (", multicast", format!(" cluster({cluster})")) } else { ("", String::new()) };
     let added = if add { ", add" } else { "" };
-    // Of a cluster only block 0 writes: both have the same tile.
-    let out = if cluster > 1 { format!("y{}", "") } else { "y".to_string() };
     let place = if cluster > 1 {
         // Each block writes its own copy, one behind the other along mode 0.
         let mut first = offsets.clone();
@@ -162,7 +161,7 @@ fn copies(rank: usize, mode: SwizzleMode, edge: bool, cluster: u32, dtype: DType
     let mut target = shape.clone();
     target[0] *= i64::from(cluster);
     let source = format!(
-        "kernel moves(x: {dtype}[{dims}], {out}: {dtype}[{}]) grid({cluster}) threads(256){clusters}
+        "kernel moves(x: {dtype}[{dims}], y: {dtype}[{}]) grid({cluster}) threads(256){clusters}
 {{
     gx = global_view(x[{view}], ({extents}) : ({steps}))
     gy = global_view(y[{place}], ({extents}) : ({steps}))

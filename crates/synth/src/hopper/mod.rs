@@ -61,11 +61,6 @@ struct Prescribe<'a> {
     next: usize,
 }
 
-/// The cluster of a program.
-pub fn cluster(v: &Verified) -> u32 {
-    v.program().cluster.as_int().and_then(|n| u32::try_from(n).ok()).unwrap_or(1)
-}
-
 /// Whether statements may be copied by the tensor memory accelerator: in a `produce`, loads; outside, stores.
 fn tensor_op(v: &Verified, src: &TensorRef, how: AsyncHow, produces: bool) -> Option<TensorOp> {
     let stores = v.program().tensor(src.tensor).memory() == Memory::Shared;
@@ -90,7 +85,7 @@ pub fn prescribe(v: &Verified, options: &Options) -> Result<Prescribed, Diagnost
         uses: BTreeMap::new(),
         others: BTreeMap::new(),
         registers: BTreeMap::new(),
-        cluster: cluster(v),
+        cluster: v.cluster(),
         next: 0,
     };
     let roles: Vec<u32> = v.roles().iter().map(|r| r.threads).collect();
@@ -124,6 +119,21 @@ pub fn prescribe(v: &Verified, options: &Options) -> Result<Prescribed, Diagnost
         reasons.insert(*id, choice.why);
         if let Some(layout) = choice.layout {
             result.pin_shared(*id, layout);
+        }
+        let adds = |(index, _): &&(usize, Alternative)| {
+            uses.iter().any(|u| matches!(u, Use::Copy { how, index: i, .. } if how.add && i == index))
+        };
+        if let Some((_, other)) = choice.refused.iter().find(adds) {
+            let place = uses.iter().find_map(|u| match u {
+                Use::Copy { view, how, .. } if how.add => Some(view.span),
+                _ => None,
+            });
+            return Err(Diagnostic::new(
+                Code::Unsatisfiable,
+                place.unwrap_or(v.program().tensor(*id).span),
+                format!("nothing can add this tile to global memory: {}", other.reason),
+            )
+            .help("only tensor copies add: let rows of the buffer be multiples of 16 bytes and the tile contiguous in it"));
         }
         tensors.extend(choice.tensor_copies);
         refused.extend(choice.refused);
@@ -165,6 +175,14 @@ impl Prescribe<'_> {
                     let stores = self.memory(src.tensor) == Memory::Shared;
                     let (view, reference) = if stores { (dst, src) } else { (src, dst) };
                     let op = tensor_op(self.v, src, *how, produces);
+                    if how.add && self.options.arch < TensorRow::SINCE {
+                        return Err(Diagnostic::new(
+                            Code::Unsatisfiable,
+                            stmt.span,
+                            format!("{} has no copies that add", self.options.arch),
+                        )
+                        .help("compile for sm_90a"));
+                    }
                     match op.filter(|_| self.options.arch >= TensorRow::SINCE) {
                         Some(op) => self.uses.entry(reference.tensor).or_default().push(Use::Copy {
                             view: view.clone(),
@@ -426,7 +444,7 @@ pub fn copy_plan(
     let stores = v.program().tensor(src.tensor).memory() == Memory::Shared;
     let (view, reference) = if stores { (dst, src) } else { (src, dst) };
     let op = tensor_op(v, src, how, !stores).ok_or("it is none of the accelerator's copies")?;
-    let blocks = if how.multicast { cluster(v) } else { 1 };
+    let blocks = if how.multicast { v.cluster() } else { 1 };
     let tile = tile_of(v, reference, layout)?;
     tensor::plan(facts, op, &v.tile(view), &tile, blocks, how.hint)
 }
