@@ -534,17 +534,15 @@ fn registers_move_between_roles() {
     let producer = value(k.b.scalar(ScalarOp::GeI32, &[warp, Operand::Imm(8)]));
     let consumer = value(k.b.scalar(ScalarOp::LtI32, &[warp, Operand::Imm(8)]));
     let base = k.b.special(Special::SharedBase);
-    k.b.open_side();
+    k.b.open_branch();
     k.b.sync(SyncOp::SetMaxRegisters { more: false, registers: 40 });
-    k.b.open_side();
+    k.b.open_branch();
     k.b.mbarrier(MbarrierOp::Wait, at(base, 0x1_f000), Operand::Imm(1));
     k.b.mbarrier(MbarrierOp::ArriveExpect, at(base, 0x1_f008), Operand::Imm(8192));
     let go = k.go;
-    let side = k.b.close_side();
-    k.b.if_else(go, side, Vec::new());
-    let side = k.b.close_side();
-    k.b.if_else(producer, side, Vec::new());
-    k.b.open_side();
+    k.b.close_branch(go);
+    k.b.close_branch(producer);
+    k.b.open_branch();
     k.b.sync(SyncOp::SetMaxRegisters { more: true, registers: 232 });
     k.clear(128);
     k.b.mbarrier(MbarrierOp::Wait, at(base, 0x1_f008), Operand::Imm(0));
@@ -553,8 +551,7 @@ fn registers_move_between_roles() {
     k.product(row, left, right, Operand::Imm(1));
     k.b.sync(SyncOp::NamedBarrier { id: 1, threads: 256 });
     k.store(128);
-    let side = k.b.close_side();
-    k.b.if_else(consumer, side, Vec::new());
+    k.b.close_branch(consumer);
     let ptx = k.finish();
     assert!(ptx.contains(".maxntid 384, 1, 1\n.minnctapersm 1\n"), "{ptx}");
 }
@@ -586,7 +583,7 @@ impl Elected {
         let global = Operand::Value(b.param(x));
         let b32 = Operand::Value(b.param(n));
         let elected = b.elect();
-        b.open_side();
+        b.open_branch();
         Elected { b, shared, global, b32, elected }
     }
 
@@ -596,8 +593,7 @@ impl Elected {
 
     fn finish(mut self) -> String {
         let elected = self.elected;
-        let side = self.b.close_side();
-        self.b.if_else(elected, side, Vec::new());
+        self.b.close_branch(elected);
         self.b.sync(SyncOp::ClusterBarrier);
         check(&self.b.finish())
     }

@@ -68,22 +68,20 @@ fn moved(cluster: u32) -> Function {
         multicast,
         hint: None,
     };
-    b.open_side();
+    b.open_branch();
     let elected = b.elect();
-    b.open_side();
+    b.open_branch();
     b.mbarrier(MbarrierOp::Init, full, Operand::Imm(1));
     b.sync(SyncOp::FenceMbarrierInit);
-    let side = b.close_side();
-    b.if_else(elected, side, Vec::new());
-    let side = b.close_side();
-    b.if_else(first, side, Vec::new());
+    b.close_branch(elected);
+    b.close_branch(first);
     b.sync(if cluster > 1 { SyncOp::ClusterBarrier } else { SyncOp::Barrier });
     // Slot `rank` of every block gets the tile of block `rank`.
     let slot = b.scalar(ScalarOp::MulI32, &[rank, Operand::Imm(1024)]);
     let own = b.scalar(ScalarOp::AddI32, &[base.into(), slot]);
-    b.open_side();
+    b.open_branch();
     let elected = b.elect();
-    b.open_side();
+    b.open_branch();
     b.mbarrier(MbarrierOp::ArriveExpect, full, Operand::Imm(1024 * u64::from(cluster)));
     let mask = (cluster > 1).then_some(Operand::Imm((1 << cluster) - 1));
     b.bulk(tensor(TensorOp::Load, from, [column, row], own, Some(full), mask));
@@ -102,10 +100,8 @@ fn moved(cluster: u32) -> Function {
     b.bulk(tensor(TensorOp::Store, to, [column, target], place, None, None));
     b.sync(SyncOp::BulkCommit);
     b.sync(SyncOp::BulkWait(0));
-    let side = b.close_side();
-    b.if_else(elected, side, Vec::new());
-    let side = b.close_side();
-    b.if_else(first, side, Vec::new());
+    b.close_branch(elected);
+    b.close_branch(first);
     if cluster > 1 {
         b.sync(SyncOp::ClusterBarrier);
     }
