@@ -40,9 +40,12 @@ pub fn kernels(args: &KernelsArgs) -> Result<ExitCode, Failure> {
 fn list() -> String {
     let mut text = String::new();
     for operator in OPERATORS {
-        let _ = writeln!(text, "{}: {}", operator.name, operator.about);
-        for parameter in (operator.parameters)() {
-            let _ = writeln!(text, "  {:<10}{:<8}{}", parameter.name, parameter.default, parameter.about);
+        let parameters = (operator.parameters)();
+        let width = parameters.iter().map(|p| p.name.len()).max().unwrap_or(0);
+        let _ = writeln!(text, "{}: {} (since {})", operator.name, operator.about, operator.since);
+        for parameter in parameters {
+            let _ =
+                writeln!(text, "  {:<width$}  {:<10}{}", parameter.name, parameter.default, parameter.about);
         }
     }
     text

@@ -99,6 +99,7 @@ impl Summary<'_> {
             "fragment_registers": self.kernel.explanation.fragment_registers,
             "registers_per_thread": self.outcome.report.cuda().map(|c| c.registers_per_thread),
             "local_bytes": self.outcome.report.cuda().map(|c| c.local_bytes),
+            "advisories": self.outcome.report.cuda().map(|c| &c.advisories),
             "milliseconds": self.outcome.timing.as_ref().map(|t| t.median_ms).or(self.outcome.report.milliseconds()),
             "compile_ms": self.compile_ms,
             "outputs": outputs,
@@ -138,6 +139,9 @@ impl Summary<'_> {
             None => format!("{} a thread for fragments", self.kernel.explanation.fragment_registers),
         };
         row("registers", registers);
+        for advisory in self.outcome.report.cuda().map_or(&[][..], |cuda| &cuda.advisories) {
+            row("warning", advisory.clone());
+        }
         if let Some(sim) = self.outcome.report.sim() {
             row("races", sim.races.iter().map(|r| r.count).sum::<u64>().to_string());
             row(

@@ -299,7 +299,15 @@ fn calibrate_writes_its_kernels() {
 fn kernels_lists_operators_and_prints_programs_that_run() {
     let run = tilewright(&["kernels"], None);
     assert_eq!(run.code, Some(0), "{}", run.err);
-    for text in ["gemm: c[m, n]", "w4a16: c[m, n]", "stages", "epilogue", "group"] {
+    for text in [
+        "gemm: c[m, n]",
+        "w4a16: c[m, n]",
+        "gemm_hopper: c[m, n]",
+        "(since sm_90a)",
+        "stages",
+        "epilogue",
+        "group",
+    ] {
         assert!(run.out.contains(text), "{text} is not in\n{}", run.out);
     }
     for (operator, given) in
@@ -317,7 +325,7 @@ fn kernels_lists_operators_and_prints_programs_that_run() {
 
 #[test]
 fn kernels_says_what_there_is() {
-    refused(&["kernels", "conv"], None, 2, &["no operator `conv`", "gemm, w4a16"]);
+    refused(&["kernels", "conv"], None, 2, &["no operator `conv`", "gemm, gemm_hopper, w4a16"]);
     refused(
         &["kernels", "gemm", "-p", "tile=4"],
         None,

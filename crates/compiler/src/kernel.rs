@@ -1,5 +1,6 @@
 //! A compiled kernel: everything a launch needs, and nothing else.
 
+use tilewright_lower::MapRecipe;
 use tilewright_simt::Function;
 use tilewright_synth::Explanation;
 use tilewright_tile::{Expr, Program, SymbolId, Verified};
@@ -9,13 +10,15 @@ use crate::PassTime;
 /// A compiled kernel, as a value.
 ///
 /// A launch passes, in this order: for each parameter of the tile program a pointer (tensors) or an `f32` (scalars), then
-/// each run-time size as a signed 32-bit integer. The grid comes from [`Kernel::verified`] and the sizes.
+/// each run-time size as a signed 32-bit integer, then the tensor maps by value. The grid comes from [`Kernel::verified`] and the sizes.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     /// The program it was compiled from, verified and folded over the tile constants.
     pub verified: Verified,
     /// The thread-level program: what the simulator executes.
     pub function: Function,
+    /// How a launch makes the function's tensor maps, one recipe each.
+    pub maps: Vec<MapRecipe>,
     /// The PTX text: what a driver loads. Its entry point is [`Function::name`].
     pub ptx: String,
     /// What the code relies on: each size is a multiple of its number. A launch with other sizes is refused.

@@ -1,12 +1,13 @@
 //! From a tile program to a kernel: the visible list of passes.
 //!
 //! ```text
-//! verify → unroll → desugar → prepare → synthesise → lower → clean up → verify → print PTX
+//! verify → unroll → rings → prescribe → desugar → (of each role: prepare → synthesise) → lower → clean up → verify → print PTX
 //! ```
 //!
 //! Each pass is one function of another crate; here is their order, and the clock around each.
 
 pub mod kernel;
+mod parts;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,11 +16,11 @@ use std::time::{Duration, Instant};
 use tilewright_machine::{Arch, Timing, UnknownArch};
 use tilewright_synth::{Ablation, Budget, Multiples, Options as SynthOptions};
 use tilewright_tile::{
-    Code, Constants, Diagnostic, Diagnostics, Program, Span, desugar_copies, unroll, verify,
+    Code, Constants, Diagnostic, Diagnostics, Program, Span, desugar_copies, rings, unroll, verify,
 };
 
 pub use kernel::{Assumption, Kernel};
-pub use tilewright_lower::MAX_EXTENT;
+pub use tilewright_lower::{MAX_EXTENT, MapRecipe};
 
 /// What a compilation is asked for.
 #[derive(Clone, Debug)]
@@ -81,6 +82,7 @@ impl Options {
             candidate: self.candidate,
             without: self.without,
             timing: self.timing.clone(),
+            registers: None,
         }
     }
 
@@ -138,17 +140,18 @@ pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnosti
     lap("verify");
     let plain = unroll(&verified)?;
     lap("unroll");
-    let plain = desugar_copies(&plain);
-    lap("desugar");
+    let plain = rings(&plain);
     let wanted = options.synthesis();
-    let prepared = tilewright_synth::prepare(&plain, &wanted)?;
-    lap("prepare");
-    let synthesis = tilewright_synth::synthesise(&prepared.verified, &wanted);
-    let mut synthesis = synthesis.map_err(|error| prepared.explain(error))?;
-    let plain = prepared.verified;
-    synthesis.explanation.inserted = prepared.inserted;
+    let prescribed = tilewright_synth::prescribe(&plain, &wanted)?;
+    lap("prescribe");
+    let plain = desugar_copies(&prescribed.verified);
+    lap("desugar");
+    let parts = parts::parts(&plain, &wanted)?;
     lap("synthesise");
-    let function = tilewright_lower::lower(&plain, &synthesis, options.arch, &options.multiples)?;
+    let lowered =
+        tilewright_lower::lower(&plain, &parts::lowered(&plain, &parts), options.arch, &options.multiples)?;
+    let (function, maps) = (lowered.function, lowered.maps);
+    let explanation = parts::explain(&plain, &prescribed, parts, &function);
     lap("lower");
     tilewright_simt::verify(&function).map_err(|error| {
         Diagnostic::new(Code::Unsatisfiable, Span::NONE, error.to_string())
@@ -163,7 +166,7 @@ pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnosti
         .filter(|(_, multiple)| **multiple > 1)
         .map(|(size, multiple)| Assumption { size: size.clone(), multiple: *multiple })
         .collect();
-    Ok(Kernel { verified, function, ptx, assumptions, explanation: synthesis.explanation, times })
+    Ok(Kernel { verified, function, maps, ptx, assumptions, explanation, times })
 }
 
 /// Assumptions are about sizes of the program.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use tilewright_compiler::{Options, compile};
 use tilewright_kernels::gemm::GemmConfig;
+use tilewright_kernels::gemm_hopper::HopperGemmConfig;
 use tilewright_kernels::w4a16::W4A16Config;
 use tilewright_machine::Arch;
 use tilewright_tile::Program;
@@ -17,7 +18,7 @@ use tilewright_tile::Program;
 /// Compile many configurations of a tuning space.
 #[derive(Parser)]
 struct Args {
-    /// The operator: gemm or w4a16
+    /// The operator: gemm, gemm_hopper or w4a16
     #[arg(long, default_value = "gemm")]
     operator: String,
     /// Configurations, evenly spread over the space
@@ -59,10 +60,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "gemm" => GemmConfig::space(args.arch, m, n, k)
             .map(|c| Ok((format!("{c:?}"), c.program()?)))
             .collect::<Result<_, tilewright_kernels::ConfigError>>()?,
+        "gemm_hopper" => HopperGemmConfig::space(args.arch, m, n, k)
+            .map(|c| Ok((format!("{c:?}"), c.program()?)))
+            .collect::<Result<_, tilewright_kernels::ConfigError>>()?,
         "w4a16" => W4A16Config::space(args.arch, m, n, k, Some(128))
             .map(|c| Ok((format!("{c:?}"), c.program()?)))
             .collect::<Result<_, tilewright_kernels::ConfigError>>()?,
-        other => return Err(format!("--operator {other}: there are gemm and w4a16").into()),
+        other => return Err(format!("--operator {other}: there are gemm, gemm_hopper and w4a16").into()),
     };
     let count = args.count.min(space.len());
     let (next, rows) = (AtomicUsize::new(0), Mutex::new(Vec::new()));

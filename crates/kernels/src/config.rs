@@ -6,6 +6,7 @@ use tilewright_machine::Arch;
 use tilewright_tile::{Diagnostics, Program};
 
 use crate::gemm::GemmConfig;
+use crate::gemm_hopper::HopperGemmConfig;
 use crate::w4a16::W4A16Config;
 
 /// Why there is no program for a configuration.
@@ -96,6 +97,8 @@ pub struct Operator {
     pub name: &'static str,
     /// What it computes.
     pub about: &'static str,
+    /// The oldest architecture that it compiles for.
+    pub since: Arch,
     /// Its parameters.
     pub parameters: fn() -> Vec<Parameter>,
     /// The program for values of parameters by name; those not named have their defaults.
@@ -110,12 +113,21 @@ pub const OPERATORS: &[Operator] = &[
     Operator {
         name: "gemm",
         about: "c[m, n] = a[m, k] · b[n, k]ᵀ",
+        since: Arch::Sm80,
         parameters: parameters::<GemmConfig>,
         program: program::<GemmConfig>,
     },
     Operator {
+        name: "gemm_hopper",
+        about: "c[m, n] = a[m, k] · b[n, k]ᵀ by tensor copies, products of warpgroups and blocks that stay",
+        since: Arch::Sm90a,
+        parameters: parameters::<HopperGemmConfig>,
+        program: program::<HopperGemmConfig>,
+    },
+    Operator {
         name: "w4a16",
         about: "c[m, n] = a[m, k] · (s ∘ w)[n, k]ᵀ with 4-bit weights w and a scale s a group",
+        since: Arch::Sm80,
         parameters: parameters::<W4A16Config>,
         program: program::<W4A16Config>,
     },

@@ -19,6 +19,7 @@
 
 mod config;
 pub mod gemm;
+pub mod gemm_hopper;
 pub mod w4a16;
 
 pub use config::{ConfigError, MakeProgram, OPERATORS, Operator, Parameter, Path, operator};

@@ -7,6 +7,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::{Kernel, Options, compile};
 use tilewright_kernels::gemm::{self, GemmConfig};
+use tilewright_kernels::gemm_hopper::{self, Cluster, HopperGemmConfig, Major, Order};
 use tilewright_kernels::w4a16::{self, W4A16Config};
 use tilewright_kernels::{ConfigError, OPERATORS, Path, operator};
 use tilewright_machine::{Arch, DType};
@@ -32,11 +33,12 @@ fn random(rng: &mut ChaCha8Rng, dtype: DType, len: i64) -> Vec<f64> {
 }
 
 /// Runs the program on these inputs and an output of `m × n`: interpreter, simulator and `reference` agree, where `bound` says
-/// how far each element may be from the reference.
+/// how far each element may be from the reference. Whatever the simulator's seed, it computes the same bits.
 fn agree(
     program: &Program,
     arch: Arch,
     size: [i64; 3],
+    seeds: &[u64],
     inputs: &[(DType, Vec<f64>)],
     reference: &[f64],
     bound: &[f64],
@@ -47,12 +49,20 @@ fn agree(
     all.push(vec![f64::NAN; reference.len()]);
     let dtypes: Vec<DType> = program.params.iter().map(|p| p.dtype).collect();
 
-    let device = SimDevice::new(tilewright_sim::Config { seed: size[2] as u64, ..Default::default() });
-    let tensors: Vec<Tensor> =
-        dtypes.iter().zip(&all).map(|(d, v)| Tensor::from_f64(&device, *d, v).unwrap()).collect();
-    let arguments: Vec<Arg<'_>> = tensors.iter().map(|t| Arg::Buffer(t.buffer())).collect();
-    let report = device.launch(&kernel, &sizes, &arguments).unwrap();
-    let simulated = tensors.last().unwrap().read(&device).unwrap();
+    let simulate = |seed: u64| {
+        let device = SimDevice::new(tilewright_sim::Config { seed, ..Default::default() });
+        let tensors: Vec<Tensor> =
+            dtypes.iter().zip(&all).map(|(d, v)| Tensor::from_f64(&device, *d, v).unwrap()).collect();
+        let arguments: Vec<Arg<'_>> = tensors.iter().map(|t| Arg::Buffer(t.buffer())).collect();
+        let report = device.launch(&kernel, &sizes, &arguments).unwrap();
+        let report = report.sim().unwrap().clone();
+        assert_eq!(report.problems(), Vec::<String>::new(), "{size:?}, seed {seed}");
+        (tensors.last().unwrap().read(&device).unwrap(), report)
+    };
+    let (simulated, report) = simulate(seeds[0]);
+    for seed in &seeds[1..] {
+        assert!(simulate(*seed).0 == simulated, "{size:?}: seeds {} and {seed} differ", seeds[0]);
+    }
 
     let mut arguments: Vec<Argument> = all.into_iter().map(Argument::Tensor).collect();
     interpret(&kernel.verified, &sizes, &mut arguments).unwrap();
@@ -66,8 +76,6 @@ fn agree(
             assert!(error <= *bound, "{who} at {size:?}, element {i}: {actual}, not {expected} ± {bound}");
         }
     }
-    let report = report.sim().unwrap().clone();
-    assert_eq!(report.problems(), Vec::<String>::new(), "{size:?}");
     report
 }
 
@@ -94,7 +102,7 @@ fn check_gemm(config: &GemmConfig, arch: Arch, size: [i64; 3]) -> Report {
     let magnitudes = gemm::reference(&absolute(&a), &absolute(&b), n as usize, k as usize);
     let bound = bounds(config.dtype, 0.0, k, &exact, &magnitudes);
     let inputs = [(config.dtype, a), (config.dtype, b)];
-    agree(&config.program().unwrap(), arch, size, &inputs, &exact, &bound)
+    agree(&config.program().unwrap(), arch, size, &[k as u64], &inputs, &exact, &bound)
 }
 
 fn check_w4a16(config: &W4A16Config, arch: Arch, size: [i64; 3]) -> Report {
@@ -111,7 +119,94 @@ fn check_w4a16(config: &W4A16Config, arch: Arch, size: [i64; 3]) -> Report {
     // A scaled weight is rounded to f16 before the product.
     let bound = bounds(DType::F16, 1.0, k, &exact, &magnitudes);
     let inputs = [(DType::F16, a), (DType::I4, w), (DType::F16, s)];
-    agree(&config.program().unwrap(), arch, size, &inputs, &exact, &bound)
+    agree(&config.program().unwrap(), arch, size, &[k as u64], &inputs, &exact, &bound)
+}
+
+fn check_hopper(config: &HopperGemmConfig, size: [i64; 3], seeds: &[u64]) -> Report {
+    let [m, n, k] = size;
+    let mut rng = ChaCha8Rng::seed_from_u64((m * 7 + n * 3 + k) as u64);
+    let a = random(&mut rng, config.dtype, m * k);
+    let b = random(&mut rng, config.dtype, n * k);
+    let exact = gemm_hopper::reference(config, &a, &b, size.map(|s| s as usize));
+    let magnitudes = gemm_hopper::reference(config, &absolute(&a), &absolute(&b), size.map(|s| s as usize));
+    let bound = bounds(config.dtype, 0.0, k, &exact, &magnitudes);
+    let inputs = [(config.dtype, a), (config.dtype, b)];
+    agree(&config.program().unwrap(), Arch::Sm90a, size, seeds, &inputs, &exact, &bound)
+}
+
+/// One math warpgroup, 64 × 64 tiles and four blocks: every block takes several tiles, and the ring wraps within one.
+fn small_hopper() -> HopperGemmConfig {
+    HopperGemmConfig {
+        bm: 64,
+        bn: 64,
+        stages: 3,
+        warpgroups: 1,
+        order: Order::Bands(2),
+        sms: 4,
+        ..HopperGemmConfig::default()
+    }
+}
+
+/// Configurations in which everything that there is to choose is chosen differently once.
+fn hopper_configs() -> Vec<HopperGemmConfig> {
+    let small = small_hopper();
+    let default = HopperGemmConfig { sms: 4, ..HopperGemmConfig::default() };
+    vec![
+        small,
+        HopperGemmConfig { a: Major::Mn, in_flight: 0, order: Order::Snake(2), ..small },
+        HopperGemmConfig { b: Major::Mn, in_flight: 2, order: Order::Hilbert(1), ..small },
+        HopperGemmConfig { a: Major::Mn, b: Major::Mn, dtype: DType::BF16, ..small },
+        HopperGemmConfig { cluster: Cluster::AlongM(2), ..small },
+        HopperGemmConfig { cluster: Cluster::AlongN(2), b: Major::Mn, in_flight: 2, ..small },
+        HopperGemmConfig { cluster: Cluster::AlongM(4), b: Major::Mn, order: Order::Snake(1), ..small },
+        HopperGemmConfig { bm: 128, bn: 112, stages: 2, warpgroups: 2, buffers: 3, ..small },
+        HopperGemmConfig { bn: 192, a: Major::Mn, ..default },
+        HopperGemmConfig {
+            bk: 32,
+            chunk: Some(32),
+            buffers: 1,
+            dtype: DType::BF16,
+            stages: 1,
+            in_flight: 0,
+            ..small
+        },
+        default,
+    ]
+}
+
+#[test]
+fn gemm_hopper_is_right_at_edges() {
+    for config in hopper_configs() {
+        for size in gemm_hopper::edge_sizes(&config) {
+            check_hopper(&config, size, &[size[2] as u64]);
+        }
+    }
+}
+
+#[test]
+fn gemm_hopper_computes_the_same_whatever_the_order_of_events() {
+    let small = small_hopper();
+    let configs = [
+        small,
+        HopperGemmConfig { cluster: Cluster::AlongM(2), in_flight: 0, ..small },
+        HopperGemmConfig { cluster: Cluster::AlongN(2), in_flight: 2, buffers: 1, ..small },
+        HopperGemmConfig { sms: 2, ..HopperGemmConfig::default() },
+    ];
+    for config in configs {
+        check_hopper(&config, [200, 200, 328], &[1, 2, 3, 4, 5]);
+    }
+}
+
+#[test]
+fn the_default_gemm_hopper_is_right_without_conflicts() {
+    for (a, b) in [(Major::K, Major::K), (Major::K, Major::Mn), (Major::Mn, Major::K), (Major::Mn, Major::Mn)]
+    {
+        for dtype in [DType::F16, DType::BF16] {
+            let config = HopperGemmConfig { dtype, a, b, ..HopperGemmConfig::default() };
+            let report = check_hopper(&config, [128, 256, 128], &[7]);
+            assert_eq!(report.shared_conflicts, 0, "{config:?}");
+        }
+    }
 }
 
 #[test]
@@ -173,37 +268,77 @@ fn the_default_w4a16_is_right_without_conflicts() {
     }
 }
 
-#[test]
-fn ptxas_needs_no_spills() {
-    let ptxas = std::env::var_os("TILEWRIGHT_PTXAS").map(std::path::PathBuf::from).or_else(|| {
+/// Where `ptxas` is, if it is anywhere.
+fn ptxas() -> Option<std::path::PathBuf> {
+    let found = std::env::var_os("TILEWRIGHT_PTXAS").map(std::path::PathBuf::from).or_else(|| {
         std::env::split_paths(&std::env::var_os("PATH")?).map(|p| p.join("ptxas")).find(|p| p.is_file())
     });
-    let Some(ptxas) = ptxas else {
+    if found.is_none() {
         assert!(std::env::var_os("CI").is_none(), "CI has no ptxas: set TILEWRIGHT_PTXAS");
         println!("no ptxas: nothing is assembled");
-        return;
-    };
+    }
+    found
+}
+
+/// Assembles a kernel: nothing that `ptxas` would say beside its figures (that it serialises `wgmma`, that it ignores
+/// `setmaxnreg`). The bytes of registers that it spills.
+fn assemble(ptxas: &std::path::Path, name: &str, kernel: &Kernel, arch: Arch) -> u32 {
+    if let Some(folder) = std::env::var_os("TILEWRIGHT_PTX_DIR") {
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(std::path::Path::new(&folder).join(format!("{name}.{arch}.ptx")), &kernel.ptx)
+            .unwrap();
+    }
+    let file = std::env::temp_dir().join(format!("tilewright-{}-{name}.{arch}.ptx", std::process::id()));
+    std::fs::write(&file, &kernel.ptx).unwrap();
+    let output = Command::new(ptxas)
+        .args([format!("-arch={arch}").as_str(), "-v", "-o", "/dev/null"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let text = [output.stdout, output.stderr].map(|t| String::from_utf8_lossy(&t).into_owned()).concat();
+    println!("{name} on {arch}: {text}");
+    assert!(output.status.success(), "{name}: {text}");
+    for word in ["C75", "warning", "advisory", "Potential"] {
+        assert!(!text.contains(word), "{name} is complained about: {text}");
+    }
+    let spills = text.split(" bytes spill stores").next().and_then(|before| before.rsplit(' ').next());
+    spills.unwrap().parse().unwrap()
+}
+
+#[test]
+fn ptxas_needs_no_spills() {
+    let Some(ptxas) = ptxas() else { return };
     for operator in OPERATORS {
         let program = (operator.program)(&[]).unwrap();
-        for arch in [Arch::Sm80, Arch::Sm90a] {
+        for arch in [Arch::Sm80, Arch::Sm90a].into_iter().filter(|arch| *arch >= operator.since) {
             let kernel = kernel_for(&program, arch, [1024, 4096, 4096]);
-            let name = format!("{}.{arch}.ptx", operator.name);
-            if let Some(folder) = std::env::var_os("TILEWRIGHT_PTX_DIR") {
-                std::fs::create_dir_all(&folder).unwrap();
-                std::fs::write(std::path::Path::new(&folder).join(&name), &kernel.ptx).unwrap();
-            }
-            let file = std::env::temp_dir().join(format!("tilewright-{}-{name}", std::process::id()));
-            std::fs::write(&file, &kernel.ptx).unwrap();
-            let output = Command::new(&ptxas)
-                .args([format!("-arch={arch}").as_str(), "-v", "-o", "/dev/null"])
-                .arg(&file)
-                .output()
-                .unwrap();
-            std::fs::remove_file(&file).unwrap();
-            let text = String::from_utf8_lossy(&output.stderr);
-            println!("{} on {arch}: {text}", operator.name);
-            assert!(output.status.success(), "{name}: {text}");
-            assert!(text.contains(" 0 bytes spill stores"), "{name} spills: {text}");
+            assert_eq!(assemble(&ptxas, operator.name, &kernel, arch), 0, "{} spills", operator.name);
+        }
+    }
+}
+
+#[test]
+fn ptxas_needs_no_spills_for_any_gemm_hopper() {
+    let Some(ptxas) = ptxas() else { return };
+    let default = HopperGemmConfig::default();
+    let wide = [
+        HopperGemmConfig { bn: 224, cluster: Cluster::AlongM(2), order: Order::Hilbert(3), ..default },
+        HopperGemmConfig { bn: 160, cluster: Cluster::AlongN(2), order: Order::Snake(12), ..default },
+        HopperGemmConfig { bm: 256, bn: 128, buffers: 1, b: Major::Mn, ..default },
+        HopperGemmConfig { bm: 192, warpgroups: 3, math_registers: 160, bn: 144, ..default },
+    ];
+    for (i, config) in hopper_configs().into_iter().chain(wide).enumerate() {
+        let program = config.program().unwrap();
+        let assemble = |name: &str, size: [i64; 3]| {
+            let kernel = kernel_for(&program, Arch::Sm90a, size);
+            assemble(&ptxas, &format!("gemm_hopper_{i}_{name}"), &kernel, Arch::Sm90a)
+        };
+        assert_eq!(assemble("whole", [4096, 4096, 4096]), 0, "{config:?} spills");
+        assert_eq!(assemble("edges", [1000, 3000, 1016]), 0, "{config:?} spills");
+        if i < 2 {
+            // Threads copy element by element, where a few spilled registers are the least of it.
+            assert!(assemble("odd", [1001, 3001, 1003]) < 1024, "{config:?}");
         }
     }
 }
@@ -255,5 +390,86 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     assert_eq!(deep.reject(Arch::Sm90a), None);
     let uneven = W4A16Config { group: Some(96), ..W4A16Config::default() };
     assert!(uneven.program().is_err_and(|e| e.to_string().contains("multiple of bk = 128")));
-    assert!(operator("conv").is_err_and(|e| e.to_string().contains("gemm, w4a16")));
+    assert!(operator("conv").is_err_and(|e| e.to_string().contains("gemm, gemm_hopper, w4a16")));
+}
+
+#[test]
+fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
+    let says = |config: HopperGemmConfig, field: &str, text: &str| match config.program() {
+        Err(ConfigError::Value { field: actual, wanted, .. }) => {
+            assert_eq!(actual, field, "{config:?}");
+            assert!(wanted.contains(text), "{config:?}: {wanted}");
+        }
+        other => panic!("{config:?}: {other:?}"),
+    };
+    let default = HopperGemmConfig::default();
+    says(HopperGemmConfig { dtype: DType::F32, ..default }, "dtype", "f16 or bf16");
+    says(HopperGemmConfig { bm: 64, ..default }, "bm", "64 for each of 2");
+    says(HopperGemmConfig { bn: 100, ..default }, "bn", "multiple of 8");
+    says(HopperGemmConfig { bk: 24, ..default }, "bk", "multiple of 16");
+    says(HopperGemmConfig { stages: 0, ..default }, "stages", "from 1");
+    says(HopperGemmConfig { stages: 5, ..default }, "stages", "fewer stages");
+    says(HopperGemmConfig { warpgroups: 0, ..default }, "warpgroups", "from 1 to 7");
+    says(HopperGemmConfig { in_flight: 4, ..default }, "in_flight", "from 0 to 3");
+    says(HopperGemmConfig { chunk: Some(48), ..default }, "chunk", "divide bn = 256");
+    says(HopperGemmConfig { bn: 96, chunk: Some(64), ..default }, "chunk", "divide bn = 96");
+    says(HopperGemmConfig { buffers: 0, ..default }, "buffers", "from 1");
+    says(HopperGemmConfig { cluster: Cluster::AlongM(3), ..default }, "cluster", "2, 4 or 8");
+    says(
+        HopperGemmConfig { bn: 120, cluster: Cluster::AlongM(2), ..default },
+        "cluster",
+        "cannot share 120 rows",
+    );
+    says(HopperGemmConfig { order: Order::Bands(0), ..default }, "order", "1 to 1024");
+    says(HopperGemmConfig { order: Order::Hilbert(9), ..default }, "order", "0 to 8");
+    says(HopperGemmConfig { load_registers: 20, ..default }, "load_registers", "multiple of 8 from 24");
+    says(HopperGemmConfig { load_registers: 48, ..default }, "math_registers", "there are 65536");
+    says(HopperGemmConfig { math_registers: 216, ..default }, "bn", "more warpgroups");
+    says(HopperGemmConfig { sms: 0, ..default }, "sms", "from 1");
+    assert_eq!(default.reject(Arch::Sm90a), None);
+    assert!(default.reject(Arch::Sm80).is_some_and(|r| r.contains("sm_90a")));
+    let set = |field: &str, value: &str| (operator("gemm_hopper").unwrap().program)(&[(field, value)]);
+    for (field, value) in [
+        ("a", "m"),
+        ("b", "n"),
+        ("cluster", "m2"),
+        ("cluster", "n4"),
+        ("cluster", "none"),
+        ("order", "bands(8)"),
+        ("order", "snake(12)"),
+        ("order", "hilbert(4)"),
+        ("chunk", "32"),
+        ("chunk", "widest"),
+        ("dtype", "bf16"),
+    ] {
+        assert!(set(field, value).is_ok(), "{field} = {value}: {:?}", set(field, value));
+    }
+    for (field, value, text) in [
+        ("a", "n", "k or m"),
+        ("b", "m", "k or n"),
+        ("cluster", "2", "none, or m or n"),
+        ("cluster", "m0", "none, or"),
+        ("order", "rows", "hilbert(order)"),
+        ("bm", "x", "integer"),
+        ("dtype", "f32", "f16 or bf16"),
+    ] {
+        assert!(set(field, value).is_err_and(|e| e.to_string().contains(text)), "{field} = {value}");
+    }
+}
+
+#[test]
+fn the_space_of_gemm_hopper_compiles() {
+    let all: Vec<HopperGemmConfig> = HopperGemmConfig::space(Arch::Sm90a, 1024, 6144, 4096).collect();
+    assert!(all.len() >= 100, "{}", all.len());
+    assert!(all.contains(&HopperGemmConfig::default()));
+    for bn in [112, 160, 192, 224] {
+        assert!(all.iter().any(|c| c.bn == bn), "{bn}");
+    }
+    assert_eq!(HopperGemmConfig::space(Arch::Sm80, 4096, 4096, 4096).count(), 0);
+    assert!(HopperGemmConfig::space(Arch::Sm90a, 64, 4096, 4096).all(|c| c.bm <= 64 * 2));
+    let left_out = HopperGemmConfig::grid().filter(|c| c.reject(Arch::Sm90a).is_some()).count();
+    assert!(left_out > 0 && left_out < HopperGemmConfig::grid().count());
+    for config in all.iter().step_by(all.len() / 40) {
+        kernel_for(&config.program().unwrap(), Arch::Sm90a, [1024, 6144, 4096]);
+    }
 }

@@ -5,35 +5,78 @@
 //! `syncthreads`, or before the thread's own next read of the tensor: a tile program's `copy` is synchronous. A `copy.async` is
 //! waited for only by the program's own `wait_group`. Where both kinds are in flight, the wait for a `copy` completes the
 //! `copy.async`s too (`cp.async.wait_all`): right, but the pipeline runs dry there.
+//!
+//! The roles of a program are lowered one after the other, each as a side of one branch on the warp's index: `hopper.rs` has what
+//! they and the asynchronous units of Hopper need, `places.rs` where everything lies in shared memory.
 
 mod bits;
 mod collective;
 mod copy;
 mod elements;
 mod elementwise;
+mod hopper;
 mod memory;
 mod movement;
 mod order;
 mod packed;
+mod places;
 mod scalar;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_machine::{Arch, Memory, SyncOp};
 use tilewright_simt::{ArrayId, Builder, Function, FunctionParamKind, Operand, Reg};
-use tilewright_synth::{Facts, GemmPlan, Multiples, SHARED_ALIGN, StmtPlan, Synthesis};
+use tilewright_synth::{Facts, GemmPlan, Multiples, StmtPlan, Synthesis};
 use tilewright_tile::{
-    Code, Diagnostic, Expr, ParamKind, Span, Stmt, StmtKind, SymbolId, TensorId, Verified, statement_text,
+    Code, Diagnostic, Expr, ParamId, ParamKind, Role, Span, Stmt, StmtKind, SymbolId, TensorId, Verified,
+    statement_text,
 };
 
 /// The largest run-time size and the largest extent of a buffer's mode: coordinates are 32 bits wide, and a tile may
 /// reach its own extent past the end.
 pub const MAX_EXTENT: i64 = (1 << 31) - (1 << 21);
 
+/// The number of groups that a wait leaves in flight.
+fn count_of(groups: &Expr, span: Span) -> Result<u32, Diagnostic> {
+    let groups = groups.as_int().and_then(|n| u32::try_from(n).ok());
+    groups.ok_or_else(|| internal(span, "a wait for an unknown number"))
+}
+
 /// A state that synthesis should have ruled out: a mistake of the compiler.
 fn internal(span: Span, what: &str) -> Diagnostic {
     Diagnostic::new(Code::Unsatisfiable, span, format!("lowering met {what}"))
         .help("this is a mistake of the compiler: please report it with the program")
+}
+
+/// What some of a block's threads do: the whole of a program without roles, or one role.
+#[derive(Clone, Copy)]
+pub struct Part<'a> {
+    /// Its program, prepared for synthesis.
+    pub verified: &'a Verified,
+    /// What was decided for it.
+    pub synthesis: &'a Synthesis,
+    /// The role; `None` if all threads do it.
+    pub role: Option<Role<'a>>,
+}
+
+/// How a launch makes a tensor map: the tensor as the map sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MapRecipe {
+    /// The parameter that is the tensor's buffer.
+    pub param: ParamId,
+    /// Extents, dimension 0 (which is contiguous) first, over sizes.
+    pub extents: Vec<Expr>,
+    /// Strides of the dimensions from 1 on, in elements, over sizes.
+    pub strides: Vec<Expr>,
+}
+
+/// A lowered program.
+#[derive(Clone, Debug)]
+pub struct Lowered {
+    /// What one thread runs.
+    pub function: Function,
+    /// One recipe a tensor map of the function.
+    pub maps: Vec<MapRecipe>,
 }
 
 struct Lower<'a> {
@@ -60,22 +103,25 @@ struct Lower<'a> {
     next: usize,
     /// When products want what.
     ranks: order::Ranks,
+    /// What Hopper's asynchronous units need.
+    units: hopper::Units<'a>,
 }
 
-/// Lowers a program with its synthesis, which must be of this very program.
+/// Lowers a program with the synthesis of each of its parts. `whole` is the program of all parts, from which each was taken.
 ///
 /// # Errors
 ///
-/// A [`Diagnostic`] if the program cannot be expressed; after a successful synthesis that is a mistake of the compiler.
+/// A [`Diagnostic`] if the parts' shared memory does not fit together, or the program cannot be expressed; the latter is a mistake
+/// of the compiler after a successful synthesis.
 pub fn lower(
-    verified: &Verified,
-    synthesis: &Synthesis,
+    whole: &Verified,
+    parts: &[Part<'_>],
     arch: Arch,
     multiples: &Multiples,
-) -> Result<Function, Diagnostic> {
-    let program = verified.program();
-    let facts = Facts::new(verified, multiples);
-    let mut b = Builder::new(program.name.clone(), arch, verified.threads());
+) -> Result<Lowered, Diagnostic> {
+    let program = whole.program();
+    let mut b = Builder::new(program.name.clone(), arch, whole.threads());
+    b.set_cluster(whole.cluster());
     for param in &program.params {
         let kind = match param.kind {
             ParamKind::Tensor { .. } => FunctionParamKind::Pointer,
@@ -88,52 +134,59 @@ pub fn lower(
         let param = b.add_param(symbol.name.clone(), FunctionParamKind::I32);
         symbols.insert(id, Operand::Value(b.param(param)));
     }
-    let (mut arrays, mut shared) = (Vec::new(), Vec::new());
-    for (i, tensor) in program.tensors.iter().enumerate() {
-        let id = TensorId(i as u32);
-        arrays.push(match tensor.memory() {
-            Memory::Register => {
-                let tv = synthesis.register(id);
-                let tv = tv.ok_or_else(|| internal(tensor.span, "a register tensor without a layout"))?;
-                Some(b.add_array(
-                    tensor.name.clone(),
-                    elements::registers(tv.count() as u32, tensor.dtype.bits()),
-                ))
-            }
-            _ => None,
-        });
-        let offset =
-            synthesis.allocation.offsets.iter().find(|(t, _)| *t == id).map_or(0, |(_, offset)| *offset);
-        if let Some((_, bytes)) = synthesis.shared(id) {
-            b.add_shared_at(tensor.name.clone(), offset, bytes);
+    let places = places::places(whole, parts, arch, &mut b)?;
+    let rings = hopper::rings(whole, parts, &places);
+    let mut maps = hopper::Maps::default();
+    let sums = hopper::sums(whole, parts, &places);
+    hopper::prologue(&mut b, &rings, &sums);
+    let mut bodies = Vec::new();
+    for ((part, place), sum) in parts.iter().zip(&places.parts).zip(&sums) {
+        let facts = Facts::new(part.verified, multiples);
+        let mut arrays = Vec::new();
+        for (i, tensor) in part.verified.program().tensors.iter().enumerate() {
+            arrays.push(match (tensor.memory(), part.synthesis.register(TensorId(i as u32))) {
+                (Memory::Register, Some(tv)) => {
+                    let registers = elements::registers(tv.count() as u32, tensor.dtype.bits());
+                    Some(b.add_array(tensor.name.clone(), registers))
+                }
+                _ => None,
+            });
         }
-        shared.push(offset);
+        if part.role.is_some() {
+            b.open_branch();
+        }
+        let floor = b.floor_here();
+        let units = hopper::Units::new(whole, part, (&rings, *sum), maps, &mut b);
+        let mut lower = Lower {
+            verified: part.verified,
+            synthesis: part.synthesis,
+            facts: &facts,
+            arch,
+            b,
+            arrays,
+            shared: place.offsets.clone(),
+            symbols: symbols.clone(),
+            pending: BTreeSet::new(),
+            scratch: place.scratch,
+            scratch_used: false,
+            loops: 0,
+            next: 0,
+            ranks: order::ranks(part.verified, part.synthesis),
+            units,
+        };
+        lower.part(&part.verified.program().body)?;
+        (b, maps) = (lower.b, lower.units.maps);
+        b.set_floor(floor);
+        b.set_team(None);
+        if let Some(role) = part.role {
+            bodies.push((role, b.close_side()));
+        }
     }
-    let scratch = if synthesis.scratch_bytes > 0 {
-        b.add_shared("exchange", synthesis.scratch_bytes, SHARED_ALIGN)
-    } else {
-        0
-    };
-    let mut lower = Lower {
-        verified,
-        synthesis,
-        facts: &facts,
-        arch,
-        b,
-        arrays,
-        shared,
-        symbols,
-        pending: BTreeSet::new(),
-        scratch,
-        scratch_used: false,
-        loops: 0,
-        next: 0,
-        ranks: order::ranks(verified, synthesis),
-    };
-    lower.block(&program.body)?;
-    let mut function = lower.b.finish();
+    hopper::roles(&mut b, bodies);
+    let recipes = maps.finish(&mut b);
+    let mut function = b.finish();
     tilewright_simt::passes::dead_code(&mut function);
-    Ok(function)
+    Ok(Lowered { function, maps: recipes })
 }
 
 impl Lower<'_> {
@@ -163,7 +216,17 @@ impl Lower<'_> {
     }
 
     fn block(&mut self, body: &[Stmt]) -> Result<(), Diagnostic> {
-        body.iter().try_for_each(|stmt| self.statement(stmt))
+        for (i, stmt) in body.iter().enumerate() {
+            if let StmtKind::Fill { dst, value } = &stmt.kind
+                && *value == 0.0
+                && self.starts_afresh(*dst, &body[i + 1..])
+            {
+                self.next += 1;
+                continue;
+            }
+            self.statement(stmt)?;
+        }
+        Ok(())
     }
 
     fn statement(&mut self, stmt: &Stmt) -> Result<(), Diagnostic> {
@@ -175,23 +238,56 @@ impl Lower<'_> {
         match (&stmt.kind, plan) {
             (StmtKind::Define(_), _) => Ok(()),
             (StmtKind::Copy { src, dst }, StmtPlan::Copy(plan)) => self.copy(src, dst, plan, true),
-            (StmtKind::CopyAsync { src, dst }, StmtPlan::Copy(plan)) => self.copy(src, dst, plan, false),
+            (StmtKind::CopyAsync { src, dst, .. }, StmtPlan::Copy(plan)) => {
+                // What fills a stage is waited for when the stage is handed on.
+                let waited = self.units.fills_stage();
+                self.copy(src, dst, plan, waited)
+            }
+            (StmtKind::CopyAsync { src, dst, .. }, StmtPlan::Tensor(plan)) => {
+                self.tensor_copy(src, dst, plan)
+            }
             (StmtKind::Commit, _) => {
-                self.b.sync(SyncOp::AsyncCommit);
+                self.units.commit(&mut self.b);
                 Ok(())
             }
             (StmtKind::Wait(groups), _) => {
-                let groups = groups.as_int().and_then(|n| u32::try_from(n).ok());
-                let groups = groups.ok_or_else(|| internal(stmt.span, "a wait for an unknown number"))?;
-                self.b.sync(SyncOp::AsyncWaitGroup(groups));
+                let groups = count_of(groups, stmt.span)?;
+                self.units.wait(&mut self.b, groups);
                 Ok(())
             }
+            (StmtKind::GemmAsync { c, a, b, .. }, StmtPlan::Product(plan)) => self.product(*c, a, b, plan),
+            (StmtKind::CommitGemm, _) => {
+                self.b.sync(SyncOp::WgmmaCommit);
+                Ok(())
+            }
+            (StmtKind::WaitGemm(groups), _) => {
+                let groups = count_of(groups, stmt.span)?;
+                self.wait_gemm(groups);
+                Ok(())
+            }
+            (StmtKind::Stage { pipeline, side, slot, body }, _) => {
+                self.stage(*pipeline, *side, *slot, body, stmt.span)
+            }
+            (StmtKind::Tiles { row, col, rows, cols, order, body }, _) => {
+                self.tiles((*row, *col), (rows, cols), order, body)
+            }
+            (StmtKind::Pipeline(_), _) => Ok(()),
+            (StmtKind::WaitDependencies, _) => {
+                self.b.sync(SyncOp::DependencyWait);
+                Ok(())
+            }
+            (StmtKind::LaunchDependents, _) => {
+                self.b.sync(SyncOp::DependentsLaunch);
+                Ok(())
+            }
+            (StmtKind::ClusterSum { dst }, _) => self.cluster_sum(*dst, stmt.span),
             (StmtKind::Gemm { c, a, b, .. }, StmtPlan::Gemm(plan)) => self.gemm(*c, *a, *b, plan),
             (StmtKind::Cast { dst, src }, _) => self.cast(*dst, *src),
             (StmtKind::Fill { dst, value }, _) => self.fill(*dst, *value),
             (StmtKind::Elementwise { dst, expr }, _) => self.elementwise(*dst, expr),
             (StmtKind::Sync, _) => {
                 self.settle(None);
+                self.units.fence(&mut self.b);
                 self.b.sync(SyncOp::Barrier);
                 Ok(())
             }
@@ -235,6 +331,8 @@ impl Lower<'_> {
             (
                 StmtKind::Copy { .. }
                 | StmtKind::CopyAsync { .. }
+                | StmtKind::GemmAsync { .. }
+                | StmtKind::Role { .. }
                 | StmtKind::Gemm { .. }
                 | StmtKind::Rearrange { .. }
                 | StmtKind::Shape { .. }
@@ -258,8 +356,9 @@ impl Lower<'_> {
         self.loops -= 1;
         // The next round may read what this one has in flight.
         self.settle(None);
+        self.units.fence(&mut self.b);
         self.symbols.remove(&counter);
-        self.b.close_loop(value, lo, hi, 1);
+        self.b.close_loop(value, lo, hi, Operand::Imm(1));
         result
     }
 

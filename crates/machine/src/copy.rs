@@ -20,6 +20,8 @@ pub enum CopyKind {
     PerThread,
     /// Each thread starts a copy of its own bytes that completes at a later wait (`cp.async`).
     Async,
+    /// Each thread reads its own bytes of the shared memory of a block of its cluster, at an address that `mapa` gives.
+    Peer,
     /// The warp moves 8×8 matrices of 16-bit elements together: lane `i` holds the address of row `i % 8` of matrix
     /// `i / 8` (`ldmatrix`, `stmatrix`).
     Matrix {
@@ -152,6 +154,22 @@ fn cp_async(bytes: u32) -> CopyRow {
     }
 }
 
+fn peer(bytes: u32) -> CopyRow {
+    let name = match bytes {
+        16 => "ld.shared::cluster.v4.b32",
+        8 => "ld.shared::cluster.v2.b32",
+        _ => "ld.shared::cluster.b32",
+    };
+    CopyRow {
+        name,
+        mnemonic: name,
+        kind: CopyKind::Peer,
+        since: Arch::Sm90a,
+        latency_cycles: 180,
+        ..per_thread(Memory::Shared, Memory::Register, bytes)
+    }
+}
+
 fn matrix(store: bool, count: u32, trans: bool) -> CopyRow {
     let (name, mnemonic) = match (store, count, trans) {
         (false, 1, false) => ("ldmatrix.x1", "ldmatrix.sync.aligned.m8n8.x1.shared.b16"),
@@ -205,6 +223,7 @@ static ROWS: LazyLock<Vec<CopyRow>> = LazyLock::new(|| {
     }
     for bytes in [16, 8, 4] {
         rows.push(cp_async(bytes));
+        rows.push(peer(bytes));
     }
     for bytes in [16, 8, 4, 2, 1] {
         rows.push(per_thread(Memory::Global, Memory::Register, bytes));
@@ -220,9 +239,11 @@ pub fn copy_rows() -> &'static [CopyRow] {
     &ROWS
 }
 
-/// The rows that copy from `src` to `dst` and exist on `arch`, in the order of [`copy_rows`].
+/// The rows that copy from `src` to `dst` within a block and exist on `arch`, in the order of [`copy_rows`].
 pub fn copies(src: Memory, dst: Memory, arch: Arch) -> impl Iterator<Item = &'static CopyRow> {
-    copy_rows().iter().filter(move |row| row.src == src && row.dst == dst && row.since <= arch)
+    copy_rows().iter().filter(move |row| {
+        row.src == src && row.dst == dst && row.since <= arch && row.kind != CopyKind::Peer
+    })
 }
 
 /// The row with this name.

@@ -2,7 +2,7 @@
 //!
 //! An instruction is one row: which memories it connects, the layouts of its operands, where it exists, what it
 //! costs, how it is spelled and what it does. [`copy`] and [`mma`] hold the instructions that a warp executes
-//! together; their layouts map (lane, value) → index in the instruction tile and *are* their semantics. [`scalar`]
+//! together, [`wgmma`] and [`tensor`] those of a warpgroup and of the tensor memory accelerator; their layouts map (lane, value) → index in the instruction tile and *are* their semantics. [`scalar`]
 //! holds what one thread does to its own registers; there an evaluation function is the semantics. Synthesis reads
 //! layouts and cycles, lowering reads legality, PTX reads spellings, the simulator reads semantics: no second
 //! description exists that could disagree. [`mod@timing`] holds what instructions and chips cost, as tables that can be measured.
@@ -13,12 +13,18 @@ pub mod copy;
 pub mod dtype;
 pub mod mma;
 pub mod scalar;
+pub mod tensor;
 pub mod timing;
+pub mod wgmma;
 
 pub use arch::{Arch, Limits, Memory, UnknownArch};
 pub use banks::{Wavefronts, global_sectors, shared_wavefronts};
 pub use copy::{CopyKind, CopyRow, copies, copy_named, copy_rows};
 pub use dtype::{DType, UnknownDType};
 pub use mma::{MmaRow, mma_rows, mmas};
-pub use scalar::{RegType, ScalarOp, ScalarRow, ShuffleMode, SyncOp};
+pub use scalar::{MbarrierOp, RegType, ScalarOp, ScalarRow, ShuffleMode, SyncOp};
+pub use tensor::{
+    BoxError, BoxShape, BulkOp, CacheHint, TensorOp, TensorRow, tensor_map_type, tensor_row, tensor_rows,
+};
 pub use timing::{Rate, Timing, TimingError, timing};
+pub use wgmma::{Descriptor, Major, SwizzleMode, WgmmaRow, wgmma_rows, wgmmas};

@@ -205,6 +205,8 @@ scalar_ops! {
     ShrI64: "shr.64" = "shr.s64" (B64, B32) -> B64, 2 / 5, |a| (a[0] as i64 >> a[1].min(63)) as u64;
     /// The low 32 bits.
     LowB32: "low32" = "cvt.u32.u64" (B64) -> B32, 1 / 4, |a| a[0] & 0xffff_ffff;
+    /// `(address, rank)`: the address, in the cluster's window, of the same place in the shared memory of block `rank` of the cluster.
+    Mapa: "mapa" = "mapa.shared::cluster.u32" (B32, B32) -> B32, 2 / 10, |a| a[0] & 0x00ff_ffff | (a[1] & 0xff) << 24;
     /// Signed `<`.
     LtI32: "lt" = "setp.lt.s32" (B32, B32) -> Pred, 1 / 6, |a| u64::from(i(a[0]) < i(a[1]));
     /// Signed `>=`.
@@ -308,7 +310,7 @@ impl ScalarOp {
             | ScalarOp::E5M2x2FromF16x2
             | ScalarOp::E4M3x2FromF32
             | ScalarOp::E5M2x2FromF32 => Arch::Sm89,
-            ScalarOp::AddBF16x2 | ScalarOp::SubBF16x2 | ScalarOp::MulBF16x2 => Arch::Sm90a,
+            ScalarOp::AddBF16x2 | ScalarOp::SubBF16x2 | ScalarOp::MulBF16x2 | ScalarOp::Mapa => Arch::Sm90a,
             _ => Arch::Sm80,
         }
     }
@@ -376,6 +378,43 @@ pub enum SyncOp {
     AsyncWaitGroup(u32),
     /// Waits for all of the thread's asynchronous copies.
     AsyncWaitAll,
+    /// `threads` threads of the block arrive at barrier `id` (1 to 15); memory accesses before are seen after.
+    NamedBarrier {
+        /// Which of the block's sixteen barriers.
+        id: u32,
+        /// How many threads take part, a multiple of 32.
+        threads: u32,
+    },
+    /// Every thread of the cluster arrives and waits for the others; memory accesses before, also to the shared memory of peers, are
+    /// seen after.
+    ClusterBarrier,
+    /// The registers that `wgmma` is about to read and write are as ordinary code has left them.
+    WgmmaFence,
+    /// Closes the warpgroup's current group of matrix products.
+    WgmmaCommit,
+    /// Waits until at most this many of the warpgroup's groups of matrix products are in flight.
+    WgmmaWait(u32),
+    /// Closes the thread's current group of bulk copies out of shared memory.
+    BulkCommit,
+    /// Waits until at most this many of the thread's groups of bulk copies are in flight: their writes are done.
+    BulkWait(u32),
+    /// Waits until at most this many of the thread's groups of bulk copies still read shared memory.
+    BulkWaitRead(u32),
+    /// The thread's accesses to shared memory so far come before what asynchronous units do there later.
+    FenceProxyAsync,
+    /// The initialisation of mbarriers by this thread is visible to the cluster.
+    FenceMbarrierInit,
+    /// Registers of each thread of the warpgroup from here on: more or fewer than before. A multiple of 8 from 24 to 256.
+    SetMaxRegisters {
+        /// Whether the warpgroup asks for more (and waits until others have given theirs).
+        more: bool,
+        /// How many.
+        registers: u32,
+    },
+    /// Waits until the grids that this one depends on have ended and their writes are visible.
+    DependencyWait,
+    /// Grids that depend on this one may start.
+    DependentsLaunch,
 }
 
 impl SyncOp {
@@ -387,15 +426,123 @@ impl SyncOp {
             SyncOp::AsyncCommit => "cp.async.commit_group".to_string(),
             SyncOp::AsyncWaitGroup(n) => format!("cp.async.wait_group {n}"),
             SyncOp::AsyncWaitAll => "cp.async.wait_all".to_string(),
+            SyncOp::NamedBarrier { id, threads } => format!("bar.sync {id}, {threads}"),
+            SyncOp::ClusterBarrier => {
+                "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned".to_string()
+            }
+            SyncOp::WgmmaFence => "wgmma.fence.sync.aligned".to_string(),
+            SyncOp::WgmmaCommit => "wgmma.commit_group.sync.aligned".to_string(),
+            SyncOp::WgmmaWait(n) => format!("wgmma.wait_group.sync.aligned {n}"),
+            SyncOp::BulkCommit => "cp.async.bulk.commit_group".to_string(),
+            SyncOp::BulkWait(n) => format!("cp.async.bulk.wait_group {n}"),
+            SyncOp::BulkWaitRead(n) => format!("cp.async.bulk.wait_group.read {n}"),
+            SyncOp::FenceProxyAsync => "fence.proxy.async.shared::cta".to_string(),
+            SyncOp::FenceMbarrierInit => "fence.mbarrier_init.release.cluster".to_string(),
+            SyncOp::SetMaxRegisters { more, registers } => {
+                format!("setmaxnreg.{}.sync.aligned.u32 {registers}", if more { "inc" } else { "dec" })
+            }
+            SyncOp::DependencyWait => "griddepcontrol.wait".to_string(),
+            SyncOp::DependentsLaunch => "griddepcontrol.launch_dependents".to_string(),
+        }
+    }
+
+    /// The first architecture that has it.
+    pub fn since(self) -> Arch {
+        match self {
+            SyncOp::Barrier
+            | SyncOp::WarpBarrier
+            | SyncOp::AsyncCommit
+            | SyncOp::AsyncWaitGroup(_)
+            | SyncOp::AsyncWaitAll
+            | SyncOp::NamedBarrier { .. } => Arch::Sm80,
+            _ => Arch::Sm90a,
         }
     }
 
     /// Cycles a warp spends issuing it, waiting not counted.
     pub fn issue_cycles(self) -> u32 {
         match self {
-            SyncOp::Barrier => 16,
-            SyncOp::WarpBarrier => 2,
-            SyncOp::AsyncCommit | SyncOp::AsyncWaitGroup(_) | SyncOp::AsyncWaitAll => 2,
+            SyncOp::Barrier | SyncOp::NamedBarrier { .. } => 16,
+            SyncOp::ClusterBarrier => 32,
+            SyncOp::FenceProxyAsync => 8,
+            _ => 2,
+        }
+    }
+}
+
+/// What is done to an mbarrier: 64 bits in shared memory that count arrivals and bytes. A phase ends when no arrival and no bytes are
+/// outstanding; the next then begins with the same number of arrivals.
+///
+/// Source: PTX ISA 8.0, section 9.7.12.15.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MbarrierOp {
+    /// Makes an mbarrier whose phases end after the operand's number of arrivals (1 to 2²⁰ − 1), in phase 0.
+    Init,
+    /// One arrival. No operand (0).
+    Arrive,
+    /// One arrival at the mbarrier of a peer in the cluster, by its address there. No operand (0).
+    ArrivePeer,
+    /// The same, and what the thread did before is seen by whoever waits with [`MbarrierOp::WaitCluster`], in any block of the
+    /// cluster. No operand (0).
+    ArriveCluster,
+    /// The phase waits for as many more bytes as the operand says, and one arrival.
+    ArriveExpect,
+    /// Waits until the phase with the operand's parity has ended: what was done before the arrivals is seen after.
+    Wait,
+    /// The same, also for what other blocks of the cluster did before they arrived with [`MbarrierOp::ArriveCluster`].
+    WaitCluster,
+}
+
+impl MbarrierOp {
+    /// All.
+    pub const ALL: [MbarrierOp; 7] = [
+        MbarrierOp::Init,
+        MbarrierOp::Arrive,
+        MbarrierOp::ArrivePeer,
+        MbarrierOp::ArriveCluster,
+        MbarrierOp::ArriveExpect,
+        MbarrierOp::Wait,
+        MbarrierOp::WaitCluster,
+    ];
+
+    /// Whether it waits for the end of a phase.
+    pub fn waits(self) -> bool {
+        matches!(self, MbarrierOp::Wait | MbarrierOp::WaitCluster)
+    }
+
+    /// Whether it is an arrival at a barrier by its address in the cluster.
+    pub fn reaches_peers(self) -> bool {
+        matches!(self, MbarrierOp::ArrivePeer | MbarrierOp::ArriveCluster)
+    }
+
+    /// Whether it has an operand.
+    pub fn has_operand(self) -> bool {
+        matches!(self, MbarrierOp::Init | MbarrierOp::ArriveExpect) || self.waits()
+    }
+
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            MbarrierOp::Init => "mbarrier.init",
+            MbarrierOp::Arrive => "mbarrier.arrive",
+            MbarrierOp::ArrivePeer => "mbarrier.arrive.peer",
+            MbarrierOp::ArriveCluster => "mbarrier.arrive.cluster",
+            MbarrierOp::ArriveExpect => "mbarrier.arrive.expect_tx",
+            MbarrierOp::Wait => "mbarrier.wait",
+            MbarrierOp::WaitCluster => "mbarrier.wait.cluster",
+        }
+    }
+
+    /// PTX mnemonic.
+    pub fn mnemonic(self) -> &'static str {
+        match self {
+            MbarrierOp::Init => "mbarrier.init.shared::cta.b64",
+            MbarrierOp::Arrive => "mbarrier.arrive.shared::cta.b64",
+            MbarrierOp::ArrivePeer => "mbarrier.arrive.shared::cluster.b64",
+            MbarrierOp::ArriveCluster => "mbarrier.arrive.release.cluster.shared::cluster.b64",
+            MbarrierOp::ArriveExpect => "mbarrier.arrive.expect_tx.shared::cta.b64",
+            MbarrierOp::Wait => "mbarrier.try_wait.parity.shared::cta.b64",
+            MbarrierOp::WaitCluster => "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64",
         }
     }
 }

@@ -20,7 +20,7 @@ use std::str::FromStr;
 use std::sync::LazyLock;
 
 use crate::arch::{Arch, UnknownArch};
-use crate::copy::copy_rows;
+use crate::copy::{CopyKind, CopyRow, copy_rows};
 use crate::mma::mma_rows;
 use crate::scalar::ScalarOp;
 
@@ -195,6 +195,7 @@ impl ScalarOp {
             BfiB32 => "bfi",
             PrmtB32 => "prmt",
             ExtendI64 => "extend.i64",
+            Mapa => "cvt.i16",
             MulWide => "imad.wide",
             AddI64 => "add.i64",
             MulI64 => "mul.i64",
@@ -283,7 +284,9 @@ pub fn timing(arch: Arch) -> &'static Timing {
 /// The names that a table of this architecture has entries for: copies, matrix products, classes of scalar operations.
 pub fn entry_names(arch: Arch) -> Vec<(&'static str, Unit)> {
     let mma = mma_rows().iter().filter(|row| row.since <= arch).map(|row| (row.name, Unit::Tensor));
-    let copies = copy_rows().iter().filter(|row| row.since <= arch).map(|row| (row.name, Unit::Lsu));
+    // What a peer's memory costs is not measured: its rows carry figures of their own.
+    let own = |row: &&CopyRow| row.since <= arch && row.kind != CopyKind::Peer;
+    let copies = copy_rows().iter().filter(own).map(|row| (row.name, Unit::Lsu));
     mma.chain(copies).chain(CLASSES.iter().copied()).collect()
 }
 

@@ -1,7 +1,11 @@
 //! The instructions of a function's body.
 
-use tilewright_machine::{CopyKind, CopyRow, Memory, RegType, ScalarOp};
-use tilewright_simt::{Address, Function, Inst, Op, Operand, OriginId, Reg, Special, Value};
+use tilewright_machine::{
+    BulkOp, CacheHint, CopyKind, CopyRow, Major, MbarrierOp, Memory, RegType, ScalarOp, TensorRow, WgmmaRow,
+};
+use tilewright_simt::{
+    Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, OriginId, Reg, Special, Value,
+};
 
 use crate::operand::{comment, literal, param, reg, shared_window, vector};
 
@@ -47,6 +51,8 @@ pub(crate) struct Body<'a> {
     text: String,
     labels: u32,
     origin: OriginId,
+    /// The register that holds the address of each tensor map.
+    maps: Vec<String>,
 }
 
 impl<'a> Body<'a> {
@@ -59,7 +65,9 @@ impl<'a> Body<'a> {
             text: String::new(),
             labels: 0,
             origin: OriginId(u32::MAX),
+            maps: vec![String::new(); function.tensor_maps.len()],
         };
+        body.tensor_maps();
         body.block(&function.body);
         body
     }
@@ -84,6 +92,20 @@ impl<'a> Body<'a> {
     fn label(&mut self, name: &str) {
         self.text.push_str(name);
         self.text.push_str(":\n");
+    }
+
+    /// The addresses of the tensor maps, which lie among the parameters.
+    fn tensor_maps(&mut self) {
+        for (i, p) in self.function.params.iter().enumerate() {
+            if let FunctionParamKind::TensorMap(map) = p.kind {
+                let name = self.counts.fresh(RegType::B64);
+                self.line(format!("mov.b64 {name}, {}", param(self.function, i as u32)));
+                self.line(format!("cvta.param.u64 {name}, {name}"));
+                if let Some(slot) = self.maps.get_mut(map as usize) {
+                    *slot = name;
+                }
+            }
+        }
     }
 
     /// A number for the labels of one loop or branch.
@@ -161,6 +183,7 @@ impl<'a> Body<'a> {
                     }
                     Special::SharedBase if self.function.shared_bytes == 0 => "0".to_string(),
                     Special::SharedBase => shared_window(self.function),
+                    Special::ClusterRank => "%cluster_ctarank".to_string(),
                     Special::Clock => "%clock".to_string(),
                 };
                 let dst = self.define(*dst);
@@ -206,6 +229,27 @@ impl<'a> Body<'a> {
                     mode.mnemonic(),
                     mode.clamp()
                 ));
+            }
+            Op::Wgmma { row, d, a, b, accumulate } => self.wgmma(row, d, (a, b), *accumulate),
+            Op::Tensor { row, map, coords, shared, barrier, multicast, hint } => {
+                let map = self.maps[*map as usize].clone();
+                self.tensor(row, &map, coords, (shared, barrier), *multicast, *hint);
+            }
+            Op::Bulk { op, shared, other, bytes, barrier } => {
+                let memory = if *op == BulkOp::Peer { Memory::Shared } else { Memory::Global };
+                let (shared, other) = (self.address(shared, Memory::Shared), self.address(other, memory));
+                let (to, from) = if *op == BulkOp::Load { (shared, other) } else { (other, shared) };
+                let bytes = self.register(*bytes, RegType::B32);
+                let signal = match barrier {
+                    Some(barrier) => format!(", {}", self.address(barrier, Memory::Shared)),
+                    None => String::new(),
+                };
+                self.line(format!("{} {to}, {from}, {bytes}{signal}", op.mnemonic()));
+            }
+            Op::Mbarrier { op, address, operand } => self.mbarrier(*op, address, *operand),
+            Op::Elect { dst } => {
+                let dst = self.define(*dst);
+                self.line(format!("elect.sync _|{dst}, 0xffffffff"));
             }
             Op::Sync(op) => self.line(op.spelling()),
             Op::For { counter, lo, hi, step, body } => self.for_loop(*counter, *lo, *hi, *step, body),
@@ -276,9 +320,102 @@ impl<'a> Body<'a> {
         self.line(format!("{} {operands}", row.mnemonic));
     }
 
+    /// The registers of a descriptor: 64 bits from a value and a constant.
+    fn descriptor(&mut self, low: Operand, high: u32) -> String {
+        let low = self.register(low, RegType::B32);
+        let upper = self.register(Operand::Imm(u64::from(high)), RegType::B32);
+        let whole = self.counts.fresh(RegType::B64);
+        self.line(format!("mov.b64 {whole}, {{{low}, {upper}}}"));
+        whole
+    }
+
+    fn wgmma(&mut self, row: &WgmmaRow, d: &[Reg], (a, b): (&Factor, &Factor), accumulate: Operand) {
+        let mut majors = String::new();
+        let mut factors = Vec::new();
+        for factor in [a, b] {
+            factors.push(match factor {
+                Factor::Registers(regs) => vector(regs, true),
+                Factor::Shared { descriptor, major } => {
+                    if row.takes_mn_major() {
+                        majors += if *major == Major::Mn { ", 1" } else { ", 0" };
+                    }
+                    self.descriptor(descriptor.low, descriptor.high)
+                }
+            });
+        }
+        let scales = if row.has_scales() { ", 1, 1" } else { "" };
+        // Literals are taken as they are: 0 means that the accumulator is not read.
+        let accumulate = match accumulate {
+            Operand::Imm(bits) => literal(mov(RegType::Pred), RegType::Pred, bits),
+            Operand::Value(value) => self.name(value),
+        };
+        let (d, a, b) = (vector(d, true), &factors[0], &factors[1]);
+        self.line(format!("{} {d}, {a}, {b}, {accumulate}{scales}{majors}", row.mnemonic));
+    }
+
+    fn tensor(
+        &mut self,
+        row: &TensorRow,
+        map: &str,
+        coords: &[Operand],
+        (shared, barrier): (&Address, &Option<Address>),
+        multicast: Option<Operand>,
+        hint: Option<CacheHint>,
+    ) {
+        let shared = self.address(shared, Memory::Shared);
+        let coords: Vec<String> =
+            coords.iter().map(|c| self.operand(&row.mnemonic, *c, RegType::B32)).collect();
+        let place = format!("[{map}, {{{}}}]", coords.join(", "));
+        let (mut form, mut tail) = (String::new(), String::new());
+        if let Some(mask) = multicast {
+            let mask = self.register(mask, RegType::B32);
+            let narrow = self.counts.fresh(RegType::B16);
+            self.line(format!("cvt.u16.u32 {narrow}, {mask}"));
+            form += ".multicast::cluster";
+            tail += &format!(", {narrow}");
+        }
+        if let Some(hint) = hint {
+            let policy = self.counts.fresh(RegType::B64);
+            self.line(format!("mov.b64 {policy}, {:#x}", hint.policy()));
+            form += ".L2::cache_hint";
+            tail += &format!(", {policy}");
+        }
+        match barrier {
+            Some(barrier) => {
+                let barrier = self.address(barrier, Memory::Shared);
+                self.line(format!("{}{form} {shared}, {place}, {barrier}{tail}", row.mnemonic));
+            }
+            None => self.line(format!("{}{form} {place}, {shared}{tail}", row.mnemonic)),
+        }
+    }
+
+    fn mbarrier(&mut self, op: MbarrierOp, address: &Address, operand: Operand) {
+        let address = self.address(address, Memory::Shared);
+        match op {
+            MbarrierOp::Init => {
+                let count = self.operand(op.mnemonic(), operand, RegType::B32);
+                self.line(format!("{} {address}, {count}", op.mnemonic()));
+            }
+            MbarrierOp::Arrive | MbarrierOp::ArrivePeer | MbarrierOp::ArriveCluster => {
+                self.line(format!("{} _, {address}", op.mnemonic()))
+            }
+            MbarrierOp::ArriveExpect => {
+                let bytes = self.operand(op.mnemonic(), operand, RegType::B32);
+                self.line(format!("{} _, {address}, {bytes}", op.mnemonic()));
+            }
+            MbarrierOp::Wait | MbarrierOp::WaitCluster => {
+                let parity = self.operand(op.mnemonic(), operand, RegType::B32);
+                let (done, number) = (self.counts.fresh(RegType::Pred), self.label_number());
+                self.label(&format!("$L{number}_wait"));
+                self.line(format!("{} {done}, {address}, {parity}", op.mnemonic()));
+                self.line(format!("@!{done} bra $L{number}_wait"));
+            }
+        }
+    }
+
     /// A loop is tested once before it and then after each round. Branches are plain `bra`, which threads of a warp
     /// may take differently.
-    fn for_loop(&mut self, counter: Value, lo: Operand, hi: Operand, step: i32, body: &[Inst]) {
+    fn for_loop(&mut self, counter: Value, lo: Operand, hi: Operand, step: Operand, body: &[Inst]) {
         if let (Operand::Imm(lo), Operand::Imm(hi)) = (lo, hi)
             && lo as i32 >= hi as i32
         {
@@ -299,13 +436,20 @@ impl<'a> Body<'a> {
         }
         // A counter must not wrap on its way past the bound. By steps of one it reaches the bound itself; otherwise
         // the last round is known by `counter >= hi - step`, where the difference saturates.
-        let last = match hi {
-            Operand::Imm(bits) if (bits as i32).checked_add(step).is_some() => None,
-            _ if step == 1 => None,
-            Operand::Imm(bits) => Some((bits as i32).saturating_sub(step).to_string()),
-            Operand::Value(_) => {
+        let step_text = match step {
+            Operand::Imm(bits) => (bits as i32).to_string(),
+            Operand::Value(value) => self.name(value),
+        };
+        let last = match (hi, step) {
+            (_, Operand::Imm(1)) => None,
+            (Operand::Imm(hi), Operand::Imm(step)) if (hi as i32).checked_add(step as i32).is_some() => None,
+            (Operand::Imm(hi), Operand::Imm(step)) => {
+                Some((hi as i32).saturating_sub(step as i32).to_string())
+            }
+            _ => {
+                let hi = self.register(hi, RegType::B32);
                 let last = self.counts.fresh(RegType::B32);
-                self.line(format!("sub.sat.s32 {last}, {hi_text}, {step}"));
+                self.line(format!("sub.sat.s32 {last}, {hi}, {step_text}"));
                 Some(last)
             }
         };
@@ -317,9 +461,9 @@ impl<'a> Body<'a> {
         let again = self.counts.fresh(RegType::Pred);
         if let Some(last) = last {
             self.line(format!("{lt} {again}, {name}, {last}"));
-            self.line(format!("{add} {name}, {name}, {step}"));
+            self.line(format!("{add} {name}, {name}, {step_text}"));
         } else {
-            self.line(format!("{add} {name}, {name}, {step}"));
+            self.line(format!("{add} {name}, {name}, {step_text}"));
             self.line(format!("{lt} {again}, {name}, {hi_text}"));
         }
         self.line(format!("@{again} bra {top}"));

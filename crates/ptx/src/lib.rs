@@ -71,10 +71,12 @@ pub fn print(function: &Function) -> String {
             FunctionParamKind::Pointer => ".u64",
             FunctionParamKind::I32 => ".u32",
             FunctionParamKind::F32 => ".f32",
+            FunctionParamKind::TensorMap(_) => ".align 64 .b8",
         };
+        let size = if matches!(param.kind, FunctionParamKind::TensorMap(_)) { "[128]" } else { "" };
         let comma = if i == last { "" } else { "," };
         line(format!(
-            "    .param {ty} {}{comma} // {}",
+            "    .param {ty} {}{size}{comma} // {}",
             operand::param(function, i as u32),
             comment(&param.name)
         ));
@@ -82,6 +84,10 @@ pub fn print(function: &Function) -> String {
     line(")".to_string());
     line(format!(".maxntid {}, 1, 1", function.threads));
     line(".minnctapersm 1".to_string());
+    if function.cluster > 1 {
+        line(".explicitcluster".to_string());
+        line(format!(".reqnctapercluster {}, 1, 1", function.cluster));
+    }
     line("{".to_string());
     for (ty, prefix, count) in body.registers() {
         if count > 0 {

@@ -1,8 +1,12 @@
 //! Whole texts of small functions, and the corners of single instructions.
 
-use tilewright_machine::{Arch, RegType, ScalarOp, copy_named};
+use tilewright_machine::{
+    Arch, BoxShape, BulkOp, CacheHint, DType, Major, MbarrierOp, RegType, ScalarOp, SwizzleMode, SyncOp,
+    TensorOp, copy_named, tensor_row, wgmmas,
+};
 use tilewright_simt::{
-    Address, Builder, Function, FunctionParamKind, Inst, Op, Operand, OriginId, Reg, Special, Value, verify,
+    Address, Builder, DescriptorValue, Factor, Function, FunctionParamKind, Inst, Op, Operand, OriginId, Reg,
+    Special, TensorMap, Value, verify,
 };
 
 use crate::print;
@@ -131,7 +135,7 @@ fn loop_over(lo: Operand, hi: Option<i64>, step: i32) -> String {
         Some(hi) => Operand::Imm(hi as u32 as u64),
         None => b.param(n).into(),
     };
-    b.for_loop(lo, hi, step, |b, _| {
+    b.for_loop(lo, hi, Operand::Imm(step as u32 as u64), |b, _| {
         b.sync(tilewright_machine::SyncOp::Barrier);
         Ok::<(), ()>(())
     })
@@ -238,4 +242,149 @@ fn literals_where_an_instruction_takes_none_go_through_a_register() {
     mov.pred %p3, 1;
 ";
     assert_eq!(body(&function), expected);
+}
+
+#[test]
+fn products_of_a_warpgroup() {
+    let mut b = Builder::new("k", Arch::Sm90a, 128);
+    let (d, a) = (b.add_array("d", 4), b.add_array("a", 4));
+    let regs = |array| -> Vec<Reg> { (0..4).map(|index| Reg { array, index }).collect() };
+    let low = Operand::Value(b.special(Special::ThreadIndex));
+    let elected = b.elect();
+    let shared =
+        |low, major| Factor::Shared { descriptor: DescriptorValue { low, high: 0x4000_0040 }, major };
+    let row = |ty| wgmmas(ty, ty, DType::F32).find(|row| row.n == 8).unwrap();
+    let left = Factor::Registers(regs(a));
+    b.sync(SyncOp::WgmmaFence);
+    b.wgmma(row(DType::F16), regs(d), shared(low, Major::K), shared(low, Major::Mn), Operand::Imm(0));
+    b.wgmma(row(DType::F32), regs(d), left, shared(Operand::Imm(0x1_0002), Major::K), elected.into());
+    b.sync(SyncOp::WgmmaCommit);
+    b.sync(SyncOp::WgmmaWait(0));
+    let expected = "    \
+    mov.u32 %r0, %tid.x;
+    elect.sync _|%p0, 0xffffffff;
+    wgmma.fence.sync.aligned;
+    mov.b32 %r1, 0x40000040;
+    mov.b64 %rd0, {%r0, %r1};
+    mov.b32 %r2, 0x40000040;
+    mov.b64 %rd1, {%r0, %r2};
+    wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%a0_0, %a0_1, %a0_2, %a0_3}, %rd0, %rd1, 0, 1, 1, 0, 1;
+    mov.b32 %r3, 0x10002;
+    mov.b32 %r4, 0x40000040;
+    mov.b64 %rd2, {%r3, %r4};
+    wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32 {%a0_0, %a0_1, %a0_2, %a0_3}, {%a1_0, %a1_1, %a1_2, %a1_3}, %rd2, %p0, 1, 1;
+    wgmma.commit_group.sync.aligned;
+    wgmma.wait_group.sync.aligned 0;
+";
+    assert_eq!(body(&b.finish()), expected);
+}
+
+/// Integer products have no factors of their inputs.
+#[test]
+fn integer_products_of_a_warpgroup() {
+    let mut b = Builder::new("k", Arch::Sm90a, 128);
+    let d = b.add_array("d", 4);
+    let regs = (0..4).map(|index| Reg { array: d, index }).collect();
+    let low = Operand::Value(b.special(Special::ThreadIndex));
+    let shared = Factor::Shared { descriptor: DescriptorValue { low, high: 64 }, major: Major::K };
+    let row = wgmmas(DType::I8, DType::I8, DType::I32).find(|row| row.n == 8).unwrap();
+    b.wgmma(row, regs, shared.clone(), shared, Operand::Imm(1));
+    let text = body(&b.finish());
+    let expected =
+        "wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.s8 {%a0_0, %a0_1, %a0_2, %a0_3}, %rd0, %rd1, 1;\n";
+    assert!(text.ends_with(expected), "{text}");
+}
+
+#[test]
+fn tensor_copies_mbarriers_and_clusters() {
+    let mut b = Builder::new("k", Arch::Sm90a, 160);
+    b.set_cluster(2);
+    let x = b.add_param("x", FunctionParamKind::Pointer);
+    let shape = BoxShape { dtype: DType::F16, extents: vec![64, 8], swizzle: SwizzleMode::B128 };
+    let map = b.add_tensor_map(TensorMap { name: "x".to_string(), shape });
+    b.add_shared("tile", 1024, 1024);
+    b.add_shared("full", 8, 8);
+    let base = Operand::Value(b.special(Special::SharedBase));
+    let rank = Operand::Value(b.special(Special::ClusterRank));
+    let full = at(base, 1024);
+    b.mbarrier(MbarrierOp::Init, full, Operand::Imm(1));
+    b.sync(SyncOp::FenceMbarrierInit);
+    b.sync(SyncOp::ClusterBarrier);
+    let tensor = |op, barrier, multicast, hint| Op::Tensor {
+        row: tensor_row(op, 2).unwrap(),
+        map,
+        coords: vec![Operand::Imm(0), rank],
+        shared: at(base, 0),
+        barrier,
+        multicast,
+        hint,
+    };
+    b.mbarrier(MbarrierOp::ArriveExpect, full, Operand::Imm(1024));
+    b.bulk(tensor(TensorOp::Load, Some(full), None, None));
+    b.bulk(tensor(TensorOp::Load, Some(full), Some(Operand::Imm(3)), Some(CacheHint::EvictLast)));
+    b.mbarrier(MbarrierOp::Wait, full, Operand::Imm(0));
+    b.bulk(tensor(TensorOp::Add, None, None, Some(CacheHint::EvictFirst)));
+    let global = b.param(x);
+    let bulk =
+        |op, other, barrier| Op::Bulk { op, shared: at(base, 0), other, bytes: Operand::Imm(1024), barrier };
+    b.bulk(bulk(BulkOp::Load, at(global, 32), Some(full)));
+    b.bulk(bulk(BulkOp::Store, at(global, 0), None));
+    b.sync(SyncOp::BulkCommit);
+    b.sync(SyncOp::BulkWaitRead(0));
+    let peer = b.scalar(ScalarOp::Mapa, &[base, Operand::Imm(1)]);
+    b.mbarrier(MbarrierOp::ArrivePeer, at(peer, 1024), Operand::Imm(0));
+    b.mbarrier(MbarrierOp::Arrive, full, Operand::Imm(0));
+    b.sync(SyncOp::NamedBarrier { id: 1, threads: 160 });
+    let function = b.finish();
+    let expected = "    \
+    mov.b64 %rd0, k_param_1;
+    cvta.param.u64 %rd0, %rd0;
+    mov.u32 %r0, k_smem;
+    mov.u32 %r1, %cluster_ctarank;
+    mbarrier.init.shared::cta.b64 [%r0+1024], 1;
+    fence.mbarrier_init.release.cluster;
+    barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r0+1024], 1024;
+    cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r0], [%rd0, {0, %r1}], [%r0+1024];
+    mov.b32 %r2, 3;
+    cvt.u16.u32 %h0, %r2;
+    mov.b64 %rd1, 0x14f0000000000000;
+    cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint [%r0], [%rd0, {0, %r1}], [%r0+1024], %h0, %rd1;
+$L0_wait:
+    mbarrier.try_wait.parity.shared::cta.b64 %p0, [%r0+1024], 0;
+    @!%p0 bra $L0_wait;
+    mov.b64 %rd2, 0x12f0000000000000;
+    cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group.L2::cache_hint [%rd0, {0, %r1}], [%r0], %rd2;
+";
+    let text = body(&function);
+    assert!(text.starts_with(expected), "{text}");
+    let (_, rest) = text.split_at(expected.len());
+    let expected = "    \
+    ld.param.u64 %rd3, [k_param_0];
+    cvta.to.global.u64 %rd3, %rd3;
+    mov.b32 %r3, 1024;
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%rd3+32], %r3, [%r0+1024];
+    mov.b32 %r4, 1024;
+    cp.async.bulk.global.shared::cta.bulk_group [%rd3], [%r0], %r4;
+    cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group.read 0;
+    mapa.shared::cluster.u32 %r5, %r0, 1;
+    mbarrier.arrive.shared::cluster.b64 _, [%r5+1024];
+    mbarrier.arrive.shared::cta.b64 _, [%r0+1024];
+    bar.sync 1, 160;
+";
+    assert_eq!(rest, expected);
+    let whole = print(&function);
+    let head = "\
+.visible .entry k(
+    .param .u64 k_param_0, // x
+    .param .align 64 .b8 k_param_1[128] // x.map0
+)
+.maxntid 160, 1, 1
+.minnctapersm 1
+.explicitcluster
+.reqnctapercluster 2, 1, 1
+{
+";
+    assert!(whole.starts_with(".version 8.0\n.target sm_90a\n") && whole.contains(head), "{whole}");
 }

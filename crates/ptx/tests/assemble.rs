@@ -1,4 +1,4 @@
-//! An outside oracle for the printer: `ptxas` accepts everything it can print.
+//! An outside oracle for the printer: `ptxas` accepts everything it can print, warns of nothing, and spills nothing.
 //!
 //! `TILEWRIGHT_PTXAS` names the assembler; without it one is looked for in `PATH`; without that, only the printing is
 //! tested. With `TILEWRIGHT_PTX_DIR` set, every text is also written there.
@@ -7,10 +7,13 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use tilewright_machine::{
-    Arch, CopyKind, CopyRow, Memory, RegType, ScalarOp, ShuffleMode, SyncOp, copy_rows, mma_rows,
+    Arch, BoxShape, BulkOp, CacheHint, CopyKind, CopyRow, DType, Descriptor, Major, MbarrierOp, Memory,
+    RegType, ScalarOp, ShuffleMode, SwizzleMode, SyncOp, TensorOp, WgmmaRow, copy_rows, mma_rows,
+    tensor_rows, wgmma_rows, wgmmas,
 };
 use tilewright_simt::{
-    Address, ArrayId, Builder, Function, FunctionParamKind, Op, Operand, Reg, Special, Value, verify,
+    Address, ArrayId, Builder, DescriptorValue, Factor, Function, FunctionParamKind, Op, Operand, Reg,
+    Special, TensorMap, Value, verify,
 };
 
 fn ptxas() -> Option<PathBuf> {
@@ -21,8 +24,8 @@ fn ptxas() -> Option<PathBuf> {
     std::env::split_paths(&path).map(|dir| dir.join("ptxas")).find(|file| file.is_file())
 }
 
-/// Verifies, prints and assembles.
-fn check(function: &Function) -> String {
+/// Verifies, prints and assembles: the text, and what the assembler says, which is nothing without one.
+fn assemble(function: &Function, level: u32) -> (String, String) {
     verify(function).unwrap();
     let ptx = tilewright_ptx::print(function);
     let name = format!("{}.{}.ptx", function.name, function.arch);
@@ -32,13 +35,15 @@ fn check(function: &Function) -> String {
     }
     let Some(ptxas) = ptxas() else {
         eprintln!("no ptxas in TILEWRIGHT_PTXAS or PATH: {name} is printed but not assembled");
-        return ptx;
+        return (ptx, String::new());
     };
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join(&name);
     std::fs::write(&file, &ptx).unwrap();
     let output = Command::new(&ptxas)
         .arg(format!("-arch={}", function.arch))
+        .arg(format!("-O{level}"))
+        .arg("-v")
         .arg(&file)
         .arg("-o")
         .arg(dir.path().join("out.cubin"))
@@ -46,6 +51,17 @@ fn check(function: &Function) -> String {
         .unwrap_or_else(|e| panic!("{} does not start: {e}", ptxas.display()));
     let log = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{log}\n{ptx}");
+    (ptx, log)
+}
+
+/// Verifies, prints and assembles without a complaint.
+fn check(function: &Function) -> String {
+    let (ptx, log) = assemble(function, 3);
+    // Advisories of the assembler are numbered; those of `wgmma` begin with C75.
+    let complaint = log.lines().find(|line| line.contains("warning") || line.contains("(C"));
+    assert_eq!(complaint, None, "{}: {log}", function.name);
+    let spills = log.lines().find(|line| line.contains("bytes spill stores"));
+    assert!(spills.is_none_or(|line| line.contains(" 0 bytes spill stores, 0 bytes spill loads")), "{log}");
     ptx
 }
 
@@ -150,7 +166,7 @@ impl Bench {
                 self.b.matrix(row, regs, shared);
             }
             CopyKind::Async => self.b.async_copy(row, shared, global, guard),
-            CopyKind::PerThread => {
+            CopyKind::PerThread | CopyKind::Peer => {
                 let regs = self.regs(row.registers());
                 let memory = if row.dst == Memory::Register { row.src } else { row.dst };
                 let address = if memory == Memory::Global { global } else { shared };
@@ -317,7 +333,7 @@ fn shuffles_barriers_specials_loops_and_branches() {
                 let old = b.read(reg);
                 let new = b.scalar(ScalarOp::AddI32, &[old, counter.into()]);
                 b.write(reg, new);
-                b.for_loop(Operand::Imm(0), b32, 2, |b, inner| {
+                b.for_loop(Operand::Imm(0), b32, Operand::Imm(2), |b, inner| {
                     b.branch(
                         guard,
                         |b| b.write(Reg { array, index: 6 }, inner.into()),
@@ -328,7 +344,7 @@ fn shuffles_barriers_specials_loops_and_branches() {
                     Ok(())
                 })
             };
-            bench.b.for_loop(lo, hi, step, body).unwrap();
+            bench.b.for_loop(lo, hi, Operand::Imm(step), body).unwrap();
         }
         bench.finish();
     }
@@ -337,4 +353,379 @@ fn shuffles_barriers_specials_loops_and_branches() {
 #[test]
 fn a_kernel_with_nothing_in_it() {
     check(&Builder::new("nothing", Arch::Sm90a, 1).finish());
+}
+
+fn at(base: impl Into<Operand>, offset: i32) -> Address {
+    Address { base: base.into(), offset }
+}
+
+/// A kernel for warpgroups: shared memory, an accumulator, and everything that its products write in global memory.
+struct Groups {
+    b: Builder,
+    /// The lower half of the descriptor of the shared memory's first byte.
+    low: Operand,
+    d: ArrayId,
+    a: ArrayId,
+    b32: Operand,
+    go: Value,
+}
+
+impl Groups {
+    fn new(name: &str, threads: u32) -> Self {
+        let mut b = Builder::new(name, Arch::Sm90a, threads);
+        b.add_param("x", FunctionParamKind::Pointer);
+        let n = b.add_param("n", FunctionParamKind::I32);
+        b.add_shared("tiles", 128 * 1024, 1024);
+        let (d, a) = (b.add_array("d", 128), b.add_array("a", 4));
+        let b32 = Operand::Value(b.param(n));
+        let go = value(b.scalar(ScalarOp::NeI32, &[b32, Operand::Imm(7)]));
+        let base = b.special(Special::SharedBase);
+        let base = b.scalar(ScalarOp::AndB32, &[base.into(), Operand::Imm(0x3ffff)]);
+        let low = b.scalar(ScalarOp::ShrU32, &[base, Operand::Imm(4)]);
+        Groups { b, low, d, a, b32, go }
+    }
+
+    fn d(&self, count: u32) -> Vec<Reg> {
+        (0..count).map(|index| Reg { array: self.d, index }).collect()
+    }
+
+    fn a(&self) -> Vec<Reg> {
+        (0..4).map(|index| Reg { array: self.a, index }).collect()
+    }
+
+    fn shared(&mut self, start: u32, major: Major, swizzle: SwizzleMode) -> Factor {
+        let bits = Descriptor { start, leading: 16, stride: 8 * swizzle.span(), swizzle }.encode();
+        let low = self.b.scalar(ScalarOp::AddI32, &[self.low, Operand::Imm(bits & 0xffff_ffff)]);
+        Factor::Shared { descriptor: DescriptorValue { low, high: (bits >> 32) as u32 }, major }
+    }
+
+    /// One product in a group of its own.
+    fn product(&mut self, row: &'static WgmmaRow, a: Factor, b: Factor, accumulate: Operand) {
+        let d = self.d(row.registers().1);
+        self.b.set_origin(row.name.as_str());
+        self.b.sync(SyncOp::WgmmaFence);
+        self.b.wgmma(row, d, a, b, accumulate);
+        self.b.sync(SyncOp::WgmmaCommit);
+        self.b.sync(SyncOp::WgmmaWait(0));
+    }
+
+    fn clear(&mut self, count: u32) {
+        for reg in self.d(count) {
+            self.b.write(reg, Operand::Imm(0));
+        }
+    }
+
+    /// Stores the first `count` registers of the accumulator.
+    fn store(&mut self, count: u32) {
+        let thread = self.b.special(Special::ThreadIndex);
+        let base = self.b.param(0);
+        let offset = self.b.scalar(ScalarOp::MulWide, &[thread.into(), Operand::Imm(1024)]);
+        let address = self.b.scalar(ScalarOp::AddI64, &[base.into(), offset]);
+        let row = tilewright_machine::copy_named("st.global.b32").unwrap();
+        for reg in self.d(count) {
+            self.b.store(row, vec![reg], at(address, 4 * reg.index as i32), None);
+        }
+    }
+
+    fn finish(self) -> String {
+        check(&self.b.finish())
+    }
+}
+
+/// The types of the products, each once.
+fn wgmma_types() -> Vec<(DType, DType, DType)> {
+    let mut types: Vec<_> = wgmma_rows().iter().map(|row| (row.a, row.b, row.c)).collect();
+    types.dedup();
+    types
+}
+
+/// Every way to give a row its operands, on one accumulator.
+fn products(k: &mut Groups, row: &'static WgmmaRow, swizzle: SwizzleMode, accumulate: Operand) {
+    let majors: &[Major] = if row.takes_mn_major() { &[Major::K, Major::Mn] } else { &[Major::K] };
+    for major in majors {
+        let right = k.shared(0x8000, *major, swizzle);
+        for other in majors {
+            let left = k.shared(0, *other, swizzle);
+            k.product(row, left, right.clone(), accumulate);
+        }
+        let left = Factor::Registers(k.a());
+        k.product(row, left, right, Operand::Imm(1));
+    }
+}
+
+fn warpgroup(name: &str) -> Groups {
+    let mut k = Groups::new(name, 128);
+    for reg in k.a() {
+        k.b.write(reg, k.b32);
+    }
+    k
+}
+
+/// Hundreds of products in one kernel take the optimiser minutes, so it is off here.
+#[test]
+fn every_matrix_product_of_a_warpgroup() {
+    let mut printed = 0;
+    for (ta, tb, tc) in wgmma_types() {
+        let mut k = warpgroup(&format!("wgmma_{ta}_{tb}_{tc}"));
+        for (i, row) in wgmmas(ta, tb, tc).enumerate() {
+            // Each of the ways to say whether to accumulate, in turn.
+            let accumulate = [Operand::Imm(1), k.go.into(), Operand::Imm(0)][i % 3];
+            products(&mut k, row, SwizzleMode::ALL[i % 4], accumulate);
+        }
+        let ptx = assemble(&k.b.finish(), 0).0;
+        for row in wgmmas(ta, tb, tc) {
+            assert!(ptx.contains(&row.mnemonic), "{}", row.name);
+            printed += 1;
+        }
+    }
+    assert_eq!(printed, wgmma_rows().len());
+}
+
+#[test]
+fn products_of_a_warpgroup_stay_asynchronous() {
+    for (ta, tb, tc) in wgmma_types() {
+        for n in [8, 96, 256] {
+            let row = wgmmas(ta, tb, tc).find(|row| row.n == n).unwrap();
+            let mut k = warpgroup(&format!("wgmma_{ta}_{tb}_{tc}_{n}"));
+            let go = k.go.into();
+            k.clear(row.registers().1);
+            products(&mut k, row, SwizzleMode::B128, go);
+            k.store(row.registers().1);
+            k.finish();
+        }
+    }
+}
+
+/// The main loop of a product: it stays asynchronous over the back edge.
+#[test]
+fn a_pipelined_loop_of_products() {
+    let mut k = Groups::new("wgmma_loop", 128);
+    let row = wgmmas(DType::F16, DType::F16, DType::F32).next().unwrap();
+    k.clear(128);
+    let n = k.b32;
+    let counter = k.b.open_loop();
+    let slot = k.b.scalar(ScalarOp::AndB32, &[counter.into(), Operand::Imm(3)]);
+    let slot = k.b.scalar(ScalarOp::MulI32, &[slot, Operand::Imm(0x6000 / 16)]);
+    let base = k.low;
+    k.low = k.b.scalar(ScalarOp::AddI32, &[base, slot]);
+    k.b.sync(SyncOp::WgmmaFence);
+    for step in 0..4 {
+        let left = k.shared(32 * step, Major::K, SwizzleMode::B128);
+        let right = k.shared(0x2000 + 32 * step, Major::K, SwizzleMode::B128);
+        let d = k.d(128);
+        k.b.wgmma(row, d, left, right, Operand::Imm(1));
+    }
+    k.b.sync(SyncOp::WgmmaCommit);
+    k.b.sync(SyncOp::WgmmaWait(1));
+    k.b.close_loop(counter, Operand::Imm(0), n, Operand::Imm(1));
+    k.b.sync(SyncOp::WgmmaWait(0));
+    k.store(128);
+    k.finish();
+}
+
+/// A producer gives registers to two consumers, which hold more than an even share.
+#[test]
+fn registers_move_between_roles() {
+    let mut k = Groups::new("roles", 384);
+    let row = wgmmas(DType::BF16, DType::BF16, DType::F32).next().unwrap();
+    let thread = k.b.special(Special::ThreadIndex);
+    let warp = k.b.scalar(ScalarOp::ShrU32, &[thread.into(), Operand::Imm(5)]);
+    let warp = k.b.shuffle(warp, ShuffleMode::Idx, Operand::Imm(0));
+    let producer = value(k.b.scalar(ScalarOp::GeI32, &[warp, Operand::Imm(8)]));
+    let consumer = value(k.b.scalar(ScalarOp::LtI32, &[warp, Operand::Imm(8)]));
+    let base = k.b.special(Special::SharedBase);
+    k.b.open_branch();
+    k.b.sync(SyncOp::SetMaxRegisters { more: false, registers: 40 });
+    k.b.open_branch();
+    k.b.mbarrier(MbarrierOp::Wait, at(base, 0x1_f000), Operand::Imm(1));
+    k.b.mbarrier(MbarrierOp::ArriveExpect, at(base, 0x1_f008), Operand::Imm(8192));
+    let go = k.go;
+    k.b.close_branch(go);
+    k.b.close_branch(producer);
+    k.b.open_branch();
+    k.b.sync(SyncOp::SetMaxRegisters { more: true, registers: 232 });
+    k.clear(128);
+    k.b.mbarrier(MbarrierOp::Wait, at(base, 0x1_f008), Operand::Imm(0));
+    let (left, right) =
+        (k.shared(0, Major::K, SwizzleMode::B128), k.shared(0x8000, Major::K, SwizzleMode::B128));
+    k.product(row, left, right, Operand::Imm(1));
+    k.b.sync(SyncOp::NamedBarrier { id: 1, threads: 256 });
+    k.store(128);
+    k.b.close_branch(consumer);
+    let ptx = k.finish();
+    assert!(ptx.contains(".maxntid 384, 1, 1\n.minnctapersm 1\n"), "{ptx}");
+}
+
+/// One elected thread of a block of a cluster, with a tensor map of each rank.
+struct Elected {
+    b: Builder,
+    shared: Operand,
+    global: Operand,
+    b32: Operand,
+    elected: Value,
+}
+
+impl Elected {
+    fn new(name: &str) -> Self {
+        let mut b = Builder::new(name, Arch::Sm90a, 128);
+        b.set_cluster(4);
+        let x = b.add_param("x", FunctionParamKind::Pointer);
+        let n = b.add_param("n", FunctionParamKind::I32);
+        for rank in 1..=5 {
+            let mut extents = vec![64];
+            extents.resize(rank, 2);
+            let shape = BoxShape { dtype: DType::F16, extents, swizzle: SwizzleMode::B128 };
+            b.add_tensor_map(TensorMap { name: format!("t{rank}"), shape });
+        }
+        b.add_shared("tile", 8192, 1024);
+        b.add_shared("barriers", 64, 8);
+        let shared = Operand::Value(b.special(Special::SharedBase));
+        let global = Operand::Value(b.param(x));
+        let b32 = Operand::Value(b.param(n));
+        let elected = b.elect();
+        b.open_branch();
+        Elected { b, shared, global, b32, elected }
+    }
+
+    fn barrier(&self) -> Address {
+        at(self.shared, 8192)
+    }
+
+    fn finish(mut self) -> String {
+        let elected = self.elected;
+        self.b.close_branch(elected);
+        self.b.sync(SyncOp::ClusterBarrier);
+        check(&self.b.finish())
+    }
+}
+
+#[test]
+fn every_tensor_copy() {
+    let mut k = Elected::new("tensor_copies");
+    let rank = k.b.special(Special::ClusterRank);
+    let mask = k.b.scalar(ScalarOp::ShlB32, &[Operand::Imm(1), rank.into()]);
+    for row in tensor_rows() {
+        let load = row.op == TensorOp::Load;
+        let masks = [None, Some(mask), Some(Operand::Imm(0xf))];
+        for multicast in masks.into_iter().take(if load { 3 } else { 1 }) {
+            for hint in [None, Some(CacheHint::EvictFirst), Some(CacheHint::EvictLast)] {
+                let mut coords = vec![k.b32; row.rank as usize];
+                coords[0] = Operand::Imm(u64::from((-8i32) as u32));
+                let op = Op::Tensor {
+                    row,
+                    map: row.rank - 1,
+                    coords,
+                    shared: at(k.shared, 1024),
+                    barrier: load.then(|| k.barrier()),
+                    multicast,
+                    hint,
+                };
+                k.b.bulk(op);
+            }
+        }
+    }
+    k.b.sync(SyncOp::BulkCommit);
+    k.b.sync(SyncOp::BulkWaitRead(1));
+    k.b.sync(SyncOp::BulkWait(0));
+    let ptx = k.finish();
+    assert!(ptx.contains(".explicitcluster\n.reqnctapercluster 4, 1, 1\n"), "{ptx}");
+    for row in tensor_rows() {
+        let forms: &[&str] = match row.op {
+            TensorOp::Load => {
+                &["", ".multicast::cluster", ".L2::cache_hint", ".multicast::cluster.L2::cache_hint"]
+            }
+            TensorOp::Store | TensorOp::Add => &["", ".L2::cache_hint"],
+        };
+        for form in forms {
+            assert!(ptx.contains(&format!("{}{form} [", row.mnemonic)), "{}{form}", row.name);
+        }
+    }
+}
+
+#[test]
+fn every_bulk_copy_and_what_peers_share() {
+    let mut k = Elected::new("bulk_copies");
+    let peer = |k: &mut Elected, offset: i32| {
+        let place = k.b.scalar(ScalarOp::AddI32, &[k.shared, Operand::Imm(offset as u64)]);
+        k.b.scalar(ScalarOp::Mapa, &[place, Operand::Imm(1)])
+    };
+    let (tile, barrier) = (peer(&mut k, 0), peer(&mut k, 8192));
+    for op in BulkOp::ALL {
+        for bytes in [Operand::Imm(4096), k.b32] {
+            let other = if op == BulkOp::Peer { at(tile, 0) } else { at(k.global, 64) };
+            let barrier = match op {
+                BulkOp::Load => Some(k.barrier()),
+                BulkOp::Store => None,
+                BulkOp::Peer => Some(at(barrier, 0)),
+            };
+            let shared = at(k.shared, 1024);
+            k.b.bulk(Op::Bulk { op, shared, other, bytes, barrier });
+        }
+    }
+    k.b.sync(SyncOp::BulkCommit);
+    k.b.sync(SyncOp::BulkWait(0));
+    for op in MbarrierOp::ALL {
+        let place = if op.reaches_peers() { at(barrier, 0) } else { k.barrier() };
+        for operand in if !op.has_operand() { vec![Operand::Imm(0)] } else { vec![Operand::Imm(1), k.b32] } {
+            k.b.mbarrier(op, place, operand);
+        }
+        if op == MbarrierOp::Init {
+            k.b.sync(SyncOp::FenceMbarrierInit);
+        }
+    }
+    let array = k.b.add_array("sum", 4);
+    for row in copy_rows().iter().filter(|row| row.kind == CopyKind::Peer) {
+        let regs: Vec<Reg> = (0..row.registers()).map(|index| Reg { array, index }).collect();
+        k.b.load(row, regs.clone(), at(tile, 16), None);
+        let store = if regs.len() == 1 {
+            "st.global.b32".to_string()
+        } else {
+            format!("st.global.v{}.b32", regs.len())
+        };
+        k.b.store(tilewright_machine::copy_named(&store).unwrap(), regs, at(k.global, 0), None);
+    }
+    let ptx = k.finish();
+    for mnemonic in
+        BulkOp::ALL.map(BulkOp::mnemonic).into_iter().chain(MbarrierOp::ALL.map(MbarrierOp::mnemonic))
+    {
+        assert!(ptx.contains(mnemonic), "{mnemonic}");
+    }
+    assert_eq!(ptx.matches("ld.shared::cluster").count(), 3);
+}
+
+#[test]
+fn every_barrier_fence_and_wait_of_hopper() {
+    let mut b = Builder::new("syncs", Arch::Sm90a, 128);
+    let syncs = [
+        SyncOp::DependencyWait,
+        SyncOp::NamedBarrier { id: 15, threads: 128 },
+        SyncOp::ClusterBarrier,
+        SyncOp::WgmmaFence,
+        SyncOp::WgmmaCommit,
+        SyncOp::WgmmaWait(0),
+        SyncOp::BulkCommit,
+        SyncOp::BulkWait(1),
+        SyncOp::BulkWaitRead(0),
+        SyncOp::FenceProxyAsync,
+        SyncOp::FenceMbarrierInit,
+        SyncOp::SetMaxRegisters { more: false, registers: 24 },
+        SyncOp::SetMaxRegisters { more: true, registers: 256 },
+        SyncOp::DependentsLaunch,
+    ];
+    syncs.into_iter().for_each(|op| b.sync(op));
+    let ptx = check(&b.finish());
+    for op in syncs {
+        assert!(ptx.contains(&op.spelling()), "{op:?}");
+    }
+}
+
+/// Every size that clusters have; more than 8 blocks need an opt-in of the launch only.
+#[test]
+fn clusters() {
+    for blocks in [2, 8, 16] {
+        let mut b = Builder::new(format!("cluster_of_{blocks}"), Arch::Sm90a, 128);
+        b.set_cluster(blocks);
+        b.sync(SyncOp::ClusterBarrier);
+        check(&b.finish());
+    }
 }

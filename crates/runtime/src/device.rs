@@ -7,7 +7,7 @@ use tilewright_compiler::Kernel;
 use tilewright_machine::Arch;
 
 use crate::buffer::Buffer;
-use crate::cuda;
+use crate::cuda::{self, CudaDevice};
 use crate::error::RuntimeError;
 use crate::launch::{Arg, Sizes};
 use crate::report::{LaunchReport, Timing};
@@ -31,6 +31,11 @@ pub trait Device: Send + Sync {
     /// What the driver says of the chip; nothing on the simulator.
     fn chip(&self) -> Chip {
         Chip::default()
+    }
+
+    /// The device as a GPU: what only these can do. `None` if it is none.
+    fn cuda(&self) -> Option<&CudaDevice> {
+        None
     }
 
     /// Memory, filled with zeros.
@@ -180,7 +185,7 @@ pub fn devices() -> DeviceList {
 pub fn open(choice: DeviceChoice) -> Result<Box<dyn Device>, RuntimeError> {
     match choice {
         DeviceChoice::Sim => Ok(Box::new(SimDevice::default())),
-        DeviceChoice::Cuda(ordinal) => Ok(Box::new(cuda::CudaDevice::open(ordinal)?)),
+        DeviceChoice::Cuda(ordinal) => Ok(Box::new(CudaDevice::open(ordinal)?)),
         DeviceChoice::Auto => {
             let gpu =
                 devices().devices.into_iter().find(|d| d.kind() == DeviceKind::Cuda && d.arch.is_some());

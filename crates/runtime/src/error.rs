@@ -1,8 +1,63 @@
 //! What can go wrong between a kernel and a device.
 
+use std::fmt;
+
 use tilewright_machine::{Arch, DType};
 use tilewright_sim::SimError;
 use tilewright_tile::interpret::InterpretError;
+
+/// A dimension of a tensor map, and the mode of the parameter that it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MapDimension {
+    /// The dimension of the map, 0 is contiguous.
+    pub dimension: usize,
+    /// The mode of the parameter, if it is one of them.
+    pub mode: Option<usize>,
+}
+
+impl fmt::Display for MapDimension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.mode {
+            Some(mode) => write!(f, "mode {mode}"),
+            None => write!(f, "dimension {} of its map", self.dimension),
+        }
+    }
+}
+
+/// A rule of tensor maps that a tensor breaks.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TensorMapError {
+    /// A stride is no multiple of 16 bytes.
+    #[error("the stride of {place} is {elements} elements; it must be a multiple of {multiple} (16 bytes)")]
+    Stride {
+        /// The dimension.
+        place: MapDimension,
+        /// The stride in elements.
+        elements: i64,
+        /// What it must be a multiple of.
+        multiple: i64,
+    },
+    /// A stride is not positive, or too large.
+    #[error("the stride of {place} is {elements} elements; it must be from 1 to {most}")]
+    StrideRange {
+        /// The dimension.
+        place: MapDimension,
+        /// The stride in elements.
+        elements: i64,
+        /// The most elements that it may be.
+        most: i64,
+    },
+    /// An extent is not positive, or too large.
+    #[error("the extent of {place} is {extent}; it must be from 1 to {most}")]
+    Extent {
+        /// The dimension.
+        place: MapDimension,
+        /// The extent.
+        extent: i64,
+        /// The largest extent.
+        most: i64,
+    },
+}
 
 /// A launch, a transfer or a device that did not work.
 #[derive(Debug, thiserror::Error)]
@@ -144,6 +199,18 @@ pub enum RuntimeError {
         needed: usize,
         /// Bytes of the buffer.
         actual: usize,
+    },
+    /// A tensor map cannot describe a parameter.
+    #[error(
+        "parameter `{param}` of kernel `{kernel}` is copied by tensor maps, which do not take it at these sizes: {error}"
+    )]
+    TensorMap {
+        /// The kernel.
+        kernel: String,
+        /// The parameter.
+        param: String,
+        /// Why.
+        error: TensorMapError,
     },
     /// A buffer belongs to another device.
     #[error("a buffer of another device is given to {device}")]

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use tilewright_compiler::{Kernel, MAX_EXTENT};
+use tilewright_compiler::{Kernel, MAX_EXTENT, MapRecipe};
 use tilewright_simt::FunctionParamKind;
-use tilewright_tile::interpret::{check_ranges, grid, size_values, tensor_len, tensor_shape};
-use tilewright_tile::{ParamId, ParamKind};
+use tilewright_tile::interpret::{InterpretError, check_ranges, grid, size_values, tensor_len, tensor_shape};
+use tilewright_tile::{Axis, Expr, ParamId, ParamKind, Scope, SymbolId};
 
 use crate::buffer::{Buffer, DeviceId, Tensor};
-use crate::error::RuntimeError;
+use crate::error::{MapDimension, RuntimeError, TensorMapError};
+
+/// Bytes between elements of a tensor map are below this.
+const STRIDE_LIMIT: i64 = 1 << 40;
 
 /// Values for the run-time sizes, by name. Those not named keep the defaults that the program declares.
 pub type Sizes = BTreeMap<String, i64>;
@@ -47,8 +50,18 @@ pub fn default_sizes(kernel: &Kernel) -> Sizes {
     kernel.program().sizes().map(|(_, symbol, default)| (symbol.name.clone(), default)).collect()
 }
 
+/// How a launch follows the one before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LaunchOptions {
+    /// Whether its blocks may start before the launch before it has ended: as soon as all blocks of that one have allowed it or
+    /// ended. Only kernels that wait for what they depend on
+    /// ([`SyncOp::DependencyWait`](tilewright_machine::SyncOp::DependencyWait)) do, on GPUs that can (compute capability 9.0 and later);
+    /// for all others this changes nothing.
+    pub dependent: bool,
+}
+
 /// One parameter of the kernel's function, with its value.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Passed<'a> {
     /// A pointer to this buffer.
     Buffer(&'a Buffer),
@@ -56,6 +69,21 @@ pub(crate) enum Passed<'a> {
     Scalar(f32),
     /// A size.
     Size(i32),
+    /// A tensor map.
+    TensorMap(Mapped<'a>),
+}
+
+/// A tensor for a tensor map, checked by the rules of `cuTensorMapEncodeTiled` but for the address.
+#[derive(Clone, Debug)]
+pub(crate) struct Mapped<'a> {
+    /// Index into the function's tensor maps.
+    pub(crate) map: u32,
+    /// It begins at the buffer's first byte.
+    pub(crate) buffer: &'a Buffer,
+    /// Extents in elements, dimension 0 first.
+    pub(crate) extents: Vec<u64>,
+    /// Bytes from one element to the next along dimensions 1, 2, …; dimension 0 is contiguous.
+    pub(crate) strides: Vec<u64>,
 }
 
 /// A launch that passed every check that needs no device.
@@ -83,6 +111,10 @@ pub(crate) fn check<'a>(
     let values = size_values(&kernel.verified, sizes).map_err(failed)?;
     let size_params = check_sizes(kernel, &values)?;
     let grid = grid(&kernel.verified, sizes).map_err(failed)?;
+    let cluster = kernel.function.cluster.max(1);
+    if !grid[0].is_multiple_of(cluster) {
+        return Err(failed(InterpretError::PartOfCluster { blocks: grid[0], cluster }));
+    }
     check_ranges(&kernel.verified, sizes).map_err(failed)?;
 
     if args.len() != program.params.len() {
@@ -94,7 +126,8 @@ pub(crate) fn check<'a>(
             given: args.len(),
         });
     }
-    let mut params = Vec::with_capacity(args.len() + size_params.len());
+    let mut params = Vec::with_capacity(kernel.function.params.len());
+    let mut buffers = BTreeMap::new();
     for (i, (param, arg)) in program.params.iter().zip(args).enumerate() {
         let kind = |expected, given| {
             Err(RuntimeError::ArgumentKind { kernel: name(), param: param.name.clone(), expected, given })
@@ -139,17 +172,112 @@ pub(crate) fn check<'a>(
             });
         }
         params.push(Passed::Buffer(buffer));
+        buffers.insert(i as u32, buffer);
     }
     params.extend(size_params.into_iter().map(Passed::Size));
+    for (map, recipe) in (0..).zip(&kernel.maps) {
+        let buffer = buffers.get(&recipe.param.0).copied();
+        let buffer = buffer.ok_or_else(|| RuntimeError::Inconsistent { kernel: name() })?;
+        let (extents, strides) =
+            tensor_of_map(kernel, map, recipe, &Values { kernel, values: &values }, buffer)?;
+        params.push(Passed::TensorMap(Mapped { map, buffer, extents, strides }));
+    }
     let kinds = params.iter().map(|passed| match passed {
         Passed::Buffer(_) => FunctionParamKind::Pointer,
         Passed::Scalar(_) => FunctionParamKind::F32,
         Passed::Size(_) => FunctionParamKind::I32,
+        Passed::TensorMap(mapped) => FunctionParamKind::TensorMap(mapped.map),
     });
     if !kinds.eq(kernel.function.params.iter().map(|param| param.kind)) {
         return Err(RuntimeError::Inconsistent { kernel: name() });
     }
     Ok(Launch { grid, params })
+}
+
+/// The sizes' values, in their order, as a scope.
+struct Values<'a> {
+    kernel: &'a Kernel,
+    values: &'a [i64],
+}
+
+impl Scope for Values<'_> {
+    fn symbol(&self, id: SymbolId) -> Option<i64> {
+        self.kernel
+            .program()
+            .sizes()
+            .zip(self.values)
+            .find(|((size, ..), _)| *size == id)
+            .map(|(_, value)| *value)
+    }
+
+    fn block(&self, _: Axis) -> Option<i64> {
+        None
+    }
+}
+
+/// Extents in elements and strides in bytes of the tensor that a map describes.
+fn tensor_of_map(
+    kernel: &Kernel,
+    map: u32,
+    recipe: &MapRecipe,
+    scope: &Values<'_>,
+    buffer: &Buffer,
+) -> Result<(Vec<u64>, Vec<u64>), RuntimeError> {
+    let program = kernel.program();
+    let param = program.param(recipe.param);
+    let name = || program.name.clone();
+    let inconsistent = || RuntimeError::Inconsistent { kernel: name() };
+    let shape = &kernel.function.tensor_maps.get(map as usize).ok_or_else(inconsistent)?.shape;
+    let rank = shape.extents.len();
+    if shape.check().is_err() || recipe.extents.len() != rank || recipe.strides.len() + 1 != rank {
+        return Err(inconsistent());
+    }
+    let value = |expr: &Expr, what: &str| {
+        expr.eval(scope).ok_or_else(|| {
+            let what = format!("{what} of a tensor map of `{}`", param.name);
+            RuntimeError::Sizes { kernel: name(), error: Box::new(InterpretError::NoValue { what }) }
+        })
+    };
+    let broken = |error| RuntimeError::TensorMap { kernel: name(), param: param.name.clone(), error };
+    let place = |dimension: usize| {
+        let own = if dimension == 0 { &Expr::Int(1) } else { &recipe.strides[dimension - 1] };
+        let strides = kernel.verified.strides(recipe.param);
+        let mut modes = (0..strides.len()).filter(|mode| strides[*mode] == *own);
+        let mode = modes.next().filter(|_| modes.next().is_none());
+        MapDimension { dimension, mode }
+    };
+    let bytes = i64::from(shape.dtype.bits() / 8);
+    let mut extents = Vec::with_capacity(rank);
+    for (dimension, expr) in recipe.extents.iter().enumerate() {
+        let (extent, most) = (value(expr, "an extent")?, MAX_EXTENT);
+        if !(1..=most).contains(&extent) {
+            return Err(broken(TensorMapError::Extent { place: place(dimension), extent, most }));
+        }
+        extents.push(extent.unsigned_abs());
+    }
+    let mut strides = Vec::with_capacity(rank - 1);
+    for (dimension, expr) in (1..).zip(&recipe.strides) {
+        let (elements, most, multiple) = (value(expr, "a stride")?, (STRIDE_LIMIT - 1) / bytes, 16 / bytes);
+        let place = || place(dimension);
+        if !(1..=most).contains(&elements) {
+            return Err(broken(TensorMapError::StrideRange { place: place(), elements, most }));
+        }
+        if elements % multiple != 0 {
+            return Err(broken(TensorMapError::Stride { place: place(), elements, multiple }));
+        }
+        strides.push((elements * bytes).unsigned_abs());
+    }
+    // A copy into what the map has and the buffer lacks would go astray.
+    let rest = extents.iter().skip(1).zip(&strides);
+    let last = rest.fold(extents[0] * bytes.unsigned_abs(), |sum, (n, stride)| {
+        sum.saturating_add((n - 1).saturating_mul(*stride))
+    });
+    let needed = usize::try_from(last).unwrap_or(usize::MAX);
+    if needed > buffer.bytes() {
+        let (param, actual) = (param.name.clone(), buffer.bytes());
+        return Err(RuntimeError::BufferTooSmall { kernel: name(), param, needed, actual });
+    }
+    Ok((extents, strides))
 }
 
 /// The sizes as a launch passes them, from their values in that order.

@@ -28,9 +28,9 @@ mod report;
 mod sim;
 
 pub use buffer::{Buffer, Tensor, decode, encode};
-pub use cuda::CudaDevice;
+pub use cuda::{CudaDevice, CudaGraph, CudaSequence};
 pub use device::{Chip, Device, DeviceChoice, DeviceInfo, DeviceKind, DeviceList, devices, open};
-pub use error::RuntimeError;
-pub use launch::{Arg, Sizes, default_sizes};
+pub use error::{MapDimension, RuntimeError, TensorMapError};
+pub use launch::{Arg, LaunchOptions, Sizes, default_sizes};
 pub use report::{CudaReport, LaunchReport, Timing};
 pub use sim::SimDevice;

@@ -52,6 +52,8 @@ pub struct CudaReport {
     pub local_bytes: u32,
     /// Bytes of shared memory of a block.
     pub shared_bytes: u32,
+    /// What the driver's assembler warned of: e.g. products of warpgroups that wait for one another.
+    pub advisories: Vec<String>,
     /// How long the kernel took, between two events around it. One launch of a kernel that ran never before is no
     /// measurement; see [`Device::time`](crate::Device::time).
     pub milliseconds: f64,

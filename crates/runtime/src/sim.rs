@@ -10,7 +10,7 @@ use tilewright_sim::{Argument, Config, GlobalMemory};
 use crate::buffer::{Buffer, DeviceId, Storage};
 use crate::device::{Device, DeviceKind};
 use crate::error::RuntimeError;
-use crate::launch::{Arg, Passed, Sizes, check};
+use crate::launch::{Arg, Mapped, Passed, Sizes, check};
 use crate::report::{LaunchReport, Timing};
 
 /// The simulator. Buffers live in this process.
@@ -103,19 +103,24 @@ impl Device for SimDevice {
         let mut memory = GlobalMemory::new();
         let mut ids = HashMap::new();
         let mut arguments = Vec::with_capacity(launch.params.len());
+        let mut place = |buffer: &Buffer| -> Result<_, RuntimeError> {
+            let bytes = self.bytes(buffer)?;
+            Ok(*ids.entry(Arc::as_ptr(bytes)).or_insert_with(|| {
+                let id = memory.alloc(buffer.bytes);
+                memory.write(id, &copy_of(bytes));
+                id
+            }))
+        };
         for passed in &launch.params {
             arguments.push(match passed {
                 Passed::Scalar(value) => Argument::F32(*value),
                 Passed::Size(value) => Argument::I32(*value),
-                Passed::Buffer(buffer) => {
-                    let bytes = self.bytes(buffer)?;
-                    let id = *ids.entry(Arc::as_ptr(bytes)).or_insert_with(|| {
-                        let id = memory.alloc(buffer.bytes);
-                        memory.write(id, &copy_of(bytes));
-                        id
-                    });
-                    Argument::Buffer(id)
-                }
+                Passed::Buffer(buffer) => Argument::Buffer(place(buffer)?),
+                Passed::TensorMap(Mapped { buffer, extents, strides, .. }) => Argument::TensorMap {
+                    buffer: place(buffer)?,
+                    extents: extents.clone(),
+                    strides: strides.clone(),
+                },
             });
         }
         let report = tilewright_sim::run(&kernel.function, launch.grid, &memory, &arguments, &self.config)

@@ -2,11 +2,12 @@
 
 use tilewright_machine::{Memory, global_sectors, shared_wavefronts};
 
-use crate::block::Block;
+use crate::clock::lanes;
+use crate::cluster::Cluster;
 use crate::decode::{Place, Slot, Transfer};
 use crate::sink::Site;
 use crate::tables::MatrixTable;
-use crate::warp::{Warp, lanes};
+use crate::warp::Warp;
 
 /// An asynchronous copy of one thread in flight.
 #[derive(Clone, Copy, Debug)]
@@ -40,9 +41,9 @@ impl AsyncQueue {
 }
 
 impl Warp {
-    fn site(&self, statement: u32, origin: u32, lane: usize) -> Site {
+    pub(crate) fn site(&self, statement: u32, origin: u32, lane: usize) -> Site {
         let thread = 32 * self.index + lane as u32;
-        Site { statement, origin, thread, warp_epoch: self.epoch, collective: false }
+        Site { statement, origin, rank: self.rank, thread, agent: self.agent, collective: false }
     }
 
     /// When the cycle model has the address and the guard.
@@ -51,11 +52,11 @@ impl Warp {
         guard.map_or(base, |g| base.max(self.timing.values[g as usize]))
     }
 
-    fn shared_address(&self, place: Place, lane: usize) -> u32 {
+    pub(crate) fn shared_address(&self, place: Place, lane: usize) -> u32 {
         (self.values[place.base as usize][lane] as u32).wrapping_add(place.offset as u32)
     }
 
-    fn global_address(&self, place: Place, lane: usize) -> u64 {
+    pub(crate) fn global_address(&self, place: Place, lane: usize) -> u64 {
         self.values[place.base as usize][lane].wrapping_add(i64::from(place.offset) as u64)
     }
 
@@ -64,8 +65,8 @@ impl Warp {
     }
 
     /// Executes a load; returns wavefronts lost to bank conflicts.
-    pub(crate) fn load(&mut self, block: &mut Block<'_>, transfer: &Transfer, origin: u32) -> u64 {
-        let Transfer { statement, memory, bytes, regs, place, guard } = transfer;
+    pub(crate) fn load(&mut self, cluster: &mut Cluster<'_>, transfer: &Transfer, origin: u32) -> u64 {
+        let Transfer { statement, memory, bytes, regs, place, guard, .. } = transfer;
         let reading = self.guarded(*guard);
         for reg in regs {
             lanes(self.active & !reading).for_each(|lane| self.registers[*reg as usize][lane] = 0);
@@ -74,53 +75,59 @@ impl Warp {
             let mut addresses = [None; 32];
             for lane in lanes(reading) {
                 let site = self.site(*statement, origin, lane);
-                let offset = block.shared_offset(&site, self.shared_address(*place, lane), *bytes, false);
-                addresses[lane] = offset;
-                let data = offset.map_or([0; 16], |offset| block.read_shared(&site, offset, *bytes));
+                let address = self.shared_address(*place, lane);
+                let found = match transfer.peer {
+                    true => cluster.cluster_offset(&site, address, *bytes, false),
+                    false => cluster.shared_offset(&site, address, *bytes, false).map(|o| (self.rank, o)),
+                };
+                addresses[lane] = found.map(|(_, offset)| offset);
+                let data = found.map_or([0; 16], |(rank, o)| cluster.read_shared(&site, rank, o, *bytes));
                 for (i, reg) in regs.iter().enumerate().take(4) {
                     self.registers[*reg as usize][lane] = word(&data, i);
                 }
             }
-            return count_shared(block, *statement, &addresses, *bytes);
+            return count_shared(cluster, *statement, &addresses, *bytes);
         }
         let mut addresses = [None; 32];
         for lane in lanes(reading) {
             let site = self.site(*statement, origin, lane);
             let address = self.global_address(*place, lane);
-            let data = read_global(block, &site, address, *bytes, &mut addresses[lane]);
+            let data = read_global(cluster, &site, address, *bytes, &mut addresses[lane]);
             for (i, reg) in regs.iter().enumerate().take(4) {
                 self.registers[*reg as usize][lane] = data[i];
             }
         }
-        count_global(block, *statement, &addresses, *bytes);
+        count_global(cluster, *statement, &addresses, *bytes);
         0
     }
 
     /// Executes a store; returns wavefronts lost to bank conflicts.
-    pub(crate) fn store(&mut self, block: &mut Block<'_>, transfer: &Transfer, origin: u32) -> u64 {
-        let Transfer { statement, memory, bytes, regs, place, guard } = transfer;
+    pub(crate) fn store(&mut self, cluster: &mut Cluster<'_>, transfer: &Transfer, origin: u32) -> u64 {
+        let Transfer { statement, memory, bytes, regs, place, guard, .. } = transfer;
         let writing = self.guarded(*guard);
         if *memory == Memory::Shared {
             let mut addresses = [None; 32];
             for lane in lanes(writing) {
                 let site = self.site(*statement, origin, lane);
-                let offset = block.shared_offset(&site, self.shared_address(*place, lane), *bytes, true);
+                let offset = cluster.shared_offset(&site, self.shared_address(*place, lane), *bytes, true);
                 addresses[lane] = offset;
                 if let Some(offset) = offset {
                     let mut data = [0; 16];
                     for (to, reg) in data.chunks_exact_mut(4).zip(regs) {
                         to.copy_from_slice(&self.registers[*reg as usize][lane].to_le_bytes());
                     }
-                    block.write_shared(&site, offset, *bytes, &data);
+                    cluster.write_shared(&site, offset, *bytes, &data);
                 }
             }
-            return count_shared(block, *statement, &addresses, *bytes);
+            return count_shared(cluster, *statement, &addresses, *bytes);
         }
         let mut addresses = [None; 32];
         for lane in lanes(writing) {
             let site = self.site(*statement, origin, lane);
             let address = self.global_address(*place, lane);
-            let Some((buffer, offset)) = block.global_offset(&site, address, *bytes, true) else { continue };
+            let Some((buffer, offset)) = cluster.global_offset(&site, address, *bytes, true) else {
+                continue;
+            };
             addresses[lane] = Some(address);
             let index = (offset / 4) as usize;
             for (i, reg) in regs.iter().enumerate() {
@@ -133,14 +140,14 @@ impl Warp {
                 }
             }
         }
-        count_global(block, *statement, &addresses, *bytes);
+        count_global(cluster, *statement, &addresses, *bytes);
         0
     }
 
     /// Issues an asynchronous copy that the cycle model has arrive at `ready`; returns wavefronts lost to bank conflicts.
     pub(crate) fn async_copy(
         &mut self,
-        block: &mut Block<'_>,
+        cluster: &mut Cluster<'_>,
         statement: u32,
         origin: u32,
         bytes: u32,
@@ -155,11 +162,11 @@ impl Warp {
             if reading & (1 << lane) != 0 {
                 // The source is read as late as the instruction may: when the copy lands.
                 let address = self.global_address(src, lane);
-                from[lane] = block.global_offset(&site, address, bytes, false).map(|_| address);
+                from[lane] = cluster.global_offset(&site, address, bytes, false).map(|_| address);
             }
-            to[lane] = block.shared_offset(&site, self.shared_address(dst, lane), bytes, true);
+            to[lane] = cluster.shared_offset(&site, self.shared_address(dst, lane), bytes, true);
             if let Some(offset) = to[lane] {
-                block.issue_async(&site, offset, bytes);
+                cluster.issue_async(&site, offset, bytes);
                 let (group, lane, bytes) = (self.queue.committed[lane], lane as u8, bytes as u8);
                 self.queue.copies.push(InFlight {
                     lane,
@@ -173,12 +180,12 @@ impl Warp {
                 });
             }
         }
-        count_global(block, statement, &from, bytes);
-        count_shared(block, statement, &to, bytes)
+        count_global(cluster, statement, &from, bytes);
+        count_shared(cluster, statement, &to, bytes)
     }
 
     /// Executes a wait of the active lanes: all their copies land, or those of all their closed groups but the last `n`.
-    pub(crate) fn land(&mut self, block: &mut Block<'_>, but: Option<u32>) {
+    pub(crate) fn land(&mut self, cluster: &mut Cluster<'_>, but: Option<u32>) {
         let (active, committed) = (self.active, self.queue.committed);
         let mut copies = std::mem::take(&mut self.queue.copies);
         copies.retain(|copy| {
@@ -189,12 +196,12 @@ impl Warp {
                 let site = self.site(copy.statement, copy.origin, lane);
                 let mut data = [0; 16];
                 if let Some(address) = copy.from {
-                    let words = read_global(block, &site, address, u32::from(copy.bytes), &mut None);
+                    let words = read_global(cluster, &site, address, u32::from(copy.bytes), &mut None);
                     for (to, word) in data.chunks_exact_mut(4).zip(words) {
                         to.copy_from_slice(&word.to_le_bytes());
                     }
                 }
-                block.land_async(&site, copy.offset, u32::from(copy.bytes), &data);
+                cluster.land_async(&site, copy.offset, u32::from(copy.bytes), &data);
                 self.timing.clock = self.timing.clock.max(copy.ready);
             }
             !lands
@@ -205,7 +212,7 @@ impl Warp {
     /// Executes a matrix load or store; returns wavefronts lost to bank conflicts.
     pub(crate) fn matrix(
         &mut self,
-        block: &mut Block<'_>,
+        cluster: &mut Cluster<'_>,
         table: &MatrixTable,
         statement: u32,
         origin: u32,
@@ -224,7 +231,7 @@ impl Warp {
         }
         for (lane, positions) in table.memory.iter().enumerate() {
             let site = Site { collective: true, ..self.site(statement, origin, lane) };
-            let offset = block.shared_offset(&site, self.shared_address(place, lane), 16, table.store);
+            let offset = cluster.shared_offset(&site, self.shared_address(place, lane), 16, table.store);
             addresses[lane] = offset;
             let Some(offset) = offset else { continue };
             if table.store {
@@ -232,9 +239,9 @@ impl Warp {
                 for (to, position) in data.chunks_exact_mut(2).zip(positions) {
                     to.copy_from_slice(&tile[usize::from(*position)].to_le_bytes());
                 }
-                block.write_shared(&site, offset, 16, &data);
+                cluster.write_shared(&site, offset, 16, &data);
             } else {
-                let data = block.read_shared(&site, offset, 16);
+                let data = cluster.read_shared(&site, self.rank, offset, 16);
                 for (from, position) in data.chunks_exact(2).zip(positions) {
                     tile[usize::from(*position)] = u16::from_le_bytes([from[0], from[1]]);
                 }
@@ -249,7 +256,7 @@ impl Warp {
                 }
             }
         }
-        count_shared(block, statement, &addresses, 16)
+        count_shared(cluster, statement, &addresses, 16)
     }
 }
 
@@ -259,14 +266,14 @@ fn word(data: &[u8; 16], i: usize) -> u32 {
 
 /// Reads up to four words (fewer than 4 bytes zero-extended) and notes the address if it is in bounds.
 fn read_global(
-    block: &mut Block<'_>,
+    cluster: &mut Cluster<'_>,
     site: &Site,
     address: u64,
     bytes: u32,
     noted: &mut Option<u64>,
 ) -> [u32; 4] {
     let mut words = [0; 4];
-    if let Some((buffer, offset)) = block.global_offset(site, address, bytes, false) {
+    if let Some((buffer, offset)) = cluster.global_offset(site, address, bytes, false) {
         *noted = Some(address);
         let index = (offset / 4) as usize;
         if bytes >= 4 {
@@ -280,10 +287,10 @@ fn read_global(
 }
 
 /// Counts a shared request; returns wavefronts lost to bank conflicts.
-fn count_shared(block: &mut Block<'_>, statement: u32, offsets: &[Option<u32>; 32], bytes: u32) -> u64 {
+fn count_shared(cluster: &mut Cluster<'_>, statement: u32, offsets: &[Option<u32>; 32], bytes: u32) -> u64 {
     let waves = shared_wavefronts(offsets, bytes);
     if waves.ideal > 0 {
-        let counts = &mut block.sink.counts[statement as usize];
+        let counts = &mut cluster.sink.counts[statement as usize];
         counts.shared_requests += 1;
         counts.shared_wavefronts += u64::from(waves.actual);
         counts.shared_ideal += u64::from(waves.ideal);
@@ -291,10 +298,10 @@ fn count_shared(block: &mut Block<'_>, statement: u32, offsets: &[Option<u32>; 3
     u64::from(waves.conflicts())
 }
 
-fn count_global(block: &mut Block<'_>, statement: u32, addresses: &[Option<u64>; 32], bytes: u32) {
+fn count_global(cluster: &mut Cluster<'_>, statement: u32, addresses: &[Option<u64>; 32], bytes: u32) {
     let lanes = addresses.iter().flatten().count() as u64;
     if lanes > 0 {
-        let counts = &mut block.sink.counts[statement as usize];
+        let counts = &mut cluster.sink.counts[statement as usize];
         counts.global_requests += 1;
         counts.global_sectors += u64::from(global_sectors(addresses, bytes));
         counts.global_bytes += lanes * u64::from(bytes);

@@ -3,7 +3,7 @@
 use crate::memory::BufferId;
 
 /// An argument of a launch, for one parameter of the function.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Argument {
     /// A pointer to the first byte of a buffer.
     Buffer(BufferId),
@@ -11,19 +11,28 @@ pub enum Argument {
     I32(i32),
     /// An `f32`.
     F32(f32),
+    /// A tensor in a buffer, for a tensor map: it begins at the buffer's first byte.
+    TensorMap {
+        /// The buffer.
+        buffer: BufferId,
+        /// Extents in elements, dimension 0 first, in the order of the map's box.
+        extents: Vec<u64>,
+        /// Bytes from one element to the next along dimensions 1, 2, …; dimension 0 is contiguous.
+        strides: Vec<u64>,
+    },
 }
 
 /// How to simulate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Decides what hardware leaves open: the order in which a block's warps run between barriers. 0 runs them in
-    /// order.
+    /// Decides what hardware leaves open: in which order and for how long the warps of a cluster run, and when asynchronous units
+    /// do their work. 0 runs warps in order, each as far as it comes, and units as late as they may.
     pub seed: u64,
     /// Whether races on shared memory are looked for.
     pub check_races: bool,
     /// Whether reads of shared bytes that nothing has written are looked for.
     pub check_uninitialised: bool,
-    /// Warp instructions after which a block is given up.
+    /// Warp instructions of a block after which its cluster is given up.
     pub step_limit: u64,
 }
 

@@ -1,6 +1,6 @@
 //! What all blocks of a launch share: the program, the arguments, and where buffers lie.
 
-use tilewright_machine::Memory;
+use tilewright_machine::{BoxShape, Memory};
 use tilewright_simt::{Function, FunctionParamKind, SharedBuffer};
 
 use crate::config::{Argument, Config};
@@ -8,11 +8,23 @@ use crate::decode::Program;
 use crate::error::SimError;
 use crate::memory::GlobalMemory;
 
-/// The address of a block's shared window. Not 0, so that code that forgets to add it is out of bounds.
+/// The address of the shared window in its block. Not 0, so that code that forgets to add it is out of bounds; the rank in
+/// the cluster is added from bit 24 on.
 pub(crate) const SHARED_BASE: u32 = 1024;
 
 /// Most blocks of a grid.
 const GRID_LIMIT: u64 = i32::MAX as u64;
+
+/// A tensor that a launch passes for a tensor map.
+#[derive(Debug)]
+pub(crate) struct BoundMap {
+    /// The address of its first element.
+    pub address: u64,
+    /// Extents, dimension 0 first.
+    pub extents: Vec<u64>,
+    /// Strides in bytes of dimensions 1 and up.
+    pub strides: Vec<u64>,
+}
 
 /// A launch.
 #[derive(Debug)]
@@ -23,6 +35,8 @@ pub(crate) struct Context<'a> {
     pub owners: Owners,
     /// The bits that `param` gives.
     pub args: Vec<u64>,
+    /// By the function's tensor maps; every one that a parameter passes.
+    pub maps: Vec<Option<BoundMap>>,
     /// The buffers of arguments, with their parameters' names.
     buffers: Vec<(u32, String)>,
     pub grid: [u32; 3],
@@ -44,6 +58,9 @@ impl<'a> Context<'a> {
         {
             return Err(SimError::Grid(grid));
         }
+        if function.cluster == 0 || !grid[0].is_multiple_of(function.cluster) {
+            return Err(SimError::Cluster { grid: grid[0], cluster: function.cluster });
+        }
         let limits = function.arch.limits();
         if !(1..=limits.threads_per_block).contains(&function.threads) {
             return Err(SimError::Threads { threads: function.threads, limit: limits.threads_per_block });
@@ -58,6 +75,7 @@ impl<'a> Context<'a> {
         }
         let mut bits = Vec::with_capacity(args.len());
         let mut buffers = Vec::new();
+        let mut maps: Vec<Option<BoundMap>> = function.tensor_maps.iter().map(|_| None).collect();
         for (param, arg) in function.params.iter().zip(args) {
             let value = match (param.kind, arg) {
                 (FunctionParamKind::Pointer, Argument::Buffer(id)) => {
@@ -67,6 +85,25 @@ impl<'a> Context<'a> {
                     buffers.push((id.index(), param.name.clone()));
                     id.address()
                 }
+                (FunctionParamKind::TensorMap(index), Argument::TensorMap { buffer, extents, strides }) => {
+                    let Some(size) = memory.size(*buffer) else {
+                        return Err(SimError::UnknownBuffer {
+                            name: param.name.clone(),
+                            buffer: buffer.index(),
+                        });
+                    };
+                    let name = &param.name;
+                    let fail = |reason| SimError::TensorMap { name: name.clone(), reason };
+                    let known = function.tensor_maps.get(index as usize).zip(maps.get_mut(index as usize));
+                    let Some((map, slot)) = known else {
+                        return Err(fail(format!("the function has no tensor map {index}")));
+                    };
+                    check_tensor(&map.shape, extents, strides, size as u64).map_err(fail)?;
+                    let (extents, strides) = (extents.clone(), strides.clone());
+                    *slot = Some(BoundMap { address: buffer.address(), extents, strides });
+                    buffers.push((buffer.index(), param.name.clone()));
+                    0
+                }
                 (FunctionParamKind::I32, Argument::I32(x)) => u64::from(*x as u32),
                 (FunctionParamKind::F32, Argument::F32(x)) => u64::from(x.to_bits()),
                 (kind, arg) => {
@@ -74,31 +111,39 @@ impl<'a> Context<'a> {
                         FunctionParamKind::Pointer => "a pointer",
                         FunctionParamKind::I32 => "an i32",
                         FunctionParamKind::F32 => "an f32",
+                        FunctionParamKind::TensorMap(_) => "a tensor map",
                     };
                     let given = match arg {
                         Argument::Buffer(_) => "a buffer",
                         Argument::I32(_) => "an i32",
                         Argument::F32(_) => "an f32",
+                        Argument::TensorMap { .. } => "a tensor for a tensor map",
                     };
                     return Err(SimError::ArgumentKind { name: param.name.clone(), expected, given });
                 }
             };
             bits.push(value);
         }
+        if let Some(missing) = maps.iter().position(Option::is_none) {
+            let name = function.tensor_maps[missing].name.clone();
+            return Err(SimError::TensorMap { name, reason: "no parameter passes it".to_string() });
+        }
         let program = Program::new(function)?;
         let owners = Owners::new(function);
-        Ok(Context { program, memory, config, owners, args: bits, buffers, grid })
+        Ok(Context { program, memory, config, owners, args: bits, maps, buffers, grid })
     }
 
-    /// The number of blocks.
-    pub(crate) fn blocks(&self) -> u64 {
-        self.grid.iter().map(|g| u64::from(*g)).product()
+    /// The number of clusters.
+    pub(crate) fn clusters(&self) -> u64 {
+        self.grid.iter().map(|g| u64::from(*g)).product::<u64>() / u64::from(self.program.function.cluster)
     }
 
-    /// The index of a block, x fastest.
-    pub(crate) fn block(&self, linear: u64) -> [u32; 3] {
+    /// The index of a cluster's first block, x fastest.
+    pub(crate) fn first_block(&self, cluster: u64) -> [u32; 3] {
         let [x, y, _] = self.grid.map(u64::from);
-        [(linear % x) as u32, (linear / x % y) as u32, (linear / x / y) as u32]
+        let blocks = u64::from(self.program.function.cluster);
+        let x = x / blocks;
+        [(cluster % x * blocks) as u32, (cluster / x % y) as u32, (cluster / x / y) as u32]
     }
 
     /// The buffer at an address (shared: an offset in the window): its name, the offset in it and its size. Where there
@@ -114,6 +159,40 @@ impl<'a> Context<'a> {
         let Some((buffer, index, offset)) = self.memory.locate(address as u64) else { return none };
         let name = self.buffers.iter().find(|(i, _)| *i == index).map(|(_, name)| name.clone());
         (name.unwrap_or_else(|| format!("buffer {index}")), offset as i64, buffer.size())
+    }
+}
+
+/// Checks a tensor by the rules of `cuTensorMapEncodeTiled`, and that it lies in its buffer.
+fn check_tensor(shape: &BoxShape, extents: &[u64], strides: &[u64], size: u64) -> Result<(), String> {
+    shape.check().map_err(|e| e.to_string())?;
+    let rank = shape.extents.len();
+    if extents.len() != rank || strides.len() + 1 != rank {
+        return Err(format!(
+            "a box of {rank} dimensions wants {rank} extents and {} strides, not {} and {}",
+            rank - 1,
+            extents.len(),
+            strides.len()
+        ));
+    }
+    if let Some((dim, extent)) = extents.iter().enumerate().find(|(_, e)| !(1..=1 << 31).contains(*e)) {
+        return Err(format!("extent {extent} of dimension {dim} is not between 1 and 2^31"));
+    }
+    for (dim, stride) in (1..).zip(strides) {
+        if !stride.is_multiple_of(16) || *stride >= 1 << 40 {
+            return Err(format!("stride {stride} of dimension {dim} is no multiple of 16 below 2^40"));
+        }
+    }
+    let last = extents[1..]
+        .iter()
+        .zip(strides)
+        .try_fold(extents[0] * u64::from(shape.dtype.bits() / 8), |n, (e, s)| {
+            n.checked_add((e - 1).checked_mul(*s)?)
+        });
+    match last {
+        Some(bytes) if bytes <= size => Ok(()),
+        _ => Err(format!(
+            "the tensor of extents {extents:?} and strides {strides:?} leaves its buffer of {size} bytes"
+        )),
     }
 }
 

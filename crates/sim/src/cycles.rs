@@ -10,6 +10,10 @@
 //! divided; that of the one load/store unit. Bandwidth and caches of global memory are not modelled: a load
 //! takes its row's latency.
 //!
+//! Matrix products of a warpgroup occupy the tensor cores of all its warps, and tensor copies the one unit that makes them, by their bytes;
+//! both go on while their warp does something else, until it waits for them. Who waits for an mbarrier goes on after the last arrival
+//! and the last byte of the phase.
+//!
 //! A kernel runs in waves of `multiprocessors × resident` blocks, where shared memory, threads and registers decide how
 //! many are resident; a wave takes as long as one block alone, or as long as the resident blocks together occupy their
 //! busiest unit.
@@ -24,7 +28,14 @@ pub(crate) enum Unit {
     Scalar,
     Tensor,
     LoadStore,
+    /// The tensor cores, by products that go on while the warp does something else.
+    Products,
+    /// The tensor memory accelerator.
+    Copy,
 }
+
+/// Bytes that a multiprocessor's tensor memory accelerator moves a cycle.
+pub(crate) const COPY_BYTES: u64 = 108;
 
 /// Units of each kind that warps share, except the load/store unit, of which there is one.
 const SCHEDULERS: u64 = 4;
@@ -35,18 +46,19 @@ pub(crate) struct Pipes {
     scalar: u64,
     tensor: u64,
     load_store: u64,
+    copy: u64,
     start: u64,
-    total: [u64; 3],
+    total: [u64; 4],
 }
 
 impl Pipes {
-    fn longest([scalar, tensor, load_store]: [u64; 3]) -> u64 {
-        load_store.max(scalar.max(tensor).div_ceil(SCHEDULERS))
+    fn longest([scalar, tensor, load_store, copy]: [u64; 4]) -> u64 {
+        load_store.max(copy).max(scalar.max(tensor).div_ceil(SCHEDULERS))
     }
 
     /// Ends the segment whose slowest warp alone would end at `slowest`; returns when it ends.
     pub(crate) fn end_segment(&mut self, slowest: u64) -> u64 {
-        let work = [self.scalar, self.tensor, self.load_store];
+        let work = [self.scalar, self.tensor, self.load_store, self.copy];
         let end = slowest.max(self.start + Pipes::longest(work));
         let total = std::array::from_fn(|i| self.total[i] + work[i]);
         *self = Pipes { start: end, total, ..Pipes::default() };
@@ -65,6 +77,7 @@ pub(crate) struct Timing {
     pub clock: u64,
     tensor_free: u64,
     load_store_free: u64,
+    copy_free: u64,
     pub values: Vec<u64>,
     pub registers: Vec<u64>,
 }
@@ -75,6 +88,7 @@ impl Timing {
             clock: 0,
             tensor_free: 0,
             load_store_free: 0,
+            copy_free: 0,
             values: vec![0; program.slots],
             registers: vec![0; program.registers],
         }
@@ -94,15 +108,17 @@ impl Timing {
                 self.clock = start + busy;
                 return start;
             }
-            Unit::Tensor => (&mut self.tensor_free, &mut pipes.tensor),
+            Unit::Tensor | Unit::Products => (&mut self.tensor_free, &mut pipes.tensor),
             Unit::LoadStore => (&mut self.load_store_free, &mut pipes.load_store),
+            Unit::Copy => (&mut self.copy_free, &mut pipes.copy),
         };
-        let start = start.max(*free);
-        *free = start + busy;
+        // Units that work asynchronously take orders while they are busy.
+        let begin = start.max(*free);
+        *free = begin + busy;
         *work += busy;
         pipes.scalar += 1;
-        self.clock = start + 1;
-        start
+        self.clock = if matches!(unit, Unit::Copy | Unit::Products) { start } else { begin } + 1;
+        begin
     }
 }
 

@@ -6,14 +6,21 @@
 
 use std::collections::HashMap;
 
-use tilewright_machine::{CopyRow, Memory, ShuffleMode, SyncOp, timing};
-use tilewright_simt::{Address, Function, Inst, Op, Operand, Reg, Special, verify};
+use tilewright_machine::{
+    BulkOp, CopyKind, CopyRow, DType, Major, MbarrierOp, Memory, ShuffleMode, SyncOp, TensorOp, TensorRow,
+    tensor_row, timing,
+};
+use tilewright_simt::{Address, Factor, Function, Inst, Op, Operand, Reg, Special, verify};
 
 use crate::error::SimError;
 use crate::tables::{MatrixTable, MmaTable};
+use crate::wgmma::WgmmaTable;
 
 /// Most registers of a thread's fragments.
 const REGISTER_LIMIT: u32 = 1 << 16;
+
+/// Cycles of an operation on an mbarrier, waiting not counted.
+const MBARRIER_CYCLES: u32 = 8;
 
 /// A slot of the value file.
 pub(crate) type Slot = u32;
@@ -31,10 +38,43 @@ pub(crate) struct Transfer {
     /// Index into [`Program::statements`].
     pub statement: u32,
     pub memory: Memory,
+    /// Whether addresses may be in the shared memory of any block of the cluster.
+    pub peer: bool,
     pub bytes: u32,
     pub regs: Vec<u32>,
     pub place: Place,
     pub guard: Option<Slot>,
+}
+
+/// A factor of a warpgroup's product.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    Registers(Vec<u32>),
+    Shared { low: Slot, high: u32, major: Major },
+}
+
+/// A tensor copy.
+#[derive(Clone, Debug)]
+pub(crate) struct TensorCopy {
+    pub statement: u32,
+    pub op: TensorOp,
+    pub map: u32,
+    pub bytes: u32,
+    pub coords: Vec<Slot>,
+    pub shared: Place,
+    pub barrier: Option<Place>,
+    pub multicast: Option<Slot>,
+}
+
+/// A bulk copy.
+#[derive(Clone, Debug)]
+pub(crate) struct BulkCopy {
+    pub statement: u32,
+    pub op: BulkOp,
+    pub shared: Place,
+    pub other: Place,
+    pub bytes: Slot,
+    pub barrier: Option<Place>,
 }
 
 #[derive(Clone, Debug)]
@@ -88,7 +128,29 @@ pub(crate) enum Code {
         mode: ShuffleMode,
         operand: Slot,
     },
-    Sync(SyncOp),
+    Wgmma {
+        statement: u32,
+        table: u32,
+        d: Vec<u32>,
+        a: Source,
+        b: Source,
+        accumulate: Slot,
+    },
+    Tensor(TensorCopy),
+    Bulk(BulkCopy),
+    Mbarrier {
+        statement: u32,
+        op: MbarrierOp,
+        place: Place,
+        operand: Slot,
+    },
+    Elect {
+        dst: Slot,
+    },
+    Sync {
+        statement: u32,
+        op: SyncOp,
+    },
     /// Lanes where the condition is false skip to behind `otherwise`, the position of the matching [`Code::Else`].
     If {
         condition: Slot,
@@ -109,7 +171,7 @@ pub(crate) enum Code {
     LoopEnd {
         counter: Slot,
         hi: Slot,
-        step: i32,
+        step: Slot,
         begin: u32,
     },
 }
@@ -123,11 +185,11 @@ pub(crate) struct Instruction {
     pub latency: u32,
 }
 
-/// A memory instruction row in a tile statement, for which traffic is counted.
+/// An instruction in a tile statement, for which traffic and faults are counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Statement {
     pub origin: u32,
-    pub row: &'static CopyRow,
+    pub name: &'static str,
 }
 
 /// A decoded function.
@@ -143,6 +205,8 @@ pub(crate) struct Program<'a> {
     pub registers: usize,
     pub matrices: Vec<MatrixTable>,
     pub products: Vec<MmaTable>,
+    /// Of warpgroups.
+    pub wgmmas: Vec<WgmmaTable>,
     pub statements: Vec<Statement>,
 }
 
@@ -152,6 +216,7 @@ struct Decoder<'a> {
     literals: HashMap<u64, Slot>,
     matrices: HashMap<&'static str, u32>,
     products: HashMap<&'static str, u32>,
+    wgmmas: HashMap<&'static str, u32>,
     statements: HashMap<(u32, &'static str), u32>,
 }
 
@@ -168,7 +233,7 @@ impl<'a> Program<'a> {
         if registers > REGISTER_LIMIT {
             let reason = "a thread has more than 65536 of them";
             return Err(SimError::Unsupported {
-                instruction: "register arrays",
+                instruction: "register arrays".to_string(),
                 reason,
                 origin: String::new(),
             });
@@ -181,6 +246,7 @@ impl<'a> Program<'a> {
             registers: registers as usize,
             matrices: Vec::new(),
             products: Vec::new(),
+            wgmmas: Vec::new(),
             statements: Vec::new(),
         };
         let mut decoder = Decoder {
@@ -189,12 +255,25 @@ impl<'a> Program<'a> {
             literals: HashMap::new(),
             matrices: HashMap::new(),
             products: HashMap::new(),
+            wgmmas: HashMap::new(),
             statements: HashMap::new(),
         };
         decoder.block(&function.body)?;
         let mut program = decoder.program;
         program.slots = program.literals.0 + program.literals.1.len();
         Ok(program)
+    }
+
+    /// A register of the register file in words.
+    pub(crate) fn register(&self, register: u32) -> String {
+        let mut first = 0;
+        for array in &self.function.arrays {
+            if register < first + array.registers {
+                return format!("register {} of `{}`", register - first, array.name);
+            }
+            first += array.registers;
+        }
+        format!("register {register}")
     }
 
     pub(crate) fn origin(&self, origin: u32) -> String {
@@ -223,16 +302,29 @@ impl Decoder<'_> {
         regs.iter().map(|r| self.bases[r.array.0 as usize] + r.index).collect()
     }
 
-    fn statement(&mut self, origin: u32, row: &'static CopyRow) -> u32 {
+    fn source(&mut self, factor: &Factor) -> Source {
+        match factor {
+            Factor::Registers(regs) => Source::Registers(self.regs(regs)),
+            Factor::Shared { descriptor, major } => {
+                Source::Shared { low: self.slot(descriptor.low), high: descriptor.high, major: *major }
+            }
+        }
+    }
+
+    fn statement(&mut self, origin: u32, name: &'static str) -> u32 {
         let statements = &mut self.program.statements;
-        *self.statements.entry((origin, row.name)).or_insert_with(|| {
-            statements.push(Statement { origin, row });
+        *self.statements.entry((origin, name)).or_insert_with(|| {
+            statements.push(Statement { origin, name });
             (statements.len() - 1) as u32
         })
     }
 
-    fn unsupported(&self, instruction: &'static str, reason: &'static str, origin: u32) -> SimError {
-        SimError::Unsupported { instruction, reason, origin: self.program.origin(origin) }
+    fn unsupported(&self, instruction: &str, reason: &'static str, origin: u32) -> SimError {
+        SimError::Unsupported {
+            instruction: instruction.to_string(),
+            reason,
+            origin: self.program.origin(origin),
+        }
     }
 
     fn emit(&mut self, code: Code, origin: u32, issue: u32, latency: u32) -> u32 {
@@ -295,7 +387,7 @@ impl Decoder<'_> {
                     return Err(self.unsupported(row.name, "it does not move 4, 8 or 16 bytes", origin));
                 }
                 let code = Code::AsyncCopy {
-                    statement: self.statement(origin, row),
+                    statement: self.statement(origin, row.name),
                     bytes: row.bytes,
                     dst: self.place(dst),
                     src: self.place(src),
@@ -315,7 +407,7 @@ impl Decoder<'_> {
                         index
                     }
                 };
-                let (statement, place) = (self.statement(origin, row), self.place(address));
+                let (statement, place) = (self.statement(origin, row.name), self.place(address));
                 let code = Code::Matrix { statement, table, regs: self.regs(regs), place };
                 let (issue, latency) = self.copy_cost(row);
                 (code, issue, latency)
@@ -344,12 +436,85 @@ impl Decoder<'_> {
                 };
                 (code, ShuffleMode::ISSUE_CYCLES, ShuffleMode::LATENCY_CYCLES)
             }
-            Op::Sync(op) => (Code::Sync(*op), op.issue_cycles(), 0),
+            Op::Wgmma { row, d, a, b, accumulate } => {
+                let wgmmas = &mut self.program.wgmmas;
+                let table = *self.wgmmas.entry(row.name.as_str()).or_insert_with(|| {
+                    wgmmas.push(WgmmaTable::new(row));
+                    (wgmmas.len() - 1) as u32
+                });
+                let code = Code::Wgmma {
+                    statement: self.statement(origin, row.name.as_str()),
+                    table,
+                    d: self.regs(d),
+                    a: self.source(a),
+                    b: self.source(b),
+                    accumulate: self.slot(*accumulate),
+                };
+                let (issue, latency) = self.cost(&row.name, (row.issue_cycles, row.latency_cycles));
+                (code, issue, latency)
+            }
+            Op::Tensor { row, map, coords, shared, barrier, multicast, .. } => {
+                let shape = &self.program.function.tensor_maps[*map as usize].shape;
+                if row.op == TensorOp::Add
+                    && !matches!(shape.dtype, DType::F16 | DType::BF16 | DType::F32 | DType::I32)
+                {
+                    return Err(self.unsupported(&row.name, "its element type has no sum", origin));
+                }
+                let copy = TensorCopy {
+                    statement: self.statement(origin, row.name.as_str()),
+                    op: row.op,
+                    map: *map,
+                    bytes: shape.bytes() as u32,
+                    coords: coords.iter().map(|c| self.slot(*c)).collect(),
+                    shared: self.place(shared),
+                    barrier: barrier.map(|b| self.place(&b)),
+                    multicast: multicast.map(|m| self.slot(m)),
+                };
+                (Code::Tensor(copy), row.issue_cycles, row.latency_cycles)
+            }
+            Op::Bulk { op, shared, other, bytes, barrier } => {
+                let copy = BulkCopy {
+                    statement: self.statement(origin, op.name()),
+                    op: *op,
+                    shared: self.place(shared),
+                    other: self.place(other),
+                    bytes: self.slot(*bytes),
+                    barrier: barrier.map(|b| self.place(&b)),
+                };
+                // As a tensor copy of one dimension.
+                let kind = if *op == BulkOp::Load { TensorOp::Load } else { TensorOp::Store };
+                let cost =
+                    tensor_row(kind, 1).map_or((1, 1), |r: &TensorRow| (r.issue_cycles, r.latency_cycles));
+                (Code::Bulk(copy), cost.0, cost.1)
+            }
+            Op::Mbarrier { op, address, operand } => {
+                let code = Code::Mbarrier {
+                    statement: self.statement(origin, op.name()),
+                    op: *op,
+                    place: self.place(address),
+                    operand: self.slot(*operand),
+                };
+                (code, MBARRIER_CYCLES, 0)
+            }
+            Op::Elect { dst } => (Code::Elect { dst: dst.0 }, 1, 4),
+            Op::Sync(op) => {
+                if let SyncOp::NamedBarrier { id, threads } = op
+                    && (!(1..=15).contains(id) || *threads == 0 || !threads.is_multiple_of(32))
+                {
+                    let reason = "barriers have numbers from 1 to 15 and whole warps";
+                    return Err(self.unsupported("bar.sync", reason, origin));
+                }
+                (
+                    Code::Sync { statement: self.statement(origin, sync_name(*op)), op: *op },
+                    op.issue_cycles(),
+                    0,
+                )
+            }
             Op::For { counter, lo, hi, step, body } => {
                 let (lo, hi) = (self.slot(*lo), self.slot(*hi));
                 let begin = self.emit(Code::LoopBegin { counter: counter.0, lo, hi, end: 0 }, origin, 1, 4);
                 self.block(body)?;
-                let code = Code::LoopEnd { counter: counter.0, hi, step: *step, begin };
+                let code = Code::LoopEnd { counter: counter.0, hi, step: self.slot(*step), begin };
                 let position = self.emit(code, origin, 3, 4);
                 if let Code::LoopBegin { end, .. } = &mut self.program.code[begin as usize].code {
                     *end = position;
@@ -386,12 +551,38 @@ impl Decoder<'_> {
         guard: Option<Slot>,
     ) -> Transfer {
         Transfer {
-            statement: self.statement(origin, row),
+            statement: self.statement(origin, row.name),
             memory,
+            peer: row.kind == CopyKind::Peer,
             bytes: row.bytes,
             regs: self.regs(regs),
             place: self.place(address),
             guard,
         }
+    }
+}
+
+/// The name of a barrier, a fence or a wait in reports.
+fn sync_name(op: SyncOp) -> &'static str {
+    match op {
+        SyncOp::Barrier => "bar.sync 0",
+        SyncOp::WarpBarrier => "bar.warp.sync",
+        SyncOp::AsyncCommit => "cp.async.commit_group",
+        SyncOp::AsyncWaitGroup(_) => "cp.async.wait_group",
+        SyncOp::AsyncWaitAll => "cp.async.wait_all",
+        SyncOp::NamedBarrier { .. } => "bar.sync",
+        SyncOp::ClusterBarrier => "barrier.cluster",
+        SyncOp::WgmmaFence => "wgmma.fence",
+        SyncOp::WgmmaCommit => "wgmma.commit_group",
+        SyncOp::WgmmaWait(_) => "wgmma.wait_group",
+        SyncOp::BulkCommit => "cp.async.bulk.commit_group",
+        SyncOp::BulkWait(_) => "cp.async.bulk.wait_group",
+        SyncOp::BulkWaitRead(_) => "cp.async.bulk.wait_group.read",
+        SyncOp::FenceProxyAsync => "fence.proxy.async",
+        SyncOp::FenceMbarrierInit => "fence.mbarrier_init",
+        SyncOp::SetMaxRegisters { more: true, .. } => "setmaxnreg.inc",
+        SyncOp::SetMaxRegisters { more: false, .. } => "setmaxnreg.dec",
+        SyncOp::DependencyWait => "griddepcontrol.wait",
+        SyncOp::DependentsLaunch => "griddepcontrol.launch_dependents",
     }
 }

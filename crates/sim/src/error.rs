@@ -1,5 +1,7 @@
 //! Why a launch could not be simulated to its end.
 
+use std::fmt;
+
 use tilewright_simt::VerifyError;
 
 /// A launch that does not fit its function, or an execution that hardware would hang on or leave undefined. What merely
@@ -35,6 +37,22 @@ pub enum SimError {
     /// A grid with no block, or with more than 2³¹ − 1.
     #[error("a grid of {0:?} blocks cannot be launched")]
     Grid([u32; 3]),
+    /// A grid that is not made of whole clusters.
+    #[error("a grid of {grid} blocks along x is not made of clusters of {cluster}")]
+    Cluster {
+        /// Blocks along x.
+        grid: u32,
+        /// Blocks of a cluster.
+        cluster: u32,
+    },
+    /// A tensor that a tensor map cannot describe.
+    #[error("tensor map `{name}`: {reason}")]
+    TensorMap {
+        /// The parameter.
+        name: String,
+        /// What is wrong, in words.
+        reason: String,
+    },
     /// A block of no thread, or of more than the architecture runs.
     #[error("a block of {threads} threads cannot be launched; the architecture allows 1 to {limit}")]
     Threads {
@@ -58,7 +76,7 @@ pub enum SimError {
     #[error("`{instruction}` cannot be simulated: {reason} (in `{origin}`)")]
     Unsupported {
         /// The instruction.
-        instruction: &'static str,
+        instruction: String,
         /// What is missing.
         reason: &'static str,
         /// The tile statement.
@@ -94,19 +112,36 @@ pub enum SimError {
         /// The lanes that reached it, lane 0 lowest.
         active: u32,
     },
-    /// Some warps wait at a barrier that others never reach.
+    /// Some warps wait for what never comes: nothing else can run, and no asynchronous operation is outstanding.
     #[error(
-        "deadlock: {waiting} warps wait at a barrier that {exited} finished warps never reached (block {block:?}, in `{origin}`)"
+        "deadlock: {waiting} warps wait for what never comes, {exited} have finished (block {block:?}, in `{origin}`){}",
+        details(waits, problems)
     )]
     Deadlock {
-        /// The tile statement of the first waiting warp's barrier.
+        /// The tile statement at which the first of them waits.
+        origin: String,
+        /// Its block.
+        block: [u32; 3],
+        /// Warps of the cluster that wait.
+        waiting: u32,
+        /// Warps of the cluster that have finished.
+        exited: u32,
+        /// Who waits for what.
+        waits: Vec<Waiting>,
+        /// What else was found wrong in the cluster until then.
+        problems: Vec<String>,
+    },
+    /// The warps of a warpgroup execute different matrix products together, or some of them none.
+    #[error(
+        "the warps of warpgroup {group} do not execute the same matrix product (block {block:?}, in `{origin}`)"
+    )]
+    DivergentWarpgroup {
+        /// The tile statement of one of the products.
         origin: String,
         /// The block.
         block: [u32; 3],
-        /// Warps that wait.
-        waiting: u32,
-        /// Warps that have finished.
-        exited: u32,
+        /// The warpgroup in its block.
+        group: u32,
     },
     /// A loop counter left the range of 32-bit integers before it reached its bound.
     #[error("a loop counter overflows before it reaches its bound (block {block:?}, in `{origin}`)")]
@@ -124,4 +159,32 @@ pub enum SimError {
         /// The limit.
         limit: u64,
     },
+}
+
+/// Warps of one block that wait for the same.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Waiting {
+    /// The block.
+    pub block: [u32; 3],
+    /// The warps in their block.
+    pub warps: Vec<u32>,
+    /// The tile statement at which they wait.
+    pub origin: String,
+    /// What they wait for, in words.
+    pub what: String,
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let warps: Vec<String> = self.warps.iter().map(u32::to_string).collect();
+        let s = if warps.len() == 1 { "" } else { "s" };
+        let waits = if warps.len() == 1 { "waits" } else { "wait" };
+        let Waiting { block, origin, what, .. } = self;
+        write!(f, "warp{s} {} of block {block:?} {waits} in `{origin}` for {what}", warps.join(", "))
+    }
+}
+
+fn details(waits: &[Waiting], problems: &[String]) -> String {
+    let waits = waits.iter().map(Waiting::to_string);
+    waits.chain(problems.iter().cloned()).map(|line| format!("\n  {line}")).collect()
 }

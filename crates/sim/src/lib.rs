@@ -4,18 +4,26 @@
 //! # Execution
 //!
 //! The threads of a block form warps of 32 that run in lock-step, instruction by instruction, with a mask of active
-//! lanes. A warp runs until it reaches a block barrier, then another one does, in an order that [`Config::seed`] permutes.
-//! Blocks run in parallel on the CPU's threads, and their findings are merged in the order of the grid, so that a report
+//! lanes. One scheduler runs the warps of all blocks of a cluster: a warp runs until it has to wait (at a barrier, for an mbarrier, for
+//! the warpgroup it multiplies with, for registers), or, with a [`Config::seed`] that is not 0, for a random number of
+//! instructions. Clusters run in parallel on the CPU's threads, and their findings are merged in the order of the grid, so that a report
 //! is deterministic unless blocks race on global memory (which is not detected).
 //!
 //! What instructions do comes from their rows: scalar operations from the rows' functions, matrix copies and products from
-//! their layouts. Products and their sums are `f32` in the order of rising k, and are rounded once to the accumulator's
-//! type, so results differ from hardware's in the last bits.
+//! their layouts, operands of a warpgroup's products from the bits of their descriptors. Products and their sums are `f32` in the order
+//! of rising k, and are rounded once an instruction to the accumulator's type, so results differ from hardware's in the last
+//! bits; integers are exact.
+//!
+//! A launch that can do nothing more while warps wait ends with [`SimError::Deadlock`], which says who waits for what.
 //!
 //! # What is left open is decided against the program
 //!
-//! * An asynchronous copy lands as late as it may: when its issuing thread executes a wait that covers it. Its source is
-//!   read when it is issued. Any access to its destination in between, the issuing thread's own included, is a race.
+//! * An asynchronous copy of a thread lands as late as it may: when its issuing thread executes a wait that covers it. Its source
+//!   is read then. Any access to its destination in between, the issuing thread's own included, is a race.
+//! * A tensor or bulk copy into shared memory reads its source and lands when nothing else can run, in the order of issue; with
+//!   another seed than 0 at a random moment. A copy out of shared memory reads and writes when its thread waits for it, or at the end.
+//! * A warpgroup's product reads its operands and writes its registers when a wait covers it; with another seed than 0 at a random
+//!   moment before.
 //! * Shared memory and registers begin as ones in every bit, NaNs.
 //! * The block's shared window is not at address 0.
 //! * An access that is out of bounds or misaligned reads zeros or writes nothing, and is reported. Shared accesses have
@@ -23,10 +31,19 @@
 //!
 //! # Races
 //!
-//! Two accesses to a shared byte by different threads, at least one of which writes, race unless a block barrier
-//! lies between them, or a warp barrier where both threads are of one warp. Being in the same warp, or in the same
+//! Two accesses to a shared byte by different threads, at least one of which writes, race unless one *happened before* the other:
+//! by a barrier of the warp, the block, the cluster or a number of warps, where both took part; or by an arrival at an mbarrier after the
+//! first and a wait for that phase before the second. Being in the same warp, or in the same
 //! instruction, orders nothing. A matrix instruction's rows are accessed by the warp together: such an access needs a barrier
 //! even from the thread that gives the row's address.
+//!
+//! What an asynchronous unit does happens after its issue, and before whoever waits for it: for the phase of the mbarrier that counts
+//! its bytes, for the thread's group of bulk copies, for the warpgroup's group of products. What ordinary instructions have
+//! written, a unit reads or overwrites only after the writing threads have executed a proxy fence, before the barrier that orders them.
+//!
+//! Registers that a product in flight writes are not to be touched, and those that it reads not to be written, until a wait covers it; what
+//! ordinary code has written to them needs a fence before the product. These and the rules of mbarriers are in
+//! [`Report::protocol`].
 //!
 //! # Cycles
 //!
@@ -37,21 +54,29 @@
 //! lost to bank conflicts). Between two barriers a block takes the longest of: its slowest warp; the scalar and the tensor
 //! work of all its warps, each divided among four units; the work of its one load/store unit. A kernel runs in waves of
 //! multiprocessors × resident blocks; a wave takes as long as one block alone or as the resident ones occupy their
-//! busiest unit together. Caches and bandwidth of global memory are not modelled.
+//! busiest unit together. Tensor copies and products of warpgroups take their time while their warps go on; a wait lasts until they
+//! are done. Caches and bandwidth of global memory are not modelled.
 
 mod access;
-mod block;
+mod clock;
+mod cluster;
 mod config;
 mod context;
 mod cycles;
 mod decode;
 mod error;
+mod flight;
+mod mbarrier;
 mod memory;
+mod owned;
 mod report;
+mod schedule;
 mod shadow;
 mod sink;
 mod tables;
+mod units;
 mod warp;
+mod wgmma;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -59,15 +84,15 @@ use rayon::prelude::*;
 use tilewright_simt::Function;
 
 pub use config::{Argument, Config};
-pub use error::SimError;
+pub use error::{SimError, Waiting};
 pub use memory::{BufferId, GlobalMemory};
-pub use report::{Counts, Fault, Party, RACE_LIMIT, Race, RaceKind, Report, Traffic};
+pub use report::{Counts, Fault, Misuse, Party, RACE_LIMIT, Race, RaceKind, Report, Traffic};
 
-use block::Outcome;
 use context::Context;
+use schedule::Outcome;
 use sink::Sink;
 
-/// Blocks whose findings are held at once.
+/// Clusters whose findings are held at once.
 const BATCH: u64 = 4096;
 
 /// Executes `function` on every block of `grid`, with `args` for its parameters in order.
@@ -83,17 +108,17 @@ pub fn run(
     config: &Config,
 ) -> Result<Report, SimError> {
     let context = Context::new(function, grid, memory, args, config)?;
-    let blocks = context.blocks();
+    let clusters = context.clusters();
     let mut sink = Sink::new(context.program.statements.len());
     let (mut longest, mut sum, mut busy) = (0u64, 0u64, 0u64);
     let failed = AtomicU64::new(u64::MAX);
-    for start in (0..blocks).step_by(BATCH as usize) {
-        let batch: Vec<Option<Result<Outcome, SimError>>> = (start..blocks.min(start + BATCH))
+    for start in (0..clusters).step_by(BATCH as usize) {
+        let batch: Vec<Option<Result<Outcome, SimError>>> = (start..clusters.min(start + BATCH))
             .into_par_iter()
             .map(|linear| {
-                // Blocks after a failed one do not matter; those before it still run, for one of them may fail too.
+                // Clusters after a failed one do not matter; those before it still run, for one of them may fail too.
                 (linear < failed.load(Ordering::Relaxed)).then(|| {
-                    let outcome = block::execute(&context, linear);
+                    let outcome = schedule::execute(&context, linear);
                     if outcome.is_err() {
                         failed.fetch_min(linear, Ordering::Relaxed);
                     }
@@ -104,11 +129,12 @@ pub fn run(
         for outcome in batch.into_iter().flatten() {
             let outcome = outcome?;
             sink.merge(outcome.sink);
-            longest = longest.max(outcome.cycles);
-            sum += outcome.cycles;
+            longest = longest.max(outcome.longest);
+            sum += outcome.sum;
             busy += outcome.busy;
         }
     }
+    let blocks = clusters * u64::from(function.cluster);
     let mut report = sink.report(&context);
     report.blocks = blocks;
     report.warps = blocks * u64::from(function.threads.div_ceil(32));

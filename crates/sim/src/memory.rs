@@ -46,15 +46,45 @@ impl Buffer {
 
     /// Replaces the bits of `mask` in word `index`, leaving the others to whoever writes them meanwhile.
     pub(crate) fn set_bits(&self, index: usize, mask: u32, value: u32) {
+        self.update(index, |old| (old & !mask) | (value & mask));
+    }
+
+    /// Replaces word `index` by a function of it, as one step; nothing outside.
+    pub(crate) fn update(&self, index: usize, f: impl Fn(u32) -> u32) {
         let Some(word) = self.words.get(index) else { return };
         let mut old = word.load(Ordering::Relaxed);
-        while let Err(now) = word.compare_exchange_weak(
-            old,
-            (old & !mask) | (value & mask),
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        ) {
+        while let Err(now) = word.compare_exchange_weak(old, f(old), Ordering::Relaxed, Ordering::Relaxed) {
             old = now;
+        }
+    }
+
+    /// Reads bytes from an offset on; those outside are left as they are.
+    pub(crate) fn load(&self, offset: u64, to: &mut [u8]) {
+        let mut at = offset as usize;
+        let mut rest = to;
+        while !rest.is_empty() && at < self.bytes {
+            let bytes = self.word(at / 4).to_le_bytes();
+            let len = (4 - at % 4).min(rest.len());
+            rest[..len].copy_from_slice(&bytes[at % 4..at % 4 + len]);
+            rest = &mut rest[len..];
+            at += len;
+        }
+    }
+
+    /// Writes bytes from an offset on; those outside are dropped.
+    pub(crate) fn store(&self, offset: u64, from: &[u8]) {
+        let mut at = offset as usize;
+        let mut rest = &from[..from.len().min(self.bytes.saturating_sub(at))];
+        while !rest.is_empty() {
+            let len = (4 - at % 4).min(rest.len());
+            let value = rest[..len].iter().rev().fold(0u32, |word, byte| word << 8 | u32::from(*byte));
+            let shift = 8 * (at % 4) as u32;
+            match len {
+                4 => self.set_word(at / 4, value),
+                _ => self.set_bits(at / 4, (u32::MAX >> (32 - 8 * len)) << shift, value << shift),
+            }
+            rest = &rest[len..];
+            at += len;
         }
     }
 }
@@ -93,16 +123,8 @@ impl GlobalMemory {
     /// Replaces the first `data.len()` bytes of a buffer. What lies beyond its end is dropped, as is everything for a
     /// buffer that this memory does not hold ([`size`](Self::size) tells).
     pub fn write(&self, id: BufferId, data: &[u8]) {
-        let Some(buffer) = self.buffer(id.0) else { return };
-        let data = &data[..data.len().min(buffer.bytes)];
-        let whole = data.chunks_exact(4);
-        let rest = whole.remainder();
-        let words = data.len() / 4;
-        for (i, chunk) in whole.enumerate() {
-            buffer.set_word(i, u32::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]));
-        }
-        for (i, byte) in rest.iter().enumerate() {
-            buffer.set_bits(words, 0xff << (8 * i), u32::from(*byte) << (8 * i));
+        if let Some(buffer) = self.buffer(id.0) {
+            buffer.store(0, data);
         }
     }
 

@@ -24,6 +24,8 @@ pub struct Report {
     pub misaligned: Vec<Fault>,
     /// Reads of shared bytes that nothing had written, one entry an instruction.
     pub uninitialised: Vec<Fault>,
+    /// What was done wrong to mbarriers, asynchronous units and the registers that they own, one entry a statement and rule.
+    pub protocol: Vec<Misuse>,
     /// Warp requests to shared memory, asynchronous copies' writes included.
     pub shared_requests: u64,
     /// Wavefronts they took.
@@ -40,17 +42,22 @@ pub struct Report {
     pub traffic: Vec<Traffic>,
     /// Matrix products executed (warp instructions).
     pub mma_count: u64,
+    /// Matrix products of warpgroups executed.
+    pub wgmma_count: u64,
+    /// Bytes that tensor and bulk copies moved.
+    pub tma_bytes: u64,
     /// An estimate of the kernel's duration in cycles; the model is described in the crate's documentation.
     pub estimated_cycles: u64,
 }
 
 impl Report {
-    /// Whether nothing wrong was found: no race, nothing out of bounds, misaligned or uninitialised.
+    /// Whether nothing wrong was found: no race, no misuse, nothing out of bounds, misaligned or uninitialised.
     pub fn is_clean(&self) -> bool {
         self.races.is_empty()
             && self.out_of_bounds.is_empty()
             && self.misaligned.is_empty()
             && self.uninitialised.is_empty()
+            && self.protocol.is_empty()
     }
 
     /// Everything wrong that was found, one sentence each.
@@ -63,7 +70,7 @@ impl Report {
         ];
         let faults =
             kinds.into_iter().flat_map(|(what, list)| list.iter().map(move |f| format!("{what}: {f}")));
-        races.chain(faults).collect()
+        races.chain(faults).chain(self.protocol.iter().map(Misuse::to_string)).collect()
     }
 }
 
@@ -75,8 +82,12 @@ pub enum RaceKind {
     WriteWrite,
     /// One thread reads and another writes the same byte with no barrier between.
     ReadWrite,
-    /// A byte is accessed between the issue of an asynchronous copy into it and the wait that completes the copy.
+    /// A byte is accessed after the issue of an asynchronous copy into it, with no wait that completes the copy between.
     AsyncPending,
+    /// A byte is written after the issue of an asynchronous operation that reads it, with no wait that completes it between.
+    AsyncRead,
+    /// A byte that a thread writes is accessed by an asynchronous unit after a barrier, but the thread executed no proxy fence between.
+    MissingProxyFence,
 }
 
 /// One side of a race.
@@ -123,6 +134,22 @@ impl fmt::Display for Race {
                 second.origin,
                 first.thread,
                 first.origin,
+            )?,
+            RaceKind::AsyncRead => write!(
+                f,
+                "race on `{buffer}` byte {offset}: thread {} writes in `{}` while the asynchronous operation of thread {} in \
+                 `{}` may still read it (no wait covers it yet)",
+                second.thread, second.origin, first.thread, first.origin,
+            )?,
+            RaceKind::MissingProxyFence => write!(
+                f,
+                "race on `{buffer}` byte {offset}: thread {} writes in `{}`, and the asynchronous operation of thread {} in \
+                 `{}` {} it; the writing thread needs fence.proxy.async between",
+                first.thread,
+                first.origin,
+                second.thread,
+                second.origin,
+                if second.write { "overwrites" } else { "reads" },
             )?,
             _ => write!(
                 f,
@@ -185,6 +212,33 @@ impl fmt::Display for Fault {
             )?;
         }
         write!(f, " (block {:?}, {} times)", self.block, self.count)
+    }
+}
+
+/// What a statement does wrong to an mbarrier, an asynchronous unit or registers, with the first case as an example.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Misuse {
+    /// The tile statement.
+    pub origin: String,
+    /// The instruction.
+    pub instruction: String,
+    /// What is wrong.
+    pub message: String,
+    /// The thread in its block.
+    pub thread: u32,
+    /// The block.
+    pub block: [u32; 3],
+    /// How often.
+    pub count: u64,
+}
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Misuse { origin, instruction, message, thread, block, count } = self;
+        write!(
+            f,
+            "`{instruction}` in `{origin}`: thread {thread}: {message} (block {block:?}, {count} times)"
+        )
     }
 }
 

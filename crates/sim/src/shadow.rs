@@ -3,63 +3,62 @@
 //! Exact to the byte, and cheap where 16 bytes share their history: such a granule has one cell, and is split into a
 //! cell a byte when an access touches a part of it.
 //!
-//! Two accesses are ordered when a block barrier lies between them, when they are of the same warp and a warp barrier
-//! lies between them, or when the same thread makes both. A matrix instruction moves data between lanes, so it is
-//! nobody's own access: it is ordered with a lane's plain accesses only by a barrier.
+//! Two accesses are ordered when whoever makes the second knows of the first ([`View`]), or when the same thread makes both.
+//! A matrix instruction moves data between lanes, so it is nobody's own access: it is ordered with a lane's plain accesses
+//! only by a barrier. What an asynchronous unit accesses after an ordinary write must also be fenced.
 
+use crate::clock::{Agent, View, lanes};
 use crate::report::RaceKind;
 
 /// Bytes of a granule.
 const GRANULE: u32 = 16;
 /// The access is a matrix instruction's.
-const COLLECTIVE: u16 = 1;
+pub(crate) const COLLECTIVE: u16 = 1;
 /// The byte is the destination of an asynchronous copy in flight.
 const PENDING: u16 = 2;
+/// The access is made by the asynchronous proxy.
+pub(crate) const ASYNC: u16 = 4;
 
-/// One access, as the shadow remembers it. `epoch` 0 means that there was none.
+/// One access, as the shadow remembers it. Time 0 means that there was none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Access {
-    /// Block barriers passed, plus 1.
-    pub epoch: u32,
-    /// Warp or block barriers that the thread's warp has passed.
-    pub warp_epoch: u32,
+    /// The agent's time.
+    pub time: u32,
     /// The tile statement.
     pub origin: u32,
+    /// The lanes that make it; all of a unit's or a matrix instruction's.
+    pub lanes: u32,
+    /// Who makes it.
+    pub agent: Agent,
     /// The thread in its block.
     pub thread: u16,
-    flags: u16,
+    /// Of what sort it is.
+    pub flags: u16,
 }
 
 impl Access {
-    pub(crate) fn new(epoch: u32, warp_epoch: u32, origin: u32, thread: u32, collective: bool) -> Self {
-        let flags = if collective { COLLECTIVE } else { 0 };
-        Access { epoch, warp_epoch, origin, thread: thread as u16, flags }
-    }
-
     fn happened(&self) -> bool {
-        self.epoch != 0
+        self.time != 0
     }
 
-    fn is(&self, flag: u16) -> bool {
+    /// Whether it has this flag.
+    pub(crate) fn is(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
 
-    fn warp(&self) -> u16 {
-        self.thread / 32
-    }
-
-    /// Whether a barrier lies between this access and the later one `now`.
-    fn is_before_barrier_of(&self, now: &Access) -> bool {
-        self.epoch != now.epoch || (self.warp() == now.warp() && self.warp_epoch != now.warp_epoch)
-    }
-
-    fn same_agent(&self, now: &Access, both_write: bool) -> bool {
-        let (a, b) = (self.is(COLLECTIVE), now.is(COLLECTIVE));
-        self.thread == now.thread && a == b && (!a || both_write)
-    }
-
-    fn races_with(&self, now: &Access, both_write: bool) -> bool {
-        self.happened() && !self.is_before_barrier_of(now) && !self.same_agent(now, both_write)
+    /// Lanes of this access that are not those of the later one `now`, in whose program order they would come before.
+    fn others(&self, now: &Access, view: &View<'_>, both_write: bool) -> u32 {
+        if self.is(ASYNC) {
+            return self.lanes;
+        }
+        if self.is(COLLECTIVE) {
+            let same =
+                both_write && now.is(COLLECTIVE) && self.thread == now.thread && self.agent == now.agent;
+            return if same { 0 } else { self.lanes };
+        }
+        let own = lanes(self.lanes).filter(|lane| view.is_lane(self.agent, 1 << lane));
+        let own = own.fold(0, |mask, lane| mask | 1 << lane);
+        if now.is(COLLECTIVE) { self.lanes } else { self.lanes & !own }
     }
 }
 
@@ -72,11 +71,20 @@ pub(crate) enum Event {
     Uninitialised { offset: u32 },
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// An access that is being made, and what its maker knows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now<'a> {
+    /// The access.
+    pub access: Access,
+    /// The knowledge.
+    pub view: View<'a>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Cell {
     write: Access,
-    /// Two readers since the last write, of different threads, chosen so that any racing writer races with one.
-    reads: [Access; 2],
+    /// Readers since the last write that do not know of each other.
+    reads: Vec<Access>,
 }
 
 impl Cell {
@@ -93,61 +101,84 @@ impl Cell {
         pending
     }
 
-    fn read(&mut self, now: &Access, offset: u32, report: &mut impl FnMut(Event)) {
+    fn read(&mut self, now: &Now<'_>, offset: u32, report: &mut impl FnMut(Event)) {
         if !self.pending(offset, report) {
-            if !self.write.happened() {
+            if self.write.happened() {
+                check(&self.write, true, now, false, offset, report);
+            } else {
                 report(Event::Uninitialised { offset });
-            } else if self.write.races_with(now, false) {
-                report(Event::Race {
-                    kind: RaceKind::ReadWrite,
-                    first: self.write,
-                    first_writes: true,
-                    offset,
-                });
             }
         }
         self.remember_reader(now);
     }
 
-    fn remember_reader(&mut self, now: &Access) {
-        let [first, second] = &mut self.reads;
-        let same = |a: &Access| a.thread == now.thread && a.is(COLLECTIVE) == now.is(COLLECTIVE);
-        if first.epoch != now.epoch || (second.epoch != now.epoch && same(first)) {
-            (*first, *second) = (*now, Access::default());
-        } else if same(first) {
-            *first = *now;
-        } else if second.epoch != now.epoch || same(second) {
-            *second = *now;
-        } else if first.warp() == second.warp() {
-            // Every writer races with one of two readers of different warps; else the latest warp epoch counts.
-            if first.warp() != now.warp() || second.warp_epoch != now.warp_epoch {
-                *second = *now;
-            } else if first.warp_epoch != now.warp_epoch {
-                *first = *now;
-            }
+    fn remember_reader(&mut self, Now { access: now, view }: &Now<'_>) {
+        let same = |r: &Access| r.agent == now.agent && r.flags == now.flags;
+        if let Some(read) = self.reads.iter_mut().find(|r| same(r) && r.time == now.time) {
+            // Of lanes that race, any one is named.
+            read.lanes |= now.lanes;
+            return;
         }
+        self.reads.retain(|r| {
+            let replaced = same(r) && r.lanes & !now.lanes == 0;
+            !replaced && !view.sees(r.agent, r.time, r.lanes)
+        });
+        self.reads.push(*now);
     }
 
-    fn write(&mut self, now: &Access, pending: bool, offset: u32, report: &mut impl FnMut(Event)) {
+    fn write(&mut self, now: &Now<'_>, pending: bool, offset: u32, report: &mut impl FnMut(Event)) {
         if !self.pending(offset, report) {
-            if self.write.races_with(now, true) {
-                report(Event::Race {
-                    kind: RaceKind::WriteWrite,
-                    first: self.write,
-                    first_writes: true,
-                    offset,
-                });
+            if self.write.happened() {
+                check(&self.write, true, now, true, offset, report);
             }
-            if let Some(read) = self.reads.iter().find(|r| r.races_with(now, false)) {
-                report(Event::Race { kind: RaceKind::ReadWrite, first: *read, first_writes: false, offset });
+            for read in &self.reads {
+                if check(read, false, now, true, offset, report) {
+                    break;
+                }
             }
         }
-        let mut write = *now;
+        self.write = now.access;
         if pending {
-            write.flags |= PENDING;
+            self.write.flags |= PENDING;
         }
-        *self = Cell { write, reads: [Access::default(); 2] };
+        self.reads.clear();
     }
+}
+
+/// Reports how an access and an earlier one race, if they do.
+fn check(
+    first: &Access,
+    first_writes: bool,
+    now: &Now<'_>,
+    writes: bool,
+    offset: u32,
+    report: &mut impl FnMut(Event),
+) -> bool {
+    let both_write = first_writes && writes;
+    let mut others = 0;
+    let ordered = now.view.sees(first.agent, first.time, first.lanes) || {
+        others = first.others(&now.access, &now.view, both_write);
+        others == 0 || (others != first.lanes && now.view.sees(first.agent, first.time, others))
+    };
+    let unfenced = || {
+        let generic = first_writes && !first.is(ASYNC) && now.access.is(ASYNC);
+        generic && !now.view.sees_fenced(first.agent, first.time, first.lanes)
+    };
+    let kind = match (first.is(ASYNC), first_writes) {
+        _ if ordered && unfenced() => RaceKind::MissingProxyFence,
+        _ if ordered => return false,
+        (true, true) => RaceKind::AsyncPending,
+        (true, false) => RaceKind::AsyncRead,
+        _ if both_write => RaceKind::WriteWrite,
+        _ => RaceKind::ReadWrite,
+    };
+    let mut first = *first;
+    if !first.is(ASYNC | COLLECTIVE) && !ordered {
+        // A reader stands for several lanes: name one that races.
+        first.thread = first.thread / 32 * 32 + others.trailing_zeros() as u16;
+    }
+    report(Event::Race { kind, first, first_writes, offset });
+    true
 }
 
 #[derive(Clone, Debug)]
@@ -179,7 +210,7 @@ impl Shadow {
             match granule {
                 Granule::Whole(cell) if complete => f(cell, at),
                 Granule::Whole(cell) => {
-                    let mut cells = Box::new([*cell; GRANULE as usize]);
+                    let mut cells = Box::new(std::array::from_fn(|_| cell.clone()));
                     cells[(at % GRANULE) as usize..][..(stop - at) as usize]
                         .iter_mut()
                         .zip(at..)
@@ -192,7 +223,7 @@ impl Shadow {
                         .zip(at..)
                         .for_each(|(cell, at)| f(cell, at));
                     if complete && cells.iter().all(|cell| *cell == cells[0]) {
-                        *granule = Granule::Whole(cells[0]);
+                        *granule = Granule::Whole(cells[0].clone());
                     }
                 }
             }
@@ -201,32 +232,61 @@ impl Shadow {
     }
 
     /// A read of `bytes` at `offset`.
-    pub(crate) fn read(&mut self, offset: u32, bytes: u32, now: Access, report: &mut impl FnMut(Event)) {
-        self.visit(offset, bytes, |cell, at| cell.read(&now, at, report));
+    pub(crate) fn read(&mut self, offset: u32, bytes: u32, now: &Now<'_>, report: &mut impl FnMut(Event)) {
+        self.visit(offset, bytes, |cell, at| cell.read(now, at, report));
     }
 
     /// A write of `bytes` at `offset`.
-    pub(crate) fn write(&mut self, offset: u32, bytes: u32, now: Access, report: &mut impl FnMut(Event)) {
-        self.visit(offset, bytes, |cell, at| cell.write(&now, false, at, report));
+    pub(crate) fn write(&mut self, offset: u32, bytes: u32, now: &Now<'_>, report: &mut impl FnMut(Event)) {
+        self.visit(offset, bytes, |cell, at| cell.write(now, false, at, report));
     }
 
     /// The issue of an asynchronous copy into these bytes.
-    pub(crate) fn issue(&mut self, offset: u32, bytes: u32, now: Access, report: &mut impl FnMut(Event)) {
-        self.visit(offset, bytes, |cell, at| cell.write(&now, true, at, report));
+    pub(crate) fn issue(&mut self, offset: u32, bytes: u32, now: &Now<'_>, report: &mut impl FnMut(Event)) {
+        self.visit(offset, bytes, |cell, at| cell.write(now, true, at, report));
     }
 
-    /// The landing of an asynchronous copy in these bytes: a write of the waiting thread at its wait.
-    pub(crate) fn land(&mut self, offset: u32, bytes: u32, now: Access) {
-        self.visit(offset, bytes, |cell, _| *cell = Cell { write: now, reads: [Access::default(); 2] });
+    /// The landing of an asynchronous copy in these bytes: a write of whoever waits, at the wait, or of a unit.
+    pub(crate) fn land(&mut self, offset: u32, bytes: u32, access: Access) {
+        self.visit(offset, bytes, |cell, _| {
+            cell.write = access;
+            cell.reads.clear();
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::{Knowledge, Pair};
 
-    fn by(thread: u32, epoch: u32, warp_epoch: u32) -> Access {
-        Access::new(epoch, warp_epoch, thread, thread, false)
+    /// The warps of a block.
+    struct Block(Vec<Knowledge>);
+
+    impl Block {
+        fn new() -> Self {
+            Block((0..2).map(|w| Knowledge::new(w, u32::MAX)).collect())
+        }
+
+        fn by(&self, thread: u32) -> Now<'_> {
+            let (warp, lane) = (&self.0[(thread / 32) as usize], 1 << (thread % 32));
+            let (time, agent) = (warp.time, (thread / 32) as Agent);
+            let access = Access { time, origin: thread, lanes: lane, agent, thread: thread as u16, flags: 0 };
+            Now { access, view: warp.view(lane) }
+        }
+
+        fn warp_barrier(&mut self, warp: usize) {
+            self.0[warp].meet_lanes();
+        }
+
+        fn barrier(&mut self) {
+            let mut all = Pair::default();
+            for warp in &mut self.0 {
+                warp.meet_lanes();
+                all.join(warp.everyone());
+            }
+            self.0.iter_mut().for_each(|warp| warp.acquire(u32::MAX, &all));
+        }
     }
 
     fn races(shadow: &mut Shadow, f: impl FnOnce(&mut Shadow, &mut dyn FnMut(Event))) -> Vec<RaceKind> {
@@ -242,76 +302,111 @@ mod tests {
 
     #[test]
     fn neighbouring_bytes_of_different_threads_do_not_race() {
-        let mut s = Shadow::new(64);
+        let (mut s, b) = (Shadow::new(64), Block::new());
         let found = races(&mut s, |s, mut r| {
-            s.write(0, 2, by(0, 1, 0), &mut r);
-            s.write(2, 2, by(1, 1, 0), &mut r);
-            s.write(16, 16, by(2, 1, 0), &mut r);
-            s.read(14, 2, by(3, 1, 0), &mut r);
+            s.write(0, 2, &b.by(0), &mut r);
+            s.write(2, 2, &b.by(1), &mut r);
+            s.write(16, 16, &b.by(2), &mut r);
+            s.read(14, 2, &b.by(3), &mut r);
         });
         assert!(found.is_empty());
-        assert_eq!(races(&mut s, |s, mut r| s.write(1, 1, by(1, 1, 0), &mut r)), [RaceKind::WriteWrite]);
-        assert_eq!(races(&mut s, |s, mut r| s.read(30, 4, by(3, 1, 0), &mut r)), [RaceKind::ReadWrite]);
+        assert_eq!(races(&mut s, |s, mut r| s.write(1, 1, &b.by(1), &mut r)), [RaceKind::WriteWrite]);
+        assert_eq!(races(&mut s, |s, mut r| s.read(30, 4, &b.by(3), &mut r)), [RaceKind::ReadWrite]);
     }
 
     #[test]
     fn barriers_order_and_warp_barriers_only_within_the_warp() {
-        let mut s = Shadow::new(16);
+        let (mut s, mut b) = (Shadow::new(16), Block::new());
         let found = races(&mut s, |s, mut r| {
-            s.write(0, 16, by(0, 1, 0), &mut r);
-            s.read(0, 16, by(1, 1, 1), &mut r);
-            s.write(0, 16, by(2, 1, 2), &mut r);
-            s.write(0, 16, by(40, 2, 3), &mut r);
+            s.write(0, 16, &b.by(0), &mut r);
+            b.warp_barrier(0);
+            s.read(0, 16, &b.by(1), &mut r);
+            b.warp_barrier(0);
+            s.write(0, 16, &b.by(2), &mut r);
+            b.barrier();
+            s.write(0, 16, &b.by(40), &mut r);
+            b.warp_barrier(1);
         });
         assert!(found.is_empty());
-        assert_eq!(races(&mut s, |s, mut r| s.read(0, 4, by(0, 2, 9), &mut r)), [RaceKind::ReadWrite]);
+        assert_eq!(races(&mut s, |s, mut r| s.read(0, 4, &b.by(0), &mut r)), [RaceKind::ReadWrite]);
     }
 
     #[test]
     fn a_writer_races_with_any_reader_but_itself() {
         // The writer's own read comes last, and a reader before it is remembered all the same.
         for readers in [[0, 1], [1, 0], [33, 1], [1, 33]] {
-            let mut s = Shadow::new(16);
+            let (mut s, mut b) = (Shadow::new(16), Block::new());
             let found = races(&mut s, |s, mut r| {
-                s.write(0, 16, by(1, 1, 0), &mut r);
+                s.write(0, 16, &b.by(1), &mut r);
+                b.barrier();
                 for thread in readers {
-                    s.read(0, 16, by(thread, 2, 1), &mut r);
+                    s.read(0, 16, &b.by(thread), &mut r);
                 }
-                s.write(0, 16, by(1, 2, 1), &mut r);
+                s.write(0, 16, &b.by(1), &mut r);
             });
             assert_eq!(found, [RaceKind::ReadWrite], "{readers:?}");
         }
     }
 
     #[test]
-    fn readers_of_an_earlier_warp_epoch_do_not_hide_later_ones() {
-        let mut s = Shadow::new(16);
+    fn readers_that_are_known_do_not_hide_later_ones() {
+        let (mut s, mut b) = (Shadow::new(16), Block::new());
         let found = races(&mut s, |s, mut r| {
-            s.write(0, 4, by(0, 1, 0), &mut r);
-            s.read(0, 4, by(1, 2, 1), &mut r);
-            s.read(0, 4, by(2, 2, 1), &mut r);
-            s.read(0, 4, by(3, 2, 2), &mut r);
-            s.write(0, 4, by(4, 2, 2), &mut r);
+            s.write(0, 4, &b.by(0), &mut r);
+            b.barrier();
+            s.read(0, 4, &b.by(1), &mut r);
+            s.read(0, 4, &b.by(2), &mut r);
+            b.warp_barrier(0);
+            s.read(0, 4, &b.by(3), &mut r);
+            s.write(0, 4, &b.by(4), &mut r);
         });
         assert_eq!(found, [RaceKind::ReadWrite]);
     }
 
     #[test]
     fn a_copy_in_flight_races_with_everybody() {
-        let mut s = Shadow::new(16);
-        assert!(races(&mut s, |s, mut r| s.issue(0, 16, by(0, 1, 0), &mut r)).is_empty());
-        assert_eq!(races(&mut s, |s, mut r| s.read(0, 2, by(0, 7, 9), &mut r)), [RaceKind::AsyncPending]);
-        s.land(0, 16, by(0, 8, 9));
-        assert!(races(&mut s, |s, mut r| s.read(0, 2, by(0, 8, 9), &mut r)).is_empty());
-        assert_eq!(races(&mut s, |s, mut r| s.read(0, 2, by(1, 8, 9), &mut r)), [RaceKind::ReadWrite]);
+        let (mut s, mut b) = (Shadow::new(16), Block::new());
+        assert!(races(&mut s, |s, mut r| s.issue(0, 16, &b.by(0), &mut r)).is_empty());
+        b.barrier();
+        assert_eq!(races(&mut s, |s, mut r| s.read(0, 2, &b.by(0), &mut r)), [RaceKind::AsyncPending]);
+        s.land(0, 16, b.by(0).access);
+        assert!(races(&mut s, |s, mut r| s.read(0, 2, &b.by(0), &mut r)).is_empty());
+        assert_eq!(races(&mut s, |s, mut r| s.read(0, 2, &b.by(1), &mut r)), [RaceKind::ReadWrite]);
+    }
+
+    #[test]
+    fn units_need_a_fence_after_ordinary_writes_and_a_wait_before_the_next() {
+        let (mut s, mut b) = (Shadow::new(16), Block::new());
+        let unit =
+            |b: &Block, time| Access { agent: 9, time, lanes: u32::MAX, flags: ASYNC, ..b.by(0).access };
+        let found = races(&mut s, |s, mut r| {
+            s.write(0, 16, &b.by(0), &mut r);
+            s.read(0, 16, &Now { access: unit(&b, 1), ..b.by(0) }, &mut r);
+        });
+        assert_eq!(found, [RaceKind::MissingProxyFence]);
+        b.0[0].fence(1);
+        let found = races(&mut s, |s, mut r| {
+            s.read(0, 16, &Now { access: unit(&b, 2), ..b.by(0) }, &mut r);
+            s.write(0, 16, &b.by(0), &mut r);
+        });
+        assert_eq!(found, [RaceKind::AsyncRead]);
+        let mut done = Pair::default();
+        done.learn(9, u32::MAX, 4);
+        b.0[0].fence(1);
+        let found = races(&mut s, |s, mut r| {
+            s.read(0, 16, &Now { access: unit(&b, 3), ..b.by(0) }, &mut r);
+            b.0[0].acquire(1, &done);
+            s.write(0, 16, &b.by(0), &mut r);
+        });
+        assert!(found.is_empty());
     }
 
     #[test]
     fn a_granule_written_whole_again_is_one_cell_again() {
-        let mut s = Shadow::new(16);
-        s.write(0, 2, by(0, 1, 0), &mut |_| {});
+        let (mut s, b) = (Shadow::new(16), Block::new());
+        s.write(0, 2, &b.by(0), &mut |_| {});
         assert!(matches!(s.granules[0], Granule::Split(_)));
-        s.write(0, 16, by(0, 1, 0), &mut |_| {});
+        s.write(0, 16, &b.by(0), &mut |_| {});
         assert!(matches!(s.granules[0], Granule::Whole(_)));
     }
 }

@@ -4,20 +4,59 @@ use std::collections::BTreeMap;
 
 use tilewright_machine::Memory;
 
+use crate::clock::Agent;
 use crate::context::Context;
-use crate::report::{Counts, Fault, Party, RACE_LIMIT, Race, RaceKind, Report, Traffic};
+use crate::report::{Counts, Fault, Misuse, Party, RACE_LIMIT, Race, RaceKind, Report, Traffic};
 use crate::shadow::Event;
 
-/// Who accesses memory, where in the program.
+/// Who does something, where in the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Site {
     /// Index into the program's statements.
     pub statement: u32,
     pub origin: u32,
+    /// The block in its cluster.
+    pub rank: u32,
+    /// The thread in its block.
     pub thread: u32,
-    pub warp_epoch: u32,
-    /// Whether a matrix instruction accesses.
+    /// The warp in the cluster.
+    pub agent: Agent,
+    /// Whether the lanes of the warp act together.
     pub collective: bool,
+}
+
+impl Site {
+    /// The lanes that act.
+    pub(crate) fn lanes(&self) -> u32 {
+        if self.collective { u32::MAX } else { 1 << (self.thread % 32) }
+    }
+}
+
+/// Which rule is broken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
+pub(crate) enum Rule {
+    /// What begins at an address needs another alignment.
+    Alignment,
+    /// More arrivals than a phase has.
+    Arrivals,
+    /// An mbarrier's bytes are not for ordinary accesses, and nothing else is an mbarrier.
+    Barrier,
+    /// A count of bytes is wrong.
+    Bytes,
+    /// The threads of a warpgroup or of a barrier do not agree.
+    Disagree,
+    /// What has ended is used.
+    Ended,
+    /// Registers are written before a product without a fence.
+    Fence,
+    /// Registers are used while a product owns them.
+    Owned,
+    /// An address is not where it has to be.
+    Place,
+    /// A thread's number of registers is wrong.
+    Registers,
+    /// An mbarrier's initialisation was not made visible.
+    Visible,
 }
 
 /// How an access goes wrong.
@@ -46,10 +85,14 @@ type RaceKey = (u32, u32, usize, RaceKind);
 pub(crate) struct Sink {
     pub instructions: u64,
     pub mma_count: u64,
+    pub wgmma_count: u64,
+    pub tma_bytes: u64,
     /// By statement.
     pub counts: Vec<Counts>,
     /// By kind, statement, and whether it writes: an asynchronous copy does both.
     faults: BTreeMap<(FaultKind, u32, bool), Fault>,
+    /// By statement, origin and rule.
+    misuses: BTreeMap<(u32, u32, Rule), Misuse>,
     races: BTreeMap<RaceKey, (Race, u64)>,
     /// The number of the current access, by which races are counted once an access.
     serial: u64,
@@ -73,11 +116,7 @@ impl Sink {
             let (buffer, offset, size) = context.describe(wrong.memory, wrong.address);
             Fault {
                 origin: context.program.origin(site.origin),
-                instruction: context
-                    .program
-                    .statements
-                    .get(site.statement as usize)
-                    .map_or("", |s| s.row.name),
+                instruction: context.program.statements.get(site.statement as usize).map_or("", |s| s.name),
                 memory: if wrong.memory == Memory::Shared { "shared" } else { "global" },
                 buffer,
                 offset,
@@ -90,6 +129,29 @@ impl Sink {
             }
         });
         fault.count += 1;
+    }
+
+    pub(crate) fn misuse(
+        &mut self,
+        context: &Context<'_>,
+        block: [u32; 3],
+        site: &Site,
+        rule: Rule,
+        message: impl FnOnce() -> String,
+    ) {
+        let key = (site.statement, site.origin, rule);
+        let misuse = self.misuses.entry(key).or_insert_with(|| {
+            let statement = context.program.statements.get(site.statement as usize);
+            Misuse {
+                origin: context.program.origin(site.origin),
+                instruction: statement.map_or("a register", |s| s.name).to_string(),
+                message: message(),
+                thread: site.thread,
+                block,
+                count: 0,
+            }
+        });
+        misuse.count += 1;
     }
 
     /// Takes an event of the shadow.
@@ -150,6 +212,8 @@ impl Sink {
     pub(crate) fn merge(&mut self, other: Sink) {
         self.instructions += other.instructions;
         self.mma_count += other.mma_count;
+        self.wgmma_count += other.wgmma_count;
+        self.tma_bytes += other.tma_bytes;
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
             mine.add(theirs);
         }
@@ -158,6 +222,13 @@ impl Sink {
                 mine.count += fault.count;
             } else {
                 self.faults.insert(key, fault);
+            }
+        }
+        for (key, misuse) in other.misuses {
+            if let Some(mine) = self.misuses.get_mut(&key) {
+                mine.count += misuse.count;
+            } else {
+                self.misuses.insert(key, misuse);
             }
         }
         for (key, (race, serial)) in other.races {
@@ -171,8 +242,14 @@ impl Sink {
 
     /// The report of all blocks, but for what is known only of the launch.
     pub(crate) fn report(self, context: &Context<'_>) -> Report {
-        let mut report =
-            Report { instructions: self.instructions, mma_count: self.mma_count, ..Report::default() };
+        let mut report = Report {
+            instructions: self.instructions,
+            mma_count: self.mma_count,
+            wgmma_count: self.wgmma_count,
+            tma_bytes: self.tma_bytes,
+            protocol: self.misuses.into_values().collect(),
+            ..Report::default()
+        };
         for (statement, counts) in context.program.statements.iter().zip(self.counts) {
             report.shared_requests += counts.shared_requests;
             report.shared_wavefronts += counts.shared_wavefronts;
@@ -182,7 +259,7 @@ impl Sink {
             report.global_bytes += counts.global_bytes;
             if counts != Counts::default() {
                 let origin = context.program.origin(statement.origin);
-                report.traffic.push(Traffic { origin, instruction: statement.row.name, counts });
+                report.traffic.push(Traffic { origin, instruction: statement.name, counts });
             }
         }
         for ((kind, _, _), fault) in self.faults {

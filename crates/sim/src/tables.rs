@@ -52,6 +52,11 @@ impl MatrixTable {
 static F16: LazyLock<Vec<f32>> =
     LazyLock::new(|| (0..=u16::MAX).map(|b| f16::from_bits(b).to_f32()).collect());
 
+/// `f16` to `f32`, by bits.
+pub(crate) fn half_table() -> &'static [f32] {
+    &F16
+}
+
 /// A matrix product as data.
 #[derive(Debug)]
 pub(crate) struct MmaTable {

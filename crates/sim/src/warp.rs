@@ -4,22 +4,67 @@ use tilewright_machine::{ShuffleMode, SyncOp};
 use tilewright_simt::Special;
 
 use crate::access::AsyncQueue;
-use crate::block::Block;
+use crate::clock::{Agent, lanes};
+use crate::cluster::Cluster;
 use crate::context::SHARED_BASE;
 use crate::cycles::{Timing, Unit};
-use crate::decode::{Code, Instruction, Program};
+use crate::decode::{Code, Instruction, Program, Source};
 use crate::error::SimError;
+use crate::owned::Owned;
+use crate::sink::{Rule, Site};
+use crate::units::BulkQueue;
 
 /// What uninitialised registers hold.
 const POISON: u32 = u32::MAX;
 
 /// Whether a warp can run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     Running,
-    /// Waits at the block barrier before `pc`.
-    AtBarrier,
+    /// Waits in the instruction before `pc`.
+    Waiting(Wait),
     Done,
+}
+
+/// What a warp waits for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Wait {
+    /// The other warps of the block.
+    Block,
+    /// The other warps of the cluster.
+    Cluster,
+    /// As many threads at a barrier of the block.
+    Named { id: u32, threads: u32 },
+    /// Phases of mbarriers of the block.
+    Mbarriers(Vec<Phase>),
+    /// So many registers for each thread.
+    Registers(u32),
+    /// The other warps of the warpgroup, at the same product.
+    Product(Issue),
+    /// So many products of the warpgroup.
+    Products(u32),
+}
+
+/// A phase that some lanes wait for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Phase {
+    /// The lanes.
+    pub lanes: u32,
+    /// The mbarrier's offset in the window.
+    pub offset: u32,
+    /// The phase's parity.
+    pub parity: u32,
+    pub site: (u32, u32),
+}
+
+/// A product that a warp is ready to issue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Issue {
+    /// The instruction.
+    pub pc: usize,
+    /// The descriptors; 0 of a factor in registers.
+    pub descriptors: [u64; 2],
+    pub accumulate: bool,
 }
 
 /// The masks to return to at the end of a branch or a loop.
@@ -33,33 +78,32 @@ struct Frame {
 
 /// The state of a warp.
 pub(crate) struct Warp {
+    /// In its block.
     pub index: u32,
+    /// The block in its cluster.
+    pub rank: u32,
+    /// In the cluster.
+    pub agent: Agent,
     pub pc: usize,
     pub state: State,
     /// Lanes that exist.
-    live: u32,
+    pub live: u32,
     pub active: u32,
     stack: Vec<Frame>,
     pub values: Vec<[u64; 32]>,
     pub registers: Vec<[u32; 32]>,
     pub queue: AsyncQueue,
-    /// Warp and block barriers passed.
-    pub epoch: u32,
+    pub bulk: BulkQueue,
+    /// The registers that products own, where there are products.
+    pub owned: Option<Owned>,
+    /// Registers that each thread has.
+    pub quota: u32,
     pub timing: Timing,
 }
 
-/// The lanes of a mask, lowest first.
-pub(crate) fn lanes(mask: u32) -> impl Iterator<Item = usize> {
-    let mut rest = mask;
-    std::iter::from_fn(move || {
-        let lane = rest.trailing_zeros() as usize;
-        rest &= rest.wrapping_sub(1);
-        (lane < 32).then_some(lane)
-    })
-}
-
 impl Warp {
-    pub(crate) fn new(program: &Program<'_>, index: u32, threads: u32) -> Self {
+    pub(crate) fn new(program: &Program<'_>, rank: u32, index: u32) -> Self {
+        let threads = program.function.threads;
         let live = match threads - 32 * index {
             n @ 0..32 => (1u32 << n) - 1,
             _ => u32::MAX,
@@ -69,8 +113,11 @@ impl Warp {
         for (slot, bits) in values[*first..].iter_mut().zip(literals) {
             *slot = [*bits; 32];
         }
+        let limits = program.function.arch.limits();
         Warp {
             index,
+            rank,
+            agent: (rank * threads.div_ceil(32) + index) as Agent,
             pc: 0,
             state: State::Running,
             live,
@@ -79,44 +126,65 @@ impl Warp {
             values,
             registers: vec![[POISON; 32]; program.registers],
             queue: AsyncQueue::default(),
-            epoch: 0,
+            bulk: BulkQueue::default(),
+            owned: (!program.wgmmas.is_empty()).then(|| Owned::new(program.registers)),
+            // Registers are given out in groups of eight.
+            quota: limits.registers_of_a_thread(threads).next_multiple_of(8),
             timing: Timing::new(program),
         }
     }
 
-    /// Passes the block barrier, at `time`.
-    pub(crate) fn release(&mut self, time: u64) {
+    /// Goes on, at `time` of the cycle model or later.
+    pub(crate) fn resume(&mut self, time: u64) {
         self.state = State::Running;
-        self.epoch += 1;
-        self.timing.clock = time;
+        self.timing.clock = self.timing.clock.max(time);
     }
 
-    /// Runs until a block barrier or the end.
-    pub(crate) fn run(&mut self, block: &mut Block<'_>) -> Result<(), SimError> {
-        let program = &block.context.program;
-        let limit = block.context.config.step_limit;
-        while self.state == State::Running {
+    /// Runs until it waits or ends, or for so many instructions.
+    pub(crate) fn run(&mut self, cluster: &mut Cluster<'_>, quantum: u64) -> Result<(), SimError> {
+        let program = &cluster.context.program;
+        let limit = cluster.context.config.step_limit;
+        let limit = limit.saturating_mul(cluster.ctas.len() as u64);
+        for _ in 0..quantum {
             let Some(instruction) = program.code.get(self.pc) else {
                 self.state = State::Done;
+                let cta = &mut cluster.ctas[self.rank as usize];
+                cta.running -= 1;
                 break;
             };
-            if block.sink.instructions >= limit {
-                return Err(SimError::StepLimit { block: block.index, limit });
+            if cluster.sink.instructions >= limit {
+                let limit = cluster.context.config.step_limit;
+                return Err(SimError::StepLimit { block: cluster.index(self.rank), limit });
             }
             self.pc += 1;
-            self.step(block, instruction)?;
+            self.step(cluster, instruction)?;
+            if self.state != State::Running {
+                break;
+            }
         }
         Ok(())
     }
 
-    fn collective(&self, block: &Block<'_>, name: &str, lanes: u32, origin: u32) -> Result<(), SimError> {
+    fn wait(&mut self, wait: Wait) {
+        self.state = State::Waiting(wait);
+    }
+
+    /// The site of a warp's own instruction.
+    fn together(&self, statement: u32, origin: u32) -> Site {
+        Site {
+            collective: true,
+            ..self.site(statement, origin, self.active.trailing_zeros().min(31) as usize)
+        }
+    }
+
+    fn collective(&self, cluster: &Cluster<'_>, name: &str, lanes: u32, origin: u32) -> Result<(), SimError> {
         if self.active == lanes {
             return Ok(());
         }
         Err(SimError::DivergentCollective {
             instruction: name.to_string(),
-            origin: block.context.program.origin(origin),
-            block: block.index,
+            origin: cluster.context.program.origin(origin),
+            block: cluster.index(self.rank),
             warp: self.index,
             active: self.active,
         })
@@ -128,35 +196,44 @@ impl Warp {
         lanes(active).for_each(|lane| to[lane] = f(lane));
     }
 
-    fn step(&mut self, block: &mut Block<'_>, instruction: &Instruction) -> Result<(), SimError> {
+    fn step(&mut self, cluster: &mut Cluster<'_>, instruction: &Instruction) -> Result<(), SimError> {
         let Instruction { code, origin, issue, latency } = instruction;
         let (busy, latency) = (u64::from(*issue), u64::from(*latency));
         if !matches!(code, Code::Else { .. } | Code::EndIf) {
-            block.sink.instructions += 1;
+            cluster.sink.instructions += 1;
         }
         match code {
             Code::Special { dst, special } => {
-                let (first, index) = (u64::from(32 * self.index), block.index);
+                let (first, index) = (u64::from(32 * self.index), cluster.index(self.rank));
                 match special {
                     Special::ThreadIndex => self.set(*dst, |lane| first + lane as u64),
                     Special::BlockIndex(axis) => {
                         let index = index.get(usize::from(*axis)).copied().unwrap_or(0);
                         self.set(*dst, |_| u64::from(index));
                     }
-                    Special::SharedBase => self.set(*dst, |_| u64::from(SHARED_BASE)),
+                    Special::ClusterRank => {
+                        let rank = u64::from(self.rank);
+                        self.set(*dst, |_| rank);
+                    }
+                    Special::SharedBase => {
+                        let base = u64::from(self.rank << 24 | SHARED_BASE);
+                        self.set(*dst, |_| base);
+                    }
                     // The warp's own clock: between two barriers no other warp moves it.
                     Special::Clock => {
                         let now = u64::from(self.timing.clock as u32);
                         self.set(*dst, |_| now);
                     }
                 }
-                let start = self.timing.issue(&mut block.pipes, Unit::Scalar, 0, busy);
+                let start =
+                    self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, Unit::Scalar, 0, busy);
                 self.timing.values[*dst as usize] = start + latency;
             }
             Code::Param { dst, param } => {
-                let bits = block.context.args.get(*param as usize).copied().unwrap_or(0);
+                let bits = cluster.context.args.get(*param as usize).copied().unwrap_or(0);
                 self.set(*dst, |_| bits);
-                let start = self.timing.issue(&mut block.pipes, Unit::Scalar, 0, busy);
+                let start =
+                    self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, Unit::Scalar, 0, busy);
                 self.timing.values[*dst as usize] = start + latency;
             }
             Code::Scalar { dst, eval, args, count } => {
@@ -165,40 +242,60 @@ impl Warp {
                     ready = ready.max(self.timing.values[*arg as usize]);
                 }
                 self.scalar(*dst, *eval, args, usize::from(*count));
-                let start = self.timing.issue(&mut block.pipes, Unit::Scalar, ready, busy);
+                let start =
+                    self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, Unit::Scalar, ready, busy);
                 self.timing.values[*dst as usize] = start + latency;
             }
             Code::ReadReg { dst, src } => {
+                self.touch(cluster, &[*src], false, u32::MAX, *origin);
                 let (to, from) = (&mut self.values[*dst as usize], &self.registers[*src as usize]);
                 lanes(self.active).for_each(|lane| to[lane] = u64::from(from[lane]));
                 self.timing.values[*dst as usize] = self.timing.registers[*src as usize];
             }
             Code::WriteReg { dst, src } => {
+                self.touch(cluster, &[*dst], true, u32::MAX, *origin);
                 let (to, from) = (&mut self.registers[*dst as usize], &self.values[*src as usize]);
                 lanes(self.active).for_each(|lane| to[lane] = from[lane] as u32);
                 self.timing.registers[*dst as usize] = self.timing.values[*src as usize];
             }
             Code::Load(transfer) => {
-                let lost = self.load(block, transfer, *origin);
+                self.touch(cluster, &transfer.regs, true, transfer.statement, *origin);
+                let lost = self.load(cluster, transfer, *origin);
                 let ready = self.address_ready(transfer.place, transfer.guard);
-                let start = self.timing.issue(&mut block.pipes, Unit::LoadStore, ready, busy + lost);
+                let start = self.timing.issue(
+                    &mut cluster.ctas[self.rank as usize].pipes,
+                    Unit::LoadStore,
+                    ready,
+                    busy + lost,
+                );
                 transfer
                     .regs
                     .iter()
                     .for_each(|r| self.timing.registers[*r as usize] = start + latency + lost);
             }
             Code::Store(transfer) => {
-                let lost = self.store(block, transfer, *origin);
+                self.touch(cluster, &transfer.regs, false, transfer.statement, *origin);
+                let lost = self.store(cluster, transfer, *origin);
                 let ready = self.address_ready(transfer.place, transfer.guard);
                 let ready = ready.max(self.timing.registers_ready(&transfer.regs));
-                self.timing.issue(&mut block.pipes, Unit::LoadStore, ready, busy + lost);
+                self.timing.issue(
+                    &mut cluster.ctas[self.rank as usize].pipes,
+                    Unit::LoadStore,
+                    ready,
+                    busy + lost,
+                );
             }
             Code::AsyncCopy { statement, bytes, dst, src, guard } => {
                 let ready = self.address_ready(*dst, *guard).max(self.address_ready(*src, None));
                 // The conflicts of the landing are charged to the issue; the model has no later moment for them.
-                let start = self.timing.issue(&mut block.pipes, Unit::LoadStore, ready, busy);
+                let start = self.timing.issue(
+                    &mut cluster.ctas[self.rank as usize].pipes,
+                    Unit::LoadStore,
+                    ready,
+                    busy,
+                );
                 let lost = self.async_copy(
-                    block,
+                    cluster,
                     *statement,
                     *origin,
                     *bytes,
@@ -206,34 +303,43 @@ impl Warp {
                     *guard,
                     start + latency,
                 );
-                self.timing.issue(&mut block.pipes, Unit::LoadStore, 0, lost);
+                self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, Unit::LoadStore, 0, lost);
             }
             Code::Matrix { statement, table, regs, place } => {
-                let program = &block.context.program;
-                let name = program.statements[*statement as usize].row.name;
-                self.collective(block, name, u32::MAX, *origin)?;
+                let program = &cluster.context.program;
+                let name = program.statements[*statement as usize].name;
+                self.collective(cluster, name, u32::MAX, *origin)?;
                 let table = &program.matrices[*table as usize];
-                let lost = self.matrix(block, table, *statement, *origin, regs, *place);
+                self.touch(cluster, regs, !table.store, *statement, *origin);
+                let lost = self.matrix(cluster, table, *statement, *origin, regs, *place);
                 let mut ready = self.address_ready(*place, None);
                 if table.store {
                     ready = ready.max(self.timing.registers_ready(regs));
                 }
-                let start = self.timing.issue(&mut block.pipes, Unit::LoadStore, ready, busy + lost);
+                let start = self.timing.issue(
+                    &mut cluster.ctas[self.rank as usize].pipes,
+                    Unit::LoadStore,
+                    ready,
+                    busy + lost,
+                );
                 if !table.store {
                     regs.iter().for_each(|r| self.timing.registers[*r as usize] = start + latency + lost);
                 }
             }
             Code::Mma { table, d, a, b } => {
-                let table = &block.context.program.products[*table as usize];
-                self.collective(block, table.name(), u32::MAX, *origin)?;
-                table.execute(&mut self.registers, d, a, b, &mut block.tiles);
-                block.sink.mma_count += 1;
+                let table = &cluster.context.program.products[*table as usize];
+                self.collective(cluster, table.name(), u32::MAX, *origin)?;
+                [a, b].into_iter().for_each(|r| self.touch(cluster, r, false, u32::MAX, *origin));
+                self.touch(cluster, d, true, u32::MAX, *origin);
+                table.execute(&mut self.registers, d, a, b, &mut cluster.tiles.warp);
+                cluster.sink.mma_count += 1;
                 let ready = [a, b, d].iter().map(|r| self.timing.registers_ready(r)).max().unwrap_or(0);
-                let start = self.timing.issue(&mut block.pipes, Unit::Tensor, ready, busy);
+                let start =
+                    self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, Unit::Tensor, ready, busy);
                 d.iter().for_each(|r| self.timing.registers[*r as usize] = start + latency);
             }
             Code::Shuffle { dst, src, mode, operand } => {
-                self.collective(block, mode.mnemonic(), self.live, *origin)?;
+                self.collective(cluster, mode.mnemonic(), self.live, *origin)?;
                 let (offered, operands) = (self.values[*src as usize], self.values[*operand as usize]);
                 self.set(*dst, |lane| {
                     let mut operand = operands[lane] as u32;
@@ -244,12 +350,57 @@ impl Warp {
                     offered[mode.source(lane as u32, operand) as usize % 32]
                 });
                 let ready = self.timing.values[*src as usize].max(self.timing.values[*operand as usize]);
-                let start = self.timing.issue(&mut block.pipes, Unit::LoadStore, ready, busy);
+                let start = self.timing.issue(
+                    &mut cluster.ctas[self.rank as usize].pipes,
+                    Unit::LoadStore,
+                    ready,
+                    busy,
+                );
                 self.timing.values[*dst as usize] = start + latency;
             }
-            Code::Sync(op) => {
-                self.timing.issue(&mut block.pipes, Unit::Scalar, 0, busy);
-                self.sync(block, *op, *origin)?;
+            Code::Wgmma { statement, a, b, accumulate, .. } => {
+                self.collective(cluster, "wgmma", u32::MAX, *origin)?;
+                let accumulate = self.uniform(cluster, *accumulate, *statement, *origin) != 0;
+                let mut descriptors = [0; 2];
+                let mut ready = 0;
+                for (bits, source) in descriptors.iter_mut().zip([a, b]) {
+                    match source {
+                        Source::Registers(regs) => ready = ready.max(self.timing.registers_ready(regs)),
+                        Source::Shared { low, high, .. } => {
+                            ready = ready.max(self.timing.values[*low as usize]);
+                            let low = self.uniform(cluster, *low, *statement, *origin) & 0xffff_ffff;
+                            *bits = low | u64::from(*high) << 32;
+                        }
+                    }
+                }
+                let start = self.timing.issue(
+                    &mut cluster.ctas[self.rank as usize].pipes,
+                    Unit::Products,
+                    ready,
+                    busy,
+                );
+                if let Some(owned) = &mut self.owned {
+                    owned.ready = start + latency;
+                }
+                self.wait(Wait::Product(Issue { pc: self.pc - 1, descriptors, accumulate }));
+            }
+            Code::Tensor(copy) => self.tensor(cluster, copy, *origin, (busy, latency)),
+            Code::Bulk(copy) => self.bulk(cluster, copy, *origin, (busy, latency)),
+            Code::Mbarrier { statement, op, place, operand } => {
+                let ready = self.address_ready(*place, Some(*operand));
+                self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, Unit::Scalar, ready, busy);
+                self.mbarrier(cluster, *op, *place, *operand, (*statement, *origin));
+            }
+            Code::Elect { dst } => {
+                let elected = self.active.trailing_zeros() as usize;
+                self.set(*dst, |lane| u64::from(lane == elected));
+                let start =
+                    self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, Unit::Scalar, 0, busy);
+                self.timing.values[*dst as usize] = start + latency;
+            }
+            Code::Sync { statement, op } => {
+                self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, Unit::Scalar, 0, busy);
+                self.sync(cluster, *op, *statement, *origin)?;
             }
             Code::If { condition, otherwise } => {
                 let taken = self.where_true(*condition);
@@ -261,7 +412,7 @@ impl Warp {
                     self.pc = *otherwise as usize + 1;
                 }
                 let ready = self.timing.values[*condition as usize];
-                self.timing.issue(&mut block.pipes, Unit::Scalar, ready, busy);
+                self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, Unit::Scalar, ready, busy);
             }
             Code::Else { end } => {
                 self.take_other();
@@ -280,15 +431,18 @@ impl Warp {
                     self.pop();
                     self.pc = *end as usize + 1;
                 }
-                let start = self.timing.issue(&mut block.pipes, Unit::Scalar, ready, busy);
+                let start =
+                    self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, Unit::Scalar, ready, busy);
                 self.timing.values[*counter as usize] = start + latency;
             }
             Code::LoopEnd { counter, hi, step, begin } => {
+                let steps = self.values[*step as usize];
                 let values = &mut self.values[*counter as usize];
                 for lane in lanes(self.active) {
-                    let Some(next) = (values[lane] as u32 as i32).checked_add(*step) else {
-                        let origin = block.context.program.origin(*origin);
-                        return Err(SimError::LoopOverflow { origin, block: block.index });
+                    let step = steps[lane] as u32 as i32;
+                    let Some(next) = (values[lane] as u32 as i32).checked_add(step) else {
+                        let origin = cluster.context.program.origin(*origin);
+                        return Err(SimError::LoopOverflow { origin, block: cluster.index(self.rank) });
                     };
                     values[lane] = u64::from(next as u32);
                 }
@@ -298,7 +452,8 @@ impl Warp {
                 } else {
                     self.pc = *begin as usize + 1;
                 }
-                let start = self.timing.issue(&mut block.pipes, Unit::Scalar, 0, busy);
+                let start =
+                    self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, Unit::Scalar, 0, busy);
                 self.timing.values[*counter as usize] = start + latency;
             }
         }
@@ -342,26 +497,93 @@ impl Warp {
         self.values[dst as usize] = result;
     }
 
-    fn sync(&mut self, block: &mut Block<'_>, op: SyncOp, origin: u32) -> Result<(), SimError> {
+    /// The value that all lanes have; others are reported.
+    fn uniform(&self, cluster: &mut Cluster<'_>, slot: u32, statement: u32, origin: u32) -> u64 {
+        let values = &self.values[slot as usize];
+        if values.iter().any(|v| *v != values[0]) {
+            let site = self.together(statement, origin);
+            cluster.misuse(&site, Rule::Disagree, || {
+                "the threads of a warp pass different operands".to_string()
+            });
+        }
+        values[0]
+    }
+
+    /// Notes that an ordinary instruction reads or writes registers.
+    fn touch(&mut self, cluster: &mut Cluster<'_>, regs: &[u32], write: bool, statement: u32, origin: u32) {
+        let Some(owned) = &mut self.owned else { return };
+        for reg in regs {
+            if let Some(owner) = owned.touch(*reg, write) {
+                let site = self.site(statement, origin, self.active.trailing_zeros().min(31) as usize);
+                let program = &cluster.context.program;
+                let (name, owner) = (program.register(*reg), program.origin(owner));
+                let does = if write { "written" } else { "read" };
+                cluster.misuse(&site, Rule::Owned, || {
+                    format!("{name} is {does} while the wgmma in `{owner}` owns it; no wgmma.wait_group covers it yet")
+                });
+                return;
+            }
+        }
+    }
+
+    fn sync(
+        &mut self,
+        cluster: &mut Cluster<'_>,
+        op: SyncOp,
+        statement: u32,
+        origin: u32,
+    ) -> Result<(), SimError> {
         match op {
-            SyncOp::Barrier => {
+            SyncOp::Barrier | SyncOp::NamedBarrier { .. } | SyncOp::ClusterBarrier => {
                 if self.active != self.live {
                     return Err(SimError::DivergentBarrier {
-                        origin: block.context.program.origin(origin),
-                        block: block.index,
+                        origin: cluster.context.program.origin(origin),
+                        block: cluster.index(self.rank),
                         warp: self.index,
                         active: self.active,
                     });
                 }
-                self.state = State::AtBarrier;
+                self.wait(match op {
+                    SyncOp::NamedBarrier { id, threads } => Wait::Named { id, threads },
+                    SyncOp::ClusterBarrier => Wait::Cluster,
+                    _ => Wait::Block,
+                });
             }
             SyncOp::WarpBarrier => {
-                self.collective(block, &op.spelling(), self.live, origin)?;
-                self.epoch += 1;
+                self.collective(cluster, &op.spelling(), self.live, origin)?;
+                cluster.know[self.agent as usize].meet_lanes();
             }
             SyncOp::AsyncCommit => self.queue.commit(self.active),
-            SyncOp::AsyncWaitGroup(n) => self.land(block, Some(n)),
-            SyncOp::AsyncWaitAll => self.land(block, None),
+            SyncOp::AsyncWaitGroup(n) => self.land(cluster, Some(n)),
+            SyncOp::AsyncWaitAll => self.land(cluster, None),
+            SyncOp::WgmmaFence | SyncOp::WgmmaCommit | SyncOp::WgmmaWait(_) => {
+                self.collective(cluster, &op.spelling(), u32::MAX, origin)?;
+                let Some(owned) = &mut self.owned else { return Ok(()) };
+                match op {
+                    SyncOp::WgmmaFence => owned.fence(),
+                    SyncOp::WgmmaCommit => owned.commit(),
+                    SyncOp::WgmmaWait(n) => {
+                        let (products, ready) = owned.covered(n);
+                        self.timing.clock = self.timing.clock.max(ready);
+                        self.wait(Wait::Products(products));
+                    }
+                    _ => {}
+                }
+            }
+            SyncOp::BulkCommit => self.bulk.commit(self.active),
+            SyncOp::BulkWait(n) => self.bulk_wait(cluster, n, false),
+            SyncOp::BulkWaitRead(n) => self.bulk_wait(cluster, n, true),
+            SyncOp::FenceProxyAsync => {
+                cluster.know[self.agent as usize].fence(self.active);
+                cluster.publish_barriers(self.agent, self.active);
+            }
+            SyncOp::FenceMbarrierInit => cluster.publish_barriers(self.agent, self.active),
+            SyncOp::SetMaxRegisters { more, registers } => {
+                self.collective(cluster, &op.spelling(), self.live, origin)?;
+                self.set_registers(cluster, more, registers, (statement, origin));
+            }
+            // Nothing precedes or follows the grid.
+            SyncOp::DependencyWait | SyncOp::DependentsLaunch => {}
         }
         Ok(())
     }

@@ -44,8 +44,8 @@ fn loops_run_as_often_as_each_lane_wants() {
     let sum = b.add_array("sum", 1);
     b.write(reg(sum, 0), imm(0));
     let lo = b.op(ScalarOp::SubI32, t, 10);
-    b.for_loop::<()>(lo, t, 3, |b, i| {
-        b.for_loop(imm(0), i.into(), 1, |b, _| {
+    b.for_loop::<()>(lo, t, imm(3), |b, i| {
+        b.for_loop(imm(0), i.into(), imm(1), |b, _| {
             let old = b.read(reg(sum, 0));
             let new = b.add(old, i.into());
             b.write(reg(sum, 0), new);
@@ -67,7 +67,7 @@ fn loops_run_as_often_as_each_lane_wants() {
 fn a_loop_with_no_round_and_an_overflowing_one() {
     let mut b = builder(32);
     let out = b.pointer_param("out");
-    b.for_loop::<()>(imm(3), imm(3), 1, |b, i| {
+    b.for_loop::<()>(imm(3), imm(3), imm(1), |b, i| {
         b.store_global(out, imm(0), i.into());
         Ok(())
     })
@@ -76,7 +76,7 @@ fn a_loop_with_no_round_and_an_overflowing_one() {
 
     let mut b = builder(32);
     let out = b.pointer_param("out");
-    b.for_loop::<()>(imm(i64::from(i32::MAX) - 2), imm(i64::from(i32::MAX)), 4, |b, i| {
+    b.for_loop::<()>(imm(i64::from(i32::MAX) - 2), imm(i64::from(i32::MAX)), imm(4), |b, i| {
         b.store_global(out, imm(0), i.into());
         Ok(())
     })
@@ -246,7 +246,7 @@ fn launches_that_do_not_fit_are_refused() {
 #[test]
 fn a_block_that_never_ends_is_given_up() {
     let mut b = builder(32);
-    b.for_loop::<()>(imm(0), imm(i64::from(i32::MAX)), 1, |b, _| {
+    b.for_loop::<()>(imm(0), imm(i64::from(i32::MAX)), imm(1), |b, _| {
         b.sync(SyncOp::WarpBarrier);
         Ok(())
     })

@@ -67,7 +67,7 @@ fn gemm(k: i64, n: i64, barrier: bool) -> Function {
     let high = b.op(ScalarOp::ShrU32, lane, 4);
     copy(&mut b, imm(0), imm(0));
     let mma = mmas(DType::F16, DType::F32, Arch::Sm90a).next().unwrap();
-    b.for_loop::<()>(imm(0), imm(k / 32), 1, |b, step| {
+    b.for_loop::<()>(imm(0), imm(k / 32), imm(1), |b, step| {
         let step = Operand::from(step);
         let stage = b.op(ScalarOp::AndB32, step, 1);
         let next = b.add(step, imm(1));

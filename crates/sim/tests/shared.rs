@@ -206,7 +206,7 @@ fn refilling_a_stage_that_others_still_read_is_a_race() {
         let offset = b.mul(t, 16);
         let (to, from) = (b.shared(offset), b.pointer(src, t, 16));
         let other = b.op(ScalarOp::XorB32, offset, 512);
-        b.for_loop::<()>(imm(0), imm(3), 1, |b, _| {
+        b.for_loop::<()>(imm(0), imm(3), imm(1), |b, _| {
             b.set_origin("fill");
             b.async_copy(row("cp.async.16"), at(to, 0), at(from, 0), None);
             b.sync(SyncOp::AsyncWaitAll);

@@ -7,11 +7,13 @@
 
 use std::collections::HashMap;
 
-use tilewright_machine::{Arch, CopyRow, MmaRow, RegType, ScalarOp, ShuffleMode, SyncOp};
+use tilewright_machine::{
+    Arch, CopyRow, MbarrierOp, MmaRow, RegType, ScalarOp, ShuffleMode, SyncOp, WgmmaRow,
+};
 
 use crate::function::{
-    Address, Array, ArrayId, Function, FunctionParam, FunctionParamKind, Inst, Op, Operand, OriginId, Reg,
-    SharedBuffer, Special, Value,
+    Address, Array, ArrayId, Factor, Function, FunctionParam, FunctionParamKind, Inst, Op, Operand, OriginId,
+    Reg, SharedBuffer, Special, TensorMap, Value,
 };
 
 #[derive(PartialEq, Eq, Hash, Clone)]
@@ -38,6 +40,10 @@ pub struct Builder {
     depths: Vec<usize>,
     origin: OriginId,
     hoist: bool,
+    /// No operation goes to a block outside this one.
+    floor: usize,
+    /// What stands for the thread's index and for the barrier of all threads, where only some do what is built.
+    team: Option<(Value, SyncOp)>,
 }
 
 impl Builder {
@@ -48,7 +54,9 @@ impl Builder {
                 name: name.into(),
                 arch,
                 threads,
+                cluster: 1,
                 params: Vec::new(),
+                tensor_maps: Vec::new(),
                 shared: Vec::new(),
                 shared_bytes: 0,
                 values: Vec::new(),
@@ -60,7 +68,26 @@ impl Builder {
             depths: Vec::new(),
             origin: OriginId(0),
             hoist: true,
+            floor: 0,
+            team: None,
         }
+    }
+
+    /// What is built from here on is done by some of the block's threads: their index among themselves, and the barrier that they
+    /// have instead of the block's. `None`: by all.
+    pub fn set_team(&mut self, team: Option<(Value, SyncOp)>) {
+        self.team = team;
+    }
+
+    /// Operations made from here on stay inside the current block, also where their operands exist outside: what only some warps
+    /// need must not cost the registers of all. Returns what was set before, for [`set_floor`](Self::set_floor).
+    pub fn floor_here(&mut self) -> usize {
+        std::mem::replace(&mut self.floor, self.scopes.len() - 1)
+    }
+
+    /// Sets what [`floor_here`](Self::floor_here) returned.
+    pub fn set_floor(&mut self, floor: usize) {
+        self.floor = floor;
     }
 
     /// Whether pure operations made from here on go to the outermost block they can (as at first), or stay in the current
@@ -94,6 +121,19 @@ impl Builder {
     pub fn add_param(&mut self, name: impl Into<String>, kind: FunctionParamKind) -> u32 {
         self.function.params.push(FunctionParam { name: name.into(), kind });
         (self.function.params.len() - 1) as u32
+    }
+
+    /// The blocks of a cluster, along x.
+    pub fn set_cluster(&mut self, blocks: u32) {
+        self.function.cluster = blocks;
+    }
+
+    /// Adds a tensor map with its parameter, and returns the map's index.
+    pub fn add_tensor_map(&mut self, map: TensorMap) -> u32 {
+        let index = self.function.tensor_maps.len() as u32;
+        self.add_param(format!("{}.map{index}", map.name), FunctionParamKind::TensorMap(index));
+        self.function.tensor_maps.push(map);
+        index
     }
 
     /// Adds a shared buffer at an offset of the block's window. It may lie where another does, if they are never in use together.
@@ -144,7 +184,7 @@ impl Builder {
             return *value;
         }
         let here = self.scopes.len() - 1;
-        let depth = if self.hoist { depth } else { here };
+        let depth = if self.hoist { depth.max(self.floor).min(here) } else { here };
         let dst = self.new_value(ty, depth);
         let inst = Inst { op: op(dst), origin: self.origin };
         let scope = &mut self.scopes[depth];
@@ -163,6 +203,9 @@ impl Builder {
             let dst = self.new_value(RegType::B32, self.scopes.len() - 1);
             self.push(Op::Special { dst, special });
             return dst;
+        }
+        if let (Special::ThreadIndex, Some((thread, _))) = (special, self.team) {
+            return thread;
         }
         self.pure(Key::Special(special), RegType::B32, 0, |dst| Op::Special { dst, special })
     }
@@ -243,8 +286,34 @@ impl Builder {
         Operand::Value(dst)
     }
 
-    /// A barrier or a wait.
+    /// An asynchronous matrix product of a warpgroup.
+    pub fn wgmma(&mut self, row: &'static WgmmaRow, d: Vec<Reg>, a: Factor, b: Factor, accumulate: Operand) {
+        self.push(Op::Wgmma { row, d, a, b, accumulate });
+    }
+
+    /// An [`Op::Tensor`] or an [`Op::Bulk`].
+    pub fn bulk(&mut self, op: Op) {
+        self.push(op);
+    }
+
+    /// What is done to an mbarrier.
+    pub fn mbarrier(&mut self, op: MbarrierOp, address: Address, operand: Operand) {
+        self.push(Op::Mbarrier { op, address, operand });
+    }
+
+    /// Whether this lane is the elected one of those that are active here.
+    pub fn elect(&mut self) -> Value {
+        let dst = self.new_value(RegType::Pred, self.scopes.len() - 1);
+        self.push(Op::Elect { dst });
+        dst
+    }
+
+    /// A barrier, a fence or a wait.
     pub fn sync(&mut self, op: SyncOp) {
+        let op = match (op, self.team) {
+            (SyncOp::Barrier, Some((_, barrier))) => barrier,
+            (op, _) => op,
+        };
         self.push(Op::Sync(op));
     }
 
@@ -253,7 +322,7 @@ impl Builder {
         &mut self,
         lo: Operand,
         hi: Operand,
-        step: i32,
+        step: Operand,
         body: impl FnOnce(&mut Builder, Value) -> Result<(), E>,
     ) -> Result<(), E> {
         let counter = self.open_loop();
@@ -270,9 +339,38 @@ impl Builder {
     }
 
     /// Ends the innermost open loop, which [`open_loop`](Builder::open_loop) began.
-    pub fn close_loop(&mut self, counter: Value, lo: Operand, hi: Operand, step: i32) {
+    pub fn close_loop(&mut self, counter: Value, lo: Operand, hi: Operand, step: Operand) {
         let body = self.scopes.pop().unwrap_or_default().body;
         self.push(Op::For { counter, lo, hi, step, body });
+    }
+
+    /// Begins one side of a branch: what follows, to the matching [`close_branch`](Builder::close_branch) or
+    /// [`close_side`](Builder::close_side), is its body.
+    pub fn open_branch(&mut self) {
+        self.scopes.push(Scope::default());
+    }
+
+    /// Ends the innermost open side of a branch, which is done where the condition holds.
+    pub fn close_branch(&mut self, condition: Value) {
+        let then = self.close_side();
+        self.if_else(condition, then, Vec::new());
+    }
+
+    /// Ends the innermost open side of a branch, for [`if_else`](Builder::if_else).
+    pub fn close_side(&mut self) -> Vec<Inst> {
+        self.scopes.pop().unwrap_or_default().body
+    }
+
+    /// A branch of sides that were built before.
+    pub fn if_else(&mut self, condition: Value, then: Vec<Inst>, otherwise: Vec<Inst>) {
+        self.push(Op::If { condition, then, otherwise });
+    }
+
+    /// Instructions that were built before.
+    pub fn append(&mut self, body: Vec<Inst>) {
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.body.extend(body);
+        }
     }
 
     /// A two-way branch.

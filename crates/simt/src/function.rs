@@ -7,7 +7,10 @@
 
 use std::fmt;
 
-use tilewright_machine::{Arch, CopyRow, MmaRow, RegType, ScalarOp, ShuffleMode, SyncOp};
+use tilewright_machine::{
+    Arch, BoxShape, BulkOp, CacheHint, CopyRow, Major, MbarrierOp, MmaRow, RegType, ScalarOp, ShuffleMode,
+    SyncOp, TensorRow, WgmmaRow,
+};
 
 /// An SSA value; its type is in [`Function::values`]. Prints as `%7`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -63,6 +66,41 @@ pub enum FunctionParamKind {
     I32,
     /// An `f32`.
     F32,
+    /// A tensor map of 128 bytes, by value: an index into [`Function::tensor_maps`]. A launch gives the tensor's extents and strides.
+    TensorMap(u32),
+}
+
+/// A tensor map: a tensor in global memory and the box that copies move. Extents and strides come with the launch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TensorMap {
+    /// The name of the tensor.
+    pub name: String,
+    /// The box.
+    pub shape: BoxShape,
+}
+
+/// A matrix descriptor: its upper half is known when the kernel is compiled, its lower half (address and leading offset) is a
+/// value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DescriptorValue {
+    /// Bits 0 to 31, `B32`.
+    pub low: Operand,
+    /// Bits 32 to 63.
+    pub high: u32,
+}
+
+/// A factor of an asynchronous matrix product.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Factor {
+    /// In the warpgroup's registers; only the left factor.
+    Registers(Vec<Reg>),
+    /// In shared memory.
+    Shared {
+        /// Where.
+        descriptor: DescriptorValue,
+        /// Along which mode it is contiguous.
+        major: Major,
+    },
 }
 
 /// A buffer in shared memory, at a fixed offset of the block's window.
@@ -94,6 +132,8 @@ pub enum Special {
     BlockIndex(u8),
     /// The address of the block's shared window in the shared address space.
     SharedBase,
+    /// The block's rank in its cluster.
+    ClusterRank,
     /// The low 32 bits of the multiprocessor's cycle counter, read now: not pure, and ordered like an effect.
     Clock,
 }
@@ -229,9 +269,69 @@ pub enum Op {
         /// The `B32` operand of the mode.
         operand: Operand,
     },
-    /// A barrier or a wait.
+    /// `d = a · bᵀ`, added to `d` where `accumulate` holds: asynchronous, on a warpgroup's fragments and shared memory. All threads of
+    /// the warpgroup take part, with equal descriptors. Until a [`SyncOp::WgmmaWait`] that covers it, `d`, the registers of `a` and the
+    /// shared memory of both factors belong to it.
+    Wgmma {
+        /// The instruction.
+        row: &'static WgmmaRow,
+        /// Accumulator registers.
+        d: Vec<Reg>,
+        /// Left factor.
+        a: Factor,
+        /// Right factor, N×K, in shared memory.
+        b: Factor,
+        /// Whether the product is added to what `d` holds: a `Pred`, the same in all threads.
+        accumulate: Operand,
+    },
+    /// A tensor copy: every active thread starts one.
+    Tensor {
+        /// The instruction.
+        row: &'static TensorRow,
+        /// Index into [`Function::tensor_maps`].
+        map: u32,
+        /// The coordinates of the box's first element, dimension 0 first; `B32`, signed.
+        coords: Vec<Operand>,
+        /// The box in shared memory.
+        shared: Address,
+        /// Of loads: the mbarrier that counts the bytes.
+        barrier: Option<Address>,
+        /// Of loads: the blocks of the cluster that receive the box, a bit each (`B32`), at the same place as in this block and signalled
+        /// to the same mbarrier of theirs; `None`: this block.
+        multicast: Option<Operand>,
+        /// What becomes of it in the L2 cache.
+        hint: Option<CacheHint>,
+    },
+    /// A bulk copy of contiguous bytes: every active thread starts one.
+    Bulk {
+        /// Which.
+        op: BulkOp,
+        /// In this block's shared memory.
+        shared: Address,
+        /// The other side: in global memory, or an address in the cluster's window.
+        other: Address,
+        /// How many bytes, a multiple of 16; `B32`.
+        bytes: Operand,
+        /// The mbarrier that counts the bytes; of a copy to a peer, one of the peer's.
+        barrier: Option<Address>,
+    },
+    /// What is done to an mbarrier in shared memory, by every active thread.
+    Mbarrier {
+        /// What.
+        op: MbarrierOp,
+        /// The mbarrier, aligned to 8 bytes.
+        address: Address,
+        /// The operand of `op`, `B32`.
+        operand: Operand,
+    },
+    /// `dst = whether this lane is the one elected`: one of the active lanes, always the same of the same. `Pred`.
+    Elect {
+        /// The result.
+        dst: Value,
+    },
+    /// A barrier, a fence or a wait.
     Sync(SyncOp),
-    /// `for counter in lo..hi step step { body }`; `step` is positive. The bounds are `B32`, signed.
+    /// `for counter in lo..hi step step { body }`; `step` is positive. The bounds and the step are `B32`, signed.
     For {
         /// The counter, `B32`, visible in the body.
         counter: Value,
@@ -240,7 +340,7 @@ pub enum Op {
         /// Bound, exclusive.
         hi: Operand,
         /// Added after each round.
-        step: i32,
+        step: Operand,
         /// What is repeated.
         body: Vec<Inst>,
     },
@@ -263,6 +363,7 @@ impl Op {
             | Op::Param { dst, .. }
             | Op::Scalar { dst, .. }
             | Op::ReadReg { dst, .. }
+            | Op::Elect { dst }
             | Op::Shuffle { dst, .. } => Some(*dst),
             _ => None,
         }
@@ -284,9 +385,12 @@ impl Op {
             all
         };
         match self {
-            Op::Special { .. } | Op::Param { .. } | Op::ReadReg { .. } | Op::Mma { .. } | Op::Sync(_) => {
-                Vec::new()
-            }
+            Op::Special { .. }
+            | Op::Param { .. }
+            | Op::ReadReg { .. }
+            | Op::Mma { .. }
+            | Op::Sync(_)
+            | Op::Elect { .. } => Vec::new(),
             Op::Scalar { args, .. } => args.clone(),
             Op::WriteReg { src, .. } => vec![*src],
             Op::Load { address, guard, .. } | Op::Store { address, guard, .. } => guarded(address, guard),
@@ -297,7 +401,27 @@ impl Op {
             }
             Op::Matrix { address, .. } => vec![address.base],
             Op::Shuffle { src, operand, .. } => vec![*src, *operand],
-            Op::For { lo, hi, .. } => vec![*lo, *hi],
+            Op::Wgmma { a, b, accumulate, .. } => {
+                let low = |factor: &Factor| match factor {
+                    Factor::Shared { descriptor, .. } => Some(descriptor.low),
+                    Factor::Registers(_) => None,
+                };
+                [low(a), low(b), Some(*accumulate)].into_iter().flatten().collect()
+            }
+            Op::Tensor { coords, shared, barrier, multicast, .. } => {
+                let mut all = coords.clone();
+                all.push(shared.base);
+                all.extend(barrier.map(|b| b.base));
+                all.extend(*multicast);
+                all
+            }
+            Op::Bulk { shared, other, bytes, barrier, .. } => {
+                let mut all = vec![shared.base, other.base, *bytes];
+                all.extend(barrier.map(|b| b.base));
+                all
+            }
+            Op::Mbarrier { address, operand, .. } => vec![address.base, *operand],
+            Op::For { lo, hi, step, .. } => vec![*lo, *hi, *step],
             Op::If { condition, .. } => vec![Operand::Value(*condition)],
         }
     }
@@ -312,8 +436,12 @@ pub struct Function {
     pub arch: Arch,
     /// Threads of a block.
     pub threads: u32,
+    /// Blocks of a cluster, along x; 1 where there are no clusters.
+    pub cluster: u32,
     /// Parameters, in launch order.
     pub params: Vec<FunctionParam>,
+    /// Tensor maps, to which parameters refer.
+    pub tensor_maps: Vec<TensorMap>,
     /// Shared buffers, by rising offset.
     pub shared: Vec<SharedBuffer>,
     /// Bytes of shared memory that a block needs.

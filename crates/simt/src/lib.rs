@@ -11,7 +11,7 @@ pub mod verify;
 
 pub use builder::Builder;
 pub use function::{
-    Address, Array, ArrayId, Function, FunctionParam, FunctionParamKind, Inst, Op, Operand, OriginId, Reg,
-    SharedBuffer, Special, Value,
+    Address, Array, ArrayId, DescriptorValue, Factor, Function, FunctionParam, FunctionParamKind, Inst, Op,
+    Operand, OriginId, Reg, SharedBuffer, Special, TensorMap, Value,
 };
 pub use verify::{VerifyError, verify};

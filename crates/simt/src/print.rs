@@ -3,7 +3,11 @@
 
 use std::fmt;
 
-use crate::function::{Function, FunctionParamKind, Inst, Op, OriginId, Reg, Special, Value};
+use tilewright_machine::BulkOp;
+
+use crate::function::{
+    Address, Factor, Function, FunctionParamKind, Inst, Op, OriginId, Reg, Special, Value,
+};
 
 fn regs(regs: &[Reg]) -> String {
     let all: Vec<String> = regs.iter().map(Reg::to_string).collect();
@@ -12,6 +16,19 @@ fn regs(regs: &[Reg]) -> String {
 
 fn guard(guard: &Option<Value>) -> String {
     guard.map_or(String::new(), |g| format!(" if {g}"))
+}
+
+fn factor(factor: &Factor) -> String {
+    match factor {
+        Factor::Registers(r) => regs(r),
+        Factor::Shared { descriptor, major } => {
+            format!("descriptor({}, {:#x}, {major})", descriptor.low, descriptor.high)
+        }
+    }
+}
+
+fn signal(barrier: &Option<Address>) -> String {
+    barrier.map_or(String::new(), |b| format!(" signals {b}"))
 }
 
 struct Printer<'a> {
@@ -38,6 +55,7 @@ impl Printer<'_> {
                             format!("block.{}", ["x", "y", "z"][usize::from(*axis).min(2)])
                         }
                         Special::SharedBase => "shared".to_string(),
+                        Special::ClusterRank => "cluster.rank".to_string(),
                         Special::Clock => "clock".to_string(),
                     };
                     writeln!(f, "{pad}{dst} = {name}")?;
@@ -70,6 +88,27 @@ impl Printer<'_> {
                 Op::Shuffle { dst, src, mode, operand } => {
                     writeln!(f, "{pad}{dst} = {} {src}, {operand}", mode.mnemonic())?;
                 }
+                Op::Wgmma { row, d, a, b, accumulate } => {
+                    let (a, b) = (factor(a), factor(b));
+                    writeln!(f, "{pad}{} {}, {a}, {b}, accumulate {accumulate}", row.name, regs(d))?;
+                }
+                Op::Tensor { row, map, coords, shared, barrier, multicast, hint } => {
+                    let name = self.function.tensor_maps.get(*map as usize).map_or("?", |m| m.name.as_str());
+                    let coords: Vec<String> = coords.iter().map(ToString::to_string).collect();
+                    let to = multicast.map_or(String::new(), |m| format!(" multicast {m}"));
+                    let hint = hint.map_or(String::new(), |h| format!(" {}", h.name()));
+                    let (coords, signal) = (coords.join(", "), signal(barrier));
+                    writeln!(f, "{pad}{} {shared}, {name}({coords}){signal}{to}{hint}", row.name)?;
+                }
+                Op::Bulk { op, shared, other, bytes, barrier } => {
+                    let (from, to) = if *op == BulkOp::Load { (other, shared) } else { (shared, other) };
+                    writeln!(f, "{pad}{} {to}, {from}, {bytes} bytes{}", op.name(), signal(barrier))?;
+                }
+                Op::Mbarrier { op, address, operand } => {
+                    let operand = if op.has_operand() { format!(", {operand}") } else { String::new() };
+                    writeln!(f, "{pad}{} {address}{operand}", op.name())?;
+                }
+                Op::Elect { dst } => writeln!(f, "{pad}{dst} = elect")?,
                 Op::Sync(op) => writeln!(f, "{pad}{}", op.spelling())?,
                 Op::For { counter, lo, hi, step, body } => {
                     writeln!(f, "{pad}for {counter} in {lo}..{hi} step {step} {{")?;
@@ -101,18 +140,24 @@ impl fmt::Display for Function {
                     FunctionParamKind::Pointer => "pointer",
                     FunctionParamKind::I32 => "i32",
                     FunctionParamKind::F32 => "f32",
+                    FunctionParamKind::TensorMap(_) => "tensor map",
                 };
                 format!("{}: {kind}", p.name)
             })
             .collect();
         writeln!(
             f,
-            "function {}({}) {} threads({}) {{",
+            "function {}({}) {} threads({}){} {{",
             self.name,
             params.join(", "),
             self.arch,
-            self.threads
+            self.threads,
+            if self.cluster > 1 { format!(" cluster({})", self.cluster) } else { String::new() }
         )?;
+        for map in &self.tensor_maps {
+            let (extents, dtype, swizzle) = (&map.shape.extents, map.shape.dtype, map.shape.swizzle);
+            writeln!(f, "    map {}: box {extents:?} of {dtype}, {swizzle}", map.name)?;
+        }
         for buffer in &self.shared {
             writeln!(f, "    shared {} at {}: {} bytes", buffer.name, buffer.offset, buffer.bytes)?;
         }

@@ -8,12 +8,24 @@
 //! 4. memory instructions have as many registers as their row moves, and addresses of their memory's width;
 //! 5. matrix products have the registers of their row;
 //! 6. instructions exist on the function's architecture, and what PTX wants as a literal is one;
-//! 7. loop steps are positive;
-//! 8. shared buffers lie within the block's shared bytes; those that are never in use together may overlap.
+//! 7. literal loop steps are positive;
+//! 8. a tensor copy has the dimensions of its map, whose box the hardware takes, an mbarrier if it is a load, and a row of its rank;
+//! 9. a matrix product of a warpgroup has the registers of its row, its right factor in shared memory, and factors that are contiguous
+//!    along M or N only where they have 16 bits; its accumulator names no register twice, and none of its left factor; the block's
+//!    threads are whole warpgroups;
+//! 10. literals of barriers, mbarriers, bulk copies and register budgets are what the hardware takes;
+//! 11. a cluster has 1 to 16 blocks; more than one only from sm_90a on;
+//! 12. every tensor map is one parameter;
+//! 13. shared buffers lie within the block's shared bytes; those that are never in use together may overlap.
 
-use tilewright_machine::{CopyKind, Memory, RegType, ScalarOp};
+use std::collections::HashSet;
 
-use crate::function::{Address, Function, FunctionParamKind, Inst, Op, Operand, Reg, Value};
+use tilewright_machine::{
+    Arch, BulkOp, CopyKind, Major, MbarrierOp, Memory, RegType, ScalarOp, SyncOp, TensorOp, TensorRow,
+    WgmmaRow,
+};
+
+use crate::function::{Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, Reg, Special, Value};
 
 /// A broken invariant: a mistake of the compiler, not of its user.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -64,6 +76,40 @@ impl Checker<'_> {
         guard.map_or(Ok(()), |g| self.operand(Operand::Value(g), RegType::Pred))
     }
 
+    /// Whether all warps of each warpgroup of the block exist.
+    fn warpgroups(&self, name: &str) -> Result<(), String> {
+        let threads = self.function.threads;
+        if threads.is_multiple_of(128) {
+            Ok(())
+        } else {
+            Err(format!("{name} in a block of {threads} threads"))
+        }
+    }
+
+    fn sync(&self, op: SyncOp) -> Result<(), String> {
+        match op {
+            SyncOp::NamedBarrier { id, threads } => {
+                let all = self.function.threads.next_multiple_of(32);
+                let fits =
+                    (1..16).contains(&id) && threads.is_multiple_of(32) && (1..=all).contains(&threads);
+                if fits {
+                    Ok(())
+                } else {
+                    Err(format!("barrier {id} of {threads} threads, of which the block has {all}"))
+                }
+            }
+            SyncOp::SetMaxRegisters { registers, .. } => {
+                self.warpgroups("a register budget")?;
+                let fits = (24..=256).contains(&registers) && registers.is_multiple_of(8);
+                if fits { Ok(()) } else { Err(format!("a budget of {registers} registers")) }
+            }
+            SyncOp::WgmmaFence | SyncOp::WgmmaCommit | SyncOp::WgmmaWait(_) => {
+                self.warpgroups("a product's wait")
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn define(&mut self, value: Value, ty: RegType, scope: &mut Vec<Value>) -> Result<(), String> {
         let index = value.0 as usize;
         match self.defined.get_mut(index) {
@@ -87,16 +133,25 @@ impl Checker<'_> {
             |message: String| VerifyError { message, origin: self.function.origin(inst.origin).to_string() };
         let function = self.function;
         let arch = |since| {
-            if since > function.arch { Err("the instruction is newer than the architecture") } else { Ok(()) }
+            if since > function.arch {
+                Err("the instruction is newer than the architecture".to_string())
+            } else {
+                Ok(())
+            }
         };
         let check = || -> Result<(), String> {
             match &inst.op {
-                Op::Special { .. } | Op::Sync(_) => Ok(()),
-                Op::Param { param, .. } => function
-                    .params
-                    .get(*param as usize)
-                    .map(|_| ())
-                    .ok_or_else(|| "no such parameter".to_string()),
+                Op::Special { special: Special::ClusterRank, .. } => arch(Arch::Sm90a),
+                Op::Special { .. } => Ok(()),
+                Op::Sync(op) => {
+                    arch(op.since())?;
+                    self.sync(*op)
+                }
+                Op::Param { param, .. } => match function.params.get(*param as usize).map(|p| p.kind) {
+                    Some(FunctionParamKind::TensorMap(_)) => Err("a tensor map is no value".to_string()),
+                    Some(_) => Ok(()),
+                    None => Err("no such parameter".to_string()),
+                },
                 Op::Scalar { op, args, .. } => {
                     arch(op.since())?;
                     if let (ScalarOp::Lop3B32, Some(Operand::Value(_))) = (op, args.get(3)) {
@@ -115,7 +170,9 @@ impl Checker<'_> {
                 }
                 Op::Load { row, dst, address, guard } => {
                     arch(row.since)?;
-                    if row.kind != CopyKind::PerThread || row.dst != Memory::Register {
+                    if !matches!(row.kind, CopyKind::PerThread | CopyKind::Peer)
+                        || row.dst != Memory::Register
+                    {
                         return Err(format!("{} is not a load", row.name));
                     }
                     self.regs(dst, row.registers())?;
@@ -159,10 +216,95 @@ impl Checker<'_> {
                     self.operand(*src, RegType::B32)?;
                     self.operand(*operand, RegType::B32)
                 }
+                Op::Wgmma { row, d, a, b, accumulate } => {
+                    if function.arch != WgmmaRow::ARCH {
+                        return Err(format!("{} does not exist on the architecture", row.name));
+                    }
+                    self.warpgroups(&row.name)?;
+                    let (na, nd) = row.registers();
+                    self.regs(d, nd)?;
+                    self.operand(*accumulate, RegType::Pred)?;
+                    for factor in [a, b] {
+                        match factor {
+                            Factor::Registers(regs) => self.regs(regs, na)?,
+                            Factor::Shared { descriptor, major } => {
+                                self.operand(descriptor.low, RegType::B32)?;
+                                if *major == Major::Mn && !row.takes_mn_major() {
+                                    return Err(format!("{} with a factor that is {major}", row.name));
+                                }
+                            }
+                        }
+                    }
+                    if matches!(b, Factor::Registers(_)) {
+                        return Err(format!("{} with its right factor in registers", row.name));
+                    }
+                    let mut taken: HashSet<Reg> = HashSet::new();
+                    let left = if let Factor::Registers(regs) = a { regs.as_slice() } else { &[] };
+                    let twice = d
+                        .iter()
+                        .find(|r| !taken.insert(**r))
+                        .or_else(|| left.iter().find(|r| taken.contains(r)));
+                    twice.map_or(Ok(()), |r| Err(format!("{} with {r} twice", row.name)))
+                }
+                Op::Tensor { row, map, coords, shared, barrier, multicast, .. } => {
+                    arch(TensorRow::SINCE)?;
+                    let map = function.tensor_maps.get(*map as usize).ok_or("no such tensor map")?;
+                    map.shape.check().map_err(|e| e.to_string())?;
+                    let rank = row.rank as usize;
+                    if map.shape.extents.len() != rank || coords.len() != rank {
+                        return Err(format!("{} of a box of {} dimensions", row.name, coords.len()));
+                    }
+                    let load = row.op == TensorOp::Load;
+                    if barrier.is_some() != load || (multicast.is_some() && !load) {
+                        return Err(format!("{} with the operands of another", row.name));
+                    }
+                    coords.iter().chain(multicast).try_for_each(|c| self.operand(*c, RegType::B32))?;
+                    self.address(shared, Memory::Shared)?;
+                    barrier.iter().try_for_each(|b| self.address(b, Memory::Shared))
+                }
+                Op::Bulk { op, shared, other, bytes, barrier } => {
+                    arch(TensorRow::SINCE)?;
+                    if barrier.is_some() != (*op != BulkOp::Store) {
+                        return Err(format!("{} with the operands of another", op.name()));
+                    }
+                    self.address(shared, Memory::Shared)?;
+                    let memory = if *op == BulkOp::Peer { Memory::Shared } else { Memory::Global };
+                    self.address(other, memory)?;
+                    self.operand(*bytes, RegType::B32)?;
+                    if let Operand::Imm(bytes) = bytes
+                        && (*bytes == 0 || !bytes.is_multiple_of(16))
+                    {
+                        return Err(format!("{} of {bytes} bytes", op.name()));
+                    }
+                    barrier.iter().try_for_each(|b| self.address(b, Memory::Shared))
+                }
+                Op::Mbarrier { op, address, operand } => {
+                    arch(Arch::Sm90a)?;
+                    self.address(address, Memory::Shared)?;
+                    self.operand(*operand, RegType::B32)?;
+                    let most = (1 << 20) - 1;
+                    let range = match op {
+                        MbarrierOp::Init => 1..=most,
+                        MbarrierOp::ArriveExpect => 0..=most,
+                        op if op.waits() => 0..=1,
+                        _ => 0..=0,
+                    };
+                    match operand {
+                        Operand::Imm(bits) if !range.contains(bits) => {
+                            Err(format!("{} with {bits}", op.name()))
+                        }
+                        _ => Ok(()),
+                    }
+                }
+                Op::Elect { .. } => arch(Arch::Sm90a),
                 Op::For { lo, hi, step, .. } => {
                     self.operand(*lo, RegType::B32)?;
                     self.operand(*hi, RegType::B32)?;
-                    if *step > 0 { Ok(()) } else { Err(format!("loop step {step}")) }
+                    self.operand(*step, RegType::B32)?;
+                    match step {
+                        Operand::Imm(bits) if *bits as i32 <= 0 => Err(format!("loop step {}", *bits as i32)),
+                        _ => Ok(()),
+                    }
                 }
                 Op::If { condition, .. } => self.operand(Operand::Value(*condition), RegType::Pred),
             }
@@ -176,6 +318,7 @@ impl Checker<'_> {
                 {
                     RegType::B64
                 }
+                Op::Elect { .. } => RegType::Pred,
                 _ => RegType::B32,
             };
             self.define(dst, ty, scope).map_err(|message| VerifyError {
@@ -216,6 +359,17 @@ pub fn verify(function: &Function) -> Result<(), VerifyError> {
     for buffer in &function.shared {
         if buffer.offset.checked_add(buffer.bytes).is_none_or(|end| end > function.shared_bytes) {
             let message = format!("shared buffer {} leaves the window", buffer.name);
+            return Err(VerifyError { message, origin: String::new() });
+        }
+    }
+    if !(1..=16).contains(&function.cluster) || (function.cluster > 1 && function.arch < Arch::Sm90a) {
+        let message = format!("a cluster of {} blocks", function.cluster);
+        return Err(VerifyError { message, origin: String::new() });
+    }
+    for (i, map) in function.tensor_maps.iter().enumerate() {
+        let own = FunctionParamKind::TensorMap(i as u32);
+        if function.params.iter().filter(|p| p.kind == own).count() != 1 {
+            let message = format!("tensor map {i} of {} is not one parameter", map.name);
             return Err(VerifyError { message, origin: String::new() });
         }
     }

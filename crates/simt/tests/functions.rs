@@ -1,9 +1,12 @@
 //! The builder folds, shares and hoists; the verifier rejects each broken invariant.
 
-use tilewright_machine::{Arch, Memory, RegType, ScalarOp, SyncOp, copies, copy_named, mma_rows};
+use tilewright_machine::{
+    Arch, BoxShape, BulkOp, DType, Major, MbarrierOp, Memory, RegType, ScalarOp, SwizzleMode, SyncOp,
+    TensorOp, copies, copy_named, mma_rows, tensor_row, wgmmas,
+};
 use tilewright_simt::{
-    Address, Builder, Function, FunctionParamKind, Inst, Op, Operand, OriginId, Reg, Special, Value, passes,
-    verify,
+    Address, Builder, DescriptorValue, Factor, Function, FunctionParamKind, Inst, Op, Operand, OriginId, Reg,
+    Special, TensorMap, Value, passes, verify,
 };
 
 fn imm(x: u64) -> Operand {
@@ -34,7 +37,7 @@ fn invariant_operations_leave_the_loop() {
     let mut b = Builder::new("f", Arch::Sm80, 32);
     let array = b.add_array("r", 1);
     let t = Operand::Value(b.special(Special::ThreadIndex));
-    b.for_loop(imm(0), imm(4), 1, |b, i| -> Result<(), ()> {
+    b.for_loop(imm(0), imm(4), imm(1), |b, i| -> Result<(), ()> {
         let invariant = b.scalar(ScalarOp::ShlB32, &[t, imm(4)]);
         let sum = b.scalar(ScalarOp::AddI32, &[invariant, i.into()]);
         b.write(Reg { array, index: 0 }, sum);
@@ -54,7 +57,7 @@ fn dead_code_goes_and_effects_stay() {
     let array = b.add_array("r", 1);
     let unused = b.read(Reg { array, index: 0 });
     b.scalar(ScalarOp::AddI32, &[unused, imm(1)]);
-    b.for_loop(imm(0), imm(4), 1, |_, _| -> Result<(), ()> { Ok(()) }).unwrap();
+    b.for_loop(imm(0), imm(4), imm(1), |_, _| -> Result<(), ()> { Ok(()) }).unwrap();
     b.sync(SyncOp::Barrier);
     let mut f = b.finish();
     assert!(passes::dead_code(&mut f));
@@ -125,7 +128,7 @@ fn every_broken_invariant_is_named_with_its_statement() {
             Op::Mma { row: &mma_rows()[0], d: vec![reg(0)], a: vec![], b: vec![] },
             "1 registers where the instruction has 4",
         ),
-        (Op::For { counter: Value(2), lo: imm(0), hi: imm(1), step: 0, body: vec![] }, "loop step 0"),
+        (Op::For { counter: Value(2), lo: imm(0), hi: imm(1), step: imm(0), body: vec![] }, "loop step 0"),
         (Op::Param { dst: Value(2), param: 7 }, "no such parameter"),
     ];
     for (op, expected) in cases {
@@ -146,11 +149,136 @@ fn the_clock_is_read_where_it_stands_and_never_removed() {
     let first = b.special(Special::Clock);
     let counter = b.open_loop();
     let second = b.special(Special::Clock);
-    b.close_loop(counter, imm(0), imm(2), 1);
+    b.close_loop(counter, imm(0), imm(2), imm(1));
     assert_ne!(first, second);
     let mut function = b.finish();
     verify(&function).unwrap();
     assert!(!passes::dead_code(&mut function));
     let text = function.to_string();
     assert!(text.contains("%0 = clock") && text.contains("        %2 = clock"), "{text}");
+}
+
+/// A function for sm_90a of one instruction, with a tensor map, an array of 12 registers and a value of each type.
+fn hopper(op: Op) -> Function {
+    let mut b = Builder::new("f", Arch::Sm90a, 128);
+    b.set_origin("copy(a, b)");
+    b.add_array("r", 12);
+    b.add_param("p", FunctionParamKind::Pointer);
+    let shape = BoxShape { dtype: DType::F16, extents: vec![64, 8], swizzle: SwizzleMode::B128 };
+    b.add_tensor_map(TensorMap { name: "t".to_string(), shape });
+    let mut f = b.finish();
+    f.values = vec![RegType::B32, RegType::Pred, RegType::B32, RegType::B64];
+    let first = [
+        Op::Special { dst: Value(0), special: Special::ThreadIndex },
+        Op::Elect { dst: Value(1) },
+        Op::Param { dst: Value(3), param: 0 },
+    ];
+    f.body = first.into_iter().chain([op]).map(|op| Inst { op, origin: OriginId(1) }).collect();
+    f
+}
+
+#[test]
+fn what_hopper_does_not_take_is_named() {
+    let v = |i| Operand::Value(Value(i));
+    let at = |base| Address { base, offset: 0 };
+    let regs = |range: std::ops::Range<u32>| range.map(reg).collect::<Vec<_>>();
+    let row = wgmmas(DType::F16, DType::F16, DType::F32).find(|row| row.n == 16).unwrap();
+    let tf32 = wgmmas(DType::F32, DType::F32, DType::F32).find(|row| row.n == 16).unwrap();
+    let shared =
+        |low, major| Factor::Shared { descriptor: DescriptorValue { low, high: 0x4000_0040 }, major };
+    let product = |row, d, a, b, accumulate| Op::Wgmma { row, d, a, b, accumulate };
+    let good = shared(v(0), Major::K);
+    let tensor = |op, rank, coords, barrier, multicast| Op::Tensor {
+        row: tensor_row(op, rank).unwrap(),
+        map: 0,
+        coords,
+        shared: at(v(0)),
+        barrier,
+        multicast,
+        hint: None,
+    };
+    let bulk = |op, bytes, barrier| Op::Bulk { op, shared: at(v(0)), other: at(v(3)), bytes, barrier };
+    let mbarrier = |op, operand| Op::Mbarrier { op, address: at(v(0)), operand };
+    let named = |id, threads| Op::Sync(SyncOp::NamedBarrier { id, threads });
+    let budget = |registers| Op::Sync(SyncOp::SetMaxRegisters { more: true, registers });
+    let right = [
+        product(row, regs(0..8), good.clone(), good.clone(), v(1)),
+        product(row, regs(0..8), Factor::Registers(regs(8..12)), shared(v(0), Major::Mn), imm(0)),
+        tensor(TensorOp::Load, 2, vec![v(0), imm(0)], Some(at(v(0))), Some(imm(3))),
+        tensor(TensorOp::Add, 2, vec![v(0), imm(0)], None, None),
+        bulk(BulkOp::Load, imm(32), Some(at(v(0)))),
+        bulk(BulkOp::Store, v(0), None),
+        mbarrier(MbarrierOp::Init, imm(4)),
+        named(1, 128),
+        budget(232),
+    ];
+    for op in right {
+        verify(&hopper(op)).unwrap();
+    }
+    let wrong = [
+        (
+            product(row, regs(0..4), good.clone(), good.clone(), imm(1)),
+            "4 registers where the instruction has 8",
+        ),
+        (product(row, regs(0..8), good.clone(), good.clone(), v(0)), "%0 is B32 where Pred is wanted"),
+        (
+            product(row, regs(0..8), good.clone(), Factor::Registers(regs(8..12)), imm(1)),
+            "right factor in registers",
+        ),
+        (product(row, regs(0..8), Factor::Registers(regs(7..11)), good.clone(), imm(1)), "with @0[7] twice"),
+        (product(row, vec![reg(1); 8], good.clone(), good.clone(), imm(1)), "with @0[1] twice"),
+        (
+            product(tf32, regs(0..8), good.clone(), shared(v(0), Major::Mn), imm(1)),
+            "a factor that is MN-major",
+        ),
+        (product(row, regs(0..8), shared(v(1), Major::K), good, imm(1)), "%1 is Pred where B32 is wanted"),
+        (
+            tensor(TensorOp::Load, 3, vec![imm(0); 3], Some(at(v(0))), None),
+            "tma.load.3d of a box of 3 dimensions",
+        ),
+        (tensor(TensorOp::Load, 2, vec![imm(0); 2], None, None), "tma.load.2d with the operands of another"),
+        (tensor(TensorOp::Store, 2, vec![imm(0); 2], None, Some(imm(1))), "with the operands of another"),
+        (bulk(BulkOp::Load, imm(24), Some(at(v(0)))), "bulk.load of 24 bytes"),
+        (bulk(BulkOp::Store, imm(16), Some(at(v(0)))), "bulk.store with the operands of another"),
+        (bulk(BulkOp::Peer, imm(16), Some(at(v(0)))), "%3 is B64 where B32 is wanted"),
+        (mbarrier(MbarrierOp::Init, imm(0)), "mbarrier.init with 0"),
+        (mbarrier(MbarrierOp::ArriveExpect, imm(1 << 20)), "mbarrier.arrive.expect_tx with 1048576"),
+        (mbarrier(MbarrierOp::Wait, imm(2)), "mbarrier.wait with 2"),
+        (named(0, 128), "barrier 0 of 128 threads"),
+        (named(1, 100), "barrier 1 of 100 threads"),
+        (named(1, 160), "barrier 1 of 160 threads, of which the block has 128"),
+        (budget(100), "a budget of 100 registers"),
+        (Op::Param { dst: Value(2), param: 1 }, "a tensor map is no value"),
+    ];
+    for (op, expected) in wrong {
+        let text = verify(&hopper(op)).unwrap_err().to_string();
+        assert!(text.contains(expected) && text.contains("copy(a, b)"), "{text} should say {expected}");
+    }
+    let older = [
+        Op::Elect { dst: Value(1) },
+        Op::Special { dst: Value(2), special: Special::ClusterRank },
+        mbarrier(MbarrierOp::Init, imm(1)),
+        Op::Sync(SyncOp::ClusterBarrier),
+    ];
+    for op in older {
+        assert!(message(op).contains("newer than the architecture"));
+    }
+}
+
+#[test]
+fn clusters_and_tensor_maps_are_checked() {
+    let mut f = hopper(Op::Sync(SyncOp::ClusterBarrier));
+    for blocks in [0, 17] {
+        f.cluster = blocks;
+        assert!(verify(&f).unwrap_err().to_string().contains("a cluster of"));
+    }
+    f.cluster = 16;
+    verify(&f).unwrap();
+    f.threads = 96;
+    f.body.push(Inst { op: Op::Sync(SyncOp::WgmmaFence), origin: OriginId(1) });
+    assert!(verify(&f).unwrap_err().to_string().contains("in a block of 96 threads"));
+    f.params.pop();
+    assert!(verify(&f).unwrap_err().to_string().contains("tensor map 0 of t is not one parameter"));
+    f.arch = Arch::Sm80;
+    assert!(verify(&f).unwrap_err().to_string().contains("a cluster of 16 blocks"));
 }

@@ -408,6 +408,7 @@ pub fn shared_access(tv: &TvLayout, bits: u32, row: &CopyRow) -> Result<(Access,
             vector_run(tv, n)
         }
         CopyKind::Async => Err("does not involve registers".to_string()),
+        CopyKind::Peer => Err("reads the memory of another block".to_string()),
     }
 }
 

@@ -3,12 +3,13 @@
 //! A tensor is needed from its first access to its last, seen from the body in which it is defined: what a loop in that body
 //! accesses is needed for the whole loop. Two tensors may lie at the same place if one is done with before the other is first
 //! accessed and a `syncthreads` in between makes sure that every thread is; in the body of a loop, so must the way back. An
-//! asynchronous copy writes until the `wait_group(0)` that follows it.
+//! asynchronous copy writes until the `wait_group(0)` that follows it. The tensors of a pipeline, and what asynchronous units read,
+//! have their places to themselves.
 
 use tilewright_machine::Memory;
 use tilewright_tile::{Stmt, StmtKind, TensorId, Verified};
 
-use crate::SHARED_ALIGN;
+use crate::{SHARED_ALIGN, UNIT_ALIGN};
 
 /// A place for every shared tensor.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -31,8 +32,8 @@ fn body<'a>(root: &'a [Stmt], way: &[usize]) -> &'a [Stmt] {
     let mut at = root;
     for child in way {
         match at.get(*child).map(|s| &s.kind) {
-            Some(StmtKind::For { body, .. }) => at = body,
-            _ => return &[],
+            Some(kind) => at = kind.body(),
+            None => return &[],
         }
     }
     at
@@ -43,8 +44,7 @@ fn definitions(stmts: &[Stmt], way: &mut Vec<usize>, found: &mut Vec<Option<Vec<
         way.push(i);
         match &stmt.kind {
             StmtKind::Define(id) => found[id.0 as usize] = Some(way.clone()),
-            StmtKind::For { body, .. } => definitions(body, way, found),
-            _ => {}
+            kind => definitions(kind.body(), way, found),
         }
         way.pop();
     }
@@ -52,18 +52,28 @@ fn definitions(stmts: &[Stmt], way: &mut Vec<usize>, found: &mut Vec<Option<Vec<
 
 /// Whether a statement, or one within it, accesses a shared tensor.
 fn accesses(stmt: &Stmt, id: TensorId) -> bool {
-    match &stmt.kind {
-        StmtKind::For { body, .. } => body.iter().any(|s| accesses(s, id)),
-        kind => kind.copied().is_some_and(|(src, dst)| src.tensor == id || dst.tensor == id),
-    }
+    let within = |body: &[Stmt]| body.iter().any(|s| accesses(s, id));
+    stmt.kind.reads().contains(&id) || stmt.kind.writes().contains(&id) || within(stmt.kind.body())
 }
 
 fn copies_async(stmt: &Stmt, id: TensorId) -> bool {
-    match &stmt.kind {
-        StmtKind::For { body, .. } => body.iter().any(|s| copies_async(s, id)),
-        StmtKind::CopyAsync { dst, .. } => dst.tensor == id,
-        _ => false,
-    }
+    let own = matches!(&stmt.kind, StmtKind::CopyAsync { dst, .. } if dst.tensor == id);
+    own || stmt.kind.body().iter().any(|s| copies_async(s, id))
+}
+
+/// Whether an asynchronous unit reads or writes a shared tensor, or it belongs to a pipeline: its end is not where the last statement is that
+/// names it.
+fn outlives(body: &[Stmt], verified: &Verified, id: TensorId) -> bool {
+    let staged = verified.program().pipelines.iter().any(|p| p.tensors.contains(&id));
+    staged
+        || body.iter().any(|stmt| {
+            let own = match &stmt.kind {
+                StmtKind::CopyAsync { src, dst, how } => how.tensor && (src.tensor == id || dst.tensor == id),
+                StmtKind::GemmAsync { a, b, .. } => a.tensor == id || b.tensor == id,
+                _ => false,
+            };
+            own || outlives(stmt.kind.body(), verified, id)
+        })
 }
 
 fn is_wait_for_all(stmt: &Stmt) -> bool {
@@ -92,19 +102,10 @@ fn separated(stmts: &[Stmt], (end, before): (usize, TensorId), (begin, after): (
         return end < stmts.len();
     }
     // Within a loop: after its last access, or before its first. Without a round there is no access either.
-    let tail = match &stmts[end].kind {
-        StmtKind::For { body, .. } => {
-            body.iter().rposition(|s| accesses(s, before)).is_some_and(|last| synchronises(&body[last + 1..]))
-        }
-        _ => false,
-    };
-    let head = match &stmts[begin].kind {
-        StmtKind::For { body, .. } => {
-            body.iter().position(|s| accesses(s, after)).is_some_and(|first| synchronises(&body[..first]))
-        }
-        _ => false,
-    };
-    tail || head
+    let (last, first) = (stmts[end].kind.body(), stmts[begin].kind.body());
+    let tail = last.iter().rposition(|s| accesses(s, before));
+    let head = first.iter().position(|s| accesses(s, after));
+    tail.is_some_and(|at| synchronises(&last[at + 1..])) || head.is_some_and(|at| synchronises(&first[..at]))
 }
 
 impl Bodies<'_> {
@@ -149,6 +150,7 @@ pub fn allocate(verified: &Verified, sizes: &[(TensorId, u32)]) -> Allocation {
     let mut defined = vec![None; program.tensors.len()];
     definitions(&program.body, &mut Vec::new(), &mut defined);
     let bodies = Bodies { defined, root: &program.body };
+    let alone = |id: TensorId| outlives(&program.body, verified, id);
     let mut order: Vec<(TensorId, u32)> =
         sizes.iter().copied().filter(|(id, _)| program.tensor(*id).memory() == Memory::Shared).collect();
     order.sort_by_key(|(id, bytes)| (std::cmp::Reverse(*bytes), *id));
@@ -156,10 +158,11 @@ pub fn allocate(verified: &Verified, sizes: &[(TensorId, u32)]) -> Allocation {
     for (id, bytes) in order {
         let others: Vec<(u32, u32)> = placed
             .iter()
-            .filter(|(other, ..)| !bodies.apart(id, *other))
+            .filter(|(other, ..)| alone(id) || alone(*other) || !bodies.apart(id, *other))
             .map(|(_, offset, bytes)| (*offset, offset.saturating_add(*bytes)))
             .collect();
-        let ends = others.iter().map(|(_, end)| end.next_multiple_of(SHARED_ALIGN));
+        let align = if alone(id) { UNIT_ALIGN } else { SHARED_ALIGN };
+        let ends = others.iter().map(|(_, end)| end.next_multiple_of(align));
         let mut starts: Vec<u32> = std::iter::once(0).chain(ends).collect();
         starts.sort_unstable();
         let free = |at: &u32| others.iter().all(|(from, to)| at.saturating_add(bytes) <= *from || *to <= *at);

@@ -93,12 +93,15 @@ pub(crate) fn between_registers(
             // A broadcast's values are repeated in the operand's own registers.
             let broadcast = || -> Result<StmtPlan, String> {
                 let map = shapes::backward(op, &from, &to).ok_or("the tile is too large")?;
-                let moves = moves_through(&layout(*src)?, &layout(*dst)?, threads, &|place| map.eval(place));
+                let begin = shapes::begins(op, &from);
+                let (src, dst) = (layout(*src)?, layout(*dst)?);
+                let moves = moves_through(&src, &dst, threads, &|place| begin + map.eval(place));
                 let moves = moves.ok_or("threads do not hold what they need")?;
                 Ok(StmtPlan::Move(movement::Movement::Registers(moves)))
             };
             match broadcast() {
                 Ok(plan) => Ok((plan, Vec::new())),
+                Err(why) if matches!(op, tilewright_tile::ShapeOp::Slice { .. }) => Err(why.into()),
                 Err(_) if !matches!(op, tilewright_tile::ShapeOp::Broadcast(_)) => {
                     moves_of(moved(verified, arch, register, (*src, *dst), Some(&see)))
                 }

@@ -174,6 +174,11 @@ impl Constraint {
             }
             Equation::Shape { dst, src, op } => {
                 let (from, to) = (shape(src), shape(dst));
+                if let ShapeOp::Slice { axis, start, .. } = op {
+                    // A part does not say how the rest is held.
+                    let whole = if unknown == *dst { known(*src)? } else { return None };
+                    return Some((*src, shapes::sliced(whole, &from, &to, *axis, start.as_int()?)?));
+                }
                 if unknown == *src {
                     return Some((*dst, shapes::seen(known(*dst)?, &shapes::backward(op, &from, &to)?)?));
                 }

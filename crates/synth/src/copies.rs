@@ -292,7 +292,10 @@ impl SharedProblem<'_> {
             if is_store { (Memory::Register, Memory::Shared) } else { (Memory::Shared, Memory::Register) };
         let Some(tv) = (self.register)(register.tensor) else { return };
         // What is narrower than one element is no alternative.
-        for row in copy_rows().iter().filter(|r| r.src == from && r.dst == to && r.bytes * 8 >= bits) {
+        for row in copy_rows()
+            .iter()
+            .filter(|r| r.src == from && r.dst == to && r.bytes * 8 >= bits && r.kind != CopyKind::Peer)
+        {
             if row.since > self.arch {
                 candidates.reject(row.name, format!("needs {}, and the target is {}", row.since, self.arch));
                 continue;

@@ -48,6 +48,8 @@ impl Unit {
 
 /// Warp schedulers of a multiprocessor.
 const SCHEDULERS: u32 = 4;
+/// Bytes that the tensor memory accelerator moves in a cycle.
+const TENSOR_BYTES: f64 = 108.0;
 /// Registers of a thread for scalars and addresses, beside fragments.
 const SCALAR_REGISTERS: u32 = 40;
 /// Rounds of a loop that are gone through; the last stands for those that follow.
@@ -229,6 +231,16 @@ impl<'a, 'b> Clock<'a, 'b> {
             self.next += 1;
             match &stmt.kind {
                 StmtKind::For { counter, lo, hi, body } => self.repeat(*counter, lo, hi, body),
+                // A tile stands for all of a block's.
+                StmtKind::Tiles { row, col, body, .. } => {
+                    self.counters.insert(*row, 0);
+                    self.counters.insert(*col, 0);
+                    self.block(body);
+                }
+                StmtKind::Stage { slot, body, .. } => {
+                    self.counters.extend(slot.map(|slot| (slot, 0)));
+                    self.block(body);
+                }
                 StmtKind::Sync => {
                     self.warps.iter_mut().for_each(Warp::settle);
                     self.barrier();
@@ -342,11 +354,7 @@ impl<'a, 'b> Clock<'a, 'b> {
 
 /// Statements of a body, those of its loops included.
 fn count(body: &[Stmt]) -> usize {
-    let inner = |stmt: &Stmt| match &stmt.kind {
-        StmtKind::For { body, .. } => 1 + count(body),
-        _ => 1,
-    };
-    body.iter().map(inner).sum()
+    body.iter().map(|stmt| 1 + count(stmt.kind.body())).sum()
 }
 
 /// Cycles for which a warp's instruction occupies its unit, by its name or that of its class.
@@ -463,6 +471,20 @@ fn work(problem: &Problem<'_>, index: usize, stmt: &Stmt) -> Option<Work> {
                 barriers: 0,
             }
         }
+        StmtPlan::Tensor(plan) => Work {
+            unit: Unit::Global,
+            busy: plan.bytes() as f64 / TENSOR_BYTES / warps,
+            latency: f64::from(plan.row.latency_cycles),
+            asynchronous: true,
+            ..alu(0.0)
+        },
+        StmtPlan::Product(plan) => Work {
+            unit: Unit::Tensor,
+            // What the warpgroup's four tensor cores do together is spread over its warps.
+            busy: f64::from(plan.cycles()) * 4.0 / warps,
+            latency: f64::from(plan.row.latency_cycles),
+            ..alu(0.0)
+        },
         StmtPlan::Move(movement) => shuffles(movement.cycles(), movement.shared_bytes()),
         StmtPlan::Reduce(plan) => shuffles(plan.cycles(), plan.shared_bytes()),
         StmtPlan::Gather(plan) => shuffles(plan.cycles(), plan.shared_bytes()),

@@ -30,10 +30,19 @@ impl<'a> Facts<'a> {
     /// The facts that follow from the program and the multiples.
     pub fn new(verified: &'a Verified, multiples: &'a Multiples) -> Self {
         let mut counters = BTreeMap::new();
-        verified.visit(&mut |stmt, _| {
-            if let StmtKind::For { counter, lo, hi, .. } = &stmt.kind {
+        verified.visit(&mut |stmt, _| match &stmt.kind {
+            StmtKind::For { counter, lo, hi, .. } => {
                 counters.insert(*counter, (lo.clone(), hi.clone()));
             }
+            StmtKind::Tiles { row, col, rows, cols, .. } => {
+                counters.insert(*row, (Expr::Int(0), rows.clone()));
+                counters.insert(*col, (Expr::Int(0), cols.clone()));
+            }
+            StmtKind::Stage { pipeline, slot: Some(slot), .. } => {
+                let stages = verified.program().pipeline(*pipeline).stages.clone();
+                counters.insert(*slot, (Expr::Int(0), stages));
+            }
+            _ => {}
         });
         Facts { verified, multiples, counters }
     }
@@ -120,6 +129,11 @@ impl<'a> Facts<'a> {
                 }
             }
         }
+    }
+
+    /// Whether a loop between these bounds is known to have a round.
+    pub fn has_round(&self, lo: &Expr, hi: &Expr) -> bool {
+        matches!((self.bounds(lo).1, self.bounds(hi).0), (Some(lo), Some(hi)) if lo < hi)
     }
 
     /// Whether every value of the expression is known to lie in `0..extent`.

@@ -20,6 +20,7 @@ pub mod explain;
 pub mod facts;
 pub mod gather;
 pub mod gemm;
+pub mod hopper;
 mod limits;
 pub mod linear;
 pub mod movement;
@@ -42,6 +43,9 @@ pub use between::moves;
 use copies::global_copy;
 pub use explain::{Alternative, ConstraintNote, Explanation, StatementNote, TensorNote};
 pub use facts::{Facts, Multiples};
+pub use hopper::product::{LeftPlan, OperandPlan, ProductCall, ProductPlan};
+pub use hopper::tensor::{Share, TensorCall, TensorPlan};
+pub use hopper::{Prescribed, prescribe};
 pub use plan::{Access, Call, CopyPlan, GemmCall, GemmPlan, StmtPlan, Synthesis, TensorLayout, TvLayout};
 pub use prepare::{Prepared, prepare};
 use search::{Candidate, Search};
@@ -50,6 +54,9 @@ pub use solve::Budget;
 
 /// Shared tensors start at multiples of this many bytes, so that a swizzle of their offsets is one of their addresses.
 pub const SHARED_ALIGN: u32 = 128;
+/// What asynchronous units take as the beginning of a tensor: they swizzle by the bits of addresses, and the widest swizzle repeats
+/// after this many bytes.
+pub const UNIT_ALIGN: u32 = 1024;
 
 /// What is asked of a synthesis.
 #[derive(Clone, Debug)]
@@ -68,6 +75,8 @@ pub struct Options {
     pub without: Ablation,
     /// What instructions and the chip cost, where that is not the built-in table of the architecture.
     pub timing: Option<Arc<Timing>>,
+    /// Registers that a thread may have, where that is not what the block's threads leave it: a role's budget.
+    pub registers: Option<u32>,
 }
 
 /// Parts of synthesis that can be left out, to measure what they are worth (Hexcute, Fig. 14; its first version, Fig. 20).
@@ -87,7 +96,23 @@ impl Options {
     pub fn new(arch: Arch, multiples: Multiples) -> Self {
         let budget = Budget { solutions: Options::CANDIDATES, seed: 0 };
         let without = Ablation::default();
-        Options { arch, multiples, sizes: BTreeMap::new(), budget, candidate: None, without, timing: None }
+        Options {
+            arch,
+            multiples,
+            sizes: BTreeMap::new(),
+            budget,
+            candidate: None,
+            without,
+            timing: None,
+            registers: None,
+        }
+    }
+
+    /// Registers that a thread of a program may have.
+    pub fn registers_of_a_thread(&self, verified: &Verified) -> u32 {
+        let limits = self.arch.limits();
+        let own = self.registers.unwrap_or_else(|| limits.registers_of_a_thread(verified.threads()));
+        own.min(limits.registers_per_thread)
     }
 
     /// The table that costs are taken from.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use tilewright_machine::Arch;
-use tilewright_tile::{Code, Diagnostic, StmtKind, TensorId, Verified};
+use tilewright_tile::{Code, Diagnostic, TensorId, Verified};
 
 use crate::copies::SharedSolution;
 use crate::plan::TvLayout;
@@ -71,7 +71,7 @@ pub(crate) fn live_registers(
     }
     // A loop's end: the last statement that is deeper than its head.
     for (i, (stmt, depth)) in statements.iter().enumerate() {
-        if matches!(stmt.kind, StmtKind::For { .. }) {
+        if stmt.kind.repeats() {
             let end = (i + 1..n).take_while(|j| statements[*j].1 > *depth).last().unwrap_or(i);
             for span in spans.values_mut() {
                 if span.0 < i && span.1 >= i && span.1 <= end {
@@ -93,6 +93,7 @@ pub(crate) fn live_registers(
 pub(crate) fn too_many_registers(
     verified: &Verified,
     arch: Arch,
+    limit: u32,
     total: u32,
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
 ) -> Diagnostic {
@@ -113,8 +114,7 @@ pub(crate) fn too_many_registers(
         Code::RegistersExceeded,
         program.tensors[largest].span,
         format!(
-            "the register tensors that are live at once take {total} registers of a thread, and {arch} has {} for each",
-            arch.limits().registers_of_a_thread(verified.threads())
+            "the register tensors that are live at once take {total} registers of a thread, and {arch} has {limit} for each"
         ),
     )
     .label("the largest of them")

@@ -120,6 +120,45 @@ pub(crate) fn note(
                 alternatives,
             });
         }
+        StmtPlan::Tensor(plan) => {
+            let StmtKind::CopyAsync { src, dst, .. } = &stmt.kind else { return None };
+            let (level, tensor) = level(verified, (src, dst));
+            let bytes = plan.bytes() as u32;
+            return Some(StatementNote {
+                text,
+                position,
+                instruction: plan.name(),
+                calls: plan.calls.len() as u32,
+                per_call: plan.shape.bytes() as u32,
+                level,
+                tensor,
+                global_bytes: plan.shape.extents[0] * plan.shape.dtype.bits() / 8,
+                shared_bytes: plan.shape.swizzle.span(),
+                shared_calls: 0,
+                wavefronts: bytes.div_ceil(128),
+                bank_conflicts: 0,
+                cycles: plan.calls.len() as u32 * plan.row.issue_cycles,
+                alternatives,
+            });
+        }
+        StmtPlan::Product(plan) => {
+            return Some(StatementNote {
+                text,
+                position,
+                instruction: plan.name(),
+                calls: plan.calls.len() as u32,
+                per_call: plan.row.macs() as u32,
+                level: String::new(),
+                tensor: String::new(),
+                global_bytes: 0,
+                shared_bytes: 0,
+                shared_calls: 0,
+                wavefronts: 0,
+                bank_conflicts: 0,
+                cycles: plan.cycles(),
+                alternatives,
+            });
+        }
         StmtPlan::Copy(copy) => copy,
     };
     let (calls, per_call, issue) = match copy {

@@ -10,6 +10,8 @@ use tilewright_machine::{CopyRow, MmaRow};
 use crate::allocate::Allocation;
 use crate::gather::GatherPlan;
 use crate::gemm::Arrangement;
+use crate::hopper::product::ProductPlan;
+use crate::hopper::tensor::TensorPlan;
 use crate::movement::Movement;
 use crate::reduce::ReducePlan;
 
@@ -167,8 +169,12 @@ pub enum StmtPlan {
     None,
     /// A copy.
     Copy(CopyPlan),
+    /// A copy by the tensor memory accelerator.
+    Tensor(TensorPlan),
     /// A matrix product.
     Gemm(GemmPlan),
+    /// An asynchronous matrix product of warpgroups.
+    Product(ProductPlan),
     /// A rearrangement or a shape statement.
     Move(Movement),
     /// A join or a split: the moves (source value, destination value) of the first and of the second half.
@@ -186,7 +192,12 @@ impl StmtPlan {
             StmtPlan::Move(movement) => movement.shared_bytes(),
             StmtPlan::Reduce(plan) => plan.shared_bytes(),
             StmtPlan::Gather(plan) => plan.shared_bytes(),
-            StmtPlan::None | StmtPlan::Copy(_) | StmtPlan::Gemm(_) | StmtPlan::Halves(_) => 0,
+            StmtPlan::None
+            | StmtPlan::Copy(_)
+            | StmtPlan::Tensor(_)
+            | StmtPlan::Gemm(_)
+            | StmtPlan::Product(_)
+            | StmtPlan::Halves(_) => 0,
         }
     }
 }

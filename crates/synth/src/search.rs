@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use serde::Serialize;
 use tilewright_machine::Memory;
-use tilewright_tile::{Diagnostic, Stmt, SymbolId, TensorId, Verified};
+use tilewright_tile::{Code, Diagnostic, Stmt, StmtKind, SymbolId, TensorId, Verified};
 
 use crate::allocate::{Allocation, allocate};
 use crate::copies::{Memo, SharedProblem, SharedSolution};
@@ -19,7 +19,7 @@ use crate::explain::Alternative;
 use crate::facts::Facts;
 use crate::plan::{CopyPlan, GemmPlan, StmtPlan, TensorLayout, TvLayout};
 use crate::solve::{Registers, Solver};
-use crate::{Options, SHARED_ALIGN, between, limits};
+use crate::{Options, SHARED_ALIGN, between, hopper, limits};
 
 /// A solution, completed and estimated.
 #[derive(Clone)]
@@ -359,11 +359,12 @@ impl<'a> Search<'a> {
         let mut alternatives = vec![Vec::new(); n];
         let mut wavefronts = vec![0; n];
         let mut shared = Vec::new();
-        for (i, tensor) in program.tensors.iter().enumerate() {
-            if tensor.memory() != Memory::Shared {
+        for (stmt, _) in self.statements {
+            // A role's program has tensors that only others define.
+            let StmtKind::Define(id) = stmt.kind else { continue };
+            if program.tensor(id).memory() != Memory::Shared {
                 continue;
             }
-            let id = TensorId(i as u32);
             let solution = match &variant {
                 Some((other, solution)) if *other == id => solution.clone(),
                 _ => self.shared(id, &registers)?,
@@ -389,6 +390,8 @@ impl<'a> Search<'a> {
             {
                 plans[i] = plan;
                 alternatives[i] = others;
+            } else if let Some(plan) = self.asynchronous(stmt, &shared)? {
+                plans[i] = plan;
             } else if let Some(by) = registers.gemms[i] {
                 // The calls are found for the one that is taken; their number is known.
                 plans[i] = StmtPlan::Gemm(self.counted(by, i));
@@ -399,8 +402,16 @@ impl<'a> Search<'a> {
         let shared_bytes = allocation.bytes.next_multiple_of(SHARED_ALIGN).saturating_add(scratch_bytes);
         limits::check_shared(self.verified, arch, &shared, scratch_bytes, shared_bytes)?;
         let fragment_registers = limits::live_registers(self.verified, self.statements, &register);
-        if fragment_registers > arch.limits().registers_of_a_thread(self.verified.threads()) {
-            return Err(limits::too_many_registers(self.verified, arch, fragment_registers, &register));
+        let limit = self.options.registers_of_a_thread(self.verified);
+        if fragment_registers > limit {
+            let arch = self.options.arch;
+            return Err(limits::too_many_registers(
+                self.verified,
+                arch,
+                limit,
+                fragment_registers,
+                &register,
+            ));
         }
         let size = |id: SymbolId| {
             let symbol = program.symbol(id);
@@ -429,6 +440,29 @@ impl<'a> Search<'a> {
             shared_bytes,
             fragment_registers,
             estimate,
+        })
+    }
+
+    /// The plan of a copy or a product by an asynchronous unit, if it is one.
+    fn asynchronous(
+        &self,
+        stmt: &Stmt,
+        shared: &[(TensorId, Rc<SharedSolution>)],
+    ) -> Result<Option<StmtPlan>, Diagnostic> {
+        let layout =
+            |id: TensorId| shared.iter().find(|(t, _)| *t == id).map(|(_, solution)| solution.layout.clone());
+        let plan = match &stmt.kind {
+            StmtKind::CopyAsync { src, dst, how } if how.tensor => {
+                hopper::copy_plan(self.verified, self.facts, (src, dst, *how), &layout).map(StmtPlan::Tensor)
+            }
+            StmtKind::GemmAsync { c, a, b, warpgroups } => {
+                hopper::product_plan(self.verified, (*c, a, b), warpgroups.as_ref(), &layout)
+                    .map(StmtPlan::Product)
+            }
+            _ => return Ok(None),
+        };
+        plan.map(Some).map_err(|why| {
+            Diagnostic::new(Code::Unsatisfiable, stmt.span, format!("no instruction can do this: {why}"))
         })
     }
 

@@ -35,10 +35,12 @@ pub fn forward(op: &ShapeOp, src: &[i64], dst: &[i64]) -> Option<Layout> {
         }
         ShapeOp::Broadcast(_) => map(src, &strides(dst)),
         ShapeOp::Reshape(_) | ShapeOp::Expand { .. } => Some(Layout::identity(src.iter().product())),
+        // Not every coordinate has one.
+        ShapeOp::Slice { .. } => None,
     }
 }
 
-/// Result's coordinate → operand's coordinate.
+/// Result's coordinate → operand's coordinate; of a slice, less where it begins ([`begins`]).
 pub fn backward(op: &ShapeOp, src: &[i64], dst: &[i64]) -> Option<Layout> {
     match op {
         ShapeOp::Transpose(order) => {
@@ -56,7 +58,46 @@ pub fn backward(op: &ShapeOp, src: &[i64], dst: &[i64]) -> Option<Layout> {
             map(dst, &places)
         }
         ShapeOp::Reshape(_) | ShapeOp::Expand { .. } => Some(Layout::identity(dst.iter().product())),
+        ShapeOp::Slice { .. } => map(dst, &strides(src)),
     }
+}
+
+/// The coordinate of the operand at which the result of a shape statement begins: 0 but for a slice.
+pub fn begins(op: &ShapeOp, src: &[i64]) -> i64 {
+    match op {
+        ShapeOp::Slice { axis, start, .. } => start.as_int().unwrap_or(0) * strides(src)[*axis as usize],
+        _ => 0,
+    }
+}
+
+/// The layout of a slice: what the threads hold of it, where each of them holds as many values. `None` where they do not.
+pub fn sliced(tv: &TvLayout, src: &[i64], dst: &[i64], axis: u32, start: i64) -> Option<TvLayout> {
+    let (axis, from, to) = (axis as usize, strides(src), strides(dst));
+    let length = dst[axis];
+    // A leaf in the units of the result's modes. One that reaches beyond the slice is cut if `cut` allows it.
+    let leaf = |(extent, stride): (i64, i64), cut: bool| {
+        if stride == 0 || extent == 1 {
+            return Some((extent, stride));
+        }
+        let k = (0..src.len()).rev().find(|k| from[*k] <= stride && src[*k] > 1)?;
+        let step = stride / from[k];
+        if stride % from[k] != 0 || step * extent > src[k] {
+            return None;
+        }
+        let stays = |n: i64| start % n == 0 && length % n == 0;
+        if k != axis || stays(step * extent) {
+            Some((extent, step * to[k]))
+        } else if cut && stays(step) && step * extent == src[k] {
+            Some((length / step, step * to[k]))
+        } else {
+            None
+        }
+    };
+    let threads: Option<Vec<(i64, i64)>> =
+        tv.threads().leaves().into_iter().map(|l| leaf(l, false)).collect();
+    let values: Option<Vec<(i64, i64)>> = tv.values().leaves().into_iter().map(|l| leaf(l, true)).collect();
+    let values: Vec<(i64, i64)> = values?.into_iter().filter(|l| l.0 > 1).collect();
+    TvLayout::new(Layout::from_leaves(&threads?).ok()?, Layout::from_leaves(&values).ok()?).ok()
 }
 
 /// Coordinate of a tile → coordinate of the tile without mode `axis`.
@@ -160,6 +201,22 @@ mod tests {
 
     fn tv(text: &str) -> TvLayout {
         TvLayout::from_layout(text.parse().unwrap()).unwrap()
+    }
+
+    /// Each thread holds of a slice what it holds of the whole.
+    #[test]
+    fn slices_of_a_warpgroup_s_accumulator_stay_in_their_threads() {
+        let whole = tv("((4,8,4),(2,2,32)):((128,1,16),(64,8,512))"); // 64×256
+        for (start, length) in [(0, 64), (64, 64), (192, 64), (8, 24), (0, 256)] {
+            let part = sliced(&whole, &[64, 256], &[64, length], 1, start).unwrap();
+            assert!(part.layout().is_bijective_onto(64 * length), "{}", part.layout());
+            for thread in 0..128 {
+                let held: Vec<i64> = (0..128).map(|v| whole.at(thread, v)).collect();
+                assert!((0..length / 2).all(|v| held.contains(&(part.at(thread, v) + 64 * start))));
+            }
+        }
+        assert!(sliced(&whole, &[64, 256], &[64, 20], 1, 0).is_none());
+        assert!(sliced(&whole, &[64, 256], &[32, 256], 0, 0).is_none());
     }
 
     /// Forward then backward is the identity, and every element stays in its thread.

@@ -61,15 +61,25 @@ impl From<Diagnostic> for Clash {
 pub fn statements(verified: &Verified) -> Vec<(Stmt, usize)> {
     let mut all = Vec::new();
     verified.visit(&mut |stmt, depth| {
-        // Bodies are visited on their own; without them a loop is small to copy.
-        let stmt = match &stmt.kind {
-            StmtKind::For { counter, lo, hi, .. } => Stmt {
-                kind: StmtKind::For { counter: *counter, lo: lo.clone(), hi: hi.clone(), body: Vec::new() },
-                span: stmt.span,
+        // Bodies are visited on their own; without them a statement is small to copy.
+        let kind = match &stmt.kind {
+            StmtKind::For { counter, lo, hi, .. } => {
+                StmtKind::For { counter: *counter, lo: lo.clone(), hi: hi.clone(), body: Vec::new() }
+            }
+            StmtKind::Tiles { row, col, rows, cols, order, .. } => StmtKind::Tiles {
+                row: *row,
+                col: *col,
+                rows: rows.clone(),
+                cols: cols.clone(),
+                order: order.clone(),
+                body: Vec::new(),
             },
-            _ => stmt.clone(),
+            StmtKind::Stage { pipeline, side, slot, .. } => {
+                StmtKind::Stage { pipeline: *pipeline, side: *side, slot: *slot, body: Vec::new() }
+            }
+            kind => kind.clone(),
         };
-        all.push((stmt, depth));
+        all.push((Stmt { kind, span: stmt.span }, depth));
     });
     all
 }

@@ -355,6 +355,11 @@ fn source(op: &ShapeOp, place: i64, src: &[i64], dst: &[i64]) -> i64 {
     let there = coordinates(place, dst);
     match op {
         ShapeOp::Reshape(_) | ShapeOp::Expand { .. } => place,
+        ShapeOp::Slice { axis, start, .. } => {
+            let mut from = there;
+            from[*axis as usize] += start.as_int().unwrap();
+            index(&from, src)
+        }
         ShapeOp::Transpose(order) => {
             let mut from = vec![0; src.len()];
             for (mode, k) in order.iter().enumerate() {

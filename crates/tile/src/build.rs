@@ -9,8 +9,8 @@ use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::{Expr, SymbolId};
 use crate::names::{is_identifier, is_reserved, nearest};
 use crate::program::{
-    Param, ParamId, ParamKind, Program, ShapeOp, Stmt, StmtKind, Symbol, SymbolKind, Tensor, TensorId,
-    TensorKind,
+    Param, ParamId, ParamKind, Pipeline, PipelineId, Program, ShapeOp, Side, Stmt, StmtKind, Symbol,
+    SymbolKind, Tensor, TensorId, TensorKind, TileOrder,
 };
 
 /// What a name stands for.
@@ -19,6 +19,8 @@ pub(crate) enum Named {
     Symbol(SymbolId),
     Param(ParamId),
     Tensor(TensorId),
+    Pipeline(PipelineId),
+    Role,
     /// Something whose declaration was wrong: uses of it are not reported again.
     Poisoned,
 }
@@ -26,13 +28,64 @@ pub(crate) enum Named {
 struct Entry {
     named: Named,
     span: Span,
-    visible: bool,
+    /// What kind of block it was defined in, once that has ended.
+    ended: Option<&'static str>,
 }
 
-struct OpenLoop {
-    counter: SymbolId,
-    lo: Expr,
-    hi: Expr,
+/// A statement that holds others, but for those.
+pub(crate) enum Head {
+    For {
+        counter: SymbolId,
+        lo: Expr,
+        hi: Expr,
+    },
+    Tiles {
+        row: SymbolId,
+        col: SymbolId,
+        rows: Expr,
+        cols: Expr,
+        order: TileOrder,
+    },
+    Role {
+        name: String,
+        warpgroups: Expr,
+        registers: Option<Expr>,
+    },
+    /// Of no pipeline after a mistake about its name.
+    Stage {
+        pipeline: Option<PipelineId>,
+        side: Side,
+    },
+}
+
+impl Head {
+    /// What messages call it.
+    fn name(&self) -> &'static str {
+        match self {
+            Head::For { .. } | Head::Tiles { .. } => "loop",
+            Head::Role { .. } => "role",
+            Head::Stage { .. } => "stage",
+        }
+    }
+
+    /// The statement; `None` after a mistake.
+    fn with(self, body: Vec<Stmt>) -> Option<StmtKind> {
+        Some(match self {
+            Head::For { counter, lo, hi } => StmtKind::For { counter, lo, hi, body },
+            Head::Tiles { row, col, rows, cols, order } => {
+                StmtKind::Tiles { row, col, rows, cols, order, body }
+            }
+            Head::Role { name, warpgroups, registers } => {
+                StmtKind::Role { name, warpgroups, registers, body }
+            }
+            Head::Stage { pipeline, side } => StmtKind::Stage { pipeline: pipeline?, side, slot: None, body },
+        })
+    }
+}
+
+/// A block that has begun.
+struct Open {
+    head: Head,
     outer: Vec<Stmt>,
     names: Vec<String>,
 }
@@ -41,7 +94,7 @@ struct OpenLoop {
 pub(crate) struct Builder {
     pub(crate) program: Program,
     names: HashMap<String, Entry>,
-    loops: Vec<OpenLoop>,
+    open: Vec<Open>,
     body: Vec<Stmt>,
 }
 
@@ -56,16 +109,19 @@ impl Builder {
                 grid_span: Span::NONE,
                 threads: Expr::Int(0),
                 threads_span: Span::NONE,
+                cluster: Expr::Int(1),
+                cluster_span: Span::NONE,
                 tensors: Vec::new(),
+                pipelines: Vec::new(),
                 body: Vec::new(),
             },
             names: HashMap::new(),
-            loops: Vec::new(),
+            open: Vec::new(),
             body: Vec::new(),
         }
     }
 
-    /// Binds a name until the enclosing loop ends.
+    /// Binds a name until the enclosing block ends.
     fn bind(&mut self, name: &str, span: Span, named: Named) -> Result<(), Diagnostic> {
         let legal = check_name(name, span);
         if let Some(entry) = self.names.get(name) {
@@ -80,8 +136,8 @@ impl Builder {
         }
         // A poisoned entry keeps later uses of an illegal name from being reported once more.
         let named = if legal.is_ok() { named } else { Named::Poisoned };
-        self.names.insert(name.to_string(), Entry { named, span, visible: true });
-        if let Some(innermost) = self.loops.last_mut() {
+        self.names.insert(name.to_string(), Entry { named, span, ended: None });
+        if let Some(innermost) = self.open.last_mut() {
             innermost.names.push(name.to_string());
         }
         legal
@@ -134,18 +190,18 @@ impl Builder {
     /// What a visible name stands for; `what` says in the message what was looked for.
     pub(crate) fn lookup(&self, name: &str, span: Span, what: &str) -> Result<Named, Diagnostic> {
         match self.names.get(name) {
-            Some(entry) if entry.visible => Ok(entry.named),
-            Some(entry) => Err(Diagnostic::new(
+            Some(Entry { named, ended: None, .. }) => Ok(*named),
+            Some(Entry { span: defined, ended: Some(block), .. }) => Err(Diagnostic::new(
                 Code::UnknownName,
                 span,
-                format!("`{name}` is defined inside a loop and does not exist after it"),
+                format!("`{name}` is defined inside a {block} and does not exist after it"),
             )
-            .label("used outside its loop")
-            .related(entry.span, "defined here")
-            .help("define it before the loop")),
+            .label(format!("used outside its {block}"))
+            .related(*defined, "defined here")
+            .help(before(block))),
             None => {
-                let near =
-                    nearest(name, self.names.iter().filter(|(_, e)| e.visible).map(|(n, _)| n.as_str()));
+                let visible = self.names.iter().filter(|(_, e)| e.ended.is_none());
+                let near = nearest(name, visible.map(|(n, _)| n.as_str()));
                 let diagnostic =
                     Diagnostic::new(Code::UnknownName, span, format!("nothing is named `{name}`"));
                 Err(match near {
@@ -158,7 +214,7 @@ impl Builder {
 
     /// Whether the name is taken, visible or not.
     pub(crate) fn get(&self, name: &str) -> Option<Named> {
-        self.names.get(name).filter(|e| e.visible).map(|e| e.named)
+        self.names.get(name).filter(|e| e.ended.is_none()).map(|e| e.named)
     }
 
     /// Whether a tensor's name is visible here; an error where it is not.
@@ -175,11 +231,25 @@ impl Builder {
         self.body.push(Stmt { kind, span });
     }
 
-    pub(crate) fn loop_depth(&self) -> usize {
-        self.loops.len()
+    /// How many blocks are open.
+    pub(crate) fn depth(&self) -> usize {
+        self.open.len()
     }
 
-    /// Opens a loop; its counter, of this kind, is visible until [`Builder::end_for`].
+    fn begin(&mut self, head: Head) {
+        let outer = std::mem::take(&mut self.body);
+        self.open.push(Open { head, outer, names: Vec::new() });
+    }
+
+    /// A counter of the loop that has just begun.
+    fn counter(&mut self, name: &str, span: Span, kind: SymbolKind) -> Result<SymbolId, Diagnostic> {
+        let counter = SymbolId(self.program.symbols.len() as u32);
+        let bound = self.bind(name, span, Named::Symbol(counter));
+        self.program.symbols.push(Symbol { name: name.to_string(), kind, span });
+        bound.map(|()| counter)
+    }
+
+    /// Opens a loop; its counter, of this kind, is visible until [`Builder::end`].
     pub(crate) fn begin_for(
         &mut self,
         name: &str,
@@ -187,29 +257,71 @@ impl Builder {
         (lo, hi): (Expr, Expr),
         kind: SymbolKind,
     ) -> Result<SymbolId, Diagnostic> {
-        let counter = SymbolId(self.program.symbols.len() as u32);
-        let outer = std::mem::take(&mut self.body);
-        self.loops.push(OpenLoop { counter, lo, hi, outer, names: Vec::new() });
-        let bound = self.bind(name, span, Named::Symbol(counter));
-        self.program.symbols.push(Symbol { name: name.to_string(), kind, span });
-        bound.map(|()| counter)
+        self.begin(Head::For { counter: SymbolId(self.program.symbols.len() as u32), lo, hi });
+        self.counter(name, span, kind)
     }
 
-    pub(crate) fn end_for(&mut self, span: Span) {
-        if let Some(ended) = self.loops.pop() {
+    /// Opens a loop over tiles; its counters, of row and column, are visible until [`Builder::end`].
+    pub(crate) fn begin_tiles(
+        &mut self,
+        counters: [(&str, Span); 2],
+        (rows, cols): (Expr, Expr),
+        order: TileOrder,
+    ) -> [Result<SymbolId, Diagnostic>; 2] {
+        let first = self.program.symbols.len() as u32;
+        self.begin(Head::Tiles { row: SymbolId(first), col: SymbolId(first + 1), rows, cols, order });
+        counters.map(|(name, span)| self.counter(name, span, SymbolKind::Counter))
+    }
+
+    /// Opens a role, whose name is taken in the whole program.
+    pub(crate) fn begin_role(
+        &mut self,
+        name: &str,
+        span: Span,
+        warpgroups: Expr,
+        registers: Option<Expr>,
+    ) -> Result<(), Diagnostic> {
+        let bound = self.bind(name, span, Named::Role);
+        self.begin(Head::Role { name: name.to_string(), warpgroups, registers });
+        bound
+    }
+
+    /// Opens a stage of a pipeline; of none, whose statements are not kept, after a mistake about its name.
+    pub(crate) fn begin_stage(&mut self, pipeline: Option<PipelineId>, side: Side) {
+        self.begin(Head::Stage { pipeline, side });
+    }
+
+    /// Closes the innermost block.
+    pub(crate) fn end(&mut self, span: Span) {
+        if let Some(ended) = self.open.pop() {
             for name in &ended.names {
                 if let Some(entry) = self.names.get_mut(name) {
-                    entry.visible = false;
+                    entry.ended = Some(ended.head.name());
                 }
             }
             let body = std::mem::replace(&mut self.body, ended.outer);
-            self.emit(StmtKind::For { counter: ended.counter, lo: ended.lo, hi: ended.hi, body }, span);
+            if let Some(kind) = ended.head.with(body) {
+                self.emit(kind, span);
+            }
         }
     }
 
+    pub(crate) fn declare_pipeline(
+        &mut self,
+        name: &str,
+        span: Span,
+        stages: Expr,
+        tensors: Vec<TensorId>,
+    ) -> Result<PipelineId, Diagnostic> {
+        let id = PipelineId(self.program.pipelines.len() as u32);
+        self.bind(name, span, Named::Pipeline(id))?;
+        self.program.pipelines.push(Pipeline { name: name.to_string(), stages, tensors, span });
+        Ok(id)
+    }
+
     pub(crate) fn finish(mut self, end: Span) -> Program {
-        while !self.loops.is_empty() {
-            self.end_for(end);
+        while !self.open.is_empty() {
+            self.end(end);
         }
         self.program.body = self.body;
         self.program
@@ -262,6 +374,12 @@ impl Builder {
                 shape.insert(shape.len().min(*axis as usize), Expr::Int(1));
                 shape
             }
+            ShapeOp::Slice { axis, extent, .. } => {
+                if let Some(slot) = shape.get_mut(*axis as usize) {
+                    *slot = extent.clone();
+                }
+                shape
+            }
         }
     }
 
@@ -311,13 +429,23 @@ impl Builder {
             .related(self.program.tensor(id).span, "defined here")
             .help("give the layout where the tensor is defined")),
             Some(Named::Poisoned) => Ok(None),
-            Some(Named::Symbol(_) | Named::Param(_)) => Err(Diagnostic::new(
-                Code::DuplicateName,
-                span,
-                format!("`{name}` is not a tensor, so nothing can be assigned to it"),
-            )
-            .help("choose another name for the result")),
+            Some(Named::Symbol(_) | Named::Param(_) | Named::Pipeline(_) | Named::Role) => {
+                Err(Diagnostic::new(
+                    Code::DuplicateName,
+                    span,
+                    format!("`{name}` is not a tensor, so nothing can be assigned to it"),
+                )
+                .help("choose another name for the result"))
+            }
         }
+    }
+}
+
+/// What to do about a tensor that is used after the block that defines it.
+pub(crate) fn before(block: &str) -> String {
+    match block {
+        "role" => "what a role defines is its own: define it in the role that uses it".to_string(),
+        _ => format!("define it before the {block}"),
     }
 }
 

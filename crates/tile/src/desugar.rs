@@ -33,7 +33,13 @@ pub fn desugar_copies(v: &Verified) -> Verified {
 pub(crate) fn names_of(program: &Program) -> HashSet<String> {
     let symbols = program.symbols.iter().map(|s| &s.name);
     let params = program.params.iter().map(|p| &p.name);
-    symbols.chain(params).chain(program.tensors.iter().map(|t| &t.name)).cloned().collect()
+    let pipelines = program.pipelines.iter().map(|p| &p.name);
+    let roles = program.body.iter().filter_map(|stmt| match &stmt.kind {
+        StmtKind::Role { name, .. } => Some(name),
+        _ => None,
+    });
+    let tensors = program.tensors.iter().map(|t| &t.name);
+    symbols.chain(params).chain(tensors).chain(pipelines).chain(roles).cloned().collect()
 }
 
 /// A name that nothing has yet, made of another and a suffix.
@@ -107,8 +113,11 @@ impl Desugar<'_> {
                     push(StmtKind::Sync);
                     push(StmtKind::Copy { src: whole(tmp, stmt), dst: whole(*dst, stmt) });
                 }
-                StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst }
-                    if self.which.copies && self.is_shared(src) && self.is_view(dst)
+                StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, .. }
+                    if self.which.copies
+                        && stmt.kind.copied().is_some()
+                        && self.is_shared(src)
+                        && self.is_view(dst)
                         || self.which.rearrangements.is_some_and(|which| which.contains(&number))
                             && self.is_view(src)
                             && self.is_shared(dst) =>
@@ -119,13 +128,13 @@ impl Desugar<'_> {
                     push(StmtKind::Copy { src: src.clone(), dst: whole(tmp, stmt) });
                     push(StmtKind::Copy { src: whole(tmp, stmt), dst: dst.clone() });
                 }
-                StmtKind::For { counter, lo, hi, body } => {
-                    let body = self.block(body);
-                    push(StmtKind::For { counter: *counter, lo: lo.clone(), hi: hi.clone(), body });
-                }
                 other => {
                     self.defined.extend(other.assigned());
-                    push(other.clone());
+                    let mut kind = other.clone();
+                    if let Some(body) = kind.body_mut() {
+                        *body = self.block(other.body());
+                    }
+                    push(kind);
                 }
             }
         }

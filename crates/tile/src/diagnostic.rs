@@ -78,6 +78,8 @@ pub enum Code {
     UnsupportedArchitecture,
     /// The kernel's threads or grid are outside what the hardware takes.
     BadLaunch,
+    /// A statement stands where it cannot (outside its stage, its role, before a wait), or lacks its counterpart.
+    Misplaced,
 }
 
 impl Code {
@@ -98,6 +100,7 @@ impl Code {
             Code::RegistersExceeded => "registers-exceeded",
             Code::UnsupportedArchitecture => "unsupported-architecture",
             Code::BadLaunch => "bad-launch",
+            Code::Misplaced => "misplaced",
         }
     }
 }

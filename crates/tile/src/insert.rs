@@ -3,6 +3,7 @@
 //! Needs: a verified program. Keeps: its meaning, and every id. The statement reads a new register tensor that holds the same
 //! tile, so that it may be distributed in another way.
 
+use crate::desugar::names_of;
 use crate::program::{ElemExpr, Stmt, StmtKind, Tensor, TensorId, TensorKind};
 use crate::verified::Verified;
 
@@ -16,14 +17,10 @@ pub fn insert_rearrangement(v: &Verified, number: usize, tensor: TensorId) -> (V
     let shape = v.shape(tensor).into_iter().map(crate::expr::Expr::Int).collect();
     // The base is cut so that the name stays a legal one.
     let base: String = old.name.chars().take(100).collect();
-    let taken = |name: &str| {
-        program.symbols.iter().any(|s| s.name == name)
-            || program.params.iter().any(|p| p.name == name)
-            || program.tensors.iter().any(|t| t.name == name)
-    };
+    let taken = names_of(program);
     let name = (0..)
         .map(|i: u64| if i == 0 { format!("{base}_moved") } else { format!("{base}_moved{i}") })
-        .find(|name| !taken(name))
+        .find(|name| !taken.contains(name))
         .unwrap_or_default();
     result.program.tensors.push(Tensor {
         name,
@@ -46,7 +43,7 @@ fn block(body: &[Stmt], next: &mut usize, number: usize, (old, new): (TensorId, 
             out.push(Stmt { kind: StmtKind::Rearrange { dst: new, src: old }, span: stmt.span });
             read_instead(&mut stmt.kind, old, new);
         }
-        if let StmtKind::For { body, .. } = &mut stmt.kind {
+        if let Some(body) = stmt.kind.body_mut() {
             *body = block(body, next, number, (old, new));
         }
         out.push(stmt);
@@ -63,6 +60,7 @@ fn read_instead(kind: &mut StmtKind, old: TensorId, new: TensorId) {
     };
     match kind {
         StmtKind::Copy { src, .. } => swap(&mut src.tensor),
+        StmtKind::GemmAsync { a, .. } => swap(&mut a.tensor),
         StmtKind::Gemm { a, b, .. } => {
             swap(a);
             swap(b);

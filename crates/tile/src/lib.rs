@@ -9,9 +9,12 @@ mod insert;
 pub mod interpret;
 mod lexer;
 mod names;
+pub mod order;
 pub mod parser;
 mod printer;
 pub mod program;
+pub mod rings;
+pub mod roles;
 pub mod unroll;
 pub mod verified;
 pub mod verify;
@@ -25,9 +28,12 @@ pub use names::RESERVED;
 pub use parser::parse;
 pub use printer::statement_text;
 pub use program::{
-    BinaryOp, ElemExpr, Param, ParamId, ParamKind, Program, ReduceOp, ShapeOp, Stmt, StmtKind, Symbol,
-    SymbolKind, Tensor, TensorId, TensorKind, TensorRef, UnaryOp, ViewLeaf, ViewMode,
+    AsyncHow, BinaryOp, ElemExpr, Param, ParamId, ParamKind, Pipeline, PipelineId, Program, ReduceOp,
+    ShapeOp, Side, Stmt, StmtKind, Symbol, SymbolKind, Tensor, TensorId, TensorKind, TensorRef, TileOrder,
+    UnaryOp, ViewLeaf, ViewMode,
 };
+pub use rings::rings;
+pub use roles::Role;
 pub use unroll::unroll;
 pub use verified::{Constants, GlobalTile, TileRef, Verified};
 pub use verify::{MAX_TILE, verify};

@@ -1,12 +1,13 @@
 //! Names: which words are taken, and which name a mistyped one was meant to be.
 
 /// Words of the language, which name nothing else. A kernel's own name is exempt: it never stands where these do.
-pub const RESERVED: [&str; 62] = [
+pub const RESERVED: [&str; 72] = [
     "size",
     "const",
     "kernel",
     "grid",
     "threads",
+    "cluster",
     "for",
     "unroll",
     "in",
@@ -19,6 +20,15 @@ pub const RESERVED: [&str; 62] = [
     "commit_group",
     "wait_group",
     "gemm",
+    "commit_gemm",
+    "wait_gemm",
+    "warpgroup",
+    "pipeline",
+    "produce",
+    "consume",
+    "cluster_sum",
+    "wait_dependencies",
+    "launch_dependents",
     "cast",
     "rearrange",
     "fill",
@@ -26,6 +36,7 @@ pub const RESERVED: [&str; 62] = [
     "transpose",
     "reshape",
     "expand",
+    "slice",
     "broadcast",
     "join",
     "split",
@@ -62,7 +73,6 @@ pub const RESERVED: [&str; 62] = [
     "while",
     "return",
     "scan",
-    "pipeline",
     "_",
 ];
 

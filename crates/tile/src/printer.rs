@@ -6,8 +6,8 @@ use std::fmt::{self, Display, Write};
 
 use crate::expr::{Axis, Expr, IntOp, SymbolId};
 use crate::program::{
-    BinaryOp, ElemExpr, Param, ParamKind, Program, ShapeOp, Stmt, StmtKind, Symbol, SymbolKind, TensorId,
-    TensorKind, TensorRef, UnaryOp, ViewLeaf,
+    BinaryOp, ElemExpr, Param, ParamKind, PipelineId, Program, ShapeOp, Side, Stmt, StmtKind, Symbol,
+    SymbolKind, TensorId, TensorKind, TensorRef, TileOrder, UnaryOp, ViewLeaf,
 };
 
 /// How tightly a place binds: a weaker expression there needs parentheses.
@@ -273,6 +273,63 @@ fn loop_head(out: &mut impl Write, program: &Program, id: SymbolId, lo: &Expr, h
     int(out, program, hi, SUM)
 }
 
+/// What stands before the body of a loop, a role or a stage; nothing for any other statement.
+fn head(out: &mut impl Write, program: &Program, kind: &StmtKind) -> fmt::Result {
+    match kind {
+        StmtKind::For { counter, lo, hi, .. } => loop_head(out, program, *counter, lo, hi),
+        StmtKind::Tiles { row, col, rows, cols, order, .. } => {
+            write!(out, "for ({}, {}) in tiles(", symbol(program, *row), symbol(program, *col))?;
+            int(out, program, rows, SUM)?;
+            out.write_str(", ")?;
+            int(out, program, cols, SUM)?;
+            let (word, number, snake) = match order {
+                TileOrder::Bands { rows, snake } => ("bands", rows, *snake),
+                TileOrder::Hilbert { order } => ("hilbert", order, false),
+            };
+            write!(out, ", {word}(")?;
+            int(out, program, number, SUM)?;
+            out.write_str(if snake { ", snake))" } else { "))" })
+        }
+        StmtKind::Role { name, warpgroups, registers, .. } => {
+            write!(out, "warpgroup {name}(")?;
+            int(out, program, warpgroups, SUM)?;
+            out.write_str(")")?;
+            if let Some(registers) = registers {
+                out.write_str(" registers(")?;
+                int(out, program, registers, SUM)?;
+                out.write_str(")")?;
+            }
+            Ok(())
+        }
+        StmtKind::Stage { pipeline, side, slot, .. } => {
+            out.write_str(match side {
+                Side::Produce => "produce ",
+                Side::Consume => "consume ",
+            })?;
+            out.write_str(pipeline_name(program, *pipeline))?;
+            match slot {
+                Some(slot) => write!(out, "[{}]", symbol(program, *slot)),
+                None => Ok(()),
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+fn pipeline_name(program: &Program, id: PipelineId) -> &str {
+    program.pipelines.get(id.0 as usize).map_or("?", |p| &p.name)
+}
+
+/// `, warps = (2, 2)`.
+fn shares(out: &mut impl Write, program: &Program, word: &str, shares: &Option<[Expr; 2]>) -> fmt::Result {
+    let Some([m, n]) = shares else { return Ok(()) };
+    write!(out, ", {word} = (")?;
+    int(out, program, m, SUM)?;
+    out.write_str(", ")?;
+    int(out, program, n, SUM)?;
+    out.write_str(")")
+}
+
 /// A reference as it is written in a copy.
 pub(crate) fn reference(out: &mut impl Write, program: &Program, r: &TensorRef) -> fmt::Result {
     if r.transposed {
@@ -323,12 +380,22 @@ impl Printer<'_> {
                 self.defined.insert(*id);
                 definition(out, program, *id)
             }
-            StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst } => {
-                let waited = matches!(kind, StmtKind::Copy { .. });
-                out.write_str(if waited { "copy(" } else { "copy.async(" })?;
+            StmtKind::Copy { src, dst } => {
+                out.write_str("copy(")?;
                 reference(out, program, src)?;
                 out.write_str(", ")?;
                 reference(out, program, dst)?;
+                out.write_str(")")
+            }
+            StmtKind::CopyAsync { src, dst, how } => {
+                out.write_str("copy.async(")?;
+                reference(out, program, src)?;
+                out.write_str(", ")?;
+                reference(out, program, dst)?;
+                let words = [how.multicast.then_some("multicast"), how.add.then_some("add")];
+                for word in words.into_iter().chain([how.hint.map(|hint| hint.name())]).flatten() {
+                    write!(out, ", {word}")?;
+                }
                 out.write_str(")")
             }
             StmtKind::Commit => out.write_str("commit_group()"),
@@ -339,13 +406,33 @@ impl Printer<'_> {
             }
             StmtKind::Gemm { c, a, b, warps } => {
                 write!(out, "gemm({}, {}, {}", name(c), name(a), name(b))?;
-                if let Some([m, n]) = warps {
-                    out.write_str(", warps = (")?;
-                    int(out, program, m, SUM)?;
-                    out.write_str(", ")?;
-                    int(out, program, n, SUM)?;
-                    out.write_str(")")?;
-                }
+                shares(out, program, "warps", warps)?;
+                out.write_str(")")
+            }
+            StmtKind::GemmAsync { c, a, b, warpgroups } => {
+                write!(out, "gemm.async({}, ", name(c))?;
+                reference(out, program, a)?;
+                out.write_str(", ")?;
+                reference(out, program, b)?;
+                shares(out, program, "warpgroups", warpgroups)?;
+                out.write_str(")")
+            }
+            StmtKind::CommitGemm => out.write_str("commit_gemm()"),
+            StmtKind::WaitGemm(groups) => {
+                out.write_str("wait_gemm(")?;
+                int(out, program, groups, SUM)?;
+                out.write_str(")")
+            }
+            StmtKind::ClusterSum { dst } => write!(out, "cluster_sum({})", name(dst)),
+            StmtKind::WaitDependencies => out.write_str("wait_dependencies()"),
+            StmtKind::LaunchDependents => out.write_str("launch_dependents()"),
+            StmtKind::Pipeline(id) => {
+                let Some(row) = program.pipelines.get(id.0 as usize) else {
+                    return out.write_str("?");
+                };
+                write!(out, "{} = pipeline(", row.name)?;
+                int(out, program, &row.stages, SUM)?;
+                row.tensors.iter().try_for_each(|id| write!(out, ", {}", name(id)))?;
                 out.write_str(")")
             }
             StmtKind::Cast { dst, src } => {
@@ -386,6 +473,12 @@ impl Printer<'_> {
                         out.write_str("]")?;
                     }
                     ShapeOp::Expand { axis } => write!(out, ", {axis}")?,
+                    ShapeOp::Slice { axis, start, extent } => {
+                        write!(out, ", {axis}, ")?;
+                        int(out, program, start, SUM)?;
+                        out.write_str(", ")?;
+                        int(out, program, extent, SUM)?;
+                    }
                 }
                 out.write_str(")")
             }
@@ -406,8 +499,11 @@ impl Printer<'_> {
                 write!(out, "{} = gather({}, {}, {axis})", name(dst), name(src), name(index))
             }
             StmtKind::Sync => out.write_str("syncthreads()"),
-            StmtKind::For { counter, lo, hi, body } => {
-                loop_head(out, program, *counter, lo, hi)?;
+            StmtKind::For { body, .. }
+            | StmtKind::Tiles { body, .. }
+            | StmtKind::Role { body, .. }
+            | StmtKind::Stage { body, .. } => {
+                head(out, program, kind)?;
                 out.write_str(" {\n")?;
                 self.block(out, body, depth + 1)?;
                 write!(out, "{:width$}}}", "", width = 4 * depth)
@@ -452,13 +548,17 @@ impl Display for Program {
         ints(f, self, &self.grid)?;
         f.write_str(") threads(")?;
         int(f, self, &self.threads, SUM)?;
+        if self.cluster != Expr::Int(1) {
+            f.write_str(") cluster(")?;
+            int(f, self, &self.cluster, SUM)?;
+        }
         f.write_str(")\n{\n")?;
         Printer { program: self, defined: BTreeSet::new() }.block(f, &self.body, 1)?;
         f.write_str("}\n")
     }
 }
 
-/// One statement of a program as text, without what a loop holds: `for ki in 0..ceil_div(k, 32)`.
+/// One statement of a program as text, without what a loop, a role or a stage holds: `for ki in 0..ceil_div(k, 32)`.
 pub fn statement_text(program: &Program, stmt: &Stmt) -> String {
     let mut text = String::new();
     let mut printer = Printer {
@@ -466,7 +566,10 @@ pub fn statement_text(program: &Program, stmt: &Stmt) -> String {
         defined: program.tensors.iter().enumerate().map(|(i, _)| TensorId(i as u32)).collect(),
     };
     let written = match &stmt.kind {
-        StmtKind::For { counter, lo, hi, .. } => loop_head(&mut text, program, *counter, lo, hi),
+        kind @ (StmtKind::For { .. }
+        | StmtKind::Tiles { .. }
+        | StmtKind::Role { .. }
+        | StmtKind::Stage { .. }) => head(&mut text, program, kind),
         kind => printer.statement(&mut text, kind, 0),
     };
     // Writing to a `String` cannot fail.

@@ -6,7 +6,7 @@
 //! pinned shared layout maps the tile's coordinate to an offset in elements.
 
 use tilewright_layout::{Layout, SwizzledLayout};
-use tilewright_machine::{DType, Memory};
+use tilewright_machine::{CacheHint, DType, Memory};
 
 use crate::diagnostic::Span;
 use crate::expr::{Expr, SymbolId};
@@ -18,6 +18,10 @@ pub struct ParamId(pub u32);
 /// A tensor: an index into [`Program::tensors`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct TensorId(pub u32);
+
+/// A pipeline: an index into [`Program::pipelines`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct PipelineId(pub u32);
 
 /// A tile program: one kernel.
 #[derive(Clone, PartialEq, Debug)]
@@ -36,8 +40,14 @@ pub struct Program {
     pub threads: Expr,
     /// Where the number of threads is written.
     pub threads_span: Span,
+    /// Blocks of a cluster: neighbours along x. An expression over constants; 1 where the program says nothing.
+    pub cluster: Expr,
+    /// Where the cluster is written.
+    pub cluster_span: Span,
     /// Every tensor, in the order of definition.
     pub tensors: Vec<Tensor>,
+    /// Every pipeline, in the order of definition.
+    pub pipelines: Vec<Pipeline>,
     /// What each block does.
     pub body: Vec<Stmt>,
 }
@@ -94,6 +104,64 @@ pub enum ParamKind {
     Scalar {
         /// The default.
         default: f64,
+    },
+}
+
+/// A ring of stages between one role that fills them and one that reads them.
+///
+/// Each shared tensor of the pipeline exists once a stage. Inside a `produce` or `consume` of the pipeline its name stands for
+/// that of the stage at hand; outside, it cannot be used.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Pipeline {
+    /// The name.
+    pub name: String,
+    /// How many stages: an expression over constants.
+    pub stages: Expr,
+    /// The shared tensors of a stage.
+    pub tensors: Vec<TensorId>,
+    /// Where it is defined.
+    pub span: Span,
+}
+
+/// Which side of a pipeline a [`StmtKind::Stage`] is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Side {
+    /// `produce`: fills the next free stage.
+    Produce,
+    /// `consume`: reads the next full stage.
+    Consume,
+}
+
+/// What a [`StmtKind::CopyAsync`] does besides copying.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct AsyncHow {
+    /// `multicast`: every block of the cluster copies the same tile, which is read once for all.
+    pub multicast: bool,
+    /// `add`: from shared to global memory, the elements are added to those there.
+    pub add: bool,
+    /// Whether the tensor memory accelerator does it: synthesis decides.
+    pub tensor: bool,
+    /// `evict_first`, `evict_last`: how the L2 cache treats what is read or written.
+    pub hint: Option<CacheHint>,
+}
+
+/// In which order a [`StmtKind::Tiles`] walks its tiles. Neighbours in the order are close together, so that blocks that run at
+/// the same time read the same rows and columns.
+#[derive(Clone, PartialEq, Debug)]
+pub enum TileOrder {
+    /// `bands(n)`, `bands(n, snake)`: bands of `n` rows of tiles (the last may have fewer); in a band column by column, each from top to
+    /// bottom. `snake`: every second band from its last column to its first.
+    Bands {
+        /// Rows of a band, over constants.
+        rows: Expr,
+        /// Whether every second band is walked backwards.
+        snake: bool,
+    },
+    /// `hilbert(s)`: squares of 2ˢ×2ˢ tiles, each along a Hilbert curve, in bands of squares; then the tiles that are in no whole square,
+    /// row by row.
+    Hilbert {
+        /// The curve's order, over constants.
+        order: Expr,
     },
 }
 
@@ -233,13 +301,16 @@ pub enum StmtKind {
         /// To here.
         dst: TensorRef,
     },
-    /// `copy.async(src, dst)` from a global view to a shared tensor. The source is read here; the destination is written for
-    /// the issuing threads at the wait that covers the copy, and until then nothing may read or write it.
+    /// `copy.async(src, dst)` from a global view to a shared tensor, or from a shared tensor to a global view. The source is read, and
+    /// the destination written, between here and the wait that covers the copy; until then nothing may read or write the
+    /// destination, or write the source. In a `produce` the copy is part of filling the stage, and no wait covers it.
     CopyAsync {
-        /// From here: a view.
+        /// From here.
         src: TensorRef,
-        /// To here: a shared tensor.
+        /// To here.
         dst: TensorRef,
+        /// What else it does.
+        how: AsyncHow,
     },
     /// `commit_group()`: the asynchronous copies since the last one become a group (perhaps an empty one).
     Commit,
@@ -257,6 +328,74 @@ pub enum StmtKind {
         /// `warps = (m, n)`: the warps of the block along M and along N; `None` leaves them to the compiler. Over constants and
         /// counters of `unroll for`.
         warps: Option<[Expr; 2]>,
+    },
+    /// `gemm.async(c, a, b)`, `gemm.async(c, a, b, warpgroups = (2, 1))`: `c += a · bᵀ` by the asynchronous tensor cores of a warpgroup, with
+    /// `c` M×N in registers, `a` M×K in shared memory or registers, `b` N×K in shared memory. Until the [`StmtKind::WaitGemm`] that
+    /// covers it, nothing may read or write `c`, or write `a` or `b`.
+    GemmAsync {
+        /// The accumulator.
+        c: TensorId,
+        /// The left factor.
+        a: TensorRef,
+        /// The right factor, N×K.
+        b: TensorRef,
+        /// `warpgroups = (m, n)`: the warpgroups of the role along M and along N; `None` leaves them to the compiler. Over constants.
+        warpgroups: Option<[Expr; 2]>,
+    },
+    /// `commit_gemm()`: the asynchronous products since the last one become a group (perhaps an empty one).
+    CommitGemm,
+    /// `wait_gemm(n)`: of the groups of products so far, all but the `n` latest are complete. Over constants.
+    WaitGemm(Expr),
+    /// `cluster_sum(c)`: `c` becomes, in every block of the cluster, the sum of the `c` of all its blocks, added in the order of their ranks.
+    ClusterSum {
+        /// A register tensor of `f32`.
+        dst: TensorId,
+    },
+    /// `wait_dependencies()`: the kernels that this one was launched behind have ended, and their writes are visible.
+    WaitDependencies,
+    /// `launch_dependents()`: kernels that are launched behind this one may begin.
+    LaunchDependents,
+    /// `p = pipeline(stages, sa, sb)`: a ring of stages of these shared tensors exists from here on.
+    Pipeline(PipelineId),
+    /// `warpgroup name(n) registers(r) { … }`: what the next `n` warpgroups of the block do, each of their threads with `r` registers. Roles
+    /// stand at the program's outermost level; beside them are only definitions.
+    Role {
+        /// The role's name.
+        name: String,
+        /// How many warpgroups, over constants.
+        warpgroups: Expr,
+        /// Registers of a thread, over constants; `None`: an even share.
+        registers: Option<Expr>,
+        /// What they do.
+        body: Vec<Stmt>,
+    },
+    /// `produce p { … }`: waits for a free stage, fills it, and hands it on once it is full. `consume p { … }`: waits for a full stage,
+    /// reads it, and gives it back once nothing reads it any more.
+    Stage {
+        /// The pipeline.
+        pipeline: PipelineId,
+        /// Which side.
+        side: Side,
+        /// The counter that is the stage's number, once [`rings`](crate::rings()) has made the tensors' stages a mode of theirs.
+        slot: Option<SymbolId>,
+        /// What is done with the stage.
+        body: Vec<Stmt>,
+    },
+    /// `for (row, col) in tiles(rows, cols, order) { … }`: this block's share of `rows`×`cols` tiles: of the tiles in their order, those
+    /// whose number is the cluster's index plus a multiple of the number of clusters (along x).
+    Tiles {
+        /// The counter of the tile's row.
+        row: SymbolId,
+        /// The counter of the tile's column.
+        col: SymbolId,
+        /// Rows of tiles.
+        rows: Expr,
+        /// Columns of tiles.
+        cols: Expr,
+        /// In which order.
+        order: TileOrder,
+        /// What is done for each.
+        body: Vec<Stmt>,
     },
     /// `dst = cast(src, dtype)`: converts each element, rounding to nearest even.
     Cast {
@@ -376,6 +515,16 @@ impl StmtKind {
             | StmtKind::Commit
             | StmtKind::Wait(_)
             | StmtKind::Gemm { .. }
+            | StmtKind::GemmAsync { .. }
+            | StmtKind::CommitGemm
+            | StmtKind::WaitGemm(_)
+            | StmtKind::ClusterSum { .. }
+            | StmtKind::WaitDependencies
+            | StmtKind::LaunchDependents
+            | StmtKind::Pipeline(_)
+            | StmtKind::Role { .. }
+            | StmtKind::Stage { .. }
+            | StmtKind::Tiles { .. }
             | StmtKind::Fill { .. }
             | StmtKind::Sync
             | StmtKind::For { .. } => Vec::new(),
@@ -387,6 +536,8 @@ impl StmtKind {
         match self {
             StmtKind::Copy { src, .. } | StmtKind::CopyAsync { src, .. } => vec![src.tensor],
             StmtKind::Gemm { c, a, b, .. } => vec![*c, *a, *b],
+            StmtKind::GemmAsync { c, a, b, .. } => vec![*c, a.tensor, b.tensor],
+            StmtKind::ClusterSum { dst } => vec![*dst],
             StmtKind::Cast { src, .. }
             | StmtKind::Rearrange { src, .. }
             | StmtKind::Shape { src, .. }
@@ -400,25 +551,62 @@ impl StmtKind {
             | StmtKind::Sync
             | StmtKind::Commit
             | StmtKind::Wait(_)
+            | StmtKind::CommitGemm
+            | StmtKind::WaitGemm(_)
+            | StmtKind::WaitDependencies
+            | StmtKind::LaunchDependents
+            | StmtKind::Pipeline(_)
+            | StmtKind::Role { .. }
+            | StmtKind::Stage { .. }
+            | StmtKind::Tiles { .. }
             | StmtKind::For { .. } => Vec::new(),
         }
+    }
+
+    /// The statements inside a loop, a role or a stage; none of any other.
+    pub fn body(&self) -> &[Stmt] {
+        match self {
+            StmtKind::For { body, .. }
+            | StmtKind::Role { body, .. }
+            | StmtKind::Stage { body, .. }
+            | StmtKind::Tiles { body, .. } => body,
+            _ => &[],
+        }
+    }
+
+    /// The same, to change them.
+    pub fn body_mut(&mut self) -> Option<&mut Vec<Stmt>> {
+        match self {
+            StmtKind::For { body, .. }
+            | StmtKind::Role { body, .. }
+            | StmtKind::Stage { body, .. }
+            | StmtKind::Tiles { body, .. } => Some(body),
+            _ => None,
+        }
+    }
+
+    /// Whether the body is done any number of times.
+    pub fn repeats(&self) -> bool {
+        matches!(self, StmtKind::For { .. } | StmtKind::Tiles { .. })
     }
 
     /// The tensors that the statement writes.
     pub fn writes(&self) -> Vec<TensorId> {
         match self {
             StmtKind::Copy { dst, .. } | StmtKind::CopyAsync { dst, .. } => vec![dst.tensor],
-            StmtKind::Gemm { c, .. } => vec![*c],
+            StmtKind::Gemm { c, .. } | StmtKind::GemmAsync { c, .. } => vec![*c],
+            StmtKind::ClusterSum { dst } => vec![*dst],
             StmtKind::Fill { dst, .. } => vec![*dst],
             StmtKind::Define(_) => Vec::new(),
             kind => kind.assigned(),
         }
     }
 
-    /// Source and destination of a copy of either kind.
+    /// Source and destination of a copy of either kind that threads do: not by the tensor memory accelerator.
     pub fn copied(&self) -> Option<(&TensorRef, &TensorRef)> {
         match self {
-            StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst } => Some((src, dst)),
+            StmtKind::CopyAsync { how, .. } if how.tensor => None,
+            StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, .. } => Some((src, dst)),
             _ => None,
         }
     }
@@ -437,6 +625,15 @@ pub enum ShapeOp {
         /// From 0 to the number of modes of the operand.
         axis: u32,
     },
+    /// `slice(r, axis, start, extent)`: of mode `axis`, the coordinates from `start` on, `extent` of them.
+    Slice {
+        /// The mode.
+        axis: u32,
+        /// The first coordinate, over constants and counters of `unroll for`.
+        start: Expr,
+        /// How many, over constants.
+        extent: Expr,
+    },
     /// `broadcast(r, [A, B])`: modes of extent 1 are repeated to these extents; the others have them already.
     Broadcast(Vec<Expr>),
 }
@@ -448,6 +645,7 @@ impl ShapeOp {
             ShapeOp::Transpose(_) => "transpose",
             ShapeOp::Reshape(_) => "reshape",
             ShapeOp::Expand { .. } => "expand",
+            ShapeOp::Slice { .. } => "slice",
             ShapeOp::Broadcast(_) => "broadcast",
         }
     }
@@ -619,6 +817,11 @@ impl Program {
     /// The parameter's row.
     pub fn param(&self, id: ParamId) -> &Param {
         &self.params[id.0 as usize]
+    }
+
+    /// The pipeline's row.
+    pub fn pipeline(&self, id: PipelineId) -> &Pipeline {
+        &self.pipelines[id.0 as usize]
     }
 
     /// The tensor's row.

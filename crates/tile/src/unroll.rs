@@ -9,8 +9,8 @@ use crate::desugar::{fresh_name, names_of};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
 use crate::expr::{Expr, SymbolId};
 use crate::program::{
-    ElemExpr, ShapeOp, Stmt, StmtKind, Symbol, SymbolKind, Tensor, TensorId, TensorKind, TensorRef, ViewLeaf,
-    ViewMode,
+    ElemExpr, Pipeline, ShapeOp, Stmt, StmtKind, Symbol, SymbolKind, Tensor, TensorId, TensorKind, TensorRef,
+    ViewLeaf, ViewMode,
 };
 use crate::verified::Verified;
 use crate::verify::verify;
@@ -60,6 +60,7 @@ pub fn unroll(v: &Verified) -> Result<Verified, Diagnostics> {
         indexed,
         symbols: program.symbols.clone(),
         tensors: Vec::new(),
+        pipelines: program.pipelines.clone(),
         names: names_of(program),
         values: BTreeMap::new(),
         now: BTreeMap::new(),
@@ -70,6 +71,7 @@ pub fn unroll(v: &Verified) -> Result<Verified, Diagnostics> {
     let body = pass.block(&program.body)?;
     let mut expanded = program.clone();
     (expanded.body, expanded.symbols, expanded.tensors) = (body, pass.symbols, pass.tensors);
+    expanded.pipelines = pass.pipelines;
     // What holds for the loop need not hold for each of its rounds. One message a place is enough.
     verify(&expanded, v.constants()).map_err(|Diagnostics(all)| {
         let mut seen = BTreeSet::new();
@@ -86,6 +88,8 @@ struct Unroll<'a> {
     symbols: Vec<Symbol>,
     /// The new table.
     tensors: Vec<Tensor>,
+    /// Each with its new tensors once its definition has been passed.
+    pipelines: Vec<Pipeline>,
     names: HashSet<String>,
     /// What stands for a counter: its value, or a counter of its own.
     values: BTreeMap<SymbolId, Expr>,
@@ -122,16 +126,24 @@ impl Unroll<'_> {
     fn statement(&mut self, stmt: &Stmt, out: &mut Vec<Stmt>) -> Result<(), Diagnostic> {
         let span = stmt.span;
         let program = self.v.program();
-        if let StmtKind::For { counter, lo, hi, body } = &stmt.kind {
-            if program.symbol(*counter).kind == SymbolKind::Unrolled {
-                return self.rounds(*counter, (lo, hi), body, span, out);
-            }
+        if let StmtKind::For { counter, lo, hi, body } = &stmt.kind
+            && program.symbol(*counter).kind == SymbolKind::Unrolled
+        {
+            return self.rounds(*counter, (lo, hi), body, span, out);
+        }
+        if matches!(
+            stmt.kind,
+            StmtKind::For { .. } | StmtKind::Tiles { .. } | StmtKind::Role { .. } | StmtKind::Stage { .. }
+        ) {
             self.count(span)?;
-            let (lo, hi) = (self.expr(lo), self.expr(hi));
-            let own = self.counter(*counter);
-            let body = self.block(body)?;
-            out.push(Stmt { kind: StmtKind::For { counter: own, lo, hi, body }, span });
+            let kind = self.nested(&stmt.kind)?;
+            out.push(Stmt { kind, span });
             return Ok(());
+        }
+        if let StmtKind::Pipeline(id) = &stmt.kind {
+            let tensors = program.pipeline(*id).tensors.iter();
+            let tensors = tensors.map(|t| self.operand(*t, span)).collect::<Result<_, _>>()?;
+            self.pipelines[id.0 as usize].tensors = tensors;
         }
         for id in stmt.kind.assigned() {
             if self.indexed.contains(&id) {
@@ -330,6 +342,32 @@ impl Unroll<'_> {
         })
     }
 
+    /// A loop, a role or a stage, with its tensors and counters replaced.
+    fn nested(&mut self, kind: &StmtKind) -> Result<StmtKind, Diagnostic> {
+        Ok(match kind {
+            StmtKind::For { counter, lo, hi, body } => {
+                let (lo, hi) = (self.expr(lo), self.expr(hi));
+                StmtKind::For { counter: self.counter(*counter), lo, hi, body: self.block(body)? }
+            }
+            StmtKind::Tiles { row, col, rows, cols, order, body } => {
+                let (rows, cols) = (self.expr(rows), self.expr(cols));
+                let (row, col) = (self.counter(*row), self.counter(*col));
+                StmtKind::Tiles { row, col, rows, cols, order: order.clone(), body: self.block(body)? }
+            }
+            StmtKind::Role { name, warpgroups, registers, body } => StmtKind::Role {
+                name: name.clone(),
+                warpgroups: warpgroups.clone(),
+                registers: registers.clone(),
+                body: self.block(body)?,
+            },
+            StmtKind::Stage { pipeline, side, slot, body } => {
+                let slot = slot.map(|slot| self.counter(slot));
+                StmtKind::Stage { pipeline: *pipeline, side: *side, slot, body: self.block(body)? }
+            }
+            other => self.kind(other)?,
+        })
+    }
+
     /// A statement that is no loop, with its tensors and counters replaced.
     fn kind(&self, kind: &StmtKind) -> Result<StmtKind, Diagnostic> {
         let of = |id: &TensorId| self.operand(*id, Span::NONE);
@@ -338,8 +376,8 @@ impl Unroll<'_> {
             StmtKind::Copy { src, dst } => {
                 StmtKind::Copy { src: self.reference(src)?, dst: self.reference(dst)? }
             }
-            StmtKind::CopyAsync { src, dst } => {
-                StmtKind::CopyAsync { src: self.reference(src)?, dst: self.reference(dst)? }
+            StmtKind::CopyAsync { src, dst, how } => {
+                StmtKind::CopyAsync { src: self.reference(src)?, dst: self.reference(dst)?, how: *how }
             }
             StmtKind::Wait(groups) => StmtKind::Wait(self.expr(groups)),
             StmtKind::Gemm { c, a, b, warps } => StmtKind::Gemm {
@@ -348,6 +386,14 @@ impl Unroll<'_> {
                 b: of(b)?,
                 warps: warps.as_ref().map(|warps| warps.each_ref().map(|e| self.expr(e))),
             },
+            StmtKind::GemmAsync { c, a, b, warpgroups } => StmtKind::GemmAsync {
+                c: of(c)?,
+                a: self.reference(a)?,
+                b: self.reference(b)?,
+                warpgroups: warpgroups.as_ref().map(|groups| groups.each_ref().map(|e| self.expr(e))),
+            },
+            StmtKind::WaitGemm(groups) => StmtKind::WaitGemm(self.expr(groups)),
+            StmtKind::ClusterSum { dst } => StmtKind::ClusterSum { dst: of(dst)? },
             StmtKind::Cast { dst, src } => StmtKind::Cast { dst: of(dst)?, src: of(src)? },
             StmtKind::Rearrange { dst, src } => StmtKind::Rearrange { dst: of(dst)?, src: of(src)? },
             StmtKind::Fill { dst, value } => StmtKind::Fill { dst: of(dst)?, value: *value },
@@ -358,6 +404,9 @@ impl Unroll<'_> {
                 let op = match op {
                     ShapeOp::Reshape(shape) => ShapeOp::Reshape(self.exprs(shape)),
                     ShapeOp::Broadcast(shape) => ShapeOp::Broadcast(self.exprs(shape)),
+                    ShapeOp::Slice { axis, start, extent } => {
+                        ShapeOp::Slice { axis: *axis, start: self.expr(start), extent: self.expr(extent) }
+                    }
                     ShapeOp::Transpose(_) | ShapeOp::Expand { .. } => op.clone(),
                 };
                 StmtKind::Shape { dst: of(dst)?, src: of(src)?, op }
@@ -370,7 +419,16 @@ impl Unroll<'_> {
             StmtKind::Gather { dst, src, index, axis } => {
                 StmtKind::Gather { dst: of(dst)?, src: of(src)?, index: of(index)?, axis: *axis }
             }
-            StmtKind::Sync | StmtKind::Commit | StmtKind::For { .. } => kind.clone(),
+            StmtKind::Sync
+            | StmtKind::Commit
+            | StmtKind::CommitGemm
+            | StmtKind::WaitDependencies
+            | StmtKind::LaunchDependents
+            | StmtKind::Pipeline(_)
+            | StmtKind::For { .. }
+            | StmtKind::Tiles { .. }
+            | StmtKind::Role { .. }
+            | StmtKind::Stage { .. } => kind.clone(),
         })
     }
 }

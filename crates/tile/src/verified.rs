@@ -7,7 +7,7 @@ use tilewright_machine::{DType, Memory};
 
 use crate::diagnostic::Span;
 use crate::expr::Expr;
-use crate::program::{ParamId, Program, StmtKind, TensorId, TensorKind, TensorRef};
+use crate::program::{ParamId, Program, TensorId, TensorKind, TensorRef};
 
 /// Values for tile constants, by name; those not named keep their defaults.
 pub type Constants = BTreeMap<String, i64>;
@@ -80,6 +80,11 @@ impl Verified {
     /// Threads of a block.
     pub fn threads(&self) -> u32 {
         self.threads
+    }
+
+    /// Blocks of a cluster, neighbours along x; 1 where the program says nothing.
+    pub fn cluster(&self) -> u32 {
+        self.program.cluster.as_int().and_then(|blocks| u32::try_from(blocks).ok()).unwrap_or(1).max(1)
     }
 
     /// Strides of a tensor parameter, in elements, over literals and sizes.
@@ -177,7 +182,7 @@ impl Verified {
         }
     }
 
-    /// Calls `visit` for every statement, loops before their bodies, with the depth of the loop around it.
+    /// Calls `visit` for every statement, loops, roles and stages before their bodies, with the number of loops around it.
     pub fn visit(&self, visit: &mut impl FnMut(&crate::program::Stmt, usize)) {
         fn go(
             body: &[crate::program::Stmt],
@@ -186,9 +191,7 @@ impl Verified {
         ) {
             for stmt in body {
                 visit(stmt, depth);
-                if let StmtKind::For { body, .. } = &stmt.kind {
-                    go(body, depth + 1, visit);
-                }
+                go(stmt.kind.body(), depth + usize::from(stmt.kind.repeats()), visit);
             }
         }
         go(&self.program.body, 0, visit);

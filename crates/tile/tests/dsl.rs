@@ -218,3 +218,47 @@ fn a_product_may_say_how_warps_share_it() {
     let verified = verify(&program, &Constants::new()).unwrap();
     assert!(verified.program().to_string().contains("warps = (2, 2)"));
 }
+
+#[test]
+fn misuse_of_roles_and_pipelines_is_reported_at_the_end() {
+    let mut k = KernelBuilder::new("misuse");
+    let s = k.shared_tensor("s", F32, [32, 4]);
+    let p = k.pipeline("p", 2, [&s]);
+    // The name is taken: the handle stands for nothing, and its stages are dropped.
+    let again = k.pipeline("p", 2, [&s]);
+    k.produce(&again, |k| k.syncthreads());
+    let mut inner = None;
+    k.role("a", 1, None, |k| inner = Some(k.register_tensor("r", F32, [32, 4])));
+    k.role("a", 1, None, |_| {});
+    let inner = inner.unwrap();
+    k.cluster_sum(&inner);
+    let mut other = KernelBuilder::new("other");
+    let foreign = other.register_tensor("f", F32, [4]);
+    k.pipeline("q", 2, [&foreign]);
+    other.consume(&p, |_| {});
+    k.gemm_async(&foreign, s, s);
+    k.for_tiles(["i", "i"], 4, 4, tilewright_tile::dsl::bands(2), |_, _, _| {});
+    let codes = |k: KernelBuilder| k.finish().unwrap_err().0.iter().map(|e| e.code).collect::<Vec<_>>();
+    let expected = [
+        Code::DuplicateName,
+        Code::DuplicateName,
+        Code::UnknownName,
+        Code::UnknownName,
+        Code::UnknownName,
+        Code::DuplicateName,
+    ];
+    assert_eq!(codes(k), expected);
+    assert_eq!(codes(other), [Code::UnknownName]);
+}
+
+#[test]
+fn roles_do_not_nest_without_end() {
+    fn nest(k: &mut KernelBuilder, level: usize) {
+        if level > 0 {
+            k.role(&format!("r{level}"), 1, None, |k| nest(k, level - 1));
+        }
+    }
+    let mut k = KernelBuilder::new("deep");
+    nest(&mut k, 300);
+    assert_eq!(k.finish().unwrap_err().0[0].code, Code::Syntax);
+}

@@ -1,9 +1,13 @@
 //! The text form: round trips, and texts that are no programs.
 
 use proptest::prelude::*;
+use tilewright_machine::CacheHint;
 use tilewright_machine::DType;
-use tilewright_tile::dsl::{Elem, KernelBuilder, Tensor, block_x, block_y, float, nested, steps, tile};
-use tilewright_tile::{Code, Constants, Expr, Program, ReduceOp, parse, verify};
+use tilewright_tile::dsl::{
+    Elem, KernelBuilder, Pipeline, Tensor, bands, block_x, block_y, float, hilbert, nested, snake, steps,
+    tile,
+};
+use tilewright_tile::{AsyncHow, Code, Constants, Expr, Program, ReduceOp, parse, verify};
 
 const SHAPES: &str = "const A = 4, B = 8
 kernel shapes(x: f32[A, B]) grid(1) threads(32) {
@@ -23,11 +27,46 @@ kernel shapes(x: f32[A, B]) grid(1) threads(32) {
     r = transpose(g)
 }";
 
-const EXAMPLES: [(&str, &str); 4] = [
+const ROLES: &str = "const A = 64, STAGES = 3
+kernel roles(x: f16[A, A], y: f32[A, A]) grid(8) threads(256) cluster(2) {
+    gx = global_view(x, (A, A) : (e0, e1))
+    gy = global_view(y, (A, A) : (e0, e1))
+    s = shared_tensor(f16, [A, A])
+    t = shared_tensor(f32, [A, A])
+    p = pipeline(STAGES, s)
+    warpgroup load(1) registers(24) {
+        for (i, j) in tiles(4, 4, bands(2, snake)) {
+            produce p { copy.async(gx, s, multicast, evict_last) }
+        }
+        wait_dependencies()
+    }
+    warpgroup math(1) registers(240) {
+        for (row, col) in tiles(4, 4, hilbert(1)) {
+            r = register_tensor(f32, [A, A])
+            fill(r, 0.0)
+            consume p {
+                gemm.async(r, s, transpose(s), warpgroups = (1, 1))
+                commit_gemm()
+            }
+            wait_gemm(0)
+            cluster_sum(r)
+            h = slice(r, 1, A / 2, 8)
+            copy(r, t)
+            syncthreads()
+            copy.async(t, gy, add)
+            commit_group()
+            wait_group(0)
+        }
+        launch_dependents()
+    }
+}";
+
+const EXAMPLES: [(&str, &str); 5] = [
     ("gemm", include_str!("../../../examples/gemm.tile")),
     ("gemm_shared", include_str!("../../../examples/gemm_shared.tile")),
     ("transpose", include_str!("../../../examples/transpose.tile")),
     ("shapes", SHAPES),
+    ("roles", ROLES),
 ];
 
 fn read(source: &str) -> Program {
@@ -142,6 +181,13 @@ fn layout_of_the_text_does_not_matter() {
     assert_eq!(plain, odd);
 }
 
+/// What statements of a random program use.
+struct Scene {
+    tensors: [Tensor; 4],
+    pipeline: Pipeline,
+    scalar: Elem,
+}
+
 /// Decisions, taken from random bytes.
 struct Choices<'a>(&'a [u8]);
 
@@ -224,24 +270,70 @@ impl Choices<'_> {
         let h = k.global_view("h", &y, [tile(1, &t), tile(0, &w)]);
         let r = k.register_tensor("r", DType::F32, [&t, &w]);
         let s = k.shared_tensor("s", DType::F32, [&w, &t]);
-        self.statements(&mut k, &[g, h, r, s], &scalar, &all, 3, &mut 0);
+        let p = k.pipeline("p", self.expr(&all[2..4], 2), [&s]);
+        if self.next(2) == 0 {
+            k.cluster(self.expr(&all[2..4], 1));
+        }
+        let scene = Scene { tensors: [g, h, r, s], pipeline: p, scalar };
+        self.statements(&mut k, &scene, &all, 3, &mut 0);
         k.finish().unwrap()
     }
 
-    fn statements(
-        &mut self,
-        k: &mut KernelBuilder,
-        tensors: &[Tensor; 4],
-        scalar: &Elem,
-        all: &[Expr],
-        depth: u8,
-        fresh: &mut u32,
-    ) {
-        let [g, h, r, s] = tensors;
+    fn statements(&mut self, k: &mut KernelBuilder, scene: &Scene, all: &[Expr], depth: u8, fresh: &mut u32) {
+        let Scene { tensors: [g, h, r, s], pipeline, scalar } = scene;
         for _ in 0..self.next(6) {
             *fresh += 1;
             let name = format!("t{fresh}");
-            match self.next(16) {
+            match self.next(24) {
+                16 if depth > 0 => {
+                    let order = self.expr(&all[2..4], 1);
+                    let order = [bands, snake, hilbert][self.next(3) as usize](order);
+                    let (rows, cols) = (self.expr(all, 1), self.expr(all, 2));
+                    k.for_tiles([&name, &format!("{name}c")], rows, cols, order, |k, row, col| {
+                        let inner = [all, &[row, col]].concat();
+                        self.statements(k, scene, &inner, depth - 1, fresh);
+                    });
+                }
+                17 if depth > 0 => {
+                    let registers = (self.next(2) == 0).then(|| self.expr(&all[2..4], 1));
+                    k.role(&name, self.expr(&all[2..4], 1), registers, |k| {
+                        self.statements(k, scene, all, depth - 1, fresh);
+                    });
+                }
+                18 if depth > 0 => {
+                    k.produce(pipeline, |k| self.statements(k, scene, all, depth - 1, fresh));
+                    k.consume(pipeline, |k| self.statements(k, scene, all, depth - 1, fresh));
+                }
+                19 => {
+                    let hint = [None, Some(CacheHint::EvictFirst), Some(CacheHint::EvictLast)];
+                    let how = AsyncHow {
+                        multicast: self.next(2) == 0,
+                        add: self.next(2) == 0,
+                        hint: hint[self.next(3) as usize],
+                        ..AsyncHow::default()
+                    };
+                    k.copy_async_with(h, s.transpose(), how);
+                    k.copy_async(s, h.transpose());
+                    k.commit_group();
+                    k.wait_group(self.expr(&all[2..4], 1));
+                }
+                20 => {
+                    let c = k.cast(&name, r, DType::F32);
+                    k.gemm_async(&c, [r, s][self.next(2) as usize], s.transpose());
+                    k.gemm_async_over(&c, s, s, [self.expr(&all[2..4], 1), 2.into()]);
+                    k.commit_gemm();
+                    k.wait_gemm(self.expr(&all[2..4], 1));
+                    k.cluster_sum(&c);
+                }
+                21 => {
+                    let (start, extent) = (self.expr(all, 2), self.expr(&all[2..4], 1));
+                    let t = k.slice(&name, r, u32::from(self.next(3)), start, extent);
+                    k.slice_to(r, &t, 1, self.expr(&all[2..4], 1));
+                }
+                22 => {
+                    k.wait_dependencies();
+                    k.launch_dependents();
+                }
                 0 => k.copy(h, r),
                 1 => k.copy(s.transpose(), r),
                 2 => k.copy(g.index([None, Some(self.expr(all, 2)), None]), r),
@@ -268,7 +360,7 @@ impl Choices<'_> {
                     k.for_range(&name, lo, hi, |k, counter| {
                         let mut inner = all.to_vec();
                         inner.push(counter);
-                        self.statements(k, tensors, scalar, &inner, depth - 1, fresh);
+                        self.statements(k, scene, &inner, depth - 1, fresh);
                     });
                 }
                 9 => {
@@ -351,12 +443,15 @@ proptest! {
 }
 
 #[test]
-fn the_program_in_the_documentation_is_one() {
+fn the_programs_in_the_documentation_are_programs() {
     let guide = include_str!("../../../docs/tile-language.md");
-    let (_, rest) = guide.split_once("```tile\n").unwrap();
-    let (source, _) = rest.split_once("```").unwrap();
-    round_trip(source);
-    verify(&read(source), &Constants::new()).unwrap();
+    let sources: Vec<&str> =
+        guide.split("```tile\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect();
+    assert_eq!(sources.len(), 3);
+    for source in sources {
+        round_trip(source);
+        verify(&read(source), &Constants::new()).unwrap();
+    }
     for word in tilewright_tile::RESERVED {
         assert!(guide.contains(word), "{word}");
     }

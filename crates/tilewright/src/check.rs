@@ -270,16 +270,24 @@ fn inputs(kernel: &Kernel, sizes: &Sizes, options: &CheckOptions) -> Result<Vec<
 }
 
 /// What may separate a right result from the interpreter's: the rounding of the result, the order of `f32` sums, and the
-/// roundings on the way of a product that accumulates in `f16`.
+/// roundings on the way of a product that accumulates in `f16`, or of one of 8-bit floats, whose sums the tensor cores keep to
+/// about 14 bits.
 fn tolerance(kernel: &Kernel, dtype: DType) -> f64 {
-    let mut narrow = false;
-    let program = kernel.program();
-    kernel.verified.visit(&mut |stmt, _| {
-        if let StmtKind::Gemm { c, .. } = &stmt.kind {
-            narrow |= program.tensor(*c).dtype == DType::F16;
+    let (mut narrow, mut bytes) = (false, false);
+    let dtype_of = |id| kernel.program().tensor(id).dtype;
+    kernel.verified.visit(&mut |stmt, _| match &stmt.kind {
+        StmtKind::Gemm { c, .. } => narrow |= dtype_of(*c) == DType::F16,
+        StmtKind::GemmAsync { c, b, .. } => {
+            narrow |= dtype_of(*c) == DType::F16;
+            bytes |= dtype_of(b.tensor).is_float() && dtype_of(b.tensor).bits() == 8;
         }
+        _ => {}
     });
-    let accumulation = if narrow { 64.0 * DType::F16.epsilon() } else { 1.2e-4 };
+    let accumulation = match (narrow, bytes) {
+        (true, _) => 64.0 * DType::F16.epsilon(),
+        (false, true) => 8.0 / 8192.0,
+        (false, false) => 1.2e-4,
+    };
     4.0 * dtype.epsilon() + accumulation
 }
 

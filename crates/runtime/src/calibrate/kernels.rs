@@ -259,11 +259,11 @@ pub(crate) fn chain(name: &str, arch: Arch, spec: Spec) -> Function {
     frame.b.write(reg(clocks, 0), before.into());
     let round = frame.b.open_loop();
     frame.round();
-    frame.b.close_loop(round, imm(0), rounds, 1);
+    frame.b.close_loop(round, imm(0), rounds, imm(1));
     frame.b.sync(SyncOp::Barrier);
     let after = frame.b.special(Special::Clock);
     frame.b.write(reg(clocks, 1), after.into());
-    frame.b.close_loop(pass, imm(0), passes, 1);
+    frame.b.close_loop(pass, imm(0), passes, imm(1));
 
     let Frame { mut b, state, work, .. } = frame;
     let sum = b.add_array("sum", 1);
@@ -517,7 +517,7 @@ pub(crate) fn bandwidth(name: &str, arch: Arch, chunks: u32) -> Function {
         total = b.scalar(ScalarOp::XorB32, &[total, word]);
     }
     b.write(reg(sum, 0), total);
-    b.close_loop(round, imm(0), rounds, 1);
+    b.close_loop(round, imm(0), rounds, imm(1));
     b.sync(SyncOp::Barrier);
     let after = b.special(Special::Clock);
     b.write(reg(clocks, 1), after.into());

@@ -229,7 +229,8 @@ pub(crate) fn recipes(arch: Arch) -> Vec<Recipe> {
         ..all[0]
     });
     let model = all[0];
-    let known = |row: &&CopyRow| row.since <= arch;
+    // What peers of a cluster share has no entry in the tables.
+    let known = |row: &&CopyRow| row.since <= arch && row.kind != CopyKind::Peer;
     let first = |row: &&CopyRow| row.name == "ld.shared.b32" || row.name == "ld.global.b32";
     all.extend(copy_rows().iter().filter(known).filter(first).map(copy));
     all.extend(copy_rows().iter().filter(known).filter(|row| !first(row)).map(copy));

@@ -1,9 +1,14 @@
 //! Helpers for programs written by hand.
 #![allow(dead_code, reason = "each test file uses some of them")]
 
-use tilewright_machine::{Arch, CopyRow, Memory, ScalarOp, copies, copy_named};
+use tilewright_machine::{
+    Arch, BoxShape, BulkOp, CopyRow, DType, MbarrierOp, Memory, ScalarOp, SwizzleMode, SyncOp, TensorOp,
+    copies, copy_named, tensor_row,
+};
 use tilewright_sim::{Argument, BufferId, Config, GlobalMemory, Report, SimError};
-use tilewright_simt::{Address, ArrayId, Builder, Function, FunctionParamKind, Operand, Reg, Special, Value};
+use tilewright_simt::{
+    Address, ArrayId, Builder, Function, FunctionParamKind, Op, Operand, Reg, Special, TensorMap, Value,
+};
 
 pub fn builder(threads: u32) -> Builder {
     Builder::new("test", Arch::Sm90a, threads)
@@ -135,4 +140,106 @@ pub fn run_block(f: &Function, inputs: &[&[u8]], words: usize) -> (Report, Vec<u
 
 pub fn words_of(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect()
+}
+
+/// Short spellings of Hopper's operations.
+pub trait Hopper {
+    fn map(&mut self, name: &str, dtype: DType, extents: &[u32], swizzle: SwizzleMode) -> u32;
+    fn only(&mut self, thread: i64, body: impl FnOnce(&mut Builder));
+    fn window(&mut self, offset: i64) -> Address;
+    fn mbarrier_at(&mut self, op: MbarrierOp, address: Address, operand: i64);
+    fn init_barriers(&mut self, list: &[(i64, i64)]);
+    fn tma(&mut self, op: TensorOp, map: u32, coords: &[Operand], shared: Address, barrier: Option<Address>);
+    fn multicast(&mut self, map: u32, coords: &[Operand], shared: Address, barrier: Address, mask: i64);
+    fn copy_bulk(
+        &mut self,
+        op: BulkOp,
+        shared: Address,
+        other: Address,
+        bytes: i64,
+        barrier: Option<Address>,
+    );
+}
+
+impl Hopper for Builder {
+    fn map(&mut self, name: &str, dtype: DType, extents: &[u32], swizzle: SwizzleMode) -> u32 {
+        let shape = BoxShape { dtype, extents: extents.to_vec(), swizzle };
+        self.add_tensor_map(TensorMap { name: name.to_string(), shape })
+    }
+
+    /// What one thread of the block does.
+    fn only(&mut self, thread: i64, body: impl FnOnce(&mut Builder)) {
+        let t = self.thread();
+        let it = self.op(ScalarOp::EqI32, t, thread);
+        self.branch(value(it), body, |_| {});
+    }
+
+    /// A place in the block's window.
+    fn window(&mut self, offset: i64) -> Address {
+        at(self.special(Special::SharedBase).into(), offset as i32)
+    }
+
+    fn mbarrier_at(&mut self, op: MbarrierOp, address: Address, operand: i64) {
+        self.mbarrier(op, address, imm(operand));
+    }
+
+    /// Makes mbarriers at these offsets, with their counts of arrivals, for all threads of the block.
+    fn init_barriers(&mut self, list: &[(i64, i64)]) {
+        self.only(0, |b| {
+            for (offset, count) in list {
+                let address = b.window(*offset);
+                b.mbarrier_at(MbarrierOp::Init, address, *count);
+            }
+            b.sync(SyncOp::FenceMbarrierInit);
+        });
+        self.sync(SyncOp::Barrier);
+    }
+
+    fn tma(&mut self, op: TensorOp, map: u32, coords: &[Operand], shared: Address, barrier: Option<Address>) {
+        let row = tensor_row(op, coords.len() as u32).unwrap();
+        let coords = coords.to_vec();
+        self.bulk(Op::Tensor { row, map, coords, shared, barrier, multicast: None, hint: None });
+    }
+
+    fn multicast(&mut self, map: u32, coords: &[Operand], shared: Address, barrier: Address, mask: i64) {
+        let row = tensor_row(TensorOp::Load, coords.len() as u32).unwrap();
+        let (coords, multicast) = (coords.to_vec(), Some(imm(mask)));
+        self.bulk(Op::Tensor { row, map, coords, shared, barrier: Some(barrier), multicast, hint: None });
+    }
+
+    fn copy_bulk(
+        &mut self,
+        op: BulkOp,
+        shared: Address,
+        other: Address,
+        bytes: i64,
+        barrier: Option<Address>,
+    ) {
+        self.bulk(Op::Bulk { op, shared, other, bytes: imm(bytes), barrier });
+    }
+}
+
+/// A tensor that fills a buffer.
+pub fn tensor(buffer: BufferId, extents: &[u64], bytes: u64) -> Argument {
+    let mut strides = Vec::new();
+    let mut stride = bytes;
+    for extent in &extents[..extents.len() - 1] {
+        stride *= extent;
+        strides.push(stride);
+    }
+    Argument::TensorMap { buffer, extents: extents.to_vec(), strides }
+}
+
+/// A generator of numbers (an LCG's upper bits).
+pub fn random(seed: u64) -> impl FnMut() -> u32 {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u32
+    }
+}
+
+/// Seeds that tests of schedules try.
+pub fn seeded(seed: u64) -> Config {
+    Config { seed, ..Config::default() }
 }

@@ -32,6 +32,7 @@
 //! # Ok::<(), tilewright_tile::Diagnostics>(())
 //! ```
 
+mod roles;
 mod shapes;
 mod value;
 
@@ -45,10 +46,11 @@ use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
 use crate::expr::{Axis, Expr, SymbolId};
 use crate::parser::MAX_DEPTH;
 use crate::program::{
-    ElemExpr, ParamId, ParamKind, Program, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef, ViewLeaf,
-    ViewMode,
+    AsyncHow, ElemExpr, ParamId, ParamKind, Program, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef,
+    ViewLeaf, ViewMode,
 };
 
+pub use roles::{Pipeline, bands, hilbert, snake};
 pub use value::{Buffer, BufferAt, Elem, Reference, Tensor, float};
 
 /// `block.x`.
@@ -81,7 +83,7 @@ pub fn nested(modes: impl IntoIterator<Item = ViewMode>) -> ViewMode {
     ViewMode { leaves: modes.into_iter().flat_map(|m| m.leaves).collect() }
 }
 
-/// A kernel under construction. Handles ([`Buffer`], [`Tensor`], [`Elem`]) belong to the builder that made them.
+/// A kernel under construction. Handles ([`Buffer`], [`Tensor`], [`Elem`], [`Pipeline`]) belong to the builder that made them.
 pub struct KernelBuilder {
     build: Builder,
     owner: u64,
@@ -313,9 +315,10 @@ impl KernelBuilder {
         self.copies(src.into(), dst.into(), |src, dst| StmtKind::Copy { src, dst });
     }
 
-    /// `copy.async(src, dst)`: from a global view to a shared tensor, complete at a later [`wait_group`](Self::wait_group).
+    /// `copy.async(src, dst)`: between a global view and a shared tensor, complete at a later [`wait_group`](Self::wait_group); in a
+    /// [`produce`](Self::produce), at its end.
     pub fn copy_async(&mut self, src: impl Into<Reference>, dst: impl Into<Reference>) {
-        self.copies(src.into(), dst.into(), |src, dst| StmtKind::CopyAsync { src, dst });
+        self.copy_async_with(src, dst, AsyncHow::default());
     }
 
     /// `commit_group()`.
@@ -328,18 +331,22 @@ impl KernelBuilder {
         self.build.emit(StmtKind::Wait(groups.into()), Span::NONE);
     }
 
-    fn copies(&mut self, src: Reference, dst: Reference, kind: fn(TensorRef, TensorRef) -> StmtKind) {
-        let ids = (self.usable(&src.tensor), self.usable(&dst.tensor));
-        if let (Some(from), Some(to)) = ids {
-            let [src, dst] = [(from, src), (to, dst)].map(|(tensor, mut r)| {
-                let registers = self.build.program.tensor(tensor).memory() == Memory::Register;
-                let tensor = if registers && !r.index.is_empty() {
-                    self.build.part(tensor, std::mem::take(&mut r.index), Span::NONE)
-                } else {
-                    tensor
-                };
-                TensorRef { tensor, index: r.index, transposed: r.transposed, span: Span::NONE }
-            });
+    /// A reference whose tensor may be used here. That to a part of a register tensor is to a tensor of its own.
+    fn reference(&mut self, mut r: Reference) -> Option<TensorRef> {
+        let mut tensor = self.usable(&r.tensor)?;
+        if self.build.program.tensor(tensor).memory() == Memory::Register && !r.index.is_empty() {
+            tensor = self.build.part(tensor, std::mem::take(&mut r.index), Span::NONE);
+        }
+        Some(TensorRef { tensor, index: r.index, transposed: r.transposed, span: Span::NONE })
+    }
+
+    fn copies(
+        &mut self,
+        src: Reference,
+        dst: Reference,
+        kind: impl FnOnce(TensorRef, TensorRef) -> StmtKind,
+    ) {
+        if let (Some(src), Some(dst)) = (self.reference(src), self.reference(dst)) {
             self.build.emit(kind(src, dst), Span::NONE);
         }
     }
@@ -514,18 +521,13 @@ impl KernelBuilder {
         kind: SymbolKind,
         body: impl FnOnce(&mut Self, Expr),
     ) {
-        if self.build.loop_depth() >= MAX_DEPTH as usize {
-            self.misuse(
-                Code::Syntax,
-                format!("loops nest deeper than {MAX_DEPTH} levels"),
-                "flatten the loops",
-            );
+        if self.too_deep() {
             return;
         }
         let counter = self.build.begin_for(name, Span::NONE, bounds, kind);
         let counter = self.note(counter).map_or(Expr::Int(0), Expr::Symbol);
         body(self, counter);
-        self.build.end_for(Span::NONE);
+        self.build.end(Span::NONE);
     }
 
     /// The program, or every mistake made while building it. What depends on the constants' values is checked later, by
@@ -558,7 +560,9 @@ fn foreign_symbols(program: &Program) -> Option<Diagnostic> {
         }
         go(expr, count)
     };
-    let header = program.grid.iter().all(legal) && legal(&program.threads);
+    let stages = program.pipelines.iter().all(|p| legal(&p.stages));
+    let header =
+        program.grid.iter().all(legal) && legal(&program.threads) && legal(&program.cluster) && stages;
     let tensors = program.tensors.iter().all(|t| match &t.kind {
         TensorKind::Register { shape, .. } | TensorKind::Shared { shape, .. } => shape.iter().all(legal),
         TensorKind::Part { index, .. } => index.iter().flatten().all(legal),

@@ -25,8 +25,9 @@ use crate::program::{ReduceOp, ShapeOp, StmtKind, TensorId, TensorKind};
 /// let pairs = k.join("pairs", &r, &wide);
 /// let (x, y) = k.split("x", "y", &pairs);
 /// let picked = k.gather("picked", &x, &at, 1);
+/// let half = k.slice("half", &r, 1, 2, 2);
 /// k.reshape_to(&r, &flat);
-/// # let _ = (y, picked);
+/// # let _ = (y, picked, half);
 /// let program = k.finish()?;
 ///
 /// let text = "kernel shapes() grid(1) threads(32) {
@@ -40,6 +41,7 @@ use crate::program::{ReduceOp, ShapeOp, StmtKind, TensorId, TensorKind};
 ///         pairs = join(r, wide)
 ///         x, y = split(pairs)
 ///         picked = gather(x, at, 1)
+///         half = slice(r, 1, 2, 2)
 ///         r = reshape(flat, [8, 4])
 ///     }";
 /// assert_eq!(program, parse(text)?);
@@ -93,6 +95,27 @@ impl KernelBuilder {
     /// `dst = expand(src, axis)`.
     pub fn expand_to(&mut self, dst: &Tensor, src: &Tensor, axis: u32) {
         self.update([dst, src], |[dst, src]| StmtKind::Shape { dst, src, op: ShapeOp::Expand { axis } });
+    }
+
+    /// `name = slice(src, axis, start, extent)`: of mode `axis`, `extent` coordinates from `start` on.
+    pub fn slice(
+        &mut self,
+        name: &str,
+        src: &Tensor,
+        axis: u32,
+        start: impl Into<Expr>,
+        extent: impl Into<Expr>,
+    ) -> Tensor {
+        self.shape(name, src, ShapeOp::Slice { axis, start: start.into(), extent: extent.into() })
+    }
+
+    /// `dst = slice(src, axis, start, extent)`, with the extent of an existing tensor.
+    pub fn slice_to(&mut self, dst: &Tensor, src: &Tensor, axis: u32, start: impl Into<Expr>) {
+        if let Some(shape) = self.shape_of(dst) {
+            let extent = shape.get(axis as usize).cloned().unwrap_or(Expr::Int(1));
+            let op = ShapeOp::Slice { axis, start: start.into(), extent };
+            self.update([dst, src], |[dst, src]| StmtKind::Shape { dst, src, op });
+        }
     }
 
     /// `name = broadcast(src, [shape])`: modes of extent 1 are repeated to these extents.
@@ -180,7 +203,7 @@ impl KernelBuilder {
 
     fn shape(&mut self, name: &str, src: &Tensor, op: ShapeOp) -> Tensor {
         let rank = match &op {
-            ShapeOp::Transpose(_) => src.rank,
+            ShapeOp::Transpose(_) | ShapeOp::Slice { .. } => src.rank,
             ShapeOp::Expand { .. } => src.rank + 1,
             ShapeOp::Reshape(shape) | ShapeOp::Broadcast(shape) => shape.len(),
         };

@@ -78,6 +78,10 @@ pub fn grid(v: &Verified, sizes: &BTreeMap<String, i64>) -> Result<[u32; 3], Int
         let what = || format!("the grid's {} extent", ["x", "y", "z"][i]);
         grid[i] = value(expr, &values, most[i], what)? as u32;
     }
+    let cluster = v.cluster();
+    if grid[0] % cluster != 0 {
+        return Err(InterpretError::PartOfCluster { blocks: grid[0], cluster });
+    }
     Ok(grid)
 }
 

@@ -4,6 +4,7 @@
 //! A tile's values are `f64`, rounded to the tile's element type whenever they are written. Register and shared tensors
 //! hold NaN until they are written.
 
+mod cluster;
 mod launch;
 mod plan;
 mod ranges;
@@ -108,19 +109,78 @@ pub enum InterpretError {
         /// The mode's extent.
         extent: i64,
     },
-    /// An element is read or written between an asynchronous copy into it and the wait that completes the copy.
+    /// An element is read or written between an asynchronous copy or product that writes it and the wait that completes that, or
+    /// written while one reads it.
     #[error(
-        "`{statement}` {access} an element of `{tensor}` that `{copy}` has in flight: no wait covers that copy yet"
+        "`{statement}` {access} an element of `{tensor}` that `{flight}` has in flight: no wait covers it yet"
     )]
     InFlight {
         /// The statement that comes too early.
         statement: String,
         /// `reads` or `writes`.
         access: &'static str,
-        /// The shared tensor.
+        /// The shared or register tensor.
         tensor: String,
+        /// The asynchronous copy or product.
+        flight: String,
+    },
+    /// A copy to global memory that no wait completes.
+    #[error("`{flight}` is still in flight at the end: its writes are done once a `wait_group` covers it")]
+    NeverWaitedFor {
         /// The asynchronous copy.
-        copy: String,
+        flight: String,
+    },
+    /// A stage is to be read, and none is full.
+    #[error("`{statement}` has no stage to read: {}", produced(role, *filled))]
+    NoStage {
+        /// The statement, `consume ab`.
+        statement: String,
+        /// The role that fills the stages.
+        role: Option<String>,
+        /// How many stages it fills in all.
+        filled: usize,
+    },
+    /// Stages are filled that nothing reads.
+    #[error("`produce {pipeline}` filled {} that nothing reads, of {filled} in all", stages(*left))]
+    UnreadStages {
+        /// The pipeline.
+        pipeline: String,
+        /// How many nothing reads.
+        left: usize,
+        /// How many were filled in all.
+        filled: usize,
+    },
+    /// A slice begins where it does not fit.
+    #[error("`{statement}`: the slice begins at {start}, and fits from 0 to {most}")]
+    SliceOutside {
+        /// The statement.
+        statement: String,
+        /// Where it begins.
+        start: i64,
+        /// The largest coordinate at which it may begin.
+        most: i64,
+    },
+    /// Blocks of a cluster wait for each other at different statements, or one ends while others wait.
+    #[error("`{statement}`: the blocks of the cluster do not all reach it at the same time")]
+    ClusterApart {
+        /// The statement at which one waits.
+        statement: String,
+    },
+    /// The blocks of a cluster are to share a copy, and copy different tiles.
+    #[error("`{statement}`: the blocks of the cluster do not all copy the same tile")]
+    MulticastApart {
+        /// The statement.
+        statement: String,
+    },
+    /// The grid is not made of whole clusters, at these sizes.
+    #[error(
+        "the grid has {blocks} blocks along x, which is no multiple of the {cluster} blocks of a cluster"
+    )]
+    PartOfCluster {
+        /// Blocks along x.
+        blocks: u32,
+        /// Blocks of a cluster.
+        cluster: u32,
     },
     /// An extent or a stride is not positive, or the grid is outside what the hardware takes, at these sizes.
     #[error("{what} is {value}; it must be from 1 to {most}")]
@@ -132,6 +192,18 @@ pub enum InterpretError {
         /// The largest legal value.
         most: i64,
     },
+}
+
+/// `3 stages`.
+fn stages(n: usize) -> String {
+    format!("{n} stage{}", if n == 1 { "" } else { "s" })
+}
+
+fn produced(role: &Option<String>, filled: usize) -> String {
+    match role {
+        Some(role) => format!("role `{role}` produced {}", stages(filled)),
+        None => format!("{} produced so far", stages(filled)),
+    }
 }
 
 /// A parameter's buffer while blocks run.
@@ -153,8 +225,13 @@ enum Buffer<'a> {
 /// elements in `f32` in an order of its own, may differ by `n · 2⁻²⁴` times the sum of their magnitudes. Sums of
 /// integers, largest and smallest elements and gathers are exact.
 ///
-/// An asynchronous copy reads its source where it stands, and writes its destination at the wait that covers it. A read or write
-/// of an element in between is an error that names both statements.
+/// An asynchronous copy reads its source where it stands, and writes its destination at the wait that covers it. An asynchronous
+/// product is computed where it stands. Whatever touches in between what they write, or writes what they read, is an error that
+/// names both statements.
+///
+/// Roles run one after the other, each pipeline's producer before its consumer: a pipeline is a queue of the contents of its
+/// stages. A stage that is read and was never filled, and one that is filled and never read, is an error. The blocks of a cluster
+/// run side by side where they add up what they have, each for itself otherwise.
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -216,10 +293,14 @@ pub fn interpret(
         })
         .collect();
     let [x, y, z] = grid.map(u64::from);
-    // At most 2³¹ · 2¹⁶ · 2¹⁶ blocks: fits.
-    let result = (0..x * y * z).into_par_iter().try_for_each(|index| {
-        let block = [index % x, index / x % y, index / x / y].map(|i| i as i64);
-        run::block(&plan, &buffers, block, values.clone())
+    // At most 2³¹ · 2¹⁶ · 2¹⁶ blocks: fits. The blocks of a cluster follow each other.
+    let blocks = if plan.meets { plan.cluster as u64 } else { 1 };
+    let result = (0..x * y * z / blocks).into_par_iter().try_for_each(|cluster| {
+        cluster::run(blocks as usize, |rank, meeting| {
+            let index = cluster * blocks + rank as u64;
+            let block = [index % x, index / x % y, index / x / y].map(|i| i as i64);
+            run::block(&plan, &buffers, (block, x as i64), values.clone(), meeting)
+        })
     });
     let written: Vec<Option<Vec<f64>>> = buffers
         .into_iter()

@@ -3,23 +3,41 @@
 
 use std::collections::BTreeMap;
 
-use tilewright_machine::DType;
+use tilewright_machine::{DType, Memory};
 
 use super::shapes::{self, Around};
 use super::{InterpretError, round, tensor_shape, tensor_strides};
 use crate::expr::{Expr, SymbolId};
 use crate::printer::statement_text;
 use crate::program::{
-    BinaryOp, ElemExpr, ParamId, ReduceOp, Stmt, StmtKind, TensorId, TensorKind, TensorRef, UnaryOp,
+    self, BinaryOp, ElemExpr, ParamId, PipelineId, ReduceOp, ShapeOp, Stmt, StmtKind, TensorId, TensorKind,
+    TensorRef, TileOrder, UnaryOp,
 };
 use crate::verified::Verified;
+use crate::verify::role_order;
 
 /// A program prepared for one launch.
 pub(super) struct Plan {
     pub(super) tensors: usize,
-    /// The asynchronous copies, as messages name them.
-    pub(super) copies: Vec<String>,
+    /// The asynchronous copies and products, as messages name them.
+    pub(super) flights: Vec<String>,
+    /// The pipelines.
+    pub(super) pipelines: Vec<Ring>,
+    /// Blocks of a cluster.
+    pub(super) cluster: i64,
+    /// Whether the blocks of a cluster add up what they have, so that they run side by side.
+    pub(super) meets: bool,
     pub(super) ops: Vec<Op>,
+}
+
+/// A pipeline.
+pub(super) struct Ring {
+    pub(super) name: String,
+    pub(super) stages: i64,
+    /// The tensors of a stage, and how many elements each has.
+    pub(super) tensors: Vec<(usize, usize)>,
+    /// The role that fills it, if there are roles.
+    pub(super) producer: Option<String>,
 }
 
 /// One statement.
@@ -28,16 +46,36 @@ pub(super) enum Op {
     Define { tensor: usize, len: usize },
     /// `dst = src`, element by element in the order of the tile's linear coordinate.
     Copy { src: Side, dst: Side, len: usize, text: String },
-    /// The same, the destination at the wait; the number is that of the copy in [`Plan::copies`].
-    CopyAsync { src: Side, dst: Side, copy: usize },
+    /// The same, the destination at the wait; `add` to what is there, rounded to this type. The number is that of the copy in
+    /// [`Plan::flights`].
+    CopyAsync { src: Side, dst: Side, add: Option<DType>, flight: usize },
     /// The asynchronous copies since the last are a group.
     Commit,
     /// All groups but so many are complete.
     Wait(Expr),
     /// A statement with parts of register tensors among its operands: they are taken out before it and put back after.
     Parts { parts: Vec<PartOf>, op: Box<Op>, text: String },
+    /// An error where the blocks of the cluster do not all mean the same tile.
+    Alike { access: Box<Access>, text: String },
+    /// An error where a tile that is read, or written, is in flight.
+    Landed { reads: Vec<Tile>, writes: Vec<Tile>, text: String },
     /// `c += a · bᵀ`.
     Gemm { c: usize, a: usize, b: usize, shape: [usize; 3], dtype: DType },
+    /// The same, after which `place`, where `c` lies, is not touched, and its factors are not written, until the wait. The factors lose
+    /// the low bits of `f32` that the tensor cores do not have.
+    GemmAsync(Box<Product>),
+    /// The asynchronous products since the last are a group.
+    CommitGemm,
+    /// All groups of products but so many are complete.
+    WaitGemm(Expr),
+    /// The tensor becomes the sum over the cluster's blocks; the number tells one such statement from another.
+    ClusterSum { dst: usize, number: usize, text: String },
+    /// What a role does.
+    Role(Vec<Op>),
+    /// One stage of a pipeline.
+    Stage { ring: usize, produce: bool, slot: Option<usize>, body: Vec<Op>, text: String },
+    /// A loop over tiles.
+    Tiles { row: usize, col: usize, rows: Expr, cols: Expr, order: TileOrder, body: Vec<Op> },
     /// `dst = src`, rounded to the type if there is one; perhaps to `f32` first.
     Convert { dst: usize, src: usize, dtype: Option<DType>, through_f32: bool },
     /// Every element becomes the value.
@@ -46,6 +84,8 @@ pub(super) enum Op {
     Elementwise { dst: usize, len: usize, code: Code, dtype: DType },
     /// `dst = src` element by element; `None` for their own order.
     Pick { dst: usize, src: usize, order: Option<Vec<u32>> },
+    /// `dst = src` from a coordinate of a mode on; `order` counts from there.
+    Slice { dst: usize, src: usize, order: Vec<u32>, start: Expr, most: i64, stride: i64, text: String },
     /// `dst = a`, then `b`.
     Join { dst: usize, a: usize, b: usize },
     /// `lo = src`'s first half, `hi =` its second.
@@ -56,6 +96,20 @@ pub(super) enum Op {
     Gather { dst: usize, src: usize, around: Around, index: usize, along: Around },
     /// A loop.
     For { counter: usize, lo: Expr, hi: Expr, body: Vec<Op> },
+}
+
+/// An asynchronous product.
+pub(super) struct Product {
+    pub(super) c: usize,
+    /// Where `c` lies, which may be a part of a tensor.
+    pub(super) place: Tile,
+    pub(super) a: Side,
+    pub(super) b: Side,
+    pub(super) shape: [usize; 3],
+    pub(super) dtype: DType,
+    /// The factors are `f32`, of which the upper 19 bits count.
+    pub(super) tf32: bool,
+    pub(super) flight: usize,
 }
 
 /// A part of a register tensor.
@@ -122,43 +176,125 @@ pub(super) enum Code {
 
 impl Plan {
     pub(super) fn new(v: &Verified, sizes: &BTreeMap<String, i64>) -> Result<Plan, InterpretError> {
-        let mut copies = Vec::new();
-        let ops = block(v, sizes, &v.program().body, &mut copies)?;
-        Ok(Plan { tensors: v.program().tensors.len(), copies, ops })
+        let program = v.program();
+        let (mut products, mut meets) = (false, false);
+        v.visit(&mut |stmt, _| {
+            products |= matches!(stmt.kind, StmtKind::GemmAsync { .. });
+            meets |= matches!(stmt.kind, StmtKind::ClusterSum { .. });
+        });
+        let mut making = Making { v, sizes, products, flights: Vec::new(), sums: 0 };
+        let mut ops = Vec::new();
+        // A pipeline's producer before its consumer; what is no role stands before all roles in effect.
+        let (roles, rest): (Vec<&Stmt>, Vec<&Stmt>) =
+            program.body.iter().partition(|stmt| matches!(stmt.kind, StmtKind::Role { .. }));
+        for stmt in rest {
+            making.statement(stmt, false, &mut ops)?;
+        }
+        // The verifier knows that there is an order.
+        for number in role_order(program).unwrap_or_default() {
+            making.statement(roles[number], false, &mut ops)?;
+        }
+        let len = |id: &TensorId| v.shape(*id).iter().product::<i64>() as usize;
+        let pipelines = program.pipelines.iter().enumerate().map(|(i, row)| Ring {
+            name: row.name.clone(),
+            stages: row.stages.as_int().unwrap_or(1),
+            tensors: row.tensors.iter().map(|id| (id.0 as usize, len(id))).collect(),
+            producer: roles.iter().find_map(|role| match &role.kind {
+                StmtKind::Role { name, .. } if produces(role, PipelineId(i as u32)) => Some(name.clone()),
+                _ => None,
+            }),
+        });
+        Ok(Plan {
+            tensors: program.tensors.len(),
+            pipelines: pipelines.collect(),
+            cluster: i64::from(v.cluster()),
+            meets,
+            flights: making.flights,
+            ops,
+        })
     }
 }
 
-fn block(
-    v: &Verified,
-    sizes: &BTreeMap<String, i64>,
-    body: &[Stmt],
-    copies: &mut Vec<String>,
-) -> Result<Vec<Op>, InterpretError> {
-    let mut ops = Vec::new();
-    let len = |id: crate::TensorId| v.shape(id).iter().product::<i64>() as usize;
-    let dtype = |id: crate::TensorId| v.program().tensor(id).dtype;
-    for stmt in body {
+/// Whether the statement, or one in it, fills stages of the pipeline.
+fn produces(stmt: &Stmt, of: PipelineId) -> bool {
+    matches!(&stmt.kind, StmtKind::Stage { pipeline, side: program::Side::Produce, .. } if *pipeline == of)
+        || stmt.kind.body().iter().any(|stmt| produces(stmt, of))
+}
+
+/// A plan under way.
+struct Making<'a> {
+    v: &'a Verified,
+    sizes: &'a BTreeMap<String, i64>,
+    /// Whether there are asynchronous products.
+    products: bool,
+    flights: Vec<String>,
+    /// How many sums over clusters there are so far.
+    sums: usize,
+}
+
+impl Making<'_> {
+    fn block(&mut self, body: &[Stmt], filling: bool) -> Result<Vec<Op>, InterpretError> {
+        let mut ops = Vec::new();
+        for stmt in body {
+            self.statement(stmt, filling, &mut ops)?;
+        }
+        Ok(ops)
+    }
+
+    /// One statement; `filling` in a `produce`, where asynchronous copies are complete before it ends.
+    fn statement(&mut self, stmt: &Stmt, filling: bool, ops: &mut Vec<Op>) -> Result<(), InterpretError> {
+        let (v, sizes) = (self.v, self.sizes);
+        let text = || statement_text(v.program(), stmt);
+        let len = |id: crate::TensorId| v.shape(id).iter().product::<i64>() as usize;
+        let dtype = |id: crate::TensorId| v.program().tensor(id).dtype;
         let op = match &stmt.kind {
             StmtKind::Define(id) => match v.program().tensor(*id).kind {
                 // A view has no elements of its own.
-                crate::TensorKind::View { .. } => continue,
+                crate::TensorKind::View { .. } => return Ok(()),
                 _ => Op::Define { tensor: id.0 as usize, len: len(*id) },
             },
             StmtKind::Copy { src, dst } => {
                 let len = v.tile(src).shape.iter().product::<i64>() as usize;
-                let text = statement_text(v.program(), stmt);
-                Op::Copy { src: side(v, sizes, src)?, dst: side(v, sizes, dst)?, len, text }
+                Op::Copy { src: side(v, sizes, src)?, dst: side(v, sizes, dst)?, len, text: text() }
             }
-            StmtKind::CopyAsync { src, dst } => {
-                copies.push(statement_text(v.program(), stmt));
-                Op::CopyAsync { src: side(v, sizes, src)?, dst: side(v, sizes, dst)?, copy: copies.len() - 1 }
+            StmtKind::CopyAsync { src, dst, how } if filling => {
+                let len = v.tile(src).shape.iter().product::<i64>() as usize;
+                if let (true, Side::Global(access)) = (how.multicast, side(v, sizes, src)?) {
+                    ops.push(Op::Alike { access, text: text() });
+                }
+                Op::Copy { src: side(v, sizes, src)?, dst: side(v, sizes, dst)?, len, text: text() }
             }
+            StmtKind::CopyAsync { src, dst, how } => Op::CopyAsync {
+                src: side(v, sizes, src)?,
+                dst: side(v, sizes, dst)?,
+                add: how.add.then(|| dtype(dst.tensor)),
+                flight: self.flight(text()),
+            },
             StmtKind::Commit => Op::Commit,
             StmtKind::Wait(groups) => Op::Wait(groups.clone()),
             StmtKind::Gemm { c, a, b, .. } => {
                 let (left, right) = (v.shape(*a), v.shape(*b));
                 let shape = [left[0], right[0], left[1]].map(|n| n as usize);
                 Op::Gemm { c: c.0 as usize, a: a.0 as usize, b: b.0 as usize, shape, dtype: dtype(*c) }
+            }
+            StmtKind::GemmAsync { c, a, b, .. } => {
+                let (left, right) = (v.tile(a), v.tile(b));
+                Op::GemmAsync(Box::new(Product {
+                    c: c.0 as usize,
+                    place: self.place(*c),
+                    a: side(v, sizes, a)?,
+                    b: side(v, sizes, b)?,
+                    shape: [left.shape[0], right.shape[0], left.shape[1]].map(|n| n as usize),
+                    dtype: dtype(*c),
+                    tf32: left.dtype == DType::F32,
+                    flight: self.flight(text()),
+                }))
+            }
+            StmtKind::CommitGemm => Op::CommitGemm,
+            StmtKind::WaitGemm(groups) => Op::WaitGemm(groups.clone()),
+            StmtKind::ClusterSum { dst } => {
+                self.sums += 1;
+                Op::ClusterSum { dst: dst.0 as usize, number: self.sums, text: text() }
             }
             StmtKind::Cast { dst, src } | StmtKind::Rearrange { dst, src } => {
                 // A cast to a float goes through `f32`.
@@ -172,6 +308,18 @@ fn block(
             }
             StmtKind::Elementwise { dst, expr } => {
                 Op::Elementwise { dst: dst.0 as usize, len: len(*dst), code: code(expr), dtype: dtype(*dst) }
+            }
+            StmtKind::Shape { dst, src, op: op @ ShapeOp::Slice { axis, start, .. } } => {
+                let (from, to, mode) = (v.shape(*src), v.shape(*dst), *axis as usize);
+                Op::Slice {
+                    dst: dst.0 as usize,
+                    src: src.0 as usize,
+                    order: shapes::order(op, &from, &to).unwrap_or_default(),
+                    start: start.clone(),
+                    most: from[mode] - to[mode],
+                    stride: from[..mode].iter().product(),
+                    text: text(),
+                }
             }
             StmtKind::Shape { dst, src, op } => Op::Pick {
                 dst: dst.0 as usize,
@@ -198,22 +346,75 @@ fn block(
                 index: index.0 as usize,
                 along: Around::new(&v.shape(*index), *axis),
             },
-            StmtKind::Sync => continue,
+            StmtKind::Sync
+            | StmtKind::WaitDependencies
+            | StmtKind::LaunchDependents
+            | StmtKind::Pipeline(_) => return Ok(()),
             StmtKind::For { counter, lo, hi, body } => {
                 let SymbolId(counter) = *counter;
-                let body = block(v, sizes, body, copies)?;
+                let body = self.block(body, filling)?;
                 Op::For { counter: counter as usize, lo: lo.clone(), hi: hi.clone(), body }
             }
+            StmtKind::Tiles { row, col, rows, cols, order, body } => Op::Tiles {
+                row: row.0 as usize,
+                col: col.0 as usize,
+                rows: rows.clone(),
+                cols: cols.clone(),
+                order: order.clone(),
+                body: self.block(body, filling)?,
+            },
+            StmtKind::Role { body, .. } => Op::Role(self.block(body, false)?),
+            StmtKind::Stage { pipeline, side, slot, body } => {
+                let produce = *side == program::Side::Produce;
+                Op::Stage {
+                    ring: pipeline.0 as usize,
+                    produce,
+                    slot: slot.map(|slot| slot.0 as usize),
+                    body: self.block(body, filling || produce)?,
+                    text: text(),
+                }
+            }
         };
+        if self.products
+            && let Some(landed) = self.landed(&stmt.kind, text)
+        {
+            ops.push(landed);
+        }
         let parts: Vec<PartOf> = operands(&stmt.kind).into_iter().filter_map(|id| part(v, id)).collect();
         if parts.is_empty() {
             ops.push(op);
         } else {
-            let text = statement_text(v.program(), stmt);
-            ops.push(Op::Parts { parts, op: Box::new(op), text });
+            ops.push(Op::Parts { parts, op: Box::new(op), text: text() });
+        }
+        Ok(())
+    }
+
+    /// The number of an asynchronous copy or product.
+    fn flight(&mut self, text: String) -> usize {
+        self.flights.push(text);
+        self.flights.len() - 1
+    }
+
+    /// Where a register tensor, or a part of one, lies.
+    fn place(&self, id: TensorId) -> Tile {
+        match &self.v.program().tensor(id).kind {
+            TensorKind::Part { of, index, .. } => tile_of(self.v, *of, index, false),
+            _ => tile_of(self.v, id, &[], false),
         }
     }
-    Ok(ops)
+
+    /// Asks that the register tensors of a statement be in no product in flight, but for a product's own accumulator.
+    fn landed(&self, kind: &StmtKind, text: impl Fn() -> String) -> Option<Op> {
+        let registers = |ids: Vec<TensorId>| {
+            let ids = ids.into_iter().filter(|id| {
+                let own = matches!(kind, StmtKind::GemmAsync { c, .. } if c == id);
+                !own && self.v.program().tensor(*id).memory() == Memory::Register
+            });
+            ids.map(|id| self.place(id)).collect::<Vec<_>>()
+        };
+        let (reads, writes) = (registers(kind.reads()), registers(kind.writes()));
+        (!reads.is_empty() || !writes.is_empty()).then(|| Op::Landed { reads, writes, text: text() })
+    }
 }
 
 /// The tensors that a statement reads or writes, each once.

@@ -122,7 +122,7 @@ impl Ranges<'_> {
     fn block(&mut self, body: &[Stmt]) -> Result<(), InterpretError> {
         for stmt in body {
             match &stmt.kind {
-                StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst } => {
+                StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, .. } => {
                     self.reference(src)?;
                     self.reference(dst)?;
                 }
@@ -138,6 +138,34 @@ impl Ranges<'_> {
                         self.counters.remove(&counter.0);
                     }
                 }
+                StmtKind::GemmAsync { a, b, .. } => {
+                    self.reference(a)?;
+                    self.reference(b)?;
+                }
+                StmtKind::Tiles { row, col, rows, cols, body, .. } => {
+                    let (_, rows) = self.interval("the number of rows of tiles", rows)?;
+                    let (_, cols) = self.interval("the number of columns of tiles", cols)?;
+                    // Past the last tile, a block's number goes one step too far.
+                    let beyond = i128::from(self.grid[0]);
+                    narrow("the number of tiles", (0, rows.max(0) * cols.max(0) + beyond))?;
+                    if rows > 0 && cols > 0 {
+                        self.counters.extend([(row.0, (0, rows - 1)), (col.0, (0, cols - 1))]);
+                        self.block(body)?;
+                        self.counters.remove(&row.0);
+                        self.counters.remove(&col.0);
+                    }
+                }
+                StmtKind::Stage { pipeline, slot, body, .. } => {
+                    let stages = self.verified.program().pipeline(*pipeline).stages.as_int().unwrap_or(1);
+                    if let Some(slot) = slot {
+                        self.counters.insert(slot.0, (0, i128::from(stages) - 1));
+                    }
+                    self.block(body)?;
+                    if let Some(slot) = slot {
+                        self.counters.remove(&slot.0);
+                    }
+                }
+                StmtKind::Role { body, .. } => self.block(body)?,
                 StmtKind::Define(_)
                 | StmtKind::Gemm { .. }
                 | StmtKind::Cast { .. }
@@ -150,6 +178,12 @@ impl Ranges<'_> {
                 | StmtKind::Gather { .. }
                 | StmtKind::Commit
                 | StmtKind::Wait(_)
+                | StmtKind::CommitGemm
+                | StmtKind::WaitGemm(_)
+                | StmtKind::ClusterSum { .. }
+                | StmtKind::WaitDependencies
+                | StmtKind::LaunchDependents
+                | StmtKind::Pipeline(_)
                 | StmtKind::Sync => {}
             }
         }

@@ -5,34 +5,92 @@ use std::sync::atomic::Ordering;
 
 use tilewright_machine::DType;
 
-use super::plan::{Access, Code, Op, Plan, Side, Tile};
+use super::cluster::Meeting;
+use super::plan::{Access, Code, Op, Plan, Product, Side, Tile};
 use super::round::round_all;
 use super::{Buffer, InterpretError, round, shapes};
 use crate::expr::{Axis, Expr, Scope, SymbolId};
+use crate::order;
 
-/// An asynchronous copy in flight: what it writes, and where.
-struct InFlight {
-    tensor: usize,
-    places: Vec<usize>,
-    values: Vec<f64>,
+/// What an asynchronous copy or product in flight still has to write.
+enum Effect<'a> {
+    /// These elements, at those places of a shared tensor.
+    Tile { tensor: usize, places: Vec<usize>, values: Vec<f64> },
+    /// These elements, to a buffer from a coordinate on; added to what is there, rounded to the type, if there is one.
+    Global { access: &'a Access, base: Vec<i64>, values: Vec<f64>, add: Option<DType> },
+    /// Nothing: a product is computed where it stands.
+    Nothing,
+}
+
+/// An asynchronous copy or product in flight.
+struct InFlight<'a> {
+    mark: Mark,
+    effect: Effect<'a>,
+    /// What it writes, by tensor and places.
+    writes: Option<(usize, Vec<usize>)>,
+    /// What it reads.
+    reads: Vec<(usize, Vec<usize>)>,
+}
+
+/// Which asynchronous copy or product it is of those done so far, and its number in [`Plan::flights`].
+#[derive(Clone, Copy, PartialEq)]
+struct Mark {
+    serial: usize,
+    flight: usize,
+}
+
+/// The asynchronous copies, or products, of a role.
+#[derive(Default)]
+struct Flights<'a> {
+    /// Groups, the oldest first.
+    groups: VecDeque<Vec<InFlight<'a>>>,
+    /// Those that are in no group yet.
+    open: Vec<InFlight<'a>>,
+}
+
+impl<'a> Flights<'a> {
+    fn commit(&mut self) {
+        self.groups.push_back(std::mem::take(&mut self.open));
+    }
+
+    /// All of the groups but so many of the latest.
+    fn complete(&mut self, left: i64) -> Vec<InFlight<'a>> {
+        let left = usize::try_from(left).unwrap_or(0);
+        let done = self.groups.len().saturating_sub(left);
+        self.groups.drain(..done).flatten().collect()
+    }
+}
+
+/// The stages of a pipeline that are full, the oldest first, and how many have been filled and read.
+#[derive(Default)]
+struct Queue {
+    full: VecDeque<Vec<Vec<f64>>>,
+    filled: usize,
+    read: usize,
 }
 
 struct Block<'a> {
     plan: &'a Plan,
     buffers: &'a [Buffer<'a>],
     index: [i64; 3],
+    /// Blocks along x.
+    width: i64,
+    meeting: &'a Meeting,
     /// Sizes, and counters of open loops, by symbol.
     values: Vec<Option<i64>>,
     /// Each tensor's elements, leftmost mode fastest.
     tiles: Vec<Vec<f64>>,
     /// A tile on its way from one side of a copy to the other.
     moving: Vec<f64>,
-    /// For each element of a tensor the asynchronous copy that is on its way there; empty before the first.
-    awaited: Vec<Vec<Option<usize>>>,
-    /// Groups of asynchronous copies, the oldest first.
-    groups: VecDeque<Vec<InFlight>>,
-    /// The copies that are in no group yet.
-    open: Vec<InFlight>,
+    /// For each element of a tensor what in flight writes it; empty before the first.
+    awaited: Vec<Vec<Option<Mark>>>,
+    /// For each element of a tensor the latest in flight that reads it; empty before the first.
+    held: Vec<Vec<Option<Mark>>>,
+    /// How many asynchronous copies and products there have been.
+    serial: usize,
+    copies: Flights<'a>,
+    products: Flights<'a>,
+    queues: Vec<Queue>,
 }
 
 impl Scope for Block<'_> {
@@ -52,51 +110,120 @@ enum Value {
 }
 
 /// Runs the block with this index.
-pub(super) fn block(
-    plan: &Plan,
-    buffers: &[Buffer<'_>],
-    index: [i64; 3],
+pub(super) fn block<'a>(
+    plan: &'a Plan,
+    buffers: &'a [Buffer<'a>],
+    (index, width): ([i64; 3], i64),
     values: Vec<Option<i64>>,
+    meeting: &'a Meeting,
 ) -> Result<(), InterpretError> {
-    Block {
+    let mut block = Block {
         plan,
         buffers,
         index,
+        width,
+        meeting,
         values,
         tiles: vec![Vec::new(); plan.tensors],
         moving: Vec::new(),
         awaited: vec![Vec::new(); plan.tensors],
-        groups: VecDeque::new(),
-        open: Vec::new(),
+        held: vec![Vec::new(); plan.tensors],
+        serial: 0,
+        copies: Flights::default(),
+        products: Flights::default(),
+        queues: plan.pipelines.iter().map(|_| Queue::default()).collect(),
+    };
+    block.run(&plan.ops)?;
+    block.stores_are_done()?;
+    for (queue, ring) in block.queues.iter().zip(&plan.pipelines) {
+        if !queue.full.is_empty() {
+            let (left, filled) = (queue.full.len(), queue.filled);
+            return Err(InterpretError::UnreadStages { pipeline: ring.name.clone(), left, filled });
+        }
     }
-    .run(&plan.ops)
+    Ok(())
 }
 
-impl Block<'_> {
+impl<'a> Block<'a> {
     fn value(&self, expr: &Expr, what: impl Fn() -> String) -> Result<i64, InterpretError> {
         expr.eval(self).ok_or_else(|| InterpretError::NoValue { what: what() })
     }
 
-    fn run(&mut self, ops: &[Op]) -> Result<(), InterpretError> {
+    fn run(&mut self, ops: &'a [Op]) -> Result<(), InterpretError> {
         ops.iter().try_for_each(|op| self.op(op))
     }
 
-    fn op(&mut self, op: &Op) -> Result<(), InterpretError> {
+    fn op(&mut self, op: &'a Op) -> Result<(), InterpretError> {
         match op {
             Op::Define { tensor, len } => {
                 self.tiles[*tensor].clear();
                 self.tiles[*tensor].resize(*len, f64::NAN);
             }
             Op::Copy { src, dst, len, text } => self.copy(src, dst, *len, text)?,
-            Op::CopyAsync { src, dst, copy } => self.copy_async(src, dst, *copy)?,
-            Op::Commit => self.groups.push_back(std::mem::take(&mut self.open)),
+            Op::CopyAsync { src, dst, add, flight } => self.copy_async(src, dst, *add, *flight)?,
+            Op::Commit => self.copies.commit(),
             Op::Wait(groups) => {
                 let left = self.value(groups, || "a number of groups".to_string())?;
-                while i64::try_from(self.groups.len()).unwrap_or(i64::MAX) > left
-                    && let Some(group) = self.groups.pop_front()
-                {
-                    group.into_iter().for_each(|copy| self.land(copy));
+                for copy in self.copies.complete(left) {
+                    self.land(copy)?;
                 }
+            }
+            Op::Landed { reads, writes, text } => {
+                reads.iter().try_for_each(|tile| self.landed(tile, "reads", text))?;
+                writes.iter().try_for_each(|tile| self.landed(tile, "writes", text))?;
+            }
+            Op::Alike { access, text } => {
+                let (own, at) = (self.base(access)?, self.index[0]);
+                let first = at - at % self.plan.cluster;
+                for peer in first..first + self.plan.cluster {
+                    self.index[0] = peer;
+                    let base = self.base(access);
+                    self.index[0] = at;
+                    if base? != own {
+                        return Err(InterpretError::MulticastApart { statement: text.clone() });
+                    }
+                }
+            }
+            Op::GemmAsync(product) => self.gemm_async(product)?,
+            Op::CommitGemm => self.products.commit(),
+            Op::WaitGemm(groups) => {
+                let left = self.value(groups, || "a number of groups".to_string())?;
+                for product in self.products.complete(left) {
+                    self.land(product)?;
+                }
+            }
+            Op::ClusterSum { dst, number, text } => {
+                let rank = self.index[0].rem_euclid(self.plan.cluster) as usize;
+                let sum = self.meeting.sum(rank, *number, std::mem::take(&mut self.tiles[*dst]));
+                self.tiles[*dst] =
+                    sum.ok_or_else(|| InterpretError::ClusterApart { statement: text.clone() })?;
+            }
+            Op::Role(body) => {
+                self.run(body)?;
+                // The next role's threads wait for their own.
+                self.stores_are_done()?;
+                for flights in [std::mem::take(&mut self.copies), std::mem::take(&mut self.products)] {
+                    for flight in flights.groups.into_iter().flatten().chain(flights.open) {
+                        self.land(flight)?;
+                    }
+                }
+            }
+            Op::Stage { ring, produce, slot, body, text } => {
+                self.stage(*ring, *produce, *slot, body, text)?
+            }
+            Op::Tiles { row, col, rows, cols, order, body } => {
+                let rows = self.value(rows, || "the number of rows of tiles".to_string())?;
+                let cols = self.value(cols, || "the number of columns of tiles".to_string())?;
+                // What a launch's ranges allow does not overflow.
+                let tiles = if rows > 0 && cols > 0 { rows * cols } else { 0 };
+                let (mut index, step) = (self.index[0] / self.plan.cluster, self.width / self.plan.cluster);
+                while index < tiles {
+                    let (at_row, at_col) = order::tile(&mut order::Numbers, order, index, rows, cols);
+                    (self.values[*row], self.values[*col]) = (Some(at_row), Some(at_col));
+                    self.run(body)?;
+                    index += step.max(1);
+                }
+                (self.values[*row], self.values[*col]) = (None, None);
             }
             Op::Parts { parts, op, text } => {
                 for part in parts {
@@ -151,6 +278,15 @@ impl Block<'_> {
                     None => from.clone(),
                     Some(order) => order.iter().map(|&o| from[o as usize]).collect(),
                 };
+            }
+            Op::Slice { dst, src, order, start, most, stride, text } => {
+                let start = self.value(start, || "the beginning of a slice".to_string())?;
+                if !(0..=*most).contains(&start) {
+                    let statement = text.clone();
+                    return Err(InterpretError::SliceOutside { statement, start, most: *most });
+                }
+                let (from, first) = (&self.tiles[*src], (start * stride) as usize);
+                self.tiles[*dst] = order.iter().map(|&o| from[first + o as usize]).collect();
             }
             Op::Join { dst, a, b } => {
                 self.tiles[*dst] = [self.tiles[*a].as_slice(), self.tiles[*b].as_slice()].concat();
@@ -209,21 +345,144 @@ impl Block<'_> {
         })
     }
 
-    /// An error where an element of the tile waits for an asynchronous copy.
+    /// An error where an element of the tile is in flight: what is read must not be on its way, what is written must not be read
+    /// either.
     fn landed(&self, tile: &Tile, access: &'static str, statement: &str) -> Result<(), InterpretError> {
-        let awaited = &self.awaited[tile.tensor];
-        if awaited.is_empty() {
+        let (awaited, held) = (&self.awaited[tile.tensor], &self.held[tile.tensor]);
+        let held = if access == "writes" { held.as_slice() } else { &[] };
+        if awaited.is_empty() && held.is_empty() {
             return Ok(());
         }
-        let copy = self.places(tile, statement)?.into_iter().find_map(|place| awaited[place]);
-        copy.map_or(Ok(()), |copy| {
+        let places = self.places(tile, statement)?;
+        let at = |marks: &[Option<Mark>], place: usize| marks.get(place).copied().flatten();
+        let mark = places.into_iter().find_map(|place| at(awaited, place).or(at(held, place)));
+        mark.map_or(Ok(()), |mark| {
             Err(InterpretError::InFlight {
                 statement: statement.to_string(),
                 access,
                 tensor: tile.name.clone(),
-                copy: self.plan.copies[copy].clone(),
+                flight: self.plan.flights[mark.flight].clone(),
             })
         })
+    }
+
+    /// Marks what an asynchronous copy or product writes and reads, until it lands.
+    fn take_off(
+        &mut self,
+        flight: usize,
+        effect: Effect<'a>,
+        writes: Option<(usize, Vec<usize>)>,
+        reads: Vec<(usize, Vec<usize>)>,
+    ) -> InFlight<'a> {
+        self.serial += 1;
+        let mark = Mark { serial: self.serial, flight };
+        let tiles = &self.tiles;
+        let set = |marks: &mut Vec<Vec<Option<Mark>>>, (tensor, places): &(usize, Vec<usize>)| {
+            let marks = &mut marks[*tensor];
+            marks.resize(tiles[*tensor].len().max(marks.len()), None);
+            places.iter().for_each(|&place| marks[place] = Some(mark));
+        };
+        writes.iter().for_each(|part| set(&mut self.awaited, part));
+        reads.iter().for_each(|part| set(&mut self.held, part));
+        InFlight { mark, effect, writes, reads }
+    }
+
+    /// Completes an asynchronous copy or product.
+    fn land(&mut self, flight: InFlight<'a>) -> Result<(), InterpretError> {
+        match flight.effect {
+            Effect::Tile { tensor, places, values } => {
+                places.into_iter().zip(values).for_each(|(place, x)| self.tiles[tensor][place] = x);
+            }
+            Effect::Global { access, base, values, add } => self.store(access, &base, &values, add),
+            Effect::Nothing => {}
+        }
+        // A later one may have marked the same places.
+        let clear = |marks: &mut Vec<Vec<Option<Mark>>>, (tensor, places): &(usize, Vec<usize>)| {
+            let marks = &mut marks[*tensor];
+            for &place in places {
+                if let Some(slot) = marks.get_mut(place) {
+                    *slot = slot.filter(|mark| *mark != flight.mark);
+                }
+            }
+        };
+        flight.writes.iter().for_each(|part| clear(&mut self.awaited, part));
+        flight.reads.iter().for_each(|part| clear(&mut self.held, part));
+        Ok(())
+    }
+
+    /// An error where a copy to global memory is still in flight.
+    fn stores_are_done(&self) -> Result<(), InterpretError> {
+        let mut flights = self.copies.groups.iter().flatten().chain(&self.copies.open);
+        flights.find(|flight| matches!(flight.effect, Effect::Global { .. })).map_or(Ok(()), |flight| {
+            Err(InterpretError::NeverWaitedFor { flight: self.plan.flights[flight.mark.flight].clone() })
+        })
+    }
+
+    fn stage(
+        &mut self,
+        ring: usize,
+        produce: bool,
+        slot: Option<usize>,
+        body: &'a [Op],
+        text: &str,
+    ) -> Result<(), InterpretError> {
+        let plan = self.plan;
+        let row = &plan.pipelines[ring];
+        let queue = &mut self.queues[ring];
+        let number = if produce { queue.filled } else { queue.read };
+        if produce {
+            queue.filled += 1;
+        } else {
+            let Some(full) = queue.full.pop_front() else {
+                let (role, filled) = (row.producer.clone(), queue.filled);
+                return Err(InterpretError::NoStage { statement: text.to_string(), role, filled });
+            };
+            queue.read += 1;
+            row.tensors.iter().zip(full).for_each(|((tensor, _), tile)| self.tiles[*tensor] = tile);
+        }
+        for (tensor, len) in &row.tensors {
+            // It is another stage's memory than what is in flight.
+            self.awaited[*tensor].clear();
+            self.held[*tensor].clear();
+            if produce {
+                self.tiles[*tensor] = vec![f64::NAN; *len];
+            }
+        }
+        if let Some(slot) = slot {
+            self.values[slot] = Some(number as i64 % row.stages.max(1));
+        }
+        self.run(body)?;
+        if let Some(slot) = slot {
+            self.values[slot] = None;
+        }
+        let tiles = row.tensors.iter().map(|(tensor, _)| std::mem::take(&mut self.tiles[*tensor])).collect();
+        if produce {
+            self.queues[ring].full.push_back(tiles);
+        }
+        Ok(())
+    }
+
+    fn gemm_async(&mut self, product: &'a Product) -> Result<(), InterpretError> {
+        let text = &self.plan.flights[product.flight];
+        let mut factors = [Vec::new(), Vec::new()];
+        let mut reads = Vec::new();
+        for (side, factor) in [&product.a, &product.b].into_iter().zip(&mut factors) {
+            self.fetch(side, factor, text)?;
+            if product.tf32 {
+                factor.iter_mut().for_each(|x| *x = tf32(*x));
+            }
+            if let Side::Tile(tile) = side {
+                reads.push((tile.tensor, self.places(tile, text)?));
+            }
+        }
+        let [a, b] = factors;
+        let mut c = std::mem::take(&mut self.tiles[product.c]);
+        gemm(&mut c, &a, &b, product.shape, product.dtype);
+        self.tiles[product.c] = c;
+        let place = (product.place.tensor, self.places(&product.place, text)?);
+        let flight = self.take_off(product.flight, Effect::Nothing, Some(place), reads);
+        self.products.open.push(flight);
+        Ok(())
     }
 
     /// Reads one side of a copy.
@@ -259,33 +518,41 @@ impl Block<'_> {
                     }
                 }
             }
-            Side::Global(access) => self.store(access, &moving)?,
+            Side::Global(access) => {
+                let base = self.base(access)?;
+                self.store(access, &base, &moving, None);
+            }
         }
         self.moving = moving;
         Ok(())
     }
 
-    fn copy_async(&mut self, src: &Side, dst: &Side, copy: usize) -> Result<(), InterpretError> {
-        let text = &self.plan.copies[copy];
+    fn copy_async(
+        &mut self,
+        src: &'a Side,
+        dst: &'a Side,
+        add: Option<DType>,
+        flight: usize,
+    ) -> Result<(), InterpretError> {
+        let text = &self.plan.flights[flight];
         let mut values = Vec::new();
         self.fetch(src, &mut values, text)?;
-        // The verifier knows that the destination is a shared tensor.
-        let Side::Tile(tile) = dst else { return Ok(()) };
-        self.landed(tile, "writes", text)?;
-        let places = self.places(tile, text)?;
-        let awaited = &mut self.awaited[tile.tensor];
-        awaited.resize(self.tiles[tile.tensor].len(), None);
-        places.iter().for_each(|&place| awaited[place] = Some(copy));
-        self.open.push(InFlight { tensor: tile.tensor, places, values });
+        let reads = match src {
+            Side::Tile(tile) => vec![(tile.tensor, self.places(tile, text)?)],
+            Side::Global(_) => Vec::new(),
+        };
+        let (effect, writes) = match dst {
+            Side::Tile(tile) => {
+                self.landed(tile, "writes", text)?;
+                let places = self.places(tile, text)?;
+                let effect = Effect::Tile { tensor: tile.tensor, places: places.clone(), values };
+                (effect, Some((tile.tensor, places)))
+            }
+            Side::Global(access) => (Effect::Global { access, base: self.base(access)?, values, add }, None),
+        };
+        let flight = self.take_off(flight, effect, writes, reads);
+        self.copies.open.push(flight);
         Ok(())
-    }
-
-    /// Completes an asynchronous copy.
-    fn land(&mut self, copy: InFlight) {
-        for (place, x) in copy.places.into_iter().zip(copy.values) {
-            self.tiles[copy.tensor][place] = x;
-            self.awaited[copy.tensor][place] = None;
-        }
     }
 
     fn base(&self, access: &Access) -> Result<Vec<i64>, InterpretError> {
@@ -315,22 +582,29 @@ impl Block<'_> {
         Ok(())
     }
 
-    fn store(&self, access: &Access, tile: &[f64]) -> Result<(), InterpretError> {
-        let base = self.base(access)?;
-        let Buffer::Output(data) = &self.buffers[access.param] else { return Ok(()) };
-        if let Some(start) = access.start_if_inside(&base) {
-            for (o, x) in access.offsets.iter().zip(tile) {
-                data[(start + o) as usize].store(x.to_bits(), Ordering::Relaxed);
+    /// Writes a tile to a buffer from a coordinate on; adds it to what is there, rounded to the type, if there is one.
+    fn store(&self, access: &Access, base: &[i64], tile: &[f64], add: Option<DType>) {
+        let Buffer::Output(data) = &self.buffers[access.param] else { return };
+        let put = |offset: usize, x: f64| match add {
+            None => data[offset].store(x.to_bits(), Ordering::Relaxed),
+            Some(dtype) => {
+                let sum = |old: u64| Some(round(dtype, f64::from_bits(old) + x).to_bits());
+                // The update always gives a value, so that it cannot fail.
+                let _ = data[offset].fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
             }
-            return Ok(());
+        };
+        if let Some(start) = access.start_if_inside(base) {
+            for (o, x) in access.offsets.iter().zip(tile) {
+                put((start + o) as usize, *x);
+            }
+            return;
         }
         let mut values = tile.iter();
-        access.each(&base, |offset| {
-            if let (Some(o), Some(x)) = (offset, values.next()) {
-                data[o].store(x.to_bits(), Ordering::Relaxed);
+        access.each(base, |offset| {
+            if let (Some(x), Some(o)) = (values.next(), offset) {
+                put(o, *x);
             }
         });
-        Ok(())
     }
 
     fn elementwise(&self, code: &Code) -> Result<Value, InterpretError> {
@@ -431,6 +705,19 @@ fn gemm(c: &mut [f64], a: &[f64], b: &[f64], [m, n, k]: [usize; 3], dtype: DType
             }
             p += 1;
         }
-        round_all(dtype, column);
+        match dtype {
+            DType::I32 => column.iter_mut().for_each(|x| *x = wrap(*x)),
+            _ => round_all(dtype, column),
+        }
     }
+}
+
+/// An integer modulo 2³², as the tensor cores count.
+fn wrap(x: f64) -> f64 {
+    if x.is_nan() { x } else { f64::from(x as i64 as i32) }
+}
+
+/// What the tensor cores read of an `f32`: its upper 19 bits.
+fn tf32(x: f64) -> f64 {
+    f64::from(f32::from_bits((x as f32).to_bits() & 0xffff_e000))
 }

@@ -6,7 +6,7 @@ use super::round;
 use crate::program::{ReduceOp, ShapeOp};
 
 /// For each element of the result of a shape statement, where it lies in the operand; `None` where their orders are the
-/// same. `from` and `to` are the shapes of operand and result.
+/// same. `from` and `to` are the shapes of operand and result. A slice counts from where it begins.
 pub(super) fn order(op: &ShapeOp, from: &[i64], to: &[i64]) -> Option<Vec<u32>> {
     let mut stride = 1;
     let mut strides = Vec::with_capacity(from.len());
@@ -16,6 +16,7 @@ pub(super) fn order(op: &ShapeOp, from: &[i64], to: &[i64]) -> Option<Vec<u32>> 
     }
     let walk: Vec<i64> = match op {
         ShapeOp::Reshape(_) | ShapeOp::Expand { .. } => return None,
+        ShapeOp::Slice { .. } => strides,
         ShapeOp::Transpose(order) => order.iter().map(|&mode| strides[mode as usize]).collect(),
         ShapeOp::Broadcast(_) => {
             from.iter().zip(&strides).map(|(n, d)| if *n == 1 { 0 } else { *d }).collect()

@@ -134,6 +134,8 @@ impl Parser<'_> {
             Ok(Named::Poisoned) => Ok(Expr::Int(1)),
             Ok(Named::Param(_)) => self.recover(mistyped(name, span, "a parameter", "an integer")),
             Ok(Named::Tensor(_)) => self.recover(mistyped(name, span, "a tensor", "an integer")),
+            Ok(Named::Pipeline(_)) => self.recover(mistyped(name, span, "a pipeline", "an integer")),
+            Ok(Named::Role) => self.recover(mistyped(name, span, "a role", "an integer")),
             Err(error) => self.recover(error),
         }
     }
@@ -295,6 +297,8 @@ impl Parser<'_> {
             }
             Ok(Named::Symbol(_)) => mistyped(name, span, "an integer", "a register tensor or a number")
                 .help(format!("write `float({name})`")),
+            Ok(Named::Pipeline(_)) => mistyped(name, span, "a pipeline", "a register tensor or a number"),
+            Ok(Named::Role) => mistyped(name, span, "a role", "a register tensor or a number"),
             Ok(Named::Poisoned) => return Ok(ElemExpr::Number(f64::NAN)),
             Err(error) => error,
         };

@@ -2,6 +2,7 @@
 //! mistakes about names are collected, and reported together.
 
 mod expr;
+mod roles;
 mod shapes;
 mod statement;
 mod view;
@@ -287,7 +288,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `kernel name(params) grid(…) threads(…) { … }`.
+    /// `kernel name(params) grid(…) threads(…) cluster(…) { … }`.
     fn kernel(&mut self) -> Res<()> {
         self.next();
         self.skip_newlines();
@@ -313,6 +314,14 @@ impl<'a> Parser<'a> {
         self.expect(")", "after the number of threads")?;
         self.build.program.threads_span = self.since(start);
         self.skip_newlines();
+        if self.eat_word("cluster") {
+            let start = self.span();
+            self.expect("(", "and the number of blocks of a cluster")?;
+            self.build.program.cluster = self.expr()?;
+            self.expect(")", "after the number of blocks")?;
+            self.build.program.cluster_span = self.since(start);
+            self.skip_newlines();
+        }
         self.block()?;
         self.end_of_statement()
     }
@@ -411,6 +420,14 @@ impl<'a> Parser<'a> {
         text.parse().map_err(|_| {
             Diagnostic::new(Code::BadValue, token.span, "this integer does not fit in 64 bits").into()
         })
+    }
+
+    /// An error where one more block would nest too deep.
+    fn depth(&self, start: Span) -> Res<()> {
+        if self.build.depth() >= MAX_DEPTH as usize {
+            return Err(syntax(start, format!("loops nest deeper than {MAX_DEPTH} levels")).into());
+        }
+        Ok(())
     }
 
     fn too_deep(&self, height: u32, start: Span) -> Res<u32> {

@@ -8,8 +8,8 @@ use crate::names::{is_reserved, nearest};
 use crate::program::{ReduceOp, ShapeOp, StmtKind, TensorId};
 
 impl Parser<'_> {
-    /// `transpose(r)`, `transpose(r, 1, 0)`, `reshape(r, [A, B])`, `expand(r, 0)`, `broadcast(r, [A, B])`; the opening
-    /// parenthesis is passed.
+    /// `transpose(r)`, `transpose(r, 1, 0)`, `reshape(r, [A, B])`, `expand(r, 0)`, `slice(r, 1, 0, 64)`, `broadcast(r, [A, B])`;
+    /// the opening parenthesis is passed.
     pub(super) fn shape(&mut self, word: &str, name: &str, span: Span) -> Res<()> {
         let src = self.tensor("a register tensor")?;
         let op = match word {
@@ -34,6 +34,16 @@ impl Parser<'_> {
                 let axis = self.mode()?;
                 self.close()?;
                 ShapeOp::Expand { axis }
+            }
+            "slice" => {
+                self.expect(",", "and the mode")?;
+                let axis = self.mode()?;
+                self.expect(",", "and the first coordinate")?;
+                let start = self.expr()?;
+                self.expect(",", "and how many coordinates")?;
+                let extent = self.expr()?;
+                self.close()?;
+                ShapeOp::Slice { axis, start, extent }
             }
             _ => {
                 self.expect(",", "and the shape")?;

@@ -4,26 +4,44 @@ use tilewright_layout::{Layout, LayoutError, SwizzledLayout};
 use tilewright_machine::Memory;
 
 use super::expr::{mistyped, no_function};
-use super::{MAX_DEPTH, Parser, Res, syntax};
+use super::{Parser, Res, syntax};
 use crate::build::Named;
 use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::Expr;
 use crate::lexer::Tok;
 use crate::names::{is_reserved, nearest};
-use crate::program::{ElemExpr, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef};
+use crate::program::{ElemExpr, Side, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef};
 
-const STATEMENTS: [&str; 8] =
-    ["copy", "commit_group", "wait_group", "gemm", "fill", "syncthreads", "for", "unroll for"];
+const STATEMENTS: [&str; 16] = [
+    "copy",
+    "commit_group",
+    "wait_group",
+    "gemm",
+    "commit_gemm",
+    "wait_gemm",
+    "fill",
+    "cluster_sum",
+    "syncthreads",
+    "wait_dependencies",
+    "launch_dependents",
+    "for",
+    "unroll for",
+    "warpgroup",
+    "produce",
+    "consume",
+];
 /// Functions that stand alone to the right of `t = `.
-pub(super) const VALUES: [&str; 13] = [
+pub(super) const VALUES: [&str; 15] = [
     "global_view",
     "register_tensor",
     "shared_tensor",
+    "pipeline",
     "cast",
     "rearrange",
     "transpose",
     "reshape",
     "expand",
+    "slice",
     "broadcast",
     "join",
     "split",
@@ -74,19 +92,18 @@ impl Parser<'_> {
             "copy" => self.copy(token.span),
             "gemm" => self.gemm(token.span),
             "fill" => self.fill(token.span),
-            "syncthreads" => {
-                self.expect("(", "after `syncthreads`")?;
-                self.expect(")", "after `syncthreads(`")?;
-                self.build.emit(StmtKind::Sync, self.since(token.span));
-                Ok(())
-            }
-            "commit_group" => {
-                self.expect("(", "after `commit_group`")?;
-                self.expect(")", "after `commit_group(`")?;
-                self.build.emit(StmtKind::Commit, self.since(token.span));
-                Ok(())
-            }
+            "syncthreads" => self.plain(name, StmtKind::Sync, token.span),
+            "commit_group" => self.plain(name, StmtKind::Commit, token.span),
+            "commit_gemm" => self.plain(name, StmtKind::CommitGemm, token.span),
+            "wait_dependencies" => self.plain(name, StmtKind::WaitDependencies, token.span),
+            "launch_dependents" => self.plain(name, StmtKind::LaunchDependents, token.span),
             "wait_group" => self.wait_group(token.span),
+            "wait_gemm" => self.wait_gemm(token.span),
+            "cluster_sum" => self.cluster_sum(token.span),
+            "warpgroup" => self.role(token.span),
+            "produce" => self.stage(Side::Produce, token.span),
+            "consume" => self.stage(Side::Consume, token.span),
+            "for" if self.at("(") => self.tiles(token.span),
             "for" => self.for_loop(token.span, SymbolKind::Counter),
             "unroll" => {
                 if !self.eat_word("for") {
@@ -139,12 +156,17 @@ impl Parser<'_> {
                 self.pos += 2;
                 self.rearrange(name, span)
             }
-            "copy" | "gemm" | "fill" | "syncthreads" | "commit_group" | "wait_group" => {
+            "copy" | "gemm" | "fill" | "syncthreads" | "commit_group" | "wait_group" | "commit_gemm"
+            | "wait_gemm" | "cluster_sum" | "wait_dependencies" | "launch_dependents" => {
                 Err(syntax(token.span, format!("`{}` has no result", self.text(token)))
                     .help("write it on a line of its own")
                     .into())
             }
-            word @ ("transpose" | "reshape" | "expand" | "broadcast") => {
+            "pipeline" => {
+                self.pos += 2;
+                self.pipeline(name, span)
+            }
+            word @ ("transpose" | "reshape" | "expand" | "slice" | "broadcast") => {
                 self.pos += 2;
                 self.shape(word, name, span)
             }
@@ -322,21 +344,25 @@ impl Parser<'_> {
         }
     }
 
-    /// `copy(src, dst)` or `copy.async(src, dst)`; the `copy` is passed.
+    /// `copy(src, dst)` or `copy.async(src, dst, how)`; the `copy` is passed.
     fn copy(&mut self, start: Span) -> Res<()> {
-        let waited = !self.eat(".");
-        if !waited && !self.eat_word("async") {
-            let help = "there are `copy(src, dst)` and `copy.async(src, dst)`";
-            return Err(self.unexpected("`async` after `copy.`").help(help).into());
-        }
+        let waited = !self.eat_async("copy", "src, dst")?;
         self.expect("(", if waited { "after `copy`" } else { "after `copy.async`" })?;
         let src = self.reference()?;
         self.expect(",", "and the destination")?;
         let dst = self.reference()?;
-        self.expect(")", "after the destination")?;
+        let how = if waited {
+            self.expect(")", "after the destination")?;
+            None
+        } else {
+            Some(self.how()?)
+        };
         if let (Some(src), Some(dst)) = (src, dst) {
             let span = self.since(start);
-            let kind = if waited { StmtKind::Copy { src, dst } } else { StmtKind::CopyAsync { src, dst } };
+            let kind = match how {
+                None => StmtKind::Copy { src, dst },
+                Some(how) => StmtKind::CopyAsync { src, dst, how },
+            };
             self.build.emit(kind, span);
         }
         Ok(())
@@ -351,14 +377,18 @@ impl Parser<'_> {
         Ok(())
     }
 
+    /// `gemm(c, a, b)` or `gemm.async(c, a, b)`; the `gemm` is passed.
     fn gemm(&mut self, start: Span) -> Res<()> {
+        if self.eat_async("gemm", "c, a, b")? {
+            return self.gemm_async(start);
+        }
         self.expect("(", "after `gemm`")?;
         let c = self.tensor("the accumulator")?;
         self.expect(",", "and the left factor")?;
         let a = self.tensor("the left factor")?;
         self.expect(",", "and the right factor")?;
         let b = self.tensor("the right factor")?;
-        let warps = self.warps()?;
+        let warps = self.shares("warps")?;
         self.expect(")", "after the right factor, or `, warps = (M, N)`")?;
         if let (Some(c), Some(a), Some(b)) = (c, a, b) {
             let span = self.since(start);
@@ -367,20 +397,20 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// An optional `, warps = (M, N)`.
-    fn warps(&mut self) -> Res<Option<[Expr; 2]>> {
+    /// An optional `, warps = (M, N)`, or with another word.
+    pub(super) fn shares(&mut self, word: &str) -> Res<Option<[Expr; 2]>> {
         if !self.eat(",") || self.at(")") {
             return Ok(None);
         }
-        if !self.eat_word("warps") {
-            return Err(self.unexpected("`warps = (M, N)` or `)`").into());
+        if !self.eat_word(word) {
+            return Err(self.unexpected(&format!("`{word} = (M, N)` or `)`")).into());
         }
         self.expect("=", "and how many along M and N")?;
-        self.expect("(", "as in `warps = (2, 2)`")?;
+        self.expect("(", &format!("as in `{word} = (2, 2)`"))?;
         let m = self.expr()?;
-        self.expect(",", "and the warps along N")?;
+        self.expect(",", &format!("and the {word} along N"))?;
         let n = self.expr()?;
-        self.expect(")", "after the warps along N")?;
+        self.expect(")", &format!("after the {word} along N"))?;
         self.eat(",");
         Ok(Some([m, n]))
     }
@@ -408,20 +438,18 @@ impl Parser<'_> {
         self.expect("..", "and the end of the range")?;
         let hi = self.expr()?;
         self.skip_newlines();
-        if self.build.loop_depth() >= MAX_DEPTH as usize {
-            return Err(syntax(start, format!("loops nest deeper than {MAX_DEPTH} levels")).into());
-        }
+        self.depth(start)?;
         let header = self.since(start);
         if let Err(error) = self.build.begin_for(name, span, (lo, hi), kind) {
             self.report(error)?;
         }
         self.block()?;
-        self.build.end_for(header);
+        self.build.end(header);
         Ok(())
     }
 
     /// `t`, `t[:, :, ki]`, `transpose(t)`; `None` after a mistake about the name.
-    fn reference(&mut self) -> Res<Option<TensorRef>> {
+    pub(super) fn reference(&mut self) -> Res<Option<TensorRef>> {
         let start = self.span();
         let transposed = self.at_word("transpose") && self.ahead(1).tok == Tok::Punct("(");
         if transposed {
@@ -480,7 +508,7 @@ impl Parser<'_> {
     }
 
     /// A tensor's name; `None` after a mistake about it.
-    fn named_tensor(&mut self, what: &str) -> Res<Option<TensorId>> {
+    pub(super) fn named_tensor(&mut self, what: &str) -> Res<Option<TensorId>> {
         let (name, span) = self.word(what)?;
         if is_reserved(name) {
             return Err(self.misplaced_word(name, span, what).into());
@@ -491,6 +519,8 @@ impl Parser<'_> {
             Ok(Named::Param(_)) => mistyped(name, span, "a parameter", "a tensor")
                 .help(format!("make a view of it first: `g = global_view({name}[…], shape : strides)`")),
             Ok(Named::Symbol(_)) => mistyped(name, span, "an integer", "a tensor"),
+            Ok(Named::Pipeline(_)) => mistyped(name, span, "a pipeline", "a tensor"),
+            Ok(Named::Role) => mistyped(name, span, "a role", "a tensor"),
             Err(error) => error,
         };
         self.report(error)?;

@@ -33,6 +33,8 @@ impl Parser<'_> {
                     .help("a view is taken of a parameter of the kernel"))
             }
             Ok(Named::Symbol(_)) => Err(mistyped(buffer, buffer_span, "an integer", "a tensor parameter")),
+            Ok(Named::Pipeline(_)) => Err(mistyped(buffer, buffer_span, "a pipeline", "a tensor parameter")),
+            Ok(Named::Role) => Err(mistyped(buffer, buffer_span, "a role", "a tensor parameter")),
             Ok(Named::Poisoned) => Ok(None),
             Err(error) => Err(error),
         };

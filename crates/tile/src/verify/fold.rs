@@ -2,8 +2,8 @@
 
 use crate::expr::{Expr, SymbolId};
 use crate::program::{
-    ElemExpr, Param, ParamKind, Program, ShapeOp, Stmt, StmtKind, SymbolKind, Tensor, TensorKind, TensorRef,
-    ViewLeaf, ViewMode,
+    ElemExpr, Param, ParamKind, Pipeline, Program, ShapeOp, Stmt, StmtKind, SymbolKind, Tensor, TensorKind,
+    TensorRef, TileOrder, ViewLeaf, ViewMode,
 };
 
 /// The program with constants replaced by their values, and literals folded.
@@ -75,7 +75,14 @@ pub(super) fn program(program: &Program, values: &[Option<i64>]) -> Program {
         grid_span: program.grid_span,
         threads: fold(&program.threads),
         threads_span: program.threads_span,
+        cluster: fold(&program.cluster),
+        cluster_span: program.cluster_span,
         tensors,
+        pipelines: program
+            .pipelines
+            .iter()
+            .map(|p| Pipeline { stages: fold(&p.stages), ..p.clone() })
+            .collect(),
         body: block(&program.body, &fold),
     }
 }
@@ -91,12 +98,39 @@ fn kind(kind: &StmtKind, fold: &impl Fn(&Expr) -> Expr) -> StmtKind {
     };
     match kind {
         StmtKind::Copy { src, dst } => StmtKind::Copy { src: reference(src), dst: reference(dst) },
-        StmtKind::CopyAsync { src, dst } => StmtKind::CopyAsync { src: reference(src), dst: reference(dst) },
+        StmtKind::CopyAsync { src, dst, how } => {
+            StmtKind::CopyAsync { src: reference(src), dst: reference(dst), how: *how }
+        }
         StmtKind::Wait(groups) => StmtKind::Wait(fold(groups)),
         StmtKind::Gemm { c, a, b, warps } => {
             let warps = warps.as_ref().map(|warps| warps.each_ref().map(fold));
             StmtKind::Gemm { c: *c, a: *a, b: *b, warps }
         }
+        StmtKind::GemmAsync { c, a, b, warpgroups } => {
+            let warpgroups = warpgroups.as_ref().map(|warpgroups| warpgroups.each_ref().map(fold));
+            StmtKind::GemmAsync { c: *c, a: reference(a), b: reference(b), warpgroups }
+        }
+        StmtKind::WaitGemm(groups) => StmtKind::WaitGemm(fold(groups)),
+        StmtKind::Role { name, warpgroups, registers, body } => StmtKind::Role {
+            name: name.clone(),
+            warpgroups: fold(warpgroups),
+            registers: registers.as_ref().map(fold),
+            body: block(body, fold),
+        },
+        StmtKind::Stage { pipeline, side, slot, body } => {
+            StmtKind::Stage { pipeline: *pipeline, side: *side, slot: *slot, body: block(body, fold) }
+        }
+        StmtKind::Tiles { row, col, rows, cols, order, body } => StmtKind::Tiles {
+            row: *row,
+            col: *col,
+            rows: fold(rows),
+            cols: fold(cols),
+            order: match order {
+                TileOrder::Bands { rows, snake } => TileOrder::Bands { rows: fold(rows), snake: *snake },
+                TileOrder::Hilbert { order } => TileOrder::Hilbert { order: fold(order) },
+            },
+            body: block(body, fold),
+        },
         StmtKind::Elementwise { dst, expr } => {
             StmtKind::Elementwise { dst: *dst, expr: elementwise(expr, fold) }
         }
@@ -108,6 +142,9 @@ fn kind(kind: &StmtKind, fold: &impl Fn(&Expr) -> Expr) -> StmtKind {
             let op = match op {
                 ShapeOp::Reshape(shape) => ShapeOp::Reshape(all(shape)),
                 ShapeOp::Broadcast(shape) => ShapeOp::Broadcast(all(shape)),
+                ShapeOp::Slice { axis, start, extent } => {
+                    ShapeOp::Slice { axis: *axis, start: fold(start), extent: fold(extent) }
+                }
                 ShapeOp::Transpose(_) | ShapeOp::Expand { .. } => op.clone(),
             };
             StmtKind::Shape { dst: *dst, src: *src, op }
@@ -121,6 +158,11 @@ fn kind(kind: &StmtKind, fold: &impl Fn(&Expr) -> Expr) -> StmtKind {
         | StmtKind::Reduce { .. }
         | StmtKind::Gather { .. }
         | StmtKind::Commit
+        | StmtKind::CommitGemm
+        | StmtKind::ClusterSum { .. }
+        | StmtKind::WaitDependencies
+        | StmtKind::LaunchDependents
+        | StmtKind::Pipeline(_)
         | StmtKind::Sync => kind.clone(),
     }
 }

@@ -6,7 +6,9 @@ use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::{Expr, SymbolId};
 use crate::names::is_identifier;
 use crate::parser::row_major;
-use crate::program::{ElemExpr, ParamKind, Program, Stmt, StmtKind, SymbolKind, TensorId, TensorKind};
+use crate::program::{
+    ElemExpr, ParamKind, PipelineId, Program, Stmt, StmtKind, SymbolKind, TensorId, TensorKind,
+};
 use std::collections::HashMap;
 use tilewright_machine::DType;
 
@@ -37,7 +39,12 @@ impl Checker<'_> {
         // A part of a tensor is not declared.
         let declared = program.tensors.iter().filter(|t| !matches!(t.kind, TensorKind::Part { .. }));
         let tensors = declared.map(|t| (t.name.as_str(), t.span));
-        for (name, span) in symbols.chain(params).chain(tensors) {
+        let pipelines = program.pipelines.iter().map(|p| (p.name.as_str(), p.span));
+        let roles = program.body.iter().filter_map(|stmt| match &stmt.kind {
+            StmtKind::Role { name, .. } => Some((name.as_str(), stmt.span)),
+            _ => None,
+        });
+        for (name, span) in symbols.chain(params).chain(tensors).chain(pipelines).chain(roles) {
             if let Err(error) = check_name(name, span) {
                 self.report(error);
             }
@@ -205,9 +212,23 @@ impl Checker<'_> {
 
     fn block_ids(&self, body: &[Stmt]) -> bool {
         let tensor = |id: &TensorId| (id.0 as usize) < self.program.tensors.len();
+        let pipeline = |id: &PipelineId| {
+            let row = self.program.pipelines.get(id.0 as usize);
+            row.is_some_and(|row| row.tensors.iter().all(tensor))
+        };
         body.iter().all(|stmt| match &stmt.kind {
             StmtKind::Define(id) | StmtKind::Fill { dst: id, .. } => tensor(id),
-            StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst } => {
+            StmtKind::ClusterSum { dst } => tensor(dst),
+            StmtKind::GemmAsync { c, a, b, .. } => [c, &a.tensor, &b.tensor].into_iter().all(tensor),
+            StmtKind::Pipeline(id) => pipeline(id),
+            StmtKind::Role { body, .. } => self.block_ids(body),
+            StmtKind::Stage { pipeline: id, slot, body, .. } => {
+                pipeline(id) && slot.is_none_or(|slot| self.is_counter(slot)) && self.block_ids(body)
+            }
+            StmtKind::Tiles { row, col, body, .. } => {
+                self.is_counter(*row) && self.is_counter(*col) && self.block_ids(body)
+            }
+            StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, .. } => {
                 tensor(&src.tensor) && tensor(&dst.tensor)
             }
             StmtKind::Gemm { c, a, b, .. } => [c, a, b].into_iter().all(tensor),
@@ -219,7 +240,13 @@ impl Checker<'_> {
             StmtKind::Split { lo, hi, src } => [lo, hi, src].into_iter().all(tensor),
             StmtKind::Gather { dst, src, index, .. } => [dst, src, index].into_iter().all(tensor),
             StmtKind::Elementwise { dst, expr } => tensor(dst) && self.elem_ids(expr),
-            StmtKind::Sync | StmtKind::Commit | StmtKind::Wait(_) => true,
+            StmtKind::Sync
+            | StmtKind::Commit
+            | StmtKind::Wait(_)
+            | StmtKind::CommitGemm
+            | StmtKind::WaitGemm(_)
+            | StmtKind::WaitDependencies
+            | StmtKind::LaunchDependents => true,
             StmtKind::For { counter, body, .. } => self.is_counter(*counter) && self.block_ids(body),
         })
     }

@@ -4,6 +4,8 @@
 mod definitions;
 mod fold;
 mod header;
+mod products;
+mod roles;
 mod shapes;
 mod statements;
 
@@ -12,8 +14,10 @@ use std::collections::BTreeMap;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
 use crate::expr::{Axis, Expr, IntOp, SymbolId};
 use crate::names::nearest;
-use crate::program::{ParamId, Program, SymbolKind, TensorId, TensorKind};
+use crate::program::{ParamId, PipelineId, Program, StmtKind, SymbolKind, TensorId, TensorKind};
 use crate::verified::{Constants, Verified};
+
+pub(crate) use roles::role_order;
 
 /// The most elements that a tensor of the block has.
 pub const MAX_TILE: i64 = 1 << 20;
@@ -33,9 +37,9 @@ const MAX_ERRORS: usize = 50;
 ///    constants, literals among them at least 1; strides, where given, are one a mode. A scalar is an `f32`.
 /// 5. **Launch.** The grid has one to three extents over sizes and constants, literals among them at least 1 and within
 ///    what the hardware takes (2³¹−1, 65535, 65535). The block has a multiple of 32 threads, at most 1024, known when
-///    the kernel is compiled.
-/// 6. **Scope.** A tensor is defined once, before its uses, and used only within the loop that defines it. A counter is
-///    used only in its own loop's body.
+///    the kernel is compiled. A cluster has 1 to 16 blocks, a constant; a literal extent of the grid along x is a multiple.
+/// 6. **Scope.** A tensor is defined once, before its uses, and used only within the loop, role or stage that defines it. A
+///    counter is used only in its own loop's body.
 /// 7. **Expressions.** No division by a literal zero, no overflow of literals.
 /// 8. **Register and shared tensors.** At least one mode; every extent is a positive constant; at most 2²⁰ elements. A
 ///    pinned register layout has two modes, the first of as many threads as the block has, and reaches every element of
@@ -54,10 +58,11 @@ const MAX_ERRORS: usize = 50;
 /// 14. **Fill.** A register tensor; the value is in the range of its element type (integers: exactly).
 /// 15. **Elementwise.** The result and all tensors that are read are in registers, of one shape and of one
 ///     floating-point type; scalars are scalar parameters.
-/// 16. **Transpose, reshape, expand, broadcast.** Both in registers, of one element type; the result is not the operand,
+/// 16. **Transpose, reshape, expand, slice, broadcast.** Both in registers, of one element type; the result is not the operand,
 ///     and has the shape that the statement gives it. The order of a transpose lists every mode of the operand once. A
 ///     reshape gives positive constants, whose product is the operand's number of elements. A new mode stands at 0 to
-///     the operand's number of modes. A broadcast gives one positive constant a mode: the mode's extent, or any where
+///     the operand's number of modes. A slice has a positive constant extent, and begins at an expression over constants and
+///     counters of `unroll for`, so that it lies within its mode. A broadcast gives one positive constant a mode: the mode's extent, or any where
 ///     that is 1.
 /// 17. **Join, split.** All in registers, of one element type. The parts are two tensors of one shape (at least one
 ///     mode); the whole has one mode more, its last, of extent 2. No result is an operand; the two halves of a split
@@ -66,14 +71,35 @@ const MAX_ERRORS: usize = 50;
 ///     modes, or shape `[1]` if there are none. The operand of a sum is no 8-bit integer.
 /// 19. **Gather.** All in registers; the index is `i32`, has as many modes as what is read, the mode among them, and
 ///     equal extents but for that mode. The result has the index's shape and the element type of what is read.
-/// 20. **Asynchronous copies.** From a view to a shared tensor. The number of a `wait_group` is at least 0, over constants and
-///     counters of `unroll for`.
+/// 20. **Asynchronous copies.** From a view to a shared tensor, or from a shared tensor to a view. The number of a `wait_group` is
+///     at least 0, over constants and counters of `unroll for`. `add` goes to a view of `f32`, `f16`, `bf16` or `i32`; `multicast`
+///     stands in a `produce`, in clusters of several blocks. In a `produce` the destination is a tensor of the stage.
 /// 21. **Unrolled loops.** The bounds of an `unroll for` are expressions over constants and counters of the `unroll for` around.
 /// 22. **Parts of register tensors.** An index is an expression over constants and counters of `unroll for`. All uses of a
 ///     register tensor index the same modes; one of which modes are indexed has no pinned layout. A part is an operand, and
 ///     nothing is assigned to it.
 ///
-/// Reports every violation it finds, up to fifty.
+/// 23. **Roles.** They stand at the outermost level, and beside them only definitions and pipelines. A role has a positive constant
+///     number of warpgroups, together as many threads as the block. Registers are given for all roles or for none: constants,
+///     multiples of 8 from 24 to 240, for all threads together at most 65536.
+/// 24. **What a role uses.** Register tensors that it defines, and shared tensors that no other role uses, but for stages.
+/// 25. **Pipelines.** They are defined at the outermost level, once, of 1 to 64 stages (a constant) and at least one shared tensor; a
+///     tensor is that of one pipeline, once. Something fills its stages and something reads them: with roles, one role fills, and
+///     one other reads. No roles wait for each other in a circle.
+/// 26. **Stages.** The tensors of a pipeline are used only in its `produce`, which only writes them, and all of them, and in its
+///     `consume`, which only reads them. One stage of a pipeline is at hand at a time. There is no `syncthreads` in a `produce`.
+/// 27. **Loops over tiles.** The grid has one extent, or others of 1. The rows of a band are at least 1, the order of a Hilbert
+///     curve is from 1 to 8: constants.
+/// 28. **Asynchronous products.** The block or role has whole warpgroups. `c` is a register tensor M×N, `a` a shared or register
+///     tensor M×K, `b` a shared tensor N×K. Factors and accumulator are `f16` or 8-bit floats into `f32` or `f16`; `bf16` or
+///     `f32` into `f32`; `i8` and `i8` or `u8` and `u8` into `i32`. The accumulator is not a factor. Given warpgroups are positive
+///     constants whose product is the number of warpgroups. The number of a `wait_gemm` is a constant from 0 to 7.
+/// 29. **Products in flight.** As far as the order of the statements shows it, nothing but another asynchronous product touches an
+///     accumulator before the `wait_gemm` that covers it, or overwrites a factor; products that read a stage are in a group when its
+///     `consume` ends; and fewer than all stages of a pipeline are held by products in flight when the next is to be read.
+/// 30. **Sums over clusters.** A register tensor of `f32`, in clusters of several blocks, outside of stages.
+///
+/// Reports every violation it finds, up to fifty; of rule 29 once there are no others.
 ///
 /// ```
 /// use tilewright_tile::{Code, Constants, parse, verify};
@@ -91,8 +117,14 @@ pub fn verify(program: &Program, constants: &Constants) -> Result<Verified, Diag
     check.names();
     check.params();
     let threads = check.launch();
+    check.cluster();
     if check.ids_are_legal() {
+        check.roles(threads);
         check.body(threads);
+        check.uses();
+        if check.errors.is_empty() {
+            products::check(&folded).into_iter().for_each(|error| check.report(error));
+        }
     }
     let Checker { errors, inputs, outputs, .. } = check;
     if !errors.is_empty() {
@@ -175,8 +207,8 @@ enum Allowed {
 enum Life {
     Undefined,
     Alive,
-    /// Its loop has ended.
-    Gone,
+    /// Its loop, role or stage has ended.
+    Gone(&'static str),
 }
 
 struct Checker<'a> {
@@ -194,10 +226,40 @@ struct Checker<'a> {
     outputs: Vec<bool>,
     /// Which modes of a register tensor its first use indexes, and where that use is.
     indexed: BTreeMap<TensorId, (Vec<bool>, Span)>,
+    /// How many blocks of statements are open, the kernel's own among them.
+    depth: usize,
+    /// The roles at the outermost level, in the order of the text.
+    role_names: Vec<&'a str>,
+    /// The role at hand, by its number.
+    role: Option<usize>,
+    /// The role in which each tensor is defined.
+    home: Vec<Option<usize>>,
+    /// The first role that uses each shared tensor.
+    user: Vec<Option<usize>>,
+    /// The pipeline of which each tensor is a stage.
+    stage_of: Vec<Option<PipelineId>>,
+    /// Which pipelines have been defined.
+    piped: Vec<bool>,
+    /// The stages at hand, outermost first.
+    stages: Vec<roles::OpenStage>,
+    /// Every `produce` and `consume` so far.
+    uses: Vec<roles::Use>,
 }
 
 impl<'a> Checker<'a> {
     fn new(source: &'a Program, program: &'a Program) -> Self {
+        let mut stage_of = vec![None; program.tensors.len()];
+        for (i, pipeline) in program.pipelines.iter().enumerate() {
+            for tensor in &pipeline.tensors {
+                if let Some(slot) = stage_of.get_mut(tensor.0 as usize) {
+                    slot.get_or_insert(PipelineId(i as u32));
+                }
+            }
+        }
+        let role_names = program.body.iter().filter_map(|stmt| match &stmt.kind {
+            StmtKind::Role { name, .. } => Some(name.as_str()),
+            _ => None,
+        });
         Checker {
             source,
             program,
@@ -208,6 +270,15 @@ impl<'a> Checker<'a> {
             inputs: vec![false; program.params.len()],
             outputs: vec![false; program.params.len()],
             indexed: BTreeMap::new(),
+            depth: 0,
+            role_names: role_names.collect(),
+            role: None,
+            home: vec![None; program.tensors.len()],
+            user: vec![None; program.tensors.len()],
+            stage_of,
+            piped: vec![false; program.pipelines.len()],
+            stages: Vec::new(),
+            uses: Vec::new(),
         }
     }
 

@@ -84,6 +84,7 @@ impl Checker<'_> {
                 to.insert(*axis as usize, 1);
                 Some(to)
             }
+            ShapeOp::Slice { axis, start, extent } => self.sliced(name, shape, *axis, (start, extent), span),
             ShapeOp::Broadcast(extents) => {
                 let to = self.extents(extents, dst, "broadcast", span)?;
                 if to.len() != rank {
@@ -118,6 +119,34 @@ impl Checker<'_> {
                 None
             }
         }
+    }
+
+    /// The shape of a slice; where it begins is known once `unroll for` is expanded.
+    fn sliced(
+        &mut self,
+        name: &str,
+        shape: &[i64],
+        axis: u32,
+        (start, extent): (&Expr, &Expr),
+        span: Span,
+    ) -> Option<Vec<i64>> {
+        let has = self.axis("slice", name, axis, shape.len(), span);
+        let extent = self.extent(extent, span, "the extent of a slice")?;
+        if !self.known(start, span, "the beginning of a slice") || !has {
+            return None;
+        }
+        let mut to = shape.to_vec();
+        let full = std::mem::replace(&mut to[axis as usize], extent);
+        let first = start.as_int().unwrap_or(0);
+        if first < 0 || first.checked_add(extent).is_none_or(|end| end > full) {
+            let message = format!(
+                "the slice takes {extent} coordinates from {first} on, and mode {axis} of `{name}` has extent {full}"
+            );
+            let help = format!("a slice lies within its mode: from 0 on, to {full} at most");
+            self.report(Diagnostic::new(Code::BadValue, span, message).help(help));
+            return None;
+        }
+        Some(to)
     }
 
     fn transposed(&mut self, name: &str, shape: &[i64], order: &[u32], span: Span) -> Option<Vec<i64>> {

@@ -4,10 +4,12 @@ use tilewright_machine::{DType, Memory};
 
 use super::shapes::Site;
 use super::{Allowed, Checker, Life, count, depends_on, shape_text, static_shape};
+use crate::build::before;
 use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::Expr;
 use crate::program::{
-    ElemExpr, ParamKind, Program, Stmt, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef, ViewMode,
+    AsyncHow, ElemExpr, ParamKind, Program, Stmt, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef,
+    ViewMode,
 };
 
 /// A tensor as a statement sees it.
@@ -21,16 +23,19 @@ impl Checker<'_> {
     /// Checks the kernel's body.
     pub(super) fn body(&mut self, threads: Option<u32>) {
         let program = self.program;
-        self.block(&program.body, threads);
+        self.block(&program.body, threads, "kernel");
     }
 
-    fn block(&mut self, body: &[Stmt], threads: Option<u32>) {
+    /// The statements of a block of this kind.
+    pub(super) fn block(&mut self, body: &[Stmt], threads: Option<u32>, kind: &'static str) {
         let mut defined = Vec::new();
+        self.depth += 1;
         for stmt in body {
             self.statement(stmt, threads, &mut defined);
         }
+        self.depth -= 1;
         for id in defined {
-            self.life[id] = Life::Gone;
+            self.life[id] = Life::Gone(kind);
         }
     }
 
@@ -43,6 +48,7 @@ impl Checker<'_> {
             self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
             return;
         }
+        self.place(stmt);
         match &stmt.kind {
             StmtKind::Define(id) => {
                 if self.life[id.0 as usize] != Life::Undefined {
@@ -56,7 +62,28 @@ impl Checker<'_> {
                 self.definition(*id, span, threads);
             }
             StmtKind::Copy { src, dst } => self.copy(src, dst, span),
-            StmtKind::CopyAsync { src, dst } => self.copy_async(src, dst, span),
+            StmtKind::CopyAsync { src, dst, how } => self.copy_async(src, dst, *how, span),
+            StmtKind::GemmAsync { c, a, b, warpgroups } => {
+                self.gemm_async(*c, (a, b), warpgroups.as_ref(), threads, span);
+            }
+            StmtKind::CommitGemm | StmtKind::WaitDependencies | StmtKind::LaunchDependents => {}
+            StmtKind::WaitGemm(groups) => self.wait_gemm(groups, span),
+            StmtKind::ClusterSum { dst } => self.cluster_sum(*dst, span),
+            StmtKind::Pipeline(id) => self.pipeline(*id, span),
+            StmtKind::Role { name, warpgroups, body, .. } => {
+                let outer = self.role;
+                self.role = self.role_names.iter().position(|role| role == name);
+                let own = warpgroups.as_int().and_then(|n| u32::try_from(n.checked_mul(128)?).ok());
+                self.block(body, own, "role");
+                self.role = outer;
+            }
+            StmtKind::Stage { pipeline, side, slot, body } => {
+                self.stage((*pipeline, *side, *slot), body, threads, span);
+            }
+            StmtKind::Tiles { row, col, rows, cols, order, body } => {
+                self.tiles(rows, cols, order, span);
+                self.counting([*row, *col], |check| check.block(body, threads, "loop"));
+            }
             StmtKind::Commit => {}
             StmtKind::Wait(groups) => self.wait(groups, span),
             StmtKind::Gemm { c, a, b, warps } => {
@@ -101,28 +128,19 @@ impl Checker<'_> {
                         self.expr(bound, Allowed::All, span, what);
                     }
                 }
-                let index = counter.0 as usize;
-                if std::mem::replace(&mut self.counting[index], true) {
-                    let name = &self.program.symbol(*counter).name;
-                    let message = format!("the counter `{name}` counts two loops at once");
-                    self.report(
-                        Diagnostic::new(Code::DuplicateName, span, message)
-                            .help("give each loop its own counter"),
-                    );
-                }
-                self.block(body, threads);
-                self.counting[index] = false;
+                self.counting([*counter], |check| check.block(body, threads, "loop"));
             }
         }
     }
 
     pub(super) fn define(&mut self, id: TensorId, defined: &mut Vec<usize>) {
         self.life[id.0 as usize] = Life::Alive;
+        self.home[id.0 as usize] = self.role;
         defined.push(id.0 as usize);
     }
 
     /// The tensor itself, or the one that it is a part of.
-    fn base(&self, id: TensorId) -> TensorId {
+    pub(super) fn base(&self, id: TensorId) -> TensorId {
         match self.program.tensor(id).kind {
             TensorKind::Part { of, .. } => of,
             _ => id,
@@ -131,6 +149,11 @@ impl Checker<'_> {
 
     /// Whether a tensor, or what it is a part of, may be used here.
     fn alive(&mut self, id: TensorId, span: Span) -> bool {
+        self.exists(id, span) && self.belongs(self.base(id), span)
+    }
+
+    /// Whether a tensor, or what it is a part of, is defined here.
+    pub(super) fn exists(&mut self, id: TensorId, span: Span) -> bool {
         let id = self.base(id);
         let tensor = self.program.tensor(id);
         let error = match self.life[id.0 as usize] {
@@ -141,12 +164,12 @@ impl Checker<'_> {
                 format!("`{}` is used before it is defined", tensor.name),
             )
             .help("define it on an earlier line"),
-            Life::Gone => Diagnostic::new(
+            Life::Gone(block) => Diagnostic::new(
                 Code::UnknownName,
                 span,
-                format!("`{}` is defined inside a loop and does not exist after it", tensor.name),
+                format!("`{}` is defined inside a {block} and does not exist after it", tensor.name),
             )
-            .help("define it before the loop"),
+            .help(before(block)),
         };
         self.report(error.label("used here").related(tensor.span, "defined here"));
         false
@@ -224,7 +247,7 @@ impl Checker<'_> {
     }
 
     /// A tensor as a copy refers to it.
-    fn reference(&mut self, r: &TensorRef, stmt: Span) -> Option<Operand> {
+    pub(super) fn reference(&mut self, r: &TensorRef, stmt: Span) -> Option<Operand> {
         let span = if r.span.is_none() { stmt } else { r.span };
         if !self.alive(r.tensor, span) {
             return None;
@@ -354,19 +377,23 @@ impl Checker<'_> {
         Some(shape)
     }
 
-    /// `copy.async(src, dst)`.
-    fn copy_async(&mut self, src: &TensorRef, dst: &TensorRef, span: Span) {
+    /// `copy.async(src, dst, how)`.
+    fn copy_async(&mut self, src: &TensorRef, dst: &TensorRef, how: AsyncHow, span: Span) {
         let before = self.errors.len();
         self.copy(src, dst, span);
         let memory = |r: &TensorRef| self.program.tensor(self.base(r.tensor)).memory();
         let (from, to) = (memory(src), memory(dst));
-        if self.errors.len() == before && (from, to) != (Memory::Global, Memory::Shared) {
+        let legal = [(Memory::Global, Memory::Shared), (Memory::Shared, Memory::Global)];
+        if self.errors.len() == before && !legal.contains(&(from, to)) {
             let message = format!(
-                "`copy.async` goes from a global view to a shared tensor; `{}` is in {from} memory, `{}` in {to} memory",
+                "`copy.async` goes between a global view and a shared tensor; `{}` is in {from} memory, `{}` in {to} memory",
                 self.name(src.tensor),
                 self.name(dst.tensor)
             );
             self.report(Diagnostic::new(Code::WrongMemory, span, message).help("write `copy(…)`"));
+        }
+        if self.errors.len() == before {
+            self.how(dst, how, span);
         }
     }
 

@@ -1,0 +1,107 @@
+//! The parts of a program: the whole, or one for each role of its warpgroups; each is prepared and synthesised on its own, for they
+//! meet only in shared memory, whose layouts are prescribed before.
+
+use tilewright_lower::Part;
+use tilewright_simt::Function;
+use tilewright_synth::{Explanation, Options, Prepared, Prescribed, Synthesis};
+use tilewright_tile::{Diagnostic, Verified, statement_text};
+
+/// A part, synthesised.
+pub struct Synthesised {
+    /// Which role it is; `None` for a program without roles.
+    role: Option<usize>,
+    prepared: Prepared,
+    synthesis: Synthesis,
+}
+
+/// Prepares and synthesises every part of a program. A candidate that is asked for is one of the part that has the most.
+pub fn parts(whole: &Verified, options: &Options) -> Result<Vec<Synthesised>, Diagnostic> {
+    let roles = whole.roles();
+    if roles.is_empty() {
+        return Ok(vec![part(whole, None, options)?]);
+    }
+    let share = options.arch.limits().registers_of_a_thread(whole.threads());
+    let of = |i: usize, candidate: Option<usize>| {
+        let registers = Some(roles[i].registers.unwrap_or(share));
+        part(&whole.of_role(i), Some(i), &Options { registers, candidate, ..options.clone() })
+    };
+    let mut all = (0..roles.len()).map(|i| of(i, None)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(asked) = options.candidate {
+        let most = (0..all.len()).rev().max_by_key(|i| all[*i].synthesis.explanation.candidates.len());
+        if let Some(most) = most {
+            all[most] = of(most, Some(asked))?;
+        }
+    }
+    Ok(all)
+}
+
+fn part(program: &Verified, role: Option<usize>, options: &Options) -> Result<Synthesised, Diagnostic> {
+    let prepared = tilewright_synth::prepare(program, options)?;
+    let synthesis = tilewright_synth::synthesise(&prepared.verified, options);
+    let mut synthesis = synthesis.map_err(|error| prepared.explain(error))?;
+    synthesis.explanation.inserted.clone_from(&prepared.inserted);
+    Ok(Synthesised { role, prepared, synthesis })
+}
+
+/// The parts as lowering takes them.
+pub fn lowered<'a>(whole: &'a Verified, parts: &'a [Synthesised]) -> Vec<Part<'a>> {
+    let roles = whole.roles();
+    let one = |part: &'a Synthesised| Part {
+        verified: &part.prepared.verified,
+        synthesis: &part.synthesis,
+        role: part.role.and_then(|i| roles.get(i).copied()),
+    };
+    parts.iter().map(one).collect()
+}
+
+/// One explanation of all parts.
+pub fn explain(
+    whole: &Verified,
+    prescribed: &Prescribed,
+    parts: Vec<Synthesised>,
+    function: &Function,
+) -> Explanation {
+    let mut all = Explanation::default();
+    for (i, part) in parts.into_iter().enumerate() {
+        let one = part.synthesis.explanation;
+        if i == 0 {
+            all = one;
+            continue;
+        }
+        for tensor in one.tensors {
+            if !all.tensors.iter().any(|t| t.name == tensor.name) {
+                all.tensors.push(tensor);
+            }
+        }
+        all.statements.extend(one.statements);
+        all.constraints.extend(one.constraints);
+        all.inserted.extend(one.inserted);
+        all.fragment_registers = all.fragment_registers.max(one.fragment_registers);
+        if one.candidates.len() >= all.candidates.len() {
+            (all.candidates, all.search, all.estimate) = (one.candidates, one.search, one.estimate);
+        }
+    }
+    for (id, why) in &prescribed.reasons {
+        let name = &whole.program().tensor(*id).name;
+        all.tensors.iter_mut().filter(|t| t.name == *name).for_each(|t| t.why.clone_from(why));
+    }
+    let mut number = 0;
+    prescribed.verified.visit(&mut |stmt, _| {
+        if let Some(refused) = prescribed.refused.get(&number) {
+            let text = statement_text(prescribed.verified.program(), stmt);
+            for note in all.statements.iter_mut().filter(|note| note.text == text) {
+                note.alternatives.insert(0, refused.clone());
+            }
+        }
+        number += 1;
+    });
+    if !whole.roles().is_empty() {
+        for tensor in &mut all.tensors {
+            if let Some(buffer) = function.shared.iter().find(|b| b.name == tensor.name) {
+                tensor.offset = buffer.offset;
+            }
+        }
+        all.shared_bytes = function.shared_bytes;
+    }
+    all
+}

@@ -1,0 +1,274 @@
+//! Copies by the tensor memory accelerator (TMA, sm_90): one thread starts a copy of a box of up to five dimensions between a
+//! tensor in global memory, which a *tensor map* describes, and shared memory; and bulk copies of contiguous bytes.
+//!
+//! The box's elements lie in shared memory in the order of its dimensions, dimension 0 fastest, without gaps, swizzled by
+//! address bits as the map's [`SwizzleMode`] says. What the box has outside the tensor reads as zero and is not written; the
+//! bytes that a load signals count the whole box. Dimension 0 is contiguous in global memory.
+//!
+//! Sources: PTX ISA 8.0, section 9.7.8.24; CUDA driver API, `cuTensorMapEncodeTiled`.
+
+use std::sync::LazyLock;
+
+use crate::arch::Arch;
+use crate::dtype::DType;
+use crate::wgmma::SwizzleMode;
+
+/// What a tensor copy does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum TensorOp {
+    /// Global to shared memory; signals bytes to an mbarrier.
+    Load,
+    /// Shared to global memory; belongs to the thread's group of bulk copies.
+    Store,
+    /// Adds shared to global memory, element by element, each addition atomic; belongs to the thread's group of bulk copies.
+    Add,
+}
+
+/// A tensor copy of a rank.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TensorRow {
+    /// The name in reports, e.g. `tma.load.2d`.
+    pub name: String,
+    /// PTX mnemonic with its qualifiers, but for those of multicast and cache hint, which follow in this order.
+    pub mnemonic: String,
+    /// What it does.
+    pub op: TensorOp,
+    /// Dimensions of the box, 1 to 5.
+    pub rank: u32,
+    /// Cycles for which one instruction occupies the unit before its first bytes.
+    pub issue_cycles: u32,
+    /// Cycles from issue to the first bytes.
+    pub latency_cycles: u32,
+}
+
+impl TensorRow {
+    /// The first architecture that has it.
+    pub const SINCE: Arch = Arch::Sm90a;
+}
+
+static ROWS: LazyLock<Vec<TensorRow>> = LazyLock::new(|| {
+    let mut rows = Vec::new();
+    for rank in 1..=5u32 {
+        rows.push(TensorRow {
+            name: format!("tma.load.{rank}d"),
+            mnemonic: format!(
+                "cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+            ),
+            op: TensorOp::Load,
+            rank,
+            issue_cycles: 12,
+            latency_cycles: 386,
+        });
+        rows.push(TensorRow {
+            name: format!("tma.store.{rank}d"),
+            mnemonic: format!("cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group"),
+            op: TensorOp::Store,
+            rank,
+            issue_cycles: 12,
+            latency_cycles: 109,
+        });
+        rows.push(TensorRow {
+            name: format!("tma.add.{rank}d"),
+            mnemonic: format!("cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.add.tile.bulk_group"),
+            op: TensorOp::Add,
+            rank,
+            issue_cycles: 12,
+            latency_cycles: 109,
+        });
+    }
+    rows
+});
+
+/// Every tensor copy.
+pub fn tensor_rows() -> &'static [TensorRow] {
+    &ROWS
+}
+
+/// The tensor copy of this kind and rank (1 to 5).
+pub fn tensor_row(op: TensorOp, rank: u32) -> Option<&'static TensorRow> {
+    tensor_rows().iter().find(|row| row.op == op && row.rank == rank)
+}
+
+/// Where bulk copies of contiguous bytes go. Sizes and addresses are multiples of 16.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum BulkOp {
+    /// Global to shared memory; signals bytes to an mbarrier.
+    Load,
+    /// Shared to global memory; belongs to the thread's group of bulk copies.
+    Store,
+    /// Shared memory of this block to that of a block of the cluster; signals bytes to an mbarrier there.
+    Peer,
+}
+
+impl BulkOp {
+    /// All.
+    pub const ALL: [BulkOp; 3] = [BulkOp::Load, BulkOp::Store, BulkOp::Peer];
+
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            BulkOp::Load => "bulk.load",
+            BulkOp::Store => "bulk.store",
+            BulkOp::Peer => "bulk.peer",
+        }
+    }
+
+    /// PTX mnemonic.
+    pub fn mnemonic(self) -> &'static str {
+        match self {
+            BulkOp::Load => "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes",
+            BulkOp::Store => "cp.async.bulk.global.shared::cta.bulk_group",
+            BulkOp::Peer => "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes",
+        }
+    }
+}
+
+/// How the L2 cache treats what a copy touches.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum CacheHint {
+    /// Evicted first: read once.
+    EvictFirst,
+    /// Evicted last: read again by others.
+    EvictLast,
+}
+
+impl CacheHint {
+    /// The 64-bit policy operand (the constants of CUTLASS `copy_sm90_desc.hpp`).
+    pub fn policy(self) -> u64 {
+        match self {
+            CacheHint::EvictFirst => 0x12f0_0000_0000_0000,
+            CacheHint::EvictLast => 0x14f0_0000_0000_0000,
+        }
+    }
+
+    /// The word of the tile language.
+    pub fn name(self) -> &'static str {
+        match self {
+            CacheHint::EvictFirst => "evict_first",
+            CacheHint::EvictLast => "evict_last",
+        }
+    }
+}
+
+/// `CUtensorMapDataType` of an element type; `None` for types narrower than a byte.
+pub fn tensor_map_type(dtype: DType) -> Option<u32> {
+    Some(match dtype {
+        DType::U8 | DType::I8 | DType::E4M3 | DType::E5M2 => 0,
+        DType::I32 => 3,
+        DType::F16 => 6,
+        DType::F32 => 7,
+        DType::BF16 => 9,
+        _ => return None,
+    })
+}
+
+/// What a tensor map has that is known when a kernel is compiled. Extents and strides follow at launch.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct BoxShape {
+    /// Element type.
+    pub dtype: DType,
+    /// Extents of the box, dimension 0 fastest; one to five, each 1 to 256.
+    pub extents: Vec<u32>,
+    /// How the box is swizzled in shared memory.
+    pub swizzle: SwizzleMode,
+}
+
+/// Why a box is none.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BoxError {
+    /// Too few or too many dimensions.
+    #[error("a tensor map has 1 to 5 dimensions, not {0}")]
+    Rank(usize),
+    /// An extent out of range.
+    #[error("extent {extent} of dimension {dim} of the box is not between 1 and 256")]
+    Extent {
+        /// The dimension.
+        dim: usize,
+        /// The extent.
+        extent: u32,
+    },
+    /// Rows that are no multiple of 16 bytes.
+    #[error("a row of the box has {0} bytes, which is no multiple of 16")]
+    Row(u32),
+    /// A row wider than the swizzle's span.
+    #[error("a row of the box has {bytes} bytes, more than the {span} within which the {swizzle} exchanges")]
+    Span {
+        /// Bytes of the row.
+        bytes: u32,
+        /// The swizzle's span.
+        span: u32,
+        /// The swizzle.
+        swizzle: SwizzleMode,
+    },
+    /// An element type that tensor maps do not have.
+    #[error("tensor maps do not have elements of type {0}")]
+    Type(DType),
+}
+
+impl BoxShape {
+    /// Elements of the box.
+    pub fn elements(&self) -> u64 {
+        self.extents.iter().map(|e| u64::from(*e)).product()
+    }
+
+    /// Bytes of the box in shared memory: what a load signals.
+    pub fn bytes(&self) -> u64 {
+        self.elements() * u64::from(self.dtype.bits()) / 8
+    }
+
+    /// Whether the hardware takes it.
+    ///
+    /// # Errors
+    ///
+    /// The first rule of `cuTensorMapEncodeTiled` that it breaks.
+    pub fn check(&self) -> Result<(), BoxError> {
+        if !(1..=5).contains(&self.extents.len()) {
+            return Err(BoxError::Rank(self.extents.len()));
+        }
+        if tensor_map_type(self.dtype).is_none() {
+            return Err(BoxError::Type(self.dtype));
+        }
+        if let Some((dim, extent)) = self.extents.iter().enumerate().find(|(_, e)| !(1..=256).contains(*e)) {
+            return Err(BoxError::Extent { dim, extent: *extent });
+        }
+        let row = self.extents[0] * self.dtype.bits() / 8;
+        if !row.is_multiple_of(16) {
+            return Err(BoxError::Row(row));
+        }
+        let (span, swizzle) = (self.swizzle.span(), self.swizzle);
+        if swizzle != SwizzleMode::None && row > span {
+            return Err(BoxError::Span { bytes: row, span, swizzle });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rank_has_its_rows() {
+        for rank in 1..=5 {
+            for op in [TensorOp::Load, TensorOp::Store, TensorOp::Add] {
+                assert_eq!(tensor_row(op, rank).unwrap().rank, rank);
+            }
+        }
+        assert!(tensor_row(TensorOp::Load, 6).is_none());
+    }
+
+    #[test]
+    fn boxes_are_checked() {
+        let shape =
+            |extents: &[u32], swizzle| BoxShape { dtype: DType::F16, extents: extents.to_vec(), swizzle };
+        assert_eq!(shape(&[64, 256], SwizzleMode::B128).check(), Ok(()));
+        assert_eq!(shape(&[64, 256], SwizzleMode::B128).bytes(), 32768);
+        assert!(matches!(shape(&[64, 257], SwizzleMode::B128).check(), Err(BoxError::Extent { dim: 1, .. })));
+        assert!(matches!(shape(&[128, 8], SwizzleMode::B128).check(), Err(BoxError::Span { .. })));
+        assert_eq!(shape(&[128, 8], SwizzleMode::None).check(), Ok(()));
+        assert!(matches!(shape(&[12], SwizzleMode::None).check(), Err(BoxError::Row(24))));
+        assert!(matches!(shape(&[], SwizzleMode::None).check(), Err(BoxError::Rank(0))));
+        let narrow = BoxShape { dtype: DType::U4, extents: vec![64], swizzle: SwizzleMode::None };
+        assert!(matches!(narrow.check(), Err(BoxError::Type(DType::U4))));
+    }
+}

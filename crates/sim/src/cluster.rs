@@ -1,0 +1,352 @@
+//! A cluster of blocks: their shared memory, and the accesses to it and to global memory with all their checks.
+
+use std::collections::BTreeMap;
+
+use tilewright_machine::Memory;
+
+use crate::clock::{Agent, Knowledge, Pair, View};
+use crate::context::{Context, SHARED_BASE};
+use crate::cycles::Pipes;
+use crate::flight::Flight;
+use crate::mbarrier::Mbarrier;
+use crate::memory::Buffer;
+use crate::shadow::{ASYNC, Access, COLLECTIVE, Now, Shadow};
+use crate::sink::{FaultKind, Rule, Sink, Site, Wrong};
+use crate::tables::MmaTiles;
+use crate::wgmma::{Tiles, Unit};
+
+/// What uninitialised shared bytes read as: as `f16`, `bf16` and `f32` a NaN.
+const POISON: u8 = 0xff;
+
+/// Bits of an address in the cluster's window that are below the block's rank.
+const RANK_SHIFT: u32 = 24;
+
+/// Threads of a warpgroup, in warps.
+pub(crate) const GROUP: u32 = 4;
+
+/// A block of the cluster.
+pub(crate) struct Cta {
+    pub index: [u32; 3],
+    pub pipes: Pipes,
+    /// Registers that no warp has.
+    pub pool: u64,
+    /// Warps that have not ended.
+    pub running: u32,
+    pub shared: Vec<u8>,
+    shadow: Option<Shadow>,
+    /// Which 8 bytes are an mbarrier; empty before the first.
+    barriers: Vec<bool>,
+}
+
+/// The operand tiles of products, kept between products.
+#[derive(Debug, Default)]
+pub(crate) struct AllTiles {
+    pub warp: MmaTiles,
+    pub floats: Tiles<f32>,
+    pub integers: Tiles<i32>,
+}
+
+/// A cluster that is being executed.
+pub(crate) struct Cluster<'a> {
+    pub context: &'a Context<'a>,
+    pub sink: Sink,
+    pub tiles: AllTiles,
+    pub ctas: Vec<Cta>,
+    /// What each warp knows.
+    pub know: Vec<Knowledge>,
+    /// By rank and offset in the window.
+    pub barriers: BTreeMap<(u32, u32), Mbarrier>,
+    /// Copies in flight, in the order of their issue.
+    pub flights: Vec<Flight>,
+    /// The matrix units, one a warpgroup.
+    pub units: Vec<Unit>,
+    /// Something has happened that a blocked warp may wait for.
+    pub changed: bool,
+    agents: Agent,
+}
+
+impl<'a> Cluster<'a> {
+    /// The cluster whose first block is block `first` of the grid.
+    pub(crate) fn new(context: &'a Context<'a>, first: [u32; 3], warps: u32) -> Self {
+        let function = context.program.function;
+        let watched = context.config.check_races || context.config.check_uninitialised;
+        let bytes = function.shared_bytes;
+        let cta = |rank| Cta {
+            index: [first[0] + rank, first[1], first[2]],
+            pipes: Pipes::default(),
+            pool: 0,
+            running: warps,
+            shared: vec![POISON; bytes as usize],
+            shadow: watched.then(|| Shadow::new(bytes)),
+            barriers: Vec::new(),
+        };
+        let all = function.cluster * warps;
+        let groups = warps / GROUP;
+        Cluster {
+            context,
+            sink: Sink::new(context.program.statements.len()),
+            tiles: AllTiles::default(),
+            ctas: (0..function.cluster).map(cta).collect(),
+            know: Vec::new(),
+            barriers: BTreeMap::new(),
+            flights: Vec::new(),
+            // Warps come first, then their bulk copies, then the matrix units.
+            units: (0..function.cluster * groups).map(|u| Unit::new((2 * all + u) as Agent)).collect(),
+            changed: false,
+            agents: (2 * all + function.cluster * groups) as Agent,
+        }
+    }
+
+    /// The agent of the bulk copies out of shared memory that a warp starts.
+    pub(crate) fn copies_of(&self, warp: Agent) -> Agent {
+        self.know.len() as Agent + warp
+    }
+
+    /// A unit that is new.
+    pub(crate) fn new_agent(&mut self) -> Agent {
+        self.agents += 1;
+        self.agents - 1
+    }
+
+    /// The index of a block in the grid.
+    pub(crate) fn index(&self, rank: u32) -> [u32; 3] {
+        self.ctas.get(rank as usize).map_or([0; 3], |cta| cta.index)
+    }
+
+    /// What a warp's access is to the shadow.
+    pub(crate) fn access(&self, site: &Site) -> Access {
+        let time = self.know[site.agent as usize].time;
+        let flags = if site.collective { COLLECTIVE } else { 0 };
+        Access {
+            time,
+            origin: site.origin,
+            lanes: site.lanes(),
+            agent: site.agent,
+            thread: site.thread as u16,
+            flags,
+        }
+    }
+
+    /// Reports what was done wrong to a barrier, a unit or a register.
+    pub(crate) fn misuse(&mut self, site: &Site, rule: Rule, message: impl FnOnce() -> String) {
+        let block = self.index(site.rank);
+        self.sink.misuse(self.context, block, site, rule, message);
+    }
+
+    /// Reports a wrong access; the address of a shared one is that in its block.
+    pub(crate) fn wrong(
+        &mut self,
+        site: &Site,
+        kind: FaultKind,
+        memory: Memory,
+        address: i64,
+        bytes: u32,
+        write: bool,
+    ) {
+        let block = self.index(site.rank);
+        let address = if memory == Memory::Shared { address - i64::from(SHARED_BASE) } else { address };
+        self.sink.fault(self.context, block, site, Wrong { kind, memory, address, bytes, write });
+    }
+
+    /// The offset in its block's window of an access that is aligned and lies in a shared buffer; any other is reported.
+    pub(crate) fn shared_offset(
+        &mut self,
+        site: &Site,
+        address: u32,
+        bytes: u32,
+        write: bool,
+    ) -> Option<u32> {
+        let (rank, offset) = self.cluster_offset(site, address, bytes, write)?;
+        if rank == site.rank {
+            return Some(offset);
+        }
+        self.wrong(site, FaultKind::OutOfBounds, Memory::Shared, i64::from(address), bytes, write);
+        None
+    }
+
+    /// The same for an access that may be to a block of the cluster: its rank and the offset.
+    pub(crate) fn cluster_offset(
+        &mut self,
+        site: &Site,
+        address: u32,
+        bytes: u32,
+        write: bool,
+    ) -> Option<(u32, u32)> {
+        let found = self.place(site, address, bytes, write)?;
+        if self.barrier_within(found, bytes) {
+            self.misuse(site, Rule::Barrier, || "it accesses the bytes of an mbarrier".to_string());
+        }
+        Some(found)
+    }
+
+    /// The rank and the offset of what is aligned and lies in a shared buffer of a block that runs; all else is reported.
+    pub(crate) fn place(&mut self, site: &Site, address: u32, bytes: u32, write: bool) -> Option<(u32, u32)> {
+        let (rank, local) = (address >> RANK_SHIFT, address & ((1 << RANK_SHIFT) - 1));
+        let offset = local.wrapping_sub(SHARED_BASE);
+        let exists = (rank as usize) < self.ctas.len() && local >= SHARED_BASE;
+        if !exists || self.context.owners.find(offset, bytes).is_none() {
+            let address = if rank == site.rank { local } else { address };
+            self.wrong(site, FaultKind::OutOfBounds, Memory::Shared, i64::from(address), bytes, write);
+            return None;
+        }
+        if !local.is_multiple_of(bytes) {
+            self.wrong(site, FaultKind::Misaligned, Memory::Shared, i64::from(local), bytes, write);
+            return None;
+        }
+        if self.ctas[rank as usize].running == 0 {
+            self.misuse(site, Rule::Ended, || {
+                format!("it reaches the shared memory of block {rank} of the cluster, which has ended")
+            });
+        }
+        Some((rank, offset))
+    }
+
+    /// Whether any of these bytes belongs to an mbarrier.
+    pub(crate) fn barrier_within(&self, (rank, offset): (u32, u32), bytes: u32) -> bool {
+        let barriers = &self.ctas[rank as usize].barriers;
+        !barriers.is_empty() && (offset / 8..(offset + bytes).div_ceil(8)).any(|i| barriers[i as usize])
+    }
+
+    /// Makes an mbarrier of 8 bytes.
+    pub(crate) fn make_barrier(&mut self, (rank, offset): (u32, u32), barrier: Mbarrier) {
+        let cta = &mut self.ctas[rank as usize];
+        cta.barriers.resize(cta.shared.len().div_ceil(8), false);
+        cta.barriers[(offset / 8) as usize] = true;
+        if let Some(bytes) = cta.shared.get_mut(offset as usize..offset as usize + 8) {
+            bytes.fill(POISON);
+        }
+        if let Some(shadow) = &mut cta.shadow {
+            shadow.land(offset, 8, barrier.init);
+        }
+        self.barriers.insert((rank, offset), barrier);
+    }
+
+    /// The buffer and offset of an access that is aligned and in bounds; any other is reported.
+    pub(crate) fn global_offset(
+        &mut self,
+        site: &Site,
+        address: u64,
+        bytes: u32,
+        write: bool,
+    ) -> Option<(&'a Buffer, u64)> {
+        let found = self.context.memory.locate(address).filter(|(b, _, o)| o + u64::from(bytes) <= b.size());
+        match found {
+            Some((buffer, _, offset)) if offset.is_multiple_of(u64::from(bytes)) => {
+                return Some((buffer, offset));
+            }
+            Some(_) => self.wrong(site, FaultKind::Misaligned, Memory::Global, address as i64, bytes, write),
+            None => self.wrong(site, FaultKind::OutOfBounds, Memory::Global, address as i64, bytes, write),
+        }
+        None
+    }
+
+    /// Reads shared bytes, at most 16, at a rank and an offset that were checked.
+    pub(crate) fn read_shared(&mut self, site: &Site, rank: u32, offset: u32, bytes: u32) -> [u8; 16] {
+        self.watch(site, rank, offset, bytes, Kind::Read);
+        let mut data = [0; 16];
+        let (start, len) = (offset as usize, bytes.min(16) as usize);
+        if let Some(from) = self.ctas[rank as usize].shared.get(start..start + len) {
+            data[..len].copy_from_slice(from);
+        }
+        data
+    }
+
+    /// Writes shared bytes of the thread's block, at most 16, at an offset that was checked.
+    pub(crate) fn write_shared(&mut self, site: &Site, offset: u32, bytes: u32, data: &[u8; 16]) {
+        self.watch(site, site.rank, offset, bytes, Kind::Write);
+        self.put(site.rank, offset, &data[..bytes.min(16) as usize]);
+    }
+
+    /// Notes that an asynchronous copy of a thread into shared bytes is in flight.
+    pub(crate) fn issue_async(&mut self, site: &Site, offset: u32, bytes: u32) {
+        self.watch(site, site.rank, offset, bytes, Kind::Issue);
+    }
+
+    /// Lands an asynchronous copy of a thread.
+    pub(crate) fn land_async(&mut self, site: &Site, offset: u32, bytes: u32, data: &[u8; 16]) {
+        let access = self.access(site);
+        self.land(site.rank, offset, &data[..bytes.min(16) as usize], access);
+    }
+
+    /// Lands bytes that a unit or a thread has copied.
+    pub(crate) fn land(&mut self, rank: u32, offset: u32, data: &[u8], access: Access) {
+        if let Some(shadow) = &mut self.ctas[rank as usize].shadow {
+            shadow.land(offset, data.len() as u32, access);
+        }
+        self.put(rank, offset, data);
+    }
+
+    fn watch(&mut self, site: &Site, rank: u32, offset: u32, bytes: u32, kind: Kind) {
+        if self.ctas[rank as usize].shadow.is_some() {
+            self.sink.next_access();
+            let access = self.access(site);
+            self.note(site, rank, &[offset], bytes, kind, access, None);
+        }
+    }
+
+    /// Notes what a unit does to each of these runs of shared bytes, by the knowledge of the lane that started it or, where it is given,
+    /// of all that did. It counts as one access.
+    pub(crate) fn watch_unit(
+        &mut self,
+        site: &Site,
+        rank: u32,
+        (offsets, bytes): (&[u32], u32),
+        kind: Kind,
+        (agent, time): (Agent, u32),
+        common: Option<&Pair>,
+    ) {
+        self.sink.next_access();
+        let lanes = if common.is_some() || kind == Kind::Issue { u32::MAX } else { site.lanes() };
+        let access = Access { agent, time, lanes, flags: ASYNC, ..self.access(site) };
+        self.note(site, rank, offsets, bytes, kind, access, common);
+    }
+
+    fn note(
+        &mut self,
+        site: &Site,
+        rank: u32,
+        offsets: &[u32],
+        bytes: u32,
+        kind: Kind,
+        access: Access,
+        common: Option<&Pair>,
+    ) {
+        let Cluster { ctas, know, sink, context, .. } = self;
+        let block = ctas.get(site.rank as usize).map_or([0; 3], |cta| cta.index);
+        let Some(shadow) = &mut ctas[rank as usize].shadow else { return };
+        let view = common.map_or_else(|| know[site.agent as usize].view(site.lanes()), View::common);
+        let now = Now { access, view };
+        let write = kind != Kind::Read;
+        let report = &mut |event| sink.event(context, block, site, bytes, write, event);
+        for offset in offsets {
+            match kind {
+                Kind::Read => shadow.read(*offset, bytes, &now, report),
+                Kind::Write => shadow.write(*offset, bytes, &now, report),
+                Kind::Issue => shadow.issue(*offset, bytes, &now, report),
+            }
+        }
+    }
+
+    /// The shared memory of a block.
+    pub(crate) fn shared(&self, rank: u32) -> &[u8] {
+        self.ctas.get(rank as usize).map_or(&[], |cta| &cta.shared[..])
+    }
+
+    fn put(&mut self, rank: u32, offset: u32, data: &[u8]) {
+        let start = offset as usize;
+        if let Some(to) = self.ctas[rank as usize].shared.get_mut(start..start + data.len()) {
+            to.copy_from_slice(data);
+        }
+    }
+}
+
+/// What is done to shared bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Read.
+    Read,
+    /// Written.
+    Write,
+    /// Begun to be written by an asynchronous copy.
+    Issue,
+}

@@ -1,0 +1,417 @@
+//! Copies by the tensor memory accelerator: between a tensor or contiguous bytes in global memory and shared memory, and to the shared
+//! memory of a peer.
+
+use tilewright_machine::{BoxShape, BulkOp, DType, Memory, SwizzleMode, TensorOp};
+
+use crate::clock::{Pair, lanes};
+use crate::cluster::{Cluster, Kind};
+use crate::context::{BoundMap, SHARED_BASE};
+use crate::memory::Buffer;
+use crate::shadow::{ASYNC, Access};
+use crate::sink::{FaultKind, Rule, Site};
+
+/// Bytes that a swizzle moves together, and that copies are multiples of.
+const UNIT: u32 = 16;
+
+/// Bits of an address in the cluster's window below the block's rank.
+const LOCAL: u32 = (1 << 24) - 1;
+
+/// Most bytes that a copy moves: more than a block's shared memory.
+const BYTES_LIMIT: u32 = 1 << 20;
+
+/// The place of a unit of a box that lies in no shared buffer.
+const NOWHERE: u32 = u32::MAX;
+
+/// What a copy moves between.
+#[derive(Clone, Debug)]
+pub(crate) enum Course {
+    /// A box of a tensor, at these coordinates.
+    Tensor { op: TensorOp, map: u32, coords: Vec<i32> },
+    /// Contiguous bytes of global memory.
+    Global { store: bool, address: u64 },
+    /// Shared memory of the block to that of a peer, at an address of its.
+    Peer { address: u32 },
+}
+
+impl Course {
+    /// Whether global memory is written, and the thread's groups count it.
+    fn is_store(&self) -> bool {
+        match self {
+            Course::Tensor { op, .. } => *op != TensorOp::Load,
+            Course::Global { store, .. } => *store,
+            Course::Peer { .. } => false,
+        }
+    }
+}
+
+/// A copy in flight.
+#[derive(Clone, Debug)]
+pub(crate) struct Flight {
+    pub site: Site,
+    course: Course,
+    bytes: u32,
+    /// Where each 16 bytes of the source lie in this block's shared memory.
+    source: Vec<u32>,
+    /// Where each 16 bytes come to lie in every target's shared memory.
+    destination: Vec<u32>,
+    /// Of what is not a store: the blocks that receive it.
+    targets: Vec<u32>,
+    /// The mbarrier in each of them.
+    barrier: Option<u32>,
+    /// Of stores: the group of the lane's.
+    pub group: u32,
+    /// What a store has read, once it has.
+    data: Option<Vec<u8>>,
+    /// What the issuing lane knew.
+    clock: Pair,
+    /// When the cycle model has it complete.
+    ready: u64,
+}
+
+/// What a thread asks for.
+pub(crate) struct Request {
+    pub site: Site,
+    pub course: Course,
+    /// The address of the bytes in the thread's block.
+    pub shared: u32,
+    pub bytes: u32,
+    /// The address of the mbarrier.
+    pub barrier: Option<u32>,
+    /// Of loads: a bit for each block that receives the bytes.
+    pub multicast: Option<u32>,
+    /// Of stores: the group, and the time of its reads among the warp's copies.
+    pub group: (u32, u32),
+    pub ready: u64,
+}
+
+impl Flight {
+    /// Whether a group of its thread counts it.
+    pub(crate) fn is_store(&self) -> bool {
+        self.course.is_store()
+    }
+}
+
+/// Where the 16-byte units of a box at an offset of the window lie.
+fn places(offset: u32, bytes: u32, swizzle: SwizzleMode) -> impl Iterator<Item = u32> {
+    let swizzle = swizzle.bytes();
+    (0..bytes / UNIT).map(move |i| {
+        let address = i64::from(SHARED_BASE + offset / UNIT * UNIT) + i64::from(UNIT * i);
+        swizzle.apply(address) as u32 - SHARED_BASE
+    })
+}
+
+impl<'a> Cluster<'a> {
+    /// Starts a copy.
+    pub(crate) fn launch(&mut self, request: Request) {
+        let Request { site, course, shared, bytes, barrier, multicast, group: (group, time), ready } =
+            request;
+        let function = self.context.program.function;
+        let swizzle = match &course {
+            Course::Tensor { map, .. } => {
+                function.tensor_maps.get(*map as usize).map_or(SwizzleMode::None, |m| m.shape.swizzle)
+            }
+            _ => SwizzleMode::None,
+        };
+        let tensor = matches!(course, Course::Tensor { .. });
+        let aligned = if tensor { swizzle.period() } else { UNIT };
+        let local = shared & LOCAL;
+        if shared >> 24 != site.rank {
+            self.misuse(&site, Rule::Place, || {
+                format!("address {shared:#x} is not in the block's own shared memory")
+            });
+        }
+        if !local.is_multiple_of(aligned) {
+            let why = if tensor { format!(" (boxes with {swizzle})") } else { String::new() };
+            self.misuse(&site, Rule::Alignment, || {
+                let offset = i64::from(local) - i64::from(SHARED_BASE);
+                format!("shared address {offset} of the window is no multiple of {aligned}{why}")
+            });
+        }
+        if bytes == 0 || !bytes.is_multiple_of(UNIT) {
+            self.misuse(&site, Rule::Bytes, || format!("it moves {bytes} bytes, which is no multiple of 16"));
+        }
+        if bytes > BYTES_LIMIT {
+            self.misuse(&site, Rule::Bytes, || format!("it moves {bytes} bytes, more than there are"));
+        }
+        let bytes = bytes.min(BYTES_LIMIT) / UNIT * UNIT;
+        if let Course::Global { address, .. } = &course
+            && !address.is_multiple_of(u64::from(UNIT))
+        {
+            let address = *address as i64;
+            self.wrong(&site, FaultKind::Misaligned, Memory::Global, address, UNIT, course.is_store());
+        }
+        let store = course.is_store();
+        let offset = local.wrapping_sub(SHARED_BASE);
+        let inside =
+            |units: &[u32]| -> Vec<u32> { units.iter().copied().filter(|u| *u != NOWHERE).collect() };
+        let units = self.units_of(&site, offset, bytes, swizzle, !store);
+        let (mut source, mut destination, mut targets, mut signals) =
+            (Vec::new(), Vec::new(), Vec::new(), None);
+        match &course {
+            _ if store => source = units,
+            Course::Peer { address } => {
+                let rank = address >> 24;
+                if barrier.is_some_and(|b| b >> 24 != rank) {
+                    let message = || "its mbarrier is not one of the block that it copies to".to_string();
+                    self.misuse(&site, Rule::Place, message);
+                }
+                source = units;
+                let offset = (address & LOCAL).wrapping_sub(SHARED_BASE);
+                destination = self.units_of(&site, offset, bytes, SwizzleMode::None, true);
+                targets.push(rank);
+            }
+            _ => {
+                if barrier.is_some_and(|b| b >> 24 != site.rank) {
+                    self.misuse(&site, Rule::Place, || "its mbarrier is not one of this block".to_string());
+                }
+                destination = units;
+                let mask = multicast.unwrap_or(1 << site.rank.min(31));
+                targets.extend(lanes(mask).map(|rank| rank as u32));
+            }
+        }
+        if let Some(none) = targets.iter().copied().find(|rank| *rank as usize >= self.ctas.len()) {
+            self.misuse(&site, Rule::Place, || format!("the cluster has no block {none}"));
+            targets.retain(|rank| (*rank as usize) < self.ctas.len());
+        }
+        if !store {
+            signals = barrier.map(|b| (b & LOCAL).wrapping_sub(SHARED_BASE));
+        }
+        let known = targets.first().zip(signals).and_then(|(rank, b)| self.barriers.get(&(*rank, b)));
+        let number = known.map_or((self.copies_of(site.agent), time), |b| (b.agent, b.landing_time()));
+        if !source.is_empty() {
+            self.watch_unit(&site, site.rank, (&inside(&source), UNIT), Kind::Read, number, None);
+        }
+        for target in &targets {
+            if let Some(barrier) = signals
+                && self.barrier(&site, (*target, barrier))
+            {
+                self.visible(&site, (*target, barrier));
+            }
+            let to = (&inside(&destination)[..], UNIT);
+            self.watch_unit(&site, *target, to, Kind::Issue, number, None);
+        }
+        self.sink.tma_bytes += u64::from(bytes);
+        let mut clock = Pair::default();
+        if !store {
+            self.know[site.agent as usize].release(site.lanes(), &mut clock);
+        }
+        self.flights.push(Flight {
+            site,
+            course,
+            bytes,
+            source,
+            destination,
+            targets,
+            barrier: signals,
+            group,
+            data: None,
+            clock,
+            ready,
+        });
+    }
+
+    /// Where the units of a box lie; those that lie in no shared buffer are reported.
+    fn units_of(
+        &mut self,
+        site: &Site,
+        offset: u32,
+        bytes: u32,
+        swizzle: SwizzleMode,
+        write: bool,
+    ) -> Vec<u32> {
+        let mut units = Vec::with_capacity((bytes / UNIT) as usize);
+        if offset > LOCAL {
+            let address = i64::from(offset.wrapping_add(SHARED_BASE));
+            self.wrong(site, FaultKind::OutOfBounds, Memory::Shared, address, bytes, write);
+            return vec![NOWHERE; (bytes / UNIT) as usize];
+        }
+        let (mut outside, mut barrier) = (None, false);
+        for unit in places(offset, bytes, swizzle) {
+            let inside = self.context.owners.find(unit, UNIT).is_some();
+            if !inside {
+                outside = outside.or(Some(unit));
+            }
+            barrier |= inside && self.barrier_within((site.rank, unit), UNIT);
+            units.push(if inside { unit } else { NOWHERE });
+        }
+        if let Some(unit) = outside {
+            let address = i64::from(unit) + i64::from(SHARED_BASE);
+            self.wrong(site, FaultKind::OutOfBounds, Memory::Shared, address, UNIT, write);
+        }
+        if barrier {
+            self.misuse(site, Rule::Barrier, || "it accesses the bytes of an mbarrier".to_string());
+        }
+        units
+    }
+
+    /// Completes one of the copies that are no stores.
+    pub(crate) fn complete(&mut self, index: usize) {
+        let mut flight = self.flights.remove(index);
+        if flight.is_store() {
+            self.finish_store(&mut flight);
+            return;
+        }
+        let data = match &flight.course {
+            Course::Tensor { map, coords, .. } => self.gather_box(*map, coords, flight.bytes),
+            Course::Global { address, .. } => self.read_bytes(&flight.site, *address, flight.bytes),
+            Course::Peer { .. } => self.gather(&flight),
+        };
+        for target in &flight.targets {
+            let key = flight.barrier.map(|b| (*target, b));
+            let known = key.and_then(|key| self.barriers.get(&key));
+            let (agent, time) =
+                known.map_or((self.copies_of(flight.site.agent), 1), |b| (b.agent, b.landing_time()));
+            let own = self.access(&flight.site);
+            let access = Access { agent, time, lanes: u32::MAX, flags: ASYNC, ..own };
+            if self.ctas[*target as usize].running == 0 {
+                self.misuse(&flight.site, Rule::Ended, || {
+                    format!("block {target} of the cluster ends before the copy into its shared memory is complete")
+                });
+            }
+            for (unit, bytes) in flight.destination.iter().zip(data.chunks_exact(UNIT as usize)) {
+                if *unit != NOWHERE {
+                    self.land(*target, *unit, bytes, access);
+                }
+            }
+            let Some(barrier) = key.and_then(|key| self.barriers.get_mut(&key)) else { continue };
+            barrier.clock().join(&flight.clock);
+            match barrier.complete(u64::from(flight.bytes), flight.ready) {
+                Ok(ended) => self.changed |= ended,
+                Err(_) => self.misuse(&flight.site, Rule::Bytes, || {
+                    "the mbarrier has received over a MiB more than it was told to expect".to_string()
+                }),
+            }
+        }
+    }
+
+    /// Reads what a store is to write, if it has not yet.
+    pub(crate) fn read_source(&mut self, index: usize) {
+        if self.flights[index].data.is_none() {
+            let data = self.gather(&self.flights[index]);
+            self.flights[index].data = Some(data);
+        }
+    }
+
+    fn gather(&self, flight: &Flight) -> Vec<u8> {
+        let shared = self.shared(flight.site.rank);
+        let mut data = vec![0; flight.bytes as usize];
+        for (to, unit) in data.chunks_exact_mut(UNIT as usize).zip(&flight.source) {
+            if let Some(from) = shared.get(*unit as usize..).and_then(|s| s.get(..UNIT as usize)) {
+                to.copy_from_slice(from);
+            }
+        }
+        data
+    }
+
+    fn finish_store(&mut self, flight: &mut Flight) {
+        let data = flight.data.take().unwrap_or_else(|| self.gather(flight));
+        match &flight.course {
+            Course::Tensor { op, map, coords } => self.scatter_box(*op, *map, coords, &data),
+            Course::Global { address, .. } => {
+                for (i, unit) in data.chunks_exact(UNIT as usize).enumerate() {
+                    let address = address.wrapping_add(u64::from(UNIT) * i as u64) & !15;
+                    if let Some((buffer, offset)) = self.global_offset(&flight.site, address, UNIT, true) {
+                        buffer.store(offset, unit);
+                    }
+                }
+            }
+            Course::Peer { .. } => {}
+        }
+    }
+
+    fn read_bytes(&mut self, site: &Site, address: u64, bytes: u32) -> Vec<u8> {
+        let mut data = vec![0; bytes as usize];
+        for (i, unit) in data.chunks_exact_mut(UNIT as usize).enumerate() {
+            let address = address.wrapping_add(u64::from(UNIT) * i as u64) & !15;
+            if let Some((buffer, offset)) = self.global_offset(site, address, UNIT, false) {
+                buffer.load(offset, unit);
+            }
+        }
+        data
+    }
+
+    fn map(&self, map: u32) -> Option<(&'a BoundMap, &'a BoxShape, &'a Buffer)> {
+        let bound = self.context.maps.get(map as usize)?.as_ref()?;
+        let shape = &self.context.program.function.tensor_maps.get(map as usize)?.shape;
+        let (buffer, _, _) = self.context.memory.locate(bound.address)?;
+        Some((bound, shape, buffer))
+    }
+
+    fn gather_box(&self, map: u32, coords: &[i32], bytes: u32) -> Vec<u8> {
+        let mut data = vec![0; bytes as usize];
+        if let Some((bound, shape, buffer)) = self.map(map) {
+            rows(bound, shape, coords, |at, global, len| {
+                if let Some(to) = data.get_mut(at..at + len) {
+                    buffer.load(global, to);
+                }
+            });
+        }
+        data
+    }
+
+    fn scatter_box(&self, op: TensorOp, map: u32, coords: &[i32], data: &[u8]) {
+        let Some((bound, shape, buffer)) = self.map(map) else { return };
+        rows(bound, shape, coords, |at, global, len| {
+            let Some(from) = data.get(at..at + len) else { return };
+            if op == TensorOp::Add {
+                add(buffer, global, from, shape.dtype)
+            } else {
+                buffer.store(global, from)
+            }
+        });
+    }
+}
+
+/// Calls `f` with each run of a box that lies inside the tensor: its byte in the box, its byte in the buffer, and its length.
+fn rows(bound: &BoundMap, shape: &BoxShape, coords: &[i32], mut f: impl FnMut(usize, u64, usize)) {
+    let element = i64::from(shape.dtype.bits() / 8);
+    let extents: Vec<i64> = shape.extents.iter().map(|e| i64::from(*e)).collect();
+    let limit = |dim: usize| bound.extents.get(dim).map_or(1, |e| *e as i64);
+    let first = i64::from(coords[0]);
+    let (from, to) = (first.max(0), (first + extents[0]).min(limit(0)));
+    if from >= to {
+        return;
+    }
+    let count: i64 = extents[1..].iter().product();
+    'rows: for row in 0..count {
+        let (mut rest, mut global) = (row, from * element);
+        for (dim, extent) in extents.iter().enumerate().skip(1) {
+            let at = i64::from(coords[dim]) + rest % extent;
+            rest /= extent;
+            if !(0..limit(dim)).contains(&at) {
+                continue 'rows;
+            }
+            global += at * bound.strides.get(dim - 1).map_or(0, |s| *s as i64);
+        }
+        let at = (row * extents[0] + from - first) * element;
+        f(at as usize, global as u64, ((to - from) * element) as usize);
+    }
+}
+
+/// Adds elements to global memory, each addition atomic.
+fn add(buffer: &Buffer, offset: u64, data: &[u8], dtype: DType) {
+    let bytes = (dtype.bits() / 8) as usize;
+    for (i, element) in data.chunks_exact(bytes).enumerate() {
+        let at = offset + (i * bytes) as u64;
+        let shift = 8 * (at % 4) as u32;
+        let mask = (u32::MAX >> (32 - dtype.bits())) << shift;
+        let term = element.iter().rev().fold(0u32, |word, byte| word << 8 | u32::from(*byte));
+        buffer.update((at / 4) as usize, |old| {
+            let sum = match dtype {
+                DType::I32 => old.wrapping_add(term),
+                DType::F32 => (f32::from_bits(old) + f32::from_bits(term)).to_bits(),
+                _ => dtype.encode(dtype.decode((old & mask) >> shift) + dtype.decode(term)),
+            };
+            (old & !mask) | (sum << shift & mask)
+        });
+    }
+}
+
+/// What a bulk copy moves between.
+pub(crate) fn bulk_course(op: BulkOp, other: u64) -> Course {
+    match op {
+        BulkOp::Load => Course::Global { store: false, address: other },
+        BulkOp::Store => Course::Global { store: true, address: other },
+        BulkOp::Peer => Course::Peer { address: other as u32 },
+    }
+}

@@ -1,0 +1,147 @@
+//! Mbarriers: their state, and what their phases order.
+
+use crate::clock::{Agent, Pair};
+use crate::shadow::Access;
+
+/// Most bytes that a phase may be waiting for, or have received too many of.
+const BYTES_LIMIT: i64 = (1 << 20) - 1;
+
+/// Most arrivals of a phase.
+pub(crate) const ARRIVALS_LIMIT: u32 = (1 << 20) - 1;
+
+/// An mbarrier.
+#[derive(Clone, Debug)]
+pub(crate) struct Mbarrier {
+    /// The unit of the copies that it counts; the time of their landing is the phase's.
+    pub agent: Agent,
+    /// Arrivals of a phase.
+    count: u32,
+    /// Arrivals outstanding.
+    pub pending: u32,
+    /// Bytes outstanding; negative where more have come than are expected.
+    pub bytes: i64,
+    /// Phases that have ended.
+    pub phase: u32,
+    /// Its initialisation.
+    pub init: Access,
+    /// Whether its initialisation was made visible to peers and asynchronous units.
+    pub visible: bool,
+    /// What those know who have arrived in this phase.
+    current: Pair,
+    /// What those knew who arrived in the last phase.
+    done: Pair,
+    /// When the cycle model has the last arrival of this phase, and had that of the last.
+    time: [u64; 2],
+}
+
+/// How an mbarrier is misused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Overflow {
+    /// More arrivals than the phase has.
+    Arrivals,
+    /// More bytes than can be counted.
+    Bytes,
+}
+
+impl Mbarrier {
+    /// One whose phases have `count` arrivals; `phase` is where an earlier one at the same place has come to.
+    pub(crate) fn new(agent: Agent, count: u32, phase: u32, init: Access) -> Self {
+        let (current, done) = (Pair::default(), Pair::default());
+        Mbarrier {
+            agent,
+            count,
+            pending: count,
+            bytes: 0,
+            phase,
+            init,
+            visible: false,
+            current,
+            done,
+            time: [0; 2],
+        }
+    }
+
+    /// The parity of the phase that has not ended.
+    pub(crate) fn parity(&self) -> u32 {
+        self.phase & 1
+    }
+
+    /// Where the knowledge of those who arrive goes.
+    pub(crate) fn clock(&mut self) -> &mut Pair {
+        &mut self.current
+    }
+
+    /// What is known after the last phase.
+    pub(crate) fn done(&self) -> &Pair {
+        &self.done
+    }
+
+    /// When the last phase ended.
+    pub(crate) fn done_time(&self) -> u64 {
+        self.time[1]
+    }
+
+    /// The time of copies that land now.
+    pub(crate) fn landing_time(&self) -> u32 {
+        self.phase + 1
+    }
+
+    /// One arrival at a time of the cycle model, after the phase is to wait for more bytes. Whether the phase ended.
+    pub(crate) fn arrive(&mut self, expected: u32, time: u64) -> Result<bool, Overflow> {
+        let bytes = self.bytes + i64::from(expected);
+        if bytes > BYTES_LIMIT {
+            return Err(Overflow::Bytes);
+        }
+        self.bytes = bytes;
+        self.pending = self.pending.checked_sub(1).ok_or(Overflow::Arrivals)?;
+        Ok(self.advance(time))
+    }
+
+    /// Bytes that have landed, at a time of the cycle model. Whether the phase ended.
+    pub(crate) fn complete(&mut self, bytes: u64, time: u64) -> Result<bool, Overflow> {
+        let left = self.bytes - i64::try_from(bytes).unwrap_or(i64::MAX);
+        if left < -BYTES_LIMIT {
+            return Err(Overflow::Bytes);
+        }
+        self.bytes = left;
+        Ok(self.advance(time))
+    }
+
+    fn advance(&mut self, time: u64) -> bool {
+        self.time[0] = self.time[0].max(time);
+        let ended = self.pending == 0 && self.bytes == 0;
+        if ended {
+            self.phase += 1;
+            self.pending = self.count;
+            self.done = std::mem::take(&mut self.current);
+            self.done.learn(self.agent, u32::MAX, self.phase + 1);
+            self.time = [0, self.time[0]];
+        }
+        ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_ends_when_no_arrival_and_no_byte_is_outstanding() {
+        let mut m = Mbarrier::new(0, 2, 0, Access::default());
+        assert_eq!(m.complete(64, 5), Ok(false));
+        assert_eq!(m.arrive(128, 3), Ok(false));
+        assert_eq!((m.bytes, m.pending, m.parity()), (64, 1, 0));
+        assert_eq!(m.arrive(0, 4), Ok(false));
+        assert_eq!(m.arrive(0, 4), Err(Overflow::Arrivals));
+        assert_eq!(m.complete(64, 9), Ok(true));
+        assert_eq!((m.bytes, m.pending, m.parity(), m.done_time()), (0, 2, 1, 9));
+    }
+
+    #[test]
+    fn bytes_have_a_limit_on_both_sides() {
+        let mut m = Mbarrier::new(0, 9, 0, Access::default());
+        assert_eq!(m.complete(1 << 20, 0), Err(Overflow::Bytes));
+        assert_eq!(m.arrive(1 << 20, 0), Err(Overflow::Bytes));
+        assert_eq!(m.arrive((1 << 20) - 1, 0), Ok(false));
+    }
+}

@@ -1,0 +1,468 @@
+//! The scheduler of a cluster: which warp runs next and for how long, who meets at barriers, when asynchronous operations complete, and
+//! who waits for what when nothing can run.
+
+use std::collections::BTreeMap;
+
+use crate::clock::Pair;
+use crate::cluster::{Cluster, GROUP, Kind};
+use crate::context::Context;
+use crate::decode::{Code, Source};
+use crate::error::{SimError, Waiting};
+use crate::sink::{Rule, Sink, Site};
+use crate::warp::{Issue, State, Wait, Warp};
+use crate::wgmma::{CHUNK, Left, NOWHERE, Operand, Product, Unit};
+
+/// Most instructions that a warp runs before another may, where a seed decides.
+const QUANTUM: u64 = 64;
+
+/// The findings of a cluster and how long its blocks took.
+pub(crate) struct Outcome {
+    pub sink: Sink,
+    /// Cycles of the slowest block from start to end, alone on its multiprocessor.
+    pub longest: u64,
+    /// Those of all blocks.
+    pub sum: u64,
+    /// Cycles for which the blocks' busiest units were occupied, in all.
+    pub busy: u64,
+}
+
+/// A generator of numbers for choices that hardware leaves open (splitmix64).
+struct Choices(u64);
+
+impl Choices {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
+}
+
+struct Scheduler<'a> {
+    cluster: Cluster<'a>,
+    /// By rank, then by index.
+    warps: Vec<Warp>,
+    /// Warps of a block.
+    per_block: usize,
+    /// `None`: warps run in order, and units as late as they may.
+    choices: Option<Choices>,
+}
+
+/// Executes one cluster to its end.
+pub(crate) fn execute<'a>(context: &'a Context<'a>, linear: u64) -> Result<Outcome, SimError> {
+    let function = context.program.function;
+    let per_block = function.threads.div_ceil(32);
+    let mut cluster = Cluster::new(context, context.first_block(linear), per_block);
+    let warps: Vec<Warp> = (0..function.cluster)
+        .flat_map(|rank| (0..per_block).map(move |index| (rank, index)))
+        .map(|(rank, index)| Warp::new(&context.program, rank, index))
+        .collect();
+    cluster.know = warps.iter().map(|w| crate::clock::Knowledge::new(w.agent, w.live)).collect();
+    let seed = context.config.seed;
+    let choices = (seed != 0).then(|| Choices(seed ^ linear.wrapping_mul(0x2545_f491_4f6c_dd1d)));
+    Scheduler { cluster, warps, per_block: per_block as usize, choices }.run()
+}
+
+impl Scheduler<'_> {
+    fn run(mut self) -> Result<Outcome, SimError> {
+        let mut ready = Vec::new();
+        loop {
+            ready.clear();
+            ready.extend((0..self.warps.len()).filter(|w| self.warps[*w].state == State::Running));
+            let Some(first) = ready.first().copied() else {
+                if self.progress() {
+                    continue;
+                }
+                if self.warps.iter().all(|w| w.state == State::Done) {
+                    return Ok(self.end());
+                }
+                return Err(self.deadlock());
+            };
+            let (warp, quantum) = match &mut self.choices {
+                None => (first, u64::MAX),
+                Some(choices) => {
+                    let warp = ready[choices.below(ready.len())];
+                    (warp, choices.next() % QUANTUM + 1)
+                }
+            };
+            self.warps[warp].run(&mut self.cluster, quantum)?;
+            if matches!(self.warps[warp].state, State::Waiting(_)) {
+                self.settle(warp)?;
+            }
+            self.wake();
+            if self.choices.as_mut().is_some_and(|c| c.next() & 1 == 0) {
+                self.progress();
+            }
+        }
+    }
+
+    /// Completes an asynchronous operation that is outstanding: a copy, or (where a seed decides) a product. Whether there was one.
+    fn progress(&mut self) -> bool {
+        let flights = self.cluster.flights.len();
+        let done = match &mut self.choices {
+            None => match self.cluster.flights.iter().position(|f| !f.is_store()) {
+                Some(first) => {
+                    self.cluster.complete(first);
+                    true
+                }
+                None => false,
+            },
+            Some(choices) => {
+                let busy: Vec<usize> = (0..self.cluster.units.len())
+                    .filter(|u| !self.cluster.units[*u].queue.is_empty())
+                    .collect();
+                match choices.below(flights + busy.len()) {
+                    flight if flight < flights => {
+                        self.cluster.complete(flight);
+                        true
+                    }
+                    unit if unit - flights < busy.len() => {
+                        let unit = busy[unit - flights];
+                        self.execute_products(unit, 1);
+                        true
+                    }
+                    _ => false,
+                }
+            }
+        };
+        self.wake();
+        done
+    }
+
+    /// Lets those go on that wait for what has happened.
+    fn wake(&mut self) {
+        while std::mem::take(&mut self.cluster.changed) {
+            for warp in &mut self.warps {
+                warp.look(&mut self.cluster);
+                warp.take_registers(&mut self.cluster);
+            }
+        }
+    }
+
+    /// The warps that wait for the same as this one, and whether they are all that it takes.
+    fn settle(&mut self, warp: usize) -> Result<(), SimError> {
+        // One that has ended may be the last for which the others wait at the cluster's barrier.
+        let warp = match self.warps[warp].state {
+            State::Done => {
+                self.warps.iter().position(|w| w.state == State::Waiting(Wait::Cluster)).unwrap_or(warp)
+            }
+            _ => warp,
+        };
+        let State::Waiting(wait) = self.warps[warp].state.clone() else { return Ok(()) };
+        let first = warp / self.per_block * self.per_block;
+        let block = first..first + self.per_block;
+        match wait {
+            Wait::Block | Wait::Cluster => {
+                let range = if wait == Wait::Block { block } else { 0..self.warps.len() };
+                // The cluster's barrier does not wait for warps that have ended (PTX ISA 8.0, section 9.7.12.3).
+                let ended = |w: &Warp| wait == Wait::Cluster && w.state == State::Done;
+                let here = |w: &Warp| w.state == State::Waiting(wait.clone());
+                if self.warps[range.clone()].iter().all(|w| here(w) || ended(w)) {
+                    let time = range.clone().map(|w| self.warps[w].timing.clock).max().unwrap_or(0);
+                    let mut end = time;
+                    for rank in range.start / self.per_block..range.end / self.per_block {
+                        end = end.max(self.cluster.ctas[rank].pipes.end_segment(time));
+                    }
+                    self.meet(&range.filter(|w| here(&self.warps[*w])).collect::<Vec<_>>(), end);
+                }
+            }
+            Wait::Named { id, threads } => {
+                let at = |w: &Warp| match w.state {
+                    State::Waiting(Wait::Named { id: other, threads }) if other == id => Some(threads),
+                    _ => None,
+                };
+                let here: Vec<usize> = block.filter(|w| at(&self.warps[*w]).is_some()).collect();
+                if let Some(other) = here.iter().find(|w| at(&self.warps[**w]) != Some(threads)) {
+                    let other = at(&self.warps[*other]).unwrap_or(0);
+                    let site = self.site_of(warp);
+                    self.cluster.misuse(&site, Rule::Disagree, || {
+                        format!(
+                            "it waits at barrier {id} for {threads} threads, and others there for {other}"
+                        )
+                    });
+                }
+                if here.len() as u32 * 32 >= threads {
+                    let time = here.iter().map(|w| self.warps[*w].timing.clock).max().unwrap_or(0);
+                    self.meet(&here, time);
+                }
+            }
+            Wait::Product(issue) => self.rendezvous(warp, issue)?,
+            Wait::Products(products) => {
+                let unit = self.unit(warp);
+                while self.cluster.units[unit].executed < products {
+                    self.execute_products(unit, products - self.cluster.units[unit].executed);
+                }
+                let mut done = Pair::default();
+                done.learn(self.cluster.units[unit].agent, u32::MAX, products + 1);
+                let agent = self.warps[warp].agent as usize;
+                self.cluster.know[agent].acquire(self.warps[warp].live, &done);
+                self.warps[warp].resume(0);
+            }
+            Wait::Mbarriers(_) | Wait::Registers(_) => {}
+        }
+        Ok(())
+    }
+
+    /// These warps have met: each knows what the others know, and goes on.
+    fn meet(&mut self, warps: &[usize], time: u64) {
+        let mut all = Pair::default();
+        for warp in warps {
+            let know = &mut self.cluster.know[*warp];
+            know.meet_lanes();
+            all.join(know.everyone());
+        }
+        for warp in warps {
+            let live = self.warps[*warp].live;
+            self.cluster.know[*warp].acquire(live, &all);
+            self.warps[*warp].resume(time);
+        }
+    }
+
+    /// The matrix unit of a warp.
+    fn unit(&self, warp: usize) -> usize {
+        let groups = self.per_block / GROUP as usize;
+        warp / self.per_block * groups + warp % self.per_block / GROUP as usize
+    }
+
+    fn site_of(&self, warp: usize) -> Site {
+        let warp = &self.warps[warp];
+        let instruction = warp.pc.checked_sub(1).and_then(|pc| self.cluster.context.program.code.get(pc));
+        let origin = instruction.map_or(0, |i| i.origin);
+        let statement = match instruction.map(|i| &i.code) {
+            Some(
+                Code::Wgmma { statement, .. }
+                | Code::Sync { statement, .. }
+                | Code::Mbarrier { statement, .. },
+            ) => *statement,
+            _ => u32::MAX,
+        };
+        Site { collective: true, ..warp.site(statement, origin, 0) }
+    }
+
+    /// Issues a product once all warps of the warpgroup are there.
+    fn rendezvous(&mut self, warp: usize, issue: Issue) -> Result<(), SimError> {
+        let first = warp / GROUP as usize * GROUP as usize;
+        let group = first..first + GROUP as usize;
+        let site = self.site_of(warp);
+        let mut common: Option<Pair> = None;
+        for other in group.clone() {
+            match &self.warps[other].state {
+                State::Waiting(Wait::Product(theirs)) if theirs.pc == issue.pc => {
+                    if *theirs != issue {
+                        self.cluster.misuse(&site, Rule::Disagree, || {
+                            "the warps of a warpgroup pass different operands".to_string()
+                        });
+                    }
+                    let know = self.cluster.know[other].everyone();
+                    match &mut common {
+                        Some(common) => common.meet(know),
+                        None => common = Some(know.clone()),
+                    }
+                }
+                State::Waiting(Wait::Product(_)) | State::Done => {
+                    return Err(SimError::DivergentWarpgroup {
+                        origin: self.cluster.context.program.origin(site.origin),
+                        block: self.cluster.index(site.rank),
+                        group: self.warps[warp].index / GROUP,
+                    });
+                }
+                _ => return Ok(()),
+            }
+        }
+        let program = &self.cluster.context.program;
+        let Some(Code::Wgmma { table, d, a, b, .. }) = program.code.get(issue.pc).map(|i| &i.code) else {
+            return Ok(());
+        };
+        let common = common.unwrap_or_default();
+        let unit = self.unit(warp);
+        let places = &program.wgmmas[*table as usize];
+        let number = (self.cluster.units[unit].agent, self.cluster.units[unit].issued() + 1);
+        let mut operand = |source: &Source, left: bool| -> Option<Operand> {
+            let Source::Shared { major, .. } = source else { return None };
+            let bits = issue.descriptors[usize::from(!left)];
+            let mut places = places.places(bits, *major, left);
+            let cluster = &mut self.cluster;
+            let mut outside = None;
+            for place in &mut places {
+                if cluster.context.owners.find(*place, CHUNK).is_none() {
+                    outside = outside.or(Some(*place));
+                    *place = NOWHERE;
+                } else if cluster.barrier_within((site.rank, *place), CHUNK) {
+                    cluster.misuse(&site, Rule::Barrier, || "it reads the bytes of an mbarrier".to_string());
+                }
+            }
+            if let Some(place) = outside {
+                let address = i64::from(place as i32) + i64::from(crate::context::SHARED_BASE);
+                let kind = crate::sink::FaultKind::OutOfBounds;
+                cluster.wrong(&site, kind, tilewright_machine::Memory::Shared, address, CHUNK, false);
+            }
+            let inside: Vec<u32> = places.iter().copied().filter(|p| *p != NOWHERE).collect();
+            cluster.watch_unit(&site, site.rank, (&inside, CHUNK), Kind::Read, number, Some(&common));
+            Some(Operand { places, major: *major })
+        };
+        let left = match a {
+            Source::Registers(regs) => Some(Left::Registers(regs.clone())),
+            source => operand(source, true).map(Left::Shared),
+        };
+        let (Some(a), Some(b)) = (left, operand(b, false)) else { return Ok(()) };
+        let registers: &[u32] = if let Left::Registers(regs) = &a { regs } else { &[] };
+        for other in group {
+            self.own(other, d, registers);
+            self.warps[other].resume(0);
+        }
+        self.cluster.sink.wgmma_count += 1;
+        let product = Product { table: *table, d: d.clone(), a, b, accumulate: issue.accumulate };
+        self.cluster.units[unit].queue.push_back(product);
+        Ok(())
+    }
+
+    /// Gives a warp's registers to a product.
+    fn own(&mut self, warp: usize, d: &[u32], a: &[u32]) {
+        let site = self.site_of(warp);
+        let program = &self.cluster.context.program;
+        let Some(owned) = &mut self.warps[warp].owned else { return };
+        if let Some(reg) = d.iter().chain(a).find(|r| owned.unfenced(**r)) {
+            self.cluster.misuse(&site, Rule::Fence, || {
+                format!(
+                    "{} has no wgmma.fence between what ordinary code left in it and the product",
+                    program.register(*reg)
+                )
+            });
+        }
+        if let Some((reg, owner)) = a.iter().find_map(|r| owned.writer(*r).map(|o| (*r, o))) {
+            self.cluster.misuse(&site, Rule::Owned, || {
+                let owner = program.origin(owner);
+                let name = program.register(reg);
+                format!(
+                    "{name} is read while the wgmma in `{owner}` owns it; no wgmma.wait_group covers it yet"
+                )
+            });
+        }
+        owned.issue(d, a, site.origin);
+    }
+
+    /// Executes the first products in the queue of a unit that are alike, at most so many.
+    fn execute_products(&mut self, unit: usize, most: u32) {
+        let Unit { queue, executed, .. } = &mut self.cluster.units[unit];
+        let alike =
+            |p: &&Product| queue.front().is_some_and(|first| p.table == first.table && p.d == first.d);
+        let count = queue.iter().take(most as usize).take_while(alike).count();
+        // A warp waits only for products that were issued.
+        *executed += (count as u32).max(1);
+        let products: Vec<Product> = queue.drain(..count).collect();
+        let Some(first) = products.first() else { return };
+        let groups = self.per_block / GROUP as usize;
+        let rank = unit / groups;
+        let warp = rank * self.per_block + unit % groups * GROUP as usize;
+        let Some([a, b, c, d]) = self.warps.get_mut(warp..warp + GROUP as usize) else { return };
+        let mut registers = [a, b, c, d].map(|warp| &mut warp.registers[..]);
+        let table = &self.cluster.context.program.wgmmas[first.table as usize];
+        let shared = &self.cluster.ctas[rank].shared;
+        let tiles = &mut self.cluster.tiles;
+        table.execute(&products, &mut registers, shared, (&mut tiles.floats, &mut tiles.integers));
+    }
+
+    /// What is left to do when all warps have ended.
+    fn end(mut self) -> Outcome {
+        while !self.cluster.flights.is_empty() {
+            self.cluster.complete(0);
+        }
+        let mut outcome = Outcome { sink: Sink::default(), longest: 0, sum: 0, busy: 0 };
+        for (cta, warps) in self.cluster.ctas.iter_mut().zip(self.warps.chunks(self.per_block)) {
+            let end = cta.pipes.end_segment(warps.iter().map(|w| w.timing.clock).max().unwrap_or(0));
+            outcome.longest = outcome.longest.max(end);
+            outcome.sum += end;
+            outcome.busy += cta.pipes.busy();
+        }
+        outcome.sink = self.cluster.sink;
+        outcome
+    }
+
+    /// Who waits for what.
+    fn deadlock(self) -> SimError {
+        let program = &self.cluster.context.program;
+        let mut waits: BTreeMap<(u32, u32, String), Vec<u32>> = BTreeMap::new();
+        let mut first = None;
+        for (i, warp) in self.warps.iter().enumerate() {
+            let State::Waiting(wait) = &warp.state else { continue };
+            let origin = self.site_of(i).origin;
+            first = first.or(Some((warp.rank, origin)));
+            for what in self.describe(i, wait) {
+                waits.entry((warp.rank, origin, what)).or_default().push(warp.index);
+            }
+        }
+        let waits = waits.into_iter().map(|((rank, origin, what), warps)| Waiting {
+            block: self.cluster.index(rank),
+            warps,
+            origin: program.origin(origin),
+            what,
+        });
+        let waits = waits.collect();
+        let exited = self.warps.iter().filter(|w| w.state == State::Done).count() as u32;
+        let (rank, origin) = first.unwrap_or((0, 0));
+        let (origin, block) = (program.origin(origin), self.cluster.index(rank));
+        let waiting = self.warps.len() as u32 - exited;
+        let problems = self.cluster.sink.report(self.cluster.context).problems();
+        SimError::Deadlock { origin, block, waiting, exited, waits, problems }
+    }
+
+    /// What a warp waits for, in words.
+    fn describe(&self, warp: usize, wait: &Wait) -> Vec<String> {
+        let of = &self.warps[warp];
+        let first = warp / self.per_block * self.per_block;
+        let block = &self.warps[first..first + self.per_block];
+        let there = |warps: &[Warp]| {
+            let waiting = warps.iter().filter(|w| w.state == State::Waiting(wait.clone())).count();
+            let ended = warps.iter().filter(|w| w.state == State::Done).count();
+            let ended = if ended == 0 { String::new() } else { format!(", {ended} have finished") };
+            format!("{waiting} of {} warps are there{ended}", warps.len())
+        };
+        match wait {
+            Wait::Block => vec![format!("the barrier of the block: {}", there(block))],
+            Wait::Cluster => vec![format!("the barrier of the cluster: {}", there(&self.warps))],
+            Wait::Named { id, threads } => {
+                let here = block.iter().filter(
+                    |w| matches!(w.state, State::Waiting(Wait::Named { id: other, .. }) if other == *id),
+                );
+                vec![format!("barrier {id}: {} of {threads} threads are there", 32 * here.count())]
+            }
+            Wait::Mbarriers(phases) => {
+                phases.iter().map(|phase| self.describe_phase(of.rank, phase.offset, phase.parity)).collect()
+            }
+            Wait::Registers(registers) => {
+                let pool = self.cluster.ctas[of.rank as usize].pool;
+                let wanted = 32 * (registers - of.quota);
+                vec![format!(
+                    "{registers} registers a thread: a warp wants {wanted} more, and the block's pool has {pool}"
+                )]
+            }
+            Wait::Product(_) => {
+                vec!["the other warps of the warpgroup, to issue a product together".to_string()]
+            }
+            Wait::Products(products) => vec![format!("{products} products")],
+        }
+    }
+
+    fn describe_phase(&self, rank: u32, offset: u32, parity: u32) -> String {
+        let memory = tilewright_machine::Memory::Shared;
+        let (name, at, _) = self.cluster.context.describe(memory, i64::from(offset));
+        let Some(barrier) = self.cluster.barriers.get(&(rank, offset)) else {
+            return format!("an mbarrier at byte {at} of `{name}`");
+        };
+        let bytes = match barrier.bytes {
+            more @ 1.. => format!("{more} bytes"),
+            0 => "no bytes".to_string(),
+            less => format!("no bytes, for {} more have come than were expected", -less),
+        };
+        let ended = barrier.phase;
+        format!(
+            "the mbarrier at byte {at} of `{name}`, parity {parity}: {ended} phases have ended, the next lacks {} arrivals and {bytes}",
+            barrier.pending
+        )
+    }
+}

@@ -1,0 +1,370 @@
+//! What a warp asks of asynchronous units and mbarriers.
+
+use tilewright_machine::{BulkOp, MbarrierOp, Memory, TensorOp};
+
+use crate::clock::{Agent, Pair, lanes};
+use crate::cluster::Cluster;
+use crate::cycles::{COPY_BYTES, Unit};
+use crate::decode::{BulkCopy, Place, Slot, TensorCopy};
+use crate::flight::{Course, Request, bulk_course};
+use crate::mbarrier::{ARRIVALS_LIMIT, Mbarrier, Overflow};
+use crate::sink::{FaultKind, Rule, Site};
+use crate::warp::{Phase, State, Wait, Warp};
+
+/// A copy out of shared memory that a lane has started.
+#[derive(Clone, Copy, Debug)]
+struct Started {
+    lane: usize,
+    group: u32,
+    time: u32,
+    ready: u64,
+}
+
+/// A warp's bulk copies out of shared memory.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BulkQueue {
+    /// Groups that each lane has closed.
+    committed: [u32; 32],
+    /// Copies that no wait has covered.
+    started: Vec<Started>,
+    /// Copies started.
+    time: u32,
+}
+
+impl BulkQueue {
+    /// Closes the current group of these lanes.
+    pub(crate) fn commit(&mut self, active: u32) {
+        lanes(active).for_each(|lane| self.committed[lane] += 1);
+    }
+}
+
+impl Warp {
+    /// Issues the tensor copies of the active lanes.
+    pub(crate) fn tensor(
+        &mut self,
+        cluster: &mut Cluster<'_>,
+        copy: &TensorCopy,
+        origin: u32,
+        cost: (u64, u64),
+    ) {
+        for lane in lanes(self.active) {
+            let site = self.site(copy.statement, origin, lane);
+            let coords = copy.coords.iter().map(|c| self.values[*c as usize][lane] as u32 as i32).collect();
+            let request = Request {
+                site,
+                course: Course::Tensor { op: copy.op, map: copy.map, coords },
+                shared: self.shared_address(copy.shared, lane),
+                bytes: copy.bytes,
+                barrier: copy.barrier.map(|b| self.shared_address(b, lane)),
+                multicast: copy.multicast.map(|m| self.values[m as usize][lane] as u32),
+                group: (0, 0),
+                ready: self.values_ready(&copy.coords).max(self.address_ready(copy.shared, copy.multicast)),
+            };
+            self.request(cluster, request, copy.op != TensorOp::Load, lane, cost);
+        }
+    }
+
+    /// Issues the bulk copies of the active lanes.
+    pub(crate) fn bulk(&mut self, cluster: &mut Cluster<'_>, copy: &BulkCopy, origin: u32, cost: (u64, u64)) {
+        for lane in lanes(self.active) {
+            let site = self.site(copy.statement, origin, lane);
+            let request = Request {
+                site,
+                course: bulk_course(copy.op, self.global_address(copy.other, lane)),
+                shared: self.shared_address(copy.shared, lane),
+                bytes: self.values[copy.bytes as usize][lane] as u32,
+                barrier: copy.barrier.map(|b| self.shared_address(b, lane)),
+                multicast: None,
+                group: (0, 0),
+                ready: self.address_ready(copy.other, Some(copy.bytes)),
+            };
+            self.request(cluster, request, copy.op == BulkOp::Store, lane, cost);
+        }
+    }
+
+    fn values_ready(&self, slots: &[Slot]) -> u64 {
+        slots.iter().map(|s| self.timing.values[*s as usize]).max().unwrap_or(0)
+    }
+
+    fn request(
+        &mut self,
+        cluster: &mut Cluster<'_>,
+        request: Request,
+        store: bool,
+        lane: usize,
+        (issue, latency): (u64, u64),
+    ) {
+        let moved = u64::from(request.bytes).div_ceil(COPY_BYTES);
+        let pipes = &mut cluster.ctas[self.rank as usize].pipes;
+        let start = self.timing.issue(pipes, Unit::Copy, request.ready, issue + moved);
+        let ready = start + latency + moved;
+        let counts = &mut cluster.sink.counts[request.site.statement as usize];
+        counts.global_requests += 1;
+        counts.global_sectors += u64::from(request.bytes).div_ceil(32);
+        counts.global_bytes += u64::from(request.bytes);
+        let group = self.bulk.committed[lane];
+        let mut time = 0;
+        if store {
+            self.bulk.time += 1;
+            time = self.bulk.time;
+            self.bulk.started.push(Started { lane, group, time, ready });
+        }
+        cluster.launch(Request { group: (group, time), ready, ..request });
+    }
+
+    /// Executes a wait of the active lanes for all their groups of bulk copies but the last `n`: their writes are done, or at least
+    /// their reads.
+    pub(crate) fn bulk_wait(&mut self, cluster: &mut Cluster<'_>, n: u32, reads: bool) {
+        let (active, agent) = (self.active, self.agent);
+        let committed = self.bulk.committed;
+        let covered =
+            |lane: usize, group: u32| active & (1 << lane) != 0 && group < committed[lane].saturating_sub(n);
+        let mut at = 0;
+        while let Some(flight) = cluster.flights.get(at) {
+            let lane = (flight.site.thread % 32) as usize;
+            if flight.site.agent != agent || !flight.is_store() || !covered(lane, flight.group) {
+                at += 1;
+            } else if reads {
+                cluster.read_source(at);
+                at += 1;
+            } else {
+                cluster.complete(at);
+            }
+        }
+        let copies = cluster.copies_of(agent);
+        for lane in lanes(active) {
+            let done = self.bulk.started.iter().filter(|s| s.lane == lane && covered(lane, s.group));
+            let (mut below, mut ready) = (0, 0);
+            for started in done {
+                below = below.max(started.time + 1);
+                ready = ready.max(started.ready);
+            }
+            if below > 0 {
+                let mut pair = Pair::default();
+                pair.learn(copies, 1 << lane, below);
+                cluster.know[agent as usize].acquire(1 << lane, &pair);
+                self.timing.clock = self.timing.clock.max(ready);
+            }
+        }
+        if !reads {
+            self.bulk.started.retain(|s| !covered(s.lane, s.group));
+        }
+    }
+
+    /// Executes an operation of the active lanes on mbarriers.
+    pub(crate) fn mbarrier(
+        &mut self,
+        cluster: &mut Cluster<'_>,
+        op: MbarrierOp,
+        place: Place,
+        operand: Slot,
+        (statement, origin): (u32, u32),
+    ) {
+        let operands = self.values[operand as usize];
+        if op.waits() {
+            let mut phases: Vec<Phase> = Vec::new();
+            for lane in lanes(self.active) {
+                let site = self.site(statement, origin, lane);
+                let Some(key) = cluster.own_barrier(&site, self.shared_address(place, lane)) else {
+                    continue;
+                };
+                let (offset, parity) = (key.1, operands[lane] as u32 & 1);
+                match phases.iter_mut().find(|p| p.offset == offset && p.parity == parity) {
+                    Some(phase) => phase.lanes |= 1 << lane,
+                    None => {
+                        phases.push(Phase { lanes: 1 << lane, offset, parity, site: (statement, origin) })
+                    }
+                }
+            }
+            self.state = State::Waiting(Wait::Mbarriers(phases));
+            self.look(cluster);
+            return;
+        }
+        let mut groups: Vec<((u32, u32), u32)> = Vec::new();
+        for lane in lanes(self.active) {
+            let site = self.site(statement, origin, lane);
+            let address = self.shared_address(place, lane);
+            if op == MbarrierOp::Init {
+                cluster.init_barrier(&site, address, operands[lane] as u32);
+                continue;
+            }
+            let key = if op.reaches_peers() {
+                cluster.any_barrier(&site, address)
+            } else {
+                cluster.own_barrier(&site, address)
+            };
+            let Some(key) = key else { continue };
+            if key.0 != self.rank {
+                cluster.visible(&site, key);
+            }
+            match groups.iter_mut().find(|(k, _)| *k == key) {
+                Some((_, mask)) => *mask |= 1 << lane,
+                None => groups.push((key, 1 << lane)),
+            }
+        }
+        for (key, mask) in groups {
+            let Some(barrier) = cluster.barriers.get_mut(&key) else { continue };
+            cluster.know[self.agent as usize].release(mask, barrier.clock());
+            for lane in lanes(mask) {
+                let expected = if op == MbarrierOp::ArriveExpect { operands[lane] as u32 } else { 0 };
+                let site = self.site(statement, origin, lane);
+                let arrived = cluster.barriers.get_mut(&key).map(|b| b.arrive(expected, self.timing.clock));
+                match arrived {
+                    Some(Ok(ended)) => cluster.changed |= ended,
+                    Some(Err(overflow)) => cluster.overflow(&site, overflow),
+                    None => {}
+                }
+            }
+        }
+    }
+
+    /// Looks whether the phases have ended that the warp waits for, and goes on if all have.
+    pub(crate) fn look(&mut self, cluster: &mut Cluster<'_>) {
+        let State::Waiting(Wait::Mbarriers(phases)) = &mut self.state else { return };
+        let (rank, agent, live, active) = (self.rank, self.agent, self.live, self.active);
+        let mut time = 0;
+        phases.retain(|phase| {
+            let Some(barrier) = cluster.barriers.get(&(rank, phase.offset)) else { return false };
+            let ended = barrier.parity() != phase.parity;
+            if ended {
+                // Lanes that are alone in a branch learn alone.
+                let lanes = if phase.lanes == active && active == live { live } else { phase.lanes };
+                cluster.know[agent as usize].acquire(lanes, barrier.done());
+                time = time.max(barrier.done_time());
+            }
+            !ended
+        });
+        let done = phases.is_empty();
+        self.timing.clock = self.timing.clock.max(time);
+        if done {
+            self.state = State::Running;
+        }
+    }
+
+    /// Gives registers to the block's pool, or waits for some of it.
+    pub(crate) fn set_registers(
+        &mut self,
+        cluster: &mut Cluster<'_>,
+        more: bool,
+        registers: u32,
+        (statement, origin): (u32, u32),
+    ) {
+        let quota = self.quota;
+        let site = self.site(statement, origin, self.active.trailing_zeros().min(31) as usize);
+        if !(24..=256).contains(&registers) || !registers.is_multiple_of(8) {
+            cluster.misuse(&site, Rule::Registers, || {
+                format!("{registers} registers are no multiple of 8 between 24 and 256")
+            });
+        } else if more && registers < quota {
+            cluster.misuse(&site, Rule::Registers, || {
+                format!("it asks for {registers} registers, but each thread has {quota} already")
+            });
+        } else if !more && registers > quota {
+            cluster.misuse(&site, Rule::Registers, || {
+                format!("it keeps {registers} registers, but each thread has only {quota}")
+            });
+        } else if more {
+            self.state = State::Waiting(Wait::Registers(registers));
+            self.take_registers(cluster);
+        } else {
+            cluster.ctas[self.rank as usize].pool += u64::from(32 * (quota - registers));
+            self.quota = registers;
+            cluster.changed = true;
+        }
+    }
+
+    /// Takes the registers that the warp waits for, and goes on if the pool has them.
+    pub(crate) fn take_registers(&mut self, cluster: &mut Cluster<'_>) {
+        let State::Waiting(Wait::Registers(registers)) = self.state else { return };
+        let pool = &mut cluster.ctas[self.rank as usize].pool;
+        if let Some(rest) = pool.checked_sub(u64::from(32 * (registers - self.quota))) {
+            *pool = rest;
+            self.quota = registers;
+            self.state = State::Running;
+        }
+    }
+}
+
+impl Cluster<'_> {
+    fn init_barrier(&mut self, site: &Site, address: u32, count: u32) {
+        let place = self.place(site, address, 8, true).filter(|(rank, _)| *rank == site.rank);
+        let Some(key) = place else { return };
+        if !(1..=ARRIVALS_LIMIT).contains(&count) {
+            self.misuse(site, Rule::Arrivals, || format!("phases of {count} arrivals"));
+            return;
+        }
+        let known = self.barriers.get(&key).map(|b| (b.agent, b.phase));
+        let (agent, phase) = known.unwrap_or_else(|| (self.new_agent(), 0));
+        // The next phase is the first again, of even parity.
+        let phase = phase.next_multiple_of(2);
+        let init = self.access(site);
+        self.make_barrier(key, Mbarrier::new(agent, count, phase, init));
+    }
+
+    /// The mbarrier of the thread's own block at an address.
+    pub(crate) fn own_barrier(&mut self, site: &Site, address: u32) -> Option<(u32, u32)> {
+        if address >> 24 != site.rank {
+            let local = i64::from(address);
+            self.wrong(site, FaultKind::OutOfBounds, Memory::Shared, local, 8, true);
+            return None;
+        }
+        self.any_barrier(site, address)
+    }
+
+    /// The mbarrier of any block of the cluster at an address.
+    fn any_barrier(&mut self, site: &Site, address: u32) -> Option<(u32, u32)> {
+        let key = self.place(site, address, 8, true)?;
+        self.barrier(site, key).then_some(key)
+    }
+
+    /// Whether an mbarrier is there whose initialisation came before; all else is reported.
+    pub(crate) fn barrier(&mut self, site: &Site, key: (u32, u32)) -> bool {
+        let Some(barrier) = self.barriers.get(&key) else {
+            self.misuse(site, Rule::Barrier, || {
+                format!("there is no initialised mbarrier at offset {} of the window", key.1)
+            });
+            return false;
+        };
+        let init = barrier.init;
+        let view = self.know[site.agent as usize].view(site.lanes());
+        let known = view.is_lane(init.agent, init.lanes) || view.sees(init.agent, init.time, init.lanes);
+        if !known && self.context.config.check_races {
+            self.misuse(site, Rule::Barrier, || {
+                format!(
+                    "no barrier lies between it and the initialisation of the mbarrier at offset {}",
+                    key.1
+                )
+            });
+        }
+        true
+    }
+
+    /// Checks that a peer or an asynchronous unit sees the initialisation of an mbarrier.
+    pub(crate) fn visible(&mut self, site: &Site, key: (u32, u32)) {
+        if self.barriers.get(&key).is_some_and(|b| !b.visible) {
+            self.misuse(site, Rule::Visible, || {
+                format!(
+                    "the mbarrier at offset {} of the window needs fence.mbarrier_init between its initialisation and this",
+                    key.1
+                )
+            });
+        }
+    }
+
+    /// These lanes of a warp make the mbarriers visible that they have initialised.
+    pub(crate) fn publish_barriers(&mut self, agent: Agent, mask: u32) {
+        let own = |b: &&mut Mbarrier| b.init.agent == agent && b.init.lanes & mask != 0;
+        self.barriers.values_mut().filter(own).for_each(|barrier| barrier.visible = true);
+    }
+
+    fn overflow(&mut self, site: &Site, overflow: Overflow) {
+        match overflow {
+            Overflow::Arrivals => self.misuse(site, Rule::Arrivals, || {
+                "it arrives at an mbarrier whose phase has had all its arrivals".to_string()
+            }),
+            Overflow::Bytes => {
+                self.misuse(site, Rule::Bytes, || "the phase would wait for over a MiB".to_string())
+            }
+        }
+    }
+}

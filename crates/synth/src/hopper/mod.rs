@@ -1,0 +1,486 @@
+//! What Hopper's asynchronous units prescribe: before synthesis solves for layouts, those that tensor copies and the matrix products of
+//! warpgroups need are pinned.
+//!
+//! A product's accumulator has the layout of its instructions. A shared tensor that such a product reads must have one that a
+//! descriptor describes; one that is copied between shared and global memory can be copied by the tensor memory accelerator if its
+//! layout is a row of boxes. Both are the layouts of [`spanned`] tiles, contiguous along one mode, swizzled within 128, 64, 32 or
+//! no bytes: the widest swizzle that every use can have is taken, for it has the fewest bank conflicts and the fewest boxes. What
+//! tensor copies cannot do is left to other instructions (Hexcute, section V).
+
+pub mod operand;
+pub mod product;
+pub mod tensor;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tilewright_layout::{Layout, SwizzledLayout, compose};
+use tilewright_machine::{Memory, SwizzleMode, TensorOp, TensorRow, WgmmaRow};
+use tilewright_tile::{
+    AsyncHow, Code, Diagnostic, Expr, Side, Stmt, StmtKind, TensorId, TensorKind, TensorRef, Verified,
+};
+
+use crate::Options;
+use crate::copies::own_layout;
+use crate::explain::Alternative;
+use crate::facts::Facts;
+use operand::spanned;
+use product::{Grid, ProductPlan};
+use tensor::TensorPlan;
+
+/// A program whose asynchronous statements have their layouts.
+#[derive(Clone, Debug)]
+pub struct Prescribed {
+    /// The program: layouts are pinned, and copies that the tensor memory accelerator does are marked.
+    pub verified: Verified,
+    /// Why each shared tensor has the layout that it has.
+    pub reasons: BTreeMap<TensorId, String>,
+    /// What tensor copies could not do, by the copy's number in the order of [`Verified::visit`]: the reason.
+    pub refused: BTreeMap<usize, Alternative>,
+}
+
+/// A use of a shared tensor.
+#[derive(Clone)]
+enum Use {
+    /// As an operand of a product.
+    Product { grid: Grid, left: bool, reference: TensorRef, stmt: Stmt },
+    /// By an asynchronous copy.
+    Copy { view: TensorRef, reference: TensorRef, how: AsyncHow, op: TensorOp, index: usize },
+}
+
+struct Prescribe<'a> {
+    v: &'a Verified,
+    facts: Facts<'a>,
+    options: &'a Options,
+    uses: BTreeMap<TensorId, Vec<Use>>,
+    /// Every other reference to a shared tensor.
+    others: BTreeMap<TensorId, Vec<TensorRef>>,
+    registers: BTreeMap<TensorId, (Layout, Grid)>,
+    /// Blocks of a cluster.
+    cluster: u32,
+    /// The number of the next statement.
+    next: usize,
+}
+
+/// Whether statements may be copied by the tensor memory accelerator: in a `produce`, loads; outside, stores.
+fn tensor_op(v: &Verified, src: &TensorRef, how: AsyncHow, produces: bool) -> Option<TensorOp> {
+    let stores = v.program().tensor(src.tensor).memory() == Memory::Shared;
+    match (stores, produces) {
+        (true, _) => Some(if how.add { TensorOp::Add } else { TensorOp::Store }),
+        (false, true) => Some(TensorOp::Load),
+        (false, false) => None,
+    }
+}
+
+/// Pins what Hopper's units prescribe.
+///
+/// # Errors
+///
+/// A product that no instruction does, or of which no layout of its operands can be read.
+pub fn prescribe(v: &Verified, options: &Options) -> Result<Prescribed, Diagnostic> {
+    let facts = Facts::new(v, &options.multiples);
+    let mut pass = Prescribe {
+        v,
+        facts,
+        options,
+        uses: BTreeMap::new(),
+        others: BTreeMap::new(),
+        registers: BTreeMap::new(),
+        cluster: v.cluster(),
+        next: 0,
+    };
+    let roles: Vec<u32> = v.roles().iter().map(|r| r.threads).collect();
+    let mut role = 0;
+    for stmt in &v.program().body {
+        let threads = match &stmt.kind {
+            StmtKind::Role { .. } => {
+                role += 1;
+                roles[role - 1]
+            }
+            _ => v.threads(),
+        };
+        pass.collect(std::slice::from_ref(stmt), threads, false)?;
+    }
+    let mut result = v.clone();
+    let mut reasons = BTreeMap::new();
+    let mut tensors = BTreeSet::new();
+    let mut refused = BTreeMap::new();
+    for (id, (layout, grid)) in &pass.registers {
+        reasons.insert(
+            *id,
+            format!(
+                "an operand of {} by {} × {} warpgroups",
+                grid.row.name, grid.warpgroups[0], grid.warpgroups[1]
+            ),
+        );
+        result.pin_register(*id, layout.clone());
+    }
+    for (id, uses) in &pass.uses {
+        let Some(choice) = pass.choose(*id, uses)? else { continue };
+        reasons.insert(*id, choice.why);
+        if let Some(layout) = choice.layout {
+            result.pin_shared(*id, layout);
+        }
+        let adds = |(index, _): &&(usize, Alternative)| {
+            uses.iter().any(|u| matches!(u, Use::Copy { how, index: i, .. } if how.add && i == index))
+        };
+        if let Some((_, other)) = choice.refused.iter().find(adds) {
+            let place = uses.iter().find_map(|u| match u {
+                Use::Copy { view, how, .. } if how.add => Some(view.span),
+                _ => None,
+            });
+            return Err(Diagnostic::new(
+                Code::Unsatisfiable,
+                place.unwrap_or(v.program().tensor(*id).span),
+                format!("nothing can add this tile to global memory: {}", other.reason),
+            )
+            .help("only tensor copies add: let rows of the buffer be multiples of 16 bytes and the tile contiguous in it"));
+        }
+        tensors.extend(choice.tensor_copies);
+        refused.extend(choice.refused);
+    }
+    result.mark_tensor_copies(&tensors);
+    Ok(Prescribed { verified: result, reasons, refused })
+}
+
+/// What was decided for a shared tensor.
+struct Choice {
+    /// The layout; `None` leaves it to synthesis, or to the program.
+    layout: Option<SwizzledLayout>,
+    why: String,
+    /// The copies that the tensor memory accelerator does.
+    tensor_copies: Vec<usize>,
+    refused: Vec<(usize, Alternative)>,
+}
+
+/// A layout, with the tensor copies that it allows, the refused ones, and the products that cannot read it.
+struct Tried {
+    layout: SwizzledLayout,
+    mode: Option<SwizzleMode>,
+    copies: Vec<usize>,
+    refused: Vec<(usize, Alternative)>,
+    failed: Option<(Stmt, String)>,
+}
+
+impl Prescribe<'_> {
+    fn collect(&mut self, body: &[Stmt], threads: u32, produces: bool) -> Result<(), Diagnostic> {
+        for stmt in body {
+            let index = self.next;
+            self.next += 1;
+            let inside = produces || matches!(&stmt.kind, StmtKind::Stage { side: Side::Produce, .. });
+            match &stmt.kind {
+                StmtKind::GemmAsync { c, a, b, warpgroups } => {
+                    self.product(stmt, threads, *c, (a, b), warpgroups.as_ref())?;
+                }
+                StmtKind::CopyAsync { src, dst, how } => {
+                    let stores = self.memory(src.tensor) == Memory::Shared;
+                    let (view, reference) = if stores { (dst, src) } else { (src, dst) };
+                    let op = tensor_op(self.v, src, *how, produces);
+                    if how.add && self.options.arch < TensorRow::SINCE {
+                        return Err(Diagnostic::new(
+                            Code::Unsatisfiable,
+                            stmt.span,
+                            format!("{} has no copies that add", self.options.arch),
+                        )
+                        .help("compile for sm_90a"));
+                    }
+                    match op.filter(|_| self.options.arch >= TensorRow::SINCE) {
+                        Some(op) => self.uses.entry(reference.tensor).or_default().push(Use::Copy {
+                            view: view.clone(),
+                            reference: reference.clone(),
+                            how: *how,
+                            op,
+                            index,
+                        }),
+                        None => self.others.entry(reference.tensor).or_default().push(reference.clone()),
+                    }
+                }
+                StmtKind::Copy { src, dst } => {
+                    for r in [src, dst] {
+                        if self.memory(r.tensor) == Memory::Shared {
+                            self.others.entry(r.tensor).or_default().push(r.clone());
+                        }
+                    }
+                }
+                _ => {}
+            }
+            self.collect(stmt.kind.body(), threads, inside)?;
+        }
+        Ok(())
+    }
+
+    fn memory(&self, id: TensorId) -> Memory {
+        self.v.program().tensor(id).memory()
+    }
+
+    fn product(
+        &mut self,
+        stmt: &Stmt,
+        threads: u32,
+        c: TensorId,
+        (a, b): (&TensorRef, &TensorRef),
+        asked: Option<&[Expr; 2]>,
+    ) -> Result<(), Diagnostic> {
+        let program = self.v.program();
+        let fail = |why: String| {
+            Diagnostic::new(
+                Code::Unsatisfiable,
+                stmt.span,
+                format!("no instruction can do this product: {why}"),
+            )
+        };
+        if self.options.arch != WgmmaRow::ARCH {
+            return Err(Diagnostic::new(
+                Code::Unsatisfiable,
+                stmt.span,
+                format!("{} has no asynchronous matrix products", self.options.arch),
+            )
+            .help("compile for sm_90a, or write `gemm` with operands in registers"));
+        }
+        let dtype = |id: TensorId| program.tensor(id).dtype;
+        let types = (dtype(a.tensor), dtype(b.tensor), dtype(c));
+        let (left, right) = (self.v.tile(a).shape, self.v.tile(b).shape);
+        let asked = asked.and_then(|[x, y]| Some([x.as_int()?, y.as_int()?]));
+        let grid =
+            Grid::new(types, [left[0], right[0], left[1]], i64::from(threads / 128), asked).map_err(&fail)?;
+        let too_large = || fail("its tile is too large".to_string());
+        let mut pinned = vec![(c, grid.accumulator().ok_or_else(too_large)?)];
+        if self.memory(a.tensor) == Memory::Register {
+            pinned.push((a.tensor, grid.left().ok_or_else(too_large)?));
+        }
+        for (id, tv) in pinned {
+            let known = self.registers.insert(id, (tv.layout().clone(), grid));
+            if let Some((layout, other)) = known
+                && layout != *tv.layout()
+            {
+                return Err(fail(format!(
+                    "`{}` is also an operand of a product by {} of {} × {} warpgroups, which has another layout",
+                    program.tensor(id).name, other.row.name, other.warpgroups[0], other.warpgroups[1]
+                ))
+                .help("give both products the same warpgroups and tiles, or use two register tensors"));
+            }
+        }
+        for (reference, left) in [(a, true), (b, false)] {
+            if self.memory(reference.tensor) == Memory::Shared {
+                let (reference, stmt) = (reference.clone(), stmt.clone());
+                let one = Use::Product { grid, left, reference: reference.clone(), stmt };
+                self.uses.entry(reference.tensor).or_default().push(one);
+            }
+        }
+        Ok(())
+    }
+
+    /// Modes that every reference to a tensor fixes: its stages.
+    fn stage_modes(&self, id: TensorId, uses: &[Use]) -> Vec<bool> {
+        let rank = self.v.shape(id).len();
+        let own = uses.iter().map(|u| match u {
+            Use::Product { reference, .. } | Use::Copy { reference, .. } => reference,
+        });
+        let others = self.others.get(&id).into_iter().flatten();
+        let mut stages = vec![true; rank];
+        for reference in own.chain(others) {
+            for (mode, stage) in stages.iter_mut().enumerate() {
+                *stage &= matches!(reference.index.get(mode), Some(Some(_)));
+            }
+        }
+        stages
+    }
+
+    /// The layouts that a tensor may have, the best first.
+    fn candidates(&self, id: TensorId, uses: &[Use]) -> Vec<(SwizzledLayout, Option<SwizzleMode>)> {
+        let tensor = self.v.program().tensor(id);
+        if let TensorKind::Shared { pinned: Some(pinned), .. } = &tensor.kind {
+            return vec![(pinned.clone(), None)];
+        }
+        let shape = self.v.shape(id);
+        let stages = self.stage_modes(id, uses);
+        let kept: Vec<usize> = (0..shape.len()).filter(|k| !stages[*k]).collect();
+        let inner: Vec<i64> = kept.iter().map(|k| shape[*k]).collect();
+        if tensor.dtype.bits() < 8 {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        for mode in SwizzleMode::ALL {
+            for along in (0..inner.len()).rev() {
+                let Some(tile) = spanned(&inner, along, mode, tensor.dtype.bits()) else { continue };
+                if let Some(layout) = with_stages(&tile, &shape, &stages, mode, tensor.dtype.bits()) {
+                    found.push((layout, Some(mode)));
+                }
+            }
+        }
+        found
+    }
+
+    /// A shared tile as a reference sees it: the statement's tile coordinate → offset in elements.
+    fn seen(&self, layout: &SwizzledLayout, reference: &TensorRef) -> Option<SwizzledLayout> {
+        let own = own_layout(self.v, reference)?;
+        Some(SwizzledLayout { layout: compose(&layout.layout, &own).ok()?, swizzle: layout.swizzle })
+    }
+
+    fn attempt(&self, layout: SwizzledLayout, mode: Option<SwizzleMode>, uses: &[Use]) -> Tried {
+        let mut tried = Tried { layout, mode, copies: Vec::new(), refused: Vec::new(), failed: None };
+        for one in uses {
+            let gone = "its tile does not compose with the layout".to_string();
+            match one {
+                Use::Product { grid, left, reference, stmt } => {
+                    let reads = self.seen(&tried.layout, reference).ok_or(gone).and_then(|tile| {
+                        grid.operand(*left, &tile)?;
+                        Ok(())
+                    });
+                    if let Err(why) = reads {
+                        tried.failed.get_or_insert((stmt.clone(), why));
+                    }
+                }
+                Use::Copy { view, reference, how, op, index } => {
+                    let blocks = if how.multicast { self.cluster } else { 1 };
+                    let plan = self.seen(&tried.layout, reference).ok_or(gone).and_then(|tile| {
+                        tensor::plan(&self.facts, *op, &self.v.tile(view), &tile, blocks, how.hint)
+                    });
+                    match plan {
+                        Ok(_) => tried.copies.push(*index),
+                        Err(reason) => {
+                            let instruction = match op {
+                                TensorOp::Load => "tma.load",
+                                TensorOp::Store => "tma.store",
+                                TensorOp::Add => "tma.add",
+                            };
+                            let instruction = instruction.to_string();
+                            tried.refused.push((*index, Alternative { instruction, reason }));
+                        }
+                    }
+                }
+            }
+        }
+        tried
+    }
+
+    fn choose(&self, id: TensorId, uses: &[Use]) -> Result<Option<Choice>, Diagnostic> {
+        let product = uses.iter().find_map(|u| match u {
+            Use::Product { stmt, .. } => Some(stmt),
+            Use::Copy { .. } => None,
+        });
+        let tried: Vec<Tried> = self
+            .candidates(id, uses)
+            .into_iter()
+            .map(|(layout, mode)| self.attempt(layout, mode, uses))
+            .collect();
+        let name = &self.v.program().tensor(id).name;
+        // The first of those that allow the most tensor copies.
+        let most = tried.iter().filter(|t| t.failed.is_none()).map(|t| t.copies.len()).max();
+        let Some(most) = most else {
+            let Some(stmt) = product else { return Ok(None) };
+            let why = tried.into_iter().find_map(|t| t.failed).map_or_else(
+                || "elements of fewer than 8 bits are not multiplied".to_string(),
+                |(_, why)| why,
+            );
+            return Err(Diagnostic::new(
+                Code::Unsatisfiable,
+                stmt.span,
+                format!("no layout of `{name}` can be read by this product: {why}"),
+            )
+            .help("its extents must be multiples of 8 rows and of 32 bytes along K, and a pinned layout one that wgmma reads"));
+        };
+        let Some(best) = tried.into_iter().find(|t| t.failed.is_none() && t.copies.len() == most) else {
+            return Ok(None);
+        };
+        if product.is_none() && best.copies.is_empty() {
+            return Ok(Some(Choice {
+                layout: None,
+                why: String::new(),
+                tensor_copies: Vec::new(),
+                refused: best.refused,
+            }));
+        }
+        let why = match best.mode {
+            None => "given by the program".to_string(),
+            Some(mode) => {
+                let uses = match (product.is_some(), best.copies.len()) {
+                    (true, 0) => "wgmma reads it".to_string(),
+                    (true, n) => format!("wgmma reads it and {n} tensor copies move it in boxes"),
+                    (false, n) => format!("{n} tensor copies move it in boxes"),
+                };
+                format!("the widest swizzle with which {uses}: {mode}")
+            }
+        };
+        let layout = best.mode.is_some().then_some(best.layout);
+        Ok(Some(Choice { layout, why, tensor_copies: best.copies, refused: best.refused }))
+    }
+}
+
+/// A tile's layout with the stages of its tensor, each at a multiple of what the swizzle repeats after.
+fn with_stages(
+    tile: &SwizzledLayout,
+    shape: &[i64],
+    stages: &[bool],
+    mode: SwizzleMode,
+    bits: u32,
+) -> Option<SwizzledLayout> {
+    let period = i64::from(mode.period() * 8 / bits);
+    let mut next = tile.layout.size().checked_add(period - 1)? / period * period;
+    let mut inner = 0;
+    let mut modes = Vec::new();
+    for (extent, stage) in shape.iter().zip(stages) {
+        if *stage {
+            modes.push(Layout::from_leaves(&[(*extent, next)]).ok()?);
+            next *= extent;
+        } else {
+            modes.push(tile.layout.mode(inner).ok()?);
+            inner += 1;
+        }
+    }
+    Some(SwizzledLayout { layout: Layout::concat(&modes).ok()?, swizzle: tile.swizzle })
+}
+
+/// The plan of a copy that is marked for the tensor memory accelerator, given the layout of its shared tensor.
+///
+/// # Errors
+///
+/// Why it cannot be: then it would not have been marked.
+pub fn copy_plan(
+    v: &Verified,
+    facts: &Facts<'_>,
+    (src, dst, how): (&TensorRef, &TensorRef, AsyncHow),
+    layout: &dyn Fn(TensorId) -> Option<SwizzledLayout>,
+) -> Result<TensorPlan, String> {
+    let stores = v.program().tensor(src.tensor).memory() == Memory::Shared;
+    let (view, reference) = if stores { (dst, src) } else { (src, dst) };
+    let op = tensor_op(v, src, how, !stores).ok_or("it is none of the accelerator's copies")?;
+    let blocks = if how.multicast { v.cluster() } else { 1 };
+    let tile = tile_of(v, reference, layout)?;
+    tensor::plan(facts, op, &v.tile(view), &tile, blocks, how.hint)
+}
+
+/// The layout of a shared tile as a reference sees it.
+fn tile_of(
+    v: &Verified,
+    reference: &TensorRef,
+    layout: &dyn Fn(TensorId) -> Option<SwizzledLayout>,
+) -> Result<SwizzledLayout, String> {
+    let whole = layout(reference.tensor).ok_or("the shared tensor has no layout")?;
+    let own = own_layout(v, reference).ok_or("the tile is too large")?;
+    let tile = compose(&whole.layout, &own).map_err(|e| e.to_string())?;
+    Ok(SwizzledLayout { layout: tile, swizzle: whole.swizzle })
+}
+
+/// The plan of an asynchronous product, given the layouts of its shared operands. The program's threads are the role's.
+///
+/// # Errors
+///
+/// Why no instruction does it: [`prescribe`] has seen to it that one does.
+pub fn product_plan(
+    v: &Verified,
+    (c, a, b): (TensorId, &TensorRef, &TensorRef),
+    asked: Option<&[Expr; 2]>,
+    layout: &dyn Fn(TensorId) -> Option<SwizzledLayout>,
+) -> Result<ProductPlan, String> {
+    let program = v.program();
+    let dtype = |id: TensorId| program.tensor(id).dtype;
+    let (left, right) = (v.tile(a).shape, v.tile(b).shape);
+    let asked = asked.and_then(|[x, y]| Some([x.as_int()?, y.as_int()?]));
+    let types = (dtype(a.tensor), dtype(b.tensor), dtype(c));
+    let grid = Grid::new(types, [left[0], right[0], left[1]], i64::from(v.threads() / 128), asked)?;
+    let first = match program.tensor(a.tensor).memory() {
+        Memory::Shared => Some(tile_of(v, a, layout)?),
+        _ => None,
+    };
+    grid.plan(first.as_ref(), &tile_of(v, b, layout)?)
+}

@@ -1,0 +1,156 @@
+//! Operands of `wgmma` in shared memory: the layouts that the hardware reads, and the descriptor of a layout.
+//!
+//! A layout here maps the operand's coordinate (mn, k), mn fastest, → offset in elements, before the swizzle. An operand of an
+//! instruction is a sub-tile of it; its descriptor exists if the sub-tile's own layout, which must be the same wherever the
+//! sub-tile lies, is one that a descriptor describes.
+
+use tilewright_layout::{Layout, LayoutError, SwizzledLayout};
+use tilewright_machine::{Descriptor, Major, SwizzleMode};
+
+/// The layout of a tile that is contiguous along mode `along` in rows of the swizzle's span, as tensor copies write it: (the tile's
+/// coordinate) → offset in elements of `bits` bits. The other modes follow in their order; last come the spans of mode `along`.
+/// `None` where the mode is no multiple of the span.
+pub fn spanned(shape: &[i64], along: usize, mode: SwizzleMode, bits: u32) -> Option<SwizzledLayout> {
+    let span = i64::from(mode.span() * 8 / bits);
+    if shape[along] % span != 0 {
+        return None;
+    }
+    let mut next = span;
+    let mut modes: Vec<Vec<(i64, i64)>> = Vec::new();
+    for (k, extent) in shape.iter().enumerate() {
+        if k == along {
+            modes.push(vec![(span, 1)]);
+        } else {
+            modes.push(vec![(*extent, next)]);
+            next *= extent;
+        }
+    }
+    if shape[along] > span {
+        modes[along].push((shape[along] / span, next));
+    }
+    let layouts: Vec<Layout> =
+        modes.iter().map(|leaves| Layout::from_leaves(leaves)).collect::<Result<_, LayoutError>>().ok()?;
+    Some(SwizzledLayout { layout: Layout::concat(&layouts).ok()?, swizzle: mode.elements(bits) })
+}
+
+/// The form of an operand's descriptor: all but its start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Form {
+    /// Along which mode it is contiguous.
+    pub major: Major,
+    /// The descriptor with its start at 0.
+    pub descriptor: Descriptor,
+}
+
+/// The descriptor of the operand of `mn`×`k` elements that lies at coordinate (0, 0) of a tile with `rows` rows, and at every
+/// multiple of its extents.
+///
+/// `plain` is the tile's layout, (row + rows · column) → offset in elements of `bits` bits, before the swizzle. The offsets at which
+/// the layout moves on, by 8 rows or by a span, are the descriptor's; then every element of every sub-tile is checked against
+/// what the hardware reads.
+///
+/// # Errors
+///
+/// Why the hardware does not read this layout.
+pub fn form(
+    plain: &Layout,
+    swizzle: SwizzleMode,
+    (rows, columns): (i64, i64),
+    (mn, k): (i64, i64),
+    bits: u32,
+) -> Result<Form, String> {
+    let bytes = i64::from(bits / 8);
+    let at = |i: i64, j: i64| plain.eval(i + rows * j) * bytes;
+    if rows % mn != 0 || columns % k != 0 {
+        return Err(format!("the tile of {rows}×{columns} is not covered by operands of {mn}×{k}"));
+    }
+    let span = i64::from(swizzle.span());
+    let row = span / bytes;
+    // Contiguous along the mode in which the second element is the next.
+    let major = if k > 1 && at(0, 1) == bytes {
+        Major::K
+    } else if at(1, 0) == bytes {
+        Major::Mn
+    } else {
+        return Err("its elements are contiguous along neither mode".to_string());
+    };
+    if major == Major::Mn && bits != 16 {
+        return Err(format!("operands of {bits}-bit elements must be contiguous along K"));
+    }
+    let field = |offset: i64| u32::try_from(offset).ok().filter(|o| o % 16 == 0 && *o < 1 << 18);
+    let step = |reached: bool, i: i64, j: i64| if reached { field(at(i, j) - at(0, 0)) } else { Some(16) };
+    let (leading, stride) = match (major, swizzle) {
+        (Major::K, SwizzleMode::None) => (step(k > row, 0, row), step(mn > 8, 8, 0)),
+        (Major::K, _) => (Some(16), step(mn > 8, 8, 0)),
+        (Major::Mn, SwizzleMode::None) => (step(k > 8, 0, 8), step(mn > row, row, 0)),
+        (Major::Mn, _) => (step(mn > row, row, 0), step(k > 8, 0, 8)),
+    };
+    let (Some(leading), Some(stride)) = (leading, stride) else {
+        return Err("its rows are not multiples of 16 bytes apart".to_string());
+    };
+    let descriptor = Descriptor { start: 0, leading, stride, swizzle };
+    let canonical = descriptor.layout(major, mn, k, bytes);
+    if canonical.size() != mn * k {
+        return Err(format!("{mn}×{k} elements are no whole number of the {swizzle}'s rows"));
+    }
+    for j0 in (0..columns).step_by(k as usize) {
+        for i0 in (0..rows).step_by(mn as usize) {
+            let start = at(i0, j0);
+            if start % 16 != 0 {
+                return Err(format!("the operand at ({i0}, {j0}) does not begin at a multiple of 16 bytes"));
+            }
+            for j in 0..k {
+                for i in 0..mn {
+                    if at(i0 + i, j0 + j) != start + canonical.eval(i + mn * j) {
+                        return Err(format!(
+                            "element ({}, {}) lies elsewhere than a {major} operand with {swizzle} has it",
+                            i0 + i,
+                            j0 + j
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    Ok(Form { major, descriptor })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every layout that tensor copies write is one that the hardware reads.
+    #[test]
+    fn spanned_tiles_have_descriptors() {
+        for mode in SwizzleMode::ALL {
+            for (along, major) in [(1, Major::K), (0, Major::Mn)] {
+                let layout = spanned(&[128, 128], along, mode, 16).unwrap();
+                for mn in [64, 128] {
+                    let form = form(&layout.layout, mode, (128, 128), (mn, 16), 16).unwrap();
+                    assert_eq!((form.major, form.descriptor.swizzle), (major, mode));
+                }
+            }
+            let bytes = spanned(&[64, 256], 1, mode, 8).unwrap();
+            assert_eq!(form(&bytes.layout, mode, (64, 256), (64, 32), 8).unwrap().major, Major::K);
+            let across = spanned(&[128, 64], 0, mode, 8).unwrap();
+            assert!(form(&across.layout, mode, (128, 64), (64, 32), 8).unwrap_err().contains("along K"));
+        }
+    }
+
+    #[test]
+    fn the_usual_operand_has_the_usual_descriptor() {
+        let layout = spanned(&[128, 64], 1, SwizzleMode::B128, 16).unwrap();
+        assert_eq!(layout.to_string(), "Sw<3,3,3> o (128,64):(64,1)");
+        let form = form(&layout.layout, SwizzleMode::B128, (128, 64), (64, 16), 16).unwrap();
+        assert_eq!(form.descriptor.encode(), 0x4000_0040_0001_0000);
+    }
+
+    #[test]
+    fn other_layouts_have_none() {
+        let padded: Layout = "(64,64):(72,1)".parse().unwrap();
+        assert!(form(&padded, SwizzleMode::B128, (64, 64), (64, 16), 16).is_err());
+        let apart: Layout = "(64,64):(2,128)".parse().unwrap();
+        assert!(form(&apart, SwizzleMode::None, (64, 64), (64, 16), 16).unwrap_err().contains("neither"));
+        assert!(spanned(&[64, 48], 1, SwizzleMode::B128, 16).is_none());
+    }
+}

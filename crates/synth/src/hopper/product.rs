@@ -1,0 +1,307 @@
+//! Asynchronous matrix products: which warpgroup computes which part, with which instruction, and where its operands lie.
+//!
+//! A product C (M×N) `+=` A (M×K) · Bᵀ (N×K) is shared by a grid of warpgroups along M and N. Each does its part by instructions of
+//! 64×n×k, the widest n that divides its columns: the wider, the fewer bytes of shared memory it reads for a multiplication.
+//! A warpgroup with several rows of instructions reads each part of B once for each of them, so that rows are shared out first.
+
+use tilewright_layout::{Layout, SwizzledLayout};
+use tilewright_machine::{DType, Descriptor, Major, SwizzleMode, WgmmaRow, wgmmas};
+
+use crate::hopper::operand::form;
+use crate::plan::TvLayout;
+
+/// Where an operand in shared memory lies for each instruction.
+#[derive(Clone, PartialEq, Debug)]
+pub struct OperandPlan {
+    /// Along which mode it is contiguous.
+    pub major: Major,
+    /// The descriptor with its start at 0.
+    pub descriptor: Descriptor,
+    /// Bytes from one warpgroup's part to the next's, along M or N.
+    pub warpgroup: i64,
+}
+
+/// The left factor.
+#[derive(Clone, PartialEq, Debug)]
+pub enum LeftPlan {
+    /// In shared memory.
+    Shared(OperandPlan),
+    /// In registers.
+    Registers,
+}
+
+/// One instruction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProductCall {
+    /// The values of the accumulator, in the order of the instruction's.
+    pub c: Vec<u32>,
+    /// The values of A, where it is in registers.
+    pub a: Vec<u32>,
+    /// Where A begins, where it is in shared memory, in bytes from the tile.
+    pub a_at: i64,
+    /// Where B begins, in bytes from the tile.
+    pub b_at: i64,
+    /// Whether it is the first to reach these accumulators.
+    pub first: bool,
+}
+
+/// How a `gemm.async` is done.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ProductPlan {
+    /// The instruction.
+    pub row: &'static WgmmaRow,
+    /// Warpgroups along M and along N.
+    pub warpgroups: [i64; 2],
+    /// The left factor.
+    pub a: LeftPlan,
+    /// The right factor.
+    pub b: OperandPlan,
+    /// The instructions of a warpgroup, in order.
+    pub calls: Vec<ProductCall>,
+}
+
+/// How warpgroups and instructions share a product.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Grid {
+    /// The instruction.
+    pub row: &'static WgmmaRow,
+    /// Warpgroups along M and along N.
+    pub warpgroups: [i64; 2],
+    /// Rows, columns and depth of the product.
+    pub extents: [i64; 3],
+}
+
+impl Grid {
+    /// The grid for a product of these extents by `groups` warpgroups: as asked for, or the one whose operands take the fewest bytes.
+    ///
+    /// # Errors
+    ///
+    /// Why no instruction does it.
+    pub fn new(
+        (a, b, c): (DType, DType, DType),
+        extents: [i64; 3],
+        groups: i64,
+        asked: Option<[i64; 2]>,
+    ) -> Result<Grid, String> {
+        let [m, n, k] = extents;
+        let rows: Vec<&'static WgmmaRow> = wgmmas(a, b, c).collect();
+        let first = *rows.first().ok_or_else(|| format!("no wgmma multiplies {a} by {b} into {c}"))?;
+        if k % first.k != 0 {
+            return Err(format!("K is {k}, and wgmma takes multiples of {} elements of {a}", first.k));
+        }
+        let fits = |[gm, gn]: [i64; 2]| {
+            if gm * gn != groups || m % (64 * gm) != 0 || n % gn != 0 {
+                return None;
+            }
+            let part = n / gn;
+            let row = rows.iter().find(|row| part % row.n == 0)?;
+            // Bytes that one warpgroup reads for its part of one step along K: 64 rows of A and n of B for each instruction.
+            let calls = (m / gm / 64) * (part / row.n);
+            Some((calls * (64 + row.n) * groups, Grid { row, warpgroups: [gm, gn], extents }))
+        };
+        if let Some(asked) = asked {
+            return fits(asked).map(|(_, grid)| grid).ok_or_else(|| {
+                format!(
+                    "{} × {} warpgroups cannot share {m} × {n}: each needs a multiple of 64 rows and of 8 columns",
+                    asked[0], asked[1]
+                )
+            });
+        }
+        let grids = (1..=groups).filter(|gm| groups % gm == 0).rev().filter_map(|gm| fits([gm, groups / gm]));
+        grids.min_by_key(|(bytes, _)| *bytes).map(|(_, grid)| grid).ok_or_else(|| {
+            format!(
+                "{groups} warpgroups cannot share a product of {m} × {n}: each needs a multiple of 64 rows and of 8 columns"
+            )
+        })
+    }
+
+    fn part(&self) -> [i64; 2] {
+        [self.extents[0] / self.warpgroups[0], self.extents[1] / self.warpgroups[1]]
+    }
+
+    /// Instructions of a warpgroup along M, N and K.
+    pub fn calls(&self) -> [i64; 3] {
+        let [m, n] = self.part();
+        [m / WgmmaRow::M, n / self.row.n, self.extents[2] / self.row.k]
+    }
+
+    /// An operand's layout: from the instruction's (thread, value) → row + 64 · column to the threads of all warpgroups and all values →
+    /// row + rows · column of the whole operand. `groups` and `calls` are leaves of threads and of values in units of the operand.
+    fn layout(tv: &Layout, rows: i64, groups: &[(i64, i64)], calls: &[(i64, i64)]) -> Option<TvLayout> {
+        let widen = |layout: &Layout| -> Vec<(i64, i64)> {
+            let leaf = |(extent, stride): (i64, i64)| (extent, stride % 64 + stride / 64 * rows);
+            layout.leaves().into_iter().map(leaf).collect()
+        };
+        let mut threads = widen(&tv.mode(0).ok()?);
+        threads.extend(groups.iter().filter(|g| g.0 > 1));
+        let mut values = widen(&tv.mode(1).ok()?);
+        values.extend(calls.iter().filter(|c| c.0 > 1));
+        TvLayout::new(Layout::from_leaves(&threads).ok()?, Layout::from_leaves(&values).ok()?).ok()
+    }
+
+    /// The accumulator's thread-value layout: values of an instruction, then instructions along M, then along N.
+    pub fn accumulator(&self) -> Option<TvLayout> {
+        let ([pm, pn], [cm, cn, _], m) = (self.part(), self.calls(), self.extents[0]);
+        let groups = [(self.warpgroups[0], pm), (self.warpgroups[1], pn * m)];
+        Grid::layout(&self.row.c_tv, m, &groups, &[(cm, WgmmaRow::M), (cn, self.row.n * m)])
+    }
+
+    /// The thread-value layout of a left factor in registers: values of an instruction, then instructions along M, then along K.
+    pub fn left(&self) -> Option<TvLayout> {
+        let ([pm, _], [cm, _, ck], m) = (self.part(), self.calls(), self.extents[0]);
+        let groups = [(self.warpgroups[0], pm), (self.warpgroups[1], 0)];
+        Grid::layout(&self.row.a_tv, m, &groups, &[(cm, WgmmaRow::M), (ck, self.row.k * m)])
+    }
+
+    /// How the hardware reads a factor in shared memory (tile's coordinate → offset in elements).
+    ///
+    /// # Errors
+    ///
+    /// Why it does not.
+    pub fn operand(&self, left: bool, layout: &SwizzledLayout) -> Result<OperandPlan, String> {
+        let ([m, n, k], [pm, pn], row) = (self.extents, self.part(), self.row);
+        let (name, rows, mn, part, dtype) =
+            if left { ("A", m, WgmmaRow::M, pm, row.a) } else { ("B", n, row.n, pn, row.b) };
+        let bits = dtype.bits();
+        let swizzle = SwizzleMode::of(&layout.swizzle, bits)
+            .ok_or_else(|| format!("wgmma does not have the swizzle {} of operand {name}", layout.swizzle))?;
+        let form = form(&layout.layout, swizzle, (rows, k), (mn, row.k), bits)
+            .map_err(|why| format!("operand {name}: {why}"))?;
+        let at = |i: i64, j: i64| layout.layout.eval(i + rows * j) * i64::from(bits / 8);
+        let warpgroup = if part < rows { at(part, 0) } else { 0 };
+        // Parts are told apart by adding: where one begins must be the sum of where its warpgroup's and its own lie.
+        for j in (0..k).step_by(row.k as usize) {
+            for i in (0..rows).step_by(mn as usize) {
+                if at(i, j) != i / part * warpgroup + at(i % part, j) {
+                    return Err(format!("operand {name}: the parts of warpgroups lie differently"));
+                }
+            }
+        }
+        Ok(OperandPlan { major: form.major, descriptor: form.descriptor, warpgroup })
+    }
+
+    /// The plan, given the layouts of the factors in shared memory (tile's coordinate → offset in elements).
+    ///
+    /// # Errors
+    ///
+    /// Why the hardware does not read a factor as it lies.
+    pub fn plan(&self, a: Option<&SwizzledLayout>, b: &SwizzledLayout) -> Result<ProductPlan, String> {
+        let [m, n, _] = self.extents;
+        let [cm, cn, ck] = self.calls();
+        let row = self.row;
+        let left = match a {
+            Some(a) => LeftPlan::Shared(self.operand(true, a)?),
+            None => LeftPlan::Registers,
+        };
+        let right = self.operand(false, b)?;
+        let at =
+            |layout: &SwizzledLayout, index: i64, bits: u32| layout.layout.eval(index) * i64::from(bits / 8);
+        let (per_c, per_a) = (row.c_tv.size() / 128, row.a_tv.size() / 128);
+        let mut calls = Vec::new();
+        for ks in 0..ck {
+            for nt in 0..cn {
+                for mt in 0..cm {
+                    let c = (mt + cm * nt) * per_c;
+                    let left = (mt + cm * ks) * per_a;
+                    calls.push(ProductCall {
+                        c: (c..c + per_c).map(|v| v as u32).collect(),
+                        a: if a.is_none() {
+                            (left..left + per_a).map(|v| v as u32).collect()
+                        } else {
+                            Vec::new()
+                        },
+                        a_at: a.map_or(0, |a| at(a, 64 * mt + m * row.k * ks, row.a.bits())),
+                        b_at: at(b, row.n * nt + n * row.k * ks, row.b.bits()),
+                        first: ks == 0,
+                    });
+                }
+            }
+        }
+        Ok(ProductPlan { row, warpgroups: self.warpgroups, a: left, b: right, calls })
+    }
+}
+
+impl ProductPlan {
+    /// The instruction with its operands, as reports name it.
+    pub fn name(&self) -> String {
+        let a = match &self.a {
+            LeftPlan::Shared(a) => format!("A {}, {}", a.major, a.descriptor.swizzle),
+            LeftPlan::Registers => "A in registers".to_string(),
+        };
+        let [m, n] = self.warpgroups;
+        format!(
+            "{} ({a}; B {}, {}; {m} × {n} warpgroups)",
+            self.row.name, self.b.major, self.b.descriptor.swizzle
+        )
+    }
+
+    /// Cycles for which the product occupies the tensor cores, with all its warpgroups.
+    pub fn cycles(&self) -> u32 {
+        let groups = (self.warpgroups[0] * self.warpgroups[1]) as u32;
+        let shared = matches!(self.a, LeftPlan::Shared(_));
+        self.calls.len() as u32 * groups * self.row.issue_cycles.max(self.row.shared_cycles(shared))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hopper::operand::spanned;
+
+    fn grid(extents: [i64; 3], groups: i64) -> Grid {
+        Grid::new((DType::F16, DType::F16, DType::F32), extents, groups, None).unwrap()
+    }
+
+    #[test]
+    fn rows_are_shared_out_before_columns() {
+        let g = grid([128, 256, 64], 2);
+        assert_eq!((g.warpgroups, g.row.n, g.calls()), ([2, 1], 256, [1, 1, 4]));
+        let g = grid([64, 256, 64], 2);
+        assert_eq!((g.warpgroups, g.row.n), ([1, 2], 128));
+        let g = grid([128, 112, 64], 2);
+        assert_eq!((g.warpgroups, g.row.n), ([2, 1], 112));
+        let g = grid([128, 224, 64], 1);
+        assert_eq!((g.row.n, g.calls()), (224, [2, 1, 4]));
+        let types = (DType::F16, DType::F16, DType::F32);
+        assert!(Grid::new(types, [96, 64, 64], 1, None).unwrap_err().contains("64 rows"));
+        assert!(Grid::new(types, [64, 64, 24], 1, None).unwrap_err().contains("multiples of 16"));
+        assert!(Grid::new(types, [128, 64, 64], 2, Some([1, 3])).is_err());
+    }
+
+    #[test]
+    fn fragments_cover_their_tiles_once() {
+        for (extents, groups) in
+            [([128, 256, 64], 2), ([128, 192, 64], 1), ([256, 64, 32], 4), ([64, 48, 16], 2)]
+        {
+            let g = grid(extents, groups);
+            let [m, n, _] = extents;
+            assert!(g.accumulator().unwrap().layout().is_bijective_onto(m * n), "{extents:?}");
+            let mut left = g.left().unwrap().layout().image();
+            left.sort_unstable();
+            left.dedup();
+            assert_eq!(left.len() as i64, m * extents[2]);
+        }
+    }
+
+    /// What each instruction multiplies is what its accumulators are the product of.
+    #[test]
+    fn calls_are_the_product() {
+        let g = grid([128, 64, 64], 2);
+        let a = spanned(&[128, 64], 1, SwizzleMode::B128, 16).unwrap();
+        let b = spanned(&[64, 64], 0, SwizzleMode::B64, 16).unwrap();
+        let plan = g.plan(Some(&a), &b).unwrap();
+        assert_eq!(plan.calls.len(), 4);
+        let c = g.accumulator().unwrap();
+        let LeftPlan::Shared(left) = &plan.a else { panic!("A is in shared memory") };
+        assert_eq!((left.major, plan.b.major), (Major::K, Major::Mn));
+        for call in &plan.calls {
+            for group in 0..2 {
+                // The first element of the accumulator is in the row at which A begins.
+                let first = c.at(128 * group, i64::from(call.c[0]));
+                let row = first % 128;
+                let at = call.a_at + group * left.warpgroup;
+                assert_eq!(a.layout.eval(row) * 2, at - at % 128);
+            }
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Tensor copies: from where a tile lies in global memory and how it is laid out in shared memory to boxes that the tensor memory
+//! accelerator moves.
+//!
+//! The layout of the shared tile, turned around, says which coordinate of the tile comes next in shared memory; the view says
+//! along which mode of the buffer that is. What is contiguous in both, from the first element on, is the box; what is left is one copy
+//! each.
+
+use tilewright_layout::{Layout, SwizzledLayout, right_inverse};
+use tilewright_machine::{BoxShape, CacheHint, SwizzleMode, TensorOp, TensorRow, tensor_row};
+use tilewright_tile::{GlobalTile, TileRef};
+
+use crate::facts::Facts;
+
+/// A copy of a box.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TensorCall {
+    /// Added to the coordinates of the tile's first element, one a dimension of the box.
+    pub coords: Vec<i64>,
+    /// Bytes from the tile's first element in shared memory.
+    pub shared: i64,
+}
+
+/// How the blocks of a cluster share a copy: each copies a part of the box to all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Share {
+    /// Blocks of the cluster.
+    pub blocks: u32,
+    /// The dimension of the box that is shared out.
+    pub dim: usize,
+    /// Coordinates along it from one block's part to the next's.
+    pub step: i64,
+    /// Bytes of shared memory from one block's part to the next's.
+    pub bytes: i64,
+}
+
+/// How a tile is copied by the tensor memory accelerator.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TensorPlan {
+    /// The instruction.
+    pub row: &'static TensorRow,
+    /// The box.
+    pub shape: BoxShape,
+    /// The modes of the buffer, in the order of the box's dimensions.
+    pub dims: Vec<u32>,
+    /// One copy each.
+    pub calls: Vec<TensorCall>,
+    /// How blocks share it.
+    pub share: Option<Share>,
+    /// What becomes of it in the L2 cache.
+    pub hint: Option<CacheHint>,
+}
+
+impl TensorPlan {
+    /// The instruction with its box, as reports name it: `tma.load.2d of 64×128 (128-byte swizzle)`.
+    pub fn name(&self) -> String {
+        let extents: Vec<String> = self.shape.extents.iter().map(ToString::to_string).collect();
+        let share = self.share.map_or(String::new(), |s| format!(", multicast to {}", s.blocks));
+        format!("{} of {} ({}{share})", self.row.name, extents.join("×"), self.shape.swizzle)
+    }
+
+    /// Bytes that land in a block's shared memory, or leave it.
+    pub fn bytes(&self) -> u64 {
+        self.shape.bytes() * self.calls.len() as u64 * self.share.map_or(1, |s| u64::from(s.blocks))
+    }
+}
+
+/// A run of the tile in shared memory: so many steps along a mode of the buffer.
+#[derive(Clone, Copy, Debug)]
+struct Walk {
+    extent: i64,
+    dim: u32,
+    step: i64,
+    /// Elements of shared memory from one to the next.
+    apart: i64,
+}
+
+/// What shared memory holds, from the first element on, as walks through the buffer.
+fn walks(layout: &Layout, tile: &TileRef, global: &GlobalTile) -> Result<Vec<Walk>, String> {
+    let size: i64 = tile.shape.iter().product();
+    let inverse = right_inverse(layout);
+    if layout.size() != size || inverse.size() != size {
+        return Err("the shared tile has gaps or elements that overlap".to_string());
+    }
+    // The tile's leaves: where each begins to count.
+    let mut leaves = Vec::new();
+    let mut unit = 1;
+    for (extent, dim, scale) in global.modes.iter().flatten() {
+        leaves.push((*extent, unit, *dim, *scale));
+        unit *= extent;
+    }
+    let mut found = Vec::new();
+    let mut apart = 1;
+    for (mut extent, mut stride) in inverse.leaves() {
+        while extent > 1 {
+            let leaf = leaves.iter().find(|(e, u, ..)| *u <= stride && stride < u * e && stride % u == 0);
+            let Some((e, u, dim, scale)) = leaf.copied() else {
+                return Err("the shared layout does not follow the tile's modes".to_string());
+            };
+            // As far as this leaf goes; the rest is the next one's.
+            let here = extent.min(u * e / stride);
+            if extent % here != 0 || (u * e) % stride != 0 {
+                return Err("the shared layout splits a mode of the tile unevenly".to_string());
+            }
+            found.push(Walk { extent: here, dim, step: stride / u * scale, apart });
+            apart *= here;
+            extent /= here;
+            stride *= here;
+        }
+    }
+    Ok(found)
+}
+
+/// The copy of a tile between a view and a shared tile of a layout (the tile's coordinate → offset in elements), by tensor copies.
+/// `blocks`: the cluster whose blocks share it, 1 for none.
+///
+/// # Errors
+///
+/// Why tensor copies cannot do it.
+pub fn plan(
+    facts: &Facts<'_>,
+    op: TensorOp,
+    tile: &TileRef,
+    layout: &SwizzledLayout,
+    blocks: u32,
+    hint: Option<CacheHint>,
+) -> Result<TensorPlan, String> {
+    let Some(global) = &tile.global else { return Err("it is no copy of a view".to_string()) };
+    let bits = tile.dtype.bits();
+    if bits < 8 {
+        return Err(format!("tensor maps do not have elements of type {}", tile.dtype));
+    }
+    let bytes = i64::from(bits / 8);
+    let swizzle = SwizzleMode::of(&layout.swizzle, bits)
+        .ok_or_else(|| format!("tensor copies do not have the swizzle {}", layout.swizzle))?;
+    let rank = global.strides.len();
+    if rank > 5 {
+        return Err(format!("the buffer has {rank} modes, and tensor maps have 5"));
+    }
+    let contiguous = global.strides.iter().position(|s| s.as_int() == Some(1));
+    let contiguous = contiguous.ok_or("no mode of the buffer is contiguous")? as u32;
+    for (dim, stride) in global.strides.iter().enumerate().filter(|(d, _)| *d as u32 != contiguous) {
+        if !facts.is_multiple(stride, 16 / bytes) {
+            return Err(format!(
+                "steps along mode {dim} of the buffer are not known to be multiples of 16 bytes ({} elements)",
+                16 / bytes
+            ));
+        }
+    }
+    let walks = walks(&layout.layout, tile, global)?;
+    // The box: dimension 0 is the contiguous mode.
+    let mut dims = vec![contiguous];
+    let mut extents = vec![1i64];
+    let mut last = 0;
+    let mut rest = Vec::new();
+    let row_limit = if swizzle == SwizzleMode::None { 256 } else { i64::from(swizzle.span()) / bytes };
+    for walk in walks {
+        let mut walk = walk;
+        if rest.is_empty() {
+            let at = dims.iter().position(|d| *d == walk.dim);
+            let limit = if walk.dim == contiguous { row_limit.min(256) } else { 256 };
+            // A walk continues the last dimension of the box, or begins one.
+            let begins = match at {
+                Some(at) if at == last && walk.step == extents[at] => Some(at),
+                None if walk.step == 1 && extents[last] > 1 => {
+                    dims.push(walk.dim);
+                    extents.push(1);
+                    Some(dims.len() - 1)
+                }
+                _ => None,
+            };
+            if let Some(at) = begins {
+                let room = limit / extents[at];
+                let here = (1..=room.min(walk.extent)).rev().find(|n| walk.extent % n == 0).unwrap_or(1);
+                extents[at] *= here;
+                last = at;
+                walk = Walk {
+                    extent: walk.extent / here,
+                    step: walk.step * here,
+                    apart: walk.apart * here,
+                    ..walk
+                };
+            }
+        }
+        if walk.extent > 1 {
+            rest.push(walk);
+        }
+    }
+    for dim in (0..rank as u32).filter(|d| *d != contiguous) {
+        if !dims.contains(&dim) {
+            dims.push(dim);
+            extents.push(1);
+        }
+    }
+    let mut share = None;
+    if blocks > 1 {
+        // Of the dimensions but the first the outermost with an extent: its parts lie one after the other.
+        let dim =
+            (1..extents.len()).rev().find(|d| extents[*d] > 1).ok_or("a single row cannot be shared out")?;
+        let blocks_here = i64::from(blocks);
+        if extents[dim] % blocks_here != 0 {
+            return Err(format!("{} rows cannot be shared out among {blocks} blocks", extents[dim]));
+        }
+        extents[dim] /= blocks_here;
+        let part: i64 = extents.iter().product::<i64>() * bytes;
+        if part % i64::from(swizzle.period()) != 0 {
+            return Err(format!(
+                "a block's part of {part} bytes is no multiple of the swizzle's {}",
+                swizzle.period()
+            ));
+        }
+        share = Some(Share { blocks, dim, step: extents[dim], bytes: part });
+    }
+    let shape = BoxShape { dtype: tile.dtype, extents: extents.iter().map(|e| *e as u32).collect(), swizzle };
+    shape.check().map_err(|e| e.to_string())?;
+    let mut calls = vec![TensorCall { coords: vec![0; rank], shared: 0 }];
+    for walk in &rest {
+        let dim = dims.iter().position(|d| *d == walk.dim).ok_or("a mode of the buffer is missing")?;
+        calls = (0..walk.extent)
+            .flat_map(|i| {
+                calls.iter().map(move |call| {
+                    let mut call = call.clone();
+                    call.coords[dim] += i * walk.step;
+                    call.shared += i * walk.apart * bytes;
+                    call
+                })
+            })
+            .collect();
+    }
+    if calls.len() > MAX_CALLS {
+        return Err(format!("it takes {} tensor copies", calls.len()));
+    }
+    if let Some(call) = calls.iter().find(|c| c.shared % i64::from(swizzle.period()) != 0) {
+        return Err(format!(
+            "a box would begin {} bytes into the shared tile, which is no multiple of {}",
+            call.shared,
+            swizzle.period()
+        ));
+    }
+    let row = tensor_row(op, rank as u32).ok_or("there is no tensor copy of this rank")?;
+    Ok(TensorPlan { row, shape, dims, calls, share, hint })
+}
+
+/// Tensor copies for one statement, at most.
+const MAX_CALLS: usize = 64;

@@ -1,0 +1,272 @@
+//! Roles, pipelines, loops over tiles, and the asynchronous statements of Hopper.
+
+use super::{KernelBuilder, Reference, Tensor};
+use crate::diagnostic::{Code, Span};
+use crate::expr::Expr;
+use crate::program::{AsyncHow, PipelineId, Side, StmtKind, TileOrder};
+
+/// A pipeline: a ring of stages of shared tensors.
+#[derive(Clone, Copy, Debug)]
+pub struct Pipeline {
+    /// `None` after a mistake.
+    id: Option<PipelineId>,
+    owner: u64,
+}
+
+/// `bands(rows)`: bands of so many rows of tiles, each column by column. Of one row: row by row.
+pub fn bands(rows: impl Into<Expr>) -> TileOrder {
+    TileOrder::Bands { rows: rows.into(), snake: false }
+}
+
+/// `bands(rows, snake)`: the same, every second band from its last column to its first.
+pub fn snake(rows: impl Into<Expr>) -> TileOrder {
+    TileOrder::Bands { rows: rows.into(), snake: true }
+}
+
+/// `hilbert(order)`: squares of 2ˢ×2ˢ tiles, each along a Hilbert curve.
+pub fn hilbert(order: impl Into<Expr>) -> TileOrder {
+    TileOrder::Hilbert { order: order.into() }
+}
+
+/// A product of which one warpgroup copies and two multiply:
+///
+/// ```
+/// use tilewright_machine::{CacheHint, DType::{F16, F32}};
+/// use tilewright_tile::dsl::{KernelBuilder, snake, steps, tile};
+/// use tilewright_tile::{AsyncHow, Constants, parse, verify};
+///
+/// let mut k = KernelBuilder::new("product");
+/// let [m, n, kk] = ["m", "n", "k"].map(|name| k.size(name, 1024));
+/// let a = k.tensor("a", F16, [&m, &kk]);
+/// let b = k.tensor("b", F16, [&n, &kk]);
+/// let c = k.tensor("c", F16, [&m, &n]);
+/// k.grid([132]);
+/// k.threads(384);
+/// let [rows, cols, steps_of_k] = [m.ceil_div(128), n.ceil_div(256), kk.ceil_div(64)];
+/// let ga = k.global_view("ga", &a, [tile(0, 128), steps(0, &rows, 128), tile(1, 64), steps(1, &steps_of_k, 64)]);
+/// let gb = k.global_view("gb", &b, [tile(0, 256), steps(0, &cols, 256), tile(1, 64), steps(1, &steps_of_k, 64)]);
+/// let gc = k.global_view("gc", &c, [tile(0, 128), steps(0, &rows, 128), tile(1, 256), steps(1, &cols, 256)]);
+/// let sa = k.shared_tensor("sa", F16, [128, 64]);
+/// let sb = k.shared_tensor("sb", F16, [256, 64]);
+/// let ab = k.pipeline("ab", 4, [&sa, &sb]);
+/// k.role("load", 1, Some(24.into()), |k| {
+///     k.for_tiles(["tm", "tn"], &rows, &cols, snake(12), |k, tm, tn| {
+///         k.for_range("i", 0, &steps_of_k, |k, i| {
+///             k.produce(&ab, |k| {
+///                 let last = AsyncHow { hint: Some(CacheHint::EvictLast), ..AsyncHow::default() };
+///                 k.copy_async_with(ga.index([None, Some(tm), None, Some(i.clone())]), sa, last);
+///                 k.copy_async(gb.index([None, Some(tn), None, Some(i)]), sb);
+///             });
+///         });
+///     });
+/// });
+/// k.role("math", 2, Some(240.into()), |k| {
+///     k.for_tiles(["row", "col"], &rows, &cols, snake(12), |k, row, col| {
+///         let rc = k.register_tensor("rc", F32, [128, 256]);
+///         k.fill(&rc, 0.0);
+///         k.for_range("j", 0, &steps_of_k, |k, _| {
+///             k.consume(&ab, |k| {
+///                 k.gemm_async(&rc, sa, sb);
+///                 k.commit_gemm();
+///                 k.wait_gemm(1);
+///             });
+///         });
+///         k.wait_gemm(0);
+///         let h = k.cast("h", &rc, F16);
+///         k.copy(h, gc.index([None, Some(row), None, Some(col)]));
+///     });
+/// });
+/// let program = k.finish()?;
+///
+/// let text = "size m = 1024, n = 1024, k = 1024
+///     kernel product(a: f16[m, k], b: f16[n, k], c: f16[m, n]) grid(132) threads(384) {
+///         ga = global_view(a, (128, ceil_div(m, 128), 64, ceil_div(k, 64)) : (e0, 128 * e0, e1, 64 * e1))
+///         gb = global_view(b, (256, ceil_div(n, 256), 64, ceil_div(k, 64)) : (e0, 256 * e0, e1, 64 * e1))
+///         gc = global_view(c, (128, ceil_div(m, 128), 256, ceil_div(n, 256)) : (e0, 128 * e0, e1, 256 * e1))
+///         sa = shared_tensor(f16, [128, 64])
+///         sb = shared_tensor(f16, [256, 64])
+///         ab = pipeline(4, sa, sb)
+///         warpgroup load(1) registers(24) {
+///             for (tm, tn) in tiles(ceil_div(m, 128), ceil_div(n, 256), bands(12, snake)) {
+///                 for i in 0..ceil_div(k, 64) {
+///                     produce ab {
+///                         copy.async(ga[:, tm, :, i], sa, evict_last)
+///                         copy.async(gb[:, tn, :, i], sb)
+///                     }
+///                 }
+///             }
+///         }
+///         warpgroup math(2) registers(240) {
+///             for (row, col) in tiles(ceil_div(m, 128), ceil_div(n, 256), bands(12, snake)) {
+///                 rc = register_tensor(f32, [128, 256])
+///                 fill(rc, 0.0)
+///                 for j in 0..ceil_div(k, 64) {
+///                     consume ab {
+///                         gemm.async(rc, sa, sb)
+///                         commit_gemm()
+///                         wait_gemm(1)
+///                     }
+///                 }
+///                 wait_gemm(0)
+///                 h = cast(rc, f16)
+///                 copy(h, gc[:, row, :, col])
+///             }
+///         }
+///     }";
+/// assert_eq!(program, parse(text)?);
+/// verify(&program, &Constants::new())?;
+/// # Ok::<(), tilewright_tile::Diagnostics>(())
+/// ```
+impl KernelBuilder {
+    /// The blocks of a cluster, neighbours along x.
+    pub fn cluster(&mut self, blocks: impl Into<Expr>) {
+        self.build.program.cluster = blocks.into();
+    }
+
+    /// `name = pipeline(stages, tensors…)`: a ring of stages, each with a tensor for every one of these shared tensors.
+    pub fn pipeline<'a>(
+        &mut self,
+        name: &str,
+        stages: impl Into<Expr>,
+        tensors: impl IntoIterator<Item = &'a Tensor>,
+    ) -> Pipeline {
+        let tensors: Vec<_> = tensors.into_iter().map(|tensor| self.usable(tensor)).collect();
+        let tensors: Option<Vec<_>> = tensors.into_iter().collect();
+        let id = tensors.and_then(|tensors| {
+            let declared = self.build.declare_pipeline(name, Span::NONE, stages.into(), tensors);
+            self.note(declared)
+        });
+        if let Some(id) = id {
+            self.build.emit(StmtKind::Pipeline(id), Span::NONE);
+        }
+        Pipeline { id, owner: self.owner }
+    }
+
+    /// `warpgroup name(warpgroups) registers(registers) { body }`: what the block's next warpgroups do, each of their threads with so
+    /// many registers; without a number, with an even share. Tensors made in the body exist only there.
+    pub fn role(
+        &mut self,
+        name: &str,
+        warpgroups: impl Into<Expr>,
+        registers: Option<Expr>,
+        body: impl FnOnce(&mut Self),
+    ) {
+        if self.too_deep() {
+            return;
+        }
+        let begun = self.build.begin_role(name, Span::NONE, warpgroups.into(), registers);
+        self.note(begun);
+        body(self);
+        self.build.end(Span::NONE);
+    }
+
+    /// `produce pipeline { body }`: waits for a free stage, and hands it on once the body has filled it.
+    pub fn produce(&mut self, pipeline: &Pipeline, body: impl FnOnce(&mut Self)) {
+        self.stage(pipeline, Side::Produce, body);
+    }
+
+    /// `consume pipeline { body }`: waits for a full stage, and gives it back once nothing reads it any more.
+    pub fn consume(&mut self, pipeline: &Pipeline, body: impl FnOnce(&mut Self)) {
+        self.stage(pipeline, Side::Consume, body);
+    }
+
+    fn stage(&mut self, pipeline: &Pipeline, side: Side, body: impl FnOnce(&mut Self)) {
+        if self.too_deep() {
+            return;
+        }
+        let mut id = pipeline.id.filter(|_| self.owned(Some(pipeline.owner), 0));
+        if let Some(known) = id {
+            let name = self.build.program.pipeline(known).name.clone();
+            let visible = self.build.lookup(&name, Span::NONE, "a pipeline");
+            id = self.note(visible).map(|_| known);
+        }
+        self.build.begin_stage(id, side);
+        body(self);
+        self.build.end(Span::NONE);
+    }
+
+    /// `for (row, col) in tiles(rows, cols, order) { body }`: this block's share of the tiles. The names are those of a tile's row and
+    /// column; [`bands`], [`snake`] and [`hilbert`] are orders.
+    pub fn for_tiles(
+        &mut self,
+        names: [&str; 2],
+        rows: impl Into<Expr>,
+        cols: impl Into<Expr>,
+        order: TileOrder,
+        body: impl FnOnce(&mut Self, Expr, Expr),
+    ) {
+        if self.too_deep() {
+            return;
+        }
+        let counters = names.map(|name| (name, Span::NONE));
+        let counters = self.build.begin_tiles(counters, (rows.into(), cols.into()), order);
+        let [row, col] = counters.map(|counter| self.note(counter).map_or(Expr::Int(0), Expr::Symbol));
+        body(self, row, col);
+        self.build.end(Span::NONE);
+    }
+
+    /// `copy.async(src, dst, …)`: [`copy_async`](Self::copy_async), and what else it does.
+    pub fn copy_async_with(&mut self, src: impl Into<Reference>, dst: impl Into<Reference>, how: AsyncHow) {
+        self.copies(src.into(), dst.into(), |src, dst| StmtKind::CopyAsync { src, dst, how });
+    }
+
+    /// `gemm.async(c, a, b)`: `c += a · bᵀ` by the tensor cores of warpgroups, complete at a later [`wait_gemm`](Self::wait_gemm).
+    pub fn gemm_async(&mut self, c: &Tensor, a: impl Into<Reference>, b: impl Into<Reference>) {
+        self.product(c, a.into(), b.into(), None);
+    }
+
+    /// `gemm.async(c, a, b, warpgroups = (m, n))`: with the warpgroups along M and along N.
+    pub fn gemm_async_over(
+        &mut self,
+        c: &Tensor,
+        a: impl Into<Reference>,
+        b: impl Into<Reference>,
+        warpgroups: [Expr; 2],
+    ) {
+        self.product(c, a.into(), b.into(), Some(warpgroups));
+    }
+
+    fn product(&mut self, c: &Tensor, a: Reference, b: Reference, warpgroups: Option<[Expr; 2]>) {
+        let operands = (self.usable(c), self.reference(a), self.reference(b));
+        if let (Some(c), Some(a), Some(b)) = operands {
+            self.build.emit(StmtKind::GemmAsync { c, a, b, warpgroups }, Span::NONE);
+        }
+    }
+
+    /// `commit_gemm()`.
+    pub fn commit_gemm(&mut self) {
+        self.build.emit(StmtKind::CommitGemm, Span::NONE);
+    }
+
+    /// `wait_gemm(groups)`.
+    pub fn wait_gemm(&mut self, groups: impl Into<Expr>) {
+        self.build.emit(StmtKind::WaitGemm(groups.into()), Span::NONE);
+    }
+
+    /// `cluster_sum(dst)`: the sum over the blocks of the cluster.
+    pub fn cluster_sum(&mut self, dst: &Tensor) {
+        if let Some(dst) = self.usable(dst) {
+            self.build.emit(StmtKind::ClusterSum { dst }, Span::NONE);
+        }
+    }
+
+    /// `wait_dependencies()`.
+    pub fn wait_dependencies(&mut self) {
+        self.build.emit(StmtKind::WaitDependencies, Span::NONE);
+    }
+
+    /// `launch_dependents()`.
+    pub fn launch_dependents(&mut self) {
+        self.build.emit(StmtKind::LaunchDependents, Span::NONE);
+    }
+
+    /// Records a mistake where one more block would nest too deep.
+    pub(super) fn too_deep(&mut self) -> bool {
+        let deep = self.build.depth() >= crate::parser::MAX_DEPTH as usize;
+        if deep {
+            let message = format!("loops nest deeper than {} levels", crate::parser::MAX_DEPTH);
+            self.misuse(Code::Syntax, message, "flatten the loops");
+        }
+        deep
+    }
+}

@@ -1,0 +1,95 @@
+//! Blocks of a cluster that meet: they run side by side, and wait for each other where they add up what they have.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use super::InterpretError;
+
+/// Where the blocks of a cluster meet.
+pub(super) struct Meeting {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    /// What each block that has arrived brings: the number of its statement, and its elements.
+    brought: Vec<Option<(usize, Vec<f64>)>>,
+    /// How many meetings are over.
+    over: usize,
+    /// What the last one came to; nothing where the blocks stood at different statements.
+    sum: Option<Vec<f64>>,
+    /// Whether a block has ended: no meeting after that takes place.
+    ended: bool,
+}
+
+impl Meeting {
+    fn new(blocks: usize) -> Self {
+        let state = State { brought: vec![None; blocks], over: 0, sum: None, ended: false };
+        Meeting { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// The sum over all blocks, each addition rounded to `f32`, in the order of their ranks. `None` if they do not all reach statement
+    /// `number`.
+    pub(super) fn sum(&self, rank: usize, number: usize, elements: Vec<f64>) -> Option<Vec<f64>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.brought[rank] = Some((number, elements));
+        if state.brought.iter().all(Option::is_some) {
+            let all: Vec<(usize, Vec<f64>)> = state.brought.iter_mut().filter_map(Option::take).collect();
+            let same = all.iter().all(|(other, _)| *other == number);
+            state.sum = all.into_iter().map(|(_, elements)| elements).filter(|_| same).reduce(add);
+            state.over += 1;
+            self.changed.notify_all();
+            return state.sum.clone();
+        }
+        let over = state.over;
+        while state.over == over {
+            if state.ended {
+                return None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.sum.clone()
+    }
+}
+
+/// A block that runs; once it is dropped, it has ended.
+struct Running<'a>(&'a Meeting);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
+        self.0.changed.notify_all();
+    }
+}
+
+fn add(mut sum: Vec<f64>, other: Vec<f64>) -> Vec<f64> {
+    sum.iter_mut().zip(other).for_each(|(x, y)| *x = f64::from((*x + y) as f32));
+    sum
+}
+
+/// Runs the blocks of a cluster, by their ranks; the first error of the lowest rank is the cluster's, but for one that only says that
+/// another block was missing.
+pub(super) fn run(
+    blocks: usize,
+    block: impl Fn(usize, &Meeting) -> Result<(), InterpretError> + Sync,
+) -> Result<(), InterpretError> {
+    let meeting = Meeting::new(blocks);
+    let one = |rank| {
+        let _running = Running(&meeting);
+        block(rank, &meeting)
+    };
+    if blocks == 1 {
+        return one(0);
+    }
+    let results: Vec<Result<(), InterpretError>> = std::thread::scope(|scope| {
+        let one = &one;
+        let threads: Vec<_> = (0..blocks).map(|rank| scope.spawn(move || one(rank))).collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
+    let missing = |error: &InterpretError| matches!(error, InterpretError::ClusterApart { .. });
+    let mut errors: Vec<InterpretError> = results.into_iter().filter_map(Result::err).collect();
+    match errors.iter().position(|error| !missing(error)).or(errors.first().map(|_| 0)) {
+        Some(at) => Err(errors.swap_remove(at)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,262 @@
+//! Roles, pipelines, loops over tiles, and the asynchronous statements that they hold.
+
+use tilewright_machine::CacheHint;
+
+use super::expr::mistyped;
+use super::{Parser, Res, syntax};
+use crate::build::Named;
+use crate::diagnostic::Span;
+use crate::expr::Expr;
+use crate::names::{is_reserved, nearest};
+use crate::program::{AsyncHow, PipelineId, Side, StmtKind, TileOrder};
+
+/// The words after the operands of a `copy.async`.
+const HOW: [&str; 4] = ["multicast", "add", "evict_first", "evict_last"];
+
+impl Parser<'_> {
+    /// `()` of a statement without operands, whose word is passed.
+    pub(super) fn plain(&mut self, word: &str, kind: StmtKind, start: Span) -> Res<()> {
+        self.expect("(", &format!("after `{word}`"))?;
+        self.expect(")", &format!("after `{word}(`"))?;
+        self.build.emit(kind, self.since(start));
+        Ok(())
+    }
+
+    /// Whether `.async` follows the word `copy` or `gemm`; it is passed.
+    pub(super) fn eat_async(&mut self, word: &str, form: &str) -> Res<bool> {
+        if !self.eat(".") {
+            return Ok(false);
+        }
+        if !self.eat_word("async") {
+            let help = format!("there are `{word}({form})` and `{word}.async({form})`");
+            return Err(self.unexpected(&format!("`async` after `{word}.`")).help(help).into());
+        }
+        Ok(true)
+    }
+
+    /// `, multicast, evict_last` and the closing parenthesis.
+    pub(super) fn how(&mut self) -> Res<AsyncHow> {
+        let mut how = AsyncHow::default();
+        if !self.eat(",") {
+            self.expect(")", "after the destination")?;
+            return Ok(how);
+        }
+        self.list(")", |p| {
+            let (word, span) = p.word("`multicast`, `add`, `evict_first` or `evict_last`")?;
+            let hint = match word {
+                "evict_first" => Some(CacheHint::EvictFirst),
+                "evict_last" => Some(CacheHint::EvictLast),
+                _ => None,
+            };
+            let again = match word {
+                "multicast" => std::mem::replace(&mut how.multicast, true),
+                "add" => std::mem::replace(&mut how.add, true),
+                _ if hint.is_some() => std::mem::replace(&mut how.hint, hint).is_some(),
+                _ => {
+                    let error = syntax(span, format!("`{word}` says nothing about a copy"))
+                        .label(format!("expected one of {}", HOW.join(", ")));
+                    return Err(match nearest(word, HOW) {
+                        Some(near) => error.help(format!("did you mean `{near}`?")),
+                        None => error.help(format!("there are {}", HOW.join(", "))),
+                    }
+                    .into());
+                }
+            };
+            if again {
+                let message = format!("`{word}` comes after another word that says the same or the opposite");
+                return Err(syntax(span, message)
+                    .help("say each thing once; `evict_first` and `evict_last` exclude each other")
+                    .into());
+            }
+            Ok(())
+        })?;
+        Ok(how)
+    }
+
+    /// `(c, a, b, warpgroups = (2, 1))` of a `gemm.async`.
+    pub(super) fn gemm_async(&mut self, start: Span) -> Res<()> {
+        self.expect("(", "after `gemm.async`")?;
+        let c = self.tensor("the accumulator")?;
+        self.expect(",", "and the left factor")?;
+        let a = self.reference()?;
+        self.expect(",", "and the right factor")?;
+        let b = self.reference()?;
+        let warpgroups = self.shares("warpgroups")?;
+        self.expect(")", "after the right factor, or `, warpgroups = (M, N)`")?;
+        if let (Some(c), Some(a), Some(b)) = (c, a, b) {
+            let span = self.since(start);
+            self.build.emit(StmtKind::GemmAsync { c, a, b, warpgroups }, span);
+        }
+        Ok(())
+    }
+
+    /// `wait_gemm(1)`; the word is passed.
+    pub(super) fn wait_gemm(&mut self, start: Span) -> Res<()> {
+        self.expect("(", "after `wait_gemm`")?;
+        let groups = self.expr()?;
+        self.expect(")", "after the number of groups")?;
+        self.build.emit(StmtKind::WaitGemm(groups), self.since(start));
+        Ok(())
+    }
+
+    /// `cluster_sum(rc)`; the word is passed.
+    pub(super) fn cluster_sum(&mut self, start: Span) -> Res<()> {
+        self.expect("(", "after `cluster_sum`")?;
+        let dst = self.tensor("a register tensor")?;
+        self.expect(")", "after the tensor")?;
+        if let Some(dst) = dst {
+            let span = self.since(start);
+            self.build.emit(StmtKind::ClusterSum { dst }, span);
+        }
+        Ok(())
+    }
+
+    /// `p = pipeline(STAGES, sa, sb)`; the opening parenthesis is passed.
+    pub(super) fn pipeline(&mut self, name: &str, span: Span) -> Res<()> {
+        let stages = self.expr()?;
+        let mut tensors = Vec::new();
+        let mut missing = false;
+        if self.eat(",") {
+            self.list(")", |p| {
+                match p.named_tensor("a shared tensor")? {
+                    Some(id) => tensors.push(id),
+                    None => missing = true,
+                }
+                Ok(())
+            })?;
+        } else {
+            self.expect(")", "after the number of stages, or `,` and the shared tensors of a stage")?;
+        }
+        let whole = self.since(span);
+        if missing {
+            self.poison_new(name, span);
+            return Ok(());
+        }
+        match self.build.declare_pipeline(name, whole, stages, tensors) {
+            Ok(id) => {
+                self.build.emit(StmtKind::Pipeline(id), whole);
+                Ok(())
+            }
+            Err(error) => self.report(error),
+        }
+    }
+
+    /// `warpgroup load(1) registers(24) { … }`; the word is passed.
+    pub(super) fn role(&mut self, start: Span) -> Res<()> {
+        let (name, span) = self.word("a name for the role")?;
+        self.expect("(", "and the number of the role's warpgroups")?;
+        let warpgroups = self.expr()?;
+        self.expect(")", "after the number of warpgroups")?;
+        let mut registers = None;
+        if self.eat_word("registers") {
+            self.expect("(", "and the registers of a thread")?;
+            registers = Some(self.expr()?);
+            self.expect(")", "after the number of registers")?;
+        } else if !self.at("{") && self.token().tok == crate::lexer::Tok::Word {
+            return Err(self.unexpected("`registers(…)` or `{`").into());
+        }
+        self.skip_newlines();
+        self.depth(start)?;
+        let header = self.since(start);
+        if let Err(error) = self.build.begin_role(name, span, warpgroups, registers) {
+            self.report(error)?;
+        }
+        self.block()?;
+        self.build.end(header);
+        Ok(())
+    }
+
+    /// `produce ab { … }` or `consume ab { … }`; the word is passed.
+    pub(super) fn stage(&mut self, side: Side, start: Span) -> Res<()> {
+        let pipeline = self.named_pipeline()?;
+        self.skip_newlines();
+        self.depth(start)?;
+        let header = self.since(start);
+        self.build.begin_stage(pipeline, side);
+        self.block()?;
+        self.build.end(header);
+        Ok(())
+    }
+
+    /// A pipeline's name; `None` after a mistake about it.
+    fn named_pipeline(&mut self) -> Res<Option<PipelineId>> {
+        let (name, span) = self.word("a pipeline")?;
+        if is_reserved(name) {
+            return Err(self.misplaced_word(name, span, "a pipeline").into());
+        }
+        let is = match self.build.lookup(name, span, "a pipeline") {
+            Ok(Named::Pipeline(id)) => return Ok(Some(id)),
+            Ok(Named::Poisoned) => return Ok(None),
+            Ok(Named::Tensor(_)) => "a tensor",
+            Ok(Named::Param(_)) => "a parameter",
+            Ok(Named::Role) => "a role",
+            Ok(Named::Symbol(_)) => "an integer",
+            Err(error) => {
+                self.report(error)?;
+                return Ok(None);
+            }
+        };
+        let error = mistyped(name, span, is, "a pipeline")
+            .help("make one of shared tensors first: `p = pipeline(4, sa, sb)`");
+        self.report(error)?;
+        Ok(None)
+    }
+
+    /// `for (row, col) in tiles(rows, cols, order) { … }`; the `for` is passed.
+    pub(super) fn tiles(&mut self, start: Span) -> Res<()> {
+        self.expect("(", "and the names of a tile's row and column")?;
+        let row = self.word("a name for the tile's row")?;
+        self.expect(",", "and a name for the tile's column")?;
+        let col = self.word("a name for the tile's column")?;
+        self.expect(")", "after the name of the tile's column")?;
+        if !self.eat_word("in") || !self.at_word("tiles") {
+            let help = "e.g. `for (row, col) in tiles(ceil_div(m, BM), ceil_div(n, BN), bands(8)) { … }`";
+            return Err(self.unexpected("`in tiles(…)`").help(help).into());
+        }
+        self.next();
+        self.expect("(", "and the numbers of rows and columns")?;
+        let rows = self.expr()?;
+        self.expect(",", "and the number of columns")?;
+        let cols = self.expr()?;
+        let mut order = TileOrder::Bands { rows: Expr::Int(1), snake: false };
+        if self.eat(",") && !self.at(")") {
+            order = self.order()?;
+            self.eat(",");
+        }
+        self.expect(")", "after the number of columns, or `,` and an order")?;
+        self.skip_newlines();
+        self.depth(start)?;
+        let header = self.since(start);
+        for counter in self.build.begin_tiles([row, col], (rows, cols), order) {
+            if let Err(error) = counter {
+                self.report(error)?;
+            }
+        }
+        self.block()?;
+        self.build.end(header);
+        Ok(())
+    }
+
+    /// `bands(12)`, `bands(12, snake)` or `hilbert(3)`.
+    fn order(&mut self) -> Res<TileOrder> {
+        let (word, span) = self.word("`bands(…)` or `hilbert(…)`")?;
+        if !["bands", "hilbert"].contains(&word) {
+            let error = syntax(span, format!("there is no order `{word}` of tiles"))
+                .label("expected `bands` or `hilbert`");
+            return Err(match nearest(word, ["bands", "hilbert"]) {
+                Some(near) => error.help(format!("did you mean `{near}`?")),
+                None => error.help("there are `bands(8)`, `bands(8, snake)` and `hilbert(3)`"),
+            }
+            .into());
+        }
+        self.expect("(", &format!("after `{word}`"))?;
+        let number = self.expr()?;
+        if word == "hilbert" {
+            self.expect(")", "after the order of the curve")?;
+            return Ok(TileOrder::Hilbert { order: number });
+        }
+        let snake = self.eat(",") && self.eat_word("snake");
+        self.expect(")", "after the rows of a band, or `, snake`")?;
+        Ok(TileOrder::Bands { rows: number, snake })
+    }
+}

@@ -1,0 +1,196 @@
+//! Whether asynchronous products are waited for before what they use is touched, as far as the order of the statements shows it.
+//!
+//! The statements are walked in their order with the products in flight; a loop until its rounds change nothing any more. What
+//! depends on numbers of a launch, and parts of register tensors before `unroll for` is expanded, the interpreter checks.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::diagnostic::{Code, Diagnostic, Span};
+use crate::program::{PipelineId, Program, Side, Stmt, StmtKind, TensorId, TensorKind, TensorRef};
+
+/// How many statements are walked at most: nested loops are no reason to walk for ever.
+const FUEL: usize = 20_000;
+/// How many rounds of a loop are walked: more than a pipeline has stages.
+const ROUNDS: i64 = 70;
+/// How many groups, and products in none yet, are known: the latest. Any wait covers what is older.
+const KEPT: usize = 70;
+
+/// The mistakes of a program, whose statements are legal each for itself.
+pub(super) fn check(program: &Program) -> Vec<Diagnostic> {
+    let mut walk = Walk { program, fuel: FUEL, errors: Vec::new(), stages: Vec::new() };
+    // Each role waits for its own products.
+    for stmt in program.body.iter().filter(|stmt| matches!(stmt.kind, StmtKind::Role { .. })) {
+        walk.block(stmt.kind.body(), &mut State::default());
+    }
+    walk.block(&program.body, &mut State::default());
+    walk.errors
+}
+
+/// A product in flight.
+#[derive(Clone, PartialEq)]
+struct Product {
+    c: TensorId,
+    /// The tensors that it reads, as a whole.
+    reads: Vec<TensorId>,
+    /// The stages that it reads: of which pipeline, and how many `consume` of that ago.
+    stages: Vec<(PipelineId, usize)>,
+    span: Span,
+}
+
+/// The products in flight.
+#[derive(Clone, PartialEq, Default)]
+struct State {
+    groups: VecDeque<Vec<Product>>,
+    open: Vec<Product>,
+}
+
+impl State {
+    fn products(&mut self) -> impl Iterator<Item = &mut Product> {
+        self.groups.iter_mut().flatten().chain(&mut self.open)
+    }
+}
+
+struct Walk<'a> {
+    program: &'a Program,
+    fuel: usize,
+    errors: Vec<Diagnostic>,
+    /// The pipelines whose stages are being read.
+    stages: Vec<PipelineId>,
+}
+
+impl Walk<'_> {
+    fn block(&mut self, body: &[Stmt], state: &mut State) {
+        for stmt in body {
+            if self.fuel == 0 {
+                return;
+            }
+            self.fuel -= 1;
+            self.statement(stmt, state);
+        }
+    }
+
+    fn statement(&mut self, stmt: &Stmt, state: &mut State) {
+        self.touches(stmt, state);
+        match &stmt.kind {
+            StmtKind::GemmAsync { c, a, b, .. } => {
+                let whole = |r: &&TensorRef| r.index.is_empty() && !self.is_part(r.tensor);
+                let reads = [a, b].into_iter().filter(whole).map(|r| r.tensor).collect();
+                let read = [a.tensor, b.tensor];
+                let of =
+                    |id: &&PipelineId| self.program.pipeline(**id).tensors.iter().any(|t| read.contains(t));
+                let stages = self.stages.iter().filter(of).map(|id| (*id, 0)).collect();
+                state.open.push(Product { c: *c, reads, stages, span: stmt.span });
+                state.open.drain(..state.open.len().saturating_sub(KEPT));
+            }
+            StmtKind::CommitGemm => {
+                state.groups.push_back(std::mem::take(&mut state.open));
+                state.groups.drain(..state.groups.len().saturating_sub(KEPT));
+            }
+            StmtKind::WaitGemm(groups) => {
+                let left = groups.as_int().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+                state.groups.drain(..state.groups.len().saturating_sub(left));
+            }
+            StmtKind::For { lo, hi, body, .. } => {
+                let rounds = lo.as_int().zip(hi.as_int()).and_then(|(lo, hi)| hi.checked_sub(lo));
+                self.rounds(body, rounds, state);
+            }
+            StmtKind::Tiles { body, .. } => self.rounds(body, None, state),
+            StmtKind::Stage { pipeline, side: Side::Consume, body, .. } => {
+                self.consume(*pipeline, body, state, stmt.span);
+            }
+            StmtKind::Stage { body, .. } => self.block(body, state),
+            // A role is walked on its own.
+            _ => {}
+        }
+    }
+
+    fn rounds(&mut self, body: &[Stmt], rounds: Option<i64>, state: &mut State) {
+        for _ in 0..rounds.map_or(ROUNDS, |rounds| rounds.min(ROUNDS)) {
+            let before = state.clone();
+            self.block(body, state);
+            if *state == before {
+                return;
+            }
+        }
+    }
+
+    fn consume(&mut self, pipeline: PipelineId, body: &[Stmt], state: &mut State, span: Span) {
+        let row = self.program.pipeline(pipeline);
+        let name = &row.name;
+        let mut held = BTreeSet::new();
+        let mut holder = Span::NONE;
+        for product in state.products() {
+            for (_, ago) in product.stages.iter_mut().filter(|(id, _)| *id == pipeline) {
+                *ago += 1;
+                held.insert(*ago);
+                holder = product.span;
+            }
+        }
+        if row.stages.as_int().is_some_and(|stages| held.len() as i64 >= stages) {
+            let message = format!(
+                "products in flight still read every stage of `{name}` here, so that none is given back to be filled"
+            );
+            self.error(
+                Diagnostic::new(Code::Misplaced, span, message)
+                    .related(holder, "the latest of them")
+                    .help("leave fewer groups in flight with `wait_gemm` than the pipeline has stages"),
+            );
+        }
+        self.stages.push(pipeline);
+        self.block(body, state);
+        self.stages.pop();
+        let open = state.open.iter().find(|product| product.stages.contains(&(pipeline, 0)));
+        if let Some(product) = open {
+            let message = format!("a product that reads the stage is in no group when `consume {name}` ends");
+            self.error(
+                Diagnostic::new(Code::Misplaced, product.span, message)
+                    .help(format!("write `commit_gemm()` before the end of `consume {name}`")),
+            );
+        }
+    }
+
+    /// A statement that reads or writes an accumulator in flight, or writes a factor in flight.
+    fn touches(&mut self, stmt: &Stmt, state: &State) {
+        let kind = &stmt.kind;
+        let accumulates = match kind {
+            StmtKind::GemmAsync { c, .. } => Some(*c),
+            _ => None,
+        };
+        let (reads, writes) = (kind.reads(), kind.writes());
+        let indexed = kind.copied().is_some_and(|(_, dst)| !dst.index.is_empty());
+        for product in state.groups.iter().flatten().chain(&state.open) {
+            let c = product.c;
+            let touched = accumulates != Some(c) && (reads.contains(&c) || writes.contains(&c));
+            let overwritten = product.reads.iter().find(|id| writes.contains(id) && !indexed);
+            let id = match (touched && !self.is_part(c), overwritten) {
+                (true, _) => c,
+                (false, Some(id)) => *id,
+                (false, None) => continue,
+            };
+            let message = format!(
+                "`{}` belongs to the products in flight until `wait_gemm`",
+                self.program.tensor(id).name
+            );
+            self.error(
+                Diagnostic::new(Code::Misplaced, stmt.span, message)
+                    .label("used here")
+                    .related(product.span, "in flight from here on")
+                    .help("write `wait_gemm(0)` before, or a number of later groups that may stay in flight"),
+            );
+            return;
+        }
+    }
+
+    /// Whether it is a part of a tensor, of which only `unroll for` tells which.
+    fn is_part(&self, id: TensorId) -> bool {
+        matches!(self.program.tensor(id).kind, TensorKind::Part { .. })
+    }
+
+    /// Reports a mistake once, however often it is walked over.
+    fn error(&mut self, error: Diagnostic) {
+        let place = |span: Span| (span.start, span.end);
+        if !self.errors.iter().any(|known| *known == error && place(known.span) == place(error.span)) {
+            self.errors.push(error);
+        }
+    }
+}
