@@ -19,9 +19,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tilewright_machine::{
-    Descriptor, MbarrierOp, ScalarOp, ShuffleMode, SyncOp, TensorOp, copy_named,
-};
+use tilewright_machine::{Descriptor, MbarrierOp, ScalarOp, ShuffleMode, SyncOp, TensorOp, copy_named};
 use tilewright_simt::{
     Address, ArrayId, Builder, DescriptorValue, Factor, Inst, Op, Operand, Reg, Special, TensorMap, Value,
 };
@@ -663,8 +661,10 @@ impl Lower<'_> {
         }
         if !produces {
             self.settle(None);
-            let leaves = body.iter().any(|stmt| matches!(&stmt.kind,
-                StmtKind::CopyAsync { src, how, .. } if how.tensor && self.of_pipeline(id, src.tensor)));
+            let leaves = body.iter().any(|stmt| {
+                matches!(&stmt.kind,
+                StmtKind::CopyAsync { src, how, .. } if how.tensor && self.of_pipeline(id, src.tensor))
+            });
             if leaves {
                 // What leaves the stage must have left it before it is given back.
                 self.b.sync(SyncOp::BulkCommit);
@@ -959,7 +959,9 @@ impl Lower<'_> {
     /// `cluster_sum(c)`: every block shows its part in its shared memory, a few registers of each thread at a time, and every thread
     /// adds what the same thread of each block shows, in the order of ranks.
     pub(crate) fn cluster_sum(&mut self, tensor: TensorId, span: Span) -> Result<(), Diagnostic> {
-        let Some((sum, [full, free])) = self.units.sum else { return Err(internal(span, "a sum without a place")) };
+        let Some((sum, [full, free])) = self.units.sum else {
+            return Err(internal(span, "a sum without a place"));
+        };
         let (array, count) = (self.array(tensor)?, self.count(tensor)?);
         let wide = |row: &str| copy_named(row).ok_or_else(|| internal(span, "a row that is not there"));
         let (widths, names) = if count % 4 == 0 {

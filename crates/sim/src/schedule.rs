@@ -148,7 +148,9 @@ impl Scheduler<'_> {
     fn settle(&mut self, warp: usize) -> Result<(), SimError> {
         // One that has ended may be the last for which the others wait at the cluster's barrier.
         let warp = match self.warps[warp].state {
-            State::Done => self.warps.iter().position(|w| w.state == State::Waiting(Wait::Cluster)).unwrap_or(warp),
+            State::Done => {
+                self.warps.iter().position(|w| w.state == State::Waiting(Wait::Cluster)).unwrap_or(warp)
+            }
             _ => warp,
         };
         let State::Waiting(wait) = self.warps[warp].state.clone() else { return Ok(()) };
