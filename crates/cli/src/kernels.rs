@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use tilewright::kernels::{ConfigError, OPERATORS, operator};
+use tilewright::kernels::{ConfigError, OPERATORS, Parameter, operator};
 
 use crate::args::KernelsArgs;
 use crate::messages::{Failure, print};
@@ -42,10 +42,10 @@ fn list() -> String {
     for operator in OPERATORS {
         let parameters = (operator.parameters)();
         let width = parameters.iter().map(|p| p.name.len()).max().unwrap_or(0);
+        let defaults = parameters.iter().map(|p| p.default.len()).max().unwrap_or(0);
         let _ = writeln!(text, "{}: {} (since {})", operator.name, operator.about, operator.since);
-        for parameter in parameters {
-            let _ =
-                writeln!(text, "  {:<width$}  {:<10}{}", parameter.name, parameter.default, parameter.about);
+        for Parameter { name, default, about } in parameters {
+            let _ = writeln!(text, "  {name:<width$}  {default:<defaults$}  {about}");
         }
     }
     text

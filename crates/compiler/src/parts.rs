@@ -63,7 +63,12 @@ pub fn explain(
 ) -> Explanation {
     let mut all = Explanation::default();
     for (i, part) in parts.into_iter().enumerate() {
-        let one = part.synthesis.explanation;
+        let mut one = part.synthesis.explanation;
+        if part.role.is_some() {
+            let own = part.prepared.verified.touched();
+            let program = part.prepared.verified.program();
+            one.tensors.retain(|tensor| own.iter().any(|id| program.tensor(*id).name == tensor.name));
+        }
         if i == 0 {
             all = one;
             continue;

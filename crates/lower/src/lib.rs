@@ -142,10 +142,12 @@ pub fn lower(
     let mut bodies = Vec::new();
     for ((part, place), sum) in parts.iter().zip(&places.parts).zip(&sums) {
         let facts = Facts::new(part.verified, multiples);
+        let touched = part.verified.touched();
         let mut arrays = Vec::new();
         for (i, tensor) in part.verified.program().tensors.iter().enumerate() {
-            arrays.push(match (tensor.memory(), part.synthesis.register(TensorId(i as u32))) {
-                (Memory::Register, Some(tv)) => {
+            let id = TensorId(i as u32);
+            arrays.push(match (tensor.memory(), part.synthesis.register(id)) {
+                (Memory::Register, Some(tv)) if touched.contains(&id) => {
                     let registers = elements::registers(tv.count() as u32, tensor.dtype.bits());
                     Some(b.add_array(tensor.name.clone(), registers))
                 }

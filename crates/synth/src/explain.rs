@@ -217,7 +217,11 @@ impl Explanation {
         for c in order {
             let cycles = c.estimate.as_ref().map_or("-".to_string(), |e| e.cycles.to_string());
             let mark = if c.chosen { "*" } else { " " };
-            writeln!(f, "  {mark}{:>3}  {cycles:>9} cycles  {}", c.number, c.arrangements.join("; "))?;
+            write!(f, "  {mark}{:>3}  {cycles:>9} cycles", c.number)?;
+            match c.arrangements.as_slice() {
+                [] => writeln!(f)?,
+                arrangements => writeln!(f, "  {}", arrangements.join("; "))?,
+            }
             writeln!(f, "         {}", c.instructions.join(", "))?;
             writeln!(f, "         {}", c.why)?;
         }

@@ -80,6 +80,18 @@ impl Verified {
         result
     }
 
+    /// The tensors that statements define, read or write. The tables of a role's program list others too: the whole program's.
+    pub fn touched(&self) -> BTreeSet<TensorId> {
+        let mut all = BTreeSet::new();
+        self.visit(&mut |stmt, _| {
+            if let StmtKind::Define(id) = &stmt.kind {
+                all.insert(*id);
+            }
+            all.extend(stmt.kind.reads().into_iter().chain(stmt.kind.writes()));
+        });
+        all
+    }
+
     /// Pins the layout of a register tensor.
     pub fn pin_register(&mut self, id: TensorId, layout: Layout) {
         if let TensorKind::Register { pinned, .. } = &mut self.program.tensors[id.0 as usize].kind {

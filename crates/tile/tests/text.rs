@@ -456,3 +456,14 @@ fn the_programs_in_the_documentation_are_programs() {
         assert!(guide.contains(word), "{word}");
     }
 }
+
+#[test]
+fn the_guide_to_hopper_has_the_example() {
+    let guide = include_str!("../../../docs/hopper.md");
+    let (_, rest) = guide.split_once("```tile\n").unwrap();
+    let program = read(rest.split_once("```").unwrap().0);
+    let example = include_str!("../../../examples/gemm_hopper.tile");
+    assert_eq!(program.to_string(), read(example).to_string());
+    let lines = example.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("//")).count();
+    assert!(guide.contains(&format!("{lines} lines that are neither empty nor comments")), "{lines}");
+}

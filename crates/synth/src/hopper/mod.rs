@@ -393,10 +393,14 @@ impl Prescribe<'_> {
         let why = match best.mode {
             None => "given by the program".to_string(),
             Some(mode) => {
-                let uses = match (product.is_some(), best.copies.len()) {
-                    (true, 0) => "wgmma reads it".to_string(),
-                    (true, n) => format!("wgmma reads it and {n} tensor copies move it in boxes"),
-                    (false, n) => format!("{n} tensor copies move it in boxes"),
+                let copies = match best.copies.len() {
+                    1 => "a tensor copy moves it in boxes".to_string(),
+                    n => format!("{n} tensor copies move it in boxes"),
+                };
+                let uses = match (product.is_some(), best.copies.is_empty()) {
+                    (true, true) => "wgmma reads it".to_string(),
+                    (true, false) => format!("wgmma reads it and {copies}"),
+                    (false, _) => copies,
                 };
                 format!("the widest swizzle with which {uses}: {mode}")
             }
