@@ -133,6 +133,8 @@ pub enum Emit {
     Ptx,
     /// Layouts and instructions with the reasons, assumptions and compile times
     Report,
+    /// All that a launch at these sizes needs, as JSON: grid, shared memory, parameters, tensor maps, PTX
+    Launch,
 }
 
 /// `tilewright compile`

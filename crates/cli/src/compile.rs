@@ -49,6 +49,7 @@ pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
         }
         Emit::Layouts => kernel.explanation.chosen().to_string(),
         Emit::Report => report(&kernel),
+        Emit::Launch => format!("{:#}\n", crate::launch::describe(&kernel, &loaded.sizes)?),
     };
     match &args.output {
         Some(path) => std::fs::write(path, text).map_err(|e| {

@@ -9,6 +9,7 @@ mod candidates;
 mod compile;
 mod devices;
 mod kernels;
+mod launch;
 mod layout;
 mod load;
 mod messages;

@@ -26,8 +26,8 @@ use tilewright_simt::{
 use tilewright_synth::{LeftPlan, OperandPlan, ProductPlan, StmtPlan, TensorPlan};
 use tilewright_tile::order::{self, Arithmetic};
 use tilewright_tile::{
-    Diagnostic, Expr, PipelineId, Role, Side, Span, Stmt, StmtKind, SymbolId, TensorId, TensorRef, TileOrder,
-    Verified,
+    Code, Diagnostic, Expr, PipelineId, Role, Side, Span, Stmt, StmtKind, SymbolId, TensorId, TensorRef,
+    TileOrder, Verified,
 };
 
 use crate::places::{Places, SumPlace};
@@ -86,18 +86,82 @@ fn walk_part<'a>(
     walk(&part.verified.program().body, &part.synthesis.statements, &mut 0, None, visit);
 }
 
-/// The groups of products that a `consume` leaves in flight, in stages.
-fn lag(body: &[Stmt]) -> u32 {
-    let commits = body.iter().filter(|s| matches!(s.kind, StmtKind::CommitGemm)).count().max(1) as u32;
-    let last = body.iter().rev().find_map(|s| match &s.kind {
-        StmtKind::WaitGemm(n) => n.as_int().and_then(|n| u32::try_from(n).ok()),
-        _ => None,
-    });
-    last.unwrap_or(0).div_ceil(commits)
+/// Stages that a `consume` leaves to products in flight, the one that it reads among them.
+fn lag(body: &[Stmt], tensors: &[TensorId], stages: u32) -> u32 {
+    fn any(body: &[Stmt], test: &impl Fn(&StmtKind) -> bool) -> u32 {
+        body.iter().map(|s| u32::from(test(&s.kind)) + any(s.kind.body(), test)).sum()
+    }
+    /// Groups in flight after the statements, where there were so many before, at most.
+    fn after(body: &[Stmt], before: u32) -> u32 {
+        body.iter().fold(before, |flight, stmt| match &stmt.kind {
+            StmtKind::CommitGemm => flight.saturating_add(1),
+            StmtKind::WaitGemm(n) => {
+                n.as_int().and_then(|n| u32::try_from(n).ok()).map_or(flight, |n| n.min(flight))
+            }
+            kind if kind.repeats() => after(kind.body(), after(kind.body(), flight)).max(flight),
+            kind => after(kind.body(), flight),
+        })
+    }
+    let reads = |kind: &StmtKind| match kind {
+        StmtKind::GemmAsync { a, b, .. } => tensors.contains(&a.tensor) || tensors.contains(&b.tensor),
+        _ => false,
+    };
+    if any(body, &reads) == 0 {
+        return 0;
+    }
+    let commits = any(body, &|kind| matches!(kind, StmtKind::CommitGemm)).max(1);
+    after(body, u32::MAX).div_ceil(commits).min(stages)
+}
+
+/// What a `produce` brings.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+struct Fill {
+    bytes: u64,
+    written: bool,
+    blocks: u32,
+}
+
+/// What the statements of a `produce` bring, each done so many times.
+fn fill(body: &[Stmt], plans: &[StmtPlan], next: &mut usize, times: Option<u64>) -> Result<Fill, Diagnostic> {
+    let mut all = Fill::default();
+    for stmt in body {
+        match plans.get(*next) {
+            Some(StmtPlan::Tensor(plan)) => {
+                let times = times.ok_or_else(|| {
+                    let message =
+                        "how many tensor copies fill the stage is not known when the kernel is compiled";
+                    Diagnostic::new(Code::Unsatisfiable, stmt.span, message).help(
+                        "a stage's barrier counts its bytes: let loops in `produce` have constant bounds",
+                    )
+                })?;
+                all.bytes += times * plan.bytes();
+                all.blocks = all.blocks.max(plan.share.map_or(1, |s| s.blocks));
+            }
+            Some(StmtPlan::Copy(_)) => all.written = true,
+            _ => {}
+        }
+        *next += 1;
+        let rounds = match &stmt.kind {
+            StmtKind::For { lo, hi, .. } => {
+                lo.as_int().zip(hi.as_int()).map(|(lo, hi)| (hi - lo).max(0) as u64)
+            }
+            StmtKind::Tiles { .. } => None,
+            _ => Some(1),
+        };
+        let inner = fill(stmt.kind.body(), plans, next, times.zip(rounds).map(|(a, b)| a * b))?;
+        all.bytes += inner.bytes;
+        all.written |= inner.written;
+        all.blocks = all.blocks.max(inner.blocks);
+    }
+    Ok(all)
 }
 
 /// What the parts do with each pipeline.
-pub fn rings(whole: &Verified, parts: &[Part<'_>], places: &Places) -> Rings {
+///
+/// # Errors
+///
+/// A stage of which the bytes that fill it are not known.
+pub fn rings(whole: &Verified, parts: &[Part<'_>], places: &Places) -> Result<Rings, Diagnostic> {
     let mut rings = Rings::new();
     for (id, at) in &places.barriers {
         let stages = whole.program().pipeline(*id).stages.as_int().unwrap_or(1) as u32;
@@ -116,30 +180,34 @@ pub fn rings(whole: &Verified, parts: &[Part<'_>], places: &Places) -> Rings {
     }
     for part in parts {
         let tensors = |id: PipelineId| &whole.program().pipeline(id).tensors;
-        let mut filled: BTreeSet<PipelineId> = BTreeSet::new();
+        let plans = &part.synthesis.statements;
+        let mut filled: BTreeMap<PipelineId, Fill> = BTreeMap::new();
+        let mut failed = None;
+        let mut number = 0;
         walk_part(part, &mut |stmt, plan, stage| {
+            number += 1;
             if let StmtKind::Stage { pipeline, side, body, .. } = &stmt.kind
                 && let Some(ring) = rings.get_mut(pipeline)
             {
                 match side {
                     Side::Consume => {
                         ring.empty = part.verified.threads() / 32;
-                        ring.lag = ring.lag.max(lag(body));
+                        ring.lag = ring.lag.max(lag(body, tensors(*pipeline), ring.stages));
                     }
-                    // Every `produce` of a pipeline fills the same tensors: the first says what comes.
-                    Side::Produce if !filled.insert(*pipeline) => {}
-                    Side::Produce => {
-                        let (mut next, plans) = (0, plans_of(part, stmt));
-                        walk(body, plans, &mut next, None, &mut |_, plan, _| match plan {
-                            StmtPlan::Tensor(plan) => {
-                                ring.bytes += plan.bytes() as u32;
-                                ring.blocks = ring.blocks.max(plan.share.map_or(1, |s| s.blocks));
-                            }
-                            StmtPlan::Copy(_) => ring.written = true,
-                            _ => {}
-                        });
-                        ring.full = if ring.written { part.verified.threads() } else { 1 };
-                    }
+                    Side::Produce => match fill(body, plans, &mut number.clone(), Some(1)) {
+                        Ok(brings) if *filled.entry(*pipeline).or_insert(brings) != brings => {
+                            let name = &whole.program().pipeline(*pipeline).name;
+                            let message =
+                                format!("this `produce` fills a stage of `{name}` otherwise than another");
+                            let error = Diagnostic::new(Code::Unsatisfiable, stmt.span, message)
+                                .help("a pipeline's barriers count the same bytes for every stage: copy the same tiles by the same means");
+                            failed.get_or_insert(error);
+                        }
+                        Ok(_) => {}
+                        Err(error) => {
+                            failed.get_or_insert(error);
+                        }
+                    },
                 }
             }
             if let (Some((id, Side::Consume)), StmtPlan::Copy(_)) = (stage, plan)
@@ -150,36 +218,21 @@ pub fn rings(whole: &Verified, parts: &[Part<'_>], places: &Places) -> Rings {
                 ring.read = true;
             }
         });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        for (id, brings) in filled {
+            let Some(ring) = rings.get_mut(&id) else { continue };
+            ring.bytes = u32::try_from(brings.bytes).unwrap_or(u32::MAX);
+            ring.written = brings.written;
+            ring.blocks = brings.blocks.max(1);
+            ring.full = if brings.written { part.verified.threads() } else { 1 };
+        }
     }
     for ring in rings.values_mut() {
         ring.empty *= ring.blocks;
     }
-    rings
-}
-
-/// The plans of the statements in a statement's body, in their order.
-fn plans_of<'a>(part: &Part<'a>, of: &Stmt) -> &'a [StmtPlan] {
-    let mut found: &'a [StmtPlan] = &[];
-    let mut next = 0;
-    walk(&part.verified.program().body, &part.synthesis.statements, &mut next, None, &mut |_, _, _| {});
-    let total = next;
-    let mut at = 0;
-    fn find(body: &[Stmt], of: &Stmt, at: &mut usize) -> Option<usize> {
-        for stmt in body {
-            *at += 1;
-            if std::ptr::eq(stmt, of) {
-                return Some(*at);
-            }
-            if let Some(found) = find(stmt.kind.body(), of, at) {
-                return Some(found);
-            }
-        }
-        None
-    }
-    if let Some(first) = find(&part.verified.program().body, of, &mut at) {
-        found = part.synthesis.statements.get(first..total).unwrap_or(&[]);
-    }
-    found
+    Ok(rings)
 }
 
 /// The index of the thread's warp in the block, the same in all its lanes as far as the assembler can see.
@@ -670,14 +723,17 @@ impl Lower<'_> {
                 self.b.sync(SyncOp::BulkCommit);
                 self.b.sync(SyncOp::BulkWaitRead(0));
             }
-            let hold = lag(body);
-            if hold == 0 {
+            let tensors = &self.verified.program().pipeline(id).tensors;
+            let hold = lag(body, tensors, ring.stages);
+            if ring.lag == 0 {
                 self.give_back(&ring, slot);
             } else {
                 let held = self.b.read(position.held());
                 let held = add(&mut self.b, held, int(1));
                 self.b.write(position.held(), held);
-                self.give_back_older(&ring, position, hold);
+                for keep in (hold..=ring.lag).rev() {
+                    self.give_back_older(&ring, position, keep);
+                }
             }
         }
         self.advance(&ring, position.slot(), Some(position.parity()));

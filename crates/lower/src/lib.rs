@@ -135,7 +135,7 @@ pub fn lower(
         symbols.insert(id, Operand::Value(b.param(param)));
     }
     let places = places::places(whole, parts, arch, &mut b)?;
-    let rings = hopper::rings(whole, parts, &places);
+    let rings = hopper::rings(whole, parts, &places)?;
     let mut maps = hopper::Maps::default();
     let sums = hopper::sums(whole, parts, &places);
     hopper::prologue(&mut b, &rings, &sums);

@@ -1,0 +1,81 @@
+//! `tilewright compile --emit launch`: all that a launch of a kernel needs, for programs that load PTX by themselves.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use tilewright::compiler::Kernel;
+use tilewright::machine::tensor_map_type;
+use tilewright::simt::FunctionParamKind;
+use tilewright::tile::interpret::{grid, size_values, tensor_shape, tensor_strides};
+use tilewright::tile::{Axis, Expr, ParamId, Scope, SymbolId};
+
+use crate::messages::{Failure, error};
+
+/// The sizes of a launch.
+struct Sizes<'a>(&'a Kernel, Vec<i64>);
+
+impl Scope for Sizes<'_> {
+    fn symbol(&self, id: SymbolId) -> Option<i64> {
+        self.0.program().sizes().zip(&self.1).find(|((size, ..), _)| *size == id).map(|(_, value)| *value)
+    }
+
+    fn block(&self, _: Axis) -> Option<i64> {
+        None
+    }
+}
+
+/// The launch at these sizes: grid, threads, shared memory, the parameters in order, and the PTX. A tensor map has what
+/// `cuTensorMapEncodeTiled` takes: the type's number, extents and strides in bytes, box and swizzle.
+pub fn describe(kernel: &Kernel, sizes: &BTreeMap<String, i64>) -> Result<Value, Failure> {
+    let refuse = |e: &dyn std::fmt::Display| Failure::program(error(format!("the launch: {e}")));
+    let values = size_values(&kernel.verified, sizes).map_err(|e| refuse(&e))?;
+    let blocks = grid(&kernel.verified, sizes).map_err(|e| refuse(&e))?;
+    let scope = Sizes(kernel, values.clone());
+    let number = |e: &Expr| e.eval(&scope).ok_or_else(|| refuse(&"an extent has no value"));
+    let program = kernel.program();
+    let mut named = program.sizes().zip(&values);
+    let mut params = Vec::new();
+    for (i, param) in kernel.function.params.iter().enumerate() {
+        params.push(match param.kind {
+            FunctionParamKind::Pointer => {
+                let id = ParamId(i as u32);
+                let shape = tensor_shape(&kernel.verified, id, sizes).map_err(|e| refuse(&e))?;
+                let strides = tensor_strides(&kernel.verified, id, sizes).map_err(|e| refuse(&e))?;
+                let dtype = program.param(id).dtype.to_string();
+                json!({ "kind": "tensor", "name": param.name, "dtype": dtype, "shape": shape, "strides": strides })
+            }
+            FunctionParamKind::F32 => json!({ "kind": "scalar", "name": param.name }),
+            FunctionParamKind::I32 => {
+                let value = named.next().map(|(_, value)| *value);
+                json!({ "kind": "size", "name": param.name, "value": value })
+            }
+            FunctionParamKind::TensorMap(map) => {
+                let recipe = kernel.maps.get(map as usize).ok_or_else(|| refuse(&"a map has no recipe"))?;
+                let shape = &kernel.function.tensor_maps[map as usize].shape;
+                let bytes = i64::from(shape.dtype.bits() / 8);
+                let extents = recipe.extents.iter().map(number).collect::<Result<Vec<_>, _>>()?;
+                let strides = recipe.strides.iter().map(|s| Ok(number(s)? * bytes));
+                json!({
+                    "kind": "map",
+                    "name": param.name,
+                    "of": recipe.param.0,
+                    "type": tensor_map_type(shape.dtype),
+                    "extents": extents,
+                    "strides": strides.collect::<Result<Vec<_>, Failure>>()?,
+                    "box": shape.extents,
+                    "swizzle": shape.swizzle.tensor_map_code(),
+                })
+            }
+        });
+    }
+    Ok(json!({
+        "kernel": kernel.function.name,
+        "arch": kernel.function.arch.to_string(),
+        "grid": blocks,
+        "threads": kernel.threads(),
+        "cluster": kernel.function.cluster,
+        "shared_bytes": kernel.shared_bytes(),
+        "params": params,
+        "ptx": kernel.ptx,
+    }))
+}
