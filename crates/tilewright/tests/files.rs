@@ -262,7 +262,7 @@ fn assembles_without_spills(path: &Path, arch: Arch) -> Result<(), Failed> {
         values.numbers.retain(|name, _| program.sizes().any(|(_, s, _)| s.name == *name));
         let kernel = values.compile(&program).map_err(|d| describe(&source, &d))?;
         let file = std::env::temp_dir().join(format!(
-            "tilewright-{}-{}.ptx",
+            "tilewright-{}-{arch}-{}.ptx",
             kernel.function.name,
             std::process::id()
         ));
