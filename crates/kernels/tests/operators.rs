@@ -210,6 +210,26 @@ fn the_default_gemm_hopper_is_right_without_conflicts() {
 }
 
 #[test]
+fn gemm_hopper_copies_by_tensor_maps_and_shares_in_clusters() {
+    for cluster in [Cluster::None, Cluster::AlongM(2), Cluster::AlongN(4)] {
+        for (a, b) in
+            [(Major::K, Major::K), (Major::K, Major::Mn), (Major::Mn, Major::K), (Major::Mn, Major::Mn)]
+        {
+            for bn in [112, 192, 256] {
+                let config = HopperGemmConfig { a, b, bn, cluster, ..HopperGemmConfig::default() };
+                if config.reject(Arch::Sm90a).is_some() {
+                    continue;
+                }
+                let kernel = kernel_for(&config.program().unwrap(), Arch::Sm90a, [1000, 2000, 1016]);
+                let report = kernel.explanation.to_string();
+                assert!(!report.contains("not tma"), "{config:?}: {report}");
+                assert_eq!(report.contains("multicast to"), cluster != Cluster::None, "{config:?}: {report}");
+            }
+        }
+    }
+}
+
+#[test]
 fn gemm_is_right_at_edges() {
     let small = GemmConfig { bm: 64, bn: 32, stages: 3, ..GemmConfig::default() };
     let configs = [
