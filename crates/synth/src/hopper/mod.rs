@@ -358,11 +358,17 @@ impl Prescribe<'_> {
             Use::Product { stmt, .. } => Some(stmt),
             Use::Copy { .. } => None,
         });
-        let tried: Vec<Tried> = self
-            .candidates(id, uses)
-            .into_iter()
-            .map(|(layout, mode)| self.attempt(layout, mode, uses))
-            .collect();
+        let copies = uses.iter().filter(|u| matches!(u, Use::Copy { .. })).count();
+        let mut tried: Vec<Tried> = Vec::new();
+        for (layout, mode) in self.candidates(id, uses) {
+            let one = self.attempt(layout, mode, uses);
+            // No later one allows more.
+            let all = one.failed.is_none() && one.copies.len() == copies;
+            tried.push(one);
+            if all {
+                break;
+            }
+        }
         let name = &self.v.program().tensor(id).name;
         // The first of those that allow the most tensor copies.
         let most = tried.iter().filter(|t| t.failed.is_none()).map(|t| t.copies.len()).max();
