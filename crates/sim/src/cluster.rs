@@ -10,6 +10,7 @@ use crate::cycles::Pipes;
 use crate::flight::Flight;
 use crate::mbarrier::Mbarrier;
 use crate::memory::Buffer;
+use crate::profile::Observer;
 use crate::shadow::{ASYNC, Access, COLLECTIVE, Now, Shadow};
 use crate::sink::{FaultKind, Rule, Sink, Site, Wrong};
 use crate::tables::MmaTiles;
@@ -62,6 +63,8 @@ pub(crate) struct Cluster<'a> {
     pub units: Vec<Unit>,
     /// Something has happened that a blocked warp may wait for.
     pub changed: bool,
+    /// Counts what warps do, where it is wanted.
+    pub observer: Option<Box<Observer>>,
     agents: Agent,
 }
 
@@ -93,6 +96,7 @@ impl<'a> Cluster<'a> {
             // Warps come first, then their bulk copies, then the matrix units.
             units: (0..function.cluster * groups).map(|u| Unit::new((2 * all + u) as Agent)).collect(),
             changed: false,
+            observer: None,
             agents: (2 * all + function.cluster * groups) as Agent,
         }
     }

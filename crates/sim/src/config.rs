@@ -34,10 +34,21 @@ pub struct Config {
     pub check_uninitialised: bool,
     /// Warp instructions of a block after which its cluster is given up.
     pub step_limit: u64,
+    /// Whether [`Report::profile`](crate::Report::profile) is wanted.
+    pub profile: bool,
+    /// The number of a block, x fastest, whose cluster is traced in [`Report::trace`](crate::Report::trace).
+    pub trace: Option<u64>,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { seed: 0, check_races: true, check_uninitialised: true, step_limit: 100_000_000 }
+        Config {
+            seed: 0,
+            check_races: true,
+            check_uninitialised: true,
+            step_limit: 100_000_000,
+            profile: false,
+            trace: None,
+        }
     }
 }

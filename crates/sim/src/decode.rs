@@ -13,6 +13,7 @@ use tilewright_machine::{
 use tilewright_simt::{Address, Factor, Function, Inst, Op, Operand, Reg, Special, verify};
 
 use crate::error::SimError;
+use crate::profile::Row;
 use crate::tables::{MatrixTable, MmaTable};
 use crate::wgmma::WgmmaTable;
 
@@ -181,6 +182,8 @@ pub(crate) enum Code {
 pub(crate) struct Instruction {
     pub code: Code,
     pub origin: u32,
+    /// Index into [`Program::rows`].
+    pub row: u32,
     pub issue: u32,
     pub latency: u32,
 }
@@ -208,6 +211,8 @@ pub(crate) struct Program<'a> {
     /// Of warpgroups.
     pub wgmmas: Vec<WgmmaTable>,
     pub statements: Vec<Statement>,
+    /// What is counted together in a profile, in program order.
+    pub rows: Vec<Row>,
 }
 
 struct Decoder<'a> {
@@ -218,6 +223,7 @@ struct Decoder<'a> {
     products: HashMap<&'static str, u32>,
     wgmmas: HashMap<&'static str, u32>,
     statements: HashMap<(u32, &'static str), u32>,
+    rows: HashMap<(u32, &'static str), u32>,
 }
 
 impl<'a> Program<'a> {
@@ -248,6 +254,7 @@ impl<'a> Program<'a> {
             products: Vec::new(),
             wgmmas: Vec::new(),
             statements: Vec::new(),
+            rows: Vec::new(),
         };
         let mut decoder = Decoder {
             program,
@@ -257,6 +264,7 @@ impl<'a> Program<'a> {
             products: HashMap::new(),
             wgmmas: HashMap::new(),
             statements: HashMap::new(),
+            rows: HashMap::new(),
         };
         decoder.block(&function.body)?;
         let mut program = decoder.program;
@@ -328,7 +336,13 @@ impl Decoder<'_> {
     }
 
     fn emit(&mut self, code: Code, origin: u32, issue: u32, latency: u32) -> u32 {
-        self.program.code.push(Instruction { code, origin, issue, latency });
+        let row = Row::new(&self.program, &code, origin);
+        let rows = &mut self.program.rows;
+        let row = *self.rows.entry((origin, row.name)).or_insert_with(|| {
+            rows.push(row);
+            (rows.len() - 1) as u32
+        });
+        self.program.code.push(Instruction { code, origin, row, issue, latency });
         (self.program.code.len() - 1) as u32
     }
 
@@ -563,7 +577,7 @@ impl Decoder<'_> {
 }
 
 /// The name of a barrier, a fence or a wait in reports.
-fn sync_name(op: SyncOp) -> &'static str {
+pub(crate) fn sync_name(op: SyncOp) -> &'static str {
     match op {
         SyncOp::Barrier => "bar.sync 0",
         SyncOp::WarpBarrier => "bar.warp.sync",

@@ -69,11 +69,13 @@ mod flight;
 mod mbarrier;
 mod memory;
 mod owned;
+mod profile;
 mod report;
 mod schedule;
 mod shadow;
 mod sink;
 mod tables;
+mod trace;
 mod units;
 mod warp;
 mod wgmma;
@@ -86,7 +88,9 @@ use tilewright_simt::Function;
 pub use config::{Argument, Config};
 pub use error::{SimError, Waiting};
 pub use memory::{BufferId, GlobalMemory};
+pub use profile::{Bytes, Class, Profile};
 pub use report::{Counts, Fault, Misuse, Party, RACE_LIMIT, Race, RaceKind, Report, Traffic};
+pub use trace::{Details, EVENT_LIMIT, Event, Trace, Track};
 
 use context::Context;
 use schedule::Outcome;
@@ -111,6 +115,8 @@ pub fn run(
     let clusters = context.clusters();
     let mut sink = Sink::new(context.program.statements.len());
     let (mut longest, mut sum, mut busy) = (0u64, 0u64, 0u64);
+    let mut costs = vec![profile::Cost::default(); context.program.rows.len()];
+    let mut trace = None;
     let failed = AtomicU64::new(u64::MAX);
     for start in (0..clusters).step_by(BATCH as usize) {
         let batch: Vec<Option<Result<Outcome, SimError>>> = (start..clusters.min(start + BATCH))
@@ -128,6 +134,10 @@ pub fn run(
             .collect();
         for outcome in batch.into_iter().flatten() {
             let outcome = outcome?;
+            if let Some(observer) = outcome.observer {
+                costs.iter_mut().zip(&observer.costs).for_each(|(sum, cost)| sum.add(cost));
+                trace = trace.or(observer.tracer.map(trace::Tracer::finish));
+            }
             sink.merge(outcome.sink);
             longest = longest.max(outcome.longest);
             sum += outcome.sum;
@@ -135,7 +145,11 @@ pub fn run(
         }
     }
     let blocks = clusters * u64::from(function.cluster);
+    let profile =
+        if config.profile { profile::profile(&context.program, &costs, &sink.counts) } else { Vec::new() };
     let mut report = sink.report(&context);
+    report.profile = profile;
+    report.trace = trace;
     report.blocks = blocks;
     report.warps = blocks * u64::from(function.threads.div_ceil(32));
     report.estimated_cycles = cycles::kernel(function, blocks, longest, sum, busy);
