@@ -12,7 +12,10 @@ mod kernels;
 mod layout;
 mod load;
 mod messages;
+mod problems;
+mod profile;
 mod run;
+mod seeds;
 
 use std::process::ExitCode;
 
