@@ -123,7 +123,8 @@ pub fn profile(places: &Places<'_>, rows: &[Profile]) -> String {
             sum.add(row);
             total.add(row);
         }
-        let mut cells = vec![line.clone(), shortened(origin)];
+        let name = if origin.is_empty() { "before the first statement" } else { origin };
+        let mut cells = vec![line.clone(), shortened(name)];
         cells.extend(sum.cells());
         by_statement.add_row(cells);
         for row in own.iter().filter(|row| row.class != Class::Scalar) {

@@ -266,7 +266,9 @@ impl Warp {
             Class::Scalar | Class::Barrier => unit,
         };
         let issue = most.min(after - before);
-        let stall = after - before - issue;
+        let suspended = matches!(self.state, State::Waiting(_));
+        // Who is suspended has been waiting since the end of the issue.
+        let stall = if suspended { 0 } else { after - before - issue };
         let agent = self.agent as usize;
         let cost = &mut observer.costs[instruction.row as usize];
         *cost = Cost {
@@ -275,11 +277,10 @@ impl Warp {
             issue: cost.issue + issue,
             stall: cost.stall + stall,
         };
-        let suspended = matches!(self.state, State::Waiting(_));
         if let Some(tracer) = &mut observer.tracer {
             let bytes = self.moved(&instruction.code);
             let waits = row.class == Class::Barrier;
-            let end = if waits { before + issue } else { after };
+            let end = if waits || suspended { before + issue } else { after };
             tracer.executed(agent, row, (before, end), if waits { 0 } else { stall }, bytes, program);
             if waits && stall > 0 {
                 let what = self.awaited(context, &instruction.code);
@@ -291,7 +292,7 @@ impl Warp {
                 Some(_) => self.awaited(context, &instruction.code),
                 None => String::new(),
             };
-            observer.suspended[agent] = Some((after, instruction.row, what));
+            observer.suspended[agent] = Some((before + issue, instruction.row, what));
         }
     }
 
