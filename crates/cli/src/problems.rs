@@ -1,12 +1,9 @@
 //! What the simulator found wrong, beside the statements that it is about.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Element, Level, Renderer, Snippet};
-use tilewright::compiler::Kernel;
-use tilewright::sim::{Fault, Misuse, Race, RaceKind, Report};
-use tilewright::tile::statement_text;
+use tilewright::sim::{Fault, Misuse, Party, Race, RaceKind, Report};
 
 use crate::load::Loaded;
 
@@ -20,122 +17,92 @@ const LINE_LIMIT: usize = 400;
 pub struct Places<'a> {
     path: &'a str,
     source: &'a str,
-    statements: HashMap<String, Range<usize>>,
+    shown: bool,
 }
 
 impl<'a> Places<'a> {
-    /// Those of a kernel.
-    pub fn new(loaded: &'a Loaded, kernel: &Kernel) -> Self {
+    /// Those of a program.
+    pub fn new(loaded: &'a Loaded) -> Self {
         let source = loaded.source.as_str();
-        let mut statements = HashMap::new();
-        kernel.verified.visit(&mut |stmt, _| {
-            let span = stmt.span.range();
-            if let Some(text) = source.get(span.clone()).filter(|text| !text.is_empty()) {
-                // Of loops, the head.
-                let head = text.lines().next().unwrap_or("").trim_end_matches(['{', ' ']).len();
-                let place = span.start..span.start + head;
-                statements.entry(statement_text(kernel.program(), stmt)).or_insert(place);
-            }
-        });
-        Places { path: &loaded.path, source, statements }
+        Places { path: &loaded.path, source, shown: source.lines().all(|line| line.len() <= LINE_LIMIT) }
     }
 
-    /// The line of a statement, counted from 1.
-    pub fn line(&self, origin: &str) -> Option<usize> {
-        let place = self.statements.get(origin)?;
-        Some(self.source[..place.start].bytes().filter(|b| *b == b'\n').count() + 1)
+    /// The line of a position, counted from 1.
+    pub fn line(&self, position: u32) -> Option<usize> {
+        let before = self.source.as_bytes().get(..position as usize)?;
+        Some(before.iter().filter(|b| **b == b'\n').count() + 1)
     }
 
-    fn place(&self, origin: &str) -> Option<Range<usize>> {
-        let long = self.source.lines().any(|line| line.len() > LINE_LIMIT);
-        self.statements.get(origin).filter(|_| !long).cloned()
+    /// The statement that begins at a position, as far as its line goes.
+    fn place(&self, position: Option<u32>) -> Option<Range<usize>> {
+        let start = position? as usize;
+        let line = self.source.get(start..)?.lines().next()?;
+        let code = line.split("//").next().unwrap_or(line).trim_end_matches(['{', ' ', '\t']);
+        (self.shown && !code.is_empty()).then_some(start..start + code.len())
     }
 }
 
 /// A problem: what it is, where and who, and what would help.
 struct Problem {
     title: String,
-    /// Statements with what is to be said about them, the one that shows the problem first.
-    parties: Vec<(String, String)>,
-    help: Option<&'static str>,
+    /// Positions of statements with what is to be said about them, the one that shows the problem first.
+    parties: Vec<(Option<u32>, String)>,
+    help: Option<String>,
 }
 
 fn race(race: &Race) -> Problem {
-    let does = |write| if write { "writes" } else { "reads" };
-    let Race { first, second, .. } = race;
-    let asynchronous = match race.kind {
-        RaceKind::AsyncPending => "the asynchronous copy of thread",
-        RaceKind::AsyncRead => "the asynchronous operation of thread",
-        _ => "thread",
+    let Race { first, second, suggestion, .. } = race;
+    let does = |p: &Party, word: &str| {
+        let unit = if p.asynchronous { "the asynchronous operation of " } else { "" };
+        let block =
+            if first.block == second.block { String::new() } else { format!(" of block {:?}", p.block) };
+        format!("{unit}thread {}{block} {word} (`{}`)", p.thread, p.instruction)
     };
-    let unit = if race.kind == RaceKind::MissingProxyFence {
-        "the asynchronous operation of thread"
-    } else {
-        "thread"
+    let word = |p: &Party| if p.write { "writes" } else { "reads" };
+    let before = match race.kind {
+        RaceKind::AsyncPending => "starts a copy that is in flight",
+        RaceKind::AsyncRead => "starts what may still read",
+        _ => word(first),
     };
-    let same = first.origin == second.origin;
-    let help = match race.kind {
-        RaceKind::WriteWrite | RaceKind::ReadWrite if same => {
-            "the statement races with itself, in the next round of a loop: put `syncthreads()` before or after it"
-        }
-        RaceKind::WriteWrite | RaceKind::ReadWrite => "put `syncthreads()` between the two statements",
-        RaceKind::AsyncPending => {
-            "wait for the copy first: `wait_group(0)` (or a larger number, of groups that may stay in flight), then \
-             `syncthreads()`"
-        }
-        RaceKind::AsyncRead => {
-            "let what reads the bytes end first: `wait_group(0)` after a copy, `wait_gemm(0)` after a product, then \
-             `syncthreads()`"
-        }
-        RaceKind::MissingProxyFence => {
-            "put `syncthreads()` between the two statements: it also makes what threads write visible to copies and \
-             products"
-        }
-    };
+    let title = race.to_string();
+    let title = title.strip_suffix(&format!(": {suggestion}")).unwrap_or(&title);
     Problem {
-        title: race.to_string(),
-        parties: vec![
-            (second.origin.clone(), format!("{unit} {} {}", second.thread, does(second.write))),
-            (first.origin.clone(), format!("{asynchronous} {} {}", first.thread, does(first.write))),
-        ],
-        help: Some(help),
+        title: title.to_string(),
+        parties: vec![(second.position, does(second, word(second))), (first.position, does(first, before))],
+        help: Some(suggestion.clone()).filter(|s| !s.is_empty()),
     }
 }
 
-fn fault(what: &str, fault: &Fault, help: Option<&'static str>) -> Problem {
+fn fault(what: &str, fault: &Fault) -> Problem {
     let does = if fault.write { "writes" } else { "reads" };
+    let help = (what == "uninitialised").then(|| match fault.memory {
+        "shared" => "write all of the tensor before it is read, and put `syncthreads()` between".to_string(),
+        _ => "write all of the tensor before it is read".to_string(),
+    });
     Problem {
         title: format!("{what}: {fault}"),
-        parties: vec![(
-            fault.origin.clone(),
-            format!("thread {} {does} with `{}`", fault.thread, fault.instruction),
-        )],
+        parties: vec![(fault.position, format!("thread {} {does} (`{}`)", fault.thread, fault.instruction))],
         help,
     }
 }
 
 fn misuse(misuse: &Misuse) -> Problem {
-    let owned = misuse.message.contains("no wgmma.wait_group covers it yet");
     Problem {
         title: misuse.to_string(),
-        parties: vec![(
-            misuse.origin.clone(),
-            format!("thread {} in `{}`", misuse.thread, misuse.instruction),
-        )],
-        help: owned.then_some("wait for the product first: `commit_gemm()`, then `wait_gemm(0)`"),
+        parties: vec![(misuse.position, format!("thread {} (`{}`)", misuse.thread, misuse.instruction))],
+        help: None,
     }
 }
 
 /// The problems of a report beside the statements that they are about, at most ten.
 pub fn problems(places: &Places<'_>, report: &Report) -> String {
-    let written = "write all of the tensor before it is read, and put `syncthreads()` between";
     let all: Vec<Problem> = report
         .races
         .iter()
         .map(race)
-        .chain(report.out_of_bounds.iter().map(|f| fault("out of bounds", f, None)))
-        .chain(report.misaligned.iter().map(|f| fault("misaligned", f, None)))
-        .chain(report.uninitialised.iter().map(|f| fault("uninitialised", f, Some(written))))
+        .chain(report.out_of_bounds.iter().map(|f| fault("out of bounds", f)))
+        .chain(report.misaligned.iter().map(|f| fault("misaligned", f)))
+        .chain(report.uninitialised.iter().map(|f| fault("uninitialised", f)))
         .chain(report.protocol.iter().map(misuse))
         .collect();
     let mut text: String = all.iter().take(LIMIT).map(|p| render(places, p) + "\n").collect();
@@ -149,7 +116,7 @@ fn render(places: &Places<'_>, problem: &Problem) -> String {
     let found: Vec<(Range<usize>, &str)> = problem
         .parties
         .iter()
-        .filter_map(|(origin, label)| places.place(origin).map(|place| (place, label.as_str())))
+        .filter_map(|(position, label)| places.place(*position).map(|place| (place, label.as_str())))
         .collect();
     let mut elements: Vec<Element<'_>> = Vec::new();
     if !found.is_empty() {
@@ -160,8 +127,8 @@ fn render(places: &Places<'_>, problem: &Problem) -> String {
         }
         elements.push(snippet.into());
     }
-    if let Some(help) = problem.help {
-        elements.push(Level::HELP.message(help).into());
+    if let Some(help) = &problem.help {
+        elements.push(Level::HELP.message(help.as_str()).into());
     }
     Renderer::styled().render(&[Level::ERROR.primary_title(problem.title.as_str()).elements(elements)])
 }

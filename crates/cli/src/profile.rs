@@ -108,16 +108,17 @@ pub fn profile(places: &Places<'_>, rows: &[Profile]) -> String {
         ],
         2,
     );
-    let mut order: Vec<&str> = Vec::new();
+    let mut order: Vec<(&str, Option<u32>)> = Vec::new();
     rows.iter().for_each(|row| {
-        if !order.contains(&row.origin.as_str()) {
-            order.push(&row.origin);
+        if !order.contains(&(&row.origin, row.position)) {
+            order.push((&row.origin, row.position));
         }
     });
     let mut total = Sum::default();
-    for origin in order {
-        let line = places.line(origin).map_or(String::new(), |line| line.to_string());
-        let own: Vec<&Profile> = rows.iter().filter(|row| row.origin == origin).collect();
+    for (origin, position) in order {
+        let line = position.and_then(|p| places.line(p)).map_or(String::new(), |line| line.to_string());
+        let own: Vec<&Profile> =
+            rows.iter().filter(|row| row.origin == origin && row.position == position).collect();
         let mut sum = Sum::default();
         for row in &own {
             sum.add(row);

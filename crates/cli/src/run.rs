@@ -118,7 +118,7 @@ pub fn comparisons(outcome: &Outcome) -> Vec<serde_json::Value> {
 }
 
 /// What is wrong: elements of outputs, and what the simulator found.
-pub fn mistakes(loaded: &Loaded, kernel: &Kernel, outcome: &Outcome) -> String {
+pub fn mistakes(loaded: &Loaded, outcome: &Outcome) -> String {
     let mut text = String::new();
     for c in &outcome.comparisons {
         if let Some((index, expected, actual)) = c.first {
@@ -130,7 +130,7 @@ pub fn mistakes(loaded: &Loaded, kernel: &Kernel, outcome: &Outcome) -> String {
         }
     }
     if let Some(report) = outcome.report.sim() {
-        text.push_str(&problems(&Places::new(loaded, kernel), report));
+        text.push_str(&problems(&Places::new(loaded), report));
     }
     text
 }
@@ -242,7 +242,7 @@ impl Summary<'_> {
         let mut text = format!("{table}\n");
         if let Some(sim) = self.outcome.report.sim() {
             if self.args.profile {
-                text.push_str(&profile(&Places::new(self.loaded, self.kernel), &sim.profile));
+                text.push_str(&profile(&Places::new(self.loaded), &sim.profile));
             }
             if let (Some(path), Some(trace)) = (&self.args.trace, &sim.trace) {
                 let events = trace.events.len();
@@ -253,7 +253,7 @@ impl Summary<'_> {
                 ));
             }
         }
-        text.push_str(&mistakes(self.loaded, self.kernel, self.outcome));
+        text.push_str(&mistakes(self.loaded, self.outcome));
         text.push_str(if self.outcome.is_right() { "right\n" } else { "WRONG\n" });
         text
     }

@@ -107,7 +107,7 @@ fn text(args: &RunArgs, loaded: &Loaded, kernel: &Kernel, failed: &[Failed], run
         return format!("{name} on the simulator, {seeds}: all right\n");
     };
     let mut text = match &first.result {
-        Ok(outcome) => mistakes(loaded, kernel, outcome),
+        Ok(outcome) => mistakes(loaded, outcome),
         Err(e) => format!("{}\n", error(e)),
     };
     let listed: Vec<String> = failed.iter().take(LIMIT).map(|f| f.seed.to_string()).collect();

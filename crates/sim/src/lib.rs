@@ -66,6 +66,7 @@ mod cycles;
 mod decode;
 mod error;
 mod flight;
+mod global;
 mod mbarrier;
 mod memory;
 mod owned;
@@ -74,6 +75,7 @@ mod report;
 mod schedule;
 mod shadow;
 mod sink;
+mod suggest;
 mod tables;
 mod trace;
 mod units;
@@ -117,6 +119,7 @@ pub fn run(
     let (mut longest, mut sum, mut busy) = (0u64, 0u64, 0u64);
     let mut costs = vec![profile::Cost::default(); context.program.rows.len()];
     let mut trace = None;
+    let mut touched = Vec::new();
     let failed = AtomicU64::new(u64::MAX);
     for start in (0..clusters).step_by(BATCH as usize) {
         let batch: Vec<Option<Result<Outcome, SimError>>> = (start..clusters.min(start + BATCH))
@@ -132,18 +135,23 @@ pub fn run(
                 })
             })
             .collect();
-        for outcome in batch.into_iter().flatten() {
+        for (linear, outcome) in (start..).zip(batch) {
+            let Some(outcome) = outcome else { continue };
             let outcome = outcome?;
             if let Some(observer) = outcome.observer {
                 costs.iter_mut().zip(&observer.costs).for_each(|(sum, cost)| sum.add(cost));
                 trace = trace.or(observer.tracer.map(trace::Tracer::finish));
             }
+            touched.push((linear, outcome.touched));
             sink.merge(outcome.sink);
             longest = longest.max(outcome.longest);
             sum += outcome.sum;
             busy += outcome.busy;
         }
     }
+    global::conflicts(touched, |(a, first), (b, second)| {
+        sink.raced_between(&context, (context.first_block(a), first), (context.first_block(b), second));
+    });
     let blocks = clusters * u64::from(function.cluster);
     let profile =
         if config.profile { profile::profile(&context.program, &costs, &sink.counts) } else { Vec::new() };

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use tilewright_machine::{BulkOp, Memory, SyncOp, TensorOp};
+use tilewright_simt::OriginId;
 
 use crate::context::Context;
 use crate::decode::{Code, Instruction, Program, Source, sync_name};
@@ -58,6 +59,8 @@ impl Bytes {
 pub struct Profile {
     /// The tile statement.
     pub origin: String,
+    /// Where it begins in the source text, a byte offset; `None` where it was not read from one.
+    pub position: Option<u32>,
     /// The instruction row's name; scalar instructions of a statement are one row, `scalar`.
     pub instruction: &'static str,
     /// Its kind.
@@ -222,8 +225,14 @@ impl Observer {
 /// The profile of a program whose rows have cost this.
 pub(crate) fn profile(program: &Program<'_>, costs: &[Cost], counts: &[Counts]) -> Vec<Profile> {
     let of = |row: &Row| {
-        let statement = program.statements.iter().position(|s| (s.origin, s.name) == (row.origin, row.name));
-        statement.and_then(|s| counts.get(s)).copied().unwrap_or_default()
+        let mut sum = Counts::default();
+        let own = program
+            .statements
+            .iter()
+            .zip(counts)
+            .filter(|(s, _)| (s.origin, s.name) == (row.origin, row.name));
+        own.for_each(|(_, counts)| sum.add(counts));
+        sum
     };
     let executed = program.rows.iter().zip(costs).filter(|(_, cost)| cost.calls > 0);
     executed
@@ -231,6 +240,7 @@ pub(crate) fn profile(program: &Program<'_>, costs: &[Cost], counts: &[Counts]) 
             let counts = of(row);
             Profile {
                 origin: program.origin(row.origin),
+                position: program.function.position(OriginId(row.origin)),
                 instruction: row.name,
                 class: row.class,
                 calls: cost.calls,
@@ -270,6 +280,8 @@ impl Warp {
         // Who is suspended has been waiting since the end of the issue.
         let stall = if suspended { 0 } else { after - before - issue };
         let agent = self.agent as usize;
+        // Lanes on another side of a branch may wait while these run.
+        observer.suspended[agent] = None;
         let cost = &mut observer.costs[instruction.row as usize];
         *cost = Cost {
             calls: cost.calls + 1,
