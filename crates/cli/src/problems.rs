@@ -44,6 +44,8 @@ impl<'a> Places<'a> {
 
 /// A problem: what it is, where and who, and what would help.
 struct Problem {
+    /// What kind it is: of an unrolled loop's statements, problems of one kind at the same places are shown once.
+    kind: String,
     title: String,
     /// Positions of statements with what is to be said about them, the one that shows the problem first.
     parties: Vec<(Option<u32>, String)>,
@@ -67,6 +69,7 @@ fn race(race: &Race) -> Problem {
     let title = race.to_string();
     let title = title.strip_suffix(&format!(": {suggestion}")).unwrap_or(&title);
     Problem {
+        kind: format!("{:?} {}", race.kind, race.buffer),
         title: title.to_string(),
         parties: vec![(second.position, does(second, word(second))), (first.position, does(first, before))],
         help: Some(suggestion.clone()).filter(|s| !s.is_empty()),
@@ -80,6 +83,7 @@ fn fault(what: &str, fault: &Fault) -> Problem {
         _ => "write all of the tensor before it is read".to_string(),
     });
     Problem {
+        kind: format!("{what} {}", fault.buffer),
         title: format!("{what}: {fault}"),
         parties: vec![(fault.position, format!("thread {} {does} (`{}`)", fault.thread, fault.instruction))],
         help,
@@ -88,6 +92,7 @@ fn fault(what: &str, fault: &Fault) -> Problem {
 
 fn misuse(misuse: &Misuse) -> Problem {
     Problem {
+        kind: misuse.message.clone(),
         title: misuse.to_string(),
         parties: vec![(misuse.position, format!("thread {} (`{}`)", misuse.thread, misuse.instruction))],
         help: None,
@@ -96,23 +101,34 @@ fn misuse(misuse: &Misuse) -> Problem {
 
 /// The problems of a report beside the statements that they are about, at most ten.
 pub fn problems(places: &Places<'_>, report: &Report) -> String {
-    let all: Vec<Problem> = report
+    let found = report
         .races
         .iter()
         .map(race)
         .chain(report.out_of_bounds.iter().map(|f| fault("out of bounds", f)))
         .chain(report.misaligned.iter().map(|f| fault("misaligned", f)))
         .chain(report.uninitialised.iter().map(|f| fault("uninitialised", f)))
-        .chain(report.protocol.iter().map(misuse))
-        .collect();
-    let mut text: String = all.iter().take(LIMIT).map(|p| render(places, p) + "\n").collect();
+        .chain(report.protocol.iter().map(misuse));
+    let mut all: Vec<(Problem, usize)> = Vec::new();
+    for problem in found {
+        let at = |p: &Problem| p.parties.iter().map(|(position, _)| *position).collect::<Option<Vec<u32>>>();
+        let same = |(p, _): &&mut (Problem, usize)| {
+            p.kind == problem.kind && at(p).is_some() && at(p) == at(&problem)
+        };
+        match all.iter_mut().find(same) {
+            Some((_, again)) => *again += 1,
+            None => all.push((problem, 0)),
+        }
+    }
+    let mut text: String =
+        all.iter().take(LIMIT).map(|(p, again)| render(places, p, *again) + "\n").collect();
     if all.len() > LIMIT {
         text.push_str(&format!("and {} more problems (--json lists all)\n", all.len() - LIMIT));
     }
     text
 }
 
-fn render(places: &Places<'_>, problem: &Problem) -> String {
+fn render(places: &Places<'_>, problem: &Problem, again: usize) -> String {
     let found: Vec<(Range<usize>, &str)> = problem
         .parties
         .iter()
@@ -126,6 +142,10 @@ fn render(places: &Places<'_>, problem: &Problem) -> String {
             snippet = snippet.annotation(kind.span(place).label(label));
         }
         elements.push(snippet.into());
+    }
+    if again > 0 {
+        let note = format!("{again} more of this kind, between other copies of the same statements");
+        elements.push(Level::NOTE.message(note).into());
     }
     if let Some(help) = &problem.help {
         elements.push(Level::HELP.message(help.as_str()).into());
