@@ -14,7 +14,7 @@ use tilewright::machine::Arch;
 use tilewright::runtime::{self, Device, DeviceChoice, DeviceKind, SimDevice};
 use tilewright::sim::{Config, Trace};
 
-use crate::args::RunArgs;
+use crate::args::{Checks, RunArgs};
 use crate::load::{Loaded, arch, load, timing};
 use crate::messages::{Failure, error, print};
 use crate::problems::{Places, problems};
@@ -69,12 +69,22 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     Ok(if outcome.is_right() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
+/// What the simulator is to look for, with a seed.
+pub fn config(args: &RunArgs, seed: u64) -> Config {
+    let config = Config { seed, ..Config::default() };
+    match args.checks {
+        Checks::Off => config.unchecked(),
+        Checks::Races => config.only_races(),
+        Checks::All => config,
+    }
+}
+
 /// Opens the device; the simulator as it is asked for.
 fn open(choice: DeviceChoice, args: &RunArgs) -> Result<Box<dyn Device>, Failure> {
     let device = runtime::open(choice).map_err(|e| Failure::program(error(e)))?;
     if device.kind() == DeviceKind::Sim {
         let trace = args.trace.as_ref().map(|_| args.trace_block);
-        let config = Config { seed: args.sim_seed, profile: args.profile, trace, ..Config::default() };
+        let config = Config { profile: args.profile, trace, ..config(args, args.sim_seed) };
         return Ok(Box::new(SimDevice::new(config)));
     }
     let only = [
@@ -115,6 +125,14 @@ pub fn comparisons(outcome: &Outcome) -> Vec<serde_json::Value> {
         })
     };
     outcome.comparisons.iter().map(one).collect()
+}
+
+/// What the simulator found, one sentence each, with the lines of the statements.
+pub fn sentences(loaded: &Loaded, outcome: &Outcome) -> Vec<String> {
+    let places = Places::new(loaded);
+    let line =
+        |position| places.line(position).map_or(String::new(), |line| format!("{}:{line}", loaded.path));
+    outcome.report.sim().map(|sim| sim.problems_at(&line)).unwrap_or_default()
 }
 
 /// What is wrong: elements of outputs, and what the simulator found.
@@ -166,7 +184,7 @@ impl Summary<'_> {
             "milliseconds": self.outcome.timing.as_ref().map(|t| t.median_ms).or(self.outcome.report.milliseconds()),
             "compile_ms": self.compile_ms,
             "outputs": comparisons(self.outcome),
-            "problems": self.outcome.problems,
+            "problems": sentences(self.loaded, self.outcome),
             "simulation": self.outcome.report.sim(),
         })
     }
@@ -220,6 +238,15 @@ impl Summary<'_> {
                 format!("{} sectors in {} requests", sim.global_sectors, sim.global_requests),
             );
             row("estimate", format!("{} cycles", sim.estimated_cycles));
+            let seconds = self.outcome.seconds;
+            let rate = sim.instructions as f64 / seconds.max(1e-9) / 1e6;
+            row(
+                "simulated",
+                format!(
+                    "{} warp instructions in {seconds:.2} s, {rate:.1} million a second",
+                    sim.instructions
+                ),
+            );
         }
         if let Some(ms) = self.outcome.report.milliseconds() {
             row("time", format!("{ms:.4} ms (one launch)"));

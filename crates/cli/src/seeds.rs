@@ -8,12 +8,11 @@ use serde_json::json;
 use tilewright::check::{CheckError, CheckOptions, Outcome, check_against, interpreted};
 use tilewright::compiler::Kernel;
 use tilewright::runtime::SimDevice;
-use tilewright::sim::Config;
 
 use crate::args::RunArgs;
 use crate::load::Loaded;
 use crate::messages::{Failure, error, print};
-use crate::run::{comparisons, mistakes};
+use crate::run::{comparisons, config, mistakes, sentences};
 
 /// Seeds that are listed by number.
 const LIMIT: usize = 20;
@@ -47,7 +46,7 @@ pub fn run(
         let found: Vec<Failed> = seeds
             .into_par_iter()
             .filter_map(|seed| {
-                let device = SimDevice::new(Config { seed, ..Config::default() });
+                let device = SimDevice::new(config(args, seed));
                 let result = check_against(kernel, &device, options, &expected);
                 bar.inc(1);
                 let right = result.as_ref().is_ok_and(Outcome::is_right);
@@ -66,7 +65,7 @@ pub fn run(
     }
     let run = failed.first().filter(|_| !args.keep_going).map_or(end, |f| f.seed + 1) - args.sim_seed;
     let text = if args.json {
-        format!("{:#}\n", as_json(args, kernel, &failed, run))
+        format!("{:#}\n", as_json(args, loaded, kernel, &failed, run))
     } else {
         text(args, loaded, kernel, &failed, run)
     };
@@ -74,13 +73,19 @@ pub fn run(
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn as_json(args: &RunArgs, kernel: &Kernel, failed: &[Failed], run: u64) -> serde_json::Value {
+fn as_json(
+    args: &RunArgs,
+    loaded: &Loaded,
+    kernel: &Kernel,
+    failed: &[Failed],
+    run: u64,
+) -> serde_json::Value {
     let one = |f: &Failed| {
         let mut value = json!({ "sim_seed": f.seed, "replay": replay(f.seed) });
         match &f.result {
             Ok(outcome) => {
                 value["outputs"] = json!(comparisons(outcome));
-                value["problems"] = json!(outcome.problems);
+                value["problems"] = json!(sentences(loaded, outcome));
             }
             Err(e) => value["error"] = json!(e.to_string()),
         }

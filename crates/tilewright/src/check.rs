@@ -2,6 +2,7 @@
 //! function.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use rand::{RngExt, SeedableRng};
 use tilewright_compiler::Kernel;
@@ -61,6 +62,8 @@ pub struct Comparison {
 pub struct Outcome {
     /// What the device reported.
     pub report: LaunchReport,
+    /// How long the launch that was checked took, compilation by the driver included.
+    pub seconds: f64,
     /// Times of further launches, if they were asked for and the device has a clock.
     pub timing: Option<Timing>,
     /// One entry an output.
@@ -104,7 +107,7 @@ pub fn check_against(
 }
 
 fn outcome(kernel: &Kernel, launched: Launched, expected: &[Argument]) -> Outcome {
-    let Launched { report, results, timing } = launched;
+    let Launched { report, seconds, results, timing } = launched;
     let comparisons = kernel
         .verified
         .outputs()
@@ -121,7 +124,7 @@ fn outcome(kernel: &Kernel, launched: Launched, expected: &[Argument]) -> Outcom
         })
         .collect();
     let problems = report.problems();
-    Outcome { report, timing, comparisons, problems }
+    Outcome { report, seconds, timing, comparisons, problems }
 }
 
 /// Runs a kernel as [`check`] does, and compares nothing: what the simulator finds wrong with it, one sentence each.
@@ -152,6 +155,7 @@ pub fn interpreted(kernel: &Kernel, options: &CheckOptions) -> Result<Vec<Argume
 
 /// A kernel that has run.
 struct Launched {
+    seconds: f64,
     report: LaunchReport,
     /// What the tensors hold then, by parameter.
     results: Vec<Option<Vec<f64>>>,
@@ -220,14 +224,16 @@ pub(crate) fn prepare(
 fn launch(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Result<Launched, CheckError> {
     let prepared = prepare(kernel, device, options)?;
     let args = prepared.args();
+    let started = Instant::now();
     let report = device.launch(kernel, &prepared.sizes, &args)?;
+    let seconds = started.elapsed().as_secs_f64();
     let results = prepared.read(kernel, device)?;
     let timing = if options.repeat > 0 {
         device.time(kernel, &prepared.sizes, &args, 3, options.repeat)?
     } else {
         None
     };
-    Ok(Launched { report, results, timing })
+    Ok(Launched { report, seconds, results, timing })
 }
 
 /// Whether two runs of a kernel left the same in every output, within what roundings may separate.
