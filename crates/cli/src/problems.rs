@@ -10,6 +10,9 @@ use crate::load::Loaded;
 /// Problems that are printed; of the others, the number.
 const LIMIT: usize = 10;
 
+/// What a thread does to an asynchronous operation that has not ended.
+const STARTS: &str = "starts what is still in flight";
+
 /// Longer lines are not shown.
 const LINE_LIMIT: usize = 400;
 
@@ -37,7 +40,8 @@ impl<'a> Places<'a> {
     fn place(&self, position: Option<u32>) -> Option<Range<usize>> {
         let start = position? as usize;
         let line = self.source.get(start..)?.lines().next()?;
-        let code = line.split("//").next().unwrap_or(line).trim_end_matches(['{', ' ', '\t']);
+        let code = line.split("//").next().and_then(|code| code.split(['#', ';']).next()).unwrap_or(line);
+        let code = code.trim_end_matches(['{', ' ', '\t']);
         (self.shown && !code.is_empty()).then_some(start..start + code.len())
     }
 }
@@ -55,15 +59,14 @@ struct Problem {
 fn race(race: &Race) -> Problem {
     let Race { first, second, suggestion, .. } = race;
     let does = |p: &Party, word: &str| {
-        let unit = if p.asynchronous { "the asynchronous operation of " } else { "" };
+        let unit = if p.asynchronous && word != STARTS { "the asynchronous operation of " } else { "" };
         let block =
             if first.block == second.block { String::new() } else { format!(" of block {:?}", p.block) };
         format!("{unit}thread {}{block} {word} (`{}`)", p.thread, p.instruction)
     };
     let word = |p: &Party| if p.write { "writes" } else { "reads" };
     let before = match race.kind {
-        RaceKind::AsyncPending => "starts a copy that is in flight",
-        RaceKind::AsyncRead => "starts what may still read",
+        RaceKind::AsyncPending | RaceKind::AsyncRead => STARTS,
         _ => word(first),
     };
     let title = race.to_string();

@@ -14,13 +14,14 @@ use crate::load::Loaded;
 use crate::messages::{Failure, error, print};
 use crate::run::{comparisons, config, mistakes, sentences};
 
-/// Seeds that are listed by number.
+/// Failures whose details are kept, and seeds that are listed by number.
 const LIMIT: usize = 20;
 
 /// A launch that went wrong.
 struct Failed {
     seed: u64,
-    result: Result<Outcome, CheckError>,
+    /// Of the first failures.
+    result: Option<Result<Outcome, CheckError>>,
 }
 
 /// Runs `count` seeds, and says which fail and how to see one fail again.
@@ -31,8 +32,10 @@ pub fn run(
     options: &CheckOptions,
     count: u64,
 ) -> Result<ExitCode, Failure> {
+    let end = args.sim_seed.checked_add(count).ok_or_else(|| {
+        Failure::usage(format!("`--seeds {count}`: seeds from {} on are more than there are", args.sim_seed))
+    })?;
     let expected = interpreted(kernel, options).map_err(|e| Failure::program(error(e)))?;
-    let end = args.sim_seed.saturating_add(count);
     let bar = ProgressBar::new(end - args.sim_seed).with_style(
         ProgressStyle::with_template("{elapsed_precise} {bar:30} {pos}/{len} seeds {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
@@ -50,10 +53,11 @@ pub fn run(
                 let result = check_against(kernel, &device, options, &expected);
                 bar.inc(1);
                 let right = result.as_ref().is_ok_and(Outcome::is_right);
-                (!right).then_some(Failed { seed, result })
+                (!right).then_some(Failed { seed, result: Some(result) })
             })
             .collect();
         failed.extend(found);
+        failed.iter_mut().skip(LIMIT).for_each(|f| f.result = None);
         if !failed.is_empty() {
             bar.set_message(format!("{} failed", failed.len()));
         }
@@ -83,11 +87,12 @@ fn as_json(
     let one = |f: &Failed| {
         let mut value = json!({ "sim_seed": f.seed, "replay": replay(f.seed) });
         match &f.result {
-            Ok(outcome) => {
+            Some(Ok(outcome)) => {
                 value["outputs"] = json!(comparisons(outcome));
                 value["problems"] = json!(sentences(loaded, outcome));
             }
-            Err(e) => value["error"] = json!(e.to_string()),
+            Some(Err(e)) => value["error"] = json!(e.to_string()),
+            None => {}
         }
         value
     };
@@ -112,8 +117,9 @@ fn text(args: &RunArgs, loaded: &Loaded, kernel: &Kernel, failed: &[Failed], run
         return format!("{name} on the simulator, {seeds}: all right\n");
     };
     let mut text = match &first.result {
-        Ok(outcome) => mistakes(loaded, outcome),
-        Err(e) => format!("{}\n", error(e)),
+        Some(Ok(outcome)) => mistakes(loaded, outcome),
+        Some(Err(e)) => format!("{}\n", error(e)),
+        None => String::new(),
     };
     let listed: Vec<String> = failed.iter().take(LIMIT).map(|f| f.seed.to_string()).collect();
     let rest = if failed.len() > LIMIT { ", …" } else { "" };

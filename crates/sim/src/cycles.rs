@@ -10,13 +10,15 @@
 //! divided; that of the one load/store unit. Bandwidth and caches of global memory are not modelled: a load
 //! takes its row's latency.
 //!
-//! Matrix products of a warpgroup occupy the tensor cores of all its warps, and tensor copies the one unit that makes them, by their bytes;
-//! both go on while their warp does something else, until it waits for them. Who waits for an mbarrier goes on after the last arrival
-//! and the last byte of the phase.
+//! Matrix products of a warpgroup occupy the tensor cores, which all warpgroups of the block share, for the longer of their arithmetic and
+//! of reading their operands; tensor and bulk copies occupy the one unit that makes them, by their bytes. Both go on while their warp does
+//! something else, until it waits for them. Warps are simulated one after the other, each as far as it comes, so such a unit has a
+//! calendar: what is simulated later gets the first gap after its operands are ready. Who waits for an mbarrier goes on after the last
+//! arrival and the last byte of the phase.
 //!
 //! A kernel runs in waves of `multiprocessors × resident` blocks, where shared memory, threads and registers decide how
 //! many are resident; a wave takes as long as one block alone, or as long as the resident blocks together occupy their
-//! busiest unit.
+//! busiest unit. Blocks of a persistent grid are one wave, which takes as long as the longest.
 
 use tilewright_simt::Function;
 

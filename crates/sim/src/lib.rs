@@ -54,8 +54,12 @@
 //! lost to bank conflicts). Between two barriers a block takes the longest of: its slowest warp; the scalar and the tensor
 //! work of all its warps, each divided among four units; the work of its one load/store unit. A kernel runs in waves of
 //! multiprocessors × resident blocks; a wave takes as long as one block alone or as the resident ones occupy their
-//! busiest unit together. Tensor copies and products of warpgroups take their time while their warps go on; a wait lasts until they
-//! are done. Caches and bandwidth of global memory are not modelled.
+//! busiest unit together, so that a persistent grid is one wave and takes as long as its longest block. Tensor copies and products of
+//! warpgroups take their time while their warps go on, on units that all warps of the block share; a wait lasts until they are done.
+//! Caches and bandwidth of global memory are not modelled.
+//!
+//! [`Report::profile`] says what each instruction of each tile statement cost ([`Config::profile`]), [`Report::trace`] what the warps and
+//! units of a cluster did when ([`Config::trace`]).
 
 mod access;
 mod clock;
