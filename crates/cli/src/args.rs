@@ -89,7 +89,8 @@ pub enum Checks {
 /// `tilewright run`
 ///
 /// Inputs are uniform random numbers, reproducible by --seed. The exit code is 0 only if every output agrees with the
-/// reference interpreter and, on the simulator, no race, stray or misaligned access was seen.
+/// reference interpreter and, on the simulator, no race, stray or misaligned access was seen. docs/simulator.md says what
+/// the simulator finds, and how its seeds, profiles and traces are read.
 #[derive(Args)]
 pub struct RunArgs {
     /// Which program.
@@ -98,7 +99,7 @@ pub struct RunArgs {
     /// Where to run: auto (a GPU if there is one, else the simulator), sim, cuda or cuda:N
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: String,
-    /// Seed of the random inputs and of the simulator's scheduling
+    /// Seed of the random inputs
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
     /// What the simulator looks for besides wrong results and accesses
@@ -107,6 +108,24 @@ pub struct RunArgs {
     /// Time this many further launches (GPU only) and report their median
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub repeat: usize,
+    /// Decides what hardware leaves open: the order of warps and of asynchronous units; 0 runs warps in order (simulator only)
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    pub sim_seed: u64,
+    /// Run with as many seeds, from --sim-seed on, and stop at the first that fails (simulator only)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    pub seeds: Option<u64>,
+    /// Run all seeds even if one fails
+    #[arg(long, requires = "seeds")]
+    pub keep_going: bool,
+    /// Count instructions, bytes and cycles of each statement, and print them (simulator only)
+    #[arg(long, conflicts_with = "seeds")]
+    pub profile: bool,
+    /// Write what one cluster does when, for ui.perfetto.dev (simulator only)
+    #[arg(long, value_name = "FILE", conflicts_with = "seeds")]
+    pub trace: Option<PathBuf>,
+    /// The block whose cluster is traced, counted along x, then y, then z
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "trace")]
+    pub trace_block: u64,
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,

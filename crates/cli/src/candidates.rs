@@ -18,7 +18,7 @@ pub fn list(args: &CandidatesArgs) -> Result<ExitCode, Failure> {
     let choice: DeviceChoice = args.device.parse().map_err(Failure::usage)?;
     let wanted = arch(&args.program, Arch::Sm80)?;
     let loaded = load(&args.program)?;
-    let device = crate::run::open(choice, args.seed).map_err(|e| Failure::program(error(e)))?;
+    let device = tilewright::runtime::open(choice).map_err(|e| Failure::program(error(e)))?;
     let arch = if args.program.arch.is_some() { wanted } else { device.arch().unwrap_or(wanted) };
     let mut options = loaded.options(arch);
     options.timing = timing(&args.program, arch)?;

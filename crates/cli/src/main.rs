@@ -13,7 +13,10 @@ mod launch;
 mod layout;
 mod load;
 mod messages;
+mod problems;
+mod profile;
 mod run;
+mod seeds;
 
 use std::process::ExitCode;
 

@@ -1,32 +1,32 @@
 //! `tilewright run`: compile, execute on random inputs, compare with the reference interpreter.
 
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use comfy_table::{Table, presets};
 use serde_json::json;
-use tilewright::check::{CheckOptions, Outcome, check};
+use tilewright::check::{CheckOptions, Comparison, Outcome, check};
 use tilewright::compiler::Kernel;
 use tilewright::machine::Arch;
-use tilewright::runtime::{self, Device, DeviceChoice};
-use tilewright::sim::Config;
+use tilewright::runtime::{self, Device, DeviceChoice, DeviceKind, SimDevice};
+use tilewright::sim::{Config, Trace};
 
 use crate::args::{Checks, RunArgs};
 use crate::load::{Loaded, arch, load, timing};
 use crate::messages::{Failure, error, print};
+use crate::problems::{Places, problems};
+use crate::profile::profile;
+use crate::seeds;
 
 /// Compiles, runs and checks a program.
 pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let choice: DeviceChoice = args.device.parse().map_err(Failure::usage)?;
     let wanted = arch(&args.program, Arch::Sm80)?;
     let loaded = load(&args.program)?;
-    let config = Config { seed: args.seed, ..Config::default() };
-    let config = match args.checks {
-        Checks::Off => config.unchecked(),
-        Checks::Races => config.only_races(),
-        Checks::All => config,
-    };
-    let device = open_with(choice, config).map_err(|e| Failure::program(error(e)))?;
+    let device = open(choice, args)?;
     let arch = if args.program.arch.is_some() { wanted } else { device.arch().unwrap_or(wanted) };
     let started = Instant::now();
     let mut options = loaded.options(arch);
@@ -40,7 +40,21 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         seed: args.seed,
         repeat: args.repeat,
     };
+    if let Some(count) = args.seeds {
+        return seeds::run(args, &loaded, &kernel, &options, count);
+    }
+    let grid = grid(&loaded, &kernel);
+    let blocks = grid.iter().map(|g| u64::from(*g)).product::<u64>();
+    if args.trace_block >= blocks {
+        return Err(Failure::usage(format!(
+            "`--trace-block {}`: the grid has {blocks} blocks",
+            args.trace_block
+        )));
+    }
     let outcome = check(&kernel, device.as_ref(), &options).map_err(|e| Failure::program(error(e)))?;
+    if let (Some(path), Some(trace)) = (&args.trace, outcome.report.sim().and_then(|s| s.trace.as_ref())) {
+        write_trace(path, trace)?;
+    }
     let summary = Summary {
         args,
         loaded: &loaded,
@@ -48,24 +62,95 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         device: device.as_ref(),
         outcome: &outcome,
         compile_ms,
+        grid,
     };
     let text = if args.json { format!("{:#}\n", summary.json()) } else { summary.text() };
     print(&text)?;
     Ok(if outcome.is_right() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Opens a device; the simulator with a seed.
-pub fn open(choice: DeviceChoice, seed: u64) -> Result<Box<dyn Device>, runtime::RuntimeError> {
-    open_with(choice, Config { seed, ..Config::default() })
+/// What the simulator is to look for, with a seed.
+pub fn config(args: &RunArgs, seed: u64) -> Config {
+    let config = Config { seed, ..Config::default() };
+    match args.checks {
+        Checks::Off => config.unchecked(),
+        Checks::Races => config.only_races(),
+        Checks::All => config,
+    }
 }
 
-/// Opens a device; the simulator with a configuration.
-fn open_with(choice: DeviceChoice, config: Config) -> Result<Box<dyn Device>, runtime::RuntimeError> {
-    let device = runtime::open(choice)?;
-    if device.kind() == runtime::DeviceKind::Sim {
-        return Ok(Box::new(runtime::SimDevice::new(config)));
+/// Opens the device; the simulator as it is asked for.
+fn open(choice: DeviceChoice, args: &RunArgs) -> Result<Box<dyn Device>, Failure> {
+    let device = runtime::open(choice).map_err(|e| Failure::program(error(e)))?;
+    if device.kind() == DeviceKind::Sim {
+        let trace = args.trace.as_ref().map(|_| args.trace_block);
+        let config = Config { profile: args.profile, trace, ..config(args, args.sim_seed) };
+        return Ok(Box::new(SimDevice::new(config)));
     }
-    Ok(device)
+    let only = [
+        ("--profile", args.profile),
+        ("--trace", args.trace.is_some()),
+        ("--seeds", args.seeds.is_some()),
+        ("--sim-seed", args.sim_seed != 0),
+    ];
+    match only.iter().find(|(_, given)| *given) {
+        Some((option, _)) => {
+            Err(Failure::usage(format!("`{option}` is for the simulator; add `--device sim`")))
+        }
+        None => Ok(device),
+    }
+}
+
+fn grid(loaded: &Loaded, kernel: &Kernel) -> [u32; 3] {
+    tilewright::tile::interpret::grid(&kernel.verified, &loaded.sizes).unwrap_or([0; 3])
+}
+
+fn write_trace(path: &Path, trace: &Trace) -> Result<(), Failure> {
+    let failed = |e: &dyn std::fmt::Display| {
+        Failure::program(error(format!("cannot write `{}`: {e}", path.display())))
+    };
+    let mut file = BufWriter::new(File::create(path).map_err(|e| failed(&e))?);
+    serde_json::to_writer(&mut file, trace).map_err(|e| failed(&e))?;
+    file.flush().map_err(|e| failed(&e))
+}
+
+/// What outputs are, against what they should be.
+pub fn comparisons(outcome: &Outcome) -> Vec<serde_json::Value> {
+    let one = |c: &Comparison| {
+        json!({
+            "name": c.name,
+            "max_relative_error": if c.max_error.is_finite() { json!(c.max_error) } else { json!(null) },
+            "tolerance": c.tolerance,
+            "wrong": c.wrong,
+        })
+    };
+    outcome.comparisons.iter().map(one).collect()
+}
+
+/// What the simulator found, one sentence each, with the lines of the statements.
+pub fn sentences(loaded: &Loaded, outcome: &Outcome) -> Vec<String> {
+    let places = Places::new(loaded);
+    let line =
+        |position| places.line(position).map_or(String::new(), |line| format!("{}:{line}", loaded.path));
+    outcome.report.sim().map(|sim| sim.problems_at(&line)).unwrap_or_default()
+}
+
+/// What is wrong: elements of outputs, and what the simulator found.
+pub fn mistakes(loaded: &Loaded, outcome: &Outcome) -> String {
+    let mut text = String::new();
+    for c in &outcome.comparisons {
+        if let Some((index, expected, actual)) = c.first {
+            let wrong = format!(
+                "output `{}` has {} wrong elements; element {index} is {actual} and should be {expected}",
+                c.name, c.wrong
+            );
+            text.push_str(&format!("{}\n", error(wrong)));
+        }
+    }
+    if let Some(report) = outcome.report.sim() {
+        text.push_str(&problems(&Places::new(loaded), report));
+    }
+    text
 }
 
 struct Summary<'a> {
@@ -75,37 +160,11 @@ struct Summary<'a> {
     device: &'a dyn Device,
     outcome: &'a Outcome,
     compile_ms: f64,
+    grid: [u32; 3],
 }
 
 impl Summary<'_> {
-    fn grid(&self) -> [u32; 3] {
-        tilewright::tile::interpret::grid(&self.kernel.verified, &self.loaded.sizes).unwrap_or([0; 3])
-    }
-
-    /// What is wrong besides results, with the lines of the statements.
-    fn problems(&self) -> Vec<String> {
-        let line = |position: u32| {
-            let before = self.loaded.source.as_bytes().get(..position as usize).unwrap_or_default();
-            let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-            format!("{}:{line}", self.loaded.path)
-        };
-        self.outcome.report.sim().map(|sim| sim.problems_at(&line)).unwrap_or_default()
-    }
-
     fn json(&self) -> serde_json::Value {
-        let outputs: Vec<_> = self
-            .outcome
-            .comparisons
-            .iter()
-            .map(|c| {
-                json!({
-                    "name": c.name,
-                    "max_relative_error": if c.max_error.is_finite() { json!(c.max_error) } else { json!(null) },
-                    "tolerance": c.tolerance,
-                    "wrong": c.wrong,
-                })
-            })
-            .collect();
         json!({
             "right": self.outcome.is_right(),
             "kernel": self.kernel.function.name,
@@ -114,7 +173,8 @@ impl Summary<'_> {
             "sizes": self.loaded.sizes,
             "constants": self.kernel.verified.constants(),
             "seed": self.args.seed,
-            "grid": self.grid(),
+            "sim_seed": self.outcome.report.sim().map(|_| self.args.sim_seed),
+            "grid": self.grid,
             "threads": self.kernel.threads(),
             "shared_bytes": self.kernel.shared_bytes(),
             "fragment_registers": self.kernel.explanation.fragment_registers,
@@ -123,8 +183,8 @@ impl Summary<'_> {
             "advisories": self.outcome.report.cuda().map(|c| &c.advisories),
             "milliseconds": self.outcome.timing.as_ref().map(|t| t.median_ms).or(self.outcome.report.milliseconds()),
             "compile_ms": self.compile_ms,
-            "outputs": outputs,
-            "problems": self.problems(),
+            "outputs": comparisons(self.outcome),
+            "problems": sentences(self.loaded, self.outcome),
             "simulation": self.outcome.report.sim(),
         })
     }
@@ -146,8 +206,12 @@ impl Summary<'_> {
         );
         let sizes: Vec<String> = self.loaded.sizes.iter().map(|(n, v)| format!("{n}={v}")).collect();
         let sizes = if sizes.is_empty() { "none".to_string() } else { sizes.join(" ") };
-        row("sizes", format!("{sizes}, seed {}", self.args.seed));
-        let grid = self.grid();
+        let scheduled = match (self.outcome.report.sim(), self.args.sim_seed) {
+            (Some(_), seed @ 1..) => format!(", simulator's seed {seed}"),
+            _ => String::new(),
+        };
+        row("sizes", format!("{sizes}, seed {}{scheduled}", self.args.seed));
+        let grid = self.grid;
         row(
             "grid",
             format!("{} × {} × {} blocks of {} threads", grid[0], grid[1], grid[2], self.kernel.threads()),
@@ -178,7 +242,10 @@ impl Summary<'_> {
             let rate = sim.instructions as f64 / seconds.max(1e-9) / 1e6;
             row(
                 "simulated",
-                format!("{} warp instructions in {seconds:.2} s, {rate:.1} million a second", sim.instructions),
+                format!(
+                    "{} warp instructions in {seconds:.2} s, {rate:.1} million a second",
+                    sim.instructions
+                ),
             );
         }
         if let Some(ms) = self.outcome.report.milliseconds() {
@@ -200,18 +267,20 @@ impl Summary<'_> {
             );
         }
         let mut text = format!("{table}\n");
-        for c in &self.outcome.comparisons {
-            if let Some((index, expected, actual)) = c.first {
-                let wrong = format!(
-                    "output `{}` has {} wrong elements; element {index} is {actual} and should be {expected}",
-                    c.name, c.wrong
-                );
-                text.push_str(&format!("{}\n", error(wrong)));
+        if let Some(sim) = self.outcome.report.sim() {
+            if self.args.profile {
+                text.push_str(&profile(&Places::new(self.loaded), &sim.profile));
+            }
+            if let (Some(path), Some(trace)) = (&self.args.trace, &sim.trace) {
+                let events = trace.events.len();
+                let cut = if trace.truncated { ", the rest is left out" } else { "" };
+                text.push_str(&format!(
+                    "trace: {events} events in {}{cut}; open it in ui.perfetto.dev (1 µs is one cycle)\n",
+                    path.display()
+                ));
             }
         }
-        for problem in &self.problems() {
-            text.push_str(&format!("{}\n", error(problem)));
-        }
+        text.push_str(&mistakes(self.loaded, self.outcome));
         text.push_str(if self.outcome.is_right() { "right\n" } else { "WRONG\n" });
         text
     }

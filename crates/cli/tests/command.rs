@@ -82,6 +82,217 @@ fn a_wrong_kernel_has_exit_code_1_and_names_the_race() {
     }
 }
 
+/// An example without the first line that says this.
+fn example_without(name: &str, line: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
+    let source = std::fs::read_to_string(path).unwrap();
+    assert!(source.contains(line));
+    source.replacen(line, "", 1).into_bytes()
+}
+
+#[test]
+fn problems_are_shown_beside_their_statements() {
+    let racy = example_without("transpose.tile", "syncthreads()");
+    let run = tilewright(&["run", "-", "-p", "m=64", "-p", "n=64", "--device", "sim"], Some(&racy));
+    assert_eq!(run.code, Some(1), "{}{}", run.out, run.err);
+    for text in
+        ["--> -:15:5", "12 |     copy(gx, s)", "thread 0 writes", "= help: add `syncthreads()` between"]
+    {
+        assert!(run.out.contains(text), "{text} is not in\n{}", run.out);
+    }
+}
+
+#[test]
+fn of_many_problems_ten_are_shown_and_unrolled_ones_once() {
+    let mut body = String::new();
+    for i in 0..12 {
+        body.push_str(&format!("s{i} = shared_tensor(f32, [32, 32])\ncopy(gx, s{i})\n"));
+        body.push_str(&format!("r{i} = register_tensor(f32, [32, 32])\ncopy(transpose(s{i}), r{i})\n"));
+    }
+    let sum = (0..12).map(|i| format!("r{i}")).collect::<Vec<_>>().join(" + ");
+    let source = format!(
+        "size m = 32\nkernel f(x: f32[m, 32], y: f32[m, 32]) grid(1) threads(128)\n{{\n\
+         gx = global_view(x, (32, 32) : (e0, e1))\ngy = global_view(y, (32, 32) : (e0, e1))\n\
+         {body}t = {sum}\ncopy(t, gy)\n}}\n"
+    );
+    let run = tilewright(&["run", "-", "--device", "sim"], Some(source.as_bytes()));
+    assert_eq!(run.code, Some(1), "{}{}", run.out, run.err);
+    assert_eq!(run.out.matches("--> -:").count(), 10, "{}", run.out);
+    assert!(run.out.contains("more problems (--json lists all)"), "{}", run.out);
+    // Each of four parts of a tile leaves before all of it is there.
+    let barrier = "                syncthreads()\n                copy.async(sc";
+    let racy = String::from_utf8(example_without("gemm_hopper.tile", barrier)).unwrap();
+    let racy = racy.replace("[:, :, j % 2], gc", "copy.async(sc[:, :, j % 2], gc");
+    let given =
+        ["run", "-", "--device", "sim", "--arch", "sm_90a", "-p", "m=128", "-p", "n=256", "-p", "k=64"];
+    let run = tilewright(&given, Some(racy.as_bytes()));
+    assert_eq!(run.code, Some(1), "{}{}", run.out, run.err);
+    assert!(run.out.contains("3 more of this kind"), "{}", run.out);
+}
+
+#[test]
+fn a_profile_counts_by_statement() {
+    let given =
+        ["run", "examples/gemm_shared.tile", "--device", "sim", "-p", "m=128", "-p", "n=128", "-p", "k=64"];
+    let run = tilewright(&[&given[..], &["--profile"]].concat(), None);
+    assert_eq!(run.code, Some(0), "{}{}", run.out, run.err);
+    for text in ["copy(ga[:, :, ki], sa)", "ldmatrix.x4", "wavefronts/request", "total", "1.00×", "right"] {
+        assert!(run.out.contains(text), "{text} is not in\n{}", run.out);
+    }
+    let run = tilewright(&[&given[..], &["--profile", "--json"]].concat(), None);
+    let value: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    let rows = value["simulation"]["profile"].as_array().unwrap();
+    let row = |name: &str| rows.iter().find(|r| r["instruction"] == name).unwrap();
+    let product = row("mma.m16n8k16.f32.f16");
+    assert_eq!((&product["class"], &product["calls"]), (&"tensor".into(), &(128 * 128 * 64 / 2048).into()));
+    let copy = row("cp.async.16");
+    assert_eq!(copy["bytes"]["global_read"], 128 * 64 * 2);
+    assert_eq!(copy["bytes"]["shared_written"], 128 * 64 * 2);
+    assert_eq!((&copy["global_sectors"], &copy["global_ideal"]), (&512.into(), &512.into()));
+    let calls = |r: &serde_json::Value| r["calls"].as_u64().unwrap();
+    // Moves between registers are no instructions of a GPU, but are counted.
+    assert_eq!(rows.iter().map(calls).sum::<u64>(), value["simulation"]["instructions"]);
+    assert!(
+        rows.iter().any(|r| r["class"] == "barrier" && r["stall_cycles"].as_u64() > Some(100)),
+        "{value}"
+    );
+    let plain = tilewright(&[&given[..], &["--json"]].concat(), None);
+    assert!(!plain.out.contains("profile"), "{}", plain.out);
+}
+
+const HOPPER: [&str; 14] = [
+    "run",
+    "examples/gemm_hopper.tile",
+    "--device",
+    "sim",
+    "--arch",
+    "sm_90a",
+    "-p",
+    "m=256",
+    "-p",
+    "n=512",
+    "-p",
+    "k=512",
+    "-p",
+    "SMS=2",
+];
+
+#[test]
+fn a_trace_shows_how_copies_and_products_overlap() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("trace.json");
+    let run =
+        tilewright(&[&HOPPER[..], &["--trace", file.to_str().unwrap(), "--trace-block", "1"]].concat(), None);
+    assert_eq!(run.code, Some(0), "{}{}", run.out, run.err);
+    assert!(run.out.contains("ui.perfetto.dev"), "{}", run.out);
+    let trace: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let all = trace.as_array().unwrap();
+    let names: Vec<&str> = all
+        .iter()
+        .filter(|e| e["name"] == "thread_name")
+        .map(|e| e["args"]["name"].as_str().unwrap())
+        .collect();
+    assert!(
+        names.contains(&"warp 11") && names.contains(&"TMA") && names.contains(&"tensor cores, warpgroup 2")
+    );
+    let events: Vec<_> = all.iter().filter(|e| e["ph"] == "X").collect();
+    let time = |e: &serde_json::Value| {
+        let start = e["ts"].as_u64().unwrap();
+        (start, start + e["dur"].as_u64().unwrap())
+    };
+    // What is on a track comes one after the other.
+    for pair in events.windows(2).filter(|p| p[0]["tid"] == p[1]["tid"]) {
+        assert!(time(pair[0]).1 <= time(pair[1]).0, "{} {}", pair[0], pair[1]);
+    }
+    assert!(events.iter().all(|e| e["pid"] == 1));
+    let of = |category: &str| -> Vec<(u64, u64)> {
+        events.iter().filter(|e| e["cat"] == category).map(|e| time(e)).collect()
+    };
+    let (copies, products) = (of("copy"), of("product"));
+    // Two tiles of 8 steps: 2 loads each and 4 stores; 4 products of 2 warpgroups.
+    assert_eq!((copies.len(), products.len()), (2 * (8 * 2 + 4), 2 * 8 * 4 * 2));
+    let overlaps = copies.iter().filter(|c| products.iter().any(|p| p.0 < c.1 && c.0 < p.1)).count();
+    assert!(overlaps > copies.len() / 2, "{overlaps} of {} copies", copies.len());
+    for text in ["wait ab.full[2]", "wait ab.empty[0]", "wait wgmma.wait_group"] {
+        assert!(events.iter().any(|e| e["name"] == text), "{text}");
+    }
+    // The tensor cores do one product at a time.
+    let mut sorted = products;
+    sorted.sort_unstable();
+    assert!(sorted.windows(2).all(|p| p[0].1 <= p[1].0));
+}
+
+#[test]
+fn the_estimate_of_a_pipeline_is_near_what_its_tensor_cores_need() {
+    let mut given = HOPPER.to_vec();
+    given[11] = "k=2048";
+    given.push("--json");
+    let run = tilewright(&given, None);
+    let value: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    let cycles = value["simulation"]["estimated_cycles"].as_u64().unwrap();
+    // Two tiles of 32 steps, each 8 products of 128 cycles.
+    let least = 2 * 32 * 8 * 128;
+    assert!((least..least * 11 / 10).contains(&cycles), "{cycles}, at least {least}");
+}
+
+#[test]
+fn seeds_are_run_until_one_fails() {
+    let small = ["-p", "m=64", "-p", "n=64", "--device", "sim"];
+    let run = tilewright(&[&["run", "examples/transpose.tile", "--seeds", "6"], &small[..]].concat(), None);
+    assert_eq!(run.code, Some(0), "{}{}", run.out, run.err);
+    assert!(run.out.contains("seeds 0 to 5: all right"), "{}", run.out);
+    let racy = example_without("transpose.tile", "syncthreads()");
+    let wrong = [&["run", "-", "--seeds", "6", "--sim-seed", "3"], &small[..]].concat();
+    let run = tilewright(&wrong, Some(&racy));
+    assert_eq!(run.code, Some(1), "{}{}", run.out, run.err);
+    for text in [
+        "seed 3: 1 of 1 failed (3)",
+        "replay it with: tilewright run - -p m=64 -p n=64 --device sim --sim-seed 3\n",
+        "race on",
+    ] {
+        assert!(run.out.contains(text), "{text} is not in\n{}", run.out);
+    }
+    let run = tilewright(&[&wrong[..], &["--keep-going", "--json"]].concat(), Some(&racy));
+    assert_eq!(run.code, Some(1), "{}{}", run.out, run.err);
+    let value: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!((&value["right"], &value["seeds_run"]), (&false.into(), &6.into()));
+    assert_eq!(value["failed"].as_array().unwrap().len(), 6);
+    assert_eq!(value["failed"][5]["sim_seed"], 8);
+    assert!(value["failed"][5]["problems"][0].as_str().unwrap().contains("race"), "{value}");
+}
+
+#[test]
+fn the_seed_of_inputs_is_not_the_simulators() {
+    let run = |more: &[&str]| {
+        let given = ["run", GEMM, "-p", "m=64", "-p", "n=64", "-p", "k=32", "--device", "sim", "--json"];
+        let run = tilewright(&[&given[..], more].concat(), None);
+        let value: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+        (value["outputs"][0]["max_relative_error"].as_f64(), value["sim_seed"].as_u64())
+    };
+    let (error, _) = run(&[]);
+    assert_eq!(run(&["--sim-seed", "5"]), (error, Some(5)));
+    assert_ne!(run(&["--seed", "5"]).0, error);
+}
+
+#[test]
+fn mistakes_in_what_the_simulator_is_asked() {
+    refused(&["run", GEMM, "--seeds", "0"], None, 2, &["--seeds"]);
+    refused(&["run", GEMM, "--seeds", "3", "--profile"], None, 2, &["--profile"]);
+    refused(&["run", GEMM, "--keep-going"], None, 2, &["--seeds"]);
+    let last = u64::MAX.to_string();
+    let beyond = ["run", GEMM, "--device", "sim", "--seeds", "2", "--sim-seed", &last];
+    refused(&beyond, None, 2, &["more than there are"]);
+    refused(&["run", GEMM, "--trace-block", "1"], None, 2, &["--trace"]);
+    let small = ["run", GEMM, "--device", "sim", "-p", "m=16", "-p", "n=8", "-p", "k=16", "--trace"];
+    refused(&[&small[..], &["/nowhere/t.json"]].concat(), None, 1, &["cannot write `/nowhere/t.json`"]);
+    refused(
+        &[&small[..], &["/nowhere/t.json", "--trace-block", "7"]].concat(),
+        None,
+        2,
+        &["`--trace-block 7`: the grid has 1 blocks"],
+    );
+}
+
 #[test]
 fn compile_emits_every_form() {
     let cases = [

@@ -18,7 +18,7 @@ pub mod timing;
 pub mod wgmma;
 
 pub use arch::{Arch, Limits, Memory, UnknownArch};
-pub use banks::{Wavefronts, global_sectors, shared_wavefronts};
+pub use banks::{SECTOR_BYTES, Wavefronts, global_sectors, shared_wavefronts};
 pub use copy::{CopyKind, CopyRow, copies, copy_named, copy_rows};
 pub use dtype::{DType, UnknownDType};
 pub use mma::{MmaRow, mma_rows, mmas};

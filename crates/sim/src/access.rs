@@ -1,6 +1,6 @@
 //! Memory instructions of a warp.
 
-use tilewright_machine::{Memory, global_sectors, shared_wavefronts};
+use tilewright_machine::{Memory, SECTOR_BYTES, global_sectors, shared_wavefronts};
 
 use crate::clock::{Pair, lanes};
 use crate::cluster::Cluster;
@@ -350,6 +350,7 @@ fn count_shared(cluster: &mut Cluster<'_>, statement: u32, offsets: &[Option<u32
         counts.shared_requests += 1;
         counts.shared_wavefronts += u64::from(waves.actual);
         counts.shared_ideal += u64::from(waves.ideal);
+        counts.shared_bytes += offsets.iter().flatten().count() as u64 * u64::from(bytes);
     }
     u64::from(waves.conflicts())
 }
@@ -359,7 +360,9 @@ fn count_global(cluster: &mut Cluster<'_>, statement: u32, addresses: &[Option<u
     if lanes > 0 {
         let counts = &mut cluster.sink.counts[statement as usize];
         counts.global_requests += 1;
-        counts.global_sectors += u64::from(global_sectors(addresses, bytes));
+        let sectors = u64::from(global_sectors(addresses, bytes));
+        counts.global_sectors += sectors;
+        counts.global_ideal += sectors.min((lanes * u64::from(bytes)).div_ceil(SECTOR_BYTES));
         counts.global_bytes += lanes * u64::from(bytes);
     }
 }

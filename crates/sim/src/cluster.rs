@@ -11,6 +11,7 @@ use crate::flight::Flight;
 use crate::global::{Range, Touch, Watched};
 use crate::mbarrier::Mbarrier;
 use crate::memory::Buffer;
+use crate::profile::Observer;
 use crate::shadow::{ASYNC, ATOMIC, Access, COLLECTIVE, Now, Shadow};
 use crate::sink::{FaultKind, Place, Rule, Sink, Site, Wrong};
 use crate::tables::MmaTiles;
@@ -68,6 +69,8 @@ pub(crate) struct Cluster<'a> {
     pub global: Watched,
     /// Something has happened that a blocked warp may wait for.
     pub changed: bool,
+    /// Counts what warps do, where it is wanted.
+    pub observer: Option<Box<Observer>>,
     agents: Agent,
 }
 
@@ -102,6 +105,7 @@ impl<'a> Cluster<'a> {
             // reads of asynchronous copies.
             units: (0..function.cluster * groups).map(|u| Unit::new((2 * all + u) as Agent)).collect(),
             changed: false,
+            observer: None,
             agents: (4 * all + function.cluster * groups) as Agent,
         }
     }

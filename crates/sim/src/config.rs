@@ -38,6 +38,10 @@ pub struct Config {
     pub check_registers: bool,
     /// Warp instructions of a block after which its cluster is given up.
     pub step_limit: u64,
+    /// Whether [`Report::profile`](crate::Report::profile) is wanted.
+    pub profile: bool,
+    /// The number of a block, x fastest, whose cluster is traced in [`Report::trace`](crate::Report::trace).
+    pub trace: Option<u64>,
 }
 
 impl Default for Config {
@@ -49,6 +53,8 @@ impl Default for Config {
             check_uninitialised: true,
             check_registers: true,
             step_limit: 100_000_000,
+            profile: false,
+            trace: None,
         }
     }
 }

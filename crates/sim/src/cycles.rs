@@ -10,13 +10,15 @@
 //! divided; that of the one load/store unit. Bandwidth and caches of global memory are not modelled: a load
 //! takes its row's latency.
 //!
-//! Matrix products of a warpgroup occupy the tensor cores of all its warps, and tensor copies the one unit that makes them, by their bytes;
-//! both go on while their warp does something else, until it waits for them. Who waits for an mbarrier goes on after the last arrival
-//! and the last byte of the phase.
+//! Matrix products of a warpgroup occupy the tensor cores, which all warpgroups of the block share, for the longer of their arithmetic and
+//! of reading their operands; tensor and bulk copies occupy the one unit that makes them, by their bytes. Both go on while their warp does
+//! something else, until it waits for them. Warps are simulated one after the other, each as far as it comes, so such a unit has a
+//! calendar: what is simulated later gets the first gap after its operands are ready. Who waits for an mbarrier goes on after the last
+//! arrival and the last byte of the phase.
 //!
 //! A kernel runs in waves of `multiprocessors × resident` blocks, where shared memory, threads and registers decide how
 //! many are resident; a wave takes as long as one block alone, or as long as the resident blocks together occupy their
-//! busiest unit.
+//! busiest unit. Blocks of a persistent grid are one wave, which takes as long as the longest.
 
 use tilewright_simt::Function;
 
@@ -34,14 +36,57 @@ pub(crate) enum Unit {
     Copy,
 }
 
-/// Bytes that a multiprocessor's tensor memory accelerator moves a cycle.
+/// Bytes that a multiprocessor's tensor memory accelerator moves into shared memory a cycle.
 pub(crate) const COPY_BYTES: u64 = 108;
+
+/// Bytes that it moves out of shared memory a cycle.
+pub(crate) const STORE_BYTES: u64 = 32;
 
 /// Units of each kind that warps share, except the load/store unit, of which there is one.
 const SCHEDULERS: u64 = 4;
 
+/// When a unit that several warps share is busy.
+#[derive(Clone, Debug, Default)]
+struct Calendar {
+    /// Intervals in which it is, in order, none touching the next.
+    busy: Vec<(u64, u64)>,
+    /// What is before does not matter any more.
+    floor: u64,
+}
+
+impl Calendar {
+    /// Intervals that are kept.
+    const LIMIT: usize = 64;
+
+    /// Occupies the unit for the first free `length` cycles from `ready` on; returns when they begin. Warps are not simulated in the order
+    /// of time, so what comes later may begin earlier.
+    fn reserve(&mut self, ready: u64, length: u64) -> u64 {
+        let mut begin = ready.max(self.floor);
+        let mut at = self.busy.partition_point(|(_, end)| *end <= begin);
+        while let Some((start, end)) = self.busy.get(at)
+            && begin + length > *start
+        {
+            begin = *end;
+            at += 1;
+        }
+        if length == 0 {
+            return begin;
+        }
+        self.busy.insert(at, (begin, begin + length));
+        for next in [at + 1, at] {
+            if next > 0 && self.busy.get(next).is_some_and(|(start, _)| *start == self.busy[next - 1].1) {
+                self.busy[next - 1].1 = self.busy.remove(next).1;
+            }
+        }
+        if self.busy.len() > Self::LIMIT {
+            self.floor = self.busy.drain(..Self::LIMIT / 2).map(|(_, end)| end).max().unwrap_or(self.floor);
+        }
+        begin
+    }
+}
+
 /// Work since the last block barrier, and in all.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Pipes {
     scalar: u64,
     tensor: u64,
@@ -49,6 +94,10 @@ pub(crate) struct Pipes {
     copy: u64,
     start: u64,
     total: [u64; 4],
+    /// The tensor cores, by products of warpgroups.
+    products: Calendar,
+    /// The tensor memory accelerator.
+    copies: Calendar,
 }
 
 impl Pipes {
@@ -61,8 +110,15 @@ impl Pipes {
         let work = [self.scalar, self.tensor, self.load_store, self.copy];
         let end = slowest.max(self.start + Pipes::longest(work));
         let total = std::array::from_fn(|i| self.total[i] + work[i]);
-        *self = Pipes { start: end, total, ..Pipes::default() };
+        let (products, copies) = (std::mem::take(&mut self.products), std::mem::take(&mut self.copies));
+        *self = Pipes { start: end, total, products, copies, ..Pipes::default() };
         end
+    }
+
+    /// Executes a product of a warpgroup whose operands are ready, and occupy shared memory for `shared`; returns when it begins.
+    pub(crate) fn multiply(&mut self, ready: u64, busy: u64, shared: u64) -> u64 {
+        self.load_store += shared;
+        self.products.reserve(ready, busy)
     }
 
     /// Cycles for which the busiest unit has been occupied.
@@ -77,7 +133,10 @@ pub(crate) struct Timing {
     pub clock: u64,
     tensor_free: u64,
     load_store_free: u64,
-    copy_free: u64,
+    /// Cycles for which units were occupied since this was taken.
+    pub spent: u64,
+    /// When the last product's operands were ready.
+    pub product: u64,
     pub values: Vec<u64>,
     pub registers: Vec<u64>,
 }
@@ -88,7 +147,8 @@ impl Timing {
             clock: 0,
             tensor_free: 0,
             load_store_free: 0,
-            copy_free: 0,
+            spent: 0,
+            product: 0,
             values: vec![0; program.slots],
             registers: vec![0; program.registers],
         }
@@ -102,22 +162,34 @@ impl Timing {
     /// Issues an instruction whose operands are ready at `ready`; returns when it starts.
     pub(crate) fn issue(&mut self, pipes: &mut Pipes, unit: Unit, ready: u64, busy: u64) -> u64 {
         let start = self.clock.max(ready);
+        self.spent += busy;
         let (free, work) = match unit {
             Unit::Scalar => {
                 pipes.scalar += busy;
                 self.clock = start + busy;
                 return start;
             }
-            Unit::Tensor | Unit::Products => (&mut self.tensor_free, &mut pipes.tensor),
+            // Units that work asynchronously take orders while they are busy.
+            Unit::Products => {
+                pipes.scalar += 1;
+                pipes.tensor += busy;
+                self.clock = start + 1;
+                return start;
+            }
+            Unit::Copy => {
+                pipes.scalar += 1;
+                pipes.copy += busy;
+                self.clock = start + 1;
+                return pipes.copies.reserve(start, busy);
+            }
+            Unit::Tensor => (&mut self.tensor_free, &mut pipes.tensor),
             Unit::LoadStore => (&mut self.load_store_free, &mut pipes.load_store),
-            Unit::Copy => (&mut self.copy_free, &mut pipes.copy),
         };
-        // Units that work asynchronously take orders while they are busy.
         let begin = start.max(*free);
         *free = begin + busy;
         *work += busy;
         pipes.scalar += 1;
-        self.clock = if matches!(unit, Unit::Copy | Unit::Products) { start } else { begin } + 1;
+        self.clock = begin + 1;
         begin
     }
 }
@@ -158,6 +230,21 @@ mod tests {
         pipes.load_store = 30;
         assert_eq!(pipes.end_segment(200), 200);
         assert_eq!(pipes.busy(), 120);
+    }
+
+    #[test]
+    fn a_shared_unit_fills_its_gaps() {
+        let mut unit = Calendar::default();
+        assert_eq!(unit.reserve(10, 5), 10);
+        assert_eq!(unit.reserve(30, 5), 30);
+        // What is simulated later may begin earlier, where it fits.
+        assert_eq!(unit.reserve(0, 10), 0);
+        assert_eq!(unit.reserve(12, 20), 35);
+        assert_eq!(unit.reserve(12, 15), 15);
+        assert_eq!(unit.busy, [(0, 55)]);
+        assert_eq!(unit.reserve(3, 1), 55);
+        (0..1000).for_each(|i| assert_eq!(unit.reserve(100 + 2 * i, 1), 100 + 2 * i));
+        assert!(unit.busy.len() <= Calendar::LIMIT && unit.floor > 55);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use tilewright_machine::{
 use tilewright_simt::{Address, Factor, Function, Inst, Op, Operand, OriginId, Reg, Special, verify};
 
 use crate::error::SimError;
+use crate::profile::Row;
 use crate::tables::{MatrixTable, MmaTable};
 use crate::wgmma::WgmmaTable;
 
@@ -183,6 +184,8 @@ pub(crate) struct Instruction {
     /// Index into [`Program::statements`].
     pub statement: u32,
     pub origin: u32,
+    /// Index into [`Program::rows`].
+    pub row: u32,
     pub issue: u32,
     pub latency: u32,
 }
@@ -260,6 +263,8 @@ pub(crate) struct Program<'a> {
     /// Of warpgroups.
     pub wgmmas: Vec<WgmmaTable>,
     pub statements: Vec<Statement>,
+    /// What is counted together in a profile, in program order.
+    pub rows: Vec<Row>,
     /// Whether there are mbarriers.
     pub pipelined: bool,
 }
@@ -272,6 +277,7 @@ struct Decoder<'a> {
     products: HashMap<&'static str, u32>,
     wgmmas: HashMap<&'static str, u32>,
     statements: HashMap<(u32, &'static str), u32>,
+    rows: HashMap<(u32, &'static str), u32>,
 }
 
 impl<'a> Program<'a> {
@@ -302,6 +308,7 @@ impl<'a> Program<'a> {
             products: Vec::new(),
             wgmmas: Vec::new(),
             statements: Vec::new(),
+            rows: Vec::new(),
             pipelined: false,
         };
         let mut decoder = Decoder {
@@ -312,6 +319,7 @@ impl<'a> Program<'a> {
             products: HashMap::new(),
             wgmmas: HashMap::new(),
             statements: HashMap::new(),
+            rows: HashMap::new(),
         };
         decoder.block(&function.body)?;
         let mut program = decoder.program;
@@ -395,7 +403,13 @@ impl Decoder<'_> {
     }
 
     fn emit(&mut self, code: Code, (statement, origin): (u32, u32), issue: u32, latency: u32) -> u32 {
-        self.program.code.push(Instruction { code, statement, origin, issue, latency });
+        let row = Row::new(&self.program, &code, origin);
+        let rows = &mut self.program.rows;
+        let row = *self.rows.entry((origin, row.name)).or_insert_with(|| {
+            rows.push(row);
+            (rows.len() - 1) as u32
+        });
+        self.program.code.push(Instruction { code, statement, origin, row, issue, latency });
         (self.program.code.len() - 1) as u32
     }
 
@@ -573,11 +587,7 @@ impl Decoder<'_> {
                     let reason = "barriers have numbers from 1 to 15 and whole warps";
                     return Err(self.unsupported("bar.sync", reason, origin));
                 }
-                (
-                    Code::Sync { statement, op: *op },
-                    op.issue_cycles(),
-                    0,
-                )
+                (Code::Sync { statement, op: *op }, op.issue_cycles(), 0)
             }
             Op::For { counter, lo, hi, step, body } => {
                 let (lo, hi) = (self.slot(*lo), self.slot(*hi));
@@ -632,7 +642,7 @@ impl Decoder<'_> {
 }
 
 /// The name of a barrier, a fence or a wait in reports.
-fn sync_name(op: SyncOp) -> &'static str {
+pub(crate) fn sync_name(op: SyncOp) -> &'static str {
     match op {
         SyncOp::Barrier => "bar.sync 0",
         SyncOp::WarpBarrier => "bar.warp.sync",

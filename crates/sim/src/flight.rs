@@ -237,7 +237,9 @@ impl<'a> Cluster<'a> {
                 });
             }
             Course::Global { store, address } => {
-                let Some((buffer, number, offset)) = self.context.memory.locate(address & !15) else { return };
+                let Some((buffer, number, offset)) = self.context.memory.locate(address & !15) else {
+                    return;
+                };
                 let touch = if *store { Touch::Write } else { Touch::Read };
                 // What lies outside is reported, and left.
                 let inside = buffer.size().saturating_sub(offset).min(u64::from(bytes));

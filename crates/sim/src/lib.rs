@@ -54,8 +54,12 @@
 //! lost to bank conflicts). Between two barriers a block takes the longest of: its slowest warp; the scalar and the tensor
 //! work of all its warps, each divided among four units; the work of its one load/store unit. A kernel runs in waves of
 //! multiprocessors × resident blocks; a wave takes as long as one block alone or as the resident ones occupy their
-//! busiest unit together. Tensor copies and products of warpgroups take their time while their warps go on; a wait lasts until they
-//! are done. Caches and bandwidth of global memory are not modelled.
+//! busiest unit together, so that a persistent grid is one wave and takes as long as its longest block. Tensor copies and products of
+//! warpgroups take their time while their warps go on, on units that all warps of the block share; a wait lasts until they are done.
+//! Caches and bandwidth of global memory are not modelled.
+//!
+//! [`Report::profile`] says what each instruction of each tile statement cost ([`Config::profile`]), [`Report::trace`] what the warps and
+//! units of a cluster did when ([`Config::trace`]).
 
 mod access;
 mod clock;
@@ -70,12 +74,14 @@ mod global;
 mod mbarrier;
 mod memory;
 mod owned;
+mod profile;
 mod report;
 mod schedule;
 mod shadow;
 mod sink;
 mod suggest;
 mod tables;
+mod trace;
 mod units;
 mod warp;
 mod wgmma;
@@ -88,7 +94,9 @@ use tilewright_simt::Function;
 pub use config::{Argument, Config};
 pub use error::{SimError, Waiting};
 pub use memory::{BufferId, GlobalMemory};
+pub use profile::{Bytes, Class, Profile};
 pub use report::{Counts, Fault, Misuse, Party, RACE_LIMIT, Race, RaceKind, Report, Traffic};
+pub use trace::{Details, EVENT_LIMIT, Event, Trace, Track};
 
 use context::Context;
 use schedule::Outcome;
@@ -113,6 +121,8 @@ pub fn run(
     let clusters = context.clusters();
     let mut sink = Sink::new(context.program.statements.len());
     let (mut longest, mut sum, mut busy) = (0u64, 0u64, 0u64);
+    let mut costs = vec![profile::Cost::default(); context.program.rows.len()];
+    let mut trace = None;
     let mut touched = Vec::new();
     let failed = AtomicU64::new(u64::MAX);
     for start in (0..clusters).step_by(BATCH as usize) {
@@ -132,6 +142,10 @@ pub fn run(
         for (linear, outcome) in (start..).zip(batch) {
             let Some(outcome) = outcome else { continue };
             let outcome = outcome?;
+            if let Some(observer) = outcome.observer {
+                costs.iter_mut().zip(&observer.costs).for_each(|(sum, cost)| sum.add(cost));
+                trace = trace.or(observer.tracer.map(trace::Tracer::finish));
+            }
             touched.push((linear, outcome.touched));
             sink.merge(outcome.sink);
             longest = longest.max(outcome.longest);
@@ -143,7 +157,11 @@ pub fn run(
         sink.raced_between(&context, (context.first_block(a), first), (context.first_block(b), second));
     });
     let blocks = clusters * u64::from(function.cluster);
+    let profile =
+        if config.profile { profile::profile(&context.program, &costs, &sink.counts) } else { Vec::new() };
     let mut report = sink.report(&context);
+    report.profile = profile;
+    report.trace = trace;
     report.blocks = blocks;
     report.warps = blocks * u64::from(function.threads.div_ceil(32));
     report.estimated_cycles = cycles::kernel(function, blocks, longest, sum, busy);

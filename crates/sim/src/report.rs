@@ -4,6 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::profile::Profile;
+use crate::trace::Trace;
+
 /// Most distinct races that a report lists.
 pub const RACE_LIMIT: usize = 64;
 
@@ -46,6 +49,12 @@ pub struct Report {
     pub wgmma_count: u64,
     /// Bytes that tensor and bulk copies moved.
     pub tma_bytes: u64,
+    /// What each instruction of each tile statement cost, in program order; empty without [`Config::profile`](crate::Config::profile).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub profile: Vec<Profile>,
+    /// The execution of the cluster that was to be traced.
+    #[serde(skip)]
+    pub trace: Option<Trace>,
     /// An estimate of the kernel's duration in cycles; the model is described in the crate's documentation.
     pub estimated_cycles: u64,
 }
@@ -246,10 +255,16 @@ impl Fault {
         let does = if self.write { "writes" } else { "reads" };
         let what = match (*memory, buffer.as_str()) {
             ("register", _) => {
-                format!("reads a register of `{buffer}` that nothing has written (register {offset} of {size})")
+                format!(
+                    "reads a register of `{buffer}` that nothing has written (register {offset} of {size})"
+                )
             }
-            (_, "") => format!("{does} {bytes} bytes at {memory} address {offset:#x}, which lies in no buffer"),
-            _ => format!("{does} {bytes} bytes at offset {offset} of {memory} buffer `{buffer}` ({size} bytes)"),
+            (_, "") => {
+                format!("{does} {bytes} bytes at {memory} address {offset:#x}, which lies in no buffer")
+            }
+            _ => format!(
+                "{does} {bytes} bytes at offset {offset} of {memory} buffer `{buffer}` ({size} bytes)"
+            ),
         };
         let of = statement(&self.origin, self.position, place);
         format!("`{instruction}` in {of}: thread {thread} {what} (block {block:?}, {count} times)")
@@ -312,10 +327,14 @@ pub struct Counts {
     pub shared_wavefronts: u64,
     /// Wavefronts they need without bank conflicts.
     pub shared_ideal: u64,
+    /// Bytes that lanes asked shared memory for.
+    pub shared_bytes: u64,
     /// Requests to global memory.
     pub global_requests: u64,
     /// Sectors they touched.
     pub global_sectors: u64,
+    /// Sectors that would hold what they asked for, at most as many as they touched.
+    pub global_ideal: u64,
     /// Bytes that lanes asked for.
     pub global_bytes: u64,
 }
@@ -330,8 +349,10 @@ impl Counts {
         self.shared_requests += other.shared_requests;
         self.shared_wavefronts += other.shared_wavefronts;
         self.shared_ideal += other.shared_ideal;
+        self.shared_bytes += other.shared_bytes;
         self.global_requests += other.global_requests;
         self.global_sectors += other.global_sectors;
+        self.global_ideal += other.global_ideal;
         self.global_bytes += other.global_bytes;
     }
 }

@@ -9,6 +9,7 @@ use crate::context::Context;
 use crate::decode::{Code, Source};
 use crate::error::{SimError, Waiting};
 use crate::global::Range;
+use crate::profile::Observer;
 use crate::sink::{Rule, Sink, Site};
 use crate::warp::{Issue, State, Wait, Warp};
 use crate::wgmma::{CHUNK, Left, NOWHERE, Operand, Product, Unit};
@@ -27,6 +28,7 @@ pub(crate) struct Outcome {
     pub sum: u64,
     /// Cycles for which the blocks' busiest units were occupied, in all.
     pub busy: u64,
+    pub observer: Option<Box<Observer>>,
 }
 
 /// A generator of numbers for choices that hardware leaves open (splitmix64).
@@ -66,6 +68,7 @@ pub(crate) fn execute<'a>(context: &'a Context<'a>, linear: u64) -> Result<Outco
         .map(|(rank, index)| Warp::new(&context.program, context.config.check_registers, rank, index))
         .collect();
     cluster.know = warps.iter().map(|w| crate::clock::Knowledge::new(w.agent, w.live)).collect();
+    cluster.observer = Observer::new(context, linear, warps.len());
     let seed = context.config.seed;
     let choices = (seed != 0).then(|| Choices(seed ^ linear.wrapping_mul(0x2545_f491_4f6c_dd1d)));
     Scheduler { cluster, warps, per_block: per_block as usize, choices }.run()
@@ -332,9 +335,24 @@ impl Scheduler<'_> {
         };
         let (Some(a), Some(b)) = (left, operand(b, false)) else { return Ok(()) };
         let registers: &[u32] = if let Left::Registers(regs) = &a { regs } else { &[] };
+        let ready = group.clone().map(|w| self.warps[w].timing.product).max().unwrap_or(0);
+        let instruction = &program.code[issue.pc];
+        let shared = u64::from(places.row.shared_cycles(registers.is_empty()));
+        let busy = shared.max(u64::from(instruction.issue));
+        let pipes = &mut self.cluster.ctas[site.rank as usize].pipes;
+        let begin = pipes.multiply(ready.max(self.cluster.units[unit].free), busy, shared);
+        self.cluster.units[unit].free = begin + busy;
+        if let Some(tracer) = self.cluster.observer.as_mut().and_then(|o| o.tracer.as_mut()) {
+            let name = program.origin(instruction.origin);
+            tracer.product(first, name, (begin, begin + busy), places.row.name.as_str());
+        }
         for other in group {
             self.own(other, d, registers, issue.accumulate);
-            self.warps[other].resume(0);
+            let warp = &mut self.warps[other];
+            if let Some(owned) = &mut warp.owned {
+                owned.ready = begin + busy.max(u64::from(instruction.latency));
+            }
+            warp.resume(ready);
         }
         self.cluster.sink.wgmma_count += 1;
         let product = Product { table: *table, d: d.clone(), a, b, accumulate: issue.accumulate };
@@ -400,8 +418,14 @@ impl Scheduler<'_> {
             self.cluster.complete(0);
         }
         self.cluster.deliver_all();
-        let mut outcome =
-            Outcome { sink: Sink::default(), touched: Vec::new(), longest: 0, sum: 0, busy: 0 };
+        let mut outcome = Outcome {
+            sink: Sink::default(),
+            touched: Vec::new(),
+            longest: 0,
+            sum: 0,
+            busy: 0,
+            observer: None,
+        };
         for (cta, warps) in self.cluster.ctas.iter_mut().zip(self.warps.chunks(self.per_block)) {
             let end = cta.pipes.end_segment(warps.iter().map(|w| w.timing.clock).max().unwrap_or(0));
             outcome.longest = outcome.longest.max(end);
@@ -409,6 +433,7 @@ impl Scheduler<'_> {
             outcome.busy += cta.pipes.busy();
         }
         outcome.sink = self.cluster.sink;
+        outcome.observer = self.cluster.observer;
         outcome.touched = self.cluster.global.log.finish();
         outcome
     }

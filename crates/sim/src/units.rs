@@ -4,7 +4,7 @@ use tilewright_machine::{BulkOp, MbarrierOp, Memory, TensorOp};
 
 use crate::clock::{Agent, Pair, lanes};
 use crate::cluster::Cluster;
-use crate::cycles::{COPY_BYTES, Unit};
+use crate::cycles::{COPY_BYTES, STORE_BYTES, Unit};
 use crate::decode::{BulkCopy, Place, Slot, TensorCopy};
 use crate::flight::{Course, Request, bulk_course};
 use crate::mbarrier::{ARRIVALS_LIMIT, Mbarrier, Overflow};
@@ -106,13 +106,19 @@ impl Warp {
         lane: usize,
         (issue, latency): (u64, u64),
     ) {
-        let moved = u64::from(request.bytes).div_ceil(COPY_BYTES);
+        let moved = u64::from(request.bytes).div_ceil(if store { STORE_BYTES } else { COPY_BYTES });
         let pipes = &mut cluster.ctas[self.rank as usize].pipes;
-        let start = self.timing.issue(pipes, Unit::Copy, request.ready, issue + moved);
+        let busy = issue.max(moved);
+        let start = self.timing.issue(pipes, Unit::Copy, request.ready, busy);
         let ready = start + latency + moved;
+        if let Some(tracer) = cluster.observer.as_mut().and_then(|o| o.tracer.as_mut()) {
+            let name = cluster.context.program.origin(request.site.origin);
+            tracer.copy(self.agent as usize, name, (start, start + busy), u64::from(request.bytes), ready);
+        }
         let counts = &mut cluster.sink.counts[request.site.statement as usize];
         counts.global_requests += 1;
         counts.global_sectors += u64::from(request.bytes).div_ceil(32);
+        counts.global_ideal += u64::from(request.bytes).div_ceil(32);
         counts.global_bytes += u64::from(request.bytes);
         let group = self.bulk.committed[lane];
         let mut time = 0;

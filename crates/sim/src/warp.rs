@@ -169,6 +169,9 @@ impl Warp {
         let program = &cluster.context.program;
         let limit = cluster.context.config.step_limit;
         let limit = limit.saturating_mul(cluster.ctas.len() as u64);
+        if let Some(observer) = &mut cluster.observer {
+            observer.resume(self.agent as usize, self.timing.clock);
+        }
         for _ in 0..quantum {
             let Some(instruction) = program.code.get(self.pc) else {
                 self.state = State::Done;
@@ -181,7 +184,11 @@ impl Warp {
                 return Err(SimError::StepLimit { block: cluster.index(self.rank), limit });
             }
             self.pc += 1;
+            let before = self.timing.clock;
             self.step(cluster, instruction)?;
+            if let Some(observer) = &mut cluster.observer {
+                self.observe(observer, cluster.context, instruction, before);
+            }
             if self.state != State::Running && !self.switch() {
                 break;
             }
@@ -264,7 +271,7 @@ impl Warp {
     }
 
     fn step(&mut self, cluster: &mut Cluster<'_>, instruction: &Instruction) -> Result<(), SimError> {
-        let Instruction { code, statement: own, origin, issue, latency } = instruction;
+        let Instruction { code, statement: own, origin, issue, latency, .. } = instruction;
         let at = (*own, *origin);
         let (busy, latency) = (u64::from(*issue), u64::from(*latency));
         if !matches!(code, Code::Else { .. } | Code::EndIf) {
@@ -449,15 +456,13 @@ impl Warp {
                         }
                     }
                 }
-                let start = self.timing.issue(
+                // When the product begins is known when all warps of the warpgroup are there.
+                self.timing.product = self.timing.issue(
                     &mut cluster.ctas[self.rank as usize].pipes,
                     Unit::Products,
                     ready,
                     busy,
                 );
-                if let Some(owned) = &mut self.owned {
-                    owned.ready = start + latency;
-                }
                 self.wait(Wait::Product(Issue { pc: self.pc - 1, descriptors, accumulate }));
             }
             Code::Tensor(copy) => self.tensor(cluster, copy, *origin, (busy, latency)),

@@ -61,11 +61,13 @@ pub(crate) struct Unit {
     pub queue: VecDeque<Product>,
     /// Products that have been executed.
     pub executed: u32,
+    /// When the cycle model has it free.
+    pub free: u64,
 }
 
 impl Unit {
     pub(crate) fn new(agent: Agent) -> Self {
-        Unit { agent, queue: VecDeque::new(), executed: 0 }
+        Unit { agent, queue: VecDeque::new(), executed: 0, free: 0 }
     }
 
     /// Products that have been issued.

@@ -88,17 +88,34 @@ impl Outcome {
 ///
 /// The device's or the interpreter's; a wrong result is no error but an [`Outcome`].
 pub fn check(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Result<Outcome, CheckError> {
-    let Launched { sizes, inputs, report, seconds, results, timing } = launch(kernel, device, options)?;
-    let mut expected = inputs;
-    interpret(&kernel.verified, &sizes, &mut expected)?;
+    let launched = launch(kernel, device, options)?;
+    Ok(outcome(kernel, launched, &interpreted(kernel, options)?))
+}
+
+/// Does the same as [`check`] with what [`interpreted`] gave for the same kernel and options: for many launches, one interpretation.
+///
+/// # Errors
+///
+/// The device's.
+pub fn check_against(
+    kernel: &Kernel,
+    device: &dyn Device,
+    options: &CheckOptions,
+    expected: &[Argument],
+) -> Result<Outcome, CheckError> {
+    Ok(outcome(kernel, launch(kernel, device, options)?, expected))
+}
+
+fn outcome(kernel: &Kernel, launched: Launched, expected: &[Argument]) -> Outcome {
+    let Launched { report, seconds, results, timing } = launched;
     let comparisons = kernel
         .verified
         .outputs()
         .iter()
         .filter_map(|id| {
             let param = kernel.program().param(*id);
-            match (&expected[id.0 as usize], &results[id.0 as usize]) {
-                (Argument::Tensor(expected), Some(actual)) => {
+            match (expected.get(id.0 as usize), &results[id.0 as usize]) {
+                (Some(Argument::Tensor(expected)), Some(actual)) => {
                     let slack = if param.dtype.is_float() || !rounds_to_integers(kernel) { 0.0 } else { 1.0 };
                     Some(compare(&param.name, expected, actual, tolerance(kernel, param.dtype), slack))
                 }
@@ -106,8 +123,8 @@ pub fn check(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Re
             }
         })
         .collect();
-    let problems = report.sim().map(|s| s.problems()).unwrap_or_default();
-    Ok(Outcome { report, seconds, timing, comparisons, problems })
+    let problems = report.problems();
+    Outcome { report, seconds, timing, comparisons, problems }
 }
 
 /// Runs a kernel as [`check`] does, and compares nothing: what the simulator finds wrong with it, one sentence each.
@@ -138,10 +155,8 @@ pub fn interpreted(kernel: &Kernel, options: &CheckOptions) -> Result<Vec<Argume
 
 /// A kernel that has run.
 struct Launched {
-    sizes: Sizes,
-    inputs: Vec<Argument>,
-    report: LaunchReport,
     seconds: f64,
+    report: LaunchReport,
     /// What the tensors hold then, by parameter.
     results: Vec<Option<Vec<f64>>>,
     timing: Option<Timing>,
@@ -218,8 +233,7 @@ fn launch(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Resul
     } else {
         None
     };
-    let Prepared { sizes, inputs, .. } = prepared;
-    Ok(Launched { sizes, inputs, report, seconds, results, timing })
+    Ok(Launched { report, seconds, results, timing })
 }
 
 /// Whether two runs of a kernel left the same in every output, within what roundings may separate.
