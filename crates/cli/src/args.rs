@@ -28,6 +28,8 @@ pub enum Command {
     Compile(CompileArgs),
     /// Run every candidate of a program's layouts and instructions, and compare estimates with what they take
     Candidates(CandidatesArgs),
+    /// Make a program's kernel wrong in many ways, and see which of them the simulator finds
+    Mutate(MutateArgs),
     /// Evaluate an expression over layouts
     Layout(LayoutArgs),
     /// List the operators that come with Tilewright, or print the program of one
@@ -115,6 +117,24 @@ pub struct CandidatesArgs {
     /// Rounds in which the candidates are timed in turns (GPU only)
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub rounds: usize,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `tilewright mutate`
+///
+/// Deletes, weakens, skips or swaps one synchronisation at a time, and simulates each mutant with one seed after the other until
+/// anything is reported, the launch does not end, or an output is wrong. docs/mutation.md has the result for the library's
+/// kernels. Choose sizes with a few rounds more than a kernel has stages, and more than one tile a block.
+#[derive(Args)]
+pub struct MutateArgs {
+    /// Which program.
+    #[command(flatten)]
+    pub program: ProgramArgs,
+    /// Seeds of the simulator to try on each mutant, at most
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub seeds: u64,
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,

@@ -12,6 +12,7 @@ mod kernels;
 mod layout;
 mod load;
 mod messages;
+mod mutate;
 mod run;
 
 use std::process::ExitCode;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Compile(args) => compile::compile(&args),
         Command::Candidates(args) => candidates::list(&args),
+        Command::Mutate(args) => mutate::mutate(&args),
         Command::Layout(args) => layout::layout(&args),
         Command::Kernels(args) => kernels::kernels(&args),
         Command::Devices(args) => devices::devices(&args),
