@@ -168,7 +168,11 @@ impl Warp {
                 let Some(key) = cluster.own_barrier(&site, self.shared_address(place, lane)) else {
                     continue;
                 };
-                let (offset, parity) = (key.1, operands[lane] as u32 & 1);
+                let wanted = operands[lane] as u32;
+                if wanted > 1 {
+                    cluster.misuse(&site, Rule::Parity, || format!("{wanted:#x} is no parity: neither 0 nor 1"));
+                }
+                let (offset, parity) = (key.1, wanted & 1);
                 match phases.iter_mut().find(|p| p.offset == offset && p.parity == parity) {
                     Some(phase) => phase.lanes |= 1 << lane,
                     None => {
@@ -294,6 +298,11 @@ impl Cluster<'_> {
             return;
         }
         let known = self.barriers.get(&key).map(|b| (b.agent, b.phase));
+        if known.is_some() {
+            self.misuse(site, Rule::Again, || {
+                format!("there is an initialised mbarrier at offset {} of the window already", key.1)
+            });
+        }
         let (agent, phase) = known.unwrap_or_else(|| (self.new_agent(), 0));
         // The next phase is the first again, of even parity.
         let phase = phase.next_multiple_of(2);

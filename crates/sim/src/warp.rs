@@ -1,6 +1,6 @@
 //! A warp: 32 lanes in lock-step, resumable between any two instructions.
 
-use tilewright_machine::{ShuffleMode, SyncOp};
+use tilewright_machine::SyncOp;
 use tilewright_simt::Special;
 
 use crate::access::AsyncQueue;
@@ -342,12 +342,7 @@ impl Warp {
                 self.collective(cluster, mode.mnemonic(), self.live, *origin)?;
                 let (offered, operands) = (self.values[*src as usize], self.values[*operand as usize]);
                 self.set(*dst, |lane| {
-                    let mut operand = operands[lane] as u32;
-                    if *mode == ShuffleMode::Down {
-                        // Any distance beyond the warp is the same; the row's function adds without a check.
-                        operand = operand.min(32);
-                    }
-                    offered[mode.source(lane as u32, operand) as usize % 32]
+                    offered[mode.source(lane as u32, operands[lane] as u32) as usize % 32]
                 });
                 let ready = self.timing.values[*src as usize].max(self.timing.values[*operand as usize]);
                 let start = self.timing.issue(
