@@ -234,7 +234,8 @@ impl Lower<'_> {
         self.next += 1;
         let synthesis = self.synthesis;
         let plan = &synthesis.statements[index];
-        self.b.set_origin(statement_text(self.verified.program(), stmt));
+        let position = (!stmt.span.is_none()).then_some(stmt.span.start);
+        self.b.set_origin_at(statement_text(self.verified.program(), stmt), position);
         match (&stmt.kind, plan) {
             (StmtKind::Define(_), _) => Ok(()),
             (StmtKind::Copy { src, dst }, StmtPlan::Copy(plan)) => self.copy(src, dst, plan, true),

@@ -4,7 +4,7 @@ use tilewright_machine::{
     BulkOp, CacheHint, CopyKind, CopyRow, Major, MbarrierOp, Memory, RegType, ScalarOp, TensorRow, WgmmaRow,
 };
 use tilewright_simt::{
-    Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, OriginId, Reg, Special, Value,
+    Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, Reg, Special, Value,
 };
 
 use crate::operand::{comment, literal, param, reg, shared_window, vector};
@@ -50,7 +50,8 @@ pub(crate) struct Body<'a> {
     counts: Counts,
     text: String,
     labels: u32,
-    origin: OriginId,
+    /// The text of the last instruction's origin.
+    origin: &'a str,
     /// The register that holds the address of each tensor map.
     maps: Vec<String>,
 }
@@ -64,7 +65,7 @@ impl<'a> Body<'a> {
             counts: Counts::default(),
             text: String::new(),
             labels: 0,
-            origin: OriginId(u32::MAX),
+            origin: "",
             maps: vec![String::new(); function.tensor_maps.len()],
         };
         body.tensor_maps();
@@ -162,9 +163,9 @@ impl<'a> Body<'a> {
 
     fn block(&mut self, body: &[Inst]) {
         for inst in body {
-            if self.origin != inst.origin {
-                self.origin = inst.origin;
-                let origin = self.function.origin(inst.origin);
+            let origin = self.function.origin(inst.origin);
+            if self.origin != origin {
+                self.origin = origin;
                 if !origin.is_empty() {
                     self.text.push_str(&format!("    // {}\n", comment(origin)));
                 }

@@ -2,9 +2,11 @@
 
 use tilewright_machine::{Memory, global_sectors, shared_wavefronts};
 
-use crate::clock::lanes;
+use crate::clock::{Pair, lanes};
 use crate::cluster::Cluster;
 use crate::decode::{Place, Slot, Transfer};
+use crate::global::Touch;
+use crate::shadow::{ASYNC, ORDINARY};
 use crate::sink::Site;
 use crate::tables::MatrixTable;
 use crate::warp::Warp;
@@ -21,6 +23,10 @@ struct InFlight {
     origin: u32,
     /// Where in global memory it reads, when it lands; zeros land where there is no such place.
     from: Option<u64>,
+    /// The number of its read among those of the warp's copies that are followed; 0 of one that is not.
+    fetch: u32,
+    /// Whether the bytes are there: as early as it may, before any wait.
+    landed: bool,
     /// When the cycle model has it arrive.
     ready: u64,
 }
@@ -31,12 +37,19 @@ pub(crate) struct AsyncQueue {
     copies: Vec<InFlight>,
     /// Groups that each lane has closed.
     committed: [u32; 32],
+    /// Reads of global memory that are followed.
+    fetches: u32,
 }
 
 impl AsyncQueue {
     /// Closes the current group of these lanes.
     pub(crate) fn commit(&mut self, active: u32) {
         lanes(active).for_each(|lane| self.committed[lane] += 1);
+    }
+
+    /// Copies that have not landed.
+    pub(crate) fn len(&self) -> usize {
+        self.copies.len()
     }
 }
 
@@ -60,7 +73,7 @@ impl Warp {
         self.values[place.base as usize][lane].wrapping_add(i64::from(place.offset) as u64)
     }
 
-    fn guarded(&self, guard: Option<Slot>) -> u32 {
+    pub(crate) fn guarded(&self, guard: Option<Slot>) -> u32 {
         guard.map_or(self.active, |g| self.active & self.where_true(g))
     }
 
@@ -92,7 +105,7 @@ impl Warp {
         for lane in lanes(reading) {
             let site = self.site(*statement, origin, lane);
             let address = self.global_address(*place, lane);
-            let data = read_global(cluster, &site, address, *bytes, &mut addresses[lane]);
+            let data = read_global(cluster, &site, address, *bytes, &mut addresses[lane], true);
             for (i, reg) in regs.iter().enumerate().take(4) {
                 self.registers[*reg as usize][lane] = data[i];
             }
@@ -125,9 +138,11 @@ impl Warp {
         for lane in lanes(writing) {
             let site = self.site(*statement, origin, lane);
             let address = self.global_address(*place, lane);
-            let Some((buffer, offset)) = cluster.global_offset(&site, address, *bytes, true) else {
+            let Some((buffer, number, offset)) = cluster.global_offset(&site, address, *bytes, true) else {
                 continue;
             };
+            let range = (number, offset, u64::from(*bytes));
+            cluster.watch_global(&site, range, Touch::Write, None);
             addresses[lane] = Some(address);
             let index = (offset / 4) as usize;
             for (i, reg) in regs.iter().enumerate() {
@@ -159,10 +174,20 @@ impl Warp {
         let (mut to, mut from) = ([None; 32], [None; 32]);
         for lane in lanes(self.active) {
             let site = self.site(statement, origin, lane);
+            let mut fetch = 0;
             if reading & (1 << lane) != 0 {
                 // The source is read as late as the instruction may: when the copy lands.
                 let address = self.global_address(src, lane);
-                from[lane] = cluster.global_offset(&site, address, bytes, false).map(|_| address);
+                if let Some((_, number, offset)) = cluster.global_offset(&site, address, bytes, false) {
+                    from[lane] = Some(address);
+                    if cluster.context.watches(number) {
+                        self.queue.fetches += 1;
+                        fetch = self.queue.fetches;
+                        let unit = (cluster.fetches_of(self.agent), fetch, ASYNC | ORDINARY);
+                        let range = (number, offset, u64::from(bytes));
+                        cluster.watch_global(&site, range, Touch::Read, Some(unit));
+                    }
+                }
             }
             to[lane] = cluster.shared_offset(&site, self.shared_address(dst, lane), bytes, true);
             if let Some(offset) = to[lane] {
@@ -176,6 +201,8 @@ impl Warp {
                     statement,
                     origin,
                     from: from[lane as usize],
+                    fetch,
+                    landed: false,
                     ready,
                 });
             }
@@ -188,25 +215,50 @@ impl Warp {
     pub(crate) fn land(&mut self, cluster: &mut Cluster<'_>, but: Option<u32>) {
         let (active, committed) = (self.active, self.queue.committed);
         let mut copies = std::mem::take(&mut self.queue.copies);
+        let mut fetched = [0; 32];
         copies.retain(|copy| {
             let lane = usize::from(copy.lane);
             let covered = but.is_none_or(|n| copy.group < committed[lane].saturating_sub(n));
             let lands = covered && active & (1 << lane) != 0;
             if lands {
-                let site = self.site(copy.statement, copy.origin, lane);
-                let mut data = [0; 16];
-                if let Some(address) = copy.from {
-                    let words = read_global(cluster, &site, address, u32::from(copy.bytes), &mut None);
-                    for (to, word) in data.chunks_exact_mut(4).zip(words) {
-                        to.copy_from_slice(&word.to_le_bytes());
-                    }
+                if !copy.landed {
+                    self.arrive(cluster, copy);
                 }
-                cluster.land_async(&site, copy.offset, u32::from(copy.bytes), &data);
+                let site = self.site(copy.statement, copy.origin, lane);
+                cluster.land_async(&site, copy.offset, u32::from(copy.bytes));
+                fetched[lane] = copy.fetch.max(fetched[lane]);
                 self.timing.clock = self.timing.clock.max(copy.ready);
             }
             !lands
         });
         self.queue.copies = copies;
+        let fetches = cluster.fetches_of(self.agent);
+        for lane in lanes(active).filter(|lane| fetched[*lane] != 0) {
+            let mut pair = Pair::default();
+            pair.learn(fetches, 1 << lane, fetched[lane] + 1);
+            cluster.know[self.agent as usize].acquire(1 << lane, &pair);
+        }
+    }
+
+    /// Moves the bytes of an asynchronous copy.
+    fn arrive(&self, cluster: &mut Cluster<'_>, copy: &InFlight) {
+        let site = self.site(copy.statement, copy.origin, usize::from(copy.lane));
+        let mut data = [0; 16];
+        if let Some(address) = copy.from {
+            let words = read_global(cluster, &site, address, u32::from(copy.bytes), &mut None, false);
+            for (to, word) in data.chunks_exact_mut(4).zip(words) {
+                to.copy_from_slice(&word.to_le_bytes());
+            }
+        }
+        cluster.put(self.rank, copy.offset, &data[..usize::from(copy.bytes).min(16)]);
+    }
+
+    /// Moves the bytes of one of the asynchronous copies before any wait for it.
+    pub(crate) fn land_early(&mut self, cluster: &mut Cluster<'_>, index: usize) {
+        if let Some(copy) = self.queue.copies.get(index).copied().filter(|copy| !copy.landed) {
+            self.arrive(cluster, &copy);
+            self.queue.copies[index].landed = true;
+        }
     }
 
     /// Executes a matrix load or store; returns wavefronts lost to bank conflicts.
@@ -271,9 +323,13 @@ fn read_global(
     address: u64,
     bytes: u32,
     noted: &mut Option<u64>,
+    watch: bool,
 ) -> [u32; 4] {
     let mut words = [0; 4];
-    if let Some((buffer, offset)) = cluster.global_offset(site, address, bytes, false) {
+    if let Some((buffer, number, offset)) = cluster.global_offset(site, address, bytes, false) {
+        if watch {
+            cluster.watch_global(site, (number, offset, u64::from(bytes)), Touch::Read, None);
+        }
         *noted = Some(address);
         let index = (offset / 4) as usize;
         if bytes >= 4 {

@@ -8,11 +8,13 @@ use crate::clock::{Agent, Knowledge, Pair, View};
 use crate::context::{Context, SHARED_BASE};
 use crate::cycles::Pipes;
 use crate::flight::Flight;
+use crate::global::{Range, Touch, Watched};
 use crate::mbarrier::Mbarrier;
 use crate::memory::Buffer;
-use crate::shadow::{ASYNC, Access, COLLECTIVE, Now, Shadow};
-use crate::sink::{FaultKind, Rule, Sink, Site, Wrong};
+use crate::shadow::{ASYNC, ATOMIC, Access, COLLECTIVE, Now, Shadow};
+use crate::sink::{FaultKind, Place, Rule, Sink, Site, Wrong};
 use crate::tables::MmaTiles;
+use crate::units::Posted;
 use crate::wgmma::{Tiles, Unit};
 
 /// What uninitialised shared bytes read as: as `f16`, `bf16` and `f32` a NaN.
@@ -58,8 +60,12 @@ pub(crate) struct Cluster<'a> {
     pub barriers: BTreeMap<(u32, u32), Mbarrier>,
     /// Copies in flight, in the order of their issue.
     pub flights: Vec<Flight>,
+    /// Arrivals at mbarriers of peers that are on their way, in the order of their issue.
+    pub posted: Vec<Posted>,
     /// The matrix units, one a warpgroup.
     pub units: Vec<Unit>,
+    /// What is known of global memory.
+    pub global: Watched,
     /// Something has happened that a blocked warp may wait for.
     pub changed: bool,
     agents: Agent,
@@ -90,16 +96,29 @@ impl<'a> Cluster<'a> {
             know: Vec::new(),
             barriers: BTreeMap::new(),
             flights: Vec::new(),
-            // Warps come first, then their bulk copies, then the matrix units.
+            posted: Vec::new(),
+            global: Watched::default(),
+            // Warps come first, then the reads of their bulk copies, then the matrix units, then the writes of bulk copies, then the
+            // reads of asynchronous copies.
             units: (0..function.cluster * groups).map(|u| Unit::new((2 * all + u) as Agent)).collect(),
             changed: false,
-            agents: (2 * all + function.cluster * groups) as Agent,
+            agents: (4 * all + function.cluster * groups) as Agent,
         }
     }
 
     /// The agent of the bulk copies out of shared memory that a warp starts.
     pub(crate) fn copies_of(&self, warp: Agent) -> Agent {
         self.know.len() as Agent + warp
+    }
+
+    /// The agent of the writes to global memory of the bulk copies that a warp starts.
+    pub(crate) fn stores_of(&self, warp: Agent) -> Agent {
+        (2 * self.know.len() + self.units.len()) as Agent + warp
+    }
+
+    /// The agent of the reads of global memory by the asynchronous copies of a warp.
+    pub(crate) fn fetches_of(&self, warp: Agent) -> Agent {
+        (3 * self.know.len() + self.units.len()) as Agent + warp
     }
 
     /// A unit that is new.
@@ -119,10 +138,11 @@ impl<'a> Cluster<'a> {
         let flags = if site.collective { COLLECTIVE } else { 0 };
         Access {
             time,
-            origin: site.origin,
+            statement: site.statement,
             lanes: site.lanes(),
             agent: site.agent,
             thread: site.thread as u16,
+            rank: site.rank as u8,
             flags,
         }
     }
@@ -221,18 +241,18 @@ impl<'a> Cluster<'a> {
         self.barriers.insert((rank, offset), barrier);
     }
 
-    /// The buffer and offset of an access that is aligned and in bounds; any other is reported.
+    /// The buffer, its number and the offset of an access that is aligned and in bounds; any other is reported.
     pub(crate) fn global_offset(
         &mut self,
         site: &Site,
         address: u64,
         bytes: u32,
         write: bool,
-    ) -> Option<(&'a Buffer, u64)> {
+    ) -> Option<(&'a Buffer, u32, u64)> {
         let found = self.context.memory.locate(address).filter(|(b, _, o)| o + u64::from(bytes) <= b.size());
         match found {
-            Some((buffer, _, offset)) if offset.is_multiple_of(u64::from(bytes)) => {
-                return Some((buffer, offset));
+            Some((buffer, index, offset)) if offset.is_multiple_of(u64::from(bytes)) => {
+                return Some((buffer, index, offset));
             }
             Some(_) => self.wrong(site, FaultKind::Misaligned, Memory::Global, address as i64, bytes, write),
             None => self.wrong(site, FaultKind::OutOfBounds, Memory::Global, address as i64, bytes, write),
@@ -262,13 +282,15 @@ impl<'a> Cluster<'a> {
         self.watch(site, site.rank, offset, bytes, Kind::Issue);
     }
 
-    /// Lands an asynchronous copy of a thread.
-    pub(crate) fn land_async(&mut self, site: &Site, offset: u32, bytes: u32, data: &[u8; 16]) {
+    /// Ends an asynchronous copy of a thread, whose bytes are there.
+    pub(crate) fn land_async(&mut self, site: &Site, offset: u32, bytes: u32) {
         let access = self.access(site);
-        self.land(site.rank, offset, &data[..bytes.min(16) as usize], access);
+        if let Some(shadow) = &mut self.ctas[site.rank as usize].shadow {
+            shadow.land(offset, bytes, access);
+        }
     }
 
-    /// Lands bytes that a unit or a thread has copied.
+    /// Lands bytes that a unit has copied.
     pub(crate) fn land(&mut self, rank: u32, offset: u32, data: &[u8], access: Access) {
         if let Some(shadow) = &mut self.ctas[rank as usize].shadow {
             shadow.land(offset, data.len() as u32, access);
@@ -312,12 +334,12 @@ impl<'a> Cluster<'a> {
         common: Option<&Pair>,
     ) {
         let Cluster { ctas, know, sink, context, .. } = self;
-        let block = ctas.get(site.rank as usize).map_or([0; 3], |cta| cta.index);
+        let first = ctas.first().map_or([0; 3], |cta| cta.index);
         let Some(shadow) = &mut ctas[rank as usize].shadow else { return };
         let view = common.map_or_else(|| know[site.agent as usize].view(site.lanes()), View::common);
         let now = Now { access, view };
-        let write = kind != Kind::Read;
-        let report = &mut |event| sink.event(context, block, site, bytes, write, event);
+        let how = (bytes, kind != Kind::Read, access.is(ASYNC));
+        let report = &mut |event| sink.event(context, first, site, how, event);
         for offset in offsets {
             match kind {
                 Kind::Read => shadow.read(*offset, bytes, &now, report),
@@ -327,12 +349,53 @@ impl<'a> Cluster<'a> {
         }
     }
 
+    /// Notes an access to global memory: by a thread, or by an asynchronous operation that it starts, which has this agent, time and
+    /// flags.
+    pub(crate) fn watch_global(
+        &mut self,
+        site: &Site,
+        (buffer, start, bytes): (u32, u64, u64),
+        touch: Touch,
+        unit: Option<(Agent, u32, u8)>,
+    ) {
+        if !self.context.config.check_global || (touch == Touch::Read && !self.context.watches(buffer)) {
+            return;
+        }
+        self.sink.next_access();
+        let mut access = self.access(site);
+        if let Some((agent, time, flags)) = unit {
+            access = Access { agent, time, flags, ..access };
+        }
+        if touch == Touch::Add {
+            access.flags |= ATOMIC;
+        }
+        let asynchronous = unit.is_some();
+        let range = Range {
+            buffer,
+            statement: site.statement,
+            touch,
+            start,
+            end: start + bytes,
+            thread: access.thread,
+            rank: access.rank,
+            asynchronous,
+        };
+        let Cluster { ctas, know, sink, context, global, .. } = self;
+        let first = ctas.first().map_or([0; 3], |cta| cta.index);
+        let now = Now { access, view: know[site.agent as usize].view(site.lanes()) };
+        global.note(range, &now, &mut |event, offset| {
+            let place = Place::Global(buffer, offset);
+            sink.raced(context, first, site, (touch.writes(), asynchronous), event, place);
+        });
+    }
+
     /// The shared memory of a block.
     pub(crate) fn shared(&self, rank: u32) -> &[u8] {
         self.ctas.get(rank as usize).map_or(&[], |cta| &cta.shared[..])
     }
 
-    fn put(&mut self, rank: u32, offset: u32, data: &[u8]) {
+    /// Puts bytes into shared memory, unwatched.
+    pub(crate) fn put(&mut self, rank: u32, offset: u32, data: &[u8]) {
         let start = offset as usize;
         if let Some(to) = self.ctas[rank as usize].shared.get_mut(start..start + data.len()) {
             to.copy_from_slice(data);

@@ -30,14 +30,37 @@ pub struct Config {
     pub seed: u64,
     /// Whether races on shared memory are looked for.
     pub check_races: bool,
+    /// Whether races on global memory are looked for, within a cluster and between clusters.
+    pub check_global: bool,
     /// Whether reads of shared bytes that nothing has written are looked for.
     pub check_uninitialised: bool,
+    /// Whether reads of registers that nothing has written are looked for.
+    pub check_registers: bool,
     /// Warp instructions of a block after which its cluster is given up.
     pub step_limit: u64,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { seed: 0, check_races: true, check_uninitialised: true, step_limit: 100_000_000 }
+        Config {
+            seed: 0,
+            check_races: true,
+            check_global: true,
+            check_uninitialised: true,
+            check_registers: true,
+            step_limit: 100_000_000,
+        }
+    }
+}
+
+impl Config {
+    /// This configuration with only the checks for races.
+    pub fn only_races(self) -> Self {
+        Config { check_uninitialised: false, check_registers: false, ..self }
+    }
+
+    /// This configuration without the checks that cost time. Accesses out of bounds and misuses are found all the same.
+    pub fn unchecked(self) -> Self {
+        Config { check_races: false, check_global: false, ..self.only_races() }
     }
 }

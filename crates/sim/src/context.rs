@@ -6,6 +6,7 @@ use tilewright_simt::{Function, FunctionParamKind, SharedBuffer};
 use crate::config::{Argument, Config};
 use crate::decode::Program;
 use crate::error::SimError;
+use crate::global::written;
 use crate::memory::GlobalMemory;
 
 /// The address of the shared window in its block. Not 0, so that code that forgets to add it is out of bounds; the rank in
@@ -39,6 +40,8 @@ pub(crate) struct Context<'a> {
     pub maps: Vec<Option<BoundMap>>,
     /// The buffers of arguments, with their parameters' names.
     buffers: Vec<(u32, String)>,
+    /// By number: whether the buffer is one whose reads may race, for the function writes it.
+    watched: Vec<bool>,
     pub grid: [u32; 3],
 }
 
@@ -129,8 +132,30 @@ impl<'a> Context<'a> {
             return Err(SimError::TensorMap { name, reason: "no parameter passes it".to_string() });
         }
         let program = Program::new(function)?;
+        let mut watched = Vec::new();
+        if config.check_global {
+            let written = written(function);
+            let passed = args.iter().zip(0..).filter(|(_, param)| written.contains(param));
+            for (arg, _) in passed {
+                let (Argument::Buffer(buffer) | Argument::TensorMap { buffer, .. }) = arg else { continue };
+                let index = buffer.index() as usize;
+                watched.resize(watched.len().max(index + 1), false);
+                watched[index] = true;
+            }
+        }
         let owners = Owners::new(function);
-        Ok(Context { program, memory, config, owners, args: bits, maps, buffers, grid })
+        Ok(Context { program, memory, config, owners, args: bits, maps, buffers, watched, grid })
+    }
+
+    /// Whether reads of a buffer may race.
+    pub(crate) fn watches(&self, buffer: u32) -> bool {
+        self.watched.get(buffer as usize).copied().unwrap_or(false)
+    }
+
+    /// The name of a global buffer: the parameter's that passes it.
+    pub(crate) fn name(&self, buffer: u32) -> String {
+        let name = self.buffers.iter().find(|(i, _)| *i == buffer).map(|(_, name)| name.clone());
+        name.unwrap_or_else(|| format!("buffer {buffer}"))
     }
 
     /// The number of clusters.
@@ -146,10 +171,14 @@ impl<'a> Context<'a> {
         [(cluster % x * blocks) as u32, (cluster / x % y) as u32, (cluster / x / y) as u32]
     }
 
-    /// The buffer at an address (shared: an offset in the window): its name, the offset in it and its size. Where there
+    /// The buffer at an address (shared: an offset in the window; register: its number in the register file): its name, the offset in it and its size. Where there
     /// is none, no name, the address and 0.
     pub(crate) fn describe(&self, memory: Memory, address: i64) -> (String, i64, u64) {
         let none = (String::new(), address, 0);
+        if memory == Memory::Register {
+            let (name, index, count) = self.program.fragment(address as u32);
+            return (name.to_string(), i64::from(index), u64::from(count));
+        }
         if memory == Memory::Shared {
             // The last buffer that begins at or before the address: an access beyond its end is most likely meant for it.
             let buffer = self.owners.buffers.iter().rev().find(|b| i64::from(b.offset) <= address);
@@ -157,8 +186,7 @@ impl<'a> Context<'a> {
                 .map_or(none, |b| (b.name.clone(), address - i64::from(b.offset), u64::from(b.bytes)));
         }
         let Some((buffer, index, offset)) = self.memory.locate(address as u64) else { return none };
-        let name = self.buffers.iter().find(|(i, _)| *i == index).map(|(_, name)| name.clone());
-        (name.unwrap_or_else(|| format!("buffer {index}")), offset as i64, buffer.size())
+        (self.name(index), offset as i64, buffer.size())
     }
 }
 

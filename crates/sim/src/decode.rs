@@ -10,7 +10,7 @@ use tilewright_machine::{
     BulkOp, CopyKind, CopyRow, DType, Major, MbarrierOp, Memory, ShuffleMode, SyncOp, TensorOp, TensorRow,
     tensor_row, timing,
 };
-use tilewright_simt::{Address, Factor, Function, Inst, Op, Operand, Reg, Special, verify};
+use tilewright_simt::{Address, Factor, Function, Inst, Op, Operand, OriginId, Reg, Special, verify};
 
 use crate::error::SimError;
 use crate::tables::{MatrixTable, MmaTable};
@@ -180,6 +180,8 @@ pub(crate) enum Code {
 #[derive(Clone, Debug)]
 pub(crate) struct Instruction {
     pub code: Code,
+    /// Index into [`Program::statements`].
+    pub statement: u32,
     pub origin: u32,
     pub issue: u32,
     pub latency: u32,
@@ -190,6 +192,56 @@ pub(crate) struct Instruction {
 pub(crate) struct Statement {
     pub origin: u32,
     pub name: &'static str,
+    pub nature: Nature,
+}
+
+/// What kind of instruction accesses memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Nature {
+    /// One that is done when the next begins.
+    Ordinary,
+    /// A thread's asynchronous copy.
+    Copy,
+    /// A tensor or bulk copy into shared memory.
+    Load,
+    /// One out of shared memory.
+    Store,
+    /// A product of a warpgroup.
+    Product,
+}
+
+impl Nature {
+    fn of(op: &Op) -> Self {
+        match op {
+            Op::AsyncCopy { .. } => Nature::Copy,
+            Op::Tensor { row, .. } if row.op != TensorOp::Load => Nature::Store,
+            Op::Bulk { op: BulkOp::Store, .. } => Nature::Store,
+            Op::Tensor { .. } | Op::Bulk { .. } => Nature::Load,
+            Op::Wgmma { .. } => Nature::Product,
+            _ => Nature::Ordinary,
+        }
+    }
+}
+
+/// The name of an instruction in reports.
+fn name_of(op: &Op) -> &'static str {
+    match op {
+        Op::Special { .. } | Op::Param { .. } | Op::ReadReg { .. } | Op::WriteReg { .. } => "mov",
+        Op::Scalar { op, .. } => op.row().name,
+        Op::Load { row, .. } | Op::Store { row, .. } | Op::AsyncCopy { row, .. } | Op::Matrix { row, .. } => {
+            row.name
+        }
+        Op::Mma { row, .. } => row.name,
+        Op::Shuffle { mode, .. } => mode.mnemonic(),
+        Op::Wgmma { row, .. } => row.name.as_str(),
+        Op::Tensor { row, .. } => row.name.as_str(),
+        Op::Bulk { op, .. } => op.name(),
+        Op::Mbarrier { op, .. } => op.name(),
+        Op::Elect { .. } => "elect.sync",
+        Op::Sync(op) => sync_name(*op),
+        Op::For { .. } => "for",
+        Op::If { .. } => "if",
+    }
 }
 
 /// A decoded function.
@@ -208,6 +260,8 @@ pub(crate) struct Program<'a> {
     /// Of warpgroups.
     pub wgmmas: Vec<WgmmaTable>,
     pub statements: Vec<Statement>,
+    /// Whether there are mbarriers.
+    pub pipelined: bool,
 }
 
 struct Decoder<'a> {
@@ -248,6 +302,7 @@ impl<'a> Program<'a> {
             products: Vec::new(),
             wgmmas: Vec::new(),
             statements: Vec::new(),
+            pipelined: false,
         };
         let mut decoder = Decoder {
             program,
@@ -264,16 +319,27 @@ impl<'a> Program<'a> {
         Ok(program)
     }
 
-    /// A register of the register file in words.
-    pub(crate) fn register(&self, register: u32) -> String {
+    /// The fragment of a register of the register file, which of its registers it is, and how many it has.
+    pub(crate) fn fragment(&self, register: u32) -> (&str, u32, u32) {
         let mut first = 0;
         for array in &self.function.arrays {
             if register < first + array.registers {
-                return format!("register {} of `{}`", register - first, array.name);
+                return (&array.name, register - first, array.registers);
             }
             first += array.registers;
         }
-        format!("register {register}")
+        ("", register, 0)
+    }
+
+    /// A register of the register file in words.
+    pub(crate) fn register(&self, register: u32) -> String {
+        let (name, index, _) = self.fragment(register);
+        format!("register {index} of `{name}`")
+    }
+
+    /// Where an origin begins in the source text.
+    pub(crate) fn position(&self, origin: u32) -> Option<u32> {
+        self.function.position(OriginId(origin))
     }
 
     pub(crate) fn origin(&self, origin: u32) -> String {
@@ -311,10 +377,11 @@ impl Decoder<'_> {
         }
     }
 
-    fn statement(&mut self, origin: u32, name: &'static str) -> u32 {
+    fn statement(&mut self, inst: &Inst) -> u32 {
+        let (origin, name) = (inst.origin.0, name_of(&inst.op));
         let statements = &mut self.program.statements;
         *self.statements.entry((origin, name)).or_insert_with(|| {
-            statements.push(Statement { origin, name });
+            statements.push(Statement { origin, name, nature: Nature::of(&inst.op) });
             (statements.len() - 1) as u32
         })
     }
@@ -327,8 +394,8 @@ impl Decoder<'_> {
         }
     }
 
-    fn emit(&mut self, code: Code, origin: u32, issue: u32, latency: u32) -> u32 {
-        self.program.code.push(Instruction { code, origin, issue, latency });
+    fn emit(&mut self, code: Code, (statement, origin): (u32, u32), issue: u32, latency: u32) -> u32 {
+        self.program.code.push(Instruction { code, statement, origin, issue, latency });
         (self.program.code.len() - 1) as u32
     }
 
@@ -351,7 +418,8 @@ impl Decoder<'_> {
     }
 
     fn inst(&mut self, inst: &Inst) -> Result<(), SimError> {
-        let origin = inst.origin.0;
+        let (statement, origin) = (self.statement(inst), inst.origin.0);
+        let at = (statement, origin);
         let (code, issue, latency) = match &inst.op {
             Op::Special { dst, special } => (Code::Special { dst: dst.0, special: *special }, 1, 4),
             Op::Param { dst, param } => (Code::Param { dst: dst.0, param: *param }, 1, 4),
@@ -373,12 +441,12 @@ impl Decoder<'_> {
                 (Code::WriteReg { dst: self.regs(&[*dst])[0], src: self.slot(*src) }, 0, 0)
             }
             Op::Load { row, dst, address, guard } => {
-                let transfer = self.transfer(origin, row, row.src, dst, address, guard.map(|g| g.0));
+                let transfer = self.transfer(statement, row, row.src, dst, address, guard.map(|g| g.0));
                 let (issue, latency) = self.copy_cost(row);
                 (Code::Load(transfer), issue, latency)
             }
             Op::Store { row, src, address, guard } => {
-                let transfer = self.transfer(origin, row, row.dst, src, address, guard.map(|g| g.0));
+                let transfer = self.transfer(statement, row, row.dst, src, address, guard.map(|g| g.0));
                 let (issue, latency) = self.copy_cost(row);
                 (Code::Store(transfer), issue, latency)
             }
@@ -387,7 +455,7 @@ impl Decoder<'_> {
                     return Err(self.unsupported(row.name, "it does not move 4, 8 or 16 bytes", origin));
                 }
                 let code = Code::AsyncCopy {
-                    statement: self.statement(origin, row.name),
+                    statement,
                     bytes: row.bytes,
                     dst: self.place(dst),
                     src: self.place(src),
@@ -407,7 +475,7 @@ impl Decoder<'_> {
                         index
                     }
                 };
-                let (statement, place) = (self.statement(origin, row.name), self.place(address));
+                let place = self.place(address);
                 let code = Code::Matrix { statement, table, regs: self.regs(regs), place };
                 let (issue, latency) = self.copy_cost(row);
                 (code, issue, latency)
@@ -443,7 +511,7 @@ impl Decoder<'_> {
                     (wgmmas.len() - 1) as u32
                 });
                 let code = Code::Wgmma {
-                    statement: self.statement(origin, row.name.as_str()),
+                    statement,
                     table,
                     d: self.regs(d),
                     a: self.source(a),
@@ -461,7 +529,7 @@ impl Decoder<'_> {
                     return Err(self.unsupported(&row.name, "its element type has no sum", origin));
                 }
                 let copy = TensorCopy {
-                    statement: self.statement(origin, row.name.as_str()),
+                    statement,
                     op: row.op,
                     map: *map,
                     bytes: shape.bytes() as u32,
@@ -474,7 +542,7 @@ impl Decoder<'_> {
             }
             Op::Bulk { op, shared, other, bytes, barrier } => {
                 let copy = BulkCopy {
-                    statement: self.statement(origin, op.name()),
+                    statement,
                     op: *op,
                     shared: self.place(shared),
                     other: self.place(other),
@@ -488,8 +556,9 @@ impl Decoder<'_> {
                 (Code::Bulk(copy), cost.0, cost.1)
             }
             Op::Mbarrier { op, address, operand } => {
+                self.program.pipelined = true;
                 let code = Code::Mbarrier {
-                    statement: self.statement(origin, op.name()),
+                    statement,
                     op: *op,
                     place: self.place(address),
                     operand: self.slot(*operand),
@@ -505,28 +574,28 @@ impl Decoder<'_> {
                     return Err(self.unsupported("bar.sync", reason, origin));
                 }
                 (
-                    Code::Sync { statement: self.statement(origin, sync_name(*op)), op: *op },
+                    Code::Sync { statement, op: *op },
                     op.issue_cycles(),
                     0,
                 )
             }
             Op::For { counter, lo, hi, step, body } => {
                 let (lo, hi) = (self.slot(*lo), self.slot(*hi));
-                let begin = self.emit(Code::LoopBegin { counter: counter.0, lo, hi, end: 0 }, origin, 1, 4);
+                let begin = self.emit(Code::LoopBegin { counter: counter.0, lo, hi, end: 0 }, at, 1, 4);
                 self.block(body)?;
                 let code = Code::LoopEnd { counter: counter.0, hi, step: self.slot(*step), begin };
-                let position = self.emit(code, origin, 3, 4);
+                let position = self.emit(code, at, 3, 4);
                 if let Code::LoopBegin { end, .. } = &mut self.program.code[begin as usize].code {
                     *end = position;
                 }
                 return Ok(());
             }
             Op::If { condition, then, otherwise } => {
-                let start = self.emit(Code::If { condition: condition.0, otherwise: 0 }, origin, 1, 4);
+                let start = self.emit(Code::If { condition: condition.0, otherwise: 0 }, at, 1, 4);
                 self.block(then)?;
-                let middle = self.emit(Code::Else { end: 0 }, origin, 0, 0);
+                let middle = self.emit(Code::Else { end: 0 }, at, 0, 0);
                 self.block(otherwise)?;
-                let last = self.emit(Code::EndIf, origin, 0, 0);
+                let last = self.emit(Code::EndIf, at, 0, 0);
                 for (at, to) in [(start, middle), (middle, last)] {
                     if let Code::If { otherwise: target, .. } | Code::Else { end: target } =
                         &mut self.program.code[at as usize].code
@@ -537,13 +606,13 @@ impl Decoder<'_> {
                 return Ok(());
             }
         };
-        self.emit(code, origin, issue, latency);
+        self.emit(code, at, issue, latency);
         Ok(())
     }
 
     fn transfer(
         &mut self,
-        origin: u32,
+        statement: u32,
         row: &'static CopyRow,
         memory: Memory,
         regs: &[Reg],
@@ -551,7 +620,7 @@ impl Decoder<'_> {
         guard: Option<Slot>,
     ) -> Transfer {
         Transfer {
-            statement: self.statement(origin, row.name),
+            statement,
             memory,
             peer: row.kind == CopyKind::Peer,
             bytes: row.bytes,

@@ -1,11 +1,14 @@
 //! Copies by the tensor memory accelerator: between a tensor or contiguous bytes in global memory and shared memory, and to the shared
 //! memory of a peer.
 
+use std::ops::RangeBounds;
+
 use tilewright_machine::{BoxShape, BulkOp, DType, Memory, SwizzleMode, TensorOp};
 
-use crate::clock::{Pair, lanes};
+use crate::clock::{Agent, Pair, lanes};
 use crate::cluster::{Cluster, Kind};
 use crate::context::{BoundMap, SHARED_BASE};
+use crate::global::Touch;
 use crate::memory::Buffer;
 use crate::shadow::{ASYNC, Access};
 use crate::sink::{FaultKind, Rule, Site};
@@ -60,7 +63,7 @@ pub(crate) struct Flight {
     barrier: Option<u32>,
     /// Of stores: the group of the lane's.
     pub group: u32,
-    /// What a store has read, once it has.
+    /// What it has read, once it has.
     data: Option<Vec<u8>>,
     /// What the issuing lane knew.
     clock: Pair,
@@ -177,6 +180,7 @@ impl<'a> Cluster<'a> {
             signals = barrier.map(|b| (b & LOCAL).wrapping_sub(SHARED_BASE));
         }
         let known = targets.first().zip(signals).and_then(|(rank, b)| self.barriers.get(&(*rank, b)));
+        let writes = (self.stores_of(site.agent), time);
         let number = known.map_or((self.copies_of(site.agent), time), |b| (b.agent, b.landing_time()));
         if !source.is_empty() {
             self.watch_unit(&site, site.rank, (&inside(&source), UNIT), Kind::Read, number, None);
@@ -189,6 +193,11 @@ impl<'a> Cluster<'a> {
             }
             let to = (&inside(&destination)[..], UNIT);
             self.watch_unit(&site, *target, to, Kind::Issue, number, None);
+        }
+        match &course {
+            _ if store => self.watch_course(&site, &course, bytes, (writes.0, writes.1, ASYNC)),
+            Course::Peer { .. } => {}
+            _ => self.watch_course(&site, &course, bytes, (number.0, number.1, ASYNC)),
         }
         self.sink.tma_bytes += u64::from(bytes);
         let mut clock = Pair::default();
@@ -208,6 +217,34 @@ impl<'a> Cluster<'a> {
             clock,
             ready,
         });
+    }
+
+    /// Notes what a copy does to global memory.
+    fn watch_course(&mut self, site: &Site, course: &Course, bytes: u32, unit: (Agent, u32, u8)) {
+        match course {
+            Course::Tensor { op, map, coords } => {
+                let touch = match op {
+                    TensorOp::Load => Touch::Read,
+                    TensorOp::Add => Touch::Add,
+                    _ => Touch::Write,
+                };
+                let Some((bound, shape, _, number)) = self.map(*map) else { return };
+                if touch == Touch::Read && !self.context.watches(number) {
+                    return;
+                }
+                rows(bound, shape, coords, |_, global, len| {
+                    self.watch_global(site, (number, global, len as u64), touch, Some(unit));
+                });
+            }
+            Course::Global { store, address } => {
+                let Some((buffer, number, offset)) = self.context.memory.locate(address & !15) else { return };
+                let touch = if *store { Touch::Write } else { Touch::Read };
+                // What lies outside is reported, and left.
+                let inside = buffer.size().saturating_sub(offset).min(u64::from(bytes));
+                self.watch_global(site, (number, offset, inside), touch, Some(unit));
+            }
+            Course::Peer { .. } => {}
+        }
     }
 
     /// Where the units of a box lie; those that lie in no shared buffer are reported.
@@ -244,19 +281,39 @@ impl<'a> Cluster<'a> {
         units
     }
 
-    /// Completes one of the copies that are no stores.
+    /// Completes one of the copies.
     pub(crate) fn complete(&mut self, index: usize) {
         let mut flight = self.flights.remove(index);
         if flight.is_store() {
             self.finish_store(&mut flight);
-            return;
+        } else {
+            self.land_in(&mut flight, ..);
         }
-        let data = match &flight.course {
+    }
+
+    /// Completes one of the copies in a part: reads what a store is to write, or lands the bytes in one of the blocks that receive them.
+    pub(crate) fn complete_part(&mut self, index: usize, part: usize) {
+        let flight = &mut self.flights[index];
+        match flight.targets.len() {
+            _ if flight.is_store() => self.read_source(index),
+            0 | 1 => self.complete(index),
+            targets => {
+                let mut flight = flight.clone();
+                self.land_in(&mut flight, part % targets..part % targets + 1);
+                self.flights[index] = flight;
+            }
+        }
+    }
+
+    /// Lands the bytes in some of the blocks that receive them, which receive them no more.
+    fn land_in(&mut self, flight: &mut Flight, targets: impl RangeBounds<usize>) {
+        let data = flight.data.take().unwrap_or_else(|| match &flight.course {
             Course::Tensor { map, coords, .. } => self.gather_box(*map, coords, flight.bytes),
             Course::Global { address, .. } => self.read_bytes(&flight.site, *address, flight.bytes),
-            Course::Peer { .. } => self.gather(&flight),
-        };
-        for target in &flight.targets {
+            Course::Peer { .. } => self.gather(flight),
+        });
+        let targets: Vec<u32> = flight.targets.drain(targets).collect();
+        for target in &targets {
             let key = flight.barrier.map(|b| (*target, b));
             let known = key.and_then(|key| self.barriers.get(&key));
             let (agent, time) =
@@ -282,6 +339,7 @@ impl<'a> Cluster<'a> {
                 }),
             }
         }
+        flight.data = Some(data);
     }
 
     /// Reads what a store is to write, if it has not yet.
@@ -310,7 +368,7 @@ impl<'a> Cluster<'a> {
             Course::Global { address, .. } => {
                 for (i, unit) in data.chunks_exact(UNIT as usize).enumerate() {
                     let address = address.wrapping_add(u64::from(UNIT) * i as u64) & !15;
-                    if let Some((buffer, offset)) = self.global_offset(&flight.site, address, UNIT, true) {
+                    if let Some((buffer, _, offset)) = self.global_offset(&flight.site, address, UNIT, true) {
                         buffer.store(offset, unit);
                     }
                 }
@@ -323,23 +381,23 @@ impl<'a> Cluster<'a> {
         let mut data = vec![0; bytes as usize];
         for (i, unit) in data.chunks_exact_mut(UNIT as usize).enumerate() {
             let address = address.wrapping_add(u64::from(UNIT) * i as u64) & !15;
-            if let Some((buffer, offset)) = self.global_offset(site, address, UNIT, false) {
+            if let Some((buffer, _, offset)) = self.global_offset(site, address, UNIT, false) {
                 buffer.load(offset, unit);
             }
         }
         data
     }
 
-    fn map(&self, map: u32) -> Option<(&'a BoundMap, &'a BoxShape, &'a Buffer)> {
+    fn map(&self, map: u32) -> Option<(&'a BoundMap, &'a BoxShape, &'a Buffer, u32)> {
         let bound = self.context.maps.get(map as usize)?.as_ref()?;
         let shape = &self.context.program.function.tensor_maps.get(map as usize)?.shape;
-        let (buffer, _, _) = self.context.memory.locate(bound.address)?;
-        Some((bound, shape, buffer))
+        let (buffer, number, _) = self.context.memory.locate(bound.address)?;
+        Some((bound, shape, buffer, number))
     }
 
     fn gather_box(&self, map: u32, coords: &[i32], bytes: u32) -> Vec<u8> {
         let mut data = vec![0; bytes as usize];
-        if let Some((bound, shape, buffer)) = self.map(map) {
+        if let Some((bound, shape, buffer, _)) = self.map(map) {
             rows(bound, shape, coords, |at, global, len| {
                 if let Some(to) = data.get_mut(at..at + len) {
                     buffer.load(global, to);
@@ -350,7 +408,7 @@ impl<'a> Cluster<'a> {
     }
 
     fn scatter_box(&self, op: TensorOp, map: u32, coords: &[i32], data: &[u8]) {
-        let Some((bound, shape, buffer)) = self.map(map) else { return };
+        let Some((bound, shape, buffer, _)) = self.map(map) else { return };
         rows(bound, shape, coords, |at, global, len| {
             let Some(from) = data.get(at..at + len) else { return };
             if op == TensorOp::Add {

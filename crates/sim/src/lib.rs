@@ -33,7 +33,8 @@
 //!
 //! Two accesses to a shared byte by different threads, at least one of which writes, race unless one *happened before* the other:
 //! by a barrier of the warp, the block, the cluster or a number of warps, where both took part; or by an arrival at an mbarrier after the
-//! first and a wait for that phase before the second. Being in the same warp, or in the same
+//! first and a wait for that phase before the second. What a peer of the cluster did with ordinary instructions before it arrived is
+//! ordered only if it arrived, and the wait waits, for the cluster. Being in the same warp, or in the same
 //! instruction, orders nothing. A matrix instruction's rows are accessed by the warp together: such an access needs a barrier
 //! even from the thread that gives the row's address.
 //!
@@ -66,6 +67,7 @@ mod cycles;
 mod decode;
 mod error;
 mod flight;
+mod global;
 mod mbarrier;
 mod memory;
 mod owned;
@@ -73,6 +75,7 @@ mod report;
 mod schedule;
 mod shadow;
 mod sink;
+mod suggest;
 mod tables;
 mod units;
 mod warp;
@@ -111,6 +114,7 @@ pub fn run(
     let clusters = context.clusters();
     let mut sink = Sink::new(context.program.statements.len());
     let (mut longest, mut sum, mut busy) = (0u64, 0u64, 0u64);
+    let mut touched = Vec::new();
     let failed = AtomicU64::new(u64::MAX);
     for start in (0..clusters).step_by(BATCH as usize) {
         let batch: Vec<Option<Result<Outcome, SimError>>> = (start..clusters.min(start + BATCH))
@@ -126,14 +130,19 @@ pub fn run(
                 })
             })
             .collect();
-        for outcome in batch.into_iter().flatten() {
+        for (linear, outcome) in (start..).zip(batch) {
+            let Some(outcome) = outcome else { continue };
             let outcome = outcome?;
+            touched.push((linear, outcome.touched));
             sink.merge(outcome.sink);
             longest = longest.max(outcome.longest);
             sum += outcome.sum;
             busy += outcome.busy;
         }
     }
+    global::conflicts(touched, |(a, first), (b, second)| {
+        sink.raced_between(&context, (context.first_block(a), first), (context.first_block(b), second));
+    });
     let blocks = clusters * u64::from(function.cluster);
     let mut report = sink.report(&context);
     report.blocks = blocks;

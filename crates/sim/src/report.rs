@@ -16,13 +16,13 @@ pub struct Report {
     pub warps: u64,
     /// Warp instructions executed, branches and loop rounds included.
     pub instructions: u64,
-    /// Races on shared memory, one for each pair of statements, buffer and kind; at most [`RACE_LIMIT`].
+    /// Races on shared and global memory, one for each pair of statements, buffer and kind; at most [`RACE_LIMIT`].
     pub races: Vec<Race>,
     /// Accesses out of bounds, one entry an instruction: reads gave 0, writes were dropped.
     pub out_of_bounds: Vec<Fault>,
     /// Accesses not aligned to their size, one entry an instruction: reads gave 0, writes were dropped.
     pub misaligned: Vec<Fault>,
-    /// Reads of shared bytes that nothing had written, one entry an instruction.
+    /// Reads of shared bytes and of registers that nothing had written, one entry an instruction and memory.
     pub uninitialised: Vec<Fault>,
     /// What was done wrong to mbarriers, asynchronous units and the registers that they own, one entry a statement and rule.
     pub protocol: Vec<Misuse>,
@@ -62,16 +62,34 @@ impl Report {
 
     /// Everything wrong that was found, one sentence each.
     pub fn problems(&self) -> Vec<String> {
-        let races = self.races.iter().map(Race::to_string);
+        self.problems_at(&nowhere)
+    }
+
+    /// The same, with what `place` makes of each position (a byte offset in the source text) behind the statement.
+    pub fn problems_at(&self, place: &dyn Fn(u32) -> String) -> Vec<String> {
+        let races = self.races.iter().map(|r| r.describe(place));
         let kinds = [
             ("out of bounds", &self.out_of_bounds),
             ("misaligned", &self.misaligned),
             ("uninitialised", &self.uninitialised),
         ];
-        let faults =
-            kinds.into_iter().flat_map(|(what, list)| list.iter().map(move |f| format!("{what}: {f}")));
-        races.chain(faults).chain(self.protocol.iter().map(Misuse::to_string)).collect()
+        let faults = kinds
+            .into_iter()
+            .flat_map(|(what, list)| list.iter().map(move |f| format!("{what}: {}", f.describe(place))));
+        races.chain(faults).chain(self.protocol.iter().map(|m| m.describe(place))).collect()
     }
+}
+
+/// A statement with its place: "`copy(a, b)` (line 3)".
+fn statement(origin: &str, position: Option<u32>, place: &dyn Fn(u32) -> String) -> String {
+    match position.map(place) {
+        Some(place) if !place.is_empty() => format!("`{origin}` ({place})"),
+        _ => format!("`{origin}`"),
+    }
+}
+
+fn nowhere(_: u32) -> String {
+    String::new()
 }
 
 /// What kind of race two accesses are in.
@@ -95,74 +113,92 @@ pub enum RaceKind {
 pub struct Party {
     /// The tile statement.
     pub origin: String,
+    /// Where it begins in the source text, a byte offset; `None` where it was not read from one.
+    pub position: Option<u32>,
+    /// The thread-level instruction: its row's name.
+    pub instruction: String,
     /// The thread in its block; of a matrix instruction, the one whose address names the row.
     pub thread: u32,
+    /// The block.
+    pub block: [u32; 3],
+    /// The block's rank in its cluster.
+    pub rank: u32,
     /// Whether it writes.
     pub write: bool,
+    /// Whether it is an asynchronous operation that the thread has started.
+    pub asynchronous: bool,
 }
 
-/// Two unordered accesses to the same shared bytes, at least one of which writes.
+/// Two unordered accesses to the same bytes, at least one of which writes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Race {
     /// The kind.
     pub kind: RaceKind,
-    /// The shared buffer.
+    /// `shared` or `global`.
+    pub memory: &'static str,
+    /// The shared buffer, or the parameter that the global one was passed to.
     pub buffer: String,
     /// A byte in the buffer for which it was found.
-    pub offset: u32,
+    pub offset: u64,
     /// The access that was simulated first; for [`RaceKind::AsyncPending`], the copy.
     pub first: Party,
     /// The access that was simulated second.
     pub second: Party,
-    /// A block in which it was found.
+    /// What would order them.
+    pub suggestion: String,
+    /// A block in which it was found: that of the second access.
     pub block: [u32; 3],
-    /// Second accesses (of one thread in one instruction) that were in such a race.
+    /// Second accesses (of one thread in one instruction) that were in such a race; between clusters, ranges of bytes.
     pub count: u64,
 }
 
 impl fmt::Display for Race {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.describe(&nowhere))
+    }
+}
+
+impl Race {
+    fn describe(&self, place: &dyn Fn(u32) -> String) -> String {
+        let Race { memory, buffer, offset, first, second, block, count, suggestion, .. } = self;
         let does = |p: &Party| if p.write { "writes" } else { "reads" };
-        let Race { buffer, offset, first, second, block, count, .. } = self;
-        match self.kind {
-            RaceKind::AsyncPending => write!(
-                f,
-                "race on `{buffer}` byte {offset}: thread {} {} in `{}` while the asynchronous copy of thread {} in `{}` \
-                 is in flight (no wait covers it yet)",
-                second.thread,
-                does(second),
-                second.origin,
-                first.thread,
-                first.origin,
-            )?,
-            RaceKind::AsyncRead => write!(
-                f,
-                "race on `{buffer}` byte {offset}: thread {} writes in `{}` while the asynchronous operation of thread {} in \
-                 `{}` may still read it (no wait covers it yet)",
-                second.thread, second.origin, first.thread, first.origin,
-            )?,
-            RaceKind::MissingProxyFence => write!(
-                f,
-                "race on `{buffer}` byte {offset}: thread {} writes in `{}`, and the asynchronous operation of thread {} in \
-                 `{}` {} it; the writing thread needs fence.proxy.async between",
-                first.thread,
-                first.origin,
-                second.thread,
-                second.origin,
+        let of = |p: &Party| statement(&p.origin, p.position, place);
+        let thread = |p: &Party| {
+            let of = match first.block == second.block {
+                true => String::new(),
+                false if first.rank == second.rank => format!(" of block {:?}", p.block),
+                false => format!(" of block {:?} (rank {})", p.block, p.rank),
+            };
+            format!("thread {}{of}", p.thread)
+        };
+        let acts = |p: &Party| {
+            let who = if p.asynchronous { "the asynchronous operation of " } else { "" };
+            format!("{who}{} {} (`{}`) in {}", thread(p), does(p), p.instruction, of(p))
+        };
+        let started = |p: &Party| format!("{} (`{}`) in {}", thread(p), p.instruction, of(p));
+        let (a, b) = (of(first), acts(second));
+        let what = match self.kind {
+            RaceKind::AsyncPending => format!(
+                "{b} while the asynchronous copy of {} is in flight (no wait covers it yet)",
+                started(first)
+            ),
+            RaceKind::AsyncRead => format!(
+                "{b} while the asynchronous operation of {} may still read it (no wait covers it yet)",
+                started(first)
+            ),
+            RaceKind::MissingProxyFence => format!(
+                "{} writes (`{}`) in {a}, and the asynchronous operation of {} {} it; the writing thread needs \
+                 fence.proxy.async between",
+                thread(first),
+                first.instruction,
+                started(second),
                 if second.write { "overwrites" } else { "reads" },
-            )?,
-            _ => write!(
-                f,
-                "race on `{buffer}` byte {offset}: thread {} {} in `{}` and thread {} {} in `{}` with no barrier between",
-                first.thread,
-                does(first),
-                first.origin,
-                second.thread,
-                does(second),
-                second.origin,
-            )?,
-        }
-        write!(f, " (block {block:?}, {count} times)")
+            ),
+            _ => format!("{} and {b} with no barrier between", acts(first)),
+        };
+        format!(
+            "race on {memory} `{buffer}` byte {offset}: {what} (block {block:?}, {count} times): {suggestion}"
+        )
     }
 }
 
@@ -171,18 +207,20 @@ impl fmt::Display for Race {
 pub struct Fault {
     /// The tile statement.
     pub origin: String,
+    /// Where it begins in the source text, a byte offset; `None` where it was not read from one.
+    pub position: Option<u32>,
     /// The instruction row's name.
     pub instruction: &'static str,
-    /// `shared` or `global`.
+    /// `shared`, `global` or `register`.
     pub memory: &'static str,
-    /// The buffer: the name of a shared one or of the parameter that a global one was passed to; empty where the
-    /// address lies in none.
+    /// The buffer: the name of a shared one, of the parameter that a global one was passed to, or of the tensor in registers; empty
+    /// where the address lies in none.
     pub buffer: String,
-    /// The byte offset in the buffer, or the address where there is none.
+    /// The byte offset in the buffer, or the address where there is none; of registers, which one.
     pub offset: i64,
     /// Bytes accessed.
     pub bytes: u32,
-    /// Size of the buffer, 0 where there is none.
+    /// Size of the buffer, 0 where there is none; of registers, how many.
     pub size: u64,
     /// Whether it writes.
     pub write: bool,
@@ -190,28 +228,31 @@ pub struct Fault {
     pub thread: u32,
     /// The block.
     pub block: [u32; 3],
+    /// The block's rank in its cluster.
+    pub rank: u32,
     /// Accesses (of one thread in one instruction) that went wrong so.
     pub count: u64,
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.describe(&nowhere))
+    }
+}
+
+impl Fault {
+    fn describe(&self, place: &dyn Fn(u32) -> String) -> String {
+        let Fault { instruction, thread, bytes, buffer, memory, offset, size, block, count, .. } = self;
         let does = if self.write { "writes" } else { "reads" };
-        write!(
-            f,
-            "`{}` in `{}`: thread {} {does} {} bytes at ",
-            self.instruction, self.origin, self.thread, self.bytes
-        )?;
-        if self.buffer.is_empty() {
-            write!(f, "{} address {:#x}, which lies in no buffer", self.memory, self.offset)?;
-        } else {
-            write!(
-                f,
-                "offset {} of {} buffer `{}` ({} bytes)",
-                self.offset, self.memory, self.buffer, self.size
-            )?;
-        }
-        write!(f, " (block {:?}, {} times)", self.block, self.count)
+        let what = match (*memory, buffer.as_str()) {
+            ("register", _) => {
+                format!("reads a register of `{buffer}` that nothing has written (register {offset} of {size})")
+            }
+            (_, "") => format!("{does} {bytes} bytes at {memory} address {offset:#x}, which lies in no buffer"),
+            _ => format!("{does} {bytes} bytes at offset {offset} of {memory} buffer `{buffer}` ({size} bytes)"),
+        };
+        let of = statement(&self.origin, self.position, place);
+        format!("`{instruction}` in {of}: thread {thread} {what} (block {block:?}, {count} times)")
     }
 }
 
@@ -220,6 +261,8 @@ impl fmt::Display for Fault {
 pub struct Misuse {
     /// The tile statement.
     pub origin: String,
+    /// Where it begins in the source text, a byte offset; `None` where it was not read from one.
+    pub position: Option<u32>,
     /// The instruction.
     pub instruction: String,
     /// What is wrong.
@@ -228,17 +271,23 @@ pub struct Misuse {
     pub thread: u32,
     /// The block.
     pub block: [u32; 3],
+    /// The block's rank in its cluster.
+    pub rank: u32,
     /// How often.
     pub count: u64,
 }
 
 impl fmt::Display for Misuse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Misuse { origin, instruction, message, thread, block, count } = self;
-        write!(
-            f,
-            "`{instruction}` in `{origin}`: thread {thread}: {message} (block {block:?}, {count} times)"
-        )
+        f.write_str(&self.describe(&nowhere))
+    }
+}
+
+impl Misuse {
+    fn describe(&self, place: &dyn Fn(u32) -> String) -> String {
+        let Misuse { instruction, message, thread, block, count, .. } = self;
+        let of = statement(&self.origin, self.position, place);
+        format!("`{instruction}` in {of}: thread {thread}: {message} (block {block:?}, {count} times)")
     }
 }
 

@@ -8,6 +8,7 @@ use crate::cluster::{Cluster, GROUP, Kind};
 use crate::context::Context;
 use crate::decode::{Code, Source};
 use crate::error::{SimError, Waiting};
+use crate::global::Range;
 use crate::sink::{Rule, Sink, Site};
 use crate::warp::{Issue, State, Wait, Warp};
 use crate::wgmma::{CHUNK, Left, NOWHERE, Operand, Product, Unit};
@@ -18,6 +19,8 @@ const QUANTUM: u64 = 64;
 /// The findings of a cluster and how long its blocks took.
 pub(crate) struct Outcome {
     pub sink: Sink,
+    /// What of global memory the cluster has touched.
+    pub touched: Vec<Range>,
     /// Cycles of the slowest block from start to end, alone on its multiprocessor.
     pub longest: u64,
     /// Those of all blocks.
@@ -60,7 +63,7 @@ pub(crate) fn execute<'a>(context: &'a Context<'a>, linear: u64) -> Result<Outco
     let mut cluster = Cluster::new(context, context.first_block(linear), per_block);
     let warps: Vec<Warp> = (0..function.cluster)
         .flat_map(|rank| (0..per_block).map(move |index| (rank, index)))
-        .map(|(rank, index)| Warp::new(&context.program, rank, index))
+        .map(|(rank, index)| Warp::new(&context.program, context.config.check_registers, rank, index))
         .collect();
     cluster.know = warps.iter().map(|w| crate::clock::Knowledge::new(w.agent, w.live)).collect();
     let seed = context.config.seed;
@@ -101,7 +104,8 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Completes an asynchronous operation that is outstanding: a copy, or (where a seed decides) a product. Whether there was one.
+    /// Completes an asynchronous operation that is outstanding: a copy, or (where a seed decides) a product, an arrival at a peer, or a
+    /// part of one of them. Whether there was one.
     fn progress(&mut self) -> bool {
         let flights = self.cluster.flights.len();
         let done = match &mut self.choices {
@@ -116,15 +120,36 @@ impl Scheduler<'_> {
                 let busy: Vec<usize> = (0..self.cluster.units.len())
                     .filter(|u| !self.cluster.units[*u].queue.is_empty())
                     .collect();
-                match choices.below(flights + busy.len()) {
-                    flight if flight < flights => {
+                let posted = self.cluster.posted.len();
+                let fetching: Vec<usize> =
+                    (0..self.warps.len()).filter(|w| self.warps[*w].queue.len() > 0).collect();
+                let (part, whole) = (choices.next() as usize, choices.below(2) == 0);
+                match choices.below(flights + busy.len() + posted + fetching.len()) {
+                    flight if flight < flights && whole => {
                         self.cluster.complete(flight);
+                        true
+                    }
+                    flight if flight < flights => {
+                        self.cluster.complete_part(flight, part);
                         true
                     }
                     unit if unit - flights < busy.len() => {
                         let unit = busy[unit - flights];
                         self.execute_products(unit, 1);
                         true
+                    }
+                    arrival if arrival - flights - busy.len() < posted => {
+                        self.cluster.deliver(arrival - flights - busy.len());
+                        true
+                    }
+                    // These copies let nobody go on: who waits for them lands them.
+                    warp if warp - flights - busy.len() - posted < fetching.len() => {
+                        let warp = &mut self.warps[fetching[warp - flights - busy.len() - posted]];
+                        let first = part % warp.queue.len().max(1);
+                        for copy in first..(first + QUANTUM as usize).min(warp.queue.len()) {
+                            warp.land_early(&mut self.cluster, copy);
+                        }
+                        flights + busy.len() + posted > 0
                     }
                     _ => false,
                 }
@@ -163,6 +188,10 @@ impl Scheduler<'_> {
                 let ended = |w: &Warp| wait == Wait::Cluster && w.state == State::Done;
                 let here = |w: &Warp| w.state == State::Waiting(wait.clone());
                 if self.warps[range.clone()].iter().all(|w| here(w) || ended(w)) {
+                    if wait == Wait::Cluster {
+                        // What came before the barrier is there after it.
+                        self.cluster.deliver_all();
+                    }
                     let time = range.clone().map(|w| self.warps[w].timing.clock).max().unwrap_or(0);
                     let mut end = time;
                     for rank in range.start / self.per_block..range.end / self.per_block {
@@ -232,15 +261,7 @@ impl Scheduler<'_> {
     fn site_of(&self, warp: usize) -> Site {
         let warp = &self.warps[warp];
         let instruction = warp.pc.checked_sub(1).and_then(|pc| self.cluster.context.program.code.get(pc));
-        let origin = instruction.map_or(0, |i| i.origin);
-        let statement = match instruction.map(|i| &i.code) {
-            Some(
-                Code::Wgmma { statement, .. }
-                | Code::Sync { statement, .. }
-                | Code::Mbarrier { statement, .. },
-            ) => *statement,
-            _ => u32::MAX,
-        };
+        let (statement, origin) = instruction.map_or((u32::MAX, 0), |i| (i.statement, i.origin));
         Site { collective: true, ..warp.site(statement, origin, 0) }
     }
 
@@ -312,7 +333,7 @@ impl Scheduler<'_> {
         let (Some(a), Some(b)) = (left, operand(b, false)) else { return Ok(()) };
         let registers: &[u32] = if let Left::Registers(regs) = &a { regs } else { &[] };
         for other in group {
-            self.own(other, d, registers);
+            self.own(other, d, registers, issue.accumulate);
             self.warps[other].resume(0);
         }
         self.cluster.sink.wgmma_count += 1;
@@ -322,8 +343,14 @@ impl Scheduler<'_> {
     }
 
     /// Gives a warp's registers to a product.
-    fn own(&mut self, warp: usize, d: &[u32], a: &[u32]) {
+    fn own(&mut self, warp: usize, d: &[u32], a: &[u32], accumulate: bool) {
         let site = self.site_of(warp);
+        let at = (site.statement, site.origin);
+        self.warps[warp].defined(&mut self.cluster, a, u32::MAX, at);
+        if accumulate {
+            self.warps[warp].defined(&mut self.cluster, d, u32::MAX, at);
+        }
+        self.warps[warp].define(d, u32::MAX);
         let program = &self.cluster.context.program;
         let Some(owned) = &mut self.warps[warp].owned else { return };
         if let Some(reg) = d.iter().chain(a).find(|r| owned.unfenced(**r)) {
@@ -372,7 +399,9 @@ impl Scheduler<'_> {
         while !self.cluster.flights.is_empty() {
             self.cluster.complete(0);
         }
-        let mut outcome = Outcome { sink: Sink::default(), longest: 0, sum: 0, busy: 0 };
+        self.cluster.deliver_all();
+        let mut outcome =
+            Outcome { sink: Sink::default(), touched: Vec::new(), longest: 0, sum: 0, busy: 0 };
         for (cta, warps) in self.cluster.ctas.iter_mut().zip(self.warps.chunks(self.per_block)) {
             let end = cta.pipes.end_segment(warps.iter().map(|w| w.timing.clock).max().unwrap_or(0));
             outcome.longest = outcome.longest.max(end);
@@ -380,6 +409,7 @@ impl Scheduler<'_> {
             outcome.busy += cta.pipes.busy();
         }
         outcome.sink = self.cluster.sink;
+        outcome.touched = self.cluster.global.log.finish();
         outcome
     }
 
@@ -392,8 +422,15 @@ impl Scheduler<'_> {
             let State::Waiting(wait) = &warp.state else { continue };
             let origin = self.site_of(i).origin;
             first = first.or(Some((warp.rank, origin)));
-            for what in self.describe(i, wait) {
-                waits.entry((warp.rank, origin, what)).or_default().push(warp.index);
+            let code = &program.code;
+            let aside = warp.waits_aside().into_iter().map(|(pc, wait)| {
+                let origin = pc.checked_sub(1).and_then(|pc| code.get(pc)).map_or(0, |i| i.origin);
+                (origin, wait)
+            });
+            for (origin, wait) in std::iter::once((origin, wait)).chain(aside) {
+                for what in self.describe(i, wait) {
+                    waits.entry((warp.rank, origin, what)).or_default().push(warp.index);
+                }
             }
         }
         let waits = waits.into_iter().map(|((rank, origin, what), warps)| Waiting {

@@ -13,27 +13,33 @@ use crate::report::RaceKind;
 /// Bytes of a granule.
 const GRANULE: u32 = 16;
 /// The access is a matrix instruction's.
-pub(crate) const COLLECTIVE: u16 = 1;
+pub(crate) const COLLECTIVE: u8 = 1;
 /// The byte is the destination of an asynchronous copy in flight.
-const PENDING: u16 = 2;
-/// The access is made by the asynchronous proxy.
-pub(crate) const ASYNC: u16 = 4;
+const PENDING: u8 = 2;
+/// The access is made by an asynchronous operation.
+pub(crate) const ASYNC: u8 = 4;
+/// An asynchronous operation's access is not made by the asynchronous proxy, but as ordinary instructions make theirs.
+pub(crate) const ORDINARY: u8 = 8;
+/// The access adds to what is there as one step.
+pub(crate) const ATOMIC: u8 = 16;
 
 /// One access, as the shadow remembers it. Time 0 means that there was none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Access {
     /// The agent's time.
     pub time: u32,
-    /// The tile statement.
-    pub origin: u32,
+    /// Index into the program's statements.
+    pub statement: u32,
     /// The lanes that make it; all of a unit's or a matrix instruction's.
     pub lanes: u32,
     /// Who makes it.
     pub agent: Agent,
     /// The thread in its block.
     pub thread: u16,
+    /// The block in its cluster.
+    pub rank: u8,
     /// Of what sort it is.
-    pub flags: u16,
+    pub flags: u8,
 }
 
 impl Access {
@@ -42,7 +48,7 @@ impl Access {
     }
 
     /// Whether it has this flag.
-    pub(crate) fn is(&self, flag: u16) -> bool {
+    pub(crate) fn is(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 
@@ -155,14 +161,17 @@ fn check(
     report: &mut impl FnMut(Event),
 ) -> bool {
     let both_write = first_writes && writes;
+    if both_write && first.is(ATOMIC) && now.access.is(ATOMIC) {
+        return false;
+    }
     let mut others = 0;
     let ordered = now.view.sees(first.agent, first.time, first.lanes) || {
         others = first.others(&now.access, &now.view, both_write);
         others == 0 || (others != first.lanes && now.view.sees(first.agent, first.time, others))
     };
     let unfenced = || {
-        let generic = first_writes && !first.is(ASYNC) && now.access.is(ASYNC);
-        generic && !now.view.sees_fenced(first.agent, first.time, first.lanes)
+        let proxy = now.access.is(ASYNC) && !now.access.is(ORDINARY);
+        first_writes && !first.is(ASYNC) && proxy && !now.view.sees_fenced(first.agent, first.time, first.lanes)
     };
     let kind = match (first.is(ASYNC), first_writes) {
         _ if ordered && unfenced() => RaceKind::MissingProxyFence,
@@ -271,7 +280,7 @@ mod tests {
         fn by(&self, thread: u32) -> Now<'_> {
             let (warp, lane) = (&self.0[(thread / 32) as usize], 1 << (thread % 32));
             let (time, agent) = (warp.time, (thread / 32) as Agent);
-            let access = Access { time, origin: thread, lanes: lane, agent, thread: thread as u16, flags: 0 };
+            let access = Access { time, statement: thread, lanes: lane, agent, thread: thread as u16, rank: 0, flags: 0 };
             Now { access, view: warp.view(lane) }
         }
 

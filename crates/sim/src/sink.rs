@@ -6,8 +6,11 @@ use tilewright_machine::Memory;
 
 use crate::clock::Agent;
 use crate::context::Context;
+use crate::decode::Nature;
 use crate::report::{Counts, Fault, Misuse, Party, RACE_LIMIT, Race, RaceKind, Report, Traffic};
-use crate::shadow::Event;
+use crate::global::Range;
+use crate::shadow::{ASYNC, Event};
+use crate::suggest::{Side, suggestion};
 
 /// Who does something, where in the program.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +72,17 @@ pub(crate) enum FaultKind {
     OutOfBounds,
     Misaligned,
     Uninitialised,
+    /// A register is read that nothing has written.
+    Unwritten,
+}
+
+/// Where a race is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
+pub(crate) enum Place {
+    /// At an offset of a block's window.
+    Shared(u32),
+    /// In a buffer, at an offset.
+    Global(u32, u64),
 }
 
 /// An access that went wrong: `address` is an offset in the block's window, or a global address.
@@ -81,8 +95,11 @@ pub(crate) struct Wrong {
     pub write: bool,
 }
 
-/// Origins (smaller first), buffer, kind.
-type RaceKey = (u32, u32, usize, RaceKind);
+/// One side of a race: index into the program's statements, block, rank, thread, whether it writes, whether it is asynchronous.
+type Who = (u32, [u32; 3], u32, u32, bool, bool);
+
+/// Origins (smaller first), whether in global memory, buffer, kind.
+type RaceKey = (u32, u32, bool, usize, RaceKind);
 
 /// The findings of one block, or of several.
 #[derive(Debug, Default)]
@@ -120,8 +137,13 @@ impl Sink {
             let (buffer, offset, size) = context.describe(wrong.memory, wrong.address);
             Fault {
                 origin: context.program.origin(site.origin),
+                position: context.program.position(site.origin),
                 instruction: context.program.statements.get(site.statement as usize).map_or("", |s| s.name),
-                memory: if wrong.memory == Memory::Shared { "shared" } else { "global" },
+                memory: match wrong.memory {
+                    Memory::Shared => "shared",
+                    Memory::Global => "global",
+                    _ => "register",
+                },
                 buffer,
                 offset,
                 bytes: wrong.bytes,
@@ -129,6 +151,7 @@ impl Sink {
                 write: wrong.write,
                 thread: site.thread,
                 block,
+                rank: site.rank,
                 count: 0,
             }
         });
@@ -148,24 +171,25 @@ impl Sink {
             let statement = context.program.statements.get(site.statement as usize);
             Misuse {
                 origin: context.program.origin(site.origin),
-                instruction: statement.map_or("a register", |s| s.name).to_string(),
+                position: context.program.position(site.origin),
+                instruction: statement.map_or("", |s| s.name).to_string(),
                 message: message(),
                 thread: site.thread,
                 block,
+                rank: site.rank,
                 count: 0,
             }
         });
         misuse.count += 1;
     }
 
-    /// Takes an event of the shadow.
+    /// Takes an event of the shadow of shared memory. `first` is the first block of the cluster.
     pub(crate) fn event(
         &mut self,
         context: &Context<'_>,
-        block: [u32; 3],
+        first: [u32; 3],
         site: &Site,
-        bytes: u32,
-        write: bool,
+        (bytes, write, asynchronous): (u32, bool, bool),
         event: Event,
     ) {
         match event {
@@ -173,42 +197,118 @@ impl Sink {
                 // One count an access, not one a byte.
                 if context.config.check_uninitialised && self.uninitialised != self.serial {
                     self.uninitialised = self.serial;
-                    let address = i64::from(offset);
                     let kind = FaultKind::Uninitialised;
-                    self.fault(
-                        context,
-                        block,
-                        site,
-                        Wrong { kind, memory: Memory::Shared, address, bytes, write },
-                    );
+                    let wrong = Wrong { kind, memory: Memory::Shared, address: offset.into(), bytes, write };
+                    self.fault(context, [first[0] + site.rank, first[1], first[2]], site, wrong);
                 }
             }
-            Event::Race { kind, first, first_writes, offset } => {
-                if !context.config.check_races {
-                    return;
-                }
-                let buffer = context.owners.find(offset, 1).unwrap_or(usize::MAX);
-                let (a, b) = (first.origin, site.origin);
-                let key = (a.min(b), a.max(b), buffer, kind);
-                if self.races.len() >= RACE_LIMIT && !self.races.contains_key(&key) {
-                    return;
-                }
-                let (race, serial) = self.races.entry(key).or_insert_with(|| {
-                    let (buffer, offset, _) = context.describe(Memory::Shared, i64::from(offset));
-                    let party = |origin, thread, write| Party {
-                        origin: context.program.origin(origin),
-                        thread,
-                        write,
-                    };
-                    let first = party(first.origin, u32::from(first.thread), first_writes);
-                    let second = party(site.origin, site.thread, write);
-                    (Race { kind, buffer, offset: offset as u32, first, second, block, count: 0 }, 0)
-                });
-                if *serial != self.serial {
-                    *serial = self.serial;
-                    race.count += 1;
-                }
+            Event::Race { offset, .. } if context.config.check_races => {
+                self.raced(context, first, site, (write, asynchronous), event, Place::Shared(offset));
             }
+            Event::Race { .. } => {}
+        }
+    }
+
+    /// Takes a race that a shadow has found.
+    pub(crate) fn raced(
+        &mut self,
+        context: &Context<'_>,
+        first: [u32; 3],
+        site: &Site,
+        (write, asynchronous): (bool, bool),
+        event: Event,
+        place: Place,
+    ) {
+        let Event::Race { kind, first: access, first_writes, .. } = event else { return };
+        let block = |rank: u32| [first[0] + rank, first[1], first[2]];
+        let rank = u32::from(access.rank);
+        let thread = u32::from(access.thread);
+        let first = (access.statement, block(rank), rank, thread, first_writes, access.is(ASYNC));
+        let second = (site.statement, block(site.rank), site.rank, site.thread, write, asynchronous);
+        let serial = self.serial;
+        self.race(context, kind, place, (first, second), serial);
+    }
+
+    /// Takes a race on global memory between two clusters, given by their first blocks.
+    pub(crate) fn raced_between(
+        &mut self,
+        context: &Context<'_>,
+        first: ([u32; 3], Range),
+        second: ([u32; 3], Range),
+    ) {
+        let who = |(block, range): ([u32; 3], Range)| -> Who {
+            let rank = u32::from(range.rank);
+            let block = [block[0] + rank, block[1], block[2]];
+            let writes = range.touch.writes();
+            (range.statement, block, rank, u32::from(range.thread), writes, range.asynchronous)
+        };
+        let both = first.1.touch.writes() && second.1.touch.writes();
+        let kind = if both { RaceKind::WriteWrite } else { RaceKind::ReadWrite };
+        self.serial += 1;
+        let (place, serial) = (Place::Global(second.1.buffer, second.1.start), self.serial);
+        self.race(context, kind, place, (who(first), who(second)), serial);
+    }
+
+    fn race(
+        &mut self,
+        context: &Context<'_>,
+        kind: RaceKind,
+        place: Place,
+        (first, second): (Who, Who),
+        now: u64,
+    ) {
+        let program = &context.program;
+        let statement = |who: Who| program.statements.get(who.0 as usize);
+        let origin = |who: Who| statement(who).map_or(0, |s| s.origin);
+        let (a, b) = (origin(first), origin(second));
+        let (global, buffer) = match place {
+            Place::Shared(offset) => (false, context.owners.find(offset, 1).unwrap_or(usize::MAX)),
+            Place::Global(buffer, _) => (true, buffer as usize),
+        };
+        let key = (a.min(b), a.max(b), global, buffer, kind);
+        if self.races.len() >= RACE_LIMIT && !self.races.contains_key(&key) {
+            return;
+        }
+        let (race, serial) = self.races.entry(key).or_insert_with(|| {
+            let (buffer, offset) = match place {
+                Place::Shared(offset) => {
+                    let (name, offset, _) = context.describe(Memory::Shared, i64::from(offset));
+                    (name, offset as u64)
+                }
+                Place::Global(buffer, offset) => (context.name(buffer), offset),
+            };
+            let party = |who: Who| Party {
+                origin: program.origin(origin(who)),
+                position: program.position(origin(who)),
+                instruction: statement(who).map_or(String::new(), |s| s.name.to_string()),
+                block: who.1,
+                rank: who.2,
+                thread: who.3,
+                write: who.4,
+                asynchronous: who.5,
+            };
+            let side = |who: Who| Side {
+                nature: statement(who).map_or(Nature::Ordinary, |s| s.nature),
+                write: who.4,
+                block: who.1,
+                thread: who.3,
+            };
+            let race = Race {
+                kind,
+                memory: if global { "global" } else { "shared" },
+                buffer,
+                offset,
+                first: party(first),
+                second: party(second),
+                suggestion: suggestion(context, kind, global, (side(first), side(second))).to_string(),
+                block: second.1,
+                count: 0,
+            };
+            (race, 0)
+        });
+        if *serial != now {
+            *serial = now;
+            race.count += 1;
         }
     }
 
@@ -270,7 +370,7 @@ impl Sink {
             match kind {
                 FaultKind::OutOfBounds => report.out_of_bounds.push(fault),
                 FaultKind::Misaligned => report.misaligned.push(fault),
-                FaultKind::Uninitialised => report.uninitialised.push(fault),
+                FaultKind::Uninitialised | FaultKind::Unwritten => report.uninitialised.push(fault),
             }
         }
         report.races = self.races.into_values().map(|(race, _)| race).collect();

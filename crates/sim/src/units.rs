@@ -11,6 +11,20 @@ use crate::mbarrier::{ARRIVALS_LIMIT, Mbarrier, Overflow};
 use crate::sink::{FaultKind, Rule, Site};
 use crate::warp::{Phase, State, Wait, Warp};
 
+/// An arrival at an mbarrier of a peer that is on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Posted {
+    site: Site,
+    pub key: (u32, u32),
+    expected: u32,
+    /// What those know who arrive.
+    clock: Pair,
+    /// Whether they release it to the whole cluster.
+    releases: bool,
+    /// When the cycle model has it arrive.
+    time: u64,
+}
+
 /// A copy out of shared memory that a lane has started.
 #[derive(Clone, Copy, Debug)]
 struct Started {
@@ -131,7 +145,7 @@ impl Warp {
                 cluster.complete(at);
             }
         }
-        let copies = cluster.copies_of(agent);
+        let (copies, stores) = (cluster.copies_of(agent), cluster.stores_of(agent));
         for lane in lanes(active) {
             let done = self.bulk.started.iter().filter(|s| s.lane == lane && covered(lane, s.group));
             let (mut below, mut ready) = (0, 0);
@@ -142,6 +156,9 @@ impl Warp {
             if below > 0 {
                 let mut pair = Pair::default();
                 pair.learn(copies, 1 << lane, below);
+                if !reads {
+                    pair.learn(stores, 1 << lane, below);
+                }
                 cluster.know[agent as usize].acquire(1 << lane, &pair);
                 self.timing.clock = self.timing.clock.max(ready);
             }
@@ -176,7 +193,9 @@ impl Warp {
                 match phases.iter_mut().find(|p| p.offset == offset && p.parity == parity) {
                     Some(phase) => phase.lanes |= 1 << lane,
                     None => {
-                        phases.push(Phase { lanes: 1 << lane, offset, parity, site: (statement, origin) })
+                        let cluster = op == MbarrierOp::WaitCluster;
+                        let site = (statement, origin);
+                        phases.push(Phase { lanes: 1 << lane, offset, parity, cluster, site });
                     }
                 }
             }
@@ -207,41 +226,52 @@ impl Warp {
             }
         }
         for (key, mask) in groups {
-            let Some(barrier) = cluster.barriers.get_mut(&key) else { continue };
-            cluster.know[self.agent as usize].release(mask, barrier.clock());
+            let mut clock = Pair::default();
+            cluster.know[self.agent as usize].release(mask, &mut clock);
+            // Where a seed decides, arrivals at a peer take their time.
+            let delayed = key.0 != self.rank && cluster.context.config.seed != 0;
             for lane in lanes(mask) {
                 let expected = if op == MbarrierOp::ArriveExpect { operands[lane] as u32 } else { 0 };
                 let site = self.site(statement, origin, lane);
-                let arrived = cluster.barriers.get_mut(&key).map(|b| b.arrive(expected, self.timing.clock));
-                match arrived {
-                    Some(Ok(ended)) => cluster.changed |= ended,
-                    Some(Err(overflow)) => cluster.overflow(&site, overflow),
-                    None => {}
+                let releases = op == MbarrierOp::ArriveCluster;
+                // The lanes know the same; the first brings it.
+                let clock = std::mem::take(&mut clock);
+                let arrival = Posted { site, key, expected, clock, releases, time: self.timing.clock };
+                if delayed {
+                    cluster.posted.push(arrival);
+                } else {
+                    cluster.arrive(arrival);
                 }
             }
         }
     }
 
-    /// Looks whether the phases have ended that the warp waits for, and goes on if all have.
+    /// Looks whether the phases have ended that lanes of the warp wait for, and lets those go on for which all have.
     pub(crate) fn look(&mut self, cluster: &mut Cluster<'_>) {
-        let State::Waiting(Wait::Mbarriers(phases)) = &mut self.state else { return };
         let (rank, agent, live, active) = (self.rank, self.agent, self.live, self.active);
         let mut time = 0;
-        phases.retain(|phase| {
-            let Some(barrier) = cluster.barriers.get(&(rank, phase.offset)) else { return false };
-            let ended = barrier.parity() != phase.parity;
-            if ended {
-                // Lanes that are alone in a branch learn alone.
-                let lanes = if phase.lanes == active && active == live { live } else { phase.lanes };
-                cluster.know[agent as usize].acquire(lanes, barrier.done());
-                time = time.max(barrier.done_time());
+        self.waits_mut(&mut |state| {
+            let State::Waiting(Wait::Mbarriers(phases)) = state else { return };
+            phases.retain(|phase| {
+                let Some(barrier) = cluster.barriers.get(&(rank, phase.offset)) else { return false };
+                let ended = barrier.parity() != phase.parity;
+                if ended {
+                    // Lanes that are alone in a branch learn alone.
+                    let lanes = if phase.lanes == active && active == live { live } else { phase.lanes };
+                    for known in barrier.done(phase.cluster) {
+                        cluster.know[agent as usize].acquire(lanes, known);
+                    }
+                    time = time.max(barrier.done_time());
+                }
+                !ended
+            });
+            if phases.is_empty() {
+                *state = State::Running;
             }
-            !ended
         });
-        let done = phases.is_empty();
         self.timing.clock = self.timing.clock.max(time);
-        if done {
-            self.state = State::Running;
+        if matches!(self.state, State::Waiting(Wait::Mbarriers(_))) {
+            self.switch();
         }
     }
 
@@ -290,6 +320,40 @@ impl Warp {
 }
 
 impl Cluster<'_> {
+    /// Delivers the first of the arrivals on their way to the mbarrier of this one.
+    pub(crate) fn deliver(&mut self, index: usize) {
+        let key = self.posted.get(index).map(|posted| posted.key);
+        if let Some(first) = self.posted.iter().position(|posted| Some(posted.key) == key) {
+            let posted = self.posted.remove(first);
+            if self.ctas[posted.key.0 as usize].running == 0 {
+                self.misuse(&posted.site, Rule::Ended, || {
+                    format!("block {} of the cluster ends before the arrival at its mbarrier", posted.key.0)
+                });
+            }
+            self.arrive(posted);
+        }
+    }
+
+    /// Delivers all arrivals on their way.
+    pub(crate) fn deliver_all(&mut self) {
+        while !self.posted.is_empty() {
+            self.deliver(0);
+        }
+    }
+
+    fn arrive(&mut self, Posted { site, key, expected, clock, releases, time }: Posted) {
+        let Some(barrier) = self.barriers.get_mut(&key) else { return };
+        if site.rank == key.0 {
+            barrier.clock().join(&clock);
+        } else {
+            barrier.learn_from_peer(&clock, self.know.len() as u32, releases);
+        }
+        match barrier.arrive(expected, time) {
+            Ok(ended) => self.changed |= ended,
+            Err(overflow) => self.overflow(&site, overflow),
+        }
+    }
+
     fn init_barrier(&mut self, site: &Site, address: u32, count: u32) {
         let place = self.place(site, address, 8, true).filter(|(rank, _)| *rank == site.rank);
         let Some(key) = place else { return };

@@ -1,6 +1,6 @@
 //! A warp: 32 lanes in lock-step, resumable between any two instructions.
 
-use tilewright_machine::SyncOp;
+use tilewright_machine::{Memory, SyncOp};
 use tilewright_simt::Special;
 
 use crate::access::AsyncQueue;
@@ -11,7 +11,7 @@ use crate::cycles::{Timing, Unit};
 use crate::decode::{Code, Instruction, Program, Source};
 use crate::error::SimError;
 use crate::owned::Owned;
-use crate::sink::{Rule, Site};
+use crate::sink::{FaultKind, Rule, Site};
 use crate::units::BulkQueue;
 
 /// What uninitialised registers hold.
@@ -54,6 +54,8 @@ pub(crate) struct Phase {
     pub offset: u32,
     /// The phase's parity.
     pub parity: u32,
+    /// Whether what peers released to the cluster is learnt.
+    pub cluster: bool,
     pub site: (u32, u32),
 }
 
@@ -67,13 +69,34 @@ pub(crate) struct Issue {
     pub accumulate: bool,
 }
 
-/// The masks to return to at the end of a branch or a loop.
-#[derive(Clone, Copy, Debug)]
+/// What to return to at the end of a branch or a loop.
+#[derive(Clone, Debug)]
 struct Frame {
     /// Lanes that were active before.
     saved: u32,
-    /// Lanes that still have to take the other side of a branch.
-    other: u32,
+    /// The other side of a branch, where lanes have still to come to its end.
+    other: Option<Box<Strand>>,
+}
+
+/// Lanes on a side of a branch that do not run now, for those on the other side do.
+#[derive(Clone, Debug)]
+struct Strand {
+    pc: usize,
+    state: State,
+    active: u32,
+    /// The branches and loops within this side.
+    stack: Vec<Frame>,
+}
+
+impl Strand {
+    fn can_run(&self) -> bool {
+        self.state == State::Running || can_run(&self.stack)
+    }
+}
+
+/// Whether lanes that wait in these branches for their turn can run.
+fn can_run(stack: &[Frame]) -> bool {
+    stack.iter().any(|frame| frame.other.as_ref().is_some_and(|other| other.can_run()))
 }
 
 /// The state of a warp.
@@ -92,6 +115,8 @@ pub(crate) struct Warp {
     stack: Vec<Frame>,
     pub values: Vec<[u64; 32]>,
     pub registers: Vec<[u32; 32]>,
+    /// Of each register, the lanes that something has written; empty where nobody looks.
+    written: Vec<u32>,
     pub queue: AsyncQueue,
     pub bulk: BulkQueue,
     /// The registers that products own, where there are products.
@@ -102,7 +127,7 @@ pub(crate) struct Warp {
 }
 
 impl Warp {
-    pub(crate) fn new(program: &Program<'_>, rank: u32, index: u32) -> Self {
+    pub(crate) fn new(program: &Program<'_>, check_registers: bool, rank: u32, index: u32) -> Self {
         let threads = program.function.threads;
         let live = match threads - 32 * index {
             n @ 0..32 => (1u32 << n) - 1,
@@ -125,6 +150,7 @@ impl Warp {
             stack: Vec::new(),
             values,
             registers: vec![[POISON; 32]; program.registers],
+            written: vec![0; if check_registers { program.registers } else { 0 }],
             queue: AsyncQueue::default(),
             bulk: BulkQueue::default(),
             owned: (!program.wgmmas.is_empty()).then(|| Owned::new(program.registers)),
@@ -158,11 +184,54 @@ impl Warp {
             }
             self.pc += 1;
             self.step(cluster, instruction)?;
-            if self.state != State::Running {
+            if self.state != State::Running && !self.switch() {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Where the active lanes wait on one side of a branch, lets those run on the other side that can; whether there are any.
+    pub(crate) fn switch(&mut self) -> bool {
+        while self.state != State::Running {
+            let side = |frame: &Frame| frame.other.as_ref().is_some_and(|other| other.can_run());
+            let Some(at) = self.stack.iter().rposition(side) else { return false };
+            let inner = self.stack.split_off(at + 1);
+            let Some(other) = self.stack[at].other.take() else { return false };
+            let state = std::mem::replace(&mut self.state, other.state);
+            let pc = std::mem::replace(&mut self.pc, other.pc);
+            let active = std::mem::replace(&mut self.active, other.active);
+            self.stack[at].other = Some(Box::new(Strand { pc, state, active, stack: inner }));
+            self.stack.extend(other.stack);
+        }
+        true
+    }
+
+    /// Calls `f` with the state of the active lanes, and with that of the lanes on other sides of branches.
+    pub(crate) fn waits_mut(&mut self, f: &mut impl FnMut(&mut State)) {
+        fn aside(stack: &mut [Frame], f: &mut impl FnMut(&mut State)) {
+            for other in stack.iter_mut().filter_map(|frame| frame.other.as_mut()) {
+                f(&mut other.state);
+                aside(&mut other.stack, f);
+            }
+        }
+        f(&mut self.state);
+        aside(&mut self.stack, f);
+    }
+
+    /// What lanes wait for on other sides of branches than the active ones, and before which instruction.
+    pub(crate) fn waits_aside(&self) -> Vec<(usize, &Wait)> {
+        let mut found = Vec::new();
+        let mut rest: Vec<&[Frame]> = vec![&self.stack];
+        while let Some(stack) = rest.pop() {
+            for other in stack.iter().filter_map(|frame| frame.other.as_ref()) {
+                if let State::Waiting(wait) = &other.state {
+                    found.push((other.pc, wait));
+                }
+                rest.push(&other.stack);
+            }
+        }
+        found
     }
 
     fn wait(&mut self, wait: Wait) {
@@ -197,7 +266,8 @@ impl Warp {
     }
 
     fn step(&mut self, cluster: &mut Cluster<'_>, instruction: &Instruction) -> Result<(), SimError> {
-        let Instruction { code, origin, issue, latency } = instruction;
+        let Instruction { code, statement: own, origin, issue, latency } = instruction;
+        let at = (*own, *origin);
         let (busy, latency) = (u64::from(*issue), u64::from(*latency));
         if !matches!(code, Code::Else { .. } | Code::EndIf) {
             cluster.sink.instructions += 1;
@@ -247,19 +317,19 @@ impl Warp {
                 self.timing.values[*dst as usize] = start + latency;
             }
             Code::ReadReg { dst, src } => {
-                self.touch(cluster, &[*src], false, u32::MAX, *origin);
+                self.touch(cluster, &[*src], false, self.active, at);
                 let (to, from) = (&mut self.values[*dst as usize], &self.registers[*src as usize]);
                 lanes(self.active).for_each(|lane| to[lane] = u64::from(from[lane]));
                 self.timing.values[*dst as usize] = self.timing.registers[*src as usize];
             }
             Code::WriteReg { dst, src } => {
-                self.touch(cluster, &[*dst], true, u32::MAX, *origin);
+                self.touch(cluster, &[*dst], true, self.active, at);
                 let (to, from) = (&mut self.registers[*dst as usize], &self.values[*src as usize]);
                 lanes(self.active).for_each(|lane| to[lane] = from[lane] as u32);
                 self.timing.registers[*dst as usize] = self.timing.values[*src as usize];
             }
             Code::Load(transfer) => {
-                self.touch(cluster, &transfer.regs, true, transfer.statement, *origin);
+                self.touch(cluster, &transfer.regs, true, self.active, at);
                 let lost = self.load(cluster, transfer, *origin);
                 let ready = self.address_ready(transfer.place, transfer.guard);
                 let start = self.timing.issue(
@@ -274,7 +344,7 @@ impl Warp {
                     .for_each(|r| self.timing.registers[*r as usize] = start + latency + lost);
             }
             Code::Store(transfer) => {
-                self.touch(cluster, &transfer.regs, false, transfer.statement, *origin);
+                self.touch(cluster, &transfer.regs, false, self.guarded(transfer.guard), at);
                 let lost = self.store(cluster, transfer, *origin);
                 let ready = self.address_ready(transfer.place, transfer.guard);
                 let ready = ready.max(self.timing.registers_ready(&transfer.regs));
@@ -310,7 +380,7 @@ impl Warp {
                 let name = program.statements[*statement as usize].name;
                 self.collective(cluster, name, u32::MAX, *origin)?;
                 let table = &program.matrices[*table as usize];
-                self.touch(cluster, regs, !table.store, *statement, *origin);
+                self.touch(cluster, regs, !table.store, u32::MAX, at);
                 let lost = self.matrix(cluster, table, *statement, *origin, regs, *place);
                 let mut ready = self.address_ready(*place, None);
                 if table.store {
@@ -329,8 +399,9 @@ impl Warp {
             Code::Mma { table, d, a, b } => {
                 let table = &cluster.context.program.products[*table as usize];
                 self.collective(cluster, table.name(), u32::MAX, *origin)?;
-                [a, b].into_iter().for_each(|r| self.touch(cluster, r, false, u32::MAX, *origin));
-                self.touch(cluster, d, true, u32::MAX, *origin);
+                self.defined(cluster, d, u32::MAX, at);
+                [a, b].into_iter().for_each(|r| self.touch(cluster, r, false, u32::MAX, at));
+                self.touch(cluster, d, true, u32::MAX, at);
                 table.execute(&mut self.registers, d, a, b, &mut cluster.tiles.warp);
                 cluster.sink.mma_count += 1;
                 let ready = [a, b, d].iter().map(|r| self.timing.registers_ready(r)).max().unwrap_or(0);
@@ -341,9 +412,14 @@ impl Warp {
             Code::Shuffle { dst, src, mode, operand } => {
                 self.collective(cluster, mode.mnemonic(), self.live, *origin)?;
                 let (offered, operands) = (self.values[*src as usize], self.values[*operand as usize]);
-                self.set(*dst, |lane| {
-                    offered[mode.source(lane as u32, operands[lane] as u32) as usize % 32]
-                });
+                let source = |lane: usize| mode.source(lane as u32, operands[lane] as u32) as usize % 32;
+                if let Some(lane) = lanes(self.active).find(|lane| self.live & (1 << source(*lane)) == 0) {
+                    let from = 32 * self.index + source(lane) as u32;
+                    cluster.misuse(&self.site(*own, *origin, lane), Rule::Place, || {
+                        format!("it takes the value of thread {from}, which the block does not have")
+                    });
+                }
+                self.set(*dst, |lane| offered[source(lane)]);
                 let ready = self.timing.values[*src as usize].max(self.timing.values[*operand as usize]);
                 let start = self.timing.issue(
                     &mut cluster.ctas[self.rank as usize].pipes,
@@ -400,27 +476,28 @@ impl Warp {
             Code::If { condition, otherwise } => {
                 let taken = self.where_true(*condition);
                 let (then, other) = (self.active & taken, self.active & !taken);
-                self.stack.push(Frame { saved: self.active, other });
-                self.active = then;
-                if then == 0 {
-                    self.take_other();
-                    self.pc = *otherwise as usize + 1;
-                }
+                let (saved, behind) = (self.active, *otherwise as usize + 1);
+                let strand = |active| Strand { pc: behind, state: State::Running, active, stack: Vec::new() };
+                let aside = (then != 0 && other != 0).then(|| Box::new(strand(other)));
+                self.stack.push(Frame { saved, other: aside });
+                (self.active, self.pc) = if then == 0 { (other, behind) } else { (then, self.pc) };
                 let ready = self.timing.values[*condition as usize];
                 self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, Unit::Scalar, ready, busy);
             }
             Code::Else { end } => {
+                self.pc = *end as usize;
                 self.take_other();
-                if self.active == 0 {
-                    self.pc = *end as usize;
+            }
+            Code::EndIf => {
+                if !self.take_other() {
+                    self.pop();
                 }
             }
-            Code::EndIf => self.pop(),
             Code::LoopBegin { counter, lo, hi, end } => {
                 let ready = self.timing.values[*lo as usize].max(self.timing.values[*hi as usize]);
                 let first = self.values[*lo as usize];
                 self.set(*counter, |lane| first[lane] & 0xffff_ffff);
-                self.stack.push(Frame { saved: self.active, other: 0 });
+                self.stack.push(Frame { saved: self.active, other: None });
                 self.active = self.below(*counter, *hi);
                 if self.active == 0 {
                     self.pop();
@@ -462,10 +539,13 @@ impl Warp {
         }
     }
 
-    fn take_other(&mut self) {
-        if let Some(frame) = self.stack.last_mut() {
-            self.active = std::mem::take(&mut frame.other);
-        }
+    /// At the end of a side of a branch, goes on with the lanes of the other side that are not at its end; whether there are any.
+    fn take_other(&mut self) -> bool {
+        let Some(other) = self.stack.last_mut().and_then(|frame| frame.other.take()) else { return false };
+        let Strand { pc, state, active, stack } = *other;
+        (self.pc, self.state, self.active) = (pc, state, active);
+        self.stack.extend(stack);
+        true
     }
 
     /// The lanes, active or not, where a predicate holds.
@@ -504,8 +584,46 @@ impl Warp {
         values[0]
     }
 
-    /// Notes that an ordinary instruction reads or writes registers.
-    fn touch(&mut self, cluster: &mut Cluster<'_>, regs: &[u32], write: bool, statement: u32, origin: u32) {
+    /// Looks for a register that these lanes read, but nothing has written.
+    pub(crate) fn defined(
+        &self,
+        cluster: &mut Cluster<'_>,
+        regs: &[u32],
+        mask: u32,
+        (statement, origin): (u32, u32),
+    ) {
+        if self.written.is_empty() {
+            return;
+        }
+        let mask = mask & self.live;
+        if let Some(reg) = regs.iter().find(|r| mask & !self.written[**r as usize] != 0) {
+            let lanes = mask & !self.written[*reg as usize];
+            let site = self.site(statement, origin, lanes.trailing_zeros().min(31) as usize);
+            cluster.wrong(&site, FaultKind::Unwritten, Memory::Register, i64::from(*reg), 4, false);
+        }
+    }
+
+    /// Notes that these lanes write registers.
+    pub(crate) fn define(&mut self, regs: &[u32], mask: u32) {
+        if !self.written.is_empty() {
+            regs.iter().for_each(|r| self.written[*r as usize] |= mask);
+        }
+    }
+
+    /// Notes that an ordinary instruction of these lanes reads or writes registers.
+    fn touch(
+        &mut self,
+        cluster: &mut Cluster<'_>,
+        regs: &[u32],
+        write: bool,
+        mask: u32,
+        (statement, origin): (u32, u32),
+    ) {
+        if write {
+            self.define(regs, mask);
+        } else {
+            self.defined(cluster, regs, mask, (statement, origin));
+        }
         let Some(owned) = &mut self.owned else { return };
         for reg in regs {
             if let Some(owner) = owned.touch(*reg, write) {

@@ -67,7 +67,7 @@ fn without_a_barrier_the_race_names_both_statements() {
         assert_eq!(origins, ["copy in", "copy out"]);
         assert_eq!(race.first.thread ^ 64, race.second.thread);
         let writer = if race.first.write { &race.first } else { &race.second };
-        assert_eq!(race.offset, 4 * writer.thread);
+        assert_eq!(race.offset, u64::from(4 * writer.thread));
         // Of each pair of accesses, one comes second.
         assert_eq!(race.count, 128);
         assert!(race.to_string().contains("no barrier between"), "{race}");

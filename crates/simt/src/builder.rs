@@ -62,6 +62,7 @@ impl Builder {
                 values: Vec::new(),
                 arrays: Vec::new(),
                 origins: vec![String::new()],
+                positions: vec![None],
                 body: Vec::new(),
             },
             scopes: vec![Scope::default()],
@@ -108,11 +109,18 @@ impl Builder {
 
     /// Instructions made from here on come from this tile statement.
     pub fn set_origin(&mut self, text: impl Into<String>) {
+        self.set_origin_at(text, None);
+    }
+
+    /// Instructions made from here on come from this tile statement, which begins at this byte of the source text.
+    pub fn set_origin_at(&mut self, text: impl Into<String>, position: Option<u32>) {
         let text = text.into();
-        let known = self.function.origins.iter().position(|o| *o == text);
+        let Function { origins, positions, .. } = &mut self.function;
+        let known = origins.iter().zip(&*positions).position(|(o, p)| *o == text && *p == position);
         let index = known.unwrap_or_else(|| {
-            self.function.origins.push(text);
-            self.function.origins.len() - 1
+            origins.push(text);
+            positions.push(position);
+            origins.len() - 1
         });
         self.origin = OriginId(index as u32);
     }

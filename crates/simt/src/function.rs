@@ -452,6 +452,8 @@ pub struct Function {
     pub arrays: Vec<Array>,
     /// Tile statements that instructions come from, as text for messages.
     pub origins: Vec<String>,
+    /// Where the statement of each origin begins in the source text, a byte offset; `None` where it was not read from one.
+    pub positions: Vec<Option<u32>>,
     /// What each thread runs.
     pub body: Vec<Inst>,
 }
@@ -465,6 +467,11 @@ impl Function {
     /// The text of an origin.
     pub fn origin(&self, id: OriginId) -> &str {
         self.origins.get(id.0 as usize).map_or("", String::as_str)
+    }
+
+    /// Where the statement of an origin begins in the source text.
+    pub fn position(&self, id: OriginId) -> Option<u32> {
+        self.positions.get(id.0 as usize).copied().flatten()
     }
 
     /// Calls `visit` on every instruction, a loop or branch before what it holds.

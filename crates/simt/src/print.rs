@@ -6,7 +6,7 @@ use std::fmt;
 use tilewright_machine::BulkOp;
 
 use crate::function::{
-    Address, Factor, Function, FunctionParamKind, Inst, Op, OriginId, Reg, Special, Value,
+    Address, Factor, Function, FunctionParamKind, Inst, Op, Reg, Special, Value,
 };
 
 fn regs(regs: &[Reg]) -> String {
@@ -33,16 +33,17 @@ fn signal(barrier: &Option<Address>) -> String {
 
 struct Printer<'a> {
     function: &'a Function,
-    last: Option<OriginId>,
+    /// The text of the last origin.
+    last: &'a str,
 }
 
 impl Printer<'_> {
     fn block(&mut self, f: &mut fmt::Formatter<'_>, body: &[Inst], depth: usize) -> fmt::Result {
         let pad = "    ".repeat(depth);
         for inst in body {
-            if self.last != Some(inst.origin) {
-                self.last = Some(inst.origin);
-                let origin = self.function.origin(inst.origin);
+            let origin = self.function.origin(inst.origin);
+            if self.last != origin {
+                self.last = origin;
                 if !origin.is_empty() {
                     writeln!(f, "{pad}// {origin}")?;
                 }
@@ -164,7 +165,7 @@ impl fmt::Display for Function {
         for (i, array) in self.arrays.iter().enumerate() {
             writeln!(f, "    registers @{i} {}: {}", array.name, array.registers)?;
         }
-        Printer { function: self, last: None }.block(f, &self.body, 1)?;
+        Printer { function: self, last: "" }.block(f, &self.body, 1)?;
         writeln!(f, "}}")
     }
 }

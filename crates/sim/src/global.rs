@@ -1,0 +1,265 @@
+//! Races on global memory: within a cluster by its clocks, between clusters by what each has touched, for nothing orders them.
+//!
+//! Reads are followed only of the buffers that the function writes ([`written`]): no other can race, and these are most.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use tilewright_machine::{BulkOp, Memory, TensorOp};
+use tilewright_simt::{Function, FunctionParamKind, Op, Operand};
+
+use crate::shadow::{Event, Now, Shadow};
+
+/// Bytes of global memory whose shadow is made together.
+const PAGE: u64 = 512;
+
+/// Ranges that are logged before they are merged.
+const MERGE: usize = 1 << 16;
+
+/// What is done to global bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
+pub(crate) enum Touch {
+    /// Read.
+    Read,
+    /// Written.
+    Write,
+    /// Added to, as one step.
+    Add,
+}
+
+impl Touch {
+    /// Whether both at once are a race.
+    fn clashes(self, other: Touch) -> bool {
+        self != other || self == Touch::Write
+    }
+
+    /// Whether it changes the bytes.
+    pub(crate) fn writes(self) -> bool {
+        self != Touch::Read
+    }
+}
+
+/// A range of bytes that a statement of a cluster has touched, with one of the threads that did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
+pub(crate) struct Range {
+    pub buffer: u32,
+    pub statement: u32,
+    pub touch: Touch,
+    pub start: u64,
+    pub end: u64,
+    pub thread: u16,
+    pub rank: u8,
+    pub asynchronous: bool,
+}
+
+impl Range {
+    fn joins(&self, next: &Range) -> bool {
+        let key = |r: &Range| (r.buffer, r.statement, r.touch);
+        key(self) == key(next) && self.start <= next.start && next.start <= self.end
+    }
+}
+
+/// What a cluster has touched.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    ranges: Vec<Range>,
+    /// How many there may be before they are merged.
+    limit: usize,
+}
+
+impl Log {
+    fn push(&mut self, range: Range) {
+        if let Some(last) = self.ranges.last_mut().filter(|last| last.joins(&range)) {
+            last.end = last.end.max(range.end);
+            return;
+        }
+        if self.ranges.len() >= self.limit.max(MERGE) {
+            self.merge();
+            self.limit = 2 * self.ranges.len();
+        }
+        self.ranges.push(range);
+    }
+
+    fn merge(&mut self) {
+        self.ranges.sort_unstable();
+        self.ranges.dedup_by(|next, last| {
+            let joins = last.joins(next);
+            if joins {
+                last.end = last.end.max(next.end);
+            }
+            joins
+        });
+    }
+
+    /// The ranges, merged.
+    pub(crate) fn finish(mut self) -> Vec<Range> {
+        self.merge();
+        self.ranges
+    }
+}
+
+/// The global memory of a cluster that is being executed.
+#[derive(Debug, Default)]
+pub(crate) struct Watched {
+    pages: HashMap<(u32, u64), Shadow>,
+    pub log: Log,
+}
+
+impl Watched {
+    /// Notes an access; events have offsets in the buffer.
+    pub(crate) fn note(&mut self, range: Range, now: &Now<'_>, report: &mut impl FnMut(Event, u64)) {
+        self.log.push(range);
+        let mut at = range.start;
+        while at < range.end {
+            let (page, offset) = (at / PAGE, (at % PAGE) as u32);
+            let bytes = (range.end - at).min(PAGE - at % PAGE) as u32;
+            let shadow =
+                self.pages.entry((range.buffer, page)).or_insert_with(|| Shadow::new(PAGE as u32));
+            let report = &mut |event| {
+                if let Event::Race { offset, .. } = event {
+                    report(event, page * PAGE + u64::from(offset));
+                }
+            };
+            match range.touch {
+                Touch::Read => shadow.read(offset, bytes, now, report),
+                Touch::Write | Touch::Add => shadow.write(offset, bytes, now, report),
+            }
+            at += u64::from(bytes);
+        }
+    }
+}
+
+/// The range of a statement that reaches furthest, and the one that does of other clusters.
+#[derive(Clone, Copy, Debug, Default)]
+struct Furthest([Option<(u64, Range)>; 2]);
+
+impl Furthest {
+    fn insert(&mut self, cluster: u64, range: Range) {
+        let [first, second] = &mut self.0;
+        match first {
+            Some((of, known)) if *of == cluster => {
+                if range.end > known.end {
+                    *known = range;
+                }
+            }
+            Some((_, known)) if known.end >= range.end => {
+                if second.is_none_or(|(_, known)| known.end < range.end) {
+                    *second = Some((cluster, range));
+                }
+            }
+            _ => {
+                *second = *first;
+                *first = Some((cluster, range));
+            }
+        }
+    }
+
+    /// The one that reaches furthest of those that are not this cluster's.
+    fn other(&self, cluster: u64) -> Option<(u64, Range)> {
+        self.0.into_iter().flatten().find(|(of, _)| *of != cluster)
+    }
+}
+
+/// Calls `report` for each range that races with one of another cluster: the earlier in memory of both, then the other.
+pub(crate) fn conflicts(
+    logs: Vec<(u64, Vec<Range>)>,
+    mut report: impl FnMut((u64, Range), (u64, Range)),
+) {
+    let mut all: Vec<(u64, Range)> =
+        logs.into_iter().flat_map(|(cluster, log)| log.into_iter().map(move |r| (cluster, r))).collect();
+    all.sort_unstable_by_key(|(cluster, r)| (r.buffer, r.start, *cluster, r.statement, r.touch, r.end));
+    let mut buffer = u32::MAX;
+    let mut open: BTreeMap<(u32, Touch), Furthest> = BTreeMap::new();
+    for (cluster, range) in all {
+        if range.buffer != buffer {
+            buffer = range.buffer;
+            open.clear();
+        }
+        for ((_, touch), furthest) in &open {
+            if !touch.clashes(range.touch) {
+                continue;
+            }
+            if let Some(first) = furthest.other(cluster).filter(|(_, first)| first.end > range.start) {
+                report(first, (cluster, range));
+            }
+        }
+        open.entry((range.statement, range.touch)).or_default().insert(cluster, range);
+    }
+}
+
+/// The parameters through which a function writes global memory; all, where it writes through what comes from none.
+pub(crate) fn written(function: &Function) -> BTreeSet<u32> {
+    let mut sources: Vec<BTreeSet<u32>> = vec![BTreeSet::new(); function.values.len()];
+    let mut found = BTreeSet::new();
+    let everything = || (0..function.params.len() as u32).collect::<BTreeSet<_>>();
+    function.visit(&mut |inst| {
+        let of = |operand: &Operand| match operand {
+            Operand::Value(value) => sources[value.0 as usize].clone(),
+            Operand::Imm(_) => BTreeSet::new(),
+        };
+        let mut through = |base: &Operand| {
+            let of = of(base);
+            found.extend(if of.is_empty() { everything() } else { of });
+        };
+        match &inst.op {
+            Op::Param { dst, param } => {
+                sources[dst.0 as usize].insert(*param);
+            }
+            Op::Scalar { dst, args, .. } => {
+                let all = args.iter().flat_map(of).collect();
+                sources[dst.0 as usize] = all;
+            }
+            Op::Store { row, address, .. } if row.dst == Memory::Global => through(&address.base),
+            Op::Bulk { op: BulkOp::Store, other, .. } => through(&other.base),
+            Op::Tensor { row, map, .. } if row.op != TensorOp::Load => {
+                let passes = FunctionParamKind::TensorMap(*map);
+                let params = (0..).zip(&function.params).filter(|(_, p)| p.kind == passes);
+                found.extend(params.map(|(index, _)| index));
+            }
+            _ => {}
+        }
+    });
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(touch: Touch, start: u64, end: u64) -> Range {
+        Range { buffer: 0, statement: 0, touch, start, end, thread: 0, rank: 0, asynchronous: false }
+    }
+
+    fn found(logs: &[&[Range]]) -> usize {
+        let mut count = 0;
+        let logs = (0..).zip(logs.iter().map(|log| log.to_vec())).collect();
+        conflicts(logs, |(a, first), (b, second)| {
+            assert!(a != b && first.start < second.end && second.start < first.end);
+            count += 1;
+        });
+        count
+    }
+
+    #[test]
+    fn ranges_of_clusters_race_where_they_overlap_and_one_is_written() {
+        use Touch::{Add, Read, Write};
+        assert_eq!(found(&[&[range(Write, 0, 16)], &[range(Write, 16, 32)]]), 0);
+        assert_eq!(found(&[&[range(Write, 0, 17)], &[range(Write, 16, 32)]]), 1);
+        assert_eq!(found(&[&[range(Read, 0, 64)], &[range(Read, 0, 64)]]), 0);
+        assert_eq!(found(&[&[range(Add, 0, 64)], &[range(Add, 0, 64)]]), 0);
+        assert_eq!(found(&[&[range(Add, 0, 64)], &[range(Read, 63, 64)]]), 1);
+        assert_eq!(found(&[&[range(Write, 0, 8), range(Read, 0, 8)]]), 0);
+        // A long range of another cluster is found behind those of one's own.
+        let own = [range(Write, 8, 16), range(Write, 24, 100), range(Write, 60, 70)];
+        assert_eq!(found(&[&[range(Write, 0, 64)], &own]), 3);
+    }
+
+    #[test]
+    fn neighbouring_ranges_are_one() {
+        let mut log = Log::default();
+        for start in [32, 0, 16, 64] {
+            log.push(range(Touch::Write, start, start + 16));
+        }
+        let ends: Vec<_> = log.finish().iter().map(|r| (r.start, r.end)).collect();
+        assert_eq!(ends, [(0, 48), (64, 80)]);
+    }
+}

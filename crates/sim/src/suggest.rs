@@ -1,0 +1,57 @@
+//! What would order two accesses that race, in the words of the tile language.
+
+use crate::context::Context;
+use crate::decode::Nature;
+use crate::report::RaceKind;
+
+/// An access of a race.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Side {
+    pub nature: Nature,
+    pub write: bool,
+    /// The block of the grid, and the thread in it.
+    pub block: [u32; 3],
+    pub thread: u32,
+}
+
+/// What would order them.
+pub(crate) fn suggestion(
+    context: &Context<'_>,
+    kind: RaceKind,
+    global: bool,
+    (first, second): (Side, Side),
+) -> &'static str {
+    use Nature::{Copy, Load, Ordinary, Product, Store};
+    let cluster = |block: [u32; 3]| (block[0] / context.program.function.cluster, block[1], block[2]);
+    if global && cluster(first.block) != cluster(second.block) {
+        return "nothing orders the blocks of a launch: let one block write these bytes, add them with an atomic addition, or launch \
+                another kernel";
+    }
+    match (kind, first.nature, second.nature) {
+        (RaceKind::MissingProxyFence, ..) => "`syncthreads()` between places one",
+        (RaceKind::AsyncPending, Copy, _) => {
+            "add `wait_group(n)` that covers the copy, and `syncthreads()` for the other threads, between"
+        }
+        (RaceKind::AsyncPending, _, Load) => "the stage is filled again before it is full",
+        (RaceKind::AsyncPending, Load, _) if second.write => "the stage is written before it is full",
+        (RaceKind::AsyncPending, Load, _) => {
+            "the stage is read before it is full: `consume`, or `wait_group(n)`, waits for it"
+        }
+        (RaceKind::AsyncPending | RaceKind::AsyncRead, Store, _) => {
+            "add `wait_group(n)` that covers the store, and `syncthreads()` for the other threads, between"
+        }
+        (RaceKind::AsyncRead, Product, Load) => {
+            "the stage is filled again before the product has read it: `wait_gemm(n)` has to cover it before the stage is released"
+        }
+        (RaceKind::AsyncRead, Product, _) => {
+            "add `wait_gemm(n)` that covers the product, and `syncthreads()` for the other threads, between"
+        }
+        (RaceKind::AsyncPending | RaceKind::AsyncRead, ..) => "wait for the operation between",
+        (_, Ordinary, Load) => "the stage is filled before its readers have released it",
+        _ if first.block != second.block => "add a barrier of the cluster between",
+        _ if context.program.pipelined && first.thread / 128 != second.thread / 128 => {
+            "hand the bytes over in a pipeline (`produce`, `consume`), or let both take part in a barrier between"
+        }
+        _ => "add `syncthreads()` between",
+    }
+}
