@@ -38,6 +38,8 @@ pub enum Command {
     Devices(DevicesArgs),
     /// Measure what instructions and the chip cost, as a table for --timing
     Calibrate(CalibrateArgs),
+    /// Compare what each instruction does on the simulator and on a device
+    Fidelity(FidelityArgs),
 }
 
 /// Which program, with which values.
@@ -284,4 +286,25 @@ pub struct CalibrateArgs {
     /// The architecture of that PTX
     #[arg(long, value_name = "ARCH", hide = true, requires = "ptx_dir")]
     pub arch: Option<String>,
+}
+
+/// `tilewright fidelity`
+///
+/// Applies every scalar operation, shuffle, copy and warp-level matrix product to special and random operands. On a GPU the results
+/// are compared with the simulator's, on the simulator with the instructions' descriptions. The exit code is 0 only if all agree,
+/// bit by bit or within the bound that is printed. docs/fidelity.md says more.
+#[derive(Args)]
+pub struct FidelityArgs {
+    /// What to compare: auto (a GPU if there is one, else the simulator), sim, cuda or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: String,
+    /// Blocks of 128 threads, each of which applies every instruction to operands of its own
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub blocks: u32,
+    /// Seed of the operands
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
 }

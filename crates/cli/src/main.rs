@@ -8,6 +8,7 @@ mod calibrate;
 mod candidates;
 mod compile;
 mod devices;
+mod fidelity;
 mod kernels;
 mod layout;
 mod load;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Command::Kernels(args) => kernels::kernels(&args),
         Command::Devices(args) => devices::devices(&args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
+        Command::Fidelity(args) => fidelity::fidelity(&args),
     };
     match result {
         Ok(code) => code,
