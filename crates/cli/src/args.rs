@@ -79,6 +79,17 @@ pub enum Without {
     ThreadValues,
 }
 
+/// What the simulator looks for.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Checks {
+    /// Only what costs no time: accesses out of bounds, misuses of barriers and asynchronous units
+    Off,
+    /// Races too
+    Races,
+    /// Reads of what nothing has written too
+    All,
+}
+
 /// `tilewright run`
 ///
 /// Inputs are uniform random numbers, reproducible by --seed. The exit code is 0 only if every output agrees with the
@@ -94,6 +105,9 @@ pub struct RunArgs {
     /// Seed of the random inputs and of the simulator's scheduling
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
+    /// What the simulator looks for besides wrong results and accesses
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "all")]
+    pub checks: Checks,
     /// Time this many further launches (GPU only) and report their median
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub repeat: usize,

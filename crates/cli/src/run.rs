@@ -9,8 +9,9 @@ use tilewright::check::{CheckOptions, Outcome, check};
 use tilewright::compiler::Kernel;
 use tilewright::machine::Arch;
 use tilewright::runtime::{self, Device, DeviceChoice};
+use tilewright::sim::Config;
 
-use crate::args::RunArgs;
+use crate::args::{Checks, RunArgs};
 use crate::load::{Loaded, arch, load, timing};
 use crate::messages::{Failure, error, print};
 
@@ -19,7 +20,13 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let choice: DeviceChoice = args.device.parse().map_err(Failure::usage)?;
     let wanted = arch(&args.program, Arch::Sm80)?;
     let loaded = load(&args.program)?;
-    let device = open(choice, args.seed).map_err(|e| Failure::program(error(e)))?;
+    let config = Config { seed: args.seed, ..Config::default() };
+    let config = match args.checks {
+        Checks::Off => config.unchecked(),
+        Checks::Races => config.only_races(),
+        Checks::All => config,
+    };
+    let device = open_with(choice, config).map_err(|e| Failure::program(error(e)))?;
     let arch = if args.program.arch.is_some() { wanted } else { device.arch().unwrap_or(wanted) };
     let started = Instant::now();
     let mut options = loaded.options(arch);
@@ -49,9 +56,13 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
 
 /// Opens a device; the simulator with a seed.
 pub fn open(choice: DeviceChoice, seed: u64) -> Result<Box<dyn Device>, runtime::RuntimeError> {
+    open_with(choice, Config { seed, ..Config::default() })
+}
+
+/// Opens a device; the simulator with a configuration.
+fn open_with(choice: DeviceChoice, config: Config) -> Result<Box<dyn Device>, runtime::RuntimeError> {
     let device = runtime::open(choice)?;
     if device.kind() == runtime::DeviceKind::Sim {
-        let config = tilewright::sim::Config { seed, ..tilewright::sim::Config::default() };
         return Ok(Box::new(runtime::SimDevice::new(config)));
     }
     Ok(device)
@@ -69,6 +80,16 @@ struct Summary<'a> {
 impl Summary<'_> {
     fn grid(&self) -> [u32; 3] {
         tilewright::tile::interpret::grid(&self.kernel.verified, &self.loaded.sizes).unwrap_or([0; 3])
+    }
+
+    /// What is wrong besides results, with the lines of the statements.
+    fn problems(&self) -> Vec<String> {
+        let line = |position: u32| {
+            let before = self.loaded.source.as_bytes().get(..position as usize).unwrap_or_default();
+            let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+            format!("{}:{line}", self.loaded.path)
+        };
+        self.outcome.report.sim().map(|sim| sim.problems_at(&line)).unwrap_or_default()
     }
 
     fn json(&self) -> serde_json::Value {
@@ -103,7 +124,7 @@ impl Summary<'_> {
             "milliseconds": self.outcome.timing.as_ref().map(|t| t.median_ms).or(self.outcome.report.milliseconds()),
             "compile_ms": self.compile_ms,
             "outputs": outputs,
-            "problems": self.outcome.problems,
+            "problems": self.problems(),
             "simulation": self.outcome.report.sim(),
         })
     }
@@ -153,6 +174,12 @@ impl Summary<'_> {
                 format!("{} sectors in {} requests", sim.global_sectors, sim.global_requests),
             );
             row("estimate", format!("{} cycles", sim.estimated_cycles));
+            let seconds = self.outcome.seconds;
+            let rate = sim.instructions as f64 / seconds.max(1e-9) / 1e6;
+            row(
+                "simulated",
+                format!("{} warp instructions in {seconds:.2} s, {rate:.1} million a second", sim.instructions),
+            );
         }
         if let Some(ms) = self.outcome.report.milliseconds() {
             row("time", format!("{ms:.4} ms (one launch)"));
@@ -182,7 +209,7 @@ impl Summary<'_> {
                 text.push_str(&format!("{}\n", error(wrong)));
             }
         }
-        for problem in &self.outcome.problems {
+        for problem in &self.problems() {
             text.push_str(&format!("{}\n", error(problem)));
         }
         text.push_str(if self.outcome.is_right() { "right\n" } else { "WRONG\n" });

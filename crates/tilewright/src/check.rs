@@ -2,6 +2,7 @@
 //! function.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use rand::{RngExt, SeedableRng};
 use tilewright_compiler::Kernel;
@@ -61,6 +62,8 @@ pub struct Comparison {
 pub struct Outcome {
     /// What the device reported.
     pub report: LaunchReport,
+    /// How long the launch that was checked took, compilation by the driver included.
+    pub seconds: f64,
     /// Times of further launches, if they were asked for and the device has a clock.
     pub timing: Option<Timing>,
     /// One entry an output.
@@ -85,7 +88,7 @@ impl Outcome {
 ///
 /// The device's or the interpreter's; a wrong result is no error but an [`Outcome`].
 pub fn check(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Result<Outcome, CheckError> {
-    let Launched { sizes, inputs, report, results, timing } = launch(kernel, device, options)?;
+    let Launched { sizes, inputs, report, seconds, results, timing } = launch(kernel, device, options)?;
     let mut expected = inputs;
     interpret(&kernel.verified, &sizes, &mut expected)?;
     let comparisons = kernel
@@ -104,7 +107,7 @@ pub fn check(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Re
         })
         .collect();
     let problems = report.sim().map(|s| s.problems()).unwrap_or_default();
-    Ok(Outcome { report, timing, comparisons, problems })
+    Ok(Outcome { report, seconds, timing, comparisons, problems })
 }
 
 /// Runs a kernel as [`check`] does, and compares nothing: what the simulator finds wrong with it, one sentence each.
@@ -138,6 +141,7 @@ struct Launched {
     sizes: Sizes,
     inputs: Vec<Argument>,
     report: LaunchReport,
+    seconds: f64,
     /// What the tensors hold then, by parameter.
     results: Vec<Option<Vec<f64>>>,
     timing: Option<Timing>,
@@ -205,7 +209,9 @@ pub(crate) fn prepare(
 fn launch(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Result<Launched, CheckError> {
     let prepared = prepare(kernel, device, options)?;
     let args = prepared.args();
+    let started = Instant::now();
     let report = device.launch(kernel, &prepared.sizes, &args)?;
+    let seconds = started.elapsed().as_secs_f64();
     let results = prepared.read(kernel, device)?;
     let timing = if options.repeat > 0 {
         device.time(kernel, &prepared.sizes, &args, 3, options.repeat)?
@@ -213,7 +219,7 @@ fn launch(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Resul
         None
     };
     let Prepared { sizes, inputs, .. } = prepared;
-    Ok(Launched { sizes, inputs, report, results, timing })
+    Ok(Launched { sizes, inputs, report, seconds, results, timing })
 }
 
 /// Whether two runs of a kernel left the same in every output, within what roundings may separate.
