@@ -321,4 +321,10 @@ pub struct FidelityArgs {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,
+    /// Write the PTX of every kernel to this folder instead of comparing
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub ptx_dir: Option<PathBuf>,
+    /// The architecture of that PTX
+    #[arg(long, value_name = "ARCH", hide = true, requires = "ptx_dir")]
+    pub arch: Option<String>,
 }

@@ -13,6 +13,9 @@ use crate::messages::{Failure, error, print};
 
 /// Compares the simulator with a device, row by row.
 pub fn fidelity(args: &FidelityArgs) -> Result<ExitCode, Failure> {
+    if let Some(dir) = &args.ptx_dir {
+        return crate::calibrate::write_ptx(dir, args.arch.as_deref(), fidelity::ptx);
+    }
     let choice: DeviceChoice = args.device.parse().map_err(Failure::usage)?;
     if !(1..=1024).contains(&args.blocks) {
         return Err(Failure::usage(format!("`--blocks {}`: it must be from 1 to 1024", args.blocks)));
