@@ -28,6 +28,8 @@ pub enum Command {
     Compile(CompileArgs),
     /// Run every candidate of a program's layouts and instructions, and compare estimates with what they take
     Candidates(CandidatesArgs),
+    /// Make a program's kernel wrong in many ways, and see which of them the simulator finds
+    Mutate(MutateArgs),
     /// Evaluate an expression over layouts
     Layout(LayoutArgs),
     /// List the operators that come with Tilewright, or print the program of one
@@ -36,6 +38,8 @@ pub enum Command {
     Devices(DevicesArgs),
     /// Measure what instructions and the chip cost, as a table for --timing
     Calibrate(CalibrateArgs),
+    /// Compare what each instruction does on the simulator and on a device
+    Fidelity(FidelityArgs),
 }
 
 /// Which program, with which values.
@@ -148,6 +152,24 @@ pub struct CandidatesArgs {
     /// Rounds in which the candidates are timed in turns (GPU only)
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub rounds: usize,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `tilewright mutate`
+///
+/// Deletes, weakens, skips or swaps one synchronisation at a time, and simulates each mutant with one seed after the other until
+/// anything is reported, the launch does not end, or an output is wrong. docs/mutation.md has the result for the library's
+/// kernels. Choose sizes with a few rounds more than a kernel has stages, and more than one tile a block.
+#[derive(Args)]
+pub struct MutateArgs {
+    /// Which program.
+    #[command(flatten)]
+    pub program: ProgramArgs,
+    /// Seeds of the simulator to try on each mutant, at most
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub seeds: u64,
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,
@@ -294,6 +316,33 @@ pub struct CalibrateArgs {
     #[arg(long)]
     pub quick: bool,
     /// Write the PTX of every microbenchmark to this folder instead of measuring
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub ptx_dir: Option<PathBuf>,
+    /// The architecture of that PTX
+    #[arg(long, value_name = "ARCH", hide = true, requires = "ptx_dir")]
+    pub arch: Option<String>,
+}
+
+/// `tilewright fidelity`
+///
+/// Applies every scalar operation, shuffle, copy and warp-level matrix product to special and random operands. On a GPU the results
+/// are compared with the simulator's, on the simulator with the instructions' descriptions. The exit code is 0 only if all agree,
+/// bit by bit or within the bound that is printed. docs/fidelity.md says more.
+#[derive(Args)]
+pub struct FidelityArgs {
+    /// What to compare: auto (a GPU if there is one, else the simulator), sim, cuda or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: String,
+    /// Blocks of 128 threads, each of which applies every instruction to operands of its own
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub blocks: u32,
+    /// Seed of the operands
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Write the PTX of every kernel to this folder instead of comparing
     #[arg(long, value_name = "DIR", hide = true)]
     pub ptx_dir: Option<PathBuf>,
     /// The architecture of that PTX

@@ -17,7 +17,7 @@ use crate::messages::{Failure, error, print};
 /// everything.
 pub fn calibrate(args: &CalibrateArgs) -> Result<ExitCode, Failure> {
     if let Some(dir) = &args.ptx_dir {
-        return write_ptx(dir, args.arch.as_deref());
+        return write_ptx(dir, args.arch.as_deref(), calibrate::ptx);
     }
     let choice: DeviceChoice = args.device.parse().map_err(Failure::usage)?;
     let failed = |e: runtime::RuntimeError| Failure::program(error(e));
@@ -48,11 +48,15 @@ fn cannot_write(path: &Path, e: impl Display) -> Failure {
     Failure::program(error(format!("cannot write `{}`: {e}", path.display())))
 }
 
-/// Writes the PTX of every microbenchmark, one file each.
-fn write_ptx(dir: &Path, arch: Option<&str>) -> Result<ExitCode, Failure> {
+/// Writes the PTX of kernels, one file each.
+pub fn write_ptx(
+    dir: &Path,
+    arch: Option<&str>,
+    kernels: impl Fn(Arch) -> Vec<(String, String)>,
+) -> Result<ExitCode, Failure> {
     let arch = arch.map_or(Ok(Arch::Sm90a), |name| arch_named(name).map_err(Failure::usage))?;
     std::fs::create_dir_all(dir).map_err(|e| cannot_write(dir, e))?;
-    for (name, text) in calibrate::ptx(arch) {
+    for (name, text) in kernels(arch) {
         let path = dir.join(format!("{name}.{arch}.ptx"));
         std::fs::write(&path, text).map_err(|e| cannot_write(&path, e))?;
     }

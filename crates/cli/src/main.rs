@@ -8,11 +8,13 @@ mod calibrate;
 mod candidates;
 mod compile;
 mod devices;
+mod fidelity;
 mod kernels;
 mod launch;
 mod layout;
 mod load;
 mod messages;
+mod mutate;
 mod problems;
 mod profile;
 mod run;
@@ -31,10 +33,12 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Compile(args) => compile::compile(&args),
         Command::Candidates(args) => candidates::list(&args),
+        Command::Mutate(args) => mutate::mutate(&args),
         Command::Layout(args) => layout::layout(&args),
         Command::Kernels(args) => kernels::kernels(&args),
         Command::Devices(args) => devices::devices(&args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
+        Command::Fidelity(args) => fidelity::fidelity(&args),
     };
     match result {
         Ok(code) => code,

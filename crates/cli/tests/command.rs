@@ -568,6 +568,38 @@ fn candidates_are_run_and_compared() {
 }
 
 #[test]
+fn mutants_are_run_and_counted() {
+    let mut args = vec!["mutate", "examples/gemm_multistage.tile", "--seeds", "2"];
+    args.extend(["-p", "m=40", "-p", "n=24", "-p", "k=100", "-p", "BM=32", "-p", "BN=32", "-p", "BK=16"]);
+    let run = tilewright(&args, None);
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    assert!(run.out.contains("mutants found (100.0 %): delete"), "{}", run.out);
+    args.push("--json");
+    let run = tilewright(&args, None);
+    let value: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(value["score"], 1.0, "{value}");
+    assert!(value["mutants"].as_array().unwrap().iter().any(|m| m["found"]["by"] == "race"), "{value}");
+    refused(&["mutate", "examples/gemm.tile", "--seeds", "0"], None, 2, &["once at least"]);
+}
+
+#[test]
+fn fidelity_compares_the_simulator_with_the_rows() {
+    let run = tilewright(&["fidelity", "--device", "sim", "--blocks", "1"], None);
+    assert_eq!(run.code, Some(0), "{}{}", run.out, run.err);
+    assert!(run.out.contains("rows agree: Tilewright simulator and the rows' own evaluation"), "{}", run.out);
+    let run = tilewright(&["fidelity", "--device", "sim", "--blocks", "1", "--json"], None);
+    let value: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    assert!(value["right"] == true && value["rows"].as_array().unwrap().len() > 100, "{value}");
+    refused(&["fidelity", "--blocks", "0"], None, 2, &["from 1 to 1024"]);
+    refused(&["fidelity", "--device", "gpu"], None, 2, &["`gpu` is not a device"]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let run = tilewright(&["fidelity", "--ptx-dir", path, "--arch", "sm_80"], None);
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    assert!(folder.path().join("fidelity_0.sm_80.ptx").exists());
+}
+
+#[test]
 fn a_candidate_can_be_asked_for_and_parts_left_out() {
     let text = |more: &[&str]| {
         let mut args = vec!["compile", "examples/gemm_shared.tile", "--arch", "sm_90a"];

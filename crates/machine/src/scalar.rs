@@ -158,19 +158,23 @@ scalar_ops! {
     ShlB32: "shl" = "shl.b32" (B32, B32) -> B32, 1 / 4, |a| if a[1] >= 32 { 0 } else { u64::from((a[0] as u32) << a[1]) };
     /// Logical shift right; by 32 or more gives 0.
     ShrU32: "shr" = "shr.u32" (B32, B32) -> B32, 1 / 4, |a| if a[1] >= 32 { 0 } else { u64::from((a[0] as u32) >> a[1]) };
-    /// Bit field `(value, position, length)`, zero-extended.
-    BfeU32: "bfe.u32" = "bfe.u32" (B32, B32, B32) -> B32, 2 / 6, |a| if a[1] >= 32 { 0 } else { u64::from((a[0] as u32 >> a[1]) & mask(a[2])) };
-    /// Bit field `(value, position, length)`, sign-extended; the length is 1 to 31.
-    BfeS32: "bfe.s32" = "bfe.s32" (B32, B32, B32) -> B32, 2 / 6, |a| {
-        let field = if a[1] >= 32 { 0 } else { (a[0] as u32 >> a[1]) & mask(a[2]) };
-        let shift = 32 - (a[2] as u32).clamp(1, 32);
-        from_i(((field << shift) as i32) >> shift)
+    /// Bit field `(value, position, length)`, zero-extended. Of positions and lengths the low eight bits count.
+    BfeU32: "bfe.u32" = "bfe.u32" (B32, B32, B32) -> B32, 2 / 6, |a| {
+        let [position, length] = [a[1] & 0xff, a[2] & 0xff];
+        u64::from((a[0] as u32).checked_shr(position as u32).unwrap_or(0) & mask(length))
     };
-    /// Inserts the low bits of the first operand into the second: `(field, base, position, length)`.
+    /// Bit field `(value, position, length)`, extended by its highest bit; what lies above the word is the word's highest bit.
+    BfeS32: "bfe.s32" = "bfe.s32" (B32, B32, B32) -> B32, 2 / 6, |a| {
+        let [position, length] = [a[1] & 0xff, a[2] & 0xff];
+        let rest = i64::from(i(a[0])) >> position.min(31);
+        from_i(if length == 0 { 0 } else if length >= 32 { rest as i32 } else { (rest << (64 - length) >> (64 - length)) as i32 })
+    };
+    /// Inserts the low bits of the first operand into the second: `(field, base, position, length)`. Of the last two the low
+    /// eight bits count.
     BfiB32: "bfi" = "bfi.b32" (B32, B32, B32, B32) -> B32, 2 / 6, |a| {
-        let m = if a[2] >= 32 { 0 } else { mask(a[3]) << a[2] };
-        let field = if a[2] >= 32 { 0 } else { (a[0] as u32) << a[2] };
-        u64::from((a[1] as u32 & !m) | (field & m))
+        let shifted = |x: u32| x.checked_shl((a[2] & 0xff) as u32).unwrap_or(0);
+        let m = shifted(mask(a[3] & 0xff));
+        u64::from((a[1] as u32 & !m) | (shifted(a[0] as u32) & m))
     };
     /// Bytes of two words, `(low, high, selector)`: each of the selector's four nibbles names a byte, 0 to 3 of the first
     /// operand, 4 to 7 of the second; with its top bit set the byte's sign, eight times.
@@ -587,6 +591,32 @@ mod tests {
         assert_eq!(run(ScalarOp::BfeS32, &[0xdead_beef, 8, 8]), 0xffff_ffbe);
         assert_eq!(run(ScalarOp::BfiB32, &[0x12, 0xdead_beef, 8, 8]), 0xdead_12ef);
         assert_eq!(run(ScalarOp::BfiB32, &[0x1234, 0xdead_beef, 16, 16]), 0x1234_beef);
+        assert_eq!(run(ScalarOp::BfiB32, &[0x1234, 0xdead_beef, 0x120, 8]), 0xdead_beef);
+        // As the PTX ISA's pseudocode goes, bit by bit.
+        let pseudocode = |x: u32, position: u32, length: u32, signed: bool| -> u64 {
+            let (position, length) = (position & 0xff, length & 0xff);
+            let sign = signed && length > 0 && x >> (position + length - 1).min(31) & 1 == 1;
+            let bit =
+                |k: u32| if k < length && position + k < 32 { x >> (position + k) & 1 == 1 } else { sign };
+            (0..32).map(|k| u64::from(bit(k)) << k).sum()
+        };
+        for x in [0xdead_beef, 0x7fff_ffff, 0x8000_0000, 0x1234_5678u32] {
+            for position in [0, 1, 8, 30, 31, 32, 33, 255, 256, 300] {
+                for length in [0, 1, 7, 31, 32, 33, 255, 256, 263] {
+                    let args = [u64::from(x), u64::from(position), u64::from(length)];
+                    assert_eq!(
+                        run(ScalarOp::BfeU32, &args),
+                        pseudocode(x, position, length, false),
+                        "{args:?}"
+                    );
+                    assert_eq!(
+                        run(ScalarOp::BfeS32, &args),
+                        pseudocode(x, position, length, true),
+                        "{args:?}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

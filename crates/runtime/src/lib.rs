@@ -23,6 +23,7 @@ pub mod calibrate;
 mod cuda;
 mod device;
 mod error;
+pub mod fidelity;
 mod launch;
 mod report;
 mod sim;

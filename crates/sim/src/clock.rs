@@ -116,6 +116,12 @@ impl Pair {
         self.fenced.meet(&other.fenced);
     }
 
+    /// Learns what `other` knows of units, which are the agents from `first` on.
+    pub(crate) fn join_units(&mut self, other: &Pair, first: Agent) {
+        let theirs = other.all.0.iter().enumerate().skip(first as usize);
+        theirs.for_each(|(agent, seen)| self.all.entry(agent as Agent).join(seen));
+    }
+
     /// Learns of a unit's accesses before a time, those of these lanes.
     pub(crate) fn learn(&mut self, agent: Agent, lanes: u32, below: u32) {
         self.all.entry(agent).raise(lanes, u32::MAX, below);

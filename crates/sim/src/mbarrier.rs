@@ -26,10 +26,10 @@ pub(crate) struct Mbarrier {
     pub init: Access,
     /// Whether its initialisation was made visible to peers and asynchronous units.
     pub visible: bool,
-    /// What those know who have arrived in this phase.
-    current: Pair,
+    /// What those know who have arrived in this phase: what any wait learns, and what only one for the whole cluster does.
+    current: [Pair; 2],
     /// What those knew who arrived in the last phase.
-    done: Pair,
+    done: [Pair; 2],
     /// When the cycle model has the last arrival of this phase, and had that of the last.
     time: [u64; 2],
 }
@@ -46,7 +46,7 @@ pub(crate) enum Overflow {
 impl Mbarrier {
     /// One whose phases have `count` arrivals; `phase` is where an earlier one at the same place has come to.
     pub(crate) fn new(agent: Agent, count: u32, phase: u32, init: Access) -> Self {
-        let (current, done) = (Pair::default(), Pair::default());
+        let (current, done) = (Default::default(), Default::default());
         Mbarrier {
             agent,
             count,
@@ -68,12 +68,21 @@ impl Mbarrier {
 
     /// Where the knowledge of those who arrive goes.
     pub(crate) fn clock(&mut self) -> &mut Pair {
-        &mut self.current
+        &mut self.current[0]
     }
 
-    /// What is known after the last phase.
-    pub(crate) fn done(&self) -> &Pair {
-        &self.done
+    /// Takes the knowledge of a block's peer that arrives. Without a release for the cluster that is only what asynchronous units
+    /// have done, which are the agents from `units` on; with one, those who wait for the cluster learn the rest.
+    pub(crate) fn learn_from_peer(&mut self, known: &Pair, units: Agent, releases: bool) {
+        self.current[0].join_units(known, units);
+        if releases {
+            self.current[1].join(known);
+        }
+    }
+
+    /// What is known after the last phase; `cluster`: to those who wait for what peers did.
+    pub(crate) fn done(&self, cluster: bool) -> impl Iterator<Item = &Pair> {
+        self.done.iter().take(1 + usize::from(cluster))
     }
 
     /// When the last phase ended.
@@ -114,7 +123,7 @@ impl Mbarrier {
             self.phase += 1;
             self.pending = self.count;
             self.done = std::mem::take(&mut self.current);
-            self.done.learn(self.agent, u32::MAX, self.phase + 1);
+            self.done[0].learn(self.agent, u32::MAX, self.phase + 1);
             self.time = [0, self.time[0]];
         }
         ended

@@ -38,6 +38,8 @@ impl Site {
 /// Which rule is broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 pub(crate) enum Rule {
+    /// An mbarrier is initialised where one is.
+    Again,
     /// What begins at an address needs another alignment.
     Alignment,
     /// More arrivals than a phase has.
@@ -54,6 +56,8 @@ pub(crate) enum Rule {
     Fence,
     /// Registers are used while a product owns them.
     Owned,
+    /// A wait names neither phase.
+    Parity,
     /// An address is not where it has to be.
     Place,
     /// A thread's number of registers is wrong.

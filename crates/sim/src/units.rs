@@ -19,6 +19,8 @@ pub(crate) struct Posted {
     expected: u32,
     /// What those know who arrive.
     clock: Pair,
+    /// Whether they release it to the whole cluster.
+    releases: bool,
     /// When the cycle model has it arrive.
     time: u64,
 }
@@ -189,11 +191,18 @@ impl Warp {
                 let Some(key) = cluster.own_barrier(&site, self.shared_address(place, lane)) else {
                     continue;
                 };
-                let (offset, parity) = (key.1, operands[lane] as u32 & 1);
+                let wanted = operands[lane] as u32;
+                if wanted > 1 {
+                    cluster
+                        .misuse(&site, Rule::Parity, || format!("{wanted:#x} is no parity: neither 0 nor 1"));
+                }
+                let (offset, parity) = (key.1, wanted & 1);
                 match phases.iter_mut().find(|p| p.offset == offset && p.parity == parity) {
                     Some(phase) => phase.lanes |= 1 << lane,
                     None => {
-                        phases.push(Phase { lanes: 1 << lane, offset, parity, site: (statement, origin) })
+                        let cluster = op == MbarrierOp::WaitCluster;
+                        let site = (statement, origin);
+                        phases.push(Phase { lanes: 1 << lane, offset, parity, cluster, site });
                     }
                 }
             }
@@ -231,9 +240,10 @@ impl Warp {
             for lane in lanes(mask) {
                 let expected = if op == MbarrierOp::ArriveExpect { operands[lane] as u32 } else { 0 };
                 let site = self.site(statement, origin, lane);
+                let releases = op == MbarrierOp::ArriveCluster;
                 // The lanes know the same; the first brings it.
                 let clock = std::mem::take(&mut clock);
-                let arrival = Posted { site, key, expected, clock, time: self.timing.clock };
+                let arrival = Posted { site, key, expected, clock, releases, time: self.timing.clock };
                 if delayed {
                     cluster.posted.push(arrival);
                 } else {
@@ -255,7 +265,9 @@ impl Warp {
                 if ended {
                     // Lanes that are alone in a branch learn alone.
                     let lanes = if phase.lanes == active && active == live { live } else { phase.lanes };
-                    cluster.know[agent as usize].acquire(lanes, barrier.done());
+                    for known in barrier.done(phase.cluster) {
+                        cluster.know[agent as usize].acquire(lanes, known);
+                    }
                     time = time.max(barrier.done_time());
                 }
                 !ended
@@ -336,9 +348,13 @@ impl Cluster<'_> {
         }
     }
 
-    fn arrive(&mut self, Posted { site, key, expected, clock, time }: Posted) {
+    fn arrive(&mut self, Posted { site, key, expected, clock, releases, time }: Posted) {
         let Some(barrier) = self.barriers.get_mut(&key) else { return };
-        barrier.clock().join(&clock);
+        if site.rank == key.0 {
+            barrier.clock().join(&clock);
+        } else {
+            barrier.learn_from_peer(&clock, self.know.len() as u32, releases);
+        }
         match barrier.arrive(expected, time) {
             Ok(ended) => self.changed |= ended,
             Err(overflow) => self.overflow(&site, overflow),
@@ -353,6 +369,11 @@ impl Cluster<'_> {
             return;
         }
         let known = self.barriers.get(&key).map(|b| (b.agent, b.phase));
+        if known.is_some() {
+            self.misuse(site, Rule::Again, || {
+                format!("there is an initialised mbarrier at offset {} of the window already", key.1)
+            });
+        }
         let (agent, phase) = known.unwrap_or_else(|| (self.new_agent(), 0));
         // The next phase is the first again, of even parity.
         let phase = phase.next_multiple_of(2);

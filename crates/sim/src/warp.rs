@@ -1,6 +1,6 @@
 //! A warp: 32 lanes in lock-step, resumable between any two instructions.
 
-use tilewright_machine::{Memory, ShuffleMode, SyncOp};
+use tilewright_machine::{Memory, SyncOp};
 use tilewright_simt::Special;
 
 use crate::access::AsyncQueue;
@@ -54,6 +54,8 @@ pub(crate) struct Phase {
     pub offset: u32,
     /// The phase's parity.
     pub parity: u32,
+    /// Whether what peers released to the cluster is learnt.
+    pub cluster: bool,
     pub site: (u32, u32),
 }
 
@@ -417,14 +419,7 @@ impl Warp {
             Code::Shuffle { dst, src, mode, operand } => {
                 self.collective(cluster, mode.mnemonic(), self.live, *origin)?;
                 let (offered, operands) = (self.values[*src as usize], self.values[*operand as usize]);
-                let source = |lane: usize| {
-                    let mut operand = operands[lane] as u32;
-                    if *mode == ShuffleMode::Down {
-                        // Any distance beyond the warp is the same; the row's function adds without a check.
-                        operand = operand.min(32);
-                    }
-                    mode.source(lane as u32, operand) as usize % 32
-                };
+                let source = |lane: usize| mode.source(lane as u32, operands[lane] as u32) as usize % 32;
                 if let Some(lane) = lanes(self.active).find(|lane| self.live & (1 << source(*lane)) == 0) {
                     let from = 32 * self.index + source(lane) as u32;
                     cluster.misuse(&self.site(*own, *origin, lane), Rule::Place, || {

@@ -79,6 +79,7 @@
 
 pub mod candidates;
 pub mod check;
+pub mod mutate;
 
 pub use tilewright_compiler as compiler;
 pub use tilewright_kernels as kernels;

@@ -1,0 +1,98 @@
+//! `tilewright fidelity`: does the simulator do what a device does?
+
+use std::process::ExitCode;
+
+use comfy_table::{Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use tilewright::runtime::fidelity::{self, Config, Row};
+use tilewright::runtime::{self, Device, DeviceChoice, DeviceKind};
+
+use crate::args::FidelityArgs;
+use crate::messages::{Failure, error, print};
+
+/// Compares the simulator with a device, row by row.
+pub fn fidelity(args: &FidelityArgs) -> Result<ExitCode, Failure> {
+    if let Some(dir) = &args.ptx_dir {
+        return crate::calibrate::write_ptx(dir, args.arch.as_deref(), fidelity::ptx);
+    }
+    let choice: DeviceChoice = args.device.parse().map_err(Failure::usage)?;
+    if !(1..=1024).contains(&args.blocks) {
+        return Err(Failure::usage(format!("`--blocks {}`: it must be from 1 to 1024", args.blocks)));
+    }
+    let failed = |e: runtime::RuntimeError| Failure::program(error(e));
+    let device = runtime::open(choice).map_err(failed)?;
+    let bar = ProgressBar::new(0).with_style(
+        ProgressStyle::with_template("{elapsed_precise} {bar:30} {pos}/{len} {msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    let config = Config { blocks: args.blocks, seed: args.seed };
+    let rows = fidelity::fidelity(&*device, &config, |done, total, name| {
+        bar.set_length(total as u64);
+        bar.set_position(done as u64);
+        bar.set_message(name.to_string());
+    });
+    bar.finish_and_clear();
+    let rows = rows.map_err(failed)?;
+    let text =
+        if args.json { format!("{:#}\n", as_json(&rows, &*device, &config)) } else { table(&rows, &*device) };
+    print(&text)?;
+    Ok(if rows.iter().all(Row::is_right) { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn sides(device: &dyn Device) -> [String; 2] {
+    let other = if device.kind() == DeviceKind::Sim { "the rows' own evaluation" } else { "the simulator" };
+    [device.name(), other.to_string()]
+}
+
+fn as_json(rows: &[Row], device: &dyn Device, config: &Config) -> serde_json::Value {
+    let [device, other] = sides(device);
+    let all: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            json!({
+                "row": row.name,
+                "mnemonic": row.mnemonic,
+                "cases": row.cases,
+                "exact": row.exact,
+                "nans": row.nans,
+                "worst": if row.worst.is_finite() { json!(row.worst) } else { json!(null) },
+                "bound": row.bound,
+                "wrong": row.wrong,
+                "first": row.first,
+                "right": row.is_right(),
+            })
+        })
+        .collect();
+    json!({
+        "device": device,
+        "against": other,
+        "blocks": config.blocks,
+        "seed": config.seed,
+        "rows": all,
+        "right": rows.iter().all(Row::is_right),
+    })
+}
+
+fn table(rows: &[Row], device: &dyn Device) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["", "row", "cases", "exact", "NaNs", "worst", "may differ"]);
+    for row in rows {
+        let verdict = if row.is_right() { "ok" } else { "WRONG" };
+        let worst = if row.worst == 0.0 { "0".to_string() } else { format!("{:.1e}", row.worst) };
+        let numbers = [row.cases, row.exact, row.nans].map(|n| n.to_string());
+        let [cases, exact, nans] = &numbers;
+        table.add_row([verdict, &row.name, cases, exact, nans, &worst, &row.bound]);
+    }
+    let mut text = format!("{table}\n");
+    for row in rows {
+        if let Some(first) = &row.first {
+            text.push_str(&format!("{}\n", error(format!("{}: {} values; {first}", row.name, row.wrong))));
+        }
+    }
+    let right = rows.iter().filter(|row| row.is_right()).count();
+    let [device, other] = sides(device);
+    text.push_str(&format!("{right} of {} rows agree: {device} and {other}\n", rows.len()));
+    text
+}

@@ -1,0 +1,223 @@
+//! Operands of the rows under test: everything at which rounding, ranges and special values could differ, then random ones.
+
+use tilewright_machine::{DType, ScalarOp};
+
+/// A generator of numbers (splitmix64).
+#[derive(Clone, Debug)]
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Random(seed)
+    }
+
+    pub(super) fn word(&mut self) -> u32 {
+        (self.next() >> 32) as u32
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(super) fn below(&mut self, n: u32) -> u32 {
+        self.word() % n.max(1)
+    }
+
+    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u32) as usize]
+    }
+}
+
+/// What an operand stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Domain {
+    /// An `f32`.
+    F32,
+    /// Two floats of 16 bits.
+    Halves(DType),
+    /// One float of 16 bits.
+    Half(DType),
+    /// Two floats of 8 bits.
+    Bytes,
+    /// A number of 32 bits, at its ends, or a bit pattern.
+    Word,
+    /// The same of 64 bits.
+    Wide,
+    /// A divisor: neither 0 nor −1, of which the PTX ISA says nothing.
+    Divisor,
+    /// How far to shift.
+    Amount,
+    /// A position or a length of bits, of which the low eight bits count.
+    Field,
+    /// 0 or 1.
+    Pred,
+    /// A literal of the instruction.
+    Literal(u64),
+}
+
+/// Zeros, subnormals, the ends of the normal numbers, infinities, quiet and signalling NaNs; ties of conversions to f16, bf16,
+/// 8-bit floats and integers, and where these overflow.
+const F32: [u32; 40] = [
+    0x0000_0000,
+    0x0000_0001,
+    0x0000_0002,
+    0x0040_0000,
+    0x007f_ffff,
+    0x0080_0000,
+    0x0080_0001,
+    0x3f80_0000,
+    0x3f80_0001,
+    0x3f7f_ffff,
+    0x7f7f_ffff,
+    0x7f80_0000,
+    0x7fc0_0000,
+    0x7fc1_2345,
+    0x7fff_ffff,
+    0x7f80_0001,
+    0x3f80_1000,
+    0x3f80_3000,
+    0x3f80_8000,
+    0x3f81_8000,
+    0x3f00_0000,
+    0x3fc0_0000,
+    0x4020_0000,
+    0x4b00_0000,
+    0x4b7f_ffff,
+    0x4f00_0000,
+    0x4eff_ffff,
+    0x477f_e000,
+    0x477f_efff,
+    0x477f_f000,
+    0x3300_0000,
+    0x3300_0001,
+    0x3880_0000,
+    0x387f_c000,
+    0x43e0_0000,
+    0x43e8_0000,
+    0x4760_0000,
+    0x4770_0000,
+    0x3b00_0000,
+    0x3780_0000,
+];
+
+const HALF: [u32; 20] = [
+    0x0000, 0x0001, 0x0002, 0x0200, 0x03ff, 0x0400, 0x0401, 0x3c00, 0x3c01, 0x3bff, 0x7bff, 0x7c00, 0x7e00,
+    0x7e55, 0x7fff, 0x7c01, 0x1000, 0x1001, 0x5f00, 0x5f40,
+];
+
+const BFLOAT: [u32; 18] = [
+    0x0000, 0x0001, 0x0002, 0x0040, 0x007f, 0x0080, 0x0081, 0x3f80, 0x3f81, 0x3f7f, 0x7f7f, 0x7f80, 0x7fc0,
+    0x7fd5, 0x7fff, 0x7f81, 0x3b80, 0x3b81,
+];
+
+const WORDS: [u32; 16] = [
+    0,
+    1,
+    2,
+    3,
+    31,
+    32,
+    0x7fff,
+    0x8000,
+    0xffff,
+    0x0001_0000,
+    0x7fff_ffff,
+    0x8000_0000,
+    0x8000_0001,
+    0xffff_fffe,
+    0xffff_ffff,
+    0x0100_0001,
+];
+
+impl Domain {
+    /// A value; every second is a special one.
+    pub(super) fn draw(self, random: &mut Random) -> u64 {
+        let special = random.below(2) == 0;
+        let sign = random.below(2);
+        u64::from(match self {
+            Domain::F32 if special => random.of(&F32) | sign << 31,
+            Domain::F32 => match random.below(4) {
+                0 => random.word(),
+                // Not far from 1, where sums cancel and products neither overflow nor vanish.
+                1 => (120 + random.below(14)) << 23 | random.word() >> 9 | sign << 31,
+                // Halfway between two f16, or two bf16.
+                2 => (103 + random.below(42)) << 23 | (random.word() >> 9 & !0x1fff) | 0x1000 | sign << 31,
+                _ => (random.word() & 0x7fff_0000) | 0x8000 | sign << 31,
+            },
+            Domain::Halves(dtype) => {
+                let [low, high] = [0, 1].map(|_| Domain::Half(dtype).draw(random) as u32);
+                low | high << 16
+            }
+            Domain::Half(dtype) => {
+                let known: &[u32] = if dtype == DType::F16 { &HALF } else { &BFLOAT };
+                let (one, mantissa) = if dtype == DType::F16 { (15, 10) } else { (127, 7) };
+                match random.below(4) {
+                    0 | 1 => random.of(known) | sign << 15,
+                    2 => random.word() & 0xffff,
+                    _ => (one - 4 + random.below(8)) << mantissa | random.below(1 << mantissa) | sign << 15,
+                }
+            }
+            Domain::Bytes => random.word() & 0xffff,
+            Domain::Word if special => random.of(&WORDS),
+            Domain::Word => random.word(),
+            Domain::Wide => {
+                let [low, high] = [0, 1].map(|_| Domain::Word.draw(random));
+                return low | high << 32;
+            }
+            Domain::Divisor => match Domain::Word.draw(random) as u32 {
+                0 | u32::MAX => 7,
+                other => other,
+            },
+            Domain::Amount if special => random.of(&[0, 1, 31, 32, 33, 63, 64, 65, 255, 256, u32::MAX]),
+            Domain::Amount => random.below(70),
+            Domain::Field if special => random.of(&[0, 1, 31, 32, 33, 255, 256, u32::MAX]),
+            Domain::Field => random.below(33),
+            Domain::Pred => sign,
+            Domain::Literal(bits) => return bits,
+        })
+    }
+}
+
+/// What the operands of an operation stand for, once for each literal that is tried; empty where it is tested elsewhere.
+pub(super) fn operands(op: ScalarOp) -> Vec<Vec<Domain>> {
+    use Domain::*;
+    use ScalarOp::*;
+    let one = |domains: &[Domain]| vec![domains.to_vec()];
+    match op {
+        AddI32 | SubI32 | MulI32 | MinI32 | MaxI32 | AndB32 | OrB32 | XorB32 | MulWide | LtI32 | GeI32
+        | EqI32 | NeI32 => one(&[Word, Word]),
+        DivI32 | RemI32 => one(&[Word, Divisor]),
+        ShlB32 | ShrU32 => one(&[Word, Amount]),
+        BfeU32 | BfeS32 => one(&[Word, Field, Field]),
+        BfiB32 => one(&[Word, Word, Field, Field]),
+        PrmtB32 => one(&[Word, Word, Word]),
+        Lop3B32 => [0x00, 0x01, 0x1b, 0x6a, 0x80, 0x96, 0xca, 0xe8, 0xea, 0xf8, 0xfe, 0xff]
+            .map(|table| vec![Word, Word, Word, Literal(table)])
+            .to_vec(),
+        ExtendI64 | LowB16 | F32FromI32 => one(&[Word]),
+        AddI64 | MulI64 => one(&[Wide, Wide]),
+        ShlB64 | ShrI64 => one(&[Wide, Amount]),
+        LowB32 => one(&[Wide]),
+        // The loads of peers' memory use it.
+        Mapa => Vec::new(),
+        AndPred | XorPred => one(&[Pred, Pred]),
+        Select => one(&[Word, Word, Pred]),
+        AddF32 | SubF32 | MulF32 | DivF32 | MinF32 | MaxF32 | F16x2FromF32 | BF16x2FromF32
+        | E4M3x2FromF32 | E5M2x2FromF32 => one(&[F32, F32]),
+        FmaF32 => one(&[F32, F32, F32]),
+        NegF32 | AbsF32 | SqrtF32 | RsqrtF32 | Ex2F32 | Lg2F32 | F16FromF32 | BF16FromF32 | I32FromF32 => {
+            one(&[F32])
+        }
+        AddF16x2 | SubF16x2 | MulF16x2 | MinF16x2 | MaxF16x2 => one(&[Halves(DType::F16); 2]),
+        AddBF16x2 | SubBF16x2 | MulBF16x2 | MinBF16x2 | MaxBF16x2 => one(&[Halves(DType::BF16); 2]),
+        FmaF16x2 => one(&[Halves(DType::F16); 3]),
+        FmaBF16x2 => one(&[Halves(DType::BF16); 3]),
+        ExtendB16 | F32FromF16 => one(&[Half(DType::F16)]),
+        F16x2FromE4M3x2 => one(&[Bytes]),
+        E4M3x2FromF16x2 | E5M2x2FromF16x2 => one(&[Halves(DType::F16)]),
+    }
+}
