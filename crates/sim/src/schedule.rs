@@ -8,7 +8,7 @@ use crate::cluster::{Cluster, GROUP, Kind};
 use crate::context::Context;
 use crate::decode::{Code, Source};
 use crate::error::{SimError, Waiting};
-use crate::global::Range;
+use crate::global::Touched;
 use crate::profile::Observer;
 use crate::sink::{Rule, Sink, Site};
 use crate::warp::{Issue, State, Wait, Warp};
@@ -21,7 +21,7 @@ const QUANTUM: u64 = 64;
 pub(crate) struct Outcome {
     pub sink: Sink,
     /// What of global memory the cluster has touched.
-    pub touched: Vec<Range>,
+    pub touched: Touched,
     /// Cycles of the slowest block from start to end, alone on its multiprocessor.
     pub longest: u64,
     /// Those of all blocks.
@@ -420,7 +420,7 @@ impl Scheduler<'_> {
         self.cluster.deliver_all();
         let mut outcome = Outcome {
             sink: Sink::default(),
-            touched: Vec::new(),
+            touched: Touched::default(),
             longest: 0,
             sum: 0,
             busy: 0,
@@ -434,7 +434,7 @@ impl Scheduler<'_> {
         }
         outcome.sink = self.cluster.sink;
         outcome.observer = self.cluster.observer;
-        outcome.touched = self.cluster.global.log.finish();
+        outcome.touched = self.cluster.global.finish();
         outcome
     }
 

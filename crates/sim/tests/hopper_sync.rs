@@ -217,6 +217,10 @@ fn multiply(f: &mut Builder, row: &'static WgmmaRow, acc: &[Reg], bytes: Operand
 
 /// Runs a ring; the report, and whether the result is right.
 fn run_ring(f: &Function, seed: u64) -> Result<(Report, bool), SimError> {
+    run_ring_with(f, &seeded(seed))
+}
+
+fn run_ring_with(f: &Function, config: &Config) -> Result<(Report, bool), SimError> {
     let k = STEPS as usize * 64;
     let mut next = random(17);
     let mut values = |count: usize| -> Vec<i32> { (0..count).map(|_| next() as i32 % 5 - 2).collect() };
@@ -233,7 +237,7 @@ fn run_ring(f: &Function, seed: u64) -> Result<(Report, bool), SimError> {
         tensor(ids[1], &[k as u64, N as u64], 2),
         tensor(ids[2], &[N as u64, 64], 4),
     ];
-    let report = run(f, [1, 1, 1], &memory, &args, &seeded(seed))?;
+    let report = run(f, [1, 1, 1], &memory, &args, config)?;
     let found = words_of(&memory.read(ids[2]));
     let right = (0..64 * N as usize).all(|i| {
         let (m, n) = (i / N as usize, i % N as usize);
@@ -262,6 +266,37 @@ fn a_ring_overlaps_loads_and_products() {
     let cycles = run_ring(&ring(Fault::Nothing, true), 0).unwrap().0.estimated_cycles;
     // A step alone, from its load to its release, takes over 800.
     assert!((1500..400 * STEPS as u64).contains(&cycles), "{cycles}");
+}
+
+#[test]
+fn profiles_and_traces_agree_with_the_counts_in_every_order() {
+    let f = ring(Fault::Nothing, true);
+    for seed in 0..20 {
+        let config = Config { profile: true, trace: Some(0), ..seeded(seed) };
+        let (report, right) = run_ring_with(&f, &config).unwrap();
+        assert!(right && report.is_clean(), "{seed}");
+        let plain = run_ring(&f, seed).unwrap().0;
+        assert_eq!(plain.estimated_cycles, report.estimated_cycles);
+        assert!(plain.profile.is_empty() && plain.trace.is_none());
+        assert_eq!(report.profile.iter().map(|p| p.calls).sum::<u64>(), report.instructions);
+        let products = |p: &&tilewright_sim::Profile| p.class == tilewright_sim::Class::Tensor;
+        let calls: u64 = report.profile.iter().filter(products).map(|p| p.calls).sum();
+        assert_eq!(calls, 4 * report.wgmma_count);
+        let moved: u64 = report.profile.iter().map(|p| p.bytes.unit_read + p.bytes.unit_written).sum();
+        assert_eq!(moved, report.tma_bytes);
+        let trace = report.trace.unwrap();
+        assert!(!trace.truncated);
+        for pair in trace.events.windows(2).filter(|p| p[0].track == p[1].track) {
+            assert!(pair[0].start + pair[0].cycles <= pair[1].start, "{seed}: {pair:?}");
+        }
+        let of = |category| trace.events.iter().filter(move |e| e.category == category);
+        assert_eq!(of("product").count() as u64, report.wgmma_count);
+        assert_eq!(of("copy").map(|e| e.args.bytes).sum::<u64>(), report.tma_bytes);
+        // No product begins before the first stage is there.
+        let there = of("copy").map(|e| e.args.lands).min().unwrap();
+        assert!(of("product").all(|e| e.start >= there), "{seed}");
+        assert!(trace.events.iter().all(|e| e.start + e.cycles <= report.estimated_cycles), "{seed}");
+    }
 }
 
 #[test]
