@@ -24,8 +24,11 @@ pub fn mutate(args: &MutateArgs) -> Result<ExitCode, Failure> {
     let mut options = loaded.options(arch);
     options.timing = timing(&args.program, arch)?;
     let kernel = loaded.compile(&options)?;
-    let inputs =
-        CheckOptions { sizes: loaded.sizes.clone(), scalars: loaded.scalars.clone(), ..CheckOptions::default() };
+    let inputs = CheckOptions {
+        sizes: loaded.sizes.clone(),
+        scalars: loaded.scalars.clone(),
+        ..CheckOptions::default()
+    };
     let bar = ProgressBar::new(0).with_style(
         ProgressStyle::with_template("{elapsed_precise} {bar:30} {pos}/{len} mutants")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
@@ -79,7 +82,13 @@ fn table(outcome: &Outcome) -> String {
             None => ("SURVIVED", String::new(), String::new()),
         };
         let mutation = format!("{} {}", v.mutant.kind, v.mutant.what);
-        table.add_row([verdict, &by, &seed, &mutation, &format!("{} #{}", v.mutant.origin, v.mutant.ordinal)]);
+        table.add_row([
+            verdict,
+            &by,
+            &seed,
+            &mutation,
+            &format!("{} #{}", v.mutant.origin, v.mutant.ordinal),
+        ]);
     }
     let mut kinds: BTreeMap<Kind, (usize, usize)> = BTreeMap::new();
     for v in &outcome.verdicts {
@@ -87,7 +96,8 @@ fn table(outcome: &Outcome) -> String {
         *found += usize::from(v.found.is_some());
         *all += 1;
     }
-    let kinds: Vec<String> = kinds.iter().map(|(kind, (found, all))| format!("{kind} {found}/{all}")).collect();
+    let kinds: Vec<String> =
+        kinds.iter().map(|(kind, (found, all))| format!("{kind} {found}/{all}")).collect();
     let latest = outcome.verdicts.iter().filter_map(|v| v.found.as_ref().map(|f| f.seed)).max().unwrap_or(0);
     format!(
         "{table}\n{} of {} mutants found ({:.1} %): {}; latest seed {latest}; {} more are no valid programs\n",

@@ -178,7 +178,10 @@ impl Summary<'_> {
             let rate = sim.instructions as f64 / seconds.max(1e-9) / 1e6;
             row(
                 "simulated",
-                format!("{} warp instructions in {seconds:.2} s, {rate:.1} million a second", sim.instructions),
+                format!(
+                    "{} warp instructions in {seconds:.2} s, {rate:.1} million a second",
+                    sim.instructions
+                ),
             );
         }
         if let Some(ms) = self.outcome.report.milliseconds() {

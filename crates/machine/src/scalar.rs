@@ -596,15 +596,24 @@ mod tests {
         let pseudocode = |x: u32, position: u32, length: u32, signed: bool| -> u64 {
             let (position, length) = (position & 0xff, length & 0xff);
             let sign = signed && length > 0 && x >> (position + length - 1).min(31) & 1 == 1;
-            let bit = |k: u32| if k < length && position + k < 32 { x >> (position + k) & 1 == 1 } else { sign };
+            let bit =
+                |k: u32| if k < length && position + k < 32 { x >> (position + k) & 1 == 1 } else { sign };
             (0..32).map(|k| u64::from(bit(k)) << k).sum()
         };
         for x in [0xdead_beef, 0x7fff_ffff, 0x8000_0000, 0x1234_5678u32] {
             for position in [0, 1, 8, 30, 31, 32, 33, 255, 256, 300] {
                 for length in [0, 1, 7, 31, 32, 33, 255, 256, 263] {
                     let args = [u64::from(x), u64::from(position), u64::from(length)];
-                    assert_eq!(run(ScalarOp::BfeU32, &args), pseudocode(x, position, length, false), "{args:?}");
-                    assert_eq!(run(ScalarOp::BfeS32, &args), pseudocode(x, position, length, true), "{args:?}");
+                    assert_eq!(
+                        run(ScalarOp::BfeU32, &args),
+                        pseudocode(x, position, length, false),
+                        "{args:?}"
+                    );
+                    assert_eq!(
+                        run(ScalarOp::BfeS32, &args),
+                        pseudocode(x, position, length, true),
+                        "{args:?}"
+                    );
                 }
             }
         }

@@ -3,9 +3,7 @@
 use tilewright_machine::{
     BulkOp, CacheHint, CopyKind, CopyRow, Major, MbarrierOp, Memory, RegType, ScalarOp, TensorRow, WgmmaRow,
 };
-use tilewright_simt::{
-    Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, Reg, Special, Value,
-};
+use tilewright_simt::{Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, Reg, Special, Value};
 
 use crate::operand::{comment, literal, param, reg, shared_window, vector};
 

@@ -573,11 +573,7 @@ impl Decoder<'_> {
                     let reason = "barriers have numbers from 1 to 15 and whole warps";
                     return Err(self.unsupported("bar.sync", reason, origin));
                 }
-                (
-                    Code::Sync { statement, op: *op },
-                    op.issue_cycles(),
-                    0,
-                )
+                (Code::Sync { statement, op: *op }, op.issue_cycles(), 0)
             }
             Op::For { counter, lo, hi, step, body } => {
                 let (lo, hi) = (self.slot(*lo), self.slot(*hi));

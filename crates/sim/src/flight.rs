@@ -237,7 +237,9 @@ impl<'a> Cluster<'a> {
                 });
             }
             Course::Global { store, address } => {
-                let Some((buffer, number, offset)) = self.context.memory.locate(address & !15) else { return };
+                let Some((buffer, number, offset)) = self.context.memory.locate(address & !15) else {
+                    return;
+                };
                 let touch = if *store { Touch::Write } else { Touch::Read };
                 // What lies outside is reported, and left.
                 let inside = buffer.size().saturating_sub(offset).min(u64::from(bytes));
@@ -347,6 +349,17 @@ impl<'a> Cluster<'a> {
         if self.flights[index].data.is_none() {
             let data = self.gather(&self.flights[index]);
             self.flights[index].data = Some(data);
+        }
+    }
+
+    /// Reports the stores that nothing has waited for: the memory that they read goes with its block.
+    pub(crate) fn report_unread(&mut self) {
+        let unread = |f: &&Flight| f.is_store() && f.data.is_none();
+        let sites: Vec<Site> = self.flights.iter().filter(unread).map(|f| f.site).collect();
+        for site in sites {
+            self.misuse(&site, Rule::Ended, || {
+                "its block ends before it has read shared memory: no wait covers it".to_string()
+            });
         }
     }
 

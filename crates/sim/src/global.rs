@@ -112,8 +112,7 @@ impl Watched {
         while at < range.end {
             let (page, offset) = (at / PAGE, (at % PAGE) as u32);
             let bytes = (range.end - at).min(PAGE - at % PAGE) as u32;
-            let shadow =
-                self.pages.entry((range.buffer, page)).or_insert_with(|| Shadow::new(PAGE as u32));
+            let shadow = self.pages.entry((range.buffer, page)).or_insert_with(|| Shadow::new(PAGE as u32));
             let report = &mut |event| {
                 if let Event::Race { offset, .. } = event {
                     report(event, page * PAGE + u64::from(offset));
@@ -160,10 +159,7 @@ impl Furthest {
 }
 
 /// Calls `report` for each range that races with one of another cluster: the earlier in memory of both, then the other.
-pub(crate) fn conflicts(
-    logs: Vec<(u64, Vec<Range>)>,
-    mut report: impl FnMut((u64, Range), (u64, Range)),
-) {
+pub(crate) fn conflicts(logs: Vec<(u64, Vec<Range>)>, mut report: impl FnMut((u64, Range), (u64, Range))) {
     let mut all: Vec<(u64, Range)> =
         logs.into_iter().flat_map(|(cluster, log)| log.into_iter().map(move |r| (cluster, r))).collect();
     all.sort_unstable_by_key(|(cluster, r)| (r.buffer, r.start, *cluster, r.statement, r.touch, r.end));

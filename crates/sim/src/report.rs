@@ -246,10 +246,16 @@ impl Fault {
         let does = if self.write { "writes" } else { "reads" };
         let what = match (*memory, buffer.as_str()) {
             ("register", _) => {
-                format!("reads a register of `{buffer}` that nothing has written (register {offset} of {size})")
+                format!(
+                    "reads a register of `{buffer}` that nothing has written (register {offset} of {size})"
+                )
             }
-            (_, "") => format!("{does} {bytes} bytes at {memory} address {offset:#x}, which lies in no buffer"),
-            _ => format!("{does} {bytes} bytes at offset {offset} of {memory} buffer `{buffer}` ({size} bytes)"),
+            (_, "") => {
+                format!("{does} {bytes} bytes at {memory} address {offset:#x}, which lies in no buffer")
+            }
+            _ => format!(
+                "{does} {bytes} bytes at offset {offset} of {memory} buffer `{buffer}` ({size} bytes)"
+            ),
         };
         let of = statement(&self.origin, self.position, place);
         format!("`{instruction}` in {of}: thread {thread} {what} (block {block:?}, {count} times)")

@@ -396,12 +396,12 @@ impl Scheduler<'_> {
 
     /// What is left to do when all warps have ended.
     fn end(mut self) -> Outcome {
+        self.cluster.report_unread();
         while !self.cluster.flights.is_empty() {
             self.cluster.complete(0);
         }
         self.cluster.deliver_all();
-        let mut outcome =
-            Outcome { sink: Sink::default(), touched: Vec::new(), longest: 0, sum: 0, busy: 0 };
+        let mut outcome = Outcome { sink: Sink::default(), touched: Vec::new(), longest: 0, sum: 0, busy: 0 };
         for (cta, warps) in self.cluster.ctas.iter_mut().zip(self.warps.chunks(self.per_block)) {
             let end = cta.pipes.end_segment(warps.iter().map(|w| w.timing.clock).max().unwrap_or(0));
             outcome.longest = outcome.longest.max(end);

@@ -171,7 +171,10 @@ fn check(
     };
     let unfenced = || {
         let proxy = now.access.is(ASYNC) && !now.access.is(ORDINARY);
-        first_writes && !first.is(ASYNC) && proxy && !now.view.sees_fenced(first.agent, first.time, first.lanes)
+        first_writes
+            && !first.is(ASYNC)
+            && proxy
+            && !now.view.sees_fenced(first.agent, first.time, first.lanes)
     };
     let kind = match (first.is(ASYNC), first_writes) {
         _ if ordered && unfenced() => RaceKind::MissingProxyFence,
@@ -280,7 +283,15 @@ mod tests {
         fn by(&self, thread: u32) -> Now<'_> {
             let (warp, lane) = (&self.0[(thread / 32) as usize], 1 << (thread % 32));
             let (time, agent) = (warp.time, (thread / 32) as Agent);
-            let access = Access { time, statement: thread, lanes: lane, agent, thread: thread as u16, rank: 0, flags: 0 };
+            let access = Access {
+                time,
+                statement: thread,
+                lanes: lane,
+                agent,
+                thread: thread as u16,
+                rank: 0,
+                flags: 0,
+            };
             Now { access, view: warp.view(lane) }
         }
 

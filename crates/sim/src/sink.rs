@@ -7,8 +7,8 @@ use tilewright_machine::Memory;
 use crate::clock::Agent;
 use crate::context::Context;
 use crate::decode::Nature;
-use crate::report::{Counts, Fault, Misuse, Party, RACE_LIMIT, Race, RaceKind, Report, Traffic};
 use crate::global::Range;
+use crate::report::{Counts, Fault, Misuse, Party, RACE_LIMIT, Race, RaceKind, Report, Traffic};
 use crate::shadow::{ASYNC, Event};
 use crate::suggest::{Side, suggestion};
 

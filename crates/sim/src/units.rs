@@ -187,7 +187,8 @@ impl Warp {
                 };
                 let wanted = operands[lane] as u32;
                 if wanted > 1 {
-                    cluster.misuse(&site, Rule::Parity, || format!("{wanted:#x} is no parity: neither 0 nor 1"));
+                    cluster
+                        .misuse(&site, Rule::Parity, || format!("{wanted:#x} is no parity: neither 0 nor 1"));
                 }
                 let (offset, parity) = (key.1, wanted & 1);
                 match phases.iter_mut().find(|p| p.offset == offset && p.parity == parity) {

@@ -5,9 +5,7 @@ use std::fmt;
 
 use tilewright_machine::BulkOp;
 
-use crate::function::{
-    Address, Factor, Function, FunctionParamKind, Inst, Op, Reg, Special, Value,
-};
+use crate::function::{Address, Factor, Function, FunctionParamKind, Inst, Op, Reg, Special, Value};
 
 fn regs(regs: &[Reg]) -> String {
     let all: Vec<String> = regs.iter().map(Reg::to_string).collect();

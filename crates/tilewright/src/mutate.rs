@@ -233,9 +233,7 @@ impl Elected {
 /// What an instruction is called, if it is a synchronisation that is to be deleted or moved.
 fn synchronisation(op: &Op) -> Option<String> {
     match op {
-        Op::Sync(
-            SyncOp::SetMaxRegisters { .. } | SyncOp::DependencyWait | SyncOp::DependentsLaunch,
-        ) => None,
+        Op::Sync(SyncOp::SetMaxRegisters { .. } | SyncOp::DependencyWait | SyncOp::DependentsLaunch) => None,
         Op::Sync(SyncOp::ClusterBarrier) => Some("barrier.cluster".to_string()),
         Op::Sync(sync) => Some(sync.spelling()),
         Op::Mbarrier { op, .. } => Some(op.name().to_string()),
@@ -266,13 +264,13 @@ fn edits(function: &Function, elected: &Elected, body: &[Inst], index: usize) ->
         Op::Mbarrier { op, address, operand } => {
             let minus = |n: u32| u64::from(n.wrapping_neg());
             let changes: &[(&str, ScalarOp, u64)] = match op {
-                MbarrierOp::Init => {
-                    &[("one arrival more", ScalarOp::AddI32, 1), ("one arrival less", ScalarOp::AddI32, minus(1))]
-                }
-                MbarrierOp::ArriveExpect => &[
-                    ("16 bytes more", ScalarOp::AddI32, 16),
-                    ("16 bytes less", ScalarOp::AddI32, minus(16)),
+                MbarrierOp::Init => &[
+                    ("one arrival more", ScalarOp::AddI32, 1),
+                    ("one arrival less", ScalarOp::AddI32, minus(1)),
                 ],
+                MbarrierOp::ArriveExpect => {
+                    &[("16 bytes more", ScalarOp::AddI32, 16), ("16 bytes less", ScalarOp::AddI32, minus(16))]
+                }
                 op if op.waits() => &[("the other parity", ScalarOp::XorB32, 1)],
                 _ => &[],
             };
@@ -300,7 +298,11 @@ fn edits(function: &Function, elected: &Elected, body: &[Inst], index: usize) ->
         Op::If { condition, .. } if elected.values.contains(condition) => {
             all.push((Kind::Guard, "all threads".to_string(), Edit::Unguard));
             for part in elected.conjunctions.get(condition).into_iter().flatten() {
-                let what = if elected.values.contains(part) { "one thread of each warp" } else { "all threads of the warp" };
+                let what = if elected.values.contains(part) {
+                    "one thread of each warp"
+                } else {
+                    "all threads of the warp"
+                };
                 all.push((Kind::Guard, what.to_string(), Edit::Condition(*part)));
             }
         }

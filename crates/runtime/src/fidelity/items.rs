@@ -2,12 +2,13 @@
 
 use tilewright_layout::Layout;
 use tilewright_machine::{
-    Arch, CopyKind, CopyRow, DType, Memory, MmaRow, RegType, ScalarOp, ShuffleMode, SyncOp, copy_named, copy_rows, mma_rows,
+    Arch, CopyKind, CopyRow, DType, Memory, MmaRow, RegType, ScalarOp, ShuffleMode, SyncOp, copy_named,
+    copy_rows, mma_rows,
 };
 use tilewright_simt::{Address, Builder, Operand, Reg, Special, Value};
 
-use super::values::{Domain, Random, operands};
 use super::THREADS;
+use super::values::{Domain, Random, operands};
 
 /// Lanes of a warp.
 const WARP: usize = 32;
@@ -70,7 +71,14 @@ pub(super) fn items(arch: Arch) -> Vec<Item> {
     for row in copy_rows().iter().filter(|row| row.since <= arch) {
         let work = Work::Copy(row);
         // Four words that are moved, and one that says whether and from where.
-        all.push(Item { row: row.name, mnemonic: row.mnemonic, matches: Match::Bits, inputs: 5, outputs: 4, work });
+        all.push(Item {
+            row: row.name,
+            mnemonic: row.mnemonic,
+            matches: Match::Bits,
+            inputs: 5,
+            outputs: 4,
+            work,
+        });
     }
     for row in mma_rows().iter().filter(|row| row.since <= arch) {
         let (a, b, c) = row.registers();
@@ -90,20 +98,17 @@ pub(super) fn items(arch: Arch) -> Vec<Item> {
 fn matches(op: ScalarOp) -> Match {
     use ScalarOp::*;
     match op {
-        AddI32 | SubI32 | MulI32 | DivI32 | RemI32 | MinI32 | MaxI32 | AndB32 | OrB32 | XorB32 | ShlB32 | ShrU32
-        | BfeU32 | BfeS32 | BfiB32 | PrmtB32 | Lop3B32 | ExtendI64 | MulWide | AddI64 | MulI64 | ShlB64 | ShrI64
-        | LowB32 | Mapa | LtI32 | GeI32 | EqI32 | NeI32 | AndPred | XorPred | Select | LowB16 | ExtendB16 | I32FromF32 => {
-            Match::Bits
-        }
-        AddF32 | SubF32 | MulF32 | FmaF32 | DivF32 | MinF32 | MaxF32 | NegF32 | AbsF32 | SqrtF32 | F32FromF16
-        | F32FromI32 => Match::Floats(DType::F32),
+        AddI32 | SubI32 | MulI32 | DivI32 | RemI32 | MinI32 | MaxI32 | AndB32 | OrB32 | XorB32 | ShlB32
+        | ShrU32 | BfeU32 | BfeS32 | BfiB32 | PrmtB32 | Lop3B32 | ExtendI64 | MulWide | AddI64 | MulI64
+        | ShlB64 | ShrI64 | LowB32 | Mapa | LtI32 | GeI32 | EqI32 | NeI32 | AndPred | XorPred | Select
+        | LowB16 | ExtendB16 | I32FromF32 => Match::Bits,
+        AddF32 | SubF32 | MulF32 | FmaF32 | DivF32 | MinF32 | MaxF32 | NegF32 | AbsF32 | SqrtF32
+        | F32FromF16 | F32FromI32 => Match::Floats(DType::F32),
         RsqrtF32 | Ex2F32 | Lg2F32 => Match::Near(op),
-        AddF16x2 | SubF16x2 | MulF16x2 | MinF16x2 | MaxF16x2 | FmaF16x2 | F16FromF32 | F16x2FromF32 | F16x2FromE4M3x2 => {
-            Match::Floats(DType::F16)
-        }
-        AddBF16x2 | SubBF16x2 | MulBF16x2 | MinBF16x2 | MaxBF16x2 | FmaBF16x2 | BF16FromF32 | BF16x2FromF32 => {
-            Match::Floats(DType::BF16)
-        }
+        AddF16x2 | SubF16x2 | MulF16x2 | MinF16x2 | MaxF16x2 | FmaF16x2 | F16FromF32 | F16x2FromF32
+        | F16x2FromE4M3x2 => Match::Floats(DType::F16),
+        AddBF16x2 | SubBF16x2 | MulBF16x2 | MinBF16x2 | MaxBF16x2 | FmaBF16x2 | BF16FromF32
+        | BF16x2FromF32 => Match::Floats(DType::BF16),
         E4M3x2FromF16x2 | E4M3x2FromF32 => Match::Floats(DType::E4M3),
         E5M2x2FromF16x2 | E5M2x2FromF32 => Match::Floats(DType::E5M2),
     }
@@ -350,7 +355,9 @@ impl Item {
                             let rare = random.below(200) == 0;
                             let x = match (kind, rare) {
                                 (0, _) => f64::from(random.below(9)) - 4.0,
-                                (1, true) => [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -0.0, 0.0][special as usize],
+                                (1, true) => {
+                                    [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -0.0, 0.0][special as usize]
+                                }
                                 // Factors as small as subnormal f16.
                                 (2, _) => unit * 2f64.powi(-(random.below(24) as i32)),
                                 _ => unit,
@@ -388,11 +395,15 @@ impl Item {
             Work::Shuffle(mode) => {
                 let warps = words.chunks_exact(2 * WARP);
                 let of = |warp: &[u32]| -> Vec<u32> {
-                    (0..WARP).map(|lane| warp[2 * mode.source(lane as u32, warp[2 * lane + 1]) as usize]).collect()
+                    (0..WARP)
+                        .map(|lane| warp[2 * mode.source(lane as u32, warp[2 * lane + 1]) as usize])
+                        .collect()
                 };
                 warps.flat_map(of).collect()
             }
-            Work::Copy(row) => words.chunks_exact(self.inputs * WARP).flat_map(|warp| copied(row, warp)).collect(),
+            Work::Copy(row) => {
+                words.chunks_exact(self.inputs * WARP).flat_map(|warp| copied(row, warp)).collect()
+            }
             Work::Mma(row) => {
                 let sums = words.chunks_exact(self.inputs * WARP).map(|warp| product(row, warp));
                 sums.flat_map(|(words, _)| words).collect()
@@ -424,8 +435,10 @@ fn copied(row: &CopyRow, warp: &[u32]) -> Vec<u32> {
         let half = |words: &[u32], i: usize| words[i / 2] >> (16 * (i % 2)) & 0xffff;
         let mut tile = vec![0u32; memory.size() as usize];
         let values = register.size() / 32;
-        let place = |layout: &Layout, lane: i64, lanes: i64, unit: i64| layout.eval(lane + lanes * unit) as usize;
-        let target = |lane: i64| if load { control(lane as usize) } else { lane as u32 ^ control(0) } as usize % WARP;
+        let place =
+            |layout: &Layout, lane: i64, lanes: i64, unit: i64| layout.eval(lane + lanes * unit) as usize;
+        let target =
+            |lane: i64| if load { control(lane as usize) } else { lane as u32 ^ control(0) } as usize % WARP;
         if load {
             for lane in 0..rows {
                 for unit in 0..8 {

@@ -163,15 +163,16 @@ fn function(name: &str, arch: Arch, rows: &[Item], threads: usize) -> Function {
 pub fn ptx(arch: Arch) -> Vec<(String, String)> {
     let threads = (Config::default().blocks * THREADS) as usize;
     let all = items(arch);
-    let kernels = all.chunks(ROWS).enumerate().map(|(i, rows)| function(&format!("fidelity_{i}"), arch, rows, threads));
+    let kernels =
+        all.chunks(ROWS).enumerate().map(|(i, rows)| function(&format!("fidelity_{i}"), arch, rows, threads));
     kernels.map(|f| (f.name.clone(), tilewright_ptx::print(&f))).collect()
 }
 
 /// Words of each thread, each thread's padded.
 fn spread(words: &[u32], each: usize) -> impl Iterator<Item = u32> {
-    words.chunks_exact(each).flat_map(move |thread| {
-        (0..padded(each)).map(move |i| thread.get(i).copied().unwrap_or(0))
-    })
+    words
+        .chunks_exact(each)
+        .flat_map(move |thread| (0..padded(each)).map(move |i| thread.get(i).copied().unwrap_or(0)))
 }
 
 /// Runs a kernel and returns the words of each row.
@@ -203,7 +204,8 @@ fn run(
         return Err(inconsistent(kernel));
     }
     let bytes = device.download(&to)?;
-    let words: Vec<u32> = bytes.chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect();
+    let words: Vec<u32> =
+        bytes.chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect();
     let mut rest = words.as_slice();
     let mut all = Vec::new();
     for row in rows {
@@ -284,9 +286,11 @@ fn compare(item: &Item, inputs: &[u32], expected: &[u32], actual: &[u32]) -> Row
             if !right {
                 row.wrong += 1;
                 let thread = i / item.outputs;
-                let operands = inputs.get(item.inputs * thread..).map_or(&[][..], |w| &w[..item.inputs.min(8)]);
+                let operands =
+                    inputs.get(item.inputs * thread..).map_or(&[][..], |w| &w[..item.inputs.min(8)]);
                 row.first.get_or_insert_with(|| {
-                    format!("of {operands:#010x?}: {:#010x}, should be {:#010x}", bits(*a), bits(*e)).replace('\n', "")
+                    format!("of {operands:#010x?}: {:#010x}, should be {:#010x}", bits(*a), bits(*e))
+                        .replace('\n', "")
                 });
             }
         }

@@ -62,26 +62,75 @@ pub(super) enum Domain {
 /// Zeros, subnormals, the ends of the normal numbers, infinities, quiet and signalling NaNs; ties of conversions to f16, bf16,
 /// 8-bit floats and integers, and where these overflow.
 const F32: [u32; 40] = [
-    0x0000_0000, 0x0000_0001, 0x0000_0002, 0x0040_0000, 0x007f_ffff, 0x0080_0000, 0x0080_0001, 0x3f80_0000,
-    0x3f80_0001, 0x3f7f_ffff, 0x7f7f_ffff, 0x7f80_0000, 0x7fc0_0000, 0x7fc1_2345, 0x7fff_ffff, 0x7f80_0001,
-    0x3f80_1000, 0x3f80_3000, 0x3f80_8000, 0x3f81_8000, 0x3f00_0000, 0x3fc0_0000, 0x4020_0000, 0x4b00_0000,
-    0x4b7f_ffff, 0x4f00_0000, 0x4eff_ffff, 0x477f_e000, 0x477f_efff, 0x477f_f000, 0x3300_0000, 0x3300_0001,
-    0x3880_0000, 0x387f_c000, 0x43e0_0000, 0x43e8_0000, 0x4760_0000, 0x4770_0000, 0x3b00_0000, 0x3780_0000,
+    0x0000_0000,
+    0x0000_0001,
+    0x0000_0002,
+    0x0040_0000,
+    0x007f_ffff,
+    0x0080_0000,
+    0x0080_0001,
+    0x3f80_0000,
+    0x3f80_0001,
+    0x3f7f_ffff,
+    0x7f7f_ffff,
+    0x7f80_0000,
+    0x7fc0_0000,
+    0x7fc1_2345,
+    0x7fff_ffff,
+    0x7f80_0001,
+    0x3f80_1000,
+    0x3f80_3000,
+    0x3f80_8000,
+    0x3f81_8000,
+    0x3f00_0000,
+    0x3fc0_0000,
+    0x4020_0000,
+    0x4b00_0000,
+    0x4b7f_ffff,
+    0x4f00_0000,
+    0x4eff_ffff,
+    0x477f_e000,
+    0x477f_efff,
+    0x477f_f000,
+    0x3300_0000,
+    0x3300_0001,
+    0x3880_0000,
+    0x387f_c000,
+    0x43e0_0000,
+    0x43e8_0000,
+    0x4760_0000,
+    0x4770_0000,
+    0x3b00_0000,
+    0x3780_0000,
 ];
 
 const HALF: [u32; 20] = [
-    0x0000, 0x0001, 0x0002, 0x0200, 0x03ff, 0x0400, 0x0401, 0x3c00, 0x3c01, 0x3bff, 0x7bff, 0x7c00, 0x7e00, 0x7e55,
-    0x7fff, 0x7c01, 0x1000, 0x1001, 0x5f00, 0x5f40,
+    0x0000, 0x0001, 0x0002, 0x0200, 0x03ff, 0x0400, 0x0401, 0x3c00, 0x3c01, 0x3bff, 0x7bff, 0x7c00, 0x7e00,
+    0x7e55, 0x7fff, 0x7c01, 0x1000, 0x1001, 0x5f00, 0x5f40,
 ];
 
 const BFLOAT: [u32; 18] = [
-    0x0000, 0x0001, 0x0002, 0x0040, 0x007f, 0x0080, 0x0081, 0x3f80, 0x3f81, 0x3f7f, 0x7f7f, 0x7f80, 0x7fc0, 0x7fd5,
-    0x7fff, 0x7f81, 0x3b80, 0x3b81,
+    0x0000, 0x0001, 0x0002, 0x0040, 0x007f, 0x0080, 0x0081, 0x3f80, 0x3f81, 0x3f7f, 0x7f7f, 0x7f80, 0x7fc0,
+    0x7fd5, 0x7fff, 0x7f81, 0x3b80, 0x3b81,
 ];
 
 const WORDS: [u32; 16] = [
-    0, 1, 2, 3, 31, 32, 0x7fff, 0x8000, 0xffff, 0x0001_0000, 0x7fff_ffff, 0x8000_0000, 0x8000_0001, 0xffff_fffe,
-    0xffff_ffff, 0x0100_0001,
+    0,
+    1,
+    2,
+    3,
+    31,
+    32,
+    0x7fff,
+    0x8000,
+    0xffff,
+    0x0001_0000,
+    0x7fff_ffff,
+    0x8000_0000,
+    0x8000_0001,
+    0xffff_fffe,
+    0xffff_ffff,
+    0x0100_0001,
 ];
 
 impl Domain {
@@ -109,9 +158,7 @@ impl Domain {
                 match random.below(4) {
                     0 | 1 => random.of(known) | sign << 15,
                     2 => random.word() & 0xffff,
-                    _ => {
-                        (one - 4 + random.below(8)) << mantissa | random.below(1 << mantissa) | sign << 15
-                    }
+                    _ => (one - 4 + random.below(8)) << mantissa | random.below(1 << mantissa) | sign << 15,
                 }
             }
             Domain::Bytes => random.word() & 0xffff,
@@ -141,8 +188,8 @@ pub(super) fn operands(op: ScalarOp) -> Vec<Vec<Domain>> {
     use ScalarOp::*;
     let one = |domains: &[Domain]| vec![domains.to_vec()];
     match op {
-        AddI32 | SubI32 | MulI32 | MinI32 | MaxI32 | AndB32 | OrB32 | XorB32 | MulWide | LtI32 | GeI32 | EqI32
-        | NeI32 => one(&[Word, Word]),
+        AddI32 | SubI32 | MulI32 | MinI32 | MaxI32 | AndB32 | OrB32 | XorB32 | MulWide | LtI32 | GeI32
+        | EqI32 | NeI32 => one(&[Word, Word]),
         DivI32 | RemI32 => one(&[Word, Divisor]),
         ShlB32 | ShrU32 => one(&[Word, Amount]),
         BfeU32 | BfeS32 => one(&[Word, Field, Field]),
@@ -159,10 +206,12 @@ pub(super) fn operands(op: ScalarOp) -> Vec<Vec<Domain>> {
         Mapa => Vec::new(),
         AndPred | XorPred => one(&[Pred, Pred]),
         Select => one(&[Word, Word, Pred]),
-        AddF32 | SubF32 | MulF32 | DivF32 | MinF32 | MaxF32 | F16x2FromF32 | BF16x2FromF32 | E4M3x2FromF32
-        | E5M2x2FromF32 => one(&[F32, F32]),
+        AddF32 | SubF32 | MulF32 | DivF32 | MinF32 | MaxF32 | F16x2FromF32 | BF16x2FromF32
+        | E4M3x2FromF32 | E5M2x2FromF32 => one(&[F32, F32]),
         FmaF32 => one(&[F32, F32, F32]),
-        NegF32 | AbsF32 | SqrtF32 | RsqrtF32 | Ex2F32 | Lg2F32 | F16FromF32 | BF16FromF32 | I32FromF32 => one(&[F32]),
+        NegF32 | AbsF32 | SqrtF32 | RsqrtF32 | Ex2F32 | Lg2F32 | F16FromF32 | BF16FromF32 | I32FromF32 => {
+            one(&[F32])
+        }
         AddF16x2 | SubF16x2 | MulF16x2 | MinF16x2 | MaxF16x2 => one(&[Halves(DType::F16); 2]),
         AddBF16x2 | SubBF16x2 | MulBF16x2 | MinBF16x2 | MaxBF16x2 => one(&[Halves(DType::BF16); 2]),
         FmaF16x2 => one(&[Halves(DType::F16); 3]),
