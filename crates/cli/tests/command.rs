@@ -57,6 +57,21 @@ fn run_reports_a_right_result() {
 }
 
 #[test]
+fn run_names_the_lines_of_what_is_wrong_and_checks_what_it_is_told() {
+    let program = "tests/wrong/no_barrier.tile";
+    let run = |checks| tilewright(&["run", program, "--device", "sim", "--checks", checks], None);
+    for checks in ["races", "all"] {
+        let run = run(checks);
+        assert_eq!(run.code, Some(1), "{}", run.out);
+        for text in ["(tests/wrong/no_barrier.tile:", "(`cp.async.", "add `syncthreads()` between"] {
+            assert!(run.out.contains(text), "{text} is not in\n{}", run.out);
+        }
+    }
+    assert!(!run("off").out.contains("race on"));
+    refused(&["run", program, "--checks", "some"], None, 2, &["possible values: off, races, all"]);
+}
+
+#[test]
 fn run_prints_json_for_machines() {
     let args =
         ["run", GEMM, "-p", "m=64", "-p", "n=64", "-p", "k=64", "-p", "BM=32", "--device", "sim", "--json"];

@@ -142,7 +142,11 @@ impl Warp {
                 continue;
             };
             let range = (number, offset, u64::from(*bytes));
-            cluster.watch_global(&site, range, Touch::Write, None);
+            let mut data = [0; 16];
+            for (to, reg) in data.chunks_exact_mut(4).zip(regs) {
+                to.copy_from_slice(&self.registers[*reg as usize][lane].to_le_bytes());
+            }
+            cluster.watch_global(&site, range, Touch::Write, &data[..*bytes.min(&16) as usize], None);
             addresses[lane] = Some(address);
             let index = (offset / 4) as usize;
             for (i, reg) in regs.iter().enumerate() {
@@ -185,7 +189,7 @@ impl Warp {
                         fetch = self.queue.fetches;
                         let unit = (cluster.fetches_of(self.agent), fetch, ASYNC | ORDINARY);
                         let range = (number, offset, u64::from(bytes));
-                        cluster.watch_global(&site, range, Touch::Read, Some(unit));
+                        cluster.watch_global(&site, range, Touch::Read, &[], Some(unit));
                     }
                 }
             }
@@ -328,7 +332,7 @@ fn read_global(
     let mut words = [0; 4];
     if let Some((buffer, number, offset)) = cluster.global_offset(site, address, bytes, false) {
         if watch {
-            cluster.watch_global(site, (number, offset, u64::from(bytes)), Touch::Read, None);
+            cluster.watch_global(site, (number, offset, u64::from(bytes)), Touch::Read, &[], None);
         }
         *noted = Some(address);
         let index = (offset / 4) as usize;

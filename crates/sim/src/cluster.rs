@@ -349,13 +349,14 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Notes an access to global memory: by a thread, or by an asynchronous operation that it starts, which has this agent, time and
+    /// Notes an access to global memory, which writes `data` if it writes: by a thread, or by an asynchronous operation that it starts, which has this agent, time and
     /// flags.
     pub(crate) fn watch_global(
         &mut self,
         site: &Site,
         (buffer, start, bytes): (u32, u64, u64),
         touch: Touch,
+        data: &[u8],
         unit: Option<(Agent, u32, u8)>,
     ) {
         if !self.context.config.check_global || (touch == Touch::Read && !self.context.watches(buffer)) {
@@ -383,7 +384,7 @@ impl<'a> Cluster<'a> {
         let Cluster { ctas, know, sink, context, global, .. } = self;
         let first = ctas.first().map_or([0; 3], |cta| cta.index);
         let now = Now { access, view: know[site.agent as usize].view(site.lanes()) };
-        global.note(range, &now, &mut |event, offset| {
+        global.note(range, data, &now, &mut |event, offset| {
             let place = Place::Global(buffer, offset);
             sink.raced(context, first, site, (touch.writes(), asynchronous), event, place);
         });

@@ -195,9 +195,12 @@ impl<'a> Cluster<'a> {
             self.watch_unit(&site, *target, to, Kind::Issue, number, None);
         }
         match &course {
-            _ if store => self.watch_course(&site, &course, bytes, (writes.0, writes.1, ASYNC)),
+            _ if store && self.context.config.check_global => {
+                let data = self.gather(&site, &source, bytes);
+                self.watch_course(&site, &course, &data, bytes, (writes.0, writes.1, ASYNC));
+            }
             Course::Peer { .. } => {}
-            _ => self.watch_course(&site, &course, bytes, (number.0, number.1, ASYNC)),
+            _ => self.watch_course(&site, &course, &[], bytes, (number.0, number.1, ASYNC)),
         }
         self.sink.tma_bytes += u64::from(bytes);
         let mut clock = Pair::default();
@@ -219,8 +222,18 @@ impl<'a> Cluster<'a> {
         });
     }
 
-    /// Notes what a copy does to global memory.
-    fn watch_course(&mut self, site: &Site, course: &Course, bytes: u32, unit: (Agent, u32, u8)) {
+    /// Notes what a copy does to global memory; `data` is what it writes, if it writes.
+    fn watch_course(
+        &mut self,
+        site: &Site,
+        course: &Course,
+        data: &[u8],
+        bytes: u32,
+        unit: (Agent, u32, u8),
+    ) {
+        if !self.context.config.check_global {
+            return;
+        }
         match course {
             Course::Tensor { op, map, coords } => {
                 let touch = match op {
@@ -232,8 +245,9 @@ impl<'a> Cluster<'a> {
                 if touch == Touch::Read && !self.context.watches(number) {
                     return;
                 }
-                rows(bound, shape, coords, |_, global, len| {
-                    self.watch_global(site, (number, global, len as u64), touch, Some(unit));
+                rows(bound, shape, coords, |at, global, len| {
+                    let data = data.get(at..at + len).unwrap_or_default();
+                    self.watch_global(site, (number, global, len as u64), touch, data, Some(unit));
                 });
             }
             Course::Global { store, address } => {
@@ -243,7 +257,8 @@ impl<'a> Cluster<'a> {
                 let touch = if *store { Touch::Write } else { Touch::Read };
                 // What lies outside is reported, and left.
                 let inside = buffer.size().saturating_sub(offset).min(u64::from(bytes));
-                self.watch_global(site, (number, offset, inside), touch, Some(unit));
+                let data = data.get(..inside as usize).unwrap_or_default();
+                self.watch_global(site, (number, offset, inside), touch, data, Some(unit));
             }
             Course::Peer { .. } => {}
         }
@@ -312,7 +327,7 @@ impl<'a> Cluster<'a> {
         let data = flight.data.take().unwrap_or_else(|| match &flight.course {
             Course::Tensor { map, coords, .. } => self.gather_box(*map, coords, flight.bytes),
             Course::Global { address, .. } => self.read_bytes(&flight.site, *address, flight.bytes),
-            Course::Peer { .. } => self.gather(flight),
+            Course::Peer { .. } => self.gather(&flight.site, &flight.source, flight.bytes),
         });
         let targets: Vec<u32> = flight.targets.drain(targets).collect();
         for target in &targets {
@@ -347,7 +362,8 @@ impl<'a> Cluster<'a> {
     /// Reads what a store is to write, if it has not yet.
     pub(crate) fn read_source(&mut self, index: usize) {
         if self.flights[index].data.is_none() {
-            let data = self.gather(&self.flights[index]);
+            let Flight { site, source, bytes, .. } = &self.flights[index];
+            let data = self.gather(site, source, *bytes);
             self.flights[index].data = Some(data);
         }
     }
@@ -363,10 +379,10 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    fn gather(&self, flight: &Flight) -> Vec<u8> {
-        let shared = self.shared(flight.site.rank);
-        let mut data = vec![0; flight.bytes as usize];
-        for (to, unit) in data.chunks_exact_mut(UNIT as usize).zip(&flight.source) {
+    fn gather(&self, site: &Site, source: &[u32], bytes: u32) -> Vec<u8> {
+        let shared = self.shared(site.rank);
+        let mut data = vec![0; bytes as usize];
+        for (to, unit) in data.chunks_exact_mut(UNIT as usize).zip(source) {
             if let Some(from) = shared.get(*unit as usize..).and_then(|s| s.get(..UNIT as usize)) {
                 to.copy_from_slice(from);
             }
@@ -375,7 +391,8 @@ impl<'a> Cluster<'a> {
     }
 
     fn finish_store(&mut self, flight: &mut Flight) {
-        let data = flight.data.take().unwrap_or_else(|| self.gather(flight));
+        let data =
+            flight.data.take().unwrap_or_else(|| self.gather(&flight.site, &flight.source, flight.bytes));
         match &flight.course {
             Course::Tensor { op, map, coords } => self.scatter_box(*op, *map, coords, &data),
             Course::Global { address, .. } => {

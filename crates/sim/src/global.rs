@@ -1,12 +1,14 @@
 //! Races on global memory: within a cluster by its clocks, between clusters by what each has touched, for nothing orders them.
 //!
-//! Reads are followed only of the buffers that the function writes ([`written`]): no other can race, and these are most.
+//! Reads are followed only of the buffers that the function writes ([`written`]): no other can race, and these are most. Two writes of
+//! the same values do not race: the blocks of a cluster may all store what they have summed up together.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tilewright_machine::{BulkOp, Memory, TensorOp};
 use tilewright_simt::{Function, FunctionParamKind, Op, Operand};
 
+use crate::report::RaceKind;
 use crate::shadow::{Event, Now, Shadow};
 
 /// Bytes of global memory whose shadow is made together.
@@ -97,25 +99,79 @@ impl Log {
     }
 }
 
+/// The bytes that a cluster has last written, by buffer and page.
+#[derive(Debug, Default)]
+struct Values(HashMap<(u32, u64), Box<[u8; PAGE as usize]>>);
+
+impl Values {
+    fn get(&self, buffer: u32, at: u64) -> Option<u8> {
+        self.0.get(&(buffer, at / PAGE)).map(|page| page[(at % PAGE) as usize])
+    }
+
+    fn put(&mut self, buffer: u32, start: u64, data: &[u8]) {
+        let (mut at, mut rest) = (start, data);
+        while !rest.is_empty() {
+            let page = self.0.entry((buffer, at / PAGE)).or_insert_with(|| Box::new([0; PAGE as usize]));
+            let to = &mut page[(at % PAGE) as usize..];
+            let len = to.len().min(rest.len());
+            to[..len].copy_from_slice(&rest[..len]);
+            rest = &rest[len..];
+            at += len as u64;
+        }
+    }
+
+    /// Whether these bytes hold the same here and there.
+    fn agree(&self, other: &Values, buffer: u32, range: std::ops::Range<u64>) -> bool {
+        range.into_iter().all(|at| self.get(buffer, at).is_some_and(|v| other.get(buffer, at) == Some(v)))
+    }
+}
+
 /// The global memory of a cluster that is being executed.
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
     pages: HashMap<(u32, u64), Shadow>,
-    pub log: Log,
+    values: Values,
+    log: Log,
+}
+
+/// What a cluster has touched, and the values that it has written.
+#[derive(Debug, Default)]
+pub(crate) struct Touched {
+    ranges: Vec<Range>,
+    values: Values,
 }
 
 impl Watched {
-    /// Notes an access; events have offsets in the buffer.
-    pub(crate) fn note(&mut self, range: Range, now: &Now<'_>, report: &mut impl FnMut(Event, u64)) {
+    /// What is left when the cluster has ended.
+    pub(crate) fn finish(self) -> Touched {
+        Touched { ranges: self.log.finish(), values: self.values }
+    }
+
+    /// Notes an access, which writes `data` if it writes; events have offsets in the buffer.
+    pub(crate) fn note(
+        &mut self,
+        range: Range,
+        data: &[u8],
+        now: &Now<'_>,
+        report: &mut impl FnMut(Event, u64),
+    ) {
         self.log.push(range);
         let mut at = range.start;
         while at < range.end {
             let (page, offset) = (at / PAGE, (at % PAGE) as u32);
             let bytes = (range.end - at).min(PAGE - at % PAGE) as u32;
             let shadow = self.pages.entry((range.buffer, page)).or_insert_with(|| Shadow::new(PAGE as u32));
+            let values = &self.values;
             let report = &mut |event| {
-                if let Event::Race { offset, .. } = event {
-                    report(event, page * PAGE + u64::from(offset));
+                let Event::Race { offset, first_writes, kind, .. } = event else { return };
+                let found = page * PAGE + u64::from(offset);
+                // The shadow tells granules of 16 bytes apart.
+                let end = range.end.min((found / 16 + 1) * 16);
+                let same =
+                    |at: u64| values.get(range.buffer, at) == data.get((at - range.start) as usize).copied();
+                let idle = first_writes && range.touch == Touch::Write && (found..end).all(same);
+                if !idle || kind == RaceKind::MissingProxyFence {
+                    report(event, found);
                 }
             };
             match range.touch {
@@ -123,6 +179,9 @@ impl Watched {
                 Touch::Write | Touch::Add => shadow.write(offset, bytes, now, report),
             }
             at += u64::from(bytes);
+        }
+        if range.touch == Touch::Write {
+            self.values.put(range.buffer, range.start, data);
         }
     }
 }
@@ -159,9 +218,20 @@ impl Furthest {
 }
 
 /// Calls `report` for each range that races with one of another cluster: the earlier in memory of both, then the other.
-pub(crate) fn conflicts(logs: Vec<(u64, Vec<Range>)>, mut report: impl FnMut((u64, Range), (u64, Range))) {
+pub(crate) fn conflicts(logs: &[(u64, Touched)], mut report: impl FnMut((u64, Range), (u64, Range))) {
     let mut all: Vec<(u64, Range)> =
-        logs.into_iter().flat_map(|(cluster, log)| log.into_iter().map(move |r| (cluster, r))).collect();
+        logs.iter().flat_map(|(cluster, log)| log.ranges.iter().map(move |r| (*cluster, *r))).collect();
+    let values = |cluster: u64| {
+        let found = logs.binary_search_by_key(&cluster, |(of, _)| *of).ok();
+        found.map(|index| &logs[index].1.values)
+    };
+    let same = |(a, first): (u64, Range), (b, second): (u64, Range)| {
+        first.touch == Touch::Write
+            && second.touch == Touch::Write
+            && values(a)
+                .zip(values(b))
+                .is_some_and(|(a, b)| a.agree(b, second.buffer, second.start..first.end.min(second.end)))
+    };
     all.sort_unstable_by_key(|(cluster, r)| (r.buffer, r.start, *cluster, r.statement, r.touch, r.end));
     let mut buffer = u32::MAX;
     let mut open: BTreeMap<(u32, Touch), Furthest> = BTreeMap::new();
@@ -174,7 +244,8 @@ pub(crate) fn conflicts(logs: Vec<(u64, Vec<Range>)>, mut report: impl FnMut((u6
             if !touch.clashes(range.touch) {
                 continue;
             }
-            if let Some(first) = furthest.other(cluster).filter(|(_, first)| first.end > range.start) {
+            let before = furthest.other(cluster).filter(|(_, first)| first.end > range.start);
+            if let Some(first) = before.filter(|first| !same(*first, (cluster, range))) {
                 report(first, (cluster, range));
             }
         }
@@ -227,8 +298,9 @@ mod tests {
 
     fn found(logs: &[&[Range]]) -> usize {
         let mut count = 0;
-        let logs = (0..).zip(logs.iter().map(|log| log.to_vec())).collect();
-        conflicts(logs, |(a, first), (b, second)| {
+        let touched = |log: &&[Range]| Touched { ranges: log.to_vec(), values: Values::default() };
+        let logs: Vec<_> = (0..).zip(logs.iter().map(touched)).collect();
+        conflicts(&logs, |(a, first), (b, second)| {
             assert!(a != b && first.start < second.end && second.start < first.end);
             count += 1;
         });
@@ -247,6 +319,21 @@ mod tests {
         // A long range of another cluster is found behind those of one's own.
         let own = [range(Write, 8, 16), range(Write, 24, 100), range(Write, 60, 70)];
         assert_eq!(found(&[&[range(Write, 0, 64)], &own]), 3);
+    }
+
+    #[test]
+    fn clusters_may_write_the_same_values() {
+        let log = |values: &[u8]| {
+            let mut touched =
+                Touched { ranges: vec![range(Touch::Write, 510, 514)], values: Values::default() };
+            touched.values.put(0, 510, values);
+            touched
+        };
+        for (other, races) in [([1, 2, 3, 4], 0), ([1, 2, 3, 5], 1)] {
+            let mut count = 0;
+            conflicts(&[(3, log(&[1, 2, 3, 4])), (5, log(&other))], |_, _| count += 1);
+            assert_eq!(count, races);
+        }
     }
 
     #[test]

@@ -7,7 +7,10 @@
 //! lanes. One scheduler runs the warps of all blocks of a cluster: a warp runs until it has to wait (at a barrier, for an mbarrier, for
 //! the warpgroup it multiplies with, for registers), or, with a [`Config::seed`] that is not 0, for a random number of
 //! instructions. Clusters run in parallel on the CPU's threads, and their findings are merged in the order of the grid, so that a report
-//! is deterministic unless blocks race on global memory (which is not detected).
+//! is deterministic unless blocks race on global memory.
+//!
+//! Where the lanes of a warp are on both sides of a branch, those on one side run to its end or until they wait for an mbarrier; then those
+//! on the other side may run, so that one side may wait for the other. At the end of the branch they meet again.
 //!
 //! What instructions do comes from their rows: scalar operations from the rows' functions, matrix copies and products from
 //! their layouts, operands of a warpgroup's products from the bits of their descriptors. Products and their sums are `f32` in the order
@@ -18,10 +21,13 @@
 //!
 //! # What is left open is decided against the program
 //!
-//! * An asynchronous copy of a thread lands as late as it may: when its issuing thread executes a wait that covers it. Its source
-//!   is read then. Any access to its destination in between, the issuing thread's own included, is a race.
+//! * An asynchronous copy of a thread lands as late as it may: when its issuing thread executes a wait that covers it; with another seed
+//!   than 0 at a random moment before. Its source is read then. Any access to its destination in between, the issuing thread's own
+//!   included, is a race.
 //! * A tensor or bulk copy into shared memory reads its source and lands when nothing else can run, in the order of issue; with
-//!   another seed than 0 at a random moment. A copy out of shared memory reads and writes when its thread waits for it, or at the end.
+//!   another seed than 0 at a random moment, which each block that receives it has of its own. A copy out of shared memory reads and
+//!   writes when its thread waits for it, or at the end; with another seed than 0 each at a random moment before.
+//! * An arrival at an mbarrier of a peer takes place at once; with another seed than 0 at a random moment before the cluster next meets.
 //! * A warpgroup's product reads its operands and writes its registers when a wait covers it; with another seed than 0 at a random
 //!   moment before.
 //! * Shared memory and registers begin as ones in every bit, NaNs.
@@ -31,7 +37,7 @@
 //!
 //! # Races
 //!
-//! Two accesses to a shared byte by different threads, at least one of which writes, race unless one *happened before* the other:
+//! Two accesses to a byte of shared or global memory by different threads, at least one of which writes, race unless one *happened before* the other:
 //! by a barrier of the warp, the block, the cluster or a number of warps, where both took part; or by an arrival at an mbarrier after the
 //! first and a wait for that phase before the second. What a peer of the cluster did with ordinary instructions before it arrived is
 //! ordered only if it arrived, and the wait waits, for the cluster. Being in the same warp, or in the same
@@ -42,9 +48,19 @@
 //! its bytes, for the thread's group of bulk copies, for the warpgroup's group of products. What ordinary instructions have
 //! written, a unit reads or overwrites only after the writing threads have executed a proxy fence, before the barrier that orders them.
 //!
+//! On global memory the same holds within a cluster. Nothing orders what different clusters do but the end of the kernel. Atomic additions
+//! (of tensor copies) do not race with each other, nor do two writes of the same values. An asynchronous unit's write is done when a
+//! wait for the whole operation covers it, not one for its reads. Reads are followed only of buffers that the function writes.
+//!
+//! A race names both accesses ([`Party`]), and what would order them in the words of the tile language ([`Race::suggestion`]).
+//!
 //! Registers that a product in flight writes are not to be touched, and those that it reads not to be written, until a wait covers it; what
 //! ordinary code has written to them needs a fence before the product. These and the rules of mbarriers are in
-//! [`Report::protocol`].
+//! [`Report::protocol`]. A register that nothing has written is not to be read; that is in [`Report::uninitialised`], by lane.
+//!
+//! # Switches
+//!
+//! [`Config`] says what is looked for. Without races and unwritten memory ([`Config::unchecked`]) a run takes about two thirds of the time.
 //!
 //! # Cycles
 //!
@@ -140,7 +156,7 @@ pub fn run(
             busy += outcome.busy;
         }
     }
-    global::conflicts(touched, |(a, first), (b, second)| {
+    global::conflicts(&touched, |(a, first), (b, second)| {
         sink.raced_between(&context, (context.first_block(a), first), (context.first_block(b), second));
     });
     let blocks = clusters * u64::from(function.cluster);

@@ -8,7 +8,7 @@ use crate::cluster::{Cluster, GROUP, Kind};
 use crate::context::Context;
 use crate::decode::{Code, Source};
 use crate::error::{SimError, Waiting};
-use crate::global::Range;
+use crate::global::Touched;
 use crate::sink::{Rule, Sink, Site};
 use crate::warp::{Issue, State, Wait, Warp};
 use crate::wgmma::{CHUNK, Left, NOWHERE, Operand, Product, Unit};
@@ -20,7 +20,7 @@ const QUANTUM: u64 = 64;
 pub(crate) struct Outcome {
     pub sink: Sink,
     /// What of global memory the cluster has touched.
-    pub touched: Vec<Range>,
+    pub touched: Touched,
     /// Cycles of the slowest block from start to end, alone on its multiprocessor.
     pub longest: u64,
     /// Those of all blocks.
@@ -401,7 +401,8 @@ impl Scheduler<'_> {
             self.cluster.complete(0);
         }
         self.cluster.deliver_all();
-        let mut outcome = Outcome { sink: Sink::default(), touched: Vec::new(), longest: 0, sum: 0, busy: 0 };
+        let mut outcome =
+            Outcome { sink: Sink::default(), touched: Touched::default(), longest: 0, sum: 0, busy: 0 };
         for (cta, warps) in self.cluster.ctas.iter_mut().zip(self.warps.chunks(self.per_block)) {
             let end = cta.pipes.end_segment(warps.iter().map(|w| w.timing.clock).max().unwrap_or(0));
             outcome.longest = outcome.longest.max(end);
@@ -409,7 +410,7 @@ impl Scheduler<'_> {
             outcome.busy += cta.pipes.busy();
         }
         outcome.sink = self.cluster.sink;
-        outcome.touched = self.cluster.global.log.finish();
+        outcome.touched = self.cluster.global.finish();
         outcome
     }
 

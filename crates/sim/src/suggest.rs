@@ -27,7 +27,11 @@ pub(crate) fn suggestion(
         return "nothing orders the blocks of a launch: let one block write these bytes, add them with an atomic addition, or launch \
                 another kernel";
     }
+    let apart = first.block != second.block;
     match (kind, first.nature, second.nature) {
+        (RaceKind::AsyncPending | RaceKind::AsyncRead, Store, _) if apart => {
+            "add `wait_group(n)` that covers the store, and a barrier of the cluster, between"
+        }
         (RaceKind::MissingProxyFence, ..) => "`syncthreads()` between places one",
         (RaceKind::AsyncPending, Copy, _) => {
             "add `wait_group(n)` that covers the copy, and `syncthreads()` for the other threads, between"
@@ -48,7 +52,7 @@ pub(crate) fn suggestion(
         }
         (RaceKind::AsyncPending | RaceKind::AsyncRead, ..) => "wait for the operation between",
         (_, Ordinary, Load) => "the stage is filled before its readers have released it",
-        _ if first.block != second.block => "add a barrier of the cluster between",
+        _ if apart => "add a barrier of the cluster between",
         _ if context.program.pipelined && first.thread / 128 != second.thread / 128 => {
             "hand the bytes over in a pipeline (`produce`, `consume`), or let both take part in a barrier between"
         }

@@ -17,6 +17,7 @@ const TWO_FENCES: &str = "two fences make the mbarriers visible, and the barrier
 const END: &str = "the kernel's end waits too: once for the program, once for the memory of the block";
 const REGISTERS: &str = "wgmma.fence orders registers, and the wait touches none";
 const UNREAD: &str = "the register is not read";
+const SAME_BYTES: &str = "other threads store the same bytes to the same place";
 const OWN_BYTES: &str = "each thread reads the bytes that it copied itself";
 const WAITED: &str = "cp.async.wait_all before has waited for all";
 const UNUSED: &str = "nothing has used the memory before";
@@ -127,6 +128,9 @@ fn roles_of_warpgroups() {
         ("delete cp.async.bulk.wait_group.read 0", END),
         ("weaken cp.async.bulk.wait_group.read 0", END),
         ("swap mbarrier.wait, wgmma.fence.sync.aligned", REGISTERS),
+        ("guard all threads in `copy.async(sc", SAME_BYTES),
+        ("guard all threads of the warp in `copy.async(sc", SAME_BYTES),
+        ("guard one thread of each warp in `copy.async(sc", SAME_BYTES),
     ];
     let alone = (operator("gemm_hopper").unwrap().program)(&given).unwrap();
     judge(&alone, Arch::Sm90a, &[], &[("m", 128), ("n", 128), ("k", 288)], &equivalent);
@@ -146,6 +150,9 @@ fn clusters() {
         ("weaken cp.async.bulk.wait_group.read 0", END),
         ("swap cp.async.bulk.wait_group.read 0, barrier.cluster", END),
         ("swap mbarrier.wait, wgmma.fence.sync.aligned", REGISTERS),
+        ("guard all threads in `copy.async(sc", SAME_BYTES),
+        ("guard all threads of the warp in `copy.async(sc", SAME_BYTES),
+        ("guard one thread of each warp in `copy.async(sc", SAME_BYTES),
     ];
     let given = [("BN", 32), ("BK", 32)];
     judge(&sums, Arch::Sm90a, &given, &[("m", 192), ("n", 32), ("k", 640)], &equivalent);
