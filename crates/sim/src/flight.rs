@@ -368,6 +368,17 @@ impl<'a> Cluster<'a> {
         }
     }
 
+    /// Reports the stores that nothing has waited for: the memory that they read goes with its block.
+    pub(crate) fn report_unread(&mut self) {
+        let unread = |f: &&Flight| f.is_store() && f.data.is_none();
+        let sites: Vec<Site> = self.flights.iter().filter(unread).map(|f| f.site).collect();
+        for site in sites {
+            self.misuse(&site, Rule::Ended, || {
+                "its block ends before it has read shared memory: no wait covers it".to_string()
+            });
+        }
+    }
+
     fn gather(&self, site: &Site, source: &[u32], bytes: u32) -> Vec<u8> {
         let shared = self.shared(site.rank);
         let mut data = vec![0; bytes as usize];

@@ -414,6 +414,7 @@ impl Scheduler<'_> {
 
     /// What is left to do when all warps have ended.
     fn end(mut self) -> Outcome {
+        self.cluster.report_unread();
         while !self.cluster.flights.is_empty() {
             self.cluster.complete(0);
         }

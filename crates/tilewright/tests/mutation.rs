@@ -1,0 +1,159 @@
+//! The simulator finds every wrong kernel that `tilewright::mutate` makes, but for those that are as right as the kernel: each is
+//! named here with the reason. `docs/mutation.md` has the library's kernels at sizes that take longer.
+
+use tilewright::check::CheckOptions;
+use tilewright::compiler::{Options, compile};
+use tilewright::kernels::operator;
+use tilewright::machine::Arch;
+use tilewright::mutate::mutate;
+use tilewright::tile::{Program, parse};
+
+/// Seeds of the simulator, for the kernel itself and for each mutant.
+const SEEDS: u64 = 2;
+
+// Why a mutant is as right as its kernel.
+const TWO_INITS: &str = "the order of two initialisations";
+const TWO_FENCES: &str = "two fences make the mbarriers visible, and the barrier behind them orders both";
+const END: &str = "the kernel's end waits too: once for the program, once for the memory of the block";
+const REGISTERS: &str = "wgmma.fence orders registers, and the wait touches none";
+const UNREAD: &str = "the register is not read";
+const SAME_BYTES: &str = "other threads store the same bytes to the same place";
+const OWN_BYTES: &str = "each thread reads the bytes that it copied itself";
+const WAITED: &str = "cp.async.wait_all before has waited for all";
+const UNUSED: &str = "nothing has used the memory before";
+
+/// Runs the mutants of a kernel; `equivalent` has the beginnings of the names of those that survive, with the reason.
+fn judge(
+    program: &Program,
+    arch: Arch,
+    given: &[(&str, i64)],
+    sizes: &[(&str, i64)],
+    equivalent: &[(&str, &str)],
+) {
+    let mut options = Options::new(arch).for_sizes(program, sizes);
+    for (name, value) in given {
+        options = options.constant(*name, *value);
+    }
+    let kernel = compile(program, &options).unwrap_or_else(|e| panic!("{e}"));
+    let sizes = sizes.iter().map(|(name, value)| (name.to_string(), *value)).collect();
+    let inputs = CheckOptions { sizes, ..CheckOptions::default() };
+    let outcome = mutate(&kernel, &inputs, SEEDS, &|_, _| {}).unwrap_or_else(|e| panic!("{e}"));
+    let survivors: Vec<String> = outcome.survivors().map(ToString::to_string).collect();
+    let name = &kernel.function.name;
+    for survivor in &survivors {
+        let known = equivalent.iter().any(|(start, _)| survivor.starts_with(start));
+        assert!(known, "{name}: the simulator does not find `{survivor}`");
+    }
+    for (start, reason) in equivalent {
+        let found = survivors.iter().all(|survivor| !survivor.starts_with(start));
+        assert!(!found, "{name}: `{start}` is found now, though {reason}");
+    }
+    assert!(outcome.found() > 0, "{name}");
+}
+
+fn file(text: &str) -> Program {
+    parse(text).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[test]
+fn rings_of_asynchronous_copies() {
+    let given = [("BM", 32), ("BN", 32), ("BK", 16), ("STAGES", 3)];
+    let multistage = file(include_str!("../../../examples/gemm_multistage.tile"));
+    judge(&multistage, Arch::Sm80, &given, &[("m", 64), ("n", 64), ("k", 128)], &[]);
+    let w4a16 = [
+        ("bm", "16"),
+        ("bn", "32"),
+        ("bk", "64"),
+        ("kk", "64"),
+        ("stages", "3"),
+        ("threads", "64"),
+        ("group", "64"),
+    ];
+    let w4a16 = (operator("w4a16").unwrap().program)(&w4a16).unwrap();
+    judge(&w4a16, Arch::Sm80, &[], &[("m", 32), ("n", 64), ("k", 512)], &[]);
+    let own = [
+        ("delete bar.sync 0", OWN_BYTES),
+        ("weaken bar.sync 0", OWN_BYTES),
+        ("swap cp.async.wait", OWN_BYTES),
+    ];
+    judge(
+        &file(include_str!("../../../tests/run/async_ring.tile")),
+        Arch::Sm80,
+        &[],
+        &[("m", 64), ("k", 200)],
+        &own,
+    );
+    let mut waited = own.to_vec();
+    waited.extend([
+        ("delete cp.async.commit_group", WAITED),
+        ("delete cp.async.wait_group 0", WAITED),
+        ("weaken cp.async.wait_group 0", WAITED),
+    ]);
+    let copies = file(include_str!("../../../tests/run/async_and_copy.tile"));
+    judge(&copies, Arch::Sm80, &[], &[("m", 64), ("k", 128)], &waited);
+}
+
+#[test]
+fn exchanges_through_shared_memory() {
+    for text in [
+        include_str!("../../../tests/run/reduce.tile"),
+        include_str!("../../../tests/run/gather.tile"),
+        include_str!("../../../examples/transpose_bytes.tile"),
+    ] {
+        let program = file(text);
+        let sizes: Vec<(&str, i64)> =
+            program.sizes().map(|(_, symbol, _)| (symbol.name.as_str(), 128)).collect();
+        judge(&program, Arch::Sm80, &[], &sizes, &[]);
+    }
+    let matrix = file(include_str!("../../../tests/run/rearrange_matrix.tile"));
+    judge(&matrix, Arch::Sm90a, &[], &[], &[("delete bar.sync 0", UNUSED), ("weaken bar.sync 0", UNUSED)]);
+}
+
+#[test]
+fn roles_of_warpgroups() {
+    let given = [
+        ("bm", "64"),
+        ("bn", "32"),
+        ("bk", "32"),
+        ("stages", "2"),
+        ("warpgroups", "1"),
+        ("chunk", "8"),
+        ("sms", "2"),
+    ];
+    let equivalent = [
+        ("swap mbarrier.init, ", TWO_INITS),
+        ("delete fence.mbarrier_init.release.cluster", TWO_FENCES),
+        ("swap fence.mbarrier_init.release.cluster, ", TWO_FENCES),
+        ("delete fence.proxy.async.shared::cta in `the barriers", TWO_FENCES),
+        ("delete cp.async.bulk.wait_group.read 0", END),
+        ("weaken cp.async.bulk.wait_group.read 0", END),
+        ("swap mbarrier.wait, wgmma.fence.sync.aligned", REGISTERS),
+        ("guard all threads in `copy.async(sc", SAME_BYTES),
+        ("guard all threads of the warp in `copy.async(sc", SAME_BYTES),
+        ("guard one thread of each warp in `copy.async(sc", SAME_BYTES),
+    ];
+    let alone = (operator("gemm_hopper").unwrap().program)(&given).unwrap();
+    judge(&alone, Arch::Sm90a, &[], &[("m", 128), ("n", 128), ("k", 288)], &equivalent);
+}
+
+#[test]
+fn clusters() {
+    let sums = file(include_str!("../../../tests/run/cluster_sums.tile"));
+    let equivalent = [
+        ("swap mbarrier.init, ", TWO_INITS),
+        ("delete fence.mbarrier_init.release.cluster", TWO_FENCES),
+        ("swap fence.mbarrier_init.release.cluster, ", TWO_FENCES),
+        ("delete fence.proxy.async.shared::cta in `the barriers", TWO_FENCES),
+        ("skip ab.consumed[2] in `warpgroup math`", UNREAD),
+        ("skip ab.consumed[3] in `warpgroup math`", UNREAD),
+        ("delete cp.async.bulk.wait_group.read 0", END),
+        ("weaken cp.async.bulk.wait_group.read 0", END),
+        ("swap cp.async.bulk.wait_group.read 0, barrier.cluster", END),
+        ("swap mbarrier.wait, wgmma.fence.sync.aligned", REGISTERS),
+        ("guard all threads in `copy.async(sc", SAME_BYTES),
+        ("guard all threads of the warp in `copy.async(sc", SAME_BYTES),
+        ("guard one thread of each warp in `copy.async(sc", SAME_BYTES),
+    ];
+    let given = [("BN", 32), ("BK", 32)];
+    judge(&sums, Arch::Sm90a, &given, &[("m", 192), ("n", 32), ("k", 640)], &equivalent);
+}
