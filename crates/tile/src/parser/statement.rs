@@ -120,6 +120,10 @@ impl Parser<'_> {
     }
 
     fn not_a_statement(&self, name: &str, span: Span) -> Diagnostic {
+        if name == "finally" {
+            return syntax(span, "`finally` stands alone")
+                .help("it stands behind the brace that ends a loop over tiles: `} finally { … }`");
+        }
         if name == "split" {
             return syntax(span, "the results of `split` have no names").help("write `lo, hi = split(t)`");
         }
