@@ -276,7 +276,14 @@ impl Builder {
         order: TileOrder,
     ) -> Vec<Result<SymbolId, Diagnostic>> {
         let [row, col, i, j] = [0, 1, 2, 3].map(|n| SymbolId(self.program.symbols.len() as u32 + n));
-        self.begin(Head::Tiles { row, col, after: (counters.len() > 2).then_some([i, j]), rows, cols, order });
+        self.begin(Head::Tiles {
+            row,
+            col,
+            after: (counters.len() > 2).then_some([i, j]),
+            rows,
+            cols,
+            order,
+        });
         counters.iter().map(|(name, span)| self.counter(name, *span, SymbolKind::Counter)).collect()
     }
 
