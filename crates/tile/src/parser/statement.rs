@@ -121,8 +121,8 @@ impl Parser<'_> {
 
     fn not_a_statement(&self, name: &str, span: Span) -> Diagnostic {
         if name == "finally" {
-            return syntax(span, "`finally` stands alone")
-                .help("it stands behind the brace that ends a loop over tiles: `} finally { … }`");
+            return syntax(span, "`finally` without a loop over tiles before it")
+                .help("it follows the brace that ends the loop: `} finally { … }`");
         }
         if name == "split" {
             return syntax(span, "the results of `split` have no names").help("write `lo, hi = split(t)`");
