@@ -1,16 +1,17 @@
 //! C = A · Bᵀ in f16 or bf16 with f32 sums, for Hopper: `examples/gemm_hopper.tile` with everything about it a parameter. One
 //! warpgroup copies tiles of A and B with the tensor memory accelerator into a ring of stages, others multiply them with `wgmma` and
-//! send their results back in chunks; blocks stay and take one tile of C after another.
+//! send their results back in chunks; blocks stay and take one tile of C after another, whose results may leave while the next tile is
+//! multiplied. With few rows of A the sides may be swapped, so that those of B meet the 64 rows of `wgmma`.
 
 use std::fmt;
 
-use tilewright_machine::{Arch, DType, WgmmaRow};
+use tilewright_machine::{Arch, CacheHint, DType, WgmmaRow};
 use tilewright_tile::dsl::{KernelBuilder, Tensor, bands, block_x, hilbert, snake, steps, tile};
 use tilewright_tile::{AsyncHow, Expr, Program, TileOrder};
 
 use crate::config::{Config, ConfigError, number};
 
-/// How a factor lies in memory: its rows are those of the product's tile, along m or n.
+/// How a factor lies in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Major {
     /// Contiguous along k: `a[m, k]`, `b[n, k]`, row-major.
@@ -24,9 +25,9 @@ pub enum Major {
 pub enum Cluster {
     /// Each block is on its own.
     None,
-    /// So many blocks one below the other: each brings a part of their tile of B to all of them.
+    /// So many neighbours along m: each brings a part of their tile of B to all of them.
     AlongM(i64),
-    /// So many blocks side by side: each brings a part of their tile of A to all of them.
+    /// So many neighbours along n: each brings a part of their tile of A to all of them.
     AlongN(i64),
 }
 
@@ -90,9 +91,11 @@ pub struct HopperGemmConfig {
     pub a: Major,
     /// How B lies in memory.
     pub b: Major,
-    /// Rows of a block's tile of C: a multiple of 64 for each math warpgroup.
+    /// Whether the product is computed as Cᵀ = B · Aᵀ: the tile's rows are along n, its columns along m. For few rows of A.
+    pub swap: bool,
+    /// Rows of a block's tile: a multiple of 64 for each math warpgroup. Along m, or along n if swapped.
     pub bm: i64,
-    /// Columns of a block's tile of C: a multiple of 8.
+    /// Columns of a block's tile: a multiple of 8. Along n, or along m if swapped.
     pub bn: i64,
     /// Columns of A and B that a stage holds: a multiple of 16.
     pub bk: i64,
@@ -106,10 +109,18 @@ pub struct HopperGemmConfig {
     pub order: Order,
     /// Products that go on while the next one is issued; their stages are given back later.
     pub in_flight: i64,
-    /// Columns of C that leave at a time; `None`: the widest of 64, 32, 16 and 8 that divides `bn`.
+    /// Whether a tile's results leave while the next tile is multiplied, a chunk after each of its first steps along k.
+    pub deferred: bool,
+    /// Columns of the tile that leave at a time; `None`: the widest of 64, 32, 16 and 8 that divides `bn`.
     pub chunk: Option<i64>,
     /// Chunks on their way to memory or being written for it.
     pub buffers: i64,
+    /// How the L2 cache treats what is read of A.
+    pub hint_a: Option<CacheHint>,
+    /// How the L2 cache treats what is read of B.
+    pub hint_b: Option<CacheHint>,
+    /// How the L2 cache treats what is written to C.
+    pub hint_c: Option<CacheHint>,
     /// Registers of a thread that copies.
     pub load_registers: i64,
     /// Registers of a thread that multiplies.
@@ -125,6 +136,7 @@ impl Default for HopperGemmConfig {
             dtype: DType::F16,
             a: Major::K,
             b: Major::K,
+            swap: false,
             bm: 128,
             bn: 256,
             bk: 64,
@@ -133,8 +145,12 @@ impl Default for HopperGemmConfig {
             cluster: Cluster::None,
             order: Order::Bands(12),
             in_flight: 1,
+            deferred: false,
             chunk: None,
             buffers: 2,
+            hint_a: None,
+            hint_b: None,
+            hint_c: None,
             load_registers: 24,
             math_registers: 240,
             sms: 132,
@@ -155,7 +171,7 @@ const BARRIERS: i64 = 16;
 const ALIGNMENT: i64 = 1024;
 
 impl HopperGemmConfig {
-    /// Columns of C that leave at a time.
+    /// Columns of the tile that leave at a time.
     fn columns(&self) -> i64 {
         self.chunk.unwrap_or_else(|| [64, 32, 16].into_iter().find(|c| self.bn % c == 0).unwrap_or(8))
     }
@@ -165,6 +181,11 @@ impl HopperGemmConfig {
         let aligned = |elements: i64| (2 * elements + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         let stage = aligned(self.bm * self.bk) + aligned(self.bn * self.bk) + BARRIERS;
         self.stages * stage + self.buffers * aligned(self.bm * self.columns())
+    }
+
+    /// What belongs to m and to n, or to A and to B, of what belongs to a tile's rows and columns; and the other way round.
+    fn sides<T>(&self, (rows, cols): (T, T)) -> (T, T) {
+        if self.swap { (cols, rows) } else { (rows, cols) }
     }
 
     /// 32-bit registers of a math thread for its sums, and for their rounded values in pairs.
@@ -217,9 +238,10 @@ impl HopperGemmConfig {
         if ![1, 2, 4, 8].contains(&self.cluster.blocks()) {
             return Err(ConfigError::value("cluster", self.cluster, "must have 2, 4 or 8 blocks"));
         }
+        let (of_a, of_b) = self.sides((self.bm, self.bn));
         let shared = match self.cluster {
-            Cluster::AlongM(blocks) => Some((self.bn, blocks, self.b)),
-            Cluster::AlongN(blocks) => Some((self.bm, blocks, self.a)),
+            Cluster::AlongM(blocks) => Some((of_b, blocks, self.b)),
+            Cluster::AlongN(blocks) => Some((of_a, blocks, self.a)),
             Cluster::None => None,
         };
         if let Some((rows, blocks, major)) = shared {
@@ -288,6 +310,7 @@ impl HopperGemmConfig {
         self.validate()?;
         let mut t = KernelBuilder::new("gemm_hopper");
         let (m, n, k) = (t.size("m", 4096), t.size("n", 4096), t.size("k", 4096));
+        let (height, width) = self.sides((m.clone(), n.clone()));
         let (bm, bn, bk) = (t.constant("BM", self.bm), t.constant("BN", self.bn), t.constant("BK", self.bk));
         let (stages, sms) = (t.constant("STAGES", self.stages), t.constant("SMS", self.sms));
         let (chunk, buffers) = (t.constant("CHUNK", self.columns()), t.constant("BUFFERS", self.buffers));
@@ -300,17 +323,27 @@ impl HopperGemmConfig {
         let c = t.tensor("c", self.dtype, [&m, &n]);
 
         // The tiles of clusters, and where in its cluster's tile a block's tile is.
-        let (rows, cols, depth) = (m.ceil_div(&bm), n.ceil_div(&bn), k.ceil_div(&bk));
-        let (cluster_rows, cluster_cols) = match self.cluster {
-            Cluster::None => (rows.clone(), cols.clone()),
-            Cluster::AlongM(blocks) => (rows.ceil_div(blocks), cols.clone()),
-            Cluster::AlongN(blocks) => (rows.clone(), cols.ceil_div(blocks)),
+        let (rows, cols) = (height.ceil_div(&bm), width.ceil_div(&bn));
+        let chunks = &bn / &chunk;
+        let depth = if self.deferred {
+            // Every chunk of the tile before has a step to leave after: a step past the end of k adds zeros.
+            k.ceil_div(&bk).max(&chunks)
+        } else {
+            k.ceil_div(&bk)
         };
-        let place = |row: &Expr, col: &Expr| match self.cluster {
-            Cluster::None => (row.clone(), col.clone()),
-            Cluster::AlongM(blocks) => (row * blocks + block_x() % blocks, col.clone()),
-            Cluster::AlongN(blocks) => (row.clone(), col * blocks + block_x() % blocks),
+        let (blocks_m, blocks_n) = match self.cluster {
+            Cluster::None => (1, 1),
+            Cluster::AlongM(blocks) => (blocks, 1),
+            Cluster::AlongN(blocks) => (1, blocks),
         };
+        let (down, across) = self.sides((blocks_m, blocks_n));
+        let shared_out =
+            |tiles: &Expr, blocks: i64| if blocks > 1 { tiles.ceil_div(blocks) } else { tiles.clone() };
+        let (cluster_rows, cluster_cols) = (shared_out(&rows, down), shared_out(&cols, across));
+        let own = |tile: &Expr, blocks: i64| {
+            if blocks > 1 { tile * blocks + block_x() % blocks } else { tile.clone() }
+        };
+        let place = |row: &Expr, col: &Expr| (own(row, down), own(col, across));
         let tiles = &cluster_rows * &cluster_cols;
         match self.cluster.blocks() {
             1 => t.grid([sms.min(&tiles)]),
@@ -321,62 +354,104 @@ impl HopperGemmConfig {
         }
         t.threads(128 * (1 + self.warpgroups));
 
-        let two = |rows: &Expr, of_rows: &Expr, columns: &Expr, of_columns: &Expr| {
-            [tile(0, rows), steps(0, of_rows, rows), tile(1, columns), steps(1, of_columns, columns)]
+        // Tiles of the rows and of the columns of a buffer, whose modes these are.
+        let two = |modes: (u32, u32), (tall, of_rows): (&Expr, &Expr), (wide, of_columns): (&Expr, &Expr)| {
+            let (first, second) = modes;
+            [
+                tile(first, tall),
+                steps(first, of_rows, tall),
+                tile(second, wide),
+                steps(second, of_columns, wide),
+            ]
         };
-        let ga = t.global_view("ga", &a, two(&bm, &rows, &bk, &depth));
-        let gb = t.global_view("gb", &b, two(&bn, &cols, &bk, &depth));
-        let gc = t.global_view("gc", &c, two(&bm, &rows, &chunk, &n.ceil_div(&chunk)));
-        let sa = t.shared_tensor("sa", self.dtype, [&bm, &bk]);
-        let sb = t.shared_tensor("sb", self.dtype, [&bn, &bk]);
+        let ((tall_a, of_a), (tall_b, of_b)) = self.sides(((&bm, &rows), (&bn, &cols)));
+        let ga = t.global_view("ga", &a, two((0, 1), (tall_a, of_a), (&bk, &depth)));
+        let gb = t.global_view("gb", &b, two((0, 1), (tall_b, of_b), (&bk, &depth)));
+        let gc =
+            t.global_view("gc", &c, two(self.sides((0, 1)), (&bm, &rows), (&chunk, &width.ceil_div(&chunk))));
+        let sa = t.shared_tensor("sa", self.dtype, [tall_a, &bk]);
+        let sb = t.shared_tensor("sb", self.dtype, [tall_b, &bk]);
         let sc = t.shared_tensor("sc", self.dtype, [&bm, &chunk, &buffers]);
         let ab = t.pipeline("ab", &stages, [&sa, &sb]);
 
-        let multicast = |shared: bool| AsyncHow { multicast: shared, ..AsyncHow::default() };
-        let (share_a, share_b) =
-            (matches!(self.cluster, Cluster::AlongN(_)), matches!(self.cluster, Cluster::AlongM(_)));
+        let how = |multicast: bool, hint| AsyncHow { multicast, hint, ..AsyncHow::default() };
+        let (how_a, how_b) = (how(blocks_n > 1, self.hint_a), how(blocks_m > 1, self.hint_b));
         t.role("load", 1, Some(self.load_registers.into()), |t| {
             t.for_tiles(["tm", "tn"], &cluster_rows, &cluster_cols, self.order.tiles(), |t, tm, tn| {
-                let (row, col) = place(&tm, &tn);
+                let (row_a, row_b) = self.sides(place(&tm, &tn));
                 t.for_range("kl", 0, &depth, |t, kl| {
                     t.produce(&ab, |t| {
-                        t.copy_async_with(at(&ga, &row, &kl), sa, multicast(share_a));
-                        t.copy_async_with(at(&gb, &col, &kl), sb, multicast(share_b));
+                        t.copy_async_with(at(&ga, &row_a, &kl), sa, how_a);
+                        t.copy_async_with(at(&gb, &row_b, &kl), sb, how_b);
                     });
                 });
             });
         });
-        t.role("math", self.warpgroups, Some(self.math_registers.into()), |t| {
-            t.for_tiles(["um", "un"], &cluster_rows, &cluster_cols, self.order.tiles(), |t, um, un| {
-                let (row, col) = place(&um, &un);
-                let rc = t.register_tensor("rc", DType::F32, [&bm, &bn]);
-                t.fill(&rc, 0.0);
-                t.for_range("km", 0, &depth, |t, _| {
-                    t.consume(&ab, |t| {
-                        t.gemm_async_over(&rc, sa, sb, [self.warpgroups.into(), 1.into()]);
-                        t.commit_gemm();
-                        t.wait_gemm(self.in_flight);
-                    });
-                });
-                if self.in_flight > 0 {
-                    t.wait_gemm(0);
-                }
-                let rounded = t.cast("rounded", &rc, self.dtype);
-                if self.bn / self.columns() % self.buffers != 0 {
-                    // The next tile begins with the first buffer again, whichever the last one ended with.
-                    t.wait_group(0);
-                }
-                t.unroll_for("j", 0, &bn / &chunk, |t, j| {
-                    let buffer = || sc.at(&j % &buffers);
-                    t.wait_group(&buffers - 1);
-                    t.syncthreads();
-                    let part = t.slice("part", &rounded, 1, &j * &chunk, &chunk);
-                    t.copy(part, buffer());
-                    t.syncthreads();
-                    t.copy_async(buffer(), at(&gc, &row, &(&col * (&bn / &chunk) + &j)));
-                    t.commit_group();
-                });
+        let step = |t: &mut KernelBuilder, rc: &Tensor| {
+            let (left, right) = self.sides((sa, sb));
+            t.consume(&ab, |t| {
+                t.gemm_async_over(rc, left, right, [self.warpgroups.into(), 1.into()]);
+                t.commit_gemm();
+                t.wait_gemm(self.in_flight);
             });
+        };
+        let all_complete = |t: &mut KernelBuilder| {
+            if self.in_flight > 0 {
+                t.wait_gemm(0);
+            }
+        };
+        let first_buffer = |t: &mut KernelBuilder| {
+            if self.bn / self.columns() % self.buffers != 0 {
+                // A tile begins with the first buffer, whichever the one before ended with.
+                t.wait_group(0);
+            }
+        };
+        let leave =
+            |t: &mut KernelBuilder, part: &str, rounded: &Tensor, j: &Expr, (row, col): &(Expr, Expr)| {
+                let buffer = || sc.at(j % &buffers);
+                t.wait_group(&buffers - 1);
+                t.syncthreads();
+                let part = t.slice(part, rounded, 1, j * &chunk, &chunk);
+                t.copy(part, buffer());
+                t.syncthreads();
+                t.copy_async_with(buffer(), at(&gc, row, &(col * &chunks + j)), how(false, self.hint_c));
+                t.commit_group();
+            };
+        let (cluster_tiles, order) = ([cluster_rows.clone(), cluster_cols.clone()], self.order.tiles());
+        t.role("math", self.warpgroups, Some(self.math_registers.into()), |t| {
+            if self.deferred {
+                let rounded = t.register_tensor("rounded", self.dtype, [&bm, &bn]);
+                t.fill(&rounded, 0.0);
+                let body = |t: &mut KernelBuilder, _, [row, col]: [Expr; 2]| {
+                    let before = place(&row, &col);
+                    let rc = t.register_tensor("rc", DType::F32, [&bm, &bn]);
+                    t.fill(&rc, 0.0);
+                    first_buffer(t);
+                    t.unroll_for("j", 0, &chunks, |t, j| {
+                        step(t, &rc);
+                        leave(t, "part", &rounded, &j, &before);
+                    });
+                    t.for_range("km", &chunks, &depth, |t, _| step(t, &rc));
+                    all_complete(t);
+                    t.cast_to(&rounded, &rc);
+                };
+                t.for_tiles_after(["um", "un", "pm", "pn"], cluster_tiles, order, body, |t, [row, col]| {
+                    let last = place(&row, &col);
+                    first_buffer(t);
+                    t.unroll_for("i", 0, &chunks, |t, i| leave(t, "rest", &rounded, &i, &last));
+                });
+            } else {
+                t.for_tiles(["um", "un"], &cluster_rows, &cluster_cols, order, |t, um, un| {
+                    let now = place(&um, &un);
+                    let rc = t.register_tensor("rc", DType::F32, [&bm, &bn]);
+                    t.fill(&rc, 0.0);
+                    t.for_range("km", 0, &depth, |t, _| step(t, &rc));
+                    all_complete(t);
+                    let rounded = t.cast("rounded", &rc, self.dtype);
+                    first_buffer(t);
+                    t.unroll_for("j", 0, &chunks, |t, j| leave(t, "part", &rounded, &j, &now));
+                });
+            }
             t.wait_group(0);
         });
         Ok(t.finish()?)
@@ -423,12 +498,16 @@ impl HopperGemmConfig {
 
     /// Whether the tile is not out of proportion to the problem.
     fn suits(&self, m: i64, n: i64, k: i64) -> bool {
-        let (rows, cols) = match self.cluster {
-            Cluster::None => (self.bm, self.bn),
-            Cluster::AlongM(blocks) => (self.bm * blocks, self.bn),
-            Cluster::AlongN(blocks) => (self.bm, self.bn * blocks),
-        };
-        (rows <= 64 || rows < 2 * m) && (cols <= 16 || cols < 2 * n) && (self.bk <= 32 || self.bk < 2 * k)
+        let (mut of_m, mut of_n) = self.sides((self.bm, self.bn));
+        match self.cluster {
+            Cluster::None => {}
+            Cluster::AlongM(blocks) => of_m *= blocks,
+            Cluster::AlongN(blocks) => of_n *= blocks,
+        }
+        let (least_m, least_n) = self.sides((64, 16));
+        (of_m <= least_m || of_m < 2 * m)
+            && (of_n <= least_n || of_n < 2 * n)
+            && (self.bk <= 32 || self.bk < 2 * k)
     }
 }
 
@@ -448,6 +527,7 @@ impl Config for HopperGemmConfig {
         ("dtype", "the type of a, b and c: f16 or bf16"),
         ("a", "along which mode a is contiguous: k or m"),
         ("b", "along which mode b is contiguous: k or n"),
+        ("swap", "true: the tile's rows are along n and its columns along m, for small m"),
         ("bm", "rows of a block's tile of c, a multiple of 64 for each math warpgroup"),
         ("bn", "columns of a block's tile of c, a multiple of 8"),
         ("bk", "columns of a and b in a stage, a multiple of 16"),
@@ -456,8 +536,12 @@ impl Config for HopperGemmConfig {
         ("cluster", "blocks that share a factor: none, m2 (b is shared), n2 (a is shared), m4 …"),
         ("order", "the order of tiles: bands(rows), snake(rows) or hilbert(order)"),
         ("in_flight", "products that go on while the next one is issued"),
-        ("chunk", "columns of c that leave at a time: 8, 16, 32, 64, or widest"),
+        ("deferred", "true: a tile's results leave while the next tile is multiplied"),
+        ("chunk", "columns of the tile that leave at a time: 8, 16, 32, 64, or widest"),
         ("buffers", "chunks on their way to memory or being written for it"),
+        ("hint_a", "how the L2 cache treats what is read of a: none, evict_first or evict_last"),
+        ("hint_b", "the same for b"),
+        ("hint_c", "the same for what is written to c"),
         ("load_registers", "registers of a thread that copies"),
         ("math_registers", "registers of a thread that multiplies"),
         ("sms", "blocks that are launched, at most"),
@@ -465,10 +549,12 @@ impl Config for HopperGemmConfig {
 
     fn get(&self, field: &str) -> String {
         let major = |major: Major, rows: &str| if major == Major::K { "k" } else { rows }.to_string();
+        let hint = |hint: Option<CacheHint>| hint.map_or("none", CacheHint::name).to_string();
         match field {
             "dtype" => self.dtype.to_string(),
             "a" => major(self.a, "m"),
             "b" => major(self.b, "n"),
+            "swap" => self.swap.to_string(),
             "bm" => self.bm.to_string(),
             "bn" => self.bn.to_string(),
             "bk" => self.bk.to_string(),
@@ -477,8 +563,12 @@ impl Config for HopperGemmConfig {
             "cluster" => self.cluster.to_string(),
             "order" => self.order.to_string(),
             "in_flight" => self.in_flight.to_string(),
+            "deferred" => self.deferred.to_string(),
             "chunk" => self.chunk.map_or("widest".to_string(), |chunk| chunk.to_string()),
             "buffers" => self.buffers.to_string(),
+            "hint_a" => hint(self.hint_a),
+            "hint_b" => hint(self.hint_b),
+            "hint_c" => hint(self.hint_c),
             "load_registers" => self.load_registers.to_string(),
             "math_registers" => self.math_registers.to_string(),
             "sms" => self.sms.to_string(),
@@ -492,6 +582,14 @@ impl Config for HopperGemmConfig {
             _ if value == rows => Ok(Major::Mn),
             _ => Err(ConfigError::value(field, value, format!("must be k or {rows}"))),
         };
+        let flag =
+            || value.parse::<bool>().map_err(|_| ConfigError::value(field, value, "must be true or false"));
+        let hint = || match value {
+            "none" => Ok(None),
+            "evict_first" => Ok(Some(CacheHint::EvictFirst)),
+            "evict_last" => Ok(Some(CacheHint::EvictLast)),
+            _ => Err(ConfigError::value(field, value, "must be none, evict_first or evict_last")),
+        };
         match field {
             "dtype" => {
                 self.dtype = match value {
@@ -502,6 +600,7 @@ impl Config for HopperGemmConfig {
             }
             "a" => self.a = major("m")?,
             "b" => self.b = major("n")?,
+            "swap" => self.swap = flag()?,
             "bm" => self.bm = number(field, value)?,
             "bn" => self.bn = number(field, value)?,
             "bk" => self.bk = number(field, value)?,
@@ -527,7 +626,11 @@ impl Config for HopperGemmConfig {
             "chunk" => {
                 self.chunk = if value == "widest" { None } else { Some(number(field, value)?) };
             }
+            "deferred" => self.deferred = flag()?,
             "buffers" => self.buffers = number(field, value)?,
+            "hint_a" => self.hint_a = hint()?,
+            "hint_b" => self.hint_b = hint()?,
+            "hint_c" => self.hint_c = hint()?,
             "load_registers" => self.load_registers = number(field, value)?,
             "math_registers" => self.math_registers = number(field, value)?,
             _ => self.sms = number(field, value)?,
@@ -544,13 +647,14 @@ impl Config for HopperGemmConfig {
 /// vector divides, and rows that tensor copies can take without being whole tiles.
 pub fn edge_sizes(config: &HopperGemmConfig) -> Vec<[i64; 3]> {
     let HopperGemmConfig { bm, bn, bk, .. } = *config;
+    let (rows, cols) = config.sides((bm, bn));
     vec![
         [1, 1, 1],
         [7, 65, 129],
-        [bm, bn, bk * 2],
-        [bm + 1, bn - 1, bk + 1],
-        [2 * bm + 8, bn + 8, 3 * bk + 8],
-        [bm - 8, 2 * bn + 24, bk - 8],
+        [rows, cols, bk * 2],
+        [rows + 1, cols - 1, bk + 1],
+        [2 * rows + 8, cols + 8, 3 * bk + 8],
+        [rows - 8, 2 * cols + 24, bk - 8],
         [200, 129, 200],
     ]
 }

@@ -10,7 +10,7 @@ use tilewright_kernels::gemm::{self, GemmConfig};
 use tilewright_kernels::gemm_hopper::{self, Cluster, HopperGemmConfig, Major, Order};
 use tilewright_kernels::w4a16::{self, W4A16Config};
 use tilewright_kernels::{ConfigError, OPERATORS, Path, operator};
-use tilewright_machine::{Arch, DType};
+use tilewright_machine::{Arch, CacheHint, DType};
 use tilewright_runtime::{Arg, Device, SimDevice, Sizes, Tensor};
 use tilewright_sim::Report;
 use tilewright_tile::interpret::{Argument, interpret};
@@ -170,7 +170,46 @@ fn hopper_configs() -> Vec<HopperGemmConfig> {
             in_flight: 0,
             ..small
         },
+        HopperGemmConfig { deferred: true, chunk: Some(16), ..small },
+        HopperGemmConfig {
+            deferred: true,
+            cluster: Cluster::AlongM(2),
+            bn: 48,
+            buffers: 2,
+            b: Major::Mn,
+            in_flight: 2,
+            ..small
+        },
+        HopperGemmConfig { deferred: true, swap: true, cluster: Cluster::AlongN(2), in_flight: 0, ..small },
+        HopperGemmConfig { swap: true, bn: 16, stages: 5, hint_b: Some(CacheHint::EvictFirst), ..small },
+        HopperGemmConfig {
+            swap: true,
+            bm: 128,
+            bn: 64,
+            warpgroups: 2,
+            cluster: Cluster::AlongM(2),
+            a: Major::Mn,
+            hint_a: Some(CacheHint::EvictLast),
+            hint_c: Some(CacheHint::EvictFirst),
+            ..small
+        },
+        HopperGemmConfig { deferred: true, sms: 2, ..default },
         default,
+    ]
+}
+
+/// What is fastest for problems of few rows, and with results that leave late.
+fn tuned_hopper() -> Vec<HopperGemmConfig> {
+    let default = HopperGemmConfig::default();
+    let deferred = HopperGemmConfig { deferred: true, ..default };
+    let swapped = HopperGemmConfig { swap: true, hint_b: Some(CacheHint::EvictFirst), ..default };
+    vec![
+        deferred,
+        HopperGemmConfig { bn: 192, ..deferred },
+        HopperGemmConfig { bn: 112, stages: 6, hint_b: Some(CacheHint::EvictFirst), ..deferred },
+        HopperGemmConfig { cluster: Cluster::AlongM(2), order: Order::Snake(12), ..deferred },
+        HopperGemmConfig { bm: 64, bn: 16, stages: 20, warpgroups: 1, ..swapped },
+        HopperGemmConfig { bn: 64, stages: 8, cluster: Cluster::AlongM(2), ..swapped },
     ]
 }
 
@@ -348,7 +387,7 @@ fn ptxas_needs_no_spills_for_any_gemm_hopper() {
         HopperGemmConfig { bm: 256, bn: 128, buffers: 1, b: Major::Mn, ..default },
         HopperGemmConfig { bm: 192, warpgroups: 3, math_registers: 160, bn: 144, ..default },
     ];
-    for (i, config) in hopper_configs().into_iter().chain(wide).enumerate() {
+    for (i, config) in hopper_configs().into_iter().chain(wide).chain(tuned_hopper()).enumerate() {
         let program = config.program().unwrap();
         let assemble = |name: &str, size: [i64; 3]| {
             let kernel = kernel_for(&program, Arch::Sm90a, size);
@@ -460,6 +499,10 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         ("order", "hilbert(4)"),
         ("chunk", "32"),
         ("chunk", "widest"),
+        ("deferred", "true"),
+        ("swap", "true"),
+        ("hint_b", "evict_first"),
+        ("hint_c", "none"),
         ("dtype", "bf16"),
     ] {
         assert!(set(field, value).is_ok(), "{field} = {value}: {:?}", set(field, value));
@@ -470,6 +513,8 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         ("cluster", "2", "none, or m or n"),
         ("cluster", "m0", "none, or"),
         ("order", "rows", "hilbert(order)"),
+        ("deferred", "yes", "true or false"),
+        ("hint_a", "first", "none, evict_first or evict_last"),
         ("bm", "x", "integer"),
         ("dtype", "f32", "f16 or bf16"),
     ] {

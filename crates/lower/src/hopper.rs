@@ -402,6 +402,8 @@ pub struct Units<'a> {
     alone: bool,
     /// How the part sums over the blocks of a cluster, and the parities of the two barriers.
     sum: Option<(Sum, [Reg; 2])>,
+    /// The registers of counters that are the row and the column of the round before's tile.
+    after: BTreeMap<SymbolId, Reg>,
 }
 
 impl<'a> Units<'a> {
@@ -442,6 +444,7 @@ impl<'a> Units<'a> {
             (
                 StmtKind::For { .. }
                 | StmtKind::Tiles { .. }
+                | StmtKind::Finally { .. }
                 | StmtKind::Define(_)
                 | StmtKind::Pipeline(_)
                 | StmtKind::WaitDependencies
@@ -470,6 +473,7 @@ impl<'a> Units<'a> {
             fresh: BTreeSet::new(),
             alone: false,
             sum: None,
+            after: BTreeMap::new(),
         };
         if let Some(role) = part.role {
             b.set_origin(format!("warpgroup {}", role.name));
@@ -1124,10 +1128,11 @@ impl Lower<'_> {
         }
     }
 
-    /// `for (row, col) in tiles(rows, cols, order)`.
+    /// `for (row, col) after (i, j) in tiles(rows, cols, order)`.
     pub(crate) fn tiles(
         &mut self,
-        (row, col): (SymbolId, SymbolId),
+        counters: [SymbolId; 2],
+        after: Option<[SymbolId; 2]>,
         (rows, cols): (&Expr, &Expr),
         order: &TileOrder,
         body: &[Stmt],
@@ -1141,18 +1146,60 @@ impl Lower<'_> {
         let blocks = self.expr(&grid);
         let step = scalar::divide(&mut self.b, blocks, cluster);
         self.settle(None);
+        let mut regs = Vec::new();
+        if let Some(after) = after {
+            let array = self.b.add_array("tile.before", 2);
+            regs = vec![Reg { array, index: 0 }, Reg { array, index: 1 }];
+            self.units.after.extend(after.into_iter().zip(regs.iter().copied()));
+            // Before the first tile: one outside.
+            for (reg, extent) in regs.iter().zip([rows, cols]) {
+                self.b.write(*reg, extent);
+            }
+        }
         let counter = self.b.open_loop();
         let (r, c) = order::tile(&mut Emit(&mut self.b), order, counter.into(), rows, cols);
-        self.symbols.insert(row, r);
-        self.symbols.insert(col, c);
+        self.symbols.extend(counters.into_iter().zip([r, c]));
+        self.read_before(after);
         self.loops += 1;
         let result = self.block(body);
         self.loops -= 1;
         self.settle(None);
         self.units.fence(&mut self.b);
-        self.symbols.remove(&row);
-        self.symbols.remove(&col);
+        for (reg, now) in regs.into_iter().zip([r, c]) {
+            self.b.write(reg, now);
+        }
+        for counter in counters.iter().chain(after.iter().flatten()) {
+            self.symbols.remove(counter);
+        }
         self.b.close_loop(counter, first, all, step);
         result
+    }
+
+    /// `finally`, after the loop over tiles whose last it knows.
+    pub(crate) fn finally(
+        &mut self,
+        after: [SymbolId; 2],
+        body: &[Stmt],
+        span: Span,
+    ) -> Result<(), Diagnostic> {
+        if !after.iter().all(|counter| self.units.after.contains_key(counter)) {
+            return Err(internal(span, "a `finally` without its loop"));
+        }
+        self.read_before(Some(after));
+        let result = self.block(body);
+        for counter in after {
+            self.symbols.remove(&counter);
+        }
+        result
+    }
+
+    /// Gives the counters of the round before's tile their values.
+    fn read_before(&mut self, after: Option<[SymbolId; 2]>) {
+        for counter in after.into_iter().flatten() {
+            if let Some(reg) = self.units.after.get(&counter) {
+                let value = self.b.read(*reg);
+                self.symbols.insert(counter, value);
+            }
+        }
     }
 }

@@ -34,9 +34,14 @@ impl<'a> Facts<'a> {
             StmtKind::For { counter, lo, hi, .. } => {
                 counters.insert(*counter, (lo.clone(), hi.clone()));
             }
-            StmtKind::Tiles { row, col, rows, cols, .. } => {
+            StmtKind::Tiles { row, col, after, rows, cols, .. } => {
                 counters.insert(*row, (Expr::Int(0), rows.clone()));
                 counters.insert(*col, (Expr::Int(0), cols.clone()));
+                // Before the first round one past the last, which may be negative where there is none.
+                for (counter, extent) in after.iter().flatten().zip([rows, cols]) {
+                    let least = Expr::binary(IntOp::Min, Expr::Int(0), extent.clone());
+                    counters.insert(*counter, (least, extent.clone() + 1));
+                }
             }
             StmtKind::Stage { pipeline, slot: Some(slot), .. } => {
                 let stages = verified.program().pipeline(*pipeline).stages.clone();

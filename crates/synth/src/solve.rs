@@ -66,14 +66,16 @@ pub fn statements(verified: &Verified) -> Vec<(Stmt, usize)> {
             StmtKind::For { counter, lo, hi, .. } => {
                 StmtKind::For { counter: *counter, lo: lo.clone(), hi: hi.clone(), body: Vec::new() }
             }
-            StmtKind::Tiles { row, col, rows, cols, order, .. } => StmtKind::Tiles {
+            StmtKind::Tiles { row, col, after, rows, cols, order, .. } => StmtKind::Tiles {
                 row: *row,
                 col: *col,
+                after: *after,
                 rows: rows.clone(),
                 cols: cols.clone(),
                 order: order.clone(),
                 body: Vec::new(),
             },
+            StmtKind::Finally { after, .. } => StmtKind::Finally { after: *after, body: Vec::new() },
             StmtKind::Stage { pipeline, side, slot, .. } => {
                 StmtKind::Stage { pipeline: *pipeline, side: *side, slot: *slot, body: Vec::new() }
             }

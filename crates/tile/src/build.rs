@@ -42,9 +42,13 @@ pub(crate) enum Head {
     Tiles {
         row: SymbolId,
         col: SymbolId,
+        after: Option<[SymbolId; 2]>,
         rows: Expr,
         cols: Expr,
         order: TileOrder,
+    },
+    Finally {
+        after: [SymbolId; 2],
     },
     Role {
         name: String,
@@ -63,6 +67,7 @@ impl Head {
     fn name(&self) -> &'static str {
         match self {
             Head::For { .. } | Head::Tiles { .. } => "loop",
+            Head::Finally { .. } => "`finally`",
             Head::Role { .. } => "role",
             Head::Stage { .. } => "stage",
         }
@@ -72,9 +77,10 @@ impl Head {
     fn with(self, body: Vec<Stmt>) -> Option<StmtKind> {
         Some(match self {
             Head::For { counter, lo, hi } => StmtKind::For { counter, lo, hi, body },
-            Head::Tiles { row, col, rows, cols, order } => {
-                StmtKind::Tiles { row, col, rows, cols, order, body }
+            Head::Tiles { row, col, after, rows, cols, order } => {
+                StmtKind::Tiles { row, col, after, rows, cols, order, body }
             }
+            Head::Finally { after } => StmtKind::Finally { after, body },
             Head::Role { name, warpgroups, registers } => {
                 StmtKind::Role { name, warpgroups, registers, body }
             }
@@ -261,16 +267,47 @@ impl Builder {
         self.counter(name, span, kind)
     }
 
-    /// Opens a loop over tiles; its counters, of row and column, are visible until [`Builder::end`].
+    /// Opens a loop over tiles. Its counters, visible until [`Builder::end`], are two, of a tile's row and column, or four: those of
+    /// the round before's tile too.
     pub(crate) fn begin_tiles(
         &mut self,
-        counters: [(&str, Span); 2],
+        counters: &[(&str, Span)],
         (rows, cols): (Expr, Expr),
         order: TileOrder,
-    ) -> [Result<SymbolId, Diagnostic>; 2] {
-        let first = self.program.symbols.len() as u32;
-        self.begin(Head::Tiles { row: SymbolId(first), col: SymbolId(first + 1), rows, cols, order });
-        counters.map(|(name, span)| self.counter(name, span, SymbolKind::Counter))
+    ) -> Vec<Result<SymbolId, Diagnostic>> {
+        let [row, col, i, j] = [0, 1, 2, 3].map(|n| SymbolId(self.program.symbols.len() as u32 + n));
+        self.begin(Head::Tiles {
+            row,
+            col,
+            after: (counters.len() > 2).then_some([i, j]),
+            rows,
+            cols,
+            order,
+        });
+        counters.iter().map(|(name, span)| self.counter(name, *span, SymbolKind::Counter)).collect()
+    }
+
+    /// Opens the `finally` of the loop over tiles that has just ended: the counters of its last round's tile are visible until
+    /// [`Builder::end`]. Whether the loop has such counters; without, nothing is opened.
+    pub(crate) fn begin_finally(&mut self) -> bool {
+        let Some(StmtKind::Tiles { after: Some(after), .. }) = self.body.last().map(|stmt| &stmt.kind) else {
+            return false;
+        };
+        let after = *after;
+        self.begin(Head::Finally { after });
+        for counter in after {
+            let name = self.program.symbol(counter).name.clone();
+            // A name that was taken stands for something else.
+            if let Some(entry) = self.names.get_mut(&name)
+                && entry.named == Named::Symbol(counter)
+            {
+                entry.ended = None;
+                if let Some(innermost) = self.open.last_mut() {
+                    innermost.names.push(name);
+                }
+            }
+        }
+        true
     }
 
     /// Opens a role, whose name is taken in the whole program.

@@ -388,6 +388,9 @@ pub enum StmtKind {
         row: SymbolId,
         /// The counter of the tile's column.
         col: SymbolId,
+        /// `for (row, col) after (i, j) in …`: the counters of the row and the column of the round before's tile; in the first round
+        /// they are `rows` and `cols`.
+        after: Option<[SymbolId; 2]>,
         /// Rows of tiles.
         rows: Expr,
         /// Columns of tiles.
@@ -395,6 +398,14 @@ pub enum StmtKind {
         /// In which order.
         order: TileOrder,
         /// What is done for each.
+        body: Vec<Stmt>,
+    },
+    /// `finally { … }`: stands right behind a [`StmtKind::Tiles`] with [`after`](StmtKind::Tiles::after) and is done once, after its last
+    /// round. The counters are of that round's tile; they are `rows` and `cols` where there was none.
+    Finally {
+        /// The counters that are the loop's `after`.
+        after: [SymbolId; 2],
+        /// What is done.
         body: Vec<Stmt>,
     },
     /// `dst = cast(src, dtype)`: converts each element, rounding to nearest even.
@@ -525,6 +536,7 @@ impl StmtKind {
             | StmtKind::Role { .. }
             | StmtKind::Stage { .. }
             | StmtKind::Tiles { .. }
+            | StmtKind::Finally { .. }
             | StmtKind::Fill { .. }
             | StmtKind::Sync
             | StmtKind::For { .. } => Vec::new(),
@@ -559,17 +571,19 @@ impl StmtKind {
             | StmtKind::Role { .. }
             | StmtKind::Stage { .. }
             | StmtKind::Tiles { .. }
+            | StmtKind::Finally { .. }
             | StmtKind::For { .. } => Vec::new(),
         }
     }
 
-    /// The statements inside a loop, a role or a stage; none of any other.
+    /// The statements inside a loop, a `finally`, a role or a stage; none of any other.
     pub fn body(&self) -> &[Stmt] {
         match self {
             StmtKind::For { body, .. }
             | StmtKind::Role { body, .. }
             | StmtKind::Stage { body, .. }
-            | StmtKind::Tiles { body, .. } => body,
+            | StmtKind::Tiles { body, .. }
+            | StmtKind::Finally { body, .. } => body,
             _ => &[],
         }
     }
@@ -580,7 +594,8 @@ impl StmtKind {
             StmtKind::For { body, .. }
             | StmtKind::Role { body, .. }
             | StmtKind::Stage { body, .. }
-            | StmtKind::Tiles { body, .. } => Some(body),
+            | StmtKind::Tiles { body, .. }
+            | StmtKind::Finally { body, .. } => Some(body),
             _ => None,
         }
     }

@@ -133,7 +133,11 @@ impl Unroll<'_> {
         }
         if matches!(
             stmt.kind,
-            StmtKind::For { .. } | StmtKind::Tiles { .. } | StmtKind::Role { .. } | StmtKind::Stage { .. }
+            StmtKind::For { .. }
+                | StmtKind::Tiles { .. }
+                | StmtKind::Finally { .. }
+                | StmtKind::Role { .. }
+                | StmtKind::Stage { .. }
         ) {
             self.count(span)?;
             let kind = self.nested(&stmt.kind)?;
@@ -342,17 +346,26 @@ impl Unroll<'_> {
         })
     }
 
-    /// A loop, a role or a stage, with its tensors and counters replaced.
+    /// A loop, a `finally`, a role or a stage, with its tensors and counters replaced.
     fn nested(&mut self, kind: &StmtKind) -> Result<StmtKind, Diagnostic> {
         Ok(match kind {
             StmtKind::For { counter, lo, hi, body } => {
                 let (lo, hi) = (self.expr(lo), self.expr(hi));
                 StmtKind::For { counter: self.counter(*counter), lo, hi, body: self.block(body)? }
             }
-            StmtKind::Tiles { row, col, rows, cols, order, body } => {
+            StmtKind::Tiles { row, col, after, rows, cols, order, body } => {
                 let (rows, cols) = (self.expr(rows), self.expr(cols));
                 let (row, col) = (self.counter(*row), self.counter(*col));
-                StmtKind::Tiles { row, col, rows, cols, order: order.clone(), body: self.block(body)? }
+                let after = after.map(|after| after.map(|counter| self.counter(counter)));
+                StmtKind::Tiles { row, col, after, rows, cols, order: order.clone(), body: self.block(body)? }
+            }
+            StmtKind::Finally { after, body } => {
+                // The loop before has given its counters their names.
+                let after = after.map(|counter| match self.values.get(&counter) {
+                    Some(Expr::Symbol(of_round)) => *of_round,
+                    _ => counter,
+                });
+                StmtKind::Finally { after, body: self.block(body)? }
             }
             StmtKind::Role { name, warpgroups, registers, body } => StmtKind::Role {
                 name: name.clone(),
@@ -427,6 +440,7 @@ impl Unroll<'_> {
             | StmtKind::Pipeline(_)
             | StmtKind::For { .. }
             | StmtKind::Tiles { .. }
+            | StmtKind::Finally { .. }
             | StmtKind::Role { .. }
             | StmtKind::Stage { .. } => kind.clone(),
         })

@@ -495,6 +495,74 @@ fn slices_are_parts_of_registers() {
     assert_eq!(run(&rows).unwrap()[..8], x[24..32]);
 }
 
+/// A kernel in which `row + 10 · col` of each tile waits in a register for the next round, which writes it.
+const LATE: &str = "
+size m = 5, n = 4
+const SMS = 3
+kernel late(y: f32[m, n]) grid(SMS) threads(32) {
+    gy = global_view(y, (1, 1, m, n) : (e0, e1, e0, e1))
+    r = register_tensor(f32, [1, 1])
+    fill(r, -1.0)
+    for (i, j) after (p, q) in tiles(m, n, bands(2, snake)) {
+        copy(r, gy[:, :, p, q])
+        r = float(i + 10 * j)
+    } finally {
+        copy(r, gy[:, :, p, q])
+    }
+}";
+
+#[test]
+fn a_round_knows_the_tile_of_the_round_before() {
+    let v = verified(LATE);
+    assert_eq!(read(&v.program().to_string()), *v.program());
+    // Of 40 blocks 20 have no tile, and write nothing.
+    for blocks in [1, 2, 3, 7, 20, 40] {
+        let constants = Constants::from([("SMS".to_string(), blocks)]);
+        let v = verify(&read(LATE), &constants).unwrap();
+        let mut args = [Argument::Tensor(vec![f64::NAN; 20])];
+        interpret(&v, &BTreeMap::new(), &mut args).unwrap();
+        let expected: Vec<f64> = (0..20).map(|at| f64::from(at / 4 + 10 * (at % 4))).collect();
+        assert_eq!(tensor(&args, 0), expected, "{blocks} blocks");
+    }
+}
+
+#[test]
+fn loops_in_unrolled_rounds_have_their_own_last_tiles() {
+    let source = small(
+        "grid(1) threads(32)",
+        "v = global_view(y, (1, 1, 8, 8) : (e0, e1, e0, e1))
+        r = register_tensor(f32, [1, 1])
+        unroll for u in 0..2 {
+            fill(r, 0.0)
+            for (i, j) after (p, q) in tiles(8, 4) {
+                copy(r, v[:, :, p, q + 4 * u])
+                r = float(1 + 10 * i + j + 4 * u)
+            } finally {
+                copy(r, v[:, :, p, q + 4 * u])
+            }
+        }",
+    );
+    let expected: Vec<f64> = (0..64).map(|at| f64::from(1 + 10 * (at / 8) + at % 8)).collect();
+    let v = verified(&source);
+    for v in [v.clone(), unroll(&v).unwrap()] {
+        let mut args = [numbers(64, 3), vec![0.0; 64]].map(Argument::Tensor);
+        interpret(&v, &BTreeMap::new(), &mut args).unwrap();
+        assert_eq!(tensor(&args, 1), expected);
+        let text = v.program().to_string();
+        assert_eq!(read(&text).to_string(), text);
+    }
+}
+
+#[test]
+fn a_finally_stands_behind_its_loop() {
+    let mut program = read(LATE);
+    let end = program.body.len();
+    program.body.swap(end - 2, end - 1);
+    let errors = verify(&program, &Constants::new()).unwrap_err().0;
+    assert_eq!(errors[0].code, Code::Misplaced);
+    assert!(errors[0].message.contains("behind no loop"), "{}", errors[0].message);
+}
+
 #[test]
 fn counters_of_tiles_are_in_range() {
     // The number of tiles must fit in 32 bits, and so must what is computed with a tile's row.
@@ -513,6 +581,17 @@ fn counters_of_tiles_are_in_range() {
     assert!(check("1000000", "1", 100_000).unwrap_err().contains("the number of tiles can reach"));
     assert!(check("4", "1000000", 2_000).is_ok());
     assert!(check("4", "1000000", 20_000).unwrap_err().contains("19999000000"));
+    // The tile before the first is one further.
+    let after = source.replace("for (i, j)", "for (t, u) after (i, j)");
+    let sizes = BTreeMap::from([("m".to_string(), 2147)]);
+    let ranges = |source: &str| {
+        let source = source.replace("FACTOR", "4").replace("SCALE", "1000465");
+        interpret::check_ranges(&verified(&source), &sizes).map_err(|error| error.to_string())
+    };
+    assert_eq!(ranges(source), Ok(()));
+    assert!(ranges(&after).unwrap_err().contains("2147998355"));
+    let behind = after.replace("copy(g[:, i * SCALE], r) }", "} finally { copy(g[:, i * SCALE], r) }");
+    assert!(ranges(&behind).unwrap_err().contains("2147998355"));
 }
 
 #[test]

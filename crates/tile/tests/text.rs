@@ -35,8 +35,10 @@ kernel roles(x: f16[A, A], y: f32[A, A]) grid(8) threads(256) cluster(2) {
     t = shared_tensor(f32, [A, A])
     p = pipeline(STAGES, s)
     warpgroup load(1) registers(24) {
-        for (i, j) in tiles(4, 4, bands(2, snake)) {
+        for (i, j) after (k, l) in tiles(4, 4, bands(2, snake)) {
             produce p { copy.async(gx, s, multicast, evict_last) }
+        } finally {
+            launch_dependents()
         }
         wait_dependencies()
     }
@@ -284,7 +286,7 @@ impl Choices<'_> {
         for _ in 0..self.next(6) {
             *fresh += 1;
             let name = format!("t{fresh}");
-            match self.next(24) {
+            match self.next(25) {
                 16 if depth > 0 => {
                     let order = self.expr(&all[2..4], 1);
                     let order = [bands, snake, hilbert][self.next(3) as usize](order);
@@ -292,6 +294,18 @@ impl Choices<'_> {
                     k.for_tiles([&name, &format!("{name}c")], rows, cols, order, |k, row, col| {
                         let inner = [all, &[row, col]].concat();
                         self.statements(k, scene, &inner, depth - 1, fresh);
+                    });
+                }
+                24 if depth > 0 => {
+                    let extents = [self.expr(all, 1), self.expr(all, 2)];
+                    let names = ["", "c", "b", "bc"].map(|end| format!("{name}{end}"));
+                    let names = names.each_ref().map(String::as_str);
+                    let body = |k: &mut KernelBuilder, tile: [Expr; 2], before: [Expr; 2]| {
+                        let inner = [all, &tile, &before].concat();
+                        self.statements(k, scene, &inner, depth - 1, fresh);
+                    };
+                    k.for_tiles_after(names, extents, bands(2), body, |k, [row, _]| {
+                        k.copy(g.index([Some(row), None, None]), r);
                     });
                 }
                 17 if depth > 0 => {

@@ -198,11 +198,43 @@ impl KernelBuilder {
         if self.too_deep() {
             return;
         }
-        let counters = names.map(|name| (name, Span::NONE));
-        let counters = self.build.begin_tiles(counters, (rows.into(), cols.into()), order);
-        let [row, col] = counters.map(|counter| self.note(counter).map_or(Expr::Int(0), Expr::Symbol));
+        let [row, col] = self.begin_tiles(names, (rows.into(), cols.into()), order);
         body(self, row, col);
         self.build.end(Span::NONE);
+    }
+
+    /// `for (row, col) after (i, j) in tiles(rows, cols, order) { body } finally { last }`: [`for_tiles`](Self::for_tiles), in which `body` gets
+    /// the round's tile and that of the round before, each as row and column; in the first round that is (`rows`, `cols`). `last` is
+    /// done once, after the last round, and gets that round's tile. The names are those of `row`, `col`, `i` and `j`.
+    pub fn for_tiles_after(
+        &mut self,
+        names: [&str; 4],
+        [rows, cols]: [Expr; 2],
+        order: TileOrder,
+        body: impl FnOnce(&mut Self, [Expr; 2], [Expr; 2]),
+        last: impl FnOnce(&mut Self, [Expr; 2]),
+    ) {
+        if self.too_deep() {
+            return;
+        }
+        let [row, col, i, j] = self.begin_tiles(names, (rows, cols), order);
+        body(self, [row, col], [i.clone(), j.clone()]);
+        self.build.end(Span::NONE);
+        if self.build.begin_finally() {
+            last(self, [i, j]);
+            self.build.end(Span::NONE);
+        }
+    }
+
+    fn begin_tiles<const N: usize>(
+        &mut self,
+        names: [&str; N],
+        extents: (Expr, Expr),
+        order: TileOrder,
+    ) -> [Expr; N] {
+        let begun = self.build.begin_tiles(&names.map(|name| (name, Span::NONE)), extents, order);
+        let mut begun = begun.into_iter();
+        names.map(|_| begun.next().and_then(|counter| self.note(counter)).map_or(Expr::Int(0), Expr::Symbol))
     }
 
     /// `copy.async(src, dst, …)`: [`copy_async`](Self::copy_async), and what else it does.

@@ -75,7 +75,16 @@ pub(super) enum Op {
     /// One stage of a pipeline.
     Stage { ring: usize, produce: bool, slot: Option<usize>, body: Vec<Op>, text: String },
     /// A loop over tiles.
-    Tiles { row: usize, col: usize, rows: Expr, cols: Expr, order: TileOrder, body: Vec<Op> },
+    /// `after`: the counters that are the row and the column of the round before, and of the last one after the loop.
+    Tiles {
+        row: usize,
+        col: usize,
+        after: Option<[usize; 2]>,
+        rows: Expr,
+        cols: Expr,
+        order: TileOrder,
+        body: Vec<Op>,
+    },
     /// `dst = src`, rounded to the type if there is one; perhaps to `f32` first.
     Convert { dst: usize, src: usize, dtype: Option<DType>, through_f32: bool },
     /// Every element becomes the value.
@@ -355,14 +364,18 @@ impl Making<'_> {
                 let body = self.block(body, filling)?;
                 Op::For { counter: counter as usize, lo: lo.clone(), hi: hi.clone(), body }
             }
-            StmtKind::Tiles { row, col, rows, cols, order, body } => Op::Tiles {
+            StmtKind::Tiles { row, col, after, rows, cols, order, body } => Op::Tiles {
                 row: row.0 as usize,
                 col: col.0 as usize,
+                after: after.map(|after| after.map(|counter| counter.0 as usize)),
                 rows: rows.clone(),
                 cols: cols.clone(),
                 order: order.clone(),
                 body: self.block(body, filling)?,
             },
+            StmtKind::Finally { body, .. } => {
+                return body.iter().try_for_each(|stmt| self.statement(stmt, filling, ops));
+            }
             StmtKind::Role { body, .. } => Op::Role(self.block(body, false)?),
             StmtKind::Stage { pipeline, side, slot, body } => {
                 let produce = *side == program::Side::Produce;

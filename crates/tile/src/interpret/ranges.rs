@@ -142,9 +142,16 @@ impl Ranges<'_> {
                     self.reference(a)?;
                     self.reference(b)?;
                 }
-                StmtKind::Tiles { row, col, rows, cols, body, .. } => {
-                    let (_, rows) = self.interval("the number of rows of tiles", rows)?;
-                    let (_, cols) = self.interval("the number of columns of tiles", cols)?;
+                StmtKind::Tiles { row, col, after, rows, cols, body, .. } => {
+                    let both = [
+                        self.interval("the number of rows of tiles", rows)?,
+                        self.interval("the number of columns of tiles", cols)?,
+                    ];
+                    let [rows, cols] = both.map(|(_, most)| most);
+                    // The round before's tile, or one behind the last; also in the `finally` behind the loop.
+                    for (counter, (least, most)) in after.iter().flatten().zip(both) {
+                        self.counters.insert(counter.0, (least.min(0), most.max(0)));
+                    }
                     // Past the last tile, a block's number goes one step too far.
                     let beyond = i128::from(self.grid[0]);
                     narrow("the number of tiles", (0, rows.max(0) * cols.max(0) + beyond))?;
@@ -165,7 +172,7 @@ impl Ranges<'_> {
                         self.counters.remove(&slot.0);
                     }
                 }
-                StmtKind::Role { body, .. } => self.block(body)?,
+                StmtKind::Role { body, .. } | StmtKind::Finally { body, .. } => self.block(body)?,
                 StmtKind::Define(_)
                 | StmtKind::Gemm { .. }
                 | StmtKind::Cast { .. }

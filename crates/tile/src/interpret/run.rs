@@ -211,15 +211,22 @@ impl<'a> Block<'a> {
             Op::Stage { ring, produce, slot, body, text } => {
                 self.stage(*ring, *produce, *slot, body, text)?
             }
-            Op::Tiles { row, col, rows, cols, order, body } => {
+            Op::Tiles { row, col, after, rows, cols, order, body } => {
                 let rows = self.value(rows, || "the number of rows of tiles".to_string())?;
                 let cols = self.value(cols, || "the number of columns of tiles".to_string())?;
                 // What a launch's ranges allow does not overflow.
                 let tiles = if rows > 0 && cols > 0 { rows * cols } else { 0 };
                 let (mut index, step) = (self.index[0] / self.plan.cluster, self.width / self.plan.cluster);
-                while index < tiles {
-                    let (at_row, at_col) = order::tile(&mut order::Numbers, order, index, rows, cols);
-                    (self.values[*row], self.values[*col]) = (Some(at_row), Some(at_col));
+                let mut done = (rows, cols);
+                loop {
+                    if let Some([row, col]) = after {
+                        (self.values[*row], self.values[*col]) = (Some(done.0), Some(done.1));
+                    }
+                    if index >= tiles {
+                        break;
+                    }
+                    done = order::tile(&mut order::Numbers, order, index, rows, cols);
+                    (self.values[*row], self.values[*col]) = (Some(done.0), Some(done.1));
                     self.run(body)?;
                     index += step.max(1);
                 }

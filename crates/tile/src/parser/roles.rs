@@ -13,7 +13,7 @@ use crate::program::{AsyncHow, PipelineId, Side, StmtKind, TileOrder};
 /// The words after the operands of a `copy.async`.
 const HOW: [&str; 4] = ["multicast", "add", "evict_first", "evict_last"];
 
-impl Parser<'_> {
+impl<'a> Parser<'a> {
     /// `()` of a statement without operands, whose word is passed.
     pub(super) fn plain(&mut self, word: &str, kind: StmtKind, start: Span) -> Res<()> {
         self.expect("(", &format!("after `{word}`"))?;
@@ -202,13 +202,23 @@ impl Parser<'_> {
         Ok(None)
     }
 
-    /// `for (row, col) in tiles(rows, cols, order) { … }`; the `for` is passed.
-    pub(super) fn tiles(&mut self, start: Span) -> Res<()> {
+    /// `(row, col)` of a loop over tiles.
+    fn counters(&mut self) -> Res<[(&'a str, Span); 2]> {
         self.expect("(", "and the names of a tile's row and column")?;
         let row = self.word("a name for the tile's row")?;
         self.expect(",", "and a name for the tile's column")?;
         let col = self.word("a name for the tile's column")?;
         self.expect(")", "after the name of the tile's column")?;
+        Ok([row, col])
+    }
+
+    /// `for (row, col) in tiles(rows, cols, order) { … }` or `for (row, col) after (i, j) in tiles(…) { … } finally { … }`; the `for`
+    /// is passed.
+    pub(super) fn tiles(&mut self, start: Span) -> Res<()> {
+        let mut counters = self.counters()?.to_vec();
+        if self.eat_word("after") {
+            counters.extend(self.counters()?);
+        }
         if !self.eat_word("in") || !self.at_word("tiles") {
             let help = "e.g. `for (row, col) in tiles(ceil_div(m, BM), ceil_div(n, BN), bands(8)) { … }`";
             return Err(self.unexpected("`in tiles(…)`").help(help).into());
@@ -227,13 +237,26 @@ impl Parser<'_> {
         self.skip_newlines();
         self.depth(start)?;
         let header = self.since(start);
-        for counter in self.build.begin_tiles([row, col], (rows, cols), order) {
+        for counter in self.build.begin_tiles(&counters, (rows, cols), order) {
             if let Err(error) = counter {
                 self.report(error)?;
             }
         }
         self.block()?;
         self.build.end(header);
+        let start = self.span();
+        if !self.eat_word("finally") {
+            return Ok(());
+        }
+        if !self.build.begin_finally() {
+            return Err(syntax(start, "`finally` behind a loop that does not name the round before's tile")
+                .related(header, "the loop")
+                .help("write `for (row, col) after (i, j) in tiles(…)`: `finally` knows the last tile as `(i, j)`")
+                .into());
+        }
+        self.skip_newlines();
+        self.block()?;
+        self.build.end(start);
         Ok(())
     }
 

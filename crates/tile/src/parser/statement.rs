@@ -120,6 +120,10 @@ impl Parser<'_> {
     }
 
     fn not_a_statement(&self, name: &str, span: Span) -> Diagnostic {
+        if name == "finally" {
+            return syntax(span, "`finally` without a loop over tiles before it")
+                .help("it follows the brace that ends the loop: `} finally { … }`");
+        }
         if name == "split" {
             return syntax(span, "the results of `split` have no names").help("write `lo, hi = split(t)`");
         }

@@ -120,9 +120,10 @@ fn kind(kind: &StmtKind, fold: &impl Fn(&Expr) -> Expr) -> StmtKind {
         StmtKind::Stage { pipeline, side, slot, body } => {
             StmtKind::Stage { pipeline: *pipeline, side: *side, slot: *slot, body: block(body, fold) }
         }
-        StmtKind::Tiles { row, col, rows, cols, order, body } => StmtKind::Tiles {
+        StmtKind::Tiles { row, col, after, rows, cols, order, body } => StmtKind::Tiles {
             row: *row,
             col: *col,
+            after: *after,
             rows: fold(rows),
             cols: fold(cols),
             order: match order {
@@ -131,6 +132,7 @@ fn kind(kind: &StmtKind, fold: &impl Fn(&Expr) -> Expr) -> StmtKind {
             },
             body: block(body, fold),
         },
+        StmtKind::Finally { after, body } => StmtKind::Finally { after: *after, body: block(body, fold) },
         StmtKind::Elementwise { dst, expr } => {
             StmtKind::Elementwise { dst: *dst, expr: elementwise(expr, fold) }
         }

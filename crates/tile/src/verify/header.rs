@@ -225,8 +225,12 @@ impl Checker<'_> {
             StmtKind::Stage { pipeline: id, slot, body, .. } => {
                 pipeline(id) && slot.is_none_or(|slot| self.is_counter(slot)) && self.block_ids(body)
             }
-            StmtKind::Tiles { row, col, body, .. } => {
-                self.is_counter(*row) && self.is_counter(*col) && self.block_ids(body)
+            StmtKind::Tiles { row, col, after, body, .. } => {
+                let mut counters = [row, col].into_iter().chain(after.iter().flatten());
+                counters.all(|counter| self.is_counter(*counter)) && self.block_ids(body)
+            }
+            StmtKind::Finally { after, body } => {
+                after.iter().all(|counter| self.is_counter(*counter)) && self.block_ids(body)
             }
             StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, .. } => {
                 tensor(&src.tensor) && tensor(&dst.tensor)

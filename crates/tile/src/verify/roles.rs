@@ -446,6 +446,16 @@ impl Checker<'_> {
         }
     }
 
+    /// A `finally` stands right behind the loop of whose last tile its counters are.
+    pub(super) fn finally(&mut self, after: [SymbolId; 2], before: Option<&StmtKind>, span: Span) {
+        if !matches!(before, Some(StmtKind::Tiles { after: Some(of), .. }) if *of == after) {
+            let message =
+                "a `finally` stands behind no loop over tiles of whose last it could tell".to_string();
+            let help = "write `for (row, col) after (i, j) in tiles(…) { … } finally { … }`";
+            self.misplaced(span, message, help);
+        }
+    }
+
     // Asynchronous statements.
 
     /// What a `copy.async` does besides copying; its operands are legal.

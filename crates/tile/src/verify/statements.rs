@@ -30,7 +30,10 @@ impl Checker<'_> {
     pub(super) fn block(&mut self, body: &[Stmt], threads: Option<u32>, kind: &'static str) {
         let mut defined = Vec::new();
         self.depth += 1;
-        for stmt in body {
+        for (i, stmt) in body.iter().enumerate() {
+            if let StmtKind::Finally { after, .. } = &stmt.kind {
+                self.finally(*after, i.checked_sub(1).map(|i| &body[i].kind), stmt.span);
+            }
             self.statement(stmt, threads, &mut defined);
         }
         self.depth -= 1;
@@ -80,9 +83,13 @@ impl Checker<'_> {
             StmtKind::Stage { pipeline, side, slot, body } => {
                 self.stage((*pipeline, *side, *slot), body, threads, span);
             }
-            StmtKind::Tiles { row, col, rows, cols, order, body } => {
+            StmtKind::Tiles { row, col, after, rows, cols, order, body } => {
                 self.tiles(rows, cols, order, span);
-                self.counting([*row, *col], |check| check.block(body, threads, "loop"));
+                let counters = [*row, *col].into_iter().chain(after.iter().flatten().copied());
+                self.counting(counters, |check| check.block(body, threads, "loop"));
+            }
+            StmtKind::Finally { after, body } => {
+                self.counting(*after, |check| check.block(body, threads, "`finally`"));
             }
             StmtKind::Commit => {}
             StmtKind::Wait(groups) => self.wait(groups, span),
