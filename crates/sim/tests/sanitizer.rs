@@ -247,7 +247,7 @@ fn registers_that_nothing_has_written_are_reported_by_lane() {
         let arrays = ["rc", "ra", "rb"].map(|name| b.add_array(name, 8));
         let (a, n, c) = row.registers();
         let [c, a, n] = [(0, c), (1, a), (2, n)]
-            .map(|(i, count)| (0..count as u32).map(|r| reg(arrays[i], r)).collect::<Vec<_>>());
+            .map(|(i, count)| (0..count).map(|r| reg(arrays[i], r)).collect::<Vec<_>>());
         a.iter().chain(&n).for_each(|r| b.write(*r, imm(0)));
         b.mma(row, c, a, n);
     });
