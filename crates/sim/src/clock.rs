@@ -101,6 +101,8 @@ impl Clock {
 pub(crate) struct Pair {
     all: Clock,
     fenced: Clock,
+    /// Of whose reads it is known that they are over, though not what was written before.
+    read: Clock,
 }
 
 impl Pair {
@@ -108,18 +110,22 @@ impl Pair {
     pub(crate) fn join(&mut self, other: &Pair) {
         self.all.join(&other.all);
         self.fenced.join(&other.fenced);
+        self.read.join(&other.read);
     }
 
     /// Forgets what `other` does not know.
     pub(crate) fn meet(&mut self, other: &Pair) {
         self.all.meet(&other.all);
         self.fenced.meet(&other.fenced);
+        self.read.meet(&other.read);
     }
 
-    /// Learns what `other` knows of units, which are the agents from `first` on.
-    pub(crate) fn join_units(&mut self, other: &Pair, first: Agent) {
+    /// Learns what `other` knows of units, which are the agents from `first` on, and which reads are over.
+    pub(crate) fn join_reads(&mut self, other: &Pair, first: Agent) {
         let theirs = other.all.0.iter().enumerate().skip(first as usize);
         theirs.for_each(|(agent, seen)| self.all.entry(agent as Agent).join(seen));
+        self.read.join(&other.all);
+        self.read.join(&other.read);
     }
 
     /// Learns of a unit's accesses before a time, those of these lanes.
@@ -232,6 +238,11 @@ impl<'a> View<'a> {
     /// Whether an access of these lanes happened before.
     pub(crate) fn sees(&self, agent: Agent, time: u32, lanes: u32) -> bool {
         self.pairs().any(|pair| pair.all.covers(agent, time, lanes))
+    }
+
+    /// Whether a read by these lanes is over.
+    pub(crate) fn sees_read(&self, agent: Agent, time: u32, lanes: u32) -> bool {
+        self.pairs().any(|pair| pair.all.covers(agent, time, lanes) || pair.read.covers(agent, time, lanes))
     }
 
     /// Whether the asynchronous proxy sees it.

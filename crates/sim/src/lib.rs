@@ -39,8 +39,8 @@
 //!
 //! Two accesses to a byte of shared or global memory by different threads, at least one of which writes, race unless one *happened before* the other:
 //! by a barrier of the warp, the block, the cluster or a number of warps, where both took part; or by an arrival at an mbarrier after the
-//! first and a wait for that phase before the second. What a peer of the cluster did with ordinary instructions before it arrived is
-//! ordered only if it arrived, and the wait waits, for the cluster. Being in the same warp, or in the same
+//! first and a wait for that phase before the second. What a peer of the cluster wrote with ordinary instructions before it arrived is
+//! ordered only if it arrived, and the wait waits, for the cluster; what it read is, as all rings that are released to peers rely on. Being in the same warp, or in the same
 //! instruction, orders nothing. A matrix instruction's rows are accessed by the warp together: such an access needs a barrier
 //! even from the thread that gives the row's address.
 //!

@@ -165,9 +165,13 @@ fn check(
         return false;
     }
     let mut others = 0;
-    let ordered = now.view.sees(first.agent, first.time, first.lanes) || {
+    let seen = |lanes: u32| match first_writes {
+        true => now.view.sees(first.agent, first.time, lanes),
+        false => now.view.sees_read(first.agent, first.time, lanes),
+    };
+    let ordered = seen(first.lanes) || {
         others = first.others(&now.access, &now.view, both_write);
-        others == 0 || (others != first.lanes && now.view.sees(first.agent, first.time, others))
+        others == 0 || (others != first.lanes && seen(others))
     };
     let unfenced = || {
         let proxy = now.access.is(ASYNC) && !now.access.is(ORDINARY);

@@ -18,6 +18,7 @@ const END: &str = "the kernel's end waits too: once for the program, once for th
 const REGISTERS: &str = "wgmma.fence orders registers, and the wait touches none";
 const UNREAD: &str = "the register is not read";
 const SAME_BYTES: &str = "other threads store the same bytes to the same place";
+const READS: &str = "it is for reads, which any arrival and any wait order";
 const OWN_BYTES: &str = "each thread reads the bytes that it copied itself";
 const WAITED: &str = "cp.async.wait_all before has waited for all";
 const UNUSED: &str = "nothing has used the memory before";
@@ -144,6 +145,8 @@ fn clusters() {
         ("delete fence.mbarrier_init.release.cluster", TWO_FENCES),
         ("swap fence.mbarrier_init.release.cluster, ", TWO_FENCES),
         ("delete fence.proxy.async.shared::cta in `the barriers", TWO_FENCES),
+        ("weaken mbarrier.wait.cluster to mbarrier.wait in `cluster_sum(rc)` #1", READS),
+        ("weaken mbarrier.arrive.cluster to mbarrier.arrive.peer in `cluster_sum(rc)` #2", READS),
         ("skip ab.consumed[2] in `warpgroup math`", UNREAD),
         ("skip ab.consumed[3] in `warpgroup math`", UNREAD),
         ("delete cp.async.bulk.wait_group.read 0", END),
