@@ -233,16 +233,15 @@ impl Warp {
             }
         }
         for (key, mask) in groups {
-            let mut clock = Pair::default();
-            cluster.know[self.agent as usize].release(mask, &mut clock);
             // Where a seed decides, arrivals at a peer take their time.
             let delayed = key.0 != self.rank && cluster.context.config.seed != 0;
             for lane in lanes(mask) {
                 let expected = if op == MbarrierOp::ArriveExpect { operands[lane] as u32 } else { 0 };
                 let site = self.site(statement, origin, lane);
                 let releases = op == MbarrierOp::ArriveCluster;
-                // The lanes know the same; the first brings it.
-                let clock = std::mem::take(&mut clock);
+                // Each lane brings what it knows: a phase that ends before the last has arrived lacks that one's.
+                let mut clock = Pair::default();
+                cluster.know[self.agent as usize].release(1 << lane, &mut clock);
                 let arrival = Posted { site, key, expected, clock, releases, time: self.timing.clock };
                 if delayed {
                     cluster.posted.push(arrival);

@@ -504,13 +504,17 @@ fn product(row: &MmaRow, warp: &[u32]) -> (Vec<u32>, Vec<f64>) {
     let mut words = vec![0; WARP * nc];
     let mut slack = Vec::with_capacity(m * n);
     let each = (32 / row.c.bits()) as usize;
+    // Terms are aligned by the exponents of their factors, and a subnormal factor has that of the smallest normal number.
+    let least = 2f64.powi(if row.ab == DType::F16 { -14 } else { -126 });
+    let raised = |x: f64| if x == 0.0 { 0.0 } else { x.abs().max(least) };
     for lane in 0..WARP {
         for value in 0..m * n / WARP {
             let place = row.c_tv.eval((lane + WARP * value) as i64) as usize;
             let (i, j) = (place % m, place / m);
             let terms = || (0..k).map(|x| a[i + m * x] * b[j + n * x]);
             let sum = c[place] + terms().sum::<f64>();
-            let size = c[place].abs() + terms().map(f64::abs).sum::<f64>();
+            let sizes = (0..k).map(|x| raised(a[i + m * x]) * raised(b[j + n * x]));
+            let size = c[place].abs() + sizes.sum::<f64>();
             words[nc * lane + value / each] |= row.c.encode(sum) << (row.c.bits() as usize * (value % each));
             slack.push(super::sum_error(row.c, k) * size);
         }

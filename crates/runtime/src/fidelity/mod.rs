@@ -96,7 +96,7 @@ fn bound(matches: Match) -> String {
             format!("{relative:.1e} relative or {absolute:.1e}: {why}")
         }
         Match::Sums(dtype) => format!(
-            "{:.1e} (k = 16) of the terms' sizes: the order and the cuts of sums are not defined",
+            "{:.1e} (k = 16) of the terms' sizes: the order and the cuts of sums are not defined; subnormal factors count as the least normal",
             sum_error(dtype, 16)
         ),
     }
