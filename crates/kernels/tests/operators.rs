@@ -230,6 +230,15 @@ fn gemm_hopper_computes_the_same_whatever_the_order_of_events() {
         HopperGemmConfig { cluster: Cluster::AlongM(2), in_flight: 0, ..small },
         HopperGemmConfig { cluster: Cluster::AlongN(2), in_flight: 2, buffers: 1, ..small },
         HopperGemmConfig { sms: 2, ..HopperGemmConfig::default() },
+        HopperGemmConfig { deferred: true, chunk: Some(16), ..small },
+        HopperGemmConfig {
+            deferred: true,
+            cluster: Cluster::AlongM(2),
+            chunk: Some(32),
+            in_flight: 2,
+            ..small
+        },
+        HopperGemmConfig { deferred: true, swap: true, cluster: Cluster::AlongM(2), buffers: 3, ..small },
     ];
     for config in configs {
         check_hopper(&config, [200, 200, 328], &[1, 2, 3, 4, 5]);
@@ -245,6 +254,23 @@ fn the_default_gemm_hopper_is_right_without_conflicts() {
             let report = check_hopper(&config, [128, 256, 128], &[7]);
             assert_eq!(report.shared_conflicts, 0, "{config:?}");
         }
+    }
+    for config in tuned_hopper() {
+        let report = check_hopper(&HopperGemmConfig { sms: 2, ..config }, [128, 256, 320], &[7]);
+        assert_eq!(report.shared_conflicts, 0, "{config:?}");
+    }
+}
+
+#[test]
+fn a_swapped_gemm_hopper_leaves_by_transposing_stores() {
+    for config in tuned_hopper().into_iter().filter(|config| config.swap) {
+        let kernel = kernel_for(&config.program().unwrap(), Arch::Sm90a, [16, 4096, 4096]);
+        let report = kernel.explanation.to_string();
+        assert!(
+            !report.contains("not tma") && report.contains("× stmatrix.x4.trans,"),
+            "{config:?}: {report}"
+        );
+        assert!(kernel.ptx.contains("cache_hint"), "{config:?}");
     }
 }
 
@@ -407,6 +433,10 @@ fn programs_print_and_parse_back() {
     for operator in OPERATORS {
         let program = (operator.program)(&[("stages", "3")]).unwrap();
         assert_eq!(parse(&program.to_string()).unwrap(), program, "{}", operator.name);
+    }
+    for config in hopper_configs() {
+        let program = config.program().unwrap();
+        assert_eq!(parse(&program.to_string()).unwrap(), program, "{config:?}");
     }
 }
 
