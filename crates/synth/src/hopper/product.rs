@@ -110,7 +110,8 @@ impl Grid {
         let grids = (1..=groups).filter(|gm| groups % gm == 0).rev().filter_map(|gm| fits([gm, groups / gm]));
         grids.min_by_key(|(bytes, _)| *bytes).map(|(_, grid)| grid).ok_or_else(|| {
             format!(
-                "{groups} warpgroups cannot share a product of {m} × {n}: each needs a multiple of 64 rows and of 8 columns"
+                "{groups} {} cannot do a product of {m} × {n}: each needs a multiple of 64 rows and of 8 columns",
+                if groups == 1 { "warpgroup" } else { "warpgroups" }
             )
         })
     }
