@@ -49,32 +49,21 @@ impl TensorRow {
 static ROWS: LazyLock<Vec<TensorRow>> = LazyLock::new(|| {
     let mut rows = Vec::new();
     for rank in 1..=5u32 {
-        rows.push(TensorRow {
-            name: format!("tma.load.{rank}d"),
-            mnemonic: format!(
-                "cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-            ),
-            op: TensorOp::Load,
-            rank,
-            issue_cycles: 12,
-            latency_cycles: 386,
-        });
-        rows.push(TensorRow {
-            name: format!("tma.store.{rank}d"),
-            mnemonic: format!("cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group"),
-            op: TensorOp::Store,
-            rank,
-            issue_cycles: 12,
-            latency_cycles: 109,
-        });
-        rows.push(TensorRow {
-            name: format!("tma.add.{rank}d"),
-            mnemonic: format!("cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.add.tile.bulk_group"),
-            op: TensorOp::Add,
-            rank,
-            issue_cycles: 12,
-            latency_cycles: 109,
-        });
+        let load = "shared::cluster.global.tile.mbarrier::complete_tx::bytes";
+        for (name, op, word, rest, latency_cycles) in [
+            ("load", TensorOp::Load, "cp", load, 386),
+            ("store", TensorOp::Store, "cp", "global.shared::cta.tile.bulk_group", 109),
+            ("add", TensorOp::Add, "cp.reduce", "global.shared::cta.add.tile.bulk_group", 109),
+        ] {
+            rows.push(TensorRow {
+                name: format!("tma.{name}.{rank}d"),
+                mnemonic: format!("{word}.async.bulk.tensor.{rank}d.{rest}"),
+                op,
+                rank,
+                issue_cycles: 12,
+                latency_cycles,
+            });
+        }
     }
     rows
 });

@@ -36,8 +36,9 @@ pub(crate) fn note(
 ) -> Option<StatementNote> {
     let text = tilewright_tile::statement_text(verified.program(), stmt);
     let position = stmt.span.start;
-    let moved = |instruction: String,
-                 calls: u32,
+    // What touches no global memory; without words of shared memory, registers alone.
+    let local = |instruction: String,
+                 (calls, per_call): (u32, u32),
                  (shared, shared_calls, wavefronts): (u32, u32, u32),
                  cycles,
                  others| {
@@ -46,7 +47,7 @@ pub(crate) fn note(
             position,
             instruction,
             calls,
-            per_call: 4,
+            per_call,
             level: String::new(),
             tensor: String::new(),
             global_bytes: 0,
@@ -58,6 +59,8 @@ pub(crate) fn note(
             alternatives: others,
         })
     };
+    let moved = |name, calls, shared, cycles, others| local(name, (calls, 4), shared, cycles, others);
+    let product = |name, calls, cycles, others| local(name, calls, (0, 0, 0), cycles, others);
     let warps = verified.threads() / 32;
     let copy = match plan {
         StmtPlan::None => {
@@ -99,26 +102,11 @@ pub(crate) fn note(
             return moved(plan.name(), plan.calls(), shared, plan.cycles(), alternatives);
         }
         StmtPlan::Gemm(plan) => {
-            return Some(StatementNote {
-                text,
-                position,
-                instruction: plan.row.name.to_string(),
-                calls: plan.calls.len() as u32,
-                per_call: plan.row.macs() as u32,
-                level: String::new(),
-                tensor: String::new(),
-                global_bytes: 0,
-                shared_bytes: 0,
-                shared_calls: 0,
-                wavefronts: 0,
-                bank_conflicts: 0,
-                cycles: {
-                    let issue = options.timing().of(plan.row.name);
-                    let issue = issue.map_or(f64::from(plan.row.issue_cycles), |e| e.issue);
-                    (plan.calls.len() as f64 * issue) as u32
-                },
-                alternatives,
-            });
+            let issue = options.timing().of(plan.row.name);
+            let issue = issue.map_or(f64::from(plan.row.issue_cycles), |e| e.issue);
+            let calls = (plan.calls.len() as u32, plan.row.macs() as u32);
+            let cycles = (f64::from(calls.0) * issue) as u32;
+            return product(plan.row.name.to_string(), calls, cycles, alternatives);
         }
         StmtPlan::Tensor(plan) => {
             let StmtKind::CopyAsync { src, dst, .. } = &stmt.kind else { return None };
@@ -142,22 +130,8 @@ pub(crate) fn note(
             });
         }
         StmtPlan::Product(plan) => {
-            return Some(StatementNote {
-                text,
-                position,
-                instruction: plan.name(),
-                calls: plan.calls.len() as u32,
-                per_call: plan.row.macs() as u32,
-                level: String::new(),
-                tensor: String::new(),
-                global_bytes: 0,
-                shared_bytes: 0,
-                shared_calls: 0,
-                wavefronts: 0,
-                bank_conflicts: 0,
-                cycles: plan.cycles(),
-                alternatives,
-            });
+            let calls = (plan.calls.len() as u32, plan.row.macs() as u32);
+            return product(plan.name(), calls, plan.cycles(), alternatives);
         }
         StmtPlan::Copy(copy) => copy,
     };
