@@ -18,6 +18,7 @@ import re
 import statistics
 import subprocess
 import tempfile
+import threading
 import time
 
 CONDITIONS = ["rested", "clean", "sustained"]
@@ -341,15 +342,32 @@ def poison(tensor):
 
 
 class Clock:
-    """Times launches with events; the L2 cache is emptied before each."""
+    """Times launches with events; the L2 cache is emptied before each.
 
-    def __init__(self, most=100):
+    A kernel that never ends would use up the GPU's time: where nothing new is begun (`watch`) for `patience` seconds, the process ends.
+    """
+
+    def __init__(self, patience=60, most=100):
         import torch
 
         self.torch, self.most = torch, most
         self.junk = torch.zeros(64 << 20, device="cuda", dtype=torch.int32)
         self.starts = [torch.cuda.Event(enable_timing=True) for _ in range(most)]
         self.ends = [torch.cuda.Event(enable_timing=True) for _ in range(most)]
+
+        self.doing, self.begun = "the beginning", time.monotonic()
+        threading.Thread(target=self.wait, args=(patience,), daemon=True).start()
+
+    def watch(self, doing):
+        """Says what begins now."""
+        self.doing, self.begun = doing, time.monotonic()
+
+    def wait(self, patience):
+        while True:
+            time.sleep(1)
+            if time.monotonic() - self.begun > patience:
+                print(f"{self.doing}: no end after {patience:.0f} s", flush=True)
+                os._exit(3)
 
     def empty(self, clean):
         """Empties the L2 by reading, so that nothing has to be written back afterwards, or by writing."""

@@ -18,7 +18,6 @@ Before anything is timed each result is compared with a product in f64 or f32, a
 
 import argparse
 import json
-import math
 import pathlib
 import random
 import statistics
@@ -163,6 +162,7 @@ def measure(args, shape, jobs, launches, modules, clock, emit):
             print(f"{label:<18} {job['config']}: {error}", flush=True)
             emit(None)
             continue
+        clock.watch(f"{label} {job['config'] or 'default'}")
         error, notes = checked(plan, problem, args.repeat)
         # A wrong kernel is reported and not timed.
         ours.append((job, plan, error, notes, each))
@@ -174,6 +174,7 @@ def measure(args, shape, jobs, launches, modules, clock, emit):
         torch.cuda.synchronize()
         return [(name, prepare, run, clock.once(run), peers.error_of(result().reshape(problem["exact"].shape), problem["exact"]))]
 
+    clock.watch(f"{label}, the peers")
     for name, prepare, run, result in problem["peers"]:
         others += peers.attempt(problem["missing"], name, lambda: other(name, prepare, run, result))
     problem["exact"] = None
@@ -186,6 +187,7 @@ def measure(args, shape, jobs, launches, modules, clock, emit):
     flops = 2 * m * n * k * (batch[0] if batch else 1)
     rows = []
     for condition in args.conditions:
+        clock.watch(f"{label}, {condition}")
         turns = [*((name, prepare, run, about) for name, prepare, run, about, _ in others), *entries.values()]
         rounds = common.race(clock, turns, condition, args) if turns else {}
         theirs = {name: {"ms": statistics.median(rounds[name]), "rounds": rounds[name], "error": error} for name, _, _, _, error in others}
@@ -197,7 +199,7 @@ def measure(args, shape, jobs, launches, modules, clock, emit):
                 "operator": job["operator"], "config": job["config"], "error": error, "notes": notes, "peers": theirs, "base": base,
                 "registers": [kernel.registers for kernel in plan.kernels], "workspace_bytes": plan.workspace,
                 "shared_bytes": [launch["shared_bytes"] for launch in each], "device": torch.cuda.get_device_name(),
-                "assembler": "ptxas" if "cubin" in each[0] else "driver",
+                "torch": torch.__version__, "assembler": "ptxas" if "cubin" in each[0] else "driver",
             }  # fmt: skip
             if i in rounds:
                 ms = statistics.median(rounds[i])
@@ -235,7 +237,8 @@ def show(label, rows):
             line += f" {first['ms']:9.4f} ms {first['tflops']:6.1f} TFLOP/s "
             for row in each:
                 spread = (max(row["rounds"]) - min(row["rounds"])) / row["ms"]
-                line += f" {row['condition']} {row.get('ratio', math.nan):.3f} ±{50 * spread:.1f} %"
+                ratio = f"{row['ratio']:.3f}" if "ratio" in row else "-"
+                line += f" {row['condition']} {ratio} ±{50 * spread:.1f} %"
             line += "  (" + " ".join(f"{name} {ratio:.3f}" for name, ratio in first["ratios"].items()) + ")"
         print(f"{line}  {notes}".rstrip(), flush=True)
 
@@ -260,11 +263,10 @@ def conclude(rows, conditions):
 
 def estimate(args, jobs):
     """About how many seconds a shape takes."""
-    peers = len(args.peers.split(",")) + (8 if "triton" in args.peers else 0) * 0.2
-    entries = peers + min(len(jobs), args.best or len(jobs))
+    entries = len(args.peers.split(",")) + min(len(jobs), args.best or len(jobs))
     each = {"rested": args.rest + 0.06, "clean": args.rest + 0.06, "sustained": 0.08}
     screening = len(jobs) * (args.rest + 0.1) if args.best and len(jobs) > args.best else 0
-    checks = 0.5 + 0.1 * len(jobs)
+    checks = 0.5 + 0.1 * len(jobs) + 1.5 * ("triton" in args.peers)
     return checks + screening + sum(args.rounds * entries * each[c] + (args.heat if c == "sustained" else 0) for c in args.conditions)
 
 
@@ -283,14 +285,15 @@ def arguments():
     parser.add_argument("--chosen", action="store_true", help="the configurations of the operator's records")
     parser.add_argument("--best", type=int, default=0, metavar="N", help="time only the best N of each shape, after a quick round")
     parser.add_argument("--condition", default="rested", help="rested, clean, sustained, several with commas, or all")
-    parser.add_argument("--peers", default="torch,cublaslt", help="with commas: torch, cublaslt, triton, deepgemm")
+    parser.add_argument("--peers", default="torch,cublaslt", help="with commas: torch, cublaslt, triton, deepgemm; or none")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rep", type=float, default=10, help="milliseconds of each timing")
     parser.add_argument("--rest", type=float, default=0.15, help="idle seconds before each timing")
-    parser.add_argument("--heat", type=float, default=0.3, help="seconds of full load before sustained timings")
+    parser.add_argument("--heat", type=float, default=0.5, help="seconds of full load before sustained timings")
     parser.add_argument("--repeat", type=int, default=10, help="launches that must give the same bits")
     parser.add_argument("--json", help="append a line for each shape, condition and configuration to this file")
     parser.add_argument("--limit-seconds", type=float, help="stop in good order before so many seconds")
+    parser.add_argument("--patience", type=float, default=60, help="seconds after which a kernel that does not end ends the program")
     parser.add_argument("--launches", metavar="DIR", help="compiled kernels, as --emit-launches leaves them")
     parser.add_argument("--emit-launches", metavar="DIR", help="compile, write there, and stop; no GPU")
     parser.add_argument("--check", action="store_true", help="compile, and stop; no GPU")
@@ -333,7 +336,7 @@ def main():
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = False
-    clock = common.Clock()
+    clock = common.Clock(args.patience)
     begun = time.monotonic()
     modules = common.modules_of([launch for _, _, each in ready for launches in each for launch in launches])
     print(f"{len(modules)} kernels loaded in {time.monotonic() - begun:.1f} s; about {sum(estimate(args, j) for _, j, _ in ready):.0f} s to go", flush=True)
@@ -353,7 +356,13 @@ def main():
         if args.limit_seconds and now - start + 1.3 * expected > args.limit_seconds:
             print(f"stopped after {now - start:.0f} s, before {len(ready) - at} of {len(ready)} shapes: {'x'.join(map(str, shape))} …", flush=True)
             break
-        measure(args, shape, jobs, launches, modules, clock, emit)
+        try:
+            measure(args, shape, jobs, launches, modules, clock, emit)
+        except RuntimeError as error:
+            # After an error of a launch the GPU takes no more work from this process.
+            print(f"{clock.doing}: {error}; stopped before {len(ready) - at - 1} more shapes", flush=True)
+            failed += 1
+            break
         torch.cuda.empty_cache()
         pace = 0.7 * pace + 0.3 * (time.monotonic() - now) / estimate(args, jobs)
         print(f"  {at + 1} of {len(ready)}, {time.monotonic() - start:.0f} s", flush=True)
