@@ -89,19 +89,21 @@ def compiled(binary, job):
 SIZE_NAMES = {"batch": ["batches", "l"]}
 
 
-def assemble(launch, ptxas):
-    """Adds machine code to a launch, and what ptxas says: registers, spills, advisories."""
+def assembled(ptx, arch, ptxas):
+    """Machine code of a PTX text, and what ptxas says: registers, spills, advisories."""
     with tempfile.TemporaryDirectory() as folder:
-        ptx, cubin = pathlib.Path(folder, "k.ptx"), pathlib.Path(folder, "k.cubin")
-        ptx.write_text(launch["ptx"])
-        done = subprocess.run([ptxas, "-v", f"-arch={launch['arch']}", "-o", cubin, ptx], capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"ptxas: {done.stdout}{done.stderr}")
+        source, cubin = pathlib.Path(folder, "k.ptx"), pathlib.Path(folder, "k.cubin")
+        source.write_text(ptx)
+        done = subprocess.run([ptxas, "-v", f"-arch={arch}", "-o", cubin, source], capture_output=True, text=True)
         said = done.stdout + done.stderr
-        launch["cubin"] = base64.b64encode(cubin.read_bytes()).decode()
-        launch["registers"] = int(re.search(r"Used (\d+) registers", said)[1])
-        launch["spills"] = sum(map(int, re.findall(r"(\d+) bytes spill stores", said)))
-        launch["advice"] = sorted(set(re.findall(r"\(C7\d+\)|warning[^\n]*", said)))
+        if done.returncode:
+            raise RuntimeError(f"ptxas: {said}")
+        return {
+            "cubin": base64.b64encode(cubin.read_bytes()).decode(),
+            "registers": int(re.search(r"Used (\d+) registers", said)[1]),
+            "spills": sum(map(int, re.findall(r"(\d+) bytes spill stores", said))),
+            "advice": sorted(set(re.findall(r"\(C7\d+\)|warning[^\n]*", said))),
+        }
 
 
 def key_of(job):
@@ -113,28 +115,43 @@ def key_of(job):
 
 def launches_of(jobs, args):
     """The launches of each job, or the error's text: read from --launches where they are there, else compiled, all at once."""
-    binary, kept, ptxas = args.bin, args.launches, args.ptxas
 
     def one(job):
-        file = pathlib.Path(kept, key_of(job)) if kept else None
+        file = pathlib.Path(args.launches, key_of(job)) if args.launches else None
         try:
             if file and file.exists():
-                launches = json.loads(gzip.decompress(file.read_bytes()))
-            else:
-                launches = compiled(binary, job)
-            if ptxas and any("cubin" not in launch for launch in launches):
-                for launch in launches:
-                    assemble(launch, ptxas)
+                return json.loads(gzip.decompress(file.read_bytes()))
+            return compiled(args.bin, job)
         except (RuntimeError, OSError, json.JSONDecodeError) as error:
             return str(error)
-        if args.emit_launches:
-            folder = pathlib.Path(args.emit_launches)
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / key_of(job)).write_bytes(gzip.compress(json.dumps(launches).encode(), mtime=0))
-        return launches
+
+    def code(launch):
+        try:
+            return assembled(launch["ptx"], launch["arch"], args.ptxas)
+        except (RuntimeError, OSError) as error:
+            return str(error)
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(one, jobs))
+        found = list(pool.map(one, jobs))
+        if args.ptxas:
+            all_of = (launch for launches in found if not isinstance(launches, str) for launch in launches)
+            texts = {launch["ptx"]: launch for launch in all_of if "cubin" not in launch}
+            codes = dict(zip(texts, pool.map(code, texts.values())))
+    if args.ptxas:
+        for at, launches in enumerate(found):
+            for launch in launches if not isinstance(launches, str) else []:
+                text = codes.get(launch["ptx"], {})
+                if isinstance(text, str):
+                    found[at] = text
+                else:
+                    launch.update(text)
+    if args.emit_launches:
+        folder = pathlib.Path(args.emit_launches)
+        folder.mkdir(parents=True, exist_ok=True)
+        for job, launches in zip(jobs, found):
+            if not isinstance(launches, str):
+                (folder / key_of(job)).write_bytes(gzip.compress(json.dumps(launches).encode(), mtime=0))
+    return found
 
 
 # Running
@@ -163,7 +180,7 @@ def module_of(launch):
 
 
 def modules_of(launches):
-    """Modules of many launches, by the launch's identity, loaded by several threads: the driver assembles PTX."""
+    """Modules of many launches, by the launch's identity, loaded by several threads: the driver assembles PTX. Equal texts are one module."""
     from cuda.bindings import driver as cu
 
     context = ok(cu.cuCtxGetCurrent())
@@ -171,12 +188,14 @@ def modules_of(launches):
     def load(launch):
         ok(cu.cuCtxSetCurrent(context))
         try:
-            return id(launch), module_of(launch)
+            return module_of(launch)
         except RuntimeError as error:
-            return id(launch), (None, str(error))
+            return None, str(error)
 
+    texts = {launch["ptx"]: launch for launch in launches}
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        return dict(pool.map(load, launches))
+        loaded = dict(zip(texts, pool.map(load, texts.values())))
+    return {id(launch): loaded[launch["ptx"]] for launch in launches}
 
 
 class Kernel:
