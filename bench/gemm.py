@@ -17,11 +17,11 @@ Before anything is timed each result is compared with a product in f64 or f32, a
 """
 
 import argparse
+import concurrent.futures
 import json
 import pathlib
 import random
 import statistics
-import subprocess
 import time
 
 import common
@@ -74,30 +74,41 @@ def sizes_of(shape):
     return dict(zip(("batch", "m", "n", "k")[-len(shape) :], shape))
 
 
-def chosen(args, operator, words, shape):
-    """The configuration that the operator's records give for a shape; kept beside the launches."""
-    kept = pathlib.Path(args.launches or "", "chosen.json")
+def chosen(args, operator, words, shapes):
+    """The configurations that the operator's records give, by shape; kept beside the launches. For some there is none: that is said."""
+    kept = pathlib.Path(args.launches or args.emit_launches or "", "chosen.json")
     known = json.loads(kept.read_text()) if args.launches and kept.exists() else {}
-    sizes = ",".join(f"{name}={value}" for name, value in sizes_of(shape).items())
-    key = " ".join([operator, *words, sizes])
-    if key in known:
+
+    def one(shape):
+        sizes = ",".join(f"{name}={value}" for name, value in sizes_of(shape).items())
+        key = " ".join([operator, *words, sizes])
+        if key not in known:
+            flags = [word for given in words for word in ("-p", given)]
+            said = common.asked([args.bin, "kernels", operator, *flags, "--for", sizes, "--config-only"])
+            lines = [line for line in said.splitlines() if not line.startswith("#")]
+            known[key] = " ".join(word for line in lines for word in line.split() if "=" in word or word == "+")
         return known[key]
-    flags = [word for given in words for word in ("-p", given)]
-    command = [args.bin, "kernels", operator, *flags, "--for", sizes, "--config-only"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)}: {done.stderr.strip()}")
-    config = " ".join(word for word in done.stdout.split() if "=" in word or word == "+")
+
+    def tried(shape):
+        try:
+            return one(shape)
+        except (RuntimeError, OSError) as error:
+            return error
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        found = dict(zip(shapes, pool.map(tried, shapes)))
+    for shape, config in found.items():
+        if isinstance(config, Exception):
+            print(f"{'x'.join(map(str, shape))}: no configuration: {config}", flush=True)
     if args.emit_launches:
-        kept = pathlib.Path(args.emit_launches, "chosen.json")
         kept.parent.mkdir(parents=True, exist_ok=True)
-        known = json.loads(kept.read_text()) if kept.exists() else {}
-        kept.write_text(json.dumps(known | {key: config}, indent=1))
-    return config
+        before = json.loads(kept.read_text()) if kept.exists() else {}
+        kept.write_text(json.dumps(before | known, indent=1, sort_keys=True))
+    return {shape: config for shape, config in found.items() if not isinstance(config, Exception)}
 
 
 def work(args):
-    """What to do: for each shape its jobs, one a configuration."""
+    """What to do: for each shape its jobs, one a configuration; and how many shapes have none although there should be one."""
     shapes, _, operator, words = SETS[args.set]
     operator, words = args.operator or operator, [*words, *args.common.split()]
     if args.set in ("issue", "random", "batched") and args.dtype != "f16":
@@ -105,19 +116,20 @@ def work(args):
     plan = planned(args.plan) if args.plan else {}
     shapes = [numbers(text) for text in args.shapes] if args.shapes else shapes
     part, parts = map(int, args.part.split("/"))
+    shapes = shapes[part - 1 :: parts]
+    recorded = chosen(args, operator, words, shapes) if args.chosen else {}
     found = []
-    for shape in shapes[part - 1 :: parts]:
-        configs = plan.get(shape, [])
-        if args.chosen:
-            configs = [*configs, chosen(args, operator, words, shape)]
+    for shape in shapes:
+        configs = [*plan.get(shape, []), *([recorded[shape]] if shape in recorded else [])]
         if args.config is not None or not (args.plan or args.chosen):
             configs = [*configs, *(args.config or [""])]
         if not configs:
-            print(f"{'x'.join(map(str, shape))}: not in the plan", flush=True)
+            if args.plan:
+                print(f"{'x'.join(map(str, shape))}: not in the plan", flush=True)
             continue
         configs = list(dict.fromkeys(configs))
         found.append((shape, [{"operator": operator, "words": words, "config": c, "sizes": sizes_of(shape)} for c in configs]))
-    return found
+    return found, len(shapes) - len(recorded) if args.chosen else 0
 
 
 def checked(plan, problem, repeat):
@@ -309,17 +321,17 @@ def arguments():
 def main():
     args = arguments()
     start = time.monotonic()
-    todo = work(args)
+    todo, failed = work(args)
     jobs = [job for _, each in todo for job in each]
     answers = iter(common.launches_of(jobs, args))
-    ready, failed, said = [], 0, {}
+    ready, errors, said = [], 0, {}
     for shape, each in todo:
         good = []
         for job in each:
             launches = next(answers)
             if isinstance(launches, str):
                 said.setdefault((job["config"] or "default", launches), []).append("x".join(map(str, shape)))
-                failed += 1
+                errors += 1
                 continue
             for launch in launches:
                 if launch.get("spills") or launch.get("advice"):
@@ -328,8 +340,10 @@ def main():
         if good:
             ready.append((shape, [job for job, _ in good], [launches for _, launches in good]))
     for (config, error), shapes in said.items():
-        print(f"{config}, at {shapes[0]}{f' and {len(shapes) - 1} others' if len(shapes) > 1 else ''}: {error}", flush=True)
-    print(f"{len(jobs) - failed} of {len(jobs)} configurations of {len(todo)} shapes compiled in {time.monotonic() - start:.1f} s", flush=True)
+        others = f" and {len(shapes) - 1} others" if len(shapes) > 1 else ""
+        print(f"{config}, at {shapes[0]}{others}: {error}", flush=True)
+    print(f"{len(jobs) - errors} of {len(jobs)} configurations of {len(todo)} shapes compiled in {time.monotonic() - start:.1f} s", flush=True)
+    failed += errors
     if args.check or args.emit_launches:
         raise SystemExit(1 if failed else 0)
 

@@ -1,7 +1,6 @@
 """What of the benches can be tested without torch and a GPU: python3 -m unittest discover -s bench"""
 
 import argparse
-import json
 import pathlib
 import tempfile
 import unittest
