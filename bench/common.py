@@ -74,15 +74,30 @@ def compiled(binary, job):
     for operator, words in kernels_of(job["config"], job["operator"]):
         given = {word.split("=")[0] for word in words}
         common = [word for word in job["words"] if word.split("=")[0] not in given] if operator == job["operator"] else []
-        program = asked([binary, "kernels", operator, *(w for word in [*common, *words] for w in ("-p", word))])
-        sizes = set(re.findall(r"(\w+) *=", " ".join(re.findall(r"^size (.*)$", program, re.M))))
-        named = {alias: job["sizes"][name] for name in job["sizes"] for alias in (name, *SIZE_NAMES.get(name, [])) if alias in sizes}
-        if operator == job["operator"] and "batch" in job["sizes"] and len(named) < len(job["sizes"]):
-            raise RuntimeError(f"`{operator}` has the sizes {', '.join(sorted(sizes))}, and none for batches")
-        values = (w for name, value in named.items() for w in ("-p", f"{name}={value}"))
-        command = [binary, "compile", "-", "--arch", "sm_90a", "--emit", "launch", *values]
-        launches += sequence_of(json.loads(asked(command, program)))
+        command = [binary, "kernels", operator, *(w for word in [*common, *words] for w in ("-p", word))]
+        programs, count, step = [], 1, 0
+        while step < count:
+            step += 1
+            done = subprocess.run([*command, "--step", str(step)], capture_output=True, text=True)
+            if done.returncode:
+                raise RuntimeError(done.stderr.strip())
+            programs.append(done.stdout)
+            several = re.search(r"program \d+ of (\d+)", done.stderr)
+            count = int(several[1]) if several else 1
+        for program in programs:
+            launches += compiled_program(binary, job, operator, program)
     return launches
+
+
+def compiled_program(binary, job, operator, program):
+    """What `--emit launch` says of one program of an operator at a job's sizes."""
+    sizes = set(re.findall(r"(\w+) *=", " ".join(re.findall(r"^size (.*)$", program, re.M))))
+    named = {alias: job["sizes"][name] for name in job["sizes"] for alias in (name, *SIZE_NAMES.get(name, [])) if alias in sizes}
+    if operator == job["operator"] and "batch" in job["sizes"] and len(named) < len(job["sizes"]):
+        raise RuntimeError(f"`{operator}` has the sizes {', '.join(sorted(sizes))}, and none for batches")
+    values = (w for name, value in named.items() for w in ("-p", f"{name}={value}"))
+    command = [binary, "compile", "-", "--arch", "sm_90a", "--emit", "launch", *values]
+    return sequence_of(json.loads(asked(command, program)))
 
 
 # What operators call a size, besides our own name for it.
