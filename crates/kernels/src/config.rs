@@ -7,6 +7,7 @@ use tilewright_tile::{Diagnostics, Program};
 
 use crate::gemm::GemmConfig;
 use crate::gemm_hopper::HopperGemmConfig;
+use crate::tuning::{Tuning, tuning};
 use crate::w4a16::W4A16Config;
 
 /// Why there is no program for a configuration.
@@ -103,10 +104,17 @@ pub struct Operator {
     pub parameters: fn() -> Vec<Parameter>,
     /// The program for values of parameters by name; those not named have their defaults.
     pub program: MakeProgram,
+    /// The same for an operator of several programs, in the order in which they run. Their tensors belong together by name.
+    pub programs: MakePrograms,
+    /// What a tuner may try; `None` if it is not tuned.
+    pub tuning: Option<Tuning>,
 }
 
 /// Makes a program from (name, value) pairs.
 pub type MakeProgram = fn(&[(&str, &str)]) -> Result<Program, ConfigError>;
+
+/// Makes programs from (name, value) pairs.
+pub type MakePrograms = fn(&[(&str, &str)]) -> Result<Vec<Program>, ConfigError>;
 
 /// Every operator.
 pub const OPERATORS: &[Operator] = &[
@@ -116,6 +124,8 @@ pub const OPERATORS: &[Operator] = &[
         since: Arch::Sm80,
         parameters: parameters::<GemmConfig>,
         program: program::<GemmConfig>,
+        programs: programs::<GemmConfig>,
+        tuning: Some(tuning::<GemmConfig>()),
     },
     Operator {
         name: "gemm_hopper",
@@ -123,6 +133,8 @@ pub const OPERATORS: &[Operator] = &[
         since: Arch::Sm90a,
         parameters: parameters::<HopperGemmConfig>,
         program: program::<HopperGemmConfig>,
+        programs: programs::<HopperGemmConfig>,
+        tuning: Some(tuning::<HopperGemmConfig>()),
     },
     Operator {
         name: "w4a16",
@@ -130,6 +142,8 @@ pub const OPERATORS: &[Operator] = &[
         since: Arch::Sm80,
         parameters: parameters::<W4A16Config>,
         program: program::<W4A16Config>,
+        programs: programs::<W4A16Config>,
+        tuning: Some(tuning::<W4A16Config>()),
     },
 ];
 
@@ -162,6 +176,10 @@ pub(crate) trait Config: Default {
     fn set(&mut self, field: &'static str, value: &str) -> Result<(), ConfigError>;
     /// The program.
     fn build(&self) -> Result<Program, ConfigError>;
+    /// The programs, in the order in which they run.
+    fn build_all(&self) -> Result<Vec<Program>, ConfigError> {
+        Ok(vec![self.build()?])
+    }
 }
 
 fn parameters<C: Config>() -> Vec<Parameter> {
@@ -170,7 +188,22 @@ fn parameters<C: Config>() -> Vec<Parameter> {
 }
 
 fn program<C: Config>(given: &[(&str, &str)]) -> Result<Program, ConfigError> {
+    configured::<C>(given)?.build()
+}
+
+fn programs<C: Config>(given: &[(&str, &str)]) -> Result<Vec<Program>, ConfigError> {
+    configured::<C>(given)?.build_all()
+}
+
+/// The defaults, but for what is given.
+pub(crate) fn configured<C: Config>(given: &[(&str, &str)]) -> Result<C, ConfigError> {
     let mut config = C::default();
+    apply(&mut config, given)?;
+    Ok(config)
+}
+
+/// Sets what is given.
+pub(crate) fn apply<C: Config>(config: &mut C, given: &[(&str, &str)]) -> Result<(), ConfigError> {
     for (name, value) in given {
         let Some((field, _)) = C::FIELDS.iter().find(|(field, _)| field == name) else {
             return Err(ConfigError::UnknownParameter {
@@ -181,7 +214,7 @@ fn program<C: Config>(given: &[(&str, &str)]) -> Result<Program, ConfigError> {
         };
         config.set(field, value)?;
     }
-    config.build()
+    Ok(())
 }
 
 /// A number of the command line.

@@ -33,7 +33,7 @@ pub enum Cluster {
 
 impl Cluster {
     /// Blocks of a cluster.
-    fn blocks(self) -> i64 {
+    pub(crate) fn blocks(self) -> i64 {
         match self {
             Cluster::None => 1,
             Cluster::AlongM(blocks) | Cluster::AlongN(blocks) => blocks,
@@ -184,7 +184,7 @@ impl HopperGemmConfig {
     }
 
     /// What belongs to m and to n, or to A and to B, of what belongs to a tile's rows and columns; and the other way round.
-    fn sides<T>(&self, (rows, cols): (T, T)) -> (T, T) {
+    pub(crate) fn sides<T>(&self, (rows, cols): (T, T)) -> (T, T) {
         if self.swap { (cols, rows) } else { (rows, cols) }
     }
 
@@ -497,7 +497,7 @@ impl HopperGemmConfig {
     }
 
     /// Whether the tile is not out of proportion to the problem.
-    fn suits(&self, m: i64, n: i64, k: i64) -> bool {
+    pub(crate) fn suits(&self, m: i64, n: i64, k: i64) -> bool {
         let (mut of_m, mut of_n) = self.sides((self.bm, self.bn));
         match self.cluster {
             Cluster::None => {}

@@ -23,6 +23,8 @@ use crate::error::RuntimeError;
 use crate::launch::{Arg, LaunchOptions, Mapped, Passed, Sizes, check};
 use crate::report::{CudaReport, LaunchReport, Timing};
 
+mod after;
+
 /// Bytes of dynamic shared memory that a kernel gets without asking for more.
 const SHARED_WITHOUT_OPT_IN: u32 = 48 * 1024;
 /// Bytes of the assembler's log that are kept.
