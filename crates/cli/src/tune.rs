@@ -46,19 +46,71 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, Failure> {
     let wanted = args.arch.as_deref().map(arch_named).transpose().map_err(Failure::usage)?;
     let arch = wanted.or(device.arch()).unwrap_or(problems[0].operator().since);
     let target = Target { device: device.name(), arch };
-    let mut reports = Vec::new();
+    let (mut reports, mut failed) = (Vec::new(), 0);
     for problem in &problems {
-        let (text, value) = match device.cuda() {
-            None => ranked(problem, &target, &settings)?,
-            Some(gpu) => measured(args, problem, gpu, &target, &settings, rest)?,
+        let done = match device.cuda() {
+            None => ranked(problem, &target, &settings),
+            Some(gpu) => measured(args, problem, gpu, &target, &settings, rest),
         };
-        print(&text)?;
-        reports.push(value);
+        match done {
+            Ok((text, value)) => {
+                print(&text)?;
+                reports.push(value);
+            }
+            // After an error of the device nothing that it says can be relied on. Other problems may do better than this one.
+            Err(e @ TuneError::Device { .. }) => return Err(failure(e)),
+            Err(e) if problems.len() == 1 => return Err(failure(e)),
+            Err(e) => {
+                let reason = e.to_string();
+                anstream::eprintln!("{}", failure(e).text);
+                reports.push(json!({ "problem": problem.to_string(), "from": "nothing", "error": reason }));
+                failed += 1;
+            }
+        }
+        if let Some(file) = &args.json {
+            // After each problem: what is known is there if the next one is interrupted.
+            let totals = totals(&reports);
+            write(file, &format!("{:#}\n", json!({ "totals": totals, "problems": reports })))?;
+        }
     }
-    if let Some(file) = &args.json {
-        write(file, &format!("{:#}\n", json!({ "problems": reports })))?;
+    if problems.len() > 1 {
+        let totals = totals(&reports);
+        let of = |name: &str| totals[name].as_f64().unwrap_or_default();
+        print(&format!(
+            "{} problems, {} from the cache, {failed} without a result: {:.0} s, {} configurations compiled, {} measured; compiler {:.1} s \
+             (all threads), assembler {:.1} s, measuring {:.1} s\n",
+            problems.len(),
+            totals["from_cache"],
+            of("wall_seconds"),
+            totals["compiled"],
+            totals["measured"],
+            of("compiler"),
+            of("assembler"),
+            of("measuring"),
+        ))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if failed > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// Sums over the reports of all problems.
+fn totals(reports: &[Value]) -> Value {
+    let sum = |pointer: &str| -> f64 {
+        reports
+            .iter()
+            .filter_map(|r| r.pointer(&format!("/report/{pointer}")))
+            .filter_map(Value::as_f64)
+            .sum()
+    };
+    json!({
+        "problems": reports.len(),
+        "from_cache": reports.iter().filter(|r| r["from"] == "cache").count(),
+        "compiled": sum("compiled") as u64,
+        "measured": sum("measured") as u64,
+        "wall_seconds": sum("wall_seconds"),
+        "compiler": sum("seconds/compiler"),
+        "assembler": sum("seconds/assembler"),
+        "measuring": sum("seconds/measuring"),
+    })
 }
 
 fn seconds(name: &str, value: f64) -> Result<Duration, Failure> {
@@ -143,10 +195,11 @@ fn problems(name: &str, params: &[String], shapes: Option<&Path>) -> Result<Vec<
 }
 
 /// Without a GPU: the ranking by estimate.
-fn ranked(problem: &Problem, target: &Target, settings: &Settings) -> Result<(String, Value), Failure> {
+fn ranked(problem: &Problem, target: &Target, settings: &Settings) -> Result<(String, Value), TuneError> {
     let bar = bar();
-    let report = rank(problem, target, settings, &mut |p| shown(&bar, p)).map_err(failure)?;
+    let report = rank(problem, target, settings, &mut |p| shown(&bar, p));
     bar.finish_and_clear();
+    let report = report?;
     let mut text = format!(
         "{problem} on {} for {}: ranked by estimate, nothing is measured and nothing is recorded\n",
         target.device, target.arch
@@ -163,8 +216,8 @@ fn measured(
     target: &Target,
     settings: &Settings,
     rest: Duration,
-) -> Result<(String, Value), Failure> {
-    let store = store(args.cache.as_deref())?;
+) -> Result<(String, Value), TuneError> {
+    let store = args.cache.as_ref().map_or_else(Store::of_user, |folder| Ok(Store::new(folder)))?;
     let l2 = match args.l2 {
         L2Args::Dirty => L2::Dirty,
         L2Args::Clean => L2::Clean,
@@ -176,12 +229,12 @@ fn measured(
     let watch = &mut |p: Progress| shown(&bar, p);
     let tuned = tune_problem(problem, target, &store, args.no_cache, settings, &mut meter, watch);
     bar.finish_and_clear();
-    let Tuned { record, report, refused } = tuned.map_err(failure)?;
+    let Tuned { record, report, refused } = tuned?;
     for reason in refused {
         anstream::eprintln!("note: {reason}");
     }
     if let Some(file) = &args.records {
-        store.put_line(file, &record).map_err(failure)?;
+        store.put_line(file, &record)?;
     }
     let mut text = format!("{problem} on {}\n", target.device);
     let configuration =

@@ -682,6 +682,28 @@ fn tune_without_a_gpu_ranks_by_estimate_and_records_nothing() {
 }
 
 #[test]
+fn a_problem_that_cannot_be_tuned_does_not_stop_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let (report, shapes) = (folder.path().join("report.json"), folder.path().join("shapes.txt"));
+    std::fs::write(&shapes, "64,64,64 stages=32 bk=256\n64,64,64\n").unwrap();
+    let (shapes, report_text) = (shapes.display().to_string(), report.display().to_string());
+    let args =
+        ["tune", "gemm_hopper", "--shapes", &shapes, "--device", "sim", "--top", "1", "--json", &report_text];
+    let run = tilewright(&args, None);
+    assert_eq!(run.code, Some(1), "{}", run.err);
+    assert!(
+        run.err.contains("shared memory") && run.out.contains("gemm_hopper m=64 n=64 k=64 on"),
+        "{}",
+        run.out
+    );
+    assert!(run.out.contains("2 problems, 0 from the cache, 1 without a result"), "{}", run.out);
+    let value: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(report).unwrap()).unwrap();
+    assert!(value["problems"][0]["error"].as_str().unwrap().contains("suits gemm_hopper m=64"), "{value}");
+    assert_eq!(value["problems"][1]["from"], "estimate");
+    assert_eq!(value["totals"]["problems"], 2);
+}
+
+#[test]
 fn kernels_are_chosen_for_a_problem() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().display().to_string();

@@ -9,7 +9,7 @@ use crate::problem::{Candidate, Problem, Target};
 use crate::record::Record;
 use crate::report::Report;
 use crate::search::{Progress, Settings, Watch, compiled, search};
-use crate::store::{Found, Store, shipped};
+use crate::store::{Found, Store, all_shipped, shipped};
 
 /// Where a choice comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,6 +18,8 @@ pub enum Origin {
     Cache,
     /// A record that comes with the kernels.
     Shipped,
+    /// The configuration of a record for other sizes, which the cost model, corrected by records, takes for the fastest.
+    Nearby,
     /// The cost model's first that the compiler accepts.
     Estimate,
 }
@@ -27,6 +29,7 @@ impl fmt::Display for Origin {
         f.write_str(match self {
             Origin::Cache => "cache",
             Origin::Shipped => "shipped",
+            Origin::Nearby => "nearby",
             Origin::Estimate => "estimate",
         })
     }
@@ -45,10 +48,15 @@ pub struct Choice {
     pub refused: Vec<String>,
 }
 
-/// Estimates whose programs are compiled to find one that the compiler accepts.
+/// Choices whose programs are compiled to find one that the compiler accepts.
 const TRIES: usize = 8;
+/// What nobody measured counts as slower than estimated by this part.
+const UNPROVEN: f64 = 0.05;
+/// Sizes that are multiples of this power of two are aligned: rows of 16-bit elements at multiples of 16 bytes.
+const ALIGNED: u32 = 3;
 
-/// Chooses without measuring: by a record of the shape class, else by estimate. Without a store only shipped records are looked at.
+/// Chooses without measuring: by a record of the shape class, else by estimate: the configurations of records for other sizes, whose estimates are
+/// corrected by what was measured, and the cost model's first. Without a store only shipped records are looked at.
 ///
 /// # Errors
 ///
@@ -75,36 +83,86 @@ pub fn choose(problem: &Problem, target: &Target, store: Option<&Store>) -> Resu
             Some(Found::Nothing) | None => {}
         }
     }
-    let tuning = problem.tuning();
-    let pinned = problem.pinned().given();
-    let space = (tuning.space)(target.arch, problem.sizes(), &pinned)?;
-    let empty = TuneError::Empty {
-        operator: problem.operator().name,
-        problem: problem.to_string(),
-        arch: target.arch.to_string(),
-        refused: space.refused,
-        because: String::new(),
-    };
+    let space = (problem.tuning().space)(target.arch, problem.sizes(), &problem.pinned().given())?;
+    let refused_by_rules = space.refused;
+    let known = known(problem, target, store);
+    let nearest = known.iter().min_by(|a, b| a.distance.total_cmp(&b.distance));
+    // What nobody measured must be that much faster by estimate than what was.
+    let unproven = nearest.map_or(1.0, |k| k.ratio * (1.0 + UNPROVEN));
+    let estimated = space.points.into_iter().take(TRIES).enumerate().map(|(rank, point)| {
+        let why = format!("the cost model's choice {}", rank + 1);
+        (point.estimate * unproven, Candidate::from(point.parameters), Origin::Estimate, why)
+    });
+    let proven = known.iter().map(|k| {
+        let why = format!("measured at {}", sizes(&k.record));
+        (k.predicted, k.candidate.clone(), Origin::Nearby, why)
+    });
+    let mut all: Vec<(f64, Candidate, Origin, String)> = proven.chain(estimated).collect();
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut first = None;
-    for (rank, point) in space.points.into_iter().take(TRIES).enumerate() {
-        let (estimate, candidate) = (point.estimate, Candidate::from(point.parameters));
+    for (time, candidate, from, how) in all.into_iter().take(TRIES) {
         match compiled(problem, target, &candidate) {
             Ok(_) => {
+                let (class, device) = (problem.class(), &target.device);
                 let why = format!(
-                    "no record of {} for {}; the cost model's choice {}, estimated at {estimate:.1} µs and not measured",
-                    problem.class(),
-                    target.device,
-                    rank + 1,
+                    "no record of {class} for {device}; {how}, estimated at {time:.1} µs here and not measured"
                 );
-                return Ok(Choice { candidate, from: Origin::Estimate, why, refused });
+                return Ok(Choice { candidate, from, why, refused });
             }
             Err(reason) => first = first.or(Some(reason)),
         }
     }
     match first {
         Some(reason) => Err(TuneError::NothingRuns { problem: problem.to_string(), tried: TRIES, reason }),
-        None => Err(empty),
+        None => Err(TuneError::Empty {
+            operator: problem.operator().name,
+            problem: problem.to_string(),
+            arch: target.arch.to_string(),
+            refused: refused_by_rules,
+            because: String::new(),
+        }),
     }
+}
+
+/// A record for other sizes, and what it says of the problem.
+struct Known {
+    record: Record,
+    candidate: Candidate,
+    /// The time that was measured, as a multiple of the estimate.
+    ratio: f64,
+    /// The estimate for the problem, times the ratio.
+    predicted: f64,
+    /// The sum of the binary logarithms of the sizes' quotients.
+    distance: f64,
+}
+
+/// The records of this operator, device and these pins that hold for other sizes, with rows that are aligned as well as the problem's.
+fn known(problem: &Problem, target: &Target, store: Option<&Store>) -> Vec<Known> {
+    let own = store.map(|s| s.all(problem.operator().name)).unwrap_or_default();
+    let shipped = all_shipped().values().filter(|r| own.iter().all(|o| o.key() != r.key())).cloned();
+    let one = |(record, any_compiler): (Record, bool)| {
+        let other = record.problem().ok()?;
+        let candidate = record.holds(&other, target, any_compiler).ok()?;
+        if other.operator().name != problem.operator().name || other.pinned() != problem.pinned() {
+            return None;
+        }
+        let aligned = |p: &Problem| -> Vec<u32> {
+            p.sizes().values().map(|size| size.trailing_zeros().min(ALIGNED)).collect()
+        };
+        if aligned(&other) != aligned(problem) {
+            return None;
+        }
+        let estimate = |p: &Problem| {
+            (p.tuning().point)(target.arch, p.sizes(), &candidate.given()).ok().map(|point| point.estimate)
+        };
+        let ratio = record.microseconds / estimate(&other)?;
+        let predicted = ratio * estimate(problem)?;
+        let pairs = other.sizes().values().zip(problem.sizes().values());
+        let distance = pairs.map(|(a, b)| (*a as f64 / *b as f64).log2().abs()).sum();
+        Some(Known { record, candidate, ratio, predicted, distance })
+    };
+    let own: Vec<(Record, bool)> = own.iter().map(|r| (r.clone(), false)).collect();
+    own.into_iter().chain(shipped.map(|r| (r, true))).filter_map(one).collect()
 }
 
 fn sizes(record: &Record) -> String {

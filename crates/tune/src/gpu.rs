@@ -226,6 +226,11 @@ impl Meter for GpuMeter<'_> {
         Conditions { l2: self.l2.name().to_string(), rest_seconds: self.rest.as_secs_f64() }
     }
 
+    fn announce(&mut self, kernels: &[&Kernel]) {
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        self.device.load_ahead(kernels, threads);
+    }
+
     fn load(&mut self, id: usize, kernels: Vec<Kernel>) -> Result<Load, TuneError> {
         let mut sequence = self.device.sequence();
         let mut outputs = BTreeSet::new();

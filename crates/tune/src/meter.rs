@@ -20,6 +20,9 @@ pub trait Meter {
     /// How times are measured.
     fn conditions(&self) -> Conditions;
 
+    /// Is told of kernels that will be loaded one after another: what can be done for all of them at once.
+    fn announce(&mut self, _: &[&Kernel]) {}
+
     /// Takes the kernels of a candidate.
     ///
     /// # Errors

@@ -45,7 +45,7 @@ pub struct Refused {
 pub struct Seconds {
     /// Our compiler, of all threads together.
     pub compiler: f64,
-    /// The driver's assembler, with making tensors.
+    /// The driver's assembler on several threads, and making tensors, from start to end.
     pub assembler: f64,
     /// Turns, with their rests.
     pub measuring: f64,
@@ -66,14 +66,14 @@ pub struct Entry {
     pub refused: Option<Refused>,
     /// Its turns in its last contest, in microseconds.
     pub times: Vec<f64>,
-    /// What it took.
-    pub seconds: Seconds,
+    /// Seconds that our compiler took.
+    pub compiler_seconds: f64,
 }
 
 impl Entry {
     pub(crate) fn new(candidate: Candidate, estimate: f64, rank: Option<usize>, source: Source) -> Self {
-        let seconds = Seconds::default();
-        Entry { candidate, estimate, rank, source, refused: None, times: Vec::new(), seconds }
+        let (refused, times) = (None, Vec::new());
+        Entry { candidate, estimate, rank, source, refused, times, compiler_seconds: 0.0 }
     }
 }
 
@@ -209,8 +209,7 @@ impl Report {
                 "best_microseconds": entry.best().map(rounded),
                 "turns_microseconds": entry.times.iter().copied().map(rounded).collect::<Vec<_>>(),
                 "refused": entry.refused,
-                "compiler_seconds": rounded(entry.seconds.compiler),
-                "assembler_seconds": rounded(entry.seconds.assembler),
+                "compiler_seconds": rounded(entry.compiler_seconds),
             })
         };
         json!({

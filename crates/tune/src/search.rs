@@ -126,6 +126,10 @@ struct Search<'a, 'w> {
     space: usize,
     refused: usize,
     default: Option<usize>,
+    /// Seconds of the driver's assembler, from start to end.
+    assembling: f64,
+    /// Seconds of turns with their rests.
+    measuring: f64,
 }
 
 impl<'a, 'w> Search<'a, 'w> {
@@ -150,6 +154,8 @@ impl<'a, 'w> Search<'a, 'w> {
             space: 0,
             refused: 0,
             default: None,
+            assembling: 0.0,
+            measuring: 0.0,
         }
     }
 
@@ -237,28 +243,30 @@ impl<'a, 'w> Search<'a, 'w> {
                 (id, started.elapsed().as_secs_f64(), kernels)
             })
             .collect();
-        let total = compiled.len();
-        for (i, (id, seconds, kernels)) in compiled.into_iter().enumerate() {
-            self.entries[id].seconds.compiler = seconds;
-            let refused = match kernels {
-                Err(reason) => Some(Refused { by: By::Compiler, reason }),
-                Ok(kernels) => {
-                    self.say(format!("assembling {} of {total}", i + 1));
-                    let started = Instant::now();
-                    let load = match &mut self.meter {
-                        Some(meter) => meter.load(id, kernels)?,
-                        None => Load::Ready,
-                    };
-                    if self.meter.is_some() {
-                        self.entries[id].seconds.assembler = started.elapsed().as_secs_f64();
-                    }
-                    match load {
-                        Load::Ready => None,
-                        Load::Refused(reason) => Some(Refused { by: By::Assembler, reason }),
-                    }
-                }
+        let started = Instant::now();
+        let able = compiled.iter().filter_map(|(.., kernels)| kernels.as_ref().ok());
+        let all: Vec<&Kernel> = able.flatten().collect();
+        if self.meter.is_some() && !all.is_empty() {
+            self.say(format!("assembling {} kernels", all.len()));
+        }
+        if let Some(meter) = &mut self.meter {
+            meter.announce(&all);
+        }
+        for (id, seconds, kernels) in compiled {
+            self.entries[id].compiler_seconds = seconds;
+            let load = match (kernels, &mut self.meter) {
+                (Err(reason), _) => Err(Refused { by: By::Compiler, reason }),
+                (Ok(_), None) => Ok(Load::Ready),
+                (Ok(kernels), Some(meter)) => Ok(meter.load(id, kernels)?),
             };
-            self.entries[id].refused = refused;
+            self.entries[id].refused = match load {
+                Ok(Load::Ready) => None,
+                Ok(Load::Refused(reason)) => Some(Refused { by: By::Assembler, reason }),
+                Err(refused) => Some(refused),
+            };
+        }
+        if self.meter.is_some() {
+            self.assembling += started.elapsed().as_secs_f64();
         }
         ids.retain(|id| self.entries[*id].refused.is_none());
         Ok(ids)
@@ -318,10 +326,7 @@ impl<'a, 'w> Search<'a, 'w> {
                 break;
             }
         }
-        let share = started.elapsed().as_secs_f64() / entrants.len().max(1) as f64;
-        for id in entrants {
-            self.entries[*id].seconds.measuring += share;
-        }
+        self.measuring += started.elapsed().as_secs_f64();
         Ok(stop)
     }
 
@@ -417,7 +422,6 @@ impl<'a, 'w> Search<'a, 'w> {
         });
         order.extend(rest);
         let checked_against = checked.map(|id| self.entries[id].candidate.to_string());
-        let sum = |of: fn(&Seconds) -> f64| self.entries.iter().map(|e| of(&e.seconds)).sum();
         Report {
             operator: self.problem.operator().name,
             pinned: self.problem.pinned().to_string(),
@@ -431,9 +435,9 @@ impl<'a, 'w> Search<'a, 'w> {
             stop,
             checked_against,
             seconds: Seconds {
-                compiler: sum(|s| s.compiler),
-                assembler: sum(|s| s.assembler),
-                measuring: sum(|s| s.measuring),
+                compiler: self.entries.iter().map(|e| e.compiler_seconds).sum(),
+                assembler: self.assembling,
+                measuring: self.measuring,
             },
             wall_seconds: self.started.elapsed().as_secs_f64(),
             finalists: finalists.len(),

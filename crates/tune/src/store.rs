@@ -92,6 +92,15 @@ impl Store {
         }
     }
 
+    /// Every record of an operator that can be read, whatever it is for.
+    pub fn all(&self, operator: &str) -> Vec<Record> {
+        let Ok(folder) = std::fs::read_dir(self.folder.join("tuning")) else { return Vec::new() };
+        let mut files: Vec<PathBuf> = folder.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        files.sort();
+        let read = |file: PathBuf| Record::parse(&std::fs::read_to_string(file).ok()?).ok();
+        files.into_iter().filter_map(read).filter(|record| record.operator == operator).collect()
+    }
+
     /// Writes a record in the place of the one before.
     ///
     /// # Errors
@@ -182,7 +191,7 @@ pub fn refresh_hashes(path: &Path) -> Result<(usize, usize), TuneError> {
 }
 
 /// The shipped records by key.
-fn all_shipped() -> &'static BTreeMap<String, Record> {
+pub(crate) fn all_shipped() -> &'static BTreeMap<String, Record> {
     static RECORDS: OnceLock<BTreeMap<String, Record>> = OnceLock::new();
     RECORDS.get_or_init(|| {
         // A test reads every line.

@@ -10,8 +10,8 @@ use std::process::Command;
 use common::{Fake, columns_96, gpu, problem, quick};
 use tilewright_machine::Arch;
 use tilewright_tune::{
-    Found, Meter, Origin, Problem, Record, SHIPPED, Settings, Store, Target, TuneError, Tuned, choose,
-    read_lines, refresh_hashes, tune,
+    Candidate, Found, Meter, Origin, Problem, Record, SHIPPED, Settings, Store, Target, TuneError, Tuned,
+    choose, read_lines, refresh_hashes, tune,
 };
 
 const SIZES: [i64; 3] = [512, 512, 512];
@@ -155,6 +155,33 @@ fn files_of_records_are_replaced_by_key_and_refreshed() {
     assert!(error.contains("line 1: it cannot be read"), "{error}");
     let missing = read_lines(Path::new("no/such/file")).unwrap_err().to_string();
     assert!(missing.starts_with("cannot read no/such/file"), "{missing}");
+}
+
+/// Without a record of the class, what was found for other sizes counts, unless the rows are not aligned as well.
+#[test]
+fn records_of_other_sizes_help() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::new(folder.path());
+    let wanted = problem("gemm", [1024, 512, 512], &[]);
+    tuned(&problem("gemm", [1088, 512, 512], &[]), &store, false, true);
+    let mut record = tuned(&problem("gemm", SIZES, &[]), &store, false, true).record;
+    // A configuration that the estimate would not take, and a time that says that the estimate is wrong about it: the nearest
+    // record is slower than estimated, this one is faster.
+    record.configuration = "bm=64 bn=96 stages=3".to_string();
+    let candidate = Candidate::parse(&record.configuration).unwrap();
+    record.programs = candidate.hash(problem("gemm", SIZES, &[]).operator()).unwrap();
+    record.microseconds = 0.5;
+    store.put(&record).unwrap();
+    let near = choose(&wanted, &gpu(), Some(&store)).unwrap();
+    assert_eq!((near.from, &near.candidate), (Origin::Nearby, &candidate));
+    assert!(near.why.contains("measured at k=512 m=512 n=512"), "{}", near.why);
+    for other in [problem("gemm", [1023, 512, 512], &[]), problem("gemm", SIZES, &[("dtype", "bf16")])] {
+        assert_eq!(choose(&other, &gpu(), Some(&store)).unwrap().from, Origin::Estimate, "{other}");
+    }
+    // A record that no longer holds says nothing of other sizes either.
+    record.compiler = "0.0.9".to_string();
+    store.put(&record).unwrap();
+    assert_ne!(choose(&wanted, &gpu(), Some(&store)).unwrap().candidate, candidate);
 }
 
 /// Every shipped record is used: its configuration is accepted, and its programs are the ones that it names.
