@@ -5,6 +5,7 @@
 
 mod choices;
 mod epilogue;
+mod estimate;
 mod fields;
 mod program;
 mod reference;
