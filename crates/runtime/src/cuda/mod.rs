@@ -5,9 +5,11 @@
 //! call waits for its own work on that stream before it returns, so no memory is given back while a kernel uses it.
 #![allow(unsafe_code)]
 
+mod cublaslt;
 mod driver;
 mod launch;
 mod load;
+mod runner;
 mod sequence;
 mod stream;
 
@@ -29,9 +31,12 @@ use crate::report::{CudaReport, LaunchReport, Timing};
 use self::driver::{count, failed, info, kernel_failed};
 use self::launch::MapKey;
 use self::load::Entry;
+use self::runner::Scrub;
 use self::stream::Stream;
 
+pub use self::cublaslt::{Algorithm, CublasLt, CublasLtPath, Factor, Product, Scales};
 pub(crate) use self::driver::devices;
+pub use self::runner::CudaRunner;
 pub use self::sequence::{CudaGraph, CudaSequence};
 
 /// Memory of a GPU.
@@ -62,6 +67,8 @@ pub struct CudaDevice {
     modules: Mutex<HashMap<String, Entry>>,
     /// Tensor maps that were encoded.
     maps: Mutex<HashMap<MapKey, sys::CUtensorMap>>,
+    /// What empties the L2 cache, once it was needed.
+    scrub: Mutex<Option<Arc<Scrub>>>,
     /// Held while work is on the stream, so that times are of one kernel only.
     stream: Mutex<Stream>,
     context: Arc<CudaContext>,
@@ -101,6 +108,7 @@ impl CudaDevice {
             shared_limit,
             modules: Mutex::new(HashMap::new()),
             maps: Mutex::new(HashMap::new()),
+            scrub: Mutex::new(None),
             stream: Mutex::new(stream),
             context,
         })

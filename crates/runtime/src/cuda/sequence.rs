@@ -22,11 +22,11 @@ impl CudaDevice {
     }
 }
 
-fn enqueue_all(launches: &[Prepared], stream: &Stream) -> Result<(), DriverError> {
+pub(super) fn enqueue_all(launches: &[Prepared], stream: &Stream) -> Result<(), DriverError> {
     launches.iter().try_for_each(|launch| launch.enqueue(stream))
 }
 
-fn sequence_failed(launches: &[Prepared]) -> impl Fn(DriverError) -> RuntimeError + '_ {
+pub(super) fn sequence_failed(launches: &[Prepared]) -> impl Fn(DriverError) -> RuntimeError + '_ {
     |error| {
         let (code, message) = describe(error);
         let names: Vec<&str> = launches.iter().map(|launch| launch.kernel.as_str()).collect();
@@ -37,8 +37,8 @@ fn sequence_failed(launches: &[Prepared]) -> impl Fn(DriverError) -> RuntimeErro
 /// Launches that run one after another on a GPU, without waiting for the host between them. Their code is loaded, their
 /// arguments are checked, and their buffers are kept.
 pub struct CudaSequence<'a> {
-    device: &'a CudaDevice,
-    launches: Vec<Prepared>,
+    pub(super) device: &'a CudaDevice,
+    pub(super) launches: Vec<Prepared>,
 }
 
 impl<'a> CudaSequence<'a> {
@@ -98,14 +98,14 @@ impl fmt::Debug for CudaSequence<'_> {
 /// A graph of launches, made by [`CudaSequence::capture`]. It can be run any number of times; buffers may get new contents
 /// between.
 pub struct CudaGraph<'a> {
-    device: &'a CudaDevice,
+    pub(super) device: &'a CudaDevice,
     /// What the graph runs: their code and their buffers.
-    launches: Vec<Prepared>,
+    pub(super) launches: Vec<Prepared>,
     exec: sys::CUgraphExec,
 }
 
 impl CudaGraph<'_> {
-    fn enqueue(&self, stream: &Stream) -> Result<(), DriverError> {
+    pub(super) fn enqueue(&self, stream: &Stream) -> Result<(), DriverError> {
         // SAFETY: the graph lives as long as `self`; code and buffers too.
         unsafe { result::graph::launch(self.exec, stream.raw) }
     }

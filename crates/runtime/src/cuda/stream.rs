@@ -96,7 +96,7 @@ impl CudaDevice {
 }
 
 /// Waits for what is on the stream also when something failed: it may use buffers that the caller will give back.
-pub(super) fn settle<T>(result: Result<T, DriverError>, stream: &Stream) -> Result<T, DriverError> {
+pub(super) fn settle<T, E>(result: Result<T, E>, stream: &Stream) -> Result<T, E> {
     result.inspect_err(|_| {
         // The first error is the one to report.
         let _ = stream.synchronize();
