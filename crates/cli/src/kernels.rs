@@ -18,8 +18,19 @@ pub fn kernels(args: &KernelsArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     };
     let operator = operator(name).map_err(Failure::usage)?;
+    let given = parameters(&args.params)?;
+    let program = (operator.program)(&given).map_err(|error| match error {
+        ConfigError::Program(_) => Failure::program(crate::messages::error(error)),
+        _ => Failure::usage(error),
+    })?;
+    print(&program.to_string())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The parameters of a command line, `NAME=VALUE` each.
+pub fn parameters(params: &[String]) -> Result<Vec<(&str, &str)>, Failure> {
     let mut given: Vec<(&str, &str)> = Vec::new();
-    for param in &args.params {
+    for param in params {
         let Some((name, value)) = param.split_once('=') else {
             return Err(Failure::usage(format!("`-p {param}` is not NAME=VALUE, e.g. `-p bm=64`")));
         };
@@ -29,12 +40,7 @@ pub fn kernels(args: &KernelsArgs) -> Result<ExitCode, Failure> {
         }
         given.push((name, value));
     }
-    let program = (operator.program)(&given).map_err(|error| match error {
-        ConfigError::Program(_) => Failure::program(crate::messages::error(error)),
-        _ => Failure::usage(error),
-    })?;
-    print(&program.to_string())?;
-    Ok(ExitCode::SUCCESS)
+    Ok(given)
 }
 
 fn list() -> String {
