@@ -410,10 +410,10 @@ pub struct GemmBenchArgs {
     /// What to compare with; without it, ours is measured alone
     #[arg(long, value_enum, value_name = "LIBRARY")]
     pub vs: Option<PeerName>,
-    /// Shapes as M,N,K [default: 4096,4096,4096]
+    /// Shapes as M,N,K, or M,N,K,BATCHES [default: 4096,4096,4096]
     #[arg(long, value_name = "M,N,K", num_args = 1..)]
     pub shapes: Vec<String>,
-    /// A file with more shapes, one M,N,K a line; # begins a comment
+    /// A file with more shapes, one a line; # begins a comment
     #[arg(long, value_name = "FILE")]
     pub shapes_file: Option<PathBuf>,
     /// The type of the factors

@@ -660,7 +660,7 @@ fn bench_says_what_is_wrong_with_its_arguments() {
     refused(&["bench"], None, 2, &["gemm"]);
     refused(&gemm(&["--vs", "mkl"]), None, 2, &["[possible values: cublaslt]"]);
     refused(&gemm(&["--dtype", "f64"]), None, 2, &["[possible values: f16, bf16, e4m3, i8]"]);
-    refused(&gemm(&["--shapes", "64,64,64", "64,64"]), None, 2, &["`64,64` is not a shape", "M,N,K"]);
+    refused(&gemm(&["--shapes", "64,64,64", "64,64"]), None, 2, &["`64,64` is not a shape", "M,N,K,BATCHES"]);
     refused(&gemm(&["--shapes-file", "no/such"]), None, 1, &["cannot read `no/such`"]);
     refused(&gemm(&["--condition", "hot"]), None, 2, &["`hot` is not a condition", "rested, sustained"]);
     refused(&gemm(&["--rounds", "0"]), None, 2, &["`--rounds 0`"]);

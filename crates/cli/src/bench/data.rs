@@ -37,8 +37,9 @@ impl Numbers {
     }
 }
 
-/// A factor: `rows` of `k` elements.
+/// A factor: `rows` of `k` elements, of each product.
 pub struct Factor {
+    batches: usize,
     rows: usize,
     k: usize,
     /// Whether rows are contiguous; otherwise columns are.
@@ -51,28 +52,28 @@ pub struct Factor {
 
 impl Factor {
     /// A factor with elements from N(0, 1), or with any integers of its type.
-    pub fn new(dtype: DType, [rows, k]: [usize; 2], k_major: bool, seed: u64) -> Self {
+    pub fn new(dtype: DType, [batches, rows, k]: [usize; 3], k_major: bool, seed: u64) -> Self {
         let mut numbers = Numbers(seed);
-        let len = PERIOD.min(rows * k);
+        let len = PERIOD.min(batches * rows * k);
         let values: Vec<f64> = match dtype {
             DType::I8 => (0..len).map(|_| f64::from(numbers.next() as i8)).collect(),
             _ => (0..len).map(|_| numbers.normal()).collect(),
         };
         let bytes = encode(dtype, &values);
         let values = tilewright::runtime::decode(dtype, &bytes).into_iter().map(|x| x as f32).collect();
-        Factor { rows, k, k_major, dtype, bytes, values }
+        Factor { batches, rows, k, k_major, dtype, bytes, values }
     }
 
     /// All its bytes.
     pub fn bytes(&self) -> Vec<u8> {
-        let mut all = vec![0; self.dtype.bytes_of(self.rows * self.k)];
+        let mut all = vec![0; self.dtype.bytes_of(self.batches * self.rows * self.k)];
         all.par_chunks_mut(self.bytes.len()).for_each(|part| part.copy_from_slice(&self.bytes[..part.len()]));
         all
     }
 
-    fn at(&self, row: usize, column: usize) -> f64 {
+    fn at(&self, batch: usize, row: usize, column: usize) -> f64 {
         let index = if self.k_major { row * self.k + column } else { column * self.rows + row };
-        f64::from(self.values[index % self.values.len()])
+        f64::from(self.values[(batch * self.rows * self.k + index) % self.values.len()])
     }
 }
 
@@ -89,11 +90,12 @@ fn sample(count: usize) -> Vec<usize> {
     all
 }
 
-/// The exact result at some of its rows and columns.
+/// The exact result at some of its rows and columns: of the first product and of the last.
 pub struct Reference {
+    batches: Vec<usize>,
     rows: Vec<usize>,
     columns: Vec<usize>,
-    /// Row by row.
+    /// Product by product, row by row.
     values: Vec<f64>,
 }
 
@@ -101,28 +103,35 @@ impl Reference {
     /// Sums in f64.
     pub fn new(a: &Factor, b: &Factor) -> Self {
         let (rows, columns) = (sample(a.rows), sample(b.rows));
-        let line = |factor: &Factor, row: usize| -> Vec<f64> {
-            (0..factor.k).map(|column| factor.at(row, column)).collect()
+        let mut batches = vec![0, a.batches - 1];
+        batches.dedup();
+        let line = |factor: &Factor, batch: usize, row: usize| -> Vec<f64> {
+            (0..factor.k).map(|column| factor.at(batch, row, column)).collect()
         };
-        let right: Vec<Vec<f64>> = columns.iter().map(|column| line(b, *column)).collect();
-        let values = rows
-            .par_iter()
-            .flat_map_iter(|row| {
-                let left = line(a, *row);
+        let mut values = Vec::new();
+        for batch in &batches {
+            let right: Vec<Vec<f64>> = columns.iter().map(|column| line(b, *batch, *column)).collect();
+            values.par_extend(rows.par_iter().flat_map_iter(|row| {
+                let left = line(a, *batch, *row);
                 let dot = |other: &Vec<f64>| left.iter().zip(other).map(|(x, y)| x * y).sum::<f64>();
                 right.iter().map(dot).collect::<Vec<f64>>()
-            })
-            .collect();
-        Reference { rows, columns, values }
+            }));
+        }
+        Reference { batches, rows, columns, values }
     }
 
     /// The relative error of a result at these rows and columns, in the Frobenius norm.
     pub fn error(&self, shape: &Shape, result: &Elements<'_>) -> f64 {
-        let places = self.rows.iter().flat_map(|row| self.columns.iter().map(move |column| (row, column)));
+        let mut exact = self.values.iter();
         let (mut difference, mut norm) = (0.0, 0.0);
-        for ((row, column), exact) in places.zip(&self.values) {
-            difference += (result.at(row * shape.n + column) - exact).powi(2);
-            norm += exact.powi(2);
+        for batch in &self.batches {
+            for row in &self.rows {
+                for (column, exact) in self.columns.iter().zip(&mut exact) {
+                    let ours = result.at((batch * shape.m + row) * shape.n + column);
+                    difference += (ours - exact).powi(2);
+                    norm += exact.powi(2);
+                }
+            }
         }
         relative(difference, norm)
     }
@@ -206,16 +215,22 @@ mod tests {
 
     /// A result by plain loops.
     fn product(a: &Factor, b: &Factor) -> Vec<f64> {
-        let dot = |i, j| (0..a.k).map(|l| a.at(i, l) * b.at(j, l)).sum();
-        (0..a.rows).flat_map(|i| (0..b.rows).map(move |j| dot(i, j))).collect()
+        let mut all = Vec::new();
+        for batch in 0..a.batches {
+            for i in 0..a.rows {
+                let dot = |j| (0..a.k).map(|l| a.at(batch, i, l) * b.at(batch, j, l)).sum::<f64>();
+                all.extend((0..b.rows).map(dot));
+            }
+        }
+        all
     }
 
     #[test]
     fn errors_are_those_of_rounding() {
-        let shape = Shape { m: 70, n: 60, k: 40 };
+        let shape = Shape { m: 70, n: 60, k: 40, batches: 3 };
         for dtype in [DType::F16, DType::BF16, DType::E4M3, DType::I8] {
-            let a = Factor::new(dtype, [70, 40], true, 1);
-            let b = Factor::new(dtype, [60, 40], false, 2);
+            let a = Factor::new(dtype, [3, 70, 40], true, 1);
+            let b = Factor::new(dtype, [3, 60, 40], false, 2);
             let exact = product(&a, &b);
             let result = match dtype {
                 DType::I8 => DType::I32,
@@ -229,7 +244,7 @@ mod tests {
             assert_eq!((elements.not_finite(), elements.difference(&elements)), (0, 0.0));
             // One wrong element at the edge is seen by both comparisons.
             let mut wrong = exact.clone();
-            wrong[70 * 60 - 1] += 1000.0 * exact.iter().fold(1.0, |most, x| x.abs().max(most));
+            wrong[3 * 70 * 60 - 1] += 1000.0 * exact.iter().fold(1.0, |most, x| x.abs().max(most));
             let other = encode(result, &wrong);
             let other = Elements::new(result, &other);
             assert!(Reference::new(&a, &b).error(&shape, &other) > 0.01, "{dtype}");
@@ -239,20 +254,20 @@ mod tests {
 
     #[test]
     fn factors_repeat_after_their_period_and_are_normal() {
-        let a = Factor::new(DType::F16, [1030, 1024], true, 3);
+        let a = Factor::new(DType::F16, [1, 1030, 1024], true, 3);
         let bytes = a.bytes();
         assert_eq!(bytes.len(), 2 * 1030 * 1024);
         assert_eq!(bytes[2 * PERIOD..2 * PERIOD + 64], bytes[..64]);
         let elements = Elements::new(DType::F16, &bytes);
-        assert_eq!(elements.at(5 * 1024 + 7), a.at(5, 7));
-        assert_eq!(elements.at(1029 * 1024 + 1023), a.at(1029, 1023));
+        assert_eq!(elements.at(5 * 1024 + 7), a.at(0, 5, 7));
+        assert_eq!(elements.at(1029 * 1024 + 1023), a.at(0, 1029, 1023));
         let n = a.values.len() as f64;
         let mean = a.values.iter().map(|x| f64::from(*x)).sum::<f64>() / n;
         let variance = a.values.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / n;
         assert!(mean.abs() < 0.01 && (variance - 1.0).abs() < 0.01, "{mean} {variance}");
-        let columns = Factor::new(DType::F16, [30, 20], false, 3);
+        let columns = Factor::new(DType::F16, [2, 30, 20], false, 3);
         let stored = columns.bytes();
-        assert_eq!(Elements::new(DType::F16, &stored).at(4 * 30 + 9), columns.at(9, 4));
+        assert_eq!(Elements::new(DType::F16, &stored).at(600 + 4 * 30 + 9), columns.at(1, 9, 4));
     }
 
     #[test]

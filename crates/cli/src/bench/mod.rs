@@ -73,7 +73,7 @@ fn gemm(args: &GemmBenchArgs) -> Result<ExitCode, Failure> {
         all.extend(shapes::read(path)?);
     }
     if all.is_empty() {
-        all.push(Shape { m: 4096, n: 4096, k: 4096 });
+        all.push(Shape { m: 4096, n: 4096, k: 4096, batches: 1 });
     }
     let params = crate::kernels::parameters(&args.params)?;
     if args.rounds == 0 {
@@ -95,18 +95,21 @@ fn gemm(args: &GemmBenchArgs) -> Result<ExitCode, Failure> {
         None => None,
     };
     let bench = Bench { args, params, device, library, rest };
-    let bar = ProgressBar::new((all.len() * conditions.len()) as u64).with_style(
+    let bar = ProgressBar::new(all.len() as u64).with_style(
         ProgressStyle::with_template("{elapsed_precise} {bar:30} {pos}/{len} {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
     let (mut rows, mut missing) = (Vec::new(), Vec::new());
     for shape in &all {
         bar.set_message(shape.to_string());
-        let ended = bench.shape(shape, &conditions, &mut rows, &mut missing, || bar.inc(1));
-        if let Err(lost) = ended {
-            // What comes after an error of the GPU says nothing.
-            missing.push(Missing { shape: *shape, condition: None, reason: lost.to_string() });
-            break;
+        let ended = bench.shape(shape, &conditions, &mut rows, &mut missing);
+        bar.inc(1);
+        if let Err(error) = ended {
+            missing.push(Missing { shape: *shape, condition: None, reason: error.to_string() });
+            // What comes after a kernel that failed says nothing.
+            if matches!(error, RuntimeError::Kernel { .. }) {
+                break;
+            }
         }
     }
     bar.finish_and_clear();
@@ -180,14 +183,13 @@ impl<'a> Bench<'a> {
         Measure { rest, ..usual }
     }
 
-    /// Measures a shape under every condition. An error is the GPU's, and the last thing that it did; what else goes wrong is noted.
+    /// Measures a shape under every condition. What is wrong with the operator or refused by the library is noted.
     fn shape(
         &self,
         shape: &Shape,
         conditions: &[Condition],
         rows: &mut Vec<Row>,
         missing: &mut Vec<Missing>,
-        done: impl Fn(),
     ) -> Result<(), RuntimeError> {
         let arch = self.device.arch().unwrap_or(tilewright::machine::Arch::Sm80);
         let made = choose(&self.args.operator, self.args.dtype.name(), &self.params, shape)
@@ -196,7 +198,6 @@ impl<'a> Bench<'a> {
             Ok(made) => made,
             Err(reason) => {
                 missing.push(Missing { shape: *shape, condition: None, reason });
-                conditions.iter().for_each(|_| done());
                 return Ok(());
             }
         };
@@ -204,10 +205,15 @@ impl<'a> Bench<'a> {
         let buffers = [&problem.a, &problem.b, &problem.c];
         let runner = || ours.runner(self.device, "ours", buffers);
         let before = self.look(&problem, &mut runner()?)?;
-        let ways = match &self.library {
-            Some(library) => self.ways(library, &problem)?,
-            None => Vec::new(),
-        };
+        let ways = self.library.as_ref().map_or(Ok(Vec::new()), |library| self.ways(library, &problem));
+        let ways = ways.or_else(|error| match error {
+            // Ours is measured alone then.
+            RuntimeError::CublasLt { .. } => {
+                missing.push(Missing { shape: *shape, condition: None, reason: error.to_string() });
+                Ok(Vec::new())
+            }
+            other => Err(other),
+        })?;
         let first = rows.len();
         for condition in conditions {
             let mut contest = Contest::new(self.measure(*condition));
@@ -232,7 +238,6 @@ impl<'a> Bench<'a> {
                 not_finite: before.not_finite,
                 peer,
             }));
-            done();
         }
         // Once more, after all those launches.
         let after = self.look(&problem, &mut runner()?)?;
@@ -248,23 +253,19 @@ impl<'a> Bench<'a> {
     /// Allocates and fills the factors.
     fn problem(&self, shape: &Shape, operands: [Operand; 3]) -> Result<Problem, RuntimeError> {
         let [of_a, of_b, of_c] = operands;
-        let factor =
-            |of: Operand, rows: usize, seed| Factor::new(of.dtype, [rows, shape.k], of.row_major, seed);
-        let (a, b) = (factor(of_a, shape.m, 1), factor(of_b, shape.n, 2));
-        let upload = |factor: &Factor| -> Result<Buffer, RuntimeError> {
-            let bytes = factor.bytes();
-            let buffer = self.device.alloc(bytes.len())?;
-            self.device.upload(&buffer, &bytes)?;
-            Ok(buffer)
+        let factor = |of: Operand, rows: usize, seed| {
+            Factor::new(of.dtype, [shape.batches, rows, shape.k], of.row_major, seed)
         };
-        Ok(Problem {
-            shape: *shape,
-            operands,
-            a: upload(&a)?,
-            b: upload(&b)?,
-            c: self.device.alloc(of_c.dtype.bytes_of(shape.m * shape.n))?,
-            reference: Reference::new(&a, &b),
-        })
+        let (a, b) = (factor(of_a, shape.m, 1), factor(of_b, shape.n, 2));
+        let elements = shape.elements().map(|count| count as usize);
+        // The GPU's memory is asked for first: where that is too small, so may be the host's.
+        let alloc = |of: Operand, elements: usize| self.device.alloc(of.dtype.bytes_of(elements));
+        let buffers = [alloc(of_a, elements[0])?, alloc(of_b, elements[1])?, alloc(of_c, elements[2])?];
+        self.device.upload(&buffers[0], &a.bytes())?;
+        self.device.upload(&buffers[1], &b.bytes())?;
+        let [of_a, of_b, of_c] = buffers;
+        let reference = Reference::new(&a, &b);
+        Ok(Problem { shape: *shape, operands, a: of_a, b: of_b, c: of_c, reference })
     }
 
     /// Runs something on a result that holds no numbers, and gives what it holds then.
@@ -289,8 +290,9 @@ impl<'a> Bench<'a> {
         problem: &Problem,
     ) -> Result<Vec<Way<'l, 'a>>, RuntimeError> {
         let [of_a, of_b, of_c] = problem.operands;
-        let Shape { m, n, k } = problem.shape;
+        let Shape { m, n, k, batches } = problem.shape;
         let mut product = Product::new([m, n, k], of_a.dtype, of_c.dtype);
+        product.batches = batches;
         product.a.k_major = of_a.row_major;
         (product.b.dtype, product.b.k_major) = (of_b.dtype, of_b.row_major);
         let mut ways = Vec::new();

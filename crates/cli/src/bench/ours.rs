@@ -9,7 +9,7 @@ use tilewright::runtime::{
 use tilewright::tile::interpret::{InterpretError, tensor_strides};
 use tilewright::tile::{ParamId, Program};
 
-use super::shapes::Shape;
+use super::shapes::{BATCHES, Shape};
 
 /// Programs that compute a product together, one after another.
 pub struct Choice {
@@ -57,6 +57,10 @@ impl Ours {
             let kernel = compile(program, &options).map_err(|e| e.to_string())?;
             let sizes = sizes_of(&kernel, &given);
             kernels.push((kernel, sizes));
+        }
+        let batched = |(_, sizes): &(Kernel, Sizes)| sizes.contains_key(BATCHES);
+        if shape.batches > 1 && !kernels.iter().any(batched) {
+            return Err(format!("the operator has no size `{BATCHES}`: it computes one product"));
         }
         let operand = |name: &str| -> Result<Operand, String> {
             for (kernel, sizes) in &kernels {
@@ -106,7 +110,7 @@ impl Ours {
 mod tests {
     use super::*;
 
-    const SHAPE: Shape = Shape { m: 256, n: 512, k: 128 };
+    const SHAPE: Shape = Shape { m: 256, n: 512, k: 128, batches: 1 };
 
     #[test]
     fn an_operators_operands_are_found() {
@@ -128,6 +132,9 @@ mod tests {
         assert!(error("gemm_hopper", "i8", &[]).contains("`dtype` = i8"));
         let choice = choose("gemm_hopper", "f16", &[], &SHAPE).unwrap();
         assert!(Ours::new(&choice.programs, &SHAPE, Arch::Sm80).unwrap_err().contains("sm_90a"));
+        let many = Shape { batches: 2, ..SHAPE };
+        let error = Ours::new(&choice.programs, &many, Arch::Sm90a).unwrap_err();
+        assert!(error.contains("no size `batches`"), "{error}");
         let source = "kernel f(x: f32[32]) grid(1) threads(32) {
             gx = global_view(x[:], (32) : (e0))
             r = register_tensor(f32, [32])

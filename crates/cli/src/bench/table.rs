@@ -192,6 +192,7 @@ pub fn as_json(rows: &[Row], missing: &[Missing], conditions: &[Condition]) -> V
             "m": row.shape.m,
             "n": row.shape.n,
             "k": row.shape.k,
+            "batches": row.shape.batches,
             "condition": row.condition.to_string(),
             "config": row.config,
             "time": score(&row.score),

@@ -386,6 +386,88 @@ struct Description {
     factors: [u32; 2],
 }
 
+/// Describes a product. `scales` are the addresses of the factors' scales, that of `a` first.
+fn describe(api: &Api, product: &Product, scales: Option<[u64; 2]>) -> Result<Description, RuntimeError> {
+    let refuse = |status: &str| RuntimeError::CublasLt {
+        action: format!("describing {product}"),
+        status: status.to_string(),
+    };
+    let number = |dtype: DType| {
+        type_number(dtype).ok_or_else(|| refuse(&format!("it has no elements of type {dtype}")))
+    };
+    let Product { m, n, k, batches, .. } = *product;
+    if [m, n, k, batches].contains(&0) || batches > i32::MAX as usize || product.bytes().is_none() {
+        return Err(refuse("a size is 0 or too large"));
+    }
+    let set = |object: &Object, set: Setter, attribute: u32, value: &[u8], what: &str| {
+        // SAFETY: the object is of the kind that the function sets; the value is as long as told, and is copied.
+        let status = unsafe { set(object.raw, attribute, value.as_ptr().cast(), value.len()) };
+        check(status, || format!("describing {product}: {what}"))
+    };
+    let matrix = |dtype: DType, rows: usize, columns: usize| -> Result<Object, RuntimeError> {
+        let ty = number(dtype)?;
+        let create = |raw| {
+            // SAFETY: the object is written to where it is told.
+            unsafe { (api.layout_create)(raw, ty, rows as u64, columns as u64, rows as i64) }
+        };
+        let made = Object::new(create, api.layout_destroy, "the layout of a matrix")?;
+        if batches > 1 {
+            let (count, step) = (batches as i32, (rows * columns) as i64);
+            set(&made, api.layout_set, layout::BATCHES, &count.to_ne_bytes(), "the batch")?;
+            set(&made, api.layout_set, layout::BATCH_STRIDE, &step.to_ne_bytes(), "the batch")?;
+        }
+        Ok(made)
+    };
+    // Row-major [rows, k] is column-major [k, rows], and the other way round.
+    let factor = |factor: Factor, rows: usize| {
+        let (height, width) = if factor.k_major { (k, rows) } else { (rows, k) };
+        matrix(factor.dtype, height, width)
+    };
+    let integers = product.c == DType::I32;
+    // CUBLAS_COMPUTE_32I with CUDA_R_32I, or CUBLAS_COMPUTE_32F with CUDA_R_32F.
+    let (compute, scale) = if integers { (72, 10) } else { (68, 0) };
+    // SAFETY: the object is written to where it is told.
+    let create = |raw| unsafe { (api.desc_create)(raw, compute, scale) };
+    let desc = Object::new(create, api.desc_destroy, "the description of a product")?;
+    // CUBLAS_OP_N is 0, CUBLAS_OP_T 1.
+    let first = u32::from(product.b.k_major).to_ne_bytes();
+    let second = u32::from(!product.a.k_major).to_ne_bytes();
+    set(&desc, api.desc_set, desc::TRANSPOSE_A, &first, "how the first factor lies")?;
+    set(&desc, api.desc_set, desc::TRANSPOSE_B, &second, "how the second factor lies")?;
+    let eight = |dtype| matches!(dtype, DType::E4M3 | DType::E5M2);
+    if eight(product.a.dtype) || eight(product.b.dtype) {
+        let fast = [u8::from(product.fast_accumulation)];
+        set(&desc, api.desc_set, desc::FAST_ACCUMULATION, &fast, "the precision of sums")?;
+    }
+    if let Some(scales) = scales {
+        for (attribute, pointer) in [desc::SCALE_B, desc::SCALE_A].into_iter().zip(scales) {
+            set(&desc, api.desc_set, attribute, &pointer.to_ne_bytes(), "a factor's scale")?;
+        }
+    }
+    let factors = [if integers { 1 } else { product.alpha.to_bits() }, 0];
+    Ok(Description {
+        desc,
+        a: factor(product.a, m)?,
+        b: factor(product.b, n)?,
+        c: matrix(product.c, n, m)?,
+        factors,
+    })
+}
+
+/// The parts of an algorithm that are not 0, in words.
+fn config(api: &Api, algorithm: &RawAlgorithm) -> String {
+    let part = |(number, bytes, word): (u32, usize, &str)| {
+        let (mut value, mut written) = ([0u8; 4], 0usize);
+        // SAFETY: at most four bytes are written, to where it is told.
+        let status =
+            unsafe { (api.config)(algorithm, number, value.as_mut_ptr().cast(), bytes, &raw mut written) };
+        // Little-endian: bytes that are not written are the high ones.
+        let value = u32::from_le_bytes(value);
+        (status == SUCCESS && value != 0).then(|| format!("{word} {value}"))
+    };
+    CONFIG.into_iter().filter_map(part).collect::<Vec<_>>().join(", ")
+}
+
 /// cuBLASLt on a GPU.
 pub struct CublasLt<'a> {
     device: &'a CudaDevice,
@@ -424,72 +506,8 @@ impl<'a> CublasLt<'a> {
     }
 
     fn describe(&self, product: &Product, scales: Option<Scales<'_>>) -> Result<Description, RuntimeError> {
-        let api = &self.handle.api;
-        let refuse = |status: &str| RuntimeError::CublasLt {
-            action: format!("describing {product}"),
-            status: status.to_string(),
-        };
-        let number = |dtype: DType| {
-            type_number(dtype).ok_or_else(|| refuse(&format!("it has no elements of type {dtype}")))
-        };
-        let Product { m, n, k, batches, .. } = *product;
-        if [m, n, k, batches].contains(&0) || batches > i32::MAX as usize || product.bytes().is_none() {
-            return Err(refuse("a size is 0 or too large"));
-        }
-        let set = |object: &Object, set: Setter, attribute: u32, value: &[u8], what: &str| {
-            // SAFETY: the object is of the kind that the function sets; the value is as long as told, and is copied.
-            let status = unsafe { set(object.raw, attribute, value.as_ptr().cast(), value.len()) };
-            check(status, || format!("describing {product}: {what}"))
-        };
-        let matrix = |dtype: DType, rows: usize, columns: usize| -> Result<Object, RuntimeError> {
-            let ty = number(dtype)?;
-            let create = |raw| {
-                // SAFETY: the object is written to where it is told.
-                unsafe { (api.layout_create)(raw, ty, rows as u64, columns as u64, rows as i64) }
-            };
-            let made = Object::new(create, api.layout_destroy, "the layout of a matrix")?;
-            if batches > 1 {
-                let (count, step) = (batches as i32, (rows * columns) as i64);
-                set(&made, api.layout_set, layout::BATCHES, &count.to_ne_bytes(), "the batch")?;
-                set(&made, api.layout_set, layout::BATCH_STRIDE, &step.to_ne_bytes(), "the batch")?;
-            }
-            Ok(made)
-        };
-        // Row-major [rows, k] is column-major [k, rows], and the other way round.
-        let factor = |factor: Factor, rows: usize| {
-            let (height, width) = if factor.k_major { (k, rows) } else { (rows, k) };
-            matrix(factor.dtype, height, width)
-        };
-        let integers = product.c == DType::I32;
-        // CUBLAS_COMPUTE_32I with CUDA_R_32I, or CUBLAS_COMPUTE_32F with CUDA_R_32F.
-        let (compute, scale) = if integers { (72, 10) } else { (68, 0) };
-        // SAFETY: the object is written to where it is told.
-        let create = |raw| unsafe { (api.desc_create)(raw, compute, scale) };
-        let desc = Object::new(create, api.desc_destroy, "the description of a product")?;
-        // CUBLAS_OP_N is 0, CUBLAS_OP_T 1.
-        let first = u32::from(product.b.k_major).to_ne_bytes();
-        let second = u32::from(!product.a.k_major).to_ne_bytes();
-        set(&desc, api.desc_set, desc::TRANSPOSE_A, &first, "how the first factor lies")?;
-        set(&desc, api.desc_set, desc::TRANSPOSE_B, &second, "how the second factor lies")?;
-        let eight = |dtype| matches!(dtype, DType::E4M3 | DType::E5M2);
-        if eight(product.a.dtype) || eight(product.b.dtype) {
-            let fast = [u8::from(product.fast_accumulation)];
-            set(&desc, api.desc_set, desc::FAST_ACCUMULATION, &fast, "the precision of sums")?;
-        }
-        if let Some(scales) = scales {
-            for (attribute, buffer) in [(desc::SCALE_A, scales.b), (desc::SCALE_B, scales.a)] {
-                let pointer = self.pointer(buffer, 4)?.to_ne_bytes();
-                set(&desc, api.desc_set, attribute, &pointer, "a factor's scale")?;
-            }
-        }
-        let factors = [if integers { 1 } else { product.alpha.to_bits() }, 0];
-        Ok(Description {
-            desc,
-            a: factor(product.a, m)?,
-            b: factor(product.b, n)?,
-            c: matrix(product.c, n, m)?,
-            factors,
-        })
+        let pointers = |scales: Scales<'_>| Ok([self.pointer(scales.a, 4)?, self.pointer(scales.b, 4)?]);
+        describe(&self.handle.api, product, scales.map(pointers).transpose()?)
     }
 
     /// The buffer's address, if it has as many bytes.
@@ -557,34 +575,13 @@ impl<'a> CublasLt<'a> {
                 rank,
                 workspace_bytes: result.workspace,
                 waves: result.waves,
-                config: self.config(&result.algorithm),
+                config: config(&self.handle.api, &result.algorithm),
             })
             .collect();
         if usable.is_empty() {
             return Err(RuntimeError::CublasLt { action: action(), status: "it knows no way".to_string() });
         }
         Ok(usable)
-    }
-
-    /// The parts of an algorithm that are not 0, in words.
-    fn config(&self, algorithm: &RawAlgorithm) -> String {
-        let part = |(number, bytes, word): (u32, usize, &str)| {
-            let (mut value, mut written) = ([0u8; 4], 0usize);
-            // SAFETY: at most four bytes are written, to where it is told.
-            let status = unsafe {
-                (self.handle.api.config)(
-                    algorithm,
-                    number,
-                    value.as_mut_ptr().cast(),
-                    bytes,
-                    &raw mut written,
-                )
-            };
-            // Little-endian: bytes that are not written are the high ones.
-            let value = u32::from_le_bytes(value);
-            (status == SUCCESS && value != 0).then(|| format!("{word} {value}"))
-        };
-        CONFIG.into_iter().filter_map(part).collect::<Vec<_>>().join(", ")
     }
 
     /// The product, computed in this way, as something that can be run and measured. `a`, `b` and `c` must hold at least as
@@ -695,6 +692,42 @@ mod tests {
         {
             assert_eq!(error, "`libc.so.6` has no function cublasLtGetVersion");
         }
+    }
+
+    /// Where the environment names the library it can be asked what it takes, also without a GPU.
+    #[test]
+    fn the_library_takes_what_it_is_told() {
+        let Some(path) = env::var_os(VARIABLE) else {
+            eprintln!("nothing to ask: {VARIABLE} is not set");
+            return;
+        };
+        let api = load(&candidates(Some(path.into()))).unwrap();
+        assert!((120_000..200_000).contains(&api.version), "{}", api.version);
+        let types = [
+            (DType::F16, DType::F16),
+            (DType::F16, DType::F32),
+            (DType::BF16, DType::BF16),
+            (DType::E4M3, DType::BF16),
+            (DType::E5M2, DType::F16),
+            (DType::I8, DType::I32),
+        ];
+        for (factors, result) in types {
+            let product = Product { batches: 3, ..Product::new([64, 32, 128], factors, result) };
+            let scales = (factors.bits() == 8 && result != DType::I32).then_some([16, 32]);
+            describe(&api, &product, scales).unwrap();
+        }
+        for (number, bytes, word) in CONFIG {
+            let (mut value, mut written) = ([0u8; 4], 0usize);
+            // SAFETY: at most four bytes are written, to where it is told.
+            let status =
+                unsafe { (api.config)(&[0; 8], number, value.as_mut_ptr().cast(), bytes, &raw mut written) };
+            assert_eq!((status, written), (SUCCESS, bytes), "{word}");
+        }
+        let none = Product { m: 0, ..Product::new([1; 3], DType::F16, DType::F16) };
+        let error = |product| describe(&api, &product, None).err().unwrap().to_string();
+        assert!(error(none).contains("a size is 0 or too large"));
+        let odd = Product::new([16; 3], DType::U4, DType::F16);
+        assert!(error(odd).ends_with("it has no elements of type u4"));
     }
 
     #[test]
