@@ -435,7 +435,7 @@ pub struct GemmBenchArgs {
     /// Seconds of the pause before a turn, in states that have one [default: 0.2]
     #[arg(long, value_name = "S")]
     pub rest: Option<f64>,
-    /// Also write everything, with every launch's time, to a file
+    /// Also write everything, with every launch's time, to a file: one JSON object a line, as soon as a shape is done
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// The GPU: cuda or cuda:N

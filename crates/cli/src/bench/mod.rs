@@ -5,11 +5,14 @@ mod ours;
 mod shapes;
 mod table;
 
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::json;
+use serde_json::{Value, json};
 use tilewright::runtime::measure::{Condition, Contest, Measure, Score};
 use tilewright::runtime::{
     self, Algorithm, Buffer, CublasLt, CudaDevice, CudaRunner, Device, DeviceChoice, Product, RuntimeError,
@@ -20,7 +23,7 @@ use crate::messages::{Failure, error, print};
 use data::{Elements, Factor, Reference, tolerance};
 use ours::{Operand, Ours, choose};
 use shapes::Shape;
-use table::{Missing, Peer, Row};
+use table::{Missing, Peer, Row, as_json, gap_as_json};
 
 /// Ways of a library that are tried.
 const WAYS: usize = 8;
@@ -99,40 +102,63 @@ fn gemm(args: &GemmBenchArgs) -> Result<ExitCode, Failure> {
         ProgressStyle::with_template("{elapsed_precise} {bar:30} {pos}/{len} {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
+    let mut file = args.json.as_deref().map(Lines::create).transpose()?;
+    let about = bench.about();
     let (mut rows, mut missing) = (Vec::new(), Vec::new());
     for shape in &all {
         bar.set_message(shape.to_string());
+        let (had, lacked) = (rows.len(), missing.len());
         let ended = bench.shape(shape, &conditions, &mut rows, &mut missing);
         bar.inc(1);
-        if let Err(error) = ended {
-            missing.push(Missing { shape: *shape, condition: None, reason: error.to_string() });
+        let lost = ended.err().map(|error| {
+            missing.push(Missing { shape: *shape, reason: error.to_string() });
             // What comes after a kernel that failed says nothing.
-            if matches!(error, RuntimeError::Kernel { .. }) {
-                break;
+            matches!(error, RuntimeError::Kernel { .. })
+        });
+        if let Some(file) = &mut file {
+            // Written as soon as it is known, so that it is there when the rest is not.
+            for value in rows[had..].iter().map(as_json).chain(missing[lacked..].iter().map(gap_as_json)) {
+                file.write(value, &about)?;
             }
+        }
+        if lost == Some(true) {
+            break;
         }
     }
     bar.finish_and_clear();
-    let about = bench.about();
-    if let Some(path) = &args.json {
-        let mut value = table::as_json(&rows, &missing, &conditions);
-        value["about"] = about.clone();
-        std::fs::write(path, format!("{value:#}\n"))
-            .map_err(|e| Failure::program(error(format!("cannot write `{}`: {e}", path.display()))))?;
-    }
-    let library = about["cublaslt"]["path"]
-        .as_str()
-        .map(|path| format!(", cuBLASLt {} ({path})", about["cublaslt"]["version"]));
-    print(&format!(
-        "{} {} on {}{}\n{}",
-        args.operator,
-        args.dtype.name(),
-        device.name(),
-        library.unwrap_or_default(),
-        table::text(&rows, &missing, &conditions)
-    ))?;
+    let library = bench.library.as_ref().map(CublasLt::library);
+    let library =
+        library.map(|found| format!(", cuBLASLt {} ({})", found.version, found.path)).unwrap_or_default();
+    let (operator, dtype) = (&args.operator, args.dtype.name());
+    let measured = table::text(&rows, &missing, &conditions);
+    print(&format!("{operator} {dtype} on {}{library}\n{measured}", device.name()))?;
     let right = missing.is_empty() && rows.iter().all(|row| row.wrong().is_none());
     Ok(if right { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// A file of JSON objects, one a line.
+struct Lines<'a> {
+    path: &'a Path,
+    file: File,
+}
+
+impl<'a> Lines<'a> {
+    fn create(path: &'a Path) -> Result<Self, Failure> {
+        let file = File::create(path).map_err(|e| cannot_write(path, e))?;
+        Ok(Lines { path, file })
+    }
+
+    /// Writes an object, with what all have in common.
+    fn write(&mut self, mut value: Value, about: &Value) -> Result<(), Failure> {
+        if let (Value::Object(own), Value::Object(common)) = (&mut value, about) {
+            own.extend(common.clone());
+        }
+        writeln!(self.file, "{value}").map_err(|e| cannot_write(self.path, e))
+    }
+}
+
+fn cannot_write(path: &Path, e: std::io::Error) -> Failure {
+    Failure::program(error(format!("cannot write `{}`: {e}", path.display())))
 }
 
 /// Everything that is the same for all shapes.
@@ -162,7 +188,7 @@ struct Looked {
 }
 
 impl<'a> Bench<'a> {
-    fn about(&self) -> serde_json::Value {
+    fn about(&self) -> Value {
         let chip = self.device.chip();
         let library = self.library.as_ref().map(CublasLt::library);
         json!({
@@ -171,9 +197,8 @@ impl<'a> Bench<'a> {
             "device": self.device.name(),
             "cuda": chip.cuda,
             "multiprocessors": chip.multiprocessors,
-            "rounds": self.args.rounds,
             "tilewright": env!("CARGO_PKG_VERSION"),
-            "cublaslt": library.map(|found| json!({ "path": found.path, "version": found.version })),
+            "library": library.map(|found| json!({ "path": found.path, "version": found.version })),
         })
     }
 
@@ -197,7 +222,7 @@ impl<'a> Bench<'a> {
         let (ours, label) = match made {
             Ok(made) => made,
             Err(reason) => {
-                missing.push(Missing { shape: *shape, condition: None, reason });
+                missing.push(Missing { shape: *shape, reason });
                 return Ok(());
             }
         };
@@ -209,7 +234,7 @@ impl<'a> Bench<'a> {
         let ways = ways.or_else(|error| match error {
             // Ours is measured alone then.
             RuntimeError::CublasLt { .. } => {
-                missing.push(Missing { shape: *shape, condition: None, reason: error.to_string() });
+                missing.push(Missing { shape: *shape, reason: error.to_string() });
                 Ok(Vec::new())
             }
             other => Err(other),
@@ -365,6 +390,21 @@ impl<'a> Way<'_, 'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_are_objects() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows.jsonl");
+        let mut lines = Lines::create(&path).ok().unwrap();
+        for ms in [1, 2] {
+            lines.write(json!({ "ms": ms }), &json!({ "device": "some" })).ok().unwrap();
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let all: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(all, [1, 2].map(|ms| json!({ "ms": ms, "device": "some" })));
+        let failure = Lines::create(&dir.path().join("no/such")).err().unwrap();
+        assert!(failure.text.contains("cannot write"), "{}", failure.text);
+    }
 
     #[test]
     fn conditions_come_once_each_in_the_order_given() {

@@ -69,8 +69,6 @@ impl Row {
 pub struct Missing {
     /// The shape.
     pub shape: Shape,
-    /// The condition, if it is one alone.
-    pub condition: Option<Condition>,
     /// Why.
     pub reason: String,
 }
@@ -160,68 +158,58 @@ pub fn text(rows: &[Row], missing: &[Missing], conditions: &[Condition]) -> Stri
             text.push_str(&format!("geometric mean of the ratio, {condition}, {of} ({count}): {mean:.3}\n"));
         }
     }
-    for Missing { shape, condition, reason } in missing {
-        let condition = condition.map_or(String::new(), |condition| format!(", {condition}"));
-        text.push_str(&format!("not measured: {shape}{condition}: {reason}\n"));
+    for Missing { shape, reason } in missing {
+        text.push_str(&format!("missing at {shape}: {reason}\n"));
     }
     text
 }
 
-fn score(score: &Score) -> Value {
+/// Numbers of a shape.
+fn numbers(shape: &Shape) -> Value {
+    let Shape { m, n, k, batches } = *shape;
+    if batches > 1 { json!([m, n, k, batches]) } else { json!([m, n, k]) }
+}
+
+/// A row as JSON: what `bench/plot.py` reads, and every launch.
+pub fn as_json(row: &Row) -> Value {
+    let mut peers = serde_json::Map::new();
+    let (mut base, mut ratios) = (Value::Null, serde_json::Map::new());
+    if let Some(peer) = &row.peer {
+        let name = peer.name.to_lowercase();
+        let measured = json!({
+            "ms": peer.score.median_ms,
+            "rounds": peer.score.turns_ms,
+            "runs": peer.score.runs_ms,
+            "config": peer.config,
+            "error": peer.error,
+            "difference": peer.difference,
+        });
+        peers.insert(name.clone(), measured);
+        ratios.insert(name.clone(), json!(row.ratio()));
+        base = json!(name);
+    }
     json!({
-        "median_ms": score.median_ms,
-        "spread": score.spread,
-        "turns_ms": score.turns_ms,
-        "runs_ms": score.runs_ms,
+        "shape": numbers(&row.shape),
+        "condition": row.condition.to_string(),
+        "config": row.config,
+        "ms": row.score.median_ms,
+        "rounds": row.score.turns_ms,
+        "runs": row.score.runs_ms,
+        "tflops": row.tflops(),
+        "error": row.error,
+        "tolerance": row.tolerance,
+        "right": row.wrong().is_none(),
+        "notes": row.wrong().into_iter().collect::<Vec<String>>(),
+        "peers": peers,
+        "base": base,
+        "ratio": row.ratio(),
+        "ratios": ratios,
     })
 }
 
-/// Everything that was measured.
-pub fn as_json(rows: &[Row], missing: &[Missing], conditions: &[Condition]) -> Value {
-    let row = |row: &Row| {
-        let peer = row.peer.as_ref().map(|peer| {
-            json!({
-                "name": peer.name,
-                "config": peer.config,
-                "time": score(&peer.score),
-                "error": peer.error,
-                "difference": peer.difference,
-            })
-        });
-        json!({
-            "m": row.shape.m,
-            "n": row.shape.n,
-            "k": row.shape.k,
-            "batches": row.shape.batches,
-            "condition": row.condition.to_string(),
-            "config": row.config,
-            "time": score(&row.score),
-            "tflops": row.tflops(),
-            "error": row.error,
-            "tolerance": row.tolerance,
-            "right": row.wrong().is_none(),
-            "wrong": row.wrong(),
-            "peer": peer,
-            "ratio": row.ratio(),
-        })
-    };
-    let mean = |condition: &Condition| {
-        means(rows, *condition)
-            .into_iter()
-            .map(|(of, count, mean)| {
-                json!({ "condition": condition.to_string(), "of": of, "shapes": count, "ratio": mean })
-            })
-            .collect::<Vec<Value>>()
-    };
-    let gap = |gap: &Missing| {
-        let condition = gap.condition.map(|condition| condition.to_string());
-        json!({ "shape": gap.shape.to_string(), "condition": condition, "reason": gap.reason })
-    };
-    json!({
-        "rows": rows.iter().map(row).collect::<Vec<Value>>(),
-        "geometric_means": conditions.iter().flat_map(mean).collect::<Vec<Value>>(),
-        "missing": missing.iter().map(gap).collect::<Vec<Value>>(),
-    })
+/// What is missing, as JSON.
+pub fn gap_as_json(gap: &Missing) -> Value {
+    json!({ "shape": numbers(&gap.shape), "notes": [gap.reason] })
 }
 
 #[cfg(test)]
@@ -255,11 +243,7 @@ mod tests {
     #[test]
     fn the_table_has_ratios_and_their_means() {
         let rows = [row("4096,4096,4096", 0.2, Some(0.22)), row("16,4096,4096", 0.02, Some(0.018))];
-        let missing = [Missing {
-            shape: rows[1].shape,
-            condition: Some(Condition::Clean),
-            reason: "no memory".to_string(),
-        }];
+        let missing = [Missing { shape: rows[1].shape, reason: "no memory".to_string() }];
         let text = text(&rows, &missing, &[Condition::Rested, Condition::Clean]);
         let lines: Vec<String> =
             text.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
@@ -272,7 +256,7 @@ mod tests {
                 "16,4096,4096 bn=192 0.0200 ±0.6% 26.8 0.0180 ±0.6% 0.900 2.1e-4 3.0e-4 cuBLASLt: 1 of 8",
                 "geometric mean of the ratio, rested, all (2): 0.995",
                 "geometric mean of the ratio, rested, M ≥ 1024 (1): 1.100",
-                "not measured: 16,4096,4096, clean: no memory",
+                "missing at 16,4096,4096: no memory",
             ]
         );
     }
@@ -306,14 +290,18 @@ mod tests {
 
     #[test]
     fn json_has_every_run() {
-        let value = as_json(&[row("64,32,16", 0.1, Some(0.2))], &[], &[Condition::Rested]);
-        let row = &value["rows"][0];
-        assert_eq!((&row["m"], &row["n"], &row["k"]), (&json!(64), &json!(32), &json!(16)));
-        assert_eq!(row["time"]["runs_ms"], json!([[0.1, 0.1]]));
-        assert_eq!(row["peer"]["time"]["median_ms"], json!(0.2));
-        assert_eq!(row["ratio"], json!(2.0));
-        assert_eq!(row["right"], json!(true));
-        assert_eq!(value["geometric_means"][0]["shapes"], json!(1));
-        assert_eq!(value["missing"], json!([]));
+        let value = as_json(&row("64,32,16", 0.1, Some(0.2)));
+        assert_eq!(value["shape"], json!([64, 32, 16]));
+        assert_eq!((&value["ms"], &value["rounds"]), (&json!(0.1), &json!([0.1])));
+        assert_eq!(value["runs"], json!([[0.1, 0.1]]));
+        assert_eq!(value["peers"]["cublaslt"]["ms"], json!(0.2));
+        assert_eq!((&value["base"], &value["ratio"]), (&json!("cublaslt"), &json!(2.0)));
+        assert_eq!((&value["right"], &value["notes"]), (&json!(true), &json!([])));
+        let alone = as_json(&row("64,32,16,3", 0.1, None));
+        assert_eq!(alone["shape"], json!([64, 32, 16, 3]));
+        assert_eq!((&alone["peers"], &alone["base"]), (&json!({}), &json!(null)));
+        let shape = "1,2,3".parse().unwrap();
+        let gap = gap_as_json(&Missing { shape, reason: "why".to_string() });
+        assert_eq!(gap, json!({ "shape": [1, 2, 3], "notes": ["why"] }));
     }
 }
