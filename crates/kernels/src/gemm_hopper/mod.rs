@@ -115,6 +115,9 @@ impl Default for HopperGemmConfig {
 /// Registers that addresses, counters and the compiler's temporaries want besides the fragments.
 const SPARE_REGISTERS: i64 = 16;
 
+/// Registers that an instruction of the widest kind needs besides its sums, so that it can be assembled at all.
+const FEWEST_BESIDES: i64 = 26;
+
 /// Registers that the threads of a multiprocessor have together.
 const REGISTERS: i64 = 65_536;
 
@@ -298,6 +301,17 @@ impl HopperGemmConfig {
                 "sums and results take {need} registers of a thread, which has {} and needs about {SPARE_REGISTERS} \
                  more: use a smaller tile or more warpgroups",
                 self.math_registers
+            );
+            return Err(ConfigError::value("bn", self.bn, wanted));
+        }
+        // A block starts with an even share of the registers, in which the assembler must find room for one instruction's sums.
+        let share = REGISTERS / (128 * (1 + self.warpgroups));
+        if share < 168 && self.bn.min(256) / 2 + FEWEST_BESIDES > share {
+            let wanted = format!(
+                "an instruction's sums take {} registers of a thread, and {} threads can start with {share} each: use \
+                 a narrower tile or fewer warpgroups",
+                self.bn.min(256) / 2,
+                128 * (1 + self.warpgroups)
             );
             return Err(ConfigError::value("bn", self.bn, wanted));
         }
