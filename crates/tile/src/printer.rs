@@ -38,6 +38,11 @@ fn int(out: &mut impl Write, program: &Program, expr: &Expr, place: u8) -> fmt::
             Axis::Y => "block.y",
             Axis::Z => "block.z",
         }),
+        Expr::Element(param, index) => {
+            write!(out, "{}[", program.params.get(param.0 as usize).map_or("?", |p| &p.name))?;
+            int(out, program, index, SUM)?;
+            out.write_str("]")
+        }
         Expr::Binary(op, a, b) => {
             let (sign, level) = match op {
                 IntOp::Add => ("+", SUM),

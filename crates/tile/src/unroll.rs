@@ -317,6 +317,7 @@ impl Unroll<'_> {
         match e {
             Expr::Symbol(id) => self.values.get(id).unwrap_or(e).clone(),
             Expr::Binary(op, a, b) => Expr::binary(*op, self.expr(a), self.expr(b)),
+            Expr::Element(param, index) => Expr::Element(*param, Box::new(self.expr(index))),
             Expr::Int(_) | Expr::Block(_) => e.clone(),
         }
     }

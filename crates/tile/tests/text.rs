@@ -252,7 +252,9 @@ impl Choices<'_> {
         let default = self.expr(std::slice::from_ref(&t), 3);
         let w = k.constant("W", default);
         let n = k.size("n", 17);
-        let all = [m.clone(), n.clone(), t.clone(), w.clone(), block_x(), block_y()];
+        let ids = k.tensor("ids", DType::I32, [&n]);
+        let element = ids.element(block_x() * 2 + &m);
+        let all = [m.clone(), n.clone(), t.clone(), w.clone(), block_x(), block_y(), element];
         let extents = [self.expr(&all[..4], 2), self.expr(&all[..4], 2)];
         let x = k.tensor("x", DType::ALL[self.next(DType::ALL.len() as u8) as usize], extents);
         let strides = [self.expr(&all[..4], 2), 1.into()];

@@ -549,12 +549,13 @@ impl KernelBuilder {
 
 /// A mistake for an expression that refers to a symbol of another kernel, as far as its number shows it.
 fn foreign_symbols(program: &Program) -> Option<Diagnostic> {
-    let count = program.symbols.len();
+    let count = (program.symbols.len(), program.params.len());
     let legal = |expr: &Expr| {
-        fn go(expr: &Expr, count: usize) -> bool {
+        fn go(expr: &Expr, count: (usize, usize)) -> bool {
             match expr {
-                Expr::Symbol(SymbolId(id)) => (*id as usize) < count,
+                Expr::Symbol(SymbolId(id)) => (*id as usize) < count.0,
                 Expr::Binary(_, a, b) => go(a, count) && go(b, count),
+                Expr::Element(param, index) => (param.0 as usize) < count.1 && go(index, count),
                 Expr::Int(_) | Expr::Block(_) => true,
             }
         }

@@ -20,6 +20,12 @@ impl Buffer {
     pub fn from<E: Into<Expr>>(&self, offsets: impl IntoIterator<Item = E>) -> BufferAt {
         BufferAt { buffer: *self, offsets: Some(offsets.into_iter().map(Into::into).collect()) }
     }
+
+    /// `groups[index]`: an element, as an integer. The tensor has one mode and type `i32`, and the kernel does not write it; an index
+    /// outside reads 0.
+    pub fn element(&self, index: impl Into<Expr>) -> Expr {
+        Expr::Element(self.param, Box::new(index.into()))
+    }
 }
 
 /// A buffer, and the coordinates at which a view of it starts.

@@ -25,6 +25,8 @@ pub(super) struct Plan {
     pub(super) pipelines: Vec<Ring>,
     /// Blocks of a cluster.
     pub(super) cluster: i64,
+    /// Extent and stride of each parameter of one mode, whose elements may be integers of the kernel; (0, 0) of others.
+    pub(super) lists: Vec<(i64, i64)>,
     /// Whether the blocks of a cluster add up what they have, so that they run side by side.
     pub(super) meets: bool,
     pub(super) ops: Vec<Op>,
@@ -213,7 +215,13 @@ impl Plan {
                 _ => None,
             }),
         });
+        let list = |param| match (&*tensor_shape(v, param, sizes)?, &*tensor_strides(v, param, sizes)?) {
+            ([extent], [stride]) => Ok((*extent, *stride)),
+            _ => Ok((0, 0)),
+        };
+        let lists = (0..program.params.len()).map(|i| list(ParamId(i as u32)));
         Ok(Plan {
+            lists: lists.collect::<Result<_, InterpretError>>()?,
             tensors: program.tensors.len(),
             pipelines: pipelines.collect(),
             cluster: i64::from(v.cluster()),

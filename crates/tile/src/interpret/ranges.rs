@@ -73,6 +73,10 @@ impl Ranges<'_> {
                 (None, None) => return Err(InterpretError::NoValue { what: what.to_string() }),
             },
             Expr::Binary(op, a, b) => apply(*op, self.interval(what, a)?, self.interval(what, b)?),
+            Expr::Element(_, index) => {
+                self.interval(what, index)?;
+                (i128::from(i32::MIN), i128::from(i32::MAX))
+            }
         };
         narrow(what, result)
     }

@@ -11,6 +11,7 @@ use super::round::round_all;
 use super::{Buffer, InterpretError, round, shapes};
 use crate::expr::{Axis, Expr, Scope, SymbolId};
 use crate::order;
+use crate::program::ParamId;
 
 /// What an asynchronous copy or product in flight still has to write.
 enum Effect<'a> {
@@ -100,6 +101,18 @@ impl Scope for Block<'_> {
 
     fn block(&self, axis: Axis) -> Option<i64> {
         Some(self.index[axis.index()])
+    }
+
+    fn element(&self, param: ParamId, index: i64) -> Option<i64> {
+        let (extent, stride) = *self.plan.lists.get(param.0 as usize)?;
+        if !(0..extent).contains(&index) {
+            return Some(0);
+        }
+        match self.buffers.get(param.0 as usize)? {
+            Buffer::Input(data) => Some(*data.get((index * stride) as usize)? as i64),
+            // The verifier knows that the kernel does not write it.
+            Buffer::Output(_) | Buffer::Scalar(_) => None,
+        }
     }
 }
 
