@@ -226,9 +226,10 @@ impl Unroll<'_> {
 
     fn tensor_kind(&self, kind: TensorKind) -> TensorKind {
         match kind {
-            TensorKind::View { param, offsets, modes } => TensorKind::View {
+            TensorKind::View { param, offsets, ends, modes } => TensorKind::View {
                 param,
                 offsets: self.exprs(&offsets),
+                ends: ends.iter().map(|end| end.as_ref().map(|e| self.expr(e))).collect(),
                 modes: modes
                     .iter()
                     .map(|mode| {

@@ -62,7 +62,7 @@ pub struct GlobalTile {
     pub base: Vec<Expr>,
     /// For each mode of the tile (in the order of [`TileRef::shape`]) its leaves as (extent, buffer mode, scale).
     pub modes: Vec<Vec<(i64, u32, i64)>>,
-    /// The buffer's shape.
+    /// The buffer's shape, as far as the view reaches.
     pub shape: Vec<Expr>,
     /// The buffer's strides in elements.
     pub strides: Vec<Expr>,
@@ -133,7 +133,7 @@ impl Verified {
                 let kept = |i: &usize| !matches!(reference.index.get(*i), Some(Some(_)));
                 ((0..shape.len()).filter(kept).map(|i| int(&shape[i])).collect::<Vec<_>>(), None)
             }
-            TensorKind::View { param, offsets, modes } => {
+            TensorKind::View { param, offsets, ends, modes } => {
                 let mut base = offsets.clone();
                 let mut kept = Vec::new();
                 for (i, mode) in modes.iter().enumerate() {
@@ -160,11 +160,15 @@ impl Verified {
                     }
                 }
                 let shape = kept.iter().map(|leaves| leaves.iter().map(|l| l.0).product()).collect();
+                let bounded = self.buffer_shape(*param).iter().zip(ends).map(|(extent, end)| match end {
+                    Some(end) => end.min(extent),
+                    None => extent.clone(),
+                });
                 let global = GlobalTile {
                     param: *param,
                     base,
                     modes: kept,
-                    shape: self.buffer_shape(*param).to_vec(),
+                    shape: bounded.collect(),
                     strides: self.strides(*param).to_vec(),
                 };
                 (shape, Some(global))

@@ -173,6 +173,31 @@ fn elements_of_buffers_of_another_kernel_are_refused() {
 }
 
 #[test]
+fn a_view_may_end_before_its_buffer() {
+    let mut k = KernelBuilder::new("ends");
+    let n = k.size("n", 64);
+    let x = k.tensor("x", F32, [&n, &n]);
+    k.grid([1]);
+    k.threads(32);
+    k.global_view(
+        "g",
+        x.from([block_x(), 0.into()]).until(0, block_x() + 4).until(1, &n - 1),
+        [tile(0, 8), tile(1, 8)],
+    );
+    let program = k.finish().unwrap();
+    assert!(program.to_string().contains("global_view(x[block.x : block.x + 4, : n - 1]"), "{program}");
+    assert_eq!(parse(&program.to_string()).unwrap(), program);
+
+    let mut k = KernelBuilder::new("beyond");
+    let x = k.tensor("x", F32, [4]);
+    k.grid([1]);
+    k.threads(32);
+    k.global_view("g", x.from([0]).until(1, 4), [tile(0, 4)]);
+    let errors = k.finish().unwrap_err();
+    assert_eq!(errors.0[0].message, "the view `g` ends along mode 1 of `x`, which has 1");
+}
+
+#[test]
 fn misuse_is_reported_at_the_end() {
     let mut k = KernelBuilder::new("two words");
     let n = k.size("n", 4);

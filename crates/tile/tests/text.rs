@@ -266,9 +266,13 @@ impl Choices<'_> {
         let scale = self.expr(&all[2..4], 3);
         let offsets = [self.expr(&all, 3), self.expr(&all, 1)];
         let extent = self.expr(&all[2..4], 2);
+        let mut from = x.from(offsets);
+        for mode in 0..self.next(3) {
+            from = from.until(usize::from(mode), self.expr(&all, 2));
+        }
         let g = k.global_view(
             "g",
-            x.from(offsets),
+            from,
             [nested([tile(0, &extent), steps(1, 4, &scale)]), tile(1, &t), steps(1, &n, &w)],
         );
         let h = k.global_view("h", &y, [tile(1, &t), tile(0, &w)]);

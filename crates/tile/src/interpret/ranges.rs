@@ -103,6 +103,7 @@ impl Ranges<'_> {
         let what = format!("an offset of `{name}`");
         for (dim, base) in global.base.iter().enumerate() {
             let (low, high) = self.interval(&what, base)?;
+            self.interval(&format!("the end of `{name}`"), &global.shape[dim])?;
             let leaves = global.modes.iter().flatten().filter(|(_, d, _)| *d as usize == dim);
             let reach: i128 =
                 leaves.map(|(extent, _, scale)| i128::from(extent - 1) * i128::from(*scale)).sum();

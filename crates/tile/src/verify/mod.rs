@@ -46,7 +46,7 @@ const MAX_ERRORS: usize = 50;
 ///    pinned register layout has two modes, the first of as many threads as the block has, and reaches every element of
 ///    the tile and nothing else, once but for thread modes of stride 0. A pinned shared layout has the tile's shape and gives every element an offset of its
 ///    own, none negative.
-/// 9. **Views.** One offset a mode of the buffer, one or more leaves a mode; leaves walk modes that the buffer has;
+/// 9. **Views.** One offset, and at most one end, a mode of the buffer, one or more leaves a mode; leaves walk modes that the buffer has;
 ///    scales are constants, none negative; literal extents are at least 1.
 /// 10. **References.** An index has one entry a mode; a literal index lies within a literal extent. The
 ///     modes that are kept (at least one) have constant extents, at most 2²⁰ elements together. Only global and shared
