@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use tilewright_machine::Arch;
-use tilewright_tile::{Code, Diagnostic, TensorId, Verified};
+use tilewright_tile::{Code, Diagnostic, StmtKind, TensorId, Verified};
 
 use crate::copies::SharedSolution;
 use crate::plan::TvLayout;
@@ -56,16 +56,21 @@ pub(crate) fn touched(stmt: &tilewright_tile::Stmt) -> Vec<TensorId> {
 }
 
 /// The most 32-bit registers that fragments take at one time. A tensor lives from its first use to its last; one that
-/// was used before a loop and is used in it lives through the whole loop.
+/// was used before a loop and is used in it lives through the whole loop. A slice or another shape of a tensor is a name for its
+/// registers, and a statement between elements may leave its result where an operand was that nobody needs any more.
 pub(crate) fn live_registers(
     verified: &Verified,
     statements: &[(tilewright_tile::Stmt, usize)],
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
 ) -> u32 {
     let n = statements.len();
+    let names = names(statements);
     let mut spans: HashMap<TensorId, (usize, usize)> = HashMap::new();
     for (i, (stmt, _)) in statements.iter().enumerate() {
-        for id in touched(stmt) {
+        for mut id in touched(stmt) {
+            while let Some(of) = names.get(&id) {
+                id = *of;
+            }
             spans.entry(id).and_modify(|s| s.1 = i).or_insert((i, i));
         }
     }
@@ -84,10 +89,37 @@ pub(crate) fn live_registers(
         let bits = verified.program().tensor(*id).dtype.bits();
         register(*id).map_or(0, |tv| (tv.count() as u32 * bits).div_ceil(32))
     };
-    (0..n)
-        .map(|i| spans.iter().filter(|(_, s)| s.0 <= i && i <= s.1).map(|(id, _)| size(id)).sum())
-        .max()
-        .unwrap_or(0)
+    let live = |within: &dyn Fn((usize, usize)) -> bool| -> u32 {
+        spans.iter().filter(|(_, s)| within(**s)).map(|(id, _)| size(id)).sum()
+    };
+    let at = |i: usize| match statements[i].0.kind {
+        StmtKind::Elementwise { .. } | StmtKind::Cast { .. } => {
+            let (before, after) = (live(&|s| s.0 < i && i <= s.1), live(&|s| s.0 <= i && i < s.1));
+            before.max(after)
+        }
+        _ => live(&|s| s.0 <= i && i <= s.1),
+    };
+    (0..n).map(at).max().unwrap_or(0)
+}
+
+/// Of every tensor that is written once, and then as another shape of one that is not written behind it, that one.
+fn names(statements: &[(tilewright_tile::Stmt, usize)]) -> HashMap<TensorId, TensorId> {
+    let mut last_write: HashMap<TensorId, usize> = HashMap::new();
+    let mut writes: HashMap<TensorId, u32> = HashMap::new();
+    for (i, (stmt, _)) in statements.iter().enumerate() {
+        for id in stmt.kind.writes() {
+            *writes.entry(id).or_default() += 1;
+            last_write.insert(id, i);
+        }
+    }
+    let shapes = statements.iter().enumerate().filter_map(|(i, (stmt, _))| match &stmt.kind {
+        StmtKind::Shape { dst, src, .. } => {
+            let stays = last_write.get(src).is_none_or(|last| *last < i);
+            (writes[dst] == 1 && stays).then_some((*dst, *src))
+        }
+        _ => None,
+    });
+    shapes.collect()
 }
 
 pub(crate) fn too_many_registers(
