@@ -13,6 +13,15 @@ struct Place {
     row: Expr,
     col: Expr,
     product: Option<Expr>,
+    /// The group that its rows of A belong to.
+    group: Option<Expr>,
+}
+
+impl Place {
+    /// Which of several matrices B, and of what belongs to its rows.
+    fn of_b(&self) -> Option<&Expr> {
+        self.product.as_ref().or(self.group.as_ref())
+    }
 }
 
 /// An operand of the epilogue that is brought tile by tile, or sums of it that are sent away.
@@ -43,6 +52,8 @@ struct Shape {
     deep: i64,
     /// Products, and parts of k that are summed apart: what the rows of tiles are counted through for.
     several: bool,
+    /// The group of each tile along m, and whether those are the tile's columns.
+    groups: Option<(Buffer, bool)>,
 }
 
 impl Shape {
@@ -52,12 +63,29 @@ impl Shape {
             if blocks > 1 { tile * blocks + block_x() % blocks } else { tile.clone() }
         };
         if !self.several {
-            return Place { row: own(row, self.down), col: own(col, self.across), product: None };
+            let (row, col) = (own(row, self.down), own(col, self.across));
+            let group = self.groups.map(|(groups, swap)| groups.element(if swap { &col } else { &row }));
+            return Place { row, col, product: None, group };
         }
         // Rows of the tiles of clusters are counted through all products.
         let each = if self.down > 1 { self.rows.ceil_div(self.down) } else { self.rows.clone() };
         let within = own(&(row % &each), self.down);
-        Place { row: within, col: own(col, self.across), product: Some(row / &each) }
+        Place { row: within, col: own(col, self.across), product: Some(row / &each), group: None }
+    }
+
+    /// Steps along k of a tile, and the first of them: tiles of padding have none, or some past the end of k if results of others
+    /// leave meanwhile.
+    fn steps(&self, place: &Place, least: Option<&Expr>) -> (Expr, Option<Expr>) {
+        let Some(group) = &place.group else { return (self.depth.clone(), None) };
+        // 1 for a group, 0 for a negative number.
+        let counts = (group.min(0) + 1).max(0);
+        match least {
+            None => (counts * &self.depth, None),
+            Some(least) => {
+                let past = (Expr::from(1) - &counts) * &self.depth;
+                ((counts * &self.depth).max(least), Some(past))
+            }
+        }
     }
 }
 
@@ -88,7 +116,10 @@ impl HopperGemmConfig {
 
     fn write(&self, t: &mut KernelBuilder) {
         let (m, n, k) = (t.size("m", 4096), t.size("n", 4096), t.size("k", 4096));
-        let products = (self.batch != Batch::None).then(|| t.size("l", 4));
+        let grouped = self.batch == Batch::Grouped;
+        let products = (self.batch != Batch::None && !grouped).then(|| t.size("l", 4));
+        // How many matrices B there are, and vectors along n.
+        let matrices = products.clone().or_else(|| grouped.then(|| t.size("g", 8)));
         let (height, width) = self.sides((m.clone(), n.clone()));
         let (bm, bn, bk) = (t.constant("BM", self.bm), t.constant("BN", self.bn), t.constant("BK", self.bk));
         let (stages, sms) = (t.constant("STAGES", self.stages), t.constant("SMS", self.sms));
@@ -97,11 +128,13 @@ impl HopperGemmConfig {
         let epilogue = if self.split > 1 { Default::default() } else { self.epilogue };
 
         let a = self.matrix(t, "a", self.dtype, [&m, &k], self.a, &products);
-        let b = self.matrix(t, "b", self.dtype, [&n, &k], self.b, &products);
+        let b = self.matrix(t, "b", self.dtype, [&n, &k], self.b, &matrices);
+        let (of_m, _) = self.sides((&bm, &bn));
+        let groups = grouped.then(|| t.tensor("groups", DType::I32, [m.ceil_div(of_m)]));
         let operands: Vec<(Part, Option<Buffer>)> = epilogue
             .parts()
             .filter(|p| !p.sums())
-            .map(|p| (p, self.operand(t, p, &m, &n, &products)))
+            .map(|p| (p, self.operand(t, p, &m, &n, (&products, &matrices))))
             .collect();
         let alpha = epilogue.has(Part::Alpha).then(|| t.scalar("alpha", 1.0));
         let c = match &split {
@@ -111,7 +144,7 @@ impl HopperGemmConfig {
         let sums: Vec<(Part, Option<Buffer>)> = epilogue
             .parts()
             .filter(|p| p.sums())
-            .map(|p| (p, self.operand(t, p, &m, &n, &products)))
+            .map(|p| (p, self.operand(t, p, &m, &n, (&products, &matrices))))
             .collect();
 
         // The tiles of clusters, and how many steps along k a block does of each.
@@ -150,7 +183,7 @@ impl HopperGemmConfig {
 
         let ((tall_a, of_a), (tall_b, of_b)) = self.sides(((&bm, &rows), (&bn, &cols)));
         let ga = matrix_view(t, "ga", &a, products.as_ref(), (0, 1), (tall_a, of_a), (&bk, &steps_of_k));
-        let gb = matrix_view(t, "gb", &b, products.as_ref(), (0, 1), (tall_b, of_b), (&bk, &steps_of_k));
+        let gb = matrix_view(t, "gb", &b, matrices.as_ref(), (0, 1), (tall_b, of_b), (&bk, &steps_of_k));
         let modes = self.sides((0, 1));
         let wide = width.ceil_div(&chunk);
         let gc = matrix_view(t, "gc", &c, through.as_ref(), modes, (&bm, &rows), (&chunk, &wide));
@@ -171,6 +204,7 @@ impl HopperGemmConfig {
             across,
             deep,
             several: through.is_some(),
+            groups: groups.map(|groups| (groups, self.swap)),
         };
         let side = |t: &mut KernelBuilder, (part, buffer): &(Part, Option<Buffer>)| {
             let buffer = buffer.as_ref()?;
@@ -191,13 +225,14 @@ impl HopperGemmConfig {
             };
             // Along the tile's columns a vector is cut into chunks as the tile is.
             let along = if along_columns != self.swap { 1 } else { 0 };
-            let mode = u32::from(products.is_some());
+            let several = if along_columns { &matrices } else { &products };
+            let mode = u32::from(several.is_some());
             let (view, shared) = if along == 1 {
                 (vec![tile(mode, &chunk), steps(mode, &wide, &chunk)], vec![&chunk, &chunks])
             } else {
                 (vec![tile(mode, &bm), steps(mode, &rows, &bm)], vec![&bm])
             };
-            let view = with_matrices(view, products.as_ref());
+            let view = with_matrices(view, several.as_ref());
             let view = t.global_view(&format!("g_{name}"), buffer, view);
             let shared = t.shared_tensor(&format!("s_{name}"), dtype, shared);
             Some(Side { part: *part, view, shared, along: Some(along) })
@@ -255,15 +290,15 @@ impl HopperGemmConfig {
         part: Part,
         m: &Expr,
         n: &Expr,
-        products: &Option<Expr>,
+        (products, matrices): (&Option<Expr>, &Option<Expr>),
     ) -> Option<Buffer> {
         let dtype = part.dtype(self.result());
         if part == Part::Residual {
             return Some(self.matrix(t, part.name(), dtype, [m, n], Major::K, products));
         }
-        let along = if part.vector()? { n } else { m };
-        Some(match products {
-            Some(products) => t.tensor(part.name(), dtype, [products, along]),
+        let (along, several) = if part.vector()? { (n, matrices) } else { (m, products) };
+        Some(match several {
+            Some(several) => t.tensor(part.name(), dtype, [several, along]),
             None => t.tensor(part.name(), dtype, [along]),
         })
     }
@@ -290,16 +325,7 @@ impl HopperGemmConfig {
             if let Some(ring) = &rings.vectors {
                 t.produce(ring, |t| {
                     for side in &operands.vectors {
-                        side.each(
-                            t,
-                            shape,
-                            &place.row,
-                            &place.col,
-                            place.product.as_ref(),
-                            |t, view, shared| {
-                                t.copy_async(view, shared);
-                            },
-                        );
+                        side.each(t, shape, &place, |t, view, shared| t.copy_async(view, shared));
                     }
                 });
             }
@@ -307,15 +333,18 @@ impl HopperGemmConfig {
                 Some(part) if self.split > 1 => (None, Some(part * &shape.depth)),
                 product => (product.as_ref(), None),
             };
-            t.for_range("kl", 0, &shape.depth, |t, kl| {
-                let step = match first {
+            let (steps, past) = shape.steps(&place, self.deferred.then_some(&shape.chunks));
+            let first = first.or(past);
+            let of_b = if self.split > 1 { None } else { place.of_b() };
+            t.for_range("kl", 0, steps, |t, kl| {
+                let step = match &first {
                     Some(first) => first + kl,
                     None => kl,
                 };
                 let step = if shape.deep > 1 { step * shape.deep + block_x() % shape.deep } else { step };
                 t.produce(&rings.ab, |t| {
                     t.copy_async_with(at(ga, row_a, &step, product), sa, how_a);
-                    t.copy_async_with(at(gb, row_b, &step, product), sb, how_b);
+                    t.copy_async_with(at(gb, row_b, &step, of_b), sb, how_b);
                 });
             });
             if let (Some(ring), Some(side)) = (&rings.residual, &operands.residual) {
@@ -421,7 +450,8 @@ impl HopperGemmConfig {
                     let part = part_of(t, "part", &j);
                     leave(t, &part, &j, &before);
                 });
-                t.for_range("km", chunks, &shape.depth, |t, _| step(t, &rc));
+                let (steps, _) = shape.steps(&shape.place(&now[0], &now[1]), Some(chunks));
+                t.for_range("km", chunks, steps, |t, _| step(t, &rc));
                 complete(t, &rc);
                 if plain {
                     t.cast_to(&rounded, &rc);
@@ -451,7 +481,7 @@ impl HopperGemmConfig {
             t.for_tiles(["um", "un"], &cluster_rows, &cluster_cols, order, |t, um, un| {
                 let now = shape.place(&um, &un);
                 let rc = sums(t);
-                t.for_range("km", 0, &shape.depth, |t, _| step(t, &rc));
+                t.for_range("km", 0, shape.steps(&now, None).0, |t, _| step(t, &rc));
                 complete(t, &rc);
                 if plain {
                     let rounded = self.round(t, &rc);
@@ -531,16 +561,14 @@ impl HopperGemmConfig {
         }
         t.syncthreads();
         // Of the blocks that have the same sums one adds them: to the others they are outside.
-        let row = match shape.deep {
-            1 => place.row.clone(),
-            deep => &place.row + block_x() % deep * &shape.rows,
-        };
-        let col = match shape.deep {
-            1 => place.col.clone(),
-            deep => &place.col + block_x() % deep * &shape.cluster_tiles[1],
-        };
+        let (mut row, mut col) = (place.row.clone(), place.col.clone());
+        if shape.deep > 1 {
+            row = row + block_x() % shape.deep * &shape.rows;
+            col = col + block_x() % shape.deep * &shape.cluster_tiles[1];
+        }
+        let place = Place { row, col, product: place.product.clone(), group: place.group.clone() };
         for side in &operands.sums {
-            side.each(t, shape, &row, &col, place.product.as_ref(), |t, view, shared| {
+            side.each(t, shape, &place, |t, view, shared| {
                 t.copy_async_with(shared, view, AsyncHow { add: true, ..AsyncHow::default() });
             });
         }
@@ -600,21 +628,20 @@ impl Side {
         &self,
         t: &mut KernelBuilder,
         shape: &Shape,
-        row: &Expr,
-        col: &Expr,
-        product: Option<&Expr>,
+        place: &Place,
         mut body: impl FnMut(&mut KernelBuilder, Reference, Reference),
     ) {
         let part = |of: Expr| {
-            let entries = [None, Some(of)].into_iter().chain(product.map(|p| Some(p.clone())));
+            let which = if self.part.vector() == Some(true) { place.of_b() } else { place.product.as_ref() };
+            let entries = [None, Some(of)].into_iter().chain(which.map(|p| Some(p.clone())));
             self.view.index(entries)
         };
         if self.along == Some(1) {
             t.unroll_for(&format!("j_{}", self.part.name()), 0, &shape.chunks, |t, j| {
-                body(t, part(col * &shape.chunks + &j), self.shared.at(j));
+                body(t, part(&place.col * &shape.chunks + &j), self.shared.at(j));
             });
         } else {
-            body(t, part(row.clone()), self.shared.into());
+            body(t, part(place.row.clone()), self.shared.into());
         }
     }
 }
