@@ -1,6 +1,6 @@
 //! What the product is, by plain loops, and the sizes at which it is tested.
 
-use super::{Batch, HopperGemmConfig, Major, Part};
+use super::{HopperGemmConfig, Major, Part};
 
 /// Sizes at which tiles of `bm` × `bn` × `bk` meet every kind of edge: one, one less and one more than a tile, rows that no
 /// vector divides, and rows that tensor copies can take without being whole tiles.
@@ -35,17 +35,16 @@ pub struct Inputs {
 }
 
 /// Which of the matrices B a row of C belongs to, where rows are counted through all products of `m` rows; `None`: rows of padding, and
-/// those of a group that there is not among `l`. `groups` as in [`Batch::Grouped`], where it is of use.
+/// those of a group that there is not among `l`. `groups` has the group of each row, where there are groups.
 fn matrix_of(config: &HopperGemmConfig, groups: &[i64], [l, m]: [usize; 2], row: usize) -> Option<usize> {
-    if config.batch != Batch::Grouped {
+    if !config.batch.has_groups() {
         return Some(row / m);
     }
-    let (rows, _) = config.sides((config.bm, config.bn));
-    usize::try_from(groups[row / rows as usize]).ok().filter(|group| *group < l)
+    usize::try_from(groups[row]).ok().filter(|group| *group < l)
 }
 
 /// A · Bᵀ in f64, row-major, for factors that lie as the configuration says: `l` products, one behind the other; or one, with `l`
-/// matrices B of which each row of A has one by `groups`.
+/// matrices B of which each row of A has the one that `groups` says, and none where that is negative.
 pub fn sums(
     config: &HopperGemmConfig,
     a: &[f64],
@@ -61,7 +60,7 @@ pub fn sums(
         let product = |at: usize| a[row % m * a_steps.0 + at * a_steps.1] * b[j * b_steps.0 + at * b_steps.1];
         (0..k).map(product).sum()
     };
-    let rows = if config.batch == Batch::Grouped { m } else { l * m };
+    let rows = if config.batch.has_groups() { m } else { l * m };
     (0..rows).flat_map(|row| (0..n).map(move |j| (row, j))).map(|(row, j)| dot(row, j)).collect()
 }
 
