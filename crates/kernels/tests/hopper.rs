@@ -331,6 +331,8 @@ fn ptxas_needs_no_spills_for_any_gemm_hopper() {
         HopperGemmConfig { bn: 160, cluster: Cluster::AlongN(2), order: Order::Snake(12), ..default },
         HopperGemmConfig { bm: 256, bn: 128, buffers: 1, b: Major::Mn, ..default },
         HopperGemmConfig { bm: 192, warpgroups: 3, math_registers: 160, bn: 144, ..default },
+        HopperGemmConfig { bm: 256, bn: 160, buffers: 1, cluster: Cluster::AlongN(2), ..default },
+        HopperGemmConfig { bm: 256, bn: 192, stages: 3, buffers: 1, ..default },
     ];
     for (i, config) in hopper_configs().into_iter().chain(wide).chain(tuned_hopper()).enumerate() {
         let program = config.program().unwrap();
@@ -378,7 +380,7 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
     says(HopperGemmConfig { order: Order::Hilbert(9), ..default }, "order", "0 to 8");
     says(HopperGemmConfig { load_registers: 20, ..default }, "load_registers", "multiple of 8 from 24");
     says(HopperGemmConfig { load_registers: 48, ..default }, "math_registers", "there are 65536");
-    says(HopperGemmConfig { math_registers: 216, ..default }, "bn", "more warpgroups");
+    says(HopperGemmConfig { bm: 256, stages: 2, ..default }, "bn", "more warpgroups");
     says(HopperGemmConfig { sms: 0, ..default }, "sms", "from 1");
     says(HopperGemmConfig { split: 2, batch: Batch::Packed, ..default }, "split", "batch must be none");
     says(HopperGemmConfig { split: 2, batch: Batch::Grouped, ..default }, "split", "batch must be none");

@@ -160,7 +160,7 @@ impl HopperGemmConfig {
         let (stages, sms) = (t.constant("STAGES", self.stages), t.constant("SMS", self.sms));
         let (chunk, buffers) = (t.constant("CHUNK", self.columns()), t.constant("BUFFERS", self.buffers));
         let split = (self.split > 1).then(|| t.constant("SPLIT", self.split));
-        let epilogue = if self.split > 1 { Default::default() } else { self.epilogue };
+        let epilogue = self.applied();
 
         let a = self.matrix(t, "a", self.dtype, [&m, &k], self.a, &products);
         let b = self.matrix(t, "b", self.dtype, [&n, &k], self.b, &matrices);
@@ -428,7 +428,7 @@ impl HopperGemmConfig {
     ) {
         let (bm, chunk, chunks) = (&shape.bm, &shape.chunk, &shape.chunks);
         let bn = &(chunk * chunks);
-        let plain = self.split > 1 || self.epilogue.is_empty();
+        let plain = self.applied().is_empty();
         let step = |t: &mut KernelBuilder, rc: &Tensor| {
             t.consume(&rings.ab, |t| {
                 t.gemm_async_over(rc, left, right, [self.warpgroups.into(), 1.into()]);
@@ -555,20 +555,11 @@ impl HopperGemmConfig {
                 let rc = sums(t);
                 t.for_range("km", 0, shape.steps(&now, None).0, |t, _| step(t, &rc));
                 complete(t, &rc);
-                if plain {
-                    let rounded = self.round(t, &rc);
-                    first_buffer(t);
-                    t.unroll_for("j", 0, chunks, |t, j| {
-                        let part = t.slice("part", &rounded, 1, &j * chunk, chunk);
-                        leave(t, &part, &j, &now, &clipped);
-                    });
-                } else {
-                    first_buffer(t);
-                    self.finish(t, shape, rings, operands, &rc, &now, |t, part, j| {
-                        let part = self.round(t, part);
-                        leave(t, &part, j, &now, &clipped);
-                    });
-                }
+                first_buffer(t);
+                self.finish(t, shape, rings, operands, &rc, &now, |t, part, j| {
+                    let part = self.round(t, part);
+                    leave(t, &part, j, &now, &clipped);
+                });
             });
         }
         t.wait_group(0);
@@ -604,7 +595,7 @@ impl HopperGemmConfig {
         let mut all = |t: &mut KernelBuilder| {
             t.unroll_for("je", 0, &shape.chunks, |t, j| {
                 let mut v = t.slice("v", rc, 1, &j * &shape.chunk, &shape.chunk);
-                for part in self.epilogue.parts() {
+                for part in self.applied().parts() {
                     let operand = self.operand_of(t, shape, rings, operands, part, &j);
                     if let Some(value) = part.apply(&v, operand) {
                         v = t.define(&format!("v_{}", part.name()), value);
