@@ -259,6 +259,14 @@ impl HopperGemmConfig {
             return Err(ConfigError::value("split", self.split, "one product at a time: batch must be none"));
         }
         within("buffers", self.buffers, [1, 8], 1)?;
+        if self.batch == Batch::Ragged && self.epilogue.parts().any(Part::sums) {
+            let wanted = "rows of other groups would count: batch must not be ragged";
+            return Err(ConfigError::value("epilogue", self.epilogue, wanted));
+        }
+        if let (true, Cluster::AlongM(_)) = (self.batch.has_groups(), self.cluster) {
+            let wanted = "neighbours along m may be of different groups: use n2, k2 or none";
+            return Err(ConfigError::value("cluster", self.cluster, wanted));
+        }
         if ![1, 2, 4, 8].contains(&self.cluster.blocks()) {
             return Err(ConfigError::value("cluster", self.cluster, "must have 2, 4 or 8 blocks"));
         }
