@@ -124,7 +124,6 @@ fn names(statements: &[(tilewright_tile::Stmt, usize)]) -> HashMap<TensorId, Ten
 
 pub(crate) fn too_many_registers(
     verified: &Verified,
-    arch: Arch,
     limit: u32,
     total: u32,
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
@@ -146,7 +145,7 @@ pub(crate) fn too_many_registers(
         Code::RegistersExceeded,
         program.tensors[largest].span,
         format!(
-            "the register tensors that are live at once take {total} registers of a thread, and {arch} has {limit} for each"
+            "the register tensors that are live at once take {total} registers of a thread, which has {limit}"
         ),
     )
     .label("the largest of them")
