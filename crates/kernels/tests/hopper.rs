@@ -575,6 +575,7 @@ fn splits_of_k_are_right_at_edges() {
     let small = small_hopper();
     let configs = [
         HopperGemmConfig { split: 4, ..small },
+        HopperGemmConfig { split: 19, bn: 16, ..small },
         HopperGemmConfig { split: 2, cluster: Cluster::AlongM(2), out: Some(DType::F32), ..small },
         HopperGemmConfig { split: 3, swap: true, bn: 16, dependent: true, ..small },
         HopperGemmConfig { split: 2, cluster: Cluster::AlongK(2), deferred: true, ..small },

@@ -56,16 +56,20 @@ impl HopperGemmConfig {
         let products = bm / 64.0 * bk * size / 32.0;
         let multiply = products * (bn / 2.0).max(16.0);
         let shared = products * (16.0 + bn / 4.0);
+        let aligned = |pitch: i64| pitch as f64 * size % LINE == 0.0;
         let lines = |major: Major, rows: f64, pitch: i64| {
-            let across = if pitch as f64 * size % LINE == 0.0 { 1.0 } else { 2.0 };
+            let across = if aligned(pitch) { 1.0 } else { 2.0 };
             let (boxes, inner) = if major == Major::K { (rows, bk) } else { (bk, rows) };
             boxes * (inner * size / LINE).max(1.0) * across
         };
         let (tall, wide) = (bm / across as f64, bn / down as f64);
         let (of_a, of_b) = self.sides((tall, wide));
         let pitch = |major: Major, rows: i64| if major == Major::K { k } else { rows };
-        let port = PORT * (lines(self.a, of_a, pitch(self.a, m)) + lines(self.b, of_b, pitch(self.b, n)));
-        let busy = together(multiply, port, 8.0);
+        let (pitch_a, pitch_b) = (pitch(self.a, m), pitch(self.b, n));
+        let port = PORT * (lines(self.a, of_a, pitch_a) + lines(self.b, of_b, pitch_b));
+        // Requests of neighbours for the same whole lines are merged.
+        let sharpness = if aligned(pitch_a) && aligned(pitch_b) { 9.0 } else { 6.0 };
+        let busy = together(multiply, port, sharpness);
         let waiting = together(shared, LATENCY / self.stages as f64, 6.0);
         let few_stages = if self.stages < 4 { 1.02 } else { 1.0 };
         let narrow = if self.bn < 256 { 1.01 } else { 1.0 };

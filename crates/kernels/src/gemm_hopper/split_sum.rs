@@ -12,6 +12,9 @@ use crate::config::ConfigError;
 const TILE: [i64; 2] = [16, 128];
 const THREADS: i64 = 128;
 
+/// Parts that a block reads at once.
+const TOGETHER: i64 = 8;
+
 impl HopperGemmConfig {
     /// C = epilogue(Σ `partial`), tile by tile.
     pub(super) fn split_sum(&self) -> Result<Program, ConfigError> {
@@ -47,16 +50,20 @@ impl HopperGemmConfig {
         let gp = t.global_view("gp", partial.from(from), [tile(1, &bm), tile(2, &bn), steps(0, &split, 1)]);
         let gc = t.global_view("gc", c.from([&row, &col]), [tile(0, &bm), tile(1, &bn)]);
         t.wait_dependencies();
-        let parts = t.register_tensor("parts", DType::F32, [&bm, &bn, &split]);
-        t.unroll_for("i", 0, &split, |t, i| {
-            let part = t.part(parts.at(i.clone()));
-            t.copy(gp.at(i), part);
-        });
-        let v = t.register_tensor("v", DType::F32, [&bm, &bn]);
+        // Some parts are on their way at once; those behind the last are zeros.
+        let together = t.constant("TOGETHER", self.split.min(TOGETHER));
+        let mut v = t.register_tensor("sums", DType::F32, [&bm, &bn]);
         t.fill(&v, 0.0);
-        t.unroll_for("j", 0, &split, |t, j| {
-            let part = t.part(parts.at(j));
-            t.assign(&v, Elem::from(&v) + part);
+        t.for_range("group", 0, split.ceil_div(&together), |t, group| {
+            let parts = t.register_tensor("parts", DType::F32, [&bm, &bn, &together]);
+            t.unroll_for("i", 0, &together, |t, i| {
+                let part = t.part(parts.at(i.clone()));
+                t.copy(gp.at(&group * &together + i), part);
+            });
+            t.unroll_for("j", 0, &together, |t, j| {
+                let part = t.part(parts.at(j));
+                t.assign(&v, Elem::from(&v) + part);
+            });
         });
         let buffer = |part: Part| buffers.iter().find(|(p, _)| *p == part).map(|(_, buffer)| buffer);
         for part in rest {
@@ -95,7 +102,7 @@ impl HopperGemmConfig {
                 (_, None) => None,
             };
             if let Some(value) = part.apply(&v, operand) {
-                t.assign(&v, value);
+                v = t.define(&format!("v_{name}"), value);
             }
         }
         if self.result() == DType::F32 {
