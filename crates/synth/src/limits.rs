@@ -1,13 +1,14 @@
 //! What statements touch, and whether a block's fragments and shared tensors fit.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use tilewright_machine::Arch;
-use tilewright_tile::{Code, Diagnostic, TensorId, Verified};
+use tilewright_tile::{Code, Diagnostic, StmtKind, TensorId, Verified};
 
 use crate::copies::SharedSolution;
-use crate::plan::TvLayout;
+use crate::movement::Movement;
+use crate::plan::{StmtPlan, TvLayout};
 
 pub(crate) fn check_shared(
     verified: &Verified,
@@ -55,18 +56,45 @@ pub(crate) fn touched(stmt: &tilewright_tile::Stmt) -> Vec<TensorId> {
     all
 }
 
+/// Whether every register of a statement's result is one of its operand's, so that it only needs another name.
+fn renames(plan: &StmtPlan, bits: u32) -> bool {
+    let StmtPlan::Move(Movement::Registers(moves)) = plan else { return false };
+    let per = 32 / bits.clamp(1, 32);
+    let mut from: HashMap<u32, u32> = HashMap::new();
+    moves.iter().all(|(s, d)| s % per == d % per && *from.entry(d / per).or_insert(s / per) == s / per)
+}
+
 /// The most 32-bit registers that fragments take at one time. A tensor lives from its first use to its last; one that
-/// was used before a loop and is used in it lives through the whole loop.
+/// was used before a loop and is used in it lives through the whole loop. What a shape statement makes takes no registers while those
+/// of its operand stay as they are: they live longer instead.
 pub(crate) fn live_registers(
     verified: &Verified,
     statements: &[(tilewright_tile::Stmt, usize)],
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
+    plans: &[StmtPlan],
 ) -> u32 {
     let n = statements.len();
     let mut spans: HashMap<TensorId, (usize, usize)> = HashMap::new();
+    let mut writes: HashMap<TensorId, Vec<usize>> = HashMap::new();
     for (i, (stmt, _)) in statements.iter().enumerate() {
         for id in touched(stmt) {
             spans.entry(id).and_modify(|s| s.1 = i).or_insert((i, i));
+        }
+        for id in stmt.kind.writes() {
+            writes.entry(id).or_default().push(i);
+        }
+    }
+    let mut names = HashSet::new();
+    // Backwards, so that names of names come before what they name.
+    for (i, (stmt, _)) in statements.iter().enumerate().rev() {
+        let StmtKind::Shape { dst, src, .. } = &stmt.kind else { continue };
+        let (Some(span), Some(own)) = (spans.get(dst).copied(), writes.get(dst)) else { continue };
+        let bits = verified.program().tensor(*dst).dtype.bits();
+        let once = own.len() == 1 && span.0 == i;
+        let stays = writes.get(src).is_none_or(|all| all.iter().all(|w| *w <= i || *w > span.1));
+        if once && stays && plans.get(i).is_some_and(|plan| renames(plan, bits)) {
+            names.insert(*dst);
+            spans.entry(*src).and_modify(|s| s.1 = s.1.max(span.1));
         }
     }
     // A loop's end: the last statement that is deeper than its head.
@@ -81,6 +109,9 @@ pub(crate) fn live_registers(
         }
     }
     let size = |id: &TensorId| {
+        if names.contains(id) {
+            return 0;
+        }
         let bits = verified.program().tensor(*id).dtype.bits();
         register(*id).map_or(0, |tv| (tv.count() as u32 * bits).div_ceil(32))
     };
