@@ -65,7 +65,7 @@ fn renames(plan: &StmtPlan, bits: u32) -> bool {
 }
 
 /// The most 32-bit registers that fragments take at one time. A tensor lives from its first use to its last; one that
-/// was used before a loop and is used in it lives through the whole loop. What a shape statement makes takes no registers while those
+/// was used before a loop and is used in it lives through the whole loop. What a shape statement or a cast to the same type makes takes no registers while those
 /// of its operand stay as they are: they live longer instead.
 pub(crate) fn live_registers(
     verified: &Verified,
@@ -87,12 +87,17 @@ pub(crate) fn live_registers(
     let mut names = HashSet::new();
     // Backwards, so that names of names come before what they name.
     for (i, (stmt, _)) in statements.iter().enumerate().rev() {
-        let StmtKind::Shape { dst, src, .. } = &stmt.kind else { continue };
+        let (StmtKind::Shape { dst, src, .. } | StmtKind::Cast { dst, src }) = &stmt.kind else { continue };
         let (Some(span), Some(own)) = (spans.get(dst).copied(), writes.get(dst)) else { continue };
-        let bits = verified.program().tensor(*dst).dtype.bits();
+        let dtype = |id: &TensorId| verified.program().tensor(*id).dtype;
+        let bits = dtype(dst).bits();
+        let same = match &stmt.kind {
+            StmtKind::Cast { .. } => dtype(dst) == dtype(src),
+            _ => plans.get(i).is_some_and(|plan| renames(plan, bits)),
+        };
         let once = own.len() == 1 && span.0 == i;
         let stays = writes.get(src).is_none_or(|all| all.iter().all(|w| *w <= i || *w > span.1));
-        if once && stays && plans.get(i).is_some_and(|plan| renames(plan, bits)) {
+        if once && stays && same {
             names.insert(*dst);
             spans.entry(*src).and_modify(|s| s.1 = s.1.max(span.1));
         }
