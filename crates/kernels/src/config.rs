@@ -6,6 +6,7 @@ use tilewright_machine::Arch;
 use tilewright_tile::{Diagnostics, Program};
 
 use crate::gemm::GemmConfig;
+use crate::gemm_fp8_blocks::Fp8BlocksConfig;
 use crate::gemm_hopper::HopperGemmConfig;
 use crate::w4a16::W4A16Config;
 
@@ -123,6 +124,13 @@ pub const OPERATORS: &[Operator] = &[
         since: Arch::Sm90a,
         parameters: parameters::<HopperGemmConfig>,
         program: program::<HopperGemmConfig>,
+    },
+    Operator {
+        name: "gemm_fp8_blocks",
+        about: "c[m, n] = a[m, k] · b[n, k]ᵀ in 8-bit floats with scales sa and sb for blocks of 128",
+        since: Arch::Sm90a,
+        parameters: parameters::<Fp8BlocksConfig>,
+        program: program::<Fp8BlocksConfig>,
     },
     Operator {
         name: "w4a16",

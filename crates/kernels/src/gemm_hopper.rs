@@ -63,7 +63,7 @@ pub enum Order {
 }
 
 impl Order {
-    fn tiles(self) -> TileOrder {
+    pub(crate) fn tiles(self) -> TileOrder {
         match self {
             Order::Bands(rows) => bands(rows),
             Order::Snake(rows) => snake(rows),

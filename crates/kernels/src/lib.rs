@@ -19,6 +19,7 @@
 
 mod config;
 pub mod gemm;
+pub mod gemm_fp8_blocks;
 pub mod gemm_hopper;
 pub mod w4a16;
 
