@@ -1,171 +1,387 @@
 #!/usr/bin/env python3
-"""Matrix products beside cuBLAS (torch.matmul) in one process, in turns: time, ratio, error against float32.
+"""Matrix products beside cuBLAS, Triton and what else is installed, in one process, in turns: time, ratio, error.
 
-    python3 bench/gemm.py --bin target/release/tilewright [--shapes 4096,4096,4096 8192,8192,8192] [--config "bn=192 stages=4" …]
-                          [--rounds 7] [--rest 0.2] [--clean-l2] [--operator gemm_hopper]
+    python3 bench/gemm.py --set issue --dtype f16 --plan plan.txt --condition all --json rows.jsonl
+    python3 bench/gemm.py --shapes 4096,4096,4096 --config "bn=192 stages=4" "deferred=true"
+    python3 bench/gemm.py --set issue --plan plan.txt --emit-launches launches      # no GPU: compiles only
+    python3 bench/gemm.py --set issue --plan plan.txt --launches launches           # compiles nothing
 
-Needs a Hopper GPU, torch, triton and cuda-bindings. The kernels are those of `tilewright kernels`, compiled by `tilewright compile --emit
-launch`, loaded by the driver. *rested*: the GPU idles before each timing, which then meets a cool chip; the L2 cache is emptied before
-each launch, by writing (as triton's do_bench does) or with --clean-l2 by reading, so that no dirty lines have to be written
-back during the kernel. The ratio is cuBLAS' time over ours: more is better.
+Needs a Hopper GPU, torch, triton and cuda-bindings, but with --check or --emit-launches. The kernels are those of `tilewright kernels`, compiled
+by `tilewright compile --emit launch`, loaded by the driver. The ratio is the fastest cuBLAS' time over ours: more is better. Conditions:
+
+  rested     the GPU idles before each timing, which then meets a cool chip; the L2 cache is emptied before each launch by writing
+  clean      the same, but emptied by reading, so that no dirty lines have to be written back during the kernel
+  sustained  no pause, after a while of full load: the chip is hot and its clock is limited by power
+
+Before anything is timed each result is compared with a product in f64 or f32, and repeated launches must give the same bits.
 """
 
 import argparse
-import ctypes
+import concurrent.futures
 import json
-import math
+import pathlib
+import random
 import statistics
-import subprocess
 import time
 
-import torch
-from cuda.bindings import driver as cu
-from triton.testing import do_bench
+import common
+
+MODEL = [(4096, 4096), (6144, 4096), (28672, 4096), (4096, 14336), (8192, 8192), (10240, 8192), (57344, 8192), (8192, 28672)]
+DEEPSEEK = [(4096, 7168), (7168, 2048), (24576, 1536), (7168, 16384)]
+SQUARES = [(size,) * 3 for size in (4096, 8192, 16384)]
 
 
-def ok(result):
-    """A driver call's value, or its error."""
-    error, *values = result
-    if int(error):
-        raise RuntimeError(f"driver: {error!r}")
-    return values[0] if len(values) == 1 else values
+def drawn(count, seed=8):
+    """Shapes at random: sizes from 8 to 20000 that are multiples of 8."""
+    source = random.Random(seed)
+    return [tuple(8 * source.randint(1, 2500) for _ in range(3)) for _ in range(count)]
 
 
-def launch_of(binary, operator, config, shape):
-    """What `--emit launch` says of an operator's kernel at a shape."""
-    flags = [word for given in config.split() for word in ("-p", given)]
-    program = subprocess.run([binary, "kernels", operator, *flags], capture_output=True, text=True)
-    if program.returncode:
-        raise SystemExit(f"{config}: {program.stderr}")
-    sizes = [word for name, value in zip("mnk", shape) for word in ("-p", f"{name}={value}")]
-    command = [binary, "compile", "-", "--arch", "sm_90a", "--emit", "launch", *sizes]
-    done = subprocess.run(command, input=program.stdout, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{config} at {shape}: {done.stderr}")
-    return json.loads(done.stdout)
+BLOCKS = [(m, n, k) for m in (128, 1024, 4096, 8192) for n, k in DEEPSEEK]
+# Shapes, the kind of product, our operator and the words that it always has.
+SETS = {
+    "issue": (list(dict.fromkeys([*SQUARES, *((m, n, k) for m in (16, 128, 1024, 4096) for n, k in MODEL)])), "plain", "gemm_hopper", []),
+    "random": (drawn(20), "plain", "gemm_hopper", []),
+    "batched": ([(4, 4096, 4096, 4096), (16, 2048, 2048, 2048)], "plain", "gemm_hopper", []),
+    "fp8": ([*SQUARES[:2], *BLOCKS], "tensor", "gemm_fp8", ["scales=tensor"]),
+    "fp8-rows": ([*SQUARES[:2], *BLOCKS], "rows", "gemm_fp8", ["scales=rows"]),
+    "fp8-blocks": (BLOCKS, "blocks", "gemm_fp8", ["scales=blocks"]),
+    "int8": ([*SQUARES[:2], *((m, n, k) for m in (128, 1024, 4096) for n, k in MODEL[:4])], "int8", "gemm_int8", []),
+}  # fmt: skip
 
 
-class Kernel:
-    """A kernel that is loaded and bound to tensors."""
-
-    def __init__(self, launch, tensors):
-        self.launch = launch
-        log = bytes(8192)
-        option = cu.CUjit_option
-        module = ok(cu.cuModuleLoadDataEx(
-            launch["ptx"].encode() + b"\0", 2,
-            [option.CU_JIT_INFO_LOG_BUFFER, option.CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES], [log, len(log)]))
-        self.log = log.split(b"\0")[0].decode(errors="replace")
-        self.function = ok(cu.cuModuleGetFunction(module, launch["kernel"].encode()))
-        shared = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        ok(cu.cuFuncSetAttribute(self.function, shared, launch["shared_bytes"]))
-        self.keep = []
-        for param in launch["params"]:
-            if param["kind"] == "tensor":
-                self.keep.append(ctypes.c_uint64(tensors[len(self.keep)].data_ptr()))
-            elif param["kind"] == "size":
-                self.keep.append(ctypes.c_uint32(param["value"]))
-            else:
-                self.keep.append(self.tensor_map(param, tensors[param["of"]]))
-        pointers = [ctypes.addressof(k) if isinstance(k, ctypes._SimpleCData) else int(k.getPtr()) for k in self.keep]
-        self.arguments = (ctypes.c_void_p * len(pointers))(*pointers)
-        self.config = cu.CUlaunchConfig()
-        self.config.gridDimX, self.config.gridDimY, self.config.gridDimZ = launch["grid"]
-        self.config.blockDimX, self.config.blockDimY, self.config.blockDimZ = launch["threads"], 1, 1
-        self.config.sharedMemBytes = launch["shared_bytes"]
-        if launch["cluster"] > 1:
-            attribute = cu.CUlaunchAttribute()
-            attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            dim = attribute.value.clusterDim
-            dim.x, dim.y, dim.z = launch["cluster"], 1, 1
-            self.config.attrs, self.config.numAttrs = [attribute], 1
-
-    @staticmethod
-    def tensor_map(param, tensor):
-        rank = len(param["extents"])
-        return ok(cu.cuTensorMapEncodeTiled(
-            cu.CUtensorMapDataType(param["type"]), rank, tensor.data_ptr(),
-            [cu.cuuint64_t(n) for n in param["extents"]], [cu.cuuint64_t(n) for n in param["strides"]],
-            [cu.cuuint32_t(n) for n in param["box"]], [cu.cuuint32_t(1)] * rank,
-            cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE, cu.CUtensorMapSwizzle(param["swizzle"]),
-            cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-            cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE))
-
-    def __call__(self):
-        self.config.hStream = torch.cuda.current_stream().cuda_stream
-        ok(cu.cuLaunchKernelEx(self.config, self.function, ctypes.addressof(self.arguments), 0))
+def numbers(text):
+    """The sizes of a shape: m,n,k, or batches first."""
+    shape = tuple(map(int, text.replace("x", ",").split(",")))
+    if len(shape) not in (3, 4):
+        raise SystemExit(f"{text}: a shape is m,n,k or batch,m,n,k")
+    return shape
 
 
-def timing(run, rep, clean):
-    """Median milliseconds with a cold L2."""
-    if not clean:
-        return do_bench(run, warmup=2, rep=rep, return_mode="median")
-    junk, times = torch.zeros(64 << 20, device="cuda", dtype=torch.int32), []
-    while sum(times) < rep or len(times) < 10:
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        junk.sum()
-        start.record()
+def planned(file):
+    """Configurations by shape: lines `m,n,k  param=value …`; several lines of a shape, or `;` between them, are several."""
+    plan = {}
+    for line in pathlib.Path(file).read_text().splitlines():
+        line = line.split("#")[0].strip()
+        if line:
+            shape, _, configs = line.partition(" ")
+            plan.setdefault(numbers(shape.rstrip(":")), []).extend(c.strip(" :") for c in configs.split(";"))
+    return plan
+
+
+def sizes_of(shape):
+    """Sizes by name."""
+    return dict(zip(("batch", "m", "n", "k")[-len(shape) :], shape))
+
+
+def chosen(args, operator, words, shapes):
+    """The configurations that the operator's records give, by shape; kept beside the launches. For some there is none: that is said."""
+    kept = pathlib.Path(args.launches or args.emit_launches or "", "chosen.json")
+    known = json.loads(kept.read_text()) if args.launches and kept.exists() else {}
+
+    def one(shape):
+        sizes = ",".join(f"{name}={value}" for name, value in sizes_of(shape).items())
+        key = " ".join([operator, *words, sizes])
+        if key not in known:
+            flags = [word for given in words for word in ("-p", given)]
+            said = common.asked([args.bin, "kernels", operator, *flags, "--for", sizes, "--config-only"])
+            lines = [line for line in said.splitlines() if not line.startswith("#")]
+            known[key] = " ".join(word for line in lines for word in line.split() if "=" in word or word == "+")
+        return known[key]
+
+    def tried(shape):
+        try:
+            return one(shape)
+        except (RuntimeError, OSError) as error:
+            return error
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        found = dict(zip(shapes, pool.map(tried, shapes)))
+    for shape, config in found.items():
+        if isinstance(config, Exception):
+            print(f"{'x'.join(map(str, shape))}: no configuration: {config}", flush=True)
+    if args.emit_launches:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        before = json.loads(kept.read_text()) if kept.exists() else {}
+        kept.write_text(json.dumps(before | known, indent=1, sort_keys=True))
+    return {shape: config for shape, config in found.items() if not isinstance(config, Exception)}
+
+
+def work(args):
+    """What to do: for each shape its jobs, one a configuration; and how many shapes have none although there should be one."""
+    shapes, _, operator, words = SETS[args.set]
+    operator, words = args.operator or operator, [*words, *args.common.split()]
+    if args.set in ("issue", "random", "batched") and args.dtype != "f16":
+        words = [f"dtype={args.dtype}", *words]
+    plan = planned(args.plan) if args.plan else {}
+    shapes = [numbers(text) for text in args.shapes] if args.shapes else shapes
+    part, parts = map(int, args.part.split("/"))
+    shapes = shapes[part - 1 :: parts]
+    recorded = chosen(args, operator, words, shapes) if args.chosen else {}
+    found = []
+    for shape in shapes:
+        configs = [*plan.get(shape, []), *([recorded[shape]] if shape in recorded else [])]
+        if args.config is not None or not (args.plan or args.chosen):
+            configs = [*configs, *(args.config or [""])]
+        if not configs:
+            if args.plan:
+                print(f"{'x'.join(map(str, shape))}: not in the plan", flush=True)
+            continue
+        configs = list(dict.fromkeys(configs))
+        found.append((shape, [{"operator": operator, "words": words, "config": c, "sizes": sizes_of(shape)} for c in configs]))
+    return found, len(shapes) - len(recorded) if args.chosen else 0
+
+
+def checked(plan, problem, repeat):
+    """Error of a plan's result, and what is wrong with it."""
+    import peers
+    import torch
+
+    common.poison(plan.out)
+    plan()
+    torch.cuda.synchronize()
+    out = plan.out.reshape(problem["exact"].shape)
+    error, notes = peers.error_of(out, problem["exact"]), list(plan.notes)
+    first = plan.out.clone()
+    differ = 0
+    for _ in range(repeat):
+        common.poison(plan.out)
+        plan()
+        differ += not torch.equal(plan.out, first)
+    if differ:
+        notes.append(f"{differ} of {repeat} launches differ")
+    if differ or not error < (problem["tolerance"] or peers.TOLERANCE[plan.out.dtype]):
+        notes.append("WRONG")
+    return error, notes
+
+
+def measure(args, shape, jobs, launches, modules, clock, emit):
+    """Checks and times one shape; `emit` takes a row for each condition and configuration."""
+    import peers
+    import torch
+
+    kind = SETS[args.set][1]
+    dtype = common.torch_type(args.dtype)
+    results = [p["dtype"] for each in launches for launch in each for p in launch["params"] if p["name"] == "c"]
+    out = common.torch_type(results[0]) if results else None
+    wanted = args.peers.split(",")
+    problem = peers.problem(kind, shape, dtype, out, wanted)
+    label, made, ours = "x".join(map(str, shape)), {}, []
+    for job, each in zip(jobs, launches):
+        try:
+            plan = common.Plan(each, modules, problem["tensors"], problem["scalars"], made)
+        except RuntimeError as error:
+            print(f"{label:<18} {job['config']}: {error}", flush=True)
+            emit(None)
+            continue
+        clock.watch(f"{label} {job['config'] or 'default'}")
+        error, notes = checked(plan, problem, args.repeat)
+        # A wrong kernel is reported and not timed.
+        ours.append((job, plan, error, notes, each))
+    others = []
+
+    def other(name, prepare, run, result):
+        prepare()
         run()
-        end.record()
         torch.cuda.synchronize()
-        times.append(start.elapsed_time(end))
-    return statistics.median(times)
+        return [(name, prepare, run, clock.once(run), peers.error_of(result().reshape(problem["exact"].shape), problem["exact"]))]
+
+    clock.watch(f"{label}, the peers")
+    for name, prepare, run, result in problem["peers"]:
+        others += peers.attempt(problem["missing"], name, lambda: other(name, prepare, run, result))
+    problem["exact"] = None
+    for note in problem["missing"]:
+        print(f"{label:<18} without {note}", flush=True)
+    entries = {i: (i, peers.nothing, plan, clock.once(plan)) for i, (_, plan, _, notes, _) in enumerate(ours) if "WRONG" not in notes}
+    if args.best and len(entries) > args.best:
+        entries = dict(sorted(screened(clock, entries, args).items(), key=lambda entry: entry[1][3])[: args.best])
+    *batch, m, n, k = shape
+    flops = 2 * m * n * k * (batch[0] if batch else 1)
+    rows = []
+    for condition in args.conditions:
+        clock.watch(f"{label}, {condition}")
+        turns = [*((name, prepare, run, about) for name, prepare, run, about, _ in others), *entries.values()]
+        rounds = common.race(clock, turns, condition, args) if turns else {}
+        theirs = {name: {"ms": statistics.median(rounds[name]), "rounds": rounds[name], "error": error} for name, _, _, _, error in others}
+        library = {name: theirs[name]["ms"] for name in theirs if name in peers.LIBRARY}
+        base = min(library, key=library.get) if library else None
+        for i, (job, plan, error, notes, each) in enumerate(ours):
+            row = {
+                "set": args.set, "shape": shape, "dtype": args.dtype if kind == "plain" else kind, "condition": condition,
+                "operator": job["operator"], "config": job["config"], "error": error, "notes": notes, "peers": theirs, "base": base,
+                "registers": [kernel.registers for kernel in plan.kernels], "workspace_bytes": plan.workspace,
+                "shared_bytes": [launch["shared_bytes"] for launch in each], "device": torch.cuda.get_device_name(),
+                "torch": torch.__version__, "assembler": "ptxas" if "cubin" in each[0] else "driver",
+            }  # fmt: skip
+            if i in rounds:
+                ms = statistics.median(rounds[i])
+                row |= {"ms": ms, "rounds": rounds[i], "tflops": flops / ms / 1e9}
+                row |= {"ratio": library[base] / ms} if base else {}
+                row |= {"ratios": {name: theirs[name]["ms"] / ms for name in theirs}}
+            elif "WRONG" in notes:
+                row["wrong"] = True
+            else:
+                continue
+            emit(row)
+            rows.append(row)
+    show(label, rows)
+
+
+def screened(clock, entries, args):
+    """Entries with times of a quick round each, after a first one that all pay for."""
+    times = {i: [] for i in entries}
+    for turn in range(2):
+        for i, (_, _, run, about) in list(entries.items())[:: 1 if turn else -1]:
+            time.sleep(args.rest / 2)
+            times[i] += clock.times(run, max(5, min(30, round(3 / about))))
+    return {i: (*entry[:3], statistics.median(times[i])) for i, entry in entries.items()}
+
+
+def show(label, rows):
+    """A line for each configuration: time and ratios under the first condition, the ratio and the spread of rounds under each."""
+    configs = {}
+    for row in rows:
+        configs.setdefault(row["config"], []).append(row)
+    for config, each in configs.items():
+        first, notes = each[0], "; ".join(each[0]["notes"])
+        line = f"{label:<18} {config or 'default':<40} {first['error']:.1e}"
+        if "ms" in first:
+            line += f" {first['ms']:9.4f} ms {first['tflops']:6.1f} TFLOP/s "
+            for row in each:
+                spread = (max(row["rounds"]) - min(row["rounds"])) / row["ms"]
+                ratio = f"{row['ratio']:.3f}" if "ratio" in row else "-"
+                line += f" {row['condition']} {ratio} ±{50 * spread:.1f} %"
+            line += "  (" + " ".join(f"{name} {ratio:.3f}" for name, ratio in first["ratios"].items()) + ")"
+        print(f"{line}  {notes}".rstrip(), flush=True)
+
+
+def conclude(rows, conditions):
+    """Means by condition: of each configuration that all shapes have, and of the best of each shape."""
+    shapes = {tuple(row["shape"]) for row in rows}
+    for condition in conditions:
+        best, configs = {}, {}
+        for row in rows:
+            if row["condition"] == condition and "ratio" in row:
+                shape = tuple(row["shape"])
+                configs.setdefault(row["config"], {})[shape] = row["ratio"]
+                best[shape] = max(best.get(shape, 0), row["ratio"])
+        for config, ratios in configs.items():
+            if len(configs) > 1 and len(ratios) == len(shapes) > 1:
+                print(f"{condition}, {config or 'default'}: {common.summary(ratios)}")
+        if best:
+            what = "the best of each shape" if len(best) < sum(map(len, configs.values())) else "all"
+            print(f"{condition}, {what}: {common.summary(best)}", flush=True)
+
+
+def estimate(args, jobs):
+    """About how many seconds a shape takes."""
+    entries = len(args.peers.split(",")) + min(len(jobs), args.best or len(jobs))
+    each = {"rested": args.rest + 0.06, "clean": args.rest + 0.06, "sustained": 0.08}
+    screening = len(jobs) * (args.rest + 0.1) if args.best and len(jobs) > args.best else 0
+    checks = 0.5 + 0.1 * len(jobs) + 1.5 * ("triton" in args.peers)
+    return checks + screening + sum(args.rounds * entries * each[c] + (args.heat if c == "sustained" else 0) for c in args.conditions)
+
+
+def arguments():
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default="target/release/tilewright")
+    parser.add_argument("--set", default="issue", choices=list(SETS))
+    parser.add_argument("--shapes", nargs="+", metavar="M,N,K", help="other shapes than the set's; batches first where there are any")
+    parser.add_argument("--part", default="1/1", metavar="I/N", help="every N-th shape, from the I-th")
+    parser.add_argument("--operator", help="another operator than the set's")
+    parser.add_argument("--common", default="", metavar="WORDS", help="parameters that every configuration has")
+    parser.add_argument("--dtype", default="f16", choices=["f16", "bf16"], help="of plain products")
+    parser.add_argument("--config", nargs="+", metavar="WORDS", help="configurations for every shape, e.g. 'bn=192 stages=4'")
+    parser.add_argument("--plan", help="a file with lines `m,n,k  param=value …`: configurations by shape")
+    parser.add_argument("--chosen", action="store_true", help="the configurations of the operator's records")
+    parser.add_argument("--best", type=int, default=0, metavar="N", help="time only the best N of each shape, after a quick round")
+    parser.add_argument("--condition", default="rested", help="rested, clean, sustained, several with commas, or all")
+    parser.add_argument("--peers", default="torch,cublaslt", help="with commas: torch, cublaslt, triton, deepgemm; or none")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rep", type=float, default=10, help="milliseconds of each timing")
+    parser.add_argument("--rest", type=float, default=0.15, help="idle seconds before each timing")
+    parser.add_argument("--heat", type=float, default=0.5, help="seconds of full load before sustained timings")
+    parser.add_argument("--repeat", type=int, default=10, help="launches that must give the same bits")
+    parser.add_argument("--json", help="append a line for each shape, condition and configuration to this file")
+    parser.add_argument("--limit-seconds", type=float, help="stop in good order before so many seconds")
+    parser.add_argument("--patience", type=float, default=60, help="seconds after which a kernel that does not end ends the program")
+    parser.add_argument("--launches", metavar="DIR", help="compiled kernels, as --emit-launches leaves them")
+    parser.add_argument("--emit-launches", metavar="DIR", help="compile, write there, and stop; no GPU")
+    parser.add_argument("--check", action="store_true", help="compile, and stop; no GPU")
+    parser.add_argument("--ptxas", help="assemble with this ptxas instead of the driver")
+    args = parser.parse_args()
+    args.conditions = common.CONDITIONS if args.condition == "all" else args.condition.split(",")
+    for condition in args.conditions:
+        if condition not in common.CONDITIONS:
+            parser.error(f"--condition: `{condition}` is none of {', '.join(common.CONDITIONS)}, all")
+    return args
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default="target/release/tilewright")
-    parser.add_argument("--operator", default="gemm_hopper")
-    parser.add_argument("--shapes", nargs="+", default=["4096,4096,4096", "8192,8192,8192"])
-    parser.add_argument("--config", nargs="+", default=[""])
-    parser.add_argument("--dtype", default="f16", choices=["f16", "bf16"])
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--rep", type=int, default=15, help="milliseconds of each timing")
-    parser.add_argument("--rest", type=float, default=0.2, help="idle seconds before each timing")
-    parser.add_argument("--clean-l2", action="store_true")
-    parser.add_argument("--repeat", type=int, default=20, help="launches that must give the same bits")
-    args = parser.parse_args()
-    dtype = {"f16": torch.float16, "bf16": torch.bfloat16}[args.dtype]
+    args = arguments()
+    start = time.monotonic()
+    todo, failed = work(args)
+    jobs = [job for _, each in todo for job in each]
+    answers = iter(common.launches_of(jobs, args))
+    ready, errors, said = [], 0, {}
+    for shape, each in todo:
+        good = []
+        for job in each:
+            launches = next(answers)
+            if isinstance(launches, str):
+                said.setdefault((job["config"] or "default", launches), []).append("x".join(map(str, shape)))
+                errors += 1
+                continue
+            for launch in launches:
+                if launch.get("spills") or launch.get("advice"):
+                    print(f"{'x'.join(map(str, shape))} {job['config']}: {launch['spills']} bytes spilled {launch['advice']}", flush=True)
+            good.append((job, launches))
+        if good:
+            ready.append((shape, [job for job, _ in good], [launches for _, launches in good]))
+    for (config, error), shapes in said.items():
+        others = f" and {len(shapes) - 1} others" if len(shapes) > 1 else ""
+        print(f"{config}, at {shapes[0]}{others}: {error}", flush=True)
+    print(f"{len(jobs) - errors} of {len(jobs)} configurations of {len(todo)} shapes compiled in {time.monotonic() - start:.1f} s", flush=True)
+    failed += errors
+    if args.check or args.emit_launches:
+        raise SystemExit(1 if failed else 0)
+
+    import torch
+
     torch.backends.cuda.matmul.allow_tf32 = False
-    print(f"{'shape':<18} {'config':<40} {'ms':>8} {'TFLOP/s':>8} {'cuBLAS ms':>10} {'ratio':>6} {'error':>8}  notes")
-    ratios, wrong = {}, 0
-    for text in args.shapes:
-        m, n, k = shape = tuple(map(int, text.split(",")))
-        torch.manual_seed(0)
-        a = torch.randn(m, k, device="cuda", dtype=dtype)
-        b = torch.randn(n, k, device="cuda", dtype=dtype)
-        c, theirs = torch.empty(m, n, device="cuda", dtype=dtype), torch.empty(m, n, device="cuda", dtype=dtype)
-        exact = a.float() @ b.float().T
-        kernels = []
-        for config in args.config:
-            launch = launch_of(args.bin, args.operator, f"dtype={args.dtype} {config}", shape)
-            kernel = Kernel(launch, [a, b, c])
-            c.fill_(float("nan"))
-            kernel()
-            error = float((c.float() - exact).norm() / exact.norm())
-            first, notes = c.clone(), kernel.log.strip()
-            for _ in range(args.repeat):
-                c.fill_(float("nan"))
-                kernel()
-                if not torch.equal(c, first):
-                    notes += " results differ between launches"
-            bad = not error < (1e-3 if args.dtype == "f16" else 8e-3) or "differ" in notes
-            wrong += bad
-            kernels.append((config, kernel, error, notes + (" WRONG" if bad else "")))
-        times = {config: [] for config in [None, *args.config]}
-        for turn in range(args.rounds):
-            turns = [(None, lambda: torch.matmul(a, b.T, out=theirs)), *((c_, k_) for c_, k_, _, _ in kernels)]
-            for config, run in turns if turn % 2 == 0 else turns[::-1]:
-                time.sleep(args.rest)
-                times[config].append(timing(run, args.rep, args.clean_l2))
-        base = statistics.median(times[None])
-        for config, _, error, notes in kernels:
-            ms = statistics.median(times[config])
-            ratios.setdefault(config, []).append(base / ms)
-            print(f"{text:<18} {config:<40} {ms:8.4f} {2 * m * n * k / ms / 1e9:8.1f} {base:10.4f} {base / ms:6.3f} {error:8.1e}  {notes}", flush=True)
-    for config, all_of in ratios.items():
-        print(f"geometric mean, {config or 'default'}: {math.exp(sum(map(math.log, all_of)) / len(all_of)):.3f}")
-    raise SystemExit(1 if wrong else 0)
+    clock = common.Clock(args.patience)
+    begun = time.monotonic()
+    modules = common.modules_of([launch for _, _, each in ready for launches in each for launch in launches])
+    print(f"{len(modules)} kernels loaded in {time.monotonic() - begun:.1f} s; about {sum(estimate(args, j) for _, j, _ in ready):.0f} s to go", flush=True)
+    rows, pace = [], 1.0
+    file = open(args.json, "a") if args.json else None
+
+    def emit(row):
+        nonlocal failed
+        failed += row is None or row.get("wrong", False)
+        if row is not None:
+            rows.append(row)
+            if file:
+                print(json.dumps(row), file=file, flush=True)
+
+    for at, (shape, jobs, launches) in enumerate(ready):
+        expected, now = estimate(args, jobs) * pace, time.monotonic()
+        if args.limit_seconds and now - start + 1.3 * expected > args.limit_seconds:
+            print(f"stopped after {now - start:.0f} s, before {len(ready) - at} of {len(ready)} shapes: {'x'.join(map(str, shape))} …", flush=True)
+            break
+        try:
+            measure(args, shape, jobs, launches, modules, clock, emit)
+        except RuntimeError as error:
+            # After an error of a launch the GPU takes no more work from this process.
+            print(f"{clock.doing}: {error}; stopped before {len(ready) - at - 1} more shapes", flush=True)
+            failed += 1
+            break
+        torch.cuda.empty_cache()
+        pace = 0.7 * pace + 0.3 * (time.monotonic() - now) / estimate(args, jobs)
+        print(f"  {at + 1} of {len(ready)}, {time.monotonic() - start:.0f} s", flush=True)
+    conclude(rows, args.conditions)
+    raise SystemExit(1 if failed else 0)
 
 
 if __name__ == "__main__":

@@ -287,6 +287,9 @@ pub struct KernelsArgs {
     /// A value for a parameter of the operator, e.g. -p bm=64
     #[arg(short = 'p', long = "param", value_name = "NAME=VALUE")]
     pub params: Vec<String>,
+    /// Of an operator that is several programs with these parameters: which one to print, counted from 1
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub step: usize,
     /// What to print
     #[arg(long, value_enum)]
     pub emit: Option<EmitOperator>,

@@ -29,11 +29,22 @@ pub fn kernels(args: &KernelsArgs) -> Result<ExitCode, Failure> {
         }
         given.push((name, value));
     }
-    let program = (operator.program)(&given).map_err(|error| match error {
+    let programs = (operator.programs)(&given).map_err(|error| match error {
         ConfigError::Program(_) => Failure::program(crate::messages::error(error)),
         _ => Failure::usage(error),
     })?;
+    let count = programs.len();
+    let Some(program) = args.step.checked_sub(1).and_then(|at| programs.get(at)) else {
+        let there = if count == 1 { "1 program" } else { &format!("{count} programs") };
+        return Err(Failure::usage(format!(
+            "`--step {}`: `{name}` is {there} with these parameters",
+            args.step
+        )));
+    };
     print(&program.to_string())?;
+    if count > 1 {
+        anstream::eprintln!("program {} of {count}, which are launched in turn: see --step", args.step);
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,10 +1,10 @@
 //! The parts of a program: the whole, or one for each role of its warpgroups; each is prepared and synthesised on its own, for they
-//! meet only in shared memory, whose layouts are prescribed before or are those of the first role that uses it.
+//! meet only in shared memory, whose layouts are prescribed before.
 
 use tilewright_lower::Part;
 use tilewright_simt::Function;
 use tilewright_synth::{Explanation, Options, Prepared, Prescribed, Synthesis};
-use tilewright_tile::{Diagnostic, StmtKind, Verified, statement_text};
+use tilewright_tile::{Diagnostic, Verified, statement_text};
 
 /// A part, synthesised.
 pub struct Synthesised {
@@ -14,41 +14,23 @@ pub struct Synthesised {
     synthesis: Synthesis,
 }
 
-/// Prepares and synthesises every part of a program, one after the other: what no unit prescribes, the first role that uses a shared
-/// tensor decides for those after it. A candidate that is asked for is one of the part that has the most.
+/// Prepares and synthesises every part of a program. A candidate that is asked for is one of the part that has the most.
 pub fn parts(whole: &Verified, options: &Options) -> Result<Vec<Synthesised>, Diagnostic> {
-    if whole.roles().is_empty() {
+    let roles = whole.roles();
+    if roles.is_empty() {
         return Ok(vec![part(whole, None, options)?]);
     }
-    let all = of_roles(whole, options, None)?;
-    let Some(asked) = options.candidate else { return Ok(all) };
-    let most = (0..all.len()).rev().max_by_key(|i| all[*i].synthesis.explanation.candidates.len());
-    of_roles(whole, options, most.map(|i| (i, asked)))
-}
-
-/// The parts of all roles, one of them with the candidate that is asked of it.
-fn of_roles(
-    whole: &Verified,
-    options: &Options,
-    asked: Option<(usize, usize)>,
-) -> Result<Vec<Synthesised>, Diagnostic> {
-    let roles = whole.roles();
     let share = options.arch.limits().registers_of_a_thread(whole.threads());
-    let mut agreed = whole.clone();
-    let mut all = Vec::new();
-    for (i, role) in roles.iter().enumerate() {
-        let registers = Some(role.registers.unwrap_or(share));
-        let candidate = asked.filter(|(part, _)| *part == i).map(|(_, candidate)| candidate);
-        let options = Options { registers, candidate, ..options.clone() };
-        let one = part(&agreed.of_role(i), Some(i), &options)?;
-        // Ids of tensors are those of the whole program, but for what was inserted, which is the role's own.
-        for stmt in &whole.program().body {
-            let StmtKind::Define(id) = stmt.kind else { continue };
-            if let Some((layout, _)) = one.synthesis.shared(id) {
-                agreed.pin_shared(id, layout.clone());
-            }
+    let of = |i: usize, candidate: Option<usize>| {
+        let registers = Some(roles[i].registers.unwrap_or(share));
+        part(&whole.of_role(i), Some(i), &Options { registers, candidate, ..options.clone() })
+    };
+    let mut all = (0..roles.len()).map(|i| of(i, None)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(asked) = options.candidate {
+        let most = (0..all.len()).rev().max_by_key(|i| all[*i].synthesis.explanation.candidates.len());
+        if let Some(most) = most {
+            all[most] = of(most, Some(asked))?;
         }
-        all.push(one);
     }
     Ok(all)
 }

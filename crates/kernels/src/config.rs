@@ -1,6 +1,7 @@
 //! What the configurations of all operators share: their errors, parameters by name, and the rules of tiles.
 
 use std::fmt;
+use std::str::FromStr;
 
 use tilewright_machine::Arch;
 use tilewright_tile::{Diagnostics, Program};
@@ -102,12 +103,13 @@ pub struct Operator {
     pub since: Arch,
     /// Its parameters.
     pub parameters: fn() -> Vec<Parameter>,
-    /// The program for values of parameters by name; those not named have their defaults.
-    pub program: MakeProgram,
+    /// The programs for values of parameters by name; those not named have their defaults. Where there are several they are launched
+    /// in this order, and tensors of the same name are the same.
+    pub programs: MakePrograms,
 }
 
-/// Makes a program from (name, value) pairs.
-pub type MakeProgram = fn(&[(&str, &str)]) -> Result<Program, ConfigError>;
+/// Makes an operator's programs from (name, value) pairs.
+pub type MakePrograms = fn(&[(&str, &str)]) -> Result<Vec<Program>, ConfigError>;
 
 /// Every operator.
 pub const OPERATORS: &[Operator] = &[
@@ -116,28 +118,28 @@ pub const OPERATORS: &[Operator] = &[
         about: "c[m, n] = a[m, k] · b[n, k]ᵀ",
         since: Arch::Sm80,
         parameters: parameters::<GemmConfig>,
-        program: program::<GemmConfig>,
+        programs: programs::<GemmConfig>,
     },
     Operator {
         name: "gemm_hopper",
         about: "c[m, n] = a[m, k] · b[n, k]ᵀ by tensor copies, products of warpgroups and blocks that stay",
         since: Arch::Sm90a,
         parameters: parameters::<HopperGemmConfig>,
-        program: program::<HopperGemmConfig>,
+        programs: programs::<HopperGemmConfig>,
     },
     Operator {
         name: "gemm_fp8_blocks",
         about: "c[m, n] = a[m, k] · b[n, k]ᵀ in 8-bit floats with scales sa and sb for blocks of 128",
         since: Arch::Sm90a,
         parameters: parameters::<Fp8BlocksConfig>,
-        program: program::<Fp8BlocksConfig>,
+        programs: programs::<Fp8BlocksConfig>,
     },
     Operator {
         name: "w4a16",
         about: "c[m, n] = a[m, k] · (s ∘ w)[n, k]ᵀ with 4-bit weights w and a scale s a group",
         since: Arch::Sm80,
         parameters: parameters::<W4A16Config>,
-        program: program::<W4A16Config>,
+        programs: programs::<W4A16Config>,
     },
 ];
 
@@ -168,8 +170,8 @@ pub(crate) trait Config: Default {
     fn get(&self, field: &str) -> String;
     /// Sets a field; the name is one of [`Config::FIELDS`].
     fn set(&mut self, field: &'static str, value: &str) -> Result<(), ConfigError>;
-    /// The program.
-    fn build(&self) -> Result<Program, ConfigError>;
+    /// The programs, to be launched in this order.
+    fn build(&self) -> Result<Vec<Program>, ConfigError>;
 }
 
 fn parameters<C: Config>() -> Vec<Parameter> {
@@ -177,7 +179,7 @@ fn parameters<C: Config>() -> Vec<Parameter> {
     C::FIELDS.iter().map(|&(name, about)| Parameter { name, default: default.get(name), about }).collect()
 }
 
-fn program<C: Config>(given: &[(&str, &str)]) -> Result<Program, ConfigError> {
+fn programs<C: Config>(given: &[(&str, &str)]) -> Result<Vec<Program>, ConfigError> {
     let mut config = C::default();
     for (name, value) in given {
         let Some((field, _)) = C::FIELDS.iter().find(|(field, _)| field == name) else {
@@ -195,6 +197,14 @@ fn program<C: Config>(given: &[(&str, &str)]) -> Result<Program, ConfigError> {
 /// A number of the command line.
 pub(crate) fn number(field: &'static str, value: &str) -> Result<i64, ConfigError> {
     value.parse().map_err(|_| ConfigError::value(field, value, "must be an integer"))
+}
+
+/// A value that knows its own text form.
+pub(crate) fn parsed<T: FromStr>(field: &'static str, value: &str) -> Result<T, ConfigError>
+where
+    T::Err: Into<String>,
+{
+    value.parse().map_err(|wanted: T::Err| ConfigError::value(field, value, wanted))
 }
 
 /// The tiles of a pipelined matrix product, as far as the rules about them are the same for every operator.

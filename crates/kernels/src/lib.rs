@@ -23,4 +23,4 @@ pub mod gemm_fp8_blocks;
 pub mod gemm_hopper;
 pub mod w4a16;
 
-pub use config::{ConfigError, MakeProgram, OPERATORS, Operator, Parameter, Path, operator};
+pub use config::{ConfigError, MakePrograms, OPERATORS, Operator, Parameter, Path, operator};

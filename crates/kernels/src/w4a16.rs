@@ -242,8 +242,8 @@ impl Config for W4A16Config {
         Ok(())
     }
 
-    fn build(&self) -> Result<Program, ConfigError> {
-        self.program()
+    fn build(&self) -> Result<Vec<Program>, ConfigError> {
+        Ok(vec![self.program()?])
     }
 }
 

@@ -1,6 +1,6 @@
 //! What statements touch, and whether a block's fragments and shared tensors fit.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use tilewright_machine::Arch;
@@ -56,17 +56,9 @@ pub(crate) fn touched(stmt: &tilewright_tile::Stmt) -> Vec<TensorId> {
     all
 }
 
-/// Whether every register of a statement's result is one of its operand's, so that it only needs another name.
-fn renames(plan: &StmtPlan, bits: u32) -> bool {
-    let StmtPlan::Move(Movement::Registers(moves)) = plan else { return false };
-    let per = 32 / bits.clamp(1, 32);
-    let mut from: HashMap<u32, u32> = HashMap::new();
-    moves.iter().all(|(s, d)| s % per == d % per && *from.entry(d / per).or_insert(s / per) == s / per)
-}
-
 /// The most 32-bit registers that fragments take at one time. A tensor lives from its first use to its last; one that
-/// was used before a loop and is used in it lives through the whole loop. What a shape statement or a cast to the same type makes takes no registers while those
-/// of its operand stay as they are: they live longer instead.
+/// was used before a loop and is used in it lives through the whole loop. A slice or another shape of a tensor, or a cast to its own
+/// type, is a name for its registers, and a statement between elements may leave its result where an operand was that nobody needs any more.
 pub(crate) fn live_registers(
     verified: &Verified,
     statements: &[(tilewright_tile::Stmt, usize)],
@@ -74,32 +66,14 @@ pub(crate) fn live_registers(
     plans: &[StmtPlan],
 ) -> u32 {
     let n = statements.len();
+    let names = names(verified, statements, plans);
     let mut spans: HashMap<TensorId, (usize, usize)> = HashMap::new();
-    let mut writes: HashMap<TensorId, Vec<usize>> = HashMap::new();
     for (i, (stmt, _)) in statements.iter().enumerate() {
-        for id in touched(stmt) {
+        for mut id in touched(stmt) {
+            while let Some(of) = names.get(&id) {
+                id = *of;
+            }
             spans.entry(id).and_modify(|s| s.1 = i).or_insert((i, i));
-        }
-        for id in stmt.kind.writes() {
-            writes.entry(id).or_default().push(i);
-        }
-    }
-    let mut names = HashSet::new();
-    // Backwards, so that names of names come before what they name.
-    for (i, (stmt, _)) in statements.iter().enumerate().rev() {
-        let (StmtKind::Shape { dst, src, .. } | StmtKind::Cast { dst, src }) = &stmt.kind else { continue };
-        let (Some(span), Some(own)) = (spans.get(dst).copied(), writes.get(dst)) else { continue };
-        let dtype = |id: &TensorId| verified.program().tensor(*id).dtype;
-        let bits = dtype(dst).bits();
-        let same = match &stmt.kind {
-            StmtKind::Cast { .. } => dtype(dst) == dtype(src),
-            _ => plans.get(i).is_some_and(|plan| renames(plan, bits)),
-        };
-        let once = own.len() == 1 && span.0 == i;
-        let stays = writes.get(src).is_none_or(|all| all.iter().all(|w| *w <= i || *w > span.1));
-        if once && stays && same {
-            names.insert(*dst);
-            spans.entry(*src).and_modify(|s| s.1 = s.1.max(span.1));
         }
     }
     // A loop's end: the last statement that is deeper than its head.
@@ -114,16 +88,67 @@ pub(crate) fn live_registers(
         }
     }
     let size = |id: &TensorId| {
-        if names.contains(id) {
-            return 0;
-        }
         let bits = verified.program().tensor(*id).dtype.bits();
         register(*id).map_or(0, |tv| (tv.count() as u32 * bits).div_ceil(32))
     };
-    (0..n)
-        .map(|i| spans.iter().filter(|(_, s)| s.0 <= i && i <= s.1).map(|(id, _)| size(id)).sum())
-        .max()
-        .unwrap_or(0)
+    let live = |within: &dyn Fn((usize, usize)) -> bool| -> u32 {
+        spans.iter().filter(|(_, s)| within(**s)).map(|(id, _)| size(id)).sum()
+    };
+    let at = |i: usize| match statements[i].0.kind {
+        StmtKind::Elementwise { .. } | StmtKind::Cast { .. } => {
+            let (before, after) = (live(&|s| s.0 < i && i <= s.1), live(&|s| s.0 <= i && i < s.1));
+            before.max(after)
+        }
+        _ => live(&|s| s.0 <= i && i <= s.1),
+    };
+    (0..n).map(at).max().unwrap_or(0)
+}
+
+/// Whether every register of a statement's result is one of its operand's.
+fn renames(plan: &StmtPlan, bits: u32) -> bool {
+    let StmtPlan::Move(Movement::Registers(moves)) = plan else { return false };
+    let per = 32 / bits.clamp(1, 32);
+    let mut from: HashMap<u32, u32> = HashMap::new();
+    moves.iter().all(|(s, d)| s % per == d % per && *from.entry(d / per).or_insert(s / per) == s / per)
+}
+
+/// Of every tensor that is written once, as another shape of one that is not written before its own last use, that one.
+fn names(
+    verified: &Verified,
+    statements: &[(tilewright_tile::Stmt, usize)],
+    plans: &[StmtPlan],
+) -> HashMap<TensorId, TensorId> {
+    let mut writes: HashMap<TensorId, Vec<usize>> = HashMap::new();
+    let mut uses: HashMap<TensorId, (usize, usize)> = HashMap::new();
+    for (i, (stmt, _)) in statements.iter().enumerate() {
+        for id in stmt.kind.writes() {
+            writes.entry(id).or_default().push(i);
+        }
+        for id in touched(stmt) {
+            uses.entry(id).and_modify(|u| u.1 = i).or_insert((i, i));
+        }
+    }
+    let dtype = |id: &TensorId| verified.program().tensor(*id).dtype;
+    let mut names = HashMap::new();
+    // Backwards: a name of a name is a use of what both name.
+    for (i, (stmt, _)) in statements.iter().enumerate().rev() {
+        let (dst, src) = match &stmt.kind {
+            StmtKind::Shape { dst, src, .. }
+                if plans.get(i).is_some_and(|plan| renames(plan, dtype(dst).bits())) =>
+            {
+                (dst, src)
+            }
+            StmtKind::Cast { dst, src } if dtype(dst) == dtype(src) => (dst, src),
+            _ => continue,
+        };
+        let (first, last) = uses[dst];
+        let stays = writes.get(src).is_none_or(|all| all.iter().all(|w| *w < i || *w > last));
+        if writes[dst].len() == 1 && first == i && stays {
+            names.insert(*dst, *src);
+            uses.entry(*src).and_modify(|u| u.1 = u.1.max(last));
+        }
+    }
+    names
 }
 
 pub(crate) fn too_many_registers(

@@ -70,7 +70,7 @@ fn rings_of_asynchronous_copies() {
         ("threads", "64"),
         ("group", "64"),
     ];
-    let w4a16 = (operator("w4a16").unwrap().program)(&w4a16).unwrap();
+    let w4a16 = (operator("w4a16").unwrap().programs)(&w4a16).unwrap().remove(0);
     judge(&w4a16, Arch::Sm80, &[], &[("m", 32), ("n", 64), ("k", 512)], &[]);
     let own = [
         ("delete bar.sync 0", OWN_BYTES),
@@ -133,7 +133,7 @@ fn roles_of_warpgroups() {
         ("guard all threads of the warp in `copy.async(sc", SAME_BYTES),
         ("guard one thread of each warp in `copy.async(sc", SAME_BYTES),
     ];
-    let alone = (operator("gemm_hopper").unwrap().program)(&given).unwrap();
+    let alone = (operator("gemm_hopper").unwrap().programs)(&given).unwrap().remove(0);
     judge(&alone, Arch::Sm90a, &[], &[("m", 128), ("n", 128), ("k", 288)], &equivalent);
 }
 

@@ -140,8 +140,31 @@ pub fn prescribe(v: &Verified, options: &Options) -> Result<Prescribed, Diagnost
         tensors.extend(choice.tensor_copies);
         refused.extend(choice.refused);
     }
+    for id in meeting_places(v) {
+        let TensorKind::Shared { pinned: None, .. } = &result.program().tensor(id).kind else { continue };
+        let uses = pass.uses.get(&id).map_or(&[][..], Vec::as_slice);
+        if let Some(layout) = pass.common(id, uses) {
+            result.pin_shared(id, layout);
+            reasons.insert(
+                id,
+                "what several roles share is laid out before each is looked at alone".to_string(),
+            );
+        }
+    }
     result.mark_tensor_copies(&tensors);
     Ok(Prescribed { verified: result, reasons, refused })
+}
+
+/// The shared tensors that more than one role touches. Each role is synthesised alone, so they must not be left to it.
+fn meeting_places(v: &Verified) -> BTreeSet<TensorId> {
+    let mut roles: BTreeMap<TensorId, usize> = BTreeMap::new();
+    for role in 0..v.roles().len() {
+        for id in v.of_role(role).touched() {
+            *roles.entry(id).or_default() += 1;
+        }
+    }
+    let shared = |id: &TensorId| v.program().tensor(*id).memory() == Memory::Shared;
+    roles.into_iter().filter(|(_, roles)| *roles > 1).map(|(id, _)| id).filter(shared).collect()
 }
 
 /// What was decided for a shared tensor.
@@ -300,8 +323,10 @@ impl Prescribe<'_> {
         if tensor.dtype.bits() < 8 {
             return Vec::new();
         }
+        // A tile of one row has nothing that could conflict.
+        let flat = inner.iter().filter(|extent| **extent > 1).count() <= 1;
         let mut found = Vec::new();
-        for mode in SwizzleMode::ALL {
+        for mode in SwizzleMode::ALL.into_iter().filter(|mode| !flat || *mode == SwizzleMode::None) {
             for along in (0..inner.len()).rev() {
                 let Some(tile) = spanned(&inner, along, mode, tensor.dtype.bits()) else { continue };
                 if let Some(layout) = with_stages(&tile, &shape, &stages, mode, tensor.dtype.bits()) {
@@ -310,6 +335,22 @@ impl Prescribe<'_> {
             }
         }
         found
+    }
+
+    /// A layout for a tensor that no unit prescribes one for: the widest swizzle that its tile has room for, or none.
+    fn common(&self, id: TensorId, uses: &[Use]) -> Option<SwizzledLayout> {
+        if let Some((layout, _)) = self.candidates(id, uses).into_iter().next() {
+            return Some(layout);
+        }
+        let (shape, stages) = (self.v.shape(id), self.stage_modes(id, uses));
+        let mut next = 1;
+        let mut tile = Vec::new();
+        for (extent, _) in shape.iter().zip(&stages).rev().filter(|(_, stage)| !**stage) {
+            tile.insert(0, Layout::from_leaves(&[(*extent, next)]).ok()?);
+            next *= extent;
+        }
+        let tile = SwizzledLayout::from(Layout::concat(&tile).ok()?);
+        with_stages(&tile, &shape, &stages, SwizzleMode::None, self.v.program().tensor(id).dtype.bits())
     }
 
     /// A shared tile as a reference sees it: the statement's tile coordinate → offset in elements.
@@ -410,7 +451,10 @@ impl Prescribe<'_> {
                     (true, false) => format!("wgmma reads it and {copies}"),
                     (false, _) => copies,
                 };
-                format!("the widest swizzle with which {uses}: {mode}")
+                match mode {
+                    SwizzleMode::None => format!("{uses}, without a swizzle"),
+                    _ => format!("the widest swizzle with which {uses}: {mode}"),
+                }
             }
         };
         let layout = best.mode.is_some().then_some(best.layout);

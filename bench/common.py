@@ -1,0 +1,474 @@
+"""What the benches share: compiled kernels and where they are kept, kernels that are loaded and bound to tensors by name, timing under three
+conditions, and summaries.
+
+Importing this needs neither torch nor a GPU. A *configuration* is what stands behind an operator's `-p`, as words: `bn=192 stages=4`. A word
+without `=` names an operator, and `+` begins another kernel that runs after the one before: `split=4 + add_partials parts=4`.
+"""
+
+import base64
+import concurrent.futures
+import ctypes
+import gzip
+import hashlib
+import json
+import math
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+
+CONDITIONS = ["rested", "clean", "sustained"]
+
+# Names of types in Tilewright and in torch.
+TYPES = {
+    "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2",
+    "i8": "int8", "u8": "uint8", "i16": "int16", "i32": "int32", "i64": "int64", "u32": "uint32",
+}  # fmt: skip
+
+
+def torch_type(name):
+    """The torch type of a Tilewright type's name."""
+    import torch
+
+    return getattr(torch, TYPES[name])
+
+
+# Compiling
+
+
+def kernels_of(config, operator):
+    """The kernels of a configuration, in order: each an operator and its words."""
+    kernels = []
+    for part in config.split("+"):
+        words = part.split()
+        named = [word for word in words if "=" not in word]
+        if len(named) > 1:
+            raise SystemExit(f"{config}: more than one operator in '{part.strip()}'")
+        kernels.append((named[0] if named else operator, [word for word in words if "=" in word]))
+    return kernels
+
+
+def asked(command, given=None):
+    """What a command prints, or a RuntimeError with what it says."""
+    done = subprocess.run(command, input=given, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError((done.stderr or done.stdout).strip())
+    return done.stdout
+
+
+def sequence_of(launch):
+    """The kernels of what `--emit launch` prints: one, or several that run in order."""
+    for name in ("launches", "kernels", "sequence", "steps"):
+        if isinstance(launch, dict) and isinstance(launch.get(name), list):
+            return launch[name]
+    return launch if isinstance(launch, list) else [launch]
+
+
+def compiled(binary, job):
+    """What `--emit launch` says of each kernel of a job: operator, common words, configuration, sizes."""
+    launches = []
+    for operator, words in kernels_of(job["config"], job["operator"]):
+        given = {word.split("=")[0] for word in words}
+        common = [word for word in job["words"] if word.split("=")[0] not in given] if operator == job["operator"] else []
+        command = [binary, "kernels", operator, *(w for word in [*common, *words] for w in ("-p", word))]
+        programs, count, step = [], 1, 0
+        while step < count:
+            step += 1
+            done = subprocess.run([*command, "--step", str(step)], capture_output=True, text=True)
+            if done.returncode:
+                raise RuntimeError(done.stderr.strip())
+            programs.append(done.stdout)
+            several = re.search(r"program \d+ of (\d+)", done.stderr)
+            count = int(several[1]) if several else 1
+        for program in programs:
+            launches += compiled_program(binary, job, operator, program)
+    return launches
+
+
+def compiled_program(binary, job, operator, program):
+    """What `--emit launch` says of one program of an operator at a job's sizes."""
+    sizes = set(re.findall(r"(\w+) *=", " ".join(re.findall(r"^size (.*)$", program, re.M))))
+    named = {alias: job["sizes"][name] for name in job["sizes"] for alias in (name, *SIZE_NAMES.get(name, [])) if alias in sizes}
+    if operator == job["operator"] and "batch" in job["sizes"] and len(named) < len(job["sizes"]):
+        raise RuntimeError(f"`{operator}` has the sizes {', '.join(sorted(sizes))}, and none for batches")
+    values = (w for name, value in named.items() for w in ("-p", f"{name}={value}"))
+    command = [binary, "compile", "-", "--arch", "sm_90a", "--emit", "launch", *values]
+    return sequence_of(json.loads(asked(command, program)))
+
+
+# What operators call a size, besides our own name for it.
+SIZE_NAMES = {"batch": ["batches", "l"]}
+
+
+def assembled(ptx, arch, ptxas):
+    """Machine code of a PTX text, and what ptxas says: registers, spills, advisories."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, cubin = pathlib.Path(folder, "k.ptx"), pathlib.Path(folder, "k.cubin")
+        source.write_text(ptx)
+        done = subprocess.run([ptxas, "-v", f"-arch={arch}", "-o", cubin, source], capture_output=True, text=True)
+        said = done.stdout + done.stderr
+        if done.returncode:
+            raise RuntimeError(f"ptxas: {said}")
+        return {
+            "cubin": base64.b64encode(cubin.read_bytes()).decode(),
+            "registers": int(re.search(r"Used (\d+) registers", said)[1]),
+            "spills": sum(map(int, re.findall(r"(\d+) bytes spill stores", said))),
+            "advice": sorted(set(re.findall(r"\(C7\d+\)|warning[^\n]*", said))),
+        }
+
+
+def key_of(job):
+    """A file name for a job's launches: what it is in words, and a hash of all of it."""
+    what = json.dumps(job, sort_keys=True)
+    sizes = "x".join(str(value) for value in job["sizes"].values())
+    return f"{job['operator']}-{sizes}-{hashlib.sha256(what.encode()).hexdigest()[:12]}.json.gz"
+
+
+def launches_of(jobs, args):
+    """The launches of each job, or the error's text: read from --launches where they are there, else compiled, all at once."""
+
+    def one(job):
+        file = pathlib.Path(args.launches, key_of(job)) if args.launches else None
+        try:
+            if file and file.exists():
+                return json.loads(gzip.decompress(file.read_bytes()))
+            return compiled(args.bin, job)
+        except (RuntimeError, OSError, json.JSONDecodeError) as error:
+            return str(error)
+
+    def code(launch):
+        try:
+            return assembled(launch["ptx"], launch["arch"], args.ptxas)
+        except (RuntimeError, OSError) as error:
+            return str(error)
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = list(pool.map(one, jobs))
+        if args.ptxas:
+            all_of = (launch for launches in found if not isinstance(launches, str) for launch in launches)
+            texts = {launch["ptx"]: launch for launch in all_of if "cubin" not in launch}
+            codes = dict(zip(texts, pool.map(code, texts.values())))
+    if args.ptxas:
+        for at, launches in enumerate(found):
+            for launch in launches if not isinstance(launches, str) else []:
+                text = codes.get(launch["ptx"], {})
+                if isinstance(text, str):
+                    found[at] = text
+                else:
+                    launch.update(text)
+    if args.emit_launches:
+        folder = pathlib.Path(args.emit_launches)
+        folder.mkdir(parents=True, exist_ok=True)
+        for job, launches in zip(jobs, found):
+            if not isinstance(launches, str):
+                (folder / key_of(job)).write_bytes(gzip.compress(json.dumps(launches).encode(), mtime=0))
+    return found
+
+
+# Running
+
+
+def ok(result):
+    """A driver call's value, or its error."""
+    error, *values = result
+    if int(error):
+        raise RuntimeError(f"driver: {error!r}")
+    return values[0] if len(values) == 1 else values
+
+
+def module_of(launch):
+    """The driver's module of a launch, and the assembler's words."""
+    from cuda.bindings import driver as cu
+
+    if "cubin" in launch:
+        return ok(cu.cuModuleLoadData(base64.b64decode(launch["cubin"]))), " ".join(launch["advice"])
+    log = bytes(8192)
+    option = cu.CUjit_option
+    module = ok(cu.cuModuleLoadDataEx(
+        launch["ptx"].encode() + b"\0", 2,
+        [option.CU_JIT_INFO_LOG_BUFFER, option.CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES], [log, len(log)]))  # fmt: skip
+    return module, log.split(b"\0")[0].decode(errors="replace").strip()
+
+
+def modules_of(launches):
+    """Modules of many launches, by the launch's identity, loaded by several threads: the driver assembles PTX. Equal texts are one module."""
+    from cuda.bindings import driver as cu
+
+    context = ok(cu.cuCtxGetCurrent())
+
+    def load(launch):
+        ok(cu.cuCtxSetCurrent(context))
+        try:
+            return module_of(launch)
+        except RuntimeError as error:
+            return None, str(error)
+
+    texts = {launch["ptx"]: launch for launch in launches}
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        loaded = dict(zip(texts, pool.map(load, texts.values())))
+    return {id(launch): loaded[launch["ptx"]] for launch in launches}
+
+
+class Kernel:
+    """A kernel that is loaded and bound to tensors, in the order of its parameters."""
+
+    def __init__(self, launch, module, tensors, scalars):
+        from cuda.bindings import driver as cu
+
+        self.function = ok(cu.cuModuleGetFunction(module, launch["kernel"].encode()))
+        shared = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        ok(cu.cuFuncSetAttribute(self.function, shared, launch["shared_bytes"]))
+        local = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
+        self.local_bytes = int(ok(cu.cuFuncGetAttribute(local, self.function)))
+        self.registers = int(ok(cu.cuFuncGetAttribute(cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NUM_REGS, self.function)))
+        bound = [tensors[param["name"]] for param in launch["params"] if param["kind"] == "tensor"]
+        self.keep, order = [], iter(bound)
+        for param in launch["params"]:
+            if param["kind"] == "tensor":
+                self.keep.append(ctypes.c_uint64(next(order).data_ptr()))
+            elif param["kind"] == "size":
+                self.keep.append(ctypes.c_uint32(param["value"]))
+            elif param["kind"] == "scalar":
+                self.keep.append(ctypes.c_float(scalars[param["name"]]))
+            else:
+                self.keep.append(self.tensor_map(param, bound[param["of"]]))
+        self.keep_tensors = bound
+        pointers = [ctypes.addressof(k) if isinstance(k, ctypes._SimpleCData) else int(k.getPtr()) for k in self.keep]
+        self.arguments = (ctypes.c_void_p * len(pointers))(*pointers)
+        self.address = ctypes.addressof(self.arguments)
+        self.config = cu.CUlaunchConfig()
+        self.config.gridDimX, self.config.gridDimY, self.config.gridDimZ = launch["grid"]
+        self.config.blockDimX, self.config.blockDimY, self.config.blockDimZ = launch["threads"], 1, 1
+        self.config.sharedMemBytes = launch["shared_bytes"]
+        attributes = []
+        if launch["cluster"] > 1:
+            attribute = cu.CUlaunchAttribute()
+            attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            dim = attribute.value.clusterDim
+            dim.x, dim.y, dim.z = launch["cluster"], 1, 1
+            attributes.append(attribute)
+        if launch.get("dependent"):
+            attribute = cu.CUlaunchAttribute()
+            attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            attributes.append(attribute)
+        if attributes:
+            self.config.attrs, self.config.numAttrs = attributes, len(attributes)
+        self.launch = cu.cuLaunchKernelEx
+
+    @staticmethod
+    def tensor_map(param, tensor):
+        from cuda.bindings import driver as cu
+
+        rank = len(param["extents"])
+        return ok(cu.cuTensorMapEncodeTiled(
+            cu.CUtensorMapDataType(param["type"]), rank, tensor.data_ptr(),
+            [cu.cuuint64_t(n) for n in param["extents"]], [cu.cuuint64_t(n) for n in param["strides"]],
+            [cu.cuuint32_t(n) for n in param["box"]], [cu.cuuint32_t(1)] * rank,
+            cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE, cu.CUtensorMapSwizzle(param["swizzle"]),
+            cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE))  # fmt: skip
+
+    def __call__(self, stream):
+        self.config.hStream = stream
+        ok(self.launch(self.config, self.function, self.address, 0))
+
+
+class Plan:
+    """Kernels that run one after another, bound by name to a problem's tensors; what the problem does not know is a workspace.
+
+    `tensors` are values by name (or functions that make them); the plan keeps those that a kernel wants in another order or type in
+    `made`, which plans of one problem share. A workspace of floats begins as NaN, one of integers as zeros.
+    """
+
+    def __init__(self, launches, modules, tensors, scalars, made):
+        import torch
+
+        self.stream, self.kernels, self.notes = torch.cuda.current_stream().cuda_stream, [], []
+        self.workspace, workspaces = 0, {}
+        for launch in launches:
+            module, said = modules[id(launch)]
+            if module is None:
+                raise RuntimeError(said)
+            bound = {}
+            for param in launch["params"]:
+                if param["kind"] != "tensor":
+                    continue
+                name, shape, strides, dtype = param["name"], param["shape"], param["strides"], torch_type(param["dtype"])
+                known = next((alias for alias in aliases(name) if alias in tensors), None)
+                if known is None:
+                    key, fill = name, (lambda t: poison(t) if t.is_floating_point() else t.zero_())
+                    store = workspaces
+                else:
+                    key, fill = (known, tuple(shape), tuple(strides), dtype), (lambda t, n=known: as_asked(t, tensors[n], n))
+                    store = made
+                if key not in store:
+                    store[key] = fill(torch.empty_strided(shape, strides, device="cuda", dtype=dtype))
+                    if known is None:
+                        self.workspace += store[key].numel() * store[key].element_size()
+                bound[name] = store[key]
+                if known == "c":
+                    self.out = store[key]
+            values = {param["name"]: scalar_of(param["name"], scalars) for param in launch["params"] if param["kind"] == "scalar"}
+            kernel = Kernel(launch, module, bound, values)
+            self.kernels.append(kernel)
+            self.notes += [said] if said else []
+            self.notes += [f"{kernel.local_bytes} bytes of local memory"] if kernel.local_bytes else []
+        if not hasattr(self, "out"):
+            raise RuntimeError("no kernel has a tensor `c`")
+
+    def __call__(self):
+        for kernel in self.kernels:
+            kernel(self.stream)
+
+
+# What kernels call a tensor or a scalar, by our own name for it.
+ALIASES = {
+    "scale_a": ["sa", "a_scale", "as", "scales_a", "a_scales"], "scale_b": ["sb", "b_scale", "bs", "scales_b", "b_scales"],
+    "scale": ["s", "scales"], "alpha": [], "beta": [], "bias": [], "residual": ["r", "d"],
+}  # fmt: skip
+
+
+def aliases(name):
+    """Our names for what a kernel calls `name`."""
+    return [name, *(ours for ours, theirs in ALIASES.items() if name in theirs)]
+
+
+def scalar_of(name, scalars):
+    """The value of a kernel's scalar."""
+    for ours in aliases(name):
+        if ours in scalars:
+            return float(scalars[ours])
+    raise RuntimeError(f"the kernel's scalar `{name}` has no value here (there are: {', '.join(scalars) or 'none'})")
+
+
+def as_asked(empty, given, name):
+    """`given`, or a function's result, as a kernel wants it: itself, or `empty` filled with its values, transposed if need be."""
+    import torch
+
+    value = given() if callable(given) else given
+    if value is None:
+        return empty
+    if value.dtype != empty.dtype and torch.float32 not in (value.dtype, empty.dtype):
+        raise RuntimeError(f"`{name}` is {value.dtype} here and {empty.dtype} for the kernel")
+    shape, asked_for = list(value.shape), list(empty.shape)
+    if shape == asked_for and value.stride() == empty.stride() and value.dtype == empty.dtype:
+        return value
+    if shape == asked_for:
+        return empty.copy_(value)
+    if shape[::-1] == asked_for:
+        return empty.copy_(value.T)
+    if [n for n in shape if n > 1] == [n for n in asked_for if n > 1]:
+        return empty.copy_(value.reshape(asked_for))
+    raise RuntimeError(f"`{name}` is {shape} here and {asked_for} for the kernel")
+
+
+def poison(tensor):
+    """Fills a result with what no product gives."""
+    if tensor.is_floating_point():
+        return tensor.fill_(math.nan)
+    return tensor.fill_(-(2**31) + 1 if tensor.element_size() == 4 else 0x55)
+
+
+# Timing
+
+
+class Clock:
+    """Times launches with events; the L2 cache is emptied before each.
+
+    A kernel that never ends would use up the GPU's time: where nothing new is begun (`watch`) for `patience` seconds, the process ends.
+    """
+
+    def __init__(self, patience=60, most=100):
+        import torch
+
+        self.torch, self.most = torch, most
+        self.junk = torch.zeros(64 << 20, device="cuda", dtype=torch.int32)
+        self.starts = [torch.cuda.Event(enable_timing=True) for _ in range(most)]
+        self.ends = [torch.cuda.Event(enable_timing=True) for _ in range(most)]
+
+        self.doing, self.begun = "the beginning", time.monotonic()
+        threading.Thread(target=self.wait, args=(patience,), daemon=True).start()
+
+    def watch(self, doing):
+        """Says what begins now."""
+        self.doing, self.begun = doing, time.monotonic()
+
+    def wait(self, patience):
+        while True:
+            time.sleep(1)
+            if time.monotonic() - self.begun > patience:
+                print(f"{self.doing}: no end after {patience:.0f} s", flush=True)
+                os._exit(3)
+
+    def empty(self, clean):
+        """Empties the L2 by reading, so that nothing has to be written back afterwards, or by writing."""
+        self.junk.sum() if clean else self.junk.zero_()
+
+    def times(self, run, count, clean=False):
+        """Milliseconds of `count` launches."""
+        for start, end in zip(self.starts[:count], self.ends):
+            self.empty(clean)
+            start.record()
+            run()
+            end.record()
+        self.torch.cuda.synchronize()
+        return [start.elapsed_time(end) for start, end in zip(self.starts[:count], self.ends)]
+
+    def once(self, run):
+        """About how long one launch takes."""
+        self.times(run, 2)
+        return statistics.median(self.times(run, 3))
+
+    def heat(self, run, seconds):
+        """Keeps the chip busy."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            for _ in range(20):
+                run()
+            self.torch.cuda.synchronize()
+
+
+def race(clock, entries, condition, args):
+    """Median milliseconds of each round for each entry, in turns that change direction.
+
+    An entry is (name, prepare, run, about how many milliseconds). rested: the GPU idles before each timing, and the L2 is emptied by writing.
+    clean: the same, by reading. sustained: no pause, after a while of full load.
+    """
+    rounds = {name: [] for name, *_ in entries}
+    hot = condition == "sustained"
+    rep = 2 * args.rep if hot else args.rep
+    if hot:
+        entries[0][1]()
+        clock.heat(entries[0][2], args.heat)
+    for turn in range(args.rounds):
+        for name, prepare, run, about in entries if turn % 2 == 0 else entries[::-1]:
+            prepare()
+            if not hot:
+                time.sleep(args.rest)
+            clock.times(run, max(2, min(20, int(2 / about))), condition == "clean")
+            count = max(3 if about > 4 else 5, min(clock.most, round(rep / about)))
+            rounds[name].append(statistics.median(clock.times(run, count, condition == "clean")))
+    return rounds
+
+
+# Summaries
+
+
+def geomean(values):
+    """Geometric mean."""
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def summary(ratios):
+    """One line for ratios by shape (m first, after the batches if there are any)."""
+    worst = min(ratios, key=ratios.get)
+    large = [ratio for shape, ratio in ratios.items() if shape[-3] >= 1024]
+    text = f"geometric mean {geomean(list(ratios.values())):.3f} over {len(ratios)}"
+    if large and len(large) < len(ratios):
+        text += f", {geomean(large):.3f} over the {len(large)} with m >= 1024"
+    return f"{text}; least {ratios[worst]:.3f} at {'x'.join(map(str, worst))}"

@@ -1,0 +1,216 @@
+"""The inputs of a product, what it should give, and who else computes it: cuBLAS and cuBLASLt through torch, plain Triton, DeepGEMM.
+
+A *problem* is a dict: `tensors` and `scalars` that kernels bind by name, the `exact` result, `tolerance`, `missing` (who is left out, and why) and `peers`, a
+list of (name, prepare, run, result): `prepare` is called once before a timing, `run` is what is timed, `result` gives the tensor. Those whose
+name is in LIBRARY are cuBLAS.
+"""
+
+import statistics
+
+import torch
+
+LIBRARY = ["torch", "cublaslt", "cublaslt fast"]
+TOLERANCE = {torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float32: 1e-5, torch.int32: 1e-12}
+
+
+def product(a, b):
+    """a · bᵀ in f64, or in f32 where that would take long."""
+    wide = torch.float32 if 2 * a.numel() * b.shape[-2] > 4e12 else torch.float64
+    return a.to(wide) @ b.to(wide).mT
+
+
+def error_of(result, exact):
+    """Relative error in the Frobenius norm; NaN if a NaN is left."""
+    # By rows, so that no second copy of a large result is needed.
+    rows = zip(result.flatten(0, -2).split(4096), exact.flatten(0, -2).split(4096))
+    return float(sum((r.to(e.dtype) - e).norm() ** 2 for r, e in rows).sqrt() / exact.norm())
+
+
+def scaled(values, scale, rows, cols):
+    """Values in f32, each block of rows × cols times its scale."""
+    grown = scale.repeat_interleave(rows, 0)[: values.shape[0]].repeat_interleave(cols, 1)[:, : values.shape[1]]
+    return values.float() * grown
+
+
+def by_library(name):
+    """Makes torch use cuBLAS or cuBLASLt for its products."""
+    return lambda: torch.backends.cuda.preferred_blas_library(name)
+
+
+def nothing():
+    """Needs no preparation."""
+
+
+def attempt(missing, name, make):
+    """The peers that `make` gives, or none and a line in `missing` that says why."""
+    try:
+        return make()
+    except Exception as error:  # A peer is somebody else's program: whatever it throws, ours is measured without it.
+        missing.append(f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:160]}")
+        return []
+
+
+def plain(shape, dtype, out, wanted, missing):
+    """C = A · Bᵀ in f16 or bf16, with batches where the shape has four sizes."""
+    *batch, m, n, k = shape
+    a = torch.randn(*batch, m, k, device="cuda", dtype=dtype)
+    b = torch.randn(*batch, n, k, device="cuda", dtype=dtype)
+    theirs = torch.empty(*batch, m, n, device="cuda", dtype=dtype)
+    multiply = torch.bmm if batch else torch.matmul
+
+    def run():
+        multiply(a, b.mT, out=theirs)
+
+    peers = [(name, by_library(library), run, lambda: theirs) for name, library in (("torch", "cublas"), ("cublaslt", "cublaslt")) if name in wanted]
+    if "triton" in wanted and not batch:
+        peers += attempt(missing, "triton", lambda: fastest_of("triton", triton_products(a, b, out or dtype)))
+    return {"tensors": {"a": a, "b": b}, "exact": product(a, b), "peers": peers}
+
+
+def fp8(shape, scales, out, wanted, missing):
+    """C = A · Bᵀ of e4m3 with one scale a factor, one a row of A and of B, or one for 128 columns of a row of A and for 128 × 128 of B."""
+    m, n, k = shape
+    kind, out = torch.float8_e4m3fn, out or torch.bfloat16
+    a, b = (torch.randn(rows, k, device="cuda").to(kind) for rows in (m, n))
+    rows_a, rows_b, cols = {"tensor": (m, n, k), "rows": (1, 1, k), "blocks": (1, 128, 128)}[scales]
+    amount = [(-(-m // rows_a), -(-k // cols)), (-(-n // rows_b), -(-k // cols))]
+    scale_a, scale_b = (torch.rand(*size, device="cuda") + 0.5 for size in amount)
+    peers = []
+
+    def scaled_mm(name, given_a, given_b, fast):
+        result = []
+
+        def run():
+            result[:] = [torch._scaled_mm(a, b.T, scale_a=given_a, scale_b=given_b, out_dtype=out, use_fast_accum=fast)]
+
+        return name, nothing, run, lambda: result[0]
+
+    if "cublaslt" in wanted and scales != "blocks":
+        given = (scale_a.reshape(()), scale_b.reshape(())) if scales == "tensor" else (scale_a, scale_b.T)
+        peers += [scaled_mm("cublaslt", *given, False), scaled_mm("cublaslt fast", *given, True)]
+    elif "cublaslt" in wanted:
+        peers += attempt(missing, "cublaslt", lambda: blocks_by_torch(a, b, scale_a, scale_b, out))
+    if "triton" in wanted and scales == "blocks":
+        peers += attempt(missing, "triton", lambda: fastest_of("triton", triton_blocks(a, b, scale_a, scale_b, out)))
+    elif "triton" in wanted and scales == "tensor":
+        # Without the scales, so that its error is not that of the scaled product: what the product alone takes.
+        peers += attempt(missing, "triton", lambda: fastest_of("triton unscaled", triton_products(a, b, out)))
+    if "deepgemm" in wanted and scales == "blocks":
+        peers += attempt(missing, "deepgemm", lambda: by_deepgemm(a, b, scale_a, scale_b))
+    one = float(scale_a.flatten()[0] * scale_b.flatten()[0]) if scales == "tensor" else 1.0
+    return {
+        "tensors": {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "scale": lambda: torch.full((1,), one, device="cuda")},
+        "scalars": {
+            "scale": one, "alpha": one,
+            "scale_a": float(scale_a.flatten()[0]), "scale_b": float(scale_b.flatten()[0]),
+        } if scales == "tensor" else {},
+        "exact": product(scaled(a, scale_a, rows_a, cols), scaled(b, scale_b, rows_b, cols)),
+        "peers": peers,
+        "tolerance": 1e-2,
+    }  # fmt: skip
+
+
+def blocks_by_torch(a, b, scale_a, scale_b, out):
+    """cuBLASLt's product with scales of 128 columns and of 128 × 128 blocks: A's scales lie by columns, B's rows of scales are filled up to fours."""
+    from torch.nn.functional import ScalingType, scaled_mm
+
+    steps = scale_b.shape[1]
+    given_a = scale_a.T.contiguous().T
+    given_b = torch.nn.functional.pad(scale_b, (0, -steps % 4))[:, :steps].T
+    result = []
+
+    def run():
+        result[:] = [scaled_mm(
+            a, b.T, given_a, ScalingType.BlockWise1x128, given_b, ScalingType.BlockWise128x128, output_dtype=out)]  # fmt: skip
+
+    return [("cublaslt", nothing, run, lambda: result[0])]
+
+
+def by_deepgemm(a, b, scale_a, scale_b):
+    """DeepGEMM's product with scales of blocks, where it is installed."""
+    import deep_gemm
+
+    multiply = getattr(deep_gemm, "fp8_gemm_nt", None) or deep_gemm.gemm_fp8_fp8_bf16_nt
+    c, given_a = torch.empty(a.shape[0], b.shape[0], device="cuda", dtype=torch.bfloat16), scale_a.T.contiguous().T
+    return [("deepgemm", nothing, lambda: multiply((a, given_a), (b, scale_b), c), lambda: c)]
+
+
+def int8(shape, out, wanted, missing):
+    """C = A · Bᵀ of i8, in i32."""
+    m, n, k = shape
+    a, b = (torch.randint(-128, 128, (rows, k), device="cuda", dtype=torch.int8) for rows in (m, n))
+    theirs = torch.empty(m, n, device="cuda", dtype=torch.int32)
+    peers = []
+    if "cublaslt" in wanted:
+        peers.append(("cublaslt", nothing, lambda: torch._int_mm(a, b.T, out=theirs), lambda: theirs))
+    if "triton" in wanted:
+        peers += attempt(missing, "triton", lambda: fastest_of("triton", triton_products(a, b, torch.int32)))
+    ones = {"scale": lambda: torch.ones(1, device="cuda")}
+    ones |= {name: lambda n=rows: torch.ones(n, 1, device="cuda") for name, rows in (("scale_a", m), ("scale_b", n))}
+    # Whole numbers below 2⁵³: exact in f64.
+    return {"tensors": {"a": a, "b": b, **ones}, "exact": a.double() @ b.double().T, "peers": peers}
+
+
+def triton_products(a, b, out):
+    """(name, function, result) of plain Triton, by pointers and by descriptors."""
+    import triton_gemm
+
+    c = torch.empty(a.shape[0], b.shape[0], device="cuda", dtype=out)
+    return [(*named, c) for how in (False, True) for named in triton_gemm.products(a, b, c, how)]
+
+
+def triton_blocks(a, b, scale_a, scale_b, out):
+    """(name, function, result) of plain Triton with scales of blocks."""
+    import triton_gemm
+
+    c = torch.empty(a.shape[0], b.shape[0], device="cuda", dtype=out)
+    return [(*named, c) for named in triton_gemm.blocks_products(a, b, c, scale_a, scale_b)]
+
+
+def fastest_of(name, candidates):
+    """The peer that is the fastest of several functions, by three quick launches each; those that do not run are left out."""
+    found, last = [], None
+    for what, run, result in candidates:
+        try:
+            run()
+            torch.cuda.synchronize()
+            times = []
+            for _ in range(3):
+                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                # Something to do while the launch is being prepared.
+                result.zero_()
+                start.record()
+                run()
+                end.record()
+                end.synchronize()
+                times.append(start.elapsed_time(end))
+            found.append((statistics.median(times), what, run, result))
+        except Exception as error:  # Whatever Triton throws, for instance where shared memory does not suffice.
+            last = f"{what}: {type(error).__name__}: {error}"
+    if not found:
+        raise RuntimeError(f"no {name} kernel runs; {last}")
+    _, what, run, result = min(found, key=lambda entry: entry[0])
+    return [(name, nothing, run, lambda: result)]
+
+
+def problem(kind, shape, dtype, out, wanted):
+    """The problem of a set: its kind, a shape, the factors' type for plain products, the result's type of our kernel."""
+    torch.manual_seed(0)
+    missing = []
+    if kind == "plain":
+        made = plain(shape, dtype, out, wanted, missing)
+    elif kind == "int8":
+        made = int8(shape, out, wanted, missing)
+    else:
+        made = fp8(shape, kind, out, wanted, missing)
+    made["missing"] = missing
+    m, n = made["exact"].shape[-2:]
+    made["tensors"] |= {
+        "c": None,
+        "bias": lambda: torch.zeros(n, device="cuda"),
+        "residual": lambda: torch.zeros_like(made["exact"], dtype=torch.float32),
+    }
+    made.setdefault("scalars", {"alpha": 1.0, "scale": 1.0})
+    made["scalars"].setdefault("beta", 0.0)
+    made.setdefault("tolerance", None)
+    return made

@@ -1,0 +1,149 @@
+//! What there is to choose about a product, as data.
+
+use std::fmt;
+use std::str::FromStr;
+
+use tilewright_tile::TileOrder;
+use tilewright_tile::dsl::{bands, hilbert, snake};
+
+/// How a factor lies in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Major {
+    /// Contiguous along k: `a[m, k]`, `b[n, k]`, row-major.
+    K,
+    /// Contiguous along m or n: the transpose, `[k, m]` or `[k, n]`, is row-major.
+    Mn,
+}
+
+/// Which blocks are a cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Cluster {
+    /// Each block is on its own.
+    None,
+    /// So many neighbours along m: each brings a part of their tile of B to all of them.
+    AlongM(i64),
+    /// So many neighbours along n: each brings a part of their tile of A to all of them.
+    AlongN(i64),
+    /// So many blocks share one tile of C: each sums a part of k, and the parts meet in distributed shared memory.
+    AlongK(i64),
+}
+
+impl Cluster {
+    /// Blocks of a cluster.
+    pub(crate) fn blocks(self) -> i64 {
+        match self {
+            Cluster::None => 1,
+            Cluster::AlongM(blocks) | Cluster::AlongN(blocks) | Cluster::AlongK(blocks) => blocks,
+        }
+    }
+
+    /// Blocks of a cluster along m, n and k.
+    pub(crate) fn shape(self) -> [i64; 3] {
+        match self {
+            Cluster::None => [1, 1, 1],
+            Cluster::AlongM(blocks) => [blocks, 1, 1],
+            Cluster::AlongN(blocks) => [1, blocks, 1],
+            Cluster::AlongK(blocks) => [1, 1, blocks],
+        }
+    }
+}
+
+impl fmt::Display for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cluster::None => f.write_str("none"),
+            Cluster::AlongM(blocks) => write!(f, "m{blocks}"),
+            Cluster::AlongN(blocks) => write!(f, "n{blocks}"),
+            Cluster::AlongK(blocks) => write!(f, "k{blocks}"),
+        }
+    }
+}
+
+impl FromStr for Cluster {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let some = |word| numbered(text, word, "").filter(|blocks| *blocks > 1);
+        let along = some("m").map(Cluster::AlongM).or_else(|| some("n").map(Cluster::AlongN));
+        let none = (text == "none").then_some(Cluster::None);
+        let found = along.or_else(|| some("k").map(Cluster::AlongK)).or(none);
+        found.ok_or("must be none, or m, n or k with a number of blocks: m2")
+    }
+}
+
+/// In which order the tiles of C are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Order {
+    /// Bands of so many rows of tiles, each column by column.
+    Bands(i64),
+    /// The same, every second band from its last column to its first.
+    Snake(i64),
+    /// Squares of 2ˢ × 2ˢ tiles, each along a Hilbert curve.
+    Hilbert(i64),
+}
+
+impl Order {
+    pub(crate) fn tiles(self) -> TileOrder {
+        match self {
+            Order::Bands(rows) => bands(rows),
+            Order::Snake(rows) => snake(rows),
+            Order::Hilbert(order) => hilbert(order),
+        }
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Order::Bands(rows) => write!(f, "bands({rows})"),
+            Order::Snake(rows) => write!(f, "snake({rows})"),
+            Order::Hilbert(order) => write!(f, "hilbert({order})"),
+        }
+    }
+}
+
+impl FromStr for Order {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bands = numbered(text, "bands(", ")").map(Order::Bands);
+        let snake = numbered(text, "snake(", ")").map(Order::Snake);
+        let hilbert = numbered(text, "hilbert(", ")").map(Order::Hilbert);
+        bands.or(snake).or(hilbert).ok_or("must be bands(rows), snake(rows) or hilbert(order)")
+    }
+}
+
+/// Of which products there are several.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Batch {
+    /// One product.
+    None,
+    /// `l` products one after the other in memory: `a[l, m, k]`, `b[l, n, k]`, `c[l, m, n]`.
+    Packed,
+    /// `l` products whose matrices begin `step_a`, `step_b` and `step_c` elements apart.
+    Strided,
+}
+
+impl fmt::Display for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Batch::None => "none",
+            Batch::Packed => "packed",
+            Batch::Strided => "strided",
+        })
+    }
+}
+
+impl FromStr for Batch {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let all = [Batch::None, Batch::Packed, Batch::Strided];
+        all.into_iter().find(|b| b.to_string() == text).ok_or("must be none, packed or strided")
+    }
+}
+
+/// The number in `word12` or `word(12)`, whose word and brackets are given.
+fn numbered(value: &str, word: &str, close: &str) -> Option<i64> {
+    value.strip_prefix(word)?.strip_suffix(close)?.parse().ok()
+}

@@ -1,0 +1,325 @@
+//! C = A · Bᵀ in f16 or bf16 with f32 sums, for Hopper: `examples/gemm_hopper.tile` with everything about it a parameter. One
+//! warpgroup copies tiles of A and B with the tensor memory accelerator into a ring of stages, others multiply them with `wgmma` and
+//! send their results back in chunks; blocks stay and take one tile of C after another, whose results may leave while the next tile is
+//! multiplied. With few rows of A the sides may be swapped, so that those of B meet the 64 rows of `wgmma`.
+
+mod choices;
+mod epilogue;
+mod fields;
+mod program;
+mod reference;
+mod space;
+mod split_sum;
+
+use tilewright_machine::{Arch, CacheHint, DType, WgmmaRow};
+
+pub use choices::{Batch, Cluster, Major, Order};
+pub use epilogue::{Epilogue, Part};
+pub use reference::{Inputs, edge_sizes, finish, sums};
+
+use crate::config::ConfigError;
+
+/// How a matrix product is tiled and shared out.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct HopperGemmConfig {
+    /// The type of the factors: f16 or bf16. Sums are f32.
+    pub dtype: DType,
+    /// The type of the result: f16, bf16 or f32; `None`: that of the factors.
+    pub out: Option<DType>,
+    /// How A lies in memory.
+    pub a: Major,
+    /// How B lies in memory.
+    pub b: Major,
+    /// Of which products there are several.
+    pub batch: Batch,
+    /// What is done to the sums before they are rounded.
+    pub epilogue: Epilogue,
+    /// Whether the product is computed as Cᵀ = B · Aᵀ: the tile's rows are along n, its columns along m. For few rows of A.
+    pub swap: bool,
+    /// Rows of a block's tile: a multiple of 64 for each math warpgroup. Along m, or along n if swapped.
+    pub bm: i64,
+    /// Columns of a block's tile: a multiple of 8. Along n, or along m if swapped.
+    pub bn: i64,
+    /// Columns of A and B that a stage holds: a multiple of 16.
+    pub bk: i64,
+    /// Stages between the copies and the products.
+    pub stages: i64,
+    /// Warpgroups that multiply.
+    pub warpgroups: i64,
+    /// Which blocks share a factor.
+    pub cluster: Cluster,
+    /// Parts of k that are summed apart. More than 1: a first kernel writes their sums to memory and a second one adds them.
+    pub split: i64,
+    /// In which order tiles are taken.
+    pub order: Order,
+    /// Products that go on while the next one is issued; their stages are given back later.
+    pub in_flight: i64,
+    /// Whether a tile's results leave while the next tile is multiplied, a chunk after each of its first steps along k.
+    pub deferred: bool,
+    /// Columns of the tile that leave at a time; `None`: the widest of 64, 32, 16 and 8 that divides `bn`.
+    pub chunk: Option<i64>,
+    /// Chunks on their way to memory or being written for it.
+    pub buffers: i64,
+    /// How the L2 cache treats what is read of A.
+    pub hint_a: Option<CacheHint>,
+    /// How the L2 cache treats what is read of B.
+    pub hint_b: Option<CacheHint>,
+    /// How the L2 cache treats what is written to C.
+    pub hint_c: Option<CacheHint>,
+    /// Whether the kernel may be launched before the one ahead of it has ended: it waits for that one's results, and lets the one
+    /// behind it begin, by itself (programmatic dependent launch).
+    pub dependent: bool,
+    /// Registers of a thread that copies.
+    pub load_registers: i64,
+    /// Registers of a thread that multiplies.
+    pub math_registers: i64,
+    /// Blocks that are launched, at most: the multiprocessors.
+    pub sms: i64,
+}
+
+impl Default for HopperGemmConfig {
+    /// 128 × 256 × 64 in four stages: what is fastest or nearly so wherever C has a few hundred tiles of that size.
+    fn default() -> Self {
+        HopperGemmConfig {
+            dtype: DType::F16,
+            out: None,
+            a: Major::K,
+            b: Major::K,
+            batch: Batch::None,
+            epilogue: Epilogue::default(),
+            swap: false,
+            bm: 128,
+            bn: 256,
+            bk: 64,
+            stages: 4,
+            warpgroups: 2,
+            cluster: Cluster::None,
+            split: 1,
+            order: Order::Bands(12),
+            in_flight: 1,
+            deferred: false,
+            chunk: None,
+            buffers: 2,
+            hint_a: None,
+            hint_b: None,
+            hint_c: None,
+            dependent: false,
+            load_registers: 24,
+            math_registers: 240,
+            sms: 132,
+        }
+    }
+}
+
+/// Registers that addresses, counters and the compiler's temporaries want besides the fragments.
+const SPARE_REGISTERS: i64 = 40;
+
+/// Registers that the threads of a multiprocessor have together.
+const REGISTERS: i64 = 65_536;
+
+/// Bytes of shared memory in which a thread shows its parts of sums to the other blocks of its cluster.
+const MEETING: i64 = 128;
+
+/// Bytes of the two barriers of a stage.
+const BARRIERS: i64 = 16;
+
+/// Tiles start at multiples of this many bytes of shared memory: after so many the widest swizzle repeats.
+const ALIGNMENT: i64 = 1024;
+
+/// Bytes of a row of a tile that leaves by one tensor copy, at most: the widest swizzle.
+const ROW_BYTES: i64 = 128;
+
+/// Stages of the pipelines that bring an epilogue's operands.
+const SIDE_STAGES: i64 = 2;
+
+impl HopperGemmConfig {
+    /// The types that factors can have.
+    pub const FACTORS: [DType; 2] = [DType::F16, DType::BF16];
+
+    /// The types that results can have.
+    pub const RESULTS: [DType; 3] = [DType::F16, DType::BF16, DType::F32];
+
+    /// The type of C.
+    pub fn result(&self) -> DType {
+        self.out.unwrap_or(self.dtype)
+    }
+
+    /// The type of what the product's kernel stores: C's, or that of sums of parts of k.
+    fn stored(&self) -> DType {
+        if self.split > 1 { DType::F32 } else { self.result() }
+    }
+
+    /// Columns of the tile that leave at a time.
+    fn columns(&self) -> i64 {
+        let most = ROW_BYTES / bytes(self.stored());
+        let wide = |c: &i64| *c <= most && self.bn % c == 0;
+        self.chunk.unwrap_or_else(|| [64, 32, 16].into_iter().find(wide).unwrap_or(8))
+    }
+
+    /// Bytes of shared memory of a block.
+    fn shared_bytes(&self) -> i64 {
+        let aligned =
+            |elements: i64, dtype: DType| (bytes(dtype) * elements + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        let stage =
+            aligned(self.bm * self.bk, self.dtype) + aligned(self.bn * self.bk, self.dtype) + BARRIERS;
+        let chunk = aligned(self.bm * self.columns(), self.stored());
+        let operands: i64 =
+            if self.split > 1 { 0 } else { self.epilogue.parts().map(|p| self.part_bytes(p)).sum() };
+        let meeting = match self.cluster {
+            Cluster::AlongK(_) => MEETING * 128 * self.warpgroups,
+            _ => 0,
+        };
+        self.stages * stage + self.buffers * chunk + operands + meeting
+    }
+
+    /// Bytes of shared memory for an operand of the epilogue.
+    fn part_bytes(&self, part: Part) -> i64 {
+        let (rows, cols) = self.sides((self.bm, self.bn));
+        let each = bytes(part.dtype(self.result()));
+        let whole = match part.vector() {
+            Some(along_columns) => each * if along_columns { cols } else { rows },
+            None if part == Part::Residual => each * self.bm * self.columns(),
+            None => return 0,
+        };
+        let whole = (whole + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        if part.sums() { whole } else { SIDE_STAGES * (whole + BARRIERS) }
+    }
+
+    /// What belongs to m and to n, or to A and to B, of what belongs to a tile's rows and columns; and the other way round.
+    fn sides<T>(&self, (rows, cols): (T, T)) -> (T, T) {
+        if self.swap { (cols, rows) } else { (rows, cols) }
+    }
+
+    /// 32-bit registers of a math thread for its sums, for their rounded values, and for a chunk of them on its way.
+    fn fragments(&self) -> i64 {
+        let sums = self.bm * self.bn / (128 * self.warpgroups);
+        let chunk = self.bm * self.columns() / (128 * self.warpgroups);
+        let chunks = if self.epilogue.is_empty() || self.split > 1 { 0 } else { 2 * chunk };
+        let rounded = if bytes(self.stored()) < 4 { sums * bytes(self.stored()) / 4 } else { 0 };
+        let rounded = if self.deferred { sums * bytes(self.stored()) / 4 } else { rounded };
+        sums + rounded.max(chunks)
+    }
+
+    /// What is wrong with the configuration.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError::Value`] that names the field and says what would be right.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let within = |field, value: i64, [low, high]: [i64; 2], of: i64| {
+            if (low..=high).contains(&value) && value % of == 0 {
+                return Ok(());
+            }
+            let wanted = match of {
+                1 => format!("must be from {low} to {high}"),
+                _ => format!("must be a multiple of {of} from {low} to {high}"),
+            };
+            Err(ConfigError::value(field, value, wanted))
+        };
+        if !Self::FACTORS.contains(&self.dtype) {
+            return Err(ConfigError::value("dtype", self.dtype, "must be f16 or bf16"));
+        }
+        if !Self::RESULTS.contains(&self.result()) {
+            return Err(ConfigError::value("out", self.result(), "must be f16, bf16 or f32"));
+        }
+        within("warpgroups", self.warpgroups, [1, 7], 1)?;
+        let rows = WgmmaRow::M * self.warpgroups;
+        if !(rows..=1024).contains(&self.bm) || self.bm % rows != 0 {
+            let wanted = format!(
+                "must be a multiple of 64 for each of {} math warpgroups, at most 1024",
+                self.warpgroups
+            );
+            return Err(ConfigError::value("bm", self.bm, wanted));
+        }
+        within("bn", self.bn, [8, 512], 8)?;
+        within("bk", self.bk, [16, 256], 16)?;
+        within("stages", self.stages, [1, 32], 1)?;
+        if !(0..self.stages).contains(&self.in_flight) {
+            let wanted = format!("must be from 0 to {}: fewer than the stages", self.stages - 1);
+            return Err(ConfigError::value("in_flight", self.in_flight, wanted));
+        }
+        let columns = self.columns();
+        if ![8, 16, 32, 64].contains(&columns) || self.bn % columns != 0 {
+            let wanted = format!("must be 8, 16, 32 or 64 and divide bn = {}, or be `widest`", self.bn);
+            return Err(ConfigError::value("chunk", columns, wanted));
+        }
+        if columns * bytes(self.stored()) > ROW_BYTES {
+            let wanted = format!("{columns} columns of {} are more than {ROW_BYTES} bytes", self.stored());
+            return Err(ConfigError::value("chunk", columns, wanted));
+        }
+        within("split", self.split, [1, 64], 1)?;
+        if self.split > 1 && self.batch != Batch::None {
+            return Err(ConfigError::value("split", self.split, "one product at a time: batch must be none"));
+        }
+        within("buffers", self.buffers, [1, 8], 1)?;
+        if ![1, 2, 4, 8].contains(&self.cluster.blocks()) {
+            return Err(ConfigError::value("cluster", self.cluster, "must have 2, 4 or 8 blocks"));
+        }
+        let (of_a, of_b) = self.sides((self.bm, self.bn));
+        let shared = match self.cluster {
+            Cluster::AlongM(blocks) => Some((of_b, blocks, self.b)),
+            Cluster::AlongN(blocks) => Some((of_a, blocks, self.a)),
+            Cluster::None | Cluster::AlongK(_) => None,
+        };
+        if let Some((rows, blocks, major)) = shared {
+            // Each block copies the same number of rows of what they share.
+            let rows = if major == Major::K { rows } else { self.bk };
+            if rows % (8 * blocks) != 0 {
+                let wanted = format!("{blocks} blocks cannot share {rows} rows in groups of 8");
+                return Err(ConfigError::value("cluster", self.cluster, wanted));
+            }
+        }
+        match self.order {
+            Order::Bands(rows) | Order::Snake(rows) if !(1..=1024).contains(&rows) => {
+                return Err(ConfigError::value("order", self.order, "bands have 1 to 1024 rows of tiles"));
+            }
+            Order::Hilbert(order) if !(0..=8).contains(&order) => {
+                return Err(ConfigError::value("order", self.order, "the squares are of order 0 to 8"));
+            }
+            _ => {}
+        }
+        within("load_registers", self.load_registers, [24, 240], 8)?;
+        within("math_registers", self.math_registers, [24, 240], 8)?;
+        let together = 128 * (self.load_registers + self.warpgroups * self.math_registers);
+        if together > REGISTERS {
+            let wanted = format!(
+                "the block's threads would have {together} registers, and there are {REGISTERS}: use fewer, or fewer \
+                 warpgroups"
+            );
+            return Err(ConfigError::value("math_registers", self.math_registers, wanted));
+        }
+        let need = self.fragments();
+        if need + SPARE_REGISTERS > self.math_registers {
+            let wanted = format!(
+                "sums and results take {need} registers of a thread, which has {} and needs about {SPARE_REGISTERS} \
+                 more: use a smaller tile or more warpgroups",
+                self.math_registers
+            );
+            return Err(ConfigError::value("bn", self.bn, wanted));
+        }
+        within("sms", self.sms, [self.cluster.blocks(), 65_535], 1)?;
+        let (need, have) = (self.shared_bytes(), i64::from(WgmmaRow::ARCH.limits().shared_bytes_per_block));
+        if need > have {
+            let wanted = format!(
+                "the tiles take {need} bytes of shared memory, and {} has {have} a block: use fewer stages or smaller \
+                 tiles",
+                WgmmaRow::ARCH
+            );
+            return Err(ConfigError::value("stages", self.stages, wanted));
+        }
+        Ok(())
+    }
+
+    /// Why the configuration cannot run on this architecture, if it cannot.
+    pub fn reject(&self, arch: Arch) -> Option<String> {
+        if arch != WgmmaRow::ARCH {
+            return Some(format!("{arch} has no products of warpgroups: they are {}'s", WgmmaRow::ARCH));
+        }
+        self.validate().err().map(|e| e.to_string())
+    }
+}
+
+/// Bytes of an element of 8 bits or more.
+fn bytes(dtype: DType) -> i64 {
+    i64::from(dtype.bits()) / 8
+}

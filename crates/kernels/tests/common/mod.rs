@@ -1,0 +1,229 @@
+//! What the tests of all operators share: running programs in all executions, bounds of errors, and `ptxas`.
+
+#![allow(dead_code)] // Each test binary uses some of it.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use tilewright_compiler::{Kernel, Options, compile};
+use tilewright_machine::{Arch, DType};
+use tilewright_runtime::{Arg, Device, SimDevice, Sizes, Tensor};
+use tilewright_sim::Report;
+use tilewright_tile::interpret::{Argument, interpret, tensor_len};
+use tilewright_tile::{ParamId, ParamKind, Program};
+
+const SIZES: [&str; 3] = ["m", "n", "k"];
+
+pub fn kernel_for(program: &Program, arch: Arch, [m, n, k]: [i64; 3]) -> Kernel {
+    let options = Options::new(arch).for_sizes(program, &[("m", m), ("n", n), ("k", k)]);
+    compile(program, &options).unwrap_or_else(|e| panic!("{m} × {n} × {k}: {e}\n{program}"))
+}
+
+/// Random elements of a type: floats in [−1, 1), integers of the whole range.
+pub fn random(rng: &mut ChaCha8Rng, dtype: DType, len: i64) -> Vec<f64> {
+    let mut draw = || match dtype.range() {
+        Some((low, high)) => f64::from(rng.random_range(low..=high)),
+        None => dtype.decode(dtype.encode(rng.random_range(-1.0..1.0))),
+    };
+    (0..len).map(|_| draw()).collect()
+}
+
+/// Tensors by name, as f64: what goes in, and what memory that is written holds before.
+pub type Tensors = BTreeMap<String, Vec<f64>>;
+
+/// Programs in the order of their launches, with the sizes by name.
+pub struct Launch<'a> {
+    /// The programs; tensors of the same name are the same.
+    pub programs: &'a [Program],
+    /// The sizes.
+    pub sizes: &'a [(&'a str, i64)],
+    /// Scalars by name; the others have their defaults.
+    pub scalars: &'a [(&'a str, f64)],
+}
+
+impl Launch<'_> {
+    /// Compiles the programs for their sizes.
+    pub fn kernels(&self, arch: Arch) -> Vec<Kernel> {
+        let compiled = |program: &Program| {
+            let options = Options::new(arch).for_sizes(program, self.sizes);
+            compile(program, &options).unwrap_or_else(|e| panic!("{:?}: {e}\n{program}", self.sizes))
+        };
+        self.programs.iter().map(compiled).collect()
+    }
+
+    /// Runs the programs on the interpreter, and on the simulator with each of the seeds, which compute the same bits: the tensors behind
+    /// each, and the last report of every program. Tensors that are not given are NaN at first. Nothing races.
+    pub fn run(&self, arch: Arch, seeds: &[u64], given: &Tensors) -> (Tensors, Tensors, Vec<Report>) {
+        let kernels = self.kernels(arch);
+        let simulate = |seed: u64| {
+            let device = SimDevice::new(tilewright_sim::Config { seed, ..Default::default() });
+            let mut tensors: BTreeMap<String, Tensor> = BTreeMap::new();
+            let mut reports = Vec::new();
+            for kernel in &kernels {
+                let sizes = self.sizes_of(kernel);
+                for (name, dtype, values) in buffers(kernel, &sizes, given) {
+                    tensors.entry(name).or_insert_with(|| Tensor::from_f64(&device, dtype, &values).unwrap());
+                }
+                let arguments: Vec<Arg<'_>> = kernel
+                    .program()
+                    .params
+                    .iter()
+                    .map(|param| match param.kind {
+                        ParamKind::Tensor { .. } => Arg::Tensor(&tensors[&param.name]),
+                        ParamKind::Scalar { default } => {
+                            Arg::Scalar(self.scalar(&param.name, default) as f32)
+                        }
+                    })
+                    .collect();
+                let report = device.launch(kernel, &sizes, &arguments).unwrap();
+                let report = report.sim().unwrap().clone();
+                assert_eq!(report.problems(), Vec::<String>::new(), "{sizes:?}, seed {seed}");
+                reports.push(report);
+            }
+            let read = tensors.iter().map(|(name, tensor)| (name.clone(), tensor.read(&device).unwrap()));
+            (read.collect::<Tensors>(), reports)
+        };
+        let (simulated, reports) = simulate(seeds[0]);
+        for seed in &seeds[1..] {
+            let same = simulate(*seed).0.iter().all(|(name, values)| {
+                values.iter().map(|v| v.to_bits()).eq(simulated[name].iter().map(|v| v.to_bits()))
+            });
+            assert!(same, "{:?}: seeds {} and {seed} differ", self.sizes, seeds[0]);
+        }
+
+        let mut interpreted = Tensors::new();
+        for kernel in &kernels {
+            let sizes = self.sizes_of(kernel);
+            for (name, _, values) in buffers(kernel, &sizes, given) {
+                interpreted.entry(name).or_insert(values);
+            }
+            let params = &kernel.program().params;
+            let mut arguments: Vec<Argument> = params
+                .iter()
+                .map(|param| match param.kind {
+                    ParamKind::Tensor { .. } => Argument::Tensor(interpreted[&param.name].clone()),
+                    ParamKind::Scalar { default } => Argument::Scalar(self.scalar(&param.name, default)),
+                })
+                .collect();
+            interpret(&kernel.verified, &sizes, &mut arguments).unwrap();
+            for (param, argument) in params.iter().zip(arguments) {
+                if let Argument::Tensor(values) = argument {
+                    interpreted.insert(param.name.clone(), values);
+                }
+            }
+        }
+        (simulated, interpreted, reports)
+    }
+
+    fn scalar(&self, name: &str, default: f64) -> f64 {
+        self.scalars.iter().find(|(other, _)| *other == name).map_or(default, |(_, value)| *value)
+    }
+
+    /// The sizes that a kernel has.
+    fn sizes_of(&self, kernel: &Kernel) -> Sizes {
+        let has = |name: &str| kernel.program().sizes().any(|(_, symbol, _)| symbol.name == name);
+        self.sizes
+            .iter()
+            .filter(|(name, _)| has(name))
+            .map(|(name, value)| (name.to_string(), *value))
+            .collect()
+    }
+}
+
+/// The tensor parameters of a kernel with their types and what they hold at first.
+fn buffers(kernel: &Kernel, sizes: &Sizes, given: &Tensors) -> Vec<(String, DType, Vec<f64>)> {
+    let params = kernel.program().params.iter().enumerate();
+    let tensors = params.filter(|(_, param)| matches!(param.kind, ParamKind::Tensor { .. }));
+    let buffer = |(i, param): (usize, &tilewright_tile::Param)| {
+        let len = tensor_len(&kernel.verified, ParamId(i as u32), sizes).unwrap();
+        let values = given.get(&param.name).cloned().unwrap_or_else(|| vec![f64::NAN; len]);
+        assert_eq!(values.len(), len, "{}", param.name);
+        (param.name.clone(), param.dtype, values)
+    };
+    tensors.map(buffer).collect()
+}
+
+/// Every element is within its bound of what is expected.
+pub fn close(what: &str, actual: &[f64], expected: &[f64], bound: &[f64]) {
+    assert_eq!(actual.len(), expected.len(), "{what}");
+    for (i, ((actual, expected), bound)) in actual.iter().zip(expected).zip(bound).enumerate() {
+        let error = (actual - expected).abs();
+        assert!(error <= *bound, "{what}, element {i}: {actual}, not {expected} ± {bound}");
+    }
+}
+
+/// Runs the program on these inputs and an output of `m × n`, its last parameter: interpreter, simulator and `reference` agree, where
+/// `bound` says how far each element may be from the reference. Whatever the simulator's seed, it computes the same bits.
+pub fn agree(
+    program: &Program,
+    arch: Arch,
+    size: [i64; 3],
+    seeds: &[u64],
+    inputs: &[(DType, Vec<f64>)],
+    reference: &[f64],
+    bound: &[f64],
+) -> Report {
+    let sizes: Vec<(&str, i64)> = SIZES.into_iter().zip(size).collect();
+    let launch = Launch { programs: std::slice::from_ref(program), sizes: &sizes, scalars: &[] };
+    let names = program.params.iter().map(|param| param.name.clone());
+    let given: Tensors = names.zip(inputs.iter().map(|(_, values)| values.clone())).collect();
+    let (simulated, interpreted, mut reports) = launch.run(arch, seeds, &given);
+    let output = &program.params.last().unwrap().name;
+    close(&format!("the simulator at {size:?}"), &simulated[output], reference, bound);
+    close(&format!("the interpreter at {size:?}"), &interpreted[output], reference, bound);
+    reports.remove(0)
+}
+
+/// How far a result may be from the exact one: `roundings` of each product to `dtype`, sums in f32, one rounding at the end.
+/// `magnitudes` are the sums of the products' absolute values.
+pub fn bounds(dtype: DType, roundings: f64, k: i64, exact: &[f64], magnitudes: &[f64]) -> Vec<f64> {
+    let each = |(c, sum): (&f64, &f64)| {
+        let inner = sum * (roundings * dtype.epsilon() + (k + 8) as f64 * f64::powi(2.0, -23));
+        inner + (c.abs() + inner) * dtype.epsilon() + 1e-7
+    };
+    exact.iter().zip(magnitudes).map(each).collect()
+}
+
+pub fn absolute(values: &[f64]) -> Vec<f64> {
+    values.iter().map(|x| x.abs()).collect()
+}
+
+/// Where `ptxas` is, if it is anywhere.
+pub fn ptxas() -> Option<std::path::PathBuf> {
+    let found = std::env::var_os("TILEWRIGHT_PTXAS").map(std::path::PathBuf::from).or_else(|| {
+        std::env::split_paths(&std::env::var_os("PATH")?).map(|p| p.join("ptxas")).find(|p| p.is_file())
+    });
+    if found.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "CI has no ptxas: set TILEWRIGHT_PTXAS");
+        println!("no ptxas: nothing is assembled");
+    }
+    found
+}
+
+/// Assembles a kernel: nothing that `ptxas` would say beside its figures (that it serialises `wgmma`, that it ignores
+/// `setmaxnreg`). The bytes of registers that it spills.
+pub fn assemble(ptxas: &std::path::Path, name: &str, kernel: &Kernel, arch: Arch) -> u32 {
+    if let Some(folder) = std::env::var_os("TILEWRIGHT_PTX_DIR") {
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(std::path::Path::new(&folder).join(format!("{name}.{arch}.ptx")), &kernel.ptx)
+            .unwrap();
+    }
+    let file = std::env::temp_dir().join(format!("tilewright-{}-{name}.{arch}.ptx", std::process::id()));
+    std::fs::write(&file, &kernel.ptx).unwrap();
+    let output = Command::new(ptxas)
+        .args([format!("-arch={arch}").as_str(), "-v", "-o", "/dev/null"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let text = [output.stdout, output.stderr].map(|t| String::from_utf8_lossy(&t).into_owned()).concat();
+    println!("{name} on {arch}: {text}");
+    assert!(output.status.success(), "{name}: {text}");
+    for word in ["C75", "warning", "advisory", "Potential"] {
+        assert!(!text.contains(word), "{name} is complained about: {text}");
+    }
+    let spills = text.split(" bytes spill stores").next().and_then(|before| before.rsplit(' ').next());
+    spills.unwrap().parse().unwrap()
+}

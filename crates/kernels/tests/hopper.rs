@@ -1,0 +1,459 @@
+//! `gemm_hopper`: its configurations at edge sizes in all executions, epilogues, batches, splits of k, and what is refused.
+
+mod common;
+
+use common::{Launch, Tensors, absolute, assemble, bounds, close, kernel_for, ptxas, random};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use tilewright_kernels::gemm_hopper::{
+    self, Batch, Cluster, Epilogue, HopperGemmConfig, Inputs, Major, Order, Part,
+};
+use tilewright_kernels::{ConfigError, operator};
+use tilewright_machine::{Arch, CacheHint, DType};
+use tilewright_sim::Report;
+use tilewright_tile::parse;
+
+/// Interpreter, simulator and a reference of plain loops agree on `l` products of a configuration, and on what its epilogue adds to
+/// sums of rows and columns.
+fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -> Report {
+    let mut rng = ChaCha8Rng::seed_from_u64((m * 7 + n * 3 + k) as u64);
+    let programs = config.programs().unwrap_or_else(|e| panic!("{config:?}: {e}"));
+    let out = config.result();
+    let mut draw = |dtype: DType, len: i64| random(&mut rng, dtype, len);
+    let (a, b) = (draw(config.dtype, l * m * k), draw(config.dtype, l * n * k));
+    let inputs = Inputs {
+        alpha: 0.75,
+        row_scale: draw(DType::F32, l * m),
+        col_scale: draw(DType::F32, l * n),
+        bias: draw(out, l * n),
+        residual: draw(out, l * m * n),
+    };
+    let sizes = [l, m, n, k].map(|size| size as usize);
+    let sums = gemm_hopper::sums(config, &a, &b, sizes);
+    let magnitudes = gemm_hopper::sums(config, &absolute(&a), &absolute(&b), sizes);
+    let exact = gemm_hopper::finish(&config.epilogue, &inputs, &sums, [sizes[1], sizes[2]]);
+    // No scale is above 1, and no activation is steeper than 1.13; functions are approximated to 2⁻¹⁰.
+    let inner = bounds(DType::F32, 0.0, k + 8, &sums, &magnitudes);
+    let approximate = config.epilogue.has(Part::Gelu) || config.epilogue.has(Part::Silu);
+    let rough = if approximate { f64::powi(2.0, -10) } else { f64::powi(2.0, -22) };
+    let unrounded: Vec<f64> = exact
+        .iter()
+        .zip(&sums)
+        .zip(&inner)
+        .map(|((v, sum), inner)| {
+            1.13 * inner + (v.abs() + sum.abs() + 2.0) * if config.epilogue.is_empty() { 0.0 } else { rough }
+        })
+        .collect();
+    let bound: Vec<f64> = exact
+        .iter()
+        .zip(&unrounded)
+        .map(|(v, inner)| inner + (v.abs() + inner) * out.epsilon() + 1e-7)
+        .collect();
+
+    let mut given: Tensors = [
+        ("a", a),
+        ("b", b),
+        ("row_scale", inputs.row_scale.clone()),
+        ("col_scale", inputs.col_scale.clone()),
+        ("bias", inputs.bias.clone()),
+        ("residual", inputs.residual.clone()),
+        ("row_sums", vec![1.0; (l * m) as usize]),
+        ("col_sums", vec![1.0; (l * n) as usize]),
+    ]
+    .map(|(name, values)| (name.to_string(), values))
+    .into();
+    given.retain(|name, _| programs.iter().any(|p| p.params.iter().any(|param| param.name == *name)));
+    let mut launched = vec![("m", m), ("n", n), ("k", k)];
+    if config.batch != Batch::None {
+        launched.push(("l", l));
+    }
+    if config.batch == Batch::Strided {
+        launched.extend([("step_a", m * k), ("step_b", n * k), ("step_c", m * n)]);
+    }
+    let launch = Launch { programs: &programs, sizes: &launched, scalars: &[("alpha", inputs.alpha)] };
+    let (simulated, interpreted, mut reports) = launch.run(Arch::Sm90a, seeds, &given);
+    for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
+        let at = format!("{who} at {:?} of {config:?}", [l, m, n, k]);
+        close(&at, &results["c"], &exact, &bound);
+        let [m, n] = [sizes[1], sizes[2]];
+        for (part, count, over) in [(Part::RowSums, sizes[0] * m, n), (Part::ColSums, sizes[0] * n, m)] {
+            if !config.epilogue.has(part) {
+                continue;
+            }
+            let place = |i: usize| if part == Part::RowSums { i / n } else { i / (m * n) * n + i % n };
+            let (mut total, mut within) = (vec![1.0; count], vec![1e-5 * over as f64; count]);
+            for (i, (v, bound)) in exact.iter().zip(&unrounded).enumerate() {
+                total[place(i)] += v;
+                within[place(i)] += bound + v.abs() * 1e-6 * over as f64;
+            }
+            close(&format!("{} of {at}", part.name()), &results[part.name()], &total, &within);
+        }
+    }
+    reports.remove(0)
+}
+
+fn check_hopper(config: &HopperGemmConfig, [m, n, k]: [i64; 3], seeds: &[u64]) -> Report {
+    check(config, [1, m, n, k], seeds)
+}
+
+/// One math warpgroup, 64 × 64 tiles and four blocks: every block takes several tiles, and the ring wraps within one.
+fn small_hopper() -> HopperGemmConfig {
+    HopperGemmConfig {
+        bm: 64,
+        bn: 64,
+        stages: 3,
+        warpgroups: 1,
+        order: Order::Bands(2),
+        sms: 4,
+        ..HopperGemmConfig::default()
+    }
+}
+
+/// Configurations in which everything that there is to choose is chosen differently once.
+fn hopper_configs() -> Vec<HopperGemmConfig> {
+    let small = small_hopper();
+    let default = HopperGemmConfig { sms: 4, ..HopperGemmConfig::default() };
+    vec![
+        small,
+        HopperGemmConfig { a: Major::Mn, in_flight: 0, order: Order::Snake(2), ..small },
+        HopperGemmConfig { b: Major::Mn, in_flight: 2, order: Order::Hilbert(1), ..small },
+        HopperGemmConfig { a: Major::Mn, b: Major::Mn, dtype: DType::BF16, ..small },
+        HopperGemmConfig { cluster: Cluster::AlongM(2), ..small },
+        HopperGemmConfig { cluster: Cluster::AlongN(2), b: Major::Mn, in_flight: 2, ..small },
+        HopperGemmConfig { cluster: Cluster::AlongM(4), b: Major::Mn, order: Order::Snake(1), ..small },
+        HopperGemmConfig { bm: 128, bn: 112, stages: 2, warpgroups: 2, buffers: 3, ..small },
+        HopperGemmConfig { bn: 192, a: Major::Mn, ..default },
+        HopperGemmConfig {
+            bk: 32,
+            chunk: Some(32),
+            buffers: 1,
+            dtype: DType::BF16,
+            stages: 1,
+            in_flight: 0,
+            ..small
+        },
+        HopperGemmConfig { deferred: true, chunk: Some(16), ..small },
+        HopperGemmConfig {
+            deferred: true,
+            cluster: Cluster::AlongM(2),
+            bn: 48,
+            buffers: 2,
+            b: Major::Mn,
+            in_flight: 2,
+            ..small
+        },
+        HopperGemmConfig { deferred: true, swap: true, cluster: Cluster::AlongN(2), in_flight: 0, ..small },
+        HopperGemmConfig { swap: true, bn: 16, stages: 5, hint_b: Some(CacheHint::EvictFirst), ..small },
+        HopperGemmConfig {
+            swap: true,
+            bm: 128,
+            bn: 64,
+            warpgroups: 2,
+            cluster: Cluster::AlongM(2),
+            a: Major::Mn,
+            hint_a: Some(CacheHint::EvictLast),
+            hint_c: Some(CacheHint::EvictFirst),
+            ..small
+        },
+        HopperGemmConfig { deferred: true, sms: 2, ..default },
+        default,
+    ]
+}
+
+/// What is fastest for problems of few rows, and with results that leave late.
+fn tuned_hopper() -> Vec<HopperGemmConfig> {
+    let default = HopperGemmConfig::default();
+    let deferred = HopperGemmConfig { deferred: true, ..default };
+    let swapped = HopperGemmConfig { swap: true, hint_b: Some(CacheHint::EvictFirst), ..default };
+    vec![
+        deferred,
+        HopperGemmConfig { bn: 192, ..deferred },
+        HopperGemmConfig { bn: 112, stages: 6, hint_b: Some(CacheHint::EvictFirst), ..deferred },
+        HopperGemmConfig { cluster: Cluster::AlongM(2), order: Order::Snake(12), ..deferred },
+        HopperGemmConfig { bm: 64, bn: 16, stages: 20, warpgroups: 1, ..swapped },
+        HopperGemmConfig { bn: 64, stages: 8, cluster: Cluster::AlongM(2), ..swapped },
+    ]
+}
+
+#[test]
+fn gemm_hopper_is_right_at_edges() {
+    for config in hopper_configs() {
+        for size in gemm_hopper::edge_sizes(&config) {
+            check_hopper(&config, size, &[size[2] as u64]);
+        }
+    }
+}
+
+#[test]
+fn gemm_hopper_computes_the_same_whatever_the_order_of_events() {
+    let small = small_hopper();
+    let configs = [
+        small,
+        HopperGemmConfig { cluster: Cluster::AlongM(2), in_flight: 0, ..small },
+        HopperGemmConfig { cluster: Cluster::AlongN(2), in_flight: 2, buffers: 1, ..small },
+        HopperGemmConfig { sms: 2, ..HopperGemmConfig::default() },
+        HopperGemmConfig { deferred: true, chunk: Some(16), ..small },
+        HopperGemmConfig {
+            deferred: true,
+            cluster: Cluster::AlongM(2),
+            chunk: Some(32),
+            in_flight: 2,
+            ..small
+        },
+        HopperGemmConfig { deferred: true, swap: true, cluster: Cluster::AlongM(2), buffers: 3, ..small },
+    ];
+    for config in configs {
+        check_hopper(&config, [200, 200, 328], &[1, 2, 3, 4, 5]);
+    }
+}
+
+#[test]
+fn the_default_gemm_hopper_is_right_without_conflicts() {
+    for (a, b) in [(Major::K, Major::K), (Major::K, Major::Mn), (Major::Mn, Major::K), (Major::Mn, Major::Mn)]
+    {
+        for dtype in [DType::F16, DType::BF16] {
+            let config = HopperGemmConfig { dtype, a, b, ..HopperGemmConfig::default() };
+            let report = check_hopper(&config, [128, 256, 128], &[7]);
+            assert_eq!(report.shared_conflicts, 0, "{config:?}");
+        }
+    }
+    for config in tuned_hopper() {
+        let report = check_hopper(&HopperGemmConfig { sms: 2, ..config }, [128, 256, 320], &[7]);
+        assert_eq!(report.shared_conflicts, 0, "{config:?}");
+    }
+}
+
+#[test]
+fn a_swapped_gemm_hopper_leaves_by_transposing_stores() {
+    for config in tuned_hopper().into_iter().filter(|config| config.swap) {
+        let kernel = kernel_for(&config.program().unwrap(), Arch::Sm90a, [16, 4096, 4096]);
+        let report = kernel.explanation.to_string();
+        assert!(
+            !report.contains("not tma") && report.contains("× stmatrix.x4.trans,"),
+            "{config:?}: {report}"
+        );
+        assert!(kernel.ptx.contains("cache_hint"), "{config:?}");
+    }
+}
+
+#[test]
+fn gemm_hopper_copies_by_tensor_maps_and_shares_in_clusters() {
+    for cluster in [Cluster::None, Cluster::AlongM(2), Cluster::AlongN(4)] {
+        for (a, b) in
+            [(Major::K, Major::K), (Major::K, Major::Mn), (Major::Mn, Major::K), (Major::Mn, Major::Mn)]
+        {
+            for bn in [112, 192, 256] {
+                let config = HopperGemmConfig { a, b, bn, cluster, ..HopperGemmConfig::default() };
+                if config.reject(Arch::Sm90a).is_some() {
+                    continue;
+                }
+                let kernel = kernel_for(&config.program().unwrap(), Arch::Sm90a, [1000, 2000, 1016]);
+                let report = kernel.explanation.to_string();
+                assert!(!report.contains("not tma"), "{config:?}: {report}");
+                assert_eq!(report.contains("multicast to"), cluster != Cluster::None, "{config:?}: {report}");
+            }
+        }
+    }
+}
+
+#[test]
+fn ptxas_needs_no_spills_for_any_gemm_hopper() {
+    let Some(ptxas) = ptxas() else { return };
+    let default = HopperGemmConfig::default();
+    let wide = [
+        HopperGemmConfig { bn: 224, cluster: Cluster::AlongM(2), order: Order::Hilbert(3), ..default },
+        HopperGemmConfig { bn: 160, cluster: Cluster::AlongN(2), order: Order::Snake(12), ..default },
+        HopperGemmConfig { bm: 256, bn: 128, buffers: 1, b: Major::Mn, ..default },
+        HopperGemmConfig { bm: 192, warpgroups: 3, math_registers: 160, bn: 144, ..default },
+    ];
+    for (i, config) in hopper_configs().into_iter().chain(wide).chain(tuned_hopper()).enumerate() {
+        let program = config.program().unwrap();
+        let assemble = |name: &str, size: [i64; 3]| {
+            let kernel = kernel_for(&program, Arch::Sm90a, size);
+            assemble(&ptxas, &format!("gemm_hopper_{i}_{name}"), &kernel, Arch::Sm90a)
+        };
+        assert_eq!(assemble("whole", [4096, 4096, 4096]), 0, "{config:?} spills");
+        assert_eq!(assemble("edges", [1000, 3000, 1016]), 0, "{config:?} spills");
+        if i < 2 {
+            // Threads copy element by element, where a few spilled registers are the least of it.
+            assert!(assemble("odd", [1001, 3001, 1003]) < 1024, "{config:?}");
+        }
+    }
+}
+
+#[test]
+fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
+    let says = |config: HopperGemmConfig, field: &str, text: &str| match config.program() {
+        Err(ConfigError::Value { field: actual, wanted, .. }) => {
+            assert_eq!(actual, field, "{config:?}");
+            assert!(wanted.contains(text), "{config:?}: {wanted}");
+        }
+        other => panic!("{config:?}: {other:?}"),
+    };
+    let default = HopperGemmConfig::default();
+    says(HopperGemmConfig { dtype: DType::F32, ..default }, "dtype", "f16 or bf16");
+    says(HopperGemmConfig { bm: 64, ..default }, "bm", "64 for each of 2");
+    says(HopperGemmConfig { bn: 100, ..default }, "bn", "multiple of 8");
+    says(HopperGemmConfig { bk: 24, ..default }, "bk", "multiple of 16");
+    says(HopperGemmConfig { stages: 0, ..default }, "stages", "from 1");
+    says(HopperGemmConfig { stages: 5, ..default }, "stages", "fewer stages");
+    says(HopperGemmConfig { warpgroups: 0, ..default }, "warpgroups", "from 1 to 7");
+    says(HopperGemmConfig { in_flight: 4, ..default }, "in_flight", "from 0 to 3");
+    says(HopperGemmConfig { chunk: Some(48), ..default }, "chunk", "divide bn = 256");
+    says(HopperGemmConfig { bn: 96, chunk: Some(64), ..default }, "chunk", "divide bn = 96");
+    says(HopperGemmConfig { buffers: 0, ..default }, "buffers", "from 1");
+    says(HopperGemmConfig { cluster: Cluster::AlongM(3), ..default }, "cluster", "2, 4 or 8");
+    says(
+        HopperGemmConfig { bn: 120, cluster: Cluster::AlongM(2), ..default },
+        "cluster",
+        "cannot share 120 rows",
+    );
+    says(HopperGemmConfig { order: Order::Bands(0), ..default }, "order", "1 to 1024");
+    says(HopperGemmConfig { order: Order::Hilbert(9), ..default }, "order", "0 to 8");
+    says(HopperGemmConfig { load_registers: 20, ..default }, "load_registers", "multiple of 8 from 24");
+    says(HopperGemmConfig { load_registers: 48, ..default }, "math_registers", "there are 65536");
+    says(HopperGemmConfig { math_registers: 216, ..default }, "bn", "more warpgroups");
+    says(HopperGemmConfig { sms: 0, ..default }, "sms", "from 1");
+    says(HopperGemmConfig { split: 2, batch: Batch::Packed, ..default }, "split", "batch must be none");
+    says(
+        HopperGemmConfig { out: Some(DType::F32), chunk: Some(64), ..default },
+        "chunk",
+        "more than 128 bytes",
+    );
+    says(HopperGemmConfig { out: Some(DType::I8), ..default }, "out", "f16, bf16 or f32");
+    assert_eq!(default.reject(Arch::Sm90a), None);
+    assert!(default.reject(Arch::Sm80).is_some_and(|r| r.contains("sm_90a")));
+    let set = |field: &str, value: &str| (operator("gemm_hopper").unwrap().programs)(&[(field, value)]);
+    for (field, value) in [
+        ("a", "m"),
+        ("b", "n"),
+        ("cluster", "m2"),
+        ("cluster", "n4"),
+        ("cluster", "none"),
+        ("order", "bands(8)"),
+        ("order", "snake(12)"),
+        ("order", "hilbert(4)"),
+        ("chunk", "32"),
+        ("chunk", "widest"),
+        ("deferred", "true"),
+        ("batch", "strided"),
+        ("epilogue", "alpha+bias+gelu"),
+        ("epilogue", "none"),
+        ("out", "f32"),
+        ("split", "3"),
+        ("swap", "true"),
+        ("hint_b", "evict_first"),
+        ("hint_c", "none"),
+        ("dtype", "bf16"),
+    ] {
+        assert!(set(field, value).is_ok(), "{field} = {value}: {:?}", set(field, value));
+    }
+    for (field, value, text) in [
+        ("a", "n", "k or m"),
+        ("b", "m", "k or n"),
+        ("cluster", "2", "none, or m, n or k"),
+        ("batch", "two", "none, packed or strided"),
+        ("epilogue", "tanh", "joined with"),
+        ("epilogue", "bias+bias", "twice"),
+        ("epilogue", "row_sums+relu", "must be last"),
+        ("epilogue", "bias+col_sums", "outside of c"),
+        ("out", "i8", "f16 or bf16 or f32"),
+        ("split", "65", "from 1 to 64"),
+        ("cluster", "m0", "none, or"),
+        ("order", "rows", "hilbert(order)"),
+        ("deferred", "yes", "true or false"),
+        ("hint_a", "first", "none, evict_first or evict_last"),
+        ("bm", "x", "integer"),
+        ("dtype", "f32", "f16 or bf16"),
+    ] {
+        assert!(set(field, value).is_err_and(|e| e.to_string().contains(text)), "{field} = {value}");
+    }
+}
+
+#[test]
+fn the_space_of_gemm_hopper_compiles() {
+    let all: Vec<HopperGemmConfig> = HopperGemmConfig::space(Arch::Sm90a, 1024, 6144, 4096).collect();
+    assert!(all.len() >= 100, "{}", all.len());
+    assert!(all.contains(&HopperGemmConfig::default()));
+    for bn in [112, 160, 192, 224] {
+        assert!(all.iter().any(|c| c.bn == bn), "{bn}");
+    }
+    assert_eq!(HopperGemmConfig::space(Arch::Sm80, 4096, 4096, 4096).count(), 0);
+    assert!(HopperGemmConfig::space(Arch::Sm90a, 64, 4096, 4096).all(|c| c.bm <= 64 * 2));
+    let left_out = HopperGemmConfig::grid().filter(|c| c.reject(Arch::Sm90a).is_some()).count();
+    assert!(left_out > 0 && left_out < HopperGemmConfig::grid().count());
+    for config in all.iter().step_by(all.len() / 40) {
+        kernel_for(&config.program().unwrap(), Arch::Sm90a, [1024, 6144, 4096]);
+    }
+}
+
+#[test]
+fn every_part_of_an_epilogue_is_right_at_edges() {
+    let small = small_hopper();
+    let list = |parts: &str| parts.parse::<Epilogue>().unwrap();
+    let configs = [
+        HopperGemmConfig { epilogue: list("alpha"), ..small },
+        HopperGemmConfig { epilogue: list("bias+relu"), deferred: true, ..small },
+        HopperGemmConfig { epilogue: list("row_scale+col_scale+bias+gelu+residual"), ..small },
+        HopperGemmConfig { epilogue: list("residual+silu"), dtype: DType::BF16, deferred: true, ..small },
+        HopperGemmConfig { epilogue: list("row_sums+col_sums"), ..small },
+        HopperGemmConfig { epilogue: list("alpha+residual+row_sums"), swap: true, bn: 32, ..small },
+        HopperGemmConfig { epilogue: list("row_scale+silu+col_sums"), swap: true, deferred: true, ..small },
+        HopperGemmConfig { epilogue: list("alpha+relu+col_sums"), cluster: Cluster::AlongM(2), ..small },
+        HopperGemmConfig { epilogue: list("bias+row_sums"), cluster: Cluster::AlongK(2), bn: 128, ..small },
+        HopperGemmConfig { epilogue: list("bias+residual+relu"), out: Some(DType::F32), ..small },
+        HopperGemmConfig { epilogue: list("col_scale+gelu+row_sums+col_sums"), split: 3, ..small },
+    ];
+    for config in configs {
+        for size in [[1, 1, 1], [7, 65, 129], [130, 200, 328], [200, 129, 200], [64, 64, 64]] {
+            check_hopper(&config, size, &[size[2] as u64]);
+        }
+    }
+}
+
+#[test]
+fn batches_are_right_at_edges() {
+    let small = small_hopper();
+    let bias = "bias+relu+residual".parse::<Epilogue>().unwrap();
+    let configs = [
+        HopperGemmConfig { batch: Batch::Packed, ..small },
+        HopperGemmConfig { batch: Batch::Strided, deferred: true, b: Major::Mn, ..small },
+        HopperGemmConfig { batch: Batch::Packed, cluster: Cluster::AlongM(2), epilogue: bias, ..small },
+        HopperGemmConfig { batch: Batch::Packed, swap: true, cluster: Cluster::AlongN(2), ..small },
+        HopperGemmConfig { batch: Batch::Packed, cluster: Cluster::AlongK(2), a: Major::Mn, ..small },
+    ];
+    for config in configs {
+        for size in [[1, 7, 65, 129], [3, 64, 128, 64], [5, 130, 72, 200], [2, 1, 1, 1]] {
+            check(&config, size, &[size[2] as u64]);
+        }
+    }
+}
+
+#[test]
+fn splits_of_k_are_right_at_edges() {
+    let small = small_hopper();
+    let configs = [
+        HopperGemmConfig { split: 4, ..small },
+        HopperGemmConfig { split: 2, cluster: Cluster::AlongM(2), out: Some(DType::F32), ..small },
+        HopperGemmConfig { split: 3, swap: true, bn: 16, dependent: true, ..small },
+        HopperGemmConfig { split: 2, cluster: Cluster::AlongK(2), deferred: true, ..small },
+        HopperGemmConfig { cluster: Cluster::AlongK(2), ..small },
+        HopperGemmConfig { cluster: Cluster::AlongK(4), bn: 24, swap: true, dtype: DType::BF16, ..small },
+        HopperGemmConfig { cluster: Cluster::AlongK(2), deferred: true, out: Some(DType::F32), ..small },
+        HopperGemmConfig { cluster: Cluster::AlongK(8), sms: 8, ..small },
+    ];
+    for config in configs {
+        for size in [[1, 1, 1], [7, 65, 129], [130, 200, 328], [64, 64, 2000], [200, 129, 200]] {
+            check_hopper(&config, size, &[1, size[2] as u64 + 2]);
+        }
+    }
+}
+
+#[test]
+fn programs_print_and_parse_back() {
+    for config in hopper_configs() {
+        for program in config.programs().unwrap() {
+            assert_eq!(parse(&program.to_string()).unwrap(), program, "{config:?}");
+        }
+    }
+}
