@@ -20,7 +20,7 @@ fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -> Re
     let programs = config.programs().unwrap_or_else(|e| panic!("{config:?}: {e}"));
     let out = config.result();
     let mut draw = |dtype: DType, len: i64| random(&mut rng, dtype, len);
-    let (a, b) = (draw(config.dtype, l * m * k), draw(config.dtype, l * n * k));
+    let (a, b) = (draw(config.dtype, l * m * k), draw(config.right(), l * n * k));
     let inputs = Inputs {
         alpha: 0.75,
         row_scale: draw(DType::F32, l * m),
@@ -160,6 +160,89 @@ fn hopper_configs() -> Vec<HopperGemmConfig> {
     ]
 }
 
+/// Factors of 8 bits: both kinds of floats, both kinds of integers, with every type of results.
+fn eight_bits() -> Vec<HopperGemmConfig> {
+    let small = HopperGemmConfig { dtype: DType::E4M3, bk: 128, ..small_hopper() };
+    let list = |parts: &str| parts.parse::<Epilogue>().unwrap();
+    let integers = HopperGemmConfig { dtype: DType::I8, ..small };
+    let scaled = HopperGemmConfig { epilogue: list("row_scale+col_scale"), ..small };
+    vec![
+        small,
+        HopperGemmConfig { out: Some(DType::F32), in_flight: 0, bk: 64, deferred: true, ..small },
+        HopperGemmConfig { dtype: DType::E5M2, out: Some(DType::F16), bk: 32, stages: 5, ..small },
+        HopperGemmConfig { dtype_b: Some(DType::E5M2), deferred: true, epilogue: list("alpha"), ..small },
+        HopperGemmConfig { dtype: DType::E5M2, dtype_b: Some(DType::E4M3), bn: 112, ..scaled },
+        HopperGemmConfig { swap: true, bn: 16, cluster: Cluster::AlongM(2), deferred: true, ..scaled },
+        HopperGemmConfig { split: 3, ..scaled },
+        HopperGemmConfig { cluster: Cluster::AlongK(2), batch: Batch::Packed, ..small },
+        integers,
+        HopperGemmConfig { dtype: DType::U8, deferred: true, cluster: Cluster::AlongN(2), ..integers },
+        HopperGemmConfig { swap: true, bn: 24, batch: Batch::Strided, in_flight: 0, ..integers },
+        HopperGemmConfig { out: Some(DType::F32), bk: 32, ..integers },
+        HopperGemmConfig {
+            out: Some(DType::BF16),
+            epilogue: list("row_scale+col_scale+bias"),
+            deferred: true,
+            ..integers
+        },
+    ]
+}
+
+/// What is fastest for factors of 8 bits, or may be.
+fn wide_eight_bits() -> Vec<HopperGemmConfig> {
+    let floats = HopperGemmConfig { dtype: DType::E4M3, bk: 128, ..HopperGemmConfig::default() };
+    let integers = HopperGemmConfig { dtype: DType::I8, bk: 128, ..HopperGemmConfig::default() };
+    let deferred = HopperGemmConfig { deferred: true, epilogue: "alpha".parse().unwrap(), ..floats };
+    vec![
+        floats,
+        deferred,
+        HopperGemmConfig { cluster: Cluster::AlongM(2), ..deferred },
+        HopperGemmConfig { epilogue: "row_scale+col_scale".parse().unwrap(), chunk: Some(32), ..deferred },
+        HopperGemmConfig { swap: true, bn: 64, stages: 8, cluster: Cluster::AlongM(2), ..floats },
+        integers,
+        HopperGemmConfig { bn: 128, stages: 5, deferred: true, ..integers },
+        HopperGemmConfig { bn: 192, cluster: Cluster::AlongM(2), ..integers },
+    ]
+}
+
+#[test]
+fn eight_bit_factors_are_right_at_edges() {
+    for config in eight_bits() {
+        let l = if config.batch == Batch::None { 1 } else { 2 };
+        for [m, n, k] in gemm_hopper::edge_sizes(&config) {
+            check(&config, [l, m, n, k], &[k as u64]);
+        }
+        check(&config, [l, 72, 88, 400], &[1, 2]);
+    }
+    for config in wide_eight_bits() {
+        let report = check_hopper(&HopperGemmConfig { sms: 4, ..config }, [256, 256, 384], &[7]);
+        // Pairs of 32-bit results meet each other on their way out: two rows of a swizzled tile have the same 32 bytes.
+        let half = config.result().bits() == 16;
+        assert!(report.shared_conflicts == 0 || !half, "{config:?}: {}", report.shared_conflicts);
+    }
+}
+
+#[test]
+fn ptxas_needs_no_spills_for_eight_bit_factors() {
+    let Some(ptxas) = ptxas() else { return };
+    for (i, config) in eight_bits().into_iter().chain(wide_eight_bits()).enumerate() {
+        let program = config.program().unwrap();
+        for (name, size) in [("whole", [4096, 4096, 4096]), ("edges", [1000, 3000, 1040])] {
+            let kernel = kernel_for(&program, Arch::Sm90a, size);
+            let spilled = assemble(&ptxas, &format!("gemm_eight_bits_{i}_{name}"), &kernel, Arch::Sm90a);
+            assert_eq!(spilled, 0, "{config:?} spills");
+        }
+    }
+    let space = |dtype| HopperGemmConfig::space_of(dtype, Arch::Sm90a, [4096, 4096, 4096]);
+    for dtype in [DType::E4M3, DType::I8] {
+        let all: Vec<_> = space(dtype).collect();
+        assert!(all.len() >= 100 && all.iter().any(|c| c.bk == 128 && c.bn == 192), "{dtype}");
+        for config in all.iter().step_by(all.len() / 20) {
+            kernel_for(&config.program().unwrap(), Arch::Sm90a, [4096, 4096, 4096]);
+        }
+    }
+}
+
 /// What is fastest for problems of few rows, and with results that leave late.
 fn tuned_hopper() -> Vec<HopperGemmConfig> {
     let default = HopperGemmConfig::default();
@@ -291,7 +374,21 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         other => panic!("{config:?}: {other:?}"),
     };
     let default = HopperGemmConfig::default();
-    says(HopperGemmConfig { dtype: DType::F32, ..default }, "dtype", "f16 or bf16");
+    says(HopperGemmConfig { dtype: DType::F32, ..default }, "dtype", "f16, bf16, e4m3");
+    let bytes = HopperGemmConfig { dtype: DType::E4M3, bk: 128, ..default };
+    let integers = HopperGemmConfig { dtype: DType::I8, ..bytes };
+    says(HopperGemmConfig { dtype_b: Some(DType::BF16), ..default }, "dtype_b", "same");
+    says(HopperGemmConfig { dtype_b: Some(DType::U8), ..integers }, "dtype_b", "same");
+    says(HopperGemmConfig { dtype_b: Some(DType::F16), ..bytes }, "dtype_b", "e4m3 or e5m2");
+    says(HopperGemmConfig { out: Some(DType::I32), ..bytes }, "out", "i32 of integers");
+    says(HopperGemmConfig { out: Some(DType::E4M3), ..bytes }, "out", "f16, bf16 or f32");
+    says(HopperGemmConfig { a: Major::Mn, ..bytes }, "a", "contiguous along k");
+    says(HopperGemmConfig { b: Major::Mn, ..integers }, "b", "contiguous along k");
+    says(HopperGemmConfig { bk: 48, ..bytes }, "bk", "multiple of 32");
+    says(HopperGemmConfig { split: 2, ..integers }, "split", "must be 1");
+    says(HopperGemmConfig { cluster: Cluster::AlongK(2), ..integers }, "cluster", "only f32");
+    let alpha = "alpha".parse().unwrap();
+    says(HopperGemmConfig { epilogue: alpha, ..integers }, "epilogue", "out must be f16");
     says(HopperGemmConfig { bm: 64, ..default }, "bm", "64 for each of 2");
     says(HopperGemmConfig { bn: 100, ..default }, "bn", "multiple of 8");
     says(HopperGemmConfig { bk: 24, ..default }, "bk", "multiple of 16");

@@ -97,7 +97,7 @@ impl HopperGemmConfig {
         let epilogue = if self.split > 1 { Default::default() } else { self.epilogue };
 
         let a = self.matrix(t, "a", self.dtype, [&m, &k], self.a, &products);
-        let b = self.matrix(t, "b", self.dtype, [&n, &k], self.b, &products);
+        let b = self.matrix(t, "b", self.right(), [&n, &k], self.b, &products);
         let operands: Vec<(Part, Option<Buffer>)> = epilogue
             .parts()
             .filter(|p| !p.sums())
@@ -155,7 +155,7 @@ impl HopperGemmConfig {
         let wide = width.ceil_div(&chunk);
         let gc = matrix_view(t, "gc", &c, through.as_ref(), modes, (&bm, &rows), (&chunk, &wide));
         let sa = t.shared_tensor("sa", self.dtype, [tall_a, &bk]);
-        let sb = t.shared_tensor("sb", self.dtype, [tall_b, &bk]);
+        let sb = t.shared_tensor("sb", self.right(), [tall_b, &bk]);
         let sc = t.shared_tensor("sc", self.stored(), [&bm, &chunk, &buffers]);
         let ab = t.pipeline("ab", &stages, [&sa, &sb]);
 
@@ -387,7 +387,7 @@ impl HopperGemmConfig {
         }
         let ([cluster_rows, cluster_cols], order) = (shape.cluster_tiles.clone(), self.order.tiles());
         let sums = |t: &mut KernelBuilder| {
-            let rc = t.register_tensor("rc", DType::F32, [bm, bn]);
+            let rc = t.register_tensor("rc", self.sum(), [bm, bn]);
             t.fill(&rc, 0.0);
             rc
         };
@@ -428,7 +428,7 @@ impl HopperGemmConfig {
                 } else {
                     let place = shape.place(&now[0], &now[1]);
                     self.finish(t, shape, rings, operands, &rc, &place, |t, part, j| {
-                        let part = self.round(t, part);
+                        let part = self.round(t, part, DType::F32);
                         t.copy(part, rounded.at(j.clone()));
                     });
                 }
@@ -454,7 +454,7 @@ impl HopperGemmConfig {
                 t.for_range("km", 0, &shape.depth, |t, _| step(t, &rc));
                 complete(t, &rc);
                 if plain {
-                    let rounded = self.round(t, &rc);
+                    let rounded = self.round(t, &rc, self.sum());
                     first_buffer(t);
                     t.unroll_for("j", 0, chunks, |t, j| {
                         let part = t.slice("part", &rounded, 1, &j * chunk, chunk);
@@ -463,7 +463,7 @@ impl HopperGemmConfig {
                 } else {
                     first_buffer(t);
                     self.finish(t, shape, rings, operands, &rc, &now, |t, part, j| {
-                        let part = self.round(t, part);
+                        let part = self.round(t, part, DType::F32);
                         leave(t, &part, j, &now);
                     });
                 }
@@ -472,9 +472,9 @@ impl HopperGemmConfig {
         t.wait_group(0);
     }
 
-    /// The values in the type that is stored.
-    fn round(&self, t: &mut KernelBuilder, values: &Tensor) -> Tensor {
-        if self.stored() == DType::F32 { *values } else { t.cast("half", values, self.stored()) }
+    /// The values in the type that is stored, given the one that they have.
+    fn round(&self, t: &mut KernelBuilder, values: &Tensor, dtype: DType) -> Tensor {
+        if self.stored() == dtype { *values } else { t.cast("half", values, self.stored()) }
     }
 
     /// Applies the epilogue to the sums of a tile, chunk by chunk, and hands each on.
@@ -502,6 +502,9 @@ impl HopperGemmConfig {
         let mut all = |t: &mut KernelBuilder| {
             t.unroll_for("je", 0, &shape.chunks, |t, j| {
                 let mut v = t.slice("v", rc, 1, &j * &shape.chunk, &shape.chunk);
+                if self.sum() != DType::F32 {
+                    v = t.cast("v_f32", &v, DType::F32);
+                }
                 for part in self.epilogue.parts() {
                     let operand = self.operand_of(t, shape, rings, operands, part, &j);
                     if let Some(value) = part.apply(&v, operand) {

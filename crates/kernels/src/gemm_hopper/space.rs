@@ -1,6 +1,6 @@
 //! The tuning space.
 
-use tilewright_machine::Arch;
+use tilewright_machine::{Arch, DType};
 
 use super::{Cluster, HopperGemmConfig, Order};
 
@@ -9,6 +9,16 @@ impl HopperGemmConfig {
     /// [`reject`](Self::reject) know, and has tiles in proportion to the problem.
     pub fn space(arch: Arch, m: i64, n: i64, k: i64) -> impl Iterator<Item = HopperGemmConfig> {
         Self::grid().filter(move |c| c.suits(m, n, k) && c.reject(arch).is_none())
+    }
+
+    /// The same for factors of another type: stages of as many bytes.
+    pub fn space_of(dtype: DType, arch: Arch, [m, n, k]: [i64; 3]) -> impl Iterator<Item = HopperGemmConfig> {
+        let of_type = move |c: HopperGemmConfig| HopperGemmConfig {
+            dtype,
+            bk: c.bk * i64::from(16 / dtype.bits().clamp(8, 16)),
+            ..c
+        };
+        Self::grid().map(of_type).filter(move |c| c.suits(m, n, k) && c.reject(arch).is_none())
     }
 
     /// The points of which [`space`](Self::space) keeps the valid ones: the deepest pipelines that shared memory has room for, and
