@@ -34,6 +34,8 @@ pub enum Command {
     Layout(LayoutArgs),
     /// List the operators that come with Tilewright, or print the program of one
     Kernels(KernelsArgs),
+    /// Find the fastest configuration of an operator for a problem by measuring, and keep it
+    Tune(TuneArgs),
     /// List the devices that kernels can run on
     Devices(DevicesArgs),
     /// Measure what instructions and the chip cost, as a table for --timing
@@ -293,6 +295,86 @@ pub struct KernelsArgs {
     /// What to print
     #[arg(long, value_enum)]
     pub emit: Option<EmitOperator>,
+    /// Choose the parameters for a problem, e.g. --for m=4096,n=4096,k=4096: by a record (`tilewright tune`), else by estimate
+    #[arg(long = "for", value_name = "SIZES", requires = "operator")]
+    pub problem: Option<String>,
+    /// Print the chosen parameters as one line, e.g. bm=128 bn=192, instead of the program
+    #[arg(long, requires = "problem", conflicts_with = "emit")]
+    pub config_only: bool,
+    /// The device that is chosen for: auto (a GPU if there is one), sim, cuda or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value = "auto", requires = "problem")]
+    pub device: String,
+    /// Choose for a device of this name, which need not be here, e.g. 'NVIDIA H200'
+    #[arg(long, value_name = "NAME", requires = "problem")]
+    pub device_name: Option<String>,
+    /// The folder of records instead of the user's
+    #[arg(long, value_name = "DIR", requires = "problem")]
+    pub cache: Option<PathBuf>,
+}
+
+/// What the L2 cache holds when a timed run begins.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum L2Args {
+    /// Other data that was written
+    Dirty,
+    /// Other data that was read
+    Clean,
+}
+
+/// `tilewright tune`
+///
+/// Ranks the configurations of an operator by a cost model, measures the best on a GPU in turns, varies parameters around the fastest,
+/// and records what it finds for problems of similar sizes; a second run takes the record. Without a GPU it ranks by estimate,
+/// measures nothing and records nothing. docs/tuning.md says more.
+///
+/// tilewright tune gemm_hopper -p m=4096 -p n=4096 -p k=4096 -p dtype=bf16
+#[derive(Args)]
+pub struct TuneArgs {
+    /// The operator
+    #[arg(required_unless_present = "refresh_hashes")]
+    pub operator: Option<String>,
+    /// A size of the problem, or a parameter to keep, e.g. -p m=4096 -p dtype=bf16
+    #[arg(short = 'p', long = "param", value_name = "NAME=VALUE")]
+    pub params: Vec<String>,
+    /// A file with one problem a line: 4096,4096,4096 or m=4096 n=4096 k=4096 dtype=bf16
+    #[arg(long, value_name = "FILE")]
+    pub shapes: Option<PathBuf>,
+    /// Where to measure: auto (a GPU if there is one, else the simulator, which ranks by estimate), sim, cuda or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: String,
+    /// The architecture to compile for, instead of the device's
+    #[arg(long, value_name = "ARCH")]
+    pub arch: Option<String>,
+    /// Seconds for each problem
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    pub budget: f64,
+    /// Configurations of the space that are measured
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=10_000))]
+    pub top: usize,
+    /// Seconds that the GPU rests before each turn
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.03)]
+    pub rest: f64,
+    /// What the L2 cache holds when a timed run begins
+    #[arg(long, value_enum, default_value = "dirty")]
+    pub l2: L2Args,
+    /// Vary no parameters around the fastest
+    #[arg(long)]
+    pub no_refine: bool,
+    /// The folder of records instead of the user's
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
+    /// Measure even if there is a record, and replace it
+    #[arg(long)]
+    pub no_cache: bool,
+    /// Put the records into this file too, one a line
+    #[arg(long, value_name = "FILE")]
+    pub records: Option<PathBuf>,
+    /// Write every candidate with its estimate and its times to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Bring the programs' hashes in a file of records up to date without measuring; such records say so
+    #[arg(long, value_name = "FILE", exclusive = true)]
+    pub refresh_hashes: Option<PathBuf>,
 }
 
 /// `tilewright devices`

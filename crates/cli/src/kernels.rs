@@ -3,10 +3,12 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use tilewright::kernels::{ConfigError, OPERATORS, Parameter, operator};
+use tilewright::kernels::{ConfigError, OPERATORS, Operator, Parameter, operator};
+use tilewright::tune::choose;
 
 use crate::args::KernelsArgs;
 use crate::messages::{Failure, print};
+use crate::tune::{failure, problem, store, target};
 
 /// Lists the operators, or prints the program of one.
 pub fn kernels(args: &KernelsArgs) -> Result<ExitCode, Failure> {
@@ -18,6 +20,9 @@ pub fn kernels(args: &KernelsArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     };
     let operator = operator(name).map_err(Failure::usage)?;
+    if let Some(sizes) = &args.problem {
+        return chosen(args, name, sizes);
+    }
     let mut given: Vec<(&str, &str)> = Vec::new();
     for param in &args.params {
         let Some((name, value)) = param.split_once('=') else {
@@ -29,21 +34,47 @@ pub fn kernels(args: &KernelsArgs) -> Result<ExitCode, Failure> {
         }
         given.push((name, value));
     }
-    let programs = (operator.programs)(&given).map_err(|error| match error {
+    print(&program(args, operator, &given)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The program of an operator, or of several the one that is asked for.
+fn program(args: &KernelsArgs, operator: &Operator, given: &[(&str, &str)]) -> Result<String, Failure> {
+    let programs = (operator.programs)(given).map_err(|error| match error {
         ConfigError::Program(_) => Failure::program(crate::messages::error(error)),
         _ => Failure::usage(error),
     })?;
-    let count = programs.len();
-    let Some(program) = args.step.checked_sub(1).and_then(|at| programs.get(at)) else {
+    let (count, step, name) = (programs.len(), args.step, operator.name);
+    let Some(program) = step.checked_sub(1).and_then(|at| programs.get(at)) else {
         let there = if count == 1 { "1 program" } else { &format!("{count} programs") };
-        return Err(Failure::usage(format!(
-            "`--step {}`: `{name}` is {there} with these parameters",
-            args.step
-        )));
+        return Err(Failure::usage(format!("`--step {step}`: `{name}` is {there} with these parameters")));
     };
-    print(&program.to_string())?;
     if count > 1 {
-        anstream::eprintln!("program {} of {count}, which are launched in turn: see --step", args.step);
+        anstream::eprintln!("program {step} of {count}, which are launched in turn: see --step");
+    }
+    Ok(program.to_string())
+}
+
+/// Prints what is chosen for a problem, and where the choice comes from.
+fn chosen(args: &KernelsArgs, name: &str, sizes: &str) -> Result<ExitCode, Failure> {
+    let sizes = sizes.split(',').map(str::trim).filter(|pair| !pair.is_empty());
+    let problem = problem(name, sizes.chain(args.params.iter().map(String::as_str)))?;
+    let target = target(&problem, &args.device, args.device_name.as_deref())?;
+    // Records that come with the kernels need no folder.
+    let store = match (&args.cache, store(args.cache.as_deref())) {
+        (None, Err(_)) => None,
+        (_, store) => Some(store?),
+    };
+    let choice = choose(&problem, &target, store.as_ref()).map_err(failure)?;
+    for reason in &choice.refused {
+        anstream::eprintln!("note: {reason}");
+    }
+    anstream::eprintln!("{}: {}", choice.from, choice.why);
+    if args.config_only {
+        print(&format!("{}\n", choice.candidate))?;
+    } else {
+        anstream::eprintln!("configuration: {}", choice.candidate);
+        print(&program(args, problem.operator(), &choice.candidate.given())?)?;
     }
     Ok(ExitCode::SUCCESS)
 }

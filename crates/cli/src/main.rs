@@ -19,6 +19,7 @@ mod problems;
 mod profile;
 mod run;
 mod seeds;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Command::Mutate(args) => mutate::mutate(&args),
         Command::Layout(args) => layout::layout(&args),
         Command::Kernels(args) => kernels::kernels(&args),
+        Command::Tune(args) => tune::tune(&args),
         Command::Devices(args) => devices::devices(&args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::Fidelity(args) => fidelity::fidelity(&args),

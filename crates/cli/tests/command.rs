@@ -653,3 +653,107 @@ fn layouts_of_a_program_can_be_drawn() {
         &["no register or shared tensor `nothing`", "sa, sb"],
     );
 }
+
+#[test]
+fn tune_without_a_gpu_ranks_by_estimate_and_records_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cache, report) = (folder.path().join("cache"), folder.path().join("report.json"));
+    let (cache_text, report_text) = (cache.display().to_string(), report.display().to_string());
+    let shapes = folder.path().join("shapes.txt");
+    std::fs::write(&shapes, "# three numbers, or names\n256,512,512\nm=16 n=512 k=512 dtype=bf16\n").unwrap();
+    let shapes = shapes.display().to_string();
+    let args = ["tune", "gemm", "--shapes", &shapes, "--device", "sim", "--top", "3", "--cache", &cache_text];
+    let args = [&args[..], &["--json", &report_text, "--arch", "sm_80"]].concat();
+    let run = tilewright(&args, None);
+    assert_eq!(run.code, Some(0), "{}{}", run.out, run.err);
+    for text in [
+        "gemm m=256 n=512 k=512 on Tilewright simulator for sm_80: ranked by estimate, nothing is measured and nothing is recorded",
+        "gemm m=16 n=512 k=512 dtype=bf16 on",
+        "refused by rules",
+    ] {
+        assert!(run.out.contains(text), "{text} is not in\n{}", run.out);
+    }
+    assert!(!cache.exists() && run.err.is_empty(), "{}", run.err);
+    let value: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(report).unwrap()).unwrap();
+    let problems = value["problems"].as_array().unwrap();
+    assert_eq!((problems.len(), problems[0]["from"].as_str()), (2, Some("estimate")));
+    let entries = problems[0]["report"]["entries"].as_array().unwrap();
+    assert!(entries.len() >= 3 && entries[0]["microseconds"].is_null(), "{entries:#?}");
+}
+
+#[test]
+fn a_problem_that_cannot_be_tuned_does_not_stop_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let (report, shapes) = (folder.path().join("report.json"), folder.path().join("shapes.txt"));
+    std::fs::write(&shapes, "64,64,64 stages=32 bk=256\n64,64,64\n").unwrap();
+    let (shapes, report_text) = (shapes.display().to_string(), report.display().to_string());
+    let args =
+        ["tune", "gemm_hopper", "--shapes", &shapes, "--device", "sim", "--top", "1", "--json", &report_text];
+    let run = tilewright(&args, None);
+    assert_eq!(run.code, Some(1), "{}", run.err);
+    assert!(
+        run.err.contains("shared memory") && run.out.contains("gemm_hopper m=64 n=64 k=64 on"),
+        "{}",
+        run.out
+    );
+    assert!(run.out.contains("2 problems, 0 from the cache, 1 without a result"), "{}", run.out);
+    let value: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(report).unwrap()).unwrap();
+    assert!(value["problems"][0]["error"].as_str().unwrap().contains("suits gemm_hopper m=64"), "{value}");
+    assert_eq!(value["problems"][1]["from"], "estimate");
+    assert_eq!(value["totals"]["problems"], 2);
+}
+
+#[test]
+fn kernels_are_chosen_for_a_problem() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().display().to_string();
+    let common = ["--for", "m=16,n=512,k=1024", "--device", "sim", "--cache", &cache];
+    let line = tilewright(&[&["kernels", "gemm_hopper", "--config-only"], &common[..]].concat(), None);
+    assert_eq!(line.code, Some(0), "{}", line.err);
+    assert!(line.out.ends_with('\n') && line.out.lines().count() == 1, "{}", line.out);
+    assert!(line.err.starts_with("estimate: no record of m<=16/16 n<=512/16 k<=1024/16 for"), "{}", line.err);
+    let whole = tilewright(&[&["kernels", "gemm_hopper", "-p", "dtype=bf16"], &common[..]].concat(), None);
+    assert_eq!(whole.code, Some(0), "{}", whole.err);
+    assert!(whole.out.contains("kernel gemm_hopper") && whole.out.contains("bf16"), "{}", whole.out);
+    // What is printed is a program with the chosen parameters.
+    let given = line.out.split_whitespace().flat_map(|pair| ["-p", pair]);
+    let args: Vec<&str> = ["kernels", "gemm_hopper", "-p", "dtype=bf16"].into_iter().chain(given).collect();
+    assert_eq!(tilewright(&args, None).out, whole.out);
+}
+
+#[test]
+fn tune_says_what_is_wrong_with_the_command_line() {
+    let sizes = ["-p", "m=64", "-p", "n=64", "-p", "k=64"];
+    let fail = |args: &[&str], says: &[&str]| refused(args, None, 2, says);
+    fail(&["tune"], &["required"]);
+    fail(&["tune", "gemmm"], &["no operator `gemmm`"]);
+    fail(&["tune", "gemm", "-p", "m=64"], &["size `n` of `gemm` is not given; its sizes are m, n, k"]);
+    fail(&["tune", "gemm", "-p", "m=x"], &["the size `m` is not an integer"]);
+    fail(&["tune", "gemm", "-p", "m=1", "-p", "m=2"], &["`m` is given twice"]);
+    fail(&["tune", "gemm", "-p", "m"], &["is not NAME=VALUE"]);
+    fail(&[&["tune", "gemm", "-p", "bq=1"], &sizes[..]].concat(), &["no parameter `bq`"]);
+    fail(
+        &[&["tune", "gemm", "--budget=-1"], &sizes[..]].concat(),
+        &["`--budget -1` is no number of seconds"],
+    );
+    fail(&[&["tune", "gemm", "--top", "0"], &sizes[..]].concat(), &["1..=10000"]);
+    fail(&["tune", "gemm", "--shapes", "no/such/file"], &["cannot read `no/such/file`"]);
+    fail(&["kernels", "gemm", "--config-only"], &["--for"]);
+    fail(&["kernels", "gemm", "--for", "m=64"], &["size `n` of `gemm` is not given"]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("records.jsonl");
+    std::fs::write(&file, "{}\n").unwrap();
+    let file = file.display().to_string();
+    refused(&["tune", "--refresh-hashes", &file], None, 1, &["line 1: it cannot be read"]);
+    std::fs::write(&file, "16,16\n").unwrap();
+    fail(&["tune", "gemm", "--shapes", &file], &["records.jsonl, line 1", "size `k` of `gemm` is not given"]);
+    std::fs::write(&file, "# nothing\n").unwrap();
+    fail(&["tune", "gemm", "--shapes", &file], &["has no shapes"]);
+    let impossible = ["tune", "gemm_hopper", "-p", "stages=32", "-p", "bk=256", "--device", "sim"];
+    refused(
+        &[&impossible, &sizes[..]].concat(),
+        None,
+        1,
+        &["configurations of `gemm_hopper` suits", "shared memory"],
+    );
+}

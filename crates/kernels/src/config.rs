@@ -9,6 +9,7 @@ use tilewright_tile::{Diagnostics, Program};
 use crate::gemm::GemmConfig;
 use crate::gemm_fp8_blocks::Fp8BlocksConfig;
 use crate::gemm_hopper::HopperGemmConfig;
+use crate::tuning::{Tuning, tuning};
 use crate::w4a16::W4A16Config;
 
 /// Why there is no program for a configuration.
@@ -106,6 +107,8 @@ pub struct Operator {
     /// The programs for values of parameters by name; those not named have their defaults. Where there are several they are launched
     /// in this order, and tensors of the same name are the same.
     pub programs: MakePrograms,
+    /// What a tuner may try; `None` if it is not tuned.
+    pub tuning: Option<Tuning>,
 }
 
 /// Makes an operator's programs from (name, value) pairs.
@@ -119,6 +122,7 @@ pub const OPERATORS: &[Operator] = &[
         since: Arch::Sm80,
         parameters: parameters::<GemmConfig>,
         programs: programs::<GemmConfig>,
+        tuning: Some(tuning::<GemmConfig>()),
     },
     Operator {
         name: "gemm_hopper",
@@ -126,6 +130,7 @@ pub const OPERATORS: &[Operator] = &[
         since: Arch::Sm90a,
         parameters: parameters::<HopperGemmConfig>,
         programs: programs::<HopperGemmConfig>,
+        tuning: Some(tuning::<HopperGemmConfig>()),
     },
     Operator {
         name: "gemm_fp8_blocks",
@@ -133,6 +138,7 @@ pub const OPERATORS: &[Operator] = &[
         since: Arch::Sm90a,
         parameters: parameters::<Fp8BlocksConfig>,
         programs: programs::<Fp8BlocksConfig>,
+        tuning: Some(tuning::<Fp8BlocksConfig>()),
     },
     Operator {
         name: "w4a16",
@@ -140,6 +146,7 @@ pub const OPERATORS: &[Operator] = &[
         since: Arch::Sm80,
         parameters: parameters::<W4A16Config>,
         programs: programs::<W4A16Config>,
+        tuning: Some(tuning::<W4A16Config>()),
     },
 ];
 
@@ -180,7 +187,18 @@ fn parameters<C: Config>() -> Vec<Parameter> {
 }
 
 fn programs<C: Config>(given: &[(&str, &str)]) -> Result<Vec<Program>, ConfigError> {
+    configured::<C>(given)?.build()
+}
+
+/// The defaults, but for what is given.
+pub(crate) fn configured<C: Config>(given: &[(&str, &str)]) -> Result<C, ConfigError> {
     let mut config = C::default();
+    apply(&mut config, given)?;
+    Ok(config)
+}
+
+/// Sets what is given.
+pub(crate) fn apply<C: Config>(config: &mut C, given: &[(&str, &str)]) -> Result<(), ConfigError> {
     for (name, value) in given {
         let Some((field, _)) = C::FIELDS.iter().find(|(field, _)| field == name) else {
             return Err(ConfigError::UnknownParameter {
@@ -191,7 +209,7 @@ fn programs<C: Config>(given: &[(&str, &str)]) -> Result<Vec<Program>, ConfigErr
         };
         config.set(field, value)?;
     }
-    config.build()
+    Ok(())
 }
 
 /// A number of the command line.

@@ -46,7 +46,7 @@ impl Default for GemmConfig {
 }
 
 impl GemmConfig {
-    fn tiles(&self) -> Tiles {
+    pub(crate) fn tiles(&self) -> Tiles {
         let GemmConfig { bm, bn, bk, kk, stages, threads, epilogue, .. } = *self;
         Tiles { bm, bn, bk, kk, stages, threads, b_bits: 16, epilogue }
     }

@@ -18,9 +18,12 @@
 //! [`OPERATORS`] lists them for tools, with their parameters by name.
 
 mod config;
+mod estimate;
 pub mod gemm;
 pub mod gemm_fp8_blocks;
 pub mod gemm_hopper;
+mod tuning;
 pub mod w4a16;
 
 pub use config::{ConfigError, MakePrograms, OPERATORS, Operator, Parameter, Path, operator};
+pub use tuning::{ForProblem, Point, Reject, SizeKind, Space, Tuning};

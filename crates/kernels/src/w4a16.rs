@@ -50,7 +50,7 @@ impl Default for W4A16Config {
 }
 
 impl W4A16Config {
-    fn tiles(&self) -> Tiles {
+    pub(crate) fn tiles(&self) -> Tiles {
         let W4A16Config { bm, bn, bk, kk, stages, threads, epilogue, .. } = *self;
         Tiles { bm, bn, bk, kk, stages, threads, b_bits: 4, epilogue }
     }

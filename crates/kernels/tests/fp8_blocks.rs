@@ -266,12 +266,12 @@ fn mistakes_name_the_field_and_what_would_be_right() {
 
 #[test]
 fn the_space_compiles() {
-    let all: Vec<Fp8BlocksConfig> = Fp8BlocksConfig::space(Arch::Sm90a, 4096, 7168).collect();
+    let all: Vec<Fp8BlocksConfig> = Fp8BlocksConfig::space(Arch::Sm90a, 4096, 7168, 2048).collect();
     assert!(all.len() >= 100, "{}", all.len());
     assert!(all.contains(&Fp8BlocksConfig::default()));
     assert!(all.iter().any(|c| c.bm == 192 && c.warpgroups == 3));
-    assert_eq!(Fp8BlocksConfig::space(Arch::Sm80, 4096, 7168).count(), 0);
-    assert!(Fp8BlocksConfig::space(Arch::Sm90a, 64, 4096).all(|c| c.swap || c.bm <= 64 * 2));
+    assert_eq!(Fp8BlocksConfig::space(Arch::Sm80, 4096, 7168, 2048).count(), 0);
+    assert!(Fp8BlocksConfig::space(Arch::Sm90a, 64, 4096, 7168).all(|c| c.swap || c.bm <= 64 * 2));
     for config in all.iter().step_by(all.len() / 40) {
         kernel_for(&config.program().unwrap(), Arch::Sm90a, [4096, 7168, 2048]);
     }

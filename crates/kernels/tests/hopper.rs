@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm_hopper::{
     self, Batch, Cluster, Epilogue, HopperGemmConfig, Inputs, Major, Order, Part,
 };
-use tilewright_kernels::{ConfigError, operator};
+use tilewright_kernels::{ConfigError, Point, operator};
 use tilewright_machine::{Arch, CacheHint, DType};
 use tilewright_sim::Report;
 use tilewright_tile::parse;
@@ -233,12 +233,22 @@ fn ptxas_needs_no_spills_for_eight_bit_factors() {
             assert_eq!(spilled, 0, "{config:?} spills");
         }
     }
-    let space = |dtype| HopperGemmConfig::space_of(dtype, Arch::Sm90a, [4096, 4096, 4096]);
-    for dtype in [DType::E4M3, DType::I8] {
-        let all: Vec<_> = space(dtype).collect();
-        assert!(all.len() >= 100 && all.iter().any(|c| c.bk == 128 && c.bn == 192), "{dtype}");
-        for config in all.iter().step_by(all.len() / 20) {
-            kernel_for(&config.program().unwrap(), Arch::Sm90a, [4096, 4096, 4096]);
+    // The tuner's space for a type: stages of as many bytes, fewer where an epilogue's operands lie beside them.
+    let tuning = operator("gemm_hopper").unwrap().tuning.unwrap();
+    let sizes = [("m", 4096), ("n", 4096), ("k", 4096)].map(|(name, size)| (name.to_string(), size)).into();
+    for given in [&[("dtype", "i8")][..], &[("dtype", "e4m3"), ("epilogue", "row_scale+col_scale")]] {
+        let space = (tuning.space)(Arch::Sm90a, &sizes, given).unwrap();
+        let has =
+            |p: &Point, field: &str, value: &str| p.parameters.iter().any(|(n, v)| *n == field && v == value);
+        let wide: Vec<&Point> = space.points.iter().filter(|p| has(p, "bk", "128")).collect();
+        assert!(wide.len() >= 100 && wide.iter().any(|p| has(p, "bn", "192")), "{given:?}");
+        let as_default = |p: &Point| p.parameters.iter().all(|(name, _)| !["bm", "bn"].contains(name));
+        assert!(wide.iter().any(|p| as_default(p)), "{given:?}");
+        for point in space.points.iter().step_by(space.points.len() / 20) {
+            let parameters: Vec<(&str, &str)> =
+                point.parameters.iter().map(|(n, v)| (*n, v.as_str())).collect();
+            let programs = (operator("gemm_hopper").unwrap().programs)(&parameters).unwrap();
+            kernel_for(&programs[0], Arch::Sm90a, [4096, 4096, 4096]);
         }
     }
 }
@@ -348,6 +358,8 @@ fn ptxas_needs_no_spills_for_any_gemm_hopper() {
         HopperGemmConfig { bn: 160, cluster: Cluster::AlongN(2), order: Order::Snake(12), ..default },
         HopperGemmConfig { bm: 256, bn: 128, buffers: 1, b: Major::Mn, ..default },
         HopperGemmConfig { bm: 192, warpgroups: 3, math_registers: 160, bn: 144, ..default },
+        HopperGemmConfig { bm: 256, bn: 160, buffers: 1, cluster: Cluster::AlongN(2), ..default },
+        HopperGemmConfig { bm: 256, bn: 192, stages: 3, buffers: 1, ..default },
     ];
     for (i, config) in hopper_configs().into_iter().chain(wide).chain(tuned_hopper()).enumerate() {
         let program = config.program().unwrap();
@@ -409,7 +421,7 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
     says(HopperGemmConfig { order: Order::Hilbert(9), ..default }, "order", "0 to 8");
     says(HopperGemmConfig { load_registers: 20, ..default }, "load_registers", "multiple of 8 from 24");
     says(HopperGemmConfig { load_registers: 48, ..default }, "math_registers", "there are 65536");
-    says(HopperGemmConfig { math_registers: 216, ..default }, "bn", "more warpgroups");
+    says(HopperGemmConfig { bm: 256, stages: 2, ..default }, "bn", "more warpgroups");
     says(HopperGemmConfig { sms: 0, ..default }, "sms", "from 1");
     says(HopperGemmConfig { split: 2, batch: Batch::Packed, ..default }, "split", "batch must be none");
     says(

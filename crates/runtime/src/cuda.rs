@@ -23,6 +23,9 @@ use crate::error::RuntimeError;
 use crate::launch::{Arg, LaunchOptions, Mapped, Passed, Sizes, check};
 use crate::report::{CudaReport, LaunchReport, Timing};
 
+mod after;
+mod ahead;
+
 /// Bytes of dynamic shared memory that a kernel gets without asking for more.
 const SHARED_WITHOUT_OPT_IN: u32 = 48 * 1024;
 /// Bytes of the assembler's log that are kept.

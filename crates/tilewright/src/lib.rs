@@ -76,6 +76,7 @@
 //! | [`simt`], [`sim`] | what one thread runs; the simulated GPU |
 //! | [`compiler`], [`runtime`] | the passes; devices, buffers, launches |
 //! | [`kernels`] | operators as tile programs, with references and tuning spaces |
+//! | [`tune`] | the autotuner and its records |
 
 pub mod candidates;
 pub mod check;
@@ -90,6 +91,7 @@ pub use tilewright_sim as sim;
 pub use tilewright_simt as simt;
 pub use tilewright_synth as synth;
 pub use tilewright_tile as tile;
+pub use tilewright_tune as tune;
 
 /// What a program that writes, compiles and runs kernels usually needs.
 pub mod prelude {

@@ -7,6 +7,7 @@
 
 mod fields;
 mod program;
+mod space;
 
 use tilewright_machine::{Arch, CacheHint, DType, WgmmaRow};
 
@@ -291,58 +292,6 @@ impl Fp8BlocksConfig {
             return Some(format!("{arch} has no products of warpgroups: they are {}'s", WgmmaRow::ARCH));
         }
         self.validate().err().map(|e| e.to_string())
-    }
-
-    /// The configurations worth trying for a problem, in no order of merit: every one compiles, as far as the rules of
-    /// [`reject`](Self::reject) know, and has tiles in proportion to the problem.
-    pub fn space(arch: Arch, m: i64, n: i64) -> impl Iterator<Item = Fp8BlocksConfig> {
-        Self::grid().filter(move |c| c.suits(m, n) && c.reject(arch).is_none())
-    }
-
-    /// The points of which [`space`](Self::space) keeps the valid ones, each with as many stages as shared memory has room for.
-    pub fn grid() -> impl Iterator<Item = Fp8BlocksConfig> {
-        let tiles = [(64, 1), (128, 2), (192, 3), (256, 2)].into_iter().flat_map(|(bm, warpgroups)| {
-            [16, 32, 48, 64, 96, 128, 160, 192, 256].map(|bn| (bm, warpgroups, bn))
-        });
-        let sides = tiles.flat_map(|tile| [false, true].map(|swap| (tile, swap)));
-        let shares = sides.flat_map(|both| {
-            [Cluster::None, Cluster::AlongM(2), Cluster::AlongN(2)].map(|cluster| (both, cluster))
-        });
-        let orders = [Order::Bands(8), Order::Bands(12), Order::Bands(16), Order::Snake(12)];
-        let all = shares.flat_map(move |shared| orders.map(|order| (shared, order)));
-        let late = all.flat_map(|point| [false, true].map(|deferred| (point, deferred)));
-        late.map(|(((((bm, warpgroups, bn), swap), cluster), order), deferred)| {
-            let config = Fp8BlocksConfig {
-                bm,
-                bn,
-                warpgroups,
-                swap,
-                cluster,
-                order,
-                deferred,
-                // A third math warpgroup leaves 160 registers for each thread.
-                math_registers: if warpgroups > 2 { 160 } else { 240 },
-                ..Self::default()
-            };
-            config.deepest()
-        })
-    }
-
-    /// The same with as many stages as shared memory has room for, at most 12.
-    fn deepest(self) -> Self {
-        let have = i64::from(WgmmaRow::ARCH.limits().shared_bytes_per_block);
-        let fits = |stages: &i64| Fp8BlocksConfig { stages: *stages, ..self }.shared_bytes() <= have;
-        Fp8BlocksConfig { stages: (2..=12).rev().find(fits).unwrap_or(2), ..self }
-    }
-
-    /// Whether the tile is not out of proportion to the problem.
-    fn suits(&self, m: i64, n: i64) -> bool {
-        let (mut of_m, mut of_n) = self.sides((self.bm, self.bn));
-        let [blocks_m, blocks_n, _] = self.cluster.shape();
-        of_m *= blocks_m;
-        of_n *= blocks_n;
-        let (least_m, least_n) = self.sides((64, 16));
-        (of_m <= least_m || of_m < 2 * m) && (of_n <= least_n || of_n < 2 * n)
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod choices;
 mod epilogue;
+mod estimate;
 mod fields;
 mod program;
 mod reference;
@@ -115,7 +116,7 @@ impl Default for HopperGemmConfig {
 }
 
 /// Registers that addresses, counters and the compiler's temporaries want besides the fragments.
-const SPARE_REGISTERS: i64 = 40;
+const SPARE_REGISTERS: i64 = 16;
 
 /// Registers that the threads of a multiprocessor have together.
 const REGISTERS: i64 = 65_536;
@@ -184,8 +185,7 @@ impl HopperGemmConfig {
         let stage =
             aligned(self.bm * self.bk, self.dtype) + aligned(self.bn * self.bk, self.right()) + BARRIERS;
         let chunk = aligned(self.bm * self.columns(), self.stored());
-        let operands: i64 =
-            if self.split > 1 { 0 } else { self.epilogue.parts().map(|p| self.part_bytes(p)).sum() };
+        let operands: i64 = self.applied().parts().map(|p| self.part_bytes(p)).sum();
         let meeting = match self.cluster {
             Cluster::AlongK(_) => MEETING * 128 * self.warpgroups,
             _ => 0,
@@ -211,14 +211,18 @@ impl HopperGemmConfig {
         if self.swap { (cols, rows) } else { (rows, cols) }
     }
 
-    /// 32-bit registers of a math thread for its sums, for their rounded values, and for a chunk of them on its way.
+    /// What the product's kernel does to its sums: nothing where they are those of parts of k.
+    fn applied(&self) -> Epilogue {
+        if self.split > 1 { Epilogue::default() } else { self.epilogue }
+    }
+
+    /// 32-bit registers of a math thread for its sums, for rounded values that leave later, and for a chunk on its way.
     fn fragments(&self) -> i64 {
         let sums = self.bm * self.bn / (128 * self.warpgroups);
         let chunk = self.bm * self.columns() / (128 * self.warpgroups);
-        let chunks = if self.epilogue.is_empty() || self.split > 1 { 0 } else { 2 * chunk };
-        let rounded = if bytes(self.stored()) < 4 { sums * bytes(self.stored()) / 4 } else { 0 };
-        let rounded = if self.deferred { sums * bytes(self.stored()) / 4 } else { rounded };
-        sums + rounded.max(chunks)
+        let rounded = |values: i64| values * bytes(self.stored()) / 4;
+        let chunks = if self.applied().is_empty() { rounded(chunk) } else { 2 * chunk };
+        sums + if self.deferred { rounded(sums).max(chunks) } else { chunks }
     }
 
     /// What is wrong with the configuration.

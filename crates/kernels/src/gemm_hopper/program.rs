@@ -94,7 +94,7 @@ impl HopperGemmConfig {
         let (stages, sms) = (t.constant("STAGES", self.stages), t.constant("SMS", self.sms));
         let (chunk, buffers) = (t.constant("CHUNK", self.columns()), t.constant("BUFFERS", self.buffers));
         let split = (self.split > 1).then(|| t.constant("SPLIT", self.split));
-        let epilogue = if self.split > 1 { Default::default() } else { self.epilogue };
+        let epilogue = self.applied();
 
         let a = self.matrix(t, "a", self.dtype, [&m, &k], self.a, &products);
         let b = self.matrix(t, "b", self.right(), [&n, &k], self.b, &products);
@@ -344,7 +344,7 @@ impl HopperGemmConfig {
     ) {
         let (bm, chunk, chunks) = (&shape.bm, &shape.chunk, &shape.chunks);
         let bn = &(chunk * chunks);
-        let plain = self.split > 1 || self.epilogue.is_empty();
+        let plain = self.applied().is_empty();
         let step = |t: &mut KernelBuilder, rc: &Tensor| {
             t.consume(&rings.ab, |t| {
                 t.gemm_async_over(rc, left, right, [self.warpgroups.into(), 1.into()]);
@@ -428,7 +428,7 @@ impl HopperGemmConfig {
                 } else {
                     let place = shape.place(&now[0], &now[1]);
                     self.finish(t, shape, rings, operands, &rc, &place, |t, part, j| {
-                        let part = self.round(t, part, DType::F32);
+                        let part = self.round(t, part);
                         t.copy(part, rounded.at(j.clone()));
                     });
                 }
@@ -453,28 +453,24 @@ impl HopperGemmConfig {
                 let rc = sums(t);
                 t.for_range("km", 0, &shape.depth, |t, _| step(t, &rc));
                 complete(t, &rc);
-                if plain {
-                    let rounded = self.round(t, &rc, self.sum());
-                    first_buffer(t);
-                    t.unroll_for("j", 0, chunks, |t, j| {
-                        let part = t.slice("part", &rounded, 1, &j * chunk, chunk);
-                        leave(t, &part, &j, &now);
-                    });
-                } else {
-                    first_buffer(t);
-                    self.finish(t, shape, rings, operands, &rc, &now, |t, part, j| {
-                        let part = self.round(t, part, DType::F32);
-                        leave(t, &part, j, &now);
-                    });
-                }
+                first_buffer(t);
+                self.finish(t, shape, rings, operands, &rc, &now, |t, part, j| {
+                    let part = self.round(t, part);
+                    leave(t, &part, j, &now);
+                });
             });
         }
         t.wait_group(0);
     }
 
-    /// The values in the type that is stored, given the one that they have.
-    fn round(&self, t: &mut KernelBuilder, values: &Tensor, dtype: DType) -> Tensor {
-        if self.stored() == dtype { *values } else { t.cast("half", values, self.stored()) }
+    /// The type in which the epilogue works: f32, but for integers that leave as they are.
+    fn finished(&self) -> DType {
+        if self.stored() == DType::I32 { DType::I32 } else { DType::F32 }
+    }
+
+    /// The values in the type that is stored.
+    fn round(&self, t: &mut KernelBuilder, values: &Tensor) -> Tensor {
+        if self.stored() == self.finished() { *values } else { t.cast("half", values, self.stored()) }
     }
 
     /// Applies the epilogue to the sums of a tile, chunk by chunk, and hands each on.
@@ -502,10 +498,10 @@ impl HopperGemmConfig {
         let mut all = |t: &mut KernelBuilder| {
             t.unroll_for("je", 0, &shape.chunks, |t, j| {
                 let mut v = t.slice("v", rc, 1, &j * &shape.chunk, &shape.chunk);
-                if self.sum() != DType::F32 {
+                if self.sum() != self.finished() {
                     v = t.cast("v_f32", &v, DType::F32);
                 }
-                for part in self.epilogue.parts() {
+                for part in self.applied().parts() {
                     let operand = self.operand_of(t, shape, rings, operands, part, &j);
                     if let Some(value) = part.apply(&v, operand) {
                         v = t.define(&format!("v_{}", part.name()), value);

@@ -1,8 +1,21 @@
-//! The tuning space.
+//! The tuning space: which configurations are worth trying for a problem.
 
-use tilewright_machine::{Arch, DType};
+use tilewright_machine::{Arch, CacheHint, WgmmaRow};
 
-use super::{Cluster, HopperGemmConfig, Order};
+use super::{Cluster, HopperGemmConfig, bytes};
+use crate::tuning::{MNK, SizeKind, Tunable, three};
+
+/// Rows of tiles, and the warpgroups that share them.
+const ROWS: [(i64, i64); 4] = [(64, 1), (128, 2), (192, 3), (256, 2)];
+
+/// Columns of tiles. Those that are no power of two fill the last round of all multiprocessors where others do not.
+const COLUMNS: [i64; 18] = [8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256];
+
+/// Deeper rings hide no more.
+const MOST_STAGES: i64 = 20;
+
+/// Rows of A up to which those of B are read once, and perhaps not worth keeping in the L2 cache.
+const FEW: i64 = 256;
 
 impl HopperGemmConfig {
     /// The configurations worth trying for a problem, in no order of merit: every one compiles, as far as the rules of
@@ -11,58 +24,128 @@ impl HopperGemmConfig {
         Self::grid().filter(move |c| c.suits(m, n, k) && c.reject(arch).is_none())
     }
 
-    /// The same for factors of another type: stages of as many bytes.
-    pub fn space_of(dtype: DType, arch: Arch, [m, n, k]: [i64; 3]) -> impl Iterator<Item = HopperGemmConfig> {
-        let of_type = move |c: HopperGemmConfig| HopperGemmConfig {
-            dtype,
-            bk: c.bk * i64::from(16 / dtype.bits().clamp(8, 16)),
-            ..c
-        };
-        Self::grid().map(of_type).filter(move |c| c.suits(m, n, k) && c.reject(arch).is_none())
-    }
-
-    /// The points of which [`space`](Self::space) keeps the valid ones: the deepest pipelines that shared memory has room for, and
-    /// tiles that are no power of two, with which a problem may need fewer rounds of all multiprocessors.
+    /// The points of which [`space`](Self::space) keeps the valid ones: tiles, each with the deepest ring that shared memory has room
+    /// for, either way round, with results that leave at once or late, and with the ways to share a factor, a tile or k.
     pub fn grid() -> impl Iterator<Item = HopperGemmConfig> {
-        let tiles =
-            [(64, 1), (128, 1), (128, 2), (192, 3), (256, 2)].into_iter().flat_map(|(bm, warpgroups)| {
-                [16, 32, 64, 96, 112, 128, 160, 192, 224, 256].map(|bn| (bm, warpgroups, bn))
-            });
-        let rings = tiles.flat_map(|tile| {
-            let rings =
-                [(32, 6), (32, 8), (64, 3), (64, 4), (64, 5), (64, 6), (64, 8), (64, 12), (128, 2), (128, 3)];
-            rings.map(|ring| (tile, ring))
+        let tiles = ROWS.into_iter().flat_map(|rows| COLUMNS.map(|bn| (rows, bn)));
+        let ways =
+            tiles.flat_map(|tile| [(false, 64), (true, 64), (false, 32), (true, 32)].map(|way| (tile, way)));
+        let shapes = ways.map(|(((bm, warpgroups), bn), (swap, bk))| HopperGemmConfig {
+            bm,
+            bn,
+            bk,
+            swap,
+            warpgroups,
+            // A third math warpgroup leaves 160 registers for each thread.
+            math_registers: if warpgroups > 2 { 160 } else { 240 },
+            ..Self::default()
         });
-        let shares = rings.flat_map(|both| {
-            [Cluster::None, Cluster::AlongM(2), Cluster::AlongN(2)].map(|cluster| (both, cluster))
-        });
-        let orders =
-            [Order::Bands(8), Order::Bands(12), Order::Bands(16), Order::Snake(12), Order::Hilbert(3)];
-        shares.flat_map(move |(((bm, warpgroups, bn), (bk, stages)), cluster)| {
-            orders.map(|order| HopperGemmConfig {
-                bm,
-                bn,
-                bk,
-                stages,
-                warpgroups,
-                cluster,
-                order,
-                // A third math warpgroup leaves 160 registers for each thread.
-                math_registers: if warpgroups > 2 { 160 } else { 240 },
-                ..Self::default()
-            })
-        })
+        let hinted =
+            shapes.flat_map(|c| [None, Some(CacheHint::EvictFirst)].map(|hint_b| Self { hint_b, ..c }));
+        hinted.flat_map(Self::shared_out).filter_map(Self::deepest)
     }
 
-    /// Whether the tile is not out of proportion to the problem.
-    fn suits(&self, m: i64, n: i64, k: i64) -> bool {
-        let (mut of_m, mut of_n) = self.sides((self.bm, self.bn));
-        let [blocks_m, blocks_n, _] = self.cluster.shape();
-        of_m *= blocks_m;
-        of_n *= blocks_n;
-        let (least_m, least_n) = self.sides((64, 16));
-        (of_m <= least_m || of_m < 2 * m)
-            && (of_n <= least_n || of_n < 2 * n)
-            && (self.bk <= 32 || self.bk < 2 * k)
+    /// The ways to share out what a tile needs, for one tile.
+    fn shared_out(self) -> Vec<Self> {
+        if self.bk < 64 {
+            // Steps this short are for sums this short.
+            return vec![Self { buffers: 4, ..self }, self];
+        }
+        let clusters =
+            [Cluster::None, Cluster::AlongM(2), Cluster::AlongN(2), Cluster::AlongM(4), Cluster::AlongN(4)];
+        let clustered = clusters.into_iter().flat_map(|cluster| {
+            [false, true].map(|deferred| Self { cluster, deferred, sms: cluster.resident(), ..self })
+        });
+        let along_k = [2, 4].map(|blocks| {
+            let cluster = Cluster::AlongK(blocks);
+            Self { cluster, sms: cluster.resident(), ..self }
+        });
+        let split = [2, 3, 4, 6, 8, 16, 32].map(|split| Self { split, ..self });
+        clustered.chain(along_k).chain(split).collect()
+    }
+
+    /// The deepest ring that there is room for, with as many buffers as that leaves.
+    fn deepest(self) -> Option<Self> {
+        let room = i64::from(WgmmaRow::ARCH.limits().shared_bytes_per_block);
+        let fits = |buffers: i64| {
+            let stages = (1..=MOST_STAGES).rev().map(|stages| Self { stages, buffers, ..self });
+            stages.take_while(|c| c.stages > 1).find(|c| c.shared_bytes() <= room)
+        };
+        let wide = fits(self.buffers);
+        // One buffer less may be a fourth stage, which is worth more.
+        let narrow = fits(1).filter(|c| c.stages <= 4 && wide.is_none_or(|wide| wide.stages < c.stages));
+        narrow.or(wide)
+    }
+
+    /// Whether the configuration is in proportion to the problem.
+    pub(crate) fn suits(&self, m: i64, n: i64, k: i64) -> bool {
+        let [blocks_m, blocks_n, blocks_k] = self.cluster.shape();
+        let ((of_m, of_n), (least_m, least_n)) = (self.sides((self.bm, self.bn)), self.sides((64, 16)));
+        let fits = |tile: i64, blocks: i64, least: i64, size: i64| {
+            tile * blocks <= least || tile * blocks < 2 * size || (tile <= least && blocks == 1)
+        };
+        let steps = (k + self.bk - 1) / self.bk;
+        let chunks = self.bn / self.columns();
+        let parts = blocks_k * self.split;
+        // A tile's results leave during the next one's steps, if there are enough of them; a part of k is a few steps.
+        fits(of_m, blocks_m, least_m, m)
+            && fits(of_n, blocks_n, least_n, n)
+            && (self.bk * bytes(self.dtype) <= 64) == (k * bytes(self.dtype) <= 64)
+            && (!self.deferred || steps >= 2 * chunks)
+            && (parts == 1 || (steps >= 4 * parts && m * n <= 1 << 22))
+            && (self.hint_b.is_none() || m <= FEW)
+    }
+}
+
+impl Cluster {
+    /// Blocks of clusters that all run at once on an H200: its 132 multiprocessors are not all in groups of 4 or 8 (measured with
+    /// `cuOccupancyMaxActiveClusters`).
+    pub(super) fn resident(self) -> i64 {
+        match self.blocks() {
+            1 | 2 => 132,
+            4 => 120,
+            _ => 112,
+        }
+    }
+}
+
+impl Tunable for HopperGemmConfig {
+    const SIZES: &'static [(&'static str, SizeKind)] = MNK;
+    const MEANING: &'static [&'static str] = &["dtype", "dtype_b", "out", "a", "b", "batch", "epilogue"];
+    const FAMILY: &'static [&'static str] = &["swap", "bm", "bn", "bk", "warpgroups", "split"];
+    const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
+        ("order", &["bands(4)", "bands(8)", "bands(12)", "bands(16)", "snake(8)", "snake(12)", "hilbert(3)"]),
+        ("cluster", &["none", "m2", "n2"]),
+        ("deferred", &["false", "true"]),
+        ("hint_b", &["none", "evict_first", "evict_last"]),
+        ("hint_a", &["none", "evict_first", "evict_last"]),
+        ("hint_c", &["none", "evict_first"]),
+        ("stages", &["3", "4", "5", "6", "8", "12", "16", "20"]),
+        ("in_flight", &["0", "1", "2"]),
+        ("buffers", &["1", "2", "4"]),
+    ];
+
+    fn points() -> impl Iterator<Item = Self> {
+        HopperGemmConfig::grid()
+    }
+
+    /// Stages of as many bytes whatever the factors' type, and as many as there is room for beside the epilogue's operands.
+    fn fitted(self) -> Self {
+        let same = Self { bk: self.bk * 2 / bytes(self.dtype), ..self };
+        same.deepest().unwrap_or(same)
+    }
+
+    fn suits(&self, sizes: &[i64]) -> bool {
+        let [m, n, k] = three(sizes);
+        HopperGemmConfig::suits(self, m, n, k)
+    }
+
+    fn reject(&self, arch: Arch) -> Option<String> {
+        HopperGemmConfig::reject(self, arch)
+    }
+
+    fn estimate(&self, _: Arch, sizes: &[i64]) -> f64 {
+        let [m, n, k] = three(sizes);
+        HopperGemmConfig::estimate(self, m, n, k)
     }
 }

@@ -1,0 +1,328 @@
+//! `tilewright tune`: measure configurations of an operator, and keep the fastest.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use tilewright::compiler::arch_named;
+use tilewright::kernels::operator;
+use tilewright::runtime::{CudaDevice, DeviceChoice};
+use tilewright::tune::{
+    By, Entry, GpuMeter, L2, Meter, Problem, Progress, Report, Settings, Store, Target, TuneError, Tuned,
+    arch_of_shipped, rank, refresh_hashes, tune as tune_problem,
+};
+
+use crate::args::{L2Args, TuneArgs};
+use crate::messages::{Failure, error, print};
+
+/// Entries of a table.
+const SHOWN: usize = 16;
+
+/// Tunes every problem that the command line names.
+pub fn tune(args: &TuneArgs) -> Result<ExitCode, Failure> {
+    if let Some(file) = &args.refresh_hashes {
+        let (changed, all) = refresh_hashes(file).map_err(failure)?;
+        print(&format!("{changed} of {all} records have programs that changed since they were measured\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let Some(name) = &args.operator else {
+        return Err(Failure::usage("which operator? `tilewright kernels` lists them"));
+    };
+    let problems = problems(name, &args.params, args.shapes.as_deref())?;
+    let choice: DeviceChoice = args.device.parse().map_err(Failure::usage)?;
+    let device = tilewright::runtime::open(choice).map_err(|e| Failure::program(error(e)))?;
+    let settings = Settings {
+        top: args.top,
+        budget: seconds("--budget", args.budget)?,
+        refine: !args.no_refine,
+        ..Settings::default()
+    };
+    let rest = seconds("--rest", args.rest)?;
+    let wanted = args.arch.as_deref().map(arch_named).transpose().map_err(Failure::usage)?;
+    let arch = wanted.or(device.arch()).unwrap_or(problems[0].operator().since);
+    let target = Target { device: device.name(), arch };
+    let (mut reports, mut failed) = (Vec::new(), 0);
+    for problem in &problems {
+        let done = match device.cuda() {
+            None => ranked(problem, &target, &settings),
+            Some(gpu) => measured(args, problem, gpu, &target, &settings, rest),
+        };
+        match done {
+            Ok((text, value)) => {
+                print(&text)?;
+                reports.push(value);
+            }
+            // After an error of the device nothing that it says can be relied on. Other problems may do better than this one.
+            Err(e @ TuneError::Device { .. }) => return Err(failure(e)),
+            Err(e) if problems.len() == 1 => return Err(failure(e)),
+            Err(e) => {
+                let reason = e.to_string();
+                anstream::eprintln!("{}", failure(e).text);
+                reports.push(json!({ "problem": problem.to_string(), "from": "nothing", "error": reason }));
+                failed += 1;
+            }
+        }
+        if let Some(file) = &args.json {
+            // After each problem: what is known is there if the next one is interrupted.
+            let totals = totals(&reports);
+            write(file, &format!("{:#}\n", json!({ "totals": totals, "problems": reports })))?;
+        }
+    }
+    if problems.len() > 1 {
+        let totals = totals(&reports);
+        let of = |name: &str| totals[name].as_f64().unwrap_or_default();
+        print(&format!(
+            "{} problems, {} from the cache, {failed} without a result: {:.0} s, {} configurations compiled, {} measured; compiler {:.1} s \
+             (all threads), assembler {:.1} s, measuring {:.1} s\n",
+            problems.len(),
+            totals["from_cache"],
+            of("wall_seconds"),
+            totals["compiled"],
+            totals["measured"],
+            of("compiler"),
+            of("assembler"),
+            of("measuring"),
+        ))?;
+    }
+    Ok(if failed > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// Sums over the reports of all problems.
+fn totals(reports: &[Value]) -> Value {
+    let sum = |pointer: &str| -> f64 {
+        reports
+            .iter()
+            .filter_map(|r| r.pointer(&format!("/report/{pointer}")))
+            .filter_map(Value::as_f64)
+            .sum()
+    };
+    json!({
+        "problems": reports.len(),
+        "from_cache": reports.iter().filter(|r| r["from"] == "cache").count(),
+        "compiled": sum("compiled") as u64,
+        "measured": sum("measured") as u64,
+        "wall_seconds": sum("wall_seconds"),
+        "compiler": sum("seconds/compiler"),
+        "assembler": sum("seconds/assembler"),
+        "measuring": sum("seconds/measuring"),
+    })
+}
+
+fn seconds(name: &str, value: f64) -> Result<Duration, Failure> {
+    Duration::try_from_secs_f64(value)
+        .map_err(|_| Failure::usage(format!("`{name} {value}` is no number of seconds")))
+}
+
+fn write(file: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(file, text)
+        .map_err(|e| Failure::program(error(format!("cannot write `{}`: {e}", file.display()))))
+}
+
+/// An error with its exit code: 2 where the command line is wrong.
+pub fn failure(e: TuneError) -> Failure {
+    match e {
+        TuneError::Config(_)
+        | TuneError::NotTuned { .. }
+        | TuneError::Size { .. }
+        | TuneError::Text { .. } => Failure::usage(e),
+        _ => Failure::program(error(e)),
+    }
+}
+
+/// The problem of `NAME=VALUE` pairs: a size fixes the problem, a parameter is pinned.
+pub fn problem<'a>(name: &str, pairs: impl Iterator<Item = &'a str>) -> Result<Problem, Failure> {
+    let operator = operator(name).map_err(Failure::usage)?;
+    let known = operator.tuning.map_or(&[][..], |tuning| tuning.sizes);
+    let (mut sizes, mut pinned) = (BTreeMap::new(), Vec::<(&str, &str)>::new());
+    for pair in pairs {
+        let Some((name, value)) = pair.split_once('=') else {
+            return Err(Failure::usage(format!("`-p {pair}` is not NAME=VALUE, e.g. `-p m=4096`")));
+        };
+        let (name, value) = (name.trim(), value.trim());
+        let twice = if known.iter().any(|(size, _)| *size == name) {
+            let Ok(number) = value.parse::<i64>() else {
+                return Err(Failure::usage(format!("`-p {pair}`: the size `{name}` is not an integer")));
+            };
+            sizes.insert(name.to_string(), number).is_some()
+        } else {
+            let twice = pinned.iter().any(|(other, _)| *other == name);
+            pinned.push((name, value));
+            twice
+        };
+        if twice {
+            return Err(Failure::usage(format!("`-p {pair}`: `{name}` is given twice")));
+        }
+    }
+    Problem::new(name, &sizes, &pinned).map_err(failure)
+}
+
+/// One problem of the command line, or one a line of the file with what the command line adds.
+fn problems(name: &str, params: &[String], shapes: Option<&Path>) -> Result<Vec<Problem>, Failure> {
+    let Some(file) = shapes else { return Ok(vec![problem(name, params.iter().map(String::as_str))?]) };
+    let text = std::fs::read_to_string(file)
+        .map_err(|e| Failure::usage(format!("cannot read `{}`: {e}", file.display())))?;
+    let sizes = operator(name).map_err(Failure::usage)?.tuning.map_or(&[][..], |tuning| tuning.sizes);
+    let mut all = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.split('#').next().unwrap_or_default();
+        let words: Vec<&str> = line.split([',', ' ', '\t']).filter(|word| !word.is_empty()).collect();
+        if words.is_empty() {
+            continue;
+        }
+        // Bare numbers are sizes, in the operator's order.
+        let mut names = sizes.iter().map(|(name, _)| *name);
+        let pairs: Vec<String> = words
+            .into_iter()
+            .map(|word| match (word.contains('='), names.next()) {
+                (false, Some(name)) => format!("{name}={word}"),
+                _ => word.to_string(),
+            })
+            .collect();
+        let pairs = params.iter().chain(&pairs).map(String::as_str);
+        let place =
+            |f: Failure| Failure { text: format!("{}, line {number}: {}", file.display(), f.text), ..f };
+        all.push(problem(name, pairs).map_err(place)?);
+    }
+    if all.is_empty() {
+        return Err(Failure::usage(format!("`{}` has no shapes", file.display())));
+    }
+    Ok(all)
+}
+
+/// Without a GPU: the ranking by estimate.
+fn ranked(problem: &Problem, target: &Target, settings: &Settings) -> Result<(String, Value), TuneError> {
+    let bar = bar();
+    let report = rank(problem, target, settings, &mut |p| shown(&bar, p));
+    bar.finish_and_clear();
+    let report = report?;
+    let mut text = format!(
+        "{problem} on {} for {}: ranked by estimate, nothing is measured and nothing is recorded\n",
+        target.device, target.arch
+    );
+    text.push_str(&table(&report));
+    Ok((text, json!({ "problem": problem.to_string(), "from": "estimate", "report": report.json() })))
+}
+
+/// On a GPU: from the cache, or measured.
+fn measured(
+    args: &TuneArgs,
+    problem: &Problem,
+    gpu: &CudaDevice,
+    target: &Target,
+    settings: &Settings,
+    rest: Duration,
+) -> Result<(String, Value), TuneError> {
+    let store = args.cache.as_ref().map_or_else(Store::of_user, |folder| Ok(Store::new(folder)))?;
+    let l2 = match args.l2 {
+        L2Args::Dirty => L2::Dirty,
+        L2Args::Clean => L2::Clean,
+    };
+    let bar = bar();
+    let mut meter = |problem: &Problem| -> Result<Box<dyn Meter + '_>, TuneError> {
+        Ok(Box::new(GpuMeter::new(gpu, target.arch, problem, l2, rest)?))
+    };
+    let watch = &mut |p: Progress| shown(&bar, p);
+    let tuned = tune_problem(problem, target, &store, args.no_cache, settings, &mut meter, watch);
+    bar.finish_and_clear();
+    let Tuned { record, report, refused } = tuned?;
+    for reason in refused {
+        anstream::eprintln!("note: {reason}");
+    }
+    if let Some(file) = &args.records {
+        store.put_line(file, &record)?;
+    }
+    let mut text = format!("{problem} on {}\n", target.device);
+    let configuration =
+        if record.configuration.is_empty() { "the defaults" } else { record.configuration.as_str() };
+    let from = if report.is_some() { "measured" } else { "cache" };
+    let _ = writeln!(text, "  {configuration}\n  {:.1} µs ({from})", record.microseconds);
+    if let Some(report) = &report {
+        text.push_str(&table(report));
+    }
+    let report = report.map(|r| r.json());
+    let value = json!({ "problem": problem.to_string(), "from": from, "record": record, "report": report });
+    Ok((text, value))
+}
+
+/// The folder that is given, else the user's.
+pub fn store(folder: Option<&Path>) -> Result<Store, Failure> {
+    folder.map_or_else(Store::of_user, |folder| Ok(Store::new(folder))).map_err(failure)
+}
+
+/// A bar on standard error, if that is a terminal.
+fn bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{elapsed_precise} {bar:24} {wide_msg}");
+    ProgressBar::new(1000).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn shown(bar: &ProgressBar, progress: Progress) {
+    bar.set_position((progress.spent * 1000.0) as u64);
+    bar.set_message(progress.doing);
+}
+
+/// The candidates in order, and what the search did.
+fn table(report: &Report) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["µs", "estimate", "rank", "configuration"]);
+    for column in 0..3 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let able = || report.entries.iter().filter(|e| e.refused.is_none());
+    for entry in able().take(SHOWN) {
+        let Entry { candidate, estimate, rank, .. } = entry;
+        table.add_row([
+            entry.median().map_or("–".to_string(), |time| format!("{time:.2}")),
+            format!("{estimate:.1}"),
+            rank.map_or("–".to_string(), |rank| (rank + 1).to_string()),
+            if candidate.0.is_empty() { "the defaults".to_string() } else { candidate.to_string() },
+        ]);
+    }
+    let mut text: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    let _ = writeln!(
+        text,
+        "space: {} configurations ({} more refused by rules); {} compiled, {} refused by the compiler, {} by the assembler, {} measured",
+        report.space,
+        report.refused_by_rules,
+        report.entries.len(),
+        report.refused(By::Compiler),
+        report.refused(By::Assembler),
+        report.measured().count(),
+    );
+    if let Some(conditions) = &report.conditions {
+        let lost = report.estimate_loses().unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "the estimate's first is {:.1} % slower; L2 cache {}, rests of {} s; {}",
+            100.0 * lost,
+            conditions.l2,
+            conditions.rest_seconds,
+            report.stop,
+        );
+    }
+    let seconds = report.seconds;
+    let _ = writeln!(
+        text,
+        "{:.1} s: compiler {:.1} s (all threads), assembler {:.1} s, measuring {:.1} s",
+        report.wall_seconds, seconds.compiler, seconds.assembler, seconds.measuring
+    );
+    text
+}
+
+/// What a choice is made for: the device that is named, else the one that is opened.
+pub fn target(problem: &Problem, device: &str, name: Option<&str>) -> Result<Target, Failure> {
+    let since = problem.operator().since;
+    if let Some(name) = name {
+        return Ok(Target { device: name.to_string(), arch: arch_of_shipped(name).unwrap_or(since) });
+    }
+    let choice: DeviceChoice = device.parse().map_err(Failure::usage)?;
+    let device = tilewright::runtime::open(choice).map_err(|e| Failure::program(error(e)))?;
+    Ok(Target { device: device.name(), arch: device.arch().unwrap_or(since) })
+}

@@ -1,0 +1,223 @@
+//! What a tuner knows of an operator: its sizes, the configurations worth trying for a problem with an estimate of each, and what is
+//! varied around a good one. By name and as text, so that a tuner is the same for every operator.
+
+use std::collections::{BTreeMap, HashSet};
+use std::hash::Hash;
+
+use tilewright_machine::Arch;
+
+use crate::config::{Config, ConfigError, apply, configured};
+use crate::estimate;
+use crate::gemm::GemmConfig;
+use crate::w4a16::W4A16Config;
+
+/// What a size of an operator counts: problems whose sizes differ a little share a choice, and this says what a little is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SizeKind {
+    /// Rows or columns of a result: shared out among blocks.
+    Extent,
+    /// The length of sums: the steps of a block.
+    Depth,
+    /// A number of problems.
+    Count,
+}
+
+/// A configuration of a tuning space.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Point {
+    /// The parameters that differ from the defaults, in the operator's order.
+    pub parameters: Vec<(&'static str, String)>,
+    /// The estimated time in microseconds.
+    pub estimate: f64,
+}
+
+/// A tuning space for a problem.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Space {
+    /// The points that the operator's rules accept, by estimated time.
+    pub points: Vec<Point>,
+    /// Points that these rules refused, or that are out of proportion to the problem.
+    pub refused: usize,
+}
+
+/// What a tuner knows of an operator. Sizes and parameters are given by name; estimates are closed forms, for ranking.
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning {
+    /// The sizes of a problem, in the order in which people name them.
+    pub sizes: &'static [(&'static str, SizeKind)],
+    /// Parameters that say what is computed: never varied.
+    pub meaning: &'static [&'static str],
+    /// Parameters in which configurations of different families differ. A tuner measures several families.
+    pub family: &'static [&'static str],
+    /// Parameters that are varied around a good configuration, in this order, with the values worth trying.
+    pub secondary: &'static [(&'static str, &'static [&'static str])],
+    /// The configurations worth trying where the given parameters are pinned.
+    pub space: ForProblem<Space>,
+    /// One configuration: the given parameters that differ from the defaults, with its estimate.
+    pub point: ForProblem<Point>,
+    /// Why a configuration cannot run on an architecture, if it cannot: whatever the sizes, as far as the operator's rules know.
+    pub reject: Reject,
+}
+
+/// Something for a problem on an architecture, from its sizes and from parameters, both by name.
+pub type ForProblem<T> = fn(Arch, &BTreeMap<String, i64>, &[(&str, &str)]) -> Result<T, ConfigError>;
+
+/// Why parameters do not go together on an architecture, if they do not.
+pub type Reject = fn(Arch, &[(&str, &str)]) -> Option<String>;
+
+/// A configuration that can be tuned.
+pub(crate) trait Tunable: Config + Copy + Eq + Hash {
+    const SIZES: &'static [(&'static str, SizeKind)];
+    const MEANING: &'static [&'static str];
+    const FAMILY: &'static [&'static str];
+    const SECONDARY: &'static [(&'static str, &'static [&'static str])];
+
+    /// Every point worth a thought, whatever the problem.
+    fn points() -> impl Iterator<Item = Self>;
+    /// A point of [`points`](Self::points) to which parameters were given, with what follows from them for the others.
+    fn fitted(self) -> Self {
+        self
+    }
+    /// Whether the point is in proportion to the problem, whose sizes are in the order of `SIZES`.
+    fn suits(&self, sizes: &[i64]) -> bool;
+    /// Why the point cannot run, if it cannot.
+    fn reject(&self, arch: Arch) -> Option<String>;
+    /// The estimated time in microseconds.
+    fn estimate(&self, arch: Arch, sizes: &[i64]) -> f64;
+}
+
+pub(crate) const fn tuning<C: Tunable>() -> Tuning {
+    Tuning {
+        sizes: C::SIZES,
+        meaning: C::MEANING,
+        family: C::FAMILY,
+        secondary: C::SECONDARY,
+        space: space::<C>,
+        point: |arch, sizes, given| {
+            let config = configured::<C>(given)?;
+            Ok(Point {
+                parameters: differences(&config),
+                estimate: config.estimate(arch, &values::<C>(sizes)?),
+            })
+        },
+        reject: |arch, given| match configured::<C>(given) {
+            Ok(config) => config.reject(arch),
+            Err(error) => Some(error.to_string()),
+        },
+    }
+}
+
+/// The sizes in the order of `SIZES`.
+fn values<C: Tunable>(sizes: &BTreeMap<String, i64>) -> Result<Vec<i64>, ConfigError> {
+    let value = |(name, _): &(&'static str, SizeKind)| match sizes.get(*name) {
+        Some(value) if *value >= 1 => Ok(*value),
+        Some(value) => Err(ConfigError::value(name, value, "a size must be at least 1")),
+        None => Err(ConfigError::value(name, "nothing", "the problem's size must be given")),
+    };
+    C::SIZES.iter().map(value).collect()
+}
+
+fn differences<C: Config>(config: &C) -> Vec<(&'static str, String)> {
+    let default = C::default();
+    let own = C::FIELDS.iter().map(|(name, _)| (*name, config.get(name)));
+    own.filter(|(name, value)| *value != default.get(name)).collect()
+}
+
+fn space<C: Tunable>(
+    arch: Arch,
+    sizes: &BTreeMap<String, i64>,
+    pinned: &[(&str, &str)],
+) -> Result<Space, ConfigError> {
+    let sizes = values::<C>(sizes)?;
+    // Says what is wrong with them once, not at every point.
+    configured::<C>(pinned)?;
+    let (mut space, mut seen) = (Space::default(), HashSet::new());
+    for mut point in C::points() {
+        apply(&mut point, pinned)?;
+        point = point.fitted();
+        // What is given stays.
+        apply(&mut point, pinned)?;
+        if !seen.insert(point) {
+            continue;
+        }
+        if !point.suits(&sizes) || point.reject(arch).is_some() {
+            space.refused += 1;
+            continue;
+        }
+        let estimate = point.estimate(arch, &sizes);
+        space.points.push(Point { parameters: differences(&point), estimate });
+    }
+    // Of equals the one that is nearest to the defaults.
+    space
+        .points
+        .sort_by(|a, b| a.estimate.total_cmp(&b.estimate).then(a.parameters.len().cmp(&b.parameters.len())));
+    Ok(space)
+}
+
+/// The sizes of a matrix product.
+pub(crate) const MNK: &[(&str, SizeKind)] =
+    &[("m", SizeKind::Extent), ("n", SizeKind::Extent), ("k", SizeKind::Depth)];
+
+/// The first three sizes.
+pub(crate) fn three(sizes: &[i64]) -> [i64; 3] {
+    [0, 1, 2].map(|i| sizes.get(i).copied().unwrap_or(1))
+}
+
+impl Tunable for GemmConfig {
+    const SIZES: &'static [(&'static str, SizeKind)] = MNK;
+    const MEANING: &'static [&'static str] = &["dtype"];
+    const FAMILY: &'static [&'static str] = &["bm", "bn", "threads"];
+    const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
+        ("epilogue", &["staged", "direct"]),
+        ("stages", &["2", "3", "4", "5", "6"]),
+        ("kk", &["16", "32", "64"]),
+        ("bk", &["32", "64", "128"]),
+    ];
+
+    fn points() -> impl Iterator<Item = Self> {
+        GemmConfig::grid()
+    }
+
+    fn suits(&self, sizes: &[i64]) -> bool {
+        let [m, n, k] = three(sizes);
+        self.tiles().suits(m, n, k)
+    }
+
+    fn reject(&self, arch: Arch) -> Option<String> {
+        GemmConfig::reject(self, arch)
+    }
+
+    fn estimate(&self, arch: Arch, sizes: &[i64]) -> f64 {
+        estimate::tiles(&self.tiles(), arch, three(sizes))
+    }
+}
+
+impl Tunable for W4A16Config {
+    const SIZES: &'static [(&'static str, SizeKind)] = MNK;
+    const MEANING: &'static [&'static str] = &["group"];
+    const FAMILY: &'static [&'static str] = &["bm", "bn", "threads"];
+    const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
+        ("weights", &["staged", "direct"]),
+        ("epilogue", &["staged", "direct"]),
+        ("stages", &["2", "3", "4", "5", "6"]),
+        ("kk", &["16", "32", "64"]),
+        ("bk", &["32", "64", "128"]),
+    ];
+
+    fn points() -> impl Iterator<Item = Self> {
+        W4A16Config::grid(W4A16Config::default().group)
+    }
+
+    fn suits(&self, sizes: &[i64]) -> bool {
+        let [m, n, k] = three(sizes);
+        self.tiles().suits(m, n, k)
+    }
+
+    fn reject(&self, arch: Arch) -> Option<String> {
+        W4A16Config::reject(self, arch)
+    }
+
+    fn estimate(&self, arch: Arch, sizes: &[i64]) -> f64 {
+        estimate::tiles(&self.tiles(), arch, three(sizes))
+    }
+}

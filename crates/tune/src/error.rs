@@ -1,0 +1,127 @@
+//! What can go wrong while tuning or choosing.
+
+use std::path::PathBuf;
+
+use tilewright_kernels::ConfigError;
+use tilewright_runtime::RuntimeError;
+
+/// Why nothing was chosen or tuned.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TuneError {
+    /// An operator, a parameter or a size is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The operator has no tuning space.
+    #[error("`{operator}` has no tuning space")]
+    NotTuned {
+        /// The operator.
+        operator: &'static str,
+    },
+    /// A size is missing, or out of range.
+    #[error("size `{size}` of `{operator}` {wrong}; its sizes are {known}")]
+    Size {
+        /// The operator.
+        operator: &'static str,
+        /// The size.
+        size: String,
+        /// What is wrong with it.
+        wrong: String,
+        /// The operator's sizes.
+        known: String,
+    },
+    /// A text is no list of names with values.
+    #[error("`{text}` is not NAME=VALUE")]
+    Text {
+        /// The text.
+        text: String,
+    },
+    /// The operator's rules refuse every point of the space.
+    #[error("none of the {refused} configurations of `{operator}` suits {problem} on {arch}{because}")]
+    Empty {
+        /// The operator.
+        operator: &'static str,
+        /// The problem.
+        problem: String,
+        /// The architecture.
+        arch: String,
+        /// How many were looked at.
+        refused: usize,
+        /// Why, for one of them.
+        because: String,
+    },
+    /// The compiler or the driver refuses every configuration that was tried.
+    #[error("none of the {tried} configurations that were tried for {problem} can run; the first: {reason}")]
+    NothingRuns {
+        /// The problem.
+        problem: String,
+        /// How many were tried.
+        tried: usize,
+        /// Why the first cannot.
+        reason: String,
+    },
+    /// The device failed.
+    #[error("{doing}: {error}")]
+    Device {
+        /// What was being done.
+        doing: String,
+        /// The error.
+        error: Box<RuntimeError>,
+    },
+    /// The fastest configuration computes something else than another one.
+    #[error(
+        "WRONG RESULT: the fastest configuration of {problem}, `{winner}`, and `{other}` disagree: {difference}. Nothing is recorded. \
+         This is a mistake of the compiler or of the operator: please report it"
+    )]
+    Wrong {
+        /// The problem.
+        problem: String,
+        /// The fastest configuration.
+        winner: String,
+        /// What it was compared with.
+        other: String,
+        /// Where they differ.
+        difference: String,
+    },
+    /// A record could not be read or written.
+    #[error("cannot {action} {}: {error}", path.display())]
+    Store {
+        /// What was being done.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The error.
+        error: std::io::Error,
+    },
+    /// There is no place for the cache.
+    #[error("there is no folder for the cache ({reason}): set TILEWRIGHT_CACHE or give one with --cache")]
+    NoCache {
+        /// Why.
+        reason: String,
+    },
+    /// A file of records has a line that is none.
+    #[error("{}, line {line}: {reason}", path.display())]
+    RecordFile {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl TuneError {
+    pub(crate) fn device(doing: impl Into<String>) -> impl FnOnce(RuntimeError) -> Self {
+        let doing = doing.into();
+        move |error| TuneError::Device { doing, error: Box::new(error) }
+    }
+
+    pub(crate) fn store(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |error| TuneError::Store { action, path, error }
+    }
+}

@@ -1,0 +1,395 @@
+//! Measuring on a GPU.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tilewright_compiler::{Kernel, Options, compile};
+use tilewright_machine::{Arch, DType};
+use tilewright_runtime::{
+    Arg, Buffer, CudaDevice, CudaSequence, Device, LaunchOptions, RuntimeError, Sizes, decode, encode,
+};
+use tilewright_tile::interpret::tensor_len;
+use tilewright_tile::{ParamId, ParamKind, Program, parse};
+
+use crate::error::TuneError;
+use crate::meter::{Load, Meter};
+use crate::problem::Problem;
+use crate::record::Conditions;
+
+/// What the L2 cache holds when a timed run begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum L2 {
+    /// Other data, which was written and goes to memory while the kernel runs: what a kernel usually meets.
+    #[default]
+    Dirty,
+    /// Other data, which was read and goes nowhere.
+    Clean,
+}
+
+impl L2 {
+    /// The name.
+    pub fn name(self) -> &'static str {
+        match self {
+            L2::Dirty => "dirty",
+            L2::Clean => "clean",
+        }
+    }
+}
+
+/// Bytes that are written or read to empty the L2 cache: several times those of any.
+const FLUSH_BYTES: i64 = 256 << 20;
+/// Elements that a block of the flush takes.
+const FLUSH_TILE: i64 = 8192;
+
+/// Writes all of a buffer.
+const WRITE: &str = "size n = 67108864
+const T = 8192
+kernel flush_by_writing(y: f32[n]) grid(ceil_div(n, T)) threads(256) {
+    gy = global_view(y[block.x * T :], (T) : (e0))
+    ry = register_tensor(f32, [T])
+    fill(ry, 0.0)
+    copy(ry, gy)
+}";
+
+/// Reads all of a buffer; a sum for each block keeps the loads alive.
+const READ: &str = "size n = 67108864, blocks = 8192
+const T = 8192
+kernel flush_by_reading(x: f32[n], y: f32[blocks]) grid(ceil_div(n, T)) threads(256) {
+    gx = global_view(x[block.x * T :], (T) : (e0))
+    gy = global_view(y[block.x :], (1) : (e0))
+    rx = register_tensor(f32, [T])
+    copy(gx, rx)
+    total = reduce(rx, sum, 0)
+    copy(total, gy)
+}";
+
+/// Elements of a tensor that are drawn; they are repeated. A prime, so that rows differ.
+const DRAWN: usize = 1_048_573;
+/// Elements that are compared at a time.
+const CHUNK: usize = 1 << 16;
+/// Milliseconds that a turn's runs take together, about.
+const TURN_MS: f64 = 3.0;
+/// Runs of a turn.
+const RUNS: std::ops::RangeInclusive<usize> = 2..=8;
+
+/// Measures on a GPU. Every turn begins with a rest; each run of it follows a flush of the L2 cache on the same stream, so that the host
+/// has queued the run when it begins, and lies between two events; the median of a turn's runs is its time.
+///
+/// Tensors are bound by name and allocated from the sizes. Those of the operator's default program hold random numbers, or
+/// not-a-number where they are only written; all others are workspaces and begin as zeros.
+#[derive(Debug)]
+pub struct GpuMeter<'a> {
+    device: &'a CudaDevice,
+    sizes: Sizes,
+    public: BTreeSet<String>,
+    tensors: BTreeMap<String, Bound>,
+    loaded: BTreeMap<usize, Loaded<'a>>,
+    flush: CudaSequence<'a>,
+    l2: L2,
+    rest: Duration,
+}
+
+/// A tensor on the device.
+#[derive(Debug)]
+struct Bound {
+    buffer: Buffer,
+    dtype: DType,
+    elements: usize,
+    /// What it holds before a run whose result is looked at, if that matters.
+    before: Option<Vec<u8>>,
+}
+
+/// A candidate on the device.
+#[derive(Debug)]
+struct Loaded<'a> {
+    sequence: CudaSequence<'a>,
+    outputs: BTreeSet<String>,
+    milliseconds: Option<f64>,
+}
+
+fn failed(doing: &str) -> impl FnOnce(RuntimeError) -> TuneError {
+    TuneError::device(doing.to_string())
+}
+
+/// The kernel of a built-in program.
+fn built_in(text: &str, arch: Arch) -> Result<Kernel, TuneError> {
+    let program = parse(text).map_err(|d| TuneError::Config(d.into()))?;
+    let options = Options::new(arch).for_sizes(&program, &[]);
+    compile(&program, &options).map_err(|d| TuneError::Config(d.into()))
+}
+
+impl<'a> GpuMeter<'a> {
+    /// For candidates of a problem.
+    ///
+    /// # Errors
+    ///
+    /// [`TuneError::Device`] if the device has no memory for what empties its cache.
+    pub fn new(
+        device: &'a CudaDevice,
+        arch: Arch,
+        problem: &Problem,
+        l2: L2,
+        rest: Duration,
+    ) -> Result<Self, TuneError> {
+        let meaning = |(name, _): &(&str, &str)| problem.tuning().meaning.contains(name);
+        let given: Vec<(&str, &str)> = problem.pinned().given().into_iter().filter(meaning).collect();
+        let programs = (problem.operator().programs)(&given)?;
+        let named = |program: &Program| program.params.iter().map(|p| p.name.clone()).collect::<Vec<_>>();
+        let public = programs.iter().flat_map(named).collect();
+
+        let mut flush = device.sequence();
+        let bytes = FLUSH_BYTES as usize;
+        let large = device.alloc(bytes).map_err(failed("allocating what empties the L2 cache"))?;
+        let mut push = |kernel: &Kernel, args: &[Arg<'_>]| {
+            flush
+                .push(kernel, &Sizes::new(), args, LaunchOptions::default())
+                .map_err(failed("loading what empties the L2 cache"))
+        };
+        match l2 {
+            L2::Dirty => push(&built_in(WRITE, arch)?, &[Arg::Buffer(&large)])?,
+            L2::Clean => {
+                let sums = device
+                    .alloc((FLUSH_BYTES / FLUSH_TILE) as usize)
+                    .map_err(failed("allocating what empties the L2 cache"))?;
+                push(&built_in(READ, arch)?, &[Arg::Buffer(&large), Arg::Buffer(&sums)])?;
+            }
+        }
+        let sizes = problem.sizes().clone();
+        let (tensors, loaded) = (BTreeMap::new(), BTreeMap::new());
+        Ok(GpuMeter { device, sizes, public, tensors, loaded, flush, l2, rest })
+    }
+
+    /// Makes a kernel's tensors, where there are none of their names or too small ones.
+    fn bind(&mut self, kernel: &Kernel) -> Result<(), TuneError> {
+        let sizes = self.sizes_of(kernel);
+        for (i, param) in kernel.program().params.iter().enumerate() {
+            if matches!(param.kind, ParamKind::Scalar { .. }) {
+                continue;
+            }
+            let id = ParamId(i as u32);
+            let elements = tensor_len(&kernel.verified, id, &sizes).map_err(|error| {
+                let kernel = kernel.program().name.clone();
+                failed("allocating tensors")(RuntimeError::Sizes { kernel, error: Box::new(error) })
+            })?;
+            let bytes = param.dtype.bytes_of(elements);
+            if self.tensors.get(&param.name).is_some_and(|t| t.buffer.bytes() >= bytes) {
+                continue;
+            }
+            let buffer = self.device.alloc(bytes).map_err(failed("allocating tensors"))?;
+            let (reads, writes) =
+                (kernel.verified.inputs().contains(&id), kernel.verified.outputs().contains(&id));
+            let mut before = None;
+            if self.public.contains(&param.name) {
+                let drawn = if reads { random(param.dtype, bytes) } else { vec![0xff; bytes] };
+                self.device.upload(&buffer, &drawn).map_err(failed("filling tensors"))?;
+                before = writes.then_some(drawn);
+            }
+            let bound = Bound { buffer, dtype: param.dtype, elements, before };
+            self.tensors.insert(param.name.clone(), bound);
+        }
+        Ok(())
+    }
+
+    /// Of the problem's sizes, those that the kernel has.
+    fn sizes_of(&self, kernel: &Kernel) -> Sizes {
+        let own = |name: &str| kernel.program().sizes().any(|(_, symbol, _)| symbol.name == name);
+        self.sizes.iter().filter(|(name, _)| own(name)).map(|(name, v)| (name.clone(), *v)).collect()
+    }
+
+    fn candidate(&self, id: usize) -> Result<&Loaded<'a>, TuneError> {
+        let missing = || failed("finding a candidate")(RuntimeError::Inconsistent { kernel: id.to_string() });
+        self.loaded.get(&id).ok_or_else(missing)
+    }
+
+    /// Runs a candidate once on what tensors held at first; what its public outputs hold then.
+    fn results(&self, id: usize) -> Result<BTreeMap<&str, Vec<u8>>, TuneError> {
+        let candidate = self.candidate(id)?;
+        for bound in self.tensors.values() {
+            if let Some(before) = &bound.before {
+                self.device.upload(&bound.buffer, before).map_err(failed("filling tensors"))?;
+            }
+        }
+        candidate.sequence.run().map_err(failed("running a candidate"))?;
+        let read = |name: &'_ String| {
+            let bound = self.tensors.get(name)?;
+            let (name, _) = self.tensors.get_key_value(name)?;
+            Some(self.device.download(&bound.buffer).map(|bytes| (name.as_str(), bytes)))
+        };
+        candidate.outputs.iter().filter_map(read).collect::<Result<_, _>>().map_err(failed("reading results"))
+    }
+}
+
+impl Meter for GpuMeter<'_> {
+    fn conditions(&self) -> Conditions {
+        Conditions { l2: self.l2.name().to_string(), rest_seconds: self.rest.as_secs_f64() }
+    }
+
+    fn announce(&mut self, kernels: &[&Kernel]) {
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        self.device.load_ahead(kernels, threads);
+    }
+
+    fn load(&mut self, id: usize, kernels: Vec<Kernel>) -> Result<Load, TuneError> {
+        let mut sequence = self.device.sequence();
+        let mut outputs = BTreeSet::new();
+        for kernel in &kernels {
+            self.bind(kernel)?;
+            let args: Vec<Arg<'_>> = kernel
+                .program()
+                .params
+                .iter()
+                .map(|param| match (&param.kind, self.tensors.get(&param.name)) {
+                    (ParamKind::Scalar { default }, _) => Arg::Scalar(*default as f32),
+                    (ParamKind::Tensor { .. }, Some(bound)) => Arg::Buffer(&bound.buffer),
+                    (ParamKind::Tensor { .. }, None) => Arg::Scalar(f32::NAN),
+                })
+                .collect();
+            match sequence.push(kernel, &self.sizes_of(kernel), &args, LaunchOptions::default()) {
+                Ok(()) => {}
+                Err(error @ (RuntimeError::Driver { .. } | RuntimeError::NoCuda { .. })) => {
+                    return Err(failed("loading a candidate")(error));
+                }
+                Err(refused) => return Ok(Load::Refused(refused.to_string())),
+            }
+            let written = kernel.verified.outputs().iter().map(|id| &kernel.program().param(*id).name);
+            outputs.extend(written.filter(|name| self.public.contains(*name)).cloned());
+        }
+        let (local, advisories) = sequence.warnings();
+        if local > 0 {
+            return Ok(Load::Refused(format!("{local} bytes of registers of a thread are spilled")));
+        }
+        if let Some(advisory) = advisories.into_iter().next() {
+            return Ok(Load::Refused(advisory));
+        }
+        self.loaded.insert(id, Loaded { sequence, outputs, milliseconds: None });
+        Ok(Load::Ready)
+    }
+
+    fn time(&mut self, id: usize) -> Result<f64, TuneError> {
+        let candidate = self.candidate(id)?;
+        let runs = match candidate.milliseconds {
+            // Never run before: the first run is no measurement, and says how many a turn can have.
+            None => {
+                let first = candidate.sequence.run().map_err(failed("running a candidate"))?;
+                turn_of(first)
+            }
+            Some(milliseconds) => turn_of(milliseconds),
+        };
+        std::thread::sleep(self.rest);
+        let mut times =
+            candidate.sequence.time_after(&self.flush, runs).map_err(failed("timing a candidate"))?;
+        times.sort_by(f64::total_cmp);
+        let middle = (times[(times.len() - 1) / 2] + times[times.len() / 2]) / 2.0;
+        if let Some(candidate) = self.loaded.get_mut(&id) {
+            candidate.milliseconds = Some(middle);
+        }
+        Ok(middle * 1e3)
+    }
+
+    fn difference(&mut self, id: usize, other: usize) -> Result<Option<String>, TuneError> {
+        let (own, expected) = (self.results(id)?, self.results(other)?);
+        for (name, expected) in &expected {
+            let Some(own) = own.get(name) else { return Ok(Some(format!("`{name}` is not written"))) };
+            let Some(bound) = self.tensors.get(*name) else { continue };
+            if let Some(difference) = compare(bound.dtype, bound.elements, own, expected) {
+                return Ok(Some(format!("`{name}`: {difference}")));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn turn_of(milliseconds: f64) -> usize {
+    ((TURN_MS / milliseconds.max(1e-3)) as usize).clamp(*RUNS.start(), *RUNS.end())
+}
+
+/// Random elements: normally distributed floats, integers of the whole range. `DRAWN` of them are drawn and repeated.
+fn random(dtype: DType, bytes: usize) -> Vec<u8> {
+    let mut rng = ChaCha8Rng::seed_from_u64(8);
+    let drawn = if dtype.is_float() {
+        let mut normal = || {
+            // Box and Muller, A Note on the Generation of Random Normal Deviates (1958).
+            let (u, v): (f64, f64) = (1.0 - rng.random::<f64>(), rng.random());
+            (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+        };
+        let values: Vec<f64> = (0..DRAWN.min(8 * bytes)).map(|_| normal()).collect();
+        encode(dtype, &values)
+    } else {
+        (0..DRAWN.min(bytes)).map(|_| rng.random::<u8>()).collect()
+    };
+    drawn.iter().copied().cycle().take(bytes).collect()
+}
+
+/// Where two results differ by more than roundings explain: several of the element type, relative to the larger of the element and the
+/// root of the mean square of the first ones.
+fn compare(dtype: DType, elements: usize, own: &[u8], expected: &[u8]) -> Option<String> {
+    let each = CHUNK / dtype.per_byte().max(1) as usize * (dtype.bits().max(8) / 8) as usize;
+    let first = decode(dtype, &expected[..expected.len().min(16 * each)]);
+    let finite: Vec<f64> = first.into_iter().filter(|y| y.is_finite()).collect();
+    let scale = (finite.iter().map(|y| y * y).sum::<f64>() / finite.len().max(1) as f64).sqrt();
+    let tolerance = if dtype.is_float() { 8.0 * dtype.epsilon() + 1e-3 } else { 0.0 };
+    let agree = |x: f64, y: f64| {
+        (x - y).abs() <= tolerance * y.abs().max(scale) || x == y || x.is_nan() && y.is_nan()
+    };
+    let (mut wrong, mut first) = (0usize, None);
+    let chunks = (0..).step_by(CHUNK).zip(own.chunks(each).zip(expected.chunks(each)));
+    // Most configurations sum in the same order, and give the same bits.
+    for (start, (own, expected)) in chunks.filter(|(_, (own, expected))| own != expected) {
+        let values = decode(dtype, own).into_iter().zip(decode(dtype, expected));
+        for (at, (x, y)) in (start..elements).zip(values).filter(|(_, (x, y))| !agree(*x, *y)) {
+            wrong += 1;
+            first = first.or(Some((at, x, y)));
+        }
+    }
+    let (at, x, y) = first?;
+    Some(format!("{wrong} of {elements} elements differ; element {at} is {x} and {y}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_empties_the_cache_compiles() {
+        for arch in Arch::ALL {
+            for text in [WRITE, READ] {
+                let kernel = built_in(text, arch).unwrap();
+                assert_eq!(kernel.function.arch, arch);
+            }
+        }
+    }
+
+    #[test]
+    fn results_are_compared_within_roundings() {
+        let of = |values: &[f64]| encode(DType::F16, values);
+        let compare = |a: &[f64], b: &[f64]| compare(DType::F16, a.len(), &of(a), &of(b));
+        assert_eq!(compare(&[1.0, -2.0, 300.0], &[1.0, -2.0, 300.25]), None);
+        assert_eq!(compare(&[f64::NAN], &[f64::NAN]), None);
+        let said = compare(&[1.0, 2.0, 3.0], &[1.0, 2.5, f64::NAN]).unwrap();
+        assert_eq!(said, "2 of 3 elements differ; element 1 is 2 and 2.5");
+        // Small against the others: noise of a sum that cancels.
+        assert_eq!(compare(&[0.001, 100.0], &[0.002, 100.0]), None);
+        let ints = |a: &[u8], b: &[u8]| super::compare(DType::I8, a.len(), a, b);
+        assert!(ints(&[1, 2], &[1, 3]).is_some() && ints(&[1, 2], &[1, 2]).is_none());
+    }
+
+    #[test]
+    fn random_numbers_fill_every_byte() {
+        for dtype in DType::ALL {
+            let bytes = random(dtype, 4096);
+            assert_eq!(bytes.len(), 4096);
+            let values = decode(dtype, &bytes);
+            assert!(
+                values.iter().all(|x| x.is_finite()) && values.iter().any(|x| *x != values[0]),
+                "{dtype}"
+            );
+        }
+    }
+
+    #[test]
+    fn short_kernels_run_more_often_in_a_turn() {
+        assert_eq!([0.0, 0.01, 0.5, 13.0].map(turn_of), [8, 8, 6, 2]);
+    }
+}

@@ -1,0 +1,40 @@
+//! The autotuner. An operator's tuning space ([`tilewright_kernels::Tuning`]) is ranked by a closed-form cost model, the best few of
+//! several families are compiled and measured in turns, and one parameter after another is varied around the fastest. What is found
+//! is kept as a [`Record`] for a class of shapes on a device, in the user's [`Store`] or beside the kernels.
+//!
+//! ```
+//! use tilewright_machine::Arch;
+//! use tilewright_tune::{Origin, Problem, Target, choose};
+//!
+//! let sizes = [("m", 512), ("n", 512), ("k", 512)].map(|(name, size)| (name.to_string(), size));
+//! let problem = Problem::new("gemm", &sizes.into(), &[("dtype", "bf16")])?;
+//! let target = Target { device: "a device that nobody tuned for".to_string(), arch: Arch::Sm80 };
+//! let choice = choose(&problem, &target, None)?;
+//! assert_eq!(choice.from, Origin::Estimate);
+//! println!("tilewright kernels gemm, with -p for each of: {}", choice.candidate);
+//! # Ok::<(), tilewright_tune::TuneError>(())
+//! ```
+//!
+//! `docs/tuning.md` tells it to users.
+
+mod choose;
+mod error;
+mod gpu;
+mod meter;
+mod problem;
+mod record;
+mod report;
+mod search;
+mod store;
+
+pub use choose::{Choice, MakeMeter, Origin, Tuned, choose, tune};
+pub use error::TuneError;
+pub use gpu::{GpuMeter, L2};
+pub use meter::{Load, Meter};
+pub use problem::{Candidate, Problem, Target};
+pub use record::{COMPILER, Conditions, FORMAT, Measured, Record, RunnerUp, Stale};
+pub use report::{By, Entry, Refused, Report, Seconds, Source, Stop};
+pub use search::{Progress, Settings, Watch, rank, search};
+pub use store::{
+    CACHE_VARIABLE, Found, Lock, SHIPPED, Store, arch_of_shipped, read_lines, refresh_hashes, shipped,
+};

@@ -1,0 +1,286 @@
+//! What is tuned: an operator with fixed sizes and pinned parameters, on a device. And what is chosen: values of its parameters.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+use tilewright_compiler::MAX_EXTENT;
+use tilewright_kernels::{ConfigError, Operator, SizeKind, Tuning, operator};
+use tilewright_machine::Arch;
+use tilewright_tile::Program;
+
+use crate::error::TuneError;
+
+/// Values of an operator's parameters: those that differ from the defaults, in the operator's order. As text
+/// `bm=128 bn=192 deferred=true`; the defaults are the empty text.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Candidate(pub Vec<(String, String)>);
+
+impl Candidate {
+    /// Reads the text form: pairs apart by white space.
+    ///
+    /// # Errors
+    ///
+    /// [`TuneError::Text`] for a word that is no pair.
+    pub fn parse(text: &str) -> Result<Self, TuneError> {
+        let pair = |word: &str| {
+            let (name, value) =
+                word.split_once('=').ok_or_else(|| TuneError::Text { text: word.to_string() })?;
+            Ok((name.to_string(), value.to_string()))
+        };
+        Ok(Candidate(text.split_whitespace().map(pair).collect::<Result<_, TuneError>>()?))
+    }
+
+    /// The pairs as operators take them.
+    pub fn given(&self) -> Vec<(&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+    }
+
+    /// The value of a parameter, where it is not the default.
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The same with another value.
+    pub(crate) fn with(&self, name: &str, value: &str) -> Self {
+        let mut pairs = self.0.clone();
+        match pairs.iter_mut().find(|(own, _)| own == name) {
+            Some((_, own)) => *own = value.to_string(),
+            None => pairs.push((name.to_string(), value.to_string())),
+        }
+        Candidate(pairs)
+    }
+
+    /// The programs of the operator with these values, in the order in which they run.
+    ///
+    /// # Errors
+    ///
+    /// What the operator says of them.
+    pub fn programs(&self, operator: &Operator) -> Result<Vec<Program>, ConfigError> {
+        (operator.programs)(&self.given())
+    }
+
+    /// The SHA-256 of the printed programs.
+    ///
+    /// # Errors
+    ///
+    /// What the operator says of the values.
+    pub fn hash(&self, operator: &Operator) -> Result<String, ConfigError> {
+        Ok(hash_of(&self.programs(operator)?))
+    }
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: Vec<String> = self.0.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        f.write_str(&words.join(" "))
+    }
+}
+
+impl From<Vec<(&'static str, String)>> for Candidate {
+    fn from(pairs: Vec<(&'static str, String)>) -> Self {
+        Candidate(pairs.into_iter().map(|(name, value)| (name.to_string(), value)).collect())
+    }
+}
+
+/// The SHA-256 of printed programs, one after another.
+pub(crate) fn hash_of(programs: &[Program]) -> String {
+    let text: Vec<String> = programs.iter().map(Program::to_string).collect();
+    sha256(&text.join("\n"))
+}
+
+/// The SHA-256 of a text, in hexadecimal digits.
+pub(crate) fn sha256(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What kernels are chosen for: records of one device say nothing of another.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Target {
+    /// The device's name, e.g. `NVIDIA H200`.
+    pub device: String,
+    /// The architecture that kernels are compiled for.
+    pub arch: Arch,
+}
+
+/// An operator with fixed sizes, and parameters that a choice must keep.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    operator: &'static Operator,
+    tuning: Tuning,
+    sizes: BTreeMap<String, i64>,
+    pinned: Candidate,
+}
+
+impl Problem {
+    /// The problem of these sizes. Of the pinned parameters, those that say what is computed and have their default are left out: they
+    /// pin nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`TuneError::Config`] for an operator or a parameter that there is not, [`TuneError::NotTuned`], [`TuneError::Size`] for sizes that
+    /// are missing, unknown or out of range.
+    pub fn new(
+        name: &str,
+        sizes: &BTreeMap<String, i64>,
+        pinned: &[(&str, &str)],
+    ) -> Result<Self, TuneError> {
+        let operator = operator(name)?;
+        let tuning = operator.tuning.ok_or(TuneError::NotTuned { operator: operator.name })?;
+        let wrong = |size: &str, wrong: String| TuneError::Size {
+            operator: operator.name,
+            size: size.to_string(),
+            wrong,
+            known: tuning.sizes.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "),
+        };
+        if let Some(unknown) = sizes.keys().find(|size| !tuning.sizes.iter().any(|(name, _)| name == size)) {
+            return Err(wrong(unknown, "is unknown".to_string()));
+        }
+        for (name, _) in tuning.sizes {
+            match sizes.get(*name) {
+                None => return Err(wrong(name, "is not given".to_string())),
+                Some(value) if !(1..=MAX_EXTENT).contains(value) => {
+                    return Err(wrong(name, format!("is {value} and must be from 1 to {MAX_EXTENT}")));
+                }
+                Some(_) => {}
+            }
+        }
+        // Says which names and values there are not; whether they go together shows in the space.
+        let arch = operator.since;
+        (tuning.point)(arch, sizes, pinned)?;
+        let parameters = (operator.parameters)();
+        let kept = |p: &&tilewright_kernels::Parameter| {
+            pinned.iter().find(|(name, _)| *name == p.name).and_then(|(_, value)| {
+                let idle = tuning.meaning.contains(&p.name) && *value == p.default;
+                (!idle).then(|| (p.name.to_string(), (*value).to_string()))
+            })
+        };
+        let pinned = Candidate(parameters.iter().filter_map(|p| kept(&p)).collect());
+        Ok(Problem { operator, tuning, sizes: sizes.clone(), pinned })
+    }
+
+    /// The operator.
+    pub fn operator(&self) -> &'static Operator {
+        self.operator
+    }
+
+    /// What a tuner knows of it.
+    pub fn tuning(&self) -> &Tuning {
+        &self.tuning
+    }
+
+    /// The value of every size.
+    pub fn sizes(&self) -> &BTreeMap<String, i64> {
+        &self.sizes
+    }
+
+    /// The parameters that a choice must keep.
+    pub fn pinned(&self) -> &Candidate {
+        &self.pinned
+    }
+
+    /// The shape class: problems of one class share a choice. As text `m<=4096/16 n<=4096/16 k<=4096/16`: each size rounded up, and the
+    /// largest power of two, up to 16, that divides it.
+    ///
+    /// Extents are rounded up to 8, 16, 32, 64 or a multiple of 64: to what a tile can hold, so that only few tiles divide problems of a
+    /// class differently. Depths are rounded up to multiples of 64, of 256 beyond 1024. Counts are rounded up to a power of two.
+    /// The divisor decides which copies there can be: rows of 16-bit elements at multiples of 16 bytes are multiples of 8 elements.
+    pub fn class(&self) -> String {
+        let one = |(name, kind): &(&'static str, SizeKind)| {
+            let size = self.sizes.get(*name).copied().unwrap_or(1);
+            format!("{name}<={}/{}", round_up(size, *kind), 1 << size.trailing_zeros().min(4))
+        };
+        self.tuning.sizes.iter().map(one).collect::<Vec<_>>().join(" ")
+    }
+
+    /// What a record is found by, as text: operator, pinned parameters, shape class, device and architecture. Programs and the compiler's
+    /// version are in the record, so that one that no longer holds can be refused with a reason.
+    pub fn key(&self, target: &Target) -> String {
+        let Target { device, arch } = target;
+        format!("{} | {} | {} | {device} | {arch}", self.operator.name, self.pinned, self.class())
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.operator.name)?;
+        for (name, _) in self.tuning.sizes {
+            write!(f, " {name}={}", self.sizes.get(*name).copied().unwrap_or(1))?;
+        }
+        if !self.pinned.0.is_empty() {
+            write!(f, " {}", self.pinned)?;
+        }
+        Ok(())
+    }
+}
+
+fn round_up(size: i64, kind: SizeKind) -> i64 {
+    let to = |multiple: i64| (size + multiple - 1) / multiple * multiple;
+    match kind {
+        SizeKind::Extent if size <= 64 => [8, 16, 32].into_iter().find(|n| size <= *n).unwrap_or(64),
+        SizeKind::Extent => to(64),
+        SizeKind::Depth if size <= 1024 => to(64),
+        SizeKind::Depth => to(256),
+        SizeKind::Count => size.unsigned_abs().next_power_of_two().cast_signed(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(m: i64, n: i64, k: i64, pinned: &[(&str, &str)]) -> Problem {
+        let sizes = [("m", m), ("n", n), ("k", k)].map(|(name, value)| (name.to_string(), value));
+        Problem::new("gemm_hopper", &sizes.into(), pinned).unwrap()
+    }
+
+    #[test]
+    fn classes() {
+        assert_eq!(problem(4096, 4090, 4100, &[]).class(), "m<=4096/16 n<=4096/2 k<=4352/4");
+        assert_eq!(problem(1, 9, 65, &[]).class(), "m<=8/1 n<=16/1 k<=128/1");
+        assert_eq!(problem(33, 65, 1025, &[]).class(), "m<=64/1 n<=128/1 k<=1280/1");
+        assert_eq!(round_up(5, SizeKind::Count), 8);
+        for kind in [SizeKind::Extent, SizeKind::Depth, SizeKind::Count] {
+            for size in 1..3000 {
+                let rounded = round_up(size, kind);
+                assert!(rounded >= size && round_up(rounded, kind) == rounded, "{kind:?} {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn pins_that_pin_nothing_are_left_out() {
+        let own = problem(64, 64, 64, &[("bn", "256"), ("dtype", "f16"), ("b", "n")]);
+        assert_eq!(own.pinned().to_string(), "b=n bn=256");
+        assert_eq!(own.to_string(), "gemm_hopper m=64 n=64 k=64 b=n bn=256");
+    }
+
+    #[test]
+    fn candidates_are_read_back() {
+        let candidate = Candidate::parse("bm=64  order=bands(8) ").unwrap();
+        assert_eq!(candidate.to_string(), "bm=64 order=bands(8)");
+        assert_eq!(candidate.value("bm"), Some("64"));
+        assert_eq!(candidate.with("bm", "128").with("bn", "8").to_string(), "bm=128 order=bands(8) bn=8");
+        assert!(Candidate::parse("bm").unwrap_err().to_string().contains("not NAME=VALUE"));
+        assert_eq!(Candidate::parse("").unwrap(), Candidate::default());
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let sizes = |pairs: &[(&str, i64)]| pairs.iter().map(|(n, v)| ((*n).to_string(), *v)).collect();
+        let fail = |name: &str, pairs: &[(&str, i64)], pinned: &[(&str, &str)]| {
+            Problem::new(name, &sizes(pairs), pinned).unwrap_err().to_string()
+        };
+        let all = [("m", 64), ("n", 64), ("k", 64)];
+        assert!(fail("gemmm", &all, &[]).contains("there is no operator `gemmm`"));
+        assert!(
+            fail("gemm", &all[..2], &[]).contains("size `k` of `gemm` is not given; its sizes are m, n, k")
+        );
+        assert!(fail("gemm", &[("m", 0), all[1], all[2]], &[]).contains("is 0 and must be from 1"));
+        assert!(
+            fail("gemm", &[("q", 1), all[0], all[1], all[2]], &[]).contains("size `q` of `gemm` is unknown")
+        );
+        assert!(fail("gemm", &all, &[("bmm", "1")]).contains("no parameter `bmm`"));
+        assert!(fail("gemm", &all, &[("bm", "x")]).contains("must be an integer"));
+    }
+}

@@ -1,0 +1,507 @@
+//! The search: the space ranked by estimate, the best few of several families compiled and measured in turns, then one parameter after
+//! another varied around the fastest, and a last contest of those that came furthest.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use rayon::prelude::*;
+use tilewright_compiler::{Kernel, Options, compile};
+use tilewright_kernels::Point;
+use tilewright_runtime::Timing;
+
+use crate::error::TuneError;
+use crate::meter::{Load, Meter};
+use crate::problem::{Candidate, Problem, Target};
+use crate::report::{By, Entry, Refused, Report, Seconds, Source, Stop};
+
+/// How far a search goes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Settings {
+    /// Configurations of the space that are compiled and measured.
+    pub top: usize,
+    /// Time for the whole search. What is being compiled or timed when it is over is finished, and a last contest of a few rounds.
+    pub budget: Duration,
+    /// A configuration drops out of a contest when its best time is slower than the leader's median by this part.
+    pub drop: f64,
+    /// Turns of a contest: at least and at most.
+    pub rounds: [usize; 2],
+    /// Whether parameters are varied around the fastest.
+    pub refine: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { top: 12, budget: Duration::from_secs(60), drop: 0.03, rounds: [3, 9], refine: true }
+    }
+}
+
+/// What a search is doing.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Progress {
+    /// How much of the budget is spent, from 0 to 1.
+    pub spent: f64,
+    /// What is being done.
+    pub doing: String,
+}
+
+/// Is told what a search is doing.
+pub type Watch<'a> = dyn FnMut(Progress) + 'a;
+
+/// A second candidate of one family counts as slower by this part, a third by twice as much, and so on.
+const FAMILY_PENALTY: f64 = 0.03;
+/// Before the least number of rounds is played, what is slower by so many times the usual part drops out.
+const EARLY: f64 = 4.0;
+/// What is better than the base by less is noise.
+const GAIN: f64 = 0.003;
+/// The leader is stable when it led for so many rounds.
+const STABLE_ROUNDS: usize = 3;
+/// How many of the first contest are the start of a search around them, and how many meet in the last.
+const BASES: usize = 2;
+/// The part of the budget in which the first contest and the search around its best must end.
+const SHARES: [f64; 2] = [0.5, 0.85];
+
+/// Ranks the configurations for a problem by estimate and compiles the best of several families; nothing is measured.
+///
+/// # Errors
+///
+/// [`TuneError::Empty`] or [`TuneError::NothingRuns`] if nothing is left.
+pub fn rank(
+    problem: &Problem,
+    target: &Target,
+    settings: &Settings,
+    watch: &mut Watch<'_>,
+) -> Result<Report, TuneError> {
+    let mut search = Search::new(problem, target, settings, None, watch);
+    search.first()?;
+    Ok(search.report(Vec::new(), Stop::Unmeasured, None))
+}
+
+/// Searches for the fastest configuration of a problem.
+///
+/// # Errors
+///
+/// [`TuneError::Empty`] or [`TuneError::NothingRuns`] if nothing is left; [`TuneError::Device`] if the device fails;
+/// [`TuneError::Wrong`] if the fastest computes something else than another.
+pub fn search(
+    problem: &Problem,
+    target: &Target,
+    settings: &Settings,
+    meter: &mut dyn Meter,
+    watch: &mut Watch<'_>,
+) -> Result<Report, TuneError> {
+    let mut search = Search::new(problem, target, settings, Some(meter), watch);
+    let entrants = search.first()?;
+    let mut stop = search.contest("first contest", &entrants, settings.rounds[1], SHARES[0])?;
+    let mut ranked = search.ranked(&entrants);
+    if settings.refine && search.spent() < SHARES[1] {
+        let bases: Vec<usize> = ranked.iter().copied().take(BASES).collect();
+        let mut ends = Vec::new();
+        for base in bases {
+            let (end, why) = search.refine(base)?;
+            ends.push(end);
+            stop = why;
+        }
+        // Those that were measured in different contests, and the estimate's first, meet in one.
+        let mut last = ends;
+        last.extend(ranked.iter().copied().take(BASES));
+        last.extend(entrants.iter().copied().take(1));
+        let mut seen = HashSet::new();
+        last.retain(|id| seen.insert(*id));
+        search.contest("last contest", &last, settings.rounds[1], 1.0)?;
+        ranked = search.ranked(&last);
+    }
+    let checked = search.check(&ranked)?;
+    Ok(search.report(ranked, stop, checked))
+}
+
+struct Search<'a, 'w> {
+    problem: &'a Problem,
+    target: &'a Target,
+    settings: &'a Settings,
+    meter: Option<&'a mut dyn Meter>,
+    watch: &'a mut Watch<'w>,
+    started: Instant,
+    entries: Vec<Entry>,
+    known: HashMap<Candidate, usize>,
+    space: usize,
+    refused: usize,
+    default: Option<usize>,
+    /// Seconds of the driver's assembler, from start to end.
+    assembling: f64,
+    /// Seconds of turns with their rests.
+    measuring: f64,
+}
+
+impl<'a, 'w> Search<'a, 'w> {
+    fn new(
+        problem: &'a Problem,
+        target: &'a Target,
+        settings: &'a Settings,
+        meter: Option<&'a mut dyn Meter>,
+        watch: &'a mut Watch<'w>,
+    ) -> Self {
+        let (entries, known) = (Vec::new(), HashMap::new());
+        let started = Instant::now();
+        Search {
+            problem,
+            target,
+            settings,
+            meter,
+            watch,
+            started,
+            entries,
+            known,
+            space: 0,
+            refused: 0,
+            default: None,
+            assembling: 0.0,
+            measuring: 0.0,
+        }
+    }
+
+    fn spent(&self) -> f64 {
+        let budget = self.settings.budget.as_secs_f64();
+        if budget > 0.0 { (self.started.elapsed().as_secs_f64() / budget).min(1.0) } else { 1.0 }
+    }
+
+    fn say(&mut self, doing: impl Into<String>) {
+        let spent = self.spent();
+        (self.watch)(Progress { spent, doing: doing.into() });
+    }
+
+    /// The space, and its best points compiled and loaded; the default too. Returns those that can run, the estimate's first first.
+    fn first(&mut self) -> Result<Vec<usize>, TuneError> {
+        let (problem, target) = (self.problem, self.target);
+        self.say("ranking configurations by estimate");
+        let space = (problem.tuning().space)(target.arch, problem.sizes(), &problem.pinned().given())?;
+        (self.space, self.refused) = (space.points.len(), space.refused);
+        let picks = diverse(&space.points, problem.tuning().family, self.settings.top.max(1));
+        let mut wanted: Vec<Entry> = picks
+            .into_iter()
+            .map(|rank| {
+                let Point { parameters, estimate } = space.points[rank].clone();
+                Entry::new(parameters.into(), estimate, Some(rank), Source::Space)
+            })
+            .collect();
+        let pinned = problem.pinned().given();
+        let default = if (problem.tuning().reject)(target.arch, &pinned).is_none() {
+            let point = (problem.tuning().point)(target.arch, problem.sizes(), &pinned)?;
+            let candidate = Candidate::from(point.parameters);
+            if !wanted.iter().any(|other| other.candidate == candidate) {
+                wanted.push(Entry::new(candidate.clone(), point.estimate, None, Source::Default));
+            }
+            Some(candidate)
+        } else {
+            None
+        };
+        if wanted.is_empty() {
+            return Err(TuneError::Empty {
+                operator: problem.operator().name,
+                problem: problem.to_string(),
+                arch: target.arch.to_string(),
+                refused: self.refused,
+                because: (problem.tuning().reject)(target.arch, &pinned)
+                    .map(|reason| format!("; the defaults do not either: {reason}"))
+                    .unwrap_or_default(),
+            });
+        }
+        let tried = wanted.len();
+        let able = self.add(wanted)?;
+        self.default = default.and_then(|d| self.known.get(&d).copied()).filter(|d| able.contains(d));
+        if able.is_empty() {
+            let reasons = self.entries.iter().filter_map(|e| e.refused.as_ref());
+            let reason = reasons.map(|r| r.reason.clone()).next().unwrap_or_default();
+            return Err(TuneError::NothingRuns { problem: problem.to_string(), tried, reason });
+        }
+        Ok(able)
+    }
+
+    /// Compiles and loads candidates that are not known yet; returns those of all that can run.
+    fn add(&mut self, wanted: Vec<Entry>) -> Result<Vec<usize>, TuneError> {
+        let mut ids = Vec::new();
+        let mut new = Vec::new();
+        for entry in wanted {
+            let id = *self.known.entry(entry.candidate.clone()).or_insert_with(|| {
+                let id = self.entries.len();
+                self.entries.push(entry);
+                new.push(id);
+                id
+            });
+            if !ids.contains(&id) {
+                ids.push(id);
+            }
+        }
+        if !new.is_empty() {
+            self.say(format!("compiling {} configurations", new.len()));
+        }
+        let (problem, target, entries) = (self.problem, self.target, &self.entries);
+        let compiled: Vec<(usize, f64, Result<Vec<Kernel>, String>)> = new
+            .into_par_iter()
+            .map(|id| {
+                let started = Instant::now();
+                let kernels = compiled(problem, target, &entries[id].candidate);
+                (id, started.elapsed().as_secs_f64(), kernels)
+            })
+            .collect();
+        let started = Instant::now();
+        let able = compiled.iter().filter_map(|(.., kernels)| kernels.as_ref().ok());
+        let all: Vec<&Kernel> = able.flatten().collect();
+        if self.meter.is_some() && !all.is_empty() {
+            self.say(format!("assembling {} kernels", all.len()));
+        }
+        if let Some(meter) = &mut self.meter {
+            meter.announce(&all);
+        }
+        for (id, seconds, kernels) in compiled {
+            self.entries[id].compiler_seconds = seconds;
+            let load = match (kernels, &mut self.meter) {
+                (Err(reason), _) => Err(Refused { by: By::Compiler, reason }),
+                (Ok(_), None) => Ok(Load::Ready),
+                (Ok(kernels), Some(meter)) => Ok(meter.load(id, kernels)?),
+            };
+            self.entries[id].refused = match load {
+                Ok(Load::Ready) => None,
+                Ok(Load::Refused(reason)) => Some(Refused { by: By::Assembler, reason }),
+                Err(refused) => Some(refused),
+            };
+        }
+        if self.meter.is_some() {
+            self.assembling += started.elapsed().as_secs_f64();
+        }
+        ids.retain(|id| self.entries[*id].refused.is_none());
+        Ok(ids)
+    }
+
+    /// Gives every candidate a turn in each round, until the leader is stable, all others dropped out, or the part of the budget is
+    /// spent; the least number of rounds is played in any case. Times are those of this contest.
+    fn contest(
+        &mut self,
+        name: &str,
+        entrants: &[usize],
+        most: usize,
+        share: f64,
+    ) -> Result<Stop, TuneError> {
+        let started = Instant::now();
+        let least = self.settings.rounds[0].max(1);
+        for id in entrants {
+            self.entries[*id].times.clear();
+        }
+        let mut alive = entrants.to_vec();
+        let mut leaders: Vec<usize> = Vec::new();
+        let mut stop = Stop::Rounds;
+        for round in 0..most.max(least) {
+            // The other way round every second time: a place in the round is no advantage.
+            if round > 0 {
+                alive.reverse();
+            }
+            for id in alive.clone() {
+                let Some(meter) = &mut self.meter else { return Ok(Stop::Unmeasured) };
+                let time = meter.time(id)?;
+                self.entries[id].times.push(time);
+            }
+            let leader = self.ranked(&alive)[0];
+            let time = self.entries[leader].median().unwrap_or(f64::INFINITY);
+            leaders.push(leader);
+            self.say(format!(
+                "{name}, round {}: {} left, {time:.1} µs by {}",
+                round + 1,
+                alive.len(),
+                shown(&self.entries[leader].candidate)
+            ));
+            let early = round + 1 < least;
+            let part = if early { EARLY * self.settings.drop } else { self.settings.drop };
+            let (limit, entries) = (time * (1.0 + part), &self.entries);
+            alive.retain(|id| entries[*id].best().is_none_or(|best| best <= limit));
+            if early {
+                continue;
+            }
+            let stable = leaders.len() > STABLE_ROUNDS
+                && leaders[leaders.len() - STABLE_ROUNDS..].iter().all(|l| *l == leader);
+            if alive.len() == 1 || stable {
+                stop = Stop::Stable;
+                break;
+            }
+            if self.spent() >= share {
+                stop = Stop::Budget;
+                break;
+            }
+        }
+        self.measuring += started.elapsed().as_secs_f64();
+        Ok(stop)
+    }
+
+    /// Those of these candidates that were measured, the fastest first.
+    fn ranked(&self, ids: &[usize]) -> Vec<usize> {
+        let mut ranked: Vec<(f64, usize)> =
+            ids.iter().filter_map(|id| Some((self.entries[*id].median()?, *id))).collect();
+        ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        ranked.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// Varies one parameter after another, taking what is faster, until no parameter gains anything.
+    fn refine(&mut self, base: usize) -> Result<(usize, Stop), TuneError> {
+        let mut best = base;
+        loop {
+            let before = best;
+            for (name, values) in self.problem.tuning().secondary {
+                if self.problem.pinned().value(name).is_some() {
+                    continue;
+                }
+                if self.spent() >= SHARES[1] {
+                    return Ok((best, Stop::Budget));
+                }
+                let neighbours = self.neighbours(best, name, values)?;
+                let mut entrants = vec![best];
+                entrants.extend(self.add(neighbours)?);
+                entrants.dedup();
+                if entrants.len() < 2 {
+                    continue;
+                }
+                let most = self.settings.rounds[0] + 2;
+                self.contest(&format!("varying {name}"), &entrants, most, SHARES[1])?;
+                let leader = self.ranked(&entrants)[0];
+                let time = |id: usize| self.entries[id].median().unwrap_or(f64::INFINITY);
+                if leader != best && time(leader) < time(best) * (1.0 - GAIN) {
+                    best = leader;
+                }
+            }
+            if best == before {
+                return Ok((best, Stop::Stable));
+            }
+        }
+    }
+
+    /// The candidates that differ from one in this parameter only, as far as the operator accepts them.
+    fn neighbours(&self, of: usize, name: &str, values: &[&str]) -> Result<Vec<Entry>, TuneError> {
+        let (problem, target, own) = (self.problem, self.target, &self.entries[of].candidate);
+        let mut found = Vec::new();
+        for value in values {
+            let changed = own.with(name, value);
+            if (problem.tuning().reject)(target.arch, &changed.given()).is_some() {
+                continue;
+            }
+            let point = (problem.tuning().point)(target.arch, problem.sizes(), &changed.given())?;
+            let candidate = Candidate::from(point.parameters);
+            if candidate != *own {
+                found.push(Entry::new(candidate, point.estimate, None, Source::Refined));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Compares the result of the fastest with that of the default, or of another if the default is the fastest or cannot run; returns which.
+    fn check(&mut self, ranked: &[usize]) -> Result<Option<usize>, TuneError> {
+        let Some(winner) = ranked.first().copied() else { return Ok(None) };
+        let others = ranked.iter().copied().chain(0..self.entries.len());
+        let able = |id: &usize| *id != winner && self.entries[*id].refused.is_none();
+        let other = self.default.into_iter().chain(others).find(able);
+        let Some(other) = other else { return Ok(None) };
+        self.say("comparing results");
+        let Some(meter) = &mut self.meter else { return Ok(None) };
+        if let Some(difference) = meter.difference(winner, other)? {
+            return Err(TuneError::Wrong {
+                problem: self.problem.to_string(),
+                winner: shown(&self.entries[winner].candidate),
+                other: shown(&self.entries[other].candidate),
+                difference,
+            });
+        }
+        Ok(Some(other))
+    }
+
+    fn report(self, finalists: Vec<usize>, stop: Stop, checked: Option<usize>) -> Report {
+        // The last contest's come first, then all others by their own times, then by estimate.
+        let mut order = finalists.clone();
+        let all: Vec<usize> = (0..self.entries.len()).collect();
+        order.extend(self.ranked(&all).into_iter().filter(|id| !finalists.contains(id)));
+        let mut rest: Vec<usize> = all.into_iter().filter(|id| !order.contains(id)).collect();
+        rest.sort_by(|a, b| {
+            let of = |id: &usize| (self.entries[*id].refused.is_some(), self.entries[*id].estimate);
+            let ((ra, ea), (rb, eb)) = (of(a), of(b));
+            ra.cmp(&rb).then(ea.total_cmp(&eb))
+        });
+        order.extend(rest);
+        let checked_against = checked.map(|id| self.entries[id].candidate.to_string());
+        Report {
+            operator: self.problem.operator().name,
+            pinned: self.problem.pinned().to_string(),
+            sizes: self.problem.sizes().clone(),
+            class: self.problem.class(),
+            device: self.target.device.clone(),
+            arch: self.target.arch.to_string(),
+            conditions: self.meter.as_ref().map(|meter| meter.conditions()),
+            space: self.space,
+            refused_by_rules: self.refused,
+            stop,
+            checked_against,
+            seconds: Seconds {
+                compiler: self.entries.iter().map(|e| e.compiler_seconds).sum(),
+                assembler: self.assembling,
+                measuring: self.measuring,
+            },
+            wall_seconds: self.started.elapsed().as_secs_f64(),
+            finalists: finalists.len(),
+            entries: {
+                let mut entries: BTreeMap<usize, Entry> = self.entries.into_iter().enumerate().collect();
+                order.iter().filter_map(|id| entries.remove(id)).collect()
+            },
+        }
+    }
+}
+
+/// A candidate for people.
+fn shown(candidate: &Candidate) -> String {
+    if candidate.0.is_empty() { "the defaults".to_string() } else { candidate.to_string() }
+}
+
+/// The kernels of a candidate for the problem's sizes, or why there are none.
+pub(crate) fn compiled(
+    problem: &Problem,
+    target: &Target,
+    candidate: &Candidate,
+) -> Result<Vec<Kernel>, String> {
+    let programs = candidate.programs(problem.operator()).map_err(|e| e.to_string())?;
+    let sizes: Vec<(&str, i64)> = problem.sizes().iter().map(|(name, v)| (name.as_str(), *v)).collect();
+    let one = |program| {
+        compile(program, &Options::new(target.arch).for_sizes(program, &sizes)).map_err(|d| d.to_string())
+    };
+    programs.iter().map(one).collect()
+}
+
+/// Picks points, which are ordered by estimate: the first, and then always the one with the least estimate, where those of a family from
+/// which some were picked count as slower. Returns their places.
+fn diverse(points: &[Point], family: &[&str], count: usize) -> Vec<usize> {
+    let family_of = |point: &Point| -> Vec<(&'static str, String)> {
+        point.parameters.iter().filter(|(name, _)| family.contains(name)).cloned().collect()
+    };
+    let mut families: HashMap<Vec<(&str, String)>, Vec<usize>> = HashMap::new();
+    for (rank, point) in points.iter().enumerate() {
+        families.entry(family_of(point)).or_default().push(rank);
+    }
+    let mut families: Vec<(Vec<usize>, usize)> = families.into_values().map(|ranks| (ranks, 0)).collect();
+    families.sort();
+    let mut picked = Vec::new();
+    while picked.len() < count.min(points.len()) {
+        let score = |(ranks, taken): &(Vec<usize>, usize)| {
+            let penalty = 1.0 + FAMILY_PENALTY * *taken as f64;
+            ranks.get(*taken).map(|rank| points[*rank].estimate * penalty)
+        };
+        let scored = families.iter_mut().filter_map(|f| Some((score(f)?, f)));
+        let Some((_, (ranks, taken))) = scored.min_by(|a, b| a.0.total_cmp(&b.0)) else { break };
+        picked.push(ranks[*taken]);
+        *taken += 1;
+    }
+    picked
+}
+
+impl Entry {
+    /// The median of its turns in its last contest, in microseconds.
+    pub fn median(&self) -> Option<f64> {
+        Timing::of(self.times.clone()).map(|t| t.median_ms)
+    }
+
+    /// The fastest of these turns.
+    pub fn best(&self) -> Option<f64> {
+        self.times.iter().copied().min_by(f64::total_cmp)
+    }
+}

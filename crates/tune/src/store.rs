@@ -1,0 +1,235 @@
+//! Where records are kept: a folder of the user with one file a key, and the file that comes with the kernels. Files are written
+//! beside their place and moved there, under locks that the operating system gives back when a process ends.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use etcetera::BaseStrategy;
+use fs4::FileExt;
+use tilewright_machine::Arch;
+
+use crate::error::TuneError;
+use crate::problem::{Candidate, Problem, Target, sha256};
+use crate::record::{Record, Stale, file_of};
+
+/// The records that come with the kernels, one a line.
+pub const SHIPPED: &str = include_str!("../records/nvidia-h200.jsonl");
+
+/// The variable that names the folder of the cache.
+pub const CACHE_VARIABLE: &str = "TILEWRIGHT_CACHE";
+
+/// What was looked up.
+#[derive(Debug)]
+pub enum Found {
+    /// A record that holds, with its configuration.
+    Record(Box<Record>, Candidate),
+    /// A record that does not hold: where it is, and why.
+    Refused {
+        /// Where it is.
+        place: String,
+        /// Why it does not hold.
+        reason: Stale,
+    },
+    /// Nothing.
+    Nothing,
+}
+
+/// A lock between processes, given back when dropped.
+#[derive(Debug)]
+pub struct Lock(#[expect(dead_code, reason = "the lock is held as long as the file is open")] File);
+
+/// A folder of records.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Store {
+    folder: PathBuf,
+}
+
+impl Store {
+    /// The store in a folder, which is made when something is written.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Store { folder: folder.into() }
+    }
+
+    /// The user's store: the folder that `TILEWRIGHT_CACHE` names, else `tilewright` in the platform's folder for caches.
+    ///
+    /// # Errors
+    ///
+    /// [`TuneError::NoCache`] if the user has no home.
+    pub fn of_user() -> Result<Self, TuneError> {
+        if let Some(folder) = std::env::var_os(CACHE_VARIABLE).filter(|f| !f.is_empty()) {
+            return Ok(Store::new(folder));
+        }
+        let strategy = etcetera::choose_base_strategy()
+            .map_err(|error| TuneError::NoCache { reason: error.to_string() })?;
+        Ok(Store::new(strategy.cache_dir().join("tilewright")))
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The file of a key.
+    pub fn file(&self, key: &str) -> PathBuf {
+        self.folder.join("tuning").join(format!("{}.json", file_of(key)))
+    }
+
+    /// Looks for the record of a problem on a device.
+    pub fn find(&self, problem: &Problem, target: &Target) -> Found {
+        let file = self.file(&problem.key(target));
+        let refused = |reason| Found::Refused { place: file.display().to_string(), reason };
+        let text = match std::fs::read_to_string(&file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Found::Nothing,
+            Err(error) => return refused(Stale::Corrupt(error.to_string())),
+        };
+        match Record::parse(&text).and_then(|r| r.holds(problem, target, false).map(|c| (r, c))) {
+            Ok((record, candidate)) => Found::Record(Box::new(record), candidate),
+            Err(reason) => refused(reason),
+        }
+    }
+
+    /// Every record of an operator that can be read, whatever it is for.
+    pub fn all(&self, operator: &str) -> Vec<Record> {
+        let Ok(folder) = std::fs::read_dir(self.folder.join("tuning")) else { return Vec::new() };
+        let mut files: Vec<PathBuf> = folder.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        files.sort();
+        let read = |file: PathBuf| Record::parse(&std::fs::read_to_string(file).ok()?).ok();
+        files.into_iter().filter_map(read).filter(|record| record.operator == operator).collect()
+    }
+
+    /// Writes a record in the place of the one before.
+    ///
+    /// # Errors
+    ///
+    /// [`TuneError::Store`].
+    pub fn put(&self, record: &Record) -> Result<PathBuf, TuneError> {
+        let file = self.file(&record.key());
+        replace(&file, &format!("{}\n", record.line()))?;
+        Ok(file)
+    }
+
+    /// Waits for the lock of a name; `waiting` is called first if another holds it.
+    ///
+    /// # Errors
+    ///
+    /// [`TuneError::Store`].
+    pub fn lock(&self, name: &str, waiting: impl FnOnce()) -> Result<Lock, TuneError> {
+        let folder = self.folder.join("locks");
+        std::fs::create_dir_all(&folder).map_err(TuneError::store("make the folder", &folder))?;
+        let path = folder.join(format!("{}.lock", file_of(name)));
+        let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = open.map_err(TuneError::store("open the lock", &path))?;
+        // Not every file system says at once whether a lock is taken; waiting is right in any case.
+        if FileExt::try_lock(&file).is_err() {
+            waiting();
+            FileExt::lock(&file).map_err(TuneError::store("take the lock", &path))?;
+        }
+        Ok(Lock(file))
+    }
+
+    /// Puts a record into a file of records, one a line, in the place of the one with its key.
+    ///
+    /// # Errors
+    ///
+    /// [`TuneError::Store`]; [`TuneError::RecordFile`] if a line is no record.
+    pub fn put_line(&self, path: &Path, record: &Record) -> Result<(), TuneError> {
+        let absolute = std::path::absolute(path).map_err(TuneError::store("find", path))?;
+        let _lock = self.lock(&format!("records | {}", sha256(&absolute.to_string_lossy())), || ())?;
+        let mut records = match read_lines(path) {
+            Err(TuneError::Store { error, .. }) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            records => records?,
+        };
+        records.retain(|other| other.key() != record.key());
+        records.push(record.clone());
+        write_lines(path, &records)
+    }
+}
+
+/// The records of a file, one a line.
+///
+/// # Errors
+///
+/// [`TuneError::Store`]; [`TuneError::RecordFile`] if a line is no record.
+pub fn read_lines(path: &Path) -> Result<Vec<Record>, TuneError> {
+    let text = std::fs::read_to_string(path).map_err(TuneError::store("read", path))?;
+    let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
+    let record = |(line, text): (usize, &str)| {
+        Record::parse(text).map_err(|reason| TuneError::RecordFile {
+            path: path.to_path_buf(),
+            line,
+            reason: reason.to_string(),
+        })
+    };
+    lines.map(record).collect()
+}
+
+/// Brings the hashes of a file of records up to date; returns how many changed, of how many.
+///
+/// # Errors
+///
+/// [`TuneError::Store`]; [`TuneError::RecordFile`] for a line that is no record, or whose configuration is none any longer. Nothing is
+/// written then.
+pub fn refresh_hashes(path: &Path) -> Result<(usize, usize), TuneError> {
+    let mut records = read_lines(path)?;
+    let mut changed = 0;
+    for (i, record) in records.iter_mut().enumerate() {
+        let refreshed = record.refresh().map_err(|reason| TuneError::RecordFile {
+            path: path.to_path_buf(),
+            line: i + 1,
+            reason: reason.to_string(),
+        })?;
+        changed += usize::from(refreshed);
+    }
+    if changed > 0 {
+        write_lines(path, &records)?;
+    }
+    Ok((changed, records.len()))
+}
+
+/// The shipped records by key.
+pub(crate) fn all_shipped() -> &'static BTreeMap<String, Record> {
+    static RECORDS: OnceLock<BTreeMap<String, Record>> = OnceLock::new();
+    RECORDS.get_or_init(|| {
+        // A test reads every line.
+        SHIPPED.lines().filter_map(|line| Record::parse(line).ok()).map(|r| (r.key(), r)).collect()
+    })
+}
+
+/// Looks for the shipped record of a problem on a device. It may be of another version of the compiler, if its programs are the same.
+pub fn shipped(problem: &Problem, target: &Target) -> Found {
+    find_in(all_shipped().get(&problem.key(target)), problem, target)
+}
+
+/// The architecture of a device of which there are shipped records.
+pub fn arch_of_shipped(device: &str) -> Option<Arch> {
+    all_shipped().values().find(|r| r.device == device).and_then(|r| r.target().ok()).map(|t| t.arch)
+}
+
+fn find_in(record: Option<&Record>, problem: &Problem, target: &Target) -> Found {
+    let Some(record) = record else { return Found::Nothing };
+    match record.holds(problem, target, true) {
+        Ok(candidate) => Found::Record(Box::new(record.clone()), candidate),
+        Err(reason) => Found::Refused { place: "the records that come with the kernels".to_string(), reason },
+    }
+}
+
+fn write_lines(path: &Path, records: &[Record]) -> Result<(), TuneError> {
+    let text: String = records.iter().map(|record| record.line() + "\n").collect();
+    replace(path, &text)
+}
+
+/// Writes a file beside its place and moves it there: a reader sees the old one or the new one.
+fn replace(path: &Path, text: &str) -> Result<(), TuneError> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder).map_err(TuneError::store("make the folder", folder))?;
+    let failed = |error| TuneError::store("write", path)(error);
+    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+    file.write_all(text.as_bytes()).map_err(failed)?;
+    file.as_file().sync_all().map_err(failed)?;
+    file.persist(path).map_err(|error| failed(error.error))?;
+    Ok(())
+}
