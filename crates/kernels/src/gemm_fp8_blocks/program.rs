@@ -91,14 +91,14 @@ impl Fp8BlocksConfig {
             t.global_view("gsa", &sa, [tile(1, &bm), steps(1, &rows, &bm), steps_of_scales])
         };
         let one = Expr::from(1);
-        let blocks = [tile(0, &one), steps(0, &n.ceil_div(BLOCK), 1), steps(1, &k.ceil_div(&bk), 1)];
+        let blocks = [tile(0, &one), steps(0, n.ceil_div(BLOCK), 1), steps(1, k.ceil_div(&bk), 1)];
         let blocks = t.global_view("gsb", &sb, blocks);
         let (first, second) = self.sides((0, 1));
         let modes = [
             tile(first, &bm),
             steps(first, &rows, &bm),
             tile(second, &chunk),
-            steps(second, &width.ceil_div(&chunk), &chunk),
+            steps(second, width.ceil_div(&chunk), &chunk),
         ];
         let view = t.global_view("gc", &c, modes);
         let tl = t.shared_tensor("tl", left_type, [&bm, &bk]);
@@ -247,7 +247,7 @@ impl Fp8BlocksConfig {
         };
         t.consume(&p.ab, |t| {
             let mut own = None;
-            for s in 0..=last {
+            for (s, scale) in scales.iter().enumerate() {
                 t.fill(&part, 0.0);
                 let right = p.right.index([None, Some((s as i64).into()), None]);
                 t.gemm_async_over(&part, p.left, right, [self.warpgroups.into(), 1.into()]);
@@ -256,7 +256,7 @@ impl Fp8BlocksConfig {
                 let of_a = match own {
                     Some(of_a) if !self.swap => of_a,
                     _ => {
-                        let of_a = if self.swap || last == 0 { scales[s] } else { vector(t, "own", s) };
+                        let of_a = if self.swap || last == 0 { *scale } else { vector(t, "own", s) };
                         let there: Reference =
                             if self.swap { p.scales.at(s as i64) } else { (&p.scales).into() };
                         t.copy(there, of_a);
@@ -267,7 +267,7 @@ impl Fp8BlocksConfig {
                 let index = which(s as i64);
                 let block = sums.blocks[index as usize];
                 let several = t.broadcast(&format!("several{tag}_{s}"), &block, [side]);
-                t.assign(&scales[s], of_a * several);
+                t.assign(scale, of_a * several);
                 if s == last || which(s as i64 + 1) != index {
                     t.copy(p.block(self.block(index, now), step + 1), block);
                 }
