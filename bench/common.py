@@ -43,7 +43,7 @@ def torch_type(name):
 def kernels_of(config, operator):
     """The kernels of a configuration, in order: each an operator and its words."""
     kernels = []
-    for part in config.split("+"):
+    for part in re.split(r"\s\+\s", config):
         words = part.split()
         named = [word for word in words if "=" not in word]
         if len(named) > 1:

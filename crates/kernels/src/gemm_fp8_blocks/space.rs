@@ -121,8 +121,8 @@ impl Tunable for Fp8BlocksConfig {
         Fp8BlocksConfig::grid()
     }
 
-    fn fitted(self) -> Self {
-        self.deepest()
+    fn fitted(self, given: &dyn Fn(&str) -> bool) -> Self {
+        if given("stages") { self } else { self.deepest() }
     }
 
     fn suits(&self, sizes: &[i64]) -> bool {

@@ -130,9 +130,15 @@ impl Tunable for HopperGemmConfig {
     }
 
     /// Stages of as many bytes whatever the factors' type, and as many as there is room for beside the epilogue's operands.
-    fn fitted(self) -> Self {
-        let same = Self { bk: self.bk * 2 / bytes(self.dtype), ..self };
-        same.deepest().unwrap_or(same)
+    fn fitted(self, given: &dyn Fn(&str) -> bool) -> Self {
+        let bk = if given("bk") { self.bk } else { self.bk * 2 / bytes(self.dtype) };
+        let same = Self { bk, ..self };
+        let deepest = same.deepest().unwrap_or(same);
+        Self {
+            stages: if given("stages") { self.stages } else { deepest.stages },
+            buffers: if given("buffers") { self.buffers } else { deepest.buffers },
+            ..same
+        }
     }
 
     fn suits(&self, sizes: &[i64]) -> bool {
