@@ -8,6 +8,7 @@ import xml.etree.ElementTree
 
 import common
 import gemm
+import grouped
 import plot
 
 
@@ -114,6 +115,18 @@ class Gemm(unittest.TestCase):
     def test_a_summary_names_the_least(self):
         text = common.summary({(4096, 4096, 4096): 1.21, (16, 64, 64): 1.0})
         self.assertEqual(text, "geometric mean 1.100 over 2, 1.210 over the 1 with m >= 1024; least 1.000 at 16x64x64")
+
+
+class Grouped(unittest.TestCase):
+    def test_groups_begin_with_tiles_or_where_the_last_ended(self):
+        self.assertEqual(grouped.tiling("bm=64", [5, 0, 70]), (64, [0, 64, 64], 192, [(0, 0), (2, 64), (2, 128)]))
+        self.assertEqual(grouped.tiling("batch=ragged", [5, 0, 140]), (128, [0, 5, 5], 145, [(0, 0), (2, 5), (2, 133)]))
+        self.assertEqual(grouped.tiling("swap=true bn=16", [5, 20])[1:], ([0, 16], 48, [(0, 0), (1, 16), (1, 32)]))
+
+    def test_a_job_has_the_sizes_of_its_program(self):
+        args = argparse.Namespace(even=True, dtype="bf16")
+        self.assertEqual(grouped.job_of((2, 130, 8, 16), "", args)["sizes"], {"m": 512, "n": 8, "k": 16, "g": 2})
+        self.assertEqual(grouped.job_of((2, 130, 8, 16), "batch=ragged", args)["sizes"], {"m": 260, "n": 8, "k": 16, "g": 2, "t": 4})
 
 
 # Stands in for the binary: prints a program that repeats what was asked for, and a launch that repeats that.

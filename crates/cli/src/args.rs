@@ -42,6 +42,8 @@ pub enum Command {
     Calibrate(CalibrateArgs),
     /// Compare what each instruction does on the simulator and on a device
     Fidelity(FidelityArgs),
+    /// Measure an operator on a GPU, beside a library if wanted
+    Bench(BenchArgs),
 }
 
 /// Which program, with which values.
@@ -433,4 +435,95 @@ pub struct FidelityArgs {
     /// The architecture of that PTX
     #[arg(long, value_name = "ARCH", hide = true, requires = "ptx_dir")]
     pub arch: Option<String>,
+}
+
+/// `tilewright bench`
+#[derive(Args)]
+pub struct BenchArgs {
+    /// What to measure.
+    #[command(subcommand)]
+    pub what: BenchWhat,
+}
+
+/// What to measure.
+#[derive(Subcommand)]
+pub enum BenchWhat {
+    /// Matrix products c[m, n] = a[m, k] · b[n, k]ᵀ
+    ///
+    /// Ours and the library's take turns on one GPU: each round has a turn of each, in alternating order, and the median of a turn's
+    /// launches counts. The ratio is the library's time over ours: more is better. Every result is compared with an exact one at
+    /// sampled places, and with the library's everywhere; the exit code is 0 only if all are right. docs/benchmarks.md says more.
+    Gemm(GemmBenchArgs),
+}
+
+/// A library to compare with.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PeerName {
+    /// NVIDIA's cuBLASLt: of the first 8 ways that its heuristics propose, the fastest. TILEWRIGHT_CUBLASLT says where the library is, if
+    /// it is not where the dynamic loader looks or in /usr/local/cuda
+    Cublaslt,
+}
+
+/// The type of a product's factors.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FactorType {
+    /// Sums in f32
+    F16,
+    /// Sums in f32
+    Bf16,
+    /// 8-bit floats; sums in f32
+    E4m3,
+    /// Sums in i32
+    I8,
+}
+
+impl FactorType {
+    /// The name in operators' parameters.
+    pub fn name(self) -> &'static str {
+        match self {
+            FactorType::F16 => "f16",
+            FactorType::Bf16 => "bf16",
+            FactorType::E4m3 => "e4m3",
+            FactorType::I8 => "i8",
+        }
+    }
+}
+
+/// `tilewright bench gemm`
+#[derive(Args)]
+pub struct GemmBenchArgs {
+    /// What to compare with; without it, ours is measured alone
+    #[arg(long, value_enum, value_name = "LIBRARY")]
+    pub vs: Option<PeerName>,
+    /// Shapes as M,N,K, or M,N,K,BATCHES [default: 4096,4096,4096]
+    #[arg(long, value_name = "M,N,K", num_args = 1..)]
+    pub shapes: Vec<String>,
+    /// A file with more shapes, one a line; # begins a comment
+    #[arg(long, value_name = "FILE")]
+    pub shapes_file: Option<PathBuf>,
+    /// The type of the factors
+    #[arg(long, value_enum, value_name = "TYPE", default_value = "f16")]
+    pub dtype: FactorType,
+    /// The operator that computes ours: one with tensors a, b and c (see `tilewright kernels`)
+    #[arg(long, value_name = "NAME", default_value = "gemm_hopper")]
+    pub operator: String,
+    /// A value for a parameter of the operator, e.g. -p bn=192
+    #[arg(short = 'p', long = "param", value_name = "NAME=VALUE")]
+    pub params: Vec<String>,
+    /// The state of the GPU: rested (after a pause, L2 emptied by writing), sustained (no pause), clean (after a pause, L2 emptied by
+    /// reading), warm (no pause, L2 as it is), or all for the first three
+    #[arg(long, value_name = "STATE", num_args = 1.., default_value = "rested")]
+    pub condition: Vec<String>,
+    /// Rounds in which each has a turn
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub rounds: usize,
+    /// Seconds of the pause before a turn, in states that have one [default: 0.2]
+    #[arg(long, value_name = "S")]
+    pub rest: Option<f64>,
+    /// Also write everything, with every launch's time, to a file: one JSON object a line, as soon as a shape is done
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// The GPU: cuda or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value = "cuda")]
+    pub device: String,
 }

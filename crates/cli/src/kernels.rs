@@ -23,8 +23,15 @@ pub fn kernels(args: &KernelsArgs) -> Result<ExitCode, Failure> {
     if let Some(sizes) = &args.problem {
         return chosen(args, name, sizes);
     }
+    let given = parameters(&args.params)?;
+    print(&program(args, operator, &given)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The parameters of a command line, `NAME=VALUE` each.
+pub fn parameters(params: &[String]) -> Result<Vec<(&str, &str)>, Failure> {
     let mut given: Vec<(&str, &str)> = Vec::new();
-    for param in &args.params {
+    for param in params {
         let Some((name, value)) = param.split_once('=') else {
             return Err(Failure::usage(format!("`-p {param}` is not NAME=VALUE, e.g. `-p bm=64`")));
         };
@@ -34,8 +41,7 @@ pub fn kernels(args: &KernelsArgs) -> Result<ExitCode, Failure> {
         }
         given.push((name, value));
     }
-    print(&program(args, operator, &given)?)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(given)
 }
 
 /// The program of an operator, or of several the one that is asked for.

@@ -4,6 +4,7 @@
 //! be compiled, or computes something else than the interpreter, 2 where the command line is wrong.
 
 mod args;
+mod bench;
 mod calibrate;
 mod candidates;
 mod compile;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Devices(args) => devices::devices(&args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::Fidelity(args) => fidelity::fidelity(&args),
+        Command::Bench(args) => bench::bench(&args),
     };
     match result {
         Ok(code) => code,

@@ -11,9 +11,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tilewright::compiler::arch_named;
 use tilewright::kernels::operator;
+use tilewright::runtime::measure::L2;
 use tilewright::runtime::{CudaDevice, DeviceChoice};
 use tilewright::tune::{
-    By, Entry, GpuMeter, L2, Meter, Problem, Progress, Report, Settings, Store, Target, TuneError, Tuned,
+    By, Entry, GpuMeter, Meter, Problem, Progress, Report, Settings, Store, Target, TuneError, Tuned,
     arch_of_shipped, rank, refresh_hashes, tune as tune_problem,
 };
 
@@ -219,12 +220,12 @@ fn measured(
 ) -> Result<(String, Value), TuneError> {
     let store = args.cache.as_ref().map_or_else(Store::of_user, |folder| Ok(Store::new(folder)))?;
     let l2 = match args.l2 {
-        L2Args::Dirty => L2::Dirty,
-        L2Args::Clean => L2::Clean,
+        L2Args::Dirty => L2::Written,
+        L2Args::Clean => L2::Read,
     };
     let bar = bar();
     let mut meter = |problem: &Problem| -> Result<Box<dyn Meter + '_>, TuneError> {
-        Ok(Box::new(GpuMeter::new(gpu, target.arch, problem, l2, rest)?))
+        Ok(Box::new(GpuMeter::new(gpu, problem, l2, rest)?))
     };
     let watch = &mut |p: Progress| shown(&bar, p);
     let tuned = tune_problem(problem, target, &store, args.no_cache, settings, &mut meter, watch);

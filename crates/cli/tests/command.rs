@@ -475,7 +475,7 @@ fn the_calculator_answers_one_expression_or_one_a_line() {
 fn help_is_there_for_a_newcomer() {
     let run = tilewright(&["--help"], None);
     assert!(run.out.contains("Begin with: tilewright run examples/gemm_shared.tile"), "{}", run.out);
-    for command in ["run", "compile", "layout", "devices"] {
+    for command in ["run", "compile", "layout", "devices", "bench"] {
         assert_eq!(tilewright(&[command, "--help"], None).code, Some(0));
     }
 }
@@ -756,4 +756,33 @@ fn tune_says_what_is_wrong_with_the_command_line() {
         1,
         &["configurations of `gemm_hopper` suits", "shared memory"],
     );
+}
+
+#[test]
+fn bench_says_what_is_wrong_with_its_arguments() {
+    let gemm = |more: &[&'static str]| [&["bench", "gemm"], more].concat();
+    refused(&["bench"], None, 2, &["gemm"]);
+    refused(&gemm(&["--vs", "mkl"]), None, 2, &["[possible values: cublaslt]"]);
+    refused(&gemm(&["--dtype", "f64"]), None, 2, &["[possible values: f16, bf16, e4m3, i8]"]);
+    refused(&gemm(&["--shapes", "64,64,64", "64,64"]), None, 2, &["`64,64` is not a shape", "M,N,K,BATCHES"]);
+    refused(&gemm(&["--shapes-file", "no/such"]), None, 1, &["cannot read `no/such`"]);
+    refused(&gemm(&["--condition", "hot"]), None, 2, &["`hot` is not a condition", "rested, sustained"]);
+    refused(&gemm(&["--rounds", "0"]), None, 2, &["`--rounds 0`"]);
+    refused(&gemm(&["--rest=-1"]), None, 2, &["`--rest -1`", "from 0 to 600 seconds"]);
+    refused(&gemm(&["--rest", "nan"]), None, 2, &["from 0 to 600 seconds"]);
+    refused(&gemm(&["--operator", "conv"]), None, 2, &["no operator `conv`"]);
+    refused(&gemm(&["-p", "bn"]), None, 2, &["NAME=VALUE"]);
+    refused(&gemm(&["-p", "bn=7"]), None, 2, &["`bn` = 7", "multiple of 8"]);
+    refused(&gemm(&["--device", "gpu"]), None, 2, &["`gpu` is not a device"]);
+    refused(&gemm(&["--device", "sim"]), None, 1, &["the simulator has no clock"]);
+}
+
+#[test]
+fn bench_needs_a_gpu() {
+    let devices = tilewright(&["devices", "--json"], None);
+    let list: serde_json::Value = serde_json::from_str(&devices.out).unwrap();
+    if list["devices"].as_array().unwrap().len() == 1 {
+        let args = ["bench", "gemm", "--vs", "cublaslt", "--shapes", "64,64,64"];
+        refused(&args, None, 1, &["CUDA is not available"]);
+    }
 }

@@ -13,6 +13,49 @@ use tilewright_machine::{Arch, CacheHint, DType};
 use tilewright_sim::Report;
 use tilewright_tile::parse;
 
+/// Which rows of A belong to which of `l` groups, by tile and by row.
+struct Groups {
+    /// The group of each tile.
+    tiles: Vec<i64>,
+    /// The first row of each tile.
+    first: Vec<i64>,
+    /// The row behind the last of each group.
+    ends: Vec<i64>,
+    /// The group of each row.
+    groups: Vec<i64>,
+}
+
+impl Groups {
+    /// Groups of any number of rows, none among them, with tiles of padding between them or rows of no group behind.
+    fn new(config: &HopperGemmConfig, l: i64, m: i64) -> Groups {
+        let rows = if config.swap { config.bn } else { config.bm };
+        if config.batch != Batch::Ragged {
+            let count = (m + rows - 1) / rows;
+            let of = |t: i64| if t % 3 == 1 { -1 } else { t * (l - 1).max(1) / count };
+            let tiles: Vec<i64> = (0..count).map(of).collect();
+            let groups = (0..m).map(|row| tiles[(row / rows) as usize]).collect();
+            return Groups { tiles, first: Vec::new(), ends: Vec::new(), groups };
+        }
+        let owned = if m > 3 { m - 2 } else { m };
+        let (mut tiles, mut first, mut groups) = (vec![-1], vec![0], vec![-1; m as usize]);
+        let mut ends = Vec::new();
+        for group in 0..l {
+            let begin = ends.last().copied().unwrap_or(0);
+            let end = if group == l - 1 { owned } else { owned * (group + 1) * (group + 1) / (l * l) };
+            let end = if group % 4 == 1 && group < l - 1 { begin } else { end };
+            for row in (begin..end).step_by(rows as usize) {
+                tiles.push(group);
+                first.push(row);
+            }
+            groups[begin as usize..end as usize].fill(group);
+            ends.push(end);
+        }
+        tiles.push(-1);
+        first.push(m - 1);
+        Groups { tiles, first, ends, groups }
+    }
+}
+
 /// Interpreter, simulator and a reference of plain loops agree on `l` products of a configuration, and on what its epilogue adds to
 /// sums of rows and columns.
 fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -> Report {
@@ -20,18 +63,22 @@ fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -> Re
     let programs = config.programs().unwrap_or_else(|e| panic!("{config:?}: {e}"));
     let out = config.result();
     let mut draw = |dtype: DType, len: i64| random(&mut rng, dtype, len);
-    let (a, b) = (draw(config.dtype, l * m * k), draw(config.right(), l * n * k));
+    // With groups there is one matrix A.
+    let grouped = matches!(config.batch, Batch::Grouped | Batch::Ragged);
+    let of_a = if grouped { 1 } else { l };
+    let (a, b) = (draw(config.dtype, of_a * m * k), draw(config.right(), l * n * k));
     let inputs = Inputs {
         alpha: 0.75,
-        row_scale: draw(DType::F32, l * m),
+        row_scale: draw(DType::F32, of_a * m),
         col_scale: draw(DType::F32, l * n),
         bias: draw(out, l * n),
-        residual: draw(out, l * m * n),
+        residual: draw(out, of_a * m * n),
     };
     let sizes = [l, m, n, k].map(|size| size as usize);
-    let sums = gemm_hopper::sums(config, &a, &b, sizes);
-    let magnitudes = gemm_hopper::sums(config, &absolute(&a), &absolute(&b), sizes);
-    let exact = gemm_hopper::finish(&config.epilogue, &inputs, &sums, [sizes[1], sizes[2]]);
+    let Groups { tiles, first, ends, groups } = Groups::new(config, l, m);
+    let sums = gemm_hopper::sums(config, &a, &b, &groups, sizes);
+    let magnitudes = gemm_hopper::sums(config, &absolute(&a), &absolute(&b), &groups, sizes);
+    let exact = gemm_hopper::finish(config, &inputs, &sums, &groups, [sizes[0], sizes[1], sizes[2]]);
     // No scale is above 1, and no activation is steeper than 1.13; functions are approximated to 2⁻¹⁰.
     let inner = bounds(DType::F32, 0.0, k + 8, &sums, &magnitudes);
     let approximate = config.epilogue.has(Part::Gelu) || config.epilogue.has(Part::Silu);
@@ -57,7 +104,10 @@ fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -> Re
         ("col_scale", inputs.col_scale.clone()),
         ("bias", inputs.bias.clone()),
         ("residual", inputs.residual.clone()),
-        ("row_sums", vec![1.0; (l * m) as usize]),
+        ("groups", tiles.iter().map(|group| *group as f64).collect()),
+        ("first", first.iter().map(|row| *row as f64).collect()),
+        ("ends", ends.iter().map(|row| *row as f64).collect()),
+        ("row_sums", vec![1.0; (of_a * m) as usize]),
         ("col_sums", vec![1.0; (l * n) as usize]),
     ]
     .map(|(name, values)| (name.to_string(), values))
@@ -65,7 +115,10 @@ fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -> Re
     given.retain(|name, _| programs.iter().any(|p| p.params.iter().any(|param| param.name == *name)));
     let mut launched = vec![("m", m), ("n", n), ("k", k)];
     if config.batch != Batch::None {
-        launched.push(("l", l));
+        launched.push((if grouped { "g" } else { "l" }, l));
+    }
+    if config.batch == Batch::Ragged {
+        launched.push(("t", tiles.len() as i64));
     }
     if config.batch == Batch::Strided {
         launched.extend([("step_a", m * k), ("step_b", n * k), ("step_c", m * n)]);
@@ -74,17 +127,30 @@ fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -> Re
     let (simulated, interpreted, mut reports) = launch.run(Arch::Sm90a, seeds, &given);
     for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
         let at = format!("{who} at {:?} of {config:?}", [l, m, n, k]);
-        close(&at, &results["c"], &exact, &bound);
         let [m, n] = [sizes[1], sizes[2]];
-        for (part, count, over) in [(Part::RowSums, sizes[0] * m, n), (Part::ColSums, sizes[0] * n, m)] {
+        let mut c = results["c"].clone();
+        if config.batch == Batch::Ragged {
+            // Nothing writes the rows of no group.
+            for row in (0..m).filter(|row| groups[*row] < 0) {
+                assert!(c[row * n..][..n].iter().all(|x| x.is_nan()), "row {row} of {at}");
+                c[row * n..][..n].copy_from_slice(&exact[row * n..][..n]);
+            }
+        }
+        close(&at, &c, &exact, &bound);
+        for (part, count, over) in [(Part::RowSums, of_a as usize * m, n), (Part::ColSums, sizes[0] * n, m)] {
             if !config.epilogue.has(part) {
                 continue;
             }
-            let place = |i: usize| if part == Part::RowSums { i / n } else { i / (m * n) * n + i % n };
+            let place = |i: usize| match part {
+                Part::RowSums => Some(i / n),
+                _ if grouped => usize::try_from(groups[i / n]).ok().map(|group| group * n + i % n),
+                _ => Some(i / (m * n) * n + i % n),
+            };
             let (mut total, mut within) = (vec![1.0; count], vec![1e-5 * over as f64; count]);
             for (i, (v, bound)) in exact.iter().zip(&unrounded).enumerate() {
-                total[place(i)] += v;
-                within[place(i)] += bound + v.abs() * 1e-6 * over as f64;
+                let Some(place) = place(i) else { continue };
+                total[place] += v;
+                within[place] += bound + v.abs() * 1e-6 * over as f64;
             }
             close(&format!("{} of {at}", part.name()), &results[part.name()], &total, &within);
         }
@@ -422,8 +488,23 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
     says(HopperGemmConfig { load_registers: 20, ..default }, "load_registers", "multiple of 8 from 24");
     says(HopperGemmConfig { load_registers: 48, ..default }, "math_registers", "there are 65536");
     says(HopperGemmConfig { bm: 256, stages: 2, ..default }, "bn", "more warpgroups");
+    let three = HopperGemmConfig { bm: 192, warpgroups: 3, stages: 3, math_registers: 160, ..default };
+    says(three, "bn", "can start with 128 each");
+    says(HopperGemmConfig { bn: 208, ..three }, "bn", "take 104 registers");
+    assert!(HopperGemmConfig { bn: 200, ..three }.validate().is_ok());
     says(HopperGemmConfig { sms: 0, ..default }, "sms", "from 1");
     says(HopperGemmConfig { split: 2, batch: Batch::Packed, ..default }, "split", "batch must be none");
+    says(HopperGemmConfig { split: 2, batch: Batch::Grouped, ..default }, "split", "batch must be none");
+    says(
+        HopperGemmConfig { batch: Batch::Ragged, epilogue: "row_sums".parse().unwrap(), ..default },
+        "epilogue",
+        "must not be ragged",
+    );
+    says(
+        HopperGemmConfig { batch: Batch::Grouped, cluster: Cluster::AlongM(2), ..default },
+        "cluster",
+        "different groups",
+    );
     says(
         HopperGemmConfig { out: Some(DType::F32), chunk: Some(64), ..default },
         "chunk",
@@ -446,6 +527,8 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         ("chunk", "widest"),
         ("deferred", "true"),
         ("batch", "strided"),
+        ("batch", "grouped"),
+        ("batch", "ragged"),
         ("epilogue", "alpha+bias+gelu"),
         ("epilogue", "none"),
         ("out", "f32"),
@@ -461,7 +544,7 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         ("a", "n", "k or m"),
         ("b", "m", "k or n"),
         ("cluster", "2", "none, or m, n or k"),
-        ("batch", "two", "none, packed or strided"),
+        ("batch", "two", "none, packed, strided, grouped or ragged"),
         ("epilogue", "tanh", "joined with"),
         ("epilogue", "bias+bias", "twice"),
         ("epilogue", "row_sums+relu", "must be last"),
@@ -538,6 +621,63 @@ fn batches_are_right_at_edges() {
     }
 }
 
+/// Configurations of products by groups.
+fn grouped_hopper() -> Vec<HopperGemmConfig> {
+    let small = HopperGemmConfig { batch: Batch::Grouped, ..small_hopper() };
+    let list = |parts: &str| parts.parse::<Epilogue>().unwrap();
+    vec![
+        small,
+        HopperGemmConfig { deferred: true, chunk: Some(32), b: Major::Mn, ..small },
+        HopperGemmConfig { cluster: Cluster::AlongN(2), a: Major::Mn, dtype: DType::BF16, ..small },
+        HopperGemmConfig { cluster: Cluster::AlongK(2), deferred: true, ..small },
+        HopperGemmConfig { swap: true, bn: 16, stages: 5, ..small },
+        HopperGemmConfig { swap: true, bn: 24, deferred: true, in_flight: 0, out: Some(DType::F32), ..small },
+        HopperGemmConfig { epilogue: list("row_scale+col_scale+bias+silu+residual"), ..small },
+        HopperGemmConfig { epilogue: list("col_scale+row_sums+col_sums"), deferred: true, ..small },
+        HopperGemmConfig { batch: Batch::Grouped, sms: 2, ..HopperGemmConfig::default() },
+        HopperGemmConfig { batch: Batch::Ragged, ..small },
+        HopperGemmConfig { batch: Batch::Ragged, deferred: true, chunk: Some(32), in_flight: 2, ..small },
+        HopperGemmConfig { batch: Batch::Ragged, swap: true, bn: 32, chunk: Some(16), stages: 5, ..small },
+        HopperGemmConfig { batch: Batch::Ragged, swap: true, bn: 64, deferred: true, ..small },
+        HopperGemmConfig { batch: Batch::Ragged, cluster: Cluster::AlongK(2), dtype: DType::BF16, ..small },
+        HopperGemmConfig { batch: Batch::Ragged, cluster: Cluster::AlongN(2), b: Major::Mn, ..small },
+        HopperGemmConfig { batch: Batch::Ragged, epilogue: list("row_scale+bias+relu+residual"), ..small },
+        HopperGemmConfig { batch: Batch::Ragged, sms: 2, ..HopperGemmConfig::default() },
+    ]
+}
+
+#[test]
+fn products_by_groups_are_right_at_edges() {
+    for config in grouped_hopper() {
+        let odd = [[1, 1, 1, 1], [2, 7, 65, 129], [9, 513, 31, 77]];
+        // The sums of columns of several groups are added by tensor copies alone.
+        let odd = odd.into_iter().filter(|_| !config.epilogue.has(Part::ColSums));
+        for size in [[3, 64, 128, 64], [4, 300, 72, 200], [2, 5, 4, 3]].into_iter().chain(odd) {
+            check(&config, size, &[size[2] as u64]);
+        }
+    }
+    for config in [0, 1, 9, 10, 11].map(|i| grouped_hopper()[i]) {
+        check(&config, [3, 330, 136, 264], &[1, 2, 3, 4, 5]);
+    }
+}
+
+#[test]
+fn products_by_groups_copy_by_tensor_maps_and_need_no_spills() {
+    let default = HopperGemmConfig { batch: Batch::Grouped, ..HopperGemmConfig::default() };
+    let decode = HopperGemmConfig { swap: true, bm: 128, bn: 32, stages: 8, ..default };
+    let ragged = HopperGemmConfig { batch: Batch::Ragged, ..default };
+    let late = HopperGemmConfig { deferred: true, ..default };
+    let few = HopperGemmConfig { batch: Batch::Ragged, ..decode };
+    for (i, config) in [default, late, decode, ragged, few].into_iter().enumerate() {
+        let kernel = kernel_for(&config.program().unwrap(), Arch::Sm90a, [4096, 4096, 4096]);
+        let report = kernel.explanation.to_string();
+        assert!(!report.contains("not tma"), "{config:?}: {report}");
+        if let Some(ptxas) = ptxas() {
+            assert_eq!(assemble(&ptxas, &format!("gemm_grouped_{i}"), &kernel, Arch::Sm90a), 0, "{config:?}");
+        }
+    }
+}
+
 #[test]
 fn splits_of_k_are_right_at_edges() {
     let small = small_hopper();
@@ -560,7 +700,7 @@ fn splits_of_k_are_right_at_edges() {
 
 #[test]
 fn programs_print_and_parse_back() {
-    for config in hopper_configs() {
+    for config in hopper_configs().into_iter().chain(grouped_hopper()) {
         for program in config.programs().unwrap() {
             assert_eq!(parse(&program.to_string()).unwrap(), program, "{config:?}");
         }

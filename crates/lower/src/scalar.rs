@@ -3,10 +3,12 @@
 //! A layout of a thread index becomes shifts and masks where its extents are powers of two, divisions elsewhere.
 
 use tilewright_layout::{Layout, Swizzle, coalesce};
-use tilewright_machine::ScalarOp;
-use tilewright_simt::{Builder, Operand, Special};
+use tilewright_machine::{ScalarOp, copy_named};
+use tilewright_simt::{Address, Builder, Operand, Special};
 use tilewright_synth::Facts;
-use tilewright_tile::{Expr, IntOp, SymbolId};
+use tilewright_tile::{Expr, IntOp, ParamId, SymbolId};
+
+use crate::memory::{both, predicate};
 
 /// A literal 32-bit integer.
 pub fn int(value: i64) -> Operand {
@@ -86,6 +88,7 @@ pub fn expr(b: &mut Builder, facts: &Facts<'_>, symbol: &dyn Fn(SymbolId) -> Ope
         Expr::Int(value) => int(*value),
         Expr::Symbol(id) => symbol(*id),
         Expr::Block(axis) => Operand::Value(b.special(Special::BlockIndex(axis.index() as u8))),
+        Expr::Element(param, index) => element(b, facts, symbol, *param, index),
         Expr::Binary(op, x, y) => {
             let natural = facts.is_nonnegative(x) && facts.is_nonnegative(y);
             let literal = y.as_int().filter(|d| *d > 0);
@@ -125,6 +128,46 @@ pub fn expr(b: &mut Builder, facts: &Facts<'_>, symbol: &dyn Fn(SymbolId) -> Ope
             }
         }
     }
+}
+
+/// An element of a tensor of one mode that the kernel does not write: 0 where the index is outside.
+fn element(
+    b: &mut Builder,
+    facts: &Facts<'_>,
+    symbol: &dyn Fn(SymbolId) -> Operand,
+    param: ParamId,
+    index: &Expr,
+) -> Operand {
+    let verified = facts.program();
+    let (shape, strides) = (verified.buffer_shape(param), verified.strides(param));
+    let (Some(extent), Some(stride), Some(row)) =
+        (shape.first(), strides.first(), copy_named("ld.global.b32"))
+    else {
+        return int(0);
+    };
+    let at = expr(b, facts, symbol, index);
+    let mut guard = None;
+    if !facts.lies_below(index, extent, 1) {
+        let extent = expr(b, facts, symbol, extent);
+        guard = Some(b.scalar(ScalarOp::LtI32, &[at, extent]));
+    }
+    if !facts.is_nonnegative(index) {
+        let above = b.scalar(ScalarOp::GeI32, &[at, int(0)]);
+        guard = Some(both(b, guard, above));
+    }
+    let offset = match self::stride(b, facts, symbol, stride) {
+        Stride::Narrow(Operand::Imm(stride)) if stride < 1 << 28 => {
+            b.scalar(ScalarOp::MulWide, &[at, int(4 * stride as i64)])
+        }
+        stride => {
+            let elements = product(b, at, stride);
+            b.scalar(ScalarOp::ShlB64, &[elements, int(2)])
+        }
+    };
+    let pointer = Operand::Value(b.param(param.0));
+    let base = b.scalar(ScalarOp::AddI64, &[pointer, offset]);
+    let guard = predicate(b, guard);
+    b.lookup(row, Address { base, offset: 0 }, guard)
 }
 
 /// A factor of an offset into a buffer: offsets may need 64 bits where coordinates do not.

@@ -208,6 +208,15 @@ impl<'a> Body<'a> {
                 let guard = self.guard(*guard);
                 self.line(format!("{guard}{} {}, {address}", row.mnemonic, vector(dst, false)));
             }
+            Op::Lookup { row, dst, address, guard } => {
+                let address = self.address(address, row.src);
+                let name = self.define(*dst);
+                if guard.is_some() {
+                    self.line(format!("mov.b32 {name}, 0"));
+                }
+                let guard = self.guard(*guard);
+                self.line(format!("{guard}{} {name}, {address}", row.mnemonic));
+            }
             Op::Store { row, src, address, guard } => {
                 let address = self.address(address, row.dst);
                 let guard = self.guard(*guard);

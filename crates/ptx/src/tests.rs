@@ -128,6 +128,29 @@ fn shared_memory_and_asynchronous_copies() {
     assert_eq!(body(&function), expected);
 }
 
+#[test]
+fn a_guarded_lookup_gives_zero_elsewhere() {
+    let mut b = Builder::new("f", Arch::Sm80, 32);
+    let array = b.add_array("r", 1);
+    let list = b.add_param("list", FunctionParamKind::Pointer);
+    let thread = b.special(Special::ThreadIndex);
+    let Operand::Value(inside) = b.scalar(ScalarOp::LtI32, &[thread.into(), Operand::Imm(3)]) else {
+        panic!("not a literal")
+    };
+    let base = b.param(list);
+    let word = b.lookup(copy_named("ld.global.b32").unwrap(), at(base, 4), Some(inside));
+    b.write(Reg { array, index: 0 }, word);
+    let expected = "    mov.u32 %r0, %tid.x;
+    setp.lt.s32 %p0, %r0, 3;
+    ld.param.u64 %rd0, [f_param_0];
+    cvta.to.global.u64 %rd0, %rd0;
+    mov.b32 %r1, 0;
+    @%p0 ld.global.b32 %r1, [%rd0+4];
+    mov.b32 %a0_0, %r1;
+";
+    assert_eq!(body(&b.finish()), expected);
+}
+
 fn loop_over(lo: Operand, hi: Option<i64>, step: i32) -> String {
     let mut b = Builder::new("k", Arch::Sm80, 32);
     let n = b.add_param("n", FunctionParamKind::I32);

@@ -90,6 +90,20 @@ pub enum RuntimeError {
         /// The driver's description.
         message: String,
     },
+    /// cuBLASLt could not be loaded.
+    #[error("cuBLASLt is not available: {reason}")]
+    NoCublasLt {
+        /// Why, and how to say where it is.
+        reason: String,
+    },
+    /// cuBLASLt refused something, or failed.
+    #[error("cuBLASLt: {action}: {status}")]
+    CublasLt {
+        /// What was being done.
+        action: String,
+        /// The library's name for the error.
+        status: String,
+    },
     /// The driver did not take the PTX.
     #[error("the driver rejects the PTX of kernel `{kernel}`: {code}\n{log}")]
     Load {
@@ -171,6 +185,14 @@ pub enum RuntimeError {
         expected: &'static str,
         /// What is given.
         given: &'static str,
+    },
+    /// A tensor parameter has no buffer of its name.
+    #[error("tensor `{param}` of kernel `{kernel}` has no buffer")]
+    Unbound {
+        /// The kernel.
+        kernel: String,
+        /// The parameter.
+        param: String,
     },
     /// A tensor has another element type than its parameter.
     #[error(

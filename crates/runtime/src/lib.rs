@@ -18,6 +18,7 @@
 //! # Ok::<(), tilewright_runtime::RuntimeError>(())
 //! ```
 
+mod bind;
 mod buffer;
 pub mod calibrate;
 mod cuda;
@@ -25,11 +26,16 @@ mod device;
 mod error;
 pub mod fidelity;
 mod launch;
+pub mod measure;
 mod report;
 mod sim;
 
+pub use bind::{Bindings, sizes_of};
 pub use buffer::{Buffer, Tensor, decode, encode};
-pub use cuda::{CudaDevice, CudaGraph, CudaSequence};
+pub use cuda::{
+    Algorithm, CublasLt, CublasLtPath, CudaDevice, CudaGraph, CudaRunner, CudaSequence, Factor, Product,
+    Scales,
+};
 pub use device::{Chip, Device, DeviceChoice, DeviceInfo, DeviceKind, DeviceList, devices, open};
 pub use error::{MapDimension, RuntimeError, TensorMapError};
 pub use launch::{Arg, LaunchOptions, Sizes, default_sizes};

@@ -114,6 +114,23 @@ impl Warp {
         0
     }
 
+    /// Executes a lookup in global memory.
+    pub(crate) fn lookup(&mut self, cluster: &mut Cluster<'_>, dst: Slot, transfer: &Transfer, origin: u32) {
+        let Transfer { statement, bytes, place, guard, .. } = transfer;
+        let reading = self.guarded(*guard);
+        let mut addresses = [None; 32];
+        for lane in lanes(self.active) {
+            let mut data = [0; 4];
+            if reading & (1 << lane) != 0 {
+                let site = self.site(*statement, origin, lane);
+                let address = self.global_address(*place, lane);
+                data = read_global(cluster, &site, address, *bytes, &mut addresses[lane], true);
+            }
+            self.values[dst as usize][lane] = u64::from(data[0]);
+        }
+        count_global(cluster, *statement, &addresses, *bytes);
+    }
+
     /// Executes a store; returns wavefronts lost to bank conflicts.
     pub(crate) fn store(&mut self, cluster: &mut Cluster<'_>, transfer: &Transfer, origin: u32) -> u64 {
         let Transfer { statement, memory, bytes, regs, place, guard, .. } = transfer;

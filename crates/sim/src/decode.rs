@@ -103,6 +103,10 @@ pub(crate) enum Code {
         src: Slot,
     },
     Load(Transfer),
+    Lookup {
+        dst: Slot,
+        transfer: Transfer,
+    },
     Store(Transfer),
     AsyncCopy {
         statement: u32,
@@ -231,9 +235,11 @@ fn name_of(op: &Op) -> &'static str {
     match op {
         Op::Special { .. } | Op::Param { .. } | Op::ReadReg { .. } | Op::WriteReg { .. } => "mov",
         Op::Scalar { op, .. } => op.row().name,
-        Op::Load { row, .. } | Op::Store { row, .. } | Op::AsyncCopy { row, .. } | Op::Matrix { row, .. } => {
-            row.name
-        }
+        Op::Load { row, .. }
+        | Op::Lookup { row, .. }
+        | Op::Store { row, .. }
+        | Op::AsyncCopy { row, .. }
+        | Op::Matrix { row, .. } => row.name,
         Op::Mma { row, .. } => row.name,
         Op::Shuffle { mode, .. } => mode.mnemonic(),
         Op::Wgmma { row, .. } => row.name.as_str(),
@@ -458,6 +464,11 @@ impl Decoder<'_> {
                 let transfer = self.transfer(statement, row, row.src, dst, address, guard.map(|g| g.0));
                 let (issue, latency) = self.copy_cost(row);
                 (Code::Load(transfer), issue, latency)
+            }
+            Op::Lookup { row, dst, address, guard } => {
+                let transfer = self.transfer(statement, row, row.src, &[], address, guard.map(|g| g.0));
+                let (issue, latency) = self.copy_cost(row);
+                (Code::Lookup { dst: dst.0, transfer }, issue, latency)
             }
             Op::Store { row, src, address, guard } => {
                 let transfer = self.transfer(statement, row, row.dst, src, address, guard.map(|g| g.0));

@@ -108,7 +108,9 @@ impl Row {
     pub(crate) fn new(program: &Program<'_>, code: &Code, origin: u32) -> Self {
         let named = |statement: &u32| program.statements.get(*statement as usize).map_or("", |s| s.name);
         let (name, class, flow) = match code {
-            Code::Load(t) => (named(&t.statement), Class::Memory, Flow::Load(t.memory)),
+            Code::Load(t) | Code::Lookup { transfer: t, .. } => {
+                (named(&t.statement), Class::Memory, Flow::Load(t.memory))
+            }
             Code::Store(t) => (named(&t.statement), Class::Memory, Flow::Store(t.memory)),
             Code::AsyncCopy { statement, .. } => (named(statement), Class::Memory, Flow::Async),
             Code::Matrix { statement, table, .. } => {
@@ -312,7 +314,7 @@ impl Warp {
     fn moved(&self, code: &Code) -> u64 {
         let lanes = u64::from(self.active.count_ones());
         match code {
-            Code::Load(t) | Code::Store(t) => lanes * u64::from(t.bytes),
+            Code::Load(t) | Code::Store(t) | Code::Lookup { transfer: t, .. } => lanes * u64::from(t.bytes),
             Code::AsyncCopy { bytes, .. } => lanes * u64::from(*bytes),
             Code::Tensor(copy) => lanes * u64::from(copy.bytes),
             Code::Matrix { regs, .. } => 128 * regs.len() as u64,

@@ -350,6 +350,17 @@ impl Warp {
                     .iter()
                     .for_each(|r| self.timing.registers[*r as usize] = start + latency + lost);
             }
+            Code::Lookup { dst, transfer } => {
+                self.lookup(cluster, *dst, transfer, *origin);
+                let ready = self.address_ready(transfer.place, transfer.guard);
+                let start = self.timing.issue(
+                    &mut cluster.ctas[self.rank as usize].pipes,
+                    Unit::LoadStore,
+                    ready,
+                    busy,
+                );
+                self.timing.values[*dst as usize] = start + latency;
+            }
             Code::Store(transfer) => {
                 self.touch(cluster, &transfer.regs, false, self.guarded(transfer.guard), at);
                 let lost = self.store(cluster, transfer, *origin);

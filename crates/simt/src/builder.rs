@@ -21,6 +21,8 @@ enum Key {
     Special(Special),
     Param(u32),
     Scalar(ScalarOp, Vec<Operand>),
+    /// Since how many waits for the kernels before.
+    Lookup(Address, Option<Value>, u32),
 }
 
 /// A block that is being filled.
@@ -44,6 +46,8 @@ pub struct Builder {
     floor: usize,
     /// What stands for the thread's index and for the barrier of all threads, where only some do what is built.
     team: Option<(Value, SyncOp)>,
+    /// Waits for the kernels before this one, whose writes lookups may read, and the scope of the last.
+    waits: (u32, usize),
 }
 
 impl Builder {
@@ -71,6 +75,7 @@ impl Builder {
             hoist: true,
             floor: 0,
             team: None,
+            waits: (0, 0),
         }
     }
 
@@ -267,6 +272,16 @@ impl Builder {
         self.push(Op::Load { row, dst, address, guard });
     }
 
+    /// The word at an address of global memory that nothing writes while the function runs, 0 where the guard is false: shared and hoisted,
+    /// but not before a wait for the kernels before this one.
+    pub fn lookup(&mut self, row: &'static CopyRow, address: Address, guard: Option<Value>) -> Operand {
+        let of_guard = guard.map_or(0, |guard| self.depth(Operand::Value(guard)));
+        let depth = self.depth(address.base).max(of_guard).max(self.waits.1);
+        let key = Key::Lookup(address, guard, self.waits.0);
+        let make = |dst| Op::Lookup { row, dst, address, guard };
+        Operand::Value(self.pure(key, RegType::B32, depth, make))
+    }
+
     /// A guarded store.
     pub fn store(&mut self, row: &'static CopyRow, src: Vec<Reg>, address: Address, guard: Option<Value>) {
         self.push(Op::Store { row, src, address, guard });
@@ -322,6 +337,9 @@ impl Builder {
             (SyncOp::Barrier, Some((_, barrier))) => barrier,
             (op, _) => op,
         };
+        if op == SyncOp::DependencyWait {
+            self.waits = (self.waits.0 + 1, self.scopes.len() - 1);
+        }
         self.push(Op::Sync(op));
     }
 

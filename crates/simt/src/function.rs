@@ -215,6 +215,18 @@ pub enum Op {
         /// Whether to read, per thread.
         guard: Option<Value>,
     },
+    /// `dst = the word at address`, in global memory that nothing writes while the function runs. Pure. Where `guard` is false nothing is
+    /// read, and the value is 0. `B32`.
+    Lookup {
+        /// The instruction: a load of 4 bytes.
+        row: &'static CopyRow,
+        /// The result.
+        dst: Value,
+        /// The address, aligned to 4 bytes.
+        address: Address,
+        /// Whether to read, per thread.
+        guard: Option<Value>,
+    },
     /// Stores `row.bytes` from `src` at `address`, where `guard` holds.
     Store {
         /// The instruction; per-thread, from registers.
@@ -363,6 +375,7 @@ impl Op {
             | Op::Param { dst, .. }
             | Op::Scalar { dst, .. }
             | Op::ReadReg { dst, .. }
+            | Op::Lookup { dst, .. }
             | Op::Elect { dst }
             | Op::Shuffle { dst, .. } => Some(*dst),
             _ => None,
@@ -373,7 +386,7 @@ impl Op {
     pub fn is_removable(&self) -> bool {
         match self {
             Op::Special { special, .. } => special.is_constant(),
-            op => matches!(op, Op::Param { .. } | Op::Scalar { .. } | Op::ReadReg { .. }),
+            op => matches!(op, Op::Param { .. } | Op::Scalar { .. } | Op::ReadReg { .. } | Op::Lookup { .. }),
         }
     }
 
@@ -393,7 +406,9 @@ impl Op {
             | Op::Elect { .. } => Vec::new(),
             Op::Scalar { args, .. } => args.clone(),
             Op::WriteReg { src, .. } => vec![*src],
-            Op::Load { address, guard, .. } | Op::Store { address, guard, .. } => guarded(address, guard),
+            Op::Load { address, guard, .. }
+            | Op::Lookup { address, guard, .. }
+            | Op::Store { address, guard, .. } => guarded(address, guard),
             Op::AsyncCopy { dst, src, guard, .. } => {
                 let mut all = guarded(dst, guard);
                 all.push(src.base);

@@ -72,6 +72,9 @@ impl Printer<'_> {
                 Op::Load { row, dst, address, guard: g } => {
                     writeln!(f, "{pad}{} = {} {address}{}", regs(dst), row.name, guard(g))?;
                 }
+                Op::Lookup { row, dst, address, guard: g } => {
+                    writeln!(f, "{pad}{dst} = {} {address}{}", row.name, guard(g))?;
+                }
                 Op::Store { row, src, address, guard: g } => {
                     writeln!(f, "{pad}{} {address}, {}{}", row.name, regs(src), guard(g))?;
                 }

@@ -179,6 +179,14 @@ impl Checker<'_> {
                     self.address(address, row.src)?;
                     self.guard(*guard)
                 }
+                Op::Lookup { row, address, guard, .. } => {
+                    arch(row.since)?;
+                    if row.kind != CopyKind::PerThread || row.src != Memory::Global || row.bytes != 4 {
+                        return Err(format!("{} loads no word of global memory", row.name));
+                    }
+                    self.address(address, Memory::Global)?;
+                    self.guard(*guard)
+                }
                 Op::Store { row, src, address, guard } => {
                     arch(row.since)?;
                     if row.kind != CopyKind::PerThread || row.src != Memory::Register {

@@ -51,6 +51,46 @@ fn invariant_operations_leave_the_loop() {
     assert!(f.to_string().contains("for %1 in 0..4 step 1 {"), "{f}");
 }
 
+/// Looks a word up twice, before and after a wait for the kernels before, and twice in a loop.
+#[test]
+fn lookups_leave_loops_but_not_over_a_wait_for_the_kernels_before() {
+    let mut b = Builder::new("f", Arch::Sm90a, 32);
+    let array = b.add_array("r", 1);
+    let param = b.add_param("list", FunctionParamKind::Pointer);
+    let address = Address { base: b.param(param).into(), offset: 8 };
+    let row = copy_named("ld.global.b32").unwrap();
+    let before = b.lookup(row, address, None);
+    assert_eq!(b.lookup(row, address, None), before);
+    b.sync(SyncOp::DependencyWait);
+    b.for_loop(imm(0), imm(4), imm(1), |b, _| -> Result<(), ()> {
+        let after = b.lookup(row, address, None);
+        assert_ne!(after, before);
+        assert_eq!(b.lookup(row, address, None), after);
+        let sum = b.scalar(ScalarOp::AddI32, &[before, after]);
+        b.write(Reg { array, index: 0 }, sum);
+        b.sync(SyncOp::DependencyWait);
+        let again = b.lookup(row, address, None);
+        b.write(Reg { array, index: 0 }, again);
+        Ok(())
+    })
+    .unwrap();
+    let f = b.finish();
+    verify(&f).unwrap();
+    let expected = "    %0 = param list
+    %1 = ld.global.b32 [%0+8]
+    griddepcontrol.wait
+    %3 = ld.global.b32 [%0+8]
+    %4 = add %1, %3
+    for %2 in 0..4 step 1 {
+        @0[0] = %4
+        griddepcontrol.wait
+        %5 = ld.global.b32 [%0+8]
+        @0[0] = %5
+    }
+";
+    assert!(f.to_string().contains(expected), "{f}");
+}
+
 #[test]
 fn dead_code_goes_and_effects_stay() {
     let mut b = Builder::new("f", Arch::Sm80, 32);
@@ -111,6 +151,19 @@ fn every_broken_invariant_is_named_with_its_statement() {
         (
             Op::Load { row: load, dst: vec![reg(0)], address: address(v(0)), guard: Some(Value(0)) },
             "%0 is B32 where Pred is wanted",
+        ),
+        (
+            Op::Lookup { row: load, dst: Value(2), address: address(v(0)), guard: None },
+            "ld.shared.b32 loads no word of global memory",
+        ),
+        (
+            Op::Lookup {
+                row: copy_named("ld.global.b32").unwrap(),
+                dst: Value(2),
+                address: address(v(0)),
+                guard: None,
+            },
+            "%0 is B32 where B64 is wanted",
         ),
         (
             Op::Store { row: load, src: vec![reg(0)], address: address(v(0)), guard: None },

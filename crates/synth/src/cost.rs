@@ -13,7 +13,9 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 use tilewright_machine::{Arch, Memory, Rate, ScalarOp, ShuffleMode, Timing};
-use tilewright_tile::{Axis, ElemExpr, Expr, ParamKind, Scope, Stmt, StmtKind, SymbolId, TensorId, Verified};
+use tilewright_tile::{
+    Axis, ElemExpr, Expr, ParamId, ParamKind, Scope, Stmt, StmtKind, SymbolId, TensorId, Verified,
+};
 
 use crate::cast;
 use crate::plan::{CopyPlan, StmtPlan, TvLayout};
@@ -117,7 +119,7 @@ pub struct Problem<'a> {
     pub shared_bytes: u32,
 }
 
-/// Sizes, the block at the origin, and loop counters at their first value.
+/// Sizes, the block at the origin, loop counters at their first value, and elements of tensors as 0.
 struct At<'a, 'b> {
     problem: &'a Problem<'b>,
     counters: &'a HashMap<SymbolId, i64>,
@@ -129,6 +131,10 @@ impl Scope for At<'_, '_> {
     }
 
     fn block(&self, _: Axis) -> Option<i64> {
+        Some(0)
+    }
+
+    fn element(&self, _: ParamId, _: i64) -> Option<i64> {
         Some(0)
     }
 }

@@ -61,7 +61,7 @@ impl<'a> Facts<'a> {
     pub fn divisor(&self, expr: &Expr) -> i64 {
         match expr {
             Expr::Int(value) => value.abs(),
-            Expr::Block(_) => 1,
+            Expr::Block(_) | Expr::Element(..) => 1,
             Expr::Symbol(id) => {
                 let symbol = self.verified.program().symbol(*id);
                 match symbol.kind {
@@ -93,6 +93,7 @@ impl<'a> Facts<'a> {
         match expr {
             Expr::Int(value) => *value >= 0,
             Expr::Block(_) => true,
+            Expr::Element(..) => false,
             Expr::Symbol(id) => match self.counters.get(id) {
                 Some((lo, _)) => self.is_nonnegative(lo),
                 None => true,
@@ -114,6 +115,7 @@ impl<'a> Facts<'a> {
                 let extent = self.verified.program().grid.get(axis.index()).and_then(Expr::as_int);
                 (Some(0), extent.map(|n| n - 1))
             }
+            Expr::Element(..) => (None, None),
             Expr::Symbol(id) => match self.counters.get(id) {
                 Some((lo, hi)) => (self.bounds(lo).0, self.bounds(hi).1.and_then(|n| n.checked_sub(1))),
                 None => (Some(1), None),
@@ -152,7 +154,11 @@ impl<'a> Facts<'a> {
     /// Two cases are recognised: literals, and the tiling idiom `base = i · c` where `i` counts the tiles of size `c` that
     /// cover the extent (a block index with that grid, or a loop counter with that bound) and `c` divides the extent.
     pub fn stays_inside(&self, tile: &GlobalTile, dim: usize, extent: i64) -> bool {
-        let (base, shape) = (&tile.base[dim], &tile.shape[dim]);
+        self.lies_below(&tile.base[dim], &tile.shape[dim], extent)
+    }
+
+    /// The same of coordinates `base + c` and a mode of extent `shape`.
+    pub fn lies_below(&self, base: &Expr, shape: &Expr, extent: i64) -> bool {
         if let (Some(base), Some(shape)) = (base.as_int(), shape.as_int()) {
             return base + extent <= shape;
         }
@@ -177,12 +183,9 @@ impl<'a> Facts<'a> {
             },
             _ => return false,
         };
-        let covers = match bound {
-            Expr::Binary(IntOp::CeilDiv | IntOp::Div, total, tile) => {
-                **total == *shape && tile.as_int() == Some(step)
-            }
-            other => step == 1 && other == shape,
-        };
+        let tiles = matches!(bound, Expr::Binary(IntOp::CeilDiv | IntOp::Div, total, tile)
+            if **total == *shape && tile.as_int() == Some(step));
+        let covers = tiles || (step == 1 && bound == shape);
         covers && extent <= step && self.is_multiple(shape, step)
     }
 }

@@ -1,9 +1,11 @@
-//! Integer expressions over tile constants, run-time sizes, loop counters and block indices.
+//! Integer expressions over tile constants, run-time sizes, loop counters, block indices and elements of tensors that the kernel reads.
 //!
 //! An expression's value is a 64-bit signed integer. Division rounds towards negative infinity, and `%` has the
 //! sign of the divisor, as in Python: a tile index stays in its tile for negative offsets too.
 
 use std::ops;
+
+use crate::program::ParamId;
 
 /// A constant, a run-time size or a loop counter: an index into [`Program::symbols`](crate::Program::symbols).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -80,6 +82,8 @@ pub enum Expr {
     Block(Axis),
     /// An operator applied to two expressions.
     Binary(IntOp, Box<Expr>, Box<Expr>),
+    /// `groups[i]`: an element of a tensor parameter of one mode and type `i32` that the kernel does not write. An index outside reads 0.
+    Element(ParamId, Box<Expr>),
 }
 
 /// Where an expression finds its values.
@@ -88,6 +92,10 @@ pub trait Scope {
     fn symbol(&self, id: SymbolId) -> Option<i64>;
     /// The block's index along an axis, if it is known.
     fn block(&self, axis: Axis) -> Option<i64>;
+    /// The element of a parameter at an index, if it is known; where there are no buffers, none is.
+    fn element(&self, _param: ParamId, _index: i64) -> Option<i64> {
+        None
+    }
 }
 
 impl Expr {
@@ -113,6 +121,7 @@ impl Expr {
             Expr::Symbol(id) => scope.symbol(*id),
             Expr::Block(axis) => scope.block(*axis),
             Expr::Binary(op, a, b) => op.apply(a.eval(scope)?, b.eval(scope)?),
+            Expr::Element(param, index) => scope.element(*param, index.eval(scope)?),
         }
     }
 
@@ -129,6 +138,7 @@ impl Expr {
         match self {
             Expr::Symbol(id) => value(*id).map_or_else(|| self.clone(), Expr::Int),
             Expr::Binary(op, a, b) => Expr::binary(*op, a.substitute(value), b.substitute(value)),
+            Expr::Element(param, index) => Expr::Element(*param, Box::new(index.substitute(value))),
             Expr::Int(_) | Expr::Block(_) => self.clone(),
         }
     }

@@ -38,6 +38,11 @@ fn int(out: &mut impl Write, program: &Program, expr: &Expr, place: u8) -> fmt::
             Axis::Y => "block.y",
             Axis::Z => "block.z",
         }),
+        Expr::Element(param, index) => {
+            write!(out, "{}[", program.params.get(param.0 as usize).map_or("?", |p| &p.name))?;
+            int(out, program, index, SUM)?;
+            out.write_str("]")
+        }
         Expr::Binary(op, a, b) => {
             let (sign, level) = match op {
                 IntOp::Add => ("+", SUM),
@@ -211,15 +216,20 @@ fn definition(out: &mut impl Write, program: &Program, id: TensorId) -> fmt::Res
         }
         // Parts are never defined.
         TensorKind::Part { .. } => out.write_str("?"),
-        TensorKind::View { param, offsets, modes } => {
+        TensorKind::View { param, offsets, ends, modes } => {
             let buffer = program.params.get(param.0 as usize).map_or("?", |p| &p.name);
             write!(out, "global_view({buffer}[")?;
-            list(out, offsets, |out, e| match e {
-                Expr::Int(0) => out.write_str(":"),
-                _ => {
-                    int(out, program, e, SUM)?;
-                    out.write_str(" :")
+            let both: Vec<_> = offsets.iter().zip(ends).collect();
+            list(out, &both, |out, (offset, end)| {
+                if **offset != Expr::Int(0) {
+                    int(out, program, offset, SUM)?;
+                    out.write_str(" ")?;
                 }
+                out.write_str(":")?;
+                end.as_ref().map_or(Ok(()), |end| {
+                    out.write_str(" ")?;
+                    int(out, program, end, SUM)
+                })
             })?;
             out.write_str("], (")?;
             list(out, modes, |out, mode| match mode.leaves.as_slice() {

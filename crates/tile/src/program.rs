@@ -198,6 +198,8 @@ pub enum TensorKind {
         param: ParamId,
         /// The buffer's coordinate at which the view starts, one expression a mode of the buffer.
         offsets: Vec<Expr>,
+        /// Where it ends, if before the buffer does: one entry a mode of the buffer. What lies behind reads as zero and is not written.
+        ends: Vec<Option<Expr>>,
         /// The view's modes.
         modes: Vec<ViewMode>,
     },

@@ -226,9 +226,10 @@ impl Unroll<'_> {
 
     fn tensor_kind(&self, kind: TensorKind) -> TensorKind {
         match kind {
-            TensorKind::View { param, offsets, modes } => TensorKind::View {
+            TensorKind::View { param, offsets, ends, modes } => TensorKind::View {
                 param,
                 offsets: self.exprs(&offsets),
+                ends: ends.iter().map(|end| end.as_ref().map(|e| self.expr(e))).collect(),
                 modes: modes
                     .iter()
                     .map(|mode| {
@@ -317,6 +318,7 @@ impl Unroll<'_> {
         match e {
             Expr::Symbol(id) => self.values.get(id).unwrap_or(e).clone(),
             Expr::Binary(op, a, b) => Expr::binary(*op, self.expr(a), self.expr(b)),
+            Expr::Element(param, index) => Expr::Element(*param, Box::new(self.expr(index))),
             Expr::Int(_) | Expr::Block(_) => e.clone(),
         }
     }

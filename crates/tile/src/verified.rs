@@ -7,15 +7,15 @@ use tilewright_machine::{DType, Memory};
 
 use crate::diagnostic::Span;
 use crate::expr::Expr;
-use crate::program::{ParamId, Program, TensorId, TensorKind, TensorRef};
+use crate::program::{ParamId, ParamKind, Program, TensorId, TensorKind, TensorRef};
 
 /// Values for tile constants, by name; those not named keep their defaults.
 pub type Constants = BTreeMap<String, i64>;
 
 /// A program that holds every invariant listed at [`verify`](crate::verify()).
 ///
-/// In it every expression is folded over the constants: what is left are literals, sizes, loop counters and block
-/// indices. Rearrangements are still statements; see [`crate::desugar()`].
+/// In it every expression is folded over the constants: what is left are literals, sizes, loop counters, block
+/// indices and elements of tensors. Rearrangements are still statements; see [`crate::desugar()`].
 #[derive(Clone, Debug)]
 pub struct Verified {
     pub(crate) program: Program,
@@ -25,8 +25,10 @@ pub struct Verified {
     pub(crate) strides: Vec<Vec<Expr>>,
     /// Parameters that some copy writes.
     pub(crate) outputs: Vec<ParamId>,
-    /// Parameters that some copy reads.
+    /// Parameters that some copy reads, or of which an element is an integer of the kernel.
     pub(crate) inputs: Vec<ParamId>,
+    /// Parameters of which elements are integers of the kernel.
+    pub(crate) elements: Vec<ParamId>,
 }
 
 /// A tensor as a statement sees it after indexing and transposition: `shape` and, for a view, how its modes
@@ -60,7 +62,7 @@ pub struct GlobalTile {
     pub base: Vec<Expr>,
     /// For each mode of the tile (in the order of [`TileRef::shape`]) its leaves as (extent, buffer mode, scale).
     pub modes: Vec<Vec<(i64, u32, i64)>>,
-    /// The buffer's shape.
+    /// The buffer's shape, as far as the view reaches.
     pub shape: Vec<Expr>,
     /// The buffer's strides in elements.
     pub strides: Vec<Expr>,
@@ -92,6 +94,14 @@ impl Verified {
         &self.strides[param.0 as usize]
     }
 
+    /// Extents of a tensor parameter, over literals and sizes; empty for scalars.
+    pub fn buffer_shape(&self, param: ParamId) -> &[Expr] {
+        match &self.program.param(param).kind {
+            ParamKind::Tensor { shape, .. } => shape,
+            ParamKind::Scalar { .. } => &[],
+        }
+    }
+
     /// Parameters that the kernel writes, in order.
     pub fn outputs(&self) -> &[ParamId] {
         &self.outputs
@@ -100,6 +110,11 @@ impl Verified {
     /// Parameters that the kernel reads, in order.
     pub fn inputs(&self) -> &[ParamId] {
         &self.inputs
+    }
+
+    /// Parameters of which elements are integers of the kernel (`groups[i]`), in order.
+    pub fn elements(&self) -> &[ParamId] {
+        &self.elements
     }
 
     /// The shape of a register or shared tensor, or of a view's modes where they are static.
@@ -118,7 +133,7 @@ impl Verified {
                 let kept = |i: &usize| !matches!(reference.index.get(*i), Some(Some(_)));
                 ((0..shape.len()).filter(kept).map(|i| int(&shape[i])).collect::<Vec<_>>(), None)
             }
-            TensorKind::View { param, offsets, modes } => {
+            TensorKind::View { param, offsets, ends, modes } => {
                 let mut base = offsets.clone();
                 let mut kept = Vec::new();
                 for (i, mode) in modes.iter().enumerate() {
@@ -145,15 +160,15 @@ impl Verified {
                     }
                 }
                 let shape = kept.iter().map(|leaves| leaves.iter().map(|l| l.0).product()).collect();
-                let buffer_shape = match &self.program.param(*param).kind {
-                    crate::program::ParamKind::Tensor { shape, .. } => shape.clone(),
-                    crate::program::ParamKind::Scalar { .. } => Vec::new(),
-                };
+                let bounded = self.buffer_shape(*param).iter().zip(ends).map(|(extent, end)| match end {
+                    Some(end) => end.min(extent),
+                    None => extent.clone(),
+                });
                 let global = GlobalTile {
                     param: *param,
                     base,
                     modes: kept,
-                    shape: buffer_shape,
+                    shape: bounded.collect(),
                     strides: self.strides(*param).to_vec(),
                 };
                 (shape, Some(global))

@@ -1,6 +1,6 @@
 //! The Rust DSL makes the programs that the text form reads; its misuse is reported, never a panic.
 
-use tilewright_machine::DType::{F16, F32};
+use tilewright_machine::DType::{F16, F32, I32};
 use tilewright_tile::dsl::{KernelBuilder, block_x, block_y, float, nested, steps, tile};
 use tilewright_tile::{Code, Constants, Program, parse, verify};
 
@@ -141,12 +141,13 @@ fn what_the_builder_makes_reads_back() {
     let mut k = KernelBuilder::new("all");
     let n = k.size("n", 64);
     let x = k.strided_tensor("x", F32, [&n, &n], [1.into(), n.clone()]);
+    let ids = k.tensor("ids", I32, [&n]);
     let beta = k.scalar("beta", -0.5);
     k.grid([1]);
     k.threads(32);
     let g = k.global_view("g", &x, [nested([tile(0, 8), tile(1, 4)]), steps(1, 2, 4)]);
     let r = k.register_tensor("r", F32, [32]);
-    k.copy(g.at(1), r);
+    k.copy(g.at(ids.element(ids.element(0) + 1)), r);
     let t = k.define("t", -(&r - 2.0) / beta.max(r).sqrt() + 3.0 * r.exp() * float(&n) - -r);
     k.assign(&t, t * t.min(1.5).abs());
     let u = k.rearrange("u", &t, Some("(32,1):(1,0)".parse().unwrap()));
@@ -157,6 +158,43 @@ fn what_the_builder_makes_reads_back() {
     k.copy(t, s);
     let program = k.finish().unwrap();
     assert_eq!(parse(&program.to_string()).unwrap(), program, "{program}");
+    assert!(program.to_string().contains("copy(g[:, ids[ids[0] + 1]], r)"), "{program}");
+}
+
+#[test]
+fn elements_of_buffers_of_another_kernel_are_refused() {
+    let mut other = KernelBuilder::new("other");
+    let ids = other.tensor("ids", I32, [4]);
+    let mut k = KernelBuilder::new("one");
+    k.grid([ids.element(0)]);
+    k.threads(32);
+    let errors = k.finish().unwrap_err();
+    assert_eq!(errors.0[0].message, "an expression of another kernel is used");
+}
+
+#[test]
+fn a_view_may_end_before_its_buffer() {
+    let mut k = KernelBuilder::new("ends");
+    let n = k.size("n", 64);
+    let x = k.tensor("x", F32, [&n, &n]);
+    k.grid([1]);
+    k.threads(32);
+    k.global_view(
+        "g",
+        x.from([block_x(), 0.into()]).until(0, block_x() + 4).until(1, &n - 1),
+        [tile(0, 8), tile(1, 8)],
+    );
+    let program = k.finish().unwrap();
+    assert!(program.to_string().contains("global_view(x[block.x : block.x + 4, : n - 1]"), "{program}");
+    assert_eq!(parse(&program.to_string()).unwrap(), program);
+
+    let mut k = KernelBuilder::new("beyond");
+    let x = k.tensor("x", F32, [4]);
+    k.grid([1]);
+    k.threads(32);
+    k.global_view("g", x.from([0]).until(1, 4), [tile(0, 4)]);
+    let errors = k.finish().unwrap_err();
+    assert_eq!(errors.0[0].message, "the view `g` ends along mode 1 of `x`, which has 1");
 }
 
 #[test]

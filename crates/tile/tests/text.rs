@@ -252,7 +252,9 @@ impl Choices<'_> {
         let default = self.expr(std::slice::from_ref(&t), 3);
         let w = k.constant("W", default);
         let n = k.size("n", 17);
-        let all = [m.clone(), n.clone(), t.clone(), w.clone(), block_x(), block_y()];
+        let ids = k.tensor("ids", DType::I32, [&n]);
+        let element = ids.element(block_x() * 2 + &m);
+        let all = [m.clone(), n.clone(), t.clone(), w.clone(), block_x(), block_y(), element];
         let extents = [self.expr(&all[..4], 2), self.expr(&all[..4], 2)];
         let x = k.tensor("x", DType::ALL[self.next(DType::ALL.len() as u8) as usize], extents);
         let strides = [self.expr(&all[..4], 2), 1.into()];
@@ -264,9 +266,13 @@ impl Choices<'_> {
         let scale = self.expr(&all[2..4], 3);
         let offsets = [self.expr(&all, 3), self.expr(&all, 1)];
         let extent = self.expr(&all[2..4], 2);
+        let mut from = x.from(offsets);
+        for mode in 0..self.next(3) {
+            from = from.until(usize::from(mode), self.expr(&all, 2));
+        }
         let g = k.global_view(
             "g",
-            x.from(offsets),
+            from,
             [nested([tile(0, &extent), steps(1, 4, &scale)]), tile(1, &t), steps(1, &n, &w)],
         );
         let h = k.global_view("h", &y, [tile(1, &t), tile(0, &w)]);

@@ -79,8 +79,8 @@ impl Outcome {
     }
 }
 
-/// Runs a kernel on a device with uniform random inputs in [−1, 1) (integers: of their whole range, i32 up to a million) and compares
-/// every output with the reference interpreter's.
+/// Runs a kernel on a device with uniform random inputs in [−1, 1) (integers: of their whole range, i32 up to a million; those
+/// of which elements are integers of the kernel: from −2 to 7) and compares every output with the reference interpreter's.
 ///
 /// What is only written begins as NaN (integers: 85, or the nearest there is) on both sides, so that elements nobody writes show.
 ///
@@ -272,11 +272,13 @@ fn inputs(kernel: &Kernel, sizes: &Sizes, options: &CheckOptions) -> Result<Vec<
             return Err(CheckError::TooLarge);
         }
         let read = kernel.verified.inputs().contains(&id);
+        let indexes = kernel.verified.elements().contains(&id);
         let dtype = param.dtype;
         let mut draw = || -> f64 {
             let x = match (read, dtype.range()) {
                 (false, None) => f64::NAN,
                 (false, Some(_)) => 85.0,
+                (true, _) if indexes => f64::from(rng.random_range(-2..8)),
                 (true, None) => rng.random_range(-1.0..1.0),
                 (true, Some((low, high))) => {
                     f64::from(rng.random_range(low.max(-1_000_000)..=high.min(1_000_000)))

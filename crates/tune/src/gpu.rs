@@ -5,65 +5,19 @@ use std::time::Duration;
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use tilewright_compiler::{Kernel, Options, compile};
-use tilewright_machine::{Arch, DType};
+use tilewright_compiler::Kernel;
+use tilewright_machine::DType;
+use tilewright_runtime::measure::{L2, Runner, Turn};
 use tilewright_runtime::{
-    Arg, Buffer, CudaDevice, CudaSequence, Device, LaunchOptions, RuntimeError, Sizes, decode, encode,
+    Arg, Buffer, CudaDevice, CudaRunner, Device, LaunchOptions, RuntimeError, Sizes, decode, encode,
 };
 use tilewright_tile::interpret::tensor_len;
-use tilewright_tile::{ParamId, ParamKind, Program, parse};
+use tilewright_tile::{ParamId, ParamKind, Program};
 
 use crate::error::TuneError;
 use crate::meter::{Load, Meter};
 use crate::problem::Problem;
 use crate::record::Conditions;
-
-/// What the L2 cache holds when a timed run begins.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum L2 {
-    /// Other data, which was written and goes to memory while the kernel runs: what a kernel usually meets.
-    #[default]
-    Dirty,
-    /// Other data, which was read and goes nowhere.
-    Clean,
-}
-
-impl L2 {
-    /// The name.
-    pub fn name(self) -> &'static str {
-        match self {
-            L2::Dirty => "dirty",
-            L2::Clean => "clean",
-        }
-    }
-}
-
-/// Bytes that are written or read to empty the L2 cache: several times those of any.
-const FLUSH_BYTES: i64 = 256 << 20;
-/// Elements that a block of the flush takes.
-const FLUSH_TILE: i64 = 8192;
-
-/// Writes all of a buffer.
-const WRITE: &str = "size n = 67108864
-const T = 8192
-kernel flush_by_writing(y: f32[n]) grid(ceil_div(n, T)) threads(256) {
-    gy = global_view(y[block.x * T :], (T) : (e0))
-    ry = register_tensor(f32, [T])
-    fill(ry, 0.0)
-    copy(ry, gy)
-}";
-
-/// Reads all of a buffer; a sum for each block keeps the loads alive.
-const READ: &str = "size n = 67108864, blocks = 8192
-const T = 8192
-kernel flush_by_reading(x: f32[n], y: f32[blocks]) grid(ceil_div(n, T)) threads(256) {
-    gx = global_view(x[block.x * T :], (T) : (e0))
-    gy = global_view(y[block.x :], (1) : (e0))
-    rx = register_tensor(f32, [T])
-    copy(gx, rx)
-    total = reduce(rx, sum, 0)
-    copy(total, gy)
-}";
 
 /// Elements of a tensor that are drawn; they are repeated. A prime, so that rows differ.
 const DRAWN: usize = 1_048_573;
@@ -86,7 +40,6 @@ pub struct GpuMeter<'a> {
     public: BTreeSet<String>,
     tensors: BTreeMap<String, Bound>,
     loaded: BTreeMap<usize, Loaded<'a>>,
-    flush: CudaSequence<'a>,
     l2: L2,
     rest: Duration,
 }
@@ -104,7 +57,7 @@ struct Bound {
 /// A candidate on the device.
 #[derive(Debug)]
 struct Loaded<'a> {
-    sequence: CudaSequence<'a>,
+    runner: CudaRunner<'a>,
     outputs: BTreeSet<String>,
     milliseconds: Option<f64>,
 }
@@ -113,52 +66,22 @@ fn failed(doing: &str) -> impl FnOnce(RuntimeError) -> TuneError {
     TuneError::device(doing.to_string())
 }
 
-/// The kernel of a built-in program.
-fn built_in(text: &str, arch: Arch) -> Result<Kernel, TuneError> {
-    let program = parse(text).map_err(|d| TuneError::Config(d.into()))?;
-    let options = Options::new(arch).for_sizes(&program, &[]);
-    compile(&program, &options).map_err(|d| TuneError::Config(d.into()))
-}
-
 impl<'a> GpuMeter<'a> {
     /// For candidates of a problem.
     ///
     /// # Errors
     ///
-    /// [`TuneError::Device`] if the device has no memory for what empties its cache.
-    pub fn new(
-        device: &'a CudaDevice,
-        arch: Arch,
-        problem: &Problem,
-        l2: L2,
-        rest: Duration,
-    ) -> Result<Self, TuneError> {
+    /// A [`TuneError::Config`] if the operator has no programs for the problem's meaning.
+    pub fn new(device: &'a CudaDevice, problem: &Problem, l2: L2, rest: Duration) -> Result<Self, TuneError> {
         let meaning = |(name, _): &(&str, &str)| problem.tuning().meaning.contains(name);
         let given: Vec<(&str, &str)> = problem.pinned().given().into_iter().filter(meaning).collect();
         let programs = (problem.operator().programs)(&given)?;
         let named = |program: &Program| program.params.iter().map(|p| p.name.clone()).collect::<Vec<_>>();
         let public = programs.iter().flat_map(named).collect();
 
-        let mut flush = device.sequence();
-        let bytes = FLUSH_BYTES as usize;
-        let large = device.alloc(bytes).map_err(failed("allocating what empties the L2 cache"))?;
-        let mut push = |kernel: &Kernel, args: &[Arg<'_>]| {
-            flush
-                .push(kernel, &Sizes::new(), args, LaunchOptions::default())
-                .map_err(failed("loading what empties the L2 cache"))
-        };
-        match l2 {
-            L2::Dirty => push(&built_in(WRITE, arch)?, &[Arg::Buffer(&large)])?,
-            L2::Clean => {
-                let sums = device
-                    .alloc((FLUSH_BYTES / FLUSH_TILE) as usize)
-                    .map_err(failed("allocating what empties the L2 cache"))?;
-                push(&built_in(READ, arch)?, &[Arg::Buffer(&large), Arg::Buffer(&sums)])?;
-            }
-        }
         let sizes = problem.sizes().clone();
         let (tensors, loaded) = (BTreeMap::new(), BTreeMap::new());
-        Ok(GpuMeter { device, sizes, public, tensors, loaded, flush, l2, rest })
+        Ok(GpuMeter { device, sizes, public, tensors, loaded, l2, rest })
     }
 
     /// Makes a kernel's tensors, where there are none of their names or too small ones.
@@ -198,32 +121,32 @@ impl<'a> GpuMeter<'a> {
         self.sizes.iter().filter(|(name, _)| own(name)).map(|(name, v)| (name.clone(), *v)).collect()
     }
 
-    fn candidate(&self, id: usize) -> Result<&Loaded<'a>, TuneError> {
+    fn candidate(&mut self, id: usize) -> Result<&mut Loaded<'a>, TuneError> {
         let missing = || failed("finding a candidate")(RuntimeError::Inconsistent { kernel: id.to_string() });
-        self.loaded.get(&id).ok_or_else(missing)
+        self.loaded.get_mut(&id).ok_or_else(missing)
     }
 
     /// Runs a candidate once on what tensors held at first; what its public outputs hold then.
-    fn results(&self, id: usize) -> Result<BTreeMap<&str, Vec<u8>>, TuneError> {
-        let candidate = self.candidate(id)?;
+    fn results(&mut self, id: usize) -> Result<BTreeMap<String, Vec<u8>>, TuneError> {
         for bound in self.tensors.values() {
             if let Some(before) = &bound.before {
                 self.device.upload(&bound.buffer, before).map_err(failed("filling tensors"))?;
             }
         }
-        candidate.sequence.run().map_err(failed("running a candidate"))?;
-        let read = |name: &'_ String| {
+        let candidate = self.candidate(id)?;
+        candidate.runner.run().map_err(failed("running a candidate"))?;
+        let outputs = candidate.outputs.clone();
+        let read = |name: &String| {
             let bound = self.tensors.get(name)?;
-            let (name, _) = self.tensors.get_key_value(name)?;
-            Some(self.device.download(&bound.buffer).map(|bytes| (name.as_str(), bytes)))
+            Some(self.device.download(&bound.buffer).map(|bytes| (name.clone(), bytes)))
         };
-        candidate.outputs.iter().filter_map(read).collect::<Result<_, _>>().map_err(failed("reading results"))
+        outputs.iter().filter_map(read).collect::<Result<_, _>>().map_err(failed("reading results"))
     }
 }
 
 impl Meter for GpuMeter<'_> {
     fn conditions(&self) -> Conditions {
-        Conditions { l2: self.l2.name().to_string(), rest_seconds: self.rest.as_secs_f64() }
+        Conditions { l2: name_of(self.l2).to_string(), rest_seconds: self.rest.as_secs_f64() }
     }
 
     fn announce(&mut self, kernels: &[&Kernel]) {
@@ -234,7 +157,7 @@ impl Meter for GpuMeter<'_> {
     fn load(&mut self, id: usize, kernels: Vec<Kernel>) -> Result<Load, TuneError> {
         let mut sequence = self.device.sequence();
         let mut outputs = BTreeSet::new();
-        for kernel in &kernels {
+        for (i, kernel) in kernels.iter().enumerate() {
             self.bind(kernel)?;
             let args: Vec<Arg<'_>> = kernel
                 .program()
@@ -246,7 +169,8 @@ impl Meter for GpuMeter<'_> {
                     (ParamKind::Tensor { .. }, None) => Arg::Scalar(f32::NAN),
                 })
                 .collect();
-            match sequence.push(kernel, &self.sizes_of(kernel), &args, LaunchOptions::default()) {
+            // The kernels behind the first wait for it by themselves.
+            match sequence.push(kernel, &self.sizes_of(kernel), &args, LaunchOptions { dependent: i > 0 }) {
                 Ok(()) => {}
                 Err(error @ (RuntimeError::Driver { .. } | RuntimeError::NoCuda { .. })) => {
                     return Err(failed("loading a candidate")(error));
@@ -263,41 +187,51 @@ impl Meter for GpuMeter<'_> {
         if let Some(advisory) = advisories.into_iter().next() {
             return Ok(Load::Refused(advisory));
         }
-        self.loaded.insert(id, Loaded { sequence, outputs, milliseconds: None });
+        let runner = sequence.runner(id.to_string());
+        self.loaded.insert(id, Loaded { runner, outputs, milliseconds: None });
         Ok(Load::Ready)
     }
 
     fn time(&mut self, id: usize) -> Result<f64, TuneError> {
+        let (l2, rest) = (self.l2, self.rest);
         let candidate = self.candidate(id)?;
-        let runs = match candidate.milliseconds {
-            // Never run before: the first run is no measurement, and says how many a turn can have.
-            None => {
-                let first = candidate.sequence.run().map_err(failed("running a candidate"))?;
-                turn_of(first)
-            }
-            Some(milliseconds) => turn_of(milliseconds),
+        let timed = |candidate: &mut Loaded<'_>, rest, warmup, runs| {
+            let mut times = candidate
+                .runner
+                .turn(&Turn { rest, l2, warmup, runs })
+                .map_err(failed("timing a candidate"))?;
+            times.sort_by(f64::total_cmp);
+            Ok::<f64, TuneError>((times[(times.len() - 1) / 2] + times[times.len() / 2]) / 2.0)
         };
-        std::thread::sleep(self.rest);
-        let mut times =
-            candidate.sequence.time_after(&self.flush, runs).map_err(failed("timing a candidate"))?;
-        times.sort_by(f64::total_cmp);
-        let middle = (times[(times.len() - 1) / 2] + times[times.len() / 2]) / 2.0;
-        if let Some(candidate) = self.loaded.get_mut(&id) {
-            candidate.milliseconds = Some(middle);
-        }
-        Ok(middle * 1e3)
+        let last = match candidate.milliseconds {
+            Some(milliseconds) => milliseconds,
+            // Never run before: these runs are no measurement, and say how many a turn can have.
+            None => timed(candidate, Duration::ZERO, 1, 1)?,
+        };
+        let milliseconds = timed(candidate, rest, 0, turn_of(last))?;
+        candidate.milliseconds = Some(milliseconds);
+        Ok(milliseconds * 1e3)
     }
 
     fn difference(&mut self, id: usize, other: usize) -> Result<Option<String>, TuneError> {
         let (own, expected) = (self.results(id)?, self.results(other)?);
         for (name, expected) in &expected {
             let Some(own) = own.get(name) else { return Ok(Some(format!("`{name}` is not written"))) };
-            let Some(bound) = self.tensors.get(*name) else { continue };
+            let Some(bound) = self.tensors.get(name) else { continue };
             if let Some(difference) = compare(bound.dtype, bound.elements, own, expected) {
                 return Ok(Some(format!("`{name}`: {difference}")));
             }
         }
         Ok(None)
+    }
+}
+
+/// What records call a state of the L2 cache.
+fn name_of(l2: L2) -> &'static str {
+    match l2 {
+        L2::Written => "dirty",
+        L2::Read => "clean",
+        L2::Kept => "kept",
     }
 }
 
@@ -350,16 +284,6 @@ fn compare(dtype: DType, elements: usize, own: &[u8], expected: &[u8]) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_empties_the_cache_compiles() {
-        for arch in Arch::ALL {
-            for text in [WRITE, READ] {
-                let kernel = built_in(text, arch).unwrap();
-                assert_eq!(kernel.function.arch, arch);
-            }
-        }
-    }
 
     #[test]
     fn results_are_compared_within_roundings() {

@@ -29,7 +29,7 @@ mod store;
 
 pub use choose::{Choice, MakeMeter, Origin, Tuned, choose, tune};
 pub use error::TuneError;
-pub use gpu::{GpuMeter, L2};
+pub use gpu::GpuMeter;
 pub use meter::{Load, Meter};
 pub use problem::{Candidate, Problem, Target};
 pub use record::{COMPILER, Conditions, FORMAT, Measured, Record, RunnerUp, Stale};

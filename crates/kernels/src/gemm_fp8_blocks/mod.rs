@@ -12,7 +12,7 @@ mod space;
 use tilewright_machine::{Arch, CacheHint, DType, WgmmaRow};
 
 use crate::config::ConfigError;
-use crate::gemm_hopper::{Cluster, Order};
+use crate::gemm_hopper::{Cluster, Order, check_instruction};
 
 /// Neighbours along k that share a scale, and neighbours along n that share one of B.
 pub const BLOCK: i64 = 128;
@@ -212,6 +212,7 @@ impl Fp8BlocksConfig {
                 format!("must be a multiple of 8 up to 256 that divides bn = {}, or be `widest`", self.bn);
             return Err(ConfigError::value("part", part, wanted));
         }
+        check_instruction(part, self.warpgroups)?;
         if !self.swap && BLOCK % part != 0 {
             let wanted = format!("must divide {BLOCK}, so that each part lies within a block of b");
             return Err(ConfigError::value("part", part, wanted));

@@ -122,6 +122,21 @@ pub enum Batch {
     Packed,
     /// `l` products whose matrices begin `step_a`, `step_b` and `step_c` elements apart.
     Strided,
+    /// One product a group of rows of A, each with a matrix of its own: `a[m, k]`, `b[g, n, k]`, `c[m, n]`. The rows are sorted by group, and
+    /// each group's begin at a multiple of the rows of A in a tile; `groups[ceil_div(m, rows)]` (i32) has the group of each such tile,
+    /// −1 for rows that are padding. There all sums are 0.
+    Grouped,
+    /// The same for rows that lie one group behind the other, with no padding. There are `t` tiles of rows: `groups[t]` has the group of
+    /// each, −1 of one that is none, `first[t]` its first row, and `ends[g]` the row behind each group's last. All are i32. What a tile has
+    /// behind its group's end is not written.
+    Ragged,
+}
+
+impl Batch {
+    /// Whether tiles of rows of A belong to groups.
+    pub(super) fn has_groups(self) -> bool {
+        matches!(self, Batch::Grouped | Batch::Ragged)
+    }
 }
 
 impl fmt::Display for Batch {
@@ -130,6 +145,8 @@ impl fmt::Display for Batch {
             Batch::None => "none",
             Batch::Packed => "packed",
             Batch::Strided => "strided",
+            Batch::Grouped => "grouped",
+            Batch::Ragged => "ragged",
         })
     }
 }
@@ -138,8 +155,10 @@ impl FromStr for Batch {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let all = [Batch::None, Batch::Packed, Batch::Strided];
-        all.into_iter().find(|b| b.to_string() == text).ok_or("must be none, packed or strided")
+        let all = [Batch::None, Batch::Packed, Batch::Strided, Batch::Grouped, Batch::Ragged];
+        all.into_iter()
+            .find(|b| b.to_string() == text)
+            .ok_or("must be none, packed, strided, grouped or ragged")
     }
 }
 

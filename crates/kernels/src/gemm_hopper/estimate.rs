@@ -70,11 +70,13 @@ impl HopperGemmConfig {
         let (of_a, of_b) = self.sides((tall, wide));
         let pitch = |major: Major, rows: i64| if major == Major::K { k } else { rows };
         let port = PORT * (lines(self.a, of_a, pitch(self.a, m)) + lines(self.b, of_b, pitch(self.b, n)));
-        let busy = together(multiply, port, 6.0);
+        let busy = together(multiply, port, 8.0);
         let waiting = together(shared, LATENCY / self.stages as f64, 6.0);
         let few_stages = if self.stages < 4 { 1.02 } else { 1.0 };
         let narrow = if self.bn < 256 { 1.01 } else { 1.0 };
-        let step = together(together(busy, waiting, 8.0), turn, 8.0) / 0.98 * few_stages * narrow;
+        // Blocks of a cluster wait for the slowest of them before a stage is filled again.
+        let in_step = if down * across > 1 { 1.012 } else { 1.0 };
+        let step = together(together(busy, waiting, 8.0), turn, 8.0) / 0.98 * few_stages * narrow * in_step;
 
         // A tile, and what is not hidden behind others.
         let drain = 600.0 + chunks * (200.0 + bm * columns / 32.0);

@@ -19,7 +19,7 @@ impl Config for HopperGemmConfig {
         ("b", "along which mode b is contiguous: k or n"),
         (
             "batch",
-            "packed: l products, one behind the other; strided: l products so many elements apart; none",
+            "packed: l products, one behind the other; strided: l products so many elements apart; grouped: each tile of rows of a with the matrix b of its group; ragged: the same without padding; none",
         ),
         (
             "epilogue",

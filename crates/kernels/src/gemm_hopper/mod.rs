@@ -118,6 +118,9 @@ impl Default for HopperGemmConfig {
 /// Registers that addresses, counters and the compiler's temporaries want besides the fragments.
 const SPARE_REGISTERS: i64 = 16;
 
+/// Registers that an instruction of the widest kind needs besides its sums, so that it can be assembled at all.
+const FEWEST_BESIDES: i64 = 26;
+
 /// Registers that the threads of a multiprocessor have together.
 const REGISTERS: i64 = 65_536;
 
@@ -272,6 +275,14 @@ impl HopperGemmConfig {
             return Err(ConfigError::value("split", self.split, "one product at a time: batch must be none"));
         }
         within("buffers", self.buffers, [1, 8], 1)?;
+        if self.batch == Batch::Ragged && self.epilogue.parts().any(Part::sums) {
+            let wanted = "rows of other groups would count: batch must not be ragged";
+            return Err(ConfigError::value("epilogue", self.epilogue, wanted));
+        }
+        if let (true, Cluster::AlongM(_)) = (self.batch.has_groups(), self.cluster) {
+            let wanted = "neighbours along m may be of different groups: use n2, k2 or none";
+            return Err(ConfigError::value("cluster", self.cluster, wanted));
+        }
         if ![1, 2, 4, 8].contains(&self.cluster.blocks()) {
             return Err(ConfigError::value("cluster", self.cluster, "must have 2, 4 or 8 blocks"));
         }
@@ -317,6 +328,7 @@ impl HopperGemmConfig {
             );
             return Err(ConfigError::value("bn", self.bn, wanted));
         }
+        check_instruction(self.bn, self.warpgroups)?;
         within("sms", self.sms, [self.cluster.blocks(), 65_535], 1)?;
         let (need, have) = (self.shared_bytes(), i64::from(WgmmaRow::ARCH.limits().shared_bytes_per_block));
         if need > have {
@@ -392,4 +404,21 @@ impl HopperGemmConfig {
 /// Bytes of an element of 8 bits or more.
 fn bytes(dtype: DType) -> i64 {
     i64::from(dtype.bits()) / 8
+}
+
+/// Whether an instruction as wide as a tile's columns finds its registers: a block starts with an even share of them all, in which the
+/// assembler must find room for one instruction's sums, whatever roles ask for.
+pub(crate) fn check_instruction(columns: i64, warpgroups: i64) -> Result<(), ConfigError> {
+    let threads = 128 * (1 + warpgroups);
+    let share = REGISTERS / threads / 8 * 8;
+    let wide = (1..=32).rev().map(|eighth| 8 * eighth).find(|n| columns % n == 0).unwrap_or(8);
+    if wide / 2 + FEWEST_BESIDES <= share {
+        return Ok(());
+    }
+    let wanted = format!(
+        "an instruction's sums take {} registers of a thread, and {threads} threads can start with {share} each: use \
+         a narrower tile or fewer warpgroups",
+        wide / 2
+    );
+    Err(ConfigError::value("bn", columns, wanted))
 }

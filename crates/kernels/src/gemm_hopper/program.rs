@@ -1,7 +1,9 @@
 //! The tile program of a configuration.
 
 use tilewright_machine::DType;
-use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Pipeline, Reference, Tensor, block_x, steps, tile};
+use tilewright_tile::dsl::{
+    Buffer, BufferAt, Elem, KernelBuilder, Pipeline, Reference, Tensor, block_x, steps, tile,
+};
 use tilewright_tile::{AsyncHow, Expr, Program, ReduceOp, ViewMode};
 
 use super::epilogue::spread;
@@ -13,6 +15,17 @@ struct Place {
     row: Expr,
     col: Expr,
     product: Option<Expr>,
+    /// The group that its rows of A belong to.
+    group: Option<Expr>,
+    /// The row behind the last of its group, where tiles reach beyond.
+    end: Option<Expr>,
+}
+
+impl Place {
+    /// Which of several matrices B, and of what belongs to its rows.
+    fn of_b(&self) -> Option<&Expr> {
+        self.product.as_ref().or(self.group.as_ref())
+    }
 }
 
 /// An operand of the epilogue that is brought tile by tile, or sums of it that are sent away.
@@ -43,6 +56,22 @@ struct Shape {
     deep: i64,
     /// Products, and parts of k that are summed apart: what the rows of tiles are counted through for.
     several: bool,
+    /// Whether the tile's columns are along m.
+    swap: bool,
+    /// The group of each tile along m.
+    groups: Option<Buffer>,
+    ragged: Option<Ragged>,
+}
+
+/// What there is besides groups where their rows lie one behind the other.
+struct Ragged {
+    /// Rows of A, and tiles of them.
+    m: Expr,
+    tiles: Expr,
+    /// The first row of each tile.
+    first: Buffer,
+    /// The row behind the last of each group.
+    ends: Buffer,
 }
 
 impl Shape {
@@ -52,12 +81,46 @@ impl Shape {
             if blocks > 1 { tile * blocks + block_x() % blocks } else { tile.clone() }
         };
         if !self.several {
-            return Place { row: own(row, self.down), col: own(col, self.across), product: None };
+            let (mut row, mut col) = (own(row, self.down), own(col, self.across));
+            let along_m = if self.swap { &mut col } else { &mut row };
+            let group = self.groups.map(|groups| groups.element(&*along_m));
+            let mut end = None;
+            if let (Some(Ragged { m, tiles, first, ends }), Some(group)) = (&self.ragged, &group) {
+                // Behind the last tile, where the table reads as 0, there is nothing to write.
+                let counts = (tiles - &*along_m).max(0).min(1);
+                end = Some(ends.element(group).max(0).min(m) * counts);
+                *along_m = first.element(&*along_m).max(0).min(m);
+            }
+            return Place { row, col, product: None, group, end };
         }
         // Rows of the tiles of clusters are counted through all products.
         let each = if self.down > 1 { self.rows.ceil_div(self.down) } else { self.rows.clone() };
         let within = own(&(row % &each), self.down);
-        Place { row: within, col: own(col, self.across), product: Some(row / &each) }
+        Place { row: within, col: own(col, self.across), product: Some(row / &each), group: None, end: None }
+    }
+
+    /// Which step along the columns of C (of the tile, that is) a chunk is at.
+    fn column(&self, place: &Place, j: &Expr) -> Expr {
+        if self.swap && self.ragged.is_some() {
+            &place.col + j * &self.chunk
+        } else {
+            &place.col * &self.chunks + j
+        }
+    }
+
+    /// Steps along k of a tile, and the first of them: tiles of padding have none, or some past the end of k if results of others
+    /// leave meanwhile.
+    fn steps(&self, place: &Place, least: Option<&Expr>) -> (Expr, Option<Expr>) {
+        let Some(group) = &place.group else { return (self.depth.clone(), None) };
+        // 1 for a group, 0 for a negative number.
+        let counts = (group.min(0) + 1).max(0);
+        match least {
+            None => (counts * &self.depth, None),
+            Some(least) => {
+                let past = (Expr::from(1) - &counts) * &self.depth;
+                ((counts * &self.depth).max(least), Some(past))
+            }
+        }
     }
 }
 
@@ -88,7 +151,10 @@ impl HopperGemmConfig {
 
     fn write(&self, t: &mut KernelBuilder) {
         let (m, n, k) = (t.size("m", 4096), t.size("n", 4096), t.size("k", 4096));
-        let products = (self.batch != Batch::None).then(|| t.size("l", 4));
+        let grouped = self.batch.has_groups();
+        let products = (self.batch != Batch::None && !grouped).then(|| t.size("l", 4));
+        // How many matrices B there are, and vectors along n.
+        let matrices = products.clone().or_else(|| grouped.then(|| t.size("g", 8)));
         let (height, width) = self.sides((m.clone(), n.clone()));
         let (bm, bn, bk) = (t.constant("BM", self.bm), t.constant("BN", self.bn), t.constant("BK", self.bk));
         let (stages, sms) = (t.constant("STAGES", self.stages), t.constant("SMS", self.sms));
@@ -97,11 +163,20 @@ impl HopperGemmConfig {
         let epilogue = self.applied();
 
         let a = self.matrix(t, "a", self.dtype, [&m, &k], self.a, &products);
-        let b = self.matrix(t, "b", self.right(), [&n, &k], self.b, &products);
+        let b = self.matrix(t, "b", self.right(), [&n, &k], self.b, &matrices);
+        let (of_m, _) = self.sides((&bm, &bn));
+        let tiles_of_m = if self.batch == Batch::Ragged { t.size("t", 40) } else { m.ceil_div(of_m) };
+        let groups = grouped.then(|| t.tensor("groups", DType::I32, [&tiles_of_m]));
+        let ragged = (self.batch == Batch::Ragged).then(|| Ragged {
+            m: m.clone(),
+            tiles: tiles_of_m.clone(),
+            first: t.tensor("first", DType::I32, [&tiles_of_m]),
+            ends: t.tensor("ends", DType::I32, [matrices.clone().unwrap_or(1.into())]),
+        });
         let operands: Vec<(Part, Option<Buffer>)> = epilogue
             .parts()
             .filter(|p| !p.sums())
-            .map(|p| (p, self.operand(t, p, &m, &n, &products)))
+            .map(|p| (p, self.operand(t, p, &m, &n, (&products, &matrices))))
             .collect();
         let alpha = epilogue.has(Part::Alpha).then(|| t.scalar("alpha", 1.0));
         let c = match &split {
@@ -111,11 +186,15 @@ impl HopperGemmConfig {
         let sums: Vec<(Part, Option<Buffer>)> = epilogue
             .parts()
             .filter(|p| p.sums())
-            .map(|p| (p, self.operand(t, p, &m, &n, &products)))
+            .map(|p| (p, self.operand(t, p, &m, &n, (&products, &matrices))))
             .collect();
 
         // The tiles of clusters, and how many steps along k a block does of each.
-        let (rows, cols) = (height.ceil_div(&bm), width.ceil_div(&bn));
+        let (rows, cols) = if self.swap {
+            (height.ceil_div(&bm), tiles_of_m.clone())
+        } else {
+            (tiles_of_m.clone(), width.ceil_div(&bn))
+        };
         let chunks = &bn / &chunk;
         let [blocks_m, blocks_n, deep] = self.cluster.shape();
         let (down, across) = self.sides((blocks_m, blocks_n));
@@ -148,12 +227,25 @@ impl HopperGemmConfig {
         }
         t.threads(128 * (1 + self.warpgroups));
 
-        let ((tall_a, of_a), (tall_b, of_b)) = self.sides(((&bm, &rows), (&bn, &cols)));
-        let ga = matrix_view(t, "ga", &a, products.as_ref(), (0, 1), (tall_a, of_a), (&bk, &steps_of_k));
-        let gb = matrix_view(t, "gb", &b, products.as_ref(), (0, 1), (tall_b, of_b), (&bk, &steps_of_k));
+        let tiled = |size: &Expr, count: &Expr| Steps::of(size, count, size);
+        let (mut along_rows, mut along_cols) = (tiled(&bm, &rows), tiled(&bn, &cols));
+        let mut chunked = tiled(&chunk, &width.ceil_div(&chunk));
+        if ragged.is_some() {
+            // A tile begins at any row.
+            let any = |size: &Expr| Steps::of(size, &m, &1.into());
+            if self.swap {
+                (along_cols, chunked) = (any(&bn), any(&chunk));
+            } else {
+                along_rows = any(&bm);
+            }
+        }
+        let along_k = tiled(&bk, &steps_of_k);
+        let (of_a, of_b) = self.sides((&along_rows, &along_cols));
+        let ga = matrix_view(t, "ga", &(&a).into(), products.as_ref(), (0, 1), of_a, &along_k);
+        let gb = matrix_view(t, "gb", &(&b).into(), matrices.as_ref(), (0, 1), of_b, &along_k);
         let modes = self.sides((0, 1));
-        let wide = width.ceil_div(&chunk);
-        let gc = matrix_view(t, "gc", &c, through.as_ref(), modes, (&bm, &rows), (&chunk, &wide));
+        let gc = matrix_view(t, "gc", &(&c).into(), through.as_ref(), modes, &along_rows, &chunked);
+        let (tall_a, tall_b) = self.sides((&bm, &bn));
         let sa = t.shared_tensor("sa", self.dtype, [tall_a, &bk]);
         let sb = t.shared_tensor("sb", self.right(), [tall_b, &bk]);
         let sc = t.shared_tensor("sc", self.stored(), [&bm, &chunk, &buffers]);
@@ -164,40 +256,37 @@ impl HopperGemmConfig {
             chunk: chunk.clone(),
             chunks: chunks.clone(),
             buffers: buffers.clone(),
-            rows: rows.clone(),
+            rows: along_rows.count.clone(),
             cluster_tiles: [cluster_rows, cluster_cols],
             depth,
             down,
             across,
             deep,
             several: through.is_some(),
+            swap: self.swap,
+            groups,
+            ragged,
         };
         let side = |t: &mut KernelBuilder, (part, buffer): &(Part, Option<Buffer>)| {
             let buffer = buffer.as_ref()?;
             let name = part.name();
             let dtype = part.dtype(self.result());
             let Some(along_columns) = part.vector() else {
-                let view = matrix_view(
-                    t,
-                    &format!("g_{name}"),
-                    buffer,
-                    products.as_ref(),
-                    modes,
-                    (&bm, &rows),
-                    (&chunk, &wide),
-                );
-                let shared = t.shared_tensor(&format!("s_{name}"), dtype, [&bm, &chunk]);
+                let (name, from) = (format!("g_{name}"), buffer.into());
+                let view = matrix_view(t, &name, &from, products.as_ref(), modes, &along_rows, &chunked);
+                let shared = t.shared_tensor(&format!("s_{}", part.name()), dtype, [&bm, &chunk]);
                 return Some(Side { part: *part, view, shared, along: None });
             };
             // Along the tile's columns a vector is cut into chunks as the tile is.
             let along = if along_columns != self.swap { 1 } else { 0 };
-            let mode = u32::from(products.is_some());
+            let several = if along_columns { &matrices } else { &products };
+            let mode = u32::from(several.is_some());
             let (view, shared) = if along == 1 {
-                (vec![tile(mode, &chunk), steps(mode, &wide, &chunk)], vec![&chunk, &chunks])
+                (chunked.modes(mode), vec![&chunk, &chunks])
             } else {
-                (vec![tile(mode, &bm), steps(mode, &rows, &bm)], vec![&bm])
+                (along_rows.modes(mode), vec![&bm])
             };
-            let view = with_matrices(view, products.as_ref());
+            let view = with_matrices(view, several.as_ref());
             let view = t.global_view(&format!("g_{name}"), buffer, view);
             let shared = t.shared_tensor(&format!("s_{name}"), dtype, shared);
             Some(Side { part: *part, view, shared, along: Some(along) })
@@ -217,7 +306,8 @@ impl HopperGemmConfig {
             self.load(t, &shape, &rings, &operands, [(&ga, sa), (&gb, sb)]);
         });
         t.role("math", self.warpgroups, Some(self.math_registers.into()), |t| {
-            self.multiply(t, &shape, &rings, &operands, (&gc, sc), self.sides((sa, sb)));
+            let result = Target { buffer: c, view: gc, shared: sc, along_rows, chunked };
+            self.multiply(t, &shape, &rings, &operands, &result, self.sides((sa, sb)));
         });
     }
 
@@ -255,15 +345,15 @@ impl HopperGemmConfig {
         part: Part,
         m: &Expr,
         n: &Expr,
-        products: &Option<Expr>,
+        (products, matrices): (&Option<Expr>, &Option<Expr>),
     ) -> Option<Buffer> {
         let dtype = part.dtype(self.result());
         if part == Part::Residual {
             return Some(self.matrix(t, part.name(), dtype, [m, n], Major::K, products));
         }
-        let along = if part.vector()? { n } else { m };
-        Some(match products {
-            Some(products) => t.tensor(part.name(), dtype, [products, along]),
+        let (along, several) = if part.vector()? { (n, matrices) } else { (m, products) };
+        Some(match several {
+            Some(several) => t.tensor(part.name(), dtype, [several, along]),
             None => t.tensor(part.name(), dtype, [along]),
         })
     }
@@ -290,16 +380,7 @@ impl HopperGemmConfig {
             if let Some(ring) = &rings.vectors {
                 t.produce(ring, |t| {
                     for side in &operands.vectors {
-                        side.each(
-                            t,
-                            shape,
-                            &place.row,
-                            &place.col,
-                            place.product.as_ref(),
-                            |t, view, shared| {
-                                t.copy_async(view, shared);
-                            },
-                        );
+                        side.each(t, shape, &place, |t, view, shared| t.copy_async(view, shared));
                     }
                 });
             }
@@ -307,20 +388,23 @@ impl HopperGemmConfig {
                 Some(part) if self.split > 1 => (None, Some(part * &shape.depth)),
                 product => (product.as_ref(), None),
             };
-            t.for_range("kl", 0, &shape.depth, |t, kl| {
-                let step = match first {
+            let (steps, past) = shape.steps(&place, self.deferred.then_some(&shape.chunks));
+            let first = first.or(past);
+            let of_b = if self.split > 1 { None } else { place.of_b() };
+            t.for_range("kl", 0, steps, |t, kl| {
+                let step = match &first {
                     Some(first) => first + kl,
                     None => kl,
                 };
                 let step = if shape.deep > 1 { step * shape.deep + block_x() % shape.deep } else { step };
                 t.produce(&rings.ab, |t| {
                     t.copy_async_with(at(ga, row_a, &step, product), sa, how_a);
-                    t.copy_async_with(at(gb, row_b, &step, product), sb, how_b);
+                    t.copy_async_with(at(gb, row_b, &step, of_b), sb, how_b);
                 });
             });
             if let (Some(ring), Some(side)) = (&rings.residual, &operands.residual) {
                 t.for_range("jl", 0, &shape.chunks, |t, j| {
-                    let col = &place.col * &shape.chunks + j;
+                    let col = shape.column(&place, &j);
                     t.produce(ring, |t| {
                         t.copy_async(at(&side.view, &place.row, &col, place.product.as_ref()), side.shared);
                     });
@@ -339,7 +423,7 @@ impl HopperGemmConfig {
         shape: &Shape,
         rings: &Rings,
         operands: &Operands,
-        (gc, sc): (&Tensor, Tensor),
+        result: &Target,
         (left, right): (Tensor, Tensor),
     ) {
         let (bm, chunk, chunks) = (&shape.bm, &shape.chunk, &shape.chunks);
@@ -366,22 +450,36 @@ impl HopperGemmConfig {
                 t.wait_group(0);
             }
         };
-        let leave = |t: &mut KernelBuilder, part: &Tensor, j: &Expr, place: &Place| {
-            let buffer = || sc.at(j % &shape.buffers);
-            t.wait_group(&shape.buffers - 1);
-            t.syncthreads();
-            t.copy(part, buffer());
-            t.syncthreads();
-            // Of the blocks that have the same sums, each stores some of the chunks: to the others it is outside.
-            let row = match shape.deep {
-                1 => place.row.clone(),
-                deep => &place.row + (j + deep - block_x() % deep) % deep * &shape.rows,
+        let leave =
+            |t: &mut KernelBuilder, part: &Tensor, j: &Expr, place: &Place, clipped: &Option<Clipped>| {
+                let buffer = || result.shared.at(j % &shape.buffers);
+                t.wait_group(&shape.buffers - 1);
+                t.syncthreads();
+                t.copy(part, buffer());
+                t.syncthreads();
+                // Of the blocks that have the same sums, each stores some of the chunks: to the others it is outside.
+                let row = match shape.deep {
+                    1 => place.row.clone(),
+                    deep => &place.row + (j + deep - block_x() % deep) % deep * &shape.rows,
+                };
+                let column = shape.column(place, j);
+                let how = AsyncHow { hint: self.hint_c, ..AsyncHow::default() };
+                let all = at(&result.view, &row, &column, place.product.as_ref());
+                let Some((clipped, end)) = clipped.as_ref().zip(place.end.as_ref()) else {
+                    t.copy_async_with(buffer(), all, how);
+                    t.commit_group();
+                    return;
+                };
+                // A chunk that ends behind its group's end leaves by threads, which write the rows before it: a loop of one round or none.
+                let (begin, extent) = if self.swap { (&column, chunk) } else { (&place.row, bm) };
+                let whole = (end - begin - extent + 1).max(0).min(1);
+                let name = |word: &str| format!("{word}_{}", clipped.site);
+                t.for_range(&name("whole"), 0, &whole, |t, _| t.copy_async_with(buffer(), all, how));
+                t.for_range(&name("some"), whole, 1, |t, _| {
+                    t.copy(buffer(), at(&clipped.view, &row, &column, None));
+                });
+                t.commit_group();
             };
-            let column = &place.col * chunks + j;
-            let how = AsyncHow { hint: self.hint_c, ..AsyncHow::default() };
-            t.copy_async_with(buffer(), at(gc, &row, &column, place.product.as_ref()), how);
-            t.commit_group();
-        };
         if self.dependent {
             t.wait_dependencies();
         }
@@ -414,14 +512,16 @@ impl HopperGemmConfig {
             }
             let body = |t: &mut KernelBuilder, now: [Expr; 2], [row, col]: [Expr; 2]| {
                 let before = shape.place(&row, &col);
+                let clipped = result.clipped(t, &before, self.sides((0, 1)), "late");
                 let rc = sums(t);
                 first_buffer(t);
                 t.unroll_for("j", 0, chunks, |t, j| {
                     step(t, &rc);
                     let part = part_of(t, "part", &j);
-                    leave(t, &part, &j, &before);
+                    leave(t, &part, &j, &before, &clipped);
                 });
-                t.for_range("km", chunks, &shape.depth, |t, _| step(t, &rc));
+                let (steps, _) = shape.steps(&shape.place(&now[0], &now[1]), Some(chunks));
+                t.for_range("km", chunks, steps, |t, _| step(t, &rc));
                 complete(t, &rc);
                 if plain {
                     t.cast_to(&rounded, &rc);
@@ -440,23 +540,25 @@ impl HopperGemmConfig {
                 body,
                 |t, [row, col]| {
                     let last = shape.place(&row, &col);
+                    let clipped = result.clipped(t, &last, self.sides((0, 1)), "last");
                     first_buffer(t);
                     t.unroll_for("i", 0, chunks, |t, i| {
                         let part = part_of(t, "rest", &i);
-                        leave(t, &part, &i, &last);
+                        leave(t, &part, &i, &last, &clipped);
                     });
                 },
             );
         } else {
             t.for_tiles(["um", "un"], &cluster_rows, &cluster_cols, order, |t, um, un| {
                 let now = shape.place(&um, &un);
+                let clipped = result.clipped(t, &now, self.sides((0, 1)), "now");
                 let rc = sums(t);
-                t.for_range("km", 0, &shape.depth, |t, _| step(t, &rc));
+                t.for_range("km", 0, shape.steps(&now, None).0, |t, _| step(t, &rc));
                 complete(t, &rc);
                 first_buffer(t);
                 self.finish(t, shape, rings, operands, &rc, &now, |t, part, j| {
                     let part = self.round(t, part);
-                    leave(t, &part, j, &now);
+                    leave(t, &part, j, &now, &clipped);
                 });
             });
         }
@@ -530,16 +632,14 @@ impl HopperGemmConfig {
         }
         t.syncthreads();
         // Of the blocks that have the same sums one adds them: to the others they are outside.
-        let row = match shape.deep {
-            1 => place.row.clone(),
-            deep => &place.row + block_x() % deep * &shape.rows,
-        };
-        let col = match shape.deep {
-            1 => place.col.clone(),
-            deep => &place.col + block_x() % deep * &shape.cluster_tiles[1],
-        };
+        let (mut row, mut col) = (place.row.clone(), place.col.clone());
+        if shape.deep > 1 {
+            row = row + block_x() % shape.deep * &shape.rows;
+            col = col + block_x() % shape.deep * &shape.cluster_tiles[1];
+        }
+        let place = Place { row, col, product: place.product.clone(), group: place.group.clone(), end: None };
         for side in &operands.sums {
-            side.each(t, shape, &row, &col, place.product.as_ref(), |t, view, shared| {
+            side.each(t, shape, &place, |t, view, shared| {
                 t.copy_async_with(shared, view, AsyncHow { add: true, ..AsyncHow::default() });
             });
         }
@@ -599,45 +699,84 @@ impl Side {
         &self,
         t: &mut KernelBuilder,
         shape: &Shape,
-        row: &Expr,
-        col: &Expr,
-        product: Option<&Expr>,
+        place: &Place,
         mut body: impl FnMut(&mut KernelBuilder, Reference, Reference),
     ) {
         let part = |of: Expr| {
-            let entries = [None, Some(of)].into_iter().chain(product.map(|p| Some(p.clone())));
+            let which = if self.part.vector() == Some(true) { place.of_b() } else { place.product.as_ref() };
+            let entries = [None, Some(of)].into_iter().chain(which.map(|p| Some(p.clone())));
             self.view.index(entries)
         };
         if self.along == Some(1) {
             t.unroll_for(&format!("j_{}", self.part.name()), 0, &shape.chunks, |t, j| {
-                body(t, part(col * &shape.chunks + &j), self.shared.at(j));
+                body(t, part(shape.column(place, &j)), self.shared.at(j));
             });
         } else {
-            body(t, part(row.clone()), self.shared.into());
+            body(t, part(place.row.clone()), self.shared.into());
         }
     }
 }
 
-/// The view of a matrix, or of several, in tiles: `(rows, how many)` along the first of two modes, `(columns, how many)` along
-/// the second, and the matrices.
+/// How a view walks a mode of a buffer: tiles of a size, so many, each a step behind the one before.
+struct Steps {
+    size: Expr,
+    count: Expr,
+    step: Expr,
+}
+
+impl Steps {
+    fn of(size: &Expr, count: &Expr, step: &Expr) -> Self {
+        Steps { size: size.clone(), count: count.clone(), step: step.clone() }
+    }
+
+    fn modes(&self, mode: u32) -> Vec<ViewMode> {
+        vec![tile(mode, &self.size), steps(mode, &self.count, &self.step)]
+    }
+}
+
+/// C, and how it is written.
+struct Target {
+    buffer: Buffer,
+    view: Tensor,
+    /// The chunks on their way.
+    shared: Tensor,
+    along_rows: Steps,
+    chunked: Steps,
+}
+
+/// The view of C that ends with the rows of a group, and what the loops of chunks that leave through it are called.
+struct Clipped {
+    view: Tensor,
+    site: &'static str,
+}
+
+impl Target {
+    fn clipped(
+        &self,
+        t: &mut KernelBuilder,
+        place: &Place,
+        modes: (u32, u32),
+        site: &'static str,
+    ) -> Option<Clipped> {
+        let from = self.buffer.from([0, 0]).until(0, place.end.clone()?);
+        let view = matrix_view(t, &format!("gc_{site}"), &from, None, modes, &self.along_rows, &self.chunked);
+        Some(Clipped { view, site })
+    }
+}
+
+/// The view of a matrix, or of several, in tiles along two modes.
 fn matrix_view(
     t: &mut KernelBuilder,
     name: &str,
-    buffer: &Buffer,
+    from: &BufferAt,
     several: Option<&Expr>,
     (first, second): (u32, u32),
-    (tall, of_rows): (&Expr, &Expr),
-    (wide, of_columns): (&Expr, &Expr),
+    rows: &Steps,
+    columns: &Steps,
 ) -> Tensor {
     let outer = u32::from(several.is_some());
-    let (first, second) = (first + outer, second + outer);
-    let modes = vec![
-        tile(first, tall),
-        steps(first, of_rows, tall),
-        tile(second, wide),
-        steps(second, of_columns, wide),
-    ];
-    t.global_view(name, buffer, with_matrices(modes, several))
+    let modes = [rows.modes(first + outer), columns.modes(second + outer)].concat();
+    t.global_view(name, from.clone(), with_matrices(modes, several))
 }
 
 /// The modes, and one for the first mode of a buffer of several matrices or vectors.

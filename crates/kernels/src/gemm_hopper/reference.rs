@@ -1,6 +1,6 @@
 //! What the product is, by plain loops, and the sizes at which it is tested.
 
-use super::{Epilogue, HopperGemmConfig, Major, Part};
+use super::{HopperGemmConfig, Major, Part};
 
 /// Sizes at which tiles of `bm` × `bn` × `bk` meet every kind of edge: one, one less and one more than a tile, rows that no
 /// vector divides, and rows that tensor copies can take without being whole tiles.
@@ -18,7 +18,8 @@ pub fn edge_sizes(config: &HopperGemmConfig) -> Vec<[i64; 3]> {
     ]
 }
 
-/// The operands of an epilogue, those that it has: `l` products' vectors and matrices, one behind the other.
+/// The operands of an epilogue, those that it has: `l` products' vectors and matrices, one behind the other; with groups, what belongs
+/// to rows of A is there once.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Inputs {
     /// The factor of [`Part::Alpha`].
@@ -33,30 +34,54 @@ pub struct Inputs {
     pub residual: Vec<f64>,
 }
 
-/// A · Bᵀ in f64, row-major, for factors that lie as the configuration says: `l` products, one behind the other.
-pub fn sums(config: &HopperGemmConfig, a: &[f64], b: &[f64], [l, m, n, k]: [usize; 4]) -> Vec<f64> {
+/// Which of the matrices B a row of C belongs to, where rows are counted through all products of `m` rows; `None`: rows of padding, and
+/// those of a group that there is not among `l`. `groups` has the group of each row, where there are groups.
+fn matrix_of(config: &HopperGemmConfig, groups: &[i64], [l, m]: [usize; 2], row: usize) -> Option<usize> {
+    if !config.batch.has_groups() {
+        return Some(row / m);
+    }
+    usize::try_from(groups[row]).ok().filter(|group| *group < l)
+}
+
+/// A · Bᵀ in f64, row-major, for factors that lie as the configuration says: `l` products, one behind the other; or one, with `l`
+/// matrices B of which each row of A has the one that `groups` says, and none where that is negative.
+pub fn sums(
+    config: &HopperGemmConfig,
+    a: &[f64],
+    b: &[f64],
+    groups: &[i64],
+    [l, m, n, k]: [usize; 4],
+) -> Vec<f64> {
     let step = |major: Major, rows: usize| if major == Major::K { (k, 1) } else { (1, rows) };
     let (a_steps, b_steps) = (step(config.a, m), step(config.b, n));
-    let dot = |of: usize, i: usize, j: usize| -> f64 {
-        let (a, b) = (&a[of * m * k..], &b[of * n * k..]);
-        let product = |at: usize| a[i * a_steps.0 + at * a_steps.1] * b[j * b_steps.0 + at * b_steps.1];
+    let dot = |row: usize, j: usize| -> f64 {
+        let Some(of) = matrix_of(config, groups, [l, m], row) else { return 0.0 };
+        let (a, b) = (&a[row / m * m * k..], &b[of * n * k..]);
+        let product = |at: usize| a[row % m * a_steps.0 + at * a_steps.1] * b[j * b_steps.0 + at * b_steps.1];
         (0..k).map(product).sum()
     };
-    let one =
-        |of: usize| (0..m).flat_map(move |i| (0..n).map(move |j| (i, j))).map(move |(i, j)| dot(of, i, j));
-    (0..l).flat_map(one).collect()
+    let rows = if config.batch.has_groups() { m } else { l * m };
+    (0..rows).flat_map(|row| (0..n).map(move |j| (row, j))).map(|(row, j)| dot(row, j)).collect()
 }
 
 /// What the epilogue makes of sums, before it is rounded: all of C. Sums of its rows and columns are left to the caller.
-pub fn finish(epilogue: &Epilogue, inputs: &Inputs, sums: &[f64], [m, n]: [usize; 2]) -> Vec<f64> {
+pub fn finish(
+    config: &HopperGemmConfig,
+    inputs: &Inputs,
+    sums: &[f64],
+    groups: &[i64],
+    [l, m, n]: [usize; 3],
+) -> Vec<f64> {
     let each = |(at, sum): (usize, &f64)| {
-        let (row, col) = (at / n, at / (m * n) * n + at % n);
-        epilogue.parts().fold(*sum, |v, part| {
+        let (row, col) = (at / n, at % n);
+        let of_column =
+            |vector: &[f64]| matrix_of(config, groups, [l, m], row).map_or(0.0, |of| vector[of * n + col]);
+        config.epilogue.parts().fold(*sum, |v, part| {
             let operand = match part {
                 Part::Alpha => inputs.alpha,
                 Part::RowScale => inputs.row_scale[row],
-                Part::ColScale => inputs.col_scale[col],
-                Part::Bias => inputs.bias[col],
+                Part::ColScale => of_column(&inputs.col_scale),
+                Part::Bias => of_column(&inputs.bias),
                 Part::Residual => inputs.residual[at],
                 _ => 0.0,
             };

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tilewright_compiler::Kernel;
 
-use crate::cuda::{CudaDevice, Entry, SHARED_WITHOUT_OPT_IN, lock, needs_hopper};
+use super::driver::{HOPPER_SYMBOLS, has};
+use super::load::{Entry, SHARED_WITHOUT_OPT_IN, needs_hopper};
+use super::{CudaDevice, lock};
 use crate::device::runs;
 
 impl CudaDevice {
@@ -24,7 +26,7 @@ impl CudaDevice {
             }
             while let Some(kernel) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
                 // `load` says what the driver lacks for these.
-                if needs_hopper(kernel) && crate::cuda::has(crate::cuda::HOPPER_SYMBOLS).is_err() {
+                if needs_hopper(kernel) && has(HOPPER_SYMBOLS).is_err() {
                     continue;
                 }
                 let Ok(loaded) = self.assemble(kernel) else { continue };

@@ -132,6 +132,12 @@ pub fn plan(
     let bytes = i64::from(bits / 8);
     let swizzle = SwizzleMode::of(&layout.swizzle, bits)
         .ok_or_else(|| format!("tensor copies do not have the swizzle {}", layout.swizzle))?;
+    let buffer = facts.program().buffer_shape(global.param);
+    if let Some(dim) = buffer.iter().zip(&global.shape).position(|(whole, seen)| whole != seen) {
+        return Err(format!(
+            "the view ends within mode {dim} of the buffer, and tensor copies go on to the buffer's end"
+        ));
+    }
     let rank = global.strides.len();
     if rank > 5 {
         return Err(format!("the buffer has {rank} modes, and tensor maps have 5"));

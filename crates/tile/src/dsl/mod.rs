@@ -210,8 +210,21 @@ impl KernelBuilder {
             return self.handle(None, rank);
         };
         let offsets = at.offsets.unwrap_or_else(|| vec![Expr::Int(0); shape.len()]);
-        let dtype = row.dtype;
-        self.new_tensor(name, dtype, TensorKind::View { param: at.buffer.param, offsets, modes }, rank)
+        let mut ends = vec![None; shape.len()];
+        let (dtype, of) = (row.dtype, row.name.clone());
+        for (mode, end) in at.ends {
+            match ends.get_mut(mode) {
+                Some(slot) => *slot = Some(end),
+                None => {
+                    let message = format!(
+                        "the view `{name}` ends along mode {mode} of `{of}`, which has {}",
+                        ends.len()
+                    );
+                    self.misuse(Code::WrongRank, message, "modes count from 0");
+                }
+            }
+        }
+        self.new_tensor(name, dtype, TensorKind::View { param: at.buffer.param, offsets, ends, modes }, rank)
     }
 
     /// `name = register_tensor(dtype, [shape])`.
@@ -549,12 +562,13 @@ impl KernelBuilder {
 
 /// A mistake for an expression that refers to a symbol of another kernel, as far as its number shows it.
 fn foreign_symbols(program: &Program) -> Option<Diagnostic> {
-    let count = program.symbols.len();
+    let count = (program.symbols.len(), program.params.len());
     let legal = |expr: &Expr| {
-        fn go(expr: &Expr, count: usize) -> bool {
+        fn go(expr: &Expr, count: (usize, usize)) -> bool {
             match expr {
-                Expr::Symbol(SymbolId(id)) => (*id as usize) < count,
+                Expr::Symbol(SymbolId(id)) => (*id as usize) < count.0,
                 Expr::Binary(_, a, b) => go(a, count) && go(b, count),
+                Expr::Element(param, index) => (param.0 as usize) < count.1 && go(index, count),
                 Expr::Int(_) | Expr::Block(_) => true,
             }
         }
@@ -566,8 +580,8 @@ fn foreign_symbols(program: &Program) -> Option<Diagnostic> {
     let tensors = program.tensors.iter().all(|t| match &t.kind {
         TensorKind::Register { shape, .. } | TensorKind::Shared { shape, .. } => shape.iter().all(legal),
         TensorKind::Part { index, .. } => index.iter().flatten().all(legal),
-        TensorKind::View { offsets, modes, .. } => {
-            offsets.iter().all(legal)
+        TensorKind::View { offsets, ends, modes, .. } => {
+            offsets.iter().chain(ends.iter().flatten()).all(legal)
                 && modes.iter().flat_map(|m| &m.leaves).all(|l| legal(&l.extent) && legal(&l.scale))
         }
     });

@@ -18,7 +18,17 @@ pub struct Buffer {
 impl Buffer {
     /// The buffer from these coordinates on: one offset a mode.
     pub fn from<E: Into<Expr>>(&self, offsets: impl IntoIterator<Item = E>) -> BufferAt {
-        BufferAt { buffer: *self, offsets: Some(offsets.into_iter().map(Into::into).collect()) }
+        BufferAt {
+            buffer: *self,
+            offsets: Some(offsets.into_iter().map(Into::into).collect()),
+            ends: Vec::new(),
+        }
+    }
+
+    /// `groups[index]`: an element, as an integer. The tensor has one mode and type `i32`, and the kernel does not write it; an index
+    /// outside reads 0.
+    pub fn element(&self, index: impl Into<Expr>) -> Expr {
+        Expr::Element(self.param, Box::new(index.into()))
     }
 }
 
@@ -27,11 +37,21 @@ impl Buffer {
 pub struct BufferAt {
     pub(super) buffer: Buffer,
     pub(super) offsets: Option<Vec<Expr>>,
+    pub(super) ends: Vec<(usize, Expr)>,
+}
+
+impl BufferAt {
+    /// A view of it ends at a coordinate of a mode of the buffer (`c[first :, :]` becomes `c[first : end, :]`): what lies behind reads as 0 and
+    /// is not written.
+    pub fn until(mut self, mode: usize, end: impl Into<Expr>) -> BufferAt {
+        self.ends.push((mode, end.into()));
+        self
+    }
 }
 
 impl From<&Buffer> for BufferAt {
     fn from(buffer: &Buffer) -> Self {
-        BufferAt { buffer: *buffer, offsets: None }
+        BufferAt { buffer: *buffer, offsets: None, ends: Vec::new() }
     }
 }
 

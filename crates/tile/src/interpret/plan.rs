@@ -25,6 +25,8 @@ pub(super) struct Plan {
     pub(super) pipelines: Vec<Ring>,
     /// Blocks of a cluster.
     pub(super) cluster: i64,
+    /// Extent and stride of each parameter of one mode, whose elements may be integers of the kernel; (0, 0) of others.
+    pub(super) lists: Vec<(i64, i64)>,
     /// Whether the blocks of a cluster add up what they have, so that they run side by side.
     pub(super) meets: bool,
     pub(super) ops: Vec<Op>,
@@ -162,8 +164,9 @@ pub(super) struct Access {
     pub(super) name: String,
     /// The coordinate of the first element.
     pub(super) base: Vec<Expr>,
-    /// The buffer's shape and strides.
-    pub(super) shape: Vec<i64>,
+    /// The buffer's shape, as far as the view reaches.
+    pub(super) shape: Vec<Expr>,
+    /// The buffer's strides.
     pub(super) strides: Vec<i64>,
     /// How far the tile reaches from its first element along each mode of the buffer; `None` if that overflows.
     pub(super) reach: Option<Vec<i64>>,
@@ -213,7 +216,13 @@ impl Plan {
                 _ => None,
             }),
         });
+        let list = |param| match (&*tensor_shape(v, param, sizes)?, &*tensor_strides(v, param, sizes)?) {
+            ([extent], [stride]) => Ok((*extent, *stride)),
+            _ => Ok((0, 0)),
+        };
+        let lists = (0..program.params.len()).map(|i| list(ParamId(i as u32)));
         Ok(Plan {
+            lists: lists.collect::<Result<_, InterpretError>>()?,
             tensors: program.tensors.len(),
             pipelines: pipelines.collect(),
             cluster: i64::from(v.cluster()),
@@ -481,11 +490,10 @@ fn side(v: &Verified, sizes: &BTreeMap<String, i64>, r: &TensorRef) -> Result<Si
     let Some(global) = tile.global else {
         return Ok(Side::Tile(tile_of(v, r.tensor, &r.index, r.transposed)));
     };
-    let shape = tensor_shape(v, global.param, sizes)?;
     let strides = tensor_strides(v, global.param, sizes)?;
     let leaves: Vec<(i64, usize, i64)> =
         global.modes.iter().flatten().map(|(n, dim, scale)| (*n, *dim as usize, *scale)).collect();
-    let mut reach = Some(vec![0i64; shape.len()]);
+    let mut reach = Some(vec![0i64; strides.len()]);
     for (n, dim, scale) in &leaves {
         reach = reach.and_then(|mut reach| {
             reach[*dim] = reach[*dim].checked_add((n - 1).checked_mul(*scale)?)?;
@@ -497,7 +505,7 @@ fn side(v: &Verified, sizes: &BTreeMap<String, i64>, r: &TensorRef) -> Result<Si
         param: global.param.0 as usize,
         name: v.program().tensor(r.tensor).name.clone(),
         base: global.base,
-        shape,
+        shape: global.shape,
         strides,
         reach,
         offsets,

@@ -73,6 +73,10 @@ impl Ranges<'_> {
                 (None, None) => return Err(InterpretError::NoValue { what: what.to_string() }),
             },
             Expr::Binary(op, a, b) => apply(*op, self.interval(what, a)?, self.interval(what, b)?),
+            Expr::Element(_, index) => {
+                self.interval(what, index)?;
+                (i128::from(i32::MIN), i128::from(i32::MAX))
+            }
         };
         narrow(what, result)
     }
@@ -99,6 +103,7 @@ impl Ranges<'_> {
         let what = format!("an offset of `{name}`");
         for (dim, base) in global.base.iter().enumerate() {
             let (low, high) = self.interval(&what, base)?;
+            self.interval(&format!("the end of `{name}`"), &global.shape[dim])?;
             let leaves = global.modes.iter().flatten().filter(|(_, d, _)| *d as usize == dim);
             let reach: i128 =
                 leaves.map(|(extent, _, scale)| i128::from(extent - 1) * i128::from(*scale)).sum();

@@ -11,13 +11,21 @@ use super::round::round_all;
 use super::{Buffer, InterpretError, round, shapes};
 use crate::expr::{Axis, Expr, Scope, SymbolId};
 use crate::order;
+use crate::program::ParamId;
+
+/// Where a tile of a buffer begins, and where the buffer, or the view of it, ends.
+#[derive(PartialEq)]
+struct Corner {
+    base: Vec<i64>,
+    ends: Vec<i64>,
+}
 
 /// What an asynchronous copy or product in flight still has to write.
 enum Effect<'a> {
     /// These elements, at those places of a shared tensor.
     Tile { tensor: usize, places: Vec<usize>, values: Vec<f64> },
     /// These elements, to a buffer from a coordinate on; added to what is there, rounded to the type, if there is one.
-    Global { access: &'a Access, base: Vec<i64>, values: Vec<f64>, add: Option<DType> },
+    Global { access: &'a Access, corner: Corner, values: Vec<f64>, add: Option<DType> },
     /// Nothing: a product is computed where it stands.
     Nothing,
 }
@@ -101,6 +109,18 @@ impl Scope for Block<'_> {
     fn block(&self, axis: Axis) -> Option<i64> {
         Some(self.index[axis.index()])
     }
+
+    fn element(&self, param: ParamId, index: i64) -> Option<i64> {
+        let (extent, stride) = *self.plan.lists.get(param.0 as usize)?;
+        if !(0..extent).contains(&index) {
+            return Some(0);
+        }
+        match self.buffers.get(param.0 as usize)? {
+            Buffer::Input(data) => Some(*data.get((index * stride) as usize)? as i64),
+            // The verifier knows that the kernel does not write it.
+            Buffer::Output(_) | Buffer::Scalar(_) => None,
+        }
+    }
 }
 
 /// An intermediate value of an elementwise expression.
@@ -173,13 +193,13 @@ impl<'a> Block<'a> {
                 writes.iter().try_for_each(|tile| self.landed(tile, "writes", text))?;
             }
             Op::Alike { access, text } => {
-                let (own, at) = (self.base(access)?, self.index[0]);
+                let (own, at) = (self.corner(access)?, self.index[0]);
                 let first = at - at % self.plan.cluster;
                 for peer in first..first + self.plan.cluster {
                     self.index[0] = peer;
-                    let base = self.base(access);
+                    let corner = self.corner(access);
                     self.index[0] = at;
-                    if base? != own {
+                    if corner? != own {
                         return Err(InterpretError::MulticastApart { statement: text.clone() });
                     }
                 }
@@ -400,7 +420,7 @@ impl<'a> Block<'a> {
             Effect::Tile { tensor, places, values } => {
                 places.into_iter().zip(values).for_each(|(place, x)| self.tiles[tensor][place] = x);
             }
-            Effect::Global { access, base, values, add } => self.store(access, &base, &values, add),
+            Effect::Global { access, corner, values, add } => self.store(access, &corner, &values, add),
             Effect::Nothing => {}
         }
         // A later one may have marked the same places.
@@ -526,8 +546,8 @@ impl<'a> Block<'a> {
                 }
             }
             Side::Global(access) => {
-                let base = self.base(access)?;
-                self.store(access, &base, &moving, None);
+                let corner = self.corner(access)?;
+                self.store(access, &corner, &moving, None);
             }
         }
         self.moving = moving;
@@ -555,20 +575,25 @@ impl<'a> Block<'a> {
                 let effect = Effect::Tile { tensor: tile.tensor, places: places.clone(), values };
                 (effect, Some((tile.tensor, places)))
             }
-            Side::Global(access) => (Effect::Global { access, base: self.base(access)?, values, add }, None),
+            Side::Global(access) => {
+                (Effect::Global { access, corner: self.corner(access)?, values, add }, None)
+            }
         };
         let flight = self.take_off(flight, effect, writes, reads);
         self.copies.open.push(flight);
         Ok(())
     }
 
-    fn base(&self, access: &Access) -> Result<Vec<i64>, InterpretError> {
-        access.base.iter().map(|e| self.value(e, || format!("an offset of `{}`", access.name))).collect()
+    fn corner(&self, access: &Access) -> Result<Corner, InterpretError> {
+        let all = |list: &[Expr], what: &str| -> Result<Vec<i64>, _> {
+            list.iter().map(|e| self.value(e, || format!("{what} of `{}`", access.name))).collect()
+        };
+        Ok(Corner { base: all(&access.base, "an offset")?, ends: all(&access.shape, "the end")? })
     }
 
     fn load(&self, access: &Access, out: &mut Vec<f64>) -> Result<(), InterpretError> {
-        let base = self.base(access)?;
-        let start = access.start_if_inside(&base);
+        let corner = self.corner(access)?;
+        let start = access.start_if_inside(&corner);
         match (&self.buffers[access.param], start) {
             (Buffer::Input(data), Some(start)) => {
                 out.extend(access.offsets.iter().map(|o| data[(start + o) as usize]));
@@ -578,9 +603,9 @@ impl<'a> Block<'a> {
                 out.extend(access.offsets.iter().map(read));
             }
             (Buffer::Input(data), None) => {
-                access.each(&base, |offset| out.push(offset.map_or(0.0, |o| data[o])))
+                access.each(&corner, |offset| out.push(offset.map_or(0.0, |o| data[o])))
             }
-            (Buffer::Output(data), None) => access.each(&base, |offset| {
+            (Buffer::Output(data), None) => access.each(&corner, |offset| {
                 out.push(offset.map_or(0.0, |o| f64::from_bits(data[o].load(Ordering::Relaxed))));
             }),
             // The verifier knows that a view is of a tensor.
@@ -590,7 +615,7 @@ impl<'a> Block<'a> {
     }
 
     /// Writes a tile to a buffer from a coordinate on; adds it to what is there, rounded to the type, if there is one.
-    fn store(&self, access: &Access, base: &[i64], tile: &[f64], add: Option<DType>) {
+    fn store(&self, access: &Access, corner: &Corner, tile: &[f64], add: Option<DType>) {
         let Buffer::Output(data) = &self.buffers[access.param] else { return };
         let put = |offset: usize, x: f64| match add {
             None => data[offset].store(x.to_bits(), Ordering::Relaxed),
@@ -600,14 +625,14 @@ impl<'a> Block<'a> {
                 let _ = data[offset].fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
             }
         };
-        if let Some(start) = access.start_if_inside(base) {
+        if let Some(start) = access.start_if_inside(corner) {
             for (o, x) in access.offsets.iter().zip(tile) {
                 put((start + o) as usize, *x);
             }
             return;
         }
         let mut values = tile.iter();
-        access.each(base, |offset| {
+        access.each(corner, |offset| {
             if let (Some(x), Some(o)) = (values.next(), offset) {
                 put(o, *x);
             }
@@ -654,10 +679,10 @@ impl<'a> Block<'a> {
 
 impl Access {
     /// The offset of the first element, where the whole tile lies within the buffer.
-    fn start_if_inside(&self, base: &[i64]) -> Option<i64> {
+    fn start_if_inside(&self, Corner { base, ends }: &Corner) -> Option<i64> {
         let reach = self.reach.as_ref()?;
         let mut start = 0i64;
-        for (((b, reach), extent), stride) in base.iter().zip(reach).zip(&self.shape).zip(&self.strides) {
+        for (((b, reach), extent), stride) in base.iter().zip(reach).zip(ends).zip(&self.strides) {
             if *b < 0 || b.checked_add(*reach)? >= *extent {
                 return None;
             }
@@ -667,7 +692,7 @@ impl Access {
     }
 
     /// Calls `visit` for every element of the tile with its offset in the buffer, `None` outside.
-    fn each(&self, base: &[i64], mut visit: impl FnMut(Option<usize>)) {
+    fn each(&self, Corner { base, ends }: &Corner, mut visit: impl FnMut(Option<usize>)) {
         let mut digits = vec![0i64; self.leaves.len()];
         let mut coordinate: Vec<i128> = Vec::with_capacity(base.len());
         for _ in 0..self.offsets.len() {
@@ -676,7 +701,7 @@ impl Access {
             for ((_, dim, scale), digit) in self.leaves.iter().zip(&digits) {
                 coordinate[*dim] += i128::from(*digit) * i128::from(*scale);
             }
-            let inside = coordinate.iter().zip(&self.shape).all(|(c, n)| (0..i128::from(*n)).contains(c));
+            let inside = coordinate.iter().zip(ends).all(|(c, n)| (0..i128::from(*n)).contains(c));
             // Within the buffer the offset is less than its length.
             let offset = || {
                 coordinate.iter().zip(&self.strides).map(|(c, d)| c * i128::from(*d)).sum::<i128>() as usize

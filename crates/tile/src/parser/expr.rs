@@ -98,7 +98,7 @@ impl Parser<'_> {
                         if self.at("(") {
                             return Err(no_function(name, token.span, &["ceil_div", "min", "max"]).into());
                         }
-                        return Ok((self.symbol(name, token.span)?, 0));
+                        return self.named(name, token.span);
                     }
                 };
                 self.expect("(", &format!("after `{name}`"))?;
@@ -125,6 +125,24 @@ impl Parser<'_> {
         }
     }
 
+    /// A symbol, or an element of a parameter.
+    fn named(&mut self, name: &str, span: Span) -> Res<Int> {
+        if !self.at("[") || is_reserved(name) {
+            return Ok((self.symbol(name, span)?, 0));
+        }
+        let Named::Param(param) = self.build.lookup(name, span, "a parameter")? else {
+            let message = format!("`{name}` has no elements that are integers: it is no parameter");
+            let error = Diagnostic::new(Code::TypeMismatch, span, message);
+            return Err(error
+                .help("integers are elements of tensor parameters of one mode and type i32")
+                .into());
+        };
+        self.next();
+        let (index, height) = self.sum()?;
+        self.expect("]", "after the index")?;
+        Ok((Expr::Element(param, Box::new(index)), self.too_deep(height + 1, span)?))
+    }
+
     fn symbol(&mut self, name: &str, span: Span) -> Res<Expr> {
         if is_reserved(name) {
             return Err(self.misplaced_word(name, span, "an integer").into());
@@ -132,7 +150,10 @@ impl Parser<'_> {
         match self.build.lookup(name, span, "a constant, a size or a counter") {
             Ok(Named::Symbol(id)) => Ok(Expr::Symbol(id)),
             Ok(Named::Poisoned) => Ok(Expr::Int(1)),
-            Ok(Named::Param(_)) => self.recover(mistyped(name, span, "a parameter", "an integer")),
+            Ok(Named::Param(_)) => {
+                let error = mistyped(name, span, "a parameter", "an integer");
+                self.recover(error.help(format!("`{name}[0]` is an element of a tensor of integers")))
+            }
             Ok(Named::Tensor(_)) => self.recover(mistyped(name, span, "a tensor", "an integer")),
             Ok(Named::Pipeline(_)) => self.recover(mistyped(name, span, "a pipeline", "an integer")),
             Ok(Named::Role) => self.recover(mistyped(name, span, "a role", "an integer")),

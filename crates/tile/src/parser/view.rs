@@ -55,7 +55,8 @@ impl Parser<'_> {
             ParamKind::Tensor { shape, .. } => shape.len(),
             ParamKind::Scalar { .. } => 0,
         };
-        let offsets = if self.at("[") { self.offsets()? } else { vec![Expr::Int(0); rank] };
+        let (offsets, ends) =
+            if self.at("[") { self.offsets()? } else { (vec![Expr::Int(0); rank], vec![None; rank]) };
         self.expect(",", "and the view's shape")?;
         let shape = self.extents()?;
         self.expect(":", "and the view's strides")?;
@@ -63,7 +64,7 @@ impl Parser<'_> {
         self.eat(",");
         self.expect(")", "after the strides")?;
         let dtype = self.build.program.param(param).dtype;
-        let kind = TensorKind::View { param, offsets, modes };
+        let kind = TensorKind::View { param, offsets, ends, modes };
         match self.build.declare_tensor(name, span, dtype, kind) {
             Ok(id) => {
                 let span = self.since(span);
@@ -74,16 +75,12 @@ impl Parser<'_> {
         }
     }
 
-    /// `[off :, :]`.
-    fn offsets(&mut self) -> Res<Vec<Expr>> {
-        let mut offsets = Vec::new();
+    /// `[off :, : end]`: where it begins and, perhaps, ends along each mode.
+    fn offsets(&mut self) -> Res<(Vec<Expr>, Vec<Option<Expr>>)> {
+        let (mut offsets, mut ends) = (Vec::new(), Vec::new());
         self.next();
         self.list("]", |p| {
-            if p.eat(":") {
-                offsets.push(Expr::Int(0));
-                return Ok(());
-            }
-            offsets.push(p.expr()?);
+            offsets.push(if p.at(":") { Expr::Int(0) } else { p.expr()? });
             if !p.at(":") {
                 return Err(p
                     .unexpected("`:` after the offset")
@@ -91,9 +88,10 @@ impl Parser<'_> {
                     .into());
             }
             p.next();
+            ends.push(if p.at(",") || p.at("]") { None } else { Some(p.expr()?) });
             Ok(())
         })?;
-        Ok(offsets)
+        Ok((offsets, ends))
     }
 
     /// Whether the parenthesis here is a tuple: a comma stands in it, or it is empty.
@@ -319,7 +317,7 @@ fn only_constants(expr: &Expr, program: &Program) -> bool {
     match expr {
         Expr::Int(_) => true,
         Expr::Symbol(id) => matches!(program.symbol(*id).kind, SymbolKind::Constant(_)),
-        Expr::Block(_) => false,
+        Expr::Block(_) | Expr::Element(..) => false,
         Expr::Binary(_, a, b) => only_constants(a, program) && only_constants(b, program),
     }
 }

@@ -28,7 +28,9 @@ impl Checker<'_> {
                     self.pinned_shared(name, layout, &static_shape(&tensor.kind), size, span);
                 }
             }
-            TensorKind::View { param, offsets, modes } => self.view(name, *param, offsets, modes, span),
+            TensorKind::View { param, offsets, ends, modes } => {
+                self.view(name, *param, (offsets, ends), modes, span);
+            }
             TensorKind::Part { .. } => {
                 let message = format!("`{name}` is a part of a tensor and is not defined on its own");
                 let help = "define the whole tensor";
@@ -161,7 +163,7 @@ impl Checker<'_> {
         &mut self,
         name: &str,
         param: crate::program::ParamId,
-        offsets: &[Expr],
+        (offsets, ends): (&[Expr], &[Option<Expr>]),
         modes: &[ViewMode],
         span: Span,
     ) {
@@ -170,7 +172,7 @@ impl Checker<'_> {
             ParamKind::Tensor { shape, .. } => shape.len(),
             ParamKind::Scalar { .. } => 0,
         };
-        if offsets.len() != rank {
+        if offsets.len() != rank || ends.len() != rank {
             self.report(
                 Diagnostic::new(
                     Code::WrongRank,
@@ -188,6 +190,9 @@ impl Checker<'_> {
         }
         for e in offsets {
             self.expr(e, Allowed::All, span, &format!("an offset of `{name}`"));
+        }
+        for e in ends.iter().flatten() {
+            self.expr(e, Allowed::All, span, &format!("the end of `{name}`"));
         }
         if modes.is_empty() || modes.iter().any(|m| m.leaves.is_empty()) {
             let message = format!("the view `{name}` has no modes");

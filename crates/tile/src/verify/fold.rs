@@ -45,9 +45,10 @@ pub(super) fn program(program: &Program, values: &[Option<i64>]) -> Program {
                     index: index.iter().map(|entry| entry.as_ref().map(fold)).collect(),
                     shape: all(shape),
                 },
-                TensorKind::View { param, offsets, modes } => TensorKind::View {
+                TensorKind::View { param, offsets, ends, modes } => TensorKind::View {
                     param: *param,
                     offsets: all(offsets),
+                    ends: ends.iter().map(|end| end.as_ref().map(fold)).collect(),
                     modes: modes
                         .iter()
                         .map(|mode| ViewMode {

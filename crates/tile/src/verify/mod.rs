@@ -14,8 +14,9 @@ use std::collections::BTreeMap;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
 use crate::expr::{Axis, Expr, IntOp, SymbolId};
 use crate::names::nearest;
-use crate::program::{ParamId, PipelineId, Program, StmtKind, SymbolKind, TensorId, TensorKind};
+use crate::program::{ParamId, ParamKind, PipelineId, Program, StmtKind, SymbolKind, TensorId, TensorKind};
 use crate::verified::{Constants, Verified};
+use tilewright_machine::DType;
 
 pub(crate) use roles::role_order;
 
@@ -45,7 +46,7 @@ const MAX_ERRORS: usize = 50;
 ///    pinned register layout has two modes, the first of as many threads as the block has, and reaches every element of
 ///    the tile and nothing else, once but for thread modes of stride 0. A pinned shared layout has the tile's shape and gives every element an offset of its
 ///    own, none negative.
-/// 9. **Views.** One offset a mode of the buffer, one or more leaves a mode; leaves walk modes that the buffer has;
+/// 9. **Views.** One offset, and at most one end, a mode of the buffer, one or more leaves a mode; leaves walk modes that the buffer has;
 ///    scales are constants, none negative; literal extents are at least 1.
 /// 10. **References.** An index has one entry a mode; a literal index lies within a literal extent. The
 ///     modes that are kept (at least one) have constant extents, at most 2²⁰ elements together. Only global and shared
@@ -98,6 +99,8 @@ const MAX_ERRORS: usize = 50;
 ///     accumulator before the `wait_gemm` that covers it, or overwrites a factor; products that read a stage are in a group when its
 ///     `consume` ends; and fewer than all stages of a pipeline are held by products in flight when the next is to be read.
 /// 30. **Sums over clusters.** A register tensor of `f32`, in clusters of several blocks, outside of stages.
+/// 31. **Elements as integers.** The buffer is a tensor parameter of one mode, of type `i32`, that no statement writes. Elements stand where
+///     counters may: not in the grid, nor in the shapes and strides of parameters.
 ///
 /// Reports every violation it finds, up to fifty; of rule 29 once there are no others.
 ///
@@ -122,11 +125,12 @@ pub fn verify(program: &Program, constants: &Constants) -> Result<Verified, Diag
         check.roles(threads);
         check.body(threads);
         check.uses();
+        check.elements_stay();
         if check.errors.is_empty() {
             products::check(&folded).into_iter().for_each(|error| check.report(error));
         }
     }
-    let Checker { errors, inputs, outputs, .. } = check;
+    let Checker { errors, inputs, outputs, elements, .. } = check;
     if !errors.is_empty() {
         return Err(Diagnostics(errors));
     }
@@ -140,6 +144,7 @@ pub fn verify(program: &Program, constants: &Constants) -> Result<Verified, Diag
         strides,
         outputs: listed(&outputs),
         inputs: listed(&inputs),
+        elements: elements.into_keys().collect(),
         program: folded,
     })
 }
@@ -224,6 +229,8 @@ struct Checker<'a> {
     counting: Vec<bool>,
     inputs: Vec<bool>,
     outputs: Vec<bool>,
+    /// The parameters whose elements are integers of the kernel, and where the first is read.
+    elements: BTreeMap<ParamId, Span>,
     /// Which modes of a register tensor its first use indexes, and where that use is.
     indexed: BTreeMap<TensorId, (Vec<bool>, Span)>,
     /// How many blocks of statements are open, the kernel's own among them.
@@ -269,6 +276,7 @@ impl<'a> Checker<'a> {
             counting: vec![false; program.symbols.len()],
             inputs: vec![false; program.params.len()],
             outputs: vec![false; program.params.len()],
+            elements: BTreeMap::new(),
             indexed: BTreeMap::new(),
             depth: 0,
             role_names: role_names.collect(),
@@ -303,6 +311,7 @@ impl<'a> Checker<'a> {
             self.report(Diagnostic::new(code, span, format!("{what} {problem}")).help(help));
             return false;
         }
+        self.note_elements(expr, span);
         true
     }
 
@@ -335,6 +344,9 @@ impl<'a> Checker<'a> {
                 Some((Code::BadValue, text, "only sizes and constants are known here"))
             }
             Expr::Block(Axis::X | Axis::Y | Axis::Z) => None,
+            Expr::Element(param, index) => {
+                self.element_problem(*param, allowed).or_else(|| self.problem(index, allowed))
+            }
             Expr::Binary(op, a, b) => {
                 let divides = matches!(op, IntOp::Div | IntOp::Rem | IntOp::CeilDiv);
                 if divides && b.as_int() == Some(0) {
@@ -348,6 +360,68 @@ impl<'a> Checker<'a> {
                 self.problem(a, allowed).or_else(|| self.problem(b, allowed))
             }
         }
+    }
+
+    /// What is wrong with reading an element of a parameter, but for the index.
+    fn element_problem(&self, param: ParamId, allowed: Allowed) -> Option<(Code, String, &'static str)> {
+        let Some(row) = self.program.params.get(param.0 as usize) else {
+            let text = format!("refers to parameter {}, which does not exist", param.0);
+            return Some((Code::UnknownName, text, "use the buffers that the builder returns"));
+        };
+        let name = &row.name;
+        let modes = match &row.kind {
+            ParamKind::Tensor { shape, .. } if shape.len() == 1 => None,
+            ParamKind::Tensor { shape, .. } => Some(format!("has {}", count(shape.len(), "mode"))),
+            ParamKind::Scalar { .. } => Some("is a number".to_string()),
+        };
+        if let Some(modes) = modes {
+            let text = format!("reads an element of `{name}`, which {modes}");
+            return Some((Code::WrongRank, text, "integers are elements of tensors of one mode"));
+        }
+        if row.dtype != DType::I32 {
+            let text = format!("reads an element of `{name}`, which is of type {}", row.dtype);
+            return Some((Code::TypeMismatch, text, "integers are elements of tensors of type i32"));
+        }
+        (allowed == Allowed::Sizes).then(|| {
+            let text = format!("depends on an element of `{name}`");
+            (Code::BadValue, text, "only sizes and constants are known here")
+        })
+    }
+
+    /// Notes the parameters of which an expression reads elements.
+    fn note_elements(&mut self, expr: &Expr, span: Span) {
+        match expr {
+            Expr::Binary(_, a, b) => {
+                self.note_elements(a, span);
+                self.note_elements(b, span);
+            }
+            Expr::Element(param, index) => {
+                self.inputs[param.0 as usize] = true;
+                self.elements.entry(*param).or_insert(span);
+                self.note_elements(index, span);
+            }
+            Expr::Int(_) | Expr::Symbol(_) | Expr::Block(_) => {}
+        }
+    }
+
+    /// A tensor whose elements are integers of the kernel is not written.
+    fn elements_stay(&mut self) {
+        let written: Vec<_> =
+            self.elements.iter().filter(|(param, _)| self.outputs[param.0 as usize]).collect();
+        let errors: Vec<Diagnostic> = written
+            .into_iter()
+            .map(|(param, span)| {
+                let row = self.program.param(*param);
+                let message = format!(
+                    "an element of `{}` is an integer here, and the kernel writes `{}`",
+                    row.name, row.name
+                );
+                Diagnostic::new(Code::Misplaced, *span, message)
+                    .related(row.span, "the buffer")
+                    .help("integers are read from buffers that the kernel does not write")
+            })
+            .collect();
+        errors.into_iter().for_each(|error| self.report(error));
     }
 
     /// The value of an expression over constants.
@@ -432,6 +506,9 @@ fn first_unknown(program: &Program, expr: &Expr, known: &impl Fn(SymbolId) -> bo
             })
         }
         Expr::Block(axis) => Some(format!("block.{}", ["x", "y", "z"][axis.index()])),
+        Expr::Element(param, _) => {
+            Some(format!("an element of `{}`", program.params.get(param.0 as usize)?.name))
+        }
         Expr::Binary(_, a, b) => {
             first_unknown(program, a, known).or_else(|| first_unknown(program, b, known))
         }

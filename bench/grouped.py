@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""Products by groups of rows, as the experts of a mixture do them, beside torch: `torch._grouped_mm`, and a loop of `torch.mm`.
+
+    python3 bench/grouped.py --condition rested
+    python3 bench/grouped.py --set decode --config "swap=true bn=32 stages=8" "batch=ragged swap=true bn=32 stages=8"
+    python3 bench/grouped.py --emit-launches launches      # no GPU: compiles only
+    python3 bench/grouped.py --launches launches           # compiles nothing
+
+Needs what bench/gemm.py needs. The operator is `gemm_hopper` with `batch=grouped`, or `batch=ragged` among the words of a configuration. Shapes are
+groups, rows of A a group, n, k; the rows of each group are drawn once, so that they differ (`--even`: all the same). torch gets the rows without padding; ours
+are padded to whole tiles (not if ragged). The throughput counts rows that are not padding, the ratio is the fastest of torch's times over ours.
+"""
+
+import argparse
+import json
+import random
+import statistics
+
+import common
+
+# Those that DeepGEMM's README times, and Mixtral's; groups, rows a group on average, n, k.
+SETS = {
+    "prefill": [(4, 8192, 4096, 7168), (4, 8192, 7168, 2048), (8, 4096, 4096, 7168), (8, 4096, 7168, 2048), (8, 1024, 28672, 4096), (8, 1024, 4096, 14336)],
+    "many": [(32, 1024, 4096, 7168), (32, 1024, 7168, 2048), (64, 512, 4096, 7168), (128, 256, 4096, 7168)],
+    "decode": [(32, 16, 4096, 7168), (32, 64, 4096, 7168), (32, 16, 7168, 2048), (64, 32, 4096, 7168)],
+}  # fmt: skip
+DEFAULTS = {"bm": "128", "bn": "256", "swap": "false", "batch": "grouped"}
+
+
+def counts_of(shape, even):
+    """The rows of each group: a quarter to seven quarters of the average, and none in one group of eight."""
+    groups, rows, *_ = shape
+    if even:
+        return [rows] * groups
+    source = random.Random(repr(shape))
+    return [0 if i % 8 == 5 else source.randint(rows // 4, 7 * rows // 4) for i in range(groups)]
+
+
+def words_of(config):
+    """The parameters of a configuration that say how rows are tiled."""
+    given = dict(word.split("=", 1) for word in config.split())
+    return {name: given.get(name, default) for name, default in DEFAULTS.items()}
+
+
+def tiling(config, counts):
+    """How A is laid out: rows of a tile, where each group begins, the rows in all, and the tiles: (group, first row)."""
+    words = words_of(config)
+    rows = int(words["bn" if words["swap"] == "true" else "bm"])
+    begins, tiles, at = [], [], 0
+    for group, count in enumerate(counts):
+        begins.append(at)
+        tiles += [(group, at + first) for first in range(0, count, rows)]
+        at += count if words["batch"] == "ragged" else -(-count // rows) * rows
+    return rows, begins, max(at, 1), tiles
+
+
+def job_of(shape, config, args):
+    """What to compile."""
+    groups, _, n, k = shape
+    _, _, m, tiles = tiling(config, counts_of(shape, args.even))
+    sizes = {"m": m, "n": n, "k": k, "g": groups}
+    if words_of(config)["batch"] == "ragged":
+        sizes["t"] = len(tiles)
+    words = ["batch=grouped", f"dtype={args.dtype}"]
+    return {"operator": "gemm_hopper", "words": words, "config": config, "sizes": sizes}
+
+
+def tensors_of(config, counts, a, b):
+    """What our kernel binds: A with each group's rows where the tiling puts them, and the tables; and which rows of C count."""
+    import torch
+
+    _, begins, m, tiles = tiling(config, counts)
+    kept = torch.cat([torch.arange(first, first + count) for first, count in zip(begins, counts)]).cuda()
+    padded = torch.zeros(m, a.shape[1], device="cuda", dtype=a.dtype)
+    padded[kept] = a
+
+    def table(values):
+        return torch.tensor(values, device="cuda", dtype=torch.int32)
+
+    ends = [first + count for first, count in zip(begins, counts)]
+    tables = {"groups": table([group for group, _ in tiles]), "first": table([first for _, first in tiles]), "ends": table(ends)}
+    return {"a": padded, "b": b, "c": None, **tables}, kept
+
+
+def peers_of(counts, a, b, missing):
+    """(name, prepare, run, result) of torch's ways; and C in f32 or f64."""
+    import peers
+    import torch
+
+    ends = torch.tensor(counts).cumsum(0)
+    spans = [slice(int(end) - count, int(end)) for end, count in zip(ends, counts)]
+    loop = torch.empty(a.shape[0], b.shape[1], device="cuda", dtype=a.dtype)
+
+    def one_by_one():
+        for group, span in enumerate(spans):
+            if span.stop > span.start:
+                torch.mm(a[span], b[group].T, out=loop[span])
+
+    exact = torch.cat([peers.product(a[span], b[group]).float() for group, span in enumerate(spans)])
+    found = [("loop", peers.nothing, one_by_one, lambda: loop)]
+    offsets, kept = ends.to(device="cuda", dtype=torch.int32), {}
+
+    def grouped():
+        kept["c"] = torch._grouped_mm(a, b.mT, offs=offsets)
+
+    def tried():
+        grouped()
+        torch.cuda.synchronize()
+        return [("grouped_mm", peers.nothing, grouped, lambda: kept["c"])]
+
+    return found + peers.attempt(missing, "grouped_mm", tried), exact
+
+
+def measure(args, shape, jobs, launches, modules, clock, file):
+    """Checks and times one shape; how many configurations are wrong."""
+    import peers
+    import torch
+
+    counts, (groups, _, n, k) = counts_of(shape, args.even), shape
+    label, missing, wrong, ours = "x".join(map(str, shape)), [], 0, []
+    dtype = common.torch_type(args.dtype)
+    a = torch.randn(sum(counts), k, device="cuda", dtype=dtype)
+    b = torch.randn(groups, n, k, device="cuda", dtype=dtype)
+    others, exact = peers_of(counts, a, b, missing)
+    for note in missing:
+        print(f"{label:<22} without {note}", flush=True)
+    for job, each in zip(jobs, launches):
+        clock.watch(f"{label} {job['config'] or 'default'}")
+        tensors, kept = tensors_of(job["config"], counts, a, b)
+        plan = common.Plan(each, modules, tensors, {}, {})
+        common.poison(plan.out)
+        plan()
+        torch.cuda.synchronize()
+        first, notes = plan.out.clone(), list(plan.notes)
+        error = peers.error_of(first[kept], exact)
+        for _ in range(args.repeat):
+            common.poison(plan.out)
+            plan()
+            if not torch.equal(plan.out[kept], first[kept]):
+                notes.append("launches differ")
+        if notes.count("launches differ") or not error < peers.TOLERANCE[dtype]:
+            notes.append("WRONG")
+            wrong += 1
+        ours.append((job, plan, error, notes))
+    errors = {}
+    for name, _, run, result in others:
+        run()
+        torch.cuda.synchronize()
+        errors[name] = peers.error_of(result(), exact)
+    del exact
+    turns = [(name, prepare, run, clock.once(run)) for name, prepare, run, _ in others]
+    turns += [(i, peers.nothing, plan, clock.once(plan)) for i, (_, plan, _, notes) in enumerate(ours) if "WRONG" not in notes]
+    for condition in args.conditions:
+        clock.watch(f"{label}, {condition}")
+        times = {name: statistics.median(rounds) for name, rounds in common.race(clock, turns, condition, args).items()}
+        theirs = {name: times[name] for name, *_ in others}
+        for i, (job, plan, error, notes) in enumerate(ours):
+            line = f"{label:<22} {job['config'] or 'default':<36} {error:.1e}"
+            if i in times:
+                flops = 2 * sum(counts) * n * k
+                line += f" {times[i]:9.4f} ms {flops / times[i] / 1e9:6.1f} TFLOP/s {condition} {min(theirs.values()) / times[i]:.3f}  ("
+                line += " ".join(f"{name} {ms / times[i]:.3f}" for name, ms in theirs.items()) + ")"
+                row = {"shape": shape, "rows": sum(counts), "dtype": args.dtype, "condition": condition, "config": job["config"], "ms": times[i],
+                       "error": error, "peers": theirs, "peer_errors": errors, "registers": [kernel.registers for kernel in plan.kernels]}  # fmt: skip
+                if file:
+                    print(json.dumps(row), file=file, flush=True)
+            print(f"{line}  {'; '.join(notes)}".rstrip(), flush=True)
+    return wrong
+
+
+def arguments():
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default="target/release/tilewright")
+    parser.add_argument("--set", default="prefill", choices=list(SETS))
+    parser.add_argument("--shapes", nargs="+", metavar="G,ROWS,N,K", help="other shapes than the set's")
+    parser.add_argument("--even", action="store_true", help="as many rows in each group")
+    parser.add_argument("--dtype", default="bf16", choices=["f16", "bf16"])
+    parser.add_argument("--config", nargs="+", default=["", "deferred=true", "batch=ragged", "batch=ragged deferred=true"], metavar="WORDS")
+    parser.add_argument("--condition", default="rested", help="rested, clean, sustained, several with commas, or all")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rep", type=float, default=10, help="milliseconds of each timing")
+    parser.add_argument("--rest", type=float, default=0.15, help="idle seconds before each timing")
+    parser.add_argument("--heat", type=float, default=0.5, help="seconds of full load before sustained timings")
+    parser.add_argument("--repeat", type=int, default=5, help="launches that must give the same bits")
+    parser.add_argument("--json", help="append a line for each shape, condition and configuration to this file")
+    parser.add_argument("--patience", type=float, default=60, help="seconds after which a kernel that does not end ends the program")
+    parser.add_argument("--launches", metavar="DIR", help="compiled kernels, as --emit-launches leaves them")
+    parser.add_argument("--emit-launches", metavar="DIR", help="compile, write there, and stop; no GPU")
+    parser.add_argument("--check", action="store_true", help="compile, and stop; no GPU")
+    parser.add_argument("--ptxas", help="assemble with this ptxas instead of the driver")
+    args = parser.parse_args()
+    args.conditions = common.CONDITIONS if args.condition == "all" else args.condition.split(",")
+    return args
+
+
+def main():
+    args = arguments()
+    shapes = [tuple(map(int, text.split(","))) for text in args.shapes] if args.shapes else SETS[args.set]
+    todo = [(shape, [job_of(shape, config, args) for config in args.config]) for shape in shapes]
+    answers, failed = iter(common.launches_of([job for _, jobs in todo for job in jobs], args)), 0
+    ready = []
+    for shape, jobs in todo:
+        both = [(job, next(answers)) for job in jobs]
+        for job, said in both:
+            if isinstance(said, str):
+                print(f"{'x'.join(map(str, shape))} {job['config']}: {said}", flush=True)
+                failed += 1
+            elif any(launch.get("spills") or launch.get("advice") for launch in said):
+                print(f"{'x'.join(map(str, shape))} {job['config']}: spills {said[0]['spills']}, {said[0]['advice']}", flush=True)
+        ready.append((shape, [(job, said) for job, said in both if not isinstance(said, str)]))
+    print(f"{sum(len(both) for _, both in ready)} configurations of {len(ready)} shapes compiled", flush=True)
+    if args.check or args.emit_launches:
+        raise SystemExit(1 if failed else 0)
+
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = False
+    clock = common.Clock(args.patience)
+    modules = common.modules_of([launch for _, both in ready for _, launches in both for launch in launches])
+    file = open(args.json, "a") if args.json else None
+    for shape, both in ready:
+        failed += measure(args, shape, [job for job, _ in both], [launches for _, launches in both], modules, clock, file)
+        torch.cuda.empty_cache()
+    raise SystemExit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+//! Buffers by name, for kernels that work one after another on the same tensors.
+
+use std::collections::BTreeMap;
+
+use tilewright_compiler::Kernel;
+use tilewright_tile::interpret::tensor_len;
+use tilewright_tile::{ParamId, ParamKind};
+
+use crate::buffer::Buffer;
+use crate::device::Device;
+use crate::error::RuntimeError;
+use crate::launch::{Arg, Sizes};
+
+/// Buffers by the names of the parameters that they are for. Several kernels that have a parameter of the same name share its buffer:
+/// one writes partial sums to `partial`, the next adds them up.
+#[derive(Clone, Debug, Default)]
+pub struct Bindings {
+    buffers: BTreeMap<String, Buffer>,
+    scalars: BTreeMap<String, f32>,
+}
+
+impl Bindings {
+    /// Nothing bound.
+    pub fn new() -> Self {
+        Bindings::default()
+    }
+
+    /// Binds a buffer.
+    pub fn set(&mut self, name: impl Into<String>, buffer: &Buffer) {
+        self.buffers.insert(name.into(), buffer.clone());
+    }
+
+    /// Binds a number. Those that are not bound have the defaults that programs declare.
+    pub fn set_scalar(&mut self, name: impl Into<String>, value: f32) {
+        self.scalars.insert(name.into(), value);
+    }
+
+    /// The buffer of this name.
+    pub fn get(&self, name: &str) -> Option<&Buffer> {
+        self.buffers.get(name)
+    }
+
+    /// Allocates a buffer, filled with zeros and large enough for every kernel at its sizes, for each tensor that has none.
+    ///
+    /// # Errors
+    ///
+    /// Sizes that a kernel does not take, or a device without so much memory.
+    pub fn complete(
+        &mut self,
+        device: &dyn Device,
+        kernels: &[(&Kernel, &Sizes)],
+    ) -> Result<(), RuntimeError> {
+        let mut missing: BTreeMap<String, usize> = BTreeMap::new();
+        for (kernel, sizes) in kernels {
+            let failed =
+                |error| RuntimeError::Sizes { kernel: kernel.program().name.clone(), error: Box::new(error) };
+            for (id, param) in (0..).map(ParamId).zip(&kernel.program().params) {
+                if matches!(param.kind, ParamKind::Tensor { .. }) && !self.buffers.contains_key(&param.name) {
+                    let len = tensor_len(&kernel.verified, id, sizes).map_err(failed)?;
+                    let bytes = missing.entry(param.name.clone()).or_default();
+                    *bytes = param.dtype.bytes_of(len).max(*bytes);
+                }
+            }
+        }
+        for (name, bytes) in missing {
+            self.buffers.insert(name, device.alloc(bytes)?);
+        }
+        Ok(())
+    }
+
+    /// The arguments of a launch of this kernel.
+    ///
+    /// # Errors
+    ///
+    /// [`RuntimeError::Unbound`] for a tensor without a buffer.
+    pub fn args(&self, kernel: &Kernel) -> Result<Vec<Arg<'_>>, RuntimeError> {
+        let arg = |param: &tilewright_tile::Param| match param.kind {
+            ParamKind::Scalar { default } => {
+                Ok(Arg::Scalar(self.scalars.get(&param.name).copied().unwrap_or(default as f32)))
+            }
+            ParamKind::Tensor { .. } => {
+                let buffer = self.buffers.get(&param.name).ok_or_else(|| RuntimeError::Unbound {
+                    kernel: kernel.program().name.clone(),
+                    param: param.name.clone(),
+                })?;
+                Ok(Arg::Buffer(buffer))
+            }
+        };
+        kernel.program().params.iter().map(arg).collect()
+    }
+}
+
+/// Of these sizes, those that the kernel has.
+pub fn sizes_of(kernel: &Kernel, sizes: &Sizes) -> Sizes {
+    let own = kernel.program().sizes().filter_map(|(_, symbol, _)| sizes.get_key_value(&symbol.name));
+    own.map(|(name, value)| (name.clone(), *value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tilewright_compiler::{Options, compile};
+    use tilewright_machine::{Arch, DType};
+    use tilewright_tile::parse;
+
+    use super::*;
+    use crate::{DeviceChoice, Tensor, open};
+
+    fn kernel(source: &str) -> Kernel {
+        compile(&parse(source).unwrap(), &Options::new(Arch::Sm80)).unwrap()
+    }
+
+    #[test]
+    fn kernels_meet_in_buffers_of_the_same_name() {
+        let twice = kernel(
+            "size n = 32
+            kernel twice(x: f32[n], partial: f32[n], factor: f32 = 2.0) grid(1) threads(32) {
+                gx = global_view(x[:], (32) : (e0))
+                gp = global_view(partial[:], (32) : (e0))
+                r = register_tensor(f32, [32])
+                copy(gx, r)
+                s = r * factor
+                copy(s, gp)
+            }",
+        );
+        let sum = kernel(
+            "size m = 1
+            kernel total(partial: f32[32], y: f32[m]) grid(1) threads(32) {
+                gp = global_view(partial[:], (32) : (e0))
+                gy = global_view(y[:], (1) : (e0))
+                r = register_tensor(f32, [32])
+                copy(gp, r)
+                t = reduce(r, sum, 0)
+                copy(t, gy)
+            }",
+        );
+        let device = open(DeviceChoice::Sim).unwrap();
+        let given = Sizes::from([("n".to_string(), 32), ("m".to_string(), 1), ("k".to_string(), 9)]);
+        let sizes = [&twice, &sum].map(|kernel| sizes_of(kernel, &given));
+        assert_eq!(sizes[0], Sizes::from([("n".to_string(), 32)]));
+        let x = Tensor::from_f64(&*device, DType::F32, &[1.0; 32]).unwrap();
+        let mut bindings = Bindings::new();
+        bindings.set("x", x.buffer());
+        let error = bindings.args(&sum).unwrap_err();
+        assert_eq!(error.to_string(), "tensor `partial` of kernel `total` has no buffer");
+        bindings.complete(&*device, &[(&twice, &sizes[0]), (&sum, &sizes[1])]).unwrap();
+        assert!(bindings.get("x").unwrap().same(x.buffer()));
+        assert_eq!(bindings.get("partial").unwrap().bytes(), 128);
+        let mut expected = 64.0;
+        for factor in [None, Some(3.0)] {
+            if let Some(factor) = factor {
+                bindings.set_scalar("factor", factor);
+                expected = 96.0;
+            }
+            for (kernel, sizes) in [&twice, &sum].iter().zip(&sizes) {
+                device.launch(kernel, sizes, &bindings.args(kernel).unwrap()).unwrap();
+            }
+            let bytes = device.download(bindings.get("y").unwrap()).unwrap();
+            assert_eq!(crate::decode(DType::F32, &bytes), [expected]);
+        }
+    }
+
+    #[test]
+    fn sizes_that_a_kernel_does_not_take_are_an_error() {
+        let kernel = kernel(
+            "size n = 32
+            kernel same(x: f32[n]) grid(1) threads(32) {
+                gx = global_view(x[:], (32) : (e0))
+                r = register_tensor(f32, [32])
+                copy(gx, r)
+                copy(r, gx)
+            }",
+        );
+        let device = open(DeviceChoice::Sim).unwrap();
+        let none = Sizes::from([("n".to_string(), 0)]);
+        let error = Bindings::new().complete(&*device, &[(&kernel, &none)]).unwrap_err();
+        assert!(matches!(error, RuntimeError::Sizes { .. }), "{error}");
+    }
+}

@@ -1,0 +1,244 @@
+//! NVIDIA GPUs, through the CUDA driver that is loaded when it is first asked for.
+//!
+//! This is the one module with `unsafe` code. Each opened device holds the GPU's primary context (the one that other
+//! CUDA libraries in the process use too) and a stream of its own that does not wait for the default stream. Every
+//! call waits for its own work on that stream before it returns, so no memory is given back while a kernel uses it.
+#![allow(unsafe_code)]
+
+mod ahead;
+mod cublaslt;
+mod driver;
+mod launch;
+mod load;
+mod runner;
+mod sequence;
+mod stream;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::{CudaContext, sys};
+use tilewright_compiler::Kernel;
+use tilewright_machine::Arch;
+
+use crate::buffer::{Buffer, DeviceId, Storage};
+use crate::device::{Chip, Device, DeviceInfo, DeviceKind};
+use crate::error::RuntimeError;
+use crate::launch::{Arg, LaunchOptions, Sizes};
+use crate::report::{CudaReport, LaunchReport, Timing};
+
+use self::driver::{count, failed, info, kernel_failed};
+use self::launch::MapKey;
+use self::load::Entry;
+use self::runner::Scrub;
+use self::stream::Stream;
+
+pub use self::cublaslt::{Algorithm, CublasLt, CublasLtPath, Factor, Product, Scales};
+pub(crate) use self::driver::devices;
+pub use self::runner::CudaRunner;
+pub use self::sequence::{CudaGraph, CudaSequence};
+
+/// Memory of a GPU.
+pub(crate) struct Allocation {
+    /// Null if there are no bytes.
+    pointer: sys::CUdeviceptr,
+    context: Arc<CudaContext>,
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        if self.pointer != 0 && self.context.bind_to_thread().is_ok() {
+            // SAFETY: `cuMemAlloc` returned the pointer in this context, nobody else frees it, and every call that uses it
+            // has waited for its work. An error has nobody to go to.
+            let _ = unsafe { result::free_sync(self.pointer) };
+        }
+    }
+}
+
+/// An NVIDIA GPU.
+pub struct CudaDevice {
+    id: DeviceId,
+    info: DeviceInfo,
+    capability: (u32, u32),
+    /// Bytes of shared memory that a block may have.
+    shared_limit: u32,
+    /// Code by PTX text. Declared before the stream and the context, which it needs to unload.
+    modules: Mutex<HashMap<String, Entry>>,
+    /// Tensor maps that were encoded.
+    maps: Mutex<HashMap<MapKey, sys::CUtensorMap>>,
+    /// What empties the L2 cache, once it was needed.
+    scrub: Mutex<Option<Arc<Scrub>>>,
+    /// Held while work is on the stream, so that times are of one kernel only.
+    stream: Mutex<Stream>,
+    context: Arc<CudaContext>,
+}
+
+impl fmt::Debug for CudaDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CudaDevice").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl CudaDevice {
+    /// Opens the GPU with this number.
+    pub fn open(ordinal: u32) -> Result<Self, RuntimeError> {
+        use sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN as SHARED;
+        let count = count()?;
+        if ordinal >= count {
+            return Err(RuntimeError::NoSuchDevice { ordinal, count });
+        }
+        let info = info(ordinal)?;
+        let make = || -> Result<(Arc<CudaContext>, Stream, u32), DriverError> {
+            let context = CudaContext::new(ordinal as usize)?;
+            let stream = Stream::new(&context)?;
+            let shared = context.attribute(SHARED)?;
+            Ok((context, stream, shared.unsigned_abs()))
+        };
+        let (context, stream, shared_limit) =
+            make().map_err(failed(format!("opening CUDA device {ordinal}")))?;
+        Ok(CudaDevice {
+            id: DeviceId::new(),
+            capability: info.compute_capability.unwrap_or((0, 0)),
+            info,
+            shared_limit,
+            modules: Mutex::new(HashMap::new()),
+            maps: Mutex::new(HashMap::new()),
+            scrub: Mutex::new(None),
+            stream: Mutex::new(stream),
+            context,
+        })
+    }
+
+    /// What the device is.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn bind(&self) -> Result<(), RuntimeError> {
+        self.context.bind_to_thread().map_err(failed("making the CUDA context current"))
+    }
+
+    fn pointer(&self, buffer: &Buffer) -> Result<sys::CUdeviceptr, RuntimeError> {
+        match &buffer.storage {
+            Storage::Cuda(allocation) if buffer.device == self.id => Ok(allocation.pointer),
+            _ => Err(RuntimeError::ForeignBuffer { device: self.info.name.clone() }),
+        }
+    }
+}
+
+impl Device for CudaDevice {
+    fn name(&self) -> String {
+        self.info.name.clone()
+    }
+
+    fn kind(&self) -> DeviceKind {
+        DeviceKind::Cuda
+    }
+
+    fn arch(&self) -> Option<Arch> {
+        self.info.arch
+    }
+
+    fn cuda(&self) -> Option<&CudaDevice> {
+        Some(self)
+    }
+
+    fn chip(&self) -> Chip {
+        use sys::CUdevice_attribute::{
+            CU_DEVICE_ATTRIBUTE_CLOCK_RATE as CLOCK, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as COUNT,
+        };
+        let ask = |attribute| self.context.attribute(attribute).ok().map(i32::unsigned_abs);
+        let mut version = 0;
+        // SAFETY: the driver writes the number to where it is told.
+        let known = unsafe { sys::cuDriverGetVersion(&raw mut version) }.result().is_ok();
+        Chip {
+            multiprocessors: ask(COUNT),
+            clock_mhz: ask(CLOCK).map(|kilohertz| kilohertz / 1000),
+            cuda: known.then(|| format!("{}.{}", version / 1000, version % 1000 / 10)),
+        }
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Buffer, RuntimeError> {
+        self.bind()?;
+        let action = || failed(format!("allocating {bytes} bytes on {}", self.info.name));
+        let mut allocation = Allocation { pointer: 0, context: self.context.clone() };
+        if bytes > 0 {
+            let stream = lock(&self.stream);
+            // SAFETY: the context is current; the new memory is filled before anybody sees it.
+            let fill = unsafe {
+                allocation.pointer = result::malloc_sync(bytes).map_err(action())?;
+                result::memset_d8_async(allocation.pointer, 0, bytes, stream.raw)
+            };
+            fill.and_then(|()| stream.synchronize()).map_err(action())?;
+        }
+        Ok(Buffer { device: self.id, bytes, storage: Storage::Cuda(Arc::new(allocation)) })
+    }
+
+    fn upload(&self, buffer: &Buffer, data: &[u8]) -> Result<(), RuntimeError> {
+        let pointer = self.pointer(buffer)?;
+        if data.len() != buffer.bytes {
+            return Err(RuntimeError::DataLength {
+                given: data.len(),
+                expected: buffer.bytes,
+                unit: "bytes",
+            });
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.bind()?;
+        let stream = lock(&self.stream);
+        // SAFETY: the allocation is as long as the data; both stay alive until the stream has been waited for.
+        unsafe { result::memcpy_htod_async(pointer, data, stream.raw) }
+            .and_then(|()| stream.synchronize())
+            .map_err(failed(format!("copying {} bytes to {}", data.len(), self.info.name)))
+    }
+
+    fn download(&self, buffer: &Buffer) -> Result<Vec<u8>, RuntimeError> {
+        let pointer = self.pointer(buffer)?;
+        let mut data = vec![0u8; buffer.bytes];
+        if data.is_empty() {
+            return Ok(data);
+        }
+        self.bind()?;
+        let stream = lock(&self.stream);
+        // SAFETY: the allocation is as long as the data; both stay alive until the stream has been waited for.
+        unsafe { result::memcpy_dtoh_async(&mut data, pointer, stream.raw) }
+            .and_then(|()| stream.synchronize())
+            .map_err(failed(format!("copying {} bytes from {}", buffer.bytes, self.info.name)))?;
+        Ok(data)
+    }
+
+    fn launch(&self, kernel: &Kernel, sizes: &Sizes, args: &[Arg<'_>]) -> Result<LaunchReport, RuntimeError> {
+        let prepared = self.prepare(kernel, sizes, args, LaunchOptions::default())?;
+        let runs = self.measure(0, 1, |stream| prepared.enqueue(stream)).map_err(kernel_failed(kernel))?;
+        let loaded = &prepared.loaded;
+        Ok(LaunchReport::Cuda(CudaReport {
+            grid: prepared.grid,
+            registers_per_thread: loaded.registers_per_thread,
+            local_bytes: loaded.local_bytes,
+            shared_bytes: prepared.shared_bytes + loaded.static_shared_bytes,
+            advisories: loaded.advisories.clone(),
+            milliseconds: runs.into_iter().sum(),
+        }))
+    }
+
+    fn time(
+        &self,
+        kernel: &Kernel,
+        sizes: &Sizes,
+        args: &[Arg<'_>],
+        warmup: usize,
+        repeats: usize,
+    ) -> Result<Option<Timing>, RuntimeError> {
+        let prepared = self.prepare(kernel, sizes, args, LaunchOptions::default())?;
+        let runs = self.measure(warmup, repeats.max(1), |stream| prepared.enqueue(stream));
+        runs.map(Timing::of).map_err(kernel_failed(kernel))
+    }
+}

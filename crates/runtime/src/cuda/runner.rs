@@ -1,0 +1,229 @@
+//! Things that take part in a contest on a GPU, and what empties its L2 cache between their runs.
+
+use std::fmt;
+use std::sync::Arc;
+
+use cudarc::driver::result::{self, DriverError};
+use tilewright_compiler::{Options, compile};
+use tilewright_machine::Arch;
+use tilewright_tile::parse;
+
+use super::cublaslt::Matmul;
+use super::driver::failed;
+use super::launch::Prepared;
+use super::sequence::{enqueue_all, sequence_failed};
+use super::stream::{Event, Stream, settle};
+use super::{CudaDevice, CudaGraph, CudaSequence, lock};
+use crate::buffer::Buffer;
+use crate::device::Device;
+use crate::error::RuntimeError;
+use crate::launch::{Arg, LaunchOptions, Sizes};
+use crate::measure::{L2, Runner, Turn};
+
+/// Bytes that are written or read to empty the L2 cache: more than twice that of any GPU so far.
+const SCRUBBED: usize = 256 << 20;
+/// Blocks that read: a multiple of the multiprocessors of most GPUs, eight for each of an H200's.
+const READERS: usize = 1056;
+
+/// Reads `x`, 8 KiB a row, and writes 4 bytes a block, so that the reads are needed.
+const READ: &str = "
+size rows = 32768
+const BLOCKS = 1056
+
+kernel read_all(x: f32[rows, 2048], y: f32[BLOCKS]) grid(BLOCKS) threads(256)
+{
+    gx = global_view(x, (2048, BLOCKS, ceil_div(rows, BLOCKS)) : (e1, e0, BLOCKS * e0))
+    gy = global_view(y[block.x :], (1) : (e0))
+    sums = register_tensor(f32, [2048])
+    row = register_tensor(f32, [2048])
+    fill(sums, 0.0)
+    for i in 0..ceil_div(rows, BLOCKS) {
+        copy(gx[:, block.x, i], row)
+        sums = sums + row
+    }
+    total = reduce(sums, sum, 0)
+    copy(total, gy)
+}
+";
+
+/// What empties the L2 cache.
+pub(super) struct Scrub {
+    buffer: Buffer,
+    /// Reads the buffer.
+    read: Prepared,
+}
+
+impl CudaDevice {
+    /// Memory and code that empty the L2 cache, made when they are first asked for.
+    fn scrub(&self) -> Result<Arc<Scrub>, RuntimeError> {
+        if let Some(made) = &*lock(&self.scrub) {
+            return Ok(made.clone());
+        }
+        let broken = |_| RuntimeError::Inconsistent { kernel: "read_all".to_string() };
+        let program = parse(READ).map_err(broken)?;
+        let rows = (SCRUBBED / (2048 * 4)) as i64;
+        let options = Options::new(Arch::Sm80).for_sizes(&program, &[("rows", rows)]);
+        let kernel = compile(&program, &options).map_err(broken)?;
+        let (buffer, sums) = (self.alloc(SCRUBBED)?, self.alloc(READERS * 4)?);
+        let sizes = Sizes::from([("rows".to_string(), rows)]);
+        let args = [Arg::Buffer(&buffer), Arg::Buffer(&sums)];
+        let read = self.prepare(&kernel, &sizes, &args, LaunchOptions::default())?;
+        let made = Arc::new(Scrub { buffer, read });
+        *lock(&self.scrub) = Some(made.clone());
+        Ok(made)
+    }
+
+    /// Sets every byte of a buffer.
+    ///
+    /// # Errors
+    ///
+    /// The buffer is another device's, or the driver fails.
+    pub fn fill(&self, buffer: &Buffer, byte: u8) -> Result<(), RuntimeError> {
+        let pointer = self.pointer(buffer)?;
+        if buffer.bytes() == 0 {
+            return Ok(());
+        }
+        self.bind()?;
+        let stream = lock(&self.stream);
+        // SAFETY: the buffer is as long as that, and stays alive until the stream has been waited for.
+        unsafe { result::memset_d8_async(pointer, byte, buffer.bytes(), stream.raw) }
+            .and_then(|()| stream.synchronize())
+            .map_err(failed(format!("filling {} bytes on {}", buffer.bytes(), self.info.name)))
+    }
+}
+
+/// What a runner puts on the stream.
+enum Work<'a> {
+    Launches(Vec<Prepared>),
+    Graph(CudaGraph<'a>),
+    Matmul(Box<Matmul>),
+}
+
+/// Work of a GPU that can be run and timed any number of times: a [`CudaSequence`], a [`CudaGraph`], or a
+/// product of [`CublasLt`](super::CublasLt).
+pub struct CudaRunner<'a> {
+    device: &'a CudaDevice,
+    name: String,
+    work: Work<'a>,
+}
+
+impl<'a> CudaRunner<'a> {
+    pub(super) fn matmul(device: &'a CudaDevice, name: String, matmul: Matmul) -> Self {
+        CudaRunner { device, name, work: Work::Matmul(Box::new(matmul)) }
+    }
+
+    fn enqueue(&self, stream: &Stream) -> Result<(), RuntimeError> {
+        match &self.work {
+            Work::Launches(launches) => enqueue_all(launches, stream).map_err(|error| self.failed(error)),
+            Work::Graph(graph) => graph.enqueue(stream).map_err(|error| self.failed(error)),
+            Work::Matmul(matmul) => matmul.enqueue(stream),
+        }
+    }
+
+    /// What an error of the driver is that came while this ran.
+    fn failed(&self, error: DriverError) -> RuntimeError {
+        match &self.work {
+            Work::Launches(launches) => sequence_failed(launches)(error),
+            Work::Graph(graph) => sequence_failed(&graph.launches)(error),
+            Work::Matmul(_) => failed(format!("running {}", self.name))(error),
+        }
+    }
+
+    /// Runs it once and waits for it.
+    ///
+    /// # Errors
+    ///
+    /// What made it fail.
+    pub fn run(&mut self) -> Result<(), RuntimeError> {
+        let once = Turn { rest: std::time::Duration::ZERO, l2: L2::Kept, warmup: 1, runs: 0 };
+        self.turn(&once).map(drop)
+    }
+}
+
+impl Runner for CudaRunner<'_> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn turn(&mut self, turn: &Turn) -> Result<Vec<f64>, RuntimeError> {
+        let device = self.device;
+        device.bind()?;
+        let scrub = if turn.l2 == L2::Kept { None } else { Some(device.scrub()?) };
+        let driver = |error| self.failed(error);
+        // Nobody else's work is on the stream while this one rests and runs.
+        let stream = lock(&device.stream);
+        let run = || -> Result<Vec<f64>, RuntimeError> {
+            let pair = |_| Ok((Event::new()?, Event::new()?));
+            let events = (0..turn.runs).map(pair).collect::<Result<Vec<_>, DriverError>>().map_err(driver)?;
+            let empty = || match (&scrub, turn.l2) {
+                (Some(scrub), L2::Written) => {
+                    let pointer = device.pointer(&scrub.buffer)?;
+                    // SAFETY: the buffer is as long as that, and lives until the stream has been waited for.
+                    unsafe { result::memset_d8_async(pointer, 0, scrub.buffer.bytes(), stream.raw) }
+                        .map_err(driver)
+                }
+                (Some(scrub), L2::Read) => scrub.read.enqueue(&stream).map_err(driver),
+                _ => Ok(()),
+            };
+            for _ in 0..turn.warmup {
+                empty()?;
+                self.enqueue(&stream)?;
+            }
+            // Nothing waits for the host between the runs.
+            for (start, end) in &events {
+                empty()?;
+                start.record(&stream).map_err(driver)?;
+                self.enqueue(&stream)?;
+                end.record(&stream).map_err(driver)?;
+            }
+            stream.synchronize().map_err(driver)?;
+            events.iter().map(|(start, end)| start.until(end).map_err(driver)).collect()
+        };
+        std::thread::sleep(turn.rest);
+        settle(run(), &stream)
+    }
+}
+
+impl fmt::Debug for CudaRunner<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CudaRunner").field(&self.name).finish()
+    }
+}
+
+impl<'a> CudaSequence<'a> {
+    /// The sequence as something that takes part in a contest: its launches one after another.
+    pub fn runner(self, name: impl Into<String>) -> CudaRunner<'a> {
+        CudaRunner { device: self.device, name: name.into(), work: Work::Launches(self.launches) }
+    }
+}
+
+impl<'a> CudaGraph<'a> {
+    /// The graph as something that takes part in a contest.
+    pub fn runner(self, name: impl Into<String>) -> CudaRunner<'a> {
+        CudaRunner { device: self.device, name: name.into(), work: Work::Graph(self) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DeviceChoice;
+    use crate::{Tensor, open};
+
+    #[test]
+    fn the_reader_reads_every_element_once() {
+        let program = parse(READ).unwrap();
+        let rows = READERS + 3;
+        let options = Options::new(Arch::Sm80).for_sizes(&program, &[("rows", rows as i64)]);
+        let kernel = compile(&program, &options).unwrap();
+        let device = open(DeviceChoice::Sim).unwrap();
+        let values: Vec<f64> = (0..rows * 2048).map(|i| f64::from(i % 2048 == 7)).collect();
+        let x = Tensor::from_f64(&*device, tilewright_machine::DType::F32, &values).unwrap();
+        let y = Tensor::zeros(&*device, tilewright_machine::DType::F32, READERS).unwrap();
+        let sizes = Sizes::from([("rows".to_string(), rows as i64)]);
+        device.launch(&kernel, &sizes, &[Arg::Tensor(&x), Arg::Tensor(&y)]).unwrap();
+        let sums = y.read(&*device).unwrap();
+        assert_eq!(sums[..3], [2.0; 3]);
+        assert_eq!(sums[3..], [1.0; READERS - 3]);
+    }
+}

@@ -1,0 +1,149 @@
+//! Launches one after another, and graphs of them.
+
+use std::fmt;
+use std::ptr;
+
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys;
+use tilewright_compiler::Kernel;
+
+use super::driver::{describe, failed};
+use super::launch::Prepared;
+use super::stream::Stream;
+use super::{CudaDevice, lock};
+use crate::error::RuntimeError;
+use crate::launch::{Arg, LaunchOptions, Sizes};
+use crate::report::Timing;
+
+impl CudaDevice {
+    /// An empty sequence of launches.
+    pub fn sequence(&self) -> CudaSequence<'_> {
+        CudaSequence { device: self, launches: Vec::new() }
+    }
+}
+
+pub(super) fn enqueue_all(launches: &[Prepared], stream: &Stream) -> Result<(), DriverError> {
+    launches.iter().try_for_each(|launch| launch.enqueue(stream))
+}
+
+pub(super) fn sequence_failed(launches: &[Prepared]) -> impl Fn(DriverError) -> RuntimeError + '_ {
+    |error| {
+        let (code, message) = describe(error);
+        let names: Vec<&str> = launches.iter().map(|launch| launch.kernel.as_str()).collect();
+        RuntimeError::Kernel { kernel: names.join(", "), code, message }
+    }
+}
+
+/// Launches that run one after another on a GPU, without waiting for the host between them. Their code is loaded, their
+/// arguments are checked, and their buffers are kept.
+pub struct CudaSequence<'a> {
+    pub(super) device: &'a CudaDevice,
+    pub(super) launches: Vec<Prepared>,
+}
+
+impl<'a> CudaSequence<'a> {
+    /// Bytes of local memory of a thread (registers that were spilled), the most of all launches, and everything that the driver's
+    /// assembler warned of.
+    pub fn warnings(&self) -> (u32, Vec<String>) {
+        let loaded = || self.launches.iter().map(|launch| &launch.loaded);
+        let local = loaded().map(|l| l.local_bytes).max().unwrap_or(0);
+        (local, loaded().flat_map(|l| l.advisories.iter().cloned()).collect())
+    }
+
+    /// Adds a launch, which comes after those before.
+    pub fn push(
+        &mut self,
+        kernel: &Kernel,
+        sizes: &Sizes,
+        args: &[Arg<'_>],
+        options: LaunchOptions,
+    ) -> Result<(), RuntimeError> {
+        self.launches.push(self.device.prepare(kernel, sizes, args, options)?);
+        Ok(())
+    }
+
+    /// Runs all once; returns how many milliseconds they took.
+    pub fn run(&self) -> Result<f64, RuntimeError> {
+        self.device.bind()?;
+        let runs = self.device.measure(0, 1, |stream| enqueue_all(&self.launches, stream));
+        runs.map(|ms| ms.into_iter().sum()).map_err(sequence_failed(&self.launches))
+    }
+
+    /// Captures all in a graph, whose launch costs the host little however many they are.
+    pub fn capture(self) -> Result<CudaGraph<'a>, RuntimeError> {
+        use sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as MODE;
+        self.device.bind()?;
+        let stream = lock(&self.device.stream);
+        let capture = || -> Result<sys::CUgraphExec, DriverError> {
+            // SAFETY: the stream lives, and its lock keeps everybody else from it until the capture has ended.
+            unsafe { result::stream::begin_capture(stream.raw, MODE) }?;
+            let queued = enqueue_all(&self.launches, &stream);
+            // SAFETY: the stream is being captured; this ends it, also after an error.
+            let graph = unsafe { result::stream::end_capture(stream.raw) };
+            queued?;
+            let graph = graph?;
+            let mut exec: sys::CUgraphExec = ptr::null_mut();
+            // SAFETY: the graph was just captured, and is destroyed once, when what is made of it no longer needs it.
+            unsafe {
+                let made = sys::cuGraphInstantiateWithFlags(&raw mut exec, graph, 0).result();
+                let destroyed = result::graph::destroy(graph);
+                made.and(destroyed)?;
+            }
+            Ok(exec)
+        };
+        let exec = capture().map_err(failed("capturing launches in a graph"))?;
+        drop(stream);
+        Ok(CudaGraph { device: self.device, launches: self.launches, exec })
+    }
+}
+
+impl fmt::Debug for CudaSequence<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.launches.iter().map(|launch| &launch.kernel)).finish()
+    }
+}
+
+/// A graph of launches, made by [`CudaSequence::capture`]. It can be run any number of times; buffers may get new contents
+/// between.
+pub struct CudaGraph<'a> {
+    pub(super) device: &'a CudaDevice,
+    /// What the graph runs: their code and their buffers.
+    pub(super) launches: Vec<Prepared>,
+    exec: sys::CUgraphExec,
+}
+
+impl CudaGraph<'_> {
+    pub(super) fn enqueue(&self, stream: &Stream) -> Result<(), DriverError> {
+        // SAFETY: the graph lives as long as `self`; code and buffers too.
+        unsafe { result::graph::launch(self.exec, stream.raw) }
+    }
+
+    /// Runs it once; returns how many milliseconds it took.
+    pub fn run(&self) -> Result<f64, RuntimeError> {
+        self.device.bind()?;
+        let runs = self.device.measure(0, 1, |stream| self.enqueue(stream));
+        runs.map(|ms| ms.into_iter().sum()).map_err(sequence_failed(&self.launches))
+    }
+
+    /// Runs it `warmup` times, then `repeats` times (at least once), and says how long each of these took.
+    pub fn time(&self, warmup: usize, repeats: usize) -> Result<Option<Timing>, RuntimeError> {
+        self.device.bind()?;
+        let runs = self.device.measure(warmup, repeats.max(1), |stream| self.enqueue(stream));
+        runs.map(Timing::of).map_err(sequence_failed(&self.launches))
+    }
+}
+
+impl Drop for CudaGraph<'_> {
+    fn drop(&mut self) {
+        if self.device.context.bind_to_thread().is_ok() {
+            // SAFETY: the graph was made by `capture` and is destroyed once; its runs have been waited for.
+            let _ = unsafe { result::graph::exec_destroy(self.exec) };
+        }
+    }
+}
+
+impl fmt::Debug for CudaGraph<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.launches.iter().map(|launch| &launch.kernel)).finish()
+    }
+}

@@ -1,0 +1,104 @@
+//! Streams and events: work in order, and the times between.
+
+use std::sync::Arc;
+
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::{CudaContext, sys};
+
+use super::{CudaDevice, lock};
+
+/// A stream of the driver.
+pub(super) struct Stream {
+    pub(super) raw: sys::CUstream,
+    context: Arc<CudaContext>,
+}
+
+// SAFETY: the driver takes streams from any thread, at the same time too.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    pub(super) fn new(context: &Arc<CudaContext>) -> Result<Self, DriverError> {
+        let raw = result::stream::create(result::stream::StreamKind::NonBlocking)?;
+        Ok(Stream { raw, context: context.clone() })
+    }
+
+    pub(super) fn synchronize(&self) -> Result<(), DriverError> {
+        // SAFETY: the stream lives as long as `self`.
+        unsafe { result::stream::synchronize(self.raw) }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.context.bind_to_thread().is_ok() {
+            // SAFETY: the stream was created by `new` and is destroyed once.
+            let _ = unsafe { result::stream::destroy(self.raw) };
+        }
+    }
+}
+
+/// An event that records a time. The context is current where it is made, used and dropped: inside one call.
+pub(super) struct Event(sys::CUevent);
+
+impl Event {
+    pub(super) fn new() -> Result<Self, DriverError> {
+        result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map(Event)
+    }
+
+    pub(super) fn record(&self, stream: &Stream) -> Result<(), DriverError> {
+        // SAFETY: both live, and belong to the same context.
+        unsafe { result::event::record(self.0, stream.raw) }
+    }
+
+    /// Milliseconds from this event to a later one; both have happened.
+    pub(super) fn until(&self, later: &Event) -> Result<f64, DriverError> {
+        // SAFETY: both live, and were recorded on the same stream.
+        unsafe { result::event::elapsed(self.0, later.0) }.map(f64::from)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: the event was created by `new` and is destroyed once.
+        let _ = unsafe { result::event::destroy(self.0) };
+    }
+}
+
+impl CudaDevice {
+    /// Puts some work on the stream, `warmup` times and then `repeats` times between two events each, and waits for it: the
+    /// milliseconds of each of these. The context is current.
+    pub(super) fn measure(
+        &self,
+        warmup: usize,
+        repeats: usize,
+        work: impl Fn(&Stream) -> Result<(), DriverError>,
+    ) -> Result<Vec<f64>, DriverError> {
+        let stream = lock(&self.stream);
+        let run = || -> Result<Vec<f64>, DriverError> {
+            let pair = |_| Ok((Event::new()?, Event::new()?));
+            let events = (0..repeats).map(pair).collect::<Result<Vec<_>, DriverError>>()?;
+            for _ in 0..warmup {
+                work(&stream)?;
+            }
+            // Nothing waits for the host between the runs.
+            for (start, end) in &events {
+                start.record(&stream)?;
+                work(&stream)?;
+                end.record(&stream)?;
+            }
+            stream.synchronize()?;
+            events.iter().map(|(start, end)| start.until(end)).collect()
+        };
+        settle(run(), &stream)
+    }
+}
+
+/// Waits for what is on the stream also when something failed: it may use buffers that the caller will give back.
+pub(super) fn settle<T, E>(result: Result<T, E>, stream: &Stream) -> Result<T, E> {
+    result.inspect_err(|_| {
+        // The first error is the one to report.
+        let _ = stream.synchronize();
+    })
+}
