@@ -100,7 +100,7 @@ class Gemm(unittest.TestCase):
             job = {"operator": "gemm_hopper", "words": ["dtype=bf16"], "config": "bn=64", "sizes": {"m": 16, "n": 32, "k": 64}}
             args = argparse.Namespace(bin=str(program), launches=None, emit_launches=str(pathlib.Path(folder, "kept")), ptxas=None)
             made = common.launches_of([job, job | {"config": "wrong=1"}, job | {"sizes": {"batch": 2, "m": 16, "n": 32, "k": 64}}], args)
-            self.assertEqual(made[0], [{"asked": ["-p", "dtype=bf16", "-p", "bn=64"], "sizes": ["m=16", "n=32", "k=64"]}])
+            self.assertEqual(made[0], [{"asked": ["-p", "dtype=bf16", "-p", "bn=64", "--step", "1"], "sizes": ["m=16", "n=32", "k=64"]}])
             self.assertEqual(made[1], "no parameter `wrong`")
             self.assertIn("none for batches", made[2])
             kept = argparse.Namespace(bin="absent", launches=args.emit_launches, emit_launches=None, ptxas=None)

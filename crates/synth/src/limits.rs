@@ -153,7 +153,6 @@ fn names(
 
 pub(crate) fn too_many_registers(
     verified: &Verified,
-    arch: Arch,
     limit: u32,
     total: u32,
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
@@ -175,7 +174,7 @@ pub(crate) fn too_many_registers(
         Code::RegistersExceeded,
         program.tensors[largest].span,
         format!(
-            "the register tensors that are live at once take {total} registers of a thread, and {arch} has {limit} for each"
+            "the register tensors that are live at once take {total} registers of a thread, which has {limit}"
         ),
     )
     .label("the largest of them")

@@ -404,14 +404,7 @@ impl<'a> Search<'a> {
         let fragment_registers = limits::live_registers(self.verified, self.statements, &register, &plans);
         let limit = self.options.registers_of_a_thread(self.verified);
         if fragment_registers > limit {
-            let arch = self.options.arch;
-            return Err(limits::too_many_registers(
-                self.verified,
-                arch,
-                limit,
-                fragment_registers,
-                &register,
-            ));
+            return Err(limits::too_many_registers(self.verified, limit, fragment_registers, &register));
         }
         let size = |id: SymbolId| {
             let symbol = program.symbol(id);
