@@ -43,7 +43,7 @@ def torch_type(name):
 def kernels_of(config, operator):
     """The kernels of a configuration, in order: each an operator and its words."""
     kernels = []
-    for part in config.split("+"):
+    for part in re.split(r"\s\+\s", config):
         words = part.split()
         named = [word for word in words if "=" not in word]
         if len(named) > 1:
@@ -328,7 +328,7 @@ class Plan:
 
 # What kernels call a tensor or a scalar, by our own name for it.
 ALIASES = {
-    "scale_a": ["sa", "a_scale", "as", "scales_a", "a_scales"], "scale_b": ["sb", "b_scale", "bs", "scales_b", "b_scales"],
+    "scale_a": ["sa", "row_scale", "a_scale", "as", "scales_a", "a_scales"], "scale_b": ["sb", "col_scale", "b_scale", "bs", "scales_b", "b_scales"],
     "scale": ["s", "scales"], "alpha": [], "beta": [], "bias": [], "residual": ["r", "d"],
 }  # fmt: skip
 

@@ -1,11 +1,13 @@
 //! What the configurations of all operators share: their errors, parameters by name, and the rules of tiles.
 
 use std::fmt;
+use std::str::FromStr;
 
 use tilewright_machine::Arch;
 use tilewright_tile::{Diagnostics, Program};
 
 use crate::gemm::GemmConfig;
+use crate::gemm_fp8_blocks::Fp8BlocksConfig;
 use crate::gemm_hopper::HopperGemmConfig;
 use crate::tuning::{Tuning, tuning};
 use crate::w4a16::W4A16Config;
@@ -131,6 +133,14 @@ pub const OPERATORS: &[Operator] = &[
         tuning: Some(tuning::<HopperGemmConfig>()),
     },
     Operator {
+        name: "gemm_fp8_blocks",
+        about: "c[m, n] = a[m, k] · b[n, k]ᵀ in 8-bit floats with scales sa and sb for blocks of 128",
+        since: Arch::Sm90a,
+        parameters: parameters::<Fp8BlocksConfig>,
+        programs: programs::<Fp8BlocksConfig>,
+        tuning: Some(tuning::<Fp8BlocksConfig>()),
+    },
+    Operator {
         name: "w4a16",
         about: "c[m, n] = a[m, k] · (s ∘ w)[n, k]ᵀ with 4-bit weights w and a scale s a group",
         since: Arch::Sm80,
@@ -205,6 +215,14 @@ pub(crate) fn apply<C: Config>(config: &mut C, given: &[(&str, &str)]) -> Result
 /// A number of the command line.
 pub(crate) fn number(field: &'static str, value: &str) -> Result<i64, ConfigError> {
     value.parse().map_err(|_| ConfigError::value(field, value, "must be an integer"))
+}
+
+/// A value that knows its own text form.
+pub(crate) fn parsed<T: FromStr>(field: &'static str, value: &str) -> Result<T, ConfigError>
+where
+    T::Err: Into<String>,
+{
+    value.parse().map_err(|wanted: T::Err| ConfigError::value(field, value, wanted))
 }
 
 /// The tiles of a pipelined matrix product, as far as the rules about them are the same for every operator.

@@ -20,6 +20,7 @@
 mod config;
 mod estimate;
 pub mod gemm;
+pub mod gemm_fp8_blocks;
 pub mod gemm_hopper;
 mod tuning;
 pub mod w4a16;

@@ -74,6 +74,10 @@ pub(crate) trait Tunable: Config + Copy + Eq + Hash {
 
     /// Every point worth a thought, whatever the problem.
     fn points() -> impl Iterator<Item = Self>;
+    /// A point of [`points`](Self::points) to which parameters were given, with what follows from them for those that were not.
+    fn fitted(self, _given: &dyn Fn(&str) -> bool) -> Self {
+        self
+    }
     /// Whether the point is in proportion to the problem, whose sizes are in the order of `SIZES`.
     fn suits(&self, sizes: &[i64]) -> bool;
     /// Why the point cannot run, if it cannot.
@@ -130,6 +134,7 @@ fn space<C: Tunable>(
     let (mut space, mut seen) = (Space::default(), HashSet::new());
     for mut point in C::points() {
         apply(&mut point, pinned)?;
+        point = point.fitted(&|field| pinned.iter().any(|(name, _)| *name == field));
         if !seen.insert(point) {
             continue;
         }

@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm_hopper::{
     self, Batch, Cluster, Epilogue, HopperGemmConfig, Inputs, Major, Order, Part,
 };
-use tilewright_kernels::{ConfigError, operator};
+use tilewright_kernels::{ConfigError, Point, operator};
 use tilewright_machine::{Arch, CacheHint, DType};
 use tilewright_sim::Report;
 use tilewright_tile::parse;
@@ -66,7 +66,7 @@ fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -> Re
     // With groups there is one matrix A.
     let grouped = matches!(config.batch, Batch::Grouped | Batch::Ragged);
     let of_a = if grouped { 1 } else { l };
-    let (a, b) = (draw(config.dtype, of_a * m * k), draw(config.dtype, l * n * k));
+    let (a, b) = (draw(config.dtype, of_a * m * k), draw(config.right(), l * n * k));
     let inputs = Inputs {
         alpha: 0.75,
         row_scale: draw(DType::F32, of_a * m),
@@ -226,6 +226,99 @@ fn hopper_configs() -> Vec<HopperGemmConfig> {
     ]
 }
 
+/// Factors of 8 bits: both kinds of floats, both kinds of integers, with every type of results.
+fn eight_bits() -> Vec<HopperGemmConfig> {
+    let small = HopperGemmConfig { dtype: DType::E4M3, bk: 128, ..small_hopper() };
+    let list = |parts: &str| parts.parse::<Epilogue>().unwrap();
+    let integers = HopperGemmConfig { dtype: DType::I8, ..small };
+    let scaled = HopperGemmConfig { epilogue: list("row_scale+col_scale"), ..small };
+    vec![
+        small,
+        HopperGemmConfig { out: Some(DType::F32), in_flight: 0, bk: 64, deferred: true, ..small },
+        HopperGemmConfig { dtype: DType::E5M2, out: Some(DType::F16), bk: 32, stages: 5, ..small },
+        HopperGemmConfig { dtype_b: Some(DType::E5M2), deferred: true, epilogue: list("alpha"), ..small },
+        HopperGemmConfig { dtype: DType::E5M2, dtype_b: Some(DType::E4M3), bn: 112, ..scaled },
+        HopperGemmConfig { swap: true, bn: 16, cluster: Cluster::AlongM(2), deferred: true, ..scaled },
+        HopperGemmConfig { split: 3, ..scaled },
+        HopperGemmConfig { cluster: Cluster::AlongK(2), batch: Batch::Packed, ..small },
+        integers,
+        HopperGemmConfig { dtype: DType::U8, deferred: true, cluster: Cluster::AlongN(2), ..integers },
+        HopperGemmConfig { swap: true, bn: 24, batch: Batch::Strided, in_flight: 0, ..integers },
+        HopperGemmConfig { out: Some(DType::F32), bk: 32, ..integers },
+        HopperGemmConfig {
+            out: Some(DType::BF16),
+            epilogue: list("row_scale+col_scale+bias"),
+            deferred: true,
+            ..integers
+        },
+    ]
+}
+
+/// What is fastest for factors of 8 bits, or may be.
+fn wide_eight_bits() -> Vec<HopperGemmConfig> {
+    let floats = HopperGemmConfig { dtype: DType::E4M3, bk: 128, ..HopperGemmConfig::default() };
+    let integers = HopperGemmConfig { dtype: DType::I8, bk: 128, ..HopperGemmConfig::default() };
+    let deferred = HopperGemmConfig { deferred: true, epilogue: "alpha".parse().unwrap(), ..floats };
+    vec![
+        floats,
+        deferred,
+        HopperGemmConfig { cluster: Cluster::AlongM(2), ..deferred },
+        HopperGemmConfig { epilogue: "row_scale+col_scale".parse().unwrap(), chunk: Some(32), ..deferred },
+        HopperGemmConfig { swap: true, bn: 64, stages: 8, cluster: Cluster::AlongM(2), ..floats },
+        integers,
+        HopperGemmConfig { bn: 128, stages: 5, deferred: true, ..integers },
+        HopperGemmConfig { bn: 192, cluster: Cluster::AlongM(2), ..integers },
+    ]
+}
+
+#[test]
+fn eight_bit_factors_are_right_at_edges() {
+    for config in eight_bits() {
+        let l = if config.batch == Batch::None { 1 } else { 2 };
+        for [m, n, k] in gemm_hopper::edge_sizes(&config) {
+            check(&config, [l, m, n, k], &[k as u64]);
+        }
+        check(&config, [l, 72, 88, 400], &[1, 2]);
+    }
+    for config in wide_eight_bits() {
+        let report = check_hopper(&HopperGemmConfig { sms: 4, ..config }, [256, 256, 384], &[7]);
+        // Pairs of 32-bit results meet each other on their way out: two rows of a swizzled tile have the same 32 bytes.
+        let half = config.result().bits() == 16;
+        assert!(report.shared_conflicts == 0 || !half, "{config:?}: {}", report.shared_conflicts);
+    }
+}
+
+#[test]
+fn ptxas_needs_no_spills_for_eight_bit_factors() {
+    let Some(ptxas) = ptxas() else { return };
+    for (i, config) in eight_bits().into_iter().chain(wide_eight_bits()).enumerate() {
+        let program = config.program().unwrap();
+        for (name, size) in [("whole", [4096, 4096, 4096]), ("edges", [1000, 3000, 1040])] {
+            let kernel = kernel_for(&program, Arch::Sm90a, size);
+            let spilled = assemble(&ptxas, &format!("gemm_eight_bits_{i}_{name}"), &kernel, Arch::Sm90a);
+            assert_eq!(spilled, 0, "{config:?} spills");
+        }
+    }
+    // The tuner's space for a type: stages of as many bytes, fewer where an epilogue's operands lie beside them.
+    let tuning = operator("gemm_hopper").unwrap().tuning.unwrap();
+    let sizes = [("m", 4096), ("n", 4096), ("k", 4096)].map(|(name, size)| (name.to_string(), size)).into();
+    for given in [&[("dtype", "i8")][..], &[("dtype", "e4m3"), ("epilogue", "row_scale+col_scale")]] {
+        let space = (tuning.space)(Arch::Sm90a, &sizes, given).unwrap();
+        let has =
+            |p: &Point, field: &str, value: &str| p.parameters.iter().any(|(n, v)| *n == field && v == value);
+        let wide: Vec<&Point> = space.points.iter().filter(|p| has(p, "bk", "128")).collect();
+        assert!(wide.len() >= 100 && wide.iter().any(|p| has(p, "bn", "192")), "{given:?}");
+        let as_default = |p: &Point| p.parameters.iter().all(|(name, _)| !["bm", "bn"].contains(name));
+        assert!(wide.iter().any(|p| as_default(p)), "{given:?}");
+        for point in space.points.iter().step_by(space.points.len() / 20) {
+            let parameters: Vec<(&str, &str)> =
+                point.parameters.iter().map(|(n, v)| (*n, v.as_str())).collect();
+            let programs = (operator("gemm_hopper").unwrap().programs)(&parameters).unwrap();
+            kernel_for(&programs[0], Arch::Sm90a, [4096, 4096, 4096]);
+        }
+    }
+}
+
 /// What is fastest for problems of few rows, and with results that leave late.
 fn tuned_hopper() -> Vec<HopperGemmConfig> {
     let default = HopperGemmConfig::default();
@@ -359,7 +452,21 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         other => panic!("{config:?}: {other:?}"),
     };
     let default = HopperGemmConfig::default();
-    says(HopperGemmConfig { dtype: DType::F32, ..default }, "dtype", "f16 or bf16");
+    says(HopperGemmConfig { dtype: DType::F32, ..default }, "dtype", "f16, bf16, e4m3");
+    let bytes = HopperGemmConfig { dtype: DType::E4M3, bk: 128, ..default };
+    let integers = HopperGemmConfig { dtype: DType::I8, ..bytes };
+    says(HopperGemmConfig { dtype_b: Some(DType::BF16), ..default }, "dtype_b", "same");
+    says(HopperGemmConfig { dtype_b: Some(DType::U8), ..integers }, "dtype_b", "same");
+    says(HopperGemmConfig { dtype_b: Some(DType::F16), ..bytes }, "dtype_b", "e4m3 or e5m2");
+    says(HopperGemmConfig { out: Some(DType::I32), ..bytes }, "out", "i32 of integers");
+    says(HopperGemmConfig { out: Some(DType::E4M3), ..bytes }, "out", "f16, bf16 or f32");
+    says(HopperGemmConfig { a: Major::Mn, ..bytes }, "a", "contiguous along k");
+    says(HopperGemmConfig { b: Major::Mn, ..integers }, "b", "contiguous along k");
+    says(HopperGemmConfig { bk: 48, ..bytes }, "bk", "multiple of 32");
+    says(HopperGemmConfig { split: 2, ..integers }, "split", "must be 1");
+    says(HopperGemmConfig { cluster: Cluster::AlongK(2), ..integers }, "cluster", "only f32");
+    let alpha = "alpha".parse().unwrap();
+    says(HopperGemmConfig { epilogue: alpha, ..integers }, "epilogue", "out must be f16");
     says(HopperGemmConfig { bm: 64, ..default }, "bm", "64 for each of 2");
     says(HopperGemmConfig { bn: 100, ..default }, "bn", "multiple of 8");
     says(HopperGemmConfig { bk: 24, ..default }, "bk", "multiple of 16");
@@ -383,6 +490,8 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
     says(HopperGemmConfig { bm: 256, stages: 2, ..default }, "bn", "more warpgroups");
     let three = HopperGemmConfig { bm: 192, warpgroups: 3, stages: 3, math_registers: 160, ..default };
     says(three, "bn", "can start with 128 each");
+    says(HopperGemmConfig { bn: 208, ..three }, "bn", "take 104 registers");
+    assert!(HopperGemmConfig { bn: 200, ..three }.validate().is_ok());
     says(HopperGemmConfig { sms: 0, ..default }, "sms", "from 1");
     says(HopperGemmConfig { split: 2, batch: Batch::Packed, ..default }, "split", "batch must be none");
     says(HopperGemmConfig { split: 2, batch: Batch::Grouped, ..default }, "split", "batch must be none");

@@ -160,5 +160,7 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     assert_eq!(deep.reject(Arch::Sm90a), None);
     let uneven = W4A16Config { group: Some(96), ..W4A16Config::default() };
     assert!(uneven.program().is_err_and(|e| e.to_string().contains("multiple of bk = 128")));
-    assert!(operator("conv").is_err_and(|e| e.to_string().contains("gemm, gemm_hopper, w4a16")));
+    assert!(
+        operator("conv").is_err_and(|e| e.to_string().contains("gemm, gemm_hopper, gemm_fp8_blocks, w4a16"))
+    );
 }

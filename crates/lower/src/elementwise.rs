@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tilewright_machine::ScalarOp;
 use tilewright_simt::{ArrayId, Builder, Operand, Reg};
 use tilewright_synth::cast;
-use tilewright_tile::{BinaryOp, Diagnostic, ElemExpr, TensorId, UnaryOp};
+use tilewright_tile::{BinaryOp, Diagnostic, ElemExpr, Fused, TensorId, UnaryOp};
 
 use crate::{Lower, elements, packed, scalar};
 
@@ -96,10 +96,31 @@ impl Lower<'_> {
                 unary(&mut self.b, *op, x)
             }
             ElemExpr::Binary(op, x, y) => {
+                if let Some(fused) = expr.fused() {
+                    return self.fused(fused, value);
+                }
                 let (x, y) = (self.element(x, value)?, self.element(y, value)?);
                 self.b.scalar(binary(*op), &[x, y])
             }
         })
+    }
+
+    /// A product that is added to or subtracted, with one rounding.
+    fn fused(
+        &mut self,
+        Fused { factors: [x, y], other, minus }: Fused<'_>,
+        value: u32,
+    ) -> Result<Operand, Diagnostic> {
+        let (mut x, y) = (self.element(x, value)?, self.element(y, value)?);
+        let mut z = self.element(other, value)?;
+        let [of_product, of_other] = minus;
+        if of_product {
+            x = self.b.scalar(ScalarOp::NegF32, &[x]);
+        }
+        if of_other {
+            z = self.b.scalar(ScalarOp::NegF32, &[z]);
+        }
+        Ok(self.b.scalar(ScalarOp::FmaF32, &[x, y, z]))
     }
 }
 

@@ -373,6 +373,10 @@ fn issue(timing: &Timing, name: &str) -> f64 {
 fn operations(timing: &Timing, expr: &ElemExpr) -> f64 {
     use tilewright_tile::{BinaryOp, UnaryOp};
     let cost = |name: &str| issue(timing, name);
+    if let Some(fused) = expr.fused() {
+        let operands = fused.factors.into_iter().chain([fused.other]);
+        return operands.map(|x| operations(timing, x)).sum::<f64>() + cost("fma.f32");
+    }
     match expr {
         ElemExpr::Unary(op, x) => {
             operations(timing, x)

@@ -7,7 +7,8 @@ use tilewright_machine::Arch;
 use tilewright_tile::{Code, Diagnostic, StmtKind, TensorId, Verified};
 
 use crate::copies::SharedSolution;
-use crate::plan::TvLayout;
+use crate::movement::Movement;
+use crate::plan::{StmtPlan, TvLayout};
 
 pub(crate) fn check_shared(
     verified: &Verified,
@@ -56,15 +57,16 @@ pub(crate) fn touched(stmt: &tilewright_tile::Stmt) -> Vec<TensorId> {
 }
 
 /// The most 32-bit registers that fragments take at one time. A tensor lives from its first use to its last; one that
-/// was used before a loop and is used in it lives through the whole loop. A slice or another shape of a tensor is a name for its
-/// registers, and a statement between elements may leave its result where an operand was that nobody needs any more.
+/// was used before a loop and is used in it lives through the whole loop. A slice or another shape of a tensor, or a cast to its own
+/// type, is a name for its registers, and a statement between elements may leave its result where an operand was that nobody needs any more.
 pub(crate) fn live_registers(
     verified: &Verified,
     statements: &[(tilewright_tile::Stmt, usize)],
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
+    plans: &[StmtPlan],
 ) -> u32 {
     let n = statements.len();
-    let names = names(statements);
+    let names = names(verified, statements, plans);
     let mut spans: HashMap<TensorId, (usize, usize)> = HashMap::new();
     for (i, (stmt, _)) in statements.iter().enumerate() {
         for mut id in touched(stmt) {
@@ -102,24 +104,51 @@ pub(crate) fn live_registers(
     (0..n).map(at).max().unwrap_or(0)
 }
 
-/// Of every tensor that is written once, and then as another shape of one that is not written behind it, that one.
-fn names(statements: &[(tilewright_tile::Stmt, usize)]) -> HashMap<TensorId, TensorId> {
-    let mut last_write: HashMap<TensorId, usize> = HashMap::new();
-    let mut writes: HashMap<TensorId, u32> = HashMap::new();
+/// Whether every register of a statement's result is one of its operand's.
+fn renames(plan: &StmtPlan, bits: u32) -> bool {
+    let StmtPlan::Move(Movement::Registers(moves)) = plan else { return false };
+    let per = 32 / bits.clamp(1, 32);
+    let mut from: HashMap<u32, u32> = HashMap::new();
+    moves.iter().all(|(s, d)| s % per == d % per && *from.entry(d / per).or_insert(s / per) == s / per)
+}
+
+/// Of every tensor that is written once, as another shape of one that is not written before its own last use, that one.
+fn names(
+    verified: &Verified,
+    statements: &[(tilewright_tile::Stmt, usize)],
+    plans: &[StmtPlan],
+) -> HashMap<TensorId, TensorId> {
+    let mut writes: HashMap<TensorId, Vec<usize>> = HashMap::new();
+    let mut uses: HashMap<TensorId, (usize, usize)> = HashMap::new();
     for (i, (stmt, _)) in statements.iter().enumerate() {
         for id in stmt.kind.writes() {
-            *writes.entry(id).or_default() += 1;
-            last_write.insert(id, i);
+            writes.entry(id).or_default().push(i);
+        }
+        for id in touched(stmt) {
+            uses.entry(id).and_modify(|u| u.1 = i).or_insert((i, i));
         }
     }
-    let shapes = statements.iter().enumerate().filter_map(|(i, (stmt, _))| match &stmt.kind {
-        StmtKind::Shape { dst, src, .. } => {
-            let stays = last_write.get(src).is_none_or(|last| *last < i);
-            (writes[dst] == 1 && stays).then_some((*dst, *src))
+    let dtype = |id: &TensorId| verified.program().tensor(*id).dtype;
+    let mut names = HashMap::new();
+    // Backwards: a name of a name is a use of what both name.
+    for (i, (stmt, _)) in statements.iter().enumerate().rev() {
+        let (dst, src) = match &stmt.kind {
+            StmtKind::Shape { dst, src, .. }
+                if plans.get(i).is_some_and(|plan| renames(plan, dtype(dst).bits())) =>
+            {
+                (dst, src)
+            }
+            StmtKind::Cast { dst, src } if dtype(dst) == dtype(src) => (dst, src),
+            _ => continue,
+        };
+        let (first, last) = uses[dst];
+        let stays = writes.get(src).is_none_or(|all| all.iter().all(|w| *w < i || *w > last));
+        if writes[dst].len() == 1 && first == i && stays {
+            names.insert(*dst, *src);
+            uses.entry(*src).and_modify(|u| u.1 = u.1.max(last));
         }
-        _ => None,
-    });
-    shapes.collect()
+    }
+    names
 }
 
 pub(crate) fn too_many_registers(

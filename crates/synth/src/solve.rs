@@ -321,9 +321,10 @@ impl<'a> Solver<'a> {
             self.set(state, tensor, tv, Origin { statement: Some(i), why })?;
             self.propagate_all(state, vec![tensor])?;
         }
-        for (i, tensor) in self.verified.program().tensors.iter().enumerate() {
-            if tensor.memory() == Memory::Register && state.layouts[i].is_none() {
-                let id = TensorId(i as u32);
+        // A role's program lists what other roles have.
+        for id in self.verified.touched() {
+            let tensor = self.verified.program().tensor(id);
+            if tensor.memory() == Memory::Register && state.layouts[id.0 as usize].is_none() {
                 let tile = self.verified.tile(&id.into());
                 let n = widest_vector(self.facts, &tile, threads, 16).0;
                 let tv = coalesced(&tile, threads, n).ok_or_else(|| self.too_large(id))?;
@@ -350,9 +351,9 @@ impl<'a> Solver<'a> {
 
     fn pinned(&self, state: &mut Registers) -> Result<(), Clash> {
         let mut ready = Vec::new();
-        for (i, tensor) in self.verified.program().tensors.iter().enumerate() {
+        for id in self.verified.touched() {
+            let tensor = self.verified.program().tensor(id);
             let TensorKind::Register { pinned: Some(layout), .. } = &tensor.kind else { continue };
-            let id = TensorId(i as u32);
             // The verifier has checked that it has two modes, the first of the block's threads, and covers the tile.
             let tv = TvLayout::from_layout(layout.clone()).map_err(|_| self.too_large(id))?;
             self.set(state, id, tv, Origin { statement: None, why: PINNED.to_string() })?;

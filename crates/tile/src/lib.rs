@@ -28,7 +28,7 @@ pub use names::RESERVED;
 pub use parser::parse;
 pub use printer::statement_text;
 pub use program::{
-    AsyncHow, BinaryOp, ElemExpr, Param, ParamId, ParamKind, Pipeline, PipelineId, Program, ReduceOp,
+    AsyncHow, BinaryOp, ElemExpr, Fused, Param, ParamId, ParamKind, Pipeline, PipelineId, Program, ReduceOp,
     ShapeOp, Side, Stmt, StmtKind, Symbol, SymbolKind, Tensor, TensorId, TensorKind, TensorRef, TileOrder,
     UnaryOp, ViewLeaf, ViewMode,
 };

@@ -823,6 +823,34 @@ impl ElemExpr {
             ElemExpr::Number(_) | ElemExpr::Scalar(_) | ElemExpr::Int(_) => Vec::new(),
         }
     }
+
+    /// A sum or difference of which one side is a product, which is done without rounding the product. Of two products the
+    /// right one is not rounded.
+    pub fn fused(&self) -> Option<Fused<'_>> {
+        let ElemExpr::Binary(op @ (BinaryOp::Add | BinaryOp::Sub), left, right) = self else { return None };
+        let product = |e: &'_ ElemExpr| matches!(e, ElemExpr::Binary(BinaryOp::Mul, ..));
+        let subtracts = *op == BinaryOp::Sub;
+        let (product, other, minus) = if product(right) {
+            (right, left, [subtracts, false])
+        } else if product(left) {
+            (left, right, [false, subtracts])
+        } else {
+            return None;
+        };
+        let ElemExpr::Binary(BinaryOp::Mul, x, y) = product.as_ref() else { return None };
+        Some(Fused { factors: [x, y], other, minus })
+    }
+}
+
+/// `± x · y ± z` with one rounding.
+#[derive(Clone, Copy, Debug)]
+pub struct Fused<'a> {
+    /// x and y.
+    pub factors: [&'a ElemExpr; 2],
+    /// z.
+    pub other: &'a ElemExpr,
+    /// Whether the product is subtracted, and whether z is. Never both.
+    pub minus: [bool; 2],
 }
 
 impl Program {

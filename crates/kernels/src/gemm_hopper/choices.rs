@@ -30,7 +30,7 @@ pub enum Cluster {
 
 impl Cluster {
     /// Blocks of a cluster.
-    pub(super) fn blocks(self) -> i64 {
+    pub(crate) fn blocks(self) -> i64 {
         match self {
             Cluster::None => 1,
             Cluster::AlongM(blocks) | Cluster::AlongN(blocks) | Cluster::AlongK(blocks) => blocks,
@@ -38,7 +38,7 @@ impl Cluster {
     }
 
     /// Blocks of a cluster along m, n and k.
-    pub(super) fn shape(self) -> [i64; 3] {
+    pub(crate) fn shape(self) -> [i64; 3] {
         match self {
             Cluster::None => [1, 1, 1],
             Cluster::AlongM(blocks) => [blocks, 1, 1],
@@ -83,7 +83,7 @@ pub enum Order {
 }
 
 impl Order {
-    pub(super) fn tiles(self) -> TileOrder {
+    pub(crate) fn tiles(self) -> TileOrder {
         match self {
             Order::Bands(rows) => bands(rows),
             Order::Snake(rows) => snake(rows),

@@ -37,6 +37,11 @@ fn rounds(things: i64, each: i64) -> f64 {
 impl HopperGemmConfig {
     /// The estimated time of `m` × `n` × `k` in microseconds on an H200 that was idle, whose L2 cache holds nothing of the factors.
     pub fn estimate(&self, m: i64, n: i64, k: i64) -> f64 {
+        self.estimate_with(0.0, [m, n, k])
+    }
+
+    /// The same where a warpgroup has its own work for `turn` cycles a step, products included.
+    pub(crate) fn estimate_with(&self, turn: f64, [m, n, k]: [i64; 3]) -> f64 {
         let size = bytes(self.dtype) as f64;
         let (rows, cols) = self.sides((m, n));
         let [blocks_m, blocks_n, deep] = self.cluster.shape();
@@ -75,7 +80,7 @@ impl HopperGemmConfig {
         let narrow = if self.bn < 256 { 1.01 } else { 1.0 };
         // Blocks of a cluster wait for the slowest of them before a stage is filled again.
         let in_step = if down * across > 1 { 1.012 } else { 1.0 };
-        let step = together(busy, waiting, 8.0) / 0.98 * few_stages * narrow * in_step;
+        let step = together(together(busy, waiting, 8.0), turn, 8.0) / 0.98 * few_stages * narrow * in_step;
 
         // A tile, and what is not hidden behind others.
         let drain = 600.0 + chunks * (200.0 + bm * columns / 32.0);

@@ -1,26 +1,20 @@
 //! The configuration's fields by name.
 
-use std::str::FromStr;
-
 use tilewright_machine::{CacheHint, DType};
 use tilewright_tile::Program;
 
 use super::{HopperGemmConfig, Major};
-use crate::config::{Config, ConfigError, number};
-
-/// A value that knows its own text form.
-fn parsed<T: FromStr>(field: &'static str, value: &str) -> Result<T, ConfigError>
-where
-    T::Err: Into<String>,
-{
-    value.parse().map_err(|wanted: T::Err| ConfigError::value(field, value, wanted))
-}
+use crate::config::{Config, ConfigError, number, parsed};
 
 impl Config for HopperGemmConfig {
     const NAME: &'static str = "gemm_hopper";
     const FIELDS: &'static [(&'static str, &'static str)] = &[
-        ("dtype", "the type of a and b: f16 or bf16"),
-        ("out", "the type of c: f16, bf16 or f32; same: that of a and b"),
+        ("dtype", "the type of a and b: f16, bf16, e4m3, e5m2, i8 or u8"),
+        ("dtype_b", "the type of b: same, or of 8-bit floats e4m3 or e5m2"),
+        (
+            "out",
+            "the type of c: f16, bf16, f32 or i32; same: that of a and b, of 8-bit floats bf16, of integers i32",
+        ),
         ("a", "along which mode a is contiguous: k or m"),
         ("b", "along which mode b is contiguous: k or n"),
         (
@@ -34,7 +28,7 @@ impl Config for HopperGemmConfig {
         ("swap", "true: the tile's rows are along n and its columns along m, for small m"),
         ("bm", "rows of a block's tile of c, a multiple of 64 for each math warpgroup"),
         ("bn", "columns of a block's tile of c, a multiple of 8"),
-        ("bk", "columns of a and b in a stage, a multiple of 16"),
+        ("bk", "columns of a and b in a stage, a multiple of 32 bytes; 128 bytes are best"),
         ("stages", "stages between the copies and the products"),
         ("warpgroups", "warpgroups that multiply"),
         (
@@ -61,6 +55,7 @@ impl Config for HopperGemmConfig {
         let hint = |hint: Option<CacheHint>| hint.map_or("none", CacheHint::name).to_string();
         match field {
             "dtype" => self.dtype.to_string(),
+            "dtype_b" => self.dtype_b.map_or("same".to_string(), |dtype| dtype.to_string()),
             "out" => self.out.map_or("same".to_string(), |out| out.to_string()),
             "a" => major(self.a, "m"),
             "b" => major(self.b, "n"),
@@ -112,6 +107,9 @@ impl Config for HopperGemmConfig {
         };
         match field {
             "dtype" => self.dtype = dtype(&Self::FACTORS)?,
+            "dtype_b" => {
+                self.dtype_b = if value == "same" { None } else { Some(dtype(&Self::FACTORS)?) };
+            }
             "out" => self.out = if value == "same" { None } else { Some(dtype(&Self::RESULTS)?) },
             "a" => self.a = major("m")?,
             "b" => self.b = major("n")?,

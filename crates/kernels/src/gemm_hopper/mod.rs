@@ -1,4 +1,4 @@
-//! C = A · Bᵀ in f16 or bf16 with f32 sums, for Hopper: `examples/gemm_hopper.tile` with everything about it a parameter. One
+//! C = A · Bᵀ in f16, bf16 or 8-bit floats with f32 sums, or in 8-bit integers with i32 sums, for Hopper: `examples/gemm_hopper.tile` with everything about it a parameter. One
 //! warpgroup copies tiles of A and B with the tensor memory accelerator into a ring of stages, others multiply them with `wgmma` and
 //! send their results back in chunks; blocks stay and take one tile of C after another, whose results may leave while the next tile is
 //! multiplied. With few rows of A the sides may be swapped, so that those of B meet the 64 rows of `wgmma`.
@@ -23,9 +23,11 @@ use crate::config::ConfigError;
 /// How a matrix product is tiled and shared out.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct HopperGemmConfig {
-    /// The type of the factors: f16 or bf16. Sums are f32.
+    /// The type of the factors: f16, bf16, e4m3 or e5m2, whose sums are f32, or i8 or u8, whose sums are i32.
     pub dtype: DType,
-    /// The type of the result: f16, bf16 or f32; `None`: that of the factors.
+    /// The type of B, where it is not that of A: the other 8-bit float.
+    pub dtype_b: Option<DType>,
+    /// The type of the result: f16, bf16 or f32, or of integers i32; `None`: that of the factors, of 8-bit floats bf16, of integers i32.
     pub out: Option<DType>,
     /// How A lies in memory.
     pub a: Major,
@@ -41,7 +43,7 @@ pub struct HopperGemmConfig {
     pub bm: i64,
     /// Columns of a block's tile: a multiple of 8. Along n, or along m if swapped.
     pub bn: i64,
-    /// Columns of A and B that a stage holds: a multiple of 16.
+    /// Columns of A and B that a stage holds: a multiple of 32 bytes. 128 bytes have the widest swizzle.
     pub bk: i64,
     /// Stages between the copies and the products.
     pub stages: i64,
@@ -83,6 +85,7 @@ impl Default for HopperGemmConfig {
     fn default() -> Self {
         HopperGemmConfig {
             dtype: DType::F16,
+            dtype_b: None,
             out: None,
             a: Major::K,
             b: Major::K,
@@ -138,14 +141,32 @@ const SIDE_STAGES: i64 = 2;
 
 impl HopperGemmConfig {
     /// The types that factors can have.
-    pub const FACTORS: [DType; 2] = [DType::F16, DType::BF16];
+    pub const FACTORS: [DType; 6] = [DType::F16, DType::BF16, DType::E4M3, DType::E5M2, DType::I8, DType::U8];
 
     /// The types that results can have.
-    pub const RESULTS: [DType; 3] = [DType::F16, DType::BF16, DType::F32];
+    pub const RESULTS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::I32];
 
     /// The type of C.
     pub fn result(&self) -> DType {
-        self.out.unwrap_or(self.dtype)
+        self.out.unwrap_or(match self.dtype {
+            DType::E4M3 | DType::E5M2 => DType::BF16,
+            DType::I8 | DType::U8 => DType::I32,
+            same => same,
+        })
+    }
+
+    /// The type of B.
+    pub fn right(&self) -> DType {
+        self.dtype_b.unwrap_or(self.dtype)
+    }
+
+    /// The type of sums.
+    fn sum(&self) -> DType {
+        if self.multiplies_integers() { DType::I32 } else { DType::F32 }
+    }
+
+    fn multiplies_integers(&self) -> bool {
+        self.dtype.range().is_some()
     }
 
     /// The type of what the product's kernel stores: C's, or that of sums of parts of k.
@@ -165,7 +186,7 @@ impl HopperGemmConfig {
         let aligned =
             |elements: i64, dtype: DType| (bytes(dtype) * elements + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         let stage =
-            aligned(self.bm * self.bk, self.dtype) + aligned(self.bn * self.bk, self.dtype) + BARRIERS;
+            aligned(self.bm * self.bk, self.dtype) + aligned(self.bn * self.bk, self.right()) + BARRIERS;
         let chunk = aligned(self.bm * self.columns(), self.stored());
         let operands: i64 = self.applied().parts().map(|p| self.part_bytes(p)).sum();
         let meeting = match self.cluster {
@@ -223,12 +244,7 @@ impl HopperGemmConfig {
             };
             Err(ConfigError::value(field, value, wanted))
         };
-        if !Self::FACTORS.contains(&self.dtype) {
-            return Err(ConfigError::value("dtype", self.dtype, "must be f16 or bf16"));
-        }
-        if !Self::RESULTS.contains(&self.result()) {
-            return Err(ConfigError::value("out", self.result(), "must be f16, bf16 or f32"));
-        }
+        self.validate_types()?;
         within("warpgroups", self.warpgroups, [1, 7], 1)?;
         let rows = WgmmaRow::M * self.warpgroups;
         if !(rows..=1024).contains(&self.bm) || self.bm % rows != 0 {
@@ -239,7 +255,7 @@ impl HopperGemmConfig {
             return Err(ConfigError::value("bm", self.bm, wanted));
         }
         within("bn", self.bn, [8, 512], 8)?;
-        within("bk", self.bk, [16, 256], 16)?;
+        within("bk", self.bk, [16, 256], 32 / bytes(self.dtype))?;
         within("stages", self.stages, [1, 32], 1)?;
         if !(0..self.stages).contains(&self.in_flight) {
             let wanted = format!("must be from 0 to {}: fewer than the stages", self.stages - 1);
@@ -312,17 +328,7 @@ impl HopperGemmConfig {
             );
             return Err(ConfigError::value("bn", self.bn, wanted));
         }
-        // A block starts with an even share of the registers, in which the assembler must find room for one instruction's sums.
-        let share = REGISTERS / (128 * (1 + self.warpgroups));
-        if share < 168 && self.bn.min(256) / 2 + FEWEST_BESIDES > share {
-            let wanted = format!(
-                "an instruction's sums take {} registers of a thread, and {} threads can start with {share} each: use \
-                 a narrower tile or fewer warpgroups",
-                self.bn.min(256) / 2,
-                128 * (1 + self.warpgroups)
-            );
-            return Err(ConfigError::value("bn", self.bn, wanted));
-        }
+        check_instruction(self.bn, self.warpgroups)?;
         within("sms", self.sms, [self.cluster.blocks(), 65_535], 1)?;
         let (need, have) = (self.shared_bytes(), i64::from(WgmmaRow::ARCH.limits().shared_bytes_per_block));
         if need > have {
@@ -332,6 +338,56 @@ impl HopperGemmConfig {
                 WgmmaRow::ARCH
             );
             return Err(ConfigError::value("stages", self.stages, wanted));
+        }
+        Ok(())
+    }
+
+    /// What is wrong with the types, and what they do not go with.
+    fn validate_types(&self) -> Result<(), ConfigError> {
+        let integers = self.multiplies_integers();
+        if !Self::FACTORS.contains(&self.dtype) {
+            return Err(ConfigError::value("dtype", self.dtype, "must be f16, bf16, e4m3, e5m2, i8 or u8"));
+        }
+        let small = |dtype: DType| matches!(dtype, DType::E4M3 | DType::E5M2);
+        if self.right() != self.dtype && !(small(self.dtype) && small(self.right())) {
+            return Err(ConfigError::value(
+                "dtype_b",
+                self.right(),
+                "must be `same`, or e4m3 or e5m2 with the other",
+            ));
+        }
+        if !Self::RESULTS.contains(&self.result()) || (self.result() == DType::I32 && !integers) {
+            return Err(ConfigError::value(
+                "out",
+                self.result(),
+                "must be f16, bf16 or f32, or i32 of integers",
+            ));
+        }
+        if self.result() == DType::I32 && !self.epilogue.is_empty() {
+            return Err(ConfigError::value(
+                "epilogue",
+                self.epilogue,
+                "is in f32: out must be f16, bf16 or f32",
+            ));
+        }
+        for (field, major) in [("a", self.a), ("b", self.b)] {
+            if bytes(self.dtype) == 1 && major != Major::K {
+                return Err(ConfigError::value(
+                    field,
+                    "mn",
+                    "wgmma takes 8-bit factors contiguous along k: must be k",
+                ));
+            }
+        }
+        if integers && self.split > 1 {
+            return Err(ConfigError::value(
+                "split",
+                self.split,
+                "sums of integers do not meet in memory: must be 1",
+            ));
+        }
+        if integers && matches!(self.cluster, Cluster::AlongK(_)) {
+            return Err(ConfigError::value("cluster", self.cluster, "only f32 is summed over a cluster"));
         }
         Ok(())
     }
@@ -348,4 +404,21 @@ impl HopperGemmConfig {
 /// Bytes of an element of 8 bits or more.
 fn bytes(dtype: DType) -> i64 {
     i64::from(dtype.bits()) / 8
+}
+
+/// Whether an instruction as wide as a tile's columns finds its registers: a block starts with an even share of them all, in which the
+/// assembler must find room for one instruction's sums, whatever roles ask for.
+pub(crate) fn check_instruction(columns: i64, warpgroups: i64) -> Result<(), ConfigError> {
+    let threads = 128 * (1 + warpgroups);
+    let share = REGISTERS / threads / 8 * 8;
+    let wide = (1..=32).rev().map(|eighth| 8 * eighth).find(|n| columns % n == 0).unwrap_or(8);
+    if wide / 2 + FEWEST_BESIDES <= share {
+        return Ok(());
+    }
+    let wanted = format!(
+        "an instruction's sums take {} registers of a thread, and {threads} threads can start with {share} each: use \
+         a narrower tile or fewer warpgroups",
+        wide / 2
+    );
+    Err(ConfigError::value("bn", columns, wanted))
 }

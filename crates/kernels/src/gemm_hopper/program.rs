@@ -163,7 +163,7 @@ impl HopperGemmConfig {
         let epilogue = self.applied();
 
         let a = self.matrix(t, "a", self.dtype, [&m, &k], self.a, &products);
-        let b = self.matrix(t, "b", self.dtype, [&n, &k], self.b, &matrices);
+        let b = self.matrix(t, "b", self.right(), [&n, &k], self.b, &matrices);
         let (of_m, _) = self.sides((&bm, &bn));
         let tiles_of_m = if self.batch == Batch::Ragged { t.size("t", 40) } else { m.ceil_div(of_m) };
         let groups = grouped.then(|| t.tensor("groups", DType::I32, [&tiles_of_m]));
@@ -247,7 +247,7 @@ impl HopperGemmConfig {
         let gc = matrix_view(t, "gc", &(&c).into(), through.as_ref(), modes, &along_rows, &chunked);
         let (tall_a, tall_b) = self.sides((&bm, &bn));
         let sa = t.shared_tensor("sa", self.dtype, [tall_a, &bk]);
-        let sb = t.shared_tensor("sb", self.dtype, [tall_b, &bk]);
+        let sb = t.shared_tensor("sb", self.right(), [tall_b, &bk]);
         let sc = t.shared_tensor("sc", self.stored(), [&bm, &chunk, &buffers]);
         let ab = t.pipeline("ab", &stages, [&sa, &sb]);
 
@@ -485,7 +485,7 @@ impl HopperGemmConfig {
         }
         let ([cluster_rows, cluster_cols], order) = (shape.cluster_tiles.clone(), self.order.tiles());
         let sums = |t: &mut KernelBuilder| {
-            let rc = t.register_tensor("rc", DType::F32, [bm, bn]);
+            let rc = t.register_tensor("rc", self.sum(), [bm, bn]);
             t.fill(&rc, 0.0);
             rc
         };
@@ -565,9 +565,14 @@ impl HopperGemmConfig {
         t.wait_group(0);
     }
 
+    /// The type in which the epilogue works: f32, but for integers that leave as they are.
+    fn finished(&self) -> DType {
+        if self.stored() == DType::I32 { DType::I32 } else { DType::F32 }
+    }
+
     /// The values in the type that is stored.
     fn round(&self, t: &mut KernelBuilder, values: &Tensor) -> Tensor {
-        if self.stored() == DType::F32 { *values } else { t.cast("half", values, self.stored()) }
+        if self.stored() == self.finished() { *values } else { t.cast("half", values, self.stored()) }
     }
 
     /// Applies the epilogue to the sums of a tile, chunk by chunk, and hands each on.
@@ -595,6 +600,9 @@ impl HopperGemmConfig {
         let mut all = |t: &mut KernelBuilder| {
             t.unroll_for("je", 0, &shape.chunks, |t, j| {
                 let mut v = t.slice("v", rc, 1, &j * &shape.chunk, &shape.chunk);
+                if self.sum() != self.finished() {
+                    v = t.cast("v_f32", &v, DType::F32);
+                }
                 for part in self.applied().parts() {
                     let operand = self.operand_of(t, shape, rings, operands, part, &j);
                     if let Some(value) = part.apply(&v, operand) {

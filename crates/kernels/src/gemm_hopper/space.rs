@@ -2,7 +2,7 @@
 
 use tilewright_machine::{Arch, CacheHint, WgmmaRow};
 
-use super::{Cluster, HopperGemmConfig};
+use super::{Cluster, HopperGemmConfig, bytes};
 use crate::tuning::{MNK, SizeKind, Tunable, three};
 
 /// Rows of tiles, and the warpgroups that share them.
@@ -90,7 +90,7 @@ impl HopperGemmConfig {
         // A tile's results leave during the next one's steps, if there are enough of them; a part of k is a few steps.
         fits(of_m, blocks_m, least_m, m)
             && fits(of_n, blocks_n, least_n, n)
-            && (self.bk <= 32) == (k <= 32)
+            && (self.bk * bytes(self.dtype) <= 64) == (k * bytes(self.dtype) <= 64)
             && (!self.deferred || steps >= 2 * chunks)
             && (parts == 1 || (steps >= 4 * parts && m * n <= 1 << 22))
             && (self.hint_b.is_none() || m <= FEW)
@@ -111,7 +111,7 @@ impl Cluster {
 
 impl Tunable for HopperGemmConfig {
     const SIZES: &'static [(&'static str, SizeKind)] = MNK;
-    const MEANING: &'static [&'static str] = &["dtype", "out", "a", "b", "batch", "epilogue"];
+    const MEANING: &'static [&'static str] = &["dtype", "dtype_b", "out", "a", "b", "batch", "epilogue"];
     const FAMILY: &'static [&'static str] = &["swap", "bm", "bn", "bk", "warpgroups", "split"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("order", &["bands(4)", "bands(8)", "bands(12)", "bands(16)", "snake(8)", "snake(12)", "hilbert(3)"]),
@@ -127,6 +127,18 @@ impl Tunable for HopperGemmConfig {
 
     fn points() -> impl Iterator<Item = Self> {
         HopperGemmConfig::grid()
+    }
+
+    /// Stages of as many bytes whatever the factors' type, and as many as there is room for beside the epilogue's operands.
+    fn fitted(self, given: &dyn Fn(&str) -> bool) -> Self {
+        let bk = if given("bk") { self.bk } else { self.bk * 2 / bytes(self.dtype) };
+        let same = Self { bk, ..self };
+        let deepest = same.deepest().unwrap_or(same);
+        Self {
+            stages: if given("stages") { self.stages } else { deepest.stages },
+            buffers: if given("buffers") { self.buffers } else { deepest.buffers },
+            ..same
+        }
     }
 
     fn suits(&self, sizes: &[i64]) -> bool {

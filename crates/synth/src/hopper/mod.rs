@@ -116,9 +116,11 @@ pub fn prescribe(v: &Verified, options: &Options) -> Result<Prescribed, Diagnost
     }
     for (id, uses) in &pass.uses {
         let Some(choice) = pass.choose(*id, uses)? else { continue };
-        reasons.insert(*id, choice.why);
         if let Some(layout) = choice.layout {
             result.pin_shared(*id, layout);
+        }
+        if !choice.why.is_empty() {
+            reasons.insert(*id, choice.why);
         }
         let adds = |(index, _): &&(usize, Alternative)| {
             uses.iter().any(|u| matches!(u, Use::Copy { how, index: i, .. } if how.add && i == index))

@@ -1,0 +1,323 @@
+//! C = A · Bᵀ in 8-bit floats with scales for blocks, for Hopper: A has a scale for each row and 128 neighbours along k, B one for
+//! each block of 128 × 128 (DeepSeek-V3 technical report, section 3.3.2). Sums of 8-bit floats lose bits in the tensor cores, so that
+//! each 128 columns are summed apart, scaled, and added in `f32` by the threads.
+//!
+//! The kernel is that of [`gemm_hopper`](crate::gemm_hopper) but for that: a warpgroup that promotes its sums leaves the tensor cores to
+//! another one. The scales of A come with a stage, those of B straight from memory, one step ahead.
+
+mod fields;
+mod program;
+mod space;
+
+use tilewright_machine::{Arch, CacheHint, DType, WgmmaRow};
+
+use crate::config::ConfigError;
+use crate::gemm_hopper::{Cluster, Order, check_instruction};
+
+/// Neighbours along k that share a scale, and neighbours along n that share one of B.
+pub const BLOCK: i64 = 128;
+
+/// How a product of scaled blocks is tiled and shared out.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Fp8BlocksConfig {
+    /// The type of A: e4m3 or e5m2.
+    pub a: DType,
+    /// The type of B: e4m3 or e5m2.
+    pub b: DType,
+    /// The type of C: bf16, f16 or f32.
+    pub out: DType,
+    /// Whether the product is computed as Cᵀ = B · Aᵀ: the tile's rows are along n, its columns along m. For few rows of A.
+    pub swap: bool,
+    /// Rows of a block's tile: a multiple of 64 for each math warpgroup; if swapped within a block of B.
+    pub bm: i64,
+    /// Columns of a block's tile.
+    pub bn: i64,
+    /// Columns that are multiplied and promoted at a time; `None`: the widest of 128, 64, 32, 16 and 8 that divides `bn`. Unless swapped, they
+    /// lie within a block of B.
+    pub part: Option<i64>,
+    /// Stages between the copies and the products.
+    pub stages: i64,
+    /// Warpgroups that multiply.
+    pub warpgroups: i64,
+    /// Which blocks share a factor.
+    pub cluster: Cluster,
+    /// In which order tiles are taken.
+    pub order: Order,
+    /// Whether a tile's results leave while the next tile is multiplied, a chunk after each of its first steps along k.
+    pub deferred: bool,
+    /// Columns of the tile that leave at a time; `None`: the widest with at most 128 bytes.
+    pub chunk: Option<i64>,
+    /// Chunks on their way to memory or being written for it.
+    pub buffers: i64,
+    /// How the L2 cache treats what is read of A.
+    pub hint_a: Option<CacheHint>,
+    /// How the L2 cache treats what is read of B.
+    pub hint_b: Option<CacheHint>,
+    /// How the L2 cache treats what is written to C.
+    pub hint_c: Option<CacheHint>,
+    /// Registers of a thread that copies.
+    pub load_registers: i64,
+    /// Registers of a thread that multiplies.
+    pub math_registers: i64,
+    /// Blocks that are launched, at most: the multiprocessors.
+    pub sms: i64,
+}
+
+impl Default for Fp8BlocksConfig {
+    /// 128 × 128 in five stages, of which two blocks share the tile of B.
+    fn default() -> Self {
+        Fp8BlocksConfig {
+            a: DType::E4M3,
+            b: DType::E4M3,
+            out: DType::BF16,
+            swap: false,
+            bm: 128,
+            bn: 128,
+            part: None,
+            stages: 5,
+            warpgroups: 2,
+            cluster: Cluster::AlongM(2),
+            order: Order::Bands(12),
+            deferred: true,
+            chunk: None,
+            buffers: 2,
+            hint_a: None,
+            hint_b: None,
+            hint_c: None,
+            load_registers: 24,
+            math_registers: 240,
+            sms: 132,
+        }
+    }
+}
+
+/// Registers that addresses, counters, scales and the compiler's temporaries want besides the fragments.
+const SPARE_REGISTERS: i64 = 30;
+
+/// Registers that the threads of a multiprocessor have together.
+const REGISTERS: i64 = 65_536;
+
+/// Bytes of the two barriers of a stage.
+const BARRIERS: i64 = 16;
+
+/// Tiles start at multiples of this many bytes of shared memory: after so many the widest swizzle repeats.
+const ALIGNMENT: i64 = 1024;
+
+impl Fp8BlocksConfig {
+    /// Columns that are promoted at a time.
+    fn part(&self) -> i64 {
+        self.part.unwrap_or_else(|| [128, 64, 32, 16].into_iter().find(|p| self.bn % p == 0).unwrap_or(8))
+    }
+
+    /// Columns of the tile that leave at a time.
+    fn columns(&self) -> i64 {
+        let widest = 128 * 8 / i64::from(self.out.bits());
+        let fits = |c: &i64| *c <= widest && self.part() % c == 0;
+        self.chunk.unwrap_or_else(|| [64, 32, 16].into_iter().find(fits).unwrap_or(8))
+    }
+
+    /// Scales of B that a step along k of a tile needs, and which of them part `s` of the columns needs. Where a tile is no row of
+    /// whole blocks, nor within one, each part has its own.
+    fn scales(&self) -> (i64, impl Fn(i64) -> i64) {
+        let (part, each) = (self.part(), self.bn % BLOCK != 0);
+        let count = match self.bn {
+            _ if self.swap => 1,
+            bn if BLOCK % bn == 0 => 1,
+            bn if each => bn / part,
+            bn => bn / BLOCK,
+        };
+        (count, move |s| {
+            if count == 1 {
+                0
+            } else if each {
+                s
+            } else {
+                s * part / BLOCK
+            }
+        })
+    }
+
+    /// Bytes of shared memory of a block.
+    fn shared_bytes(&self) -> i64 {
+        let aligned = |bytes: i64| (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        let (rows_of_a, _) = self.sides((self.bm, self.bn));
+        let scales = (4 * rows_of_a + 127) / 128 * 128;
+        let stage = aligned(self.bm * BLOCK) + aligned(self.bn * BLOCK) + BARRIERS;
+        let out = i64::from(self.out.bits() / 8) * self.bm * self.columns();
+        self.stages * stage + aligned(self.stages * scales) + self.buffers * aligned(out)
+    }
+
+    /// What belongs to m and to n, or to A and to B, of what belongs to a tile's rows and columns; and the other way round.
+    fn sides<T>(&self, (rows, cols): (T, T)) -> (T, T) {
+        if self.swap { (cols, rows) } else { (rows, cols) }
+    }
+
+    /// 32-bit registers of a math thread for its sums, those of a part, and results that wait.
+    fn fragments(&self) -> i64 {
+        let threads = 128 * self.warpgroups;
+        let (sums, part) = (self.bm * self.bn / threads, self.bm * self.part() / threads);
+        let rounded = sums * i64::from(self.out.bits()) / 32;
+        let scales = if self.swap { self.part() / 4 } else { 2 * self.bm / (64 * self.warpgroups) };
+        match (self.deferred, self.out) {
+            (true, _) => sums + part + rounded + scales,
+            (false, DType::F32) => sums + part + scales,
+            (false, _) => sums + part.max(rounded) + scales,
+        }
+    }
+
+    /// What is wrong with the configuration.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError::Value`] that names the field and says what would be right.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let within = |field, value: i64, [low, high]: [i64; 2], of: i64| {
+            if (low..=high).contains(&value) && value % of == 0 {
+                return Ok(());
+            }
+            let wanted = match of {
+                1 => format!("must be from {low} to {high}"),
+                _ => format!("must be a multiple of {of} from {low} to {high}"),
+            };
+            Err(ConfigError::value(field, value, wanted))
+        };
+        for (field, dtype) in [("a", self.a), ("b", self.b)] {
+            if ![DType::E4M3, DType::E5M2].contains(&dtype) {
+                return Err(ConfigError::value(field, dtype, "must be e4m3 or e5m2"));
+            }
+        }
+        if ![DType::BF16, DType::F16, DType::F32].contains(&self.out) {
+            return Err(ConfigError::value("out", self.out, "must be bf16, f16 or f32"));
+        }
+        within("warpgroups", self.warpgroups, [1, 7], 1)?;
+        let rows = WgmmaRow::M * self.warpgroups;
+        if !(rows..=1024).contains(&self.bm) || self.bm % rows != 0 {
+            let wanted = format!(
+                "must be a multiple of 64 for each of {} math warpgroups, at most 1024",
+                self.warpgroups
+            );
+            return Err(ConfigError::value("bm", self.bm, wanted));
+        }
+        if self.swap && BLOCK % self.bm != 0 {
+            return Err(ConfigError::value(
+                "bm",
+                self.bm,
+                "must be 64 or 128 if swapped: within a block of b",
+            ));
+        }
+        within("bn", self.bn, [8, 512], 8)?;
+        let part = self.part();
+        if !(8..=256).contains(&part) || part % 8 != 0 || self.bn % part != 0 {
+            let wanted =
+                format!("must be a multiple of 8 up to 256 that divides bn = {}, or be `widest`", self.bn);
+            return Err(ConfigError::value("part", part, wanted));
+        }
+        check_instruction(part, self.warpgroups)?;
+        if !self.swap && BLOCK % part != 0 {
+            let wanted = format!("must divide {BLOCK}, so that each part lies within a block of b");
+            return Err(ConfigError::value("part", part, wanted));
+        }
+        within("stages", self.stages, [1, 32], 1)?;
+        let columns = self.columns();
+        if ![8, 16, 32, 64].contains(&columns) || part % columns != 0 {
+            let wanted = format!("must be 8, 16, 32 or 64 and divide part = {part}, or be `widest`");
+            return Err(ConfigError::value("chunk", columns, wanted));
+        }
+        if columns * i64::from(self.out.bits()) > 128 * 8 {
+            let wanted = format!("{columns} columns of {} are more than 128 bytes", self.out);
+            return Err(ConfigError::value("chunk", columns, wanted));
+        }
+        within("buffers", self.buffers, [1, 8], 1)?;
+        let blocks = self.cluster.blocks();
+        if ![1, 2, 4, 8].contains(&blocks) || matches!(self.cluster, Cluster::AlongK(_)) {
+            return Err(ConfigError::value(
+                "cluster",
+                self.cluster,
+                "must have 2, 4 or 8 blocks along m or n",
+            ));
+        }
+        let (of_a, of_b) = self.sides((self.bm, self.bn));
+        let shared = match self.cluster {
+            Cluster::AlongM(_) => Some(of_b),
+            Cluster::AlongN(_) => Some(of_a),
+            Cluster::None | Cluster::AlongK(_) => None,
+        };
+        if let Some(rows) = shared.filter(|rows| rows % (8 * blocks) != 0) {
+            let wanted = format!("{blocks} blocks cannot share {rows} rows in groups of 8");
+            return Err(ConfigError::value("cluster", self.cluster, wanted));
+        }
+        match self.order {
+            Order::Bands(rows) | Order::Snake(rows) if !(1..=1024).contains(&rows) => {
+                return Err(ConfigError::value("order", self.order, "bands have 1 to 1024 rows of tiles"));
+            }
+            Order::Hilbert(order) if !(0..=8).contains(&order) => {
+                return Err(ConfigError::value("order", self.order, "the squares are of order 0 to 8"));
+            }
+            _ => {}
+        }
+        within("load_registers", self.load_registers, [24, 240], 8)?;
+        within("math_registers", self.math_registers, [24, 240], 8)?;
+        let together = 128 * (self.load_registers + self.warpgroups * self.math_registers);
+        if together > REGISTERS {
+            let wanted = format!(
+                "the block's threads would have {together} registers, and there are {REGISTERS}: use fewer, or fewer \
+                 warpgroups"
+            );
+            return Err(ConfigError::value("math_registers", self.math_registers, wanted));
+        }
+        let need = self.fragments();
+        if need + SPARE_REGISTERS > self.math_registers {
+            let wanted = format!(
+                "sums and results take {need} registers of a thread, which has {} and needs about {SPARE_REGISTERS} \
+                 more: use a smaller tile or part, or more warpgroups",
+                self.math_registers
+            );
+            return Err(ConfigError::value("bn", self.bn, wanted));
+        }
+        within("sms", self.sms, [blocks, 65_535], 1)?;
+        let (need, have) = (self.shared_bytes(), i64::from(WgmmaRow::ARCH.limits().shared_bytes_per_block));
+        if need > have {
+            let wanted = format!(
+                "the tiles take {need} bytes of shared memory, and {} has {have} a block: use fewer stages or smaller \
+                 tiles",
+                WgmmaRow::ARCH
+            );
+            return Err(ConfigError::value("stages", self.stages, wanted));
+        }
+        Ok(())
+    }
+
+    /// Why the configuration cannot run on this architecture, if it cannot.
+    pub fn reject(&self, arch: Arch) -> Option<String> {
+        if arch != WgmmaRow::ARCH {
+            return Some(format!("{arch} has no products of warpgroups: they are {}'s", WgmmaRow::ARCH));
+        }
+        self.validate().err().map(|e| e.to_string())
+    }
+}
+
+/// Sizes at which tiles meet every kind of edge: one, one less and one more than a tile, scales that no vector divides, and rows
+/// that tensor copies can take without being whole tiles.
+pub fn edge_sizes(config: &Fp8BlocksConfig) -> Vec<[i64; 3]> {
+    let (rows, cols) = config.sides((config.bm, config.bn));
+    vec![
+        [1, 1, 1],
+        [7, 65, 129],
+        [rows, cols, 2 * BLOCK],
+        [rows + 1, cols - 1, BLOCK + 1],
+        [2 * rows + 8, cols + 16, 3 * BLOCK + 16],
+        [rows - 4, 2 * cols + 24, BLOCK - 16],
+        [200, 259, 5 * BLOCK],
+    ]
+}
+
+/// C = Σ over blocks of k of sa · sb · (A · Bᵀ there) in f64, row-major.
+pub fn reference((a, b): (&[f64], &[f64]), (sa, sb): (&[f64], &[f64]), [m, n, k]: [usize; 3]) -> Vec<f64> {
+    let block = BLOCK as usize;
+    let deep = k.div_ceil(block);
+    let dot = |i: usize, j: usize| -> f64 {
+        let scaled = |l: usize| sa[l / block * m + i] * sb[j / block * deep + l / block];
+        (0..k).map(|l| a[i * k + l] * b[j * k + l] * scaled(l)).sum()
+    };
+    (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).map(|(i, j)| dot(i, j)).collect()
+}
