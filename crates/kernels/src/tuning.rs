@@ -18,7 +18,7 @@ pub enum SizeKind {
     Extent,
     /// The length of sums: the steps of a block.
     Depth,
-    /// A number of problems.
+    /// A number of problems; 1 where it is not given.
     Count,
 }
 
@@ -109,9 +109,10 @@ pub(crate) const fn tuning<C: Tunable>() -> Tuning {
 
 /// The sizes in the order of `SIZES`.
 fn values<C: Tunable>(sizes: &BTreeMap<String, i64>) -> Result<Vec<i64>, ConfigError> {
-    let value = |(name, _): &(&'static str, SizeKind)| match sizes.get(*name) {
+    let value = |(name, kind): &(&'static str, SizeKind)| match sizes.get(*name) {
         Some(value) if *value >= 1 => Ok(*value),
         Some(value) => Err(ConfigError::value(name, value, "a size must be at least 1")),
+        None if *kind == SizeKind::Count => Ok(1),
         None => Err(ConfigError::value(name, "nothing", "the problem's size must be given")),
     };
     C::SIZES.iter().map(value).collect()
@@ -155,6 +156,10 @@ fn space<C: Tunable>(
 /// The sizes of a matrix product.
 pub(crate) const MNK: &[(&str, SizeKind)] =
     &[("m", SizeKind::Extent), ("n", SizeKind::Extent), ("k", SizeKind::Depth)];
+
+/// The sizes of several.
+pub(crate) const MNKL: &[(&str, SizeKind)] =
+    &[("m", SizeKind::Extent), ("n", SizeKind::Extent), ("k", SizeKind::Depth), ("l", SizeKind::Count)];
 
 /// The first three sizes.
 pub(crate) fn three(sizes: &[i64]) -> [i64; 3] {

@@ -136,8 +136,9 @@ impl Problem {
         if let Some(unknown) = sizes.keys().find(|size| !tuning.sizes.iter().any(|(name, _)| name == size)) {
             return Err(wrong(unknown, "is unknown".to_string()));
         }
-        for (name, _) in tuning.sizes {
+        for (name, kind) in tuning.sizes {
             match sizes.get(*name) {
+                None if *kind == SizeKind::Count => {}
                 None => return Err(wrong(name, "is not given".to_string())),
                 Some(value) if !(1..=MAX_EXTENT).contains(value) => {
                     return Err(wrong(name, format!("is {value} and must be from 1 to {MAX_EXTENT}")));
@@ -187,10 +188,10 @@ impl Problem {
     /// The divisor decides which copies there can be: rows of 16-bit elements at multiples of 16 bytes are multiples of 8 elements.
     pub fn class(&self) -> String {
         let one = |(name, kind): &(&'static str, SizeKind)| {
-            let size = self.sizes.get(*name).copied().unwrap_or(1);
-            format!("{name}<={}/{}", round_up(size, *kind), 1 << size.trailing_zeros().min(4))
+            let size = self.sizes.get(*name)?;
+            Some(format!("{name}<={}/{}", round_up(*size, *kind), 1 << size.trailing_zeros().min(4)))
         };
-        self.tuning.sizes.iter().map(one).collect::<Vec<_>>().join(" ")
+        self.tuning.sizes.iter().filter_map(one).collect::<Vec<_>>().join(" ")
     }
 
     /// What a record is found by, as text: operator, pinned parameters, shape class, device and architecture. Programs and the compiler's
@@ -204,8 +205,8 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.operator.name)?;
-        for (name, _) in self.tuning.sizes {
-            write!(f, " {name}={}", self.sizes.get(*name).copied().unwrap_or(1))?;
+        for (name, size) in self.tuning.sizes.iter().filter_map(|(name, _)| self.sizes.get_key_value(*name)) {
+            write!(f, " {name}={size}")?;
         }
         if !self.pinned.0.is_empty() {
             write!(f, " {}", self.pinned)?;

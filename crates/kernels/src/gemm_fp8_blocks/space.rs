@@ -97,7 +97,7 @@ impl Fp8BlocksConfig {
         let busy = bm / 64.0 * (BLOCK / 32) as f64 * (part / 2.0).max(16.0) * parts;
         let scales = if self.swap { part / 2.0 } else { 4.0 };
         let alone = busy / groups + parts * (TURN + scales + bm * part / (128.0 * groups));
-        product.estimate_with(alone, [m, n, k])
+        product.estimate_with(alone, [m, n, k, 1])
     }
 }
 

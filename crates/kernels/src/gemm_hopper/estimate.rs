@@ -37,17 +37,17 @@ fn rounds(things: i64, each: i64) -> f64 {
 impl HopperGemmConfig {
     /// The estimated time of `m` × `n` × `k` in microseconds on an H200 that was idle, whose L2 cache holds nothing of the factors.
     pub fn estimate(&self, m: i64, n: i64, k: i64) -> f64 {
-        self.estimate_with(0.0, [m, n, k])
+        self.estimate_with(0.0, [m, n, k, 1])
     }
 
-    /// The same where a warpgroup has its own work for `turn` cycles a step, products included.
-    pub(crate) fn estimate_with(&self, turn: f64, [m, n, k]: [i64; 3]) -> f64 {
+    /// The same for `l` products, where a warpgroup has its own work for `turn` cycles a step, products included.
+    pub(crate) fn estimate_with(&self, turn: f64, [m, n, k, l]: [i64; 4]) -> f64 {
         let size = bytes(self.dtype) as f64;
         let (rows, cols) = self.sides((m, n));
         let [blocks_m, blocks_n, deep] = self.cluster.shape();
         let (down, across) = self.sides((blocks_m, blocks_n));
         let blocks = self.cluster.blocks();
-        let tiles = rounds(rows, self.bm * down) * rounds(cols, self.bn * across) * self.split as f64;
+        let tiles = rounds(rows, self.bm * down) * rounds(cols, self.bn * across) * (l * self.split) as f64;
         let resident = (self.sms.min(self.cluster.resident()) / blocks) as f64;
         let waves = (tiles / resident).ceil();
         let active = tiles.min(resident) * blocks as f64;
@@ -91,7 +91,9 @@ impl HopperGemmConfig {
         let cycles = 1300.0 + waves * (steps * step + leaving + meeting) + last;
 
         // Device memory: what is in flight limits how fast it comes.
-        let (a, b, c) = (size * (m * k) as f64, size * (n * k) as f64, (m * n * bytes(self.result())) as f64);
+        let all = |elements: i64, bytes: i64| (l * elements * bytes) as f64;
+        let (a, b) = (all(m * k, bytes(self.dtype)), all(n * k, bytes(self.dtype)));
+        let c = all(m * n, bytes(self.result()));
         let in_flight = active * self.stages as f64 * (bm + bn) * bk * size;
         let write = if n * bytes(self.result()) % 32 == 0 { WRITE[0] } else { WRITE[1] };
         let mut memory = (a + b) / READ.min(in_flight / 1500.0) + c / write + WARM_UP;

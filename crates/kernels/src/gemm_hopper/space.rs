@@ -3,7 +3,7 @@
 use tilewright_machine::{Arch, CacheHint, WgmmaRow};
 
 use super::{Cluster, HopperGemmConfig, bytes};
-use crate::tuning::{MNK, SizeKind, Tunable, three};
+use crate::tuning::{MNKL, SizeKind, Tunable, three};
 
 /// Rows of tiles, and the warpgroups that share them.
 const ROWS: [(i64, i64); 4] = [(64, 1), (128, 2), (192, 3), (256, 2)];
@@ -110,7 +110,7 @@ impl Cluster {
 }
 
 impl Tunable for HopperGemmConfig {
-    const SIZES: &'static [(&'static str, SizeKind)] = MNK;
+    const SIZES: &'static [(&'static str, SizeKind)] = MNKL;
     const MEANING: &'static [&'static str] = &["dtype", "dtype_b", "out", "a", "b", "batch", "epilogue"];
     const FAMILY: &'static [&'static str] = &["swap", "bm", "bn", "bk", "warpgroups", "split"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
@@ -152,6 +152,6 @@ impl Tunable for HopperGemmConfig {
 
     fn estimate(&self, _: Arch, sizes: &[i64]) -> f64 {
         let [m, n, k] = three(sizes);
-        HopperGemmConfig::estimate(self, m, n, k)
+        self.estimate_with(0.0, [m, n, k, sizes.get(3).copied().unwrap_or(1)])
     }
 }
