@@ -551,7 +551,12 @@ fn kernels_lists_operators_and_prints_programs_that_run() {
 
 #[test]
 fn kernels_says_what_there_is() {
-    refused(&["kernels", "conv"], None, 2, &["no operator `conv`", "gemm, gemm_hopper, w4a16"]);
+    refused(
+        &["kernels", "conv"],
+        None,
+        2,
+        &["no operator `conv`", "gemm, gemm_hopper, gemm_fp8_blocks, w4a16"],
+    );
     refused(
         &["kernels", "gemm", "-p", "tile=4"],
         None,
