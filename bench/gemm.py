@@ -42,7 +42,7 @@ BLOCKS = [(m, n, k) for m in (128, 1024, 4096, 8192) for n, k in DEEPSEEK]
 SETS = {
     "issue": (list(dict.fromkeys([*SQUARES, *((m, n, k) for m in (16, 128, 1024, 4096) for n, k in MODEL)])), "plain", "gemm_hopper", []),
     "random": (drawn(20), "plain", "gemm_hopper", []),
-    "batched": ([(4, 4096, 4096, 4096), (16, 2048, 2048, 2048)], "plain", "gemm_hopper", []),
+    "batched": ([(4, 4096, 4096, 4096), (16, 2048, 2048, 2048)], "plain", "gemm_hopper", ["batch=packed"]),
     "fp8": ([*SQUARES[:2], *BLOCKS], "tensor", "gemm_hopper", ["dtype=e4m3", "bk=128", "epilogue=alpha"]),
     "fp8-rows": ([*SQUARES[:2], *BLOCKS], "rows", "gemm_hopper", ["dtype=e4m3", "bk=128", "epilogue=row_scale+col_scale"]),
     "fp8-blocks": (BLOCKS, "blocks", "gemm_fp8_blocks", []),
@@ -80,7 +80,7 @@ def chosen(args, operator, words, shapes):
     known = json.loads(kept.read_text()) if args.launches and kept.exists() else {}
 
     def one(shape):
-        sizes = ",".join(f"{name}={value}" for name, value in sizes_of(shape).items())
+        sizes = ",".join(f"{'l' if name == 'batch' else name}={value}" for name, value in sizes_of(shape).items())
         key = " ".join([operator, *words, sizes])
         if key not in known:
             flags = [word for given in words for word in ("-p", given)]
