@@ -43,10 +43,10 @@ SETS = {
     "issue": (list(dict.fromkeys([*SQUARES, *((m, n, k) for m in (16, 128, 1024, 4096) for n, k in MODEL)])), "plain", "gemm_hopper", []),
     "random": (drawn(20), "plain", "gemm_hopper", []),
     "batched": ([(4, 4096, 4096, 4096), (16, 2048, 2048, 2048)], "plain", "gemm_hopper", ["batch=packed"]),
-    "fp8": ([*SQUARES[:2], *BLOCKS], "tensor", "gemm_hopper", ["dtype=e4m3", "bk=128", "epilogue=alpha"]),
-    "fp8-rows": ([*SQUARES[:2], *BLOCKS], "rows", "gemm_hopper", ["dtype=e4m3", "bk=128", "epilogue=row_scale+col_scale"]),
+    "fp8": ([*SQUARES[:2], *BLOCKS], "tensor", "gemm_hopper", ["dtype=e4m3", "epilogue=alpha"]),
+    "fp8-rows": ([*SQUARES[:2], *BLOCKS], "rows", "gemm_hopper", ["dtype=e4m3", "epilogue=row_scale+col_scale"]),
     "fp8-blocks": (BLOCKS, "blocks", "gemm_fp8_blocks", []),
-    "int8": ([*SQUARES[:2], *((m, n, k) for m in (128, 1024, 4096) for n, k in MODEL[:4])], "int8", "gemm_hopper", ["dtype=i8", "bk=128"]),
+    "int8": ([*SQUARES[:2], *((m, n, k) for m in (128, 1024, 4096) for n, k in MODEL[:4])], "int8", "gemm_hopper", ["dtype=i8"]),
 }  # fmt: skip
 
 

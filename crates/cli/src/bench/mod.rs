@@ -17,6 +17,7 @@ use tilewright::runtime::measure::{Condition, Contest, Measure, Score};
 use tilewright::runtime::{
     self, Algorithm, Buffer, CublasLt, CudaDevice, CudaRunner, Device, DeviceChoice, Product, RuntimeError,
 };
+use tilewright::tune::Target;
 
 use crate::args::{BenchArgs, BenchWhat, GemmBenchArgs, PeerName};
 use crate::messages::{Failure, error, print};
@@ -85,7 +86,7 @@ fn gemm(args: &GemmBenchArgs) -> Result<ExitCode, Failure> {
     let rest = args.rest.map(seconds).transpose()?;
     // Says what is wrong with the parameters before a device is opened.
     for shape in &all {
-        choose(&args.operator, args.dtype.name(), &params, shape).map_err(Failure::usage)?;
+        choose(&args.operator, args.dtype.name(), &params, shape, None).map_err(Failure::usage)?;
     }
     let choice: DeviceChoice = args.device.parse().map_err(Failure::usage)?;
     let failed = |e: RuntimeError| Failure::program(error(e));
@@ -217,7 +218,10 @@ impl<'a> Bench<'a> {
         missing: &mut Vec<Missing>,
     ) -> Result<(), RuntimeError> {
         let arch = self.device.arch().unwrap_or(tilewright::machine::Arch::Sm80);
-        let made = choose(&self.args.operator, self.args.dtype.name(), &self.params, shape)
+        let target = Target { device: self.device.name(), arch };
+        let store = crate::tune::store(None).ok();
+        let target = Some((&target, store.as_ref()));
+        let made = choose(&self.args.operator, self.args.dtype.name(), &self.params, shape, target)
             .and_then(|choice| Ok((Ours::new(&choice.programs, shape, arch)?, choice.label)));
         let (ours, label) = match made {
             Ok(made) => made,

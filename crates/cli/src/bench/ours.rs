@@ -8,6 +8,7 @@ use tilewright::runtime::{
 };
 use tilewright::tile::interpret::{InterpretError, tensor_strides};
 use tilewright::tile::{ParamId, Program};
+use tilewright::tune::{Problem, Store, Target};
 
 use super::shapes::{BATCHES, Shape};
 
@@ -19,15 +20,39 @@ pub struct Choice {
     pub label: String,
 }
 
-/// The programs for a shape: those of the operator with the parameters that are given, for every shape.
-pub fn choose(name: &str, dtype: &str, params: &[(&str, &str)], _shape: &Shape) -> Result<Choice, String> {
+/// The programs for a shape: those of the operator with the parameters that are given, for every shape; without any, on a target, those
+/// that its records choose, or the cost model.
+pub fn choose(
+    name: &str,
+    dtype: &str,
+    params: &[(&str, &str)],
+    shape: &Shape,
+    target: Option<(&Target, Option<&Store>)>,
+) -> Result<Choice, String> {
     let operator = operator(name).map_err(|e| e.to_string())?;
     let mut given: Vec<(&str, &str)> = vec![("dtype", dtype)];
     given.extend(params);
+    if shape.batches > 1 && !params.iter().any(|(name, _)| *name == "batch") {
+        given.push(("batch", "packed"));
+    }
+    let mut label: String =
+        params.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ");
+    let chosen = match target {
+        Some((target, store)) if params.is_empty() && operator.tuning.is_some() => {
+            let sizes = shape.sizes().map(|(name, value)| (name.to_string(), value));
+            let several = shape.batches > 1;
+            let sizes = sizes.into_iter().filter(|(name, _)| several || name != BATCHES).collect();
+            let problem = Problem::new(name, &sizes, &given).map_err(|e| e.to_string())?;
+            Some(tilewright::tune::choose(&problem, target, store).map_err(|e| e.to_string())?.candidate)
+        }
+        _ => None,
+    };
+    if let Some(chosen) = &chosen {
+        given = chosen.given();
+        label = chosen.to_string();
+    }
     let programs = (operator.programs)(&given).map_err(|e| e.to_string())?;
-    let words: Vec<String> = params.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let label = if words.is_empty() { "defaults".to_string() } else { words.join(" ") };
-    Ok(Choice { programs, label })
+    Ok(Choice { programs, label: if label.is_empty() { "defaults".to_string() } else { label } })
 }
 
 /// How an operand lies in memory.
@@ -114,27 +139,32 @@ mod tests {
 
     #[test]
     fn an_operators_operands_are_found() {
-        let choice = choose("gemm_hopper", "bf16", &[("b", "n"), ("bn", "192")], &SHAPE).unwrap();
+        let choice = choose("gemm_hopper", "bf16", &[("b", "n"), ("bn", "192")], &SHAPE, None).unwrap();
         assert_eq!(choice.label, "b=n bn=192");
         let ours = Ours::new(&choice.programs, &SHAPE, Arch::Sm90a).unwrap();
         let lies = |row_major| Operand { dtype: DType::BF16, row_major };
         assert_eq!(ours.operands, [lies(true), lies(false), lies(true)]);
         assert_eq!(ours.kernels[0].1["n"], 512);
-        assert_eq!(choose("gemm", "f16", &[], &SHAPE).unwrap().label, "defaults");
+        assert_eq!(choose("gemm", "f16", &[], &SHAPE, None).unwrap().label, "defaults");
+        let target = Target { device: "NVIDIA H200".to_string(), arch: Arch::Sm90a };
+        let large = Shape { m: 4096, n: 4096, k: 4096, batches: 1 };
+        let chosen = choose("gemm_hopper", "f16", &[], &large, Some((&target, None))).unwrap();
+        assert!(chosen.label.contains("deferred=true"), "{}", chosen.label);
     }
 
     #[test]
     fn what_is_no_product_is_refused() {
-        let error = |name, dtype, params: &[(&str, &str)]| choose(name, dtype, params, &SHAPE).err().unwrap();
+        let error =
+            |name, dtype, params: &[(&str, &str)]| choose(name, dtype, params, &SHAPE, None).err().unwrap();
         assert!(error("gemv", "f16", &[]).contains("there is no operator `gemv`"));
         assert!(error("gemm", "f16", &[("bm", "7")]).contains("`bm` = 7"));
         assert!(error("gemm", "f16", &[("tile", "7")]).contains("`gemm` has no parameter `tile`"));
-        assert!(error("gemm_hopper", "i8", &[]).contains("`dtype` = i8"));
-        let choice = choose("gemm_hopper", "f16", &[], &SHAPE).unwrap();
+        assert!(error("gemm", "i8", &[]).contains("`dtype` = i8"));
+        let choice = choose("gemm_hopper", "f16", &[], &SHAPE, None).unwrap();
         assert!(Ours::new(&choice.programs, &SHAPE, Arch::Sm80).unwrap_err().contains("sm_90a"));
         let many = Shape { batches: 2, ..SHAPE };
         let error = Ours::new(&choice.programs, &many, Arch::Sm90a).unwrap_err();
-        assert!(error.contains("no size `batches`"), "{error}");
+        assert!(error.contains("no size `l`"), "{error}");
         let source = "kernel f(x: f32[32]) grid(1) threads(32) {
             gx = global_view(x[:], (32) : (e0))
             r = register_tensor(f32, [32])
