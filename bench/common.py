@@ -235,7 +235,8 @@ class Kernel:
             elif param["kind"] == "scalar":
                 self.keep.append(ctypes.c_float(scalars[param["name"]]))
             else:
-                self.keep.append(self.tensor_map(param, bound[param["of"]]))
+                of = launch["params"][param["of"]]["name"]
+                self.keep.append(self.tensor_map(param, tensors[of]))
         self.keep_tensors = bound
         pointers = [ctypes.addressof(k) if isinstance(k, ctypes._SimpleCData) else int(k.getPtr()) for k in self.keep]
         self.arguments = (ctypes.c_void_p * len(pointers))(*pointers)
@@ -267,7 +268,7 @@ class Kernel:
         rank = len(param["extents"])
         return ok(cu.cuTensorMapEncodeTiled(
             cu.CUtensorMapDataType(param["type"]), rank, tensor.data_ptr(),
-            [cu.cuuint64_t(n) for n in param["extents"]], [cu.cuuint64_t(n) for n in param["strides"]],
+            [cu.cuuint64_t(n) for n in param["extents"]], [cu.cuuint64_t(n) for n in param["strides"] or [16]],
             [cu.cuuint32_t(n) for n in param["box"]], [cu.cuuint32_t(1)] * rank,
             cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE, cu.CUtensorMapSwizzle(param["swizzle"]),
             cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
