@@ -22,6 +22,7 @@ mod estimate;
 pub mod gemm;
 pub mod gemm_fp8_blocks;
 pub mod gemm_hopper;
+mod hopper;
 mod tuning;
 pub mod w4a16;
 

@@ -1,10 +1,11 @@
 //! The configuration's fields by name.
 
-use tilewright_machine::{CacheHint, DType};
+use tilewright_machine::DType;
 use tilewright_tile::Program;
 
 use super::Fp8BlocksConfig;
 use crate::config::{Config, ConfigError, number, parsed};
+use crate::hopper::{flag, hint, hint_text, widest, widest_text};
 
 impl Config for Fp8BlocksConfig {
     const NAME: &'static str = "gemm_fp8_blocks";
@@ -32,9 +33,6 @@ impl Config for Fp8BlocksConfig {
     ];
 
     fn get(&self, field: &str) -> String {
-        let hint = |hint: Option<CacheHint>| hint.map_or("none", CacheHint::name).to_string();
-        let widest =
-            |columns: Option<i64>| columns.map_or("widest".to_string(), |columns| columns.to_string());
         match field {
             "a" => self.a.to_string(),
             "b" => self.b.to_string(),
@@ -42,17 +40,17 @@ impl Config for Fp8BlocksConfig {
             "swap" => self.swap.to_string(),
             "bm" => self.bm.to_string(),
             "bn" => self.bn.to_string(),
-            "part" => widest(self.part),
+            "part" => widest_text(self.part),
             "stages" => self.stages.to_string(),
             "warpgroups" => self.warpgroups.to_string(),
             "cluster" => self.cluster.to_string(),
             "order" => self.order.to_string(),
             "deferred" => self.deferred.to_string(),
-            "chunk" => widest(self.chunk),
+            "chunk" => widest_text(self.chunk),
             "buffers" => self.buffers.to_string(),
-            "hint_a" => hint(self.hint_a),
-            "hint_b" => hint(self.hint_b),
-            "hint_c" => hint(self.hint_c),
+            "hint_a" => hint_text(self.hint_a),
+            "hint_b" => hint_text(self.hint_b),
+            "hint_c" => hint_text(self.hint_c),
             "load_registers" => self.load_registers.to_string(),
             "math_registers" => self.math_registers.to_string(),
             "sms" => self.sms.to_string(),
@@ -61,15 +59,6 @@ impl Config for Fp8BlocksConfig {
     }
 
     fn set(&mut self, field: &'static str, value: &str) -> Result<(), ConfigError> {
-        let flag =
-            || value.parse::<bool>().map_err(|_| ConfigError::value(field, value, "must be true or false"));
-        let hint = || match value {
-            "none" => Ok(None),
-            "evict_first" => Ok(Some(CacheHint::EvictFirst)),
-            "evict_last" => Ok(Some(CacheHint::EvictLast)),
-            _ => Err(ConfigError::value(field, value, "must be none, evict_first or evict_last")),
-        };
-        let widest = || if value == "widest" { Ok(None) } else { number(field, value).map(Some) };
         let dtype = |wanted: &str| {
             value.parse::<DType>().map_err(|_| ConfigError::value(field, value, format!("must be {wanted}")))
         };
@@ -77,20 +66,20 @@ impl Config for Fp8BlocksConfig {
             "a" => self.a = dtype("e4m3 or e5m2")?,
             "b" => self.b = dtype("e4m3 or e5m2")?,
             "out" => self.out = dtype("bf16, f16 or f32")?,
-            "swap" => self.swap = flag()?,
+            "swap" => self.swap = flag(field, value)?,
             "bm" => self.bm = number(field, value)?,
             "bn" => self.bn = number(field, value)?,
-            "part" => self.part = widest()?,
+            "part" => self.part = widest(field, value)?,
             "stages" => self.stages = number(field, value)?,
             "warpgroups" => self.warpgroups = number(field, value)?,
             "cluster" => self.cluster = parsed(field, value)?,
             "order" => self.order = parsed(field, value)?,
-            "deferred" => self.deferred = flag()?,
-            "chunk" => self.chunk = widest()?,
+            "deferred" => self.deferred = flag(field, value)?,
+            "chunk" => self.chunk = widest(field, value)?,
             "buffers" => self.buffers = number(field, value)?,
-            "hint_a" => self.hint_a = hint()?,
-            "hint_b" => self.hint_b = hint()?,
-            "hint_c" => self.hint_c = hint()?,
+            "hint_a" => self.hint_a = hint(field, value)?,
+            "hint_b" => self.hint_b = hint(field, value)?,
+            "hint_c" => self.hint_c = hint(field, value)?,
             "load_registers" => self.load_registers = number(field, value)?,
             "math_registers" => self.math_registers = number(field, value)?,
             _ => self.sms = number(field, value)?,

@@ -9,10 +9,14 @@ mod fields;
 mod program;
 mod space;
 
-use tilewright_machine::{Arch, CacheHint, DType, WgmmaRow};
+use tilewright_machine::{Arch, CacheHint, DType};
 
 use crate::config::ConfigError;
-use crate::gemm_hopper::{Cluster, Order, check_instruction};
+use crate::gemm_hopper::{Cluster, Order};
+use crate::hopper::{
+    BARRIERS, Registers, aligned, check_chunk, check_cluster, check_instruction, check_memory, check_order,
+    check_rows, refused, within,
+};
 
 /// Neighbours along k that share a scale, and neighbours along n that share one of B.
 pub const BLOCK: i64 = 128;
@@ -94,15 +98,6 @@ impl Default for Fp8BlocksConfig {
 /// Registers that addresses, counters, scales and the compiler's temporaries want besides the fragments.
 const SPARE_REGISTERS: i64 = 30;
 
-/// Registers that the threads of a multiprocessor have together.
-const REGISTERS: i64 = 65_536;
-
-/// Bytes of the two barriers of a stage.
-const BARRIERS: i64 = 16;
-
-/// Tiles start at multiples of this many bytes of shared memory: after so many the widest swizzle repeats.
-const ALIGNMENT: i64 = 1024;
-
 impl Fp8BlocksConfig {
     /// Columns that are promoted at a time.
     fn part(&self) -> i64 {
@@ -139,7 +134,6 @@ impl Fp8BlocksConfig {
 
     /// Bytes of shared memory of a block.
     fn shared_bytes(&self) -> i64 {
-        let aligned = |bytes: i64| (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         let (rows_of_a, _) = self.sides((self.bm, self.bn));
         let scales = (4 * rows_of_a + 127) / 128 * 128;
         let stage = aligned(self.bm * BLOCK) + aligned(self.bn * BLOCK) + BARRIERS;
@@ -171,16 +165,6 @@ impl Fp8BlocksConfig {
     ///
     /// A [`ConfigError::Value`] that names the field and says what would be right.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let within = |field, value: i64, [low, high]: [i64; 2], of: i64| {
-            if (low..=high).contains(&value) && value % of == 0 {
-                return Ok(());
-            }
-            let wanted = match of {
-                1 => format!("must be from {low} to {high}"),
-                _ => format!("must be a multiple of {of} from {low} to {high}"),
-            };
-            Err(ConfigError::value(field, value, wanted))
-        };
         for (field, dtype) in [("a", self.a), ("b", self.b)] {
             if ![DType::E4M3, DType::E5M2].contains(&dtype) {
                 return Err(ConfigError::value(field, dtype, "must be e4m3 or e5m2"));
@@ -189,15 +173,7 @@ impl Fp8BlocksConfig {
         if ![DType::BF16, DType::F16, DType::F32].contains(&self.out) {
             return Err(ConfigError::value("out", self.out, "must be bf16, f16 or f32"));
         }
-        within("warpgroups", self.warpgroups, [1, 7], 1)?;
-        let rows = WgmmaRow::M * self.warpgroups;
-        if !(rows..=1024).contains(&self.bm) || self.bm % rows != 0 {
-            let wanted = format!(
-                "must be a multiple of 64 for each of {} math warpgroups, at most 1024",
-                self.warpgroups
-            );
-            return Err(ConfigError::value("bm", self.bm, wanted));
-        }
+        check_rows(self.bm, self.warpgroups)?;
         if self.swap && BLOCK % self.bm != 0 {
             return Err(ConfigError::value(
                 "bm",
@@ -218,18 +194,9 @@ impl Fp8BlocksConfig {
             return Err(ConfigError::value("part", part, wanted));
         }
         within("stages", self.stages, [1, 32], 1)?;
-        let columns = self.columns();
-        if ![8, 16, 32, 64].contains(&columns) || part % columns != 0 {
-            let wanted = format!("must be 8, 16, 32 or 64 and divide part = {part}, or be `widest`");
-            return Err(ConfigError::value("chunk", columns, wanted));
-        }
-        if columns * i64::from(self.out.bits()) > 128 * 8 {
-            let wanted = format!("{columns} columns of {} are more than 128 bytes", self.out);
-            return Err(ConfigError::value("chunk", columns, wanted));
-        }
+        check_chunk(self.columns(), "part", part, self.out)?;
         within("buffers", self.buffers, [1, 8], 1)?;
-        let blocks = self.cluster.blocks();
-        if ![1, 2, 4, 8].contains(&blocks) || matches!(self.cluster, Cluster::AlongK(_)) {
+        if matches!(self.cluster, Cluster::AlongK(_)) {
             return Err(ConfigError::value(
                 "cluster",
                 self.cluster,
@@ -242,57 +209,24 @@ impl Fp8BlocksConfig {
             Cluster::AlongN(_) => Some(of_a),
             Cluster::None | Cluster::AlongK(_) => None,
         };
-        if let Some(rows) = shared.filter(|rows| rows % (8 * blocks) != 0) {
-            let wanted = format!("{blocks} blocks cannot share {rows} rows in groups of 8");
-            return Err(ConfigError::value("cluster", self.cluster, wanted));
-        }
-        match self.order {
-            Order::Bands(rows) | Order::Snake(rows) if !(1..=1024).contains(&rows) => {
-                return Err(ConfigError::value("order", self.order, "bands have 1 to 1024 rows of tiles"));
-            }
-            Order::Hilbert(order) if !(0..=8).contains(&order) => {
-                return Err(ConfigError::value("order", self.order, "the squares are of order 0 to 8"));
-            }
-            _ => {}
-        }
-        within("load_registers", self.load_registers, [24, 240], 8)?;
-        within("math_registers", self.math_registers, [24, 240], 8)?;
-        let together = 128 * (self.load_registers + self.warpgroups * self.math_registers);
-        if together > REGISTERS {
-            let wanted = format!(
-                "the block's threads would have {together} registers, and there are {REGISTERS}: use fewer, or fewer \
-                 warpgroups"
-            );
-            return Err(ConfigError::value("math_registers", self.math_registers, wanted));
-        }
-        let need = self.fragments();
-        if need + SPARE_REGISTERS > self.math_registers {
-            let wanted = format!(
-                "sums and results take {need} registers of a thread, which has {} and needs about {SPARE_REGISTERS} \
-                 more: use a smaller tile or part, or more warpgroups",
-                self.math_registers
-            );
-            return Err(ConfigError::value("bn", self.bn, wanted));
-        }
-        within("sms", self.sms, [blocks, 65_535], 1)?;
-        let (need, have) = (self.shared_bytes(), i64::from(WgmmaRow::ARCH.limits().shared_bytes_per_block));
-        if need > have {
-            let wanted = format!(
-                "the tiles take {need} bytes of shared memory, and {} has {have} a block: use fewer stages or smaller \
-                 tiles",
-                WgmmaRow::ARCH
-            );
-            return Err(ConfigError::value("stages", self.stages, wanted));
-        }
-        Ok(())
+        check_cluster(self.cluster, shared)?;
+        check_order(self.order)?;
+        let registers = Registers {
+            load: self.load_registers,
+            math: self.math_registers,
+            warpgroups: self.warpgroups,
+            columns: self.bn,
+            fragments: self.fragments(),
+            spare: SPARE_REGISTERS,
+        };
+        registers.check()?;
+        within("sms", self.sms, [self.cluster.blocks(), 65_535], 1)?;
+        check_memory(self.stages, self.shared_bytes())
     }
 
     /// Why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
-        if arch != WgmmaRow::ARCH {
-            return Some(format!("{arch} has no products of warpgroups: they are {}'s", WgmmaRow::ARCH));
-        }
-        self.validate().err().map(|e| e.to_string())
+        refused(arch).or_else(|| self.validate().err().map(|e| e.to_string()))
     }
 }
 

@@ -1,7 +1,8 @@
 //! A closed-form estimate of the time of a product, with which configurations are ranked: what the tensor cores, shared memory, the
 //! port to the L2 cache and device memory want, and what begins and ends cost. Its numbers were fitted to some 1200 timings on an H200.
 
-use super::{Cluster, HopperGemmConfig, Major, bytes};
+use super::{Cluster, HopperGemmConfig, Major};
+use crate::hopper::bytes;
 
 /// The clock under load, in cycles a microsecond. An H200 stays well below its highest clock.
 const CLOCK: f64 = 1580.0;

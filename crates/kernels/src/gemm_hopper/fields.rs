@@ -1,10 +1,11 @@
 //! The configuration's fields by name.
 
-use tilewright_machine::{CacheHint, DType};
+use tilewright_machine::DType;
 use tilewright_tile::Program;
 
 use super::{HopperGemmConfig, Major};
 use crate::config::{Config, ConfigError, number, parsed};
+use crate::hopper::{flag, hint, hint_text, widest, widest_text};
 
 impl Config for HopperGemmConfig {
     const NAME: &'static str = "gemm_hopper";
@@ -52,7 +53,6 @@ impl Config for HopperGemmConfig {
 
     fn get(&self, field: &str) -> String {
         let major = |major: Major, rows: &str| if major == Major::K { "k" } else { rows }.to_string();
-        let hint = |hint: Option<CacheHint>| hint.map_or("none", CacheHint::name).to_string();
         match field {
             "dtype" => self.dtype.to_string(),
             "dtype_b" => self.dtype_b.map_or("same".to_string(), |dtype| dtype.to_string()),
@@ -72,11 +72,11 @@ impl Config for HopperGemmConfig {
             "order" => self.order.to_string(),
             "in_flight" => self.in_flight.to_string(),
             "deferred" => self.deferred.to_string(),
-            "chunk" => self.chunk.map_or("widest".to_string(), |chunk| chunk.to_string()),
+            "chunk" => widest_text(self.chunk),
             "buffers" => self.buffers.to_string(),
-            "hint_a" => hint(self.hint_a),
-            "hint_b" => hint(self.hint_b),
-            "hint_c" => hint(self.hint_c),
+            "hint_a" => hint_text(self.hint_a),
+            "hint_b" => hint_text(self.hint_b),
+            "hint_c" => hint_text(self.hint_c),
             "dependent" => self.dependent.to_string(),
             "load_registers" => self.load_registers.to_string(),
             "math_registers" => self.math_registers.to_string(),
@@ -90,14 +90,6 @@ impl Config for HopperGemmConfig {
             "k" => Ok(Major::K),
             _ if value == rows => Ok(Major::Mn),
             _ => Err(ConfigError::value(field, value, format!("must be k or {rows}"))),
-        };
-        let flag =
-            || value.parse::<bool>().map_err(|_| ConfigError::value(field, value, "must be true or false"));
-        let hint = || match value {
-            "none" => Ok(None),
-            "evict_first" => Ok(Some(CacheHint::EvictFirst)),
-            "evict_last" => Ok(Some(CacheHint::EvictLast)),
-            _ => Err(ConfigError::value(field, value, "must be none, evict_first or evict_last")),
         };
         let dtype = |of: &[DType]| {
             of.iter().copied().find(|dtype| dtype.to_string() == value).ok_or_else(|| {
@@ -115,7 +107,7 @@ impl Config for HopperGemmConfig {
             "b" => self.b = major("n")?,
             "batch" => self.batch = parsed(field, value)?,
             "epilogue" => self.epilogue = parsed(field, value)?,
-            "swap" => self.swap = flag()?,
+            "swap" => self.swap = flag(field, value)?,
             "bm" => self.bm = number(field, value)?,
             "bn" => self.bn = number(field, value)?,
             "bk" => self.bk = number(field, value)?,
@@ -125,13 +117,13 @@ impl Config for HopperGemmConfig {
             "split" => self.split = number(field, value)?,
             "order" => self.order = parsed(field, value)?,
             "in_flight" => self.in_flight = number(field, value)?,
-            "chunk" => self.chunk = if value == "widest" { None } else { Some(number(field, value)?) },
-            "deferred" => self.deferred = flag()?,
+            "chunk" => self.chunk = widest(field, value)?,
+            "deferred" => self.deferred = flag(field, value)?,
             "buffers" => self.buffers = number(field, value)?,
-            "hint_a" => self.hint_a = hint()?,
-            "hint_b" => self.hint_b = hint()?,
-            "hint_c" => self.hint_c = hint()?,
-            "dependent" => self.dependent = flag()?,
+            "hint_a" => self.hint_a = hint(field, value)?,
+            "hint_b" => self.hint_b = hint(field, value)?,
+            "hint_c" => self.hint_c = hint(field, value)?,
+            "dependent" => self.dependent = flag(field, value)?,
             "load_registers" => self.load_registers = number(field, value)?,
             "math_registers" => self.math_registers = number(field, value)?,
             _ => self.sms = number(field, value)?,

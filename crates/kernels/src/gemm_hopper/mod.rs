@@ -12,13 +12,17 @@ mod reference;
 mod space;
 mod split_sum;
 
-use tilewright_machine::{Arch, CacheHint, DType, WgmmaRow};
+use tilewright_machine::{Arch, CacheHint, DType};
 
 pub use choices::{Batch, Cluster, Major, Order};
 pub use epilogue::{Epilogue, Part};
 pub use reference::{Inputs, edge_sizes, finish, sums};
 
 use crate::config::ConfigError;
+use crate::hopper::{
+    BARRIERS, ROW_BYTES, Registers, aligned, bytes, check_chunk, check_cluster, check_instruction,
+    check_memory, check_order, check_rows, refused, within,
+};
 
 /// How a matrix product is tiled and shared out.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -118,23 +122,8 @@ impl Default for HopperGemmConfig {
 /// Registers that addresses, counters and the compiler's temporaries want besides the fragments.
 const SPARE_REGISTERS: i64 = 16;
 
-/// Registers that an instruction of the widest kind needs besides its sums, so that it can be assembled at all.
-const FEWEST_BESIDES: i64 = 26;
-
-/// Registers that the threads of a multiprocessor have together.
-const REGISTERS: i64 = 65_536;
-
 /// Bytes of shared memory in which a thread shows its parts of sums to the other blocks of its cluster.
 const MEETING: i64 = 128;
-
-/// Bytes of the two barriers of a stage.
-const BARRIERS: i64 = 16;
-
-/// Tiles start at multiples of this many bytes of shared memory: after so many the widest swizzle repeats.
-const ALIGNMENT: i64 = 1024;
-
-/// Bytes of a row of a tile that leaves by one tensor copy, at most: the widest swizzle.
-const ROW_BYTES: i64 = 128;
 
 /// Stages of the pipelines that bring an epilogue's operands.
 const SIDE_STAGES: i64 = 2;
@@ -183,8 +172,7 @@ impl HopperGemmConfig {
 
     /// Bytes of shared memory of a block.
     fn shared_bytes(&self) -> i64 {
-        let aligned =
-            |elements: i64, dtype: DType| (bytes(dtype) * elements + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        let aligned = |elements: i64, dtype: DType| aligned(bytes(dtype) * elements);
         let stage =
             aligned(self.bm * self.bk, self.dtype) + aligned(self.bn * self.bk, self.right()) + BARRIERS;
         let chunk = aligned(self.bm * self.columns(), self.stored());
@@ -205,7 +193,7 @@ impl HopperGemmConfig {
             None if part == Part::Residual => each * self.bm * self.columns(),
             None => return 0,
         };
-        let whole = (whole + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        let whole = aligned(whole);
         if part.sums() { whole } else { SIDE_STAGES * (whole + BARRIERS) }
     }
 
@@ -234,26 +222,8 @@ impl HopperGemmConfig {
     ///
     /// A [`ConfigError::Value`] that names the field and says what would be right.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let within = |field, value: i64, [low, high]: [i64; 2], of: i64| {
-            if (low..=high).contains(&value) && value % of == 0 {
-                return Ok(());
-            }
-            let wanted = match of {
-                1 => format!("must be from {low} to {high}"),
-                _ => format!("must be a multiple of {of} from {low} to {high}"),
-            };
-            Err(ConfigError::value(field, value, wanted))
-        };
         self.validate_types()?;
-        within("warpgroups", self.warpgroups, [1, 7], 1)?;
-        let rows = WgmmaRow::M * self.warpgroups;
-        if !(rows..=1024).contains(&self.bm) || self.bm % rows != 0 {
-            let wanted = format!(
-                "must be a multiple of 64 for each of {} math warpgroups, at most 1024",
-                self.warpgroups
-            );
-            return Err(ConfigError::value("bm", self.bm, wanted));
-        }
+        check_rows(self.bm, self.warpgroups)?;
         within("bn", self.bn, [8, 512], 8)?;
         within("bk", self.bk, [16, 256], 32 / bytes(self.dtype))?;
         within("stages", self.stages, [1, 32], 1)?;
@@ -261,15 +231,7 @@ impl HopperGemmConfig {
             let wanted = format!("must be from 0 to {}: fewer than the stages", self.stages - 1);
             return Err(ConfigError::value("in_flight", self.in_flight, wanted));
         }
-        let columns = self.columns();
-        if ![8, 16, 32, 64].contains(&columns) || self.bn % columns != 0 {
-            let wanted = format!("must be 8, 16, 32 or 64 and divide bn = {}, or be `widest`", self.bn);
-            return Err(ConfigError::value("chunk", columns, wanted));
-        }
-        if columns * bytes(self.stored()) > ROW_BYTES {
-            let wanted = format!("{columns} columns of {} are more than {ROW_BYTES} bytes", self.stored());
-            return Err(ConfigError::value("chunk", columns, wanted));
-        }
+        check_chunk(self.columns(), "bn", self.bn, self.stored())?;
         within("split", self.split, [1, 64], 1)?;
         if self.split > 1 && self.batch != Batch::None {
             return Err(ConfigError::value("split", self.split, "one product at a time: batch must be none"));
@@ -283,63 +245,27 @@ impl HopperGemmConfig {
             let wanted = "neighbours along m may be of different groups: use n2, k2 or none";
             return Err(ConfigError::value("cluster", self.cluster, wanted));
         }
-        if ![1, 2, 4, 8].contains(&self.cluster.blocks()) {
-            return Err(ConfigError::value("cluster", self.cluster, "must have 2, 4 or 8 blocks"));
-        }
         let (of_a, of_b) = self.sides((self.bm, self.bn));
+        // Each block copies the same number of rows of what they share.
         let shared = match self.cluster {
-            Cluster::AlongM(blocks) => Some((of_b, blocks, self.b)),
-            Cluster::AlongN(blocks) => Some((of_a, blocks, self.a)),
+            Cluster::AlongM(_) => Some(if self.b == Major::K { of_b } else { self.bk }),
+            Cluster::AlongN(_) => Some(if self.a == Major::K { of_a } else { self.bk }),
             Cluster::None | Cluster::AlongK(_) => None,
         };
-        if let Some((rows, blocks, major)) = shared {
-            // Each block copies the same number of rows of what they share.
-            let rows = if major == Major::K { rows } else { self.bk };
-            if rows % (8 * blocks) != 0 {
-                let wanted = format!("{blocks} blocks cannot share {rows} rows in groups of 8");
-                return Err(ConfigError::value("cluster", self.cluster, wanted));
-            }
-        }
-        match self.order {
-            Order::Bands(rows) | Order::Snake(rows) if !(1..=1024).contains(&rows) => {
-                return Err(ConfigError::value("order", self.order, "bands have 1 to 1024 rows of tiles"));
-            }
-            Order::Hilbert(order) if !(0..=8).contains(&order) => {
-                return Err(ConfigError::value("order", self.order, "the squares are of order 0 to 8"));
-            }
-            _ => {}
-        }
-        within("load_registers", self.load_registers, [24, 240], 8)?;
-        within("math_registers", self.math_registers, [24, 240], 8)?;
-        let together = 128 * (self.load_registers + self.warpgroups * self.math_registers);
-        if together > REGISTERS {
-            let wanted = format!(
-                "the block's threads would have {together} registers, and there are {REGISTERS}: use fewer, or fewer \
-                 warpgroups"
-            );
-            return Err(ConfigError::value("math_registers", self.math_registers, wanted));
-        }
-        let need = self.fragments();
-        if need + SPARE_REGISTERS > self.math_registers {
-            let wanted = format!(
-                "sums and results take {need} registers of a thread, which has {} and needs about {SPARE_REGISTERS} \
-                 more: use a smaller tile or more warpgroups",
-                self.math_registers
-            );
-            return Err(ConfigError::value("bn", self.bn, wanted));
-        }
+        check_cluster(self.cluster, shared)?;
+        check_order(self.order)?;
+        let registers = Registers {
+            load: self.load_registers,
+            math: self.math_registers,
+            warpgroups: self.warpgroups,
+            columns: self.bn,
+            fragments: self.fragments(),
+            spare: SPARE_REGISTERS,
+        };
+        registers.check()?;
         check_instruction(self.bn, self.warpgroups)?;
         within("sms", self.sms, [self.cluster.blocks(), 65_535], 1)?;
-        let (need, have) = (self.shared_bytes(), i64::from(WgmmaRow::ARCH.limits().shared_bytes_per_block));
-        if need > have {
-            let wanted = format!(
-                "the tiles take {need} bytes of shared memory, and {} has {have} a block: use fewer stages or smaller \
-                 tiles",
-                WgmmaRow::ARCH
-            );
-            return Err(ConfigError::value("stages", self.stages, wanted));
-        }
-        Ok(())
+        check_memory(self.stages, self.shared_bytes())
     }
 
     /// What is wrong with the types, and what they do not go with.
@@ -394,31 +320,6 @@ impl HopperGemmConfig {
 
     /// Why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
-        if arch != WgmmaRow::ARCH {
-            return Some(format!("{arch} has no products of warpgroups: they are {}'s", WgmmaRow::ARCH));
-        }
-        self.validate().err().map(|e| e.to_string())
+        refused(arch).or_else(|| self.validate().err().map(|e| e.to_string()))
     }
-}
-
-/// Bytes of an element of 8 bits or more.
-fn bytes(dtype: DType) -> i64 {
-    i64::from(dtype.bits()) / 8
-}
-
-/// Whether an instruction as wide as a tile's columns finds its registers: a block starts with an even share of them all, in which the
-/// assembler must find room for one instruction's sums, whatever roles ask for.
-pub(crate) fn check_instruction(columns: i64, warpgroups: i64) -> Result<(), ConfigError> {
-    let threads = 128 * (1 + warpgroups);
-    let share = REGISTERS / threads / 8 * 8;
-    let wide = (1..=32).rev().map(|eighth| 8 * eighth).find(|n| columns % n == 0).unwrap_or(8);
-    if wide / 2 + FEWEST_BESIDES <= share {
-        return Ok(());
-    }
-    let wanted = format!(
-        "an instruction's sums take {} registers of a thread, and {threads} threads can start with {share} each: use \
-         a narrower tile or fewer warpgroups",
-        wide / 2
-    );
-    Err(ConfigError::value("bn", columns, wanted))
 }

@@ -2,7 +2,8 @@
 
 use tilewright_machine::{Arch, CacheHint, WgmmaRow};
 
-use super::{Cluster, HopperGemmConfig, bytes};
+use super::{Cluster, HopperGemmConfig};
+use crate::hopper::bytes;
 use crate::tuning::{MNKL, SizeKind, Tunable, three};
 
 /// Rows of tiles, and the warpgroups that share them.
