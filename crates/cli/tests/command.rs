@@ -566,6 +566,14 @@ fn kernels_says_what_there_is() {
     refused(&["kernels", "gemm", "-p", "bm"], None, 2, &["NAME=VALUE"]);
     refused(&["kernels", "gemm", "-p", "bm=64", "-p", "bm=32"], None, 2, &["given twice"]);
     refused(&["kernels", "gemm", "-p", "bm=x"], None, 2, &["`bm` = x", "integer"]);
+    refused(&["kernels", "gemm", "--step", "2"], None, 2, &["`--step 2`", "`gemm` is 1 program"]);
+    refused(&["kernels", "gemm_hopper", "-p", "split=4", "--step", "0"], None, 2, &["is 2 programs"]);
+    let second = tilewright(&["kernels", "gemm_hopper", "-p", "split=4", "--step", "2"], None);
+    assert!(
+        second.out.contains("kernel split_sum") && second.err.contains("program 2 of 2"),
+        "{}",
+        second.err
+    );
     refused(&["kernels", "gemm", "-p", "bm=100"], None, 2, &["`bm` = 100", "multiple of 16"]);
     refused(&["kernels", "w4a16", "-p", "group=32"], None, 2, &["`group` = 32", "multiple of bk"]);
     refused(&["kernels", "-p", "bm=64"], None, 2, &["operator"]);
