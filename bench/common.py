@@ -37,6 +37,29 @@ def torch_type(name):
     return getattr(torch, TYPES[name])
 
 
+def parsed(parser, repeat):
+    """The command line, with what all benches of products take: conditions, timing, and where compiled kernels are kept."""
+    parser.add_argument("--bin", default="target/release/tilewright")
+    parser.add_argument("--condition", default="rested", help="rested, clean, sustained, several with commas, or all")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rep", type=float, default=10, help="milliseconds of each timing")
+    parser.add_argument("--rest", type=float, default=0.15, help="idle seconds before each timing")
+    parser.add_argument("--heat", type=float, default=0.5, help="seconds of full load before sustained timings")
+    parser.add_argument("--repeat", type=int, default=repeat, help="launches that must give the same bits")
+    parser.add_argument("--json", help="append a line for each shape, condition and configuration to this file")
+    parser.add_argument("--patience", type=float, default=60, help="seconds after which a kernel that does not end ends the program")
+    parser.add_argument("--launches", metavar="DIR", help="compiled kernels, as --emit-launches leaves them")
+    parser.add_argument("--emit-launches", metavar="DIR", help="compile, write there, and stop; no GPU")
+    parser.add_argument("--check", action="store_true", help="compile, and stop; no GPU")
+    parser.add_argument("--ptxas", help="assemble with this ptxas instead of the driver")
+    args = parser.parse_args()
+    args.conditions = CONDITIONS if args.condition == "all" else args.condition.split(",")
+    for condition in args.conditions:
+        if condition not in CONDITIONS:
+            parser.error(f"--condition: `{condition}` is none of {', '.join(CONDITIONS)}, all")
+    return args
+
+
 # Compiling
 
 

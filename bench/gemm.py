@@ -285,7 +285,6 @@ def estimate(args, jobs):
 def arguments():
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default="target/release/tilewright")
     parser.add_argument("--set", default="issue", choices=list(SETS))
     parser.add_argument("--shapes", nargs="+", metavar="M,N,K", help="other shapes than the set's; batches first where there are any")
     parser.add_argument("--part", default="1/1", metavar="I/N", help="every N-th shape, from the I-th")
@@ -296,26 +295,9 @@ def arguments():
     parser.add_argument("--plan", help="a file with lines `m,n,k  param=value …`: configurations by shape")
     parser.add_argument("--chosen", action="store_true", help="the configurations of the operator's records")
     parser.add_argument("--best", type=int, default=0, metavar="N", help="time only the best N of each shape, after a quick round")
-    parser.add_argument("--condition", default="rested", help="rested, clean, sustained, several with commas, or all")
     parser.add_argument("--peers", default="torch,cublaslt", help="with commas: torch, cublaslt, triton, deepgemm; or none")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--rep", type=float, default=10, help="milliseconds of each timing")
-    parser.add_argument("--rest", type=float, default=0.15, help="idle seconds before each timing")
-    parser.add_argument("--heat", type=float, default=0.5, help="seconds of full load before sustained timings")
-    parser.add_argument("--repeat", type=int, default=10, help="launches that must give the same bits")
-    parser.add_argument("--json", help="append a line for each shape, condition and configuration to this file")
     parser.add_argument("--limit-seconds", type=float, help="stop in good order before so many seconds")
-    parser.add_argument("--patience", type=float, default=60, help="seconds after which a kernel that does not end ends the program")
-    parser.add_argument("--launches", metavar="DIR", help="compiled kernels, as --emit-launches leaves them")
-    parser.add_argument("--emit-launches", metavar="DIR", help="compile, write there, and stop; no GPU")
-    parser.add_argument("--check", action="store_true", help="compile, and stop; no GPU")
-    parser.add_argument("--ptxas", help="assemble with this ptxas instead of the driver")
-    args = parser.parse_args()
-    args.conditions = common.CONDITIONS if args.condition == "all" else args.condition.split(",")
-    for condition in args.conditions:
-        if condition not in common.CONDITIONS:
-            parser.error(f"--condition: `{condition}` is none of {', '.join(common.CONDITIONS)}, all")
-    return args
+    return common.parsed(parser, repeat=10)
 
 
 def main():

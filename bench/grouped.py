@@ -171,27 +171,12 @@ def measure(args, shape, jobs, launches, modules, clock, file):
 def arguments():
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default="target/release/tilewright")
     parser.add_argument("--set", default="prefill", choices=list(SETS))
     parser.add_argument("--shapes", nargs="+", metavar="G,ROWS,N,K", help="other shapes than the set's")
     parser.add_argument("--even", action="store_true", help="as many rows in each group")
     parser.add_argument("--dtype", default="bf16", choices=["f16", "bf16"])
     parser.add_argument("--config", nargs="+", default=["", "deferred=true", "batch=ragged", "batch=ragged deferred=true"], metavar="WORDS")
-    parser.add_argument("--condition", default="rested", help="rested, clean, sustained, several with commas, or all")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--rep", type=float, default=10, help="milliseconds of each timing")
-    parser.add_argument("--rest", type=float, default=0.15, help="idle seconds before each timing")
-    parser.add_argument("--heat", type=float, default=0.5, help="seconds of full load before sustained timings")
-    parser.add_argument("--repeat", type=int, default=5, help="launches that must give the same bits")
-    parser.add_argument("--json", help="append a line for each shape, condition and configuration to this file")
-    parser.add_argument("--patience", type=float, default=60, help="seconds after which a kernel that does not end ends the program")
-    parser.add_argument("--launches", metavar="DIR", help="compiled kernels, as --emit-launches leaves them")
-    parser.add_argument("--emit-launches", metavar="DIR", help="compile, write there, and stop; no GPU")
-    parser.add_argument("--check", action="store_true", help="compile, and stop; no GPU")
-    parser.add_argument("--ptxas", help="assemble with this ptxas instead of the driver")
-    args = parser.parse_args()
-    args.conditions = common.CONDITIONS if args.condition == "all" else args.condition.split(",")
-    return args
+    return common.parsed(parser, repeat=5)
 
 
 def main():
