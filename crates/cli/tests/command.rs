@@ -695,6 +695,16 @@ fn tune_without_a_gpu_ranks_by_estimate_and_records_nothing() {
 }
 
 #[test]
+fn the_largest_sizes_can_be_ranked() {
+    for operator in ["gemm", "gemm_hopper", "gemm_fp8_blocks", "w4a16"] {
+        let most = ["-p", "m=2145386496", "-p", "n=2145386496", "-p", "k=2145386496"];
+        let args = [&["tune", operator, "--device", "sim", "--top", "1"], &most[..]].concat();
+        let run = tilewright(&args, None);
+        assert_eq!(run.code, Some(0), "{operator}: {}{}", run.out, run.err);
+    }
+}
+
+#[test]
 fn a_problem_that_cannot_be_tuned_does_not_stop_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let (report, shapes) = (folder.path().join("report.json"), folder.path().join("shapes.txt"));

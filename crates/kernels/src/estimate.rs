@@ -36,7 +36,8 @@ pub(crate) fn tiles(tiles: &Tiles, arch: Arch, [m, n, k]: [i64; 3]) -> f64 {
     let rounds = (count / (chips * together)).ceil();
     let tile = step * ceil_div(k, tiles.bk) as f64 + LATENCY / together + 2.0 * bm * bn / 64.0;
     let cycles = rounds * together * tile;
-    let traffic = (2 * m * k + n * k * tiles.b_bits / 8 + 2 * m * n) as f64;
+    let (rows, cols, depth) = (m as f64, n as f64, k as f64);
+    let traffic = 2.0 * rows * depth + cols * depth * tiles.b_bits as f64 / 8.0 + 2.0 * rows * cols;
     let memory = traffic / (chips * rate(Rate::DramBytes, 12.0));
     (cycles.max(memory) + 2.0 * LATENCY) / rate(Rate::ClockMhz, CLOCK_MHZ) + rate(Rate::LaunchUs, 2.0)
 }

@@ -48,6 +48,9 @@ impl Unit {
     }
 }
 
+/// Estimates beyond, which sizes near their limits have, are all the same; sums of them do not overflow.
+const MOST_CYCLES: f64 = 1e18;
+
 /// Warp schedulers of a multiprocessor.
 const SCHEDULERS: u32 = 4;
 /// Bytes that the tensor memory accelerator moves in a cycle.
@@ -584,7 +587,7 @@ pub fn estimate(problem: &Problem<'_>) -> Estimate {
             / (problem.timing.rate(Rate::DramBytes).unwrap_or(16.0) * f64::from(limits.multiprocessors)),
     );
     Estimate {
-        cycles: running as u64,
+        cycles: running.min(MOST_CYCLES) as u64,
         block_cycles: alone as u64,
         busy: Unit::ALL
             .into_iter()

@@ -48,7 +48,8 @@ impl HopperGemmConfig {
         let [blocks_m, blocks_n, deep] = self.cluster.shape();
         let (down, across) = self.sides((blocks_m, blocks_n));
         let blocks = self.cluster.blocks();
-        let tiles = rounds(rows, self.bm * down) * rounds(cols, self.bn * across) * (l * self.split) as f64;
+        let copies = l as f64 * self.split as f64;
+        let tiles = rounds(rows, self.bm * down) * rounds(cols, self.bn * across) * copies;
         let resident = (self.sms.min(self.cluster.resident()) / blocks) as f64;
         let waves = (tiles / resident).ceil();
         let active = tiles.min(resident) * blocks as f64;
@@ -92,9 +93,11 @@ impl HopperGemmConfig {
         let cycles = 1300.0 + waves * (steps * step + leaving + meeting) + last;
 
         // Device memory: what is in flight limits how fast it comes.
-        let all = |elements: i64, bytes: i64| (l * elements * bytes) as f64;
-        let (a, b) = (all(m * k, bytes(self.dtype)), all(n * k, bytes(self.dtype)));
-        let c = all(m * n, bytes(self.result()));
+        let all = |rows: i64, cols: i64, bytes: i64| {
+            [l, rows, cols, bytes].map(|n| n as f64).iter().product::<f64>()
+        };
+        let (a, b) = (all(m, k, bytes(self.dtype)), all(n, k, bytes(self.dtype)));
+        let c = all(m, n, bytes(self.result()));
         let in_flight = active * self.stages as f64 * (bm + bn) * bk * size;
         let write = if n * bytes(self.result()) % 32 == 0 { WRITE[0] } else { WRITE[1] };
         let mut memory = (a + b) / READ.min(in_flight / 1500.0) + c / write + WARM_UP;
@@ -113,7 +116,7 @@ impl HopperGemmConfig {
         let clusters = if blocks > 1 { 0.5 } else { 0.0 };
         let adding = match self.split {
             1 => 0.0,
-            parts => 2.5 + 2.0 * (m * n * 4 * parts) as f64 / 3500.0 / CLOCK,
+            parts => 2.5 + 2.0 * all(m, n, 4 * parts) / 3500.0 / CLOCK,
         };
         LAUNCH + together(cycles, memory, 6.0) / CLOCK + clusters + adding
     }
@@ -140,6 +143,13 @@ mod tests {
         let shared = HopperGemmConfig { cluster: Cluster::AlongM(2), ..alone };
         assert!(shared.estimate(8192, 8192, 7624) < 0.9 * alone.estimate(8192, 8192, 7624));
         assert!(alone.estimate(8192, 8192, 8192) < shared.estimate(8192, 8192, 8192));
+    }
+
+    #[test]
+    fn the_largest_sizes_have_an_estimate() {
+        let most = i64::from(i32::MAX);
+        let all = HopperGemmConfig { split: 2, ..DEFERRED(256) }.estimate_with(0.0, [most; 4]);
+        assert!(all.is_finite() && all > DEFERRED(256).estimate(most, most, most), "{all}");
     }
 
     #[test]
