@@ -1,17 +1,15 @@
 //! `tilewright calibrate`.
 
-use std::fmt::Display;
 use std::path::Path;
 use std::process::ExitCode;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use tilewright::compiler::arch_named;
 use tilewright::machine::Arch;
 use tilewright::runtime::calibrate::{self, Config};
 use tilewright::runtime::{self, DeviceChoice};
 
 use crate::args::CalibrateArgs;
-use crate::messages::{Failure, error, print};
+use crate::messages::{Failure, bar, cannot_write, error, print, progress};
 
 /// Measures a table and prints it. What could not be measured is told on standard error, and is no failure unless it is
 /// everything.
@@ -23,15 +21,9 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<ExitCode, Failure> {
     let failed = |e: runtime::RuntimeError| Failure::program(error(e));
     let device = runtime::open(choice).map_err(failed)?;
     let config = if args.quick { Config::quick() } else { Config::full() };
-    let bar = ProgressBar::new(0).with_style(
-        ProgressStyle::with_template("{elapsed_precise} {bar:30} {pos}/{len} {msg}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
-    let found = calibrate::calibrate(&*device, &config, |done, total, name| {
-        bar.set_length(total as u64);
-        bar.set_position(done as u64);
-        bar.set_message(name.to_string());
-    });
+    let bar = bar(0);
+    let found =
+        calibrate::calibrate(&*device, &config, |done, total, name| progress(&bar, done, total, name));
     bar.finish_and_clear();
     let found = found.map_err(failed)?;
     for (name, message) in &found.failures {
@@ -42,10 +34,6 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<ExitCode, Failure> {
         None => print(&found.text())?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn cannot_write(path: &Path, e: impl Display) -> Failure {
-    Failure::program(error(format!("cannot write `{}`: {e}", path.display())))
 }
 
 /// Writes the PTX of kernels, one file each.

@@ -3,13 +3,12 @@
 use std::process::ExitCode;
 
 use comfy_table::{Table, presets};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tilewright::runtime::fidelity::{self, Config, Row};
 use tilewright::runtime::{self, Device, DeviceChoice, DeviceKind};
 
 use crate::args::FidelityArgs;
-use crate::messages::{Failure, error, print};
+use crate::messages::{Failure, bar, error, print, progress};
 
 /// Compares the simulator with a device, row by row.
 pub fn fidelity(args: &FidelityArgs) -> Result<ExitCode, Failure> {
@@ -22,16 +21,9 @@ pub fn fidelity(args: &FidelityArgs) -> Result<ExitCode, Failure> {
     }
     let failed = |e: runtime::RuntimeError| Failure::program(error(e));
     let device = runtime::open(choice).map_err(failed)?;
-    let bar = ProgressBar::new(0).with_style(
-        ProgressStyle::with_template("{elapsed_precise} {bar:30} {pos}/{len} {msg}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
+    let bar = bar(0);
     let config = Config { blocks: args.blocks, seed: args.seed };
-    let rows = fidelity::fidelity(&*device, &config, |done, total, name| {
-        bar.set_length(total as u64);
-        bar.set_position(done as u64);
-        bar.set_message(name.to_string());
-    });
+    let rows = fidelity::fidelity(&*device, &config, |done, total, name| progress(&bar, done, total, name));
     bar.finish_and_clear();
     let rows = rows.map_err(failed)?;
     let text =

@@ -1,8 +1,10 @@
 //! Messages: diagnostics with the lines they are about, and failures with their exit codes.
 
 use std::io::Write;
+use std::path::Path;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use indicatif::{ProgressBar, ProgressStyle};
 use tilewright::tile::{Diagnostic, Diagnostics};
 
 /// Longer lines are shown in part: a mark in a line of megabytes helps nobody.
@@ -94,4 +96,24 @@ fn floor_boundary(source: &str, mut at: usize) -> usize {
         at -= 1;
     }
     at
+}
+
+/// What an error while a file or a folder is written is.
+pub fn cannot_write(path: &Path, e: impl std::fmt::Display) -> Failure {
+    Failure::program(error(format!("cannot write `{}`: {e}", path.display())))
+}
+
+/// A bar for so many things, each with its name.
+pub fn bar(things: u64) -> ProgressBar {
+    ProgressBar::new(things).with_style(
+        ProgressStyle::with_template("{elapsed_precise} {bar:30} {pos}/{len} {msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar()),
+    )
+}
+
+/// Shows on a bar how many are done of how many, and which is next.
+pub fn progress(bar: &ProgressBar, done: usize, total: usize, name: &str) {
+    bar.set_length(total as u64);
+    bar.set_position(done as u64);
+    bar.set_message(name.to_string());
 }

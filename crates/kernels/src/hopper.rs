@@ -2,6 +2,8 @@
 //! them have.
 
 use tilewright_machine::{Arch, CacheHint, DType, WgmmaRow};
+use tilewright_tile::Expr;
+use tilewright_tile::dsl::{KernelBuilder, block_x};
 
 use crate::config::{ConfigError, number};
 use crate::gemm_hopper::{Cluster, Order};
@@ -202,4 +204,25 @@ pub(crate) fn widest(field: &'static str, value: &str) -> Result<Option<i64>, Co
 /// The text of such a number.
 pub(crate) fn widest_text(columns: Option<i64>) -> String {
     columns.map_or("widest".to_string(), |columns| columns.to_string())
+}
+
+/// Tiles of clusters, of which each has so many along a mode.
+pub(crate) fn shared_out(tiles: &Expr, blocks: i64) -> Expr {
+    if blocks > 1 { tiles.ceil_div(blocks) } else { tiles.clone() }
+}
+
+/// The tile of a block along a mode, given that of its cluster, which has so many blocks along it.
+pub(crate) fn own(tile: &Expr, blocks: i64) -> Expr {
+    if blocks > 1 { tile * blocks + block_x() % blocks } else { tile.clone() }
+}
+
+/// A grid of blocks that stay: as many clusters as there are tiles of clusters, and no more blocks than `sms`; one warpgroup of each copies.
+pub(crate) fn launch(t: &mut KernelBuilder, sms: &Expr, tiles: &Expr, blocks: i64, warpgroups: i64) {
+    if blocks > 1 {
+        t.grid([(sms / blocks).min(tiles) * blocks]);
+        t.cluster(blocks);
+    } else {
+        t.grid([sms.min(tiles)]);
+    }
+    t.threads(128 * (1 + warpgroups));
 }

@@ -302,15 +302,13 @@ impl Warp {
                         self.set(*dst, |_| now);
                     }
                 }
-                let start =
-                    self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, Unit::Scalar, 0, busy);
+                let start = self.issue(cluster, Unit::Scalar, 0, busy);
                 self.timing.values[*dst as usize] = start + latency;
             }
             Code::Param { dst, param } => {
                 let bits = cluster.context.args.get(*param as usize).copied().unwrap_or(0);
                 self.set(*dst, |_| bits);
-                let start =
-                    self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, Unit::Scalar, 0, busy);
+                let start = self.issue(cluster, Unit::Scalar, 0, busy);
                 self.timing.values[*dst as usize] = start + latency;
             }
             Code::Scalar { dst, eval, args, count } => {
@@ -319,8 +317,7 @@ impl Warp {
                     ready = ready.max(self.timing.values[*arg as usize]);
                 }
                 self.scalar(*dst, *eval, args, usize::from(*count));
-                let start =
-                    self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, Unit::Scalar, ready, busy);
+                let start = self.issue(cluster, Unit::Scalar, ready, busy);
                 self.timing.values[*dst as usize] = start + latency;
             }
             Code::ReadReg { dst, src } => {
@@ -339,12 +336,7 @@ impl Warp {
                 self.touch(cluster, &transfer.regs, true, self.active, at);
                 let lost = self.load(cluster, transfer, *origin);
                 let ready = self.address_ready(transfer.place, transfer.guard);
-                let start = self.timing.issue(
-                    &mut cluster.ctas[self.rank as usize].pipes,
-                    Unit::LoadStore,
-                    ready,
-                    busy + lost,
-                );
+                let start = self.issue(cluster, Unit::LoadStore, ready, busy + lost);
                 transfer
                     .regs
                     .iter()
@@ -353,12 +345,7 @@ impl Warp {
             Code::Lookup { dst, transfer } => {
                 self.lookup(cluster, *dst, transfer, *origin);
                 let ready = self.address_ready(transfer.place, transfer.guard);
-                let start = self.timing.issue(
-                    &mut cluster.ctas[self.rank as usize].pipes,
-                    Unit::LoadStore,
-                    ready,
-                    busy,
-                );
+                let start = self.issue(cluster, Unit::LoadStore, ready, busy);
                 self.timing.values[*dst as usize] = start + latency;
             }
             Code::Store(transfer) => {
@@ -366,22 +353,12 @@ impl Warp {
                 let lost = self.store(cluster, transfer, *origin);
                 let ready = self.address_ready(transfer.place, transfer.guard);
                 let ready = ready.max(self.timing.registers_ready(&transfer.regs));
-                self.timing.issue(
-                    &mut cluster.ctas[self.rank as usize].pipes,
-                    Unit::LoadStore,
-                    ready,
-                    busy + lost,
-                );
+                self.issue(cluster, Unit::LoadStore, ready, busy + lost);
             }
             Code::AsyncCopy { statement, bytes, dst, src, guard } => {
                 let ready = self.address_ready(*dst, *guard).max(self.address_ready(*src, None));
                 // The conflicts of the landing are charged to the issue; the model has no later moment for them.
-                let start = self.timing.issue(
-                    &mut cluster.ctas[self.rank as usize].pipes,
-                    Unit::LoadStore,
-                    ready,
-                    busy,
-                );
+                let start = self.issue(cluster, Unit::LoadStore, ready, busy);
                 let lost = self.async_copy(
                     cluster,
                     *statement,
@@ -391,7 +368,7 @@ impl Warp {
                     *guard,
                     start + latency,
                 );
-                self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, Unit::LoadStore, 0, lost);
+                self.issue(cluster, Unit::LoadStore, 0, lost);
             }
             Code::Matrix { statement, table, regs, place } => {
                 let program = &cluster.context.program;
@@ -404,12 +381,7 @@ impl Warp {
                 if table.store {
                     ready = ready.max(self.timing.registers_ready(regs));
                 }
-                let start = self.timing.issue(
-                    &mut cluster.ctas[self.rank as usize].pipes,
-                    Unit::LoadStore,
-                    ready,
-                    busy + lost,
-                );
+                let start = self.issue(cluster, Unit::LoadStore, ready, busy + lost);
                 if !table.store {
                     regs.iter().for_each(|r| self.timing.registers[*r as usize] = start + latency + lost);
                 }
@@ -423,8 +395,7 @@ impl Warp {
                 table.execute(&mut self.registers, d, a, b, &mut cluster.tiles.warp);
                 cluster.sink.mma_count += 1;
                 let ready = [a, b, d].iter().map(|r| self.timing.registers_ready(r)).max().unwrap_or(0);
-                let start =
-                    self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, Unit::Tensor, ready, busy);
+                let start = self.issue(cluster, Unit::Tensor, ready, busy);
                 d.iter().for_each(|r| self.timing.registers[*r as usize] = start + latency);
             }
             Code::Shuffle { dst, src, mode, operand } => {
@@ -439,12 +410,7 @@ impl Warp {
                 }
                 self.set(*dst, |lane| offered[source(lane)]);
                 let ready = self.timing.values[*src as usize].max(self.timing.values[*operand as usize]);
-                let start = self.timing.issue(
-                    &mut cluster.ctas[self.rank as usize].pipes,
-                    Unit::LoadStore,
-                    ready,
-                    busy,
-                );
+                let start = self.issue(cluster, Unit::LoadStore, ready, busy);
                 self.timing.values[*dst as usize] = start + latency;
             }
             Code::Wgmma { statement, a, b, accumulate, .. } => {
@@ -463,30 +429,24 @@ impl Warp {
                     }
                 }
                 // When the product begins is known when all warps of the warpgroup are there.
-                self.timing.product = self.timing.issue(
-                    &mut cluster.ctas[self.rank as usize].pipes,
-                    Unit::Products,
-                    ready,
-                    busy,
-                );
+                self.timing.product = self.issue(cluster, Unit::Products, ready, busy);
                 self.wait(Wait::Product(Issue { pc: self.pc - 1, descriptors, accumulate }));
             }
             Code::Tensor(copy) => self.tensor(cluster, copy, *origin, (busy, latency)),
             Code::Bulk(copy) => self.bulk(cluster, copy, *origin, (busy, latency)),
             Code::Mbarrier { statement, op, place, operand } => {
                 let ready = self.address_ready(*place, Some(*operand));
-                self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, Unit::Scalar, ready, busy);
+                self.issue(cluster, Unit::Scalar, ready, busy);
                 self.mbarrier(cluster, *op, *place, *operand, (*statement, *origin));
             }
             Code::Elect { dst } => {
                 let elected = self.active.trailing_zeros() as usize;
                 self.set(*dst, |lane| u64::from(lane == elected));
-                let start =
-                    self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, Unit::Scalar, 0, busy);
+                let start = self.issue(cluster, Unit::Scalar, 0, busy);
                 self.timing.values[*dst as usize] = start + latency;
             }
             Code::Sync { statement, op } => {
-                self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, Unit::Scalar, 0, busy);
+                self.issue(cluster, Unit::Scalar, 0, busy);
                 self.sync(cluster, *op, *statement, *origin)?;
             }
             Code::If { condition, otherwise } => {
@@ -498,7 +458,7 @@ impl Warp {
                 self.stack.push(Frame { saved, other: aside });
                 (self.active, self.pc) = if then == 0 { (other, behind) } else { (then, self.pc) };
                 let ready = self.timing.values[*condition as usize];
-                self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, Unit::Scalar, ready, busy);
+                self.issue(cluster, Unit::Scalar, ready, busy);
             }
             Code::Else { end } => {
                 self.pc = *end as usize;
@@ -519,8 +479,7 @@ impl Warp {
                     self.pop();
                     self.pc = *end as usize + 1;
                 }
-                let start =
-                    self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, Unit::Scalar, ready, busy);
+                let start = self.issue(cluster, Unit::Scalar, ready, busy);
                 self.timing.values[*counter as usize] = start + latency;
             }
             Code::LoopEnd { counter, hi, step, begin } => {
@@ -540,8 +499,7 @@ impl Warp {
                 } else {
                     self.pc = *begin as usize + 1;
                 }
-                let start =
-                    self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, Unit::Scalar, 0, busy);
+                let start = self.issue(cluster, Unit::Scalar, 0, busy);
                 self.timing.values[*counter as usize] = start + latency;
             }
         }
@@ -576,6 +534,11 @@ impl Warp {
         lanes(self.active)
             .filter(|lane| (counter[*lane] as u32 as i32) < hi[*lane] as u32 as i32)
             .fold(0, |mask, lane| mask | 1 << lane)
+    }
+
+    /// When the warp's next instruction begins on a unit of its multiprocessor that it keeps busy so long, once its operands are ready.
+    fn issue(&mut self, cluster: &mut Cluster<'_>, unit: Unit, ready: u64, busy: u64) -> u64 {
+        self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, unit, ready, busy)
     }
 
     fn scalar(&mut self, dst: u32, eval: fn(&[u64]) -> u64, args: &[u32; 4], count: usize) {

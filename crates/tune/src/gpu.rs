@@ -9,7 +9,8 @@ use tilewright_compiler::Kernel;
 use tilewright_machine::DType;
 use tilewright_runtime::measure::{L2, Runner, Turn};
 use tilewright_runtime::{
-    Arg, Buffer, CudaDevice, CudaRunner, Device, LaunchOptions, RuntimeError, Sizes, decode, encode,
+    Bindings, Buffer, CudaDevice, CudaRunner, Device, LaunchOptions, RuntimeError, Sizes, Timing, decode,
+    encode, sizes_of,
 };
 use tilewright_tile::interpret::tensor_len;
 use tilewright_tile::{ParamId, ParamKind, Program};
@@ -86,7 +87,7 @@ impl<'a> GpuMeter<'a> {
 
     /// Makes a kernel's tensors, where there are none of their names or too small ones.
     fn bind(&mut self, kernel: &Kernel) -> Result<(), TuneError> {
-        let sizes = self.sizes_of(kernel);
+        let sizes = sizes_of(kernel, &self.sizes);
         for (i, param) in kernel.program().params.iter().enumerate() {
             if matches!(param.kind, ParamKind::Scalar { .. }) {
                 continue;
@@ -113,12 +114,6 @@ impl<'a> GpuMeter<'a> {
             self.tensors.insert(param.name.clone(), bound);
         }
         Ok(())
-    }
-
-    /// Of the problem's sizes, those that the kernel has.
-    fn sizes_of(&self, kernel: &Kernel) -> Sizes {
-        let own = |name: &str| kernel.program().sizes().any(|(_, symbol, _)| symbol.name == name);
-        self.sizes.iter().filter(|(name, _)| own(name)).map(|(name, v)| (name.clone(), *v)).collect()
     }
 
     fn candidate(&mut self, id: usize) -> Result<&mut Loaded<'a>, TuneError> {
@@ -159,18 +154,18 @@ impl Meter for GpuMeter<'_> {
         let mut outputs = BTreeSet::new();
         for (i, kernel) in kernels.iter().enumerate() {
             self.bind(kernel)?;
-            let args: Vec<Arg<'_>> = kernel
-                .program()
-                .params
-                .iter()
-                .map(|param| match (&param.kind, self.tensors.get(&param.name)) {
-                    (ParamKind::Scalar { default }, _) => Arg::Scalar(*default as f32),
-                    (ParamKind::Tensor { .. }, Some(bound)) => Arg::Buffer(&bound.buffer),
-                    (ParamKind::Tensor { .. }, None) => Arg::Scalar(f32::NAN),
-                })
-                .collect();
+            let mut bindings = Bindings::new();
+            for (name, bound) in &self.tensors {
+                bindings.set(name, &bound.buffer);
+            }
+            let args = bindings.args(kernel).map_err(failed("loading a candidate"))?;
             // The kernels behind the first wait for it by themselves.
-            match sequence.push(kernel, &self.sizes_of(kernel), &args, LaunchOptions { dependent: i > 0 }) {
+            match sequence.push(
+                kernel,
+                &sizes_of(kernel, &self.sizes),
+                &args,
+                LaunchOptions { dependent: i > 0 },
+            ) {
                 Ok(()) => {}
                 Err(error @ (RuntimeError::Driver { .. } | RuntimeError::NoCuda { .. })) => {
                     return Err(failed("loading a candidate")(error));
@@ -196,12 +191,11 @@ impl Meter for GpuMeter<'_> {
         let (l2, rest) = (self.l2, self.rest);
         let candidate = self.candidate(id)?;
         let timed = |candidate: &mut Loaded<'_>, rest, warmup, runs| {
-            let mut times = candidate
+            let times = candidate
                 .runner
                 .turn(&Turn { rest, l2, warmup, runs })
                 .map_err(failed("timing a candidate"))?;
-            times.sort_by(f64::total_cmp);
-            Ok::<f64, TuneError>((times[(times.len() - 1) / 2] + times[times.len() / 2]) / 2.0)
+            Ok::<f64, TuneError>(Timing::of(times).map_or(f64::NAN, |timing| timing.median_ms))
         };
         let last = match candidate.milliseconds {
             Some(milliseconds) => milliseconds,

@@ -11,7 +11,6 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tilewright::runtime::measure::{Condition, Contest, Measure, Score};
 use tilewright::runtime::{
@@ -20,7 +19,7 @@ use tilewright::runtime::{
 use tilewright::tune::Target;
 
 use crate::args::{BenchArgs, BenchWhat, GemmBenchArgs, PeerName};
-use crate::messages::{Failure, error, print};
+use crate::messages::{Failure, bar, cannot_write, error, print};
 use data::{Elements, Factor, Reference, tolerance};
 use ours::{Operand, Ours, choose};
 use shapes::Shape;
@@ -99,10 +98,7 @@ fn gemm(args: &GemmBenchArgs) -> Result<ExitCode, Failure> {
         None => None,
     };
     let bench = Bench { args, params, device, library, rest };
-    let bar = ProgressBar::new(all.len() as u64).with_style(
-        ProgressStyle::with_template("{elapsed_precise} {bar:30} {pos}/{len} {msg}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
+    let bar = bar(all.len() as u64);
     let mut file = args.json.as_deref().map(Lines::create).transpose()?;
     let about = bench.about();
     let (mut rows, mut missing) = (Vec::new(), Vec::new());
@@ -156,10 +152,6 @@ impl<'a> Lines<'a> {
         }
         writeln!(self.file, "{value}").map_err(|e| cannot_write(self.path, e))
     }
-}
-
-fn cannot_write(path: &Path, e: std::io::Error) -> Failure {
-    Failure::program(error(format!("cannot write `{}`: {e}", path.display())))
 }
 
 /// Everything that is the same for all shapes.

@@ -1,11 +1,12 @@
 //! The tile program of a configuration.
 
 use tilewright_machine::DType;
-use tilewright_tile::dsl::{KernelBuilder, Pipeline, Reference, Tensor, block_x, steps, tile};
+use tilewright_tile::dsl::{KernelBuilder, Pipeline, Reference, Tensor, steps, tile};
 use tilewright_tile::{AsyncHow, Expr, Program};
 
 use super::{BLOCK, Fp8BlocksConfig};
 use crate::config::ConfigError;
+use crate::hopper::{launch, own, shared_out};
 
 /// What the parts of the program share.
 struct Parts {
@@ -58,22 +59,10 @@ impl Fp8BlocksConfig {
         let depth = if self.deferred { depth.max(chunks) } else { depth };
         let [blocks_m, blocks_n, _] = self.cluster.shape();
         let (down, across) = self.sides((blocks_m, blocks_n));
-        let shared_out =
-            |tiles: &Expr, blocks: i64| if blocks > 1 { tiles.ceil_div(blocks) } else { tiles.clone() };
         let (cluster_rows, cluster_cols) = (shared_out(&rows, down), shared_out(&cols, across));
-        let own = |tile: &Expr, blocks: i64| {
-            if blocks > 1 { tile * blocks + block_x() % blocks } else { tile.clone() }
-        };
         let place = |row: &Expr, col: &Expr| (own(row, down), own(col, across));
         let tiles = &cluster_rows * &cluster_cols;
-        match blocks_m * blocks_n {
-            1 => t.grid([sms.min(&tiles)]),
-            blocks => {
-                t.grid([(&sms / blocks).min(&tiles) * blocks]);
-                t.cluster(blocks);
-            }
-        }
-        t.threads(128 * (1 + self.warpgroups));
+        launch(&mut t, &sms, &tiles, self.cluster.blocks(), self.warpgroups);
 
         // The tile's rows are of one factor; its columns, of the other, are multiplied part by part.
         let parts = Expr::from(self.bn / self.part());

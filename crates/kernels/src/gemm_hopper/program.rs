@@ -9,6 +9,7 @@ use tilewright_tile::{AsyncHow, Expr, Program, ReduceOp, ViewMode};
 use super::epilogue::spread;
 use super::{Batch, HopperGemmConfig, Major, Part, SIDE_STAGES};
 use crate::config::ConfigError;
+use crate::hopper::{launch, own, shared_out};
 
 /// Where a block's tile is: its row and column among the tiles of C, and the product that it belongs to.
 struct Place {
@@ -77,9 +78,6 @@ struct Ragged {
 impl Shape {
     /// The place of a block's tile, given that of its cluster's.
     fn place(&self, row: &Expr, col: &Expr) -> Place {
-        let own = |tile: &Expr, blocks: i64| {
-            if blocks > 1 { tile * blocks + block_x() % blocks } else { tile.clone() }
-        };
         if !self.several {
             let (mut row, mut col) = (own(row, self.down), own(col, self.across));
             let along_m = if self.swap { &mut col } else { &mut row };
@@ -94,7 +92,7 @@ impl Shape {
             return Place { row, col, product: None, group, end };
         }
         // Rows of the tiles of clusters are counted through all products.
-        let each = if self.down > 1 { self.rows.ceil_div(self.down) } else { self.rows.clone() };
+        let each = shared_out(&self.rows, self.down);
         let within = own(&(row % &each), self.down);
         Place { row: within, col: own(col, self.across), product: Some(row / &each), group: None, end: None }
     }
@@ -198,8 +196,6 @@ impl HopperGemmConfig {
         let chunks = &bn / &chunk;
         let [blocks_m, blocks_n, deep] = self.cluster.shape();
         let (down, across) = self.sides((blocks_m, blocks_n));
-        let shared_out =
-            |tiles: &Expr, blocks: i64| if blocks > 1 { tiles.ceil_div(blocks) } else { tiles.clone() };
         let steps_of_k = k.ceil_div(&bk);
         let parts_of_k = match &split {
             Some(split) => split * deep,
@@ -218,14 +214,7 @@ impl HopperGemmConfig {
         };
         let cluster_cols = shared_out(&cols, across);
         let tiles = &cluster_rows * &cluster_cols;
-        match self.cluster.blocks() {
-            1 => t.grid([sms.min(&tiles)]),
-            blocks => {
-                t.grid([(&sms / blocks).min(&tiles) * blocks]);
-                t.cluster(blocks);
-            }
-        }
-        t.threads(128 * (1 + self.warpgroups));
+        launch(t, &sms, &tiles, self.cluster.blocks(), self.warpgroups);
 
         let tiled = |size: &Expr, count: &Expr| Steps::of(size, count, size);
         let (mut along_rows, mut along_cols) = (tiled(&bm, &rows), tiled(&bn, &cols));
@@ -339,7 +328,7 @@ impl HopperGemmConfig {
     }
 
     /// The parameter of a part of the epilogue, if it has one; a scalar is none.
-    fn operand(
+    pub(super) fn operand(
         &self,
         t: &mut KernelBuilder,
         part: Part,
@@ -520,13 +509,13 @@ impl HopperGemmConfig {
                     let part = part_of(t, "part", &j);
                     leave(t, &part, &j, &before, &clipped);
                 });
-                let (steps, _) = shape.steps(&shape.place(&now[0], &now[1]), Some(chunks));
+                let place = shape.place(&now[0], &now[1]);
+                let (steps, _) = shape.steps(&place, Some(chunks));
                 t.for_range("km", chunks, steps, |t, _| step(t, &rc));
                 complete(t, &rc);
                 if plain {
                     t.cast_to(&rounded, &rc);
                 } else {
-                    let place = shape.place(&now[0], &now[1]);
                     self.finish(t, shape, rings, operands, &rc, &place, |t, part, j| {
                         let part = self.round(t, part);
                         t.copy(part, rounded.at(j.clone()));

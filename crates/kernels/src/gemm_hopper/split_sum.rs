@@ -2,7 +2,7 @@
 
 use tilewright_machine::DType;
 use tilewright_tile::dsl::{Elem, KernelBuilder, block_x, block_y, steps, tile};
-use tilewright_tile::{Program, ReduceOp};
+use tilewright_tile::{AsyncHow, Program, ReduceOp};
 
 use super::epilogue::spread;
 use super::{HopperGemmConfig, Part};
@@ -25,24 +25,16 @@ impl HopperGemmConfig {
         let partial = t.tensor("partial", DType::F32, [&split, &m, &n]);
         let rest: Vec<_> = self.epilogue.parts().collect();
         let mut buffers = Vec::new();
-        for part in rest.iter().filter(|part| !part.sums()) {
-            let dtype = part.dtype(self.result());
-            match part.vector() {
-                Some(along) => {
-                    buffers.push((*part, t.tensor(part.name(), dtype, [if along { &n } else { &m }])))
-                }
-                None if *part == Part::Residual => {
-                    buffers.push((*part, t.tensor(part.name(), dtype, [&m, &n])))
-                }
-                None => {}
+        let mut declare = |t: &mut KernelBuilder, sums: bool| {
+            for part in rest.iter().filter(|part| part.sums() == sums) {
+                let buffer = self.operand(t, *part, &m, &n, (&None, &None));
+                buffers.extend(buffer.map(|buffer| (*part, buffer)));
             }
-        }
+        };
+        declare(&mut t, false);
         let alpha = self.epilogue.has(Part::Alpha).then(|| t.scalar("alpha", 1.0));
         let c = t.tensor("c", self.result(), [&m, &n]);
-        for part in rest.iter().filter(|part| part.sums()) {
-            let along = if part.vector() == Some(true) { &n } else { &m };
-            buffers.push((*part, t.tensor(part.name(), DType::F32, [along])));
-        }
+        declare(&mut t, true);
         t.grid([n.ceil_div(&bn), m.ceil_div(&bm)]);
         t.threads(THREADS);
         let (row, col) = (block_y() * &bm, block_x() * &bn);
@@ -89,7 +81,7 @@ impl HopperGemmConfig {
                         let shared = t.shared_tensor(&format!("s_{name}"), DType::F32, [extent]);
                         t.copy(some, shared);
                         t.syncthreads();
-                        let how = tilewright_tile::AsyncHow { add: true, ..Default::default() };
+                        let how = AsyncHow { add: true, ..AsyncHow::default() };
                         t.copy_async_with(shared, view, how);
                         t.commit_group();
                         t.wait_group(0);
