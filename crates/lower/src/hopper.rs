@@ -19,7 +19,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tilewright_machine::{Descriptor, MbarrierOp, ScalarOp, ShuffleMode, SyncOp, TensorOp, copy_named};
+use tilewright_machine::{
+    Descriptor, MbarrierOp, ProxyFence, ScalarOp, ShuffleMode, SyncOp, TensorOp, copy_named,
+};
 use tilewright_simt::{
     Address, ArrayId, Builder, DescriptorValue, Factor, Inst, Op, Operand, Reg, Special, TensorMap, Value,
 };
@@ -296,7 +298,7 @@ pub fn prologue(b: &mut Builder, rings: &Rings, sums: &[Option<Sum>]) {
             }
         }
         b.sync(SyncOp::FenceMbarrierInit);
-        b.sync(SyncOp::FenceProxyAsync);
+        b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
         b.close_branch(mine);
     }
     let shared = rings.values().any(|ring| ring.blocks > 1) || sums.iter().any(Option::is_some);
@@ -543,7 +545,7 @@ impl<'a> Units<'a> {
     /// A fence, if threads have written what asynchronous units read.
     pub fn fence(&mut self, b: &mut Builder) {
         if std::mem::take(&mut self.unfenced) {
-            b.sync(SyncOp::FenceProxyAsync);
+            b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
         }
     }
 

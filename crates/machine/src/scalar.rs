@@ -6,7 +6,7 @@
 
 use half::{bf16, f16};
 
-use crate::arch::Arch;
+use crate::arch::{Arch, Memory};
 use crate::dtype::DType;
 
 /// The type of a register.
@@ -404,8 +404,9 @@ pub enum SyncOp {
     BulkWait(u32),
     /// Waits until at most this many of the thread's groups of bulk copies still read shared memory.
     BulkWaitRead(u32),
-    /// The thread's accesses to shared memory so far come before what asynchronous units do there later.
-    FenceProxyAsync,
+    /// The thread's accesses to memory of these state spaces so far come before what the asynchronous proxy does there later, and the
+    /// reverse.
+    FenceProxyAsync(ProxyFence),
     /// The initialisation of mbarriers by this thread is visible to the cluster.
     FenceMbarrierInit,
     /// Registers of each thread of the warpgroup from here on: more or fewer than before. A multiple of 8 from 24 to 256.
@@ -440,7 +441,7 @@ impl SyncOp {
             SyncOp::BulkCommit => "cp.async.bulk.commit_group".to_string(),
             SyncOp::BulkWait(n) => format!("cp.async.bulk.wait_group {n}"),
             SyncOp::BulkWaitRead(n) => format!("cp.async.bulk.wait_group.read {n}"),
-            SyncOp::FenceProxyAsync => "fence.proxy.async.shared::cta".to_string(),
+            SyncOp::FenceProxyAsync(fence) => fence.spelling().to_string(),
             SyncOp::FenceMbarrierInit => "fence.mbarrier_init.release.cluster".to_string(),
             SyncOp::SetMaxRegisters { more, registers } => {
                 format!("setmaxnreg.{}.sync.aligned.u32 {registers}", if more { "inc" } else { "dec" })
@@ -468,8 +469,56 @@ impl SyncOp {
         match self {
             SyncOp::Barrier | SyncOp::NamedBarrier { .. } => 16,
             SyncOp::ClusterBarrier => 32,
-            SyncOp::FenceProxyAsync => 8,
+            SyncOp::FenceProxyAsync(fence) => fence.issue_cycles(),
             _ => 2,
+        }
+    }
+}
+
+/// The state spaces that a fence between the generic and the asynchronous proxy covers. It orders nothing in any other.
+///
+/// Source: PTX ISA 9.0, section 9.7.13.4 (`membar`, `fence`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ProxyFence {
+    /// Shared memory of the thread's block.
+    Shared,
+    /// Shared memory of every block of the cluster.
+    SharedCluster,
+    /// Global memory.
+    Global,
+    /// Every state space.
+    All,
+}
+
+impl ProxyFence {
+    /// All of them.
+    pub const ALL: [ProxyFence; 4] =
+        [ProxyFence::Shared, ProxyFence::SharedCluster, ProxyFence::Global, ProxyFence::All];
+
+    /// PTX spelling.
+    pub fn spelling(self) -> &'static str {
+        match self {
+            ProxyFence::Shared => "fence.proxy.async.shared::cta",
+            ProxyFence::SharedCluster => "fence.proxy.async.shared::cluster",
+            ProxyFence::Global => "fence.proxy.async.global",
+            ProxyFence::All => "fence.proxy.async",
+        }
+    }
+
+    /// Whether it covers this memory, of the thread's own block or of a peer.
+    pub fn covers(self, memory: Memory) -> bool {
+        match memory {
+            Memory::Shared => self != ProxyFence::Global,
+            Memory::Global => matches!(self, ProxyFence::Global | ProxyFence::All),
+            Memory::Register => false,
+        }
+    }
+
+    /// Cycles a warp spends issuing it. The fence of global memory has no memory barrier before it (SASS of sm_90a).
+    pub fn issue_cycles(self) -> u32 {
+        match self {
+            ProxyFence::Global => 2,
+            _ => 8,
         }
     }
 }

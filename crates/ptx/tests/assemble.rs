@@ -8,7 +8,7 @@ use std::process::Command;
 
 use tilewright_machine::{
     Arch, BoxShape, BulkOp, CacheHint, CopyKind, CopyRow, DType, Descriptor, Major, MbarrierOp, Memory,
-    RegType, ScalarOp, ShuffleMode, SwizzleMode, SyncOp, TensorOp, WgmmaRow, copy_rows, mma_rows,
+    ProxyFence, RegType, ScalarOp, ShuffleMode, SwizzleMode, SyncOp, TensorOp, WgmmaRow, copy_rows, mma_rows,
     tensor_rows, wgmma_rows, wgmmas,
 };
 use tilewright_simt::{
@@ -706,7 +706,10 @@ fn every_barrier_fence_and_wait_of_hopper() {
         SyncOp::BulkCommit,
         SyncOp::BulkWait(1),
         SyncOp::BulkWaitRead(0),
-        SyncOp::FenceProxyAsync,
+        SyncOp::FenceProxyAsync(ProxyFence::Shared),
+        SyncOp::FenceProxyAsync(ProxyFence::SharedCluster),
+        SyncOp::FenceProxyAsync(ProxyFence::Global),
+        SyncOp::FenceProxyAsync(ProxyFence::All),
         SyncOp::FenceMbarrierInit,
         SyncOp::SetMaxRegisters { more: false, registers: 24 },
         SyncOp::SetMaxRegisters { more: true, registers: 256 },

@@ -668,7 +668,7 @@ pub(crate) fn sync_name(op: SyncOp) -> &'static str {
         SyncOp::BulkCommit => "cp.async.bulk.commit_group",
         SyncOp::BulkWait(_) => "cp.async.bulk.wait_group",
         SyncOp::BulkWaitRead(_) => "cp.async.bulk.wait_group.read",
-        SyncOp::FenceProxyAsync => "fence.proxy.async",
+        SyncOp::FenceProxyAsync(fence) => fence.spelling(),
         SyncOp::FenceMbarrierInit => "fence.mbarrier_init",
         SyncOp::SetMaxRegisters { more: true, .. } => "setmaxnreg.inc",
         SyncOp::SetMaxRegisters { more: false, .. } => "setmaxnreg.dec",

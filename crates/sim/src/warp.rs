@@ -665,7 +665,7 @@ impl Warp {
             SyncOp::BulkCommit => self.bulk.commit(self.active),
             SyncOp::BulkWait(n) => self.bulk_wait(cluster, n, false),
             SyncOp::BulkWaitRead(n) => self.bulk_wait(cluster, n, true),
-            SyncOp::FenceProxyAsync => {
+            SyncOp::FenceProxyAsync(_) => {
                 cluster.know[self.agent as usize].fence(self.active);
                 cluster.publish_barriers(self.agent, self.active);
             }

@@ -3,7 +3,9 @@
 mod common;
 
 use common::*;
-use tilewright_machine::{BulkOp, DType, MbarrierOp, Memory, ScalarOp, SwizzleMode, SyncOp, TensorOp};
+use tilewright_machine::{
+    BulkOp, DType, MbarrierOp, Memory, ProxyFence, ScalarOp, SwizzleMode, SyncOp, TensorOp,
+};
 use tilewright_sim::{Argument, Config, GlobalMemory, RaceKind, Report, SimError, run};
 use tilewright_simt::{Builder, Function, Operand, Special};
 
@@ -139,7 +141,7 @@ fn store(
     b.set_origin("fill");
     fill(&mut b, src, bytes, 32);
     if fence {
-        b.sync(SyncOp::FenceProxyAsync);
+        b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
     }
     b.sync(SyncOp::Barrier);
     let from = b.window(BOX);
@@ -278,7 +280,7 @@ fn the_source_of_a_store_may_be_overwritten_after_a_wait_of_its_own_thread() {
         b.add_shared_at("box", BOX as u32, 1024);
         let map = b.map("dst", DType::F32, &[256], SwizzleMode::None);
         fill(&mut b, src, 1024, 64);
-        b.sync(SyncOp::FenceProxyAsync);
+        b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
         b.sync(SyncOp::Barrier);
         let from = b.window(BOX);
         b.only(0, |b| {

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use tilewright_machine::{
-    DType, Descriptor, Major, Memory, ScalarOp, SwizzleMode, SyncOp, WgmmaRow, wgmma_rows, wgmmas,
+    DType, Descriptor, Major, Memory, ProxyFence, ScalarOp, SwizzleMode, SyncOp, WgmmaRow, wgmma_rows, wgmmas,
 };
 use tilewright_sim::{Argument, Config, GlobalMemory, RaceKind, Report, SimError, run};
 use tilewright_simt::{ArrayId, Builder, DescriptorValue, Factor, Operand, Reg};
@@ -176,7 +176,7 @@ fn product(
         }
     };
     stage(&mut f, pb, B, b_image.image.len(), 128);
-    f.sync(SyncOp::FenceProxyAsync);
+    f.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
     f.sync(SyncOp::Barrier);
     fetch(&mut f, pc, &fd, 128);
     let right = b_image.factor(&mut f, B);
@@ -258,7 +258,7 @@ fn run_staged(f: &tilewright_simt::Function, seed: u64) -> Result<Report, SimErr
 }
 
 fn ready(b: &mut Builder) {
-    b.sync(SyncOp::FenceProxyAsync);
+    b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
     b.sync(SyncOp::Barrier);
 }
 
@@ -380,13 +380,13 @@ fn operands_are_fenced_ordered_and_left_alone() {
         // Fenced by others than the writers, or after the barrier.
         let f = staged(128, |b, d, _, x, y| {
             b.sync(SyncOp::Barrier);
-            b.sync(SyncOp::FenceProxyAsync);
+            b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
             whole(b, d, x, y);
             b.sync(SyncOp::WgmmaWait(0));
         });
         assert_eq!(kinds(&f), [RaceKind::MissingProxyFence]);
         let f = staged(128, |b, d, _, x, y| {
-            b.sync(SyncOp::FenceProxyAsync);
+            b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
             whole(b, d, x, y);
             b.sync(SyncOp::WgmmaWait(0));
         });

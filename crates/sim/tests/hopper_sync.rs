@@ -4,8 +4,8 @@ mod common;
 
 use common::*;
 use tilewright_machine::{
-    DType, Descriptor, Major, MbarrierOp, Memory, ScalarOp, SwizzleMode, SyncOp, TensorOp, WgmmaRow,
-    copy_named, wgmmas,
+    DType, Descriptor, Major, MbarrierOp, Memory, ProxyFence, ScalarOp, SwizzleMode, SyncOp, TensorOp,
+    WgmmaRow, copy_named, wgmmas,
 };
 use tilewright_sim::{Argument, Config, GlobalMemory, RaceKind, Report, SimError, run};
 use tilewright_simt::{Builder, DescriptorValue, Factor, Function, Operand, Reg, Special};
@@ -183,7 +183,7 @@ fn ring(fault: Fault, lagging: bool) -> Function {
                 );
             }
             if fault != Fault::NoProxyFence {
-                f.sync(SyncOp::FenceProxyAsync);
+                f.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
             }
             f.sync(SyncOp::NamedBarrier { id: 1, threads: 128 });
             f.only(0, |f| {
@@ -609,7 +609,7 @@ fn an_mbarrier_is_used_after_its_initialisation() {
 
 #[test]
 fn peers_and_units_see_an_mbarrier_after_its_fence() {
-    for fence in [Some(SyncOp::FenceMbarrierInit), Some(SyncOp::FenceProxyAsync), None] {
+    for fence in [Some(SyncOp::FenceMbarrierInit), Some(SyncOp::FenceProxyAsync(ProxyFence::Shared)), None] {
         let mut b = builder(32);
         b.set_cluster(2);
         b.add_shared("bar", 8, 8);

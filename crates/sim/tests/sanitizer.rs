@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use tilewright_machine::{
-    DType, MbarrierOp, Memory, MmaRow, ScalarOp, SwizzleMode, SyncOp, TensorOp, mma_rows,
+    DType, MbarrierOp, Memory, MmaRow, ProxyFence, ScalarOp, SwizzleMode, SyncOp, TensorOp, mma_rows,
 };
 use tilewright_sim::{Argument, Config, GlobalMemory, RaceKind, Report, SimError, run};
 use tilewright_simt::{Builder, Function, Operand, Special};
@@ -134,7 +134,7 @@ fn boxes(op: TensorOp, ones: bool, then: impl Fn(&mut Builder, u32)) -> Function
         let offset = b.add(word, imm(1024 + 128 * half));
         b.store_shared(offset, if ones { imm(1) } else { block });
     }
-    b.sync(SyncOp::FenceProxyAsync);
+    b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
     b.sync(SyncOp::Barrier);
     b.only(0, |b| {
         b.set_origin("store");
@@ -180,7 +180,7 @@ fn tensor_copies_race_on_global_memory_and_additions_do_not() {
             b.only(0, |b| {
                 b.store_global(x, imm(5), imm(5));
                 if fence {
-                    b.sync(SyncOp::FenceProxyAsync);
+                    b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
                 }
                 let (to, bar) = (b.window(1024), b.window(0));
                 b.mbarrier_at(MbarrierOp::ArriveExpect, bar, 256);
