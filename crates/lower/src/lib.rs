@@ -7,7 +7,7 @@
 //! `copy.async`s too (`cp.async.wait_all`): right, but the pipeline runs dry there.
 //!
 //! The roles of a program are lowered one after the other, each as a side of one branch on the warp's index: `hopper.rs` has what
-//! they and the asynchronous units of Hopper need, `places.rs` where everything lies in shared memory.
+//! they and the asynchronous units of Hopper need, `stages.rs` the stages of pipelines, `places.rs` where everything lies in shared memory.
 
 mod bits;
 mod collective;
@@ -21,6 +21,7 @@ mod order;
 mod packed;
 mod places;
 mod scalar;
+mod stages;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -135,7 +136,7 @@ pub fn lower(
         symbols.insert(id, Operand::Value(b.param(param)));
     }
     let places = places::places(whole, parts, arch, &mut b)?;
-    let rings = hopper::rings(whole, parts, &places)?;
+    let rings = stages::rings(whole, parts, &places)?;
     let mut maps = hopper::Maps::default();
     let sums = hopper::sums(whole, parts, &places);
     hopper::prologue(&mut b, &rings, &sums);
