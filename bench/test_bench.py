@@ -9,6 +9,7 @@ import xml.etree.ElementTree
 import common
 import gemm
 import grouped
+import litmus
 import plot
 
 
@@ -127,6 +128,22 @@ class Grouped(unittest.TestCase):
         args = argparse.Namespace(even=True, dtype="bf16")
         self.assertEqual(grouped.job_of((2, 130, 8, 16), "", args)["sizes"], {"m": 512, "n": 8, "k": 16, "g": 2})
         self.assertEqual(grouped.job_of((2, 130, 8, 16), "batch=ragged", args)["sizes"], {"m": 260, "n": 8, "k": 16, "g": 2, "t": 4})
+
+
+class Litmus(unittest.TestCase):
+    def test_variants_leave_out_what_they_name_and_equal_texts_are_one(self):
+        ptx = "fence.proxy.async.shared::cta;\nfence.proxy.async.global;\ncp.async.bulk.wait_group 1;\ncp.async.bulk.wait_group.read 0;"
+        texts = litmus.variants_of(ptx)
+        self.assertEqual(list(texts), ["as emitted", *litmus.VARIANTS])
+        self.assertNotIn("shared::cta", texts["no shared fence"])
+        self.assertIn("async.global", texts["no shared fence"])
+        self.assertNotIn("fence", texts["no fence"])
+        self.assertEqual(texts["waits for reads"].count(".read"), 2)
+        self.assertEqual(list(litmus.variants_of("ret;")), ["as emitted"])
+
+    def test_fences_are_counted_by_kind(self):
+        counted = litmus.fences_of("fence.proxy.async.global; cp.async.bulk.wait_group.read 0; cp.async.bulk.wait_group 0;")
+        self.assertEqual(counted, {"cp.async.bulk.wait_group": 1, "cp.async.bulk.wait_group.read": 1, "fence.proxy.async.global": 1})
 
 
 # Stands in for the binary: prints a program that repeats what was asked for, and a launch that repeats that.
