@@ -252,8 +252,9 @@ impl<'a> Units<'a> {
             ) => {}
             _ => plain = true,
         });
-        // Whoever fills a stage writes for the units that read it.
-        observed.extend(whole.program().pipelines.iter().flat_map(|p| p.tensors.iter().copied()));
+        // What is done to a stage is ordered where the stage is handed on or given back.
+        let staged = |id: &TensorId| whole.program().pipelines.iter().any(|p| p.tensors.contains(id));
+        observed.retain(|id| !staged(id));
         let first = part.role.map_or(0, |role| role.first / 32);
         let mut units = Units {
             rings,

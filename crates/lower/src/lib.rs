@@ -20,6 +20,7 @@ mod movement;
 mod order;
 mod packed;
 mod places;
+mod proxies;
 mod scalar;
 mod stages;
 
@@ -136,7 +137,8 @@ pub fn lower(
         symbols.insert(id, Operand::Value(b.param(param)));
     }
     let places = places::places(whole, parts, arch, &mut b)?;
-    let rings = stages::rings(whole, parts, &places)?;
+    let accesses = proxies::Accesses::new(parts, &places);
+    let rings = stages::rings(whole, parts, &places, &accesses)?;
     let mut maps = hopper::Maps::default();
     let sums = hopper::sums(whole, parts, &places);
     hopper::prologue(&mut b, &rings, &sums);

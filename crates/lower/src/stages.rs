@@ -10,8 +10,8 @@
 
 use std::collections::BTreeMap;
 
-use tilewright_machine::{MbarrierOp, ScalarOp, SyncOp};
-use tilewright_simt::{Address, ArrayId, Operand, Reg, Special};
+use tilewright_machine::{MbarrierOp, ProxyFence, ScalarOp, SyncOp};
+use tilewright_simt::{Address, ArrayId, Builder, Operand, Reg, Special};
 use tilewright_synth::StmtPlan;
 use tilewright_tile::{
     Code, Diagnostic, PipelineId, Side, Span, Stmt, StmtKind, SymbolId, TensorId, Verified,
@@ -19,6 +19,7 @@ use tilewright_tile::{
 
 use crate::hopper::{condition, walk_part};
 use crate::places::Places;
+use crate::proxies::{Accesses, Stages};
 use crate::scalar::{self, add, int};
 use crate::{Lower, Part, internal};
 
@@ -36,8 +37,8 @@ pub struct Ring {
     bytes: u32,
     /// Whether threads write to the stage.
     written: bool,
-    /// Whether threads, and not only `wgmma`, read the stage.
-    read: bool,
+    /// What orders accesses to the stage through different proxies.
+    order: Stages,
     /// Blocks that receive what one block copies, 1 for none.
     pub(crate) blocks: u32,
     /// Stages that a consumer holds back for products in flight.
@@ -122,7 +123,12 @@ fn fill(body: &[Stmt], plans: &[StmtPlan], next: &mut usize, times: Option<u64>)
 /// # Errors
 ///
 /// A stage of which the bytes that fill it are not known.
-pub fn rings(whole: &Verified, parts: &[Part<'_>], places: &Places) -> Result<Rings, Diagnostic> {
+pub fn rings(
+    whole: &Verified,
+    parts: &[Part<'_>],
+    places: &Places,
+    accesses: &Accesses,
+) -> Result<Rings, Diagnostic> {
     let mut rings = Rings::new();
     for (id, at) in &places.barriers {
         let stages = whole.program().pipeline(*id).stages.as_int().unwrap_or(1) as u32;
@@ -133,7 +139,7 @@ pub fn rings(whole: &Verified, parts: &[Part<'_>], places: &Places) -> Result<Ri
             empty: 1,
             bytes: 0,
             written: false,
-            read: false,
+            order: accesses.of_stages(&whole.program().pipeline(*id).tensors),
             blocks: 1,
             lag: 0,
         };
@@ -145,7 +151,7 @@ pub fn rings(whole: &Verified, parts: &[Part<'_>], places: &Places) -> Result<Ri
         let mut filled: BTreeMap<PipelineId, Fill> = BTreeMap::new();
         let mut failed = None;
         let mut number = 0;
-        walk_part(part, &mut |stmt, plan, stage| {
+        walk_part(part, &mut |stmt, _, _| {
             number += 1;
             if let StmtKind::Stage { pipeline, side, body, .. } = &stmt.kind
                 && let Some(ring) = rings.get_mut(pipeline)
@@ -170,13 +176,6 @@ pub fn rings(whole: &Verified, parts: &[Part<'_>], places: &Places) -> Result<Ri
                         }
                     },
                 }
-            }
-            if let (Some((id, Side::Consume)), StmtPlan::Copy(_)) = (stage, plan)
-                && let Some((src, _)) = stmt.kind.copied()
-                && tensors(id).contains(&src.tensor)
-                && let Some(ring) = rings.get_mut(&id)
-            {
-                ring.read = true;
             }
         });
         if let Some(error) = failed {
@@ -279,7 +278,9 @@ impl Lower<'_> {
         self.block(body)?;
         if produces && ring.written {
             self.settle(None);
-            self.units.fence(&mut self.b);
+            if ring.order.fence_full {
+                self.b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
+            }
             let bytes = int(i64::from(ring.bytes));
             match self.units.starts.filter(|_| ring.bytes > 0) {
                 Some(starts) => self.b.branch(
@@ -344,9 +345,16 @@ impl Lower<'_> {
 
     /// One arrival of the warp at the empty barrier of a stage, in every block that fills it.
     fn give_back(&mut self, ring: &Ring, slot: Operand) {
-        if ring.read {
+        if ring.order.read {
             self.b.sync(SyncOp::WarpBarrier);
         }
+        // The lane that arrives knows, behind the barrier, of its warp's reads: its fence orders them all.
+        let fences = ring.order.fence_empty;
+        let fence = |b: &mut Builder| {
+            if fences {
+                b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
+            }
+        };
         let at = self.barrier(ring, true, slot);
         if ring.blocks > 1 {
             let thread = Operand::Value(self.b.special(Special::ThreadIndex));
@@ -356,11 +364,15 @@ impl Lower<'_> {
             let there = self.b.scalar(ScalarOp::Mapa, &[here, lane]);
             self.guarded(tells, |lower| {
                 let address = Address { base: there, offset: 0 };
+                fence(&mut lower.b);
                 lower.b.mbarrier(MbarrierOp::ArrivePeer, address, int(0));
             });
         } else {
             let elected = self.units.elected;
-            self.guarded(elected, |lower| lower.b.mbarrier(MbarrierOp::Arrive, at, int(0)));
+            self.guarded(elected, |lower| {
+                fence(&mut lower.b);
+                lower.b.mbarrier(MbarrierOp::Arrive, at, int(0));
+            });
         }
     }
 
