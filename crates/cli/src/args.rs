@@ -54,7 +54,8 @@ pub struct ProgramArgs {
     /// A value for a size, a tile constant or a scalar parameter, e.g. -p m=512 -p BM=64 -p alpha=0.5
     #[arg(short = 'p', long = "param", value_name = "NAME=VALUE")]
     pub params: Vec<String>,
-    /// The architecture to compile for: sm_80, sm_89 or sm_90a
+    /// The architecture to compile for: sm_80, sm_89 or sm_90a; without, that of the GPU, or where there is none the least that has all
+    /// that the program uses
     #[arg(long, value_name = "ARCH")]
     pub arch: Option<String>,
     /// A table of costs, as `tilewright calibrate` prints it, instead of the built-in one of the architecture

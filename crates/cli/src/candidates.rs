@@ -6,22 +6,22 @@ use comfy_table::{Table, presets};
 use serde_json::json;
 use tilewright::candidates::{Measured, candidates, rank_correlation, regret};
 use tilewright::check::CheckOptions;
-use tilewright::machine::Arch;
 use tilewright::runtime::{DeviceChoice, DeviceKind};
 
 use crate::args::CandidatesArgs;
-use crate::load::{arch, load, timing};
+use crate::load::{load, timing};
 use crate::messages::{Failure, error, print};
+use crate::target::target;
 
 /// Runs every candidate and prints what it was estimated at and what it took.
 pub fn list(args: &CandidatesArgs) -> Result<ExitCode, Failure> {
     let choice: DeviceChoice = args.device.parse().map_err(Failure::usage)?;
-    let wanted = arch(&args.program, Arch::Sm80)?;
     let loaded = load(&args.program)?;
     let device = tilewright::runtime::open(choice).map_err(|e| Failure::program(error(e)))?;
-    let arch = if args.program.arch.is_some() { wanted } else { device.arch().unwrap_or(wanted) };
-    let mut options = loaded.options(arch);
-    options.timing = timing(&args.program, arch)?;
+    let target = target(&args.program, &loaded, device.as_ref())?;
+    target.say();
+    let mut options = loaded.options(target.arch);
+    options.timing = timing(&args.program, target.arch)?;
     // Says what is wrong with the program, if anything is.
     loaded.compile(&options)?;
     let inputs = CheckOptions {

@@ -7,21 +7,23 @@ use serde_json::json;
 use tilewright::compiler::Kernel;
 use tilewright::layout::draw::Picture;
 use tilewright::layout::{Layout, SwizzledLayout};
-use tilewright::machine::{Arch, DType};
+use tilewright::machine::DType;
 
 use crate::args::{CompileArgs, Draw, Emit};
-use crate::load::{arch, load, timing};
+use crate::load::{load, timing};
 use crate::messages::{Failure, error, print};
+use crate::target::target_without_device;
 
 /// Compiles a program and prints one of its forms.
 pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
-    let arch = arch(&args.program, Arch::Sm80)?;
     if args.json && !matches!(args.emit, Emit::Layouts | Emit::Report) {
         return Err(Failure::usage("--json goes with --emit layouts and --emit report"));
     }
     let loaded = load(&args.program)?;
-    let mut options = loaded.options(arch);
-    options.timing = timing(&args.program, arch)?;
+    let target = target_without_device(&args.program, &loaded)?;
+    target.say();
+    let mut options = loaded.options(target.arch);
+    options.timing = timing(&args.program, target.arch)?;
     if !args.assume.is_empty() {
         options.multiples.clear();
         for given in &args.assume {

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use tilewright::compiler::{MAX_EXTENT, Options, arch_named, multiple_of};
+use tilewright::compiler::{MAX_EXTENT, Options, multiple_of};
 use tilewright::machine::{Arch, Timing};
 use tilewright::synth::Ablation;
 use tilewright::tile::{Constants, ParamKind, Program, parse};
@@ -146,11 +146,6 @@ pub fn load(args: &ProgramArgs) -> Result<Loaded, Failure> {
         search,
         without,
     })
-}
-
-/// The architecture named on the command line, or `default`.
-pub fn arch(args: &ProgramArgs, default: Arch) -> Result<Arch, Failure> {
-    args.arch.as_deref().map_or(Ok(default), |name| arch_named(name).map_err(Failure::usage))
 }
 
 /// The table named on the command line, completed by the built-in one. It must be one of `arch`.

@@ -20,6 +20,7 @@ mod problems;
 mod profile;
 mod run;
 mod seeds;
+mod target;
 mod tune;
 
 use std::process::ExitCode;

@@ -48,6 +48,13 @@ pub fn error(text: impl std::fmt::Display) -> String {
         .elements(Vec::<annotate_snippets::Element<'_>>::new())])
 }
 
+/// Says on standard error what no one asked for and everyone should know.
+pub fn note(text: impl std::fmt::Display) {
+    let mut err = anstream::stderr().lock();
+    // Nobody can be told that nobody can be told.
+    let _ = writeln!(err, "{text}");
+}
+
 /// Renders what is wrong with a program beside the lines it is about.
 pub fn render(path: &str, source: &str, diagnostics: &Diagnostics) -> String {
     let rendered: Vec<String> = diagnostics.0.iter().map(|d| render_one(path, source, d)).collect();

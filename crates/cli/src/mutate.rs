@@ -7,22 +7,23 @@ use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tilewright::check::CheckOptions;
-use tilewright::machine::Arch;
 use tilewright::mutate::{Kind, Outcome, mutate as run_mutants};
 
 use crate::args::MutateArgs;
-use crate::load::{arch, load, timing};
+use crate::load::{load, timing};
 use crate::messages::{Failure, error, print};
+use crate::target::target_without_device;
 
 /// Runs every mutant of a program's kernel and prints which were found.
 pub fn mutate(args: &MutateArgs) -> Result<ExitCode, Failure> {
-    let arch = arch(&args.program, Arch::Sm80)?;
     if args.seeds == 0 {
         return Err(Failure::usage("`--seeds 0`: each mutant must be run once at least"));
     }
     let loaded = load(&args.program)?;
-    let mut options = loaded.options(arch);
-    options.timing = timing(&args.program, arch)?;
+    let target = target_without_device(&args.program, &loaded)?;
+    target.say();
+    let mut options = loaded.options(target.arch);
+    options.timing = timing(&args.program, target.arch)?;
     let kernel = loaded.compile(&options)?;
     let inputs = CheckOptions {
         sizes: loaded.sizes.clone(),

@@ -10,27 +10,29 @@ use comfy_table::{Table, presets};
 use serde_json::json;
 use tilewright::check::{CheckOptions, Comparison, Outcome, check};
 use tilewright::compiler::Kernel;
-use tilewright::machine::Arch;
 use tilewright::runtime::{self, Device, DeviceChoice, DeviceKind, SimDevice};
 use tilewright::sim::{Config, Trace};
 
 use crate::args::{Checks, RunArgs};
-use crate::load::{Loaded, arch, load, timing};
+use crate::load::{Loaded, load, timing};
 use crate::messages::{Failure, error, print};
 use crate::problems::{Places, problems};
 use crate::profile::profile;
 use crate::seeds;
+use crate::target::{Target, target};
 
 /// Compiles, runs and checks a program.
 pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let choice: DeviceChoice = args.device.parse().map_err(Failure::usage)?;
-    let wanted = arch(&args.program, Arch::Sm80)?;
     let loaded = load(&args.program)?;
     let device = open(choice, args)?;
-    let arch = if args.program.arch.is_some() { wanted } else { device.arch().unwrap_or(wanted) };
+    let target = target(&args.program, &loaded, device.as_ref())?;
+    if args.json || args.seeds.is_some() {
+        target.say();
+    }
     let started = Instant::now();
-    let mut options = loaded.options(arch);
-    options.timing = timing(&args.program, arch)?;
+    let mut options = loaded.options(target.arch);
+    options.timing = timing(&args.program, target.arch)?;
     let kernel = loaded.compile(&options)?;
     let compile_ms = started.elapsed().as_secs_f64() * 1e3;
 
@@ -59,6 +61,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         args,
         loaded: &loaded,
         kernel: &kernel,
+        target: &target,
         device: device.as_ref(),
         outcome: &outcome,
         compile_ms,
@@ -157,6 +160,7 @@ struct Summary<'a> {
     args: &'a RunArgs,
     loaded: &'a Loaded,
     kernel: &'a Kernel,
+    target: &'a Target,
     device: &'a dyn Device,
     outcome: &'a Outcome,
     compile_ms: f64,
@@ -170,6 +174,7 @@ impl Summary<'_> {
             "kernel": self.kernel.function.name,
             "device": { "kind": self.device.kind().to_string(), "name": self.device.name() },
             "arch": self.kernel.function.arch.to_string(),
+            "arch_because": self.target.why,
             "sizes": self.loaded.sizes,
             "constants": self.kernel.verified.constants(),
             "seed": self.args.seed,
@@ -197,6 +202,9 @@ impl Summary<'_> {
         };
         let auto = if self.args.device == "auto" { ", chosen by --device auto" } else { "" };
         row("device", format!("{} ({}{auto})", self.device.name(), self.device.kind()));
+        if let Some(why) = &self.target.why {
+            row("arch", format!("{}, {why}", self.target.arch));
+        }
         row(
             "kernel",
             format!(

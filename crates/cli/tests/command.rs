@@ -330,6 +330,45 @@ fn compile_emits_every_form() {
 }
 
 #[test]
+fn the_architecture_is_the_least_that_has_everything() {
+    let program = "kernel k(x: f32[64], y: f32[64]) grid(1) threads(128) {
+        gx = global_view(x, (64) : (e0))
+        gy = global_view(y, (64) : (e0))
+        s = shared_tensor(f32, [64])
+        r = register_tensor(f32, [64])
+        p = pipeline(2, s)
+        produce p { copy.async(gx, s) }
+        consume p { copy(s, r) }
+        copy(r, gy)
+    }";
+    let said = "the least that has `pipeline` (line 6)";
+    let run = tilewright(&["run", "-", "--device", "sim"], Some(program.as_bytes()));
+    assert!(run.code == Some(0) && run.out.contains(&format!("sm_90a, {said}")), "{}{}", run.out, run.err);
+    let json = tilewright(&["run", "-", "--device", "sim", "--json"], Some(program.as_bytes()));
+    let value: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!((&value["arch"], &value["arch_because"]), (&"sm_90a".into(), &said.into()));
+    for command in
+        [&["run", "-", "--device", "sim", "--seeds", "2"][..], &["candidates", "-", "--device", "sim"]]
+    {
+        let run = tilewright(command, Some(program.as_bytes()));
+        assert!(
+            run.code == Some(0) && run.err.contains(&format!("arch: sm_90a, {said}")),
+            "{command:?} {}",
+            run.err
+        );
+    }
+    // These open no device: with a GPU in the machine they compile for it.
+    for command in [["compile", "-"], ["mutate", "-"]] {
+        let run = tilewright(&command, Some(program.as_bytes()));
+        assert!(run.code == Some(0) && run.err.contains("arch: sm_90a, "), "{command:?} {}", run.err);
+    }
+    for command in ["run", "compile", "candidates", "mutate"] {
+        let words = ["`pipeline` needs sm_90a, and the target is sm_80", "-:6:", "--arch sm_90a"];
+        refused(&[command, "-", "--arch", "sm_80"], Some(program.as_bytes()), 1, &words);
+    }
+}
+
+#[test]
 fn the_shared_gemm_uses_wide_accesses_and_no_conflicts() {
     let run = tilewright(&["compile", "examples/gemm_shared.tile", "--emit", "layouts", "--json"], None);
     let value: serde_json::Value = serde_json::from_str(&run.out).unwrap();

@@ -1,7 +1,7 @@
 //! From a tile program to a kernel: the visible list of passes.
 //!
 //! ```text
-//! verify → unroll → rings → prescribe → desugar → (of each role: prepare → synthesise) → lower → clean up → verify → print PTX
+//! verify → check the architecture → unroll → rings → prescribe → desugar → (of each role: prepare → synthesise) → lower → clean up → verify → print PTX
 //! ```
 //!
 //! Each pass is one function of another crate; here is their order, and the clock around each.
@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use tilewright_machine::{Arch, Timing, UnknownArch};
 use tilewright_synth::{Ablation, Budget, Multiples, Options as SynthOptions};
 use tilewright_tile::{
-    Code, Constants, Diagnostic, Diagnostics, Program, Span, desugar_copies, rings, unroll, verify,
+    Code, Constants, Diagnostic, Diagnostics, Program, Span, check_architecture, desugar_copies, rings,
+    unroll, verify,
 };
 
 pub use kernel::{Assumption, Kernel};
@@ -137,6 +138,7 @@ pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnosti
     };
     check_multiples(program, options)?;
     let verified = verify(program, &options.constants)?;
+    check_architecture(&verified, options.arch)?;
     lap("verify");
     let plain = unroll(&verified)?;
     lap("unroll");

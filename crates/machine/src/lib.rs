@@ -22,7 +22,9 @@ pub use banks::{SECTOR_BYTES, Wavefronts, global_sectors, shared_wavefronts};
 pub use copy::{CopyKind, CopyRow, copies, copy_named, copy_rows};
 pub use dtype::{DType, UnknownDType};
 pub use mma::{MmaRow, mma_rows, mmas};
-pub use scalar::{MbarrierOp, ProxyFence, RegType, ScalarOp, ScalarRow, ShuffleMode, SyncOp};
+pub use scalar::{
+    MbarrierOp, ProxyFence, RegType, ScalarOp, ScalarRow, ShuffleMode, SyncOp, conversion_since,
+};
 pub use tensor::{
     BoxError, BoxShape, BulkOp, CacheHint, TensorOp, TensorRow, tensor_map_type, tensor_row, tensor_rows,
 };

@@ -320,6 +320,18 @@ impl ScalarOp {
     }
 }
 
+/// The first architecture that converts elements of one type into another: a conversion to either 8-bit float, and one from `e4m3`, have
+/// instructions of their own.
+pub fn conversion_since(from: DType, to: DType) -> Arch {
+    match (from, to) {
+        _ if from == to => Arch::Sm80,
+        (_, DType::E4M3) => ScalarOp::E4M3x2FromF16x2.since(),
+        (_, DType::E5M2) => ScalarOp::E5M2x2FromF16x2.since(),
+        (DType::E4M3, _) => ScalarOp::F16x2FromE4M3x2.since(),
+        _ => Arch::Sm80,
+    }
+}
+
 /// How a warp shuffle chooses the lane it reads from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ShuffleMode {

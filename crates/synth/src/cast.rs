@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 
-use tilewright_machine::{Arch, DType, ScalarOp};
+use tilewright_machine::{Arch, DType, ScalarOp, conversion_since};
 
 /// Takes instructions as they are chosen.
 pub trait Emit {
@@ -28,12 +28,6 @@ pub trait Emit {
 /// The truth tables of `lop3` that occur here.
 const AND_XOR: u32 = 0x6a;
 const OR_AND: u32 = 0xa8;
-
-/// The first architecture that has the rows of a cast.
-pub fn since(from: DType, to: DType) -> Arch {
-    let narrows = matches!(to, DType::E4M3 | DType::E5M2);
-    if from != to && (narrows || from == DType::E4M3) { Arch::Sm89 } else { Arch::Sm80 }
-}
 
 /// Registers of a fragment of `values` elements.
 pub fn registers(values: u32, bits: u32) -> u32 {
@@ -536,7 +530,7 @@ pub struct Unsupported {
 ///
 /// [`Unsupported`] names the one that has.
 pub fn supported(from: DType, to: DType, arch: Arch) -> Result<(), Unsupported> {
-    let since = since(from, to);
+    let since = conversion_since(from, to);
     if since <= arch { Ok(()) } else { Err(Unsupported { from, to, since, arch }) }
 }
 

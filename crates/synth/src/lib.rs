@@ -36,8 +36,8 @@ pub mod solve;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use tilewright_machine::{Arch, DType, Memory, Timing};
-use tilewright_tile::{Code, Diagnostic, ReduceOp, Span, StmtKind, TensorId, Verified};
+use tilewright_machine::{Arch, Memory, Timing};
+use tilewright_tile::{Code, Diagnostic, Span, StmtKind, TensorId, Verified, check_architecture};
 
 pub use between::moves;
 use copies::global_copy;
@@ -181,14 +181,12 @@ fn direct(
 ///
 /// # Errors
 ///
-/// A [`Diagnostic`] that names the statement: no matrix instruction fits, two statements want different layouts of one
-/// tensor, a tensor is too large for registers or shared memory.
+/// A [`Diagnostic`] that names the statement: the architecture lacks what it uses, no matrix instruction fits, two statements want
+/// different layouts of one tensor, a tensor is too large for registers or shared memory.
 pub fn synthesise(verified: &Verified, options: &Options) -> Result<Synthesis, Diagnostic> {
+    check_architecture(verified, options.arch)?;
     let facts = Facts::new(verified, &options.multiples);
     let statements = solve::statements(verified);
-    for (stmt, _) in &statements {
-        conversions(verified, options.arch, stmt)?;
-    }
     let mut search = Search::new(verified, options, &facts, &statements)?;
     let mut outcome = search.run()?;
     let components = search.solver().components();
@@ -256,32 +254,4 @@ pub fn synthesise(verified: &Verified, options: &Options) -> Result<Synthesis, D
     }
     let allocation = outcome.chosen.allocation;
     Ok(Synthesis { tensors, statements: plans, allocation, scratch_bytes, explanation })
-}
-
-/// Whether the architecture converts the elements of a statement from and to 8-bit floats.
-fn conversions(verified: &Verified, arch: Arch, stmt: &tilewright_tile::Stmt) -> Result<(), Diagnostic> {
-    let dtype = |id: TensorId| verified.program().tensor(id).dtype;
-    let pairs: Vec<(DType, DType)> = match &stmt.kind {
-        StmtKind::Cast { dst, src } => vec![(dtype(*src), dtype(*dst))],
-        StmtKind::Elementwise { dst, expr } => {
-            let mut pairs: Vec<(DType, DType)> =
-                expr.tensors().into_iter().map(|id| (dtype(id), DType::F32)).collect();
-            pairs.push((DType::F32, dtype(*dst)));
-            pairs
-        }
-        StmtKind::Reduce { dst, src, op, .. } => {
-            let narrow = *op == ReduceOp::Sum || dtype(*dst) == DType::E4M3;
-            let back = if narrow { vec![(DType::F32, dtype(*dst))] } else { Vec::new() };
-            [vec![(dtype(*src), DType::F32)], back].concat()
-        }
-        _ => Vec::new(),
-    };
-    for (from, to) in pairs {
-        if let Err(error) = cast::supported(from, to, arch) {
-            return Err(Diagnostic::new(Code::Unsatisfiable, stmt.span, error.to_string())
-                .label("converts 8-bit floats")
-                .help(format!("compile for {} or a later architecture", error.since)));
-        }
-    }
-    Ok(())
 }

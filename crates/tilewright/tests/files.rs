@@ -1,7 +1,7 @@
 //! Runs the text tests: every `*.tile` file under `tests/`, by what the comments at its top ask for.
 //!
 //! - `// error: CODE at LINE:COLUMN: MESSAGE` — compiling (with `// options: NAME=VALUE … arch=sm_80`) must fail with this message.
-//! - `// run: NAME=VALUE …` — compile for these values, execute on the simulator, compare with the interpreter; no race, no stray
+//! - `// run: NAME=VALUE …` — compile for these values (without `arch=…` for the least architecture that has all that is used), execute on the simulator, compare with the interpreter; no race, no stray
 //!   or misaligned access. Each such line is a case of its own. `arch=…` and `seed=…` are values too.
 //! - `// conflicts: N` — a bound on the bank conflicts of the cases after it.
 //! - `// snapshot: tile|layouts|simt|ptx` — the form must equal the file beside it with that extension.
@@ -23,7 +23,9 @@ use tilewright::check::{CheckOptions, check, interpreted, problems};
 use tilewright::compiler::{Kernel, Options, arch_named, compile, multiple_of};
 use tilewright::machine::Arch;
 use tilewright::runtime::SimDevice;
-use tilewright::tile::{Diagnostics, ParamKind, Program, StmtKind, parse};
+use tilewright::tile::{
+    Code, Constants, Diagnostics, ParamKind, Program, StmtKind, least_architecture, parse, verify,
+};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -38,18 +40,18 @@ fn bless() -> bool {
 struct Values {
     text: String,
     numbers: BTreeMap<String, f64>,
-    arch: Arch,
+    /// The architecture; without, the least that has all that the program uses.
+    arch: Option<Arch>,
     seed: u64,
 }
 
 impl Values {
     fn parse(text: &str) -> Result<Values, Failed> {
-        let mut values =
-            Values { text: text.to_string(), numbers: BTreeMap::new(), arch: Arch::Sm80, seed: 0 };
+        let mut values = Values { text: text.to_string(), numbers: BTreeMap::new(), arch: None, seed: 0 };
         for word in text.split_whitespace() {
             let (name, value) = word.split_once('=').ok_or(format!("`{word}` is not NAME=VALUE"))?;
             match name {
-                "arch" => values.arch = value.parse().map_err(|e| format!("{e}"))?,
+                "arch" => values.arch = Some(value.parse().map_err(|e| format!("{e}"))?),
                 "seed" => values.seed = value.parse().map_err(|e| format!("{e}"))?,
                 _ => {
                     values
@@ -61,13 +63,19 @@ impl Values {
         Ok(values)
     }
 
+    fn constants(&self, program: &Program) -> Constants {
+        let given = |name: &String| Some((name.clone(), *self.numbers.get(name)? as i64));
+        program.constants().filter_map(|(_, symbol, _)| given(&symbol.name)).collect()
+    }
+
     fn compile(&self, program: &Program) -> Result<Kernel, Diagnostics> {
-        let mut options = Options::new(self.arch);
-        for (_, symbol, _) in program.constants() {
-            if let Some(value) = self.numbers.get(&symbol.name) {
-                options.constants.insert(symbol.name.clone(), *value as i64);
-            }
-        }
+        let constants = self.constants(program);
+        let arch = match self.arch {
+            Some(arch) => arch,
+            None => least_architecture(&verify(program, &constants)?).0,
+        };
+        let mut options = Options::new(arch);
+        options.constants = constants;
         options.multiples = self.sizes(program).into_iter().map(|(n, v)| (n, multiple_of(v))).collect();
         compile(program, &options)
     }
@@ -229,6 +237,30 @@ fn wrong(path: &Path, by: &str, text: &str) -> Result<(), Failed> {
     }
 }
 
+/// Below the least architecture that has all that the program uses, it is refused by what it uses; on that one, no message speaks of a
+/// mistake of the compiler.
+fn architectures(path: &Path) -> Result<(), Failed> {
+    let source = fs::read_to_string(path)?;
+    let values = Values::parse(header(&source, "options").next().unwrap_or(""))?;
+    let program = parse(&source).map_err(|d| describe(&source, &d))?;
+    let verified = verify(&program, &values.constants(&program)).map_err(|d| describe(&source, &d))?;
+    let (least, need) = least_architecture(&verified);
+    for arch in Arch::ALL.into_iter().filter(|arch| *arch <= least) {
+        let Err(diagnostics) = (Values { arch: Some(arch), ..values.clone() }).compile(&program) else {
+            if arch < least {
+                return Err(format!("{need:?} compiles for {arch}").into());
+            }
+            continue;
+        };
+        let unsupported = diagnostics.0.iter().any(|d| d.code == Code::UnsupportedArchitecture);
+        let text = describe(&source, &diagnostics);
+        if unsupported != (arch < least) || text.contains("mistake of the compiler") {
+            return Err(format!("for {arch}: {text}").into());
+        }
+    }
+    Ok(())
+}
+
 /// Printing and parsing again gives the same program.
 fn round_trip(path: &Path) -> Result<(), Failed> {
     let source = fs::read_to_string(path)?;
@@ -257,7 +289,7 @@ fn assembles_without_spills(path: &Path, arch: Arch) -> Result<(), Failed> {
     let program = parse(&source).map_err(|d| describe(&source, &d))?;
     let odd = "m=17 n=129 k=127";
     for sizes in ["", "m=1000 n=1000 k=1000", odd] {
-        let mut values = Values { arch, ..Values::parse(sizes)? };
+        let mut values = Values { arch: Some(arch), ..Values::parse(sizes)? };
         values.numbers.retain(|name, _| program.sizes().any(|(_, s, _)| s.name == *name));
         let kernel = values.compile(&program).map_err(|d| describe(&source, &d))?;
         let file = std::env::temp_dir().join(format!(
@@ -359,6 +391,8 @@ fn main() {
         if asked == 0 {
             trials.push(Trial::test(format!("header::{name}"), || Err("the file asks for nothing".into())));
         } else {
+            let same = path.clone();
+            trials.push(Trial::test(format!("architectures::{name}"), move || architectures(&same)));
             trials.push(Trial::test(format!("round_trip::{name}"), move || round_trip(&path)));
         }
     }
@@ -373,7 +407,7 @@ fn main() {
                 continue;
             }
             ran += 1;
-            archs.extend(Values::parse(case).map(|values| values.arch));
+            archs.extend(Values::parse(case).map(|values| values.arch.unwrap_or(Arch::Sm80)));
             let (case, name, path) = (case.trim().to_string(), name.clone(), path.clone());
             trials.push(Trial::test(format!("example::{name}::{case}"), move || {
                 let values = Values::parse(&case)?;
@@ -388,6 +422,10 @@ fn main() {
                 Err(format!("tests/examples.txt has no case for {name}").into())
             }));
         }
+        trials.push(Trial::test(format!("architectures::{name}"), {
+            let path = path.clone();
+            move || architectures(&path)
+        }));
         trials.push(Trial::test(format!("round_trip::{name}"), {
             let path = path.clone();
             move || round_trip(&path)

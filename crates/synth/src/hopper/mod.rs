@@ -14,9 +14,10 @@ pub mod tensor;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_layout::{Layout, SwizzledLayout, compose};
-use tilewright_machine::{Memory, SwizzleMode, TensorOp, TensorRow, WgmmaRow};
+use tilewright_machine::{Memory, SwizzleMode, TensorOp, TensorRow};
 use tilewright_tile::{
     AsyncHow, Code, Diagnostic, Expr, Side, Stmt, StmtKind, TensorId, TensorKind, TensorRef, Verified,
+    check_architecture,
 };
 
 use crate::Options;
@@ -75,8 +76,9 @@ fn tensor_op(v: &Verified, src: &TensorRef, how: AsyncHow, produces: bool) -> Op
 ///
 /// # Errors
 ///
-/// A product that no instruction does, or of which no layout of its operands can be read.
+/// What the architecture lacks; a product that no instruction does, or of which no layout of its operands can be read.
 pub fn prescribe(v: &Verified, options: &Options) -> Result<Prescribed, Diagnostic> {
+    check_architecture(v, options.arch)?;
     let facts = Facts::new(v, &options.multiples);
     let mut pass = Prescribe {
         v,
@@ -200,14 +202,6 @@ impl Prescribe<'_> {
                     let stores = self.memory(src.tensor) == Memory::Shared;
                     let (view, reference) = if stores { (dst, src) } else { (src, dst) };
                     let op = tensor_op(self.v, src, *how, produces);
-                    if how.add && self.options.arch < TensorRow::SINCE {
-                        return Err(Diagnostic::new(
-                            Code::Unsatisfiable,
-                            stmt.span,
-                            format!("{} has no copies that add", self.options.arch),
-                        )
-                        .help("compile for sm_90a"));
-                    }
                     match op.filter(|_| self.options.arch >= TensorRow::SINCE) {
                         Some(op) => self.uses.entry(reference.tensor).or_default().push(Use::Copy {
                             view: view.clone(),
@@ -253,14 +247,6 @@ impl Prescribe<'_> {
                 format!("no instruction can do this product: {why}"),
             )
         };
-        if self.options.arch != WgmmaRow::ARCH {
-            return Err(Diagnostic::new(
-                Code::Unsatisfiable,
-                stmt.span,
-                format!("{} has no asynchronous matrix products", self.options.arch),
-            )
-            .help("compile for sm_90a, or write `gemm` with operands in registers"));
-        }
         let dtype = |id: TensorId| program.tensor(id).dtype;
         let types = (dtype(a.tensor), dtype(b.tensor), dtype(c));
         let (left, right) = (self.v.tile(a).shape, self.v.tile(b).shape);
