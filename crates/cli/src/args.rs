@@ -67,6 +67,9 @@ pub struct ProgramArgs {
     /// Candidates that the search for layouts and instructions looks at, at most
     #[arg(long, value_name = "N", default_value_t = SynthOptions::CANDIDATES)]
     pub budget: usize,
+    /// Steps that the search takes, at most: they bound its time, in the same way on every machine
+    #[arg(long, value_name = "N", default_value_t = SynthOptions::STEPS)]
+    pub steps: u64,
     /// Shuffles the order in which the search tries arrangements; 0 keeps their own order
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub search_seed: u64,
@@ -138,6 +141,9 @@ pub struct RunArgs {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,
+    /// Begin however long it takes by the estimate, and however much memory it needs
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// `tilewright candidates`
@@ -160,6 +166,9 @@ pub struct CandidatesArgs {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,
+    /// Begin however long it takes by the estimate, and however much memory it needs
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// `tilewright mutate`
@@ -178,6 +187,9 @@ pub struct MutateArgs {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,
+    /// Begin however long it takes by the estimate, and however much memory it needs
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// One form of a compiled program.
@@ -409,6 +421,9 @@ pub struct CalibrateArgs {
     /// The architecture of that PTX
     #[arg(long, value_name = "ARCH", hide = true, requires = "ptx_dir")]
     pub arch: Option<String>,
+    /// Begin however long it takes by the estimate, and however much memory it needs
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// `tilewright fidelity`

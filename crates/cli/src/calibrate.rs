@@ -6,10 +6,15 @@ use std::process::ExitCode;
 use tilewright::compiler::arch_named;
 use tilewright::machine::Arch;
 use tilewright::runtime::calibrate::{self, Config};
-use tilewright::runtime::{self, DeviceChoice};
+use tilewright::runtime::{self, DeviceChoice, DeviceKind};
 
 use crate::args::CalibrateArgs;
 use crate::messages::{Failure, bar, cannot_write, error, print, progress};
+
+/// Instructions of threads that the simulator does in a second.
+const SIMULATED_A_SECOND: u64 = 20_000_000;
+/// Seconds beyond which a measurement on the simulator is refused unless it is forced.
+const LONG: u64 = 60;
 
 /// Measures a table and prints it. What could not be measured is told on standard error, and is no failure unless it is
 /// everything.
@@ -21,6 +26,15 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<ExitCode, Failure> {
     let failed = |e: runtime::RuntimeError| Failure::program(error(e));
     let device = runtime::open(choice).map_err(failed)?;
     let config = if args.quick { Config::quick() } else { Config::full() };
+    let arch = device.arch().unwrap_or(Arch::Sm90a);
+    let seconds = calibrate::simulated_instructions(arch, &config) / SIMULATED_A_SECOND;
+    if device.kind() == DeviceKind::Sim && seconds > LONG && !args.force {
+        return Err(Failure::usage(format!(
+            "measuring on the simulator would take about {} minutes, and finds its own model: give --quick, a GPU with \
+             --device cuda, or --force",
+            seconds.div_ceil(60)
+        )));
+    }
     let bar = bar(0);
     let found =
         calibrate::calibrate(&*device, &config, |done, total, name| progress(&bar, done, total, name));

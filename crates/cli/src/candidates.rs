@@ -4,13 +4,14 @@ use std::process::ExitCode;
 
 use comfy_table::{Table, presets};
 use serde_json::json;
-use tilewright::candidates::{Measured, candidates, rank_correlation, regret};
+use tilewright::candidates::{CandidatesError, Measured, candidates, rank_correlation, regret};
 use tilewright::check::CheckOptions;
 use tilewright::runtime::{DeviceChoice, DeviceKind};
 
 use crate::args::CandidatesArgs;
 use crate::load::{load, timing};
 use crate::messages::{Failure, error, print};
+use crate::run::refused;
 use crate::target::target;
 
 /// Runs every candidate and prints what it was estimated at and what it took.
@@ -29,9 +30,13 @@ pub fn list(args: &CandidatesArgs) -> Result<ExitCode, Failure> {
         scalars: loaded.scalars.clone(),
         seed: args.seed,
         repeat: 0,
+        force: args.force,
     };
     let mut all = candidates(&loaded.program, &options, device.as_ref(), &inputs, args.rounds)
-        .map_err(|e| Failure::program(error(e)))?;
+        .map_err(|e| match e {
+            CandidatesError::Check(e) => refused(e),
+            CandidatesError::Compile(e) => Failure::program(error(e)),
+        })?;
     all.sort_by(|a, b| a.time.total_cmp(&b.time));
     let right = all.iter().all(|m| m.agrees);
     let text = if args.json {

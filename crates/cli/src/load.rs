@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tilewright::compiler::{MAX_EXTENT, Options, multiple_of};
 use tilewright::machine::{Arch, Timing};
-use tilewright::synth::Ablation;
+use tilewright::synth::{Ablation, Budget};
 use tilewright::tile::{Constants, ParamKind, Program, parse};
 
 use crate::args::{ProgramArgs, Without};
@@ -32,8 +32,8 @@ pub struct Loaded {
     pub scalars: BTreeMap<String, f64>,
     /// The candidate that was asked for.
     pub candidate: Option<usize>,
-    /// The budget of the search and its seed.
-    pub search: (usize, u64),
+    /// The budget of the search.
+    pub search: Budget,
     /// What synthesis is to leave out.
     pub without: Ablation,
 }
@@ -130,7 +130,7 @@ pub fn load(args: &ProgramArgs) -> Result<Loaded, Failure> {
     if args.budget == 0 {
         return Err(Failure::usage("`--budget 0`: the search must look at 1 candidate at least"));
     }
-    let search = (args.budget, args.search_seed);
+    let search = Budget { solutions: args.budget, seed: args.search_seed, steps: args.steps };
     let without = Ablation {
         shared_layouts: args.without.contains(&Without::SharedLayouts),
         thread_values: args.without.contains(&Without::ThreadValues),
@@ -172,7 +172,7 @@ impl Loaded {
         options.sizes = self.sizes.clone();
         options.candidate = self.candidate;
         options.without = self.without;
-        (options.budget.solutions, options.budget.seed) = self.search;
+        options.budget = self.search;
         options
     }
 

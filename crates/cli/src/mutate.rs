@@ -7,11 +7,12 @@ use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tilewright::check::CheckOptions;
-use tilewright::mutate::{Kind, Outcome, mutate as run_mutants};
+use tilewright::mutate::{Kind, MutateError, Outcome, mutate as run_mutants};
 
 use crate::args::MutateArgs;
 use crate::load::{load, timing};
 use crate::messages::{Failure, error, print};
+use crate::run::refused;
 use crate::target::target_without_device;
 
 /// Runs every mutant of a program's kernel and prints which were found.
@@ -28,6 +29,7 @@ pub fn mutate(args: &MutateArgs) -> Result<ExitCode, Failure> {
     let inputs = CheckOptions {
         sizes: loaded.sizes.clone(),
         scalars: loaded.scalars.clone(),
+        force: args.force,
         ..CheckOptions::default()
     };
     let bar = ProgressBar::new(0).with_style(
@@ -39,7 +41,10 @@ pub fn mutate(args: &MutateArgs) -> Result<ExitCode, Failure> {
         bar.set_position(done as u64);
     });
     bar.finish_and_clear();
-    let outcome = outcome.map_err(|e| Failure::program(error(e)))?;
+    let outcome = outcome.map_err(|e| match e {
+        MutateError::Check(e) => refused(e),
+        MutateError::Wrong(_) => Failure::program(error(e)),
+    })?;
     let text = if args.json { format!("{:#}\n", as_json(&outcome, args.seeds)) } else { table(&outcome) };
     print(&text)?;
     Ok(ExitCode::SUCCESS)

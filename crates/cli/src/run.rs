@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use comfy_table::{Table, presets};
 use serde_json::json;
-use tilewright::check::{CheckOptions, Comparison, Outcome, check};
+use tilewright::check::{CheckError, CheckOptions, Comparison, Outcome, check};
 use tilewright::compiler::Kernel;
 use tilewright::runtime::{self, Device, DeviceChoice, DeviceKind, SimDevice};
 use tilewright::sim::{Config, Trace};
@@ -41,6 +41,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         scalars: loaded.scalars.clone(),
         seed: args.seed,
         repeat: args.repeat,
+        force: args.force,
     };
     if let Some(count) = args.seeds {
         return seeds::run(args, &loaded, &kernel, &options, count);
@@ -53,7 +54,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
             args.trace_block
         )));
     }
-    let outcome = check(&kernel, device.as_ref(), &options).map_err(|e| Failure::program(error(e)))?;
+    let outcome = check(&kernel, device.as_ref(), &options).map_err(refused)?;
     if let (Some(path), Some(trace)) = (&args.trace, outcome.report.sim().and_then(|s| s.trace.as_ref())) {
         write_trace(path, trace)?;
     }
@@ -70,6 +71,12 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let text = if args.json { format!("{:#}\n", summary.json()) } else { summary.text() };
     print(&text)?;
     Ok(if outcome.is_right() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Why a check did not begin, or failed.
+pub fn refused(e: CheckError) -> Failure {
+    let forced = if e.is_estimate() { ", or give --force" } else { "" };
+    Failure::program(error(format!("{e}{forced}")))
 }
 
 /// What the simulator is to look for, with a seed.

@@ -12,7 +12,7 @@ use tilewright::runtime::SimDevice;
 use crate::args::RunArgs;
 use crate::load::Loaded;
 use crate::messages::{Failure, error, print};
-use crate::run::{comparisons, config, mistakes, sentences};
+use crate::run::{comparisons, config, mistakes, refused, sentences};
 
 /// Failures whose details are kept, and seeds that are listed by number.
 const LIMIT: usize = 20;
@@ -35,7 +35,7 @@ pub fn run(
     let end = args.sim_seed.checked_add(count).ok_or_else(|| {
         Failure::usage(format!("`--seeds {count}`: seeds from {} on are more than there are", args.sim_seed))
     })?;
-    let expected = interpreted(kernel, options).map_err(|e| Failure::program(error(e)))?;
+    let expected = interpreted(kernel, options).map_err(refused)?;
     let bar = ProgressBar::new(end - args.sim_seed).with_style(
         ProgressStyle::with_template("{elapsed_precise} {bar:30} {pos}/{len} seeds {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),

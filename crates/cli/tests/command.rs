@@ -520,6 +520,40 @@ fn help_is_there_for_a_newcomer() {
 }
 
 #[test]
+fn runs_that_cannot_end_soon_are_refused_before_they_begin() {
+    let kernel = |grid: &str, len: &str| {
+        format!(
+            "size n = 64\nkernel k(x: f32[{len}], y: f32[{len}]) grid({grid}) threads(32) {{
+                 gx = global_view(x, (64) : (e0))\n gy = global_view(y, (64) : (e0))
+                 r = register_tensor(f32, [64])\n copy(gx, r)\n copy(r, gy)\n}}"
+        )
+    };
+    let many = kernel("2147483647", "n");
+    for args in [
+        vec!["run", "-", "--device", "sim"],
+        vec!["run", "-", "--device", "sim", "--seeds", "2"],
+        vec!["mutate", "-"],
+        vec!["candidates", "-", "--device", "sim"],
+    ] {
+        refused(&args, Some(many.as_bytes()), 1, &["2147483647 blocks of about", "or give --force"]);
+    }
+    // Rounds of a loop count, and those of the tiles of one block.
+    let rounds = kernel("1", "n").replace("copy(r, gy)\n", "for i in 0..2000000000 { copy(gx, r) }\n copy(r, gy)\n");
+    refused(&["run", "-", "--device", "sim"], Some(rounds.as_bytes()), 1, &["1 blocks of about", "--force"]);
+    let large = kernel("1", "n");
+    refused(
+        &["run", "-", "--device", "sim", "-p", "n=1000000000000"],
+        Some(large.as_bytes()),
+        1,
+        &["GiB of memory are needed", "or give --force"],
+    );
+    refused(&["calibrate", "--device", "sim"], None, 2, &["minutes", "--quick", "--force"]);
+    // What is forced begins.
+    let run = tilewright(&["run", "-", "--device", "sim", "--force"], Some(kernel("1", "n").as_bytes()));
+    assert_eq!(run.code, Some(0), "{}{}", run.out, run.err);
+}
+
+#[test]
 fn calibrate_prints_a_table_that_compile_takes() {
     let run = tilewright(&["calibrate", "--device", "sim", "--quick"], None);
     assert_eq!(run.code, Some(0), "{}", run.err);

@@ -189,6 +189,9 @@ pub fn widest_vector(
 /// The most elements that share a byte of a tensor, or of one that registers connect it with.
 fn elements_of_a_byte(verified: &Verified, tensor: TensorId) -> i64 {
     let program = verified.program();
+    if program.tensors.iter().all(|t| t.dtype.per_byte() == 1) {
+        return 1;
+    }
     let in_registers = |id: TensorId| program.tensor(id).memory() == Memory::Register;
     let mut reached = BTreeSet::from([tensor]);
     loop {

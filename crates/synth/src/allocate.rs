@@ -6,6 +6,9 @@
 //! asynchronous copy writes until the `wait_group(0)` that follows it. The tensors of a pipeline, and what asynchronous units read,
 //! have their places to themselves.
 
+use std::collections::HashMap;
+use std::ops::Range;
+
 use tilewright_machine::Memory;
 use tilewright_tile::{Stmt, StmtKind, TensorId, Verified};
 
@@ -20,108 +23,146 @@ pub struct Allocation {
     pub bytes: u32,
 }
 
-/// The bodies of a program: where a tensor is defined, and the way to it.
-struct Bodies<'a> {
-    /// For each tensor the children on the way to the statement that defines it, outermost first, the defining one last.
-    defined: Vec<Option<Vec<usize>>>,
-    root: &'a [Stmt],
+/// A body of statements, with what its children access.
+#[derive(Default)]
+struct Body {
+    /// Children.
+    len: usize,
+    /// For each tensor that it, or a body within it, accesses the first and the last such child.
+    accessed: HashMap<TensorId, (usize, usize)>,
+    /// For each tensor that is copied to asynchronously the last child that does it, or has it within.
+    copied: HashMap<TensorId, usize>,
+    /// The children that are a `wait_group(0)`.
+    waits: Vec<usize>,
+    /// For each child the number of `syncthreads` among those before it; one entry more than there are children.
+    syncs: Vec<usize>,
+    /// The bodies of those children that have one, by child.
+    within: HashMap<usize, usize>,
 }
 
-/// The statements of the body at the end of a way.
-fn body<'a>(root: &'a [Stmt], way: &[usize]) -> &'a [Stmt] {
-    let mut at = root;
-    for child in way {
-        match at.get(*child).map(|s| &s.kind) {
-            Some(kind) => at = kind.body(),
-            None => return &[],
+impl Body {
+    /// Whether every thread passes a barrier in these children.
+    fn synchronises(&self, children: Range<usize>) -> bool {
+        let (from, to) = (children.start.min(self.len), children.end.min(self.len));
+        from < to && self.syncs[to] > self.syncs[from]
+    }
+
+    /// The children in which a tensor is needed, first and last. An asynchronous copy ends at the wait for all after it; without
+    /// one the tensor is needed to the end.
+    fn needed(&self, id: TensorId) -> Option<(usize, usize)> {
+        let (first, last) = *self.accessed.get(&id)?;
+        let Some(copied) = self.copied.get(&id) else { return Some((first, last)) };
+        let next = self.waits.partition_point(|wait| wait < copied);
+        Some((first, self.waits.get(next).map_or(self.len, |landed| *landed.max(&last))))
+    }
+}
+
+/// The bodies of a program, and where its tensors are needed.
+struct Bodies {
+    /// The program's own body last, every other after those within it.
+    all: Vec<Body>,
+    /// For each tensor the children on the way to the statement that defines it, outermost first, without that statement itself.
+    ways: Vec<Option<Vec<usize>>>,
+    /// Whether an asynchronous unit reads or writes the tensor, or it belongs to a pipeline: its end is not where the last
+    /// statement is that names it.
+    outlives: Vec<bool>,
+}
+
+impl Bodies {
+    fn new(verified: &Verified) -> Self {
+        let program = verified.program();
+        let n = program.tensors.len();
+        let mut bodies = Bodies { all: Vec::new(), ways: vec![None; n], outlives: vec![false; n] };
+        for id in program.pipelines.iter().flat_map(|p| &p.tensors) {
+            bodies.outlives[id.0 as usize] = true;
         }
+        bodies.visit(&program.body, &mut Vec::new());
+        bodies
     }
-    at
-}
 
-fn definitions(stmts: &[Stmt], way: &mut Vec<usize>, found: &mut Vec<Option<Vec<usize>>>) {
-    for (i, stmt) in stmts.iter().enumerate() {
-        way.push(i);
-        match &stmt.kind {
-            StmtKind::Define(id) => found[id.0 as usize] = Some(way.clone()),
-            kind => definitions(kind.body(), way, found),
+    /// Enters a body, those within it first; returns its number.
+    fn visit(&mut self, stmts: &[Stmt], way: &mut Vec<usize>) -> usize {
+        let mut body = Body { len: stmts.len(), syncs: vec![0], ..Body::default() };
+        for (i, stmt) in stmts.iter().enumerate() {
+            let mut accessed = [stmt.kind.reads(), stmt.kind.writes()].concat();
+            let mut copied = Vec::new();
+            match &stmt.kind {
+                StmtKind::Define(id) => self.ways[id.0 as usize] = Some(way.clone()),
+                StmtKind::CopyAsync { src, dst, how } => {
+                    copied.push(dst.tensor);
+                    if how.tensor {
+                        self.outlives[src.tensor.0 as usize] = true;
+                        self.outlives[dst.tensor.0 as usize] = true;
+                    }
+                }
+                StmtKind::GemmAsync { a, b, .. } => {
+                    self.outlives[a.tensor.0 as usize] = true;
+                    self.outlives[b.tensor.0 as usize] = true;
+                }
+                StmtKind::Wait(groups) if groups.as_int() == Some(0) => body.waits.push(i),
+                _ => {}
+            }
+            if !stmt.kind.body().is_empty() {
+                way.push(i);
+                let inner = self.visit(stmt.kind.body(), way);
+                way.pop();
+                body.within.insert(i, inner);
+                accessed.extend(self.all[inner].accessed.keys());
+                copied.extend(self.all[inner].copied.keys());
+            }
+            for id in accessed {
+                body.accessed.entry(id).or_insert((i, i)).1 = i;
+            }
+            body.copied.extend(copied.into_iter().map(|id| (id, i)));
+            body.syncs.push(body.syncs[i] + usize::from(matches!(stmt.kind, StmtKind::Sync)));
         }
-        way.pop();
+        self.all.push(body);
+        self.all.len() - 1
     }
-}
 
-/// Whether a statement, or one within it, accesses a shared tensor.
-fn accesses(stmt: &Stmt, id: TensorId) -> bool {
-    let within = |body: &[Stmt]| body.iter().any(|s| accesses(s, id));
-    stmt.kind.reads().contains(&id) || stmt.kind.writes().contains(&id) || within(stmt.kind.body())
-}
-
-fn copies_async(stmt: &Stmt, id: TensorId) -> bool {
-    let own = matches!(&stmt.kind, StmtKind::CopyAsync { dst, .. } if dst.tensor == id);
-    own || stmt.kind.body().iter().any(|s| copies_async(s, id))
-}
-
-/// Whether an asynchronous unit reads or writes a shared tensor, or it belongs to a pipeline: its end is not where the last statement is that
-/// names it.
-fn outlives(body: &[Stmt], verified: &Verified, id: TensorId) -> bool {
-    let staged = verified.program().pipelines.iter().any(|p| p.tensors.contains(&id));
-    staged
-        || body.iter().any(|stmt| {
-            let own = match &stmt.kind {
-                StmtKind::CopyAsync { src, dst, how } => how.tensor && (src.tensor == id || dst.tensor == id),
-                StmtKind::GemmAsync { a, b, .. } => a.tensor == id || b.tensor == id,
-                _ => false,
-            };
-            own || outlives(stmt.kind.body(), verified, id)
-        })
-}
-
-fn is_wait_for_all(stmt: &Stmt) -> bool {
-    matches!(&stmt.kind, StmtKind::Wait(groups) if groups.as_int() == Some(0))
-}
-
-/// Whether every thread passes a barrier in these statements.
-fn synchronises(stmts: &[Stmt]) -> bool {
-    stmts.iter().any(|s| matches!(s.kind, StmtKind::Sync))
-}
-
-/// The children of a body in which a tensor is needed, first and last. An asynchronous copy ends at the wait for all after it;
-/// without one the tensor is needed to the end.
-fn needed(stmts: &[Stmt], id: TensorId) -> Option<(usize, usize)> {
-    let first = stmts.iter().position(|s| accesses(s, id))?;
-    let last = stmts.iter().rposition(|s| accesses(s, id))?;
-    let Some(copied) = stmts.iter().rposition(|s| copies_async(s, id)) else { return Some((first, last)) };
-    let landed = (copied..stmts.len()).find(|i| is_wait_for_all(&stmts[*i]));
-    Some((first, landed.map_or(stmts.len(), |landed| landed.max(last))))
-}
-
-/// Whether all threads pass a barrier after the last access to `before` and ahead of the first to `after`, which lie in these
-/// children of the body.
-fn separated(stmts: &[Stmt], (end, before): (usize, TensorId), (begin, after): (usize, TensorId)) -> bool {
-    if end >= stmts.len() || synchronises(&stmts[end + 1..begin]) {
-        return end < stmts.len();
+    /// The body at the end of a way.
+    fn body(&self, way: &[usize]) -> Option<&Body> {
+        let root = self.all.last();
+        way.iter().try_fold(root?, |at, child| self.within(at, *child))
     }
-    // Within a loop: after its last access, or before its first. Without a round there is no access either.
-    let (last, first) = (stmts[end].kind.body(), stmts[begin].kind.body());
-    let tail = last.iter().rposition(|s| accesses(s, before));
-    let head = first.iter().position(|s| accesses(s, after));
-    tail.is_some_and(|at| synchronises(&last[at + 1..])) || head.is_some_and(|at| synchronises(&first[..at]))
-}
 
-impl Bodies<'_> {
+    /// The body of a child.
+    fn within(&self, body: &Body, child: usize) -> Option<&Body> {
+        body.within.get(&child).map(|inner| &self.all[*inner])
+    }
+
+    /// Whether all threads pass a barrier after the last access to `before` and ahead of the first to `after`, which lie in these
+    /// children of the body.
+    fn separated(
+        &self,
+        body: &Body,
+        (end, before): (usize, TensorId),
+        (begin, after): (usize, TensorId),
+    ) -> bool {
+        if end >= body.len || body.synchronises(end + 1..begin) {
+            return end < body.len;
+        }
+        // Within a loop: after its last access, or before its first. Without a round there is no access either.
+        let tail = self.within(body, end).is_some_and(|inner| {
+            inner.accessed.get(&before).is_some_and(|(_, at)| inner.synchronises(at + 1..inner.len))
+        });
+        let head = self.within(body, begin).is_some_and(|inner| {
+            inner.accessed.get(&after).is_some_and(|(at, _)| inner.synchronises(0..*at))
+        });
+        tail || head
+    }
+
     /// Whether two tensors may lie at the same place.
     fn apart(&self, a: TensorId, b: TensorId) -> bool {
-        let way = |t: TensorId| {
-            self.defined[t.0 as usize].as_deref().and_then(|w| w.split_last()).map(|(_, way)| way)
-        };
+        let way = |t: TensorId| self.ways[t.0 as usize].as_deref();
         let (Some(wa), Some(wb)) = (way(a), way(b)) else { return false };
         let shared = wa.iter().zip(wb).take_while(|(x, y)| x == y).count();
         let common = &wa[..shared];
-        let stmts = body(self.root, common);
+        let Some(body) = self.body(common) else { return true };
         // A tensor of a deeper body is needed in the child that leads there.
         let interval = |t: TensorId, way: &[usize]| match way.get(shared) {
             Some(child) => Some((*child, *child)),
-            None => needed(stmts, t),
+            None => body.needed(t),
         };
         let (Some(ia), Some(ib)) = (interval(a, wa), interval(b, wb)) else { return true };
         let ((x, ix), (y, iy)) = if ia.1 < ib.0 {
@@ -133,46 +174,81 @@ impl Bodies<'_> {
         };
         // What is copied asynchronously in a deeper body must have landed there.
         let lands = |t: TensorId, way: &[usize]| {
-            way.len() == shared
-                || needed(body(self.root, way), t).is_none_or(|(_, end)| end < body(self.root, way).len())
+            let own = if way.len() == shared { None } else { self.body(way) };
+            own.and_then(|own| own.needed(t).map(|(_, end)| end < own.len)).unwrap_or(true)
         };
-        if !lands(a, wa) || !lands(b, wb) || !separated(stmts, (ix.1, x), (iy.0, y)) {
+        if !lands(a, wa) || !lands(b, wb) || !self.separated(body, (ix.1, x), (iy.0, y)) {
             return false;
         }
         // In a loop the next round follows.
-        common.is_empty() || synchronises(&stmts[..ix.0]) || stmts.get(iy.1 + 1..).is_some_and(synchronises)
+        common.is_empty() || body.synchronises(0..ix.0) || body.synchronises(iy.1 + 1..body.len)
+    }
+}
+
+/// The least multiple of `align` that is not below; the largest number where there is none.
+fn aligned(at: u32, align: u32) -> u32 {
+    at.checked_next_multiple_of(align).unwrap_or(u32::MAX)
+}
+
+/// Which shared tensors of a program may lie at the same place: what places depend on besides sizes, found once.
+pub struct Lifetimes {
+    bodies: Bodies,
+    /// For two tensors, the lesser number first, whether they must not share memory.
+    clashes: HashMap<(TensorId, TensorId), bool>,
+    shared: Vec<bool>,
+}
+
+impl Lifetimes {
+    /// The lifetimes of the tensors of a program.
+    pub fn new(verified: &Verified) -> Self {
+        let tensors = &verified.program().tensors;
+        Lifetimes {
+            bodies: Bodies::new(verified),
+            clashes: HashMap::new(),
+            shared: tensors.iter().map(|t| t.memory() == Memory::Shared).collect(),
+        }
+    }
+
+    /// Whether two tensors are needed together.
+    fn clash(&mut self, a: TensorId, b: TensorId) -> bool {
+        let bodies = &self.bodies;
+        let alone = |id: TensorId| bodies.outlives[id.0 as usize];
+        let pair = (a.min(b), a.max(b));
+        *self.clashes.entry(pair).or_insert_with(|| alone(a) || alone(b) || !bodies.apart(a, b))
+    }
+
+    /// Places shared tensors, each of some bytes, the largest first, each as low as it may lie.
+    pub fn allocate(&mut self, sizes: &[(TensorId, u32)]) -> Allocation {
+        let mut order: Vec<(TensorId, u32)> =
+            sizes.iter().copied().filter(|(id, _)| self.shared[id.0 as usize]).collect();
+        order.sort_by_key(|(id, bytes)| (std::cmp::Reverse(*bytes), *id));
+        // By rising offset.
+        let mut placed: Vec<(u32, u32, TensorId)> = Vec::new();
+        for (id, bytes) in order {
+            let align = if self.bodies.outlives[id.0 as usize] { UNIT_ALIGN } else { SHARED_ALIGN };
+            let mut offset = 0u32;
+            for (from, end, other) in &placed {
+                if offset.saturating_add(bytes) <= *from {
+                    break;
+                }
+                if self.clash(id, *other) {
+                    offset = offset.max(aligned(*end, align));
+                }
+            }
+            let end = offset.saturating_add(bytes);
+            let at = placed.partition_point(|(from, ..)| *from <= offset);
+            placed.insert(at, (offset, end, id));
+        }
+        let bytes = placed.iter().map(|(_, end, _)| *end).max().unwrap_or(0);
+        let mut offsets: Vec<(TensorId, u32)> = placed.into_iter().map(|(from, _, id)| (id, from)).collect();
+        offsets.sort_by_key(|(id, _)| *id);
+        Allocation { offsets, bytes }
     }
 }
 
 /// Places the shared tensors of a program, each of some bytes, the largest first, each as low as it may lie.
 pub fn allocate(verified: &Verified, sizes: &[(TensorId, u32)]) -> Allocation {
-    let program = verified.program();
-    let mut defined = vec![None; program.tensors.len()];
-    definitions(&program.body, &mut Vec::new(), &mut defined);
-    let bodies = Bodies { defined, root: &program.body };
-    let alone = |id: TensorId| outlives(&program.body, verified, id);
-    let mut order: Vec<(TensorId, u32)> =
-        sizes.iter().copied().filter(|(id, _)| program.tensor(*id).memory() == Memory::Shared).collect();
-    order.sort_by_key(|(id, bytes)| (std::cmp::Reverse(*bytes), *id));
-    let mut placed: Vec<(TensorId, u32, u32)> = Vec::new();
-    for (id, bytes) in order {
-        let others: Vec<(u32, u32)> = placed
-            .iter()
-            .filter(|(other, ..)| alone(id) || alone(*other) || !bodies.apart(id, *other))
-            .map(|(_, offset, bytes)| (*offset, offset.saturating_add(*bytes)))
-            .collect();
-        let align = if alone(id) { UNIT_ALIGN } else { SHARED_ALIGN };
-        let ends = others.iter().map(|(_, end)| end.next_multiple_of(align));
-        let mut starts: Vec<u32> = std::iter::once(0).chain(ends).collect();
-        starts.sort_unstable();
-        let free = |at: &u32| others.iter().all(|(from, to)| at.saturating_add(bytes) <= *from || *to <= *at);
-        let offset = starts.into_iter().find(free).unwrap_or(0);
-        placed.push((id, offset, bytes));
-    }
-    let bytes = placed.iter().map(|(_, offset, bytes)| offset.saturating_add(*bytes)).max().unwrap_or(0);
-    let mut offsets: Vec<(TensorId, u32)> = placed.into_iter().map(|(id, offset, _)| (id, offset)).collect();
-    offsets.sort_by_key(|(id, _)| *id);
-    Allocation { offsets, bytes }
+    Lifetimes::new(verified).allocate(sizes)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Instructions of copies: those between registers and global memory by width alone; those that touch a shared tensor
 //! together with all other copies of that tensor, because they share its layout.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -219,6 +219,27 @@ pub struct SharedProblem<'a> {
     pub plain: bool,
     /// What was found for one solution and holds for all.
     pub memo: &'a Memo,
+    /// For each shared tensor the statements that copy it ([`copying`]).
+    pub copying: &'a HashMap<TensorId, Vec<usize>>,
+    /// Steps taken so far, and how many may be: beyond, the first layout that suits is taken.
+    pub steps: &'a Cell<u64>,
+    /// See `steps`.
+    pub limit: u64,
+}
+
+/// For each tensor the statements that copy it, or to it, in order.
+pub fn copying(statements: &[(tilewright_tile::Stmt, usize)]) -> HashMap<TensorId, Vec<usize>> {
+    let mut all: HashMap<TensorId, Vec<usize>> = HashMap::new();
+    for (i, (stmt, _)) in statements.iter().enumerate() {
+        let Some((src, dst)) = stmt.kind.copied() else { continue };
+        for id in [src.tensor, dst.tensor] {
+            let own = all.entry(id).or_default();
+            if own.last() != Some(&i) {
+                own.push(i);
+            }
+        }
+    }
+    all
 }
 
 impl SharedProblem<'_> {
@@ -352,7 +373,8 @@ impl SharedProblem<'_> {
             size + (aligned - size % aligned) % aligned
         });
         let mut sites: Vec<Site> = Vec::new();
-        for (i, (stmt, depth)) in self.statements.iter().enumerate() {
+        for i in self.copying.get(&tensor).into_iter().flatten().copied() {
+            let (stmt, depth) = &self.statements[i];
             let Some((src, dst)) = stmt.kind.copied() else { continue };
             let reference = if src.tensor == tensor {
                 src
@@ -403,6 +425,8 @@ impl SharedProblem<'_> {
             best: Vec::new(),
             clashes: Vec::new(),
             budget: 2000,
+            steps: self.steps,
+            most_steps: self.limit,
         };
         search.descend(&mut Vec::new(), Constraint::unknown(&shape), 0);
         let clashes = std::mem::take(&mut search.clashes);
@@ -521,7 +545,8 @@ impl SharedProblem<'_> {
 
     /// The modes of a shared tensor that every use fixes; none if that leaves no mode, or if nothing uses it.
     fn stage_modes(&self, tensor: TensorId, rank: usize) -> Vec<usize> {
-        let all = self.statements.iter().filter_map(|(stmt, _)| stmt.kind.copied());
+        let copying = self.copying.get(&tensor).into_iter().flatten();
+        let all = copying.filter_map(|i| self.statements[*i].0.kind.copied());
         let uses: Vec<&TensorRef> =
             all.flat_map(|(src, dst)| [src, dst]).filter(|r| r.tensor == tensor).collect();
         let fixed = |mode: &usize| uses.iter().all(|r| matches!(r.index.get(*mode), Some(Some(_))));
@@ -636,15 +661,25 @@ struct Search<'a> {
     best: Vec<Leaf>,
     clashes: Vec<(usize, usize, String)>,
     budget: u32,
+    /// Steps taken so far by the search over the whole program, and how many it may take.
+    steps: &'a Cell<u64>,
+    most_steps: u64,
 }
+
+/// Steps that a candidate for a copy counts for where it is unified with what others ask.
+const UNIFICATION: u64 = 5;
+/// Steps that a call counts for where the swizzle of a layout is chosen.
+const SWIZZLES: u64 = 20;
 
 impl Search<'_> {
     fn descend(&mut self, chosen: &mut Vec<usize>, constraint: Constraint, cost: u64) {
         let s = chosen.len();
-        if self.budget == 0 {
+        let spent = self.steps.get() >= self.most_steps && !self.best.is_empty();
+        if self.budget == 0 || spent {
             return;
         }
         self.budget -= 1;
+        self.step(UNIFICATION * self.sites.get(s).map_or(1, |site| site.candidates.len() as u64));
         let remaining: u64 = self.sites[s..]
             .iter()
             .map(|site| site.weight * site.candidates.iter().map(|c| c.cycles).min().unwrap_or(0))
@@ -675,6 +710,10 @@ impl Search<'_> {
         }
     }
 
+    fn step(&self, steps: u64) {
+        self.steps.set(self.steps.get().saturating_add(steps));
+    }
+
     fn leaf(&mut self, chosen: &[usize], constraint: Constraint, cost: u64) {
         let vector = self.sites.iter().zip(chosen).map(|(s, c)| s.candidates[*c].vector).max().unwrap_or(1);
         let uses: Vec<SharedUse<'_>> = self
@@ -688,6 +727,7 @@ impl Search<'_> {
                 weight: site.weight,
             })
             .collect();
+        self.step(uses.iter().map(|u| SWIZZLES * u.access.calls.len() as u64).sum());
         let (layout, wavefronts, ideal) = match self.pinned {
             Some(pinned) => {
                 if !holds(pinned, &constraint, vector) {

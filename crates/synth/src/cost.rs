@@ -9,6 +9,7 @@
 //! Several blocks are resident on a multiprocessor, as many as shared memory, registers and threads allow; a few of them are
 //! followed together. The grid runs in waves of them, and no wave is shorter than the work of its busiest unit.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use serde::Serialize;
@@ -120,6 +121,8 @@ pub struct Problem<'a> {
     pub registers: u32,
     /// Bytes of shared memory of a block.
     pub shared_bytes: u32,
+    /// Counts what estimates take: one for each warp of a statement that is gone through.
+    pub steps: &'a Cell<u64>,
 }
 
 /// Sizes, the block at the origin, loop counters at their first value, and elements of tensors as 0.
@@ -305,6 +308,7 @@ impl<'a, 'b> Clock<'a, 'b> {
         let (reads, writes) = (stmt.kind.reads(), stmt.kind.writes());
         let mut order: Vec<usize> = (0..self.warps.len()).collect();
         order.sort_by(|a, b| self.warps[*a].now.total_cmp(&self.warps[*b].now));
+        self.problem.steps.set(self.problem.steps.get().saturating_add(order.len() as u64));
         for w in order {
             let lane = match work.unit {
                 Unit::Tensor | Unit::Alu => w % SCHEDULERS as usize,

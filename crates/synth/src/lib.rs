@@ -92,9 +92,12 @@ impl Options {
     /// Candidates that a search looks at unless told otherwise.
     pub const CANDIDATES: usize = 256;
 
+    /// Steps that a search takes at most unless told otherwise: a fraction of a second.
+    pub const STEPS: u64 = 4_000_000;
+
     /// Nothing asked for but the architecture, given what is known of sizes.
     pub fn new(arch: Arch, multiples: Multiples) -> Self {
-        let budget = Budget { solutions: Options::CANDIDATES, seed: 0 };
+        let budget = Budget { solutions: Options::CANDIDATES, seed: 0, steps: Options::STEPS };
         let without = Ablation::default();
         Options {
             arch,

@@ -91,17 +91,24 @@ pub(crate) fn live_registers(
         let bits = verified.program().tensor(*id).dtype.bits();
         register(*id).map_or(0, |tv| (tv.count() as u32 * bits).div_ceil(32))
     };
-    let live = |within: &dyn Fn((usize, usize)) -> bool| -> u32 {
-        spans.iter().filter(|(_, s)| within(**s)).map(|(id, _)| size(id)).sum()
-    };
-    let at = |i: usize| match statements[i].0.kind {
-        StmtKind::Elementwise { .. } | StmtKind::Cast { .. } => {
-            let (before, after) = (live(&|s| s.0 < i && i <= s.1), live(&|s| s.0 <= i && i < s.1));
-            before.max(after)
-        }
-        _ => live(&|s| s.0 <= i && i <= s.1),
-    };
-    (0..n).map(at).max().unwrap_or(0)
+    // Registers that begin and that end to be needed at each statement.
+    let (mut begins, mut ends) = (vec![0; n], vec![0; n]);
+    for (id, (first, last)) in &spans {
+        let registers = size(id);
+        begins[*first] += registers;
+        ends[*last] += registers;
+    }
+    let (mut live, mut most) = (0, 0);
+    for i in 0..n {
+        live += begins[i];
+        let here = match statements[i].0.kind {
+            StmtKind::Elementwise { .. } | StmtKind::Cast { .. } => live - begins[i].min(ends[i]),
+            _ => live,
+        };
+        most = most.max(here);
+        live -= ends[i];
+    }
+    most
 }
 
 /// Whether every register of a statement's result is one of its operand's.

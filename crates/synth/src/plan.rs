@@ -16,7 +16,7 @@ use crate::movement::Movement;
 use crate::reduce::ReducePlan;
 
 /// A thread-value layout: rank 2, mode 0 the threads of the block, mode 1 the values of a thread.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TvLayout {
     layout: Layout,
     threads: Layout,

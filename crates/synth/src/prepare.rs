@@ -21,6 +21,8 @@ pub struct Prepared {
     pub verified: Verified,
     /// What was inserted where statements clash, in words.
     pub inserted: Vec<String>,
+    /// Steps that it took ([`Budget::steps`]), of as many as a search may take.
+    pub steps: u64,
     moved: Vec<Moved>,
 }
 
@@ -72,11 +74,13 @@ pub fn prepare(verified: &Verified, options: &Options) -> Result<Prepared, Diagn
     {
         verified = tilewright_tile::insert_rearrangement(&verified, i, operand).0;
     }
+    let mut steps = 0;
     loop {
         let statements = solve::statements(&verified);
         let facts = Facts::new(&verified, &options.multiples);
         let solver = Solver::new(&verified, &facts, options.arch, &statements)?;
-        let found = solver.search(Budget { solutions: 1, ..options.budget });
+        let found = solver.search(first_solution(options.budget, steps));
+        steps += solver.steps();
         if !found.solutions.is_empty() {
             break;
         }
@@ -104,9 +108,14 @@ pub fn prepare(verified: &Verified, options: &Options) -> Result<Prepared, Diagn
         first.push(*clash.diagnostic);
         verified = next;
     }
-    let verified = expand_rearrangements(verified, options, &mut inserted)
+    let verified = expand_rearrangements(verified, options, &mut inserted, &mut steps)
         .map_err(|error| with_origins(error, &moved))?;
-    Ok(Prepared { verified, inserted, moved })
+    Ok(Prepared { verified, inserted, steps, moved })
+}
+
+/// The budget of a search for one solution, after some steps.
+fn first_solution(budget: Budget, taken: u64) -> Budget {
+    Budget { solutions: 1, steps: budget.steps.saturating_sub(taken), ..budget }
 }
 
 /// A matrix product with a factor that does not come out of a rearrangement, and that factor.
@@ -128,6 +137,7 @@ pub(crate) fn expand_rearrangements(
     mut verified: Verified,
     options: &Options,
     inserted: &mut Vec<String>,
+    steps: &mut u64,
 ) -> Result<Verified, Diagnostic> {
     loop {
         let statements = solve::statements(&verified);
@@ -151,7 +161,8 @@ pub(crate) fn expand_rearrangements(
             return Ok(verified);
         }
         let solver = Solver::new(&verified, &facts, options.arch, &statements)?;
-        let found = solver.search(Budget { solutions: 1, ..options.budget });
+        let found = solver.search(first_solution(options.budget, *steps));
+        *steps += solver.steps();
         let Some(registers) = found.solutions.into_iter().next() else {
             return Err(found.clash.unwrap_or_else(|| nothing_found().into()).diagnostic.as_ref().clone());
         };
@@ -161,7 +172,9 @@ pub(crate) fn expand_rearrangements(
             let StmtKind::Rearrange { dst, src } = &stmt.kind else { continue };
             let staged = match moved(&verified, options.arch, &register, (*src, *dst), None) {
                 Err(_) => true,
-                Ok((movement::Movement::Shared(trip), _)) => matrices_are_fewer(&verified, options, i, &trip),
+                Ok((movement::Movement::Shared(trip), _)) => {
+                    matrices_are_fewer(&verified, options, (i, &trip), steps)
+                }
                 Ok(_) => false,
             };
             if staged {
@@ -194,8 +207,8 @@ pub(crate) fn parts_of_bytes(verified: &Verified, facts: &Facts<'_>, stmt: &tile
 pub(crate) fn matrices_are_fewer(
     verified: &Verified,
     options: &Options,
-    i: usize,
-    trip: &movement::Trip,
+    (i, trip): (usize, &movement::Trip),
+    steps: &mut u64,
 ) -> bool {
     let StmtKind::Rearrange { src, .. } = solve::statements(verified)[i].0.kind else { return false };
     if verified.program().tensor(src).dtype.bits() != 16 {
@@ -203,9 +216,10 @@ pub(crate) fn matrices_are_fewer(
     }
     let variant = tilewright_tile::desugar_rearrangements(verified, &BTreeSet::from([i]));
     let Some(buffer) = variant.program().tensors.last().map(|t| t.name.clone()) else { return false };
-    let options =
-        Options { budget: Budget { solutions: 1, ..options.budget }, candidate: None, ..options.clone() };
+    let budget = first_solution(options.budget, *steps);
+    let options = Options { budget, candidate: None, ..options.clone() };
     let Ok(synthesis) = synthesise(&variant, &options) else { return false };
+    *steps += synthesis.explanation.search.steps;
     let copies: Vec<&StatementNote> = synthesis
         .explanation
         .statements

@@ -5,21 +5,22 @@
 //! found for a shared tensor holds for every solution that agrees on the register tensors it is copied from and to, so each is
 //! solved once for each such choice, and the cost of a search is linear in the number of buffers.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use serde::Serialize;
 use tilewright_machine::Memory;
 use tilewright_tile::{Code, Diagnostic, Stmt, StmtKind, SymbolId, TensorId, Verified};
 
-use crate::allocate::{Allocation, allocate};
+use crate::allocate::{Allocation, Lifetimes};
 use crate::copies::{Memo, SharedProblem, SharedSolution};
 use crate::cost::{self, Estimate};
 use crate::explain::Alternative;
 use crate::facts::Facts;
 use crate::plan::{CopyPlan, GemmPlan, StmtPlan, TensorLayout, TvLayout};
-use crate::solve::{Registers, Solver};
-use crate::{Options, SHARED_ALIGN, between, hopper, limits};
+use crate::solve::{Exhausted, Registers, Solver};
+use crate::{Options, SHARED_ALIGN, between, copies, hopper, limits};
 
 /// A solution, completed and estimated.
 #[derive(Clone)]
@@ -74,6 +75,8 @@ pub struct SearchNote {
     pub clashes: usize,
     /// Why the search ended.
     pub stopped: String,
+    /// Steps that it took ([`Budget::steps`](crate::Budget::steps)): the same on every machine.
+    pub steps: u64,
     /// The seed of the order in which it went.
     pub seed: u64,
 }
@@ -86,10 +89,15 @@ pub struct Search<'a> {
     statements: &'a [(Stmt, usize)],
     solver: Solver<'a>,
     /// Shared tensors that were solved, with the layouts of the register tensors on the other side.
-    solved: Vec<(TensorId, Vec<TvLayout>, Solved)>,
+    solved: HashMap<(TensorId, Vec<TvLayout>), Solved>,
     memo: Memo,
     /// Plans of statements between registers, with the layouts of what they touch.
-    planned: RefCell<Vec<(usize, Vec<TvLayout>, Planned)>>,
+    planned: RefCell<HashMap<(usize, Vec<TvLayout>), Planned>>,
+    /// For each shared tensor the statements that copy it.
+    copying: HashMap<TensorId, Vec<usize>>,
+    lifetimes: Lifetimes,
+    /// Steps taken besides those of the solver.
+    steps: Cell<u64>,
 }
 
 /// Estimates that differ by less than one part of this are taken for equal; then those with the
@@ -133,9 +141,12 @@ impl<'a> Search<'a> {
             facts,
             statements,
             solver,
-            solved: Vec::new(),
+            solved: HashMap::new(),
             memo: Memo::default(),
             planned: RefCell::default(),
+            copying: copies::copying(statements),
+            lifetimes: Lifetimes::new(verified),
+            steps: Cell::new(0),
         })
     }
 
@@ -158,13 +169,26 @@ impl<'a> Search<'a> {
                 None => crate::nothing_found(),
             });
         }
-        let mut candidates: Vec<Result<Candidate, Diagnostic>> =
-            found.solutions.into_iter().map(|registers| self.complete(registers, None)).collect();
+        let mut exhausted = found.exhausted;
+        let mut candidates: Vec<Result<Candidate, Diagnostic>> = Vec::new();
+        for registers in found.solutions {
+            if self.spent() && candidates.iter().any(Result::is_ok) {
+                exhausted = Some(Exhausted::Steps);
+                break;
+            }
+            candidates.push(self.complete(registers, None));
+        }
         // Of the best arrangement, other instructions for the copies of one shared tensor at a time.
         if let Some(best) = self.cheapest(&candidates) {
             let left = budget.solutions.saturating_sub(candidates.len());
             if let Ok(best) = candidates[best].clone() {
-                candidates.extend(self.variants(&best, left));
+                for (tensor, solution) in self.variants(&best, left) {
+                    if self.spent() {
+                        exhausted = Some(Exhausted::Steps);
+                        break;
+                    }
+                    candidates.push(self.complete(best.registers.clone(), Some((tensor, solution))));
+                }
             }
         }
         let best = self.cheapest(&candidates);
@@ -182,17 +206,28 @@ impl<'a> Search<'a> {
             candidates: candidates.len(),
             budget: budget.solutions,
             clashes: found.clashes,
-            stopped: if found.exhausted {
-                format!("the budget of {} candidates is spent", budget.solutions)
-            } else {
-                "every arrangement was looked at".to_string()
+            stopped: match exhausted {
+                Some(Exhausted::Solutions) => format!("the budget of {} candidates is spent", budget.solutions),
+                Some(Exhausted::Steps) => format!("the budget of {} steps is spent", budget.steps),
+                None => "every arrangement was looked at".to_string(),
             },
+            steps: self.steps(),
             seed: budget.seed,
         };
         let mut chosen = candidates.into_iter().nth(chosen).unwrap_or_else(|| Err(crate::nothing_found()))?;
         self.explain(&mut chosen);
         let gemms = self.solver.calls(&chosen.registers).map_err(|clash| *clash.diagnostic)?;
         Ok(Outcome { chosen, gemms, notes, note })
+    }
+
+    /// Steps taken so far.
+    fn steps(&self) -> u64 {
+        self.solver.steps().saturating_add(self.steps.get())
+    }
+
+    /// Whether the search is out of steps.
+    fn spent(&self) -> bool {
+        self.steps() >= self.options.budget.steps
     }
 
     /// The candidate to take.
@@ -276,21 +311,19 @@ impl<'a> Search<'a> {
     fn shared(&mut self, id: TensorId, registers: &Registers) -> Solved {
         let register = |t: TensorId| registers.layouts[t.0 as usize].as_ref().map(|l| l.0.clone());
         let mut partners = Vec::new();
-        for (stmt, _) in self.statements {
-            if let Some((src, dst)) = stmt.kind.copied()
-                && (src.tensor == id || dst.tensor == id)
-            {
+        for i in self.copying.get(&id).into_iter().flatten() {
+            if let Some((src, dst)) = self.statements[*i].0.kind.copied() {
                 partners.extend(register(src.tensor).into_iter().chain(register(dst.tensor)));
             }
         }
-        let known = self.solved.iter().find(|(t, layouts, _)| *t == id && *layouts == partners);
-        if let Some((_, _, solved)) = known {
+        let key = (id, partners);
+        if let Some(solved) = self.solved.get(&key) {
             return solved.clone();
         }
         let solved = self.problem(&register).solve(id, 1).map(|all| all.into_iter().map(Rc::new).collect());
         let solved = solved
             .and_then(|all: Vec<Rc<SharedSolution>>| all.into_iter().next().ok_or_else(crate::nothing_found));
-        self.solved.push((id, partners, solved.clone()));
+        self.solved.insert(key, solved.clone());
         solved
     }
 
@@ -298,14 +331,13 @@ impl<'a> Search<'a> {
     fn between(&self, i: usize, register: &dyn Fn(TensorId) -> Option<TvLayout>) -> Planned {
         let stmt = &self.statements[i].0;
         let ends: Vec<TvLayout> = limits::touched(stmt).into_iter().filter_map(register).collect();
-        let known = self.planned.borrow();
-        if let Some((_, _, plan)) = known.iter().find(|(s, layouts, _)| *s == i && *layouts == ends) {
+        let key = (i, ends);
+        if let Some(plan) = self.planned.borrow().get(&key) {
             return plan.clone();
         }
-        drop(known);
         let plan = between::between_registers(self.verified, self.options.arch, register, stmt)
             .map(|planned| planned.map_err(|why| between::cannot_move(stmt, &why)));
-        self.planned.borrow_mut().push((i, ends, plan.clone()));
+        self.planned.borrow_mut().insert(key, plan.clone());
         plan
     }
 
@@ -316,23 +348,29 @@ impl<'a> Search<'a> {
             arch: self.options.arch,
             register,
             statements: self.statements,
+            copying: &self.copying,
             plain: self.options.without.shared_layouts,
             memo: &self.memo,
+            steps: &self.steps,
+            limit: self.options.budget.steps.saturating_sub(self.solver.steps()),
         }
     }
 
-    /// A candidate with other instructions for the copies of one shared tensor, at most `limit` of them.
-    fn variants(&mut self, of: &Candidate, limit: usize) -> Vec<Result<Candidate, Diagnostic>> {
-        let registers = of.registers.clone();
-        let register = |t: TensorId| registers.layouts[t.0 as usize].as_ref().map(|l| l.0.clone());
+    /// Other instructions for the copies of one shared tensor of a candidate, at most `limit` of them.
+    fn variants(&self, of: &Candidate, limit: usize) -> Vec<(TensorId, Rc<SharedSolution>)> {
+        let layouts = &of.registers.layouts;
+        let register = |t: TensorId| layouts[t.0 as usize].as_ref().map(|l| l.0.clone());
         let mut found = Vec::new();
         for (id, _) in &of.shared {
+            if found.len() >= limit || self.spent() {
+                break;
+            }
             let all = self.problem(&register).solve(*id, VARIANTS + 1);
             // The first is the one that the candidate has.
             found.extend(all.into_iter().flatten().skip(1).map(|solution| (*id, Rc::new(solution))));
         }
         found.truncate(limit);
-        found.into_iter().map(|variant| self.complete(registers.clone(), Some(variant))).collect()
+        found
     }
 
     /// Why each copy of a candidate is done as it is.
@@ -398,7 +436,7 @@ impl<'a> Search<'a> {
             }
         }
         let sizes: Vec<(TensorId, u32)> = shared.iter().map(|(id, solution)| (*id, solution.bytes)).collect();
-        let allocation = allocate(self.verified, &sizes);
+        let allocation = self.lifetimes.allocate(&sizes);
         let shared_bytes = allocation.bytes.next_multiple_of(SHARED_ALIGN).saturating_add(scratch_bytes);
         limits::check_shared(self.verified, arch, &shared, scratch_bytes, shared_bytes)?;
         let fragment_registers = limits::live_registers(self.verified, self.statements, &register, &plans);
@@ -421,6 +459,7 @@ impl<'a> Search<'a> {
             size: &size,
             registers: fragment_registers,
             shared_bytes,
+            steps: &self.steps,
         });
         Ok(Candidate {
             registers,

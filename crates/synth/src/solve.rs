@@ -8,8 +8,14 @@
 //! which no operand has a layout branches; one that meets another through registers takes an arrangement that fits what it
 //! meets, such as the first product's accumulator as its left factor. Where none fits, the clash says which operand of which
 //! statement must be rearranged.
+//!
+//! What follows a product depends on what came before only through the layouts that it still meets ([`Solver::frontier`]): a
+//! dead end is looked at once for each such interface, so a search that finds nothing takes time that is linear in the number of
+//! products, and one that finds something the same for each solution. Beyond that, a search ends with its [steps](Budget::steps).
 
-use std::collections::VecDeque;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::rc::Rc;
 
 use tilewright_machine::{Arch, Memory, MmaRow, mmas};
 use tilewright_tile::{Code, Diagnostic, Stmt, StmtKind, TensorId, TensorKind, TileRef, Verified};
@@ -17,7 +23,7 @@ use tilewright_tile::{Code, Diagnostic, Stmt, StmtKind, TensorId, TensorKind, Ti
 use crate::access::{coalesced, widest_vector};
 use crate::constraint::{Constraint, Equation, components, constraints};
 use crate::facts::Facts;
-use crate::gemm::{self, Arrangement};
+use crate::gemm::{self, Arrangement, GemmLayouts};
 use crate::plan::{GemmPlan, TvLayout};
 use crate::shapes;
 
@@ -29,6 +35,9 @@ pub struct Origin {
     /// In words.
     pub why: String,
 }
+
+/// Steps that comparing an arrangement with known layouts counts for.
+const COMPARISON: u64 = 20;
 
 /// Why a pinned layout is what it is.
 const PINNED: &str = "given by the program";
@@ -95,8 +104,55 @@ pub struct Solver<'a> {
     constraints: Vec<Constraint>,
     /// For each tensor the constraints that it takes part in.
     touching: Vec<Vec<usize>>,
-    /// For each matrix product the arrangements that fit its tile.
-    arrangements: Vec<Vec<Arrangement>>,
+    /// For each matrix product the arrangements that fit its tile; products of the same tile share them.
+    arrangements: Vec<Rc<Arrangements>>,
+    /// The arrangements that agree with layouts of operands that are known, for products that share theirs.
+    fitting: RefCell<HashMap<FittingKey, Rc<Vec<Arrangement>>>>,
+    /// Copies between register tensors and other memories ([`Solver::anchors`]).
+    anchors: Vec<Anchor>,
+    /// The tensors that statements name.
+    touched: BTreeSet<TensorId>,
+    /// Steps taken so far.
+    steps: Cell<u64>,
+}
+
+/// A copy that can say how a register tensor is distributed.
+struct Anchor {
+    statement: usize,
+    tensor: TensorId,
+    /// The tile in memory.
+    tile: TileRef,
+    /// Elements of a vector.
+    vector: i64,
+}
+
+/// The arrangements of a product with the layouts of its operands. None for statements of other kinds.
+#[derive(Default)]
+struct Arrangements {
+    /// The first product that has them.
+    first: usize,
+    all: Vec<Arrangement>,
+    layouts: Vec<GemmLayouts>,
+}
+
+/// The first product with the same arrangements, and the known layouts of C, A and B.
+type FittingKey = (usize, [Option<TvLayout>; 3]);
+
+/// What decides how a search goes on: the next product, and for each tensor the number of its layout, if that still matters.
+type Frontier = (usize, Vec<u32>);
+
+/// The layout of a tensor in a [`Frontier`] that no later statement meets, and that of one that has none yet.
+const SETTLED: u32 = 0;
+const OPEN: u32 = 1;
+
+/// A search on its way.
+struct Walk {
+    budget: Budget,
+    found: Found,
+    /// The numbers of layouts in frontiers.
+    numbers: HashMap<TvLayout, u32>,
+    /// Frontiers beyond which there is no solution, with the clashes there.
+    dead: HashMap<Frontier, usize>,
 }
 
 /// How far a search goes.
@@ -106,14 +162,26 @@ pub struct Budget {
     pub solutions: usize,
     /// 0 tries arrangements in their own order; any other number shuffles them, but for the first.
     pub seed: u64,
+    /// Steps that a search takes, at most, which bounds its time on any machine in the same way: layouts led on by one statement,
+    /// arrangements compared with what is known, ways to do a copy, statements estimated for a warp.
+    pub steps: u64,
+}
+
+/// What ends a search before it has looked at everything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exhausted {
+    /// [`Budget::solutions`].
+    Solutions,
+    /// [`Budget::steps`].
+    Steps,
 }
 
 /// What a search found.
 pub struct Found {
     /// Solutions, in the order in which they were found.
     pub solutions: Vec<Registers>,
-    /// Whether the budget ended it.
-    pub exhausted: bool,
+    /// What ended it before every arrangement was looked at.
+    pub exhausted: Option<Exhausted>,
     /// The clash of the first branch that had one.
     pub clash: Option<Clash>,
     /// Branches that ended in a clash.
@@ -139,9 +207,40 @@ impl<'a> Solver<'a> {
                 touching[tensor.0 as usize].push(i);
             }
         }
-        let mut solver =
-            Solver { verified, facts, arch, statements, constraints, touching, arrangements: Vec::new() };
-        solver.arrangements = (0..statements.len()).map(|i| solver.arrange(i)).collect::<Result<_, _>>()?;
+        let mut solver = Solver {
+            verified,
+            facts,
+            arch,
+            statements,
+            constraints,
+            touching,
+            arrangements: Vec::new(),
+            fitting: RefCell::default(),
+            anchors: Solver::anchors(verified, facts, statements),
+            touched: verified.touched(),
+            steps: Cell::new(0),
+        };
+        let none = Rc::new(Arrangements::default());
+        for (i, (stmt, _)) in statements.iter().enumerate() {
+            let StmtKind::Gemm { c, a, warps, .. } = &stmt.kind else {
+                solver.arrangements.push(none.clone());
+                continue;
+            };
+            let dtypes = |i: usize| match &statements[i].0.kind {
+                StmtKind::Gemm { c, a, warps, .. } => {
+                    let dtype = |t: &TensorId| verified.program().tensor(*t).dtype;
+                    Some((dtype(c), dtype(a), warps))
+                }
+                _ => None,
+            };
+            let own = Some((verified.program().tensor(*c).dtype, verified.program().tensor(*a).dtype, warps));
+            let like = (0..i).find(|j| dtypes(*j) == own && solver.extents(*j) == solver.extents(i));
+            let arrangements = match like {
+                Some(j) => solver.arrangements[j].clone(),
+                None => Rc::new(solver.arrange(i)?),
+            };
+            solver.arrangements.push(arrangements);
+        }
         Ok(solver)
     }
 
@@ -155,103 +254,209 @@ impl<'a> Solver<'a> {
         components(self.verified, &self.constraints)
     }
 
+    /// Steps that searches have taken so far (see [`Budget::steps`]).
+    pub fn steps(&self) -> u64 {
+        self.steps.get()
+    }
+
+    fn step(&self, steps: u64) {
+        self.steps.set(self.steps.get().saturating_add(steps));
+    }
+
     /// The solutions of the constraints within a budget.
     pub fn search(&self, budget: Budget) -> Found {
-        let mut found = Found { solutions: Vec::new(), exhausted: false, clash: None, clashes: 0 };
+        let found = Found { solutions: Vec::new(), exhausted: None, clash: None, clashes: 0 };
+        let budget = Budget { steps: budget.steps.saturating_add(self.steps()), ..budget };
+        let mut walk = Walk { budget, found, numbers: HashMap::new(), dead: HashMap::new() };
         let mut state = Registers {
             layouts: vec![None; self.verified.program().tensors.len()],
             gemms: vec![None; self.statements.len()],
         };
         let started = self.pinned(&mut state);
         match started {
-            Ok(()) => self.descend(state, 0, budget, &mut found),
+            Ok(()) => self.descend(state, 0, &mut walk),
             Err(clash) => {
-                found.clash = Some(clash);
-                found.clashes = 1;
+                walk.found.clash = Some(clash);
+                walk.found.clashes = 1;
             }
         }
-        found
+        walk.found
+    }
+
+    /// Whether the budget is spent; a search that has found nothing goes on until it is out of steps.
+    fn spent(&self, walk: &mut Walk) -> bool {
+        if walk.found.solutions.len() >= walk.budget.solutions {
+            walk.found.exhausted = Some(Exhausted::Solutions);
+        } else if self.steps() >= walk.budget.steps
+            && (!walk.found.solutions.is_empty() || walk.found.clash.is_some())
+        {
+            walk.found.exhausted = Some(Exhausted::Steps);
+        }
+        walk.found.exhausted.is_some()
     }
 
     /// Decides the matrix products from statement `from` on, then everything else.
-    fn descend(&self, mut state: Registers, from: usize, budget: Budget, found: &mut Found) {
-        if found.solutions.len() >= budget.solutions {
-            found.exhausted = true;
+    fn descend(&self, state: Registers, from: usize, walk: &mut Walk) {
+        if self.spent(walk) {
             return;
         }
-        let next = (from..self.statements.len())
-            .find(|i| matches!(self.statements[*i].0.kind, StmtKind::Gemm { .. }));
+        let is_product = |i: &usize| matches!(self.statements[*i].0.kind, StmtKind::Gemm { .. });
+        let next = (from..self.statements.len()).find(is_product);
+        let frontier = self.frontier(&state, next, &mut walk.numbers);
+        if let Some(clashes) = walk.dead.get(&frontier) {
+            walk.found.clashes = walk.found.clashes.saturating_add(*clashes);
+            return;
+        }
+        let (solutions, clashes) = (walk.found.solutions.len(), walk.found.clashes);
+        self.branch(state, next, walk);
+        if walk.found.exhausted.is_none() && walk.found.solutions.len() == solutions {
+            walk.dead.insert(frontier, walk.found.clashes - clashes);
+        }
+    }
+
+    /// Decides product `next` and what follows it; without one, everything else.
+    fn branch(&self, mut state: Registers, next: Option<usize>, walk: &mut Walk) {
         let Some(i) = next else {
             match self.rest(&mut state) {
-                Ok(()) => found.solutions.push(state),
-                Err(clash) => found.fail(clash),
+                Ok(()) => walk.found.solutions.push(state),
+                Err(clash) => walk.found.fail(clash),
             }
             return;
         };
         let StmtKind::Gemm { c, a, b, .. } = self.statements[i].0.kind else { return };
         let fits: Vec<Arrangement> = self.fitting(&state, i);
         if fits.is_empty() {
-            return found.fail(self.unfitting(&state, i));
+            return walk.found.fail(self.unfitting(&state, i));
         }
-        for by in self.order(fits, i, budget) {
-            if found.solutions.len() >= budget.solutions {
-                found.exhausted = true;
+        for by in self.order(fits, i, walk.budget) {
+            if self.spent(walk) {
                 return;
             }
             let mut branch = state.clone();
             match self.place(&mut branch, i, (c, a, b), by) {
-                Ok(()) => self.descend(branch, i + 1, budget, found),
-                Err(clash) => found.fail(clash),
+                Ok(()) => self.descend(branch, i + 1, walk),
+                Err(clash) => walk.found.fail(clash),
             }
         }
+    }
+
+    /// What decides how a search goes on from product `next`: which tensors have no layout; the layouts of those that a statement
+    /// meets together with one that has none, or that a product meets that is not decided yet; and the arrangements that
+    /// [`fitting`](Self::fitting) may take over. A constraint of which every tensor has a layout has been checked.
+    fn frontier(
+        &self,
+        state: &Registers,
+        next: Option<usize>,
+        numbers: &mut HashMap<TvLayout, u32>,
+    ) -> Frontier {
+        self.step(1 + self.constraints.len() as u64 / 8);
+        let known = |t: TensorId| state.layouts[t.0 as usize].as_ref().map(|l| &l.0);
+        let mut key = vec![SETTLED; state.layouts.len()];
+        let mut meets = |tensors: &[TensorId]| {
+            for t in tensors {
+                let next = numbers.len() as u32 + OPEN + 1;
+                key[t.0 as usize] = known(*t).map_or(OPEN, |tv| match numbers.get(tv) {
+                    Some(number) => *number,
+                    None => {
+                        numbers.insert(tv.clone(), next);
+                        next
+                    }
+                });
+            }
+        };
+        let open = |tensors: &[TensorId]| tensors.iter().any(|t| known(*t).is_none());
+        for constraint in &self.constraints {
+            let tensors = constraint.tensors();
+            let later = matches!(constraint.equation, Equation::Gemm { .. })
+                && next.is_some_and(|next| constraint.statement >= next);
+            if later || open(&tensors) {
+                meets(&tensors);
+            }
+        }
+        let mut taken = Vec::new();
+        let mut shared: Vec<TensorId> = Vec::new();
+        for (i, (stmt, _)) in self.statements.iter().enumerate().rev() {
+            match &stmt.kind {
+                // The operand of a gather is in no constraint with the others.
+                StmtKind::Gather { dst, src, index, .. } => {
+                    let tensors = [*dst, *src, *index];
+                    if open(&tensors) {
+                        meets(&tensors);
+                    }
+                }
+                StmtKind::Gemm { c, a, b, .. } if next.is_some_and(|next| i >= next) => {
+                    shared.extend([*c, *a, *b]);
+                }
+                StmtKind::Gemm { c, a, b, .. } if [c, a, b].iter().any(|t| shared.contains(t)) => {
+                    let by = state.gemms[i].and_then(|by| {
+                        self.arrangements[i].all.iter().position(|own| *own == by)
+                    });
+                    taken.push(by.map_or(u32::MAX, |by| by as u32));
+                }
+                _ => {}
+            }
+        }
+        key.extend(taken);
+        (next.unwrap_or(self.statements.len()), key)
     }
 
     /// The arrangements of product `i` that agree with the layouts that its operands have. A product that shares an operand
     /// with an earlier one of the same extents takes the same arrangement, if that fits.
     fn fitting(&self, state: &Registers, i: usize) -> Vec<Arrangement> {
         let StmtKind::Gemm { c, a, b, .. } = self.statements[i].0.kind else { return Vec::new() };
-        let known = |id: TensorId| state.layouts[id.0 as usize].as_ref().map(|l| &l.0);
-        let all = &self.arrangements[i];
-        if [a, b, c].iter().all(|t| known(*t).is_none()) {
+        let known = [c, a, b].map(|id| state.layouts[id.0 as usize].as_ref().map(|l| &l.0));
+        let Arrangements { first, all, layouts } = &*self.arrangements[i];
+        if known.iter().all(|tv| tv.is_none()) {
             return all.clone();
         }
-        let (m, n, k) = self.extents(i);
-        let threads = i64::from(self.verified.threads());
-        let fits = |by: &Arrangement| {
-            let Some(own) = by.layouts(m, n, k) else { return false };
-            let same = [(c, &own.c), (a, &own.a), (b, &own.b)]
-                .iter()
-                .all(|(id, tv)| known(*id).is_none_or(|theirs| theirs.same_function(tv)));
-            if same {
-                return true;
-            }
-            // In another order of values, or over other warps, the same registers may still serve. Lanes must be where the
-            // instruction wants them.
-            let lanes = |tv: &TvLayout| -> Vec<i64> {
-                (0..32).map(|lane| tv.threads().eval(lane) - tv.threads().eval(0)).collect()
-            };
-            let alike = [(c, &own.c), (a, &own.a), (b, &own.b)]
-                .iter()
-                .all(|(id, tv)| known(*id).is_none_or(|theirs| lanes(theirs) == lanes(tv)));
-            alike && {
-                let pick = |id: TensorId, tv| known(id).unwrap_or(tv);
-                let (lc, la, lb) = (pick(c, &own.c), pick(a, &own.a), pick(b, &own.b));
-                gemm::calls(by, (m, n, k), lc, la, lb, threads).is_some()
-            }
-        };
+        let extents = self.extents(i);
         let earlier = (0..i).rev().find_map(|j| {
             let StmtKind::Gemm { c: c2, a: a2, b: b2, .. } = self.statements[j].0.kind else { return None };
             let shares = [a2, b2, c2].iter().any(|t| [a, b, c].contains(t));
             let by = state.gemms[j]?;
-            (shares
-                && self.extents(j) == (m, n, k)
-                && by.row == self.arrangements[i].first()?.row
-                && fits(&by))
-            .then_some(by)
+            let alike = shares && self.extents(j) == extents && by.row == all.first()?.row;
+            let (m, n, k) = extents;
+            (alike && self.fits(&by, by.layouts(m, n, k).as_ref()?, extents, known)).then_some(by)
         });
-        match earlier {
-            Some(by) => vec![by],
-            None => all.iter().copied().filter(fits).collect(),
+        if let Some(by) = earlier {
+            return vec![by];
+        }
+        let key = (*first, known.map(|tv| tv.cloned()));
+        if let Some(fitting) = self.fitting.borrow().get(&key) {
+            return fitting.to_vec();
+        }
+        let both = all.iter().zip(layouts);
+        let fitting: Vec<Arrangement> =
+            both.filter(|(by, own)| self.fits(by, own, extents, known)).map(|(by, _)| *by).collect();
+        self.fitting.borrow_mut().insert(key, Rc::new(fitting.clone()));
+        fitting
+    }
+
+    /// Whether an arrangement with its own layouts of C, A and B agrees with those that are known.
+    fn fits(
+        &self,
+        by: &Arrangement,
+        own: &GemmLayouts,
+        extents: (i64, i64, i64),
+        known: [Option<&TvLayout>; 3],
+    ) -> bool {
+        self.step(COMPARISON);
+        let own = [&own.c, &own.a, &own.b];
+        let each = |same: &dyn Fn(&TvLayout, &TvLayout) -> bool| {
+            known.iter().zip(own).all(|(theirs, tv)| theirs.is_none_or(|theirs| same(theirs, tv)))
+        };
+        if each(&|theirs, tv| theirs.same_function(tv)) {
+            return true;
+        }
+        // In another order of values, or over other warps, the same registers may still serve. Lanes must be where the
+        // instruction wants them.
+        let lanes = |tv: &TvLayout| -> Vec<i64> {
+            (0..32).map(|lane| tv.threads().eval(lane) - tv.threads().eval(0)).collect()
+        };
+        each(&|theirs, tv| lanes(theirs) == lanes(tv)) && {
+            let [c, a, b] = [0, 1, 2].map(|operand| known[operand].unwrap_or(own[operand]));
+            let threads = i64::from(self.verified.threads());
+            gemm::calls(by, extents, c, a, b, threads).is_some()
         }
     }
 
@@ -305,9 +510,9 @@ impl<'a> Solver<'a> {
         for i in 0..self.statements.len() {
             self.gather(state, i)?;
         }
-        while let Some((i, tensor, tile)) = self.next_anchor(state) {
-            let (n, _) = widest_vector(self.facts, &tile, threads, 16);
-            let tv = coalesced(&tile, threads, n).ok_or_else(|| self.too_large(tensor))?;
+        while let Some(Anchor { statement, tensor, tile, vector: n }) = self.next_anchor(state) {
+            let (i, tensor) = (*statement, *tensor);
+            let tv = coalesced(tile, threads, *n).ok_or_else(|| self.too_large(tensor))?;
             // A transposed use names the tile in the statement's order; register tensors are never transposed themselves.
             let why = match tile.memory {
                 Memory::Global => {
@@ -322,7 +527,7 @@ impl<'a> Solver<'a> {
             self.propagate_all(state, vec![tensor])?;
         }
         // A role's program lists what other roles have.
-        for id in self.verified.touched() {
+        for id in self.touched.iter().copied() {
             let tensor = self.verified.program().tensor(id);
             if tensor.memory() == Memory::Register && state.layouts[id.0 as usize].is_none() {
                 let tile = self.verified.tile(&id.into());
@@ -351,7 +556,7 @@ impl<'a> Solver<'a> {
 
     fn pinned(&self, state: &mut Registers) -> Result<(), Clash> {
         let mut ready = Vec::new();
-        for id in self.verified.touched() {
+        for id in self.touched.iter().copied() {
             let tensor = self.verified.program().tensor(id);
             let TensorKind::Register { pinned: Some(layout), .. } = &tensor.kind else { continue };
             // The verifier has checked that it has two modes, the first of the block's threads, and covers the tile.
@@ -370,8 +575,10 @@ impl<'a> Solver<'a> {
     }
 
     /// The arrangements of the fastest instruction that tiles product `i`; none for other statements.
-    fn arrange(&self, i: usize) -> Result<Vec<Arrangement>, Diagnostic> {
-        let StmtKind::Gemm { c, a, ref warps, .. } = self.statements[i].0.kind else { return Ok(Vec::new()) };
+    fn arrange(&self, i: usize) -> Result<Arrangements, Diagnostic> {
+        let StmtKind::Gemm { c, a, ref warps, .. } = self.statements[i].0.kind else {
+            return Ok(Arrangements::default());
+        };
         let span = self.statements[i].0.span;
         let program = self.verified.program();
         let (ab, acc) = (program.tensor(a).dtype, program.tensor(c).dtype);
@@ -417,7 +624,8 @@ impl<'a> Solver<'a> {
                 row.n * wn
             )));
         }
-        Ok(all)
+        let (all, layouts) = all.into_iter().filter_map(|by| Some((by, by.layouts(m, n, k)?))).unzip();
+        Ok(Arrangements { first: i, all, layouts })
     }
 
     /// Anchors a gather along the contiguous mode: its elements in neighbouring lanes, so that one shuffle finds each.
@@ -451,7 +659,7 @@ impl<'a> Solver<'a> {
         let StmtKind::Gemm { c, a, b, .. } = self.statements[i].0.kind else {
             return Diagnostic::new(Code::LayoutConflict, span, "not a matrix product").into();
         };
-        let row = self.arrangements[i].first().map_or("a matrix instruction", |by| by.row.name);
+        let row = self.arrangements[i].all.first().map_or("a matrix instruction", |by| by.row.name);
         let mut error = Diagnostic::new(
             Code::LayoutConflict,
             span,
@@ -604,6 +812,7 @@ impl<'a> Solver<'a> {
 
     /// Solves a constraint for what is unknown in it; returns the tensors that got a layout.
     fn apply(&self, state: &mut Registers, number: usize, any: bool) -> Result<Vec<TensorId>, Clash> {
+        self.step(1);
         let constraint = &self.constraints[number];
         let i = constraint.statement;
         let mut new = Vec::new();
@@ -698,29 +907,35 @@ impl<'a> Solver<'a> {
         error
     }
 
-    /// The copy that moves the most data, global memory first, among those of register tensors without a layout: its
-    /// statement, the register tensor, and the tile in memory.
-    fn next_anchor(&self, state: &Registers) -> Option<(usize, TensorId, TileRef)> {
-        let mut candidates = Vec::new();
-        for (i, (stmt, _)) in self.statements.iter().enumerate() {
+    /// The copy that moves the most data, global memory first, among those of register tensors without a layout.
+    fn next_anchor(&self, state: &Registers) -> Option<&Anchor> {
+        self.anchors.iter().find(|anchor| state.layouts[anchor.tensor.0 as usize].is_none())
+    }
+
+    /// The copies between register tensors and other memories, those that move the most data first, global memory before all.
+    fn anchors(verified: &Verified, facts: &Facts<'_>, statements: &[(Stmt, usize)]) -> Vec<Anchor> {
+        let mut anchors = Vec::new();
+        for (i, (stmt, _)) in statements.iter().enumerate() {
             let StmtKind::Copy { src, dst } = &stmt.kind else { continue };
             for (register, memory) in [(src, dst), (dst, src)] {
-                let tensor = self.verified.program().tensor(register.tensor);
-                if tensor.memory() != Memory::Register || state.layouts[register.tensor.0 as usize].is_some()
-                {
+                let tensor = register.tensor;
+                if verified.program().tensor(tensor).memory() != Memory::Register {
                     continue;
                 }
-                let tile = self.verified.tile(memory);
+                let tile = verified.tile(memory);
                 if tile.memory == Memory::Register {
                     continue;
                 }
                 let bits = tile.shape.iter().product::<i64>() * i64::from(tile.dtype.bits());
-                let vector = widest_vector(self.facts, &tile, i64::from(self.verified.threads()), 16).0;
+                let vector = widest_vector(facts, &tile, i64::from(verified.threads()), 16).0;
                 let key = (tile.memory == Memory::Global, bits, vector, std::cmp::Reverse(i));
-                candidates.push((key, (i, register.tensor, tile)));
+                anchors.push((key, Anchor { statement: i, tensor, tile, vector }));
             }
         }
-        candidates.into_iter().max_by_key(|(key, _)| *key).map(|(_, anchor)| anchor)
+        // Of equal ones the last, as a maximum takes it.
+        anchors.reverse();
+        anchors.sort_by_key(|(key, _)| std::cmp::Reverse(*key));
+        anchors.into_iter().map(|(_, anchor)| anchor).collect()
     }
 }
 

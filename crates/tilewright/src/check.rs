@@ -7,12 +7,16 @@ use std::time::Instant;
 use rand::{RngExt, SeedableRng};
 use tilewright_compiler::Kernel;
 use tilewright_machine::DType;
-use tilewright_runtime::{Arg, Device, LaunchReport, RuntimeError, Sizes, Tensor, Timing};
-use tilewright_tile::interpret::{Argument, InterpretError, interpret, tensor_len};
+use tilewright_runtime::{Arg, Device, DeviceKind, LaunchReport, RuntimeError, Sizes, Tensor, Timing};
+use tilewright_tile::interpret::{Argument, InterpretError, interpret, tensor_len, work};
 use tilewright_tile::{ParamId, ParamKind, StmtKind};
 
-/// Elements of all tensors together, above which a check is refused: the interpreter keeps 8 bytes for each.
-pub const ELEMENT_LIMIT: usize = 1 << 29;
+/// Operations of all blocks ([`work`]), above which a check is refused unless it is forced: some ten minutes.
+pub const WORK_LIMIT: u64 = 1 << 40;
+
+/// Bytes that a check keeps for an element of a tensor: the inputs, what the interpreter writes, the device's results, and the simulator's
+/// memory with what it knows of the accesses to it.
+pub const BYTES_OF_AN_ELEMENT: u64 = 64;
 
 /// What to check a kernel with.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +29,8 @@ pub struct CheckOptions {
     pub seed: u64,
     /// Launches to time after the one that is checked (devices with a clock).
     pub repeat: usize,
+    /// Begins however long it takes by the estimate, and however much memory.
+    pub force: bool,
 }
 
 /// Why a kernel could not be checked.
@@ -36,9 +42,79 @@ pub enum CheckError {
     /// The interpreter could not execute the program.
     #[error(transparent)]
     Interpret(#[from] InterpretError),
-    /// The tensors are too large.
-    #[error("the tensors have more than {ELEMENT_LIMIT} elements together: choose smaller sizes")]
-    TooLarge,
+    /// The tensors are too large for the memory that is free.
+    #[error(
+        "the tensors have {elements} elements together, for which about {} GiB of memory are needed, and {} GiB are free: choose \
+         smaller sizes",
+        elements.saturating_mul(BYTES_OF_AN_ELEMENT) >> 30,
+        free >> 30
+    )]
+    TooLarge {
+        /// Elements of all tensors.
+        elements: u64,
+        /// Free bytes.
+        free: u64,
+    },
+    /// The run would take too long.
+    #[error(
+        "{blocks} blocks of about {operations} operations each would keep the {what} busy for about {}: choose smaller sizes",
+        duration(blocks.saturating_mul(*operations))
+    )]
+    TooLong {
+        /// Blocks of the grid.
+        blocks: u64,
+        /// Operations of a block, as estimated.
+        operations: u64,
+        /// The interpreter or the simulator.
+        what: &'static str,
+    },
+}
+
+impl CheckError {
+    /// Whether [`CheckOptions::force`] would have begun it all the same.
+    pub fn is_estimate(&self) -> bool {
+        matches!(self, CheckError::TooLarge { .. } | CheckError::TooLong { .. })
+    }
+}
+
+/// The time of some operations on this machine's cores, in words.
+pub fn duration(operations: u64) -> String {
+    let seconds = operations / 1_000_000_000 / rayon::current_num_threads().max(1) as u64;
+    match seconds {
+        0..=119 => format!("{seconds} seconds"),
+        120..=7_199 => format!("{} minutes", seconds / 60),
+        7_200..=172_799 => format!("{} hours", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+/// Bytes of memory that are free, where the system says so.
+fn free_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Refuses what cannot end soon, or does not fit into memory.
+fn affordable(
+    kernel: &Kernel,
+    sizes: &Sizes,
+    options: &CheckOptions,
+    what: &'static str,
+) -> Result<(), CheckError> {
+    let work = work(&kernel.verified, sizes)?;
+    if options.force {
+        return Ok(());
+    }
+    if let Some(free) = free_memory()
+        && work.elements.saturating_mul(BYTES_OF_AN_ELEMENT) > free
+    {
+        return Err(CheckError::TooLarge { elements: work.elements, free });
+    }
+    if work.total() > WORK_LIMIT {
+        return Err(CheckError::TooLong { blocks: work.blocks, operations: work.operations, what });
+    }
+    Ok(())
 }
 
 /// The comparison of one output with the interpreter's.
@@ -148,6 +224,7 @@ pub fn problems(
 /// The interpreter's.
 pub fn interpreted(kernel: &Kernel, options: &CheckOptions) -> Result<Vec<Argument>, CheckError> {
     let sizes = sizes(kernel, options);
+    affordable(kernel, &sizes, options, "interpreter")?;
     let mut arguments = inputs(kernel, &sizes, options)?;
     interpret(&kernel.verified, &sizes, &mut arguments)?;
     Ok(arguments)
@@ -207,6 +284,9 @@ pub(crate) fn prepare(
     options: &CheckOptions,
 ) -> Result<Prepared, CheckError> {
     let sizes = sizes(kernel, options);
+    if device.kind() == DeviceKind::Sim {
+        affordable(kernel, &sizes, options, "simulator")?;
+    }
     let inputs = inputs(kernel, &sizes, options)?;
     let tensors: Vec<Option<Tensor>> = kernel
         .program()
@@ -256,7 +336,6 @@ pub(crate) fn compare_results(
 
 fn inputs(kernel: &Kernel, sizes: &Sizes, options: &CheckOptions) -> Result<Vec<Argument>, CheckError> {
     let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(options.seed);
-    let mut total = 0usize;
     let mut all = Vec::new();
     for (i, param) in kernel.program().params.iter().enumerate() {
         if let ParamKind::Scalar { default } = param.kind {
@@ -267,10 +346,6 @@ fn inputs(kernel: &Kernel, sizes: &Sizes, options: &CheckOptions) -> Result<Vec<
         }
         let id = ParamId(i as u32);
         let len = tensor_len(&kernel.verified, id, sizes)?;
-        total = total.saturating_add(len);
-        if total > ELEMENT_LIMIT {
-            return Err(CheckError::TooLarge);
-        }
         let read = kernel.verified.inputs().contains(&id);
         let indexes = kernel.verified.elements().contains(&id);
         let dtype = param.dtype;

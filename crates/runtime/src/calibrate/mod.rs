@@ -184,6 +184,25 @@ pub fn ptx(arch: Arch) -> Vec<(String, String)> {
     pairs.chain(others).map(|f| (f.name.clone(), tilewright_ptx::print(&f))).collect()
 }
 
+/// Instructions of threads that measuring takes on the simulator, passes that warm up included: what its time is in proportion to.
+pub fn simulated_instructions(arch: Arch, config: &Config) -> u64 {
+    let both = |programs: [Program; 2]| programs.iter().map(|p| u64::from(p.count)).sum::<u64>();
+    let mut warps = 0;
+    for recipe in recipes(arch) {
+        if let Latency::Chain(step) = recipe.latency {
+            warps += both(latency_lengths(&recipe).map(|n| latency_program(&recipe, step, arch, n)));
+        }
+        let issue = both(issue_lengths(&recipe).map(|n| issue_program(&recipe, arch, n)));
+        warps += ISSUE_WARPS.map(u64::from).iter().sum::<u64>() * issue;
+    }
+    32 * PASSES * warps * u64::from(config.rounds) * config.runs.max(1) as u64
+}
+
+/// Passes over the rounds of a kernel, the first to warm up.
+const PASSES: u64 = 2;
+/// Warps with which issue is measured.
+const ISSUE_WARPS: [u32; 3] = [4, 8, 16];
+
 /// The tile program whose parameters the kernels have. It runs nowhere.
 const CARRIER: &str = "
 size blocks = 1, words = 64, slots = 64, rounds = 1, passes = 1
@@ -382,7 +401,7 @@ impl<'a> Bench<'a> {
             Data::Small => &self.small,
             Data::Middle => &self.middle,
         };
-        Run { blocks: self.extents.blocks, warps, rounds: self.config.rounds, passes: 2, data: buffer }
+        Run { blocks: self.extents.blocks, warps, rounds: self.config.rounds, passes: PASSES as u32, data: buffer }
     }
 
     fn latency(&self, recipe: &Recipe, step: Step) -> Result<Measured, Failure> {
@@ -405,7 +424,7 @@ impl<'a> Bench<'a> {
 
     fn issue(&self, recipe: &Recipe, units: u32) -> Result<Measured, Failure> {
         let mut best: Option<Measured> = None;
-        for warps in [4, 8, 16] {
+        for warps in ISSUE_WARPS {
             let programs = issue_lengths(recipe).map(|n| issue_program(recipe, self.arch, n));
             let all = self.slope(programs, CHAINS, &self.run(Data::Scratch, warps))?;
             let share = f64::from(units) * self.fusion(recipe) / f64::from(CHAINS * warps);

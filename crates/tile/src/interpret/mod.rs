@@ -11,6 +11,7 @@ mod ranges;
 mod round;
 mod run;
 mod shapes;
+mod work;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +25,7 @@ use crate::verified::Verified;
 pub use launch::{grid, size_values, tensor_len, tensor_shape, tensor_strides};
 pub use ranges::check_ranges;
 pub use round::round;
+pub use work::{Work, work};
 
 /// What a launch passes for a parameter.
 #[derive(Clone, PartialEq, Debug)]

@@ -1,0 +1,100 @@
+//! The time of searches, counted in steps: the same on every machine.
+
+use tilewright_machine::Arch;
+use tilewright_synth::{Budget, Multiples, Options, prepare, synthesise};
+use tilewright_tile::{Constants, Verified, desugar_copies, parse, unroll, verify};
+
+/// A kernel of a 64×64 tile with this body between the load of `r0` and the store of `r{last}`.
+fn kernel(dtype: &str, body: &str, last: usize) -> Verified {
+    let source = format!(
+        "kernel k(x: {dtype}[64, 64], y: {dtype}[64, 64]) grid(1) threads(128) {{
+            gx = global_view(x, (64, 64) : (e0, e1))
+            gy = global_view(y, (64, 64) : (e0, e1))
+            r0 = register_tensor({dtype}, [64, 64])
+            copy(gx, r0)
+            {body}
+            copy(r{last}, gy)
+        }}"
+    );
+    desugar_copies(&unroll(&verify(&parse(&source).unwrap(), &Constants::new()).unwrap()).unwrap())
+}
+
+/// Products in a chain, both factors of each made of the one before.
+fn chained(products: usize) -> Verified {
+    let one = |i: usize| {
+        format!(
+            "h{i} = cast(r{i}, f16)
+             g{i} = transpose(h{i})
+             r{next} = register_tensor(f32, [64, 64])
+             fill(r{next}, 0.0)
+             gemm(r{next}, h{i}, g{i})\n",
+            next = i + 1
+        )
+    };
+    kernel("f32", &(0..products).map(one).collect::<String>(), products)
+}
+
+/// Shared tensors one after the other.
+fn shared(tensors: usize) -> Verified {
+    let one = |i: usize| {
+        format!(
+            "s{i} = shared_tensor(f16, [64, 64])
+             copy(r{i}, s{i})
+             syncthreads()
+             r{next} = register_tensor(f16, [64, 64])
+             copy(s{i}, r{next})
+             syncthreads()\n",
+            next = i + 1
+        )
+    };
+    kernel("f16", &(0..tensors).map(one).collect::<String>(), tensors)
+}
+
+/// Steps of a whole compilation, and why its search ended.
+fn steps(verified: &Verified, budget: Budget) -> (u64, String) {
+    let options = Options { budget, ..Options::new(Arch::Sm80, Multiples::new()) };
+    let prepared = prepare(verified, &options).unwrap();
+    let search = synthesise(&prepared.verified, &options).unwrap().explanation.search;
+    println!("{} + {} steps, {}", prepared.steps, search.steps, search.stopped);
+    (prepared.steps + search.steps, search.stopped)
+}
+
+fn usual() -> Budget {
+    Options::new(Arch::Sm80, Multiples::new()).budget
+}
+
+#[test]
+fn products_in_a_chain_take_steps_in_proportion_or_nearly() {
+    let [two, four, eight] = [2, 4, 8].map(|n| steps(&chained(n), usual()));
+    // Each clash is resolved by one insertion, after which the search begins again: quadratic at most.
+    assert!(four.0 < 5 * two.0 && eight.0 < 5 * four.0, "{two:?} {four:?} {eight:?}");
+    assert!(eight.0 < Options::STEPS / 2, "{eight:?}");
+}
+
+#[test]
+fn shared_tensors_take_steps_in_proportion_or_nearly() {
+    let [some, more, many] = [30, 60, 120].map(|n| steps(&shared(n), usual()));
+    assert!(more.0 < 5 * some.0 && many.0 < 5 * more.0, "{some:?} {more:?} {many:?}");
+    assert!(many.0 < Options::STEPS, "{many:?}");
+}
+
+#[test]
+fn steps_end_a_search_with_what_was_found() {
+    let program = chained(6);
+    let (all, _) = steps(&program, usual());
+    for most in [1, 100, 10_000] {
+        let (taken, stopped) = steps(&program, Budget { steps: most, ..usual() });
+        assert_eq!(stopped, format!("the budget of {most} steps is spent"));
+        assert!(taken < all, "{taken} of {all}");
+    }
+    // Enough is enough: a larger budget changes nothing.
+    let options = |steps| Options {
+        budget: Budget { steps, ..usual() },
+        ..Options::new(Arch::Sm80, Multiples::new())
+    };
+    let made = |options: &Options| {
+        let prepared = prepare(&program, options).unwrap();
+        synthesise(&prepared.verified, options).unwrap().statements
+    };
+    assert_eq!(made(&options(Options::STEPS)), made(&options(u64::MAX)));
+}
