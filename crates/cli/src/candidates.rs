@@ -32,11 +32,12 @@ pub fn list(args: &CandidatesArgs) -> Result<ExitCode, Failure> {
         repeat: 0,
         force: args.force,
     };
-    let mut all = candidates(&loaded.program, &options, device.as_ref(), &inputs, args.rounds)
-        .map_err(|e| match e {
+    let mut all = candidates(&loaded.program, &options, device.as_ref(), &inputs, args.rounds).map_err(
+        |e| match e {
             CandidatesError::Check(e) => refused(e),
             CandidatesError::Compile(e) => Failure::program(error(e)),
-        })?;
+        },
+    )?;
     all.sort_by(|a, b| a.time.total_cmp(&b.time));
     let right = all.iter().all(|m| m.agrees);
     let text = if args.json {

@@ -538,14 +538,15 @@ fn runs_that_cannot_end_soon_are_refused_before_they_begin() {
         refused(&args, Some(many.as_bytes()), 1, &["2147483647 blocks of about", "or give --force"]);
     }
     // Rounds of a loop count, and those of the tiles of one block.
-    let rounds = kernel("1", "n").replace("copy(r, gy)\n", "for i in 0..2000000000 { copy(gx, r) }\n copy(r, gy)\n");
+    let rounds =
+        kernel("1", "n").replace("copy(r, gy)\n", "for i in 0..2000000000 { copy(gx, r) }\n copy(r, gy)\n");
     refused(&["run", "-", "--device", "sim"], Some(rounds.as_bytes()), 1, &["1 blocks of about", "--force"]);
-    let large = kernel("1", "n");
+    let large = kernel("1", "n, n").replace("(64) : (e0)", "(1, 64) : (e0, e1)").replace("[64]", "[1, 64]");
     refused(
-        &["run", "-", "--device", "sim", "-p", "n=1000000000000"],
+        &["run", "-", "--device", "sim", "-p", "n=1000000"],
         Some(large.as_bytes()),
         1,
-        &["GiB of memory are needed", "or give --force"],
+        &["the tensors have 2000000000000 elements", "GiB of memory are needed", "or give --force"],
     );
     refused(&["calibrate", "--device", "sim"], None, 2, &["minutes", "--quick", "--force"]);
     // What is forced begins.

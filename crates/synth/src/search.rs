@@ -207,7 +207,9 @@ impl<'a> Search<'a> {
             budget: budget.solutions,
             clashes: found.clashes,
             stopped: match exhausted {
-                Some(Exhausted::Solutions) => format!("the budget of {} candidates is spent", budget.solutions),
+                Some(Exhausted::Solutions) => {
+                    format!("the budget of {} candidates is spent", budget.solutions)
+                }
                 Some(Exhausted::Steps) => format!("the budget of {} steps is spent", budget.steps),
                 None => "every arrangement was looked at".to_string(),
             },

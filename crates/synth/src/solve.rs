@@ -388,9 +388,8 @@ impl<'a> Solver<'a> {
                     shared.extend([*c, *a, *b]);
                 }
                 StmtKind::Gemm { c, a, b, .. } if [c, a, b].iter().any(|t| shared.contains(t)) => {
-                    let by = state.gemms[i].and_then(|by| {
-                        self.arrangements[i].all.iter().position(|own| *own == by)
-                    });
+                    let by = state.gemms[i]
+                        .and_then(|by| self.arrangements[i].all.iter().position(|own| *own == by));
                     taken.push(by.map_or(u32::MAX, |by| by as u32));
                 }
                 _ => {}

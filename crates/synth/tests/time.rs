@@ -88,10 +88,8 @@ fn steps_end_a_search_with_what_was_found() {
         assert!(taken < all, "{taken} of {all}");
     }
     // Enough is enough: a larger budget changes nothing.
-    let options = |steps| Options {
-        budget: Budget { steps, ..usual() },
-        ..Options::new(Arch::Sm80, Multiples::new())
-    };
+    let options =
+        |steps| Options { budget: Budget { steps, ..usual() }, ..Options::new(Arch::Sm80, Multiples::new()) };
     let made = |options: &Options| {
         let prepared = prepare(&program, options).unwrap();
         synthesise(&prepared.verified, options).unwrap().statements

@@ -168,7 +168,8 @@ fn run_case(name: &str, source: &str, values: &Values, conflicts: Option<u64>) -
         .filter(|p| matches!(p.kind, ParamKind::Scalar { .. }))
         .filter_map(|p| values.numbers.get(&p.name).map(|v| (p.name.clone(), *v)))
         .collect();
-    let options = CheckOptions { sizes: values.sizes(&program), scalars, seed: values.seed, ..Default::default() };
+    let options =
+        CheckOptions { sizes: values.sizes(&program), scalars, seed: values.seed, ..Default::default() };
     let outcome = check(&kernel, &device, &options).map_err(|e| e.to_string())?;
     if !outcome.is_right() {
         return Err(format!("{:?}\n{:?}", outcome.comparisons, outcome.problems).into());

@@ -401,7 +401,13 @@ impl<'a> Bench<'a> {
             Data::Small => &self.small,
             Data::Middle => &self.middle,
         };
-        Run { blocks: self.extents.blocks, warps, rounds: self.config.rounds, passes: PASSES as u32, data: buffer }
+        Run {
+            blocks: self.extents.blocks,
+            warps,
+            rounds: self.config.rounds,
+            passes: PASSES as u32,
+            data: buffer,
+        }
     }
 
     fn latency(&self, recipe: &Recipe, step: Step) -> Result<Measured, Failure> {

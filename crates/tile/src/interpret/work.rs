@@ -29,8 +29,8 @@ impl Work {
 /// Operations of an element of a statement, a multiplication and addition of a product, the instructions of a statement for a
 /// warp, the start of a block.
 const ELEMENT: u64 = 4;
-const WARP: u64 = 50;
-const BLOCK: u64 = 1000;
+const WARP: u64 = 300;
+const BLOCK: u64 = 10_000;
 
 /// Estimates a launch.
 ///
