@@ -4,11 +4,26 @@
 //! of a warpgroup, the copies that an mbarrier counts. An agent's accesses have times, which grow where it synchronises; of a
 //! warp, the lanes too are told apart, for being in one warp orders nothing.
 //!
-//! Beside what happened before ([`Pair::all`]) runs a second clock of what the asynchronous proxy sees ([`Pair::fenced`]): of the accesses
-//! by ordinary instructions those after which their thread has executed a proxy fence.
+//! Beside what happened before ([`Known::all`]) runs for each state space ([`Space`]) a clock of what the asynchronous proxy sees there
+//! ([`Known::fenced`]): what was known to a thread when it executed a proxy fence of that space. A fence covers all that its thread
+//! knows, not its own accesses alone: it composes with other synchronisation (PTX ISA 9.0, section 9.7.13.4).
 
 /// A warp or a unit of the cluster.
 pub(crate) type Agent = u32;
+
+/// A state space for which proxy fences are told apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Space(usize);
+
+impl Space {
+    /// Global memory.
+    pub(crate) const GLOBAL: Space = Space(0);
+
+    /// The shared memory of a block of the cluster.
+    pub(crate) fn shared(rank: u32) -> Self {
+        Space(1 + rank as usize)
+    }
+}
 
 /// The lanes of a mask, lowest first.
 pub(crate) fn lanes(mask: u32) -> impl Iterator<Item = usize> {
@@ -34,8 +49,13 @@ impl Seen {
         self.lanes.as_ref().map_or(self.below, |l| l[lane].max(self.below))
     }
 
-    fn covers(&self, time: u32, mask: u32) -> bool {
-        time < self.below || self.lanes.as_ref().is_some_and(|l| lanes(mask).all(|lane| time < l[lane]))
+    /// Those of the lanes whose accesses at a time are not known.
+    fn unseen(&self, time: u32, mask: u32) -> u32 {
+        if time < self.below {
+            return 0;
+        }
+        let Some(known) = &self.lanes else { return mask };
+        lanes(mask).filter(|lane| time >= known[*lane]).fold(0, |rest, lane| rest | 1 << lane)
     }
 
     fn raise(&mut self, mask: u32, live: u32, below: u32) {
@@ -58,6 +78,15 @@ impl Seen {
         }
     }
 
+    /// Learns what `other` says of these lanes.
+    fn join_lanes(&mut self, other: &Seen, mask: u32, live: u32) {
+        if mask == live {
+            self.join(other);
+        } else {
+            lanes(mask).for_each(|lane| self.raise(1 << lane, live, other.lane(lane)));
+        }
+    }
+
     fn meet(&mut self, other: &Seen) {
         if self.lanes.is_some() || other.lanes.is_some() {
             self.lanes = Some(Box::new(std::array::from_fn(|l| self.lane(l).min(other.lane(l)))));
@@ -68,7 +97,7 @@ impl Seen {
 
 /// What of every agent's past is known.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Clock(Vec<Seen>);
+struct Clock(Vec<Seen>);
 
 impl Clock {
     fn entry(&mut self, agent: Agent) -> &mut Seen {
@@ -79,8 +108,8 @@ impl Clock {
         &mut self.0[index]
     }
 
-    fn covers(&self, agent: Agent, time: u32, mask: u32) -> bool {
-        self.0.get(agent as usize).is_some_and(|seen| seen.covers(time, mask))
+    fn unseen(&self, agent: Agent, time: u32, mask: u32) -> u32 {
+        self.0.get(agent as usize).map_or(mask, |seen| seen.unseen(time, mask))
     }
 
     fn join(&mut self, other: &Clock) {
@@ -90,47 +119,109 @@ impl Clock {
         self.0.iter_mut().zip(&other.0).for_each(|(mine, theirs)| mine.join(theirs));
     }
 
+    /// Learns what `other` knows of some agents.
+    fn join_of(&mut self, other: &Clock, agents: &impl Fn(Agent) -> bool) {
+        let theirs = (0..).zip(&other.0).filter(|(agent, _)| agents(*agent));
+        theirs.for_each(|(agent, seen)| self.entry(agent).join(seen));
+    }
+
     fn meet(&mut self, other: &Clock) {
         self.0.truncate(other.0.len());
         self.0.iter_mut().zip(&other.0).for_each(|(mine, theirs)| mine.meet(theirs));
     }
 }
 
-/// What happened before, and what of it the asynchronous proxy sees.
+/// The clock of a space in a list of them that is as long as it needs to be.
+fn of(fenced: &mut Vec<Clock>, space: Space) -> &mut Clock {
+    if fenced.len() <= space.0 {
+        fenced.resize_with(space.0 + 1, Clock::default);
+    }
+    &mut fenced[space.0]
+}
+
+/// What happened before, and what of it the asynchronous proxy sees, by space.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    all: Clock,
+    fenced: Vec<Clock>,
+}
+
+impl Known {
+    fn join(&mut self, other: &Known) {
+        self.all.join(&other.all);
+        for (space, theirs) in other.fenced.iter().enumerate() {
+            of(&mut self.fenced, Space(space)).join(theirs);
+        }
+    }
+
+    fn join_of(&mut self, other: &Known, agents: &impl Fn(Agent) -> bool) {
+        self.all.join_of(&other.all, agents);
+        for (space, theirs) in other.fenced.iter().enumerate() {
+            of(&mut self.fenced, Space(space)).join_of(theirs, agents);
+        }
+    }
+
+    fn meet(&mut self, other: &Known) {
+        self.all.meet(&other.all);
+        self.fenced.truncate(other.fenced.len());
+        self.fenced.iter_mut().zip(&other.fenced).for_each(|(mine, theirs)| mine.meet(theirs));
+    }
+
+    /// The asynchronous proxy sees in these spaces all that `known` knows.
+    fn fence(&mut self, spaces: &[Space], known: &Clock) {
+        spaces.iter().for_each(|space| of(&mut self.fenced, *space).join(known));
+    }
+
+    fn unfenced(&self, space: Space, agent: Agent, time: u32, mask: u32) -> u32 {
+        self.fenced.get(space.0).map_or(mask, |clock| clock.unseen(agent, time, mask))
+    }
+}
+
+/// What is known of accesses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pair {
-    all: Clock,
-    fenced: Clock,
+    /// Of all of them.
+    known: Known,
     /// Of whose reads it is known that they are over, though not what was written before.
-    read: Clock,
+    reads: Known,
 }
 
 impl Pair {
     /// Learns all that `other` knows.
     pub(crate) fn join(&mut self, other: &Pair) {
-        self.all.join(&other.all);
-        self.fenced.join(&other.fenced);
-        self.read.join(&other.read);
+        self.known.join(&other.known);
+        self.reads.join(&other.reads);
     }
 
     /// Forgets what `other` does not know.
     pub(crate) fn meet(&mut self, other: &Pair) {
-        self.all.meet(&other.all);
-        self.fenced.meet(&other.fenced);
-        self.read.meet(&other.read);
+        self.known.meet(&other.known);
+        self.reads.meet(&other.reads);
     }
 
-    /// Learns what `other` knows of units, which are the agents from `first` on, and which reads are over.
-    pub(crate) fn join_reads(&mut self, other: &Pair, first: Agent) {
-        let theirs = other.all.0.iter().enumerate().skip(first as usize);
-        theirs.for_each(|(agent, seen)| self.all.entry(agent as Agent).join(seen));
-        self.read.join(&other.all);
-        self.read.join(&other.read);
+    /// Learns what `other` knows of these agents, and which reads of all are over.
+    pub(crate) fn join_reads(&mut self, other: &Pair, agents: impl Fn(Agent) -> bool) {
+        self.known.join_of(&other.known, &agents);
+        self.reads.join(&other.known);
+        self.reads.join(&other.reads);
     }
 
     /// Learns of a unit's accesses before a time, those of these lanes.
     pub(crate) fn learn(&mut self, agent: Agent, lanes: u32, below: u32) {
-        self.all.entry(agent).raise(lanes, u32::MAX, below);
+        self.known.all.entry(agent).raise(lanes, u32::MAX, below);
+    }
+
+    /// All that it knows, the asynchronous proxy sees in these spaces.
+    fn fence(&mut self, spaces: &[Space]) {
+        for Known { all, fenced } in [&mut self.known, &mut self.reads] {
+            spaces.iter().for_each(|space| of(fenced, *space).join(all));
+        }
+    }
+
+    /// The asynchronous proxy sees in these spaces all that `other` knows.
+    fn fence_of(&mut self, spaces: &[Space], other: &Pair) {
+        self.known.fence(spaces, &other.known.all);
+        self.reads.fence(spaces, &other.reads.all);
     }
 }
 
@@ -145,11 +236,13 @@ pub(crate) struct Knowledge {
     everyone: Pair,
     /// What only some lanes know, until they meet the others.
     some: Vec<(u32, Pair)>,
+    /// By space: which of its own accesses each lane has fenced. The other lanes learn of it like of the accesses.
+    fenced: Vec<Seen>,
 }
 
 impl Knowledge {
     pub(crate) fn new(agent: Agent, live: u32) -> Self {
-        Knowledge { agent, live, time: 1, everyone: Pair::default(), some: Vec::new() }
+        Knowledge { agent, live, time: 1, everyone: Pair::default(), some: Vec::new(), fenced: Vec::new() }
     }
 
     /// All lanes meet: each knows what any did and knew.
@@ -158,7 +251,10 @@ impl Knowledge {
             self.everyone.join(&pair);
         }
         self.time += 1;
-        self.everyone.all.entry(self.agent).below = self.time;
+        self.everyone.known.all.entry(self.agent).below = self.time;
+        for (space, own) in self.fenced.iter().enumerate() {
+            of(&mut self.everyone.known.fenced, Space(space)).entry(self.agent).join(own);
+        }
     }
 
     /// What all lanes know, after they [met](Self::meet_lanes).
@@ -174,7 +270,11 @@ impl Knowledge {
                 to.join(pair);
             }
         }
-        to.all.entry(self.agent).raise(mask, self.live, self.time + 1);
+        to.known.all.entry(self.agent).raise(mask, self.live, self.time + 1);
+        for (space, own) in self.fenced.iter().enumerate() {
+            let theirs = of(&mut to.known.fenced, Space(space)).entry(self.agent);
+            theirs.join_lanes(own, mask, self.live);
+        }
         self.time += 1;
     }
 
@@ -194,16 +294,42 @@ impl Knowledge {
         &mut self.some[at].1
     }
 
-    /// These lanes execute a proxy fence: what they did so far, the asynchronous proxy sees.
-    pub(crate) fn fence(&mut self, mask: u32) {
-        let (agent, live, time) = (self.agent, self.live, self.time + 1);
-        self.known_to(mask).fenced.entry(agent).raise(mask, live, time);
-        self.time = time;
+    /// These lanes execute a proxy fence of these spaces: what they did and know so far, the asynchronous proxy sees there.
+    pub(crate) fn fence(&mut self, mask: u32, spaces: &[Space]) {
+        for at in 0..self.some.len() {
+            let lanes = self.some[at].0;
+            if lanes & !mask == 0 {
+                self.some[at].1.fence(spaces);
+            } else if lanes & mask != 0 {
+                let pair = self.some[at].1.clone();
+                self.known_to(lanes & mask).fence_of(spaces, &pair);
+            }
+        }
+        if mask == self.live {
+            self.everyone.fence(spaces);
+        } else {
+            let everyone = std::mem::take(&mut self.everyone);
+            self.known_to(mask).fence_of(spaces, &everyone);
+            self.everyone = everyone;
+        }
+        self.time += 1;
+        for space in spaces {
+            if self.fenced.len() <= space.0 {
+                self.fenced.resize_with(space.0 + 1, Seen::default);
+            }
+            self.fenced[space.0].raise(mask, self.live, self.time);
+        }
     }
 
     /// What these lanes, acting together, know.
     pub(crate) fn view(&self, mask: u32) -> View<'_> {
-        View { agent: Some(self.agent), lanes: mask, everyone: &self.everyone, some: &self.some }
+        View {
+            agent: Some(self.agent),
+            lanes: mask,
+            everyone: &self.everyone,
+            some: &self.some,
+            fenced: &self.fenced,
+        }
     }
 }
 
@@ -216,38 +342,72 @@ pub(crate) struct View<'a> {
     lanes: u32,
     everyone: &'a Pair,
     some: &'a [(u32, Pair)],
+    fenced: &'a [Seen],
 }
 
 impl<'a> View<'a> {
     /// What several warps know all of.
     pub(crate) fn common(pair: &'a Pair) -> Self {
-        View { agent: None, lanes: u32::MAX, everyone: pair, some: &[] }
+        View { agent: None, lanes: u32::MAX, everyone: pair, some: &[], fenced: &[] }
     }
 
-    /// Whether it is this very lane.
-    pub(crate) fn is_lane(&self, agent: Agent, lanes: u32) -> bool {
-        self.agent == Some(agent) && self.lanes == lanes
+    /// The lane of this warp that it is, if it is one alone.
+    pub(crate) fn own(&self, agent: Agent) -> u32 {
+        if self.agent == Some(agent) && self.lanes.is_power_of_two() { self.lanes } else { 0 }
     }
 
-    fn pairs(&self) -> impl Iterator<Item = &'a Pair> {
-        let own = self.lanes;
-        let some = self.some.iter().filter(move |(mask, _)| own & !mask == 0).map(|(_, pair)| pair);
-        std::iter::once(self.everyone).chain(some)
+    /// What of `mask` is left by `rest` with each of those whose knowledge it has.
+    fn left(&self, mask: u32, rest: impl Fn(&Pair, u32) -> u32) -> u32 {
+        let mut left = rest(self.everyone, mask);
+        for (lanes, pair) in self.some {
+            if left == 0 {
+                break;
+            }
+            if self.lanes & !lanes == 0 {
+                left = rest(pair, left);
+            }
+        }
+        left
     }
 
-    /// Whether an access of these lanes happened before.
+    /// Those of these lanes whose access did not happen before.
+    pub(crate) fn unseen(&self, agent: Agent, time: u32, lanes: u32) -> u32 {
+        self.left(lanes, |pair, lanes| pair.known.all.unseen(agent, time, lanes))
+    }
+
+    /// Whether the accesses of these lanes happened before.
     pub(crate) fn sees(&self, agent: Agent, time: u32, lanes: u32) -> bool {
-        self.pairs().any(|pair| pair.all.covers(agent, time, lanes))
+        self.unseen(agent, time, lanes) == 0
     }
 
-    /// Whether a read by these lanes is over.
-    pub(crate) fn sees_read(&self, agent: Agent, time: u32, lanes: u32) -> bool {
-        self.pairs().any(|pair| pair.all.covers(agent, time, lanes) || pair.read.covers(agent, time, lanes))
+    /// Those of these lanes whose read is not known to be over.
+    pub(crate) fn unread(&self, agent: Agent, time: u32, lanes: u32) -> u32 {
+        self.left(lanes, |pair, lanes| match pair.known.all.unseen(agent, time, lanes) {
+            0 => 0,
+            rest => pair.reads.all.unseen(agent, time, rest),
+        })
     }
 
-    /// Whether the asynchronous proxy sees it.
-    pub(crate) fn sees_fenced(&self, agent: Agent, time: u32, lanes: u32) -> bool {
-        self.pairs().any(|pair| pair.fenced.covers(agent, time, lanes))
+    /// Those of these lanes whose access the asynchronous proxy does not see in a space.
+    pub(crate) fn unfenced(&self, space: Space, agent: Agent, time: u32, lanes: u32) -> u32 {
+        let rest = self.left(lanes, |pair, lanes| pair.known.unfenced(space, agent, time, lanes));
+        rest & !self.fenced_itself(space, agent, time)
+    }
+
+    /// Those of these lanes whose read the asynchronous proxy does not see in a space.
+    pub(crate) fn unread_fenced(&self, space: Space, agent: Agent, time: u32, lanes: u32) -> u32 {
+        let rest = self.left(lanes, |pair, lanes| match pair.known.unfenced(space, agent, time, lanes) {
+            0 => 0,
+            rest => pair.reads.unfenced(space, agent, time, rest),
+        });
+        rest & !self.fenced_itself(space, agent, time)
+    }
+
+    /// The lane that it is, if it has fenced its own access at this time.
+    fn fenced_itself(&self, space: Space, agent: Agent, time: u32) -> u32 {
+        let own = self.own(agent);
+        let fenced = self.fenced.get(space.0).is_some_and(|seen| seen.unseen(time, own) == 0);
+        if fenced { own } else { 0 }
     }
 }
 
@@ -287,14 +447,47 @@ mod tests {
             let (mut a, mut b) = (Knowledge::new(0, LIVE), Knowledge::new(1, LIVE));
             let (before, mut pair) = (a.time, Pair::default());
             if fence_first {
-                a.fence(LIVE);
+                a.fence(LIVE, &[Space::GLOBAL]);
             }
+            a.fence(LIVE, &[Space::shared(0)]);
             a.release(LIVE, &mut pair);
-            a.fence(LIVE);
+            a.fence(LIVE, &[Space::GLOBAL]);
             b.acquire(LIVE, &pair);
             assert!(b.view(1).sees(0, before, LIVE));
-            assert_eq!(b.view(1).sees_fenced(0, before, LIVE), fence_first);
+            assert_eq!(b.view(1).unfenced(Space::GLOBAL, 0, before, LIVE) == 0, fence_first);
+            assert_eq!(b.view(1).unfenced(Space::shared(0), 0, before, LIVE), 0);
+            assert_eq!(b.view(1).unfenced(Space::shared(1), 0, before, LIVE), LIVE);
         }
+    }
+
+    #[test]
+    fn a_fence_covers_what_its_thread_knows_then() {
+        let (mut a, mut b) = (Knowledge::new(0, LIVE), Knowledge::new(1, LIVE));
+        let (mut early, mut late) = (Pair::default(), Pair::default());
+        let first = a.time;
+        a.release(1, &mut early);
+        let second = a.time;
+        a.release(1, &mut late);
+        b.acquire(4, &early);
+        b.fence(LIVE, &[Space::GLOBAL]);
+        b.acquire(4, &late);
+        let unfenced = |time, lane| b.view(lane).unfenced(Space::GLOBAL, 0, time, 1);
+        assert_eq!((unfenced(first, 4), unfenced(second, 4)), (0, 1));
+        assert_eq!(unfenced(first, 8), 1, "another lane, which did not know of it");
+    }
+
+    #[test]
+    fn a_lane_does_not_profit_from_the_fence_of_another_before_they_meet() {
+        let mut warp = Knowledge::new(0, LIVE);
+        let (before, mut pair) = (warp.time, Pair::default());
+        warp.release(2, &mut pair);
+        warp.fence(LIVE, &[Space::GLOBAL]);
+        warp.acquire(1, &pair);
+        let left = |warp: &Knowledge, lane| warp.view(lane).unfenced(Space::GLOBAL, 0, before, 2);
+        assert!(warp.view(1).sees(0, before, 2));
+        assert_eq!((left(&warp, 1), left(&warp, 2)), (2, 0));
+        warp.meet_lanes();
+        assert_eq!(left(&warp, 1), 0);
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use tilewright_machine::Memory;
+use tilewright_machine::{Memory, ProxyFence};
 
-use crate::clock::{Agent, Knowledge, Pair, View};
+use crate::clock::{Agent, Knowledge, Pair, Space, View};
 use crate::context::{Context, SHARED_BASE};
 use crate::cycles::Pipes;
 use crate::flight::Flight;
@@ -123,6 +123,24 @@ impl<'a> Cluster<'a> {
     /// The agent of the reads of global memory by the asynchronous copies of a warp.
     pub(crate) fn fetches_of(&self, warp: Agent) -> Agent {
         (3 * self.know.len() + self.units.len()) as Agent + warp
+    }
+
+    /// Whether what an agent does carries over to whoever learns that a peer has come to a point, without a release for the cluster: the
+    /// units do, which work on shared memory; what they write to global memory does not (other multiprocessors' L1 caches keep it).
+    pub(crate) fn carries(&self) -> impl Fn(Agent) -> bool + use<> {
+        let (warps, stores) = (self.know.len() as Agent, self.stores_of(0));
+        move |agent| agent >= warps && !(stores..stores + warps).contains(&agent)
+    }
+
+    /// The spaces that a proxy fence of a thread of a block covers.
+    pub(crate) fn spaces(&self, fence: ProxyFence, rank: u32) -> Vec<Space> {
+        let global = fence.covers(Memory::Global).then_some(Space::GLOBAL);
+        let shared: Vec<u32> = match fence {
+            ProxyFence::Shared => vec![rank],
+            ProxyFence::SharedCluster | ProxyFence::All => (0..self.ctas.len() as u32).collect(),
+            ProxyFence::Global => Vec::new(),
+        };
+        global.into_iter().chain(shared.into_iter().map(Space::shared)).collect()
     }
 
     /// A unit that is new.
@@ -341,7 +359,7 @@ impl<'a> Cluster<'a> {
         let first = ctas.first().map_or([0; 3], |cta| cta.index);
         let Some(shadow) = &mut ctas[rank as usize].shadow else { return };
         let view = common.map_or_else(|| know[site.agent as usize].view(site.lanes()), View::common);
-        let now = Now { access, view };
+        let now = Now { access, view, space: Space::shared(rank) };
         let how = (bytes, kind != Kind::Read, access.is(ASYNC));
         let report = &mut |event| sink.event(context, first, site, how, event);
         for offset in offsets {
@@ -387,7 +405,8 @@ impl<'a> Cluster<'a> {
         };
         let Cluster { ctas, know, sink, context, global, .. } = self;
         let first = ctas.first().map_or([0; 3], |cta| cta.index);
-        let now = Now { access, view: know[site.agent as usize].view(site.lanes()) };
+        let view = know[site.agent as usize].view(site.lanes());
+        let now = Now { access, view, space: Space::GLOBAL };
         global.note(range, data, &now, &mut |event, offset| {
             let place = Place::Global(buffer, offset);
             sink.raced(context, first, site, (touch.writes(), asynchronous), event, place);

@@ -5,7 +5,7 @@ use std::ops::RangeBounds;
 
 use tilewright_machine::{BoxShape, BulkOp, DType, Memory, SwizzleMode, TensorOp};
 
-use crate::clock::{Agent, Pair, lanes};
+use crate::clock::{Agent, lanes};
 use crate::cluster::{Cluster, Kind};
 use crate::context::{BoundMap, SHARED_BASE};
 use crate::global::Touch;
@@ -65,8 +65,6 @@ pub(crate) struct Flight {
     pub group: u32,
     /// What it has read, once it has.
     data: Option<Vec<u8>>,
-    /// What the issuing lane knew.
-    clock: Pair,
     /// When the cycle model has it complete.
     ready: u64,
 }
@@ -203,10 +201,6 @@ impl<'a> Cluster<'a> {
             _ => self.watch_course(&site, &course, &[], bytes, (number.0, number.1, ASYNC)),
         }
         self.sink.tma_bytes += u64::from(bytes);
-        let mut clock = Pair::default();
-        if !store {
-            self.know[site.agent as usize].release(site.lanes(), &mut clock);
-        }
         self.flights.push(Flight {
             site,
             course,
@@ -217,7 +211,6 @@ impl<'a> Cluster<'a> {
             barrier: signals,
             group,
             data: None,
-            clock,
             ready,
         });
     }
@@ -348,7 +341,6 @@ impl<'a> Cluster<'a> {
                 }
             }
             let Some(barrier) = key.and_then(|key| self.barriers.get_mut(&key)) else { continue };
-            barrier.clock().join(&flight.clock);
             match barrier.complete(u64::from(flight.bytes), flight.ready) {
                 Ok(ended) => self.changed |= ended,
                 Err(_) => self.misuse(&flight.site, Rule::Bytes, || {

@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tilewright_machine::{BulkOp, Memory, TensorOp};
 use tilewright_simt::{Function, FunctionParamKind, Op, Operand};
 
-use crate::report::RaceKind;
-use crate::shadow::{Event, Now, Shadow};
+use crate::shadow::{Event, Finds, Now, Shadow};
 
 /// Bytes of global memory whose shadow is made together.
 const PAGE: u64 = 512;
@@ -99,30 +98,66 @@ impl Log {
     }
 }
 
-/// The bytes that a cluster has last written, by buffer and page.
+/// A page of what a cluster has written.
+#[derive(Debug)]
+struct Page {
+    /// The bytes that it has last written.
+    bytes: [u8; PAGE as usize],
+    /// Which bytes it has written.
+    written: [u64; PAGE as usize / 64],
+    /// Those that it has written with several values.
+    mixed: [u64; PAGE as usize / 64],
+}
+
+fn bit(mask: &[u64], at: usize) -> bool {
+    mask[at / 64] >> (at % 64) & 1 != 0
+}
+
+/// What a cluster has written, by buffer and page.
 #[derive(Debug, Default)]
-struct Values(HashMap<(u32, u64), Box<[u8; PAGE as usize]>>);
+struct Values(HashMap<(u32, u64), Box<Page>>);
 
 impl Values {
-    fn get(&self, buffer: u32, at: u64) -> Option<u8> {
-        self.0.get(&(buffer, at / PAGE)).map(|page| page[(at % PAGE) as usize])
+    /// The one value that the cluster has written to a byte.
+    fn only(&self, buffer: u32, at: u64) -> Option<u8> {
+        let (page, at) = (self.0.get(&(buffer, at / PAGE))?, (at % PAGE) as usize);
+        (bit(&page.written, at) && !bit(&page.mixed, at)).then_some(page.bytes[at])
+    }
+
+    /// What these bytes of a page find there that was written last.
+    fn finds(&self, buffer: u32, at: u64, data: &[u8]) -> Finds {
+        let Some(page) = self.0.get(&(buffer, at / PAGE)) else { return Finds::Different };
+        let equal = page.bytes.iter().skip((at % PAGE) as usize).zip(data).filter(|(old, new)| old == new);
+        match equal.count() {
+            0 => Finds::Different,
+            n if n == data.len() => Finds::Equal,
+            _ => Finds::Mixed,
+        }
     }
 
     fn put(&mut self, buffer: u32, start: u64, data: &[u8]) {
         let (mut at, mut rest) = (start, data);
         while !rest.is_empty() {
-            let page = self.0.entry((buffer, at / PAGE)).or_insert_with(|| Box::new([0; PAGE as usize]));
-            let to = &mut page[(at % PAGE) as usize..];
-            let len = to.len().min(rest.len());
-            to[..len].copy_from_slice(&rest[..len]);
+            let new = || Box::new(Page { bytes: [0; PAGE as usize], written: [0; 8], mixed: [0; 8] });
+            let page = self.0.entry((buffer, at / PAGE)).or_insert_with(new);
+            let from = (at % PAGE) as usize;
+            let len = (PAGE as usize - from).min(rest.len());
+            for (at, byte) in (from..).zip(&rest[..len]) {
+                let mask = 1 << (at % 64);
+                if page.written[at / 64] & mask != 0 && page.bytes[at] != *byte {
+                    page.mixed[at / 64] |= mask;
+                }
+                page.written[at / 64] |= mask;
+                page.bytes[at] = *byte;
+            }
             rest = &rest[len..];
             at += len as u64;
         }
     }
 
-    /// Whether these bytes hold the same here and there.
+    /// Whether all that was written to these bytes here and there is the same.
     fn agree(&self, other: &Values, buffer: u32, range: std::ops::Range<u64>) -> bool {
-        range.into_iter().all(|at| self.get(buffer, at).is_some_and(|v| other.get(buffer, at) == Some(v)))
+        range.into_iter().all(|at| self.only(buffer, at).is_some_and(|v| other.only(buffer, at) == Some(v)))
     }
 }
 
@@ -163,20 +198,19 @@ impl Watched {
             let shadow = self.pages.entry((range.buffer, page)).or_insert_with(|| Shadow::new(PAGE as u32));
             let values = &self.values;
             let report = &mut |event| {
-                let Event::Race { offset, first_writes, kind, .. } = event else { return };
-                let found = page * PAGE + u64::from(offset);
-                // The shadow tells granules of 16 bytes apart.
-                let end = range.end.min((found / 16 + 1) * 16);
-                let same =
-                    |at: u64| values.get(range.buffer, at) == data.get((at - range.start) as usize).copied();
-                let idle = first_writes && range.touch == Touch::Write && (found..end).all(same);
-                if !idle || kind == RaceKind::MissingProxyFence {
-                    report(event, found);
+                if let Event::Race { offset, .. } = event {
+                    report(event, page * PAGE + u64::from(offset));
                 }
+            };
+            let finds = |offset: u32, bytes: u32| {
+                let from = page * PAGE + u64::from(offset);
+                let range_of = (from - range.start) as usize;
+                values.finds(range.buffer, from, data.get(range_of..range_of + bytes as usize).unwrap_or(&[]))
             };
             match range.touch {
                 Touch::Read => shadow.read(offset, bytes, now, report),
-                Touch::Write | Touch::Add => shadow.write(offset, bytes, now, report),
+                Touch::Write => shadow.write_over(offset, bytes, now, finds, report),
+                Touch::Add => shadow.write(offset, bytes, now, report),
             }
             at += u64::from(bytes);
         }

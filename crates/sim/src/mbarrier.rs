@@ -72,10 +72,10 @@ impl Mbarrier {
     }
 
     /// Takes the knowledge of a block's peer that arrives. Without a release for the cluster that is only what asynchronous units
-    /// have done, which are the agents from `units` on, and that reads are over; with one, those who wait for the cluster learn the
+    /// have done, which are the agents that `carries` says, and that reads are over; with one, those who wait for the cluster learn the
     /// rest.
-    pub(crate) fn learn_from_peer(&mut self, known: &Pair, units: Agent, releases: bool) {
-        self.current[0].join_reads(known, units);
+    pub(crate) fn learn_from_peer(&mut self, known: &Pair, carries: impl Fn(Agent) -> bool, releases: bool) {
+        self.current[0].join_reads(known, carries);
         if releases {
             self.current[1].join(known);
         }

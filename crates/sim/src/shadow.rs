@@ -1,13 +1,22 @@
-//! Shadow memory: who last wrote each shared byte, who has read it since, and whether those accesses are ordered.
+//! Shadow memory: who wrote each byte, who has read it since, and whether those accesses are ordered.
 //!
 //! Exact to the byte, and cheap where 16 bytes share their history: such a granule has one cell, and is split into a
 //! cell a byte when an access touches a part of it.
 //!
 //! Two accesses are ordered when whoever makes the second knows of the first ([`View`]), or when the same thread makes both.
 //! A matrix instruction moves data between lanes, so it is nobody's own access: it is ordered with a lane's plain accesses
-//! only by a barrier. What an asynchronous unit accesses after an ordinary write must also be fenced.
+//! only by a barrier. What an asynchronous unit accesses after an ordinary access must also be fenced.
+//!
+//! # What a cell remembers
+//!
+//! Every access that a later one may race with, and no other. A write forgets what is ordered before it: order is transitive, so that
+//! whoever is not after the forgotten is not after the write either, and races with that. This fails where being unordered with the
+//! write is no race: two atomic additions, two writes of equal bytes. So both stay ([`Rest::live`]), and what they were ordered after
+//! stays behind them ([`Rest::stale`]), to be compared with whoever else adds, or writes these bytes. A later access of a lane takes the
+//! place of its earlier one of the same sort, for whoever knows of the later knows of the earlier: a cell never holds more accesses than
+//! the cluster has threads and units, times the statements that access it.
 
-use crate::clock::{Agent, View, lanes};
+use crate::clock::{Agent, Space, View};
 use crate::report::RaceKind;
 
 /// Bytes of a granule.
@@ -22,6 +31,8 @@ pub(crate) const ASYNC: u8 = 4;
 pub(crate) const ORDINARY: u8 = 8;
 /// The access adds to what is there as one step.
 pub(crate) const ATOMIC: u8 = 16;
+/// The access writes.
+const WRITES: u8 = 32;
 
 /// One access, as the shadow remembers it. Time 0 means that there was none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -52,27 +63,53 @@ impl Access {
         self.flags & flag != 0
     }
 
+    /// Whether the asynchronous proxy makes it.
+    fn proxied(&self) -> bool {
+        self.flags & (ASYNC | ORDINARY) == ASYNC
+    }
+
     /// Lanes of this access that are not those of the later one `now`, in whose program order they would come before.
-    fn others(&self, now: &Access, view: &View<'_>, both_write: bool) -> u32 {
+    fn others(&self, now: &Access, view: &View<'_>) -> u32 {
         if self.is(ASYNC) {
             return self.lanes;
         }
         if self.is(COLLECTIVE) {
+            let both_write = self.is(WRITES) && now.is(WRITES);
             let same =
                 both_write && now.is(COLLECTIVE) && self.thread == now.thread && self.agent == now.agent;
             return if same { 0 } else { self.lanes };
         }
-        let own = lanes(self.lanes).filter(|lane| view.is_lane(self.agent, 1 << lane));
-        let own = own.fold(0, |mask, lane| mask | 1 << lane);
-        if now.is(COLLECTIVE) { self.lanes } else { self.lanes & !own }
+        if now.is(COLLECTIVE) { self.lanes } else { self.lanes & !view.own(self.agent) }
+    }
+
+    /// Whether a later access of these lanes takes the place of this one.
+    fn same(&self, now: &Access) -> bool {
+        self.agent == now.agent && self.flags == now.flags
+    }
+
+    /// Adds an access to others, in which it takes the place of its lanes' earlier ones of the same sort.
+    fn join(self, others: &mut Vec<Access>) {
+        let mut new = self;
+        others.retain_mut(|old| {
+            if !old.same(&new) {
+                return true;
+            }
+            if old.time == new.time && old.statement == new.statement {
+                new.lanes |= old.lanes;
+                return false;
+            }
+            old.lanes &= !self.lanes;
+            old.lanes != 0
+        });
+        others.push(new);
     }
 }
 
 /// What an access ran into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
-    /// A race with an earlier access.
-    Race { kind: RaceKind, first: Access, first_writes: bool, offset: u32 },
+    /// A race with an earlier access, in these bytes.
+    Race { kind: RaceKind, first: Access, first_writes: bool, offset: u32, bytes: u32 },
     /// The byte was never written.
     Uninitialised { offset: u32 },
 }
@@ -84,117 +121,228 @@ pub(crate) struct Now<'a> {
     pub access: Access,
     /// The knowledge.
     pub view: View<'a>,
+    /// The memory.
+    pub space: Space,
+}
+
+impl Now<'_> {
+    fn writing(&self, pending: bool) -> Self {
+        let mut now = *self;
+        now.access.flags |= if pending { WRITES | PENDING } else { WRITES };
+        now
+    }
+}
+
+/// What a write finds in memory, as far as that matters to races.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Finds {
+    /// The very bytes that it writes, the last write's.
+    Equal,
+    /// Others.
+    Different,
+    /// Both: they have to be looked at one by one.
+    Mixed,
+}
+
+/// How an access comes not to be ordered before another: the kind of the race if that is one, and which lanes'.
+type Unordered = (RaceKind, u32);
+
+/// Whether an earlier access is ordered before `now`.
+fn unordered(first: &Access, now: &Now<'_>) -> Option<Unordered> {
+    let Access { agent, time, lanes, .. } = *first;
+    let view = &now.view;
+    let writes = first.is(WRITES);
+    let mut rest = if writes { view.unseen(agent, time, lanes) } else { view.unread(agent, time, lanes) };
+    if rest != 0 {
+        rest &= first.others(&now.access, view);
+    }
+    if rest != 0 {
+        let kind = match (first.is(ASYNC), writes) {
+            (true, true) => RaceKind::AsyncPending,
+            (true, false) => RaceKind::AsyncRead,
+            _ if writes && now.access.is(WRITES) => RaceKind::WriteWrite,
+            _ => RaceKind::ReadWrite,
+        };
+        return Some((kind, rest));
+    }
+    if first.proxied() || !now.access.proxied() || !writes {
+        return None;
+    }
+    let rest = view.unfenced(now.space, agent, time, lanes);
+    (rest != 0).then_some((RaceKind::MissingProxyFence, rest))
+}
+
+/// The bytes of a cell.
+#[derive(Clone, Copy)]
+struct Bytes {
+    offset: u32,
+    count: u32,
+}
+
+impl Bytes {
+    fn report(self, first: &Access, (kind, lanes): Unordered, report: &mut impl FnMut(Event)) {
+        let mut first = *first;
+        if !first.is(ASYNC | COLLECTIVE) {
+            // An entry stands for several lanes: name one that races.
+            first.thread = first.thread / 32 * 32 + lanes.trailing_zeros() as u16;
+        }
+        let first_writes = first.is(WRITES);
+        report(Event::Race { kind, first, first_writes, offset: self.offset, bytes: self.count });
+    }
+}
+
+/// What a cell remembers where accesses are unordered that may be.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Rest {
+    /// Writes that are unordered with the last one, and with each other.
+    live: Vec<Access>,
+    /// What writes are ordered after, and whoever is unordered with these need not be.
+    stale: Vec<Access>,
+    /// Whether the last write is ordered after all else.
+    joined: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Cell {
+    /// The last write.
     write: Access,
-    /// Readers since the last write that do not know of each other.
+    /// Readers since that do not know of each other.
     reads: Vec<Access>,
+    rest: Option<Box<Rest>>,
 }
 
 impl Cell {
-    fn pending(&self, offset: u32, report: &mut impl FnMut(Event)) -> bool {
+    fn pending(&self, at: Bytes, report: &mut impl FnMut(Event)) -> bool {
         let pending = self.write.is(PENDING);
         if pending {
-            report(Event::Race {
-                kind: RaceKind::AsyncPending,
-                first: self.write,
-                first_writes: true,
-                offset,
-            });
+            at.report(&self.write, (RaceKind::AsyncPending, self.write.lanes), report);
         }
         pending
     }
 
-    fn read(&mut self, now: &Now<'_>, offset: u32, report: &mut impl FnMut(Event)) {
-        if !self.pending(offset, report) {
-            if self.write.happened() {
-                check(&self.write, true, now, false, offset, report);
-            } else {
-                report(Event::Uninitialised { offset });
+    /// The writes that are not known to be ordered with each other.
+    fn writes(&self) -> impl Iterator<Item = &Access> {
+        let live = self.rest.iter().flat_map(|rest| &rest.live);
+        live.chain(std::iter::once(&self.write).filter(|write| write.happened()))
+    }
+
+    fn read(&mut self, now: &Now<'_>, at: Bytes, report: &mut impl FnMut(Event)) {
+        if !self.pending(at, report) {
+            for write in self.writes() {
+                if let Some(how) = unordered(write, now) {
+                    at.report(write, how, report);
+                }
+            }
+            if !self.write.happened() {
+                report(Event::Uninitialised { offset: at.offset });
             }
         }
         self.remember_reader(now);
     }
 
-    fn remember_reader(&mut self, Now { access: now, view }: &Now<'_>) {
-        let same = |r: &Access| r.agent == now.agent && r.flags == now.flags;
-        if let Some(read) = self.reads.iter_mut().find(|r| same(r) && r.time == now.time) {
-            // Of lanes that race, any one is named.
-            read.lanes |= now.lanes;
+    fn remember_reader(&mut self, now: &Now<'_>) {
+        let access = &now.access;
+        let (mut found, mut alone) = (None, true);
+        for read in self.reads.iter_mut().filter(|r| r.same(access)) {
+            if (read.time, read.statement) == (access.time, access.statement) {
+                found = Some(read);
+            } else {
+                alone = false;
+            }
+        }
+        if let Some(read) = found.filter(|_| alone) {
+            read.lanes |= access.lanes;
             return;
         }
-        self.reads.retain(|r| {
-            let replaced = same(r) && r.lanes & !now.lanes == 0;
-            !replaced && !view.sees(r.agent, r.time, r.lanes)
-        });
-        self.reads.push(*now);
+        self.reads.retain(|r| unordered(r, now).is_some());
+        access.join(&mut self.reads);
     }
 
-    fn write(&mut self, now: &Now<'_>, pending: bool, offset: u32, report: &mut impl FnMut(Event)) {
-        if !self.pending(offset, report) {
-            if self.write.happened() {
-                check(&self.write, true, now, true, offset, report);
+    fn write(&mut self, now: &Now<'_>, finds: Finds, at: Bytes, report: &mut impl FnMut(Event)) {
+        if self.pending(at, report) {
+            (self.write, self.rest) = (now.access, None);
+            self.reads.clear();
+            return;
+        }
+        // Nobody may be unordered with an ordinary write to shared memory, so that it hides what it is ordered after.
+        let hides = !now.access.is(ATOMIC) && now.space != Space::GLOBAL;
+        if hides {
+            if let Some(how) = self.write.happened().then(|| unordered(&self.write, now)).flatten() {
+                at.report(&self.write, how, report);
             }
-            for read in &self.reads {
-                if check(read, false, now, true, offset, report) {
-                    break;
-                }
-            }
+            self.overtake_readers(now, at, report, |_| {});
+        } else if self.write.happened() || !self.reads.is_empty() {
+            self.rest = self.overwrite(now, finds, at, report).map(Box::new);
         }
         self.write = now.access;
-        if pending {
-            self.write.flags |= PENDING;
-        }
-        self.reads.clear();
     }
-}
 
-/// Reports how an access and an earlier one race, if they do.
-fn check(
-    first: &Access,
-    first_writes: bool,
-    now: &Now<'_>,
-    writes: bool,
-    offset: u32,
-    report: &mut impl FnMut(Event),
-) -> bool {
-    let both_write = first_writes && writes;
-    if both_write && first.is(ATOMIC) && now.access.is(ATOMIC) {
-        return false;
+    /// Reports the first of the readers that races; calls `f` with those that do not.
+    fn overtake_readers(
+        &mut self,
+        now: &Now<'_>,
+        at: Bytes,
+        report: &mut impl FnMut(Event),
+        mut f: impl FnMut(Access),
+    ) {
+        let mut found = false;
+        for read in self.reads.drain(..) {
+            match unordered(&read, now) {
+                Some(how) if !found => {
+                    at.report(&read, how, report);
+                    found = true;
+                }
+                Some(_) => {}
+                None => f(read),
+            }
+        }
     }
-    let mut others = 0;
-    let seen = |lanes: u32| match first_writes {
-        true => now.view.sees(first.agent, first.time, lanes),
-        false => now.view.sees_read(first.agent, first.time, lanes),
-    };
-    let ordered = seen(first.lanes) || {
-        others = first.others(&now.access, &now.view, both_write);
-        others == 0 || (others != first.lanes && seen(others))
-    };
-    let unfenced = || {
-        let proxy = now.access.is(ASYNC) && !now.access.is(ORDINARY);
-        first_writes
-            && !first.is(ASYNC)
-            && proxy
-            && !now.view.sees_fenced(first.agent, first.time, first.lanes)
-    };
-    let kind = match (first.is(ASYNC), first_writes) {
-        _ if ordered && unfenced() => RaceKind::MissingProxyFence,
-        _ if ordered => return false,
-        (true, true) => RaceKind::AsyncPending,
-        (true, false) => RaceKind::AsyncRead,
-        _ if both_write => RaceKind::WriteWrite,
-        _ => RaceKind::ReadWrite,
-    };
-    let mut first = *first;
-    if !first.is(ASYNC | COLLECTIVE) && !ordered {
-        // A reader stands for several lanes: name one that races.
-        first.thread = first.thread / 32 * 32 + others.trailing_zeros() as u16;
+
+    /// What is to be remembered beside a write that others may be unordered with.
+    fn overwrite(
+        &mut self,
+        now: &Now<'_>,
+        finds: Finds,
+        at: Bytes,
+        report: &mut impl FnMut(Event),
+    ) -> Option<Rest> {
+        let add = now.access.is(ATOMIC);
+        // Whether being unordered with this write is no race.
+        let may =
+            |write: &Access| if add { write.is(ATOMIC) } else { !write.is(ATOMIC) && finds == Finds::Equal };
+        let mut rest = self.rest.take().map_or_else(Rest::default, |rest| *rest);
+        let (mut live, mut before) = (Vec::new(), Vec::new());
+        let alone = rest.live.is_empty() && rest.joined;
+        for write in rest.live.drain(..).chain(std::iter::once(self.write).filter(Access::happened)) {
+            match unordered(&write, now) {
+                Some(_) if may(&write) => write.join(&mut live),
+                Some(how) => at.report(&write, how, report),
+                None if !may(&write) => before.push(write),
+                None => {}
+            }
+        }
+        if !live.is_empty() {
+            rest.stale.retain(|old| {
+                let how = unordered(old, now);
+                how.inspect(|how| at.report(old, *how, report)).is_none()
+            });
+        }
+        // Whoever is not after the last write, where that was after all else, races with it.
+        if alone && !before.is_empty() {
+            rest.stale.clear();
+        }
+        self.overtake_readers(now, at, report, |read| before.push(read));
+        before.into_iter().for_each(|access| access.join(&mut rest.stale));
+        rest.joined = live.is_empty();
+        // An addition or a write of the same bytes by the same lane covers its earlier one.
+        let now = &now.access;
+        live.retain_mut(|old| {
+            old.lanes &= if old.same(now) { !now.lanes } else { u32::MAX };
+            old.lanes != 0
+        });
+        rest.live = live;
+        (!rest.live.is_empty() || !rest.stale.is_empty()).then_some(rest)
     }
-    report(Event::Race { kind, first, first_writes, offset });
-    true
 }
 
 #[derive(Clone, Debug)]
@@ -203,7 +351,7 @@ enum Granule {
     Split(Box<[Cell; GRANULE as usize]>),
 }
 
-/// The shadow of a block's shared memory.
+/// The shadow of a block's shared memory, or of a page of global memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Shadow {
     granules: Vec<Granule>,
@@ -214,8 +362,14 @@ impl Shadow {
         Shadow { granules: vec![Granule::Whole(Cell::default()); bytes.div_ceil(GRANULE) as usize] }
     }
 
-    /// Applies `f` to the cells of a range, with the offset of each cell's first byte.
-    fn visit(&mut self, offset: u32, bytes: u32, mut f: impl FnMut(&mut Cell, u32)) {
+    /// Applies `f` to the cells of a range, with the bytes of each; where `apart` says so of a granule, to a cell a byte.
+    fn visit(
+        &mut self,
+        offset: u32,
+        bytes: u32,
+        apart: impl Fn(&Cell, Bytes) -> bool,
+        mut f: impl FnMut(&mut Cell, Bytes),
+    ) {
         let mut at = offset;
         let end = offset.saturating_add(bytes);
         while at < end {
@@ -223,25 +377,20 @@ impl Shadow {
             let stop = end.min((index + 1) * GRANULE);
             let Some(granule) = self.granules.get_mut(index as usize) else { return };
             let complete = stop - at == GRANULE;
-            match granule {
-                Granule::Whole(cell) if complete => f(cell, at),
-                Granule::Whole(cell) => {
-                    let mut cells = Box::new(std::array::from_fn(|_| cell.clone()));
-                    cells[(at % GRANULE) as usize..][..(stop - at) as usize]
-                        .iter_mut()
-                        .zip(at..)
-                        .for_each(|(cell, at)| f(cell, at));
-                    *granule = Granule::Split(cells);
+            let all = Bytes { offset: at, count: GRANULE };
+            if let Granule::Whole(cell) = granule {
+                if complete && !apart(cell, all) {
+                    f(cell, all);
+                    at = stop;
+                    continue;
                 }
-                Granule::Split(cells) => {
-                    cells[(at % GRANULE) as usize..][..(stop - at) as usize]
-                        .iter_mut()
-                        .zip(at..)
-                        .for_each(|(cell, at)| f(cell, at));
-                    if complete && cells.iter().all(|cell| *cell == cells[0]) {
-                        *granule = Granule::Whole(cells[0].clone());
-                    }
-                }
+                *granule = Granule::Split(Box::new(std::array::from_fn(|_| cell.clone())));
+            }
+            let Granule::Split(cells) = granule else { return };
+            let touched = &mut cells[(at % GRANULE) as usize..][..(stop - at) as usize];
+            touched.iter_mut().zip(at..).for_each(|(cell, offset)| f(cell, Bytes { offset, count: 1 }));
+            if complete && cells.iter().all(|cell| *cell == cells[0]) {
+                *granule = Granule::Whole(cells[0].clone());
             }
             at = stop;
         }
@@ -249,25 +398,53 @@ impl Shadow {
 
     /// A read of `bytes` at `offset`.
     pub(crate) fn read(&mut self, offset: u32, bytes: u32, now: &Now<'_>, report: &mut impl FnMut(Event)) {
-        self.visit(offset, bytes, |cell, at| cell.read(now, at, report));
+        self.visit(offset, bytes, |_, _| false, |cell, at| cell.read(now, at, report));
     }
 
     /// A write of `bytes` at `offset`.
     pub(crate) fn write(&mut self, offset: u32, bytes: u32, now: &Now<'_>, report: &mut impl FnMut(Event)) {
-        self.visit(offset, bytes, |cell, at| cell.write(now, false, at, report));
+        let now = &now.writing(false);
+        let finds = Finds::Different;
+        self.visit(offset, bytes, |_, _| false, |cell, at| cell.write(now, finds, at, report));
+    }
+
+    /// The same where equal bytes do not race; `finds` says of a range what it holds.
+    pub(crate) fn write_over(
+        &mut self,
+        offset: u32,
+        bytes: u32,
+        now: &Now<'_>,
+        finds: impl Fn(u32, u32) -> Finds,
+        report: &mut impl FnMut(Event),
+    ) {
+        let now = &now.writing(false);
+        let apart =
+            |cell: &Cell, at: Bytes| cell.write.happened() && finds(at.offset, at.count) == Finds::Mixed;
+        self.visit(offset, bytes, apart, |cell, at| {
+            let finds = if cell.write.happened() { finds(at.offset, at.count) } else { Finds::Different };
+            cell.write(now, finds, at, report)
+        });
     }
 
     /// The issue of an asynchronous copy into these bytes.
     pub(crate) fn issue(&mut self, offset: u32, bytes: u32, now: &Now<'_>, report: &mut impl FnMut(Event)) {
-        self.visit(offset, bytes, |cell, at| cell.write(now, true, at, report));
+        let now = &now.writing(true);
+        let finds = Finds::Different;
+        self.visit(offset, bytes, |_, _| false, |cell, at| cell.write(now, finds, at, report));
     }
 
     /// The landing of an asynchronous copy in these bytes: a write of whoever waits, at the wait, or of a unit.
-    pub(crate) fn land(&mut self, offset: u32, bytes: u32, access: Access) {
-        self.visit(offset, bytes, |cell, _| {
-            cell.write = access;
-            cell.reads.clear();
-        });
+    pub(crate) fn land(&mut self, offset: u32, bytes: u32, mut access: Access) {
+        access.flags |= WRITES;
+        self.visit(
+            offset,
+            bytes,
+            |_, _| false,
+            |cell, _| {
+                cell.write = access;
+                cell.reads.clear();
+            },
+        );
     }
 }
 
@@ -296,7 +473,7 @@ mod tests {
                 rank: 0,
                 flags: 0,
             };
-            Now { access, view: warp.view(lane) }
+            Now { access, view: warp.view(lane), space: Space::shared(0) }
         }
 
         fn warp_barrier(&mut self, warp: usize) {
@@ -408,7 +585,7 @@ mod tests {
             s.read(0, 16, &Now { access: unit(&b, 1), ..b.by(0) }, &mut r);
         });
         assert_eq!(found, [RaceKind::MissingProxyFence]);
-        b.0[0].fence(1);
+        b.0[0].fence(1, &[Space::shared(0)]);
         let found = races(&mut s, |s, mut r| {
             s.read(0, 16, &Now { access: unit(&b, 2), ..b.by(0) }, &mut r);
             s.write(0, 16, &b.by(0), &mut r);
@@ -416,7 +593,7 @@ mod tests {
         assert_eq!(found, [RaceKind::AsyncRead]);
         let mut done = Pair::default();
         done.learn(9, u32::MAX, 4);
-        b.0[0].fence(1);
+        b.0[0].fence(1, &[Space::shared(0)]);
         let found = races(&mut s, |s, mut r| {
             s.read(0, 16, &Now { access: unit(&b, 3), ..b.by(0) }, &mut r);
             b.0[0].acquire(1, &done);

@@ -348,11 +348,12 @@ impl Cluster<'_> {
     }
 
     fn arrive(&mut self, Posted { site, key, expected, clock, releases, time }: Posted) {
+        let carries = self.carries();
         let Some(barrier) = self.barriers.get_mut(&key) else { return };
         if site.rank == key.0 {
             barrier.clock().join(&clock);
         } else {
-            barrier.learn_from_peer(&clock, self.know.len() as u32, releases);
+            barrier.learn_from_peer(&clock, carries, releases);
         }
         match barrier.arrive(expected, time) {
             Ok(ended) => self.changed |= ended,
@@ -406,7 +407,7 @@ impl Cluster<'_> {
         };
         let init = barrier.init;
         let view = self.know[site.agent as usize].view(site.lanes());
-        let known = view.is_lane(init.agent, init.lanes) || view.sees(init.agent, init.time, init.lanes);
+        let known = view.own(init.agent) == init.lanes || view.sees(init.agent, init.time, init.lanes);
         if !known && self.context.config.check_races {
             self.misuse(site, Rule::Barrier, || {
                 format!(

@@ -665,8 +665,9 @@ impl Warp {
             SyncOp::BulkCommit => self.bulk.commit(self.active),
             SyncOp::BulkWait(n) => self.bulk_wait(cluster, n, false),
             SyncOp::BulkWaitRead(n) => self.bulk_wait(cluster, n, true),
-            SyncOp::FenceProxyAsync(_) => {
-                cluster.know[self.agent as usize].fence(self.active);
+            SyncOp::FenceProxyAsync(fence) => {
+                let spaces = cluster.spaces(fence, self.rank);
+                cluster.know[self.agent as usize].fence(self.active, &spaces);
                 cluster.publish_barriers(self.agent, self.active);
             }
             SyncOp::FenceMbarrierInit => cluster.publish_barriers(self.agent, self.active),

@@ -377,14 +377,21 @@ fn operands_are_fenced_ordered_and_left_alone() {
             b.sync(SyncOp::WgmmaWait(0));
         });
         assert_eq!(kinds(&f), [RaceKind::MissingProxyFence]);
-        // Fenced by others than the writers, or after the barrier.
-        let f = staged(128, |b, d, _, x, y| {
-            b.sync(SyncOp::Barrier);
-            b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
-            whole(b, d, x, y);
-            b.sync(SyncOp::WgmmaWait(0));
-        });
-        assert_eq!(kinds(&f), [RaceKind::MissingProxyFence]);
+        // Fenced behind the barrier: by threads that know of the writes, in the right space.
+        for (fence, wanted) in [
+            (ProxyFence::Shared, &[][..]),
+            (ProxyFence::SharedCluster, &[]),
+            (ProxyFence::All, &[]),
+            (ProxyFence::Global, &[RaceKind::MissingProxyFence]),
+        ] {
+            let f = staged(128, |b, d, _, x, y| {
+                b.sync(SyncOp::Barrier);
+                b.sync(SyncOp::FenceProxyAsync(fence));
+                whole(b, d, x, y);
+                b.sync(SyncOp::WgmmaWait(0));
+            });
+            assert_eq!(kinds(&f), wanted, "{fence:?}");
+        }
         let f = staged(128, |b, d, _, x, y| {
             b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
             whole(b, d, x, y);

@@ -170,7 +170,13 @@ fn tensor_copies_race_on_global_memory_and_additions_do_not() {
             assert_eq!(kinds(&read, 1, seed), wanted, "{wait:?}");
         }
         // What a thread writes, a tensor copy reads after a fence.
-        for fence in [true, false] {
+        for (fence, ordered) in [
+            (Some(ProxyFence::Global), true),
+            (Some(ProxyFence::All), true),
+            (Some(ProxyFence::Shared), false),
+            (Some(ProxyFence::SharedCluster), false),
+            (None, false),
+        ] {
             let mut b = builder(32);
             let x = b.pointer_param("x");
             b.add_shared("bar", 8, 8);
@@ -179,18 +185,14 @@ fn tensor_copies_race_on_global_memory_and_additions_do_not() {
             b.init_barriers(&[(0, 1)]);
             b.only(0, |b| {
                 b.store_global(x, imm(5), imm(5));
-                if fence {
-                    b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
-                }
+                fence.into_iter().for_each(|fence| b.sync(SyncOp::FenceProxyAsync(fence)));
                 let (to, bar) = (b.window(1024), b.window(0));
                 b.mbarrier_at(MbarrierOp::ArriveExpect, bar, 256);
                 b.tma(TensorOp::Load, map, &[imm(0)], to, Some(bar));
-                if fence {
-                    b.mbarrier_at(MbarrierOp::Wait, bar, 0);
-                    b.store_global(x, imm(6), imm(6));
-                }
+                b.mbarrier_at(MbarrierOp::Wait, bar, 0);
+                b.store_global(x, imm(6), imm(6));
             });
-            let wanted: &[_] = if fence { &[] } else { &[MissingProxyFence] };
+            let wanted: &[_] = if ordered { &[] } else { &[MissingProxyFence] };
             assert_eq!(kinds(&b.finish(), 1, seed), wanted);
         }
         // An asynchronous copy may read its source until a wait covers it.
