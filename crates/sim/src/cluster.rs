@@ -361,7 +361,7 @@ impl<'a> Cluster<'a> {
         let view = common.map_or_else(|| know[site.agent as usize].view(site.lanes()), View::common);
         let now = Now { access, view, space: Space::shared(rank) };
         let how = (bytes, kind != Kind::Read, access.is(ASYNC));
-        let report = &mut |event| sink.event(context, first, site, how, event);
+        let report = &mut |event| sink.event(context, first, (site, rank), how, event);
         for offset in offsets {
             match kind {
                 Kind::Read => shadow.read(*offset, bytes, &now, report),

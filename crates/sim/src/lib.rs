@@ -39,18 +39,30 @@
 //!
 //! Two accesses to a byte of shared or global memory by different threads, at least one of which writes, race unless one *happened before* the other:
 //! by a barrier of the warp, the block, the cluster or a number of warps, where both took part; or by an arrival at an mbarrier after the
-//! first and a wait for that phase before the second. What a peer of the cluster wrote with ordinary instructions before it arrived is
-//! ordered only if it arrived, and the wait waits, for the cluster; what it read is, as all rings that are released to peers rely on. Being in the same warp, or in the same
+//! first and a wait for that phase before the second. What a peer of the cluster wrote with ordinary instructions, or had copied to global
+//! memory, before it arrived is ordered only if it arrived, and the wait waits, for the cluster; what it read is, as all rings that are
+//! released to peers rely on. Being in the same warp, or in the same
 //! instruction, orders nothing. A matrix instruction's rows are accessed by the warp together: such an access needs a barrier
 //! even from the thread that gives the row's address.
 //!
 //! What an asynchronous unit does happens after its issue, and before whoever waits for it: for the phase of the mbarrier that counts
-//! its bytes, for the thread's group of bulk copies, for the warpgroup's group of products. What ordinary instructions have
-//! written, a unit reads or overwrites only after the writing threads have executed a proxy fence, before the barrier that orders them.
+//! its bytes, for the thread's group of bulk copies, for the warpgroup's group of products. Who waits for it learns of what it did, not of
+//! what its thread did before. What ordinary instructions (`cp.async` among them) have written, the asynchronous proxy reads or overwrites
+//! only after a proxy fence of that state space between, and what they have read it overwrites only after one: by the accessing threads
+//! before the barrier that orders both, or behind it by a thread that knows of the accesses, for a fence covers all that its thread knows.
+//! `fence.proxy.async.shared::cta` is for the shared memory of its own block, `.shared::cluster` for that of all blocks of the cluster,
+//! `.global` for global memory, and the fence without a state space for all (PTX ISA 9.0, section 9.7.13.4).
 //!
-//! On global memory the same holds within a cluster. Nothing orders what different clusters do but the end of the kernel. Atomic additions
-//! (of tensor copies) do not race with each other, nor do two writes of the same values. An asynchronous unit's write is done when a
-//! wait for the whole operation covers it, not one for its reads. Reads are followed only of buffers that the function writes.
+//! A copy to global memory writes until a wait for the whole operation covers it; one for its reads frees its source, and nothing else.
+//! Until then it is unordered with all that touches the place, another such copy of the same thread included.
+//!
+//! On global memory the same holds within a cluster. Nothing orders what different clusters do but the end of the kernel. Two unordered
+//! accesses do not race where both are atomic additions (of tensor copies), or both write the same value to the byte; every other access
+//! of that byte has to be ordered with each of them. Between clusters all values that a cluster writes to the byte have to be the same.
+//! Reads are followed only of buffers that the function writes.
+//!
+//! Nothing that a later access may race with is forgotten: `tests/reference.rs` compares what is found with every pair of accesses of
+//! random programs.
 //!
 //! A race names both accesses ([`Party`]), and what would order them in the words of the tile language ([`Race::suggestion`]).
 //!

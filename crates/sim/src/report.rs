@@ -113,8 +113,10 @@ pub enum RaceKind {
     AsyncPending,
     /// A byte is written after the issue of an asynchronous operation that reads it, with no wait that completes it between.
     AsyncRead,
-    /// A byte that a thread writes is accessed by an asynchronous unit after a barrier, but the thread executed no proxy fence between.
+    /// A byte that a thread writes is accessed by an asynchronous unit after a barrier, with no proxy fence between.
     MissingProxyFence,
+    /// A byte that a thread reads is overwritten by an asynchronous unit after a barrier, with no proxy fence between.
+    ReadWithoutProxyFence,
 }
 
 /// One side of a race.
@@ -153,6 +155,9 @@ pub struct Race {
     pub first: Party,
     /// The access that was simulated second.
     pub second: Party,
+    /// The proxy fence that is missing between them, if that is what is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fence: Option<&'static str>,
     /// What would order them.
     pub suggestion: String,
     /// A block in which it was found: that of the second access.
@@ -195,13 +200,15 @@ impl Race {
                 "{b} while the asynchronous operation of {} may still read it (no wait covers it yet)",
                 started(first)
             ),
-            RaceKind::MissingProxyFence => format!(
-                "{} writes (`{}`) in {a}, and the asynchronous operation of {} {} it; the writing thread needs \
-                 fence.proxy.async between",
+            RaceKind::MissingProxyFence | RaceKind::ReadWithoutProxyFence => format!(
+                "{} {} (`{}`) in {a}, and the asynchronous operation of {} {} it; the {} thread needs {} between",
                 thread(first),
+                does(first),
                 first.instruction,
                 started(second),
                 if second.write { "overwrites" } else { "reads" },
+                if first.write { "writing" } else { "reading" },
+                self.fence.unwrap_or("a proxy fence"),
             ),
             _ => format!("{} and {b} with no barrier between", acts(first)),
         };

@@ -165,11 +165,15 @@ fn unordered(first: &Access, now: &Now<'_>) -> Option<Unordered> {
         };
         return Some((kind, rest));
     }
-    if first.proxied() || !now.access.proxied() || !writes {
+    if first.proxied() || !now.access.proxied() {
         return None;
     }
-    let rest = view.unfenced(now.space, agent, time, lanes);
-    (rest != 0).then_some((RaceKind::MissingProxyFence, rest))
+    let (rest, kind) = if writes {
+        (view.unfenced(now.space, agent, time, lanes), RaceKind::MissingProxyFence)
+    } else {
+        (view.unread_fenced(now.space, agent, time, lanes), RaceKind::ReadWithoutProxyFence)
+    };
+    (rest != 0).then_some((kind, rest))
 }
 
 /// The bytes of a cell.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tilewright_machine::Memory;
+use tilewright_machine::{Memory, ProxyFence};
 
 use crate::clock::Agent;
 use crate::context::Context;
@@ -79,10 +79,21 @@ pub(crate) enum FaultKind {
 /// Where a race is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 pub(crate) enum Place {
-    /// At an offset of a block's window.
-    Shared(u32),
+    /// Of a block of the cluster, at an offset of its window.
+    Shared(u32, u32),
     /// In a buffer, at an offset.
     Global(u32, u64),
+}
+
+impl Place {
+    /// The fence after which the asynchronous proxy sees there what a thread of a block of the cluster did.
+    fn fence(self, rank: u32) -> ProxyFence {
+        match self {
+            Place::Global(..) => ProxyFence::Global,
+            Place::Shared(own, _) if own == rank => ProxyFence::Shared,
+            Place::Shared(..) => ProxyFence::SharedCluster,
+        }
+    }
 }
 
 /// An access that went wrong: `address` is an offset in the block's window, or a global address.
@@ -183,12 +194,12 @@ impl Sink {
         misuse.count += 1;
     }
 
-    /// Takes an event of the shadow of shared memory. `first` is the first block of the cluster.
+    /// Takes an event of the shadow of shared memory, that of a block's. `first` is the first block of the cluster.
     pub(crate) fn event(
         &mut self,
         context: &Context<'_>,
         first: [u32; 3],
-        site: &Site,
+        (site, memory): (&Site, u32),
         (bytes, write, asynchronous): (u32, bool, bool),
         event: Event,
     ) {
@@ -203,7 +214,7 @@ impl Sink {
                 }
             }
             Event::Race { offset, .. } if context.config.check_races => {
-                self.raced(context, first, site, (write, asynchronous), event, Place::Shared(offset));
+                self.raced(context, first, site, (write, asynchronous), event, Place::Shared(memory, offset));
             }
             Event::Race { .. } => {}
         }
@@ -262,7 +273,7 @@ impl Sink {
         let origin = |who: Who| statement(who).map_or(0, |s| s.origin);
         let (a, b) = (origin(first), origin(second));
         let (global, buffer) = match place {
-            Place::Shared(offset) => (false, context.owners.find(offset, 1).unwrap_or(usize::MAX)),
+            Place::Shared(_, offset) => (false, context.owners.find(offset, 1).unwrap_or(usize::MAX)),
             Place::Global(buffer, _) => (true, buffer as usize),
         };
         let key = (a.min(b), a.max(b), global, buffer, kind);
@@ -271,7 +282,7 @@ impl Sink {
         }
         let (race, serial) = self.races.entry(key).or_insert_with(|| {
             let (buffer, offset) = match place {
-                Place::Shared(offset) => {
+                Place::Shared(_, offset) => {
                     let (name, offset, _) = context.describe(Memory::Shared, i64::from(offset));
                     (name, offset as u64)
                 }
@@ -293,14 +304,17 @@ impl Sink {
                 block: who.1,
                 thread: who.3,
             };
+            let unfenced = matches!(kind, RaceKind::MissingProxyFence | RaceKind::ReadWithoutProxyFence);
+            let fence = unfenced.then(|| place.fence(first.2).spelling());
             let race = Race {
                 kind,
+                fence,
                 memory: if global { "global" } else { "shared" },
                 buffer,
                 offset,
                 first: party(first),
                 second: party(second),
-                suggestion: suggestion(context, kind, global, (side(first), side(second))).to_string(),
+                suggestion: suggestion(context, kind, global, fence, (side(first), side(second))),
                 block: second.1,
                 count: 0,
             };

@@ -19,8 +19,20 @@ pub(crate) fn suggestion(
     context: &Context<'_>,
     kind: RaceKind,
     global: bool,
+    fence: Option<&'static str>,
     (first, second): (Side, Side),
-) -> &'static str {
+) -> String {
+    if let Some(fence) = fence {
+        let who = if first.write { "writing" } else { "reading" };
+        return format!(
+            "the {who} threads need {fence} before the barrier or arrival that orders them; `syncthreads()` between places one"
+        );
+    }
+    order(context, kind, global, (first, second)).to_string()
+}
+
+/// What would order them in time.
+fn order(context: &Context<'_>, kind: RaceKind, global: bool, (first, second): (Side, Side)) -> &'static str {
     use Nature::{Copy, Load, Ordinary, Product, Store};
     let cluster = |block: [u32; 3]| (block[0] / context.program.function.cluster, block[1], block[2]);
     if global && cluster(first.block) != cluster(second.block) {
@@ -32,7 +44,6 @@ pub(crate) fn suggestion(
         (RaceKind::AsyncPending | RaceKind::AsyncRead, Store, _) if apart => {
             "add `wait_group(n)` that covers the store, and a barrier of the cluster, between"
         }
-        (RaceKind::MissingProxyFence, ..) => "`syncthreads()` between places one",
         (RaceKind::AsyncPending, Copy, _) => {
             "add `wait_group(n)` that covers the copy, and `syncthreads()` for the other threads, between"
         }

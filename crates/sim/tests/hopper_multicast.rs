@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use tilewright_machine::{DType, MbarrierOp, ScalarOp, SwizzleMode, SyncOp};
+use tilewright_machine::{DType, MbarrierOp, ProxyFence, ScalarOp, SwizzleMode, SyncOp};
 use tilewright_sim::{Argument, GlobalMemory, RaceKind, Report, SimError, run};
 use tilewright_simt::{Builder, Function, Operand, Special};
 
@@ -24,8 +24,21 @@ enum Release {
     Own,
 }
 
+/// Who makes the asynchronous proxy see that a stage was read, before it is filled again.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Fence {
+    /// Each reader, before its warp meets.
+    Readers(ProxyFence),
+    /// The lanes that arrive, after their warp has met.
+    Arriving(ProxyFence),
+    /// The thread that loads, behind its wait.
+    Loading(ProxyFence),
+    /// Nobody.
+    Nobody,
+}
+
 /// Each of two warps of a block adds up its half of every stage; warp 2 loads.
-fn ring(release: Release) -> Function {
+fn ring(release: Release, fence: Fence) -> Function {
     let mut f = builder(96);
     f.set_cluster(2);
     let out = f.pointer_param("out");
@@ -60,6 +73,9 @@ fn ring(release: Release) -> Function {
                 let (bars, bytes, parity) = stage(f, step.into());
                 let free = f.op(ScalarOp::XorB32, parity, 1);
                 f.mbarrier(MbarrierOp::Wait, at(bars, 8 * STAGES as i32), free);
+                if let Fence::Loading(fence) = fence {
+                    f.sync(SyncOp::FenceProxyAsync(fence));
+                }
                 f.set_origin("load");
                 f.mbarrier_at(MbarrierOp::ArriveExpect, at(bars, 0), STAGE);
                 let half = f.mul(rank, STAGE / 2);
@@ -88,6 +104,9 @@ fn ring(release: Release) -> Function {
                     let new = f.add(old, word);
                     f.write(reg(sum, 0), new);
                 }
+                if let Fence::Readers(fence) = fence {
+                    f.sync(SyncOp::FenceProxyAsync(fence));
+                }
                 if release != Release::Apart {
                     f.sync(SyncOp::WarpBarrier);
                 }
@@ -98,7 +117,13 @@ fn ring(release: Release) -> Function {
                     let other = f.op(ScalarOp::XorB32, rank, peer);
                     let theirs = f.scalar(ScalarOp::Mapa, &[bars, other]);
                     let empty = at(theirs, 8 * STAGES as i32);
-                    f.branch(value(it), |f| f.mbarrier_at(MbarrierOp::ArrivePeer, empty, 0), |_| {});
+                    let arrive = |f: &mut Builder| {
+                        if let Fence::Arriving(fence) = fence {
+                            f.sync(SyncOp::FenceProxyAsync(fence));
+                        }
+                        f.mbarrier_at(MbarrierOp::ArrivePeer, empty, 0);
+                    };
+                    f.branch(value(it), arrive, |_| {});
                 }
                 Ok(())
             })
@@ -131,17 +156,39 @@ fn run_ring(f: &Function, seed: u64) -> Result<(Report, bool), SimError> {
 
 #[test]
 fn a_ring_of_two_blocks_is_right_and_clean_in_every_order() {
-    let f = ring(Release::Both);
-    for seed in 0..100 {
-        let (report, right) = run_ring(&f, seed).unwrap();
-        assert!(report.is_clean() && right, "{seed} {right} {:?}", report.problems());
+    use Fence::{Arriving, Loading, Readers};
+    use ProxyFence::{All, Shared, SharedCluster};
+    let all = [Readers(Shared), Readers(All), Arriving(Shared), Loading(SharedCluster), Loading(All)];
+    for fence in all {
+        let f = ring(Release::Both, fence);
+        for seed in 0..20 {
+            let (report, right) = run_ring(&f, seed).unwrap();
+            assert!(report.is_clean() && right, "{fence:?} {seed} {right} {:?}", report.problems());
+        }
+    }
+}
+
+#[test]
+fn a_stage_that_threads_have_read_is_filled_again_after_a_fence_of_its_memory() {
+    use Fence::{Arriving, Loading, Nobody, Readers};
+    use ProxyFence::{Global, Shared};
+    // The thread that loads fills the stage of its peer too, which a fence of its own block's memory does not cover.
+    for fence in [Nobody, Readers(Global), Arriving(Global), Loading(Global), Loading(Shared)] {
+        for seed in 0..5 {
+            let (report, _) = run_ring(&ring(Release::Both, fence), seed).unwrap();
+            let [race] = &report.races[..] else { panic!("{fence:?} {:?}", report.problems()) };
+            assert_eq!(race.kind, RaceKind::ReadWithoutProxyFence);
+            assert_eq!((race.first.origin.as_str(), race.second.origin.as_str()), ("use", "load"));
+            let words = "the reading threads need fence.proxy.async.shared::cta before";
+            assert!(race.suggestion.starts_with(words), "{race}");
+        }
     }
 }
 
 #[test]
 fn lanes_that_have_not_met_cannot_be_released_by_one() {
     for seed in 0..10 {
-        let (report, _) = run_ring(&ring(Release::Apart), seed).unwrap();
+        let (report, _) = run_ring(&ring(Release::Apart, Fence::Readers(ProxyFence::Shared)), seed).unwrap();
         let kinds: Vec<_> = report.races.iter().map(|r| r.kind).collect();
         assert_eq!(kinds, [RaceKind::ReadWrite], "{:?}", report.problems());
         let race = &report.races[0];
@@ -153,7 +200,7 @@ fn lanes_that_have_not_met_cannot_be_released_by_one() {
 fn a_peer_that_has_not_released_its_stage_is_overwritten() {
     let mut found = 0;
     for seed in 0..20 {
-        match run_ring(&ring(Release::Own), seed) {
+        match run_ring(&ring(Release::Own, Fence::Readers(ProxyFence::Shared)), seed) {
             Ok((report, _)) => found += usize::from(!report.is_clean()),
             Err(SimError::Deadlock { problems, .. }) => found += usize::from(!problems.is_empty()),
             Err(error) => panic!("{error}"),
