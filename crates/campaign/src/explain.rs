@@ -1,0 +1,310 @@
+//! Why a program may lack a synchronising statement and still be right: reasons that are checked, statement by statement.
+//!
+//! Waits and commits of asynchronous copies and products: the interpreter and the verifier refuse a program that touches anything in
+//! flight, element by element. Where both accept it without the statement, nothing in flight is touched, which is the reason.
+//!
+//! `syncthreads`: the statements of one block are walked in the order in which they are executed, with the values of counters. The reason
+//! is that no two accesses of the same part of a tensor, one of which writes, stand before and behind it with no other barrier
+//! between. What asynchronous copies and products touch counts where they begin and where they are waited for. Tensors of
+//! pipelines do not count inside their stages, which order them.
+
+use std::collections::BTreeSet;
+
+use tilewright::machine::Memory;
+use tilewright::tile::{
+    Axis, Constants, Expr, ParamId, Program, Scope, Stmt, StmtKind, SymbolId, SymbolKind, TensorId, TensorKind, TensorRef,
+    parse, verify,
+};
+
+use crate::judge::How;
+use crate::syncs::Changed;
+
+/// Statements that are walked at most.
+const STEPS: usize = 40_000;
+/// Rounds of a loop over tiles that are walked.
+const TILES: i64 = 3;
+
+/// The reason why the changed program is right too, if there is one.
+pub fn explain(base: &str, changed: &Changed, _how: &How) -> Option<&'static str> {
+    let statement = changed.statement.as_str();
+    if statement.starts_with("wait_dependencies") || statement.starts_with("launch_dependents") {
+        return Some("no_launch_before_or_behind");
+    }
+    if !statement.starts_with("syncthreads") {
+        return Some("nothing_in_flight_is_touched");
+    }
+    let barriers = |text: &str, before: usize| {
+        text.lines().take(before).filter(|l| l.trim_start().starts_with("syncthreads")).count()
+    };
+    let ordinal = barriers(base, changed.line);
+    (!crossed(base, ordinal)?).then_some("nothing_crosses_it").or_else(|| {
+        // A barrier that moved by one statement: what it orders must be the same, so what moved across it must touch nothing.
+        let same = moved_over_nothing(base, changed)?;
+        same.then_some("what_it_moved_over_touches_nothing")
+    })
+}
+
+/// Whether a moved barrier passed a statement that touches neither shared nor global memory.
+fn moved_over_nothing(base: &str, changed: &Changed) -> Option<bool> {
+    let (old, new): (Vec<&str>, Vec<&str>) = (base.lines().collect(), changed.text.lines().collect());
+    if old.len() != new.len() {
+        return None;
+    }
+    let passed = (0..old.len()).filter(|i| old[*i] != new[*i]).map(|i| old[i].trim());
+    let quiet = |line: &str| {
+        let touches = ["copy", "gemm.async", "wait_", "commit_", "cluster_sum", "launch_"];
+        !touches.iter().any(|word| line.starts_with(word)) || line.starts_with("syncthreads")
+    };
+    Some(passed.into_iter().all(quiet))
+}
+
+/// A part of a tensor in shared or global memory.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Part {
+    tensor: TensorId,
+    param: Option<ParamId>,
+    index: Vec<Option<i64>>,
+}
+
+impl Part {
+    /// Whether two may overlap: they are of one tensor, and no mode that both fix differs.
+    fn meets(&self, other: &Part) -> bool {
+        match (self.param, other.param) {
+            // Views of one buffer may lie anywhere in it; parts of one view with different indices lie apart.
+            (Some(a), Some(b)) if a == b && self.tensor != other.tensor => true,
+            _ if self.tensor != other.tensor => false,
+            _ => !self.index.iter().zip(&other.index).any(|(a, b)| matches!((a, b), (Some(a), Some(b)) if a != b)),
+        }
+    }
+}
+
+/// An access: a part, and whether it writes.
+type Access = (Part, bool);
+
+struct Walk<'a> {
+    program: &'a Program,
+    values: Vec<Option<i64>>,
+    /// Barriers so far, of the program's text.
+    target: usize,
+    steps: usize,
+    /// Accesses since the last barrier, and those before the target, if it was the last.
+    now: BTreeSet<Access>,
+    before: Option<BTreeSet<Access>>,
+    groups: Vec<Vec<Access>>,
+    open: Vec<Access>,
+    products: BTreeSet<Access>,
+    staged: Vec<TensorId>,
+    crossed: bool,
+}
+
+impl Scope for Walk<'_> {
+    fn symbol(&self, id: SymbolId) -> Option<i64> {
+        self.values.get(id.0 as usize).copied().flatten()
+    }
+
+    fn block(&self, _axis: Axis) -> Option<i64> {
+        Some(0)
+    }
+
+    fn element(&self, _param: ParamId, _index: i64) -> Option<i64> {
+        None
+    }
+}
+
+/// Whether two accesses that conflict stand on the two sides of a barrier; `None` where the program cannot be walked.
+fn crossed(text: &str, target: usize) -> Option<bool> {
+    let verified = verify(&parse(text).ok()?, &Constants::new()).ok()?;
+    let program = verified.program();
+    let values = program
+        .symbols
+        .iter()
+        .map(|symbol| match symbol.kind {
+            SymbolKind::Size(default) => Some(default),
+            _ => verified.constants().get(&symbol.name).copied(),
+        })
+        .collect();
+    let mut walk = Walk {
+        program,
+        values,
+        target,
+        steps: 0,
+        now: BTreeSet::new(),
+        before: None,
+        groups: Vec::new(),
+        open: Vec::new(),
+        products: BTreeSet::new(),
+        staged: program.pipelines.iter().flat_map(|p| p.tensors.clone()).collect(),
+        crossed: false,
+    };
+    let mut barriers = 0;
+    let ids = number(&program.body, &mut barriers);
+    walk.body(&program.body, &ids)?;
+    walk.end();
+    Some(walk.crossed)
+}
+
+/// The barriers of a body by their order in the text.
+#[derive(Debug)]
+struct Numbered {
+    own: Option<usize>,
+    inner: Vec<Numbered>,
+}
+
+fn number(body: &[Stmt], next: &mut usize) -> Vec<Numbered> {
+    body.iter()
+        .map(|stmt| {
+            let own = matches!(stmt.kind, StmtKind::Sync).then(|| {
+                *next += 1;
+                *next - 1
+            });
+            Numbered { own, inner: number(stmt.kind.body(), next) }
+        })
+        .collect()
+}
+
+impl Walk<'_> {
+    fn body(&mut self, body: &[Stmt], ids: &[Numbered]) -> Option<()> {
+        for (stmt, id) in body.iter().zip(ids) {
+            self.statement(stmt, id)?;
+        }
+        Some(())
+    }
+
+    fn statement(&mut self, stmt: &Stmt, id: &Numbered) -> Option<()> {
+        self.steps += 1;
+        if self.steps > STEPS {
+            return None;
+        }
+        match &stmt.kind {
+            StmtKind::Sync => {
+                if id.own == Some(self.target) {
+                    // With several in a row, what lies before the first still counts.
+                    let mut before = self.before.take().unwrap_or_default();
+                    before.append(&mut self.now);
+                    self.before = Some(before);
+                } else {
+                    self.end();
+                }
+            }
+            StmtKind::For { counter, lo, hi, body } => {
+                for i in lo.eval(self)?..hi.eval(self)? {
+                    self.values[counter.0 as usize] = Some(i);
+                    self.body(body, &id.inner)?;
+                }
+            }
+            StmtKind::Tiles { row, col, after, body, .. } => {
+                for i in 0..TILES {
+                    for symbol in [row, col] {
+                        self.values[symbol.0 as usize] = Some(i);
+                    }
+                    for symbol in after.iter().flatten() {
+                        self.values[symbol.0 as usize] = Some(i - 1);
+                    }
+                    self.body(body, &id.inner)?;
+                }
+            }
+            StmtKind::Role { body, .. } => {
+                // Roles have barriers of their own.
+                self.end();
+                self.groups.clear();
+                self.open.clear();
+                self.body(body, &id.inner)?;
+                self.end();
+            }
+            StmtKind::Stage { body, .. } | StmtKind::Finally { body, .. } => self.body(body, &id.inner)?,
+            StmtKind::Copy { src, dst } => {
+                self.touch(src, false);
+                self.touch(dst, true);
+            }
+            StmtKind::CopyAsync { src, dst, .. } => {
+                for (reference, writes) in [(src, false), (dst, true)] {
+                    self.touch(reference, writes);
+                    let part = self.part(reference);
+                    self.open.extend(part.map(|p| (p, writes)));
+                }
+            }
+            StmtKind::Commit => {
+                let group = std::mem::take(&mut self.open);
+                self.groups.push(group);
+            }
+            StmtKind::Wait(left) => {
+                let left = usize::try_from(left.eval(self)?).ok()?;
+                let done = self.groups.len().saturating_sub(left);
+                for access in self.groups.drain(..done).flatten().collect::<Vec<_>>() {
+                    self.add(access);
+                }
+            }
+            StmtKind::GemmAsync { a, b, .. } => {
+                for reference in [a, b] {
+                    self.touch(reference, false);
+                    let part = self.part(reference);
+                    self.products.extend(part.map(|p| (p, false)));
+                }
+            }
+            StmtKind::WaitGemm(_) => {
+                for access in std::mem::take(&mut self.products) {
+                    self.add(access);
+                }
+            }
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn part(&self, reference: &TensorRef) -> Option<Part> {
+        let tensor = self.program.tensor(reference.tensor);
+        if tensor.memory() == Memory::Register || self.staged.contains(&reference.tensor) {
+            return None;
+        }
+        let param = match &tensor.kind {
+            TensorKind::View { param, .. } => Some(*param),
+            _ => None,
+        };
+        let index = reference.index.iter().map(|e: &Option<Expr>| e.as_ref().and_then(|e| e.eval(self))).collect();
+        Some(Part { tensor: reference.tensor, param, index })
+    }
+
+    fn touch(&mut self, reference: &TensorRef, writes: bool) {
+        if let Some(part) = self.part(reference) {
+            self.add((part, writes));
+        }
+    }
+
+    fn add(&mut self, access: Access) {
+        if let Some(before) = &self.before {
+            self.crossed |= before.iter().any(|(part, writes)| (*writes || access.1) && part.meets(&access.0));
+        }
+        self.now.insert(access);
+    }
+
+    /// A barrier that stays, or the end.
+    fn end(&mut self) {
+        self.now.clear();
+        self.before = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(body: &str) -> String {
+        format!(
+            "kernel f(x: f32[64, 64], y: f32[64, 64]) grid(1) threads(64)\n{{\n\
+             gx = global_view(x, (64, 64) : (e0, e1))\ngy = global_view(y, (64, 64) : (e0, e1))\n\
+             s = shared_tensor(f32, [64, 64, 2])\nr = register_tensor(f32, [64, 64])\n{body}\n}}\n"
+        )
+    }
+
+    #[test]
+    fn accesses_of_one_tensor_cross_a_barrier_and_others_do_not() {
+        let needed = program("copy(gx, s[:, :, 0])\nsyncthreads()\ncopy(s[:, :, 0], r)\ncopy(r, gy)");
+        assert_eq!(crossed(&needed, 0), Some(true));
+        let other_stage = program("copy(gx, s[:, :, 0])\nsyncthreads()\ncopy(s[:, :, 1], r)\ncopy(r, gy)");
+        assert_eq!(crossed(&other_stage, 0), Some(false));
+        let twice = program("copy(gx, s[:, :, 0])\nsyncthreads()\nsyncthreads()\ncopy(s[:, :, 0], r)");
+        assert_eq!((crossed(&twice, 0), crossed(&twice, 1)), (Some(false), Some(false)));
+        let around = program("for i in 0..2 {\ncopy(gx, s[:, :, 0])\nsyncthreads()\ncopy(s[:, :, 0], r)\nsyncthreads()\n}");
+        assert_eq!((crossed(&around, 0), crossed(&around, 1)), (Some(true), Some(true)));
+    }
+}

@@ -1,0 +1,493 @@
+//! One tile through a random sequence of statements: registers, shared memory, global memory, every type.
+
+use super::{Case, Draft, bits, columns_layout, dtype, expression, is_float, rows_layout};
+use crate::dice::Dice;
+
+/// A register tensor of the flow's shape.
+#[derive(Clone)]
+struct Value {
+    name: String,
+    dtype: &'static str,
+}
+
+struct Flow<'a> {
+    dice: &'a mut Dice,
+    draft: Draft,
+    arch: &'static str,
+    threads: i64,
+    m: i64,
+    n: i64,
+    /// Rows of the buffers, and its name.
+    rows: (String, i64),
+    /// Scalar operands.
+    scalars: Vec<String>,
+    outputs: usize,
+    /// Products and sums make it costly.
+    heavy: usize,
+}
+
+/// A program of one tile a block.
+pub fn flow(dice: &mut Dice) -> Case {
+    let warps = dice.pick(&[2i64, 2, 2, 4, 4, 8, 3, 1]);
+    let threads = 32 * warps;
+    let m = threads * if warps <= 2 { dice.range(1, 2) } else { 1 };
+    let n = warps * dice.pick(&[1i64, 2, 4, 8]);
+    let n = if n * m / threads > 64 { warps.max(8) } else { n };
+    let n = (n + warps - 1) / warps * warps;
+    let blocks = dice.range(1, 3);
+    let tail = if dice.once_in(3) { dice.range(1, m - 1) } else { 0 };
+    let arch = dice.pick(&["sm_80", "sm_90a", "sm_90a", "sm_89"]);
+    let mut draft = Draft::default();
+    let value = blocks * m - tail;
+    let rows = if dice.once_in(3) { value.to_string() } else { draft.size("m", value) };
+    let mut flow = Flow {
+        dice,
+        draft,
+        arch,
+        threads,
+        m,
+        n,
+        rows: (rows, value),
+        scalars: Vec::new(),
+        outputs: 0,
+        heavy: 0,
+    };
+    flow.write();
+    let text = flow.draft.text(&blocks.to_string(), threads, 1);
+    Case { text, arch, family: "flow" }
+}
+
+impl Flow<'_> {
+    fn write(&mut self) {
+        if self.dice.once_in(6) {
+            self.draft.line("wait_dependencies()");
+        }
+        if self.dice.once_in(3) {
+            let name = self.draft.name("alpha");
+            let default = self.dice.pick(&["0.5", "-1.25", "2.0"]);
+            self.draft.params.push(format!("{name}: f32 = {default}"));
+            self.scalars.push(name);
+        }
+        let mut value = self.load();
+        for _ in 0..self.dice.range(1, 6) {
+            value = self.step(value);
+            if self.dice.once_in(6) {
+                self.store(&value.clone());
+            }
+        }
+        self.store(&value);
+        if self.dice.once_in(8) {
+            self.draft.line("syncthreads() // redundant");
+        }
+    }
+
+    fn shape(&self) -> String {
+        format!("[{}, {}]", self.m, self.n)
+    }
+
+    /// A new register tensor.
+    fn tensor(&mut self, stem: &str, dtype: &str, layout: Option<&str>) -> String {
+        let name = self.draft.name(stem);
+        let pinned = layout.map_or(String::new(), |l| format!(", layout = {l}"));
+        let shape = self.shape();
+        self.draft.line(format!("{name} = register_tensor({dtype}, {shape}{pinned})"));
+        name
+    }
+
+    /// A parameter of this type and a view of this block's tile, or of as many tiles beside each other.
+    fn view(&mut self, dtype: &str, tiles: Option<i64>) -> String {
+        let (param, view) = (self.draft.name("x"), self.draft.name("gx"));
+        let (m, n) = (self.m, self.n);
+        let (rows, columns) = (self.rows.0.clone(), n * tiles.unwrap_or(1));
+        let strides = match self.dice.below(5) {
+            0 => format!(" : (1, {rows})"),
+            1 if bits(dtype) >= 8 => format!(" : ({}, 1)", columns + self.dice.pick(&[1, 8, 16])),
+            _ => String::new(),
+        };
+        self.draft.params.push(format!("{param}: {dtype}[{rows}, {columns}]{strides}"));
+        let modes = match tiles {
+            Some(tiles) => format!("({m}, {n}, {tiles}) : (e0, e1, {n} * e1)"),
+            None => format!("({m}, {n}) : (e0, e1)"),
+        };
+        self.draft.line(format!("{view} = global_view({param}[block.x * {m} :, :], {modes})"));
+        view
+    }
+
+    fn load(&mut self) -> Value {
+        let dtype = dtype(self.dice);
+        self.load_as(dtype)
+    }
+
+    fn load_as(&mut self, dtype: &'static str) -> Value {
+        let view = self.view(dtype, None);
+        let name = self.tensor("r", dtype, None);
+        self.draft.line(format!("copy({view}, {name})"));
+        Value { name, dtype }
+    }
+
+    fn store(&mut self, value: &Value) {
+        self.outputs += 1;
+        let mut value = value.clone();
+        if bits(value.dtype) < 8 {
+            value = self.cast(value, "i8");
+        }
+        let view = self.view(value.dtype, None);
+        let bulk = self.arch == "sm_90a" && (self.n * bits(value.dtype)) % 128 == 0 && self.dice.once_in(3);
+        if bulk {
+            self.store_in_bulk(&value, &view);
+        } else {
+            self.draft.line(format!("copy({}, {view})", value.name));
+        }
+    }
+
+    /// Through shared memory, by an asynchronous copy that may add.
+    fn store_in_bulk(&mut self, value: &Value, view: &str) {
+        let shared = self.shared(value.dtype);
+        let adds = ["f32", "f16", "bf16", "i32"].contains(&value.dtype) && self.dice.once_in(3);
+        self.draft.line(format!("copy({}, {shared})", value.name));
+        // Every warp writes a part; one thread starts the copy, or all do, each what others wrote.
+        self.draft.line("syncthreads()");
+        self.draft.line(format!("copy.async({shared}, {view}{})", if adds { ", add" } else { "" }));
+        let needs = [view];
+        self.draft.sync(self.dice, "commit_group()", &needs);
+        self.draft.sync(self.dice, "wait_group(0)", &needs);
+    }
+
+    fn cast(&mut self, value: Value, to: &'static str) -> Value {
+        let name = self.draft.name("q");
+        self.draft.line(format!("{name} = cast({}, {to})", value.name));
+        Value { name, dtype: to }
+    }
+
+    /// The value in a floating-point type.
+    fn float(&mut self, value: Value) -> Value {
+        if is_float(value.dtype) {
+            return value;
+        }
+        let to = self.dice.pick(&["f32", "f32", "f16", "bf16"]);
+        self.cast(value, to)
+    }
+
+    fn shared(&mut self, dtype: &str) -> String {
+        let name = self.draft.name("s");
+        let (m, n) = (self.m, self.n);
+        let layout = match self.dice.below(6) {
+            0 => format!(", layout = ({m}, {n}) : ({n}, 1)"),
+            1 if bits(dtype) >= 8 => format!(", layout = ({m}, {n}) : (1, {m})"),
+            2 if bits(dtype) >= 8 => format!(", layout = ({m}, {n}) : ({}, 1)", n + self.dice.pick(&[1, 4, 8])),
+            _ => String::new(),
+        };
+        let shape = self.shape();
+        self.draft.line(format!("{name} = shared_tensor({dtype}, {shape}{layout})"));
+        name
+    }
+
+    fn step(&mut self, value: Value) -> Value {
+        match self.dice.below(20) {
+            0..=2 => self.elementwise(value),
+            3 => {
+                let to = dtype(self.dice);
+                self.cast(value, to)
+            }
+            4..=6 => self.trip(value),
+            7 => self.transposed_trip(value),
+            8 => self.reduce(value),
+            9 => self.gather(value),
+            10 => self.shapes(value),
+            11 => self.halves(value),
+            12..=13 => self.through_global(value),
+            14 => self.rounds(value),
+            15 => self.product(value),
+            16..=17 => self.asynchronous(value),
+            18 => self.parts(value),
+            _ => {
+                let name = self.draft.name("t");
+                self.draft.line(format!("{name} = rearrange({})", value.name));
+                Value { name, dtype: value.dtype }
+            }
+        }
+    }
+
+    fn elementwise(&mut self, value: Value) -> Value {
+        let value = self.float(value);
+        let mut operands = vec![value.name.clone(), value.name.clone()];
+        if self.dice.once_in(2) {
+            operands.push(self.load_as(value.dtype).name);
+        }
+        operands.extend(self.scalars.iter().cloned());
+        if self.dice.once_in(6) {
+            operands.push("float(block.x + 1)".to_string());
+        }
+        let depth = self.dice.range(1, 3) as usize;
+        let name = self.draft.name("v");
+        let mut text = expression(self.dice, &operands, depth);
+        if !text.contains(&value.name) {
+            text = format!("{} + {text}", value.name);
+        }
+        self.draft.line(format!("{name} = {text}"));
+        Value { name, dtype: value.dtype }
+    }
+
+    /// Reads a tile twice, by rows and by columns, and puts both into one value; `from` is what copies read.
+    fn read_twice(&mut self, from: &str, dtype: &'static str) -> Value {
+        let (t, m, n) = (self.threads, self.m, self.n);
+        let by_rows = rows_layout(self.dice, t, m, n);
+        let by_columns = columns_layout(t, m, n);
+        let (first, second) =
+            if self.dice.once_in(2) { (by_rows, by_columns) } else { (by_columns, by_rows) };
+        let a = self.tensor("ra", dtype, Some(&first));
+        let b = self.tensor("rb", dtype, Some(&second));
+        self.draft.line(format!("copy({from}, {a})"));
+        self.draft.line(format!("copy({from}, {b})"));
+        // Both leave, so that what each reads is compared.
+        let kept = if self.dice.once_in(2) { a.clone() } else { b.clone() };
+        let other = if kept == a { b } else { a };
+        self.outputs += 1;
+        let mut left = Value { name: other, dtype };
+        if bits(dtype) < 8 {
+            left = self.cast(left, "i8");
+        }
+        let view = self.view(left.dtype, None);
+        self.draft.line(format!("copy({}, {view})", left.name));
+        let name = self.draft.name("t");
+        self.draft.line(format!("{name} = rearrange({kept})"));
+        Value { name, dtype }
+    }
+
+    /// Whether there are several warps, so that marks are certain.
+    fn marked(&self) -> bool {
+        self.threads > 32
+    }
+
+    fn barrier(&mut self, of: &[&str]) {
+        if self.marked() {
+            self.draft.sync(self.dice, "syncthreads()", of);
+        } else {
+            self.draft.line("syncthreads()");
+        }
+    }
+
+    /// Registers, shared memory, registers; sometimes the same memory twice.
+    fn trip(&mut self, value: Value) -> Value {
+        if bits(value.dtype) < 8 {
+            let value = self.cast(value, "u8");
+            return self.trip(value);
+        }
+        let shared = self.shared(value.dtype);
+        self.draft.line(format!("copy({}, {shared})", value.name));
+        self.barrier(&[&shared]);
+        let mut read = self.read_twice(&shared, value.dtype);
+        if self.dice.once_in(3) {
+            self.barrier(&[&shared]);
+            self.draft.line(format!("copy({}, {shared})", read.name));
+            self.barrier(&[&shared]);
+            read = self.read_twice(&shared, value.dtype);
+        }
+        read
+    }
+
+    /// The same, transposed, in layouts of the compiler's.
+    fn transposed_trip(&mut self, value: Value) -> Value {
+        let value = if bits(value.dtype) < 8 { self.cast(value, "i8") } else { value };
+        let shared = self.draft.name("s");
+        let (m, n) = (self.m, self.n);
+        self.draft.line(format!("{shared} = shared_tensor({}, [{n}, {m}])", value.dtype));
+        self.draft.line(format!("copy({}, transpose({shared}))", value.name));
+        self.draft.line("syncthreads()");
+        let name = self.tensor("r", value.dtype, None);
+        self.draft.line(format!("copy(transpose({shared}), {name})"));
+        Value { name, dtype: value.dtype }
+    }
+
+    fn reduce(&mut self, value: Value) -> Value {
+        let value = if bits(value.dtype) <= 8 && !is_float(value.dtype) { self.cast(value, "i32") } else { value };
+        let op = self.dice.pick(&["sum", "max", "min"]);
+        let axis = self.dice.below(2);
+        let (sum, expanded, name) = (self.draft.name("d"), self.draft.name("x"), self.draft.name("b"));
+        self.draft.line(format!("{sum} = reduce({}, {op}, {axis})", value.name));
+        self.draft.line(format!("{expanded} = expand({sum}, {axis})"));
+        let shape = self.shape();
+        self.draft.line(format!("{name} = broadcast({expanded}, {shape})"));
+        Value { name, dtype: value.dtype }
+    }
+
+    fn gather(&mut self, value: Value) -> Value {
+        let index = self.load_as("i32");
+        let (name, axis) = (self.draft.name("g"), self.dice.below(2));
+        self.draft.line(format!("{name} = gather({}, {}, {axis})", value.name, index.name));
+        Value { name, dtype: value.dtype }
+    }
+
+    fn shapes(&mut self, value: Value) -> Value {
+        let (a, b, c) = (self.draft.name("h"), self.draft.name("h"), self.draft.name("h"));
+        let (m, n, of) = (self.m, self.n, value.name);
+        match self.dice.below(3) {
+            0 => {
+                self.draft.line(format!("{a} = transpose({of})"));
+                if is_float(value.dtype) {
+                    self.draft.line(format!("{b} = {a} * 0.5 + 1.0"));
+                } else {
+                    self.draft.line(format!("{b} = rearrange({a})"));
+                }
+                self.draft.line(format!("{c} = transpose({b})"));
+            }
+            1 => {
+                self.draft.line(format!("{a} = reshape({of}, [{}, 2, {n}])", m / 2));
+                self.draft.line(format!("{b} = transpose({a}, 0, 1, 2)"));
+                self.draft.line(format!("{c} = reshape({b}, [{m}, {n}])"));
+            }
+            _ => {
+                self.draft.line(format!("{a} = expand({of}, 1)"));
+                self.draft.line(format!("{b} = broadcast({a}, [{m}, 1, {n}])"));
+                self.draft.line(format!("{c} = reshape({b}, [{m}, {n}])"));
+            }
+        }
+        Value { name: c, dtype: value.dtype }
+    }
+
+    /// Joins two values and splits them, or stores a slice.
+    fn halves(&mut self, value: Value) -> Value {
+        if self.dice.once_in(2) {
+            let other = self.load_as(value.dtype);
+            let (whole, low, high) = (self.draft.name("j"), self.draft.name("l"), self.draft.name("h"));
+            self.draft.line(format!("{whole} = join({}, {})", value.name, other.name));
+            self.draft.line(format!("{low}, {high} = split({whole})"));
+            let name = self.dice.pick(&[low, high]);
+            return Value { name, dtype: value.dtype };
+        }
+        if self.n < 2 || bits(value.dtype) < 8 {
+            return value;
+        }
+        let (part, view, param) = (self.draft.name("p"), self.draft.name("gp"), self.draft.name("y"));
+        let (m, half, rows) = (self.m, self.n / 2, self.rows.0.clone());
+        let start = self.dice.range(0, self.n - half);
+        self.draft.line(format!("{part} = slice({}, 1, {start}, {half})", value.name));
+        self.draft.params.push(format!("{param}: {}[{rows}, {half}]", value.dtype));
+        self.draft.line(format!("{view} = global_view({param}[block.x * {m} :, :], ({m}, {half}) : (e0, e1))"));
+        self.draft.line(format!("copy({part}, {view})"));
+        value
+    }
+
+    /// Through a buffer that the block writes and reads again.
+    fn through_global(&mut self, value: Value) -> Value {
+        let value = if bits(value.dtype) < 8 { self.cast(value, "u8") } else { value };
+        let view = self.view(value.dtype, None);
+        self.draft.line(format!("copy({}, {view})", value.name));
+        // A block that lies outside of the buffer touches nothing of it; the first always lies inside.
+        self.barrier(&[&view]);
+        self.read_twice(&view, value.dtype)
+    }
+
+    fn rounds(&mut self, value: Value) -> Value {
+        let value = self.float(value);
+        let dtype = value.dtype;
+        let count = self.dice.range(2, 3);
+        let tiles = self.view(dtype, Some(count));
+        let acc = self.tensor("acc", dtype, None);
+        self.draft.line(format!("copy({}, {acc})", value.name));
+        let shared = self.dice.once_in(2).then(|| self.shared(dtype));
+        let counter = self.draft.name("i");
+        let unrolled = if self.dice.once_in(4) { "unroll " } else { "" };
+        self.draft.open(format!("{unrolled}for {counter} in 0..{count}"));
+        let mut next = Value { name: self.tensor("r", dtype, None), dtype };
+        self.draft.line(format!("copy({tiles}[:, :, {counter}], {})", next.name));
+        if let Some(shared) = &shared {
+            if self.marked() {
+                self.draft.line(format!("syncthreads() // needed for {shared}"));
+            }
+            self.draft.line(format!("copy({}, {shared})", next.name));
+            if self.marked() {
+                self.draft.line(format!("syncthreads() // needed for {shared}"));
+            } else {
+                self.draft.line("syncthreads()");
+            }
+            let (t, m, n) = (self.threads, self.m, self.n);
+            let (rows, columns) = (rows_layout(self.dice, t, m, n), columns_layout(t, m, n));
+            let a = self.tensor("ra", dtype, Some(&rows));
+            let b = self.tensor("rb", dtype, Some(&columns));
+            self.draft.line(format!("copy({shared}, {a})"));
+            self.draft.line(format!("copy({shared}, {b})"));
+            let name = self.draft.name("t");
+            self.draft.line(format!("{name} = rearrange({a})"));
+            let other = self.draft.name("t");
+            self.draft.line(format!("{other} = rearrange({b})"));
+            next = Value { name: self.draft.name("v"), dtype };
+            self.draft.line(format!("{} = {name} * 0.5 + {other}", next.name));
+            if !self.marked() {
+                self.draft.line("syncthreads()");
+            }
+        }
+        let scale = self.dice.pick(&["0.5", "0.75", "float(block.x + 1)"]);
+        self.draft.line(format!("{acc} = {acc} * {scale} + {}", next.name));
+        self.draft.close();
+        Value { name: acc, dtype }
+    }
+
+    fn product(&mut self, value: Value) -> Value {
+        self.heavy += 1;
+        let (m, k) = (self.m, self.n);
+        if k % 16 != 0 || m % 16 != 0 || self.heavy > 2 || self.threads == 96 {
+            return self.elementwise(value);
+        }
+        let factors = self.dice.pick(&["f16", "f16", "bf16"]);
+        let value = if value.dtype == factors { value } else { self.cast(value, factors) };
+        // Large factors would make sums that f16 does not hold.
+        let scaled = self.draft.name("v");
+        self.draft.line(format!("{scaled} = tanh({})", value.name));
+        let (param, view, b, c) =
+            (self.draft.name("w"), self.draft.name("gw"), self.draft.name("rw"), self.draft.name("c"));
+        self.draft.params.push(format!("{param}: {factors}[{k}, {k}]"));
+        self.draft.line(format!("{view} = global_view({param}, ({k}, {k}) : (e0, e1))"));
+        self.draft.line(format!("{b} = register_tensor({factors}, [{k}, {k}])"));
+        if self.dice.once_in(2) {
+            let shared = self.draft.name("sw");
+            self.draft.line(format!("{shared} = shared_tensor({factors}, [{k}, {k}])"));
+            self.draft.line(format!("copy({view}, {shared})"));
+            self.draft.line("syncthreads()");
+            let read = self.dice.pick(&[shared.clone(), format!("transpose({shared})")]);
+            self.draft.line(format!("copy({read}, {b})"));
+        } else {
+            self.draft.line(format!("copy({view}, {b})"));
+        }
+        let shape = self.shape();
+        self.draft.line(format!("{c} = register_tensor(f32, {shape})"));
+        self.draft.line(format!("fill({c}, 0.0)"));
+        self.draft.line(format!("gemm({c}, {scaled}, {b})"));
+        Value { name: c, dtype: "f32" }
+    }
+
+    /// A tile by an asynchronous copy, added to the value or instead of it.
+    fn asynchronous(&mut self, value: Value) -> Value {
+        let dtype = if is_float(value.dtype) { value.dtype } else { dtype(self.dice) };
+        let dtype = if bits(dtype) < 8 { "f32" } else { dtype };
+        let view = self.view(dtype, None);
+        let shared = self.shared(dtype);
+        self.draft.line(format!("copy.async({view}, {shared})"));
+        self.draft.sync(self.dice, "commit_group()", &[&shared]);
+        self.draft.sync(self.dice, "wait_group(0)", &[&shared]);
+        self.barrier(&[&shared]);
+        let read = self.read_twice(&shared, dtype);
+        if !is_float(dtype) || dtype != value.dtype {
+            self.store(&value);
+            return read;
+        }
+        let name = self.draft.name("v");
+        self.draft.line(format!("{name} = {} - {}", value.name, read.name));
+        Value { name, dtype }
+    }
+
+    /// Parts of a register tensor, in an unrolled loop.
+    fn parts(&mut self, value: Value) -> Value {
+        let value = self.float(value);
+        let dtype = value.dtype;
+        let tiles = self.view(dtype, Some(2));
+        let (parts, counter, name) = (self.draft.name("z"), self.draft.name("i"), self.draft.name("v"));
+        let (m, n) = (self.m, self.n);
+        self.draft.line(format!("{parts} = register_tensor({dtype}, [{m}, {n}, 2])"));
+        self.draft.open(format!("unroll for {counter} in 0..2"));
+        self.draft.line(format!("copy({tiles}[:, :, {counter}], {parts}[:, :, {counter}])"));
+        self.draft.close();
+        self.draft.line(format!("{name} = {} + {parts}[:, :, 1] * {parts}[:, :, 0]", value.name));
+        Value { name, dtype }
+    }
+}

@@ -1,0 +1,289 @@
+//! The oracle for one text: what the compiler, the interpreter and the simulator make of it, and what of that is a mistake of ours
+//! whatever the text says.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+use tilewright::check::{CheckError, CheckOptions, check_against, interpreted, problems};
+use tilewright::compiler::{Kernel, Options, compile};
+use tilewright::machine::Arch;
+use tilewright::runtime::{RuntimeError, SimDevice};
+use tilewright::sim::{Config, SimError};
+use tilewright::tile::{Code, Diagnostics, Program, parse};
+
+use crate::cost::cost;
+
+/// Elements that a program may touch before it is compiled only.
+const WORK_LIMIT: f64 = 3e7;
+/// Elements of all parameters before a program is compiled only.
+const ELEMENT_LIMIT: f64 = 4e6;
+/// Warp instructions of a block before the simulator gives it up.
+const STEP_LIMIT: u64 = 3_000_000;
+
+/// With what a text is judged.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct How {
+    /// The architecture's name.
+    pub arch: String,
+    /// Whether the kernel relies on what its sizes are multiples of.
+    pub for_sizes: bool,
+    /// Solutions that synthesis looks at, where not as many as usual.
+    pub solutions: Option<usize>,
+    /// In which order synthesis tries arrangements.
+    pub order: u64,
+    /// The number of the candidate that is taken instead of the best.
+    pub candidate: Option<usize>,
+    /// The simulator's seeds.
+    pub seeds: Vec<u64>,
+    /// The seed of the inputs.
+    pub inputs: u64,
+    /// Whether the PTX is assembled.
+    pub assemble: bool,
+}
+
+impl How {
+    /// What the compiler is asked for.
+    fn options(&self, program: &Program, arch: Arch) -> Options {
+        let mut options = Options::new(arch);
+        if self.for_sizes {
+            options = options.for_sizes(program, &[]);
+        }
+        if let Some(solutions) = self.solutions {
+            options.budget.solutions = solutions;
+        }
+        options.budget.seed = self.order;
+        options.candidate = self.candidate;
+        options
+    }
+}
+
+/// What became of a text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// The compiler refuses it.
+    Refused,
+    /// It compiles, and is too large to run here.
+    Large,
+    /// It compiles, and the interpreter or the launch refuses it.
+    Rejected,
+    /// The simulator reports something, or it does not come to an end there.
+    Reported,
+    /// The simulator reports nothing, and an output is not the interpreter's.
+    Wrong,
+    /// All seeds give the interpreter's outputs, and nothing is reported.
+    Right,
+}
+
+/// What is a mistake of ours.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// The kind: `panic`, `crash`, `hang`, `internal`, `placeless`, `round_trip`, `assembler`, `disagreement`, `deadlock`,
+    /// `false_alarm`, `refused`, `missed`, `unreported`, `candidate`.
+    pub kind: String,
+    /// What was said.
+    pub message: String,
+}
+
+impl Fault {
+    /// A fault of a kind.
+    pub fn new(kind: &str, message: impl Into<String>) -> Fault {
+        Fault { kind: kind.to_string(), message: message.into() }
+    }
+}
+
+/// The judgement of one text.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Judgement {
+    /// What became of it.
+    pub class: Class,
+    /// What was said: the first diagnostic, report or difference.
+    pub message: String,
+    /// Whether the simulator alone finds it, where the interpreter rejects it.
+    pub simulator_finds: bool,
+    /// Mistakes of ours that do not depend on what the text is.
+    pub faults: Vec<Fault>,
+    /// Numbers of the candidates that synthesis could complete.
+    pub candidates: Vec<usize>,
+    /// Whether the PTX was assembled.
+    pub assembled: bool,
+}
+
+impl Judgement {
+    fn new(class: Class, message: impl Into<String>) -> Judgement {
+        Judgement {
+            class,
+            message: message.into(),
+            simulator_finds: false,
+            faults: Vec::new(),
+            candidates: Vec::new(),
+            assembled: false,
+        }
+    }
+
+    /// Whether the text compiled.
+    pub fn compiled(&self) -> bool {
+        self.class != Class::Refused
+    }
+
+    /// Whether somebody said that the program is wrong: the compiler, the interpreter or the simulator.
+    pub fn says_wrong(&self) -> bool {
+        matches!(self.class, Class::Refused | Class::Rejected | Class::Reported)
+    }
+}
+
+/// What a refusal is, and what is wrong with it.
+fn refusal(errors: &Diagnostics, text: &str) -> Judgement {
+    let said = |d: &tilewright::tile::Diagnostic| {
+        let help = d.help.as_ref().map_or(String::new(), |h| format!(" [{h}]"));
+        format!("{}: {}{help}", d.code, d.message)
+    };
+    let mut judgement =
+        Judgement::new(Class::Refused, errors.0.first().map_or(String::new(), |first| said(first)));
+    for error in &errors.0 {
+        let all = said(error);
+        if all.contains("mistake of the compiler") || all.contains("internal error") {
+            judgement.faults.push(Fault::new("internal", all.clone()));
+        }
+        let range = error.span.range();
+        let legal = range.start <= range.end && text.is_char_boundary(range.start.min(text.len()));
+        // An architecture may be unknown, and a kernel missing, without a place.
+        let needs_place = !matches!(error.code, Code::UnsupportedArchitecture | Code::Syntax);
+        if (needs_place && error.span.is_none()) || (!error.span.is_none() && (!legal || range.end > text.len())) {
+            judgement.faults.push(Fault::new("placeless", all));
+        }
+    }
+    if errors.0.is_empty() {
+        judgement.faults.push(Fault::new("placeless", "a refusal without a message"));
+    }
+    judgement
+}
+
+/// Judges a text.
+pub fn judge(text: &str, how: &How) -> Judgement {
+    let program = match parse(text) {
+        Ok(program) => program,
+        Err(errors) => return refusal(&errors, text),
+    };
+    let mut faults = Vec::new();
+    match parse(&program.to_string()) {
+        Ok(again) if again == program => {}
+        Ok(_) => faults.push(Fault::new("round_trip", "the printed program reads as another one")),
+        Err(errors) => faults.push(Fault::new("round_trip", format!("the printed program does not read: {errors}"))),
+    }
+    let mut judgement = match how.arch.parse::<Arch>() {
+        Err(unknown) => Judgement::new(Class::Refused, unknown.to_string()),
+        Ok(arch) => match compile(&program, &how.options(&program, arch)) {
+            Err(errors) => refusal(&errors, text),
+            Ok(kernel) => run(&program, &kernel, how),
+        },
+    };
+    judgement.faults.extend(faults);
+    judgement
+}
+
+fn run(program: &Program, kernel: &Kernel, how: &How) -> Judgement {
+    let mut judgement = executed(program, kernel, how);
+    let possible = kernel.explanation.candidates.iter().filter(|c| c.estimate.is_some());
+    judgement.candidates = possible.map(|c| c.number).collect();
+    if how.assemble {
+        match assemble(&kernel.ptx, &how.arch) {
+            Ok(done) => judgement.assembled = done,
+            Err(said) => judgement.faults.push(Fault::new("assembler", said)),
+        }
+    }
+    judgement
+}
+
+fn executed(program: &Program, kernel: &Kernel, how: &How) -> Judgement {
+    let expense = cost(program);
+    if !(expense.work <= WORK_LIMIT && expense.elements <= ELEMENT_LIMIT) {
+        return Judgement::new(Class::Large, format!("{:.0} elements touched", expense.work));
+    }
+    let inputs = CheckOptions { seed: how.inputs, ..CheckOptions::default() };
+    let device = |seed| SimDevice::new(Config { seed, step_limit: STEP_LIMIT, ..Config::default() });
+    let expected = match interpreted(kernel, &inputs) {
+        Ok(expected) => expected,
+        Err(error) => {
+            let mut judgement = Judgement::new(Class::Rejected, error.to_string());
+            judgement.simulator_finds = how.seeds.iter().any(|seed| {
+                problems(kernel, &device(*seed), &inputs).map_or(true, |found| !found.is_empty())
+            });
+            return judgement;
+        }
+    };
+    let mut wrong = None;
+    for seed in &how.seeds {
+        match check_against(kernel, &device(*seed), &inputs, &expected) {
+            Ok(outcome) if outcome.is_right() => {}
+            Ok(outcome) if !outcome.problems.is_empty() => {
+                return Judgement::new(Class::Reported, format!("seed {seed}: {}", outcome.problems[0]));
+            }
+            Ok(outcome) => {
+                let first = outcome.comparisons.iter().find(|c| c.wrong > 0);
+                wrong.get_or_insert_with(|| {
+                    first.map_or(String::new(), |c| {
+                        format!(
+                            "seed {seed}: output `{}` has {} wrong elements, error {:.3e}; element, expected, found: {:?}",
+                            c.name, c.wrong, c.max_error, c.first
+                        )
+                    })
+                });
+            }
+            Err(error) => return failed(*seed, error),
+        }
+    }
+    match wrong {
+        Some(message) => Judgement::new(Class::Wrong, message),
+        None => Judgement::new(Class::Right, ""),
+    }
+}
+
+/// What a launch that did not work is.
+fn failed(seed: u64, error: CheckError) -> Judgement {
+    let text = format!("seed {seed}: {error}");
+    let CheckError::Runtime(error) = error else { return Judgement::new(Class::Rejected, text) };
+    match error {
+        RuntimeError::Simulator { error, .. } => match *error {
+            SimError::StepLimit { .. } => Judgement::new(Class::Large, text),
+            SimError::Deadlock { .. } | SimError::LoopOverflow { .. } | SimError::Grid(_) | SimError::Cluster { .. } => {
+                Judgement::new(Class::Reported, text)
+            }
+            _ => {
+                let mut judgement = Judgement::new(Class::Reported, text.clone());
+                judgement.faults.push(Fault::new("internal", text));
+                judgement
+            }
+        },
+        RuntimeError::Inconsistent { .. } => {
+            let mut judgement = Judgement::new(Class::Rejected, text.clone());
+            judgement.faults.push(Fault::new("internal", text));
+            judgement
+        }
+        _ => Judgement::new(Class::Rejected, text),
+    }
+}
+
+/// Assembles PTX with the `ptxas` that `TILEWRIGHT_PTXAS` names; `Ok(false)` where there is none.
+///
+/// # Errors
+///
+/// What it says, if it says anything.
+pub fn assemble(ptx: &str, arch: &str) -> Result<bool, String> {
+    let Some(ptxas) = std::env::var_os("TILEWRIGHT_PTXAS") else { return Ok(false) };
+    let folder = std::env::temp_dir();
+    let path = folder.join(format!("tilewright-campaign-{}.ptx", std::process::id()));
+    let failed = |what: &str, e: std::io::Error| format!("{what}: {e}");
+    std::fs::write(&path, ptx).map_err(|e| failed("cannot write the PTX", e))?;
+    let output = Command::new(Path::new(&ptxas))
+        .args([&format!("-arch={arch}"), "-o", "/dev/null"])
+        .arg(&path)
+        .output()
+        .map_err(|e| failed("cannot run ptxas", e))?;
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if output.status.success() && said.trim().is_empty() {
+        return Ok(true);
+    }
+    Err(format!("{}: {}", output.status, said.lines().take(6).collect::<Vec<_>>().join(" | ")))
+}

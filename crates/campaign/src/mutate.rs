@@ -1,0 +1,188 @@
+//! Changes of texts: what people mistype, and worse.
+
+use crate::dice::Dice;
+
+/// Words of the language, for a mutant to put anywhere.
+const WORDS: [&str; 62] = [
+    "syncthreads()", "wait_group(0)", "wait_group(1)", "commit_group()", "wait_gemm(0)", "commit_gemm()",
+    "wait_dependencies()", "launch_dependents()", "f16", "bf16", "f32", "e4m3", "e5m2", "i8", "i32", "u4", "i1", "u8",
+    "copy", "copy.async", "gemm", "gemm.async", "transpose", "reshape", "expand", "slice", "broadcast", "join", "split",
+    "reduce", "gather", "cast", "rearrange", "fill", "cluster_sum", "for", "unroll", "in", "tiles", "produce", "consume",
+    "pipeline", "warpgroup", "registers", "block.x", "block.y", "e0", "e1", "e2", "inf", "sum", "max", "min", "add",
+    "multicast", "float", "ceil_div", "0", "1", ":", "_", "-",
+];
+
+/// Numbers at which things change.
+const NUMBERS: [i64; 22] =
+    [0, 1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 96, 128, 129, 256];
+
+/// Numbers at which things break.
+const EXTREMES: [&str; 10] = [
+    "-1",
+    "1000",
+    "65536",
+    "1048576",
+    "2147483647",
+    "2147483648",
+    "4294967296",
+    "9223372036854775807",
+    "9223372036854775808",
+    "99999999999999999999999",
+];
+
+/// The tokens of a text; together they are the text.
+fn tokens(text: &str) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let kind = |c: char| match c {
+        'a'..='z' | 'A'..='Z' | '_' | '0'..='9' => 1,
+        ' ' | '\t' => 2,
+        '\n' => 3,
+        _ => 4,
+    };
+    let mut last = 0;
+    for c in text.chars() {
+        let this = kind(c);
+        match all.last_mut() {
+            Some(token) if this == last && this < 3 => token.push(c),
+            _ => all.push(c.to_string()),
+        }
+        last = this;
+    }
+    all
+}
+
+fn is_number(token: &str) -> bool {
+    token.bytes().all(|b| b.is_ascii_digit())
+}
+
+fn is_word(token: &str) -> bool {
+    token.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+}
+
+/// Changes a text in one to four places; `other` gives lines to put into it.
+pub fn mutate(text: &str, other: &str, dice: &mut Dice) -> String {
+    let mut text = text.to_string();
+    // One change mostly leaves a program that still compiles.
+    let count = dice.pick(&[1, 1, 1, 1, 2, 2, 3, 4]);
+    for _ in 0..count {
+        text = if dice.once_in(3) { lines(&text, other, dice) } else { token(&text, dice) };
+    }
+    text
+}
+
+fn lines(text: &str, other: &str, dice: &mut Dice) -> String {
+    let mut all: Vec<String> = text.lines().map(str::to_string).collect();
+    if all.is_empty() {
+        return text.to_string();
+    }
+    let at = dice.below(all.len());
+    match dice.below(6) {
+        0 => {
+            all.remove(at);
+        }
+        1 => {
+            let copy = all[at].clone();
+            all.insert(dice.below(all.len() + 1), copy);
+        }
+        2 => {
+            let to = dice.below(all.len());
+            all.swap(at, to);
+        }
+        3 => {
+            let line = all.remove(at);
+            all.insert(dice.below(all.len() + 1), line);
+        }
+        4 => {
+            let from: Vec<&str> = other.lines().collect();
+            if !from.is_empty() {
+                all.insert(at, dice.pick(&from).to_string());
+            }
+        }
+        _ => {
+            let line = dice.pick(&[
+                "syncthreads()",
+                "wait_group(0)",
+                "commit_group()",
+                "wait_gemm(0)",
+                "for zz in 0..2 {",
+                "unroll for zz in 0..3 {",
+                "}",
+                "wait_dependencies()",
+            ]);
+            all.insert(at, line.to_string());
+        }
+    }
+    all.join("\n") + "\n"
+}
+
+fn token(text: &str, dice: &mut Dice) -> String {
+    let mut all = tokens(text);
+    let visible: Vec<usize> = (0..all.len()).filter(|i| !all[*i].trim().is_empty()).collect();
+    if visible.is_empty() {
+        return dice.pick(&WORDS).to_string();
+    }
+    let of = |test: &dyn Fn(&str) -> bool| -> Vec<usize> {
+        visible.iter().copied().filter(|i| test(&all[*i])).collect::<Vec<_>>()
+    };
+    let (numbers, words) = (of(&is_number), of(&is_word));
+    let at = visible[dice.below(visible.len())];
+    match dice.below(12) {
+        0..=3 if !numbers.is_empty() => {
+            let at = dice.pick(&numbers);
+            all[at] = number(&all[at], dice, &numbers.iter().map(|i| all[*i].clone()).collect::<Vec<_>>());
+        }
+        4..=6 if words.len() > 1 => {
+            // One name for another.
+            let (at, from) = (dice.pick(&words), dice.pick(&words));
+            all[at] = all[from].clone();
+        }
+        7 => {
+            all.remove(at);
+        }
+        8 => all[at] = dice.pick(&WORDS).to_string(),
+        9 => all.insert(at, format!(" {} ", dice.pick(&WORDS))),
+        10 => {
+            let to = visible[dice.below(visible.len())];
+            all.swap(at, to);
+        }
+        _ => {
+            let types: Vec<usize> = words
+                .iter()
+                .copied()
+                .filter(|i| tilewright::machine::DType::ALL.iter().any(|d| d.name() == all[*i]))
+                .collect();
+            if !types.is_empty() {
+                let at = dice.pick(&types);
+                all[at] = dice.pick(&tilewright::machine::DType::ALL).name().to_string();
+            }
+        }
+    }
+    all.concat()
+}
+
+fn number(old: &str, dice: &mut Dice, others: &[String]) -> String {
+    let value = old.parse::<i64>().unwrap_or(1);
+    match dice.below(10) {
+        0 => (value + 1).to_string(),
+        1 => (value - 1).max(0).to_string(),
+        2 => (value.saturating_mul(2)).to_string(),
+        3 => (value / 2).to_string(),
+        4..=6 => dice.pick(&NUMBERS).to_string(),
+        7..=8 => dice.pick(others),
+        _ => dice.pick(&EXTREMES).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_the_text_and_mutants_differ() {
+        let text = "size m = 64\nkernel f(x: f16[m, 8]) grid(1) threads(32)\n{\n    r = register_tensor(f16, [8, 8])\n}\n";
+        assert_eq!(tokens(text).concat(), text);
+        let mut dice = Dice::of(1, 1);
+        let different = (0..100).filter(|_| mutate(text, text, &mut dice) != text).count();
+        assert!(different > 80, "{different}");
+    }
+}

@@ -1,0 +1,204 @@
+//! Synchronising statements taken away, moved by one statement, or made to wait for less: which of these make a program wrong.
+
+/// What a statement that synchronises begins with.
+const WORDS: [&str; 7] = [
+    "syncthreads(",
+    "wait_group(",
+    "commit_group(",
+    "wait_gemm(",
+    "commit_gemm(",
+    "wait_dependencies(",
+    "launch_dependents(",
+];
+
+/// What the comment behind a synchronising statement says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Mark {
+    /// Needed for accesses of these tensors.
+    Needed(Vec<String>),
+    /// Orders nothing that is not ordered without it.
+    Redundant,
+    /// Nothing is said.
+    None,
+}
+
+/// How a program differs from the one it was made from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// The statement is not there.
+    Delete,
+    /// It stands before the statement that it stood behind.
+    Earlier,
+    /// It stands behind the statement that it stood before.
+    Later,
+    /// The number of what may stay in flight is one more.
+    Weaken,
+}
+
+impl Change {
+    /// The name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Change::Delete => "delete",
+            Change::Earlier => "earlier",
+            Change::Later => "later",
+            Change::Weaken => "weaken",
+        }
+    }
+}
+
+/// What the changed program has to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expected {
+    /// Found wrong.
+    Broken,
+    /// Right, and nothing is reported.
+    Right,
+    /// Nobody knows.
+    Open,
+}
+
+/// A changed program.
+#[derive(Clone, Debug)]
+pub struct Changed {
+    /// The text.
+    pub text: String,
+    /// The line, from 0, of the statement in the text it was made from.
+    pub line: usize,
+    /// The statement, without its mark.
+    pub statement: String,
+    /// What was done.
+    pub change: Change,
+    /// What has to be found.
+    pub expected: Expected,
+}
+
+/// The statement of a line, without comment.
+fn statement(line: &str) -> &str {
+    line.split("//").next().unwrap_or("").trim()
+}
+
+/// Whether a line is one synchronising statement.
+fn synchronises(line: &str) -> bool {
+    WORDS.iter().any(|word| statement(line).starts_with(word))
+}
+
+/// The mark of a line.
+pub fn mark(line: &str) -> Mark {
+    let comment = line.split_once("//").map_or("", |(_, c)| c.trim());
+    if comment == "redundant" {
+        return Mark::Redundant;
+    }
+    match comment.strip_prefix("needed for ") {
+        Some(names) => Mark::Needed(names.split_whitespace().map(str::to_string).collect()),
+        None => Mark::None,
+    }
+}
+
+/// Whether a statement mentions a name as a whole word.
+fn mentions(line: &str, name: &str) -> bool {
+    statement(line).split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).any(|word| word == name)
+}
+
+/// Every change of one synchronising statement of a program that has one statement a line.
+pub fn changes(text: &str) -> Vec<Changed> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut all = Vec::new();
+    for (at, line) in lines.iter().enumerate().filter(|(_, line)| synchronises(line)) {
+        let own = mark(line);
+        let mut add = |lines: Vec<String>, change, expected| {
+            let statement = statement(line).to_string();
+            all.push(Changed { text: lines.join("\n") + "\n", line: at, statement, change, expected });
+        };
+        let copied = || lines.iter().map(|l| l.to_string()).collect::<Vec<_>>();
+        let mut without = copied();
+        without.remove(at);
+        add(without, Change::Delete, match &own {
+            Mark::Needed(_) => Expected::Broken,
+            Mark::Redundant => Expected::Right,
+            Mark::None => Expected::Open,
+        });
+        for (change, other) in [(Change::Earlier, at.checked_sub(1)), (Change::Later, Some(at + 1))] {
+            let Some(other) = other.filter(|o| *o < lines.len() && movable(lines[*o])) else { continue };
+            let mut moved = copied();
+            moved.swap(at, other);
+            add(moved, change, displaced(line, lines[other]));
+        }
+        if let Some(weaker) = weaker(line) {
+            let mut changed = copied();
+            changed[at] = weaker;
+            let needed = matches!(own, Mark::Needed(_));
+            add(changed, Change::Weaken, if needed { Expected::Broken } else { Expected::Open });
+        }
+    }
+    all
+}
+
+/// Whether a statement may change places with the one beside it: it is no end or head of a block.
+fn movable(line: &str) -> bool {
+    let text = statement(line);
+    !text.is_empty() && !text.contains('{') && !text.contains('}') && !text.starts_with("size ") && !text.starts_with("kernel ")
+}
+
+/// What becomes of a program in which a statement changes places with another one.
+fn displaced(line: &str, other: &str) -> Expected {
+    let pair = |a: &str, b: &str| {
+        let (x, y) = (statement(line), statement(other));
+        (x.starts_with(a) && y.starts_with(b)) || (x.starts_with(b) && y.starts_with(a))
+    };
+    match (mark(line), mark(other)) {
+        (Mark::Needed(names), Mark::Needed(others)) => {
+            let common = names.iter().any(|name| others.contains(name));
+            let depends = pair("commit_", "wait_") || pair("wait_group", "syncthreads");
+            if common && depends { Expected::Broken } else { Expected::Open }
+        }
+        (Mark::Needed(names), Mark::None) if !synchronises(other) => {
+            let access = ["copy", "gemm"].iter().any(|word| statement(other).starts_with(word));
+            let touches = names.iter().any(|name| mentions(other, name));
+            if access && touches { Expected::Broken } else { Expected::Open }
+        }
+        (Mark::Redundant, _) if !synchronises(other) => Expected::Right,
+        _ => Expected::Open,
+    }
+}
+
+/// The statement with one more that may stay in flight.
+fn weaker(line: &str) -> Option<String> {
+    let text = statement(line);
+    let word = ["wait_group(", "wait_gemm("].into_iter().find(|word| text.starts_with(word))?;
+    let inside = text.strip_prefix(word)?.strip_suffix(')')?;
+    let number = inside.parse::<u32>().ok()?;
+    Some(line.replacen(&format!("{word}{inside})"), &format!("{word}{})", number + 1), 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_say_what_a_change_does() {
+        let text = "{\n copy(r, s)\n syncthreads() // needed for s\n copy(s, q)\n wait_group(1) // needed for s\n}\n";
+        let all = changes(text);
+        let expected: Vec<_> = all.iter().map(|c| (c.change, c.expected)).collect();
+        use Change::*;
+        use Expected::*;
+        assert_eq!(expected, [
+            (Delete, Broken),
+            (Earlier, Broken),
+            (Later, Broken),
+            (Delete, Broken),
+            (Earlier, Broken),
+            (Weaken, Broken),
+        ]);
+        assert!(all[5].text.contains("wait_group(2) // needed"));
+        assert!(!all[0].text.contains("syncthreads"));
+    }
+
+    #[test]
+    fn what_is_not_marked_is_open_and_what_is_redundant_stays_right() {
+        let all = changes(" a = b\n syncthreads() // redundant\n syncthreads()\n copy(r, s)\n");
+        let of = |line| all.iter().filter(|c| c.line == line).map(|c| c.expected).collect::<Vec<_>>();
+        assert_eq!(of(1), [Expected::Right, Expected::Right, Expected::Open]);
+        assert_eq!(of(2), [Expected::Open, Expected::Open, Expected::Open]);
+    }
+}

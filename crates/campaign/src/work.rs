@@ -1,0 +1,408 @@
+//! Jobs of a campaign: what a worker does for one number, and what it says.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+
+use serde::{Deserialize, Serialize};
+
+use crate::corpus::{Corpus, Seed};
+use crate::dice::Dice;
+use crate::explain::explain;
+use crate::generate::{Case, generate};
+use crate::judge::{Class, Fault, How, Judgement, judge};
+use crate::mutate::mutate;
+use crate::syncs::{Change, Changed, Expected, changes};
+
+/// Mutants of one job.
+const MUTANTS: usize = 16;
+/// The codes with which a program of the generator may be refused: nothing is wrong with it, and the compiler cannot.
+const REFUSALS: [&str; 4] = ["unsatisfiable", "layout-conflict", "shared-memory-exceeded", "registers-exceeded"];
+
+/// What a worker is asked to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// A job of a campaign.
+    Job {
+        /// The campaign's seed.
+        seed: u64,
+        /// The job's number.
+        number: u64,
+        /// How many PTX texts there are for one that is assembled.
+        assemble_one_in: usize,
+    },
+    /// Every change of the synchronising statements of a program of the corpus that is right, by its number.
+    Written {
+        /// The program's number.
+        number: usize,
+    },
+    /// One text.
+    Judge {
+        /// The text.
+        text: String,
+        /// With what it is judged.
+        how: How,
+    },
+}
+
+/// What a worker says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Message {
+    /// It begins with a text.
+    Now {
+        /// The text.
+        text: String,
+        /// With what it is judged.
+        how: How,
+    },
+    /// The request is done.
+    Done {
+        /// What was counted.
+        counts: BTreeMap<String, u64>,
+        /// What was found.
+        findings: Vec<Finding>,
+        /// The judgement, of a request for one.
+        judgement: Option<Judgement>,
+    },
+}
+
+/// Something that ought not to be.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Finding {
+    /// The kind and what was said.
+    pub fault: Fault,
+    /// The request: `SEED:JOB`, or the file.
+    pub replay: String,
+    /// The text.
+    pub text: String,
+    /// With what it was judged.
+    pub how: How,
+    /// What was changed, where the text is a right program with one statement changed; and that program.
+    pub change: Option<(String, String)>,
+    /// The smallest text that shows the same.
+    pub shrunk: Option<String>,
+}
+
+/// Does requests.
+pub struct Worker<'a> {
+    corpus: &'a Corpus,
+    say: &'a mut dyn FnMut(&Message),
+    counts: BTreeMap<String, u64>,
+    findings: Vec<Finding>,
+    replay: String,
+}
+
+/// The last panic's message.
+static PANIC: Mutex<String> = Mutex::new(String::new());
+
+/// Keeps the messages of panics for findings.
+pub fn watch_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        if let Ok(mut last) = PANIC.lock() {
+            *last = info.to_string();
+        }
+    }));
+}
+
+/// Judges a text; a panic is a fault.
+pub fn judge_all(text: &str, how: &How) -> Judgement {
+    catch_unwind(AssertUnwindSafe(|| judge(text, how))).unwrap_or_else(|_| {
+        let message = PANIC.lock().map_or(String::new(), |m| m.clone());
+        Judgement {
+            class: Class::Refused,
+            message: message.clone(),
+            simulator_finds: false,
+            faults: vec![Fault::new("panic", message)],
+            candidates: Vec::new(),
+            assembled: false,
+        }
+    })
+}
+
+impl<'a> Worker<'a> {
+    /// Does a request; `say` hears each text before it is judged, and what came out.
+    pub fn work(corpus: &'a Corpus, request: &Request, say: &'a mut dyn FnMut(&Message)) {
+        let mut worker =
+            Worker { corpus, say, counts: BTreeMap::new(), findings: Vec::new(), replay: String::new() };
+        let mut judgement = None;
+        match request {
+            Request::Job { seed, number, assemble_one_in } => {
+                worker.replay = format!("{seed}:{number}");
+                let mut dice = Dice::of(*seed, *number);
+                if number % 4 == 0 {
+                    worker.mutated(&mut dice);
+                } else {
+                    worker.generated(&mut dice, *assemble_one_in);
+                }
+            }
+            Request::Written { number } => {
+                if let Some(seed) = corpus.right().get(*number) {
+                    worker.replay = seed.name.clone();
+                    worker.written(seed);
+                }
+            }
+            Request::Judge { text, how } => judgement = Some(worker.judged(text, how)),
+        }
+        let Worker { say, counts, findings, .. } = worker;
+        say(&Message::Done { counts, findings, judgement });
+    }
+
+    fn count(&mut self, what: &str) {
+        *self.counts.entry(what.to_string()).or_insert(0) += 1;
+    }
+
+    fn judged(&mut self, text: &str, how: &How) -> Judgement {
+        (self.say)(&Message::Now { text: text.to_string(), how: how.clone() });
+        let judgement = judge_all(text, how);
+        if judgement.assembled {
+            self.count("assembled");
+        }
+        if judgement.compiled() {
+            self.count("compiled");
+        }
+        if !matches!(judgement.class, Class::Refused | Class::Large) {
+            self.count("run");
+        }
+        judgement
+    }
+
+    fn find(&mut self, fault: Fault, text: &str, how: &How, change: Option<(String, String)>) {
+        self.count(&format!("found.{}", fault.kind));
+        let replay = self.replay.clone();
+        self.findings.push(Finding { fault, replay, text: text.to_string(), how: how.clone(), change, shrunk: None });
+    }
+
+    fn faults(&mut self, judgement: &Judgement, text: &str, how: &How) {
+        for fault in &judgement.faults {
+            self.find(fault.clone(), text, how, None);
+        }
+    }
+
+    /// A right program: generated, judged, with other candidates, and broken.
+    fn generated(&mut self, dice: &mut Dice, assemble_one_in: usize) {
+        let Case { text, arch, family } = generate(dice);
+        let how = How {
+            arch: arch.to_string(),
+            for_sizes: !dice.once_in(4),
+            solutions: None,
+            order: 0,
+            candidate: None,
+            seeds: vec![0, 1 + dice.word() % 1000, 1 + dice.word() % 1000],
+            inputs: dice.word() % 1000,
+            assemble: dice.once_in(assemble_one_in),
+        };
+        self.count("generated");
+        self.count(&format!("generated.{family}"));
+        let judgement = self.right(&text, &how);
+        if judgement.class != Class::Right {
+            return;
+        }
+        self.count("right");
+        if how.assemble {
+            self.other_architectures(&text, &how);
+        }
+        if dice.once_in(3) {
+            self.candidates(&text, &how, &judgement.candidates, dice);
+        }
+        if dice.once_in(3) {
+            for changed in changes(&text) {
+                let seeds = vec![0, 1 + dice.word() % 1000, 1 + dice.word() % 1000];
+                self.changed(&text, &changed, &How { seeds, assemble: false, ..how.clone() });
+            }
+        }
+    }
+
+    /// Judges a program that has to be right, or to be refused because the compiler cannot.
+    fn right(&mut self, text: &str, how: &How) -> Judgement {
+        let judgement = self.judged(text, how);
+        self.faults(&judgement, text, how);
+        let message = judgement.message.clone();
+        let kind = match judgement.class {
+            Class::Right | Class::Large => None,
+            Class::Refused if REFUSALS.iter().any(|code| message.starts_with(code)) => {
+                self.count("refused");
+                None
+            }
+            Class::Refused | Class::Rejected => Some("refused"),
+            Class::Reported if message.contains("deadlock") => Some("deadlock"),
+            Class::Reported => Some("false_alarm"),
+            Class::Wrong => Some("disagreement"),
+        };
+        if let Some(kind) = kind.filter(|_| judgement.faults.is_empty()) {
+            self.find(Fault::new(kind, message), text, how, None);
+        }
+        judgement
+    }
+
+    /// The same program for each other architecture that takes it, assembled.
+    fn other_architectures(&mut self, text: &str, how: &How) {
+        for arch in tilewright::machine::Arch::ALL {
+            if arch.to_string() == how.arch {
+                continue;
+            }
+            let how = How { arch: arch.to_string(), seeds: vec![0], ..how.clone() };
+            let judgement = self.judged(text, &how);
+            self.faults(&judgement, text, &how);
+            let older = matches!(judgement.class, Class::Refused | Class::Right | Class::Large);
+            if !older && judgement.faults.is_empty() {
+                let kind = if judgement.class == Class::Wrong { "disagreement" } else { "false_alarm" };
+                self.find(Fault::new(kind, judgement.message), text, &how, None);
+            }
+        }
+    }
+
+    fn candidates(&mut self, text: &str, how: &How, possible: &[usize], dice: &mut Dice) {
+        let mut hows = Vec::new();
+        for _ in 0..2 {
+            if possible.len() > 1 {
+                hows.push(How { candidate: Some(dice.pick(possible)), ..how.clone() });
+            }
+        }
+        let solutions = dice.pick(&[1, 2, 8, 64]);
+        hows.push(How { solutions: Some(solutions), order: dice.word() % 100, ..how.clone() });
+        for how in hows {
+            self.count("candidates");
+            self.right(text, &How { assemble: false, ..how });
+        }
+    }
+
+    /// A program in which a synchronising statement is changed.
+    fn changed(&mut self, base: &str, changed: &Changed, how: &How) {
+        if changed.expected == Expected::Open && changed.change != Change::Delete {
+            return;
+        }
+        let judgement = self.judged(&changed.text, how);
+        self.count("changed");
+        self.count(&format!("changed.{}", changed.change.name()));
+        let what = format!("{} `{}` of line {}", changed.change.name(), changed.statement, changed.line + 1);
+        let origin = || Some((what.clone(), base.to_string()));
+        for fault in &judgement.faults {
+            self.find(fault.clone(), &changed.text, how, origin());
+        }
+        if !judgement.faults.is_empty() {
+            return;
+        }
+        let message = judgement.message.clone();
+        let kind = match (changed.expected, judgement.class) {
+            (_, Class::Large) => None,
+            (_, Class::Wrong) => Some("unreported"),
+            (Expected::Broken, Class::Right) => Some("missed"),
+            (Expected::Right, Class::Refused | Class::Rejected | Class::Reported) => Some("false_alarm"),
+            _ => None,
+        };
+        match changed.expected {
+            Expected::Broken if judgement.says_wrong() => {
+                self.count("broken.found");
+                if judgement.class == Class::Rejected && !judgement.simulator_finds {
+                    self.count("broken.found.by_the_interpreter_alone");
+                }
+            }
+            Expected::Right if judgement.class == Class::Right => self.count("redundant.silent"),
+            Expected::Open if judgement.class == Class::Right => self.count("open.silent"),
+            Expected::Open => self.count("open.found"),
+            _ => {}
+        }
+        if let Some(kind) = kind {
+            self.find(Fault::new(kind, format!("{what}: {message}")), &changed.text, how, origin());
+        }
+    }
+
+    /// Texts that somebody changed without knowing what they do.
+    fn mutated(&mut self, dice: &mut Dice) {
+        for _ in 0..MUTANTS {
+            let seed = |dice: &mut Dice| {
+                let written = if dice.once_in(3) { None } else { self.corpus.pick(dice) };
+                written.unwrap_or_else(|| {
+                    let case = generate(dice);
+                    Seed { name: String::new(), text: case.text, arch: case.arch.to_string() }
+                })
+            };
+            let (first, second) = (seed(dice), seed(dice));
+            let text = mutate(&first.text, &second.text, dice);
+            let arch = if dice.once_in(6) { dice.pick(&["sm_80", "sm_89", "sm_90a"]).to_string() } else { first.arch };
+            let how = How {
+                arch,
+                for_sizes: !dice.once_in(4),
+                solutions: dice.once_in(2).then_some(16),
+                order: 0,
+                candidate: None,
+                seeds: vec![0, 1 + dice.word() % 1000],
+                inputs: dice.word() % 1000,
+                assemble: dice.once_in(100),
+            };
+            let judgement = self.judged(&text, &how);
+            self.count("mutated");
+            if judgement.compiled() {
+                self.count("mutated.compiled");
+            }
+            self.count(&format!("mutated.{}", name(judgement.class)));
+            self.faults(&judgement, &text, &how);
+            if !judgement.faults.is_empty() {
+                continue;
+            }
+            match judgement.class {
+                Class::Wrong => self.find(Fault::new("disagreement", judgement.message), &text, &how, None),
+                Class::Reported if judgement.message.contains("deadlock") => {
+                    self.find(Fault::new("deadlock", judgement.message), &text, &how, None);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The synchronising statements of a program that somebody wrote: what is silent without one needs a reason.
+    fn written(&mut self, seed: &Seed) {
+        let Ok(program) = tilewright::tile::parse(&seed.text) else { return };
+        let base = program.to_string();
+        let how = How {
+            arch: seed.arch.clone(),
+            for_sizes: true,
+            solutions: None,
+            order: 0,
+            candidate: None,
+            seeds: vec![0, 1, 2],
+            inputs: 0,
+            assemble: false,
+        };
+        if self.judged(&base, &how).class != Class::Right {
+            return;
+        }
+        self.count("written");
+        for changed in changes(&base) {
+            let judgement = self.judged(&changed.text, &how);
+            self.count("changed");
+            self.count(&format!("changed.{}", changed.change.name()));
+            let what = format!("{} `{}` of line {}", changed.change.name(), changed.statement, changed.line + 1);
+            for fault in &judgement.faults {
+                self.find(fault.clone(), &changed.text, &how, Some((what.clone(), base.clone())));
+            }
+            match judgement.class {
+                Class::Right => match explain(&base, &changed, &how) {
+                    Some(reason) => self.count(&format!("silent.{reason}")),
+                    None => {
+                        let fault = Fault::new("missed", format!("{what}: nobody says anything"));
+                        self.find(fault, &changed.text, &how, Some((what, base.clone())));
+                    }
+                },
+                Class::Wrong => {
+                    let fault = Fault::new("unreported", format!("{what}: {}", judgement.message));
+                    self.find(fault, &changed.text, &how, Some((what, base.clone())));
+                }
+                _ => self.count("written.found"),
+            }
+        }
+    }
+}
+
+fn name(class: Class) -> &'static str {
+    match class {
+        Class::Refused => "refused",
+        Class::Large => "large",
+        Class::Rejected => "rejected",
+        Class::Reported => "reported",
+        Class::Wrong => "wrong",
+        Class::Right => "right",
+    }
+}
