@@ -1,6 +1,8 @@
 //! A bound on what the interpreter and the simulator have to do for a program, before they do it.
 
-use tilewright::tile::{Axis, Expr, ParamId, ParamKind, Program, Scope, Stmt, StmtKind, SymbolId, SymbolKind, TensorKind};
+use tilewright::tile::{
+    Axis, Expr, ParamId, ParamKind, Program, Scope, Stmt, StmtKind, SymbolId, SymbolKind, TensorKind,
+};
 
 /// Elements that all statements of all blocks touch together, and elements of all parameters.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +51,8 @@ pub fn cost(program: &Program) -> Cost {
             let dense = product(shape, &values);
             let spread = strides.as_ref().map_or(0.0, |strides| {
                 let reach = |(e, s): (&Expr, &Expr)| {
-                    value(e, &values).unwrap_or(1) as f64 * value(s, &values).unwrap_or(1).unsigned_abs() as f64
+                    value(e, &values).unwrap_or(1) as f64
+                        * value(s, &values).unwrap_or(1).unsigned_abs() as f64
                 };
                 shape.iter().zip(strides).map(reach).sum()
             });
@@ -70,8 +73,9 @@ fn size(program: &Program, stmt: &Stmt, values: &[Option<i64>]) -> f64 {
     let mut most = 1.0f64;
     for id in stmt.kind.reads().into_iter().chain(stmt.kind.writes()) {
         let tensor = program.tensor(id);
-        if let TensorKind::Register { shape, .. } | TensorKind::Shared { shape, .. } | TensorKind::Part { shape, .. } =
-            &tensor.kind
+        if let TensorKind::Register { shape, .. }
+        | TensorKind::Shared { shape, .. }
+        | TensorKind::Part { shape, .. } = &tensor.kind
         {
             let extent = |e: &Expr| value(e, values).unwrap_or(1).max(1) as f64;
             most = most.max(shape.iter().map(extent).product());

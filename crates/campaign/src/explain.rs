@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 
 use tilewright::machine::Memory;
 use tilewright::tile::{
-    Axis, Constants, Expr, ParamId, Program, Scope, Stmt, StmtKind, SymbolId, SymbolKind, TensorId, TensorKind, TensorRef,
-    parse, verify,
+    Axis, Constants, Expr, ParamId, Program, Scope, Stmt, StmtKind, SymbolId, SymbolKind, TensorId,
+    TensorKind, TensorRef, parse, verify,
 };
 
 use crate::judge::How;
@@ -73,7 +73,11 @@ impl Part {
             // Views of one buffer may lie anywhere in it; parts of one view with different indices lie apart.
             (Some(a), Some(b)) if a == b && self.tensor != other.tensor => true,
             _ if self.tensor != other.tensor => false,
-            _ => !self.index.iter().zip(&other.index).any(|(a, b)| matches!((a, b), (Some(a), Some(b)) if a != b)),
+            _ => !self
+                .index
+                .iter()
+                .zip(&other.index)
+                .any(|(a, b)| matches!((a, b), (Some(a), Some(b)) if a != b)),
         }
     }
 }
@@ -260,7 +264,8 @@ impl Walk<'_> {
             TensorKind::View { param, .. } => Some(*param),
             _ => None,
         };
-        let index = reference.index.iter().map(|e: &Option<Expr>| e.as_ref().and_then(|e| e.eval(self))).collect();
+        let index =
+            reference.index.iter().map(|e: &Option<Expr>| e.as_ref().and_then(|e| e.eval(self))).collect();
         Some(Part { tensor: reference.tensor, param, index })
     }
 
@@ -272,7 +277,8 @@ impl Walk<'_> {
 
     fn add(&mut self, access: Access) {
         if let Some(before) = &self.before {
-            self.crossed |= before.iter().any(|(part, writes)| (*writes || access.1) && part.meets(&access.0));
+            self.crossed |=
+                before.iter().any(|(part, writes)| (*writes || access.1) && part.meets(&access.0));
         }
         self.now.insert(access);
     }
@@ -304,7 +310,9 @@ mod tests {
         assert_eq!(crossed(&other_stage, 0), Some(false));
         let twice = program("copy(gx, s[:, :, 0])\nsyncthreads()\nsyncthreads()\ncopy(s[:, :, 0], r)");
         assert_eq!((crossed(&twice, 0), crossed(&twice, 1)), (Some(false), Some(false)));
-        let around = program("for i in 0..2 {\ncopy(gx, s[:, :, 0])\nsyncthreads()\ncopy(s[:, :, 0], r)\nsyncthreads()\n}");
+        let around = program(
+            "for i in 0..2 {\ncopy(gx, s[:, :, 0])\nsyncthreads()\ncopy(s[:, :, 0], r)\nsyncthreads()\n}",
+        );
         assert_eq!((crossed(&around, 0), crossed(&around, 1)), (Some(true), Some(true)));
     }
 }

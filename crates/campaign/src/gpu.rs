@@ -64,8 +64,12 @@ pub fn gpu(plan: &Plan) -> std::io::Result<bool> {
     let lines = Mutex::new(Vec::<Line>::new());
     let started = Instant::now();
     std::thread::scope(|scope| {
-        let all: Vec<_> =
-            (0..plan.processes).map(|lane| { let lines = &lines; scope.spawn(move || drive(plan, lane, lines)) }).collect();
+        let all: Vec<_> = (0..plan.processes)
+            .map(|lane| {
+                let lines = &lines;
+                scope.spawn(move || drive(plan, lane, lines))
+            })
+            .collect();
         all.into_iter()
             .map(|t| t.join().unwrap_or_else(|_| Err(std::io::Error::other("a thread panicked"))))
             .collect::<std::io::Result<Vec<()>>>()
@@ -223,7 +227,8 @@ fn attempt(
     }
     let expected = interpreted(&kernel, &inputs).map_err(|e| ("rejected", e.to_string()))?;
     let simulator = SimDevice::new(Config::default());
-    let simulated = check_against(&kernel, &simulator, &inputs, &expected).map_err(|e| ("simulator", e.to_string()))?;
+    let simulated =
+        check_against(&kernel, &simulator, &inputs, &expected).map_err(|e| ("simulator", e.to_string()))?;
     line.errors[1] = error_of(&simulated);
     if let Some(what) = wrong(&simulated) {
         return Err(("simulator", what));

@@ -144,13 +144,16 @@ fn refusal(errors: &Diagnostics, text: &str) -> Judgement {
     for error in &errors.0 {
         let all = said(error);
         if all.contains("mistake of the compiler") || all.contains("internal error") {
-            judgement.faults.push(Fault::new("internal", all.clone()));
+            judgement.faults.push(Fault::new("internal", all));
+            continue;
         }
         let range = error.span.range();
         let legal = range.start <= range.end && text.is_char_boundary(range.start.min(text.len()));
         // An architecture may be unknown, and a kernel missing, without a place.
         let needs_place = !matches!(error.code, Code::UnsupportedArchitecture | Code::Syntax);
-        if (needs_place && error.span.is_none()) || (!error.span.is_none() && (!legal || range.end > text.len())) {
+        if (needs_place && error.span.is_none())
+            || (!error.span.is_none() && (!legal || range.end > text.len()))
+        {
             judgement.faults.push(Fault::new("placeless", all));
         }
     }
@@ -170,7 +173,9 @@ pub fn judge(text: &str, how: &How) -> Judgement {
     match parse(&program.to_string()) {
         Ok(again) if again == program => {}
         Ok(_) => faults.push(Fault::new("round_trip", "the printed program reads as another one")),
-        Err(errors) => faults.push(Fault::new("round_trip", format!("the printed program does not read: {errors}"))),
+        Err(errors) => {
+            faults.push(Fault::new("round_trip", format!("the printed program does not read: {errors}")))
+        }
     }
     let mut judgement = match how.arch.parse::<Arch>() {
         Err(unknown) => Judgement::new(Class::Refused, unknown.to_string()),
@@ -247,9 +252,10 @@ fn failed(seed: u64, error: CheckError) -> Judgement {
     match error {
         RuntimeError::Simulator { error, .. } => match *error {
             SimError::StepLimit { .. } => Judgement::new(Class::Large, text),
-            SimError::Deadlock { .. } | SimError::LoopOverflow { .. } | SimError::Grid(_) | SimError::Cluster { .. } => {
-                Judgement::new(Class::Reported, text)
-            }
+            SimError::Deadlock { .. }
+            | SimError::LoopOverflow { .. }
+            | SimError::Grid(_)
+            | SimError::Cluster { .. } => Judgement::new(Class::Reported, text),
             _ => {
                 let mut judgement = Judgement::new(Class::Reported, text.clone());
                 judgement.faults.push(Fault::new("internal", text));
@@ -281,7 +287,8 @@ pub fn assemble(ptx: &str, arch: &str) -> Result<bool, String> {
         .arg(&path)
         .output()
         .map_err(|e| failed("cannot run ptxas", e))?;
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let said =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     if output.status.success() && said.trim().is_empty() {
         return Ok(true);
     }

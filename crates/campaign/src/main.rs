@@ -229,7 +229,12 @@ fn signature(finding: &Finding) -> String {
 }
 
 fn said(finding: &Finding) {
-    println!("found {} {}: {}", finding.replay, finding.fault.kind, finding.fault.message.lines().next().unwrap_or(""));
+    println!(
+        "found {} {}: {}",
+        finding.replay,
+        finding.fault.kind,
+        finding.fault.message.lines().next().unwrap_or("")
+    );
 }
 
 /// Makes the first finding of each signature smaller.
@@ -283,7 +288,10 @@ fn shows(wanted: &Finding, judgement: &Judgement) -> bool {
         "deadlock" => judgement.class == Class::Reported && judgement.message.contains("deadlock"),
         "false_alarm" => judgement.class == Class::Reported && alike(&judgement.message),
         "refused" => matches!(judgement.class, Class::Refused | Class::Rejected) && alike(&judgement.message),
-        _ => judgement.faults.iter().any(|f| f.kind == kind && (kind == "hang" || kind == "crash" || alike(&f.message))),
+        _ => judgement
+            .faults
+            .iter()
+            .any(|f| f.kind == kind && (kind == "hang" || kind == "crash" || alike(&f.message))),
     }
 }
 
@@ -299,13 +307,23 @@ fn report(all: &Tally, args: &RunArgs, seconds: f64) {
     for (signature, of) in &kinds {
         println!("\n{} × {signature}", of.len());
         if let Some(first) = of.iter().find(|f| f.shrunk.is_some()).or(of.first()) {
-            println!("   replay {} ({}), {}", first.replay, first.how.arch, first.fault.message.lines().next().unwrap_or(""));
+            println!(
+                "   replay {} ({}), {}",
+                first.replay,
+                first.how.arch,
+                first.fault.message.lines().next().unwrap_or("")
+            );
             if let Some(text) = &first.shrunk {
                 println!("{}", text.lines().map(|l| format!("   | {l}\n")).collect::<String>());
             }
         }
     }
-    println!("{} findings, {} different; all in {}", all.findings.len(), kinds.len(), args.findings.display());
+    println!(
+        "{} findings, {} different; all in {}",
+        all.findings.len(),
+        kinds.len(),
+        args.findings.display()
+    );
 }
 
 fn parsed(replay: &str) -> Result<(u64, u64), String> {

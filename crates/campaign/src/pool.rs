@@ -54,7 +54,9 @@ impl Seat {
             .stderr(Stdio::null())
             .spawn()?;
         let taken = (child.stdin.take(), child.stdout.take());
-        let (Some(input), Some(stdout)) = taken else { return Err(std::io::Error::other("a worker without pipes")) };
+        let (Some(input), Some(stdout)) = taken else {
+            return Err(std::io::Error::other("a worker without pipes"));
+        };
         let (sender, output) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
@@ -195,7 +197,9 @@ pub fn run(
     std::thread::scope(|scope| {
         let all: Vec<_> = (0..seats.max(1)).map(|_| scope.spawn(one)).collect();
         all.into_iter()
-            .map(|t| t.join().unwrap_or_else(|_| Err(std::io::Error::other("a thread of the campaign panicked"))))
+            .map(|t| {
+                t.join().unwrap_or_else(|_| Err(std::io::Error::other("a thread of the campaign panicked")))
+            })
             .collect::<std::io::Result<Vec<()>>>()
     })?;
     let mut tally = tally.into_inner().unwrap_or_default();

@@ -3,7 +3,12 @@
 use std::time::Instant;
 
 /// Makes a text smaller while `shows` holds, until nothing goes any more or the time is up. Lines for which `keep` holds stay.
-pub fn shrink(text: &str, keep: &dyn Fn(&str) -> bool, shows: &mut dyn FnMut(&str) -> bool, until: Instant) -> String {
+pub fn shrink(
+    text: &str,
+    keep: &dyn Fn(&str) -> bool,
+    shows: &mut dyn FnMut(&str) -> bool,
+    until: Instant,
+) -> String {
     let mut best: Vec<String> = text.lines().map(str::to_string).collect();
     let joined = |lines: &[String]| lines.join("\n") + "\n";
     loop {
@@ -93,7 +98,9 @@ fn smaller_numbers(
         let mut place = 0;
         while Instant::now() < until {
             let line = lines[at].clone();
-            let Some(start) = line[place..].find(|c: char| c.is_ascii_digit()).map(|i| place + i) else { break };
+            let Some(start) = line[place..].find(|c: char| c.is_ascii_digit()).map(|i| place + i) else {
+                break;
+            };
             let end = line[start..].find(|c: char| !c.is_ascii_digit()).map_or(line.len(), |i| start + i);
             place = end;
             let Ok(value) = line[start..end].parse::<u64>() else { continue };

@@ -17,7 +17,8 @@ use crate::syncs::{Change, Changed, Expected, changes};
 /// Mutants of one job.
 const MUTANTS: usize = 16;
 /// The codes with which a program of the generator may be refused: nothing is wrong with it, and the compiler cannot.
-const REFUSALS: [&str; 4] = ["unsatisfiable", "layout-conflict", "shared-memory-exceeded", "registers-exceeded"];
+const REFUSALS: [&str; 4] =
+    ["unsatisfiable", "layout-conflict", "shared-memory-exceeded", "registers-exceeded"];
 
 /// What a worker is asked to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -171,7 +172,14 @@ impl<'a> Worker<'a> {
     fn find(&mut self, fault: Fault, text: &str, how: &How, change: Option<(String, String)>) {
         self.count(&format!("found.{}", fault.kind));
         let replay = self.replay.clone();
-        self.findings.push(Finding { fault, replay, text: text.to_string(), how: how.clone(), change, shrunk: None });
+        self.findings.push(Finding {
+            fault,
+            replay,
+            text: text.to_string(),
+            how: how.clone(),
+            change,
+            shrunk: None,
+        });
     }
 
     fn faults(&mut self, judgement: &Judgement, text: &str, how: &How) {
@@ -321,7 +329,11 @@ impl<'a> Worker<'a> {
             };
             let (first, second) = (seed(dice), seed(dice));
             let text = mutate(&first.text, &second.text, dice);
-            let arch = if dice.once_in(6) { dice.pick(&["sm_80", "sm_89", "sm_90a"]).to_string() } else { first.arch };
+            let arch = if dice.once_in(6) {
+                dice.pick(&["sm_80", "sm_89", "sm_90a"]).to_string()
+            } else {
+                first.arch
+            };
             let how = How {
                 arch,
                 for_sizes: !dice.once_in(4),
@@ -374,7 +386,8 @@ impl<'a> Worker<'a> {
             let judgement = self.judged(&changed.text, &how);
             self.count("changed");
             self.count(&format!("changed.{}", changed.change.name()));
-            let what = format!("{} `{}` of line {}", changed.change.name(), changed.statement, changed.line + 1);
+            let what =
+                format!("{} `{}` of line {}", changed.change.name(), changed.statement, changed.line + 1);
             for fault in &judgement.faults {
                 self.find(fault.clone(), &changed.text, &how, Some((what.clone(), base.clone())));
             }

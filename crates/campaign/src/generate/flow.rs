@@ -96,6 +96,11 @@ impl Flow<'_> {
 
     /// A parameter of this type and a view of this block's tile, or of as many tiles beside each other.
     fn view(&mut self, dtype: &str, tiles: Option<i64>) -> String {
+        self.view_of(dtype, tiles).0
+    }
+
+    /// The same, and whether the buffer is row-major.
+    fn view_of(&mut self, dtype: &str, tiles: Option<i64>) -> (String, bool) {
         let (param, view) = (self.draft.name("x"), self.draft.name("gx"));
         let (m, n) = (self.m, self.n);
         let (rows, columns) = (self.rows.0.clone(), n * tiles.unwrap_or(1));
@@ -110,7 +115,7 @@ impl Flow<'_> {
             None => format!("({m}, {n}) : (e0, e1)"),
         };
         self.draft.line(format!("{view} = global_view({param}[block.x * {m} :, :], {modes})"));
-        view
+        (view, strides.is_empty())
     }
 
     fn load(&mut self) -> Value {
@@ -149,7 +154,7 @@ impl Flow<'_> {
         self.draft.line("syncthreads()");
         self.draft.line(format!("copy.async({shared}, {view}{})", if adds { ", add" } else { "" }));
         let needs = [view];
-        self.draft.sync(self.dice, "commit_group()", &needs);
+        self.draft.line(format!("commit_group() // needed for {view}"));
         self.draft.sync(self.dice, "wait_group(0)", &needs);
     }
 
@@ -169,17 +174,24 @@ impl Flow<'_> {
     }
 
     fn shared(&mut self, dtype: &str) -> String {
+        self.shared_of(dtype).0
+    }
+
+    /// A shared tensor, and whether its layout is row-major whatever the compiler would choose.
+    fn shared_of(&mut self, dtype: &str) -> (String, bool) {
         let name = self.draft.name("s");
         let (m, n) = (self.m, self.n);
         let layout = match self.dice.below(6) {
             0 => format!(", layout = ({m}, {n}) : ({n}, 1)"),
             1 if bits(dtype) >= 8 => format!(", layout = ({m}, {n}) : (1, {m})"),
-            2 if bits(dtype) >= 8 => format!(", layout = ({m}, {n}) : ({}, 1)", n + self.dice.pick(&[1, 4, 8])),
+            2 if bits(dtype) >= 8 => {
+                format!(", layout = ({m}, {n}) : ({}, 1)", n + self.dice.pick(&[1, 4, 8]))
+            }
             _ => String::new(),
         };
         let shape = self.shape();
         self.draft.line(format!("{name} = shared_tensor({dtype}, {shape}{layout})"));
-        name
+        (name, layout.ends_with(&format!("({n}, 1)")))
     }
 
     fn step(&mut self, value: Value) -> Value {
@@ -228,8 +240,14 @@ impl Flow<'_> {
         Value { name, dtype: value.dtype }
     }
 
-    /// Reads a tile twice, by rows and by columns, and puts both into one value; `from` is what copies read.
+    /// Reads a tile twice, by rows and by columns; `from` is what copies read.
     fn read_twice(&mut self, from: &str, dtype: &'static str) -> Value {
+        let read = self.reads(from, dtype);
+        self.both(read, dtype)
+    }
+
+    /// The two register tensors.
+    fn reads(&mut self, from: &str, dtype: &'static str) -> [String; 2] {
         let (t, m, n) = (self.threads, self.m, self.n);
         let by_rows = rows_layout(self.dice, t, m, n);
         let by_columns = columns_layout(t, m, n);
@@ -239,6 +257,11 @@ impl Flow<'_> {
         let b = self.tensor("rb", dtype, Some(&second));
         self.draft.line(format!("copy({from}, {a})"));
         self.draft.line(format!("copy({from}, {b})"));
+        [a, b]
+    }
+
+    /// One of two tensors leaves at once, the other one is the value that goes on.
+    fn both(&mut self, [a, b]: [String; 2], dtype: &'static str) -> Value {
         // Both leave, so that what each reads is compared.
         let kept = if self.dice.once_in(2) { a.clone() } else { b.clone() };
         let other = if kept == a { b } else { a };
@@ -276,14 +299,20 @@ impl Flow<'_> {
         let shared = self.shared(value.dtype);
         self.draft.line(format!("copy({}, {shared})", value.name));
         self.barrier(&[&shared]);
-        let mut read = self.read_twice(&shared, value.dtype);
         if self.dice.once_in(3) {
+            // Other values, behind a barrier of the program's: a rearrangement between might have barriers of its own.
+            let next = self.load_as(value.dtype);
+            let read = self.reads(&shared, value.dtype);
             self.barrier(&[&shared]);
-            self.draft.line(format!("copy({}, {shared})", read.name));
+            self.draft.line(format!("copy({}, {shared})", next.name));
             self.barrier(&[&shared]);
-            read = self.read_twice(&shared, value.dtype);
+            let again = self.reads(&shared, value.dtype);
+            let first = self.both(read, value.dtype);
+            let second = self.both(again, value.dtype);
+            self.store(&first);
+            return second;
         }
-        read
+        self.read_twice(&shared, value.dtype)
     }
 
     /// The same, transposed, in layouts of the compiler's.
@@ -300,7 +329,8 @@ impl Flow<'_> {
     }
 
     fn reduce(&mut self, value: Value) -> Value {
-        let value = if bits(value.dtype) <= 8 && !is_float(value.dtype) { self.cast(value, "i32") } else { value };
+        let value =
+            if bits(value.dtype) <= 8 && !is_float(value.dtype) { self.cast(value, "i32") } else { value };
         let op = self.dice.pick(&["sum", "max", "min"]);
         let axis = self.dice.below(2);
         let (sum, expanded, name) = (self.draft.name("d"), self.draft.name("x"), self.draft.name("b"));
@@ -363,7 +393,8 @@ impl Flow<'_> {
         let start = self.dice.range(0, self.n - half);
         self.draft.line(format!("{part} = slice({}, 1, {start}, {half})", value.name));
         self.draft.params.push(format!("{param}: {}[{rows}, {half}]", value.dtype));
-        self.draft.line(format!("{view} = global_view({param}[block.x * {m} :, :], ({m}, {half}) : (e0, e1))"));
+        self.draft
+            .line(format!("{view} = global_view({param}[block.x * {m} :, :], ({m}, {half}) : (e0, e1))"));
         self.draft.line(format!("copy({part}, {view})"));
         value
     }
@@ -392,9 +423,8 @@ impl Flow<'_> {
         let mut next = Value { name: self.tensor("r", dtype, None), dtype };
         self.draft.line(format!("copy({tiles}[:, :, {counter}], {})", next.name));
         if let Some(shared) = &shared {
-            if self.marked() {
-                self.draft.line(format!("syncthreads() // needed for {shared}"));
-            }
+            // The rearrangements of the round before may have barriers.
+            self.draft.line("syncthreads()");
             self.draft.line(format!("copy({}, {shared})", next.name));
             if self.marked() {
                 self.draft.line(format!("syncthreads() // needed for {shared}"));
@@ -413,9 +443,6 @@ impl Flow<'_> {
             self.draft.line(format!("{other} = rearrange({b})"));
             next = Value { name: self.draft.name("v"), dtype };
             self.draft.line(format!("{} = {name} * 0.5 + {other}", next.name));
-            if !self.marked() {
-                self.draft.line("syncthreads()");
-            }
         }
         let scale = self.dice.pick(&["0.5", "0.75", "float(block.x + 1)"]);
         self.draft.line(format!("{acc} = {acc} * {scale} + {}", next.name));
@@ -460,11 +487,16 @@ impl Flow<'_> {
     fn asynchronous(&mut self, value: Value) -> Value {
         let dtype = if is_float(value.dtype) { value.dtype } else { dtype(self.dice) };
         let dtype = if bits(dtype) < 8 { "f32" } else { dtype };
-        let view = self.view(dtype, None);
-        let shared = self.shared(dtype);
+        let (view, plain) = self.view_of(dtype, None);
+        let (shared, dense) = self.shared_of(dtype);
+        let (at_once, later) = (plain && dense && (self.n * bits(dtype)) % 32 == 0, self.draft.name("r"));
         self.draft.line(format!("copy.async({view}, {shared})"));
-        self.draft.sync(self.dice, "commit_group()", &[&shared]);
+        self.draft.line(format!("commit_group() // needed for {shared}"));
         self.draft.sync(self.dice, "wait_group(0)", &[&shared]);
+        if !at_once {
+            // Where the copy went through registers after all, the wait may stand behind the barrier.
+            self.draft.line(format!("{later} = register_tensor({dtype}, [{}])", self.n));
+        }
         self.barrier(&[&shared]);
         let read = self.read_twice(&shared, dtype);
         if !is_float(dtype) || dtype != value.dtype {

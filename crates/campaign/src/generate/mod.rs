@@ -75,6 +75,7 @@ impl Draft {
     }
 
     /// A synchronising statement with its mark. A needed one is sometimes written twice: then neither is.
+    /// (Not `commit_group`: a group more is one that a wait counts.)
     fn sync(&mut self, dice: &mut Dice, statement: &str, needed_for: &[&str]) {
         if dice.once_in(12) {
             self.line(format!("{statement} // redundant"));
@@ -87,7 +88,8 @@ impl Draft {
     fn text(&self, grid: &str, threads: i64, cluster: i64) -> String {
         let mut text = String::new();
         if !self.sizes.is_empty() {
-            let all: Vec<String> = self.sizes.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+            let all: Vec<String> =
+                self.sizes.iter().map(|(name, value)| format!("{name} = {value}")).collect();
             text += &format!("size {}\n", all.join(", "));
         }
         let cluster = if cluster > 1 { format!(" cluster({cluster})") } else { String::new() };

@@ -15,12 +15,17 @@ pub fn ring(dice: &mut Dice) -> Case {
     let arch = if dtype == "e4m3" { "sm_90a" } else { arch };
     let mut draft = Draft::default();
     let columns = rounds * n - if dice.once_in(3) { dice.range(0, n - 1) } else { 0 };
-    let (rows, k) = (draft.size("m", m - if dice.once_in(4) { dice.range(0, m / 2) } else { 0 }), draft.size("k", columns));
+    let (rows, k) = (
+        draft.size("m", m - if dice.once_in(4) { dice.range(0, m / 2) } else { 0 }),
+        draft.size("k", columns),
+    );
     draft.params.push(format!("x: {dtype}[{rows}, {k}]"));
     draft.params.push(format!("y: {dtype}[{rows}, {k}]"));
     draft.params.push(format!("z: {dtype}[{rows}, {k}]"));
     for (view, param) in [("gx", "x"), ("gy", "y"), ("gz", "z")] {
-        draft.line(format!("{view} = global_view({param}, ({m}, {n}, ceil_div({k}, {n})) : (e0, e1, {n} * e1))"));
+        draft.line(format!(
+            "{view} = global_view({param}, ({m}, {n}, ceil_div({k}, {n})) : (e0, e1, {n} * e1))"
+        ));
     }
     draft.line(format!("s = shared_tensor({dtype}, [{m}, {n}, {stages}])"));
     let by_rows = rows_layout(dice, threads, m, n);

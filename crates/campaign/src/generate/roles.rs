@@ -42,7 +42,8 @@ pub fn product(dice: &mut Dice) -> Case {
     let mut draft = Draft::default();
     // Where rows are no multiples of 16 bytes, nothing of Hopper's copies them.
     let odd = dice.once_in(8);
-    let total = if odd { rounds * k - dice.range(1, k - 1) } else { rounds * k - wide * dice.range(0, k / wide - 1) };
+    let total =
+        if odd { rounds * k - dice.range(1, k - 1) } else { rounds * k - wide * dice.range(0, k / wide - 1) };
     let (tall, broad) = (dice.range(1, 2), dice.range(1, 2));
     let blocks = tall * broad;
     let persistent = cluster == 1 && dice.once_in(2);
@@ -57,7 +58,11 @@ pub fn product(dice: &mut Dice) -> Case {
     let from_registers = !ta && bits(factor) == 16 && dice.once_in(5);
     let (rows, ta) = if ta { (format!("{}", tall * m), true) } else { (rows, false) };
     let buffer = |name: &str, extent: &str, t: bool| {
-        if t { format!("{name}: {factor}[{depth}, {extent}]") } else { format!("{name}: {factor}[{extent}, {depth}]") }
+        if t {
+            format!("{name}: {factor}[{depth}, {extent}]")
+        } else {
+            format!("{name}: {factor}[{extent}, {depth}]")
+        }
     };
     draft.params.push(buffer("a", &rows, ta));
     draft.params.push(buffer("b", &columns, tb));
@@ -78,7 +83,8 @@ pub fn product(dice: &mut Dice) -> Case {
     draft.line(format!(
         "gc = global_view(c, ({m}, ceil_div({rows}, {m}), {n}, ceil_div({columns}, {n})) : (e0, {m} * e0, e1, {n} * e1))"
     ));
-    let stage = |t: bool, extent: i64| if t { format!("[{k}, {extent}]") } else { format!("[{extent}, {k}]") };
+    let stage =
+        |t: bool, extent: i64| if t { format!("[{k}, {extent}]") } else { format!("[{extent}, {k}]") };
     draft.line(format!("sa = shared_tensor({factor}, {})", stage(ta, m)));
     draft.line(format!("sb = shared_tensor({factor}, {})", stage(tb, n)));
     let leaves = dice.below(3);
@@ -105,7 +111,8 @@ pub fn product(dice: &mut Dice) -> Case {
     let step = |counter: &str| {
         if sums { format!("{cluster} * {counter} + block.x % {cluster}") } else { counter.to_string() }
     };
-    let bound = if sums { format!("ceil_div({depth}, {})", cluster * k) } else { format!("ceil_div({depth}, {k})") };
+    let bound =
+        if sums { format!("ceil_div({depth}, {})", cluster * k) } else { format!("ceil_div({depth}, {k})") };
     let multicast = cluster > 1 && !sums && dice.once_in(2);
     let hint = dice.pick(&["", "", "", ", evict_last", ", evict_first"]);
     let adds = sum != "i32" && leaves == 2 && dice.once_in(2);
