@@ -139,8 +139,7 @@ fn refusal(errors: &Diagnostics, text: &str) -> Judgement {
         let help = d.help.as_ref().map_or(String::new(), |h| format!(" [{h}]"));
         format!("{}: {}{help}", d.code, d.message)
     };
-    let mut judgement =
-        Judgement::new(Class::Refused, errors.0.first().map_or(String::new(), |first| said(first)));
+    let mut judgement = Judgement::new(Class::Refused, errors.0.first().map_or(String::new(), said));
     for error in &errors.0 {
         let all = said(error);
         if all.contains("mistake of the compiler") || all.contains("internal error") {

@@ -264,10 +264,10 @@ fn shrink_all(findings: &mut [Finding], arguments: &[String], seconds: u64) -> s
         let fixed = finding.change.is_some();
         let keep = |line: &str| fixed && line.contains("needed for");
         let mut shows = |text: &str| judge(text).is_some_and(|j| shows(&wanted, &j));
-        if !fixed || ["panic", "crash", "internal", "assembler"].contains(&wanted.fault.kind.as_str()) {
-            if shows(&wanted.text) {
-                finding.shrunk = Some(shrink::shrink(&wanted.text, &keep, &mut shows, until));
-            }
+        let alone =
+            !fixed || ["panic", "crash", "internal", "assembler"].contains(&wanted.fault.kind.as_str());
+        if alone && shows(&wanted.text) {
+            finding.shrunk = Some(shrink::shrink(&wanted.text, &keep, &mut shows, until));
         }
         if let Some(error) = failed {
             return Err(error);

@@ -101,8 +101,13 @@ static PANIC: Mutex<String> = Mutex::new(String::new());
 /// Keeps the messages of panics for findings.
 pub fn watch_panics() {
     std::panic::set_hook(Box::new(|info| {
+        let trace = std::backtrace::Backtrace::force_capture().to_string();
+        let own = trace.lines().filter(|l| l.contains("tilewright") && !l.contains("campaign")).take(6);
+        let frames: Vec<&str> = own.map(str::trim).collect();
+        let text = format!("{info}; {}", frames.join("; "));
+        eprintln!("{text}");
         if let Ok(mut last) = PANIC.lock() {
-            *last = info.to_string();
+            *last = text;
         }
     }));
 }

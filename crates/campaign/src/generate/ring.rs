@@ -7,7 +7,7 @@ use crate::dice::Dice;
 pub fn ring(dice: &mut Dice) -> Case {
     let warps = dice.pick(&[2i64, 4, 2, 8]);
     let threads = 32 * warps;
-    let (m, n) = (threads, warps * dice.pick(&[2i64, 4, 8]).min(64 / warps.max(1)));
+    let (m, n) = (threads, warps * dice.pick(&[2i64, 4, 8]).min(64 / warps));
     let stages = dice.range(2, 4);
     let rounds = stages + dice.range(1, 3);
     let dtype = dice.pick(&["f16", "f32", "bf16", "f32", "e4m3"]);
@@ -15,10 +15,11 @@ pub fn ring(dice: &mut Dice) -> Case {
     let arch = if dtype == "e4m3" { "sm_90a" } else { arch };
     let mut draft = Draft::default();
     let columns = rounds * n - if dice.once_in(3) { dice.range(0, n - 1) } else { 0 };
-    let (rows, k) = (
-        draft.size("m", m - if dice.once_in(4) { dice.range(0, m / 2) } else { 0 }),
-        draft.size("k", columns),
-    );
+    // Rows of whole words, known when the kernel is compiled, and a layout that keeps them: then the copies are asynchronous.
+    let words = 32 / super::bits(dtype);
+    let columns = columns / words * words;
+    let short = if dice.once_in(4) { dice.range(0, m / 2) } else { 0 };
+    let (rows, k) = (draft.size("m", m - short), columns);
     draft.params.push(format!("x: {dtype}[{rows}, {k}]"));
     draft.params.push(format!("y: {dtype}[{rows}, {k}]"));
     draft.params.push(format!("z: {dtype}[{rows}, {k}]"));
@@ -27,7 +28,11 @@ pub fn ring(dice: &mut Dice) -> Case {
             "{view} = global_view({param}, ({m}, {n}, ceil_div({k}, {n})) : (e0, e1, {n} * e1))"
         ));
     }
-    draft.line(format!("s = shared_tensor({dtype}, [{m}, {n}, {stages}])"));
+    let row = n + dice.pick(&[0, 0, words, 4 * words]);
+    draft.line(format!(
+        "s = shared_tensor({dtype}, [{m}, {n}, {stages}], layout = ({m}, {n}, {stages}) : ({row}, 1, {}))",
+        row * m
+    ));
     let by_rows = rows_layout(dice, threads, m, n);
     let by_columns = columns_layout(threads, m, n);
     // All stages but the one that is read are on their way, or one fewer, which needs no other barrier.
@@ -53,6 +58,10 @@ pub fn ring(dice: &mut Dice) -> Case {
     } else {
         draft.line(format!("wait_group({}) // needed for s", ahead - 1));
         draft.line("syncthreads() // needed for s");
+        if ahead < stages - 1 {
+            // The copy fills a stage that nobody reads in this round or the next: the barrier may as well stand behind it.
+            draft.line("free = register_tensor(f32, [32])");
+        }
         copies(&mut draft, &format!("i + {ahead}"), &format!("(i + {ahead}) % {stages}"));
         draft.line("commit_group() // needed for s");
     }
