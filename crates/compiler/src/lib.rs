@@ -153,7 +153,8 @@ pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnosti
     let lowered =
         tilewright_lower::lower(&plain, &parts::lowered(&plain, &parts), options.arch, &options.multiples)?;
     let (function, maps) = (lowered.function, lowered.maps);
-    let explanation = parts::explain(&plain, &prescribed, parts, &function);
+    let mut explanation = parts::explain(&plain, &prescribed, parts, &function);
+    explanation.synchronisation = lowered.synchronisation;
     lap("lower");
     tilewright_simt::verify(&function).map_err(|error| {
         Diagnostic::new(Code::Unsatisfiable, Span::NONE, error.to_string())

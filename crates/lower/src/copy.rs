@@ -135,9 +135,6 @@ impl Lower<'_> {
         if to.memory == Memory::Global {
             self.settle(None);
         }
-        if to.memory == Memory::Shared {
-            self.units.writes(dst.tensor);
-        }
         match plan {
             CopyPlan::Direct { row, access } => {
                 let is_load = to.memory == Memory::Register;

@@ -4,8 +4,7 @@
 //! # Who does what
 //!
 //! A tensor copy is started by one thread: the elected one of the role's first warp. A role that does nothing else is that one thread.
-//! What threads write to shared memory for an asynchronous unit to read needs a proxy fence by each writer before the barrier that
-//! orders the two: it stands before the next `syncthreads` or the arrival at the stage's barrier.
+//! Fences between threads and asynchronous units: `proxies.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -184,15 +183,9 @@ pub struct Units<'a> {
     pub(crate) elected: Option<Value>,
     /// Whether this thread starts tensor copies; `None` where only one thread is here.
     pub(crate) starts: Option<Value>,
-    /// Shared tensors that asynchronous units read.
-    observed: BTreeSet<TensorId>,
-    /// Whether threads wrote to one of them since the last fence.
-    unfenced: bool,
     /// Whether the part has tensor copies out of shared memory, and asynchronous copies of threads outside stages.
     stores: bool,
     pub(crate) copies: bool,
-    /// Whether what tensor copies write is read by the kernel too.
-    reads_back: bool,
     /// For each accumulator that a fill starts afresh, a register: 0 while nothing has been added.
     begun: BTreeMap<TensorId, Reg>,
     /// Accumulators whose next product is the first.
@@ -214,28 +207,21 @@ impl<'a> Units<'a> {
         maps: Maps,
         b: &mut Builder,
     ) -> Self {
-        let mut observed = BTreeSet::new();
-        let (mut stores, mut copies, mut reads_back, mut plain) = (false, false, false, false);
+        let (mut stores, mut copies, mut products, mut plain) = (false, false, false, false);
         let mut sides = BTreeSet::new();
         let mut tensors = false;
         walk_part(part, &mut |stmt, plan, stage| match (&stmt.kind, plan) {
-            (StmtKind::CopyAsync { src, dst, .. }, StmtPlan::Tensor(plan)) => {
+            (StmtKind::CopyAsync { .. }, StmtPlan::Tensor(plan)) => {
                 tensors = true;
                 if plan.row.op != TensorOp::Load {
                     (stores, plain) = (true, true);
-                    observed.insert(src.tensor);
-                    let param = part.verified.tile(dst).global.map(|g| g.param);
-                    reads_back |= param.is_some_and(|p| whole.inputs().contains(&p));
                 }
             }
             (StmtKind::CopyAsync { .. }, _) => {
                 plain = true;
                 copies |= !matches!(stage, Some((_, Side::Produce)));
             }
-            (StmtKind::GemmAsync { a, b, .. }, _) => {
-                plain = true;
-                observed.extend([a.tensor, b.tensor]);
-            }
+            (StmtKind::GemmAsync { .. }, _) => (products, plain) = (true, true),
             (StmtKind::Stage { pipeline, side, .. }, _) => {
                 plain |= *side == Side::Consume;
                 sides.insert((*pipeline, *side == Side::Produce));
@@ -252,9 +238,6 @@ impl<'a> Units<'a> {
             ) => {}
             _ => plain = true,
         });
-        // What is done to a stage is ordered where the stage is handed on or given back.
-        let staged = |id: &TensorId| whole.program().pipelines.iter().any(|p| p.tensors.contains(id));
-        observed.retain(|id| !staged(id));
         let first = part.role.map_or(0, |role| role.first / 32);
         let mut units = Units {
             rings,
@@ -264,11 +247,8 @@ impl<'a> Units<'a> {
             warps: (first, int(0)),
             elected: None,
             starts: None,
-            observed,
-            unfenced: false,
             stores,
             copies,
-            reads_back,
             begun: BTreeMap::new(),
             fresh: BTreeSet::new(),
             alone: false,
@@ -286,7 +266,7 @@ impl<'a> Units<'a> {
                 b.sync(SyncOp::SetMaxRegisters { more: registers > entry, registers });
             }
         }
-        let asynchronous = tensors || !sides.is_empty() || !units.observed.is_empty();
+        let asynchronous = tensors || !sides.is_empty() || products;
         if asynchronous {
             let warp = warp_index(b);
             units.warps.1 = warp;
@@ -335,18 +315,6 @@ impl<'a> Units<'a> {
         matches!(self.stage, Some((_, Side::Produce, _)))
     }
 
-    /// Notes that threads write to a shared tensor.
-    pub fn writes(&mut self, tensor: TensorId) {
-        self.unfenced |= self.observed.contains(&tensor);
-    }
-
-    /// A fence, if threads have written what asynchronous units read.
-    pub fn fence(&mut self, b: &mut Builder) {
-        if std::mem::take(&mut self.unfenced) {
-            b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
-        }
-    }
-
     /// Closes a group of copies.
     pub fn commit(&self, b: &mut Builder) {
         if self.copies || !self.stores {
@@ -357,15 +325,13 @@ impl<'a> Units<'a> {
         }
     }
 
-    /// Waits for groups of copies.
-    pub fn wait(&mut self, b: &mut Builder, groups: u32) {
+    /// Waits for groups of copies; of tensor copies to global memory for their `writes` too.
+    pub fn wait(&self, b: &mut Builder, groups: u32, writes: bool) {
         if self.copies || !self.stores {
             b.sync(SyncOp::AsyncWaitGroup(groups));
-            // What has landed was written by threads.
-            self.unfenced |= self.copies && !self.observed.is_empty();
         }
         if self.stores {
-            b.sync(if self.reads_back { SyncOp::BulkWait(groups) } else { SyncOp::BulkWaitRead(groups) });
+            b.sync(if writes { SyncOp::BulkWait(groups) } else { SyncOp::BulkWaitRead(groups) });
         }
     }
 }
@@ -800,7 +766,6 @@ impl Lower<'_> {
         let result = self.block(body);
         self.loops -= 1;
         self.settle(None);
-        self.units.fence(&mut self.b);
         for (reg, now) in regs.into_iter().zip([r, c]) {
             self.b.write(reg, now);
         }

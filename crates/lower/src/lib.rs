@@ -9,6 +9,7 @@
 //! The roles of a program are lowered one after the other, each as a side of one branch on the warp's index: `hopper.rs` has what
 //! they and the asynchronous units of Hopper need, `stages.rs` the stages of pipelines, `places.rs` where everything lies in shared memory.
 
+mod apart;
 mod bits;
 mod collective;
 mod copy;
@@ -28,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_machine::{Arch, Memory, SyncOp};
 use tilewright_simt::{ArrayId, Builder, Function, FunctionParamKind, Operand, Reg};
-use tilewright_synth::{Facts, GemmPlan, Multiples, StmtPlan, Synthesis};
+use tilewright_synth::{Facts, GemmPlan, Multiples, StmtPlan, SyncNote, Synthesis};
 use tilewright_tile::{
     Code, Diagnostic, Expr, ParamId, ParamKind, Role, Span, Stmt, StmtKind, SymbolId, TensorId, Verified,
     statement_text,
@@ -79,6 +80,8 @@ pub struct Lowered {
     pub function: Function,
     /// One recipe a tensor map of the function.
     pub maps: Vec<MapRecipe>,
+    /// What orders accesses of threads and of asynchronous units, for reports.
+    pub synchronisation: Vec<SyncNote>,
 }
 
 struct Lower<'a> {
@@ -105,6 +108,8 @@ struct Lower<'a> {
     next: usize,
     /// When products want what.
     ranks: order::Ranks,
+    /// Fences and forms of waits, by statement.
+    orders: proxies::Orders,
     /// What Hopper's asynchronous units need.
     units: hopper::Units<'a>,
 }
@@ -143,7 +148,8 @@ pub fn lower(
     let sums = hopper::sums(whole, parts, &places);
     hopper::prologue(&mut b, &rings, &sums);
     let mut bodies = Vec::new();
-    for ((part, place), sum) in parts.iter().zip(&places.parts).zip(&sums) {
+    let mut synchronisation = stages::notes(whole, &rings);
+    for (number, ((part, place), sum)) in parts.iter().zip(&places.parts).zip(&sums).enumerate() {
         let facts = Facts::new(part.verified, multiples);
         let touched = part.verified.touched();
         let mut arrays = Vec::new();
@@ -177,9 +183,11 @@ pub fn lower(
             loops: 0,
             next: 0,
             ranks: order::ranks(part.verified, part.synthesis),
+            orders: accesses.orders(number),
             units,
         };
         lower.part(&part.verified.program().body)?;
+        synchronisation.append(&mut lower.orders.notes);
         (b, maps) = (lower.b, lower.units.maps);
         b.set_floor(floor);
         b.set_team(None);
@@ -191,7 +199,7 @@ pub fn lower(
     let recipes = maps.finish(&mut b);
     let mut function = b.finish();
     tilewright_simt::passes::dead_code(&mut function);
-    Ok(Lowered { function, maps: recipes })
+    Ok(Lowered { function, maps: recipes, synchronisation })
 }
 
 impl Lower<'_> {
@@ -217,6 +225,17 @@ impl Lower<'_> {
         if tensor.map_or(!self.pending.is_empty(), |t| self.pending.contains(&t)) {
             self.b.sync(SyncOp::AsyncWaitAll);
             self.pending.clear();
+        }
+    }
+
+    /// The fences that stand at a statement, behind what is in flight.
+    fn fences(&mut self, statement: usize) {
+        let fences = self.orders.fences(statement).to_vec();
+        if !fences.is_empty() {
+            self.settle(None);
+        }
+        for fence in fences {
+            self.b.sync(SyncOp::FenceProxyAsync(fence));
         }
     }
 
@@ -258,7 +277,8 @@ impl Lower<'_> {
             }
             (StmtKind::Wait(groups), _) => {
                 let groups = count_of(groups, stmt.span)?;
-                self.units.wait(&mut self.b, groups);
+                let writes = self.orders.waits_for_writes(index);
+                self.units.wait(&mut self.b, groups, writes);
                 Ok(())
             }
             (StmtKind::GemmAsync { c, a, b, .. }, StmtPlan::Product(plan)) => self.product(*c, a, b, plan),
@@ -272,7 +292,7 @@ impl Lower<'_> {
                 Ok(())
             }
             (StmtKind::Stage { pipeline, side, slot, body }, _) => {
-                self.stage(*pipeline, *side, *slot, body, stmt.span)
+                self.stage((*pipeline, *side), *slot, body, (index, stmt.span))
             }
             (StmtKind::Tiles { row, col, after, rows, cols, order, body }, _) => {
                 self.tiles([*row, *col], *after, (rows, cols), order, body)
@@ -287,14 +307,17 @@ impl Lower<'_> {
                 self.b.sync(SyncOp::DependentsLaunch);
                 Ok(())
             }
-            (StmtKind::ClusterSum { dst }, _) => self.cluster_sum(*dst, stmt.span),
+            (StmtKind::ClusterSum { dst }, _) => {
+                self.fences(index);
+                self.cluster_sum(*dst, stmt.span)
+            }
             (StmtKind::Gemm { c, a, b, .. }, StmtPlan::Gemm(plan)) => self.gemm(*c, *a, *b, plan),
             (StmtKind::Cast { dst, src }, _) => self.cast(*dst, *src),
             (StmtKind::Fill { dst, value }, _) => self.fill(*dst, *value),
             (StmtKind::Elementwise { dst, expr }, _) => self.elementwise(*dst, expr),
             (StmtKind::Sync, _) => {
                 self.settle(None);
-                self.units.fence(&mut self.b);
+                self.fences(index);
                 self.b.sync(SyncOp::Barrier);
                 Ok(())
             }
@@ -363,7 +386,6 @@ impl Lower<'_> {
         self.loops -= 1;
         // The next round may read what this one has in flight.
         self.settle(None);
-        self.units.fence(&mut self.b);
         self.symbols.remove(&counter);
         self.b.close_loop(value, lo, hi, Operand::Imm(1));
         result

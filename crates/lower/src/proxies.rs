@@ -1,21 +1,41 @@
-//! Who touches memory, and through which proxy: from that follow the fences between ordinary instructions and asynchronous units.
+//! Who touches memory, and through which proxy: from that follow the fences between ordinary instructions and asynchronous units, and
+//! which waits for tensor copies wait for their writes.
 //!
 //! Ordinary instructions, `cp.async` among them, access memory through the generic proxy; tensor copies and `wgmma` through the
 //! asynchronous one. An access of the one and a conflicting access of the other are ordered only if a proxy fence of their state space
 //! stands between, besides what synchronises the threads (PTX ISA 9.0, section 9.7.13.4). The completion of an asynchronous operation
 //! brings such a fence along, so it is the ordinary access that comes first which needs one. Reads matter too: a load whose value is
 //! not used yet may still be under way when an asynchronous copy overwrites its source.
+//!
+//! # Fences
+//!
+//! What threads do to a stage of a pipeline is ordered where the stage is handed on or given back ([`Accesses::of_stages`]). For all else
+//! an access stays *dirty* until the next `syncthreads` (or sum over a cluster), where a fence of its state space stands if an
+//! asynchronous access that conflicts can come later: in the same role, or in another. What an asynchronous copy of threads touches is
+//! dirty from its wait on.
+//!
+//! # Waits
+//!
+//! `wait_group` for tensor copies to global memory has two forms. The one for reads (`.read`) says nothing of their writes. It is taken
+//! where, until the next wait that covers the same copies or the end, nothing touches what they write: other tiles do not matter, as
+//! far as `apart` can tell them from these.
 
-use tilewright_machine::{Memory, TensorOp};
-use tilewright_synth::StmtPlan;
-use tilewright_tile::{ParamId, PipelineId, Side, Stmt, StmtKind, TensorId, TensorRef};
+use std::collections::{BTreeMap, BTreeSet};
+
+use tilewright_machine::{Memory, ProxyFence, TensorOp};
+use tilewright_synth::explain::SyncNote;
+use tilewright_synth::{CopyPlan, StmtPlan};
+use tilewright_tile::{
+    Expr, ParamId, PipelineId, Side, Stmt, StmtKind, SymbolId, TensorId, TensorRef, Verified, statement_text,
+};
 
 use crate::Part;
+use crate::apart::{Known, apart};
 use crate::places::{PartPlaces, Places};
 
 /// What accesses memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Proxy {
+enum Proxy {
     /// Ordinary instructions and `cp.async`.
     Generic,
     /// Tensor copies, and the tensor cores that read shared memory.
@@ -23,11 +43,9 @@ pub enum Proxy {
 }
 
 /// What an access does.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Kind {
-    /// Reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
     Read,
-    /// Writes.
     Write,
     /// Adds, each element at once.
     Add,
@@ -35,57 +53,64 @@ pub enum Kind {
 
 impl Kind {
     /// Whether the order of two accesses to one place matters.
-    pub fn conflicts(self, other: Kind) -> bool {
+    fn conflicts(self, other: Kind) -> bool {
         !matches!((self, other), (Kind::Read, Kind::Read) | (Kind::Add, Kind::Add))
     }
 }
 
 /// What is accessed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Place {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
     /// Shared memory of the block, from one byte to another.
     Shared(u32, u32),
-    /// A buffer. Different parameters are different buffers: a launch that passes one buffer as two of which one is written is
-    /// none that the language gives a meaning.
+    /// A buffer. Parameters are taken to be different buffers.
     Global(ParamId),
 }
 
 impl Place {
-    /// Whether both have bytes in common.
-    pub fn overlaps(self, other: Place) -> bool {
+    fn overlaps(self, other: Place) -> bool {
         match (self, other) {
             (Place::Shared(from, to), Place::Shared(first, last)) => from < last && first < to,
             (Place::Global(a), Place::Global(b)) => a == b,
             _ => false,
         }
     }
+
+    fn fence(self) -> ProxyFence {
+        match self {
+            Place::Shared(..) => ProxyFence::Shared,
+            Place::Global(_) => ProxyFence::Global,
+        }
+    }
 }
 
 /// An access of a statement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Touch {
-    /// The tensor that the statement names.
-    pub tensor: TensorId,
-    /// Where it lies.
-    pub place: Place,
-    /// By whom.
-    pub proxy: Proxy,
-    /// What is done there.
-    pub kind: Kind,
+#[derive(Clone, Copy, Debug)]
+struct Touch<'a> {
+    reference: &'a TensorRef,
+    place: Place,
+    proxy: Proxy,
+    kind: Kind,
+    /// On which side of its pipeline, if the tensor belongs to one.
+    stage: Option<(PipelineId, Side)>,
 }
 
-impl Touch {
-    /// Whether an ordinary access and an asynchronous one may not change places.
-    fn clashes(&self, other: &Touch) -> bool {
-        self.proxy != other.proxy && self.kind.conflicts(other.kind) && self.place.overlaps(other.place)
+impl Touch<'_> {
+    /// Whether an ordinary access may not change places with an asynchronous one.
+    fn clashes(&self, other: &Touch<'_>) -> bool {
+        self.proxy == Proxy::Generic
+            && other.proxy == Proxy::Async
+            && self.kind.conflicts(other.kind)
+            && self.place.overlaps(other.place)
     }
 }
 
 /// The accesses of a statement itself, not of its body, to shared and to global memory.
 ///
-/// Elements that are integers of the program (`groups[i]`) are of buffers that it does not write, so they conflict with nothing.
-pub fn touches(part: &Part<'_>, places: &PartPlaces, stmt: &Stmt, plan: &StmtPlan) -> Vec<Touch> {
-    let ends: Vec<(&TensorRef, Proxy, Kind)> = match (&stmt.kind, plan) {
+/// Elements that are integers of the program (`groups[i]`) are of buffers that it does not write, so they conflict with nothing. The
+/// memory that statements use for themselves is touched by ordinary instructions alone.
+fn ends<'a>(stmt: &'a Stmt, plan: &StmtPlan) -> Vec<(&'a TensorRef, Proxy, Kind)> {
+    match (&stmt.kind, plan) {
         (StmtKind::CopyAsync { src, dst, .. }, StmtPlan::Tensor(plan)) => {
             let writes = if plan.row.op == TensorOp::Add { Kind::Add } else { Kind::Write };
             vec![(src, Proxy::Async, Kind::Read), (dst, Proxy::Async, writes)]
@@ -97,94 +122,32 @@ pub fn touches(part: &Part<'_>, places: &PartPlaces, stmt: &Stmt, plan: &StmtPla
             vec![(src, Proxy::Generic, Kind::Read), (dst, Proxy::Generic, Kind::Write)]
         }
         _ => Vec::new(),
-    };
-    let touch = |(reference, proxy, kind): (&TensorRef, Proxy, Kind)| {
-        let tensor = reference.tensor;
-        let place = match part.verified.program().tensor(tensor).memory() {
-            Memory::Register => return None,
-            Memory::Shared => {
-                let from = *places.offsets.get(tensor.0 as usize)?;
-                Place::Shared(from, from.saturating_add(part.synthesis.shared(tensor)?.1))
-            }
-            Memory::Global => Place::Global(part.verified.tile(reference).global?.param),
-        };
-        Some(Touch { tensor, place, proxy, kind })
-    };
-    ends.into_iter().filter_map(touch).collect()
-}
-
-/// An access in a stage of a pipeline.
-struct Staged {
-    touch: Touch,
-    /// The sides of the stages that the statement is in, of the pipelines that have the tensor.
-    side: Option<Side>,
-}
-
-/// The accesses of all parts.
-pub struct Accesses {
-    /// By part, in the order of its statements.
-    parts: Vec<Vec<Staged>>,
-}
-
-impl Accesses {
-    /// Those of a program.
-    pub fn new(parts: &[Part<'_>], places: &Places) -> Self {
-        let one = |(part, places): (&Part<'_>, &PartPlaces)| {
-            let mut all = Vec::new();
-            let body = &part.verified.program().body;
-            collect(part, places, body, &mut 0, &mut Vec::new(), &mut all);
-            all
-        };
-        Accesses { parts: parts.iter().zip(&places.parts).map(one).collect() }
-    }
-
-    fn all(&self) -> impl Iterator<Item = &Staged> {
-        self.parts.iter().flatten()
-    }
-
-    /// What the arrivals at the barriers of the pipeline of these tensors must order. What threads do to a stage is ordered there and
-    /// nowhere else.
-    pub fn of_stages(&self, tensors: &[TensorId]) -> Stages {
-        let mut stages = Stages::default();
-        for one in self.all().filter(|one| tensors.contains(&one.touch.tensor)) {
-            if one.touch.proxy == Proxy::Async {
-                continue;
-            }
-            let clashes = self.all().any(|other| one.touch.clashes(&other.touch));
-            match one.side {
-                Some(Side::Produce) => stages.fence_full |= clashes,
-                _ => (stages.read, stages.fence_empty) = (true, stages.fence_empty | clashes),
-            }
-        }
-        stages
     }
 }
 
-/// Adds the accesses of statements, which stand in these stages.
-fn collect(
-    part: &Part<'_>,
-    places: &PartPlaces,
-    body: &[Stmt],
-    next: &mut usize,
-    stages: &mut Vec<(PipelineId, Side)>,
-    all: &mut Vec<Staged>,
-) {
-    for stmt in body {
-        let plan = part.synthesis.statements.get(*next).unwrap_or(&StmtPlan::None);
-        *next += 1;
-        for touch in touches(part, places, stmt, plan) {
-            let of = |id: PipelineId| part.verified.program().pipeline(id).tensors.contains(&touch.tensor);
-            let side = stages.iter().rev().find(|(id, _)| of(*id)).map(|(_, side)| *side);
-            all.push(Staged { touch, side });
-        }
-        let entered = match &stmt.kind {
-            StmtKind::Stage { pipeline, side, .. } => Some((*pipeline, *side)),
-            _ => None,
-        };
-        stages.extend(entered);
-        collect(part, places, stmt.kind.body(), next, stages, all);
-        stages.truncate(stages.len() - usize::from(entered.is_some()));
-    }
+/// A statement and where it stands.
+struct Node<'a> {
+    stmt: &'a Stmt,
+    parent: Option<usize>,
+    /// The loops around it, outermost first.
+    loops: Vec<usize>,
+    /// The number behind the last statement of its body.
+    end: usize,
+    touches: Vec<Touch<'a>>,
+    /// Whether its accesses end at a wait of the program.
+    flies: bool,
+}
+
+/// The statements of a part.
+struct PartAccesses<'a> {
+    verified: &'a Verified,
+    /// In the order of [`Verified::visit`].
+    nodes: Vec<Node<'a>>,
+}
+
+/// The accesses of a program.
+pub struct Accesses<'a> {
+    parts: Vec<PartAccesses<'a>>,
 }
 
 /// What orders the accesses to the stages of a pipeline.
@@ -196,4 +159,500 @@ pub struct Stages {
     pub fence_full: bool,
     /// Whether a fence stands before an arrival at the empty barrier: threads read what asynchronous copies overwrite.
     pub fence_empty: bool,
+}
+
+/// What orders the accesses of a part, by the number of the statement.
+#[derive(Default)]
+pub struct Orders {
+    fences: BTreeMap<usize, Vec<ProxyFence>>,
+    whole: BTreeSet<usize>,
+    /// What a report says of it.
+    pub notes: Vec<SyncNote>,
+}
+
+impl Orders {
+    /// The fences before what synchronises threads at a statement.
+    pub fn fences(&self, statement: usize) -> &[ProxyFence] {
+        self.fences.get(&statement).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a `wait_group` waits for the writes of tensor copies, and not only for their reads.
+    pub fn waits_for_writes(&self, statement: usize) -> bool {
+        self.whole.contains(&statement)
+    }
+}
+
+struct Collect<'a, 'p> {
+    part: &'p Part<'a>,
+    places: &'p PartPlaces,
+    nodes: Vec<Node<'a>>,
+    loops: Vec<usize>,
+    stages: Vec<(PipelineId, Side)>,
+}
+
+impl<'a> Collect<'a, '_> {
+    fn body(&mut self, body: &'a [Stmt], parent: Option<usize>) {
+        for stmt in body {
+            let number = self.nodes.len();
+            let plan = self.part.synthesis.statements.get(number).unwrap_or(&StmtPlan::None);
+            let threads = matches!(plan, StmtPlan::Copy(CopyPlan::Async { .. }));
+            let produces = self.stages.iter().any(|(_, side)| *side == Side::Produce);
+            let node = Node {
+                stmt,
+                parent,
+                loops: self.loops.clone(),
+                end: number + 1,
+                touches: ends(stmt, plan).into_iter().filter_map(|end| self.touch(end)).collect(),
+                flies: threads && !produces && matches!(stmt.kind, StmtKind::CopyAsync { .. }),
+            };
+            self.nodes.push(node);
+            let (loops, stages) = (self.loops.len(), self.stages.len());
+            if stmt.kind.repeats() {
+                self.loops.push(number);
+            }
+            if let StmtKind::Stage { pipeline, side, .. } = &stmt.kind {
+                self.stages.push((*pipeline, *side));
+            }
+            self.body(stmt.kind.body(), Some(number));
+            self.loops.truncate(loops);
+            self.stages.truncate(stages);
+            self.nodes[number].end = self.nodes.len();
+        }
+    }
+
+    fn touch(&self, (reference, proxy, kind): (&'a TensorRef, Proxy, Kind)) -> Option<Touch<'a>> {
+        let (program, tensor) = (self.part.verified.program(), reference.tensor);
+        let place = match program.tensor(tensor).memory() {
+            Memory::Register => return None,
+            Memory::Shared => {
+                let from = *self.places.offsets.get(tensor.0 as usize)?;
+                Place::Shared(from, from.saturating_add(self.part.synthesis.shared(tensor)?.1))
+            }
+            Memory::Global => Place::Global(self.part.verified.tile(reference).global?.param),
+        };
+        let of = |(id, _): &&(PipelineId, Side)| program.pipeline(*id).tensors.contains(&tensor);
+        Some(Touch { reference, place, proxy, kind, stage: self.stages.iter().rev().find(of).copied() })
+    }
+}
+
+impl<'a> Accesses<'a> {
+    /// Those of a program.
+    pub fn new(parts: &[Part<'a>], places: &Places) -> Self {
+        let one = |(part, places): (&Part<'a>, &PartPlaces)| {
+            let (nodes, loops, stages) = (Vec::new(), Vec::new(), Vec::new());
+            let mut collect = Collect { part, places, nodes, loops, stages };
+            collect.body(&part.verified.program().body, None);
+            PartAccesses { verified: part.verified, nodes: collect.nodes }
+        };
+        Accesses { parts: parts.iter().zip(&places.parts).map(one).collect() }
+    }
+
+    fn touches(&self) -> impl Iterator<Item = &Touch<'a>> {
+        self.parts.iter().flat_map(|part| &part.nodes).flat_map(|node| &node.touches)
+    }
+
+    /// What the arrivals at the barriers of the pipeline of these tensors must order. What threads do to a stage is ordered there and
+    /// nowhere else.
+    pub fn of_stages(&self, tensors: &[TensorId]) -> Stages {
+        let mut stages = Stages::default();
+        let ordinary = |t: &&Touch<'_>| t.proxy == Proxy::Generic && tensors.contains(&t.reference.tensor);
+        for touch in self.touches().filter(ordinary) {
+            let clashes = self.touches().any(|other| touch.clashes(other));
+            match touch.stage {
+                Some((_, Side::Produce)) => stages.fence_full |= clashes,
+                _ => (stages.read, stages.fence_empty) = (true, stages.fence_empty | clashes),
+            }
+        }
+        stages
+    }
+
+    /// The parts that come after this one through pipelines: their consumers, and so on.
+    fn behind(&self, part: usize) -> BTreeSet<usize> {
+        let sides = |part: usize, wanted: Side| -> BTreeSet<PipelineId> {
+            let stages = self.parts[part].nodes.iter().filter_map(|node| match &node.stmt.kind {
+                StmtKind::Stage { pipeline, side, .. } if *side == wanted => Some(*pipeline),
+                _ => None,
+            });
+            stages.collect()
+        };
+        let mut found = BTreeSet::new();
+        let mut open = vec![part];
+        while let Some(one) = open.pop() {
+            let filled = sides(one, Side::Produce);
+            for next in 0..self.parts.len() {
+                if !sides(next, Side::Consume).is_disjoint(&filled) && found.insert(next) {
+                    open.push(next);
+                }
+            }
+        }
+        found.remove(&part);
+        found
+    }
+
+    /// What orders the accesses of a part.
+    pub fn orders(&self, part: usize) -> Orders {
+        let mut flow = Flow { all: self, part, behind: self.behind(part), found: BTreeMap::new() };
+        flow.body(0, self.parts[part].nodes.len(), State::default());
+        let mut orders = Orders::default();
+        for (statement, rivals) in std::mem::take(&mut flow.found) {
+            let mut fences: Vec<ProxyFence> = rivals.iter().map(|(fence, ..)| *fence).collect();
+            fences.dedup();
+            orders.fences.insert(statement, fences);
+            for (fence, first, (of, second)) in rivals {
+                let why = format!(
+                    "`{}` is an ordinary access, and `{}` a conflicting one of an asynchronous unit",
+                    self.text(part, first),
+                    self.text(of, second)
+                );
+                orders.notes.push(self.note(part, statement, format!("{} before it", fence.spelling()), why));
+            }
+        }
+        flow.waits(&mut orders);
+        orders
+    }
+
+    fn text(&self, part: usize, statement: usize) -> String {
+        let part = &self.parts[part];
+        statement_text(part.verified.program(), part.nodes[statement].stmt)
+    }
+
+    fn note(&self, part: usize, statement: usize, what: String, why: String) -> SyncNote {
+        let span = self.parts[part].nodes[statement].stmt.span;
+        SyncNote { text: self.text(part, statement), position: span.start, what, why }
+    }
+}
+
+/// An access: the statement's number in its part, and the access's in the statement.
+type At = (usize, usize);
+
+/// What is on its way at a point of a part.
+#[derive(Clone, Default)]
+struct State {
+    /// Ordinary accesses that no fence stands behind.
+    dirty: BTreeSet<At>,
+    /// Accesses by asynchronous copies of threads that have not been waited for.
+    flying: BTreeSet<At>,
+}
+
+impl State {
+    fn join(mut self, other: State) -> State {
+        self.dirty.extend(other.dirty);
+        self.flying.extend(other.flying);
+        self
+    }
+}
+
+struct Flow<'a, 'p> {
+    all: &'p Accesses<'a>,
+    part: usize,
+    /// The parts that come after this one.
+    behind: BTreeSet<usize>,
+    /// For each statement that needs fences: one pair of accesses for each fence, by the number of the first's statement and the part and
+    /// number of the second's.
+    found: BTreeMap<usize, Vec<(ProxyFence, usize, (usize, usize))>>,
+}
+
+fn groups(kind: &StmtKind) -> Option<i64> {
+    match kind {
+        StmtKind::Wait(groups) => groups.as_int(),
+        _ => None,
+    }
+}
+
+impl<'a> Flow<'a, '_> {
+    fn nodes(&self) -> &[Node<'a>] {
+        &self.all.parts[self.part].nodes
+    }
+
+    /// Follows the statements with these numbers that stand side by side; returns what is on its way behind them.
+    fn body(&mut self, mut at: usize, end: usize, mut state: State) -> State {
+        while at < end {
+            let node = &self.nodes()[at];
+            let (next, flies, kind) = (node.end, node.flies, &node.stmt.kind);
+            let ordinary = (0..node.touches.len()).filter(|k| node.touches[*k].proxy == Proxy::Generic);
+            if flies { &mut state.flying } else { &mut state.dirty }.extend(ordinary.map(|k| (at, k)));
+            match kind {
+                StmtKind::Wait(_) => {
+                    state.dirty.extend(state.flying.iter().copied());
+                    if groups(kind) == Some(0) {
+                        state.flying.clear();
+                    }
+                }
+                StmtKind::Sync | StmtKind::ClusterSum { .. } => self.fence(at, &mut state, false),
+                StmtKind::Stage { side, .. } => {
+                    let side = *side;
+                    state = self.body(at + 1, next, state);
+                    // Where tensor copies alone fill a stage, one thread has arrived before them.
+                    let threads = |node: &Node<'_>| node.touches.iter().any(|t| t.proxy == Proxy::Generic);
+                    if side == Side::Consume || self.nodes()[at..next].iter().any(threads) {
+                        self.fence(at, &mut state, true);
+                    }
+                }
+                kind if kind.repeats() => {
+                    // Once for what a round leaves behind, once more for the rounds that find it there.
+                    let once = self.body(at + 1, next, state.clone());
+                    let again = self.body(at + 1, next, state.clone().join(once.clone()));
+                    state = state.join(once).join(again);
+                }
+                _ => state = self.body(at + 1, next, state),
+            }
+            at = next;
+        }
+        state
+    }
+
+    /// Notes the fences that must stand at a statement, and clears what they cover. `arrives`: at a barrier of a pipeline, which orders
+    /// against other parts alone.
+    fn fence(&mut self, at: usize, state: &mut State, arrives: bool) {
+        for fence in [ProxyFence::Shared, ProxyFence::Global] {
+            let of = |(node, k): &At| self.nodes()[*node].touches[*k].place.fence() == fence;
+            let pair = state.dirty.iter().filter(|at| of(at)).find_map(|first| {
+                let rival = self.rival(at, *first, arrives)?;
+                Some((first.0, rival))
+            });
+            let Some((first, second)) = pair else { continue };
+            let clean: Vec<At> = state.dirty.iter().copied().filter(of).collect();
+            let found = self.found.entry(at).or_default();
+            if found.iter().all(|(known, ..)| *known != fence) {
+                found.push((fence, first, second));
+                found.sort_by_key(|(fence, ..)| *fence != ProxyFence::Shared);
+            }
+            clean.iter().for_each(|at| _ = state.dirty.remove(at));
+        }
+    }
+
+    /// An asynchronous access that conflicts with an ordinary one and can come after the statement `at`.
+    fn rival(&self, at: usize, (node, k): At, arrives: bool) -> Option<(usize, usize)> {
+        let touch = &self.nodes()[node].touches[k];
+        for (part, other) in self.all.parts.iter().enumerate() {
+            let own = part == self.part;
+            if (own && arrives) || (!own && touch.stage.is_some()) {
+                continue;
+            }
+            if !own && touch.place.fence() == ProxyFence::Global && !self.behind.contains(&part) {
+                continue;
+            }
+            for (number, rival) in other.nodes.iter().enumerate() {
+                let later = !own || reaches(self.nodes(), at, number);
+                // The other side of a stage is ordered by the pipeline.
+                let clashes =
+                    |t: &Touch<'_>| touch.clashes(t) && (touch.stage.is_none() || touch.stage == t.stage);
+                if later && rival.touches.iter().any(clashes) {
+                    return Some((part, number));
+                }
+            }
+        }
+        None
+    }
+
+    /// Notes the waits that must be for writes.
+    fn waits(&self, orders: &mut Orders) {
+        let nodes = self.nodes();
+        let stores: Vec<(usize, &Touch<'_>)> = nodes
+            .iter()
+            .enumerate()
+            .flat_map(|(i, node)| node.touches.iter().map(move |t| (i, t)))
+            .filter(|(_, t)| {
+                t.proxy == Proxy::Async && t.kind != Kind::Read && matches!(t.place, Place::Global(_))
+            })
+            .collect();
+        if stores.is_empty() {
+            return;
+        }
+        for (wait, node) in nodes.iter().enumerate() {
+            let StmtKind::Wait(_) = node.stmt.kind else { continue };
+            let mut ahead = BTreeSet::new();
+            self.ahead(wait, groups(&node.stmt.kind).unwrap_or(0), &mut ahead);
+            let covered = stores.iter().filter(|(store, _)| reaches(nodes, *store, wait));
+            let clash = covered.clone().find_map(|(store, touch)| {
+                let later = self.touched_later(*store, touch, wait, &ahead)?;
+                Some((*store, later))
+            });
+            let n = groups(&node.stmt.kind).unwrap_or(0);
+            let (what, why) = match clash {
+                Some((store, (part, later))) => {
+                    orders.whole.insert(wait);
+                    let why = format!(
+                        "`{}` may touch what `{}` writes",
+                        self.all.text(part, later),
+                        self.all.text(self.part, store)
+                    );
+                    (format!("cp.async.bulk.wait_group {n}"), why)
+                }
+                None if covered.clone().next().is_none() => continue,
+                None => (
+                    format!("cp.async.bulk.wait_group.read {n}"),
+                    "nothing touches what the copies write before the next wait that covers them".to_string(),
+                ),
+            };
+            orders.notes.push(self.all.note(self.part, wait, what, why));
+        }
+    }
+
+    /// An access that may be to the place that a store of tensor copies writes, and comes after a wait that covers the store.
+    fn touched_later(
+        &self,
+        store: usize,
+        touch: &Touch<'_>,
+        wait: usize,
+        ahead: &BTreeSet<usize>,
+    ) -> Option<(usize, usize)> {
+        let clashes = |t: &Touch<'_>| t.place.overlaps(touch.place) && t.kind.conflicts(touch.kind);
+        for part in &self.behind {
+            let other = self.all.parts[*part].nodes.iter().position(|node| node.touches.iter().any(clashes));
+            if let Some(other) = other {
+                return Some((*part, other));
+            }
+        }
+        let later = ahead.iter().copied().find(|later| {
+            let mut touches = self.nodes()[*later].touches.iter();
+            touches.any(|t| clashes(t) && self.may_meet((store, touch), wait, (*later, t)))
+        });
+        later.map(|later| (self.part, later))
+    }
+
+    /// Adds the statements that can follow a wait, up to the next waits that leave as few groups.
+    fn ahead(&self, wait: usize, n: i64, found: &mut BTreeSet<usize>) {
+        let nodes = self.nodes();
+        let (mut at, mut begin) = (wait, nodes[wait].end);
+        loop {
+            let parent = nodes[at].parent;
+            let end = parent.map_or(nodes.len(), |parent| nodes[parent].end);
+            if self.scan(begin, end, n, found) {
+                return;
+            }
+            let Some(parent) = parent else { return };
+            if nodes[parent].stmt.kind.repeats() {
+                self.scan(parent + 1, end, n, found);
+            }
+            (at, begin) = (parent, end);
+        }
+    }
+
+    /// Adds statements that stand side by side up to a wait; whether there is one on every way through them.
+    fn scan(&self, mut at: usize, end: usize, n: i64, found: &mut BTreeSet<usize>) -> bool {
+        while at < end {
+            let node = &self.nodes()[at];
+            if groups(&node.stmt.kind).is_some_and(|left| left <= n) {
+                return true;
+            }
+            found.insert(at);
+            if self.scan(at + 1, node.end, n, found) && !node.stmt.kind.repeats() {
+                return true;
+            }
+            at = node.end;
+        }
+        false
+    }
+
+    /// Whether an access behind a wait may be to an element that a store before it writes.
+    fn may_meet(
+        &self,
+        (store, touch): (usize, &Touch<'_>),
+        wait: usize,
+        (later, other): (usize, &Touch<'_>),
+    ) -> bool {
+        let nodes = self.nodes();
+        let verified = self.all.parts[self.part].verified;
+        let (Some(a), Some(b)) =
+            (verified.tile(touch.reference).global, verified.tile(other.reference).global)
+        else {
+            return true;
+        };
+        let counters = self.counters();
+        let is_counter = |id: SymbolId| counters.contains_key(&id);
+        let known = |equal: &[SymbolId], tables: bool| Known {
+            equal: equal.to_vec(),
+            counters: counters.iter().filter_map(|(id, range)| Some((*id, range.clone()?))).collect(),
+            is_counter: Some(&is_counter),
+            tables,
+            ..Known::default()
+        };
+        let writes = other.kind != Kind::Read;
+        // Of tiles of different rounds of a loop, one of the pairs of counters differs.
+        let rounds_apart = |equal: &[SymbolId], kind: &StmtKind| {
+            let tables = writes && matches!(kind, StmtKind::Tiles { .. } | StmtKind::Finally { .. });
+            pairs(kind).iter().any(|pair| {
+                (0..pair.len()).all(|i| {
+                    let equal = [equal, &pair[..i]].concat();
+                    apart(&a, &b, &known(&equal, tables), Some(&Expr::Symbol(pair[i])))
+                })
+            })
+        };
+        let common = |x: usize, y: usize| {
+            let (x, y) = (&nodes[x].loops, &nodes[y].loops);
+            x.iter().zip(y).take_while(|(x, y)| x == y).count()
+        };
+        let shared = common(store, later).min(common(store, wait)).min(common(wait, later));
+        let around = &nodes[store].loops[..shared];
+        let mut equal: Vec<SymbolId> = Vec::new();
+        for at in around {
+            let kind = &nodes[*at].stmt.kind;
+            if !rounds_apart(&equal, kind) {
+                return true;
+            }
+            equal.extend(pairs(kind).concat());
+        }
+        // In the same round of all those loops.
+        let before = |x: usize, y: usize| x < y || common(x, y) > shared;
+        if !before(store, wait) || !before(wait, later) {
+            return false;
+        }
+        match self.loop_of_finally(store, later) {
+            Some(finally) => !rounds_apart(&equal, finally),
+            None => !apart(&a, &b, &known(&equal, false), None),
+        }
+    }
+
+    /// The `finally` that one statement is in, if the other is in its loop.
+    fn loop_of_finally(&self, in_loop: usize, later: usize) -> Option<&StmtKind> {
+        let nodes = self.nodes();
+        let mut at = Some(later);
+        while let Some(node) = at {
+            if let StmtKind::Finally { after, .. } = &nodes[node].stmt.kind {
+                let is_its = |i: &usize| matches!(&nodes[*i].stmt.kind, StmtKind::Tiles { after: Some(own), .. } if own == after);
+                return nodes[in_loop].loops.iter().any(is_its).then_some(&nodes[node].stmt.kind);
+            }
+            at = nodes[node].parent;
+        }
+        None
+    }
+
+    /// The counters of the part, with what they count from and to, where that is known.
+    fn counters(&self) -> BTreeMap<SymbolId, Option<(Expr, Expr)>> {
+        let mut found = BTreeMap::new();
+        for node in self.nodes() {
+            match &node.stmt.kind {
+                StmtKind::For { counter, lo, hi, .. } => {
+                    found.insert(*counter, Some((lo.clone(), hi.clone())));
+                }
+                StmtKind::Tiles { row, col, after, rows, cols, .. } => {
+                    for [i, j] in [[*row, *col]].into_iter().chain(*after) {
+                        found.insert(i, Some((Expr::Int(0), rows.clone())));
+                        found.insert(j, Some((Expr::Int(0), cols.clone())));
+                    }
+                }
+                StmtKind::Stage { slot: Some(slot), .. } => _ = found.insert(*slot, None),
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+/// The counters of a loop, of which no two rounds have the same: those of each tile and those of the tile before, or the one of a range.
+fn pairs(kind: &StmtKind) -> Vec<Vec<SymbolId>> {
+    match kind {
+        StmtKind::For { counter, .. } => vec![vec![*counter]],
+        StmtKind::Tiles { row, col, after, .. } => {
+            [[*row, *col]].into_iter().chain(*after).map(|pair| pair.to_vec()).collect()
+        }
+        StmtKind::Finally { after, .. } => vec![after.to_vec()],
+        _ => Vec::new(),
+    }
+}
+
+/// Whether a statement can be done after another was.
+fn reaches(nodes: &[Node<'_>], from: usize, to: usize) -> bool {
+    to > from || nodes[from].loops.iter().any(|at| nodes[to].loops.contains(at))
 }

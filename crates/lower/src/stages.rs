@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use tilewright_machine::{MbarrierOp, ProxyFence, ScalarOp, SyncOp};
 use tilewright_simt::{Address, ArrayId, Builder, Operand, Reg, Special};
-use tilewright_synth::StmtPlan;
+use tilewright_synth::{StmtPlan, SyncNote};
 use tilewright_tile::{
     Code, Diagnostic, PipelineId, Side, Span, Stmt, StmtKind, SymbolId, TensorId, Verified,
 };
@@ -127,7 +127,7 @@ pub fn rings(
     whole: &Verified,
     parts: &[Part<'_>],
     places: &Places,
-    accesses: &Accesses,
+    accesses: &Accesses<'_>,
 ) -> Result<Rings, Diagnostic> {
     let mut rings = Rings::new();
     for (id, at) in &places.barriers {
@@ -195,6 +195,45 @@ pub fn rings(
     Ok(rings)
 }
 
+/// What orders the accesses to each pipeline's stages, for reports.
+pub fn notes(whole: &Verified, rings: &Rings) -> Vec<SyncNote> {
+    let mut notes = Vec::new();
+    for (id, ring) in rings {
+        let pipeline = whole.program().pipeline(*id);
+        let fence = ProxyFence::Shared.spelling();
+        let mut note = |what: String, why: &str| {
+            let text = format!("stages of `{}`", pipeline.name);
+            notes.push(SyncNote { text, position: pipeline.span.start, what, why: why.to_string() });
+        };
+        let order = ring.order;
+        match (order.fence_full, ring.written) {
+            (true, _) => note(
+                format!("{fence} before a stage is handed on"),
+                "threads fill it, and asynchronous units read it",
+            ),
+            (false, true) => note(
+                "no fence before a stage is handed on".to_string(),
+                "threads fill it, and no asynchronous unit reads it",
+            ),
+            (false, false) => {}
+        }
+        match (order.fence_empty, order.read) {
+            (true, _) => note(
+                format!("{fence} before a stage is given back, by the lane of each warp that arrives"),
+                "ordinary instructions read it, and tensor copies overwrite it",
+            ),
+            (false, true) => note(
+                "no fence before a stage is given back".to_string(),
+                "no asynchronous unit overwrites it",
+            ),
+            (false, false) => {
+                note("no fence before a stage is given back".to_string(), "no ordinary instruction reads it")
+            }
+        }
+    }
+    notes
+}
+
 /// Where a side of a pipeline is: registers for the stage's number and the parity of its phase; a consumer's also for how many stages it
 /// holds back and the first of them.
 #[derive(Clone, Copy)]
@@ -244,11 +283,10 @@ impl Lower<'_> {
     /// `produce` or `consume`.
     pub(crate) fn stage(
         &mut self,
-        id: PipelineId,
-        side: Side,
+        (id, side): (PipelineId, Side),
         slot_of: Option<SymbolId>,
         body: &[Stmt],
-        span: Span,
+        (number, span): (usize, Span),
     ) -> Result<(), Diagnostic> {
         let ring = self
             .units
@@ -276,8 +314,11 @@ impl Lower<'_> {
             self.guarded(self.units.starts, |lower| lower.b.mbarrier(MbarrierOp::ArriveExpect, full, bytes));
         }
         self.block(body)?;
-        if produces && ring.written {
+        if !produces || ring.written {
             self.settle(None);
+            self.fences(number);
+        }
+        if produces && ring.written {
             if ring.order.fence_full {
                 self.b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
             }
@@ -292,7 +333,6 @@ impl Lower<'_> {
             }
         }
         if !produces {
-            self.settle(None);
             let leaves = body.iter().any(|stmt| {
                 matches!(&stmt.kind,
                 StmtKind::CopyAsync { src, how, .. } if how.tensor && self.of_pipeline(id, src.tensor))

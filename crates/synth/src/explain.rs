@@ -19,6 +19,8 @@ pub struct Explanation {
     pub fragment_registers: u32,
     /// Shared memory of a block in bytes.
     pub shared_bytes: u32,
+    /// What orders accesses of threads and of asynchronous units.
+    pub synchronisation: Vec<SyncNote>,
     /// The equations over thread-value layouts.
     pub constraints: Vec<ConstraintNote>,
     /// Rearrangements that were inserted where statements clash.
@@ -29,6 +31,19 @@ pub struct Explanation {
     pub search: SearchNote,
     /// What the chosen candidate is estimated at.
     pub estimate: Estimate,
+}
+
+/// A fence between threads and asynchronous units, or a form of a wait, that was chosen or left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SyncNote {
+    /// The statement, or the pipeline.
+    pub text: String,
+    /// Where it begins in the source text, in bytes.
+    pub position: u32,
+    /// What was chosen.
+    pub what: String,
+    /// Why.
+    pub why: String,
 }
 
 /// An equation over thread-value layouts.
@@ -149,6 +164,7 @@ impl fmt::Display for Explanation {
             }
         }
         self.levels(f)?;
+        self.synchronisation(f)?;
         for text in &self.inserted {
             writeln!(f, "inserted {text}")?;
         }
@@ -202,6 +218,18 @@ impl Explanation {
         }
         for (name, entries) in tensors {
             writeln!(f, "  {name}: {}", entries.join(", "))?;
+        }
+        Ok(())
+    }
+
+    /// What orders accesses of threads and of asynchronous units.
+    fn synchronisation(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.synchronisation.is_empty() {
+            writeln!(f, "synchronisation")?;
+        }
+        for note in &self.synchronisation {
+            writeln!(f, "  {}: {}", note.text, note.what)?;
+            writeln!(f, "      {}", note.why)?;
         }
         Ok(())
     }

@@ -41,7 +41,7 @@ use tilewright_tile::{Code, Diagnostic, Span, StmtKind, TensorId, Verified, chec
 
 pub use between::moves;
 use copies::global_copy;
-pub use explain::{Alternative, ConstraintNote, Explanation, StatementNote, TensorNote};
+pub use explain::{Alternative, ConstraintNote, Explanation, StatementNote, SyncNote, TensorNote};
 pub use facts::{Facts, Multiples};
 pub use hopper::product::{LeftPlan, OperandPlan, ProductCall, ProductPlan};
 pub use hopper::tensor::{Share, TensorCall, TensorPlan};

@@ -490,7 +490,7 @@ impl<'a> Search<'a> {
                 hopper::copy_plan(self.verified, self.facts, (src, dst, *how), &layout).map(StmtPlan::Tensor)
             }
             StmtKind::GemmAsync { c, a, b, warpgroups } => {
-                hopper::product_plan(self.verified, (*c, a, b), warpgroups.as_ref(), &layout)
+                hopper::product_plan((self.verified, self.facts), (*c, a, b), warpgroups.as_ref(), &layout)
                     .map(StmtPlan::Product)
             }
             _ => return Ok(None),

@@ -113,6 +113,8 @@ impl Desugar<'_> {
                     push(StmtKind::Sync);
                     push(StmtKind::Copy { src: whole(tmp, stmt), dst: whole(*dst, stmt) });
                 }
+                // Threads that store do not add: such a copy stays what it is.
+                StmtKind::CopyAsync { how, .. } if how.add => push(stmt.kind.clone()),
                 StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, .. }
                     if self.which.copies
                         && stmt.kind.copied().is_some()

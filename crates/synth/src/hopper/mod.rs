@@ -26,7 +26,7 @@ use crate::explain::Alternative;
 use crate::facts::Facts;
 use operand::spanned;
 use product::{Grid, ProductPlan};
-use tensor::TensorPlan;
+use tensor::{SharedTile, TensorPlan};
 
 /// A program whose asynchronous statements have their layouts.
 #[derive(Clone, Debug)]
@@ -124,24 +124,10 @@ pub fn prescribe(v: &Verified, options: &Options) -> Result<Prescribed, Diagnost
         if !choice.why.is_empty() {
             reasons.insert(*id, choice.why);
         }
-        let adds = |(index, _): &&(usize, Alternative)| {
-            uses.iter().any(|u| matches!(u, Use::Copy { how, index: i, .. } if how.add && i == index))
-        };
-        if let Some((_, other)) = choice.refused.iter().find(adds) {
-            let place = uses.iter().find_map(|u| match u {
-                Use::Copy { view, how, .. } if how.add => Some(view.span),
-                _ => None,
-            });
-            return Err(Diagnostic::new(
-                Code::Unsatisfiable,
-                place.unwrap_or(v.program().tensor(*id).span),
-                format!("nothing can add this tile to global memory: {}", other.reason),
-            )
-            .help("only tensor copies add: let rows of the buffer be multiples of 16 bytes and the tile contiguous in it"));
-        }
         tensors.extend(choice.tensor_copies);
         refused.extend(choice.refused);
     }
+    pass.check_requirements(&tensors, &refused)?;
     for id in meeting_places(v) {
         let TensorKind::Shared { pinned: None, .. } = &result.program().tensor(id).kind else { continue };
         let uses = pass.uses.get(&id).map_or(&[][..], Vec::as_slice);
@@ -229,6 +215,33 @@ impl Prescribe<'_> {
 
     fn memory(&self, id: TensorId) -> Memory {
         self.v.program().tensor(id).memory()
+    }
+
+    /// What a copy is asked for besides copying, and no other instruction does, the accelerator must do. (A tile that blocks share is
+    /// copied by each where it cannot be shared out, and a hint changes no value: reports say so.)
+    fn check_requirements(
+        &self,
+        done: &BTreeSet<usize>,
+        refused: &BTreeMap<usize, Alternative>,
+    ) -> Result<(), Diagnostic> {
+        for one in self.uses.values().flatten() {
+            let Use::Copy { view, how, index, .. } = one else { continue };
+            if !how.add || done.contains(index) {
+                continue;
+            }
+            let reason =
+                refused.get(index).map_or("no layout of the shared tile can be copied", |r| &r.reason);
+            return Err(Diagnostic::new(
+                Code::Unsatisfiable,
+                view.span,
+                format!("nothing can add this tile to global memory: {reason}"),
+            )
+            .help(
+                "only tensor copies add: let rows of the shared tile and of the buffer be multiples of 16 bytes, and the tile \
+                 contiguous in the buffer",
+            ));
+        }
+        Ok(())
     }
 
     fn product(
@@ -339,21 +352,40 @@ impl Prescribe<'_> {
         with_stages(&tile, &shape, &stages, SwizzleMode::None, self.v.program().tensor(id).dtype.bits())
     }
 
-    /// A shared tile as a reference sees it: the statement's tile coordinate → offset in elements.
-    fn seen(&self, layout: &SwizzledLayout, reference: &TensorRef) -> Option<SwizzledLayout> {
-        let own = own_layout(self.v, reference)?;
-        Some(SwizzledLayout { layout: compose(&layout.layout, &own).ok()?, swizzle: layout.swizzle })
+    /// Why there is no layout that tensor copies could move.
+    fn without_layout(&self, id: TensorId, uses: &[Use]) -> String {
+        let dtype = self.v.program().tensor(id).dtype;
+        if dtype.bits() < 8 {
+            return format!("tensor maps do not have elements of type {dtype}");
+        }
+        let stages = self.stage_modes(id, uses);
+        let extents = self.v.shape(id).into_iter().zip(stages).filter(|(_, stage)| !stage);
+        let rows: Vec<String> =
+            extents.map(|(extent, _)| (extent * i64::from(dtype.bits() / 8)).to_string()).collect();
+        format!(
+            "a row of `{}` has {} bytes, no multiple of 16",
+            self.v.program().tensor(id).name,
+            rows.join(" or ")
+        )
     }
 
-    fn attempt(&self, layout: SwizzledLayout, mode: Option<SwizzleMode>, uses: &[Use]) -> Tried {
+    fn attempt(
+        &self,
+        id: TensorId,
+        layout: SwizzledLayout,
+        mode: Option<SwizzleMode>,
+        uses: &[Use],
+    ) -> Tried {
         let mut tried = Tried { layout, mode, copies: Vec::new(), refused: Vec::new(), failed: None };
         for one in uses {
-            let gone = "its tile does not compose with the layout".to_string();
+            let seen = |reference| tile_of(self.v, &self.facts, reference, &tried.layout);
             match one {
                 Use::Product { grid, left, reference, stmt } => {
-                    let reads = self.seen(&tried.layout, reference).ok_or(gone).and_then(|tile| {
-                        grid.operand(*left, &tile)?;
-                        Ok(())
+                    let reads = seen(reference).and_then(|tile| {
+                        grid.operand(*left, &tile.layout)?;
+                        let bits = self.v.program().tensor(id).dtype.bits();
+                        let mode = SwizzleMode::of(&tile.layout.swizzle, bits).unwrap_or(SwizzleMode::None);
+                        tile.begins_at(if mode == SwizzleMode::None { 16 } else { mode.period() }, bits)
                     });
                     if let Err(why) = reads {
                         tried.failed.get_or_insert((stmt.clone(), why));
@@ -361,18 +393,13 @@ impl Prescribe<'_> {
                 }
                 Use::Copy { view, reference, how, op, index } => {
                     let blocks = if how.multicast { self.cluster } else { 1 };
-                    let plan = self.seen(&tried.layout, reference).ok_or(gone).and_then(|tile| {
+                    let plan = seen(reference).and_then(|tile| {
                         tensor::plan(&self.facts, *op, &self.v.tile(view), &tile, blocks, how.hint)
                     });
                     match plan {
                         Ok(_) => tried.copies.push(*index),
                         Err(reason) => {
-                            let instruction = match op {
-                                TensorOp::Load => "tma.load",
-                                TensorOp::Store => "tma.store",
-                                TensorOp::Add => "tma.add",
-                            };
-                            let instruction = instruction.to_string();
+                            let instruction = word(*op).to_string();
                             tried.refused.push((*index, Alternative { instruction, reason }));
                         }
                     }
@@ -390,7 +417,7 @@ impl Prescribe<'_> {
         let copies = uses.iter().filter(|u| matches!(u, Use::Copy { .. })).count();
         let mut tried: Vec<Tried> = Vec::new();
         for (layout, mode) in self.candidates(id, uses) {
-            let one = self.attempt(layout, mode, uses);
+            let one = self.attempt(id, layout, mode, uses);
             // No later one allows more.
             let all = one.failed.is_none() && one.copies.len() == copies;
             tried.push(one);
@@ -402,7 +429,19 @@ impl Prescribe<'_> {
         // The first of those that allow the most tensor copies.
         let most = tried.iter().filter(|t| t.failed.is_none()).map(|t| t.copies.len()).max();
         let Some(most) = most else {
-            let Some(stmt) = product else { return Ok(None) };
+            let Some(stmt) = product else {
+                let reason = self.without_layout(id, uses);
+                let refuse = |one: &Use| match one {
+                    Use::Copy { op, index, .. } => {
+                        let reason = reason.clone();
+                        Some((*index, Alternative { instruction: word(*op).to_string(), reason }))
+                    }
+                    Use::Product { .. } => None,
+                };
+                let refused = uses.iter().filter_map(refuse).collect();
+                let (why, tensor_copies) = (String::new(), Vec::new());
+                return Ok(Some(Choice { layout: None, why, tensor_copies, refused }));
+            };
             let why = tried.into_iter().find_map(|t| t.failed).map_or_else(
                 || "elements of fewer than 8 bits are not multiplied".to_string(),
                 |(_, why)| why,
@@ -448,6 +487,15 @@ impl Prescribe<'_> {
     }
 }
 
+/// The family of a tensor copy's instructions, as reports name it.
+fn word(op: TensorOp) -> &'static str {
+    match op {
+        TensorOp::Load => "tma.load",
+        TensorOp::Store => "tma.store",
+        TensorOp::Add => "tma.add",
+    }
+}
+
 /// A tile's layout with the stages of its tensor, each at a multiple of what the swizzle repeats after.
 fn with_stages(
     tile: &SwizzledLayout,
@@ -487,20 +535,31 @@ pub fn copy_plan(
     let (view, reference) = if stores { (dst, src) } else { (src, dst) };
     let op = tensor_op(v, src, how, !stores).ok_or("it is none of the accelerator's copies")?;
     let blocks = if how.multicast { v.cluster() } else { 1 };
-    let tile = tile_of(v, reference, layout)?;
+    let whole = layout(reference.tensor).ok_or("the shared tensor has no layout")?;
+    let tile = tile_of(v, facts, reference, &whole)?;
     tensor::plan(facts, op, &v.tile(view), &tile, blocks, how.hint)
 }
 
-/// The layout of a shared tile as a reference sees it.
+/// A shared tile as a reference sees it, given the layout of its tensor.
 fn tile_of(
     v: &Verified,
+    facts: &Facts<'_>,
     reference: &TensorRef,
-    layout: &dyn Fn(TensorId) -> Option<SwizzledLayout>,
-) -> Result<SwizzledLayout, String> {
-    let whole = layout(reference.tensor).ok_or("the shared tensor has no layout")?;
+    whole: &SwizzledLayout,
+) -> Result<SharedTile, String> {
     let own = own_layout(v, reference).ok_or("the tile is too large")?;
-    let tile = compose(&whole.layout, &own).map_err(|e| e.to_string())?;
-    Ok(SwizzledLayout { layout: tile, swizzle: whole.swizzle })
+    let tile =
+        compose(&whole.layout, &own).map_err(|_| "its tile does not compose with the layout".to_string())?;
+    let mut begins = Vec::new();
+    for (mode, index) in v.tile(reference).fixed {
+        let mode = whole.layout.mode(mode).map_err(|e| e.to_string())?;
+        match (index.as_int(), mode.leaves().as_slice()) {
+            (Some(index), _) => begins.push(mode.eval(index)),
+            (None, [(_, stride)]) => begins.push(stride.saturating_mul(facts.divisor(&index))),
+            (None, leaves) => begins.extend(leaves.iter().map(|(_, stride)| *stride)),
+        }
+    }
+    Ok(SharedTile { layout: SwizzledLayout { layout: tile, swizzle: whole.swizzle }, begins })
 }
 
 /// The plan of an asynchronous product, given the layouts of its shared operands. The program's threads are the role's.
@@ -509,7 +568,7 @@ fn tile_of(
 ///
 /// Why no instruction does it: [`prescribe`] has seen to it that one does.
 pub fn product_plan(
-    v: &Verified,
+    (v, facts): (&Verified, &Facts<'_>),
     (c, a, b): (TensorId, &TensorRef, &TensorRef),
     asked: Option<&[Expr; 2]>,
     layout: &dyn Fn(TensorId) -> Option<SwizzledLayout>,
@@ -520,9 +579,13 @@ pub fn product_plan(
     let asked = asked.and_then(|[x, y]| Some([x.as_int()?, y.as_int()?]));
     let types = (dtype(a.tensor), dtype(b.tensor), dtype(c));
     let grid = Grid::new(types, [left[0], right[0], left[1]], i64::from(v.threads() / 128), asked)?;
+    let tile = |reference: &TensorRef| {
+        let whole = layout(reference.tensor).ok_or("the shared tensor has no layout")?;
+        tile_of(v, facts, reference, &whole).map(|tile| tile.layout)
+    };
     let first = match program.tensor(a.tensor).memory() {
-        Memory::Shared => Some(tile_of(v, a, layout)?),
+        Memory::Shared => Some(tile(a)?),
         _ => None,
     };
-    grid.plan(first.as_ref(), &tile_of(v, b, layout)?)
+    grid.plan(first.as_ref(), &tile(b)?)
 }

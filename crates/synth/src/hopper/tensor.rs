@@ -110,8 +110,32 @@ fn walks(layout: &Layout, tile: &TileRef, global: &GlobalTile) -> Result<Vec<Wal
     Ok(found)
 }
 
-/// The copy of a tile between a view and a shared tile of a layout (the tile's coordinate → offset in elements), by tensor copies.
-/// `blocks`: the cluster whose blocks share it, 1 for none.
+/// A tile in shared memory.
+pub struct SharedTile {
+    /// The tile's coordinate → offset in elements from where it begins.
+    pub layout: SwizzledLayout,
+    /// Numbers of elements of which sums are where the tile begins in its tensor.
+    pub begins: Vec<i64>,
+}
+
+impl SharedTile {
+    /// Checks that the tile begins at a multiple of so many bytes, wherever in its tensor it lies.
+    ///
+    /// # Errors
+    ///
+    /// Where it can begin instead.
+    pub fn begins_at(&self, multiple: u32, bits: u32) -> Result<(), String> {
+        let bytes = |elements: &i64| elements * i64::from(bits) / 8;
+        match self.begins.iter().map(bytes).find(|begin| begin % i64::from(multiple) != 0) {
+            Some(begin) => Err(format!(
+                "the tile can begin {begin} bytes into its tensor, no multiple of the {multiple} after which the swizzle repeats"
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The copy of a tile between a view and a shared tile, by tensor copies. `blocks`: the cluster whose blocks share it, 1 for none.
 ///
 /// # Errors
 ///
@@ -120,7 +144,7 @@ pub fn plan(
     facts: &Facts<'_>,
     op: TensorOp,
     tile: &TileRef,
-    layout: &SwizzledLayout,
+    shared: &SharedTile,
     blocks: u32,
     hint: Option<CacheHint>,
 ) -> Result<TensorPlan, String> {
@@ -130,6 +154,7 @@ pub fn plan(
         return Err(format!("tensor maps do not have elements of type {}", tile.dtype));
     }
     let bytes = i64::from(bits / 8);
+    let layout = &shared.layout;
     let swizzle = SwizzleMode::of(&layout.swizzle, bits)
         .ok_or_else(|| format!("tensor copies do not have the swizzle {}", layout.swizzle))?;
     let buffer = facts.program().buffer_shape(global.param);
@@ -242,6 +267,7 @@ pub fn plan(
             swizzle.period()
         ));
     }
+    shared.begins_at(swizzle.period(), bits)?;
     let row = tensor_row(op, rank as u32).ok_or("there is no tensor copy of this rank")?;
     Ok(TensorPlan { row, shape, dims, calls, share, hint })
 }

@@ -1,0 +1,326 @@
+//! Whether two tiles of a buffer are sure to be apart: the proof behind waits that need not wait for writes.
+//!
+//! A tile's place is a box, whose first coordinates are expressions over sizes, the block's index and counters of loops. As polynomials,
+//! their difference from one execution to another is what is left when everything equal has cancelled. Two boxes are apart if along one
+//! mode of the buffer that difference is at least as large as the box, whatever the counters are that may have any value.
+
+use std::collections::BTreeMap;
+
+use tilewright_tile::{Expr, GlobalTile, IntOp, SymbolId};
+
+/// What is known of two executions of statements.
+#[derive(Clone, Default)]
+pub struct Known<'a> {
+    /// Counters that have the same value in both, beside sizes and constants.
+    pub equal: Vec<SymbolId>,
+    /// Other expressions that have the same value in both.
+    pub same: Vec<Expr>,
+    /// Counters of loops, with their first value and the one behind their last.
+    pub counters: BTreeMap<SymbolId, (Expr, Expr)>,
+    /// Whether a symbol is a counter: all others have one value in a launch.
+    pub is_counter: Option<&'a dyn Fn(SymbolId) -> bool>,
+    /// Whether tiles whose place is read from a table are taken to be apart where the table's index differs.
+    pub tables: bool,
+}
+
+/// A sum of products: factors, sorted by their text, and how often.
+type Polynomial = BTreeMap<Vec<String>, (Vec<Expr>, i64)>;
+
+fn key(expr: &Expr) -> String {
+    format!("{expr:?}")
+}
+
+fn plus(into: &mut Polynomial, factors: Vec<Expr>, times: i64) -> Option<()> {
+    let entry = into.entry(factors.iter().map(key).collect()).or_insert((factors, 0));
+    entry.1 = entry.1.checked_add(times)?;
+    Some(())
+}
+
+/// An expression as a sum of products of what is no sum and no product; `None` on overflow.
+fn polynomial(expr: &Expr) -> Option<Polynomial> {
+    let mut sum = Polynomial::new();
+    match expr {
+        Expr::Int(value) => plus(&mut sum, Vec::new(), *value)?,
+        Expr::Binary(op @ (IntOp::Add | IntOp::Sub), a, b) => {
+            sum = polynomial(a)?;
+            let sign = if *op == IntOp::Add { 1 } else { -1 };
+            for (factors, times) in polynomial(b)?.into_values() {
+                plus(&mut sum, factors, times.checked_mul(sign)?)?;
+            }
+        }
+        Expr::Binary(IntOp::Mul, a, b) => {
+            let b = polynomial(b)?;
+            for (left, x) in polynomial(a)?.into_values() {
+                for (right, y) in b.values() {
+                    let mut factors = [left.as_slice(), right].concat();
+                    factors.sort_by_key(key);
+                    plus(&mut sum, factors, x.checked_mul(*y)?)?;
+                }
+            }
+        }
+        _ => plus(&mut sum, vec![expr.clone()], 1)?,
+    }
+    sum.retain(|_, (_, times)| *times != 0);
+    Some(sum)
+}
+
+/// Whether an expression has another in it.
+fn contains(expr: &Expr, part: &Expr) -> bool {
+    expr == part
+        || match expr {
+            Expr::Binary(_, a, b) => contains(a, part) || contains(b, part),
+            Expr::Element(_, index) => contains(index, part),
+            Expr::Int(_) | Expr::Symbol(_) | Expr::Block(_) => false,
+        }
+}
+
+/// Visits what an expression is made of, itself first.
+fn parts<'e>(expr: &'e Expr, visit: &mut impl FnMut(&'e Expr)) {
+    visit(expr);
+    match expr {
+        Expr::Binary(_, a, b) => {
+            parts(a, visit);
+            parts(b, visit);
+        }
+        Expr::Element(_, index) => parts(index, visit),
+        Expr::Int(_) | Expr::Symbol(_) | Expr::Block(_) => {}
+    }
+}
+
+impl Known<'_> {
+    /// Whether an expression has the same value in both executions.
+    fn is_same(&self, expr: &Expr) -> bool {
+        self.same.contains(expr)
+            || match expr {
+                Expr::Int(_) | Expr::Block(_) => true,
+                Expr::Symbol(id) => self.equal.contains(id) || !self.is_counter.is_some_and(|is| is(*id)),
+                Expr::Binary(_, a, b) => self.is_same(a) && self.is_same(b),
+                Expr::Element(_, index) => self.is_same(index),
+            }
+    }
+
+    /// The values that an expression can have, both ends included, where they are known.
+    fn range(&self, expr: &Expr) -> Option<(i64, i64)> {
+        match expr {
+            Expr::Int(value) => Some((*value, *value)),
+            Expr::Symbol(id) => {
+                let (lo, hi) = self.counters.get(id)?;
+                let (lo, hi) = (lo.as_int()?, hi.as_int()?);
+                (lo < hi).then_some((lo, hi - 1))
+            }
+            Expr::Binary(IntOp::Rem, _, n) => n.as_int().filter(|n| *n > 0).map(|n| (0, n - 1)),
+            _ => None,
+        }
+    }
+}
+
+/// What the difference of two coordinates is made of: what is the same in both has cancelled, but for what stands with different factors.
+struct Difference {
+    constant: i64,
+    /// A term of one of both executions (whether of the second), with its factor.
+    terms: Vec<(Vec<Expr>, i64)>,
+    /// The factor of the pivot in the first and in the second.
+    pivot: [i64; 2],
+}
+
+fn difference(first: &Expr, second: &Expr, known: &Known<'_>, pivot: Option<&Expr>) -> Option<Difference> {
+    let mut found = Difference { constant: 0, terms: Vec::new(), pivot: [0, 0] };
+    let mut same = Polynomial::new();
+    for (which, (expr, sign)) in [(first, -1i64), (second, 1)].into_iter().enumerate() {
+        for (factors, times) in polynomial(expr)?.into_values() {
+            let times = times.checked_mul(sign)?;
+            if factors.len() == 1 && Some(&factors[0]) == pivot {
+                found.pivot[which] = times;
+            } else if factors.iter().all(|f| known.is_same(f)) {
+                plus(&mut same, factors, times)?;
+            } else {
+                found.terms.push((factors, times));
+            }
+        }
+    }
+    for (factors, times) in same.into_values().filter(|(_, times)| *times != 0) {
+        if factors.is_empty() {
+            found.constant = times;
+        } else {
+            found.terms.push((factors, times));
+        }
+    }
+    Some(found)
+}
+
+impl Difference {
+    /// The least and the greatest that constant and terms add up to.
+    fn range(&self, known: &Known<'_>) -> Option<(i64, i64)> {
+        let mut all = (self.constant, self.constant);
+        for (factors, times) in &self.terms {
+            let [factor] = factors.as_slice() else { return None };
+            let (lo, hi) = known.range(factor)?;
+            let (a, b) = (lo.checked_mul(*times)?, hi.checked_mul(*times)?);
+            all = (all.0.checked_add(a.min(b))?, all.1.checked_add(a.max(b))?);
+        }
+        Some(all)
+    }
+
+    /// Whether the difference is at least `extent`, where the pivot is known to differ.
+    fn is_apart(&self, known: &Known<'_>, pivot: Option<&Expr>, extent: i64) -> bool {
+        let Some(pivot) = pivot else {
+            return self.range(known).is_some_and(|(lo, hi)| lo >= extent || hi <= -extent);
+        };
+        let step = self.pivot[1];
+        if step == 0 || self.pivot[0] != -step {
+            return false;
+        }
+        // The pivot's steps, less all that the rest can make up for.
+        if let Some((lo, hi)) = self.range(known) {
+            return step.abs() - lo.abs().max(hi.abs()) >= extent;
+        }
+        // The rest is whole multiples of what the pivot counts to.
+        let Expr::Symbol(id) = pivot else { return false };
+        let Some((Expr::Int(0), end)) = known.counters.get(id) else { return false };
+        let whole =
+            |(factors, times): &(Vec<Expr>, i64)| times % step == 0 && factors.iter().any(|f| f == end);
+        self.constant == 0 && step.abs() >= extent && self.terms.iter().all(whole)
+    }
+}
+
+/// Coordinates that a tile spans along a mode of its buffer; `None` where it goes backwards.
+fn extent(tile: &GlobalTile, dim: usize) -> Option<i64> {
+    let mut last = 0i64;
+    for (extent, mode, scale) in tile.modes.iter().flatten() {
+        if *mode as usize == dim {
+            if *scale < 0 {
+                return None;
+            }
+            last = last.checked_add((extent - 1).checked_mul(*scale)?)?;
+        }
+    }
+    Some(last + 1)
+}
+
+/// Whether two tiles of a buffer are sure to have no element in common. `pivot`: an expression that is known to differ.
+pub fn apart(first: &GlobalTile, second: &GlobalTile, known: &Known<'_>, pivot: Option<&Expr>) -> bool {
+    let along = |dim: usize| {
+        let extent = extent(first, dim)?.max(extent(second, dim)?);
+        let difference = difference(first.base.get(dim)?, second.base.get(dim)?, known, pivot)?;
+        Some(difference.is_apart(known, pivot, extent))
+    };
+    if (0..first.base.len()).any(|dim| along(dim) == Some(true)) {
+        return true;
+    }
+    let Some(pivot) = pivot else { return false };
+    // An expression that counts with the pivot differs too; if it is divided, its quotient or its remainder does.
+    let mut divided: Vec<(Expr, Expr)> = Vec::new();
+    let mut looked_up = false;
+    for base in first.base.iter().chain(&second.base) {
+        parts(base, &mut |part| match part {
+            Expr::Binary(IntOp::Div | IntOp::Rem, a, n)
+                if contains(a, pivot) && !divided.iter().any(|(x, m)| *x == **a && *m == **n) =>
+            {
+                divided.push(((**a).clone(), (**n).clone()));
+            }
+            Expr::Element(_, index) => looked_up |= contains(index, pivot),
+            _ => {}
+        });
+    }
+    for (a, n) in divided {
+        let counts = difference(&a, &a, known, Some(pivot))
+            .is_some_and(|d| d.terms.is_empty() && d.constant == 0 && d.pivot[1] != 0);
+        if !counts || !known.is_same(&n) {
+            continue;
+        }
+        let of = |op: IntOp| Expr::Binary(op, Box::new(a.clone()), Box::new(n.clone()));
+        let (quotient, remainder) = (of(IntOp::Div), of(IntOp::Rem));
+        let mut then = known.clone();
+        then.same.push(quotient.clone());
+        if apart(first, second, known, Some(&quotient)) && apart(first, second, &then, Some(&remainder)) {
+            return true;
+        }
+    }
+    looked_up && known.tables
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tilewright_tile::{Axis, ParamId};
+
+    fn tile(base: [Expr; 2]) -> GlobalTile {
+        GlobalTile {
+            param: ParamId(0),
+            base: base.to_vec(),
+            modes: vec![vec![(128, 0, 1)], vec![(64, 1, 1)]],
+            shape: vec![Expr::Symbol(SymbolId(9)), Expr::Symbol(SymbolId(9))],
+            strides: vec![Expr::Int(1024), Expr::Int(1)],
+        }
+    }
+
+    fn symbol(id: u32) -> Expr {
+        Expr::Symbol(SymbolId(id))
+    }
+
+    /// Counters are symbols 0 to 3; 0 and 1 count the `rows` and columns of tiles.
+    fn known(equal: &[u32], rows: Expr) -> Known<'static> {
+        let mut counters = BTreeMap::new();
+        counters.insert(SymbolId(0), (Expr::Int(0), rows));
+        counters.insert(SymbolId(1), (Expr::Int(0), symbol(8)));
+        counters.insert(SymbolId(2), (Expr::Int(0), Expr::Int(4)));
+        Known {
+            equal: equal.iter().map(|id| SymbolId(*id)).collect(),
+            counters,
+            is_counter: Some(&|id| id.0 < 4),
+            ..Known::default()
+        }
+    }
+
+    #[test]
+    fn chunks_of_a_tile_and_tiles_of_a_loop_are_apart() {
+        let chunk = |j: i64| tile([symbol(0) * 128, symbol(1) * 256 + j * 64]);
+        let within = known(&[0, 1], symbol(7));
+        assert!(apart(&chunk(0), &chunk(1), &within, None));
+        assert!(!apart(&chunk(1), &chunk(1), &within, None));
+        // Another row; another column of the same row.
+        assert!(apart(&chunk(0), &chunk(3), &known(&[], symbol(7)), Some(&symbol(0))));
+        assert!(apart(&chunk(0), &chunk(3), &known(&[0], symbol(7)), Some(&symbol(1))));
+        // A fifth chunk would be the next tile's first.
+        assert!(!apart(&chunk(4), &chunk(0), &known(&[0], symbol(7)), Some(&symbol(1))));
+        // Places that do not depend on the counter.
+        let fixed = tile([Expr::Int(0), symbol(1) * 64]);
+        assert!(!apart(&fixed, &fixed, &known(&[], symbol(7)), Some(&symbol(0))));
+    }
+
+    #[test]
+    fn a_counter_of_an_inner_loop_may_have_any_value() {
+        let by_inner = |step: i64| tile([symbol(0) * 128, symbol(1) * step + symbol(2) * 64]);
+        assert!(apart(&by_inner(256), &by_inner(256), &known(&[0], symbol(7)), Some(&symbol(1))));
+        assert!(!apart(&by_inner(192), &by_inner(192), &known(&[0], symbol(7)), Some(&symbol(1))));
+    }
+
+    #[test]
+    fn quotient_and_remainder_tell_what_they_are_of() {
+        let which = symbol(0) * 2 + Expr::Block(Axis::X) % 2;
+        let place = tile([(&which % symbol(6)) * 128 + symbol(5), (&which / symbol(6)) * 64]);
+        assert!(apart(&place, &place, &known(&[], symbol(7)), Some(&symbol(0))));
+        let half = tile([(&which % symbol(6)) * 128, Expr::Int(0)]);
+        assert!(!apart(&half, &half, &known(&[], symbol(7)), Some(&symbol(0))));
+    }
+
+    #[test]
+    fn what_lies_a_whole_number_of_rows_away_is_another_row() {
+        let rows = symbol(7);
+        let shifted = |j: i64| {
+            let away = (Expr::Int(j) - Expr::Block(Axis::X) % 2) % 2;
+            tile([(symbol(0) + away * &rows) * 128, symbol(1) * 64])
+        };
+        assert!(apart(&shifted(2), &shifted(3), &known(&[], rows.clone()), Some(&symbol(0))));
+        assert!(!apart(&shifted(2), &shifted(3), &known(&[], symbol(8)), Some(&symbol(0))));
+    }
+
+    #[test]
+    fn a_table_may_say_the_same_twice() {
+        let table = tile([Expr::Element(ParamId(1), Box::new(symbol(0))), Expr::Int(0)]);
+        let mut facts = known(&[], symbol(7));
+        assert!(!apart(&table, &table, &facts, Some(&symbol(0))));
+        facts.tables = true;
+        assert!(apart(&table, &table, &facts, Some(&symbol(0))));
+    }
+}
