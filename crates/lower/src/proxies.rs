@@ -300,7 +300,7 @@ impl<'a> Accesses<'a> {
             orders.fences.insert(statement, fences);
             for (fence, first, (of, second)) in rivals {
                 let why = format!(
-                    "`{}` is an ordinary access, and `{}` a conflicting one of an asynchronous unit",
+                    "between `{}`, by threads, and `{}`, by an asynchronous unit",
                     self.text(part, first),
                     self.text(of, second)
                 );
