@@ -94,7 +94,14 @@ pub fn explain(
     prescribed.verified.visit(&mut |stmt, _| {
         if let Some(refused) = prescribed.refused.get(&number) {
             let text = statement_text(prescribed.verified.program(), stmt);
-            for note in all.statements.iter_mut().filter(|note| note.text == text) {
+            let mut notes = all.statements.iter_mut().filter(|note| note.text == text).peekable();
+            if notes.peek().is_none() {
+                let why = &refused.reason;
+                let what =
+                    format!("copies through registers for `{text}`: no {}, {why}", refused.instruction);
+                all.inserted.push(what);
+            }
+            for note in notes {
                 note.alternatives.insert(0, refused.clone());
             }
         }

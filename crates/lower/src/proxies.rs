@@ -294,11 +294,9 @@ impl<'a> Accesses<'a> {
         let mut flow = Flow { all: self, part, behind: self.behind(part), found: BTreeMap::new() };
         flow.body(0, self.parts[part].nodes.len(), State::default());
         let mut orders = Orders::default();
-        for (statement, rivals) in std::mem::take(&mut flow.found) {
-            let mut fences: Vec<ProxyFence> = rivals.iter().map(|(fence, ..)| *fence).collect();
-            fences.dedup();
-            orders.fences.insert(statement, fences);
-            for (fence, first, (of, second)) in rivals {
+        for (statement, needs) in std::mem::take(&mut flow.found) {
+            orders.fences.insert(statement, needs.iter().map(|need| need.fence).collect());
+            for Need { fence, first, second: (of, second) } in needs {
                 let why = format!(
                     "between `{}`, by threads, and `{}`, by an asynchronous unit",
                     self.text(part, first),
@@ -347,9 +345,18 @@ struct Flow<'a, 'p> {
     part: usize,
     /// The parts that come after this one.
     behind: BTreeSet<usize>,
-    /// For each statement that needs fences: one pair of accesses for each fence, by the number of the first's statement and the part and
-    /// number of the second's.
-    found: BTreeMap<usize, Vec<(ProxyFence, usize, (usize, usize))>>,
+    /// The fences that statements need.
+    found: BTreeMap<usize, Vec<Need>>,
+}
+
+/// A fence that must stand at a statement, and accesses that it orders.
+#[derive(Clone, Copy)]
+struct Need {
+    fence: ProxyFence,
+    /// The number of the statement that accesses memory by threads.
+    first: usize,
+    /// The part, and the number in it, of one that does by asynchronous units.
+    second: (usize, usize),
 }
 
 fn groups(kind: &StmtKind) -> Option<i64> {
@@ -413,9 +420,9 @@ impl<'a> Flow<'a, '_> {
             let Some((first, second)) = pair else { continue };
             let clean: Vec<At> = state.dirty.iter().copied().filter(of).collect();
             let found = self.found.entry(at).or_default();
-            if found.iter().all(|(known, ..)| *known != fence) {
-                found.push((fence, first, second));
-                found.sort_by_key(|(fence, ..)| *fence != ProxyFence::Shared);
+            if found.iter().all(|need| need.fence != fence) {
+                found.push(Need { fence, first, second });
+                found.sort_by_key(|need| need.fence != ProxyFence::Shared);
             }
             clean.iter().for_each(|at| _ = state.dirty.remove(at));
         }

@@ -164,6 +164,13 @@ pub(crate) fn note(
     if let (StmtKind::CopyAsync { .. }, CopyPlan::Staged { .. }) = (&stmt.kind, copy) {
         result.instruction += " (through registers, at once: no asynchronous copy has this width)";
     }
+    if let StmtKind::CopyAsync { how, .. } = &stmt.kind {
+        // What only tensor copies take into account, and changes no value.
+        let lost = how.multicast.then_some("multicast").into_iter().chain(how.hint.map(|hint| hint.name()));
+        for word in lost {
+            result.instruction += &format!(" (without `{word}`, which only tensor copies have)");
+        }
+    }
     let Some((src, dst)) = stmt.kind.copied() else { return Some(result) };
     let (row, access) = match copy {
         CopyPlan::Direct { row, access } | CopyPlan::Async { row, access } => (*row, access),
