@@ -114,6 +114,9 @@ pub struct RunArgs {
     /// Seed of the random inputs
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
+    /// Let an element x differ from the interpreter's by T · (1 + |x|), instead of the bound that the interpreter carries to it
+    #[arg(long, value_name = "T", value_parser = tolerance)]
+    pub tolerance: Option<f64>,
     /// What the simulator looks for besides wrong results and accesses
     #[arg(long, value_enum, value_name = "WHAT", default_value = "all")]
     pub checks: Checks,
@@ -274,6 +277,14 @@ pub struct LayoutArgs {
     /// Draw the banks of shared memory for elements of this type, e.g. --banks f16
     #[arg(long, value_name = "TYPE")]
     pub banks: Option<String>,
+}
+
+/// A number that is not negative.
+fn tolerance(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value >= 0.0 && value.is_finite() => Ok(value),
+        _ => Err("it must be a number that is at least 0, e.g. 1e-3".to_string()),
+    }
 }
 
 fn layout_functions() -> String {
@@ -442,6 +453,12 @@ pub struct FidelityArgs {
     /// Seed of the operands
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// Measure exp, log, sqrt, rsqrt and tanh instead, on every f16 number and on f32 numbers, against double precision and their bounds
+    #[arg(long)]
+    pub functions: bool,
+    /// So many f32 numbers
+    #[arg(long, value_name = "N", default_value_t = 10_000_000, requires = "functions")]
+    pub arguments: usize,
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,

@@ -29,8 +29,8 @@ pub fn list(args: &CandidatesArgs) -> Result<ExitCode, Failure> {
         sizes: loaded.sizes.clone(),
         scalars: loaded.scalars.clone(),
         seed: args.seed,
-        repeat: 0,
         force: args.force,
+        ..CheckOptions::default()
     };
     let mut all = candidates(&loaded.program, &options, device.as_ref(), &inputs, args.rounds).map_err(
         |e| match e {

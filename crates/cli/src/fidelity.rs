@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use comfy_table::{Table, presets};
 use serde_json::json;
-use tilewright::runtime::fidelity::{self, Config, Row};
+use tilewright::runtime::fidelity::{self, Accuracy, Config, FunctionConfig, Row, Sample};
 use tilewright::runtime::{self, Device, DeviceChoice, DeviceKind};
 
 use crate::args::FidelityArgs;
@@ -21,6 +21,9 @@ pub fn fidelity(args: &FidelityArgs) -> Result<ExitCode, Failure> {
     }
     let failed = |e: runtime::RuntimeError| Failure::program(error(e));
     let device = runtime::open(choice).map_err(failed)?;
+    if args.functions {
+        return functions(args, &*device);
+    }
     let bar = bar(0);
     let config = Config { blocks: args.blocks, seed: args.seed };
     let rows = fidelity::fidelity(&*device, &config, |done, total, name| progress(&bar, done, total, name));
@@ -30,6 +33,100 @@ pub fn fidelity(args: &FidelityArgs) -> Result<ExitCode, Failure> {
         if args.json { format!("{:#}\n", as_json(&rows, &*device, &config)) } else { table(&rows, &*device) };
     print(&text)?;
     Ok(if rows.iter().all(Row::is_right) { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Measures the functions of elementwise statements.
+fn functions(args: &FidelityArgs, device: &dyn Device) -> Result<ExitCode, Failure> {
+    let config = FunctionConfig { arguments: args.arguments, seed: args.seed };
+    let bar = bar(0);
+    let rows = fidelity::functions(device, &config, |done, total, name| progress(&bar, done, total, name));
+    bar.finish_and_clear();
+    let rows = rows.map_err(|e| Failure::program(error(e)))?;
+    let right = rows.iter().all(Accuracy::is_right);
+    let text = if args.json {
+        let rows: Vec<_> = rows.iter().map(accuracy_json).collect();
+        format!(
+            "{:#}\n",
+            json!({ "device": device.name(), "seed": args.seed, "functions": rows, "right": right })
+        )
+    } else {
+        accuracy_table(&rows, device)
+    };
+    print(&text)?;
+    Ok(if right { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn accuracy_json(row: &Accuracy) -> serde_json::Value {
+    let sample = |sample: &Option<Sample>| {
+        sample.map(|s| {
+            json!({
+                "error": s.error,
+                "argument": s.argument.to_string(),
+                "found": s.found.to_string(),
+                "exact": s.exact.to_string(),
+            })
+        })
+    };
+    json!({
+        "function": row.name,
+        "arguments": row.arguments,
+        "ulps": sample(&row.ulps),
+        "absolute": sample(&row.absolute),
+        "of_bound": sample(&row.ratio),
+        "bound": row.bound,
+        "wrong": row.wrong,
+        "first": sample(&row.first),
+        "right": row.is_right(),
+    })
+}
+
+fn accuracy_table(rows: &[Accuracy], device: &dyn Device) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header([
+        "",
+        "y = f(x)",
+        "arguments",
+        "max ulp (at x)",
+        "max absolute (at x)",
+        "of the bound",
+        "bound",
+    ]);
+    for row in rows {
+        let verdict = if row.is_right() { "ok" } else { "WRONG" };
+        let at = |sample: &Option<Sample>, digits: usize| match sample {
+            Some(s) if digits == 0 => format!("{:.1e} ({:e})", s.error, s.argument),
+            Some(s) => format!("{:.digits$} ({:e})", s.error, s.argument),
+            None => "0".to_string(),
+        };
+        let of = row.ratio.map_or("0".to_string(), |s| format!("{:.2}", s.error));
+        table.add_row([
+            verdict,
+            row.name,
+            &row.arguments.to_string(),
+            &at(&row.ulps, 2),
+            &at(&row.absolute, 0),
+            &of,
+            &row.bound,
+        ]);
+    }
+    let mut text = format!("{table}\n");
+    for row in rows {
+        if let Some(first) = &row.first {
+            let said = format!(
+                "{}: {} results; of {:e} it is {:e}, should be {:e}",
+                row.name, row.wrong, first.argument, first.found, first.exact
+            );
+            text.push_str(&format!("{}\n", error(said)));
+        }
+    }
+    let right = rows.iter().filter(|row| row.is_right()).count();
+    text.push_str(&format!(
+        "{right} of {} functions are within their bounds on {}\n",
+        rows.len(),
+        device.name()
+    ));
+    text
 }
 
 fn sides(device: &dyn Device) -> [String; 2] {

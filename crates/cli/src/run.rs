@@ -42,6 +42,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         seed: args.seed,
         repeat: args.repeat,
         force: args.force,
+        tolerance: args.tolerance,
     };
     if let Some(count) = args.seeds {
         return seeds::run(args, &loaded, &kernel, &options, count);
@@ -126,12 +127,21 @@ fn write_trace(path: &Path, trace: &Trace) -> Result<(), Failure> {
 
 /// What outputs are, against what they should be.
 pub fn comparisons(outcome: &Outcome) -> Vec<serde_json::Value> {
+    let finite = |x: f64| if x.is_finite() { json!(x) } else { json!(x.to_string()) };
     let one = |c: &Comparison| {
         json!({
             "name": c.name,
-            "max_relative_error": if c.max_error.is_finite() { json!(c.max_error) } else { json!(null) },
-            "tolerance": c.tolerance,
+            "elements": c.elements,
             "wrong": c.wrong,
+            "unbounded": c.unbounded,
+            "worst_ratio": c.worst.as_ref().map_or(json!(0.0), |worst| json!(Some(worst.ratio()).filter(|r| r.is_finite()))),
+            "worst": c.worst.as_ref().map(|worst| json!({
+                "at": worst.at,
+                "expected": finite(worst.expected),
+                "actual": finite(worst.actual),
+                "bound": finite(worst.bound),
+                "ratio": finite(worst.ratio()),
+            })),
         })
     };
     outcome.comparisons.iter().map(one).collect()
@@ -149,16 +159,35 @@ pub fn sentences(loaded: &Loaded, outcome: &Outcome) -> Vec<String> {
 pub fn mistakes(loaded: &Loaded, outcome: &Outcome) -> String {
     let mut text = String::new();
     for c in &outcome.comparisons {
-        if let Some((index, expected, actual)) = c.first {
+        if let (Some(worst), 1..) = (&c.worst, c.wrong) {
             let wrong = format!(
-                "output `{}` has {} wrong elements; element {index} is {actual} and should be {expected}",
-                c.name, c.wrong
+                "output `{}` has {} wrong elements; the worst, {:?}, is {} and should be {} within {:.1e}",
+                c.name, c.wrong, worst.at, worst.actual, worst.expected, worst.bound
             );
             text.push_str(&format!("{}\n", error(wrong)));
         }
     }
     if let Some(report) = outcome.report.sim() {
         text.push_str(&problems(&Places::new(loaded), report));
+    }
+    text
+}
+
+/// How an output compares with the interpreter's.
+fn compared(c: &Comparison) -> String {
+    let mut text = match &c.worst {
+        None => format!("all {} elements equal the interpreter's", c.elements),
+        Some(w) => format!(
+            "largest error {:.2} of its bound: {:?} is {}, the interpreter has {}, bound {:.1e}",
+            w.ratio(),
+            w.at,
+            w.actual,
+            w.expected,
+            w.bound
+        ),
+    };
+    if c.unbounded > 0 {
+        text.push_str(&format!("; nothing bounds {} of {} elements", c.unbounded, c.elements));
     }
     text
 }
@@ -273,13 +302,7 @@ impl Summary<'_> {
             );
         }
         for c in &self.outcome.comparisons {
-            row(
-                &format!("output {}", c.name),
-                format!(
-                    "max relative error {:.2e} against the interpreter (tolerance {:.1e})",
-                    c.max_error, c.tolerance
-                ),
-            );
+            row(&format!("output {}", c.name), compared(c));
         }
         let mut text = format!("{table}\n");
         if let Some(sim) = self.outcome.report.sim() {

@@ -11,6 +11,7 @@ pub mod arch;
 pub mod banks;
 pub mod copy;
 pub mod dtype;
+pub mod error;
 pub mod mma;
 pub mod scalar;
 pub mod tensor;
@@ -21,6 +22,7 @@ pub use arch::{Arch, Limits, Memory, UnknownArch};
 pub use banks::{SECTOR_BYTES, Wavefronts, global_sectors, shared_wavefronts};
 pub use copy::{CopyKind, CopyRow, copies, copy_named, copy_rows};
 pub use dtype::{DType, UnknownDType};
+pub use error::ErrorBound;
 pub use mma::{MmaRow, mma_rows, mmas};
 pub use scalar::{
     MbarrierOp, ProxyFence, RegType, ScalarOp, ScalarRow, ShuffleMode, SyncOp, conversion_since,

@@ -86,13 +86,17 @@ fn by_halves(dtype: DType, a: &[u64], op: fn(f64, f64) -> f64) -> u64 {
     let [x, y] = [0, 1].map(|k| halves(dtype, a[k]));
     packed(dtype, [0, 1].map(|k| op(x[k], y[k])))
 }
-/// The smaller number: a NaN loses, and −0 lies below +0.
-fn least(x: f64, y: f64) -> f64 {
+/// The smaller number: a NaN loses, and −0 lies below +0 (PTX ISA 8.1, section 9.7.3.11).
+pub fn least(x: f64, y: f64) -> f64 {
     if x.is_nan() || (!y.is_nan() && y.total_cmp(&x).is_lt()) { y } else { x }
 }
-/// The larger number: a NaN loses, and −0 lies below +0.
-fn most(x: f64, y: f64) -> f64 {
+/// The larger number: a NaN loses, and −0 lies below +0 (PTX ISA 8.1, section 9.7.3.12).
+pub fn most(x: f64, y: f64) -> f64 {
     if x.is_nan() || (!y.is_nan() && y.total_cmp(&x).is_gt()) { y } else { x }
+}
+/// A subnormal number as a zero of its sign.
+fn flush(x: f32) -> f32 {
+    if x.is_subnormal() { 0f32.copysign(x) } else { x }
 }
 fn of_f32(a: &[u64], op: fn(f64, f64) -> f64) -> u64 {
     from_f(op(f64::from(f(a[0])), f64::from(f(a[1]))) as f32)
@@ -271,6 +275,10 @@ scalar_ops! {
     SqrtF32: "sqrt.f32" = "sqrt.rn.f32" (B32) -> B32, 8 / 40, |a| from_f(f(a[0]).sqrt());
     /// `f32` 1/√x, to about 2 units in the last place.
     RsqrtF32: "rsqrt.f32" = "rsqrt.approx.f32" (B32) -> B32, 2 / 18, |a| from_f(1.0 / f(a[0]).sqrt());
+    /// `f32` 1/x, to a unit in the last place; subnormal operands and results are zeros.
+    RcpFtzF32: "rcp.ftz.f32" = "rcp.approx.ftz.f32" (B32) -> B32, 2 / 18, |a| from_f(flush(1.0 / flush(f(a[0]))));
+    /// `f32` 2ˣ, to about 2 units in the last place; subnormal results are zeros.
+    Ex2FtzF32: "ex2.ftz.f32" = "ex2.approx.ftz.f32" (B32) -> B32, 2 / 18, |a| from_f(flush(f(a[0]).exp2()));
     /// `f32` 2ˣ, to about 2 units in the last place.
     Ex2F32: "ex2.f32" = "ex2.approx.f32" (B32) -> B32, 2 / 18, |a| from_f(f(a[0]).exp2());
     /// `f32` log₂ x, to about 2 units in the last place.

@@ -208,7 +208,7 @@ impl ScalarOp {
             DivF32 => "div.f32",
             SqrtF32 => "sqrt.f32",
             RsqrtF32 => "rsqrt",
-            Ex2F32 => "ex2",
+            Ex2F32 | Ex2FtzF32 | RcpFtzF32 => "ex2",
             Lg2F32 => "lg2",
             LowB16 | ExtendB16 | LowB32 => "cvt.i16",
             F32FromF16 => "cvt.f32.f16",

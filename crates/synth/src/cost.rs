@@ -15,7 +15,8 @@ use std::collections::HashMap;
 use serde::Serialize;
 use tilewright_machine::{Arch, Memory, Rate, ScalarOp, ShuffleMode, Timing};
 use tilewright_tile::{
-    Axis, ElemExpr, Expr, ParamId, ParamKind, Scope, Stmt, StmtKind, SymbolId, TensorId, Verified,
+    Axis, ElemExpr, Expr, ParamId, ParamKind, Rounded, Scope, Stmt, StmtKind, SymbolId, TensorId, Verified,
+    rounded,
 };
 
 use crate::cast;
@@ -376,16 +377,12 @@ fn issue(timing: &Timing, name: &str) -> f64 {
     timing.of(name).map_or(2.0, |e| e.issue)
 }
 
-/// Cycles of a warp for an elementwise expression, for each value of a thread.
-fn operations(timing: &Timing, expr: &ElemExpr) -> f64 {
+/// Cycles of a warp for the operations of an elementwise statement, for each value of a thread.
+fn operations(timing: &Timing, tree: &Rounded) -> f64 {
     use tilewright_tile::{BinaryOp, UnaryOp};
     let cost = |name: &str| issue(timing, name);
-    if let Some(fused) = expr.fused() {
-        let operands = fused.factors.into_iter().chain([fused.other]);
-        return operands.map(|x| operations(timing, x)).sum::<f64>() + cost("fma.f32");
-    }
-    match expr {
-        ElemExpr::Unary(op, x) => {
+    match tree {
+        Rounded::Unary(op, x) => {
             operations(timing, x)
                 + match op {
                     UnaryOp::Neg | UnaryOp::Abs => cost("fma.f32"),
@@ -393,10 +390,12 @@ fn operations(timing: &Timing, expr: &ElemExpr) -> f64 {
                     UnaryOp::Log => cost("lg2") + cost("fma.f32"),
                     UnaryOp::Sqrt => cost("sqrt.f32"),
                     UnaryOp::Rsqrt => cost("rsqrt"),
-                    UnaryOp::Tanh => cost("ex2") + cost("div.f32") + 2.0 * cost("fma.f32"),
+                    UnaryOp::Tanh => {
+                        2.0 * cost("ex2") + 9.0 * cost("fma.f32") + cost("lop3") + cost("setp") + cost("selp")
+                    }
                 }
         }
-        ElemExpr::Binary(op, x, y) => {
+        Rounded::Binary(op, x, y) => {
             operations(timing, x)
                 + operations(timing, y)
                 + match op {
@@ -405,7 +404,10 @@ fn operations(timing: &Timing, expr: &ElemExpr) -> f64 {
                     BinaryOp::Min | BinaryOp::Max => cost("min.f32"),
                 }
         }
-        _ => 0.0,
+        Rounded::Fma(operands) => {
+            operands.iter().map(|x| operations(timing, x)).sum::<f64>() + cost("fma.f32")
+        }
+        Rounded::Tensor(_) | Rounded::Number(_) | Rounded::Scalar(_) | Rounded::Int(_) => 0.0,
     }
 }
 
@@ -529,7 +531,7 @@ fn work(problem: &Problem<'_>, index: usize, stmt: &Stmt) -> Option<Work> {
                     let operands = expr.tensors().len() as f64;
                     values(*dst) * (operands * issue(timing, "cvt.f32.f16") + 1.0)
                 };
-                alu(values(*dst) * operations(timing, expr) + conversions)
+                alu(values(*dst) * operations(timing, &rounded(expr)) + conversions)
             }
             _ => return None,
         },

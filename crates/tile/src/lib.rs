@@ -1,5 +1,6 @@
 //! The tile language: program, text form, Rust DSL, verifier, reference interpreter.
 
+pub mod arith;
 mod build;
 pub mod desugar;
 pub mod diagnostic;
@@ -20,6 +21,7 @@ pub mod unroll;
 pub mod verified;
 pub mod verify;
 
+pub use arith::{Rounded, rounded};
 pub use desugar::{desugar, desugar_copies, desugar_rearrangements};
 pub use diagnostic::{Code, Diagnostic, Diagnostics, Span};
 pub use expr::{Axis, Expr, IntOp, Scope, SymbolId};
@@ -30,7 +32,7 @@ pub use names::RESERVED;
 pub use parser::parse;
 pub use printer::statement_text;
 pub use program::{
-    AsyncHow, BinaryOp, ElemExpr, Fused, Param, ParamId, ParamKind, Pipeline, PipelineId, Program, ReduceOp,
+    AsyncHow, BinaryOp, ElemExpr, Param, ParamId, ParamKind, Pipeline, PipelineId, Program, ReduceOp,
     ShapeOp, Side, Stmt, StmtKind, Symbol, SymbolKind, Tensor, TensorId, TensorKind, TensorRef, TileOrder,
     UnaryOp, ViewLeaf, ViewMode,
 };

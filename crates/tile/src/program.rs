@@ -692,15 +692,6 @@ impl ReduceOp {
             ReduceOp::Min => "min",
         }
     }
-
-    /// Two elements put together, in double precision.
-    pub fn apply(self, x: f64, y: f64) -> f64 {
-        match self {
-            ReduceOp::Sum => x + y,
-            ReduceOp::Max => x.max(y),
-            ReduceOp::Min => x.min(y),
-        }
-    }
 }
 
 /// A function of one number in an elementwise expression.
@@ -746,19 +737,6 @@ impl UnaryOp {
             UnaryOp::Tanh => "tanh",
         }
     }
-
-    /// The value, in double precision.
-    pub fn apply(self, x: f64) -> f64 {
-        match self {
-            UnaryOp::Neg => -x,
-            UnaryOp::Abs => x.abs(),
-            UnaryOp::Exp => x.exp(),
-            UnaryOp::Log => x.ln(),
-            UnaryOp::Sqrt => x.sqrt(),
-            UnaryOp::Rsqrt => 1.0 / x.sqrt(),
-            UnaryOp::Tanh => x.tanh(),
-        }
-    }
 }
 
 /// An operator on two numbers in an elementwise expression.
@@ -776,20 +754,6 @@ pub enum BinaryOp {
     Min,
     /// `max(x, y)`
     Max,
-}
-
-impl BinaryOp {
-    /// The value, in double precision.
-    pub fn apply(self, x: f64, y: f64) -> f64 {
-        match self {
-            BinaryOp::Add => x + y,
-            BinaryOp::Sub => x - y,
-            BinaryOp::Mul => x * y,
-            BinaryOp::Div => x / y,
-            BinaryOp::Min => x.min(y),
-            BinaryOp::Max => x.max(y),
-        }
-    }
 }
 
 /// An elementwise expression.
@@ -823,34 +787,6 @@ impl ElemExpr {
             ElemExpr::Number(_) | ElemExpr::Scalar(_) | ElemExpr::Int(_) => Vec::new(),
         }
     }
-
-    /// A sum or difference of which one side is a product, which is done without rounding the product. Of two products the
-    /// right one is not rounded.
-    pub fn fused(&self) -> Option<Fused<'_>> {
-        let ElemExpr::Binary(op @ (BinaryOp::Add | BinaryOp::Sub), left, right) = self else { return None };
-        let product = |e: &'_ ElemExpr| matches!(e, ElemExpr::Binary(BinaryOp::Mul, ..));
-        let subtracts = *op == BinaryOp::Sub;
-        let (product, other, minus) = if product(right) {
-            (right, left, [subtracts, false])
-        } else if product(left) {
-            (left, right, [false, subtracts])
-        } else {
-            return None;
-        };
-        let ElemExpr::Binary(BinaryOp::Mul, x, y) = product.as_ref() else { return None };
-        Some(Fused { factors: [x, y], other, minus })
-    }
-}
-
-/// `± x · y ± z` with one rounding.
-#[derive(Clone, Copy, Debug)]
-pub struct Fused<'a> {
-    /// x and y.
-    pub factors: [&'a ElemExpr; 2],
-    /// z.
-    pub other: &'a ElemExpr,
-    /// Whether the product is subtracted, and whether z is. Never both.
-    pub minus: [bool; 2],
 }
 
 impl Program {

@@ -105,11 +105,13 @@ fn a_transpose_with_an_elementwise_tail() {
     let x = data(m * n, 5);
     let mut args = [Argument::Tensor(x.clone()), Argument::Tensor(vec![0.0; m * n]), Argument::Scalar(0.1)];
     interpret(&v, &sizes(&[("m", 45), ("n", 50)]), &mut args).unwrap();
-    let alpha = f64::from(0.1f32);
+    let alpha = 0.1f32;
     for i in 0..m {
         for j in 0..n {
+            // The product is contracted: one rounding of the function, one of the sum.
             let value = x[i * n + j];
-            assert_eq!(tensor(&args, 1)[j * m + i], f64::from((alpha * value + value.tanh()) as f32));
+            let expected = alpha.mul_add(value as f32, value.tanh() as f32);
+            assert_eq!(tensor(&args, 1)[j * m + i], f64::from(expected));
         }
     }
 }

@@ -6,10 +6,11 @@ use std::time::Instant;
 
 use rand::{RngExt, SeedableRng};
 use tilewright_compiler::Kernel;
-use tilewright_machine::DType;
 use tilewright_runtime::{Arg, Device, DeviceKind, LaunchReport, RuntimeError, Sizes, Tensor, Timing};
-use tilewright_tile::interpret::{Argument, InterpretError, interpret, tensor_len, work};
-use tilewright_tile::{ParamId, ParamKind, StmtKind};
+use tilewright_tile::interpret::{
+    Argument, InterpretError, interpret_bounded, tensor_len, tensor_shape, tensor_strides, work,
+};
+use tilewright_tile::{ParamId, ParamKind};
 
 /// Operations of all blocks ([`work`]), above which a check is refused unless it is forced: some ten minutes.
 pub const WORK_LIMIT: u64 = 1 << 40;
@@ -31,6 +32,8 @@ pub struct CheckOptions {
     pub repeat: usize,
     /// Begins however long it takes by the estimate, and however much memory.
     pub force: bool,
+    /// Instead of the bound that the interpreter carries to each element: an element x may be off by this times 1 + |x|.
+    pub tolerance: Option<f64>,
 }
 
 /// Why a kernel could not be checked.
@@ -117,20 +120,56 @@ fn affordable(
     Ok(())
 }
 
+/// What the interpreter says of a kernel: the reference of [`check_against`].
+#[derive(Clone, Debug)]
+pub struct Expected {
+    /// The arguments after the launch, by parameter.
+    pub arguments: Vec<Argument>,
+    /// For each output, how far each element of a right kernel may lie from the interpreter's
+    /// ([`interpret_bounded`]).
+    pub bounds: Vec<Option<Vec<f32>>>,
+}
+
+/// An element that is not what the interpreter has.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Difference {
+    /// Its coordinate in the tensor.
+    pub at: Vec<i64>,
+    /// The interpreter's value.
+    pub expected: f64,
+    /// The device's.
+    pub actual: f64,
+    /// How far they may lie apart.
+    pub bound: f64,
+}
+
+impl Difference {
+    /// The error as a part of its bound: more than 1 is wrong. Infinite where one of both is NaN, or nothing may differ.
+    pub fn ratio(&self) -> f64 {
+        let ratio = (self.expected - self.actual).abs() / self.bound;
+        if self.bound == f64::INFINITY {
+            0.0
+        } else if ratio.is_nan() {
+            f64::INFINITY
+        } else {
+            ratio
+        }
+    }
+}
+
 /// The comparison of one output with the interpreter's.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Comparison {
     /// The parameter.
     pub name: String,
-    /// Largest difference, relative to the larger of the reference's element and the reference's root mean square. Infinite
-    /// where one of both is NaN.
-    pub max_error: f64,
-    /// The largest difference that counts as right.
-    pub tolerance: f64,
-    /// Elements that are wrong.
+    /// Elements that were compared.
+    pub elements: usize,
+    /// Elements that are wrong: farther from the interpreter's than their bounds.
     pub wrong: usize,
-    /// The first of them: index, what it should be, what it is.
-    pub first: Option<(usize, f64, f64)>,
+    /// The element whose error is the largest part of its bound; `None` where all are equal.
+    pub worst: Option<Difference>,
+    /// Elements that nothing bounds, so that any value is right (a divisor may be 0, for instance).
+    pub unbounded: usize,
 }
 
 /// What a check found.
@@ -165,7 +204,7 @@ impl Outcome {
 /// The device's or the interpreter's; a wrong result is no error but an [`Outcome`].
 pub fn check(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Result<Outcome, CheckError> {
     let launched = launch(kernel, device, options)?;
-    Ok(outcome(kernel, launched, &interpreted(kernel, options)?))
+    outcome(kernel, launched, &interpreted(kernel, options)?, options)
 }
 
 /// Does the same as [`check`] with what [`interpreted`] gave for the same kernel and options: for many launches, one interpretation.
@@ -177,30 +216,21 @@ pub fn check_against(
     kernel: &Kernel,
     device: &dyn Device,
     options: &CheckOptions,
-    expected: &[Argument],
+    expected: &Expected,
 ) -> Result<Outcome, CheckError> {
-    Ok(outcome(kernel, launch(kernel, device, options)?, expected))
+    outcome(kernel, launch(kernel, device, options)?, expected, options)
 }
 
-fn outcome(kernel: &Kernel, launched: Launched, expected: &[Argument]) -> Outcome {
+fn outcome(
+    kernel: &Kernel,
+    launched: Launched,
+    expected: &Expected,
+    options: &CheckOptions,
+) -> Result<Outcome, CheckError> {
     let Launched { report, seconds, results, timing } = launched;
-    let comparisons = kernel
-        .verified
-        .outputs()
-        .iter()
-        .filter_map(|id| {
-            let param = kernel.program().param(*id);
-            match (expected.get(id.0 as usize), &results[id.0 as usize]) {
-                (Some(Argument::Tensor(expected)), Some(actual)) => {
-                    let slack = if param.dtype.is_float() || !rounds_to_integers(kernel) { 0.0 } else { 1.0 };
-                    Some(compare(&param.name, expected, actual, tolerance(kernel, param.dtype), slack))
-                }
-                _ => None,
-            }
-        })
-        .collect();
+    let comparisons = compare(kernel, options, expected, &results)?;
     let problems = report.problems();
-    Outcome { report, seconds, timing, comparisons, problems }
+    Ok(Outcome { report, seconds, timing, comparisons, problems })
 }
 
 /// Runs a kernel as [`check`] does, and compares nothing: what the simulator finds wrong with it, one sentence each.
@@ -222,12 +252,12 @@ pub fn problems(
 /// # Errors
 ///
 /// The interpreter's.
-pub fn interpreted(kernel: &Kernel, options: &CheckOptions) -> Result<Vec<Argument>, CheckError> {
+pub fn interpreted(kernel: &Kernel, options: &CheckOptions) -> Result<Expected, CheckError> {
     let sizes = sizes(kernel, options);
     affordable(kernel, &sizes, options, "interpreter")?;
     let mut arguments = inputs(kernel, &sizes, options)?;
-    interpret(&kernel.verified, &sizes, &mut arguments)?;
-    Ok(arguments)
+    let bounds = interpret_bounded(&kernel.verified, &sizes, &mut arguments)?;
+    Ok(Expected { arguments, bounds })
 }
 
 /// A kernel that has run.
@@ -316,24 +346,6 @@ fn launch(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Resul
     Ok(Launched { report, seconds, results, timing })
 }
 
-/// Whether two runs of a kernel left the same in every output, within what roundings may separate.
-pub(crate) fn compare_results(
-    kernel: &Kernel,
-    expected: &[Option<Vec<f64>>],
-    actual: &[Option<Vec<f64>>],
-) -> bool {
-    kernel.verified.outputs().iter().all(|id| {
-        let param = kernel.program().param(*id);
-        let slack = if param.dtype.is_float() || !rounds_to_integers(kernel) { 0.0 } else { 1.0 };
-        match (&expected[id.0 as usize], &actual[id.0 as usize]) {
-            (Some(expected), Some(actual)) => {
-                compare(&param.name, expected, actual, tolerance(kernel, param.dtype), slack).wrong == 0
-            }
-            _ => true,
-        }
-    })
-}
-
 fn inputs(kernel: &Kernel, sizes: &Sizes, options: &CheckOptions) -> Result<Vec<Argument>, CheckError> {
     let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(options.seed);
     let mut all = Vec::new();
@@ -366,59 +378,74 @@ fn inputs(kernel: &Kernel, sizes: &Sizes, options: &CheckOptions) -> Result<Vec<
     Ok(all)
 }
 
-/// What may separate a right result from the interpreter's: the rounding of the result, the order of `f32` sums, and the
-/// roundings on the way of a product that accumulates in `f16`, or of one of 8-bit floats, whose sums the tensor cores keep to
-/// about 14 bits.
-fn tolerance(kernel: &Kernel, dtype: DType) -> f64 {
-    let (mut narrow, mut bytes) = (false, false);
-    let dtype_of = |id| kernel.program().tensor(id).dtype;
-    kernel.verified.visit(&mut |stmt, _| match &stmt.kind {
-        StmtKind::Gemm { c, .. } => narrow |= dtype_of(*c) == DType::F16,
-        StmtKind::GemmAsync { c, b, .. } => {
-            narrow |= dtype_of(*c) == DType::F16;
-            bytes |= dtype_of(b.tensor).is_float() && dtype_of(b.tensor).bits() == 8;
-        }
-        _ => {}
-    });
-    let accumulation = match (narrow, bytes) {
-        (true, _) => 64.0 * DType::F16.epsilon(),
-        (false, true) => 8.0 / 8192.0,
-        (false, false) => 1.2e-4,
-    };
-    4.0 * dtype.epsilon() + accumulation
+/// Compares every output with the interpreter's.
+pub(crate) fn compare(
+    kernel: &Kernel,
+    options: &CheckOptions,
+    expected: &Expected,
+    results: &[Option<Vec<f64>>],
+) -> Result<Vec<Comparison>, CheckError> {
+    let sizes = sizes(kernel, options);
+    let mut all = Vec::new();
+    for id in kernel.verified.outputs() {
+        let number = id.0 as usize;
+        let (Some(Argument::Tensor(values)), Some(Some(bounds)), Some(Some(actual))) =
+            (expected.arguments.get(number), expected.bounds.get(number), results.get(number))
+        else {
+            continue;
+        };
+        let shape = tensor_shape(&kernel.verified, *id, &sizes)?;
+        let strides = tensor_strides(&kernel.verified, *id, &sizes)?;
+        let at = |offset| coordinate(offset, &shape, &strides);
+        let bound = |i: usize| match options.tolerance {
+            Some(tolerance) => tolerance * (1.0 + values[i].abs()),
+            None => bounds.get(i).map_or(0.0, |bound| f64::from(*bound)),
+        };
+        all.push(comparison(&kernel.program().param(*id).name, values, actual, bound, at));
+    }
+    Ok(all)
 }
 
-/// Whether the kernel rounds floats to integers: only there may an integer differ by one, where an inexact sum is rounded
-/// the other way.
-fn rounds_to_integers(kernel: &Kernel) -> bool {
-    let mut rounds = false;
-    let dtype = |id| kernel.program().tensor(id).dtype;
-    kernel.verified.visit(&mut |stmt, _| {
-        if let StmtKind::Cast { dst, src } = &stmt.kind {
-            rounds |= dtype(*src).is_float() && !dtype(*dst).is_float();
-        }
-    });
-    rounds
+/// Where an element lies in a tensor, by its offset; the offset where it is no element of the tensor.
+fn coordinate(offset: usize, shape: &[i64], strides: &[i64]) -> Vec<i64> {
+    let mut rest = offset as i64;
+    let mut modes: Vec<usize> = (0..shape.len()).collect();
+    modes.sort_by_key(|mode| std::cmp::Reverse((strides[*mode], shape[*mode])));
+    let mut at = vec![0; shape.len()];
+    for mode in modes {
+        at[mode] = (rest / strides[mode].max(1)).min(shape[mode] - 1);
+        rest -= at[mode] * strides[mode];
+    }
+    if rest == 0 { at } else { vec![offset as i64] }
 }
 
-/// Compares an output; differences of at most `slack` are right whatever their relative size.
-fn compare(name: &str, expected: &[f64], actual: &[f64], tolerance: f64, slack: f64) -> Comparison {
-    let finite = || expected.iter().copied().filter(|x| x.is_finite());
-    let count = finite().count().max(1);
-    let rms = (finite().map(|x| x * x).sum::<f64>() / count as f64).sqrt();
-    let mut result = Comparison { name: name.to_string(), max_error: 0.0, tolerance, wrong: 0, first: None };
+fn comparison(
+    name: &str,
+    expected: &[f64],
+    actual: &[f64],
+    bound: impl Fn(usize) -> f64,
+    at: impl Fn(usize) -> Vec<i64>,
+) -> Comparison {
+    let (mut wrong, mut unbounded, mut worst) = (0, 0, None::<(usize, f64)>);
     for (i, (e, a)) in expected.iter().zip(actual).enumerate() {
-        let same = e == a || (e.is_nan() && a.is_nan());
-        let difference = if same { 0.0 } else { (e - a).abs() / e.abs().max(rms).max(f64::MIN_POSITIVE) };
-        let relative = if difference.is_nan() { f64::INFINITY } else { difference };
-        let wrong = relative > tolerance && (relative.is_infinite() || (e - a).abs() > slack);
-        result.max_error = result.max_error.max(relative);
-        if wrong {
-            result.wrong += 1;
-            result.first.get_or_insert((i, *e, *a));
+        let bound = bound(i);
+        unbounded += usize::from(bound == f64::INFINITY);
+        if e == a || (e.is_nan() && a.is_nan()) {
+            continue;
+        }
+        let ratio = Difference { at: Vec::new(), expected: *e, actual: *a, bound }.ratio();
+        wrong += usize::from(ratio > 1.0);
+        if worst.is_none_or(|(_, worst)| ratio > worst) {
+            worst = Some((i, ratio));
         }
     }
-    result
+    let worst = worst.map(|(i, _)| Difference {
+        at: at(i),
+        expected: expected[i],
+        actual: actual[i],
+        bound: bound(i),
+    });
+    Comparison { name: name.to_string(), elements: expected.len(), wrong, worst, unbounded }
 }
 
 #[cfg(test)]
@@ -426,14 +453,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comparison_sees_nan_and_wrong_elements() {
-        let right = compare("c", &[1.0, f64::NAN, 3.0], &[1.0, f64::NAN, 3.0], 1e-3, 0.0);
-        assert_eq!((right.wrong, right.max_error), (0, 0.0));
-        let unwritten = compare("c", &[1.0, 2.0], &[1.0, f64::NAN], 1e-3, 0.0);
-        assert_eq!((unwritten.wrong, unwritten.first.map(|f| f.0)), (1, Some(1)));
-        let off = compare("c", &[1.0, 2.0], &[1.0, 2.1], 1e-3, 0.0);
-        assert_eq!(off.wrong, 1);
-        let one = compare("c", &[10.0, 2.0], &[11.0, 4.0], 1e-3, 1.0);
-        assert_eq!((one.wrong, one.first), (1, Some((1, 2.0, 4.0))));
+    fn a_comparison_sees_nan_and_elements_beyond_their_bounds() {
+        let compare = |expected: &[f64], actual: &[f64], bounds: &[f64]| {
+            comparison("c", expected, actual, |i| bounds[i], |i| coordinate(i, &[1, 3], &[3, 1]))
+        };
+        let right = compare(&[1.0, f64::NAN, -0.0], &[1.0, f64::NAN, 0.0], &[0.0; 3]);
+        assert_eq!((right.wrong, right.worst), (0, None));
+        let unwritten = compare(&[1.0, 2.0], &[1.0, f64::NAN], &[0.5; 2]);
+        assert_eq!((unwritten.wrong, unwritten.worst.map(|w| w.at)), (1, Some(vec![0, 1])));
+        // A small element is not hidden by a large one.
+        let off = compare(&[-1e30, 2.0, 0.125], &[-1e30, 2.25, 0.126], &[1e25, 0.5, 1e-4]);
+        assert_eq!((off.wrong, off.worst.clone().map(|w| w.at)), (1, Some(vec![0, 2])));
+        assert!(off.worst.is_some_and(|w| (9.9..10.1).contains(&w.ratio())));
+        let open = compare(&[1.0, 2.0], &[f64::NAN, 2.0], &[f64::INFINITY, 0.0]);
+        assert_eq!((open.wrong, open.unbounded), (0, 1));
+    }
+
+    #[test]
+    fn coordinates_follow_strides() {
+        assert_eq!(coordinate(7, &[2, 5], &[5, 1]), [1, 2]);
+        assert_eq!(coordinate(7, &[5, 2], &[1, 5]), [2, 1]);
+        assert_eq!(coordinate(7, &[2, 5], &[8, 1]), [7]);
+        assert_eq!(coordinate(0, &[1, 1], &[1, 1]), [0, 0]);
     }
 }

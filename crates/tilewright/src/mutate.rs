@@ -15,9 +15,8 @@ use tilewright_machine::{MbarrierOp, RegType, ScalarOp, SyncOp};
 use tilewright_runtime::{Device, RuntimeError, SimDevice};
 use tilewright_sim::{Config, SimError};
 use tilewright_simt::{Function, Inst, Op, Operand, Value, verify};
-use tilewright_tile::interpret::Argument;
 
-use crate::check::{CheckError, CheckOptions, compare_results, interpreted, prepare};
+use crate::check::{CheckError, CheckOptions, Expected, compare, interpreted, prepare};
 
 /// How a mutant differs from its kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -418,7 +417,7 @@ pub enum MutateError {
 struct Judge<'a> {
     kernel: &'a Kernel,
     inputs: &'a CheckOptions,
-    expected: Vec<Option<Vec<f64>>>,
+    expected: Expected,
     step_limit: u64,
 }
 
@@ -450,7 +449,8 @@ impl Judge<'_> {
             };
             return Ok((found(sign, report.problems().swap_remove(0)), instructions));
         }
-        let right = compare_results(kernel, &self.expected, &prepared.read(kernel, &device)?);
+        let results = prepared.read(kernel, &device)?;
+        let right = compare(kernel, self.inputs, &self.expected, &results)?.iter().all(|c| c.wrong == 0);
         let wrong = "an output is not the interpreter's".to_string();
         Ok((if right { None } else { found(Sign::Output, wrong) }, instructions))
     }
@@ -481,11 +481,7 @@ pub fn mutate(
     seeds: u64,
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Outcome, MutateError> {
-    let tensor = |argument| match argument {
-        Argument::Tensor(values) => Some(values),
-        Argument::Scalar(_) => None,
-    };
-    let expected = interpreted(kernel, inputs)?.into_iter().map(tensor).collect();
+    let expected = interpreted(kernel, inputs)?;
     let mut judge = Judge { kernel, inputs, expected, step_limit: Config::default().step_limit };
     let runs: Vec<(Option<Found>, u64)> =
         (0..seeds).into_par_iter().map(|seed| judge.launch(kernel, seed)).collect::<Result<_, _>>()?;

@@ -104,7 +104,7 @@ fn matches(op: ScalarOp) -> Match {
         | LowB16 | ExtendB16 | I32FromF32 => Match::Bits,
         AddF32 | SubF32 | MulF32 | FmaF32 | DivF32 | MinF32 | MaxF32 | NegF32 | AbsF32 | SqrtF32
         | F32FromF16 | F32FromI32 => Match::Floats(DType::F32),
-        RsqrtF32 | Ex2F32 | Lg2F32 => Match::Near(op),
+        RsqrtF32 | RcpFtzF32 | Ex2F32 | Ex2FtzF32 | Lg2F32 => Match::Near(op),
         AddF16x2 | SubF16x2 | MulF16x2 | MinF16x2 | MaxF16x2 | FmaF16x2 | F16FromF32 | F16x2FromF32
         | F16x2FromE4M3x2 => Match::Floats(DType::F16),
         AddBF16x2 | SubBF16x2 | MulBF16x2 | MinBF16x2 | MaxBF16x2 | FmaBF16x2 | BF16FromF32

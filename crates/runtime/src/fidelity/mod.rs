@@ -14,6 +14,7 @@
 //! # Ok::<(), tilewright_runtime::RuntimeError>(())
 //! ```
 
+mod functions;
 mod items;
 mod values;
 
@@ -25,6 +26,7 @@ use crate::device::{Device, DeviceKind};
 use crate::error::RuntimeError;
 use crate::launch::{Arg, Sizes};
 use crate::sim::SimDevice;
+pub use functions::{Accuracy, FunctionConfig, Sample, functions};
 use items::{Code, Item, Match, begin, items, padded};
 use values::Random;
 
@@ -92,8 +94,10 @@ fn bound(matches: Match) -> String {
         Match::Bits => "none: the PTX ISA defines every bit".to_string(),
         Match::Floats(_) => "the bits of NaNs: GPUs give the canonical one".to_string(),
         Match::Near(op) => {
-            let (relative, absolute, why) = error(op);
-            format!("{relative:.1e} relative or {absolute:.1e}: {why}")
+            let (relative, absolute) = error(op);
+            format!(
+                "{relative:.1e} relative or {absolute:.1e}: the PTX ISA's bound, and the simulator's unit in the last place"
+            )
         }
         Match::Sums(dtype) => format!(
             "{:.1e} (k = 16) of the terms' sizes: the order and the cuts of sums are not defined; subnormal factors count as the least normal",
@@ -102,19 +106,10 @@ fn bound(matches: Match) -> String {
     }
 }
 
-/// The error of an approximation: relative, absolute (whichever allows more), and why. The simulator's own is a unit in the last
-/// place at most.
-fn error(op: ScalarOp) -> (f64, f64, &'static str) {
+/// The error of an approximation: relative, absolute (whichever allows more). The simulator's own is a unit in the last place at most.
+fn error(op: ScalarOp) -> (f64, f64) {
     let unit = 2f64.powi(-23);
-    let subnormal = 2f64.powi(-148);
-    match op {
-        ScalarOp::Ex2F32 => (2f64.powf(-22.5) + unit, subnormal, "2^-22.5 by the PTX ISA"),
-        ScalarOp::RsqrtF32 => (2f64.powf(-22.9) + unit, subnormal, "2^-22.9 by the PTX ISA"),
-        ScalarOp::Lg2F32 => {
-            (2f64.powi(-22) + unit, 2f64.powf(-22.6), "2^-22 by the PTX ISA, from 0.5 to 2 absolute 2^-22.6")
-        }
-        _ => (0.0, 0.0, "exact"),
-    }
+    op.error().map_or((0.0, 0.0), |bound| (bound.relative + unit, bound.absolute + 2f64.powi(-149)))
 }
 
 /// The tile program whose parameters the kernels have. It runs nowhere.

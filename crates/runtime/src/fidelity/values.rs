@@ -209,9 +209,8 @@ pub(super) fn operands(op: ScalarOp) -> Vec<Vec<Domain>> {
         AddF32 | SubF32 | MulF32 | DivF32 | MinF32 | MaxF32 | F16x2FromF32 | BF16x2FromF32
         | E4M3x2FromF32 | E5M2x2FromF32 => one(&[F32, F32]),
         FmaF32 => one(&[F32, F32, F32]),
-        NegF32 | AbsF32 | SqrtF32 | RsqrtF32 | Ex2F32 | Lg2F32 | F16FromF32 | BF16FromF32 | I32FromF32 => {
-            one(&[F32])
-        }
+        NegF32 | AbsF32 | SqrtF32 | RsqrtF32 | RcpFtzF32 | Ex2F32 | Ex2FtzF32 | Lg2F32 | F16FromF32
+        | BF16FromF32 | I32FromF32 => one(&[F32]),
         AddF16x2 | SubF16x2 | MulF16x2 | MinF16x2 | MaxF16x2 => one(&[Halves(DType::F16); 2]),
         AddBF16x2 | SubBF16x2 | MulBF16x2 | MinBF16x2 | MaxBF16x2 => one(&[Halves(DType::BF16); 2]),
         FmaF16x2 => one(&[Halves(DType::F16); 3]),

@@ -3,6 +3,8 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use super::InterpretError;
+use super::bound::Element;
+use crate::program::BinaryOp;
 
 /// Where the blocks of a cluster meet.
 pub(super) struct Meeting {
@@ -12,11 +14,11 @@ pub(super) struct Meeting {
 
 struct State {
     /// What each block that has arrived brings: the number of its statement, and its elements.
-    brought: Vec<Option<(usize, Vec<f64>)>>,
+    brought: Vec<Option<(usize, Vec<Element>)>>,
     /// How many meetings are over.
     over: usize,
     /// What the last one came to; nothing where the blocks stood at different statements.
-    sum: Option<Vec<f64>>,
+    sum: Option<Vec<Element>>,
     /// Whether a block has ended: no meeting after that takes place.
     ended: bool,
 }
@@ -29,11 +31,11 @@ impl Meeting {
 
     /// The sum over all blocks, each addition rounded to `f32`, in the order of their ranks. `None` if they do not all reach statement
     /// `number`.
-    pub(super) fn sum(&self, rank: usize, number: usize, elements: Vec<f64>) -> Option<Vec<f64>> {
+    pub(super) fn sum(&self, rank: usize, number: usize, elements: Vec<Element>) -> Option<Vec<Element>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.brought[rank] = Some((number, elements));
         if state.brought.iter().all(Option::is_some) {
-            let all: Vec<(usize, Vec<f64>)> = state.brought.iter_mut().filter_map(Option::take).collect();
+            let all: Vec<(usize, Vec<Element>)> = state.brought.iter_mut().filter_map(Option::take).collect();
             let same = all.iter().all(|(other, _)| *other == number);
             state.sum = all.into_iter().map(|(_, elements)| elements).filter(|_| same).reduce(add);
             state.over += 1;
@@ -61,8 +63,8 @@ impl Drop for Running<'_> {
     }
 }
 
-fn add(mut sum: Vec<f64>, other: Vec<f64>) -> Vec<f64> {
-    sum.iter_mut().zip(other).for_each(|(x, y)| *x = f64::from((*x + y) as f32));
+fn add(mut sum: Vec<Element>, other: Vec<Element>) -> Vec<Element> {
+    sum.iter_mut().zip(other).for_each(|(x, y)| *x = Element::binary(BinaryOp::Add, *x, y));
     sum
 }
 

@@ -4,6 +4,9 @@
 //! A tile's values are `f64`, rounded to the tile's element type whenever they are written. Register and shared tensors
 //! hold NaN until they are written.
 
+mod arith;
+mod bound;
+mod buffer;
 mod cluster;
 mod launch;
 mod plan;
@@ -13,13 +16,13 @@ mod run;
 mod shapes;
 mod work;
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
 
+use buffer::Buffer;
 use rayon::prelude::*;
 use tilewright_machine::DType;
 
-use crate::program::ParamKind;
+use crate::program::{ParamKind, StmtKind, TensorKind};
 use crate::verified::Verified;
 
 pub use launch::{grid, size_values, tensor_len, tensor_shape, tensor_strides};
@@ -208,24 +211,27 @@ fn produced(role: &Option<String>, filled: usize) -> String {
     }
 }
 
-/// A parameter's buffer while blocks run.
-enum Buffer<'a> {
-    /// A tensor that the kernel only reads.
-    Input(&'a [f64]),
-    /// A tensor that the kernel writes: the bits of its elements.
-    Output(Vec<AtomicU64>),
-    /// A number.
-    Scalar(f64),
+/// The parameters that a kernel adds to.
+fn added(v: &Verified) -> BTreeSet<usize> {
+    let mut all = BTreeSet::new();
+    v.visit(&mut |stmt, _| {
+        if let StmtKind::CopyAsync { dst, how, .. } = &stmt.kind
+            && how.add
+            && let TensorKind::View { param, .. } = v.program().tensor(dst.tensor).kind
+        {
+            all.insert(param.0 as usize);
+        }
+    });
+    all
 }
 
 /// Runs a kernel: every block of the grid, in any order.
 ///
 /// Sizes not named keep their defaults. `args` are in the order of the program's parameters; tensors that the kernel
 /// writes are changed in place (also when an error ends the run). Reads outside a tensor give 0, writes outside do
-/// nothing. `gemm` sums in `f64` and rounds once a statement; elementwise expressions are evaluated in `f64`, rounded
-/// to `f32`, then to the type of the result. `reduce` sums floats in `f64`, rounded in the same way: a kernel, which adds `n`
-/// elements in `f32` in an order of its own, may differ by `n · 2⁻²⁴` times the sum of their magnitudes. Sums of
-/// integers, largest and smallest elements and gathers are exact.
+/// nothing. `gemm` sums in `f64` and rounds once a statement; elementwise expressions are evaluated as [`crate::arith`] defines them,
+/// each operation in `f32`, and rounded to the type of the result. `reduce` sums floats in `f64`, rounds to `f32` and then to the type.
+/// Sums of integers, largest and smallest elements and gathers are exact.
 ///
 /// An asynchronous copy reads its source where it stands, and writes its destination at the wait that covers it. An asynchronous
 /// product is computed where it stands. Whatever touches in between what they write, or writes what they read, is an error that
@@ -259,6 +265,21 @@ pub fn interpret(
     sizes: &BTreeMap<String, i64>,
     args: &mut [Argument],
 ) -> Result<(), InterpretError> {
+    interpret_bounded(v, sizes, args).map(|_| ())
+}
+
+/// Runs a kernel as [`interpret`] does. The result has, for each parameter that is a tensor which the kernel writes, a bound for each of
+/// its elements: how far a right kernel's value may lie from it. Where the language leaves nothing open it is 0; where the
+/// kernel's value may be anything (a divisor may be 0, for instance) it is infinite.
+///
+/// # Errors
+///
+/// Those of [`interpret`].
+pub fn interpret_bounded(
+    v: &Verified,
+    sizes: &BTreeMap<String, i64>,
+    args: &mut [Argument],
+) -> Result<Vec<Option<Vec<f32>>>, InterpretError> {
     let program = v.program();
     let grid = grid(v, sizes)?;
     check_ranges(v, sizes)?;
@@ -283,13 +304,15 @@ pub fn interpret(
     }
     let plan = plan::Plan::new(v, sizes)?;
     let is_output = |i: usize| v.outputs().iter().any(|p| p.0 as usize == i);
+    let added = added(v);
     let buffers: Vec<Buffer<'_>> = args
         .iter()
         .enumerate()
         .map(|(i, arg)| match arg {
             Argument::Scalar(x) => Buffer::Scalar(round(DType::F32, *x)),
             Argument::Tensor(data) if is_output(i) => {
-                Buffer::Output(data.iter().map(|x| AtomicU64::new(x.to_bits())).collect())
+                let adds = added.contains(&i).then(|| program.params[i].dtype);
+                Buffer::output(data, adds)
             }
             Argument::Tensor(data) => Buffer::Input(data),
         })
@@ -304,19 +327,16 @@ pub fn interpret(
             run::block(&plan, &buffers, (block, x as i64), values.clone(), meeting)
         })
     });
-    let written: Vec<Option<Vec<f64>>> = buffers
-        .into_iter()
-        .map(|buffer| match buffer {
-            Buffer::Output(bits) => {
-                Some(bits.into_iter().map(|b| f64::from_bits(b.load(Ordering::Relaxed))).collect())
-            }
-            Buffer::Input(_) | Buffer::Scalar(_) => None,
-        })
-        .collect();
+    let (mut written, mut bounds) = (Vec::new(), Vec::new());
+    for buffer in buffers {
+        let (values, reach) = buffer.contents().unzip();
+        written.push(values);
+        bounds.push(reach);
+    }
     for (arg, written) in args.iter_mut().zip(written) {
         if let Some(data) = written {
             *arg = Argument::Tensor(data);
         }
     }
-    result
+    result.map(|()| bounds)
 }

@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 
 use tilewright_machine::{DType, Memory};
 
+use super::bound::Accumulation;
 use super::shapes::{self, Around};
 use super::{InterpretError, round, tensor_shape, tensor_strides};
+use crate::arith::{Rounded, rounded};
 use crate::expr::{Expr, SymbolId};
 use crate::printer::statement_text;
 use crate::program::{
-    self, BinaryOp, ElemExpr, ParamId, PipelineId, ReduceOp, ShapeOp, Stmt, StmtKind, TensorId, TensorKind,
-    TensorRef, TileOrder, UnaryOp,
+    self, BinaryOp, ParamId, PipelineId, ReduceOp, ShapeOp, Stmt, StmtKind, TensorId, TensorKind, TensorRef,
+    TileOrder, UnaryOp,
 };
 use crate::verified::Verified;
 use crate::verify::role_order;
@@ -62,7 +64,7 @@ pub(super) enum Op {
     /// An error where a tile that is read, or written, is in flight.
     Landed { reads: Vec<Tile>, writes: Vec<Tile>, text: String },
     /// `c += a · bᵀ`.
-    Gemm { c: usize, a: usize, b: usize, shape: [usize; 3], dtype: DType },
+    Gemm { c: usize, a: usize, b: usize, shape: [usize; 3], how: Accumulation },
     /// The same, after which `place`, where `c` lies, is not touched, and its factors are not written, until the wait. The factors lose
     /// the low bits of `f32` that the tensor cores do not have.
     GemmAsync(Box<Product>),
@@ -117,7 +119,7 @@ pub(super) struct Product {
     pub(super) a: Side,
     pub(super) b: Side,
     pub(super) shape: [usize; 3],
-    pub(super) dtype: DType,
+    pub(super) how: Accumulation,
     /// The factors are `f32`, of which the upper 19 bits count.
     pub(super) tf32: bool,
     pub(super) flight: usize,
@@ -176,14 +178,15 @@ pub(super) struct Access {
     pub(super) leaves: Vec<(i64, usize, i64)>,
 }
 
-/// An elementwise expression.
+/// An elementwise expression: [`Rounded`], with the places of tensors and parameters.
 pub(super) enum Code {
     Tensor(usize),
-    Number(f64),
+    Number(f32),
     Scalar(usize),
     Int(Expr),
     Unary(UnaryOp, Box<Code>),
     Binary(BinaryOp, Box<Code>, Box<Code>),
+    Fma(Box<[Code; 3]>),
 }
 
 impl Plan {
@@ -293,7 +296,8 @@ impl Making<'_> {
             StmtKind::Gemm { c, a, b, .. } => {
                 let (left, right) = (v.shape(*a), v.shape(*b));
                 let shape = [left[0], right[0], left[1]].map(|n| n as usize);
-                Op::Gemm { c: c.0 as usize, a: a.0 as usize, b: b.0 as usize, shape, dtype: dtype(*c) }
+                let how = Accumulation { factors: dtype(*a), sums: dtype(*c) };
+                Op::Gemm { c: c.0 as usize, a: a.0 as usize, b: b.0 as usize, shape, how }
             }
             StmtKind::GemmAsync { c, a, b, .. } => {
                 let (left, right) = (v.tile(a), v.tile(b));
@@ -303,7 +307,7 @@ impl Making<'_> {
                     a: side(v, sizes, a)?,
                     b: side(v, sizes, b)?,
                     shape: [left.shape[0], right.shape[0], left.shape[1]].map(|n| n as usize),
-                    dtype: dtype(*c),
+                    how: Accumulation { factors: left.dtype, sums: dtype(*c) },
                     tf32: left.dtype == DType::F32,
                     flight: self.flight(text()),
                 }))
@@ -324,9 +328,12 @@ impl Making<'_> {
             StmtKind::Fill { dst, value } => {
                 Op::Fill { dst: dst.0 as usize, len: len(*dst), value: round(dtype(*dst), *value) }
             }
-            StmtKind::Elementwise { dst, expr } => {
-                Op::Elementwise { dst: dst.0 as usize, len: len(*dst), code: code(expr), dtype: dtype(*dst) }
-            }
+            StmtKind::Elementwise { dst, expr } => Op::Elementwise {
+                dst: dst.0 as usize,
+                len: len(*dst),
+                code: code(&rounded(expr)),
+                dtype: dtype(*dst),
+            },
             StmtKind::Shape { dst, src, op: op @ ShapeOp::Slice { axis, start, .. } } => {
                 let (from, to, mode) = (v.shape(*src), v.shape(*dst), *axis as usize);
                 Op::Slice {
@@ -474,14 +481,15 @@ fn tile_of(v: &Verified, id: TensorId, index: &[Option<Expr>], transposed: bool)
     Tile { tensor: id.0 as usize, name: v.program().tensor(id).name.clone(), order, fixed }
 }
 
-fn code(expr: &ElemExpr) -> Code {
-    match expr {
-        ElemExpr::Tensor(id) => Code::Tensor(id.0 as usize),
-        ElemExpr::Number(x) => Code::Number(round(DType::F32, *x)),
-        ElemExpr::Scalar(ParamId(id)) => Code::Scalar(*id as usize),
-        ElemExpr::Int(e) => Code::Int(e.clone()),
-        ElemExpr::Unary(op, x) => Code::Unary(*op, Box::new(code(x))),
-        ElemExpr::Binary(op, x, y) => Code::Binary(*op, Box::new(code(x)), Box::new(code(y))),
+fn code(tree: &Rounded) -> Code {
+    match tree {
+        Rounded::Tensor(id) => Code::Tensor(id.0 as usize),
+        Rounded::Number(x) => Code::Number(*x),
+        Rounded::Scalar(ParamId(id)) => Code::Scalar(*id as usize),
+        Rounded::Int(e) => Code::Int(e.clone()),
+        Rounded::Unary(op, x) => Code::Unary(*op, Box::new(code(x))),
+        Rounded::Binary(op, x, y) => Code::Binary(*op, Box::new(code(x)), Box::new(code(y))),
+        Rounded::Fma(operands) => Code::Fma(Box::new(operands.each_ref().map(code))),
     }
 }
 

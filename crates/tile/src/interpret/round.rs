@@ -41,14 +41,6 @@ pub fn round(dtype: DType, x: f64) -> f64 {
     }
 }
 
-/// Rounds every element.
-pub(super) fn round_all(dtype: DType, values: &mut [f64]) {
-    match dtype {
-        DType::F32 => values.iter_mut().for_each(|x| *x = f64::from(*x as f32)),
-        _ => values.iter_mut().for_each(|x| *x = round(dtype, *x)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,13 +1,12 @@
 //! Running one block.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 
 use tilewright_machine::DType;
 
+use super::bound::{self, Accumulation, Element, UNWRITTEN};
 use super::cluster::Meeting;
-use super::plan::{Access, Code, Op, Plan, Product, Side, Tile};
-use super::round::round_all;
+use super::plan::{Access, Op, Plan, Product, Side, Tile};
 use super::{Buffer, InterpretError, round, shapes};
 use crate::expr::{Axis, Expr, Scope, SymbolId};
 use crate::order;
@@ -23,9 +22,9 @@ struct Corner {
 /// What an asynchronous copy or product in flight still has to write.
 enum Effect<'a> {
     /// These elements, at those places of a shared tensor.
-    Tile { tensor: usize, places: Vec<usize>, values: Vec<f64> },
+    Tile { tensor: usize, places: Vec<usize>, values: Vec<Element> },
     /// These elements, to a buffer from a coordinate on; added to what is there, rounded to the type, if there is one.
-    Global { access: &'a Access, corner: Corner, values: Vec<f64>, add: Option<DType> },
+    Global { access: &'a Access, corner: Corner, values: Vec<Element>, add: Option<DType> },
     /// Nothing: a product is computed where it stands.
     Nothing,
 }
@@ -72,14 +71,14 @@ impl<'a> Flights<'a> {
 /// The stages of a pipeline that are full, the oldest first, and how many have been filled and read.
 #[derive(Default)]
 struct Queue {
-    full: VecDeque<Vec<Vec<f64>>>,
+    full: VecDeque<Vec<Vec<Element>>>,
     filled: usize,
     read: usize,
 }
 
-struct Block<'a> {
+pub(super) struct Block<'a> {
     plan: &'a Plan,
-    buffers: &'a [Buffer<'a>],
+    pub(super) buffers: &'a [Buffer<'a>],
     index: [i64; 3],
     /// Blocks along x.
     width: i64,
@@ -87,9 +86,9 @@ struct Block<'a> {
     /// Sizes, and counters of open loops, by symbol.
     values: Vec<Option<i64>>,
     /// Each tensor's elements, leftmost mode fastest.
-    tiles: Vec<Vec<f64>>,
+    pub(super) tiles: Vec<Vec<Element>>,
     /// A tile on its way from one side of a copy to the other.
-    moving: Vec<f64>,
+    moving: Vec<Element>,
     /// For each element of a tensor what in flight writes it; empty before the first.
     awaited: Vec<Vec<Option<Mark>>>,
     /// For each element of a tensor the latest in flight that reads it; empty before the first.
@@ -118,15 +117,9 @@ impl Scope for Block<'_> {
         match self.buffers.get(param.0 as usize)? {
             Buffer::Input(data) => Some(*data.get((index * stride) as usize)? as i64),
             // The verifier knows that the kernel does not write it.
-            Buffer::Output(_) | Buffer::Scalar(_) => None,
+            Buffer::Output { .. } | Buffer::Scalar(_) => None,
         }
     }
-}
-
-/// An intermediate value of an elementwise expression.
-enum Value {
-    One(f64),
-    Each(Vec<f64>),
 }
 
 /// Runs the block with this index.
@@ -165,7 +158,7 @@ pub(super) fn block<'a>(
 }
 
 impl<'a> Block<'a> {
-    fn value(&self, expr: &Expr, what: impl Fn() -> String) -> Result<i64, InterpretError> {
+    pub(super) fn value(&self, expr: &Expr, what: impl Fn() -> String) -> Result<i64, InterpretError> {
         expr.eval(self).ok_or_else(|| InterpretError::NoValue { what: what() })
     }
 
@@ -177,7 +170,7 @@ impl<'a> Block<'a> {
         match op {
             Op::Define { tensor, len } => {
                 self.tiles[*tensor].clear();
-                self.tiles[*tensor].resize(*len, f64::NAN);
+                self.tiles[*tensor].resize(*len, UNWRITTEN);
             }
             Op::Copy { src, dst, len, text } => self.copy(src, dst, *len, text)?,
             Op::CopyAsync { src, dst, add, flight } => self.copy_async(src, dst, *add, *flight)?,
@@ -266,9 +259,9 @@ impl<'a> Block<'a> {
                     places.into_iter().zip(values).for_each(|(o, x)| whole[o] = x);
                 }
             }
-            Op::Gemm { c, a, b, shape, dtype } => {
+            Op::Gemm { c, a, b, shape, how } => {
                 let mut acc = std::mem::take(&mut self.tiles[*c]);
-                gemm(&mut acc, &self.tiles[*a], &self.tiles[*b], *shape, *dtype);
+                gemm(&mut acc, &self.tiles[*a], &self.tiles[*b], *shape, *how);
                 self.tiles[*c] = acc;
             }
             Op::Convert { dst, src, dtype, through_f32 } => {
@@ -276,26 +269,20 @@ impl<'a> Block<'a> {
                 if dst != src {
                     tile.clone_from(&self.tiles[*src]);
                 }
-                if *through_f32 {
-                    round_all(DType::F32, &mut tile);
-                }
-                if let Some(dtype) = dtype {
-                    round_all(*dtype, &mut tile);
+                let steps = [through_f32.then_some(DType::F32), *dtype];
+                for dtype in steps.into_iter().flatten() {
+                    tile.iter_mut().for_each(|x| *x = x.round(dtype));
                 }
                 self.tiles[*dst] = tile;
             }
             Op::Fill { dst, len, value } => {
                 self.tiles[*dst].clear();
-                self.tiles[*dst].resize(*len, *value);
+                self.tiles[*dst].resize(*len, Element::exact(*value));
             }
             Op::Elementwise { dst, len, code, dtype } => {
-                let mut tile = match self.elementwise(code)? {
-                    Value::One(x) => vec![x; *len],
-                    Value::Each(tile) => tile,
-                };
-                round_all(DType::F32, &mut tile);
+                let mut tile = self.elementwise(code)?.tile(*len);
                 if *dtype != DType::F32 {
-                    round_all(*dtype, &mut tile);
+                    tile.iter_mut().for_each(|x| *x = x.round(*dtype));
                 }
                 self.tiles[*dst] = tile;
             }
@@ -472,7 +459,7 @@ impl<'a> Block<'a> {
             self.awaited[*tensor].clear();
             self.held[*tensor].clear();
             if produce {
-                self.tiles[*tensor] = vec![f64::NAN; *len];
+                self.tiles[*tensor] = vec![UNWRITTEN; *len];
             }
         }
         if let Some(slot) = slot {
@@ -496,7 +483,7 @@ impl<'a> Block<'a> {
         for (side, factor) in [&product.a, &product.b].into_iter().zip(&mut factors) {
             self.fetch(side, factor, text)?;
             if product.tf32 {
-                factor.iter_mut().for_each(|x| *x = tf32(*x));
+                factor.iter_mut().for_each(|x| *x = x.tf32());
             }
             if let Side::Tile(tile) = side {
                 reads.push((tile.tensor, self.places(tile, text)?));
@@ -504,7 +491,7 @@ impl<'a> Block<'a> {
         }
         let [a, b] = factors;
         let mut c = std::mem::take(&mut self.tiles[product.c]);
-        gemm(&mut c, &a, &b, product.shape, product.dtype);
+        gemm(&mut c, &a, &b, product.shape, product.how);
         self.tiles[product.c] = c;
         let place = (product.place.tensor, self.places(&product.place, text)?);
         let flight = self.take_off(product.flight, Effect::Nothing, Some(place), reads);
@@ -513,7 +500,7 @@ impl<'a> Block<'a> {
     }
 
     /// Reads one side of a copy.
-    fn fetch(&self, src: &Side, moving: &mut Vec<f64>, text: &str) -> Result<(), InterpretError> {
+    fn fetch(&self, src: &Side, moving: &mut Vec<Element>, text: &str) -> Result<(), InterpretError> {
         moving.clear();
         match src {
             Side::Tile(tile) => {
@@ -591,39 +578,25 @@ impl<'a> Block<'a> {
         Ok(Corner { base: all(&access.base, "an offset")?, ends: all(&access.shape, "the end")? })
     }
 
-    fn load(&self, access: &Access, out: &mut Vec<f64>) -> Result<(), InterpretError> {
+    fn load(&self, access: &Access, out: &mut Vec<Element>) -> Result<(), InterpretError> {
         let corner = self.corner(access)?;
         let start = access.start_if_inside(&corner);
-        match (&self.buffers[access.param], start) {
-            (Buffer::Input(data), Some(start)) => {
-                out.extend(access.offsets.iter().map(|o| data[(start + o) as usize]));
-            }
-            (Buffer::Output(data), Some(start)) => {
-                let read = |o: &i64| f64::from_bits(data[(start + o) as usize].load(Ordering::Relaxed));
-                out.extend(access.offsets.iter().map(read));
-            }
-            (Buffer::Input(data), None) => {
-                access.each(&corner, |offset| out.push(offset.map_or(0.0, |o| data[o])))
-            }
-            (Buffer::Output(data), None) => access.each(&corner, |offset| {
-                out.push(offset.map_or(0.0, |o| f64::from_bits(data[o].load(Ordering::Relaxed))));
+        let buffer = &self.buffers[access.param];
+        match start {
+            Some(start) => out.extend(access.offsets.iter().map(|o| buffer.read((start + o) as usize))),
+            None => access.each(&corner, |offset| {
+                out.push(offset.map_or(Element::exact(0.0), |o| buffer.read(o)));
             }),
-            // The verifier knows that a view is of a tensor.
-            (Buffer::Scalar(_), _) => out.resize(access.offsets.len(), f64::NAN),
         }
         Ok(())
     }
 
     /// Writes a tile to a buffer from a coordinate on; adds it to what is there, rounded to the type, if there is one.
-    fn store(&self, access: &Access, corner: &Corner, tile: &[f64], add: Option<DType>) {
-        let Buffer::Output(data) = &self.buffers[access.param] else { return };
-        let put = |offset: usize, x: f64| match add {
-            None => data[offset].store(x.to_bits(), Ordering::Relaxed),
-            Some(dtype) => {
-                let sum = |old: u64| Some(round(dtype, f64::from_bits(old) + x).to_bits());
-                // The update always gives a value, so that it cannot fail.
-                let _ = data[offset].fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
-            }
+    fn store(&self, access: &Access, corner: &Corner, tile: &[Element], add: Option<DType>) {
+        let buffer = &self.buffers[access.param];
+        let put = |offset: usize, x: Element| match add {
+            None => buffer.write(offset, x),
+            Some(dtype) => buffer.add(offset, x, dtype),
         };
         if let Some(start) = access.start_if_inside(corner) {
             for (o, x) in access.offsets.iter().zip(tile) {
@@ -637,43 +610,6 @@ impl<'a> Block<'a> {
                 put(o, *x);
             }
         });
-    }
-
-    fn elementwise(&self, code: &Code) -> Result<Value, InterpretError> {
-        Ok(match code {
-            Code::Tensor(id) => Value::Each(self.tiles[*id].clone()),
-            Code::Number(x) => Value::One(*x),
-            Code::Scalar(id) => Value::One(match &self.buffers[*id] {
-                Buffer::Scalar(x) => *x,
-                Buffer::Input(_) | Buffer::Output(_) => f64::NAN,
-            }),
-            Code::Int(e) => {
-                let value = self.value(e, || "an integer of an elementwise expression".to_string())?;
-                Value::One(round(DType::F32, value as f64))
-            }
-            Code::Unary(op, x) => match self.elementwise(x)? {
-                Value::One(x) => Value::One(op.apply(x)),
-                Value::Each(mut tile) => {
-                    tile.iter_mut().for_each(|x| *x = op.apply(*x));
-                    Value::Each(tile)
-                }
-            },
-            Code::Binary(op, x, y) => match (self.elementwise(x)?, self.elementwise(y)?) {
-                (Value::One(x), Value::One(y)) => Value::One(op.apply(x, y)),
-                (Value::One(x), Value::Each(mut tile)) => {
-                    tile.iter_mut().for_each(|y| *y = op.apply(x, *y));
-                    Value::Each(tile)
-                }
-                (Value::Each(mut tile), Value::One(y)) => {
-                    tile.iter_mut().for_each(|x| *x = op.apply(*x, y));
-                    Value::Each(tile)
-                }
-                (Value::Each(mut tile), Value::Each(other)) => {
-                    tile.iter_mut().zip(other).for_each(|(x, y)| *x = op.apply(*x, y));
-                    Value::Each(tile)
-                }
-            },
-        })
     }
 }
 
@@ -718,8 +654,17 @@ impl Access {
     }
 }
 
-/// `c += a · bᵀ` with every tile's leftmost mode contiguous: a column of `c` takes multiples of columns of `a`.
-fn gemm(c: &mut [f64], a: &[f64], b: &[f64], [m, n, k]: [usize; 3], dtype: DType) {
+/// `c += a · bᵀ` with every tile's leftmost mode contiguous.
+fn gemm(c: &mut [Element], a: &[Element], b: &[Element], shape: [usize; 3], how: Accumulation) {
+    let values = |tile: &[Element]| tile.iter().map(|x| x.value).collect::<Vec<f64>>();
+    let mut sums = values(c);
+    multiply(&mut sums, &values(a), &values(b), shape, how.sums);
+    let bounded = bound::product(c, &sums, [a, b], shape, how);
+    c.copy_from_slice(&bounded);
+}
+
+/// `c += a · bᵀ`: a column of `c` takes multiples of columns of `a`.
+fn multiply(c: &mut [f64], a: &[f64], b: &[f64], [m, n, k]: [usize; 3], dtype: DType) {
     for (j, column) in c.chunks_exact_mut(m).enumerate() {
         let mut p = 0;
         while p + 4 <= k {
@@ -739,7 +684,7 @@ fn gemm(c: &mut [f64], a: &[f64], b: &[f64], [m, n, k]: [usize; 3], dtype: DType
         }
         match dtype {
             DType::I32 => column.iter_mut().for_each(|x| *x = wrap(*x)),
-            _ => round_all(dtype, column),
+            _ => column.iter_mut().for_each(|x| *x = round(dtype, *x)),
         }
     }
 }
@@ -747,9 +692,4 @@ fn gemm(c: &mut [f64], a: &[f64], b: &[f64], [m, n, k]: [usize; 3], dtype: DType
 /// An integer modulo 2³², as the tensor cores count.
 fn wrap(x: f64) -> f64 {
     if x.is_nan() { x } else { f64::from(x as i64 as i32) }
-}
-
-/// What the tensor cores read of an `f32`: its upper 19 bits.
-fn tf32(x: f64) -> f64 {
-    f64::from(f32::from_bits((x as f32).to_bits() & 0xffff_e000))
 }

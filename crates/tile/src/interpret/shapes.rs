@@ -2,7 +2,7 @@
 
 use tilewright_machine::DType;
 
-use super::round;
+use super::bound::{self, Element};
 use crate::program::{ReduceOp, ShapeOp};
 
 /// For each element of the result of a shape statement, where it lies in the operand; `None` where their orders are the
@@ -50,18 +50,23 @@ impl Around {
 }
 
 /// The elements along the mode, put together.
-pub(super) fn reduce(src: &[f64], around: Around, op: ReduceOp, dtype: DType) -> Vec<f64> {
+pub(super) fn reduce(src: &[Element], around: Around, op: ReduceOp, dtype: DType) -> Vec<Element> {
     let mut result = Vec::with_capacity(around.inner * around.outer);
     for o in 0..around.outer {
         for i in 0..around.inner {
             let elements = (0..around.extent).map(|k| src[around.at(i, k, o)]);
-            // No tile is so large that a sum of its integers is not exact.
-            let value = elements.reduce(|x, y| op.apply(x, y)).unwrap_or(f64::NAN);
             result.push(match op {
-                ReduceOp::Max | ReduceOp::Min => value,
-                ReduceOp::Sum if dtype.is_float() => round(dtype, round(DType::F32, value)),
-                ReduceOp::Sum if value.is_nan() => value,
-                ReduceOp::Sum => f64::from(value as i64 as i32),
+                ReduceOp::Max | ReduceOp::Min => bound::extreme(op, elements),
+                ReduceOp::Sum if dtype.is_float() => bound::sum(elements, dtype),
+                // No tile is so large that a sum of its integers is not exact.
+                ReduceOp::Sum => {
+                    let sum = elements.fold(Element::exact(0.0), |x, y| Element {
+                        value: x.value + y.value,
+                        bound: x.bound + y.bound,
+                    });
+                    let whole = |x: f64| if x.is_nan() { x } else { f64::from(x as i64 as i32) };
+                    Element { value: whole(sum.value), ..sum }
+                }
             });
         }
     }
@@ -69,15 +74,13 @@ pub(super) fn reduce(src: &[f64], around: Around, op: ReduceOp, dtype: DType) ->
 }
 
 /// The elements of `src` that `index` names along the mode, modulo its extent.
-pub(super) fn gather(src: &[f64], around: Around, index: &[f64], along: Around) -> Vec<f64> {
+pub(super) fn gather(src: &[Element], around: Around, index: &[Element], along: Around) -> Vec<Element> {
     let mut result = Vec::with_capacity(index.len());
     for o in 0..along.outer {
         for j in 0..along.extent {
             for i in 0..along.inner {
-                let at = index[along.at(i, j, o)];
-                // What was never written names nothing.
-                let k = (!at.is_nan()).then(|| (at as i64).rem_euclid(around.extent as i64) as usize);
-                result.push(k.map_or(f64::NAN, |k| src[around.at(i, k, o)]));
+                let at = |k| src[around.at(i, k, o)];
+                result.push(bound::named(index[along.at(i, j, o)], around.extent, at));
             }
         }
     }

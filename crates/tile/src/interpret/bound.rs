@@ -1,0 +1,335 @@
+//! Values with bounds: how far a kernel's value may lie from the interpreter's where both are right.
+//!
+//! The language leaves some roundings open: the order in which reductions add, how tensor cores sum, and the last bits of `exp`, `log`,
+//! `rsqrt` and `tanh`. Every element carries a bound on what these come to on the way to it. An operation on the interval around each
+//! operand gives the interval around the result; a rounding is monotonic, so that the ends of the interval are rounded, too: a
+//! number that no other can be confused with stays exact, and one near a tie may be off by a unit of the type it is rounded to.
+
+use tilewright_machine::{DType, ErrorBound};
+
+use super::round;
+use crate::program::{BinaryOp, ReduceOp, UnaryOp};
+
+/// An element of a tile: the value, and how far the value of a right kernel may lie from it. An infinite bound is none: the
+/// kernel's value may be anything.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Element {
+    pub(super) value: f64,
+    pub(super) bound: f64,
+}
+
+/// An element that nothing has written.
+pub(super) const UNWRITTEN: Element = Element { value: f64::NAN, bound: 0.0 };
+
+/// How far an interval reaches from a value in it.
+fn reach(value: f64, low: f64, high: f64) -> f64 {
+    let side = |end: f64| if end == value { 0.0 } else { (end - value).abs() };
+    let [low, high] = [side(low), side(high)];
+    if low.is_nan() || high.is_nan() { f64::INFINITY } else { low.max(high) }
+}
+
+fn to_f32(x: f64) -> f64 {
+    f64::from(x as f32)
+}
+
+/// What an error of double precision may move a centre by.
+fn slack(centre: f64) -> f64 {
+    centre.abs() * 2f64.powi(-51)
+}
+
+impl Element {
+    pub(super) fn exact(value: f64) -> Self {
+        Element { value, bound: 0.0 }
+    }
+
+    /// A value that is no number is one in the kernel, too, unless something may be otherwise.
+    fn new(value: f64, bound: f64) -> Self {
+        let open = bound.is_nan() || value.is_nan() && bound > 0.0;
+        Element { value, bound: if open { f64::INFINITY } else { bound } }
+    }
+
+    /// The rounding to `f32` of a number that lies within `spread` of `centre`; here it is `value`.
+    fn rounded_to_f32(value: f64, centre: f64, spread: f64) -> Self {
+        let spread = spread + slack(centre);
+        Element::new(value, reach(value, to_f32(centre - spread), to_f32(centre + spread)))
+    }
+
+    fn ends(self) -> [f64; 2] {
+        [self.value - self.bound, self.value + self.bound]
+    }
+
+    /// The element rounded to a type.
+    pub(super) fn round(self, dtype: DType) -> Self {
+        let value = round(dtype, self.value);
+        if self.bound == 0.0 {
+            return Element::exact(value);
+        }
+        let [low, high] = self.ends().map(|end| round(dtype, end));
+        // A NaN is 0 as an integer; what may be anything may be any integer.
+        let bound = if self.bound.is_finite() { reach(value, low, high) } else { f64::INFINITY };
+        Element::new(value, bound)
+    }
+
+    /// The upper 19 bits of an `f32`, which are what tensor cores read of one.
+    pub(super) fn tf32(self) -> Self {
+        let cut = |x: f64| f64::from(f32::from_bits((x as f32).to_bits() & 0xffff_e000));
+        let value = cut(self.value);
+        if self.bound == 0.0 {
+            return Element::exact(value);
+        }
+        let [low, high] = self.ends().map(cut);
+        Element::new(value, reach(value, low, high))
+    }
+
+    /// A function of one number.
+    pub(super) fn unary(op: UnaryOp, x: Element) -> Self {
+        let value = f64::from(op.apply(x.value as f32));
+        let error = op.error();
+        if x.bound == 0.0 && error.is_none() {
+            return Element::exact(value);
+        }
+        match op {
+            UnaryOp::Neg | UnaryOp::Abs => Element::new(value, x.bound),
+            _ if value.is_nan() => Element::new(value, x.bound),
+            _ => {
+                // Each of them is monotonic where it is defined.
+                let [low, high] = x.ends().map(|end| (end, op.exact(end)));
+                if x.bound.is_infinite() || low.1.is_nan() || high.1.is_nan() {
+                    return Element::new(value, f64::INFINITY);
+                }
+                let (low, high) = if low.1 <= high.1 { (low, high) } else { (high, low) };
+                let end = |(x, y): (f64, f64), sign: f64| match error {
+                    Some(bound) => near(bound, x, y, sign),
+                    None => to_f32(y),
+                };
+                Element::new(value, reach(value, end(low, -1.0), end(high, 1.0)))
+            }
+        }
+    }
+
+    /// An operator on two numbers.
+    pub(super) fn binary(op: BinaryOp, x: Element, y: Element) -> Self {
+        let value = f64::from(op.apply(x.value as f32, y.value as f32));
+        if x.bound == 0.0 && y.bound == 0.0 {
+            return Element::exact(value);
+        }
+        // The sign of a number that reaches from one side of 0 to the other is open.
+        let sure = |x: Element| x.value.abs() > x.bound;
+        let (a, b) = (x.value.abs(), y.value.abs());
+        match op {
+            BinaryOp::Add | BinaryOp::Sub => {
+                let spread = x.bound + y.bound;
+                if spread.is_finite() && value.is_infinite() && (a.is_infinite() || b.is_infinite()) {
+                    return Element::exact(value);
+                }
+                let y = if op == BinaryOp::Sub { -y.value } else { y.value };
+                Element::rounded_to_f32(value, x.value + y, spread)
+            }
+            BinaryOp::Mul if a.is_infinite() || b.is_infinite() => {
+                Element::new(value, if sure(x) && sure(y) { 0.0 } else { f64::INFINITY })
+            }
+            BinaryOp::Mul => {
+                let spread = a * y.bound + b * x.bound + x.bound * y.bound;
+                Element::rounded_to_f32(value, x.value * y.value, spread)
+            }
+            BinaryOp::Div if a.is_infinite() => {
+                Element::new(value, if sure(x) && sure(y) { 0.0 } else { f64::INFINITY })
+            }
+            BinaryOp::Div if !sure(y) => Element::new(value, f64::INFINITY),
+            BinaryOp::Div => {
+                let quotient = x.value / y.value;
+                let spread = (x.bound + quotient.abs() * y.bound) / (b - y.bound);
+                Element::rounded_to_f32(value, quotient, spread)
+            }
+            BinaryOp::Min | BinaryOp::Max => {
+                if x.bound.is_infinite() || y.bound.is_infinite() {
+                    return Element::new(value, f64::INFINITY);
+                }
+                let [low, high] = [0, 1].map(|k| {
+                    let of = if op == BinaryOp::Min { ReduceOp::Min } else { ReduceOp::Max };
+                    of.apply(x.ends()[k], y.ends()[k])
+                });
+                Element::new(value, reach(value, low, high))
+            }
+        }
+    }
+
+    /// `x · y + z`, rounded once.
+    pub(super) fn fma(x: Element, y: Element, z: Element) -> Self {
+        let value = f64::from((x.value as f32).mul_add(y.value as f32, z.value as f32));
+        if x.bound == 0.0 && y.bound == 0.0 && z.bound == 0.0 {
+            return Element::exact(value);
+        }
+        let (a, b) = (x.value.abs(), y.value.abs());
+        if a.is_infinite() || b.is_infinite() || z.value.is_infinite() {
+            // What is infinite stays so, unless a factor may be 0 or change its sign.
+            let open = (a.is_infinite() || b.is_infinite()) && (a <= x.bound || b <= y.bound);
+            let unknown = open || [x, y, z].iter().any(|operand| operand.bound.is_infinite());
+            return Element::new(value, if unknown { f64::INFINITY } else { 0.0 });
+        }
+        let spread = a * y.bound + b * x.bound + x.bound * y.bound + z.bound + slack(x.value * y.value);
+        Element::rounded_to_f32(value, x.value * y.value + z.value, spread)
+    }
+}
+
+/// Where an interval ends that an approximation widens: an end `y` of f's values, taken at `x`, moved outwards by the bound. A result
+/// beyond the largest `f32` is infinite.
+fn near(bound: ErrorBound, x: f64, y: f64, sign: f64) -> f64 {
+    let moved = y.clamp(-f64::MAX, f64::MAX) + sign * bound.at(x, y);
+    let moved = if y.is_infinite() { y } else { moved };
+    // Half a unit beyond the largest number.
+    if moved.abs() >= 3.402_823_567_797_336_6e38 { f64::INFINITY.copysign(moved) } else { moved }
+}
+
+/// A sum of floats that a kernel adds in `f32`, pairwise and in an order of its own, and rounds to the type.
+pub(super) fn sum(elements: impl Iterator<Item = Element>, dtype: DType) -> Element {
+    let (mut count, mut centre, mut spread, mut size) = (0u32, 0.0, 0.0, 0.0);
+    for x in elements {
+        centre = if count == 0 { x.value } else { centre + x.value };
+        spread += x.bound;
+        size += x.value.abs() + x.bound;
+        count += 1;
+    }
+    let value = round(dtype, to_f32(centre));
+    if !centre.is_finite() {
+        return Element::new(value, if spread.is_finite() { 0.0 } else { f64::INFINITY });
+    }
+    // Pairs of pairs: as many roundings as the tree is deep, one more at each of the three places where it may be cut.
+    let depth = if count <= 1 { 0 } else { (count - 1).ilog2() + 1 + 3 };
+    let spread = spread + f64::from(depth) * 2f64.powi(-24) * size;
+    if spread == 0.0 {
+        return Element::exact(value);
+    }
+    let spread = spread + slack(size);
+    let [low, high] = [centre - spread, centre + spread].map(|end| round(dtype, to_f32(end)));
+    Element::new(value, reach(value, low, high))
+}
+
+/// The largest or the smallest of elements.
+pub(super) fn extreme(op: ReduceOp, elements: impl Iterator<Item = Element>) -> Element {
+    let (mut value, mut low, mut high, mut open) = (f64::NAN, f64::NAN, f64::NAN, false);
+    for x in elements {
+        value = op.apply(value, x.value);
+        open |= x.bound.is_infinite();
+        let [from, to] = x.ends();
+        (low, high) = (op.apply(low, from), op.apply(high, to));
+    }
+    let bound = if open {
+        f64::INFINITY
+    } else if value.is_nan() {
+        0.0
+    } else {
+        reach(value, low, high)
+    };
+    Element::new(value, bound)
+}
+
+/// How the tensor cores sum products: [`Accumulation::error`] bounds what one product of tiles adds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Accumulation {
+    /// The type of the factors.
+    pub(super) factors: DType,
+    /// The type of the sums.
+    pub(super) sums: DType,
+}
+
+impl Accumulation {
+    /// The error of adding `k` products to a sum, relative to the largest partial sum on the way.
+    ///
+    /// An instruction aligns its 8 to 32 products and the sum before them to the largest of them, cuts what lies below 2⁻²⁴ of it,
+    /// adds, and cuts the sum to `f32`; products of 8-bit floats are cut at 2⁻¹³ (`docs/fidelity.md` has what is measured). With sums in
+    /// `f16` each instruction rounds to that. Integers are exact.
+    fn error(self, k: usize) -> f64 {
+        let k = k as f64;
+        let single = (0.75 * k + 4.0) * 2f64.powi(-23);
+        let narrow = if self.sums == DType::F16 { (k / 8.0 + 1.0) * DType::F16.epsilon() } else { 0.0 };
+        let bytes = if self.factors.bits() == 8 { (k / 16.0 + 2.0) * 2f64.powi(-13) } else { 0.0 };
+        if self.sums.is_float() { single + narrow + bytes } else { 0.0 }
+    }
+
+    /// Tensor cores align by exponents, and that of a subnormal factor is the least normal one's.
+    fn least(self) -> f64 {
+        match self.factors {
+            DType::F16 => 2f64.powi(-14),
+            DType::E4M3 => 2f64.powi(-6),
+            DType::E5M2 => 2f64.powi(-14),
+            _ => 2f64.powi(-126),
+        }
+    }
+}
+
+/// The Euclidean norms of the rows of a factor.
+fn norms(factor: &[Element], rows: usize, least: f64) -> Vec<f64> {
+    let mut squares = vec![0.0; rows];
+    for column in factor.chunks_exact(rows) {
+        for (square, x) in squares.iter_mut().zip(column) {
+            let size = x.value.abs() + x.bound;
+            let size = if size > 0.0 { size.max(least) } else { 0.0 };
+            *square += size * size;
+        }
+    }
+    squares.into_iter().map(f64::sqrt).collect()
+}
+
+/// Bounds of `c += a · bᵀ`, where `before` is what `c` held and `after` are the values that it holds now.
+///
+/// A partial sum is at most as large as the larger of both and the product of the factors' norms together.
+pub(super) fn product(
+    before: &[Element],
+    after: &[f64],
+    [a, b]: [&[Element]; 2],
+    [m, n, k]: [usize; 3],
+    how: Accumulation,
+) -> Vec<Element> {
+    let [left, right] = [(a, m), (b, n)].map(|(factor, rows)| norms(factor, rows, how.least()));
+    let inexact: Vec<bool> = a.chunks_exact(m).map(|column| column.iter().any(|x| x.bound != 0.0)).collect();
+    let unit = how.error(k);
+    let mut spread = vec![0.0; m];
+    let mut all = Vec::with_capacity(m * n);
+    for (j, (before, after)) in before.chunks_exact(m).zip(after.chunks_exact(m)).enumerate() {
+        spread.fill(0.0);
+        for p in 0..k {
+            let y = b[j + p * n];
+            if y.bound == 0.0 && !inexact[p] {
+                continue;
+            }
+            let (size, reach) = (y.value.abs() + y.bound, y.bound);
+            for (spread, x) in spread.iter_mut().zip(&a[p * m..][..m]) {
+                *spread += x.value.abs() * reach + x.bound * size;
+            }
+        }
+        for (((c, value), spread), left) in before.iter().zip(after).zip(&spread).zip(&left) {
+            // The larger of both, or no number if either is none.
+            let partial = (c.value.abs().max(value.abs()) + left * right[j]) + 0.0 * (c.value + value);
+            let bound = if partial.is_finite() {
+                c.bound + spread + unit * partial
+            } else if c.bound == 0.0 && *spread == 0.0 {
+                // What is infinite or no number is so in any order.
+                0.0
+            } else {
+                f64::INFINITY
+            };
+            all.push(Element::new(*value, bound));
+        }
+    }
+    all
+}
+
+/// The elements that an index names along a mode, modulo its extent, if it may be off by its bound.
+pub(super) fn named(index: Element, extent: usize, at: impl Fn(usize) -> Element) -> Element {
+    // What was never written names nothing.
+    if index.value.is_nan() {
+        return UNWRITTEN;
+    }
+    let of = |index: i64| at(index.rem_euclid(extent as i64) as usize);
+    let named = of(index.value as i64);
+    if index.bound == 0.0 {
+        return named;
+    }
+    let off = index.bound.min(extent as f64) as i64;
+    let others = (-off..=off).map(|d| of((index.value as i64).saturating_add(d)));
+    let bound = others
+        .map(|x| (x.value - named.value).abs() + x.bound)
+        .fold(named.bound, |worst, bound| if bound.is_nan() { f64::INFINITY } else { worst.max(bound) });
+    Element::new(named.value, bound)
+}
