@@ -173,25 +173,6 @@ pub fn mistakes(loaded: &Loaded, outcome: &Outcome) -> String {
     text
 }
 
-/// How an output compares with the interpreter's.
-fn compared(c: &Comparison) -> String {
-    let mut text = match &c.worst {
-        None => format!("all {} elements equal the interpreter's", c.elements),
-        Some(w) => format!(
-            "largest error {:.2} of its bound: {:?} is {}, the interpreter has {}, bound {:.1e}",
-            w.ratio(),
-            w.at,
-            w.actual,
-            w.expected,
-            w.bound
-        ),
-    };
-    if c.unbounded > 0 {
-        text.push_str(&format!("; nothing bounds {} of {} elements", c.unbounded, c.elements));
-    }
-    text
-}
-
 struct Summary<'a> {
     args: &'a RunArgs,
     loaded: &'a Loaded,
@@ -302,7 +283,7 @@ impl Summary<'_> {
             );
         }
         for c in &self.outcome.comparisons {
-            row(&format!("output {}", c.name), compared(c));
+            row(&format!("output {}", c.name), c.to_string());
         }
         let mut text = format!("{table}\n");
         if let Some(sim) = self.outcome.report.sim() {

@@ -285,7 +285,7 @@ fn the_seed_of_inputs_is_not_the_simulators() {
         (value["outputs"][0]["worst"].clone(), value["sim_seed"].as_u64())
     };
     let (error, _) = run(&[]);
-    assert_eq!(run(&["--sim-seed", "5"]), (error, Some(5)));
+    assert_eq!(run(&["--sim-seed", "5"]), (error.clone(), Some(5)));
     assert_ne!(run(&["--seed", "5"]).0, error);
 }
 

@@ -2,6 +2,7 @@
 //! function.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Instant;
 
 use rand::{RngExt, SeedableRng};
@@ -170,6 +171,28 @@ pub struct Comparison {
     pub worst: Option<Difference>,
     /// Elements that nothing bounds, so that any value is right (a divisor may be 0, for instance).
     pub unbounded: usize,
+}
+
+impl fmt::Display for Comparison {
+    /// The element that takes the largest part of its bound.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.worst {
+            None => write!(f, "all {} elements equal the interpreter's", self.elements)?,
+            Some(w) => write!(
+                f,
+                "largest error {:.2} of its bound: {:?} is {}, the interpreter has {}, bound {:.1e}",
+                w.ratio(),
+                w.at,
+                w.actual,
+                w.expected,
+                w.bound
+            )?,
+        }
+        if self.unbounded > 0 {
+            write!(f, "; nothing bounds {} of {} elements", self.unbounded, self.elements)?;
+        }
+        Ok(())
+    }
 }
 
 /// What a check found.

@@ -115,7 +115,7 @@ fn an_attention_with_a_mistake_is_wrong() {
             copy(rh, go)
         }";
     judge(attention, "0.125 * s", "0.13 * s", 0.9);
-    judge(attention, "r = t / lb", "r = t / (lb + 0.2)", 0.9);
+    judge(attention, "r = t / lb", "r = t / (lb + 0.2)", 0.85);
 }
 
 #[test]
