@@ -45,6 +45,14 @@ fn chained() -> impl Strategy<Value = Layout> {
     })
 }
 
+/// [`chained`] with some modes backwards.
+fn backwards() -> impl Strategy<Value = Layout> {
+    (chained(), prop::collection::vec(any::<bool>(), 4)).prop_map(|(a, signs)| {
+        let turned = a.leaves().into_iter().zip(signs).map(|((s, d), back)| (s, if back { -d } else { d }));
+        Layout::from_leaves(&turned.collect::<Vec<_>>()).unwrap()
+    })
+}
+
 /// Evaluation by the definition, independent of the crate's: the last leaf takes what is left.
 fn reference(layout: &Layout, index: i64) -> i64 {
     let leaves = layout.leaves();
@@ -137,7 +145,7 @@ proptest! {
     }
 
     #[test]
-    fn complements(a in prop_oneof![chained(), not_negative()], cotarget in 1i64..200) {
+    fn complements(a in prop_oneof![chained(), backwards(), anything()], cotarget in 1i64..200) {
         let Ok(r) = complement(&a, cotarget) else { return Ok(()) };
         let unbounded = complement_unbounded(&a).unwrap();
         let image: BTreeSet<i64> = a.image().into_iter().collect();
@@ -146,6 +154,34 @@ proptest! {
                 prop_assert!(!image.contains(&c.eval(i)), "{}: {} at {}", a, c, i);
                 prop_assert!(c.eval(i - 1) < c.eval(i), "{}: {} at {}", a, c, i);
             }
+        }
+    }
+
+    /// Copies of a layout at the values of its complement do not meet, also of modes that run backwards, and none is refused whose modes
+    /// do not overlap.
+    #[test]
+    fn copies_at_the_complement_do_not_meet(a in backwards(), cotarget in 1i64..200) {
+        let (bounded, unbounded) = (complement(&a, cotarget).unwrap(), complement_unbounded(&a).unwrap());
+        for c in [&bounded, &unbounded] {
+            let extent = c.size() + if c == &unbounded { 20 } else { 0 };
+            let mut copies = BTreeSet::new();
+            for shift in 0..extent {
+                for v in a.image() {
+                    prop_assert!(copies.insert(v + c.eval(shift)), "{}: {} at {}", a, c, shift);
+                }
+            }
+        }
+        prop_assert!(a.size() * bounded.size() >= cotarget.min(a.cosize()), "{}: {}", a, bounded);
+        let forwards: Vec<(i64, i64)> = a.leaves().iter().map(|(s, d)| (*s, d.abs())).collect();
+        prop_assert_eq!(complement(&Layout::from_leaves(&forwards).unwrap(), cotarget).unwrap(), bounded);
+    }
+
+    /// A grid that goes nowhere needs no complement.
+    #[test]
+    fn copies_in_place(a in anything(), n in 1i64..5) {
+        let r = logical_product(&a, &Layout::from_leaves(&[(n, 0)]).unwrap()).unwrap();
+        for i in 0..r.size() {
+            prop_assert_eq!(r.eval(i), a.eval(i % a.size()));
         }
     }
 

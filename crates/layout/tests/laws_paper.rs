@@ -443,6 +443,31 @@ proptest! {
         }
     }
 
+    /// Widths of which neither divides the other, as sets of bits; and none is refused that could be.
+    #[test]
+    fn recasts_between_any_widths(
+        a in chained(),
+        from in prop::sample::select(vec![4i64, 6, 8, 12, 16, 24, 32]),
+        to in prop::sample::select(vec![4i64, 6, 8, 12, 16, 24, 48]),
+    ) {
+        let bits = |l: &Layout, width: i64| -> BTreeSet<i64> {
+            l.image().into_iter().flat_map(|v| (0..width).map(move |j| width * v + j)).collect()
+        };
+        let memory = bits(&a, from);
+        match recast(&a, from, to) {
+            Ok(r) => {
+                prop_assert_eq!(bits(&r, to), memory, "{} {} {}: {}", a, from, to, r);
+                prop_assert_eq!(r.size() * to, a.size() * from);
+            }
+            Err(_) => {
+                let whole = memory.iter().all(|bit| (0..to).all(|j| memory.contains(&(bit / to * to + j))));
+                let held = from % to != 0 && to % from != 0 || from > to;
+                let nowhere = held && a.leaves().iter().all(|(s, d)| *s > 1 && *d != 1);
+                prop_assert!(!whole || nowhere, "{} {} {}", a, from, to);
+            }
+        }
+    }
+
     #[test]
     fn swizzles_and_bits(a in chained(), (bits, base, more) in (0u32..4, 0u32..4, 0u32..2)) {
         let sl = SwizzledLayout::new(Swizzle::new(bits, base, bits + more).unwrap(), a.clone());

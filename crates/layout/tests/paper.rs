@@ -150,7 +150,8 @@ fn table_7_complements() {
     assert_eq!(complement(&l("4:1"), 4).unwrap().to_string(), "1:0");
     assert_eq!(complement(&l("4:1"), 10).unwrap().to_string(), "3:4");
     assert!(complement(&l("(4,4):(1,2)"), 16).is_err());
-    assert!(complement(&l("4:-1"), 16).is_err());
+    // A mode that runs backwards: copies of `-3, …, 0` shifted by 4.
+    assert_eq!(complement(&l("4:-1"), 16).unwrap().to_string(), "4:4");
     assert!(complement(&l("4:1"), 0).is_err());
 }
 

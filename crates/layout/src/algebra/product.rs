@@ -70,7 +70,11 @@ pub fn flat_product(a: &Layout, b: &Layout) -> Result<Layout, LayoutError> {
 }
 
 fn grid(a: &Layout, b: &Layout) -> Result<Layout, LayoutError> {
-    compose(&complement_unbounded(a)?, b)
+    // Any complement is 0 at 0: where the grid goes nowhere, none is needed.
+    let stays = b.leaves().iter().all(|(s, d)| *s == 1 || *d == 0);
+    let complement =
+        complement_unbounded(a).or_else(|e| if stays { Ok(Layout::identity(1)) } else { Err(e) });
+    compose(&complement?, b)
 }
 
 /// The modes of the grid, one for each mode of `b`.

@@ -11,16 +11,20 @@ use crate::swizzle::SwizzledLayout;
 ///
 /// The laws: to narrower elements, with `n = from/to`, the offsets of the result are `n·v, …, n·v + n − 1` for each
 /// offset `v` of the layout; to wider ones, with `n = to/from`, `n·w, …, n·w + n − 1` are offsets of the layout for each
-/// offset `w` of the result. Modes of stride 0 stay.
+/// offset `w` of the result. Modes of stride 0 stay. Widths of which neither divides the other are taken through elements of their
+/// greatest common divisor. Where the parts of one wide element lie in several modes, these modes shrink to extent 1, but for the one of
+/// the largest stride, which keeps the whole elements.
 ///
 /// An error where no layout has these offsets: to wider elements, where they are not whole; to narrower ones, where no
-/// mode has stride 1.
+/// mode has stride 1 or extent 1 to hold the parts.
 ///
 /// ```
 /// use tilewright_layout::{Layout, recast};
 /// let halves: Layout = "(8,64):(64,1)".parse()?;
 /// assert_eq!(recast(&halves, 16, 32)?.to_string(), "(8,32):(32,1)");
 /// assert_eq!(recast(&halves, 16, 8)?.to_string(), "(8,128):(128,1)");
+/// assert_eq!(recast(&"(2,6):(1,2)".parse()?, 16, 48)?.to_string(), "(1,4):(0,1)");
+/// assert_eq!(recast(&"(4,8):(8,1)".parse()?, 6, 8)?.to_string(), "(4,6):(6,1)");
 /// assert!(recast(&"(8,63):(64,1)".parse()?, 16, 32).is_err());
 /// # Ok::<(), tilewright_layout::LayoutError>(())
 /// ```
@@ -30,28 +34,32 @@ pub fn recast(layout: &Layout, from: i64, to: i64) -> Result<Layout, LayoutError
         layout: layout.to_string(),
         reason,
     };
-    if from < 1 || to < 1 || (from % to != 0 && to % from != 0) {
-        return Err(refuse(format!("of the widths {from} and {to} one must divide the other")));
+    if from < 1 || to < 1 {
+        return Err(refuse(format!("the widths {from} and {to} must be at least 1")));
     }
-    if from == to {
-        Ok(layout.clone())
-    } else if from > to {
-        narrow(layout, from / to)
-    } else {
-        widen(layout, to / from)
+    let common = gcd(from, to);
+    let parts = if from == common { layout.clone() } else { narrow(layout, from / common)? };
+    if to == common { Ok(parts) } else { widen(&parts, to / common) }
+}
+
+fn gcd(mut a: i64, mut b: i64) -> i64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
     }
+    a
 }
 
 fn narrow(layout: &Layout, n: i64) -> Result<Layout, LayoutError> {
-    let mut place = layout.leaves().iter().position(|(s, d)| *d == 1 && *s > 1);
-    if place.is_none() {
-        place = layout.leaves().iter().position(|(_, d)| *d == 1);
-    }
+    let leaves = layout.leaves();
+    // The stride of a mode of extent 1 is in no offset.
+    let place = (leaves.iter().position(|(s, d)| *d == 1 && *s > 1))
+        .or_else(|| leaves.iter().position(|(_, d)| *d == 1))
+        .or_else(|| leaves.iter().position(|(s, _)| *s == 1));
     let Some(place) = place else {
         return Err(LayoutError::Inadmissible {
             operation: "recasting",
             layout: layout.to_string(),
-            reason: "to become narrower a mode must have stride 1".to_string(),
+            reason: "to become narrower a mode must have stride 1, or extent 1".to_string(),
         });
     };
     rebuild(layout, |k, s, d| {
@@ -65,6 +73,41 @@ fn narrow(layout: &Layout, n: i64) -> Result<Layout, LayoutError> {
 }
 
 fn widen(layout: &Layout, n: i64) -> Result<Layout, LayoutError> {
+    by_modes(layout, n).or_else(|error| across_modes(layout, n).ok_or(error))
+}
+
+/// [`widen`] where the modes of strides that `n` does not divide are one run, the offsets from 0 up to a multiple of `n`, each once.
+fn across_modes(layout: &Layout, n: i64) -> Option<Layout> {
+    let mut run: Vec<(i64, i64, usize)> = Vec::new();
+    for (k, (s, d)) in layout.leaves().into_iter().enumerate() {
+        if s > 1 && d % n != 0 {
+            run.push((d, s, k));
+        }
+    }
+    run.sort_unstable();
+    let mut next = 1i64;
+    for (d, s, _) in &run {
+        if *d != next {
+            return None;
+        }
+        next = next.checked_mul(*s)?;
+    }
+    let last = run.last()?.2;
+    if next % n != 0 {
+        return None;
+    }
+    rebuild(layout, |k, s, d| {
+        Ok(match () {
+            () if k == last => (next / n, if next == n { 0 } else { 1 }),
+            () if s == 1 || d % n != 0 => (1, 0),
+            () => (s, d / n),
+        })
+    })
+    .ok()
+}
+
+/// [`widen`] where the parts of a mode in each wide element are a whole number of its own.
+fn by_modes(layout: &Layout, n: i64) -> Result<Layout, LayoutError> {
     // The parts of the modes below stride n must make up one wide element: 0, …, n−1, each once.
     let mut below: Vec<(i64, i64)> = Vec::new();
     let fail = |stride: i64, reason: String| LayoutError::BadStride {
