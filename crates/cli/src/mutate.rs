@@ -7,7 +7,7 @@ use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tilewright::check::CheckOptions;
-use tilewright::mutate::{Kind, MutateError, Outcome, mutate as run_mutants};
+use tilewright::mutate::{Kind, MutateError, Outcome, mutate_program};
 
 use crate::args::MutateArgs;
 use crate::load::{load, timing};
@@ -25,7 +25,8 @@ pub fn mutate(args: &MutateArgs) -> Result<ExitCode, Failure> {
     target.say();
     let mut options = loaded.options(target.arch);
     options.timing = timing(&args.program, target.arch)?;
-    let kernel = loaded.compile(&options)?;
+    // Says what is wrong with the program, if anything is.
+    loaded.compile(&options)?;
     let inputs = CheckOptions {
         sizes: loaded.sizes.clone(),
         scalars: loaded.scalars.clone(),
@@ -36,14 +37,14 @@ pub fn mutate(args: &MutateArgs) -> Result<ExitCode, Failure> {
         ProgressStyle::with_template("{elapsed_precise} {bar:30} {pos}/{len} mutants")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
-    let outcome = run_mutants(&kernel, &inputs, args.seeds, &|done, total| {
+    let outcome = mutate_program(&loaded.program, &options, &inputs, args.seeds, &|done, total| {
         bar.set_length(total as u64);
         bar.set_position(done as u64);
     });
     bar.finish_and_clear();
     let outcome = outcome.map_err(|e| match e {
         MutateError::Check(e) => refused(e),
-        MutateError::Wrong(_) => Failure::program(error(e)),
+        MutateError::Wrong(_) | MutateError::Compile(_) => Failure::program(error(e)),
     })?;
     let text = if args.json { format!("{:#}\n", as_json(&outcome, args.seeds)) } else { table(&outcome) };
     print(&text)?;
@@ -65,6 +66,7 @@ fn as_json(outcome: &Outcome, seeds: u64) -> serde_json::Value {
                     "by": f.sign.to_string(),
                     "message": f.message,
                 })),
+                "reason": v.reason.as_ref().map(ToString::to_string),
             })
         })
         .collect();
@@ -73,6 +75,7 @@ fn as_json(outcome: &Outcome, seeds: u64) -> serde_json::Value {
         "mutants": mutants,
         "found": outcome.found(),
         "survived": outcome.survivors().count(),
+        "unexplained": outcome.unexplained().count(),
         "invalid": outcome.invalid,
         "score": outcome.score(),
     })
@@ -81,10 +84,11 @@ fn as_json(outcome: &Outcome, seeds: u64) -> serde_json::Value {
 fn table(outcome: &Outcome) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["", "by", "seed", "mutation", "statement"]);
+    table.set_header(["", "by", "seed", "mutation", "statement", "reason"]);
     for v in &outcome.verdicts {
         let (verdict, by, seed) = match &v.found {
             Some(found) => ("found", found.sign.to_string(), found.seed.to_string()),
+            None if v.reason.is_some() => ("survived", String::new(), String::new()),
             None => ("SURVIVED", String::new(), String::new()),
         };
         let mutation = format!("{} {}", v.mutant.kind, v.mutant.what);
@@ -94,6 +98,7 @@ fn table(outcome: &Outcome) -> String {
             &seed,
             &mutation,
             &format!("{} #{}", v.mutant.origin, v.mutant.ordinal),
+            &v.reason.as_ref().map_or_else(String::new, ToString::to_string),
         ]);
     }
     let mut kinds: BTreeMap<Kind, (usize, usize)> = BTreeMap::new();
@@ -106,11 +111,12 @@ fn table(outcome: &Outcome) -> String {
         kinds.iter().map(|(kind, (found, all))| format!("{kind} {found}/{all}")).collect();
     let latest = outcome.verdicts.iter().filter_map(|v| v.found.as_ref().map(|f| f.seed)).max().unwrap_or(0);
     format!(
-        "{table}\n{} of {} mutants found ({:.1} %): {}; latest seed {latest}; {} more are no valid programs\n",
+        "{table}\n{} of {} mutants found ({:.1} %): {}; latest seed {latest}; {} more are no valid programs; {} survivors without a reason\n",
         outcome.found(),
         outcome.verdicts.len(),
         100.0 * outcome.score(),
         kinds.join(", "),
         outcome.invalid,
+        outcome.unexplained().count(),
     )
 }

@@ -4,17 +4,26 @@
 //! A mutant is *found* by a launch in which the simulator reports anything, does not come to an end, or leaves another output
 //! than the reference interpreter. Inputs are the same in all launches; the simulator's seed, which decides what hardware
 //! leaves open, is 0, 1, 2, ….
+//!
+//! Most mutants change one instruction; some change the program's text, as its author might have ([`mutate_program`]). Of those that
+//! are not found, [`Reason`]s that hold wherever they are given are told.
+
+mod author;
+mod reasons;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
-use tilewright_compiler::Kernel;
-use tilewright_machine::{MbarrierOp, RegType, ScalarOp, SyncOp};
+use tilewright_compiler::{Kernel, Options, compile};
+use tilewright_machine::{MbarrierOp, ProxyFence, RegType, ScalarOp, SyncOp};
 use tilewright_runtime::{Device, RuntimeError, SimDevice};
 use tilewright_sim::{Config, SimError};
-use tilewright_simt::{Function, Inst, Op, Operand, Value, verify};
+use tilewright_simt::{Address, Factor, Function, Inst, Op, Operand, Reg, Value, verify};
+use tilewright_tile::{Diagnostics, Program};
+
+pub use reasons::Reason;
 
 use crate::check::{CheckError, CheckOptions, Expected, compare, interpreted, prepare};
 
@@ -32,11 +41,38 @@ pub enum Kind {
     Guard,
     /// Two synchronisations with nothing between them are in the other order.
     Swap,
+    /// A wait is for a group more.
+    Strengthen,
+    /// A fence between proxies covers other state spaces.
+    Space,
+    /// A fence between proxies is another role's.
+    Move,
+    /// A copy, a product or an mbarrier is of the next stage.
+    Slot,
+    /// A loop has a round less.
+    Short,
+    /// A buffer is used for what has one of its own.
+    Reuse,
+    /// The wait for the kernels before stands behind the first access to global memory.
+    Late,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 5] = [Kind::Delete, Kind::Weaken, Kind::Skip, Kind::Guard, Kind::Swap];
+    pub const ALL: [Kind; 12] = [
+        Kind::Delete,
+        Kind::Weaken,
+        Kind::Skip,
+        Kind::Guard,
+        Kind::Swap,
+        Kind::Strengthen,
+        Kind::Space,
+        Kind::Move,
+        Kind::Slot,
+        Kind::Short,
+        Kind::Reuse,
+        Kind::Late,
+    ];
 }
 
 impl fmt::Display for Kind {
@@ -47,6 +83,13 @@ impl fmt::Display for Kind {
             Kind::Skip => "skip",
             Kind::Guard => "guard",
             Kind::Swap => "swap",
+            Kind::Strengthen => "strengthen",
+            Kind::Space => "space",
+            Kind::Move => "move",
+            Kind::Slot => "slot",
+            Kind::Short => "short",
+            Kind::Reuse => "reuse",
+            Kind::Late => "late",
         })
     }
 }
@@ -82,6 +125,14 @@ enum Edit {
     Condition(Value),
     /// The instruction goes behind the one at this position.
     Behind(usize),
+    /// The instruction goes to the beginning of another block.
+    Elsewhere(Vec<(usize, bool)>),
+    /// Instructions with results of these types stand before the instruction, which becomes another.
+    Insert(Vec<RegType>, Vec<Op>, Op),
+    /// A loop ends a step earlier.
+    Short,
+    /// The program is another, and is compiled.
+    Program(Box<Program>),
 }
 
 impl fmt::Display for Mutant {
@@ -96,23 +147,53 @@ impl Mutant {
     pub fn apply(&self, function: &Function) -> Function {
         let mut mutated = function.clone();
         let fresh = Value(mutated.values.len() as u32);
-        if matches!(self.edit, Edit::Operand(..)) {
-            mutated.values.push(RegType::B32);
+        match &self.edit {
+            Edit::Operand(..) | Edit::Short => mutated.values.push(RegType::B32),
+            Edit::Insert(types, ..) => mutated.values.extend(types),
+            Edit::Program(_) => return mutated,
+            _ => {}
         }
-        let mut body = &mut mutated.body;
-        for (position, second) in &self.block {
-            body = match body.get_mut(*position).map(|inst| &mut inst.op) {
-                Some(Op::For { body, .. }) => body,
-                Some(Op::If { otherwise, .. }) if *second => otherwise,
-                Some(Op::If { then, .. }) => then,
-                _ => return mutated,
-            };
+        let Some(body) = block_of_mut(&mut mutated.body, &self.block) else { return mutated };
+        if self.index >= body.len() {
+            return mutated;
         }
-        if self.index < body.len() {
-            self.edit.apply(body, self.index, fresh);
+        if let Edit::Elsewhere(to) = &self.edit {
+            let moved = body.remove(self.index);
+            if let Some(body) = block_of_mut(&mut mutated.body, to) {
+                body.insert(0, moved);
+            }
+            return mutated;
         }
+        self.edit.apply(body, self.index, fresh);
         mutated
     }
+
+    /// The mutated program, of a mutant of the program's text.
+    pub fn program(&self) -> Option<&Program> {
+        if let Edit::Program(program) = &self.edit { Some(program) } else { None }
+    }
+}
+
+/// The block of instructions at the end of a way.
+fn block_of<'a>(function: &'a Function, way: &[(usize, bool)]) -> Option<&'a [Inst]> {
+    way.iter().try_fold(&function.body[..], |body, (position, second)| match &body.get(*position)?.op {
+        Op::For { body, .. } => Some(&body[..]),
+        Op::If { otherwise, .. } if *second => Some(&otherwise[..]),
+        Op::If { then, .. } => Some(&then[..]),
+        _ => None,
+    })
+}
+
+fn block_of_mut<'a>(mut body: &'a mut Vec<Inst>, way: &[(usize, bool)]) -> Option<&'a mut Vec<Inst>> {
+    for (position, second) in way {
+        body = match &mut body.get_mut(*position)?.op {
+            Op::For { body, .. } => body,
+            Op::If { otherwise, .. } if *second => otherwise,
+            Op::If { then, .. } => then,
+            _ => return None,
+        };
+    }
+    Some(body)
 }
 
 impl Edit {
@@ -145,6 +226,20 @@ impl Edit {
                 }
             }
             Edit::Behind(other) => body[index..=*other].rotate_left(1),
+            Edit::Insert(_, before, op) => {
+                let origin = body[index].origin;
+                body[index].op = op.clone();
+                body.splice(index..index, before.iter().map(|op| Inst { op: op.clone(), origin }));
+            }
+            Edit::Short => {
+                let origin = body[index].origin;
+                let Op::For { hi, step, .. } = &mut body[index].op else { return };
+                let args = vec![*hi, *step];
+                *hi = fresh.into();
+                let op = Op::Scalar { dst: fresh, op: ScalarOp::SubI32, args };
+                body.insert(index, Inst { op, origin });
+            }
+            Edit::Elsewhere(_) | Edit::Program(_) => {}
         }
     }
 }
@@ -162,9 +257,13 @@ pub struct Mutants {
 pub fn mutants(function: &Function) -> Mutants {
     let mut all = Vec::new();
     let elected = Elected::of(function);
+    let slots = Slots::of(function);
     walk(&function.body, &mut Vec::new(), &mut |block, body| {
         for (index, inst) in body.iter().enumerate() {
-            for (kind, what, edit) in edits(function, &elected, body, index) {
+            let instruction = edits(function, &elected, body, index);
+            let displaced = displaced(function, block, body, index);
+            let shifted = slots.edits(function, &inst.op);
+            for (kind, what, edit) in instruction.into_iter().chain(displaced).chain(shifted) {
                 let origin = function.origin(inst.origin).to_string();
                 all.push(Mutant { kind, what, origin, ordinal: 0, block: block.to_vec(), index, edit });
             }
@@ -173,13 +272,18 @@ pub fn mutants(function: &Function) -> Mutants {
     let before = all.len();
     all.retain(|mutant| verify(&mutant.apply(function)).is_ok());
     let invalid = before - all.len();
+    number(&mut all);
+    Mutants { mutants: all, invalid }
+}
+
+/// Numbers mutants of the same kind, words and statement.
+fn number(mutants: &mut [Mutant]) {
     let mut seen = BTreeMap::new();
-    for mutant in &mut all {
+    for mutant in mutants {
         let count = seen.entry((mutant.kind, mutant.what.clone(), mutant.origin.clone())).or_insert(0);
         *count += 1;
         mutant.ordinal = *count;
     }
-    Mutants { mutants: all, invalid }
 }
 
 /// Calls `visit` with every block of instructions and the way to it.
@@ -259,6 +363,18 @@ fn edits(function: &Function, elected: &Elected, body: &[Inst], index: usize) ->
                 let what = format!("{} to {}", sync.spelling(), weaker.spelling());
                 all.push((Kind::Weaken, what, Edit::Replace(Op::Sync(weaker))));
             }
+            if let Some(stronger) = stronger(*sync) {
+                let what = format!("{} to {}", sync.spelling(), stronger.spelling());
+                all.push((Kind::Strengthen, what, Edit::Replace(Op::Sync(stronger))));
+            }
+            if let SyncOp::FenceProxyAsync(fence) = sync {
+                for other in
+                    ProxyFence::ALL.into_iter().filter(|other| other != fence && *other != ProxyFence::All)
+                {
+                    let what = format!("{} to {}", sync.spelling(), other.spelling());
+                    all.push((Kind::Space, what, Edit::Replace(Op::Sync(SyncOp::FenceProxyAsync(other)))));
+                }
+            }
         }
         Op::Mbarrier { op, address, operand } => {
             let minus = |n: u32| u64::from(n.wrapping_neg());
@@ -310,6 +426,209 @@ fn edits(function: &Function, elected: &Elected, body: &[Inst], index: usize) ->
     all
 }
 
+/// What stands in another place: a fence in another role, a wait for the kernels before behind the first access to global memory;
+/// and loops that end early.
+fn displaced(
+    function: &Function,
+    block: &[(usize, bool)],
+    body: &[Inst],
+    index: usize,
+) -> Vec<(Kind, String, Edit)> {
+    let mut all = Vec::new();
+    match &body[index].op {
+        Op::Sync(sync @ SyncOp::FenceProxyAsync(_)) => {
+            // The outermost branch of which both sides do something is that between roles.
+            let branch = (0..block.len()).find(|depth| {
+                let outer = block_of(function, &block[..*depth]).and_then(|outer| outer.get(block[*depth].0));
+                matches!(outer.map(|inst| &inst.op), Some(Op::If { otherwise, .. }) if !otherwise.is_empty())
+            });
+            if let Some(depth) = branch {
+                let mut to = block[..depth].to_vec();
+                to.push((block[depth].0, !block[depth].1));
+                // Into the loops of the other role, if it has some.
+                while let Some(inner) = block_of(function, &to)
+                    .and_then(|body| body.iter().position(|inst| matches!(inst.op, Op::For { .. })))
+                {
+                    to.push((inner, false));
+                }
+                all.push((Kind::Move, format!("{} to the other role", sync.spelling()), Edit::Elsewhere(to)));
+            }
+        }
+        Op::Sync(sync @ SyncOp::DependencyWait) => {
+            if let Some(next) = body[index + 1..].iter().position(|inst| touches_global(&inst.op)) {
+                let what = format!("{} behind an access", sync.spelling());
+                all.push((Kind::Late, what, Edit::Behind(index + 1 + next)));
+            }
+        }
+        Op::For { .. } => all.push((Kind::Short, "a round less".to_string(), Edit::Short)),
+        _ => {}
+    }
+    all
+}
+
+/// Whether an instruction, or one within it, touches global memory.
+fn touches_global(op: &Op) -> bool {
+    use tilewright_machine::Memory;
+    match op {
+        Op::For { body, .. } => body.iter().any(|inst| touches_global(&inst.op)),
+        Op::If { then, otherwise, .. } => then.iter().chain(otherwise).any(|inst| touches_global(&inst.op)),
+        Op::Load { row, .. } | Op::Lookup { row, .. } => row.src == Memory::Global,
+        Op::Store { row, .. } => row.dst == Memory::Global,
+        Op::AsyncCopy { .. } | Op::Tensor { .. } | Op::Bulk { .. } => true,
+        _ => false,
+    }
+}
+
+/// The counters of stages of a function: registers that begin again at 0 after so many steps, and the arithmetic on them.
+struct Slots {
+    /// For each value its operation.
+    scalars: BTreeMap<Value, (ScalarOp, Vec<Operand>)>,
+    /// For each value that is a read of a counter, which.
+    reads: BTreeMap<Value, Reg>,
+    /// For each counter its stages.
+    stages: Vec<(Reg, u64)>,
+}
+
+impl Slots {
+    fn of(function: &Function) -> Self {
+        let mut slots = Slots { scalars: BTreeMap::new(), reads: BTreeMap::new(), stages: Vec::new() };
+        function.visit(&mut |inst| match &inst.op {
+            Op::Scalar { dst, op, args } => {
+                slots.scalars.insert(*dst, (*op, args.clone()));
+            }
+            Op::ReadReg { dst, src } => {
+                slots.reads.insert(*dst, *src);
+            }
+            _ => {}
+        });
+        // `n == counter + 1` is where a counter begins again.
+        let value = |operand: &Operand| if let Operand::Value(value) = operand { Some(*value) } else { None };
+        for (op, args) in slots.scalars.values() {
+            let (ScalarOp::EqI32, [next, Operand::Imm(stages)]) = (op, &args[..]) else { continue };
+            let Some((ScalarOp::AddI32, parts)) = value(next).and_then(|v| slots.scalars.get(&v)) else {
+                continue;
+            };
+            let [counter, Operand::Imm(1)] = parts[..] else { continue };
+            if let Some(counter) = value(&counter).and_then(|v| slots.reads.get(&v))
+                && !slots.stages.iter().any(|(known, _)| known == counter)
+                && *stages > 1
+            {
+                slots.stages.push((*counter, *stages));
+            }
+        }
+        slots
+    }
+
+    /// The read of a counter that a value is computed from, with the operations on the way, the first of them first.
+    fn way(&self, value: Value) -> Option<(Value, u64, Vec<Value>)> {
+        if let Some(counter) = self.reads.get(&value) {
+            let stages = self.stages.iter().find(|(known, _)| known == counter)?.1;
+            return Some((value, stages, Vec::new()));
+        }
+        let (_, args) = self.scalars.get(&value)?;
+        let found = args.iter().find_map(|arg| match arg {
+            Operand::Value(arg) => self.way(*arg),
+            Operand::Imm(_) => None,
+        });
+        let (read, stages, mut way) = found?;
+        way.push(value);
+        Some((read, stages, way))
+    }
+
+    /// The edits that make an instruction's stage the next one, each place of the instruction on its own.
+    fn edits(&self, function: &Function, op: &Op) -> Vec<(Kind, String, Edit)> {
+        let mut all = Vec::new();
+        let mut shift = |name: String, operand: Operand, replaced: &dyn Fn(Operand) -> Op| {
+            let Operand::Value(value) = operand else { return };
+            let Some((read, stages, way)) = self.way(value) else { return };
+            let mut types = Vec::new();
+            let mut before = Vec::new();
+            let mut push = |ty: RegType, op: ScalarOp, args: Vec<Operand>| {
+                let dst = Value((function.values.len() + types.len()) as u32);
+                types.push(ty);
+                before.push(Op::Scalar { dst, op, args });
+                Operand::from(dst)
+            };
+            let next = push(RegType::B32, ScalarOp::AddI32, vec![read.into(), Operand::Imm(1)]);
+            let ends = push(RegType::Pred, ScalarOp::EqI32, vec![next, Operand::Imm(stages)]);
+            let mut last = push(RegType::B32, ScalarOp::Select, vec![Operand::Imm(0), next, ends]);
+            let mut old = read;
+            for value in way {
+                let (op, args) = &self.scalars[&value];
+                let args =
+                    args.iter().map(|arg| if *arg == Operand::from(old) { last } else { *arg }).collect();
+                last = push(function.values[value.0 as usize], *op, args);
+                old = value;
+            }
+            all.push((Kind::Slot, name, Edit::Insert(types, before, replaced(last))));
+        };
+        let moved = |address: &Address, base: Operand| Address { base, ..*address };
+        match op {
+            Op::Mbarrier { op, address, operand } => {
+                shift(format!("{}: the next stage's", op.name()), address.base, &|base| Op::Mbarrier {
+                    op: *op,
+                    address: moved(address, base),
+                    operand: *operand,
+                });
+            }
+            Op::Tensor { row, shared, barrier, .. } => {
+                shift(format!("{}: the next stage", row.name), shared.base, &|base| {
+                    let mut other = op.clone();
+                    if let Op::Tensor { shared, .. } = &mut other {
+                        shared.base = base;
+                    }
+                    other
+                });
+                if let Some(signalled) = barrier {
+                    shift(format!("{}: the next stage's mbarrier", row.name), signalled.base, &|base| {
+                        let mut other = op.clone();
+                        if let Op::Tensor { barrier: Some(barrier), .. } = &mut other {
+                            barrier.base = base;
+                        }
+                        other
+                    });
+                }
+            }
+            Op::Matrix { row, address, .. } | Op::Load { row, address, .. } => {
+                shift(format!("{}: the next stage", row.name), address.base, &|base| {
+                    let mut other = op.clone();
+                    if let Op::Matrix { address, .. } | Op::Load { address, .. } = &mut other {
+                        address.base = base;
+                    }
+                    other
+                });
+            }
+            Op::Wgmma { row, a, b, .. } => {
+                for (name, left, factor) in [("left", true, a), ("right", false, b)] {
+                    let Factor::Shared { descriptor, .. } = factor else { continue };
+                    let name = format!("{}: the next stage of its {name} factor", row.name);
+                    shift(name, descriptor.low, &|low| {
+                        let mut other = op.clone();
+                        if let Op::Wgmma { a, b, .. } = &mut other
+                            && let Factor::Shared { descriptor, .. } = if left { a } else { b }
+                        {
+                            descriptor.low = low;
+                        }
+                        other
+                    });
+                }
+            }
+            _ => {}
+        }
+        all
+    }
+}
+
+fn stronger(op: SyncOp) -> Option<SyncOp> {
+    match op {
+        SyncOp::AsyncWaitGroup(n) => n.checked_sub(1).map(SyncOp::AsyncWaitGroup),
+        SyncOp::WgmmaWait(n) => n.checked_sub(1).map(SyncOp::WgmmaWait),
+        SyncOp::BulkWait(n) => n.checked_sub(1).map(SyncOp::BulkWait),
+        SyncOp::BulkWaitRead(n) => n.checked_sub(1).map(SyncOp::BulkWaitRead),
+        _ => None,
+    }
+}
+
 fn weaker(op: SyncOp) -> Vec<SyncOp> {
     match op {
         SyncOp::AsyncWaitGroup(n) => vec![SyncOp::AsyncWaitGroup(n + 1)],
@@ -341,6 +660,8 @@ pub enum Sign {
     Failure,
     /// An output that is not the interpreter's.
     Output,
+    /// The compiler refuses it.
+    Refused,
 }
 
 impl fmt::Display for Sign {
@@ -352,6 +673,7 @@ impl fmt::Display for Sign {
             Sign::Deadlock => "deadlock",
             Sign::Failure => "failure",
             Sign::Output => "output",
+            Sign::Refused => "refused",
         })
     }
 }
@@ -374,6 +696,8 @@ pub struct Verdict {
     pub mutant: Mutant,
     /// The launch in which it was found, or `None`: it survived all seeds.
     pub found: Option<Found>,
+    /// Of a survivor: why it is as right as the kernel, where that can be seen.
+    pub reason: Option<Reason>,
 }
 
 /// What became of all mutants of a kernel.
@@ -396,6 +720,11 @@ impl Outcome {
         self.verdicts.iter().filter(|v| v.found.is_none()).map(|v| &v.mutant)
     }
 
+    /// Those that were not found and that no [`Reason`] explains.
+    pub fn unexplained(&self) -> impl Iterator<Item = &Mutant> {
+        self.verdicts.iter().filter(|v| v.found.is_none() && v.reason.is_none()).map(|v| &v.mutant)
+    }
+
     /// The share of mutants that were found; 1 where there are none.
     pub fn score(&self) -> f64 {
         if self.verdicts.is_empty() { 1.0 } else { self.found() as f64 / self.verdicts.len() as f64 }
@@ -408,6 +737,9 @@ pub enum MutateError {
     /// The kernel cannot be run, or its program not be interpreted.
     #[error(transparent)]
     Check(#[from] CheckError),
+    /// The program does not compile.
+    #[error("{0}")]
+    Compile(#[from] Diagnostics),
     /// Something is found in the kernel itself.
     #[error("the kernel itself is found wrong with seed {}: {}", .0.seed, .0.message)]
     Wrong(Found),
@@ -419,6 +751,8 @@ struct Judge<'a> {
     inputs: &'a CheckOptions,
     expected: Expected,
     step_limit: u64,
+    /// What mutants of the program's text are compiled with.
+    options: Option<&'a Options>,
 }
 
 impl Judge<'_> {
@@ -457,8 +791,16 @@ impl Judge<'_> {
 
     /// The first of so many launches that finds something.
     fn judge(&self, mutant: &Mutant, seeds: u64) -> Result<Option<Found>, CheckError> {
-        let function = mutant.apply(&self.kernel.function);
-        let kernel = Kernel { function, ..self.kernel.clone() };
+        let kernel = match (mutant.program(), self.options) {
+            (Some(program), Some(options)) => match compile(program, options) {
+                Ok(kernel) => kernel,
+                Err(refused) => {
+                    let message = refused.0.first().map_or_else(String::new, |d| d.message.clone());
+                    return Ok(Some(Found { seed: 0, sign: Sign::Refused, message }));
+                }
+            },
+            _ => Kernel { function: mutant.apply(&self.kernel.function), ..self.kernel.clone() },
+        };
         for seed in 0..seeds {
             let (found, _) = self.launch(&kernel, seed)?;
             if found.is_some() {
@@ -481,8 +823,35 @@ pub fn mutate(
     seeds: u64,
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Outcome, MutateError> {
+    judged(kernel, None, inputs, seeds, progress)
+}
+
+/// Does the same as [`mutate`] with the kernel of a program, and with mutants of the program's text besides: a stage or a buffer for
+/// another. A mutant that the compiler refuses is found.
+///
+/// # Errors
+///
+/// Where the program does not compile, its kernel cannot be run, or is found wrong itself.
+pub fn mutate_program(
+    program: &Program,
+    options: &Options,
+    inputs: &CheckOptions,
+    seeds: u64,
+    progress: &(dyn Fn(usize, usize) + Sync),
+) -> Result<Outcome, MutateError> {
+    judged(&compile(program, options)?, Some((program, options)), inputs, seeds, progress)
+}
+
+fn judged(
+    kernel: &Kernel,
+    source: Option<(&Program, &Options)>,
+    inputs: &CheckOptions,
+    seeds: u64,
+    progress: &(dyn Fn(usize, usize) + Sync),
+) -> Result<Outcome, MutateError> {
     let expected = interpreted(kernel, inputs)?;
-    let mut judge = Judge { kernel, inputs, expected, step_limit: Config::default().step_limit };
+    let options = source.map(|(_, options)| options);
+    let mut judge = Judge { kernel, inputs, expected, step_limit: Config::default().step_limit, options };
     let runs: Vec<(Option<Found>, u64)> =
         (0..seeds).into_par_iter().map(|seed| judge.launch(kernel, seed)).collect::<Result<_, _>>()?;
     if let Some(found) = runs.iter().find_map(|(found, _)| found.clone()) {
@@ -491,7 +860,11 @@ pub fn mutate(
     // A mutant that takes many times as long as the whole grid does not end.
     let longest = runs.iter().map(|(_, instructions)| *instructions).max().unwrap_or(0);
     judge.step_limit = 4 * longest + 10_000;
-    let Mutants { mutants, invalid } = mutants(&kernel.function);
+    let Mutants { mut mutants, invalid } = mutants(&kernel.function);
+    if let Some((program, _)) = source {
+        mutants.extend(author::mutants(program));
+        number(&mut mutants);
+    }
     let (total, done) = (mutants.len(), AtomicUsize::new(0));
     progress(0, total);
     let verdicts = mutants
@@ -499,7 +872,8 @@ pub fn mutate(
         .map(|mutant| {
             let found = judge.judge(&mutant, seeds)?;
             progress(done.fetch_add(1, Ordering::Relaxed) + 1, total);
-            Ok(Verdict { mutant, found })
+            let reason = if found.is_none() { reasons::reason(&kernel.function, &mutant) } else { None };
+            Ok(Verdict { mutant, found, reason })
         })
         .collect::<Result<_, CheckError>>()?;
     Ok(Outcome { verdicts, invalid })

@@ -1,0 +1,287 @@
+//! Reasons why a mutant is as right as its kernel, decided by looking at the function: what they say holds wherever they are given.
+
+use std::fmt;
+
+use tilewright_machine::{BulkOp, MbarrierOp, SyncOp, TensorOp};
+use tilewright_simt::{Function, Inst, Op, Reg};
+
+use super::{Edit, Kind, Mutant, block_of};
+
+/// Why a mutant that was not found is as right as its kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// It waits for more than the kernel, so all is ordered that is ordered there.
+    WaitsForMore,
+    /// Two initialisations of different mbarriers are in the other order: nobody looks before what follows both.
+    Initialisations,
+    /// A fence of the same run of fences and initialisations orders the same: the one named.
+    OtherFence(String),
+    /// The fence orders registers, and what it changes places with touches none.
+    Registers,
+    /// A wait that covers it follows before any memory of the block is touched or any group begun: the one named.
+    WaitFollows(String),
+    /// A wait that covers it came before, and nothing has begun since: the one named.
+    HasWaited(String),
+    /// No instruction reads the register.
+    Unread,
+    /// More threads store the same bytes of shared memory to the same place, each waiting for its own stores.
+    SameBytes,
+    /// No access to shared memory, and no other synchronisation, comes before it.
+    NothingBefore,
+    /// The block has one warp.
+    OneWarp,
+    /// Another barrier of the same threads stands beside it, with no access to memory between.
+    OtherBarrier,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::WaitsForMore => f.write_str("it waits for more than the kernel"),
+            Reason::Initialisations => {
+                f.write_str("nobody looks at either mbarrier before what follows both initialisations")
+            }
+            Reason::OtherFence(other) => write!(f, "`{other}` beside it orders the same"),
+            Reason::Registers => f.write_str("the fence orders registers, and the other touches none"),
+            Reason::WaitFollows(wait) => write!(f, "`{wait}` follows before anything is touched"),
+            Reason::HasWaited(wait) => write!(f, "`{wait}` has waited before, and nothing has begun since"),
+            Reason::Unread => f.write_str("nothing reads the register"),
+            Reason::SameBytes => f.write_str("more threads store the same bytes to the same place"),
+            Reason::NothingBefore => f.write_str("nothing has touched shared memory before"),
+            Reason::OneWarp => f.write_str("the block has one warp"),
+            Reason::OtherBarrier => f.write_str("a barrier of the same threads stands beside it"),
+        }
+    }
+}
+
+/// The reason why a mutant is as right as its kernel, if one can be seen.
+pub(super) fn reason(function: &Function, mutant: &Mutant) -> Option<Reason> {
+    if matches!(mutant.edit, Edit::Program(_)) {
+        return None;
+    }
+    let body = block_of(function, &mutant.block)?;
+    let op = &body.get(mutant.index)?.op;
+    match mutant.kind {
+        Kind::Strengthen => Some(Reason::WaitsForMore),
+        Kind::Swap => swapped(op, &mutant.edit, body).or_else(|| weakened(function, mutant, op)),
+        Kind::Skip => match op {
+            Op::WriteReg { dst, .. } => unread(function, *dst).then_some(Reason::Unread),
+            _ => None,
+        },
+        Kind::Guard => same_bytes(op).then_some(Reason::SameBytes),
+        Kind::Delete | Kind::Weaken | Kind::Space | Kind::Move => weakened(function, mutant, op),
+        Kind::Slot | Kind::Short | Kind::Reuse | Kind::Late => None,
+    }
+}
+
+fn swapped(op: &Op, edit: &Edit, body: &[Inst]) -> Option<Reason> {
+    let Edit::Behind(other) = edit else { return None };
+    let other = &body.get(*other)?.op;
+    let init = |op: &Op| matches!(op, Op::Mbarrier { op: MbarrierOp::Init, .. });
+    let registers = |op: &Op| matches!(op, Op::Sync(SyncOp::WgmmaFence));
+    let touches_none = |op: &Op| matches!(op, Op::Mbarrier { .. } | Op::Sync(_));
+    if init(op) && init(other) {
+        return Some(Reason::Initialisations);
+    }
+    let ordering = |op: &Op| matches!(op, Op::Sync(SyncOp::WgmmaCommit | SyncOp::WgmmaWait(_)));
+    ((registers(op) && touches_none(other) && !ordering(other))
+        || (registers(other) && touches_none(op) && !ordering(op)))
+    .then_some(Reason::Registers)
+}
+
+/// Why a synchronisation may be missing, or less.
+fn weakened(function: &Function, mutant: &Mutant, op: &Op) -> Option<Reason> {
+    let Op::Sync(sync) = op else { return None };
+    let body = block_of(function, &mutant.block)?;
+    let index = mutant.index;
+    match sync {
+        SyncOp::FenceMbarrierInit | SyncOp::FenceProxyAsync(_) => beside(body, index, |other| match other {
+            Op::Sync(other @ (SyncOp::FenceMbarrierInit | SyncOp::FenceProxyAsync(_))) if other != sync => {
+                // Only what initialises mbarriers may be ordered by either.
+                let only_inits = body[..index].iter().rev().take_while(|inst| passes(&inst.op));
+                let inits = only_inits.filter(|inst| is_init(&inst.op)).count() > 0;
+                inits.then(|| Reason::OtherFence(other.spelling()))
+            }
+            _ => None,
+        }),
+        SyncOp::Barrier if function.threads == 32 && mutant.kind == Kind::Weaken => Some(Reason::OneWarp),
+        SyncOp::Barrier | SyncOp::NamedBarrier { .. } | SyncOp::ClusterBarrier | SyncOp::WarpBarrier => {
+            beside(body, index, |other| (*other == *op).then_some(Reason::OtherBarrier))
+                .or_else(|| nothing_before(function, mutant).then_some(Reason::NothingBefore))
+        }
+        wait if is_wait(*wait) => {
+            follows(function, &mutant.block, index, *wait).map(Reason::WaitFollows).or_else(|| {
+                let before = body[..index].iter().rev();
+                has_waited(before.map(|inst| &inst.op), *wait).map(Reason::HasWaited)
+            })
+        }
+        SyncOp::AsyncCommit => {
+            let before = body[..index].iter().rev();
+            has_waited(before.map(|inst| &inst.op), SyncOp::AsyncWaitAll).map(Reason::HasWaited)
+        }
+        _ => None,
+    }
+}
+
+fn is_init(op: &Op) -> bool {
+    matches!(op, Op::Mbarrier { op: MbarrierOp::Init, .. })
+}
+
+/// What fences that stand side by side may have between them.
+fn passes(op: &Op) -> bool {
+    let fence = matches!(op, Op::Sync(SyncOp::FenceMbarrierInit | SyncOp::FenceProxyAsync(_)));
+    op.is_removable() || is_init(op) || fence
+}
+
+/// What `f` says of an instruction beside this one, nothing but arithmetic, fences and initialisations between.
+fn beside(body: &[Inst], index: usize, f: impl Fn(&Op) -> Option<Reason>) -> Option<Reason> {
+    let scan = |all: &mut dyn Iterator<Item = &Inst>| {
+        for inst in all {
+            if let Some(reason) = f(&inst.op) {
+                return Some(reason);
+            }
+            if !passes(&inst.op) {
+                break;
+            }
+        }
+        None
+    };
+    scan(&mut body[index + 1..].iter()).or_else(|| scan(&mut body[..index].iter().rev()))
+}
+
+fn is_wait(op: SyncOp) -> bool {
+    matches!(
+        op,
+        SyncOp::AsyncWaitGroup(_)
+            | SyncOp::AsyncWaitAll
+            | SyncOp::BulkWait(_)
+            | SyncOp::BulkWaitRead(_)
+            | SyncOp::WgmmaWait(_)
+    )
+}
+
+/// Whether a wait orders all that another one does.
+fn covers(wait: SyncOp, other: SyncOp) -> bool {
+    match (wait, other) {
+        (SyncOp::AsyncWaitAll, SyncOp::AsyncWaitAll | SyncOp::AsyncWaitGroup(_)) => true,
+        (SyncOp::AsyncWaitGroup(n), SyncOp::AsyncWaitGroup(m))
+        | (SyncOp::BulkWait(n), SyncOp::BulkWait(m) | SyncOp::BulkWaitRead(m))
+        | (SyncOp::BulkWaitRead(n), SyncOp::BulkWaitRead(m))
+        | (SyncOp::WgmmaWait(n), SyncOp::WgmmaWait(m)) => n <= m,
+        _ => false,
+    }
+}
+
+/// The wait that follows a place on every way and covers `wait`, with only arithmetic between, or a barrier behind which the
+/// function ends; what surrounds the block goes on, unless it is a loop.
+fn follows(function: &Function, block: &[(usize, bool)], index: usize, wait: SyncOp) -> Option<String> {
+    let body = block_of(function, block)?;
+    for inst in &body[index + 1..] {
+        match &inst.op {
+            Op::Sync(next) if is_wait(*next) && covers(*next, wait) => return Some(next.spelling()),
+            Op::Sync(next) if is_wait(*next) => {}
+            // More threads than those that wait here may do it; what they order does not matter before memory is touched.
+            Op::If { then, otherwise, .. } if otherwise.is_empty() => {
+                let first = then.iter().find(|inst| !inst.op.is_removable());
+                match first.map(|inst| &inst.op) {
+                    Some(Op::Sync(next)) if is_wait(*next) && covers(*next, wait) => {
+                        return Some(next.spelling());
+                    }
+                    _ => return None,
+                }
+            }
+            op if op.is_removable() || matches!(op, Op::Elect { .. } | Op::Shuffle { .. }) => {}
+            _ => return None,
+        }
+    }
+    let (last, outer) = block.split_last()?;
+    match block_of(function, outer)?.get(last.0)?.op {
+        Op::If { .. } => follows(function, outer, last.0, wait),
+        _ => None,
+    }
+}
+
+/// The wait among what came before, the last first, that covers `wait` with nothing begun since.
+fn has_waited<'a>(before: impl Iterator<Item = &'a Op>, wait: SyncOp) -> Option<String> {
+    for op in before {
+        match op {
+            Op::Sync(earlier) if is_wait(*earlier) && covers(*earlier, wait) => {
+                return Some(earlier.spelling());
+            }
+            Op::AsyncCopy { .. }
+            | Op::Bulk { .. }
+            | Op::Tensor { .. }
+            | Op::Wgmma { .. }
+            | Op::For { .. }
+            | Op::If { .. } => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+fn unread(function: &Function, register: Reg) -> bool {
+    let mut read = false;
+    function.visit(&mut |inst| match &inst.op {
+        Op::ReadReg { src, .. } => read |= *src == register,
+        Op::Store { src, .. } => read |= src.contains(&register),
+        Op::Matrix { regs, .. } => read |= regs.contains(&register),
+        Op::Mma { d, a, b, .. } => read |= [d, a, b].iter().any(|regs| regs.contains(&register)),
+        Op::Wgmma { d, .. } => read |= d.contains(&register),
+        _ => {}
+    });
+    !read
+}
+
+/// Whether all that a guarded block does is to store from shared memory to global memory, and to wait for that.
+fn same_bytes(op: &Op) -> bool {
+    let Op::If { then, otherwise, .. } = op else { return false };
+    otherwise.is_empty()
+        && then.iter().all(|inst| match &inst.op {
+            Op::Tensor { row, .. } => row.op == TensorOp::Store,
+            Op::Bulk { op, .. } => *op == BulkOp::Store,
+            Op::Sync(SyncOp::BulkCommit | SyncOp::BulkWait(_) | SyncOp::BulkWaitRead(_)) => true,
+            op => op.is_removable(),
+        })
+}
+
+/// Whether nothing that touches shared memory, and no synchronisation, stands before a mutant's instruction, which is in no loop.
+fn nothing_before(function: &Function, mutant: &Mutant) -> bool {
+    let mut body = &function.body;
+    let ways = mutant.block.iter().map(|(position, second)| (*position, Some(*second)));
+    for (position, second) in ways.chain([(mutant.index, None)]) {
+        if body[..position.min(body.len())].iter().any(|inst| touches(&inst.op)) {
+            return false;
+        }
+        body = match (body.get(position).map(|inst| &inst.op), second) {
+            (Some(Op::If { then, otherwise, .. }), Some(second)) => {
+                if second {
+                    otherwise
+                } else {
+                    then
+                }
+            }
+            (_, None) => return true,
+            _ => return false,
+        };
+    }
+    true
+}
+
+/// Whether an instruction, or one within it, touches shared memory or synchronises.
+fn touches(op: &Op) -> bool {
+    match op {
+        Op::For { body, .. } => body.iter().any(|inst| touches(&inst.op)),
+        Op::If { then, otherwise, .. } => then.iter().chain(otherwise).any(|inst| touches(&inst.op)),
+        Op::Load { row, .. } => row.src == tilewright_machine::Memory::Shared,
+        Op::Store { row, .. } => row.dst == tilewright_machine::Memory::Shared,
+        Op::AsyncCopy { .. }
+        | Op::Matrix { .. }
+        | Op::Wgmma { .. }
+        | Op::Tensor { .. }
+        | Op::Bulk { .. }
+        | Op::Mbarrier { .. } => true,
+        Op::Sync(sync) => !matches!(sync, SyncOp::SetMaxRegisters { .. }),
+        _ => false,
+    }
+}
