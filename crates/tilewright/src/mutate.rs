@@ -790,24 +790,27 @@ impl Judge<'_> {
     }
 
     /// The first of so many launches that finds something.
-    fn judge(&self, mutant: &Mutant, seeds: u64) -> Result<Option<Found>, CheckError> {
+    fn judge(&self, mutant: &Mutant, seeds: u64) -> Result<(Option<Found>, Option<Reason>), CheckError> {
         let kernel = match (mutant.program(), self.options) {
             (Some(program), Some(options)) => match compile(program, options) {
                 Ok(kernel) => kernel,
                 Err(refused) => {
                     let message = refused.0.first().map_or_else(String::new, |d| d.message.clone());
-                    return Ok(Some(Found { seed: 0, sign: Sign::Refused, message }));
+                    return Ok((Some(Found { seed: 0, sign: Sign::Refused, message }), None));
                 }
             },
             _ => Kernel { function: mutant.apply(&self.kernel.function), ..self.kernel.clone() },
         };
+        if kernel.function.body == self.kernel.function.body {
+            return Ok((None, Some(Reason::SameKernel)));
+        }
         for seed in 0..seeds {
             let (found, _) = self.launch(&kernel, seed)?;
             if found.is_some() {
-                return Ok(found);
+                return Ok((found, None));
             }
         }
-        Ok(None)
+        Ok((None, reasons::reason(&self.kernel.function, mutant)))
     }
 }
 
@@ -870,9 +873,8 @@ fn judged(
     let verdicts = mutants
         .into_par_iter()
         .map(|mutant| {
-            let found = judge.judge(&mutant, seeds)?;
+            let (found, reason) = judge.judge(&mutant, seeds)?;
             progress(done.fetch_add(1, Ordering::Relaxed) + 1, total);
-            let reason = if found.is_none() { reasons::reason(&kernel.function, &mutant) } else { None };
             Ok(Verdict { mutant, found, reason })
         })
         .collect::<Result<_, CheckError>>()?;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tilewright_machine::{BulkOp, MbarrierOp, SyncOp, TensorOp};
+use tilewright_machine::{BulkOp, MbarrierOp, ProxyFence, SyncOp, TensorOp};
 use tilewright_simt::{Function, Inst, Op, Reg};
 
 use super::{Edit, Kind, Mutant, block_of};
@@ -30,6 +30,13 @@ pub enum Reason {
     NothingBefore,
     /// The block has one warp.
     OneWarp,
+    /// The compiler makes the same kernel of it.
+    SameKernel,
+    /// The fence covers all state spaces that the kernel's does.
+    CoversMore,
+    /// The fence is on the other side of the barrier, and every thread of the barrier has it there: it is still on every way from what
+    /// comes before to what comes after (PTX ISA, proxy-preserved base causality order).
+    OtherSide,
     /// Another barrier of the same threads stands beside it, with no access to memory between.
     OtherBarrier,
 }
@@ -49,6 +56,11 @@ impl fmt::Display for Reason {
             Reason::SameBytes => f.write_str("more threads store the same bytes to the same place"),
             Reason::NothingBefore => f.write_str("nothing has touched shared memory before"),
             Reason::OneWarp => f.write_str("the block has one warp"),
+            Reason::SameKernel => f.write_str("the compiler makes the same kernel of it"),
+            Reason::CoversMore => f.write_str("it covers all that the kernel's fence covers"),
+            Reason::OtherSide => {
+                f.write_str("every thread has the fence on the other side of the barrier, still on every way")
+            }
             Reason::OtherBarrier => f.write_str("a barrier of the same threads stands beside it"),
         }
     }
@@ -69,18 +81,43 @@ pub(super) fn reason(function: &Function, mutant: &Mutant) -> Option<Reason> {
             _ => None,
         },
         Kind::Guard => same_bytes(op).then_some(Reason::SameBytes),
+        Kind::Space if covers_more(op, &mutant.edit) => Some(Reason::CoversMore),
         Kind::Delete | Kind::Weaken | Kind::Space | Kind::Move => weakened(function, mutant, op),
         Kind::Slot | Kind::Short | Kind::Reuse | Kind::Late => None,
     }
 }
 
+/// Whether a fence between proxies became one of more state spaces.
+fn covers_more(op: &Op, edit: &Edit) -> bool {
+    let (Op::Sync(SyncOp::FenceProxyAsync(old)), Edit::Replace(Op::Sync(SyncOp::FenceProxyAsync(new)))) =
+        (op, edit)
+    else {
+        return false;
+    };
+    *new == ProxyFence::All || (*old, *new) == (ProxyFence::Shared, ProxyFence::SharedCluster)
+}
+
 fn swapped(op: &Op, edit: &Edit, body: &[Inst]) -> Option<Reason> {
-    let Edit::Behind(other) = edit else { return None };
-    let other = &body.get(*other)?.op;
-    let init = |op: &Op| matches!(op, Op::Mbarrier { op: MbarrierOp::Init, .. });
+    let Edit::Behind(position) = edit else { return None };
+    let other = &body.get(*position)?.op;
+    let fence = |op: &Op| matches!(op, Op::Sync(SyncOp::FenceProxyAsync(_)));
+    let barrier = |op: &Op| {
+        matches!(op, Op::Sync(SyncOp::Barrier | SyncOp::NamedBarrier { .. } | SyncOp::ClusterBarrier))
+    };
+    if (fence(op) && barrier(other)) || (barrier(op) && fence(other)) {
+        return Some(Reason::OtherSide);
+    }
+    // An initialisation behind a fence: another fence of the run is still behind it.
+    if is_init(op) && is_fence(other) {
+        let run = body[*position + 1..].iter().take_while(|inst| passes(&inst.op));
+        return run.map(|inst| &inst.op).find(|op| is_fence(op)).and_then(|op| match op {
+            Op::Sync(fence) => Some(Reason::OtherFence(fence.spelling())),
+            _ => None,
+        });
+    }
     let registers = |op: &Op| matches!(op, Op::Sync(SyncOp::WgmmaFence));
     let touches_none = |op: &Op| matches!(op, Op::Mbarrier { .. } | Op::Sync(_));
-    if init(op) && init(other) {
+    if is_init(op) && is_init(other) {
         return Some(Reason::Initialisations);
     }
     let ordering = |op: &Op| matches!(op, Op::Sync(SyncOp::WgmmaCommit | SyncOp::WgmmaWait(_)));
@@ -117,10 +154,31 @@ fn weakened(function: &Function, mutant: &Mutant, op: &Op) -> Option<Reason> {
         }
         SyncOp::AsyncCommit => {
             let before = body[..index].iter().rev();
-            has_waited(before.map(|inst| &inst.op), SyncOp::AsyncWaitAll).map(Reason::HasWaited)
+            has_waited(before.map(|inst| &inst.op), SyncOp::AsyncWaitAll).map(Reason::HasWaited).or_else(
+                || {
+                    waits_for_all(&body[index + 1..])
+                        .then(|| Reason::WaitFollows(SyncOp::AsyncWaitAll.spelling()))
+                },
+            )
         }
         _ => None,
     }
+}
+
+/// Whether all of a thread's asynchronous copies are waited for before any groups are counted.
+fn waits_for_all(after: &[Inst]) -> bool {
+    for inst in after {
+        match &inst.op {
+            Op::Sync(SyncOp::AsyncWaitAll) => return true,
+            Op::Sync(SyncOp::AsyncWaitGroup(_)) | Op::For { .. } | Op::If { .. } => return false,
+            _ => {}
+        }
+    }
+    false
+}
+
+fn is_fence(op: &Op) -> bool {
+    matches!(op, Op::Sync(SyncOp::FenceMbarrierInit | SyncOp::FenceProxyAsync(_)))
 }
 
 fn is_init(op: &Op) -> bool {
@@ -129,8 +187,7 @@ fn is_init(op: &Op) -> bool {
 
 /// What fences that stand side by side may have between them.
 fn passes(op: &Op) -> bool {
-    let fence = matches!(op, Op::Sync(SyncOp::FenceMbarrierInit | SyncOp::FenceProxyAsync(_)));
-    op.is_removable() || is_init(op) || fence
+    op.is_removable() || is_init(op) || is_fence(op)
 }
 
 /// What `f` says of an instruction beside this one, nothing but arithmetic, fences and initialisations between.
