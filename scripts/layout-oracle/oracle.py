@@ -626,7 +626,7 @@ OPERATIONS = {
 # The classes that may occur, by operation; DISAGREEMENTS.md explains each.
 REFUSED = ["refused-and-theirs-wrong", "theirs-refused", "theirs-aborts"]
 DIVIDE = REFUSED + ["refused-and-theirs-inexact", "nesting-differs", "theirs-wrong"]
-PRODUCT = DIVIDE
+PRODUCT = DIVIDE + ["refused-but-theirs-right (complement)"]
 COMMON = ["theirs-refused", "theirs-wrong", "both-right-differ"]
 ALLOWED = {
     "composition": REFUSED + ["theirs-wrong", "beyond-bounds-differ"],
