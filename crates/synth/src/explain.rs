@@ -241,8 +241,7 @@ impl Explanation {
         }
         let mut order: Vec<&CandidateNote> = self.candidates.iter().collect();
         order.sort_by_key(|c| (!c.chosen, c.estimate.as_ref().map_or(u64::MAX, |e| e.cycles), c.number));
-        let crate::SearchNote { candidates, steps, stopped, .. } = &self.search;
-        writeln!(f, "candidates: {candidates} looked at in {steps} steps, {stopped}")?;
+        writeln!(f, "candidates: {} looked at, {}", self.search.candidates, self.search.stopped)?;
         for c in order {
             let cycles = c.estimate.as_ref().map_or("-".to_string(), |e| e.cycles.to_string());
             let mark = if c.chosen { "*" } else { " " };
