@@ -100,8 +100,9 @@ pub enum Checks {
 
 /// `tilewright run`
 ///
-/// Inputs are uniform random numbers, reproducible by --seed. The exit code is 0 only if every output agrees with the
-/// reference interpreter and, on the simulator, no race, stray or misaligned access was seen. docs/simulator.md says what
+/// Inputs are uniform random numbers, reproducible by --seed. The interpreter does what the program says, so that it shares the program's
+/// mistakes: elements of outputs that nothing writes, of inputs that nothing reads, values that are overwritten. These are warnings, and
+/// `right` says so. The exit code is 0 only if every output agrees with the reference interpreter and, on the simulator, no race, stray or misaligned access was seen. docs/simulator.md says what
 /// the simulator finds, and how its seeds, profiles and traces are read.
 #[derive(Args)]
 pub struct RunArgs {
@@ -141,12 +142,30 @@ pub struct RunArgs {
     /// The block whose cluster is traced, counted along x, then y, then z
     #[arg(long, value_name = "N", default_value_t = 0, requires = "trace")]
     pub trace_block: u64,
+    /// What counts as a mistake besides mistakes: warnings are what a comparison with the interpreter cannot show, such as elements of outputs
+    /// that nothing writes
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub deny: Vec<Deny>,
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,
     /// Begin however long it takes by the estimate, and however much memory it needs
     #[arg(long)]
     pub force: bool,
+}
+
+impl RunArgs {
+    /// Whether warnings are mistakes.
+    pub fn denies_warnings(&self) -> bool {
+        self.deny.contains(&Deny::Warnings)
+    }
+}
+
+/// What counts as a mistake.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Deny {
+    /// Every warning
+    Warnings,
 }
 
 /// `tilewright candidates`

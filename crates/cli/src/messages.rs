@@ -57,12 +57,14 @@ pub fn note(text: impl std::fmt::Display) {
 
 /// Renders what is wrong with a program beside the lines it is about.
 pub fn render(path: &str, source: &str, diagnostics: &Diagnostics) -> String {
-    let rendered: Vec<String> = diagnostics.0.iter().map(|d| render_one(path, source, d)).collect();
+    let rendered: Vec<String> =
+        diagnostics.0.iter().map(|d| render_one(path, source, d, Level::ERROR)).collect();
     rendered.join("\n\n")
 }
 
-fn render_one(path: &str, source: &str, diagnostic: &Diagnostic) -> String {
-    let title = Level::ERROR.primary_title(diagnostic.message.as_str()).id(diagnostic.code.name());
+/// Renders one message beside the lines that it is about.
+pub fn render_one(path: &str, source: &str, diagnostic: &Diagnostic, level: Level<'_>) -> String {
+    let title = level.primary_title(diagnostic.message.as_str()).id(diagnostic.code.name());
     let mut group = Group::with_title(title);
     let long = source.lines().any(|line| line.len() > LINE_LIMIT);
     let clamp = |span: tilewright::tile::Span| {

@@ -6,16 +6,18 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use annotate_snippets::Level;
 use comfy_table::{Table, presets};
 use serde_json::json;
 use tilewright::check::{CheckError, CheckOptions, Comparison, Outcome, check};
 use tilewright::compiler::Kernel;
 use tilewright::runtime::{self, Device, DeviceChoice, DeviceKind, SimDevice};
 use tilewright::sim::{Config, Trace};
+use tilewright::tile::Diagnostic;
 
 use crate::args::{Checks, RunArgs};
 use crate::load::{Loaded, load, timing};
-use crate::messages::{Failure, error, print};
+use crate::messages::{Failure, error, print, render_one};
 use crate::problems::{Places, problems};
 use crate::profile::profile;
 use crate::seeds;
@@ -71,7 +73,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     };
     let text = if args.json { format!("{:#}\n", summary.json()) } else { summary.text() };
     print(&text)?;
-    Ok(if outcome.is_right() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    let denied = args.denies_warnings() && !outcome.warnings.is_empty();
+    Ok(if outcome.is_right() && !denied { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 /// Why a check did not begin, or failed.
@@ -173,6 +176,26 @@ pub fn mistakes(loaded: &Loaded, outcome: &Outcome) -> String {
     text
 }
 
+/// Warnings beside the lines that they are about; as errors where they are denied.
+pub fn warnings(args: &RunArgs, loaded: &Loaded, warnings: &[Diagnostic]) -> String {
+    let level = if args.denies_warnings() { Level::ERROR } else { Level::WARNING };
+    warnings.iter().map(|w| render_one(&loaded.path, &loaded.source, w, level.clone()) + "\n").collect()
+}
+
+/// Warnings with their lines.
+pub fn warnings_as_json(loaded: &Loaded, warnings: &[Diagnostic]) -> Vec<serde_json::Value> {
+    let places = Places::new(loaded);
+    let one = |w: &Diagnostic| {
+        json!({
+            "code": w.code.name(),
+            "message": w.message,
+            "line": Some(w.span).filter(|span| !span.is_none()).and_then(|span| places.line(span.start)),
+            "help": w.help,
+        })
+    };
+    warnings.iter().map(one).collect()
+}
+
 struct Summary<'a> {
     args: &'a RunArgs,
     loaded: &'a Loaded,
@@ -188,6 +211,8 @@ impl Summary<'_> {
     fn json(&self) -> serde_json::Value {
         json!({
             "right": self.outcome.is_right(),
+            "verdict": self.outcome.verdict().to_string(),
+            "warnings": warnings_as_json(self.loaded, &self.outcome.warnings),
             "kernel": self.kernel.function.name,
             "device": { "kind": self.device.kind().to_string(), "name": self.device.name() },
             "arch": self.kernel.function.arch.to_string(),
@@ -300,7 +325,8 @@ impl Summary<'_> {
             }
         }
         text.push_str(&mistakes(self.loaded, self.outcome));
-        text.push_str(if self.outcome.is_right() { "right\n" } else { "WRONG\n" });
+        text.push_str(&warnings(self.args, self.loaded, &self.outcome.warnings));
+        text.push_str(&format!("{}\n", self.outcome.verdict()));
         text
     }
 }

@@ -5,14 +5,15 @@ use std::process::ExitCode;
 use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
 use serde_json::json;
-use tilewright::check::{CheckError, CheckOptions, Outcome, check_against, interpreted};
+use tilewright::check::{CheckError, CheckOptions, Outcome, check_against, watched};
 use tilewright::compiler::Kernel;
 use tilewright::runtime::SimDevice;
+use tilewright::tile::Code;
 
 use crate::args::RunArgs;
 use crate::load::Loaded;
 use crate::messages::{Failure, error, print};
-use crate::run::{comparisons, config, mistakes, refused, sentences};
+use crate::run::{comparisons, config, mistakes, refused, sentences, warnings, warnings_as_json};
 
 /// Failures whose details are kept, and seeds that are listed by number.
 const LIMIT: usize = 20;
@@ -35,7 +36,7 @@ pub fn run(
     let end = args.sim_seed.checked_add(count).ok_or_else(|| {
         Failure::usage(format!("`--seeds {count}`: seeds from {} on are more than there are", args.sim_seed))
     })?;
-    let expected = interpreted(kernel, options).map_err(refused)?;
+    let (expected, found) = watched(kernel, options).map_err(refused)?;
     let bar = ProgressBar::new(end - args.sim_seed).with_style(
         ProgressStyle::with_template("{elapsed_precise} {bar:30} {pos}/{len} seeds {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
@@ -69,12 +70,16 @@ pub fn run(
     }
     let run = failed.first().filter(|_| !args.keep_going).map_or(end, |f| f.seed + 1) - args.sim_seed;
     let text = if args.json {
-        format!("{:#}\n", as_json(args, loaded, kernel, &failed, run))
+        let mut value = as_json(args, loaded, kernel, &failed, run);
+        value["warnings"] = json!(warnings_as_json(loaded, &found));
+        format!("{value:#}\n")
     } else {
-        text(args, loaded, kernel, &failed, run)
+        warnings(args, loaded, &found) + &text(args, loaded, kernel, &failed, run)
     };
     print(&text)?;
-    Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    let garbage = found.iter().any(|warning| warning.code == Code::ReadUnwritten);
+    let denied = garbage || (args.denies_warnings() && !found.is_empty());
+    Ok(if failed.is_empty() && !denied { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 fn as_json(

@@ -80,6 +80,16 @@ pub enum Code {
     BadLaunch,
     /// A statement stands where it cannot (outside its stage, its role, before a wait), or lacks its counterpart.
     Misplaced,
+    /// A warning: elements of an output that nothing writes.
+    PartlyWritten,
+    /// A warning: elements of an input that nothing reads.
+    PartlyRead,
+    /// A warning: elements of an output that are written more than once, with different values.
+    WrittenAgain,
+    /// A warning: a result that is overwritten before anything reads it, or that nothing reads.
+    OverwrittenUnread,
+    /// A warning: an output depends on elements of a register or shared tensor that nothing had written.
+    ReadUnwritten,
 }
 
 impl Code {
@@ -101,6 +111,11 @@ impl Code {
             Code::UnsupportedArchitecture => "unsupported-architecture",
             Code::BadLaunch => "bad-launch",
             Code::Misplaced => "misplaced",
+            Code::PartlyWritten => "partly-written",
+            Code::PartlyRead => "partly-read",
+            Code::WrittenAgain => "written-again",
+            Code::OverwrittenUnread => "overwritten-unread",
+            Code::ReadUnwritten => "read-unwritten",
         }
     }
 }

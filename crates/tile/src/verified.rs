@@ -2,6 +2,7 @@
 //! Later stages take `&Verified`: that they do is the proof that they need not check again.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tilewright_machine::{DType, Memory};
 
@@ -19,6 +20,8 @@ pub type Constants = BTreeMap<String, i64>;
 #[derive(Clone, Debug)]
 pub struct Verified {
     pub(crate) program: Program,
+    /// As written, with names for its constants.
+    pub(crate) source: Arc<Program>,
     pub(crate) constants: Constants,
     pub(crate) threads: u32,
     /// Strides of each tensor parameter in elements, empty for scalars.

@@ -9,9 +9,9 @@ use rand::{RngExt, SeedableRng};
 use tilewright_compiler::Kernel;
 use tilewright_runtime::{Arg, Device, DeviceKind, LaunchReport, RuntimeError, Sizes, Tensor, Timing};
 use tilewright_tile::interpret::{
-    Argument, InterpretError, interpret_bounded, tensor_len, tensor_shape, tensor_strides, work,
+    Argument, InterpretError, interpret_bounded, interpret_watched, tensor_len, tensor_shape, tensor_strides, work,
 };
-use tilewright_tile::{ParamId, ParamKind};
+use tilewright_tile::{Code, Diagnostic, ParamId, ParamKind};
 
 /// Operations of all blocks ([`work`]), above which a check is refused unless it is forced: some ten minutes.
 pub const WORK_LIMIT: u64 = 1 << 40;
@@ -208,12 +208,51 @@ pub struct Outcome {
     pub comparisons: Vec<Comparison>,
     /// What the simulator found: races, stray and misaligned accesses, one sentence each.
     pub problems: Vec<String>,
+    /// What the interpreter's masks show ([`interpret_watched`]): mistakes that a comparison with the interpreter cannot find, since it
+    /// does what the program says. Empty of [`check_against`].
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// What there is to say of a check in a word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Every element of every output is written, and right.
+    Right,
+    /// The same, but the interpreter's masks show what may be a mistake.
+    RightWithWarnings,
+    /// What is written is right, but some elements of outputs are not written.
+    RightWhereWritten,
+    /// An output is wrong, or depends on what nothing had written, or the simulator found something.
+    Wrong,
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Verdict::Right => "right",
+            Verdict::RightWithWarnings => "right, with warnings",
+            Verdict::RightWhereWritten => "right where written",
+            Verdict::Wrong => "WRONG",
+        })
+    }
 }
 
 impl Outcome {
-    /// Whether every output is right and nothing is wrong on the way to it.
+    /// Whether every output is right where it is written, and nothing is wrong on the way to it. See [`Outcome::verdict`] for the rest.
     pub fn is_right(&self) -> bool {
-        self.problems.is_empty() && self.comparisons.iter().all(|c| c.wrong == 0)
+        let garbage = self.warnings.iter().any(|warning| warning.code == Code::ReadUnwritten);
+        !garbage && self.problems.is_empty() && self.comparisons.iter().all(|c| c.wrong == 0)
+    }
+
+    /// What there is to say in a word.
+    pub fn verdict(&self) -> Verdict {
+        let partly = self.warnings.iter().any(|warning| warning.code == Code::PartlyWritten);
+        match (self.is_right(), partly, self.warnings.is_empty()) {
+            (false, _, _) => Verdict::Wrong,
+            (true, true, _) => Verdict::RightWhereWritten,
+            (true, false, false) => Verdict::RightWithWarnings,
+            (true, false, true) => Verdict::Right,
+        }
     }
 }
 
@@ -227,7 +266,8 @@ impl Outcome {
 /// The device's or the interpreter's; a wrong result is no error but an [`Outcome`].
 pub fn check(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Result<Outcome, CheckError> {
     let launched = launch(kernel, device, options)?;
-    outcome(kernel, launched, &interpreted(kernel, options)?, options)
+    let (expected, warnings) = watched(kernel, options)?;
+    Ok(Outcome { warnings, ..outcome(kernel, launched, &expected, options)? })
 }
 
 /// Does the same as [`check`] with what [`interpreted`] gave for the same kernel and options: for many launches, one interpretation.
@@ -253,7 +293,7 @@ fn outcome(
     let Launched { report, seconds, results, timing } = launched;
     let comparisons = compare(kernel, options, expected, &results)?;
     let problems = report.problems();
-    Ok(Outcome { report, seconds, timing, comparisons, problems })
+    Ok(Outcome { report, seconds, timing, comparisons, problems, warnings: Vec::new() })
 }
 
 /// Runs a kernel as [`check`] does, and compares nothing: what the simulator finds wrong with it, one sentence each.
@@ -281,6 +321,22 @@ pub fn interpreted(kernel: &Kernel, options: &CheckOptions) -> Result<Expected, 
     let mut arguments = inputs(kernel, &sizes, options)?;
     let bounds = interpret_bounded(&kernel.verified, &sizes, &mut arguments)?;
     Ok(Expected { arguments, bounds })
+}
+
+/// Interprets a kernel as [`interpreted`] does, with what the interpreter's masks show.
+///
+/// # Errors
+///
+/// The interpreter's.
+pub fn watched(
+    kernel: &Kernel,
+    options: &CheckOptions,
+) -> Result<(Expected, Vec<Diagnostic>), CheckError> {
+    let sizes = sizes(kernel, options);
+    affordable(kernel, &sizes, options, "interpreter")?;
+    let mut arguments = inputs(kernel, &sizes, options)?;
+    let (bounds, warnings) = interpret_watched(&kernel.verified, &sizes, &mut arguments)?;
+    Ok((Expected { arguments, bounds }, warnings))
 }
 
 /// A kernel that has run.

@@ -3,6 +3,9 @@
 //! - `// error: CODE at LINE:COLUMN: MESSAGE` — compiling (with `// options: NAME=VALUE … arch=sm_80`) must fail with this message.
 //! - `// run: NAME=VALUE …` — compile for these values (without `arch=…` for the least architecture that has all that is used), execute on the simulator, compare with the interpreter; no race, no stray
 //!   or misaligned access. Each such line is a case of its own. `arch=…` and `seed=…` are values too.
+//! - `// warned: NAME=VALUE …` — compile and interpret for these values: for programs that are wrong, so that the simulator need not agree.
+//! - `// warning: CODE at LINE:COLUMN: MESSAGE` — the case (`run` or `warned`) before it must give this warning. A case gives all its
+//!   warnings and no others.
 //! - `// conflicts: N` — a bound on the bank conflicts of the cases after it.
 //! - `// snapshot: tile|layouts|simt|ptx` — the form must equal the file beside it with that extension.
 //! - `// problem: TEXT` — the simulator must find something wrong with the kernel, at its default sizes, and say this text.
@@ -19,12 +22,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use tilewright::check::{CheckOptions, check, interpreted, problems};
+use tilewright::check::{CheckOptions, check, interpreted, problems, watched};
 use tilewright::compiler::{Kernel, Options, arch_named, compile, multiple_of};
 use tilewright::machine::Arch;
 use tilewright::runtime::SimDevice;
 use tilewright::tile::{
-    Code, Constants, Diagnostics, ParamKind, Program, StmtKind, least_architecture, parse, verify,
+    Code, Constants, Diagnostic, Diagnostics, ParamKind, Program, StmtKind, least_architecture, parse, verify,
 };
 
 fn root() -> PathBuf {
@@ -101,16 +104,14 @@ fn line_column(source: &str, at: usize) -> (usize, usize) {
     (line, before.chars().rev().take_while(|c| *c != '\n').count() + 1)
 }
 
+fn describe_one(source: &str, d: &Diagnostic) -> String {
+    let (line, column) = line_column(source, d.span.range().start);
+    let help = d.help.as_ref().map_or(String::new(), |h| format!(" [help: {h}]"));
+    format!("{} at {line}:{column}: {}{help}", d.code, d.message)
+}
+
 fn describe(source: &str, diagnostics: &Diagnostics) -> String {
-    let all: Vec<String> = diagnostics
-        .0
-        .iter()
-        .map(|d| {
-            let (line, column) = line_column(source, d.span.range().start);
-            let help = d.help.as_ref().map_or(String::new(), |h| format!(" [help: {h}]"));
-            format!("{} at {line}:{column}: {}{help}", d.code, d.message)
-        })
-        .collect();
+    let all: Vec<String> = diagnostics.0.iter().map(|d| describe_one(source, d)).collect();
     all.join(" | ")
 }
 
@@ -149,7 +150,13 @@ fn write_ptx(name: &str, kernel: &Kernel) -> Result<(), Failed> {
     Ok(())
 }
 
-fn run_case(name: &str, source: &str, values: &Values, conflicts: Option<u64>) -> Result<(), Failed> {
+/// Runs a case, and gives its warnings.
+fn run_case(
+    name: &str,
+    source: &str,
+    values: &Values,
+    conflicts: Option<u64>,
+) -> Result<Vec<String>, Failed> {
     let program = parse(source).map_err(|d| describe(source, &d))?;
     let known = |name: &String| {
         name == "conflicts"
@@ -180,8 +187,50 @@ fn run_case(name: &str, source: &str, values: &Values, conflicts: Option<u64>) -
     let counted = outcome.report.sim().map_or(0, |s| s.shared_conflicts);
     match conflicts {
         Some(bound) if counted > bound => Err(format!("{counted} bank conflicts, more than {bound}").into()),
-        _ => Ok(()),
+        _ => Ok(outcome.warnings.iter().map(|d| describe_one(source, d)).collect()),
     }
+}
+
+/// The warnings of the interpreter alone.
+fn warned(source: &str, values: &Values) -> Result<Vec<String>, Failed> {
+    let program = parse(source).map_err(|d| describe(source, &d))?;
+    let kernel = values.compile(&program).map_err(|d| describe(source, &d))?;
+    let options = CheckOptions { sizes: values.sizes(&program), ..Default::default() };
+    let (_, warnings) = watched(&kernel, &options).map_err(|e| e.to_string())?;
+    Ok(warnings.iter().map(|d| describe_one(source, d)).collect())
+}
+
+/// Runs a case of a file; its warnings are the lines behind it.
+fn warned_case(
+    path: &Path,
+    (name, case, simulated): (&str, &str, bool),
+    conflicts: Option<u64>,
+    expected: &[String],
+) -> Result<(), Failed> {
+    // The cases of a file run at the same time, and may rewrite it.
+    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _one = bless().then(|| ONE.lock());
+    let values = Values::parse(case)?;
+    let source = fs::read_to_string(path)?;
+    let file = format!("{name}.{}", values.text.replace([' ', '='], "_"));
+    let warnings = match simulated {
+        true => run_case(&file, &source, &values, conflicts)?,
+        false => warned(&source, &values)?,
+    };
+    if warnings == expected {
+        return Ok(());
+    }
+    if bless() {
+        let text = fs::read_to_string(path)?;
+        let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
+        let key = if simulated { "// run:" } else { "// warned:" };
+        let at = lines.iter().position(|line| line.strip_prefix(key).map(str::trim) == Some(case.trim()));
+        let first = at.ok_or("the case is gone")? + 1;
+        let old = lines[first..].iter().take_while(|line| line.starts_with("// warning: ")).count();
+        lines.splice(first..first + old, warnings.iter().map(|w| format!("// warning: {w}")));
+        return Ok(fs::write(path, lines.join("\n") + "\n")?);
+    }
+    Err(format!("expected {expected:#?}\n     got {warnings:#?}").into())
 }
 
 fn snapshot(path: &Path, form: &str) -> Result<(), Failed> {
@@ -355,20 +404,27 @@ fn main() {
         }
         let mut conflicts = None;
         let mut asked = 0;
-        for line in source.lines().take_while(|l| l.starts_with("//") || l.trim().is_empty()) {
+        let lines = source.lines().take_while(|l| l.starts_with("//") || l.trim().is_empty());
+        let mut lines = lines.peekable();
+        while let Some(line) = lines.next() {
             if let Some(bound) = line.strip_prefix("// conflicts: ") {
                 conflicts = Some(bound.trim().to_string());
             }
-            if let Some(case) = line.strip_prefix("// run: ") {
+            let simulated = line.strip_prefix("// run:");
+            if let Some(case) = simulated.or(line.strip_prefix("// warned:")) {
                 asked += 1;
-                let (source, case, name) = (source.clone(), case.to_string(), name.clone());
+                let simulated = simulated.is_some();
+                let mut expected = Vec::new();
+                while let Some(text) = lines.peek().and_then(|line| line.strip_prefix("// warning: ")) {
+                    expected.push(text.to_string());
+                    lines.next();
+                }
+                let (path, case, name) = (path.clone(), case.trim().to_string(), name.clone());
                 let conflicts = conflicts.clone();
                 trials.push(Trial::test(format!("run::{name}::{case}"), move || {
-                    let values = Values::parse(&case)?;
-                    let file = format!("{name}.{}", values.text.replace([' ', '='], "_"));
                     let bound =
                         conflicts.map(|c| c.parse().map_err(|e| format!("`{c}`: {e}"))).transpose()?;
-                    run_case(&file, &source, &values, bound)
+                    warned_case(&path, (&name, &case, simulated), bound, &expected)
                 }));
             }
         }
@@ -414,7 +470,11 @@ fn main() {
                 let values = Values::parse(&case)?;
                 let source = fs::read_to_string(&path)?;
                 let bound = values.numbers.get("conflicts").map(|c| *c as u64);
-                run_case(&format!("{name}.{}", values.text.replace([' ', '='], "_")), &source, &values, bound)
+                let file = format!("{name}.{}", values.text.replace([' ', '='], "_"));
+                match &*run_case(&file, &source, &values, bound)? {
+                    [] => Ok(()),
+                    warnings => Err(format!("{warnings:#?}").into()),
+                }
             }));
         }
         if ran == 0 {

@@ -8,12 +8,14 @@ mod arith;
 mod bound;
 mod buffer;
 mod cluster;
+mod coverage;
 mod launch;
 mod plan;
 mod ranges;
 mod round;
 mod run;
 mod shapes;
+mod warnings;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,8 +24,11 @@ use buffer::Buffer;
 use rayon::prelude::*;
 use tilewright_machine::DType;
 
+use crate::diagnostic::Diagnostic;
 use crate::program::{ParamKind, StmtKind, TensorKind};
 use crate::verified::Verified;
+
+use coverage::{Coverage, Watch};
 
 pub use launch::{grid, size_values, tensor_len, tensor_shape, tensor_strides};
 pub use ranges::check_ranges;
@@ -38,6 +43,9 @@ pub enum Argument {
     /// A number.
     Scalar(f64),
 }
+
+/// For each parameter that is a tensor which the kernel writes, a bound for each of its elements ([`interpret_bounded`]).
+pub type Bounds = Vec<Option<Vec<f32>>>;
 
 /// Why a launch is not possible.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -265,7 +273,7 @@ pub fn interpret(
     sizes: &BTreeMap<String, i64>,
     args: &mut [Argument],
 ) -> Result<(), InterpretError> {
-    interpret_bounded(v, sizes, args).map(|_| ())
+    execute(v, sizes, args, None).map(|_| ())
 }
 
 /// Runs a kernel as [`interpret`] does. The result has, for each parameter that is a tensor which the kernel writes, a bound for each of
@@ -279,7 +287,44 @@ pub fn interpret_bounded(
     v: &Verified,
     sizes: &BTreeMap<String, i64>,
     args: &mut [Argument],
-) -> Result<Vec<Option<Vec<f32>>>, InterpretError> {
+) -> Result<Bounds, InterpretError> {
+    execute(v, sizes, args, None)
+}
+
+/// Runs a kernel as [`interpret_bounded`] does, with masks of what is read and written, and says what they show: elements of outputs that
+/// nothing writes, of inputs that nothing reads, elements written more than once with different values, results that are overwritten before
+/// anything reads them, and outputs that depend on elements of register and shared tensors that nothing had written
+/// ([`Code::PartlyWritten`](crate::Code::PartlyWritten) to [`Code::ReadUnwritten`](crate::Code::ReadUnwritten)), in the order of the text.
+///
+/// A program may mean each of them. What elements of a buffer decide (`x[ids[i] :, :]`, loops that end at `len[i]`) is not complained about,
+/// since with other elements the rest is touched.
+///
+/// # Errors
+///
+/// Those of [`interpret`].
+pub fn interpret_watched(
+    v: &Verified,
+    sizes: &BTreeMap<String, i64>,
+    args: &mut [Argument],
+) -> Result<(Bounds, Vec<Diagnostic>), InterpretError> {
+    let lengths: Vec<usize> = args
+        .iter()
+        .map(|arg| match arg {
+            Argument::Tensor(data) => data.len(),
+            Argument::Scalar(_) => 0,
+        })
+        .collect();
+    let coverage = Coverage::new(v, &lengths);
+    let bounds = execute(v, sizes, args, Some(&coverage))?;
+    Ok((bounds, warnings::warnings(&coverage, sizes)?))
+}
+
+fn execute(
+    v: &Verified,
+    sizes: &BTreeMap<String, i64>,
+    args: &mut [Argument],
+    coverage: Option<&Coverage<'_>>,
+) -> Result<Bounds, InterpretError> {
     let program = v.program();
     let grid = grid(v, sizes)?;
     check_ranges(v, sizes)?;
@@ -302,7 +347,7 @@ pub fn interpret_bounded(
             (ParamKind::Scalar { .. }, Argument::Tensor(_)) => return Err(kind("number")),
         }
     }
-    let plan = plan::Plan::new(v, sizes)?;
+    let plan = plan::Plan::new(v, sizes, coverage)?;
     let is_output = |i: usize| v.outputs().iter().any(|p| p.0 as usize == i);
     let added = added(v);
     let buffers: Vec<Buffer<'_>> = args
@@ -324,7 +369,8 @@ pub fn interpret_bounded(
         cluster::run(blocks as usize, |rank, meeting| {
             let index = cluster * blocks + rank as u64;
             let block = [index % x, index / x % y, index / x / y].map(|i| i as i64);
-            run::block(&plan, &buffers, (block, x as i64), values.clone(), meeting)
+            let watch = coverage.map(|coverage| Watch::new(coverage, &plan, index));
+            run::block(&plan, &buffers, (block, x as i64), values.clone(), meeting, watch)
         })
     });
     let (mut written, mut bounds) = (Vec::new(), Vec::new());

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use tilewright_machine::{DType, Memory};
 
 use super::bound::Accumulation;
+use super::coverage::Coverage;
 use super::shapes::{self, Around};
 use super::{InterpretError, round, tensor_shape, tensor_strides};
 use crate::arith::{Rounded, rounded};
@@ -23,6 +24,8 @@ pub(super) struct Plan {
     pub(super) tensors: usize,
     /// The asynchronous copies and products, as messages name them.
     pub(super) flights: Vec<String>,
+    /// The statement of each of them, by its number in the masks; empty without masks.
+    pub(super) flight_statements: Vec<usize>,
     /// The pipelines.
     pub(super) pipelines: Vec<Ring>,
     /// Blocks of a cluster.
@@ -46,6 +49,8 @@ pub(super) struct Ring {
 
 /// One statement.
 pub(super) enum Op {
+    /// What follows is part of the statement of this number, for the masks.
+    Mark(usize),
     /// The tensor begins, with so many elements.
     Define { tensor: usize, len: usize },
     /// `dst = src`, element by element in the order of the tile's linear coordinate.
@@ -190,14 +195,27 @@ pub(super) enum Code {
 }
 
 impl Plan {
-    pub(super) fn new(v: &Verified, sizes: &BTreeMap<String, i64>) -> Result<Plan, InterpretError> {
+    pub(super) fn new(
+        v: &Verified,
+        sizes: &BTreeMap<String, i64>,
+        coverage: Option<&Coverage<'_>>,
+    ) -> Result<Plan, InterpretError> {
         let program = v.program();
         let (mut products, mut meets) = (false, false);
         v.visit(&mut |stmt, _| {
             products |= matches!(stmt.kind, StmtKind::GemmAsync { .. });
             meets |= matches!(stmt.kind, StmtKind::ClusterSum { .. });
         });
-        let mut making = Making { v, sizes, products, flights: Vec::new(), sums: 0 };
+        let mut making = Making {
+            v,
+            sizes,
+            products,
+            coverage,
+            number: 0,
+            flights: Vec::new(),
+            flight_statements: Vec::new(),
+            sums: 0,
+        };
         let mut ops = Vec::new();
         // A pipeline's producer before its consumer; what is no role stands before all roles in effect.
         let (roles, rest): (Vec<&Stmt>, Vec<&Stmt>) =
@@ -231,6 +249,7 @@ impl Plan {
             cluster: i64::from(v.cluster()),
             meets,
             flights: making.flights,
+            flight_statements: making.flight_statements,
             ops,
         })
     }
@@ -248,7 +267,11 @@ struct Making<'a> {
     sizes: &'a BTreeMap<String, i64>,
     /// Whether there are asynchronous products.
     products: bool,
+    /// The masks, and the statement at hand by its number in them.
+    coverage: Option<&'a Coverage<'a>>,
+    number: usize,
     flights: Vec<String>,
+    flight_statements: Vec<usize>,
     /// How many sums over clusters there are so far.
     sums: usize,
 }
@@ -265,6 +288,10 @@ impl Making<'_> {
     /// One statement; `filling` in a `produce`, where asynchronous copies are complete before it ends.
     fn statement(&mut self, stmt: &Stmt, filling: bool, ops: &mut Vec<Op>) -> Result<(), InterpretError> {
         let (v, sizes) = (self.v, self.sizes);
+        if let Some(number) = self.coverage.and_then(|coverage| coverage.number(stmt)) {
+            self.number = number;
+            ops.push(Op::Mark(number));
+        }
         let text = || statement_text(v.program(), stmt);
         let len = |id: crate::TensorId| v.shape(id).iter().product::<i64>() as usize;
         let dtype = |id: crate::TensorId| v.program().tensor(id).dtype;
@@ -421,6 +448,7 @@ impl Making<'_> {
     /// The number of an asynchronous copy or product.
     fn flight(&mut self, text: String) -> usize {
         self.flights.push(text);
+        self.flight_statements.push(self.number);
         self.flights.len() - 1
     }
 

@@ -6,6 +6,7 @@ use tilewright_machine::DType;
 
 use super::bound::{self, Accumulation, Element, UNWRITTEN};
 use super::cluster::Meeting;
+use super::coverage::Watch;
 use super::plan::{Access, Op, Plan, Product, Side, Tile};
 use super::{Buffer, InterpretError, round, shapes};
 use crate::expr::{Axis, Expr, Scope, SymbolId};
@@ -14,7 +15,7 @@ use crate::program::ParamId;
 
 /// Where a tile of a buffer begins, and where the buffer, or the view of it, ends.
 #[derive(PartialEq)]
-struct Corner {
+pub(super) struct Corner {
     base: Vec<i64>,
     ends: Vec<i64>,
 }
@@ -98,6 +99,8 @@ pub(super) struct Block<'a> {
     copies: Flights<'a>,
     products: Flights<'a>,
     queues: Vec<Queue>,
+    /// The masks, if they are asked for.
+    watch: Option<Box<Watch<'a>>>,
 }
 
 impl Scope for Block<'_> {
@@ -129,6 +132,7 @@ pub(super) fn block<'a>(
     (index, width): ([i64; 3], i64),
     values: Vec<Option<i64>>,
     meeting: &'a Meeting,
+    watch: Option<Watch<'a>>,
 ) -> Result<(), InterpretError> {
     let mut block = Block {
         plan,
@@ -145,6 +149,7 @@ pub(super) fn block<'a>(
         copies: Flights::default(),
         products: Flights::default(),
         queues: plan.pipelines.iter().map(|_| Queue::default()).collect(),
+        watch: watch.map(Box::new),
     };
     block.run(&plan.ops)?;
     block.stores_are_done()?;
@@ -166,8 +171,23 @@ impl<'a> Block<'a> {
         ops.iter().try_for_each(|op| self.op(op))
     }
 
+    /// The text of an asynchronous copy or product.
+    pub(super) fn flight(&self, number: usize) -> &'a str {
+        &self.plan.flights[number]
+    }
+
     fn op(&mut self, op: &'a Op) -> Result<(), InterpretError> {
+        if let Some(mut watch) = self.watch.take() {
+            let looked = watch.before(self, op);
+            self.watch = Some(watch);
+            looked?;
+        }
         match op {
+            Op::Mark(stmt) => {
+                if let Some(watch) = &mut self.watch {
+                    watch.at(*stmt);
+                }
+            }
             Op::Define { tensor, len } => {
                 self.tiles[*tensor].clear();
                 self.tiles[*tensor].resize(*len, UNWRITTEN);
@@ -351,7 +371,7 @@ impl<'a> Block<'a> {
     }
 
     /// The offset of each element of a tile of the block.
-    fn places(&self, tile: &Tile, statement: &str) -> Result<Vec<usize>, InterpretError> {
+    pub(super) fn places(&self, tile: &Tile, statement: &str) -> Result<Vec<usize>, InterpretError> {
         let start = self.start(tile, statement)?;
         Ok(match &tile.order {
             None => (0..self.tiles[tile.tensor].len()).collect(),
@@ -403,6 +423,9 @@ impl<'a> Block<'a> {
 
     /// Completes an asynchronous copy or product.
     fn land(&mut self, flight: InFlight<'a>) -> Result<(), InterpretError> {
+        if let Some(watch) = &mut self.watch {
+            watch.at(self.plan.flight_statements[flight.mark.flight]);
+        }
         match flight.effect {
             Effect::Tile { tensor, places, values } => {
                 places.into_iter().zip(values).for_each(|(place, x)| self.tiles[tensor][place] = x);
@@ -462,6 +485,9 @@ impl<'a> Block<'a> {
                 self.tiles[*tensor] = vec![UNWRITTEN; *len];
             }
         }
+        if let Some(watch) = &mut self.watch {
+            watch.enter(ring, produce, &row.tensors);
+        }
         if let Some(slot) = slot {
             self.values[slot] = Some(number as i64 % row.stages.max(1));
         }
@@ -470,6 +496,9 @@ impl<'a> Block<'a> {
             self.values[slot] = None;
         }
         let tiles = row.tensors.iter().map(|(tensor, _)| std::mem::take(&mut self.tiles[*tensor])).collect();
+        if let Some(watch) = &mut self.watch {
+            watch.leave(ring, produce, &row.tensors);
+        }
         if produce {
             self.queues[ring].full.push_back(tiles);
         }
@@ -571,7 +600,7 @@ impl<'a> Block<'a> {
         Ok(())
     }
 
-    fn corner(&self, access: &Access) -> Result<Corner, InterpretError> {
+    pub(super) fn corner(&self, access: &Access) -> Result<Corner, InterpretError> {
         let all = |list: &[Expr], what: &str| -> Result<Vec<i64>, _> {
             list.iter().map(|e| self.value(e, || format!("{what} of `{}`", access.name))).collect()
         };
@@ -581,6 +610,9 @@ impl<'a> Block<'a> {
     fn load(&self, access: &Access, out: &mut Vec<Element>) -> Result<(), InterpretError> {
         let corner = self.corner(access)?;
         let start = access.start_if_inside(&corner);
+        if let Some(watch) = &self.watch {
+            access.visit(&corner, |offset| watch.loaded(access.param, offset));
+        }
         let buffer = &self.buffers[access.param];
         match start {
             Some(start) => out.extend(access.offsets.iter().map(|o| buffer.read((start + o) as usize))),
@@ -594,28 +626,23 @@ impl<'a> Block<'a> {
     /// Writes a tile to a buffer from a coordinate on; adds it to what is there, rounded to the type, if there is one.
     fn store(&self, access: &Access, corner: &Corner, tile: &[Element], add: Option<DType>) {
         let buffer = &self.buffers[access.param];
+        if let Some(watch) = &self.watch {
+            access.visit_with(corner, tile, |offset, x: Element| {
+                let values = add.is_none().then(|| [buffer.read(offset).value, x.value]);
+                watch.stored(access.param, offset, values);
+            });
+        }
         let put = |offset: usize, x: Element| match add {
             None => buffer.write(offset, x),
             Some(dtype) => buffer.add(offset, x, dtype),
         };
-        if let Some(start) = access.start_if_inside(corner) {
-            for (o, x) in access.offsets.iter().zip(tile) {
-                put((start + o) as usize, *x);
-            }
-            return;
-        }
-        let mut values = tile.iter();
-        access.each(corner, |offset| {
-            if let (Some(x), Some(o)) = (values.next(), offset) {
-                put(o, *x);
-            }
-        });
+        access.visit_with(corner, tile, put);
     }
 }
 
 impl Access {
     /// The offset of the first element, where the whole tile lies within the buffer.
-    fn start_if_inside(&self, Corner { base, ends }: &Corner) -> Option<i64> {
+    pub(super) fn start_if_inside(&self, Corner { base, ends }: &Corner) -> Option<i64> {
         let reach = self.reach.as_ref()?;
         let mut start = 0i64;
         for (((b, reach), extent), stride) in base.iter().zip(reach).zip(ends).zip(&self.strides) {
@@ -627,8 +654,31 @@ impl Access {
         Some(start)
     }
 
+    /// Calls `visit` with the offset of every element of the tile that lies in the buffer.
+    fn visit(&self, corner: &Corner, mut visit: impl FnMut(usize)) {
+        match self.start_if_inside(corner) {
+            Some(start) => self.offsets.iter().for_each(|o| visit((start + o) as usize)),
+            None => self.each(corner, |offset| offset.into_iter().for_each(&mut visit)),
+        }
+    }
+
+    /// The same, with the element of `tile` that belongs there.
+    fn visit_with<T: Copy>(&self, corner: &Corner, tile: &[T], mut visit: impl FnMut(usize, T)) {
+        let mut values = tile.iter();
+        match self.start_if_inside(corner) {
+            Some(start) => {
+                self.offsets.iter().zip(values).for_each(|(o, x)| visit((start + o) as usize, *x));
+            }
+            None => self.each(corner, |offset| {
+                if let (Some(x), Some(o)) = (values.next(), offset) {
+                    visit(o, *x);
+                }
+            }),
+        }
+    }
+
     /// Calls `visit` for every element of the tile with its offset in the buffer, `None` outside.
-    fn each(&self, Corner { base, ends }: &Corner, mut visit: impl FnMut(Option<usize>)) {
+    pub(super) fn each(&self, Corner { base, ends }: &Corner, mut visit: impl FnMut(Option<usize>)) {
         let mut digits = vec![0i64; self.leaves.len()];
         let mut coordinate: Vec<i128> = Vec::with_capacity(base.len());
         for _ in 0..self.offsets.len() {

@@ -44,6 +44,12 @@ impl Around {
         }
     }
 
+    /// For each place left of the mode and right of it, whether anything along the mode is marked.
+    pub(super) fn any(self, marks: &[bool]) -> Vec<bool> {
+        let along = |o: usize, i: usize| (0..self.extent).any(|k| marks[self.at(i, k, o)]);
+        (0..self.outer).flat_map(|o| (0..self.inner).map(move |i| (o, i))).map(|(o, i)| along(o, i)).collect()
+    }
+
     fn at(self, i: usize, k: usize, o: usize) -> usize {
         i + self.inner * (k + self.extent * o)
     }

@@ -10,6 +10,7 @@ mod shapes;
 mod statements;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
 use crate::expr::{Axis, Expr, IntOp, SymbolId};
@@ -139,6 +140,7 @@ pub fn verify(program: &Program, constants: &Constants) -> Result<Verified, Diag
         used.iter().enumerate().filter(|(_, u)| **u).map(|(i, _)| ParamId(i as u32)).collect::<Vec<_>>()
     };
     Ok(Verified {
+        source: Arc::new(program.clone()),
         constants: by_name,
         threads: threads.unwrap_or(0),
         strides,
