@@ -9,7 +9,8 @@ use rand::{RngExt, SeedableRng};
 use tilewright_compiler::Kernel;
 use tilewright_runtime::{Arg, Device, DeviceKind, LaunchReport, RuntimeError, Sizes, Tensor, Timing};
 use tilewright_tile::interpret::{
-    Argument, InterpretError, interpret_bounded, interpret_watched, tensor_len, tensor_shape, tensor_strides, work,
+    Argument, InterpretError, interpret_bounded, interpret_watched, tensor_len, tensor_shape, tensor_strides,
+    work,
 };
 use tilewright_tile::{Code, Diagnostic, ParamId, ParamKind};
 
@@ -328,10 +329,7 @@ pub fn interpreted(kernel: &Kernel, options: &CheckOptions) -> Result<Expected, 
 /// # Errors
 ///
 /// The interpreter's.
-pub fn watched(
-    kernel: &Kernel,
-    options: &CheckOptions,
-) -> Result<(Expected, Vec<Diagnostic>), CheckError> {
+pub fn watched(kernel: &Kernel, options: &CheckOptions) -> Result<(Expected, Vec<Diagnostic>), CheckError> {
     let sizes = sizes(kernel, options);
     affordable(kernel, &sizes, options, "interpreter")?;
     let mut arguments = inputs(kernel, &sizes, options)?;

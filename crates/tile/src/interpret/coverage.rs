@@ -30,7 +30,7 @@ pub(super) struct Seen {
 
 /// A statement of a block as [`Seen::writer`] has it: never 0.
 fn tag(block: u64, stmt: Number) -> u64 {
-    (block << 16 | stmt as u64 & 0xffff) + 1 << 1
+    (((block << 16) | (stmt as u64 & 0xffff)) + 1) << 1
 }
 
 /// Where nothing has read the element since it was written.

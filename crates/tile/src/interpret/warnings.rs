@@ -312,7 +312,7 @@ impl<'a> Report<'a> {
         let by_data = self.sites.iter().any(|site| site.tile.param == id && site.by_data)
             || self.v.elements().contains(&id);
         if !by_data {
-            let untouched = |at: usize| !seen.is_written(at) && !(input && seen.is_read(at));
+            let untouched = |at: usize| !(seen.is_written(at) || (input && seen.is_read(at)));
             if let Some(marked) = Marked::new(&shape, &strides, untouched) {
                 self.untouched(id, &marked, output, &sites(output));
             }
