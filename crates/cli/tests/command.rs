@@ -370,7 +370,9 @@ fn the_architecture_is_the_least_that_has_everything() {
 
 #[test]
 fn warnings_are_said_and_may_be_denied() {
-    let program = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/warned/grid_short_in_rows.tile")).unwrap();
+    let program =
+        std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/warned/grid_short_in_rows.tile"))
+            .unwrap();
     let args = ["run", "-", "--device", "sim", "-p", "m=100"];
     let run = tilewright(&args, Some(&program));
     assert_eq!(run.code, Some(0), "{}{}", run.out, run.err);
@@ -382,11 +384,15 @@ fn warnings_are_said_and_may_be_denied() {
     let json = tilewright(&[&args[..], &["--deny", "warnings", "--json"]].concat(), Some(&program));
     let value: serde_json::Value = serde_json::from_str(&json.out).unwrap();
     assert_eq!((json.code, &value["verdict"]), (Some(1), &"right where written".into()));
-    assert_eq!((&value["warnings"][1]["code"], value["warnings"].as_array().unwrap().len()), (&"partly-written".into(), 2));
+    assert_eq!(
+        (&value["warnings"][1]["code"], value["warnings"].as_array().unwrap().len()),
+        (&"partly-written".into(), 2)
+    );
     assert!(value["warnings"][1]["line"].as_u64().is_some(), "{value}");
     let seeds = tilewright(&[&args[..], &["--deny", "warnings", "--seeds", "2"]].concat(), Some(&program));
     assert!(seeds.code == Some(1) && seeds.out.contains("rows 64..99"), "{}", seeds.out);
-    let whole = ["run", GEMM, "--device", "sim", "-p", "m=70", "-p", "n=50", "-p", "k=20", "--deny", "warnings"];
+    let whole =
+        ["run", GEMM, "--device", "sim", "-p", "m=70", "-p", "n=50", "-p", "k=20", "--deny", "warnings"];
     assert_eq!(tilewright(&whole, None).code, Some(0));
 }
 
