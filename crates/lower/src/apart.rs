@@ -175,8 +175,14 @@ impl Difference {
             return step.abs() - lo.abs().max(hi.abs()) >= extent;
         }
         // The rest is whole multiples of what the pivot counts to.
-        let Expr::Symbol(id) = pivot else { return false };
-        let Some((Expr::Int(0), end)) = known.counters.get(id) else { return false };
+        let end = match pivot {
+            Expr::Symbol(id) => {
+                known.counters.get(id).filter(|(lo, _)| lo.as_int() == Some(0)).map(|(_, hi)| hi)
+            }
+            Expr::Binary(IntOp::Rem, _, n) => Some(&**n),
+            _ => None,
+        };
+        let Some(end) = end else { return false };
         let whole =
             |(factors, times): &(Vec<Expr>, i64)| times % step == 0 && factors.iter().any(|f| f == end);
         self.constant == 0 && step.abs() >= extent && self.terms.iter().all(whole)
@@ -313,6 +319,11 @@ mod tests {
         };
         assert!(apart(&shifted(2), &shifted(3), &known(&[], rows.clone()), Some(&symbol(0))));
         assert!(!apart(&shifted(2), &shifted(3), &known(&[], symbol(8)), Some(&symbol(0))));
+        let remainder = |j: i64| {
+            let away = (Expr::Int(j) - Expr::Block(Axis::X) % 2) % 2;
+            tile([(symbol(0) % &rows + away * &rows) * 128, symbol(0) / &rows * 64])
+        };
+        assert!(apart(&remainder(2), &remainder(3), &known(&[], symbol(8)), Some(&symbol(0))));
     }
 
     #[test]

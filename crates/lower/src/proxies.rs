@@ -442,8 +442,11 @@ impl<'a> Flow<'a, '_> {
             for (number, rival) in other.nodes.iter().enumerate() {
                 let later = !own || reaches(self.nodes(), at, number);
                 // The other side of a stage is ordered by the pipeline.
-                let clashes =
-                    |t: &Touch<'_>| touch.clashes(t) && (touch.stage.is_none() || touch.stage == t.stage);
+                let clashes = |t: &Touch<'_>| {
+                    touch.clashes(t)
+                        && (touch.stage.is_none() || touch.stage == t.stage)
+                        && (!own || self.may_meet((node, touch), at, (number, t)))
+                };
                 if later && rival.touches.iter().any(clashes) {
                     return Some((part, number));
                 }
@@ -552,7 +555,8 @@ impl<'a> Flow<'a, '_> {
         false
     }
 
-    /// Whether an access behind a wait may be to an element that a store before it writes.
+    /// Whether two accesses to one buffer, the first before and the second behind a wait or a barrier, may be to one element. Of shared
+    /// memory nothing is proved.
     fn may_meet(
         &self,
         (store, touch): (usize, &Touch<'_>),
@@ -575,7 +579,7 @@ impl<'a> Flow<'a, '_> {
             tables,
             ..Known::default()
         };
-        let writes = other.kind != Kind::Read;
+        let writes = touch.kind != Kind::Read && other.kind != Kind::Read;
         // Of tiles of different rounds of a loop, one of the pairs of counters differs.
         let rounds_apart = |equal: &[SymbolId], kind: &StmtKind| {
             let tables = writes && matches!(kind, StmtKind::Tiles { .. } | StmtKind::Finally { .. });
@@ -605,6 +609,11 @@ impl<'a> Flow<'a, '_> {
         if !before(store, wait) || !before(wait, later) {
             return false;
         }
+        if let (Some(first), Some(second)) = (self.finally_around(store), self.finally_around(later))
+            && first == second
+        {
+            equal.extend(pairs(&nodes[first].stmt.kind).concat());
+        }
         match self.loop_of_finally(store, later) {
             Some(finally) => !rounds_apart(&equal, finally),
             None => !apart(&a, &b, &known(&equal, false), None),
@@ -614,15 +623,19 @@ impl<'a> Flow<'a, '_> {
     /// The `finally` that one statement is in, if the other is in its loop.
     fn loop_of_finally(&self, in_loop: usize, later: usize) -> Option<&StmtKind> {
         let nodes = self.nodes();
-        let mut at = Some(later);
-        while let Some(node) = at {
-            if let StmtKind::Finally { after, .. } = &nodes[node].stmt.kind {
-                let is_its = |i: &usize| matches!(&nodes[*i].stmt.kind, StmtKind::Tiles { after: Some(own), .. } if own == after);
-                return nodes[in_loop].loops.iter().any(is_its).then_some(&nodes[node].stmt.kind);
-            }
-            at = nodes[node].parent;
+        let finally = &nodes[self.finally_around(later)?].stmt.kind;
+        let StmtKind::Finally { after, .. } = finally else { return None };
+        let is_its = |i: &usize| matches!(&nodes[*i].stmt.kind, StmtKind::Tiles { after: Some(own), .. } if own == after);
+        nodes[in_loop].loops.iter().any(is_its).then_some(finally)
+    }
+
+    /// The `finally` that a statement is in.
+    fn finally_around(&self, mut at: usize) -> Option<usize> {
+        let nodes = self.nodes();
+        while !matches!(nodes[at].stmt.kind, StmtKind::Finally { .. }) {
+            at = nodes[at].parent?;
         }
-        None
+        Some(at)
     }
 
     /// The counters of the part, with what they count from and to, where that is known.
