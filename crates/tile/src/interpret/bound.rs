@@ -271,22 +271,21 @@ fn norms(factor: &[Element], rows: usize, least: f64) -> Vec<f64> {
     squares.into_iter().map(f64::sqrt).collect()
 }
 
-/// Bounds of `c += a · bᵀ`, where `before` is what `c` held and `after` are the values that it holds now.
+/// Bounds of `c += a · bᵀ`: `c` has what it held before, and takes the values of `after`.
 ///
 /// A partial sum is at most as large as the larger of both and the product of the factors' norms together.
 pub(super) fn product(
-    before: &[Element],
+    c: &mut [Element],
     after: &[f64],
     [a, b]: [&[Element]; 2],
     [m, n, k]: [usize; 3],
     how: Accumulation,
-) -> Vec<Element> {
+) {
     let [left, right] = [(a, m), (b, n)].map(|(factor, rows)| norms(factor, rows, how.least()));
     let inexact: Vec<bool> = a.chunks_exact(m).map(|column| column.iter().any(|x| x.bound != 0.0)).collect();
     let unit = how.error(k);
     let mut spread = vec![0.0; m];
-    let mut all = Vec::with_capacity(m * n);
-    for (j, (before, after)) in before.chunks_exact(m).zip(after.chunks_exact(m)).enumerate() {
+    for (j, (c, after)) in c.chunks_exact_mut(m).zip(after.chunks_exact(m)).enumerate() {
         spread.fill(0.0);
         for p in 0..k {
             let y = b[j + p * n];
@@ -298,21 +297,20 @@ pub(super) fn product(
                 *spread += x.value.abs() * reach + x.bound * size;
             }
         }
-        for (((c, value), spread), left) in before.iter().zip(after).zip(&spread).zip(&left) {
-            // The larger of both, or no number if either is none.
-            let partial = (c.value.abs().max(value.abs()) + left * right[j]) + 0.0 * (c.value + value);
-            let bound = if partial.is_finite() {
-                c.bound + spread + unit * partial
-            } else if c.bound == 0.0 && *spread == 0.0 {
-                // What is infinite or no number is so in any order.
-                0.0
+        for (((c, value), spread), left) in c.iter_mut().zip(after).zip(&spread).zip(&left) {
+            let (before, size) = (c.value.abs(), value.abs());
+            let larger = if before > size { before } else { size };
+            let partial = larger + left * right[j];
+            let inherited = c.bound + spread;
+            let bound = inherited + unit * partial;
+            *c = if size + bound < f64::INFINITY {
+                Element { value: *value, bound }
             } else {
-                f64::INFINITY
+                // What is infinite or no number is so in any order.
+                Element::new(*value, if inherited == 0.0 { 0.0 } else { f64::INFINITY })
             };
-            all.push(Element::new(*value, bound));
         }
     }
-    all
 }
 
 /// The elements that an index names along a mode, modulo its extent, if it may be off by its bound.

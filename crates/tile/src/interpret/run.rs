@@ -709,8 +709,7 @@ fn gemm(c: &mut [Element], a: &[Element], b: &[Element], shape: [usize; 3], how:
     let values = |tile: &[Element]| tile.iter().map(|x| x.value).collect::<Vec<f64>>();
     let mut sums = values(c);
     multiply(&mut sums, &values(a), &values(b), shape, how.sums);
-    let bounded = bound::product(c, &sums, [a, b], shape, how);
-    c.copy_from_slice(&bounded);
+    bound::product(c, &sums, [a, b], shape, how);
 }
 
 /// `c += a · bᵀ`: a column of `c` takes multiples of columns of `a`.
