@@ -16,9 +16,14 @@ use crate::syncs::{Change, Changed, Expected, changes};
 
 /// Mutants of one job.
 const MUTANTS: usize = 16;
-/// The codes with which a program of the generator may be refused: nothing is wrong with it, and the compiler cannot.
-const REFUSALS: [&str; 4] =
-    ["unsatisfiable", "layout-conflict", "shared-memory-exceeded", "registers-exceeded"];
+/// The codes with which a program of the generator may be refused: nothing is wrong with it, and the compiler or the chip cannot.
+const REFUSALS: [&str; 5] = [
+    "unsatisfiable",
+    "layout-conflict",
+    "shared-memory-exceeded",
+    "registers-exceeded",
+    "unsupported-architecture",
+];
 
 /// What a worker is asked to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]

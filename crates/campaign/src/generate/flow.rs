@@ -21,9 +21,10 @@ struct Flow<'a> {
     rows: (String, i64),
     /// Scalar operands.
     scalars: Vec<String>,
-    outputs: usize,
-    /// Products and sums make it costly.
+    /// Products: they make it costly.
     heavy: usize,
+    /// Where the last bulk store ends in the body, and its view.
+    last_bulk: Option<(usize, String)>,
 }
 
 /// A program of one tile a block.
@@ -49,8 +50,8 @@ pub fn flow(dice: &mut Dice) -> Case {
         n,
         rows: (rows, value),
         scalars: Vec::new(),
-        outputs: 0,
         heavy: 0,
+        last_bulk: None,
     };
     flow.write();
     let text = flow.draft.text(&blocks.to_string(), threads, 1);
@@ -59,7 +60,7 @@ pub fn flow(dice: &mut Dice) -> Case {
 
 impl Flow<'_> {
     fn write(&mut self) {
-        if self.dice.once_in(6) {
+        if self.arch == "sm_90a" && self.dice.once_in(6) {
             self.draft.line("wait_dependencies()");
         }
         if self.dice.once_in(3) {
@@ -79,6 +80,7 @@ impl Flow<'_> {
         if self.dice.once_in(8) {
             self.draft.line("syncthreads() // redundant");
         }
+        self.mark_last_store();
     }
 
     fn shape(&self) -> String {
@@ -131,7 +133,6 @@ impl Flow<'_> {
     }
 
     fn store(&mut self, value: &Value) {
-        self.outputs += 1;
         let mut value = value.clone();
         if bits(value.dtype) < 8 {
             value = self.cast(value, "i8");
@@ -153,9 +154,23 @@ impl Flow<'_> {
         // Every warp writes a part; one thread starts the copy, or all do, each what others wrote.
         self.draft.line("syncthreads()");
         self.draft.line(format!("copy.async({shared}, {view}{})", if adds { ", add" } else { "" }));
-        let needs = [view];
-        self.draft.line(format!("commit_group() // needed for {view}"));
-        self.draft.sync(self.dice, "wait_group(0)", &needs);
+        self.draft.line("commit_group()");
+        self.draft.line("wait_group(0)");
+        self.last_bulk = Some((self.draft.body.len(), view.to_string()));
+    }
+
+    /// Marks the commit and the wait of the last bulk store, if no others come behind it that would do as well.
+    fn mark_last_store(&mut self) {
+        let Some((end, view)) = self.last_bulk.take() else { return };
+        let others = |line: &String| {
+            line.trim_start().starts_with("wait_group") || line.trim_start().starts_with("commit_")
+        };
+        if self.draft.body[end..].iter().any(others) {
+            return;
+        }
+        for line in &mut self.draft.body[end - 2..end] {
+            line.push_str(&format!(" // needed for {view}"));
+        }
     }
 
     fn cast(&mut self, value: Value, to: &'static str) -> Value {
@@ -265,7 +280,6 @@ impl Flow<'_> {
         // Both leave, so that what each reads is compared.
         let kept = if self.dice.once_in(2) { a.clone() } else { b.clone() };
         let other = if kept == a { b } else { a };
-        self.outputs += 1;
         let mut left = Value { name: other, dtype };
         if bits(dtype) < 8 {
             left = self.cast(left, "i8");

@@ -502,6 +502,16 @@ impl Checker<'_> {
         }
     }
 
+    /// What concerns asynchronous products is done by whole warpgroups.
+    pub(super) fn whole_warpgroups(&mut self, word: &str, threads: Option<u32>, span: Span) {
+        if let Some(threads) = threads.filter(|threads| threads % 128 != 0) {
+            let message =
+                format!("`{word}` is done by whole warpgroups of 128 threads, and there are {threads}");
+            let help = "give the block or the role a multiple of 128 threads";
+            self.report(Diagnostic::new(Code::BadLaunch, span, message).help(help));
+        }
+    }
+
     /// `gemm.async(c, a, b)`.
     pub(super) fn gemm_async(
         &mut self,
@@ -511,12 +521,7 @@ impl Checker<'_> {
         threads: Option<u32>,
         span: Span,
     ) {
-        if let Some(threads) = threads.filter(|threads| threads % 128 != 0) {
-            let message =
-                format!("`gemm.async` is done by whole warpgroups of 128 threads, and there are {threads}");
-            let help = "give the block or the role a multiple of 128 threads";
-            self.report(Diagnostic::new(Code::BadLaunch, span, message).help(help));
-        }
+        self.whole_warpgroups("gemm.async", threads, span);
         if let Some(warpgroups) = warpgroups {
             self.warpgroups(warpgroups, threads, span);
         }
@@ -601,7 +606,8 @@ impl Checker<'_> {
     }
 
     /// `wait_gemm(n)`.
-    pub(super) fn wait_gemm(&mut self, groups: &Expr, span: Span) {
+    pub(super) fn wait_gemm(&mut self, groups: &Expr, threads: Option<u32>, span: Span) {
+        self.whole_warpgroups("wait_gemm", threads, span);
         if let Some(n) = self.literal(groups, span, "the number of groups")
             && !(0..=MAX_GROUPS).contains(&n)
         {

@@ -69,8 +69,9 @@ impl Checker<'_> {
             StmtKind::GemmAsync { c, a, b, warpgroups } => {
                 self.gemm_async(*c, (a, b), warpgroups.as_ref(), threads, span);
             }
-            StmtKind::CommitGemm | StmtKind::WaitDependencies | StmtKind::LaunchDependents => {}
-            StmtKind::WaitGemm(groups) => self.wait_gemm(groups, span),
+            StmtKind::WaitDependencies | StmtKind::LaunchDependents => {}
+            StmtKind::CommitGemm => self.whole_warpgroups("commit_gemm", threads, span),
+            StmtKind::WaitGemm(groups) => self.wait_gemm(groups, threads, span),
             StmtKind::ClusterSum { dst } => self.cluster_sum(*dst, span),
             StmtKind::Pipeline(id) => self.pipeline(*id, span),
             StmtKind::Role { name, warpgroups, body, .. } => {
