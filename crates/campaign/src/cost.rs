@@ -47,7 +47,7 @@ pub fn cost(program: &Program) -> Cost {
     };
     let mut elements = 0.0;
     for param in &program.params {
-        if let ParamKind::Tensor { shape, strides } = &param.kind {
+        if let ParamKind::Tensor { shape, strides, .. } = &param.kind {
             let dense = product(shape, &values);
             let spread = strides.as_ref().map_or(0.0, |strides| {
                 let reach = |(e, s): (&Expr, &Expr)| {

@@ -59,6 +59,15 @@ pub enum TensorMapError {
     },
 }
 
+/// A parameter of a kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParamOf {
+    /// The parameter's name.
+    pub param: String,
+    /// The kernel's name.
+    pub kernel: String,
+}
+
 /// A launch, a transfer or a device that did not work.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -233,6 +242,18 @@ pub enum RuntimeError {
         param: String,
         /// Why.
         error: TensorMapError,
+    },
+    /// A parameter is `constant`, which says that no launch of a sequence writes it, and one does.
+    #[error(
+        "`{}` of kernel `{}` is constant, and kernel `{}` of the same sequence writes its buffer, as `{}`: leave `constant` away, or \
+         pass another buffer",
+        constant.param, constant.kernel, written.kernel, written.param
+    )]
+    ConstantWritten {
+        /// The parameter that is constant.
+        constant: ParamOf,
+        /// The parameter through which the buffer is written.
+        written: ParamOf,
     },
     /// A buffer belongs to another device.
     #[error("a buffer of another device is given to {device}")]

@@ -9,6 +9,7 @@ use tilewright_tile::{Axis, Expr, ParamId, ParamKind, Scope, SymbolId};
 
 use crate::buffer::{Buffer, DeviceId, Tensor};
 use crate::error::{MapDimension, RuntimeError, TensorMapError};
+use crate::sequence::Uses;
 
 /// Bytes between elements of a tensor map are below this.
 const STRIDE_LIMIT: i64 = 1 << 40;
@@ -25,6 +26,17 @@ pub enum Arg<'a> {
     Tensor(&'a Tensor),
     /// A number for a scalar parameter.
     Scalar(f32),
+}
+
+impl<'a> Arg<'a> {
+    /// The memory, of a tensor parameter.
+    pub(crate) fn buffer(&self) -> Option<&'a Buffer> {
+        match self {
+            Arg::Buffer(buffer) => Some(buffer),
+            Arg::Tensor(tensor) => Some(tensor.buffer()),
+            Arg::Scalar(_) => None,
+        }
+    }
 }
 
 impl<'a> From<&'a Buffer> for Arg<'a> {
@@ -191,6 +203,7 @@ pub(crate) fn check<'a>(
     if !kinds.eq(kernel.function.params.iter().map(|param| param.kind)) {
         return Err(RuntimeError::Inconsistent { kernel: name() });
     }
+    Uses::default().add(kernel, args)?;
     Ok(Launch { grid, params })
 }
 

@@ -28,6 +28,7 @@ pub mod fidelity;
 mod launch;
 pub mod measure;
 mod report;
+mod sequence;
 mod sim;
 
 pub use bind::{Bindings, sizes_of};
@@ -37,7 +38,7 @@ pub use cuda::{
     Scales,
 };
 pub use device::{Chip, Device, DeviceChoice, DeviceInfo, DeviceKind, DeviceList, devices, open};
-pub use error::{MapDimension, RuntimeError, TensorMapError};
+pub use error::{MapDimension, ParamOf, RuntimeError, TensorMapError};
 pub use launch::{Arg, LaunchOptions, Sizes, default_sizes};
 pub use report::{CudaReport, LaunchReport, Timing};
-pub use sim::SimDevice;
+pub use sim::{SimDevice, SimSequence};

@@ -1,6 +1,7 @@
 //! The simulator as a device.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tilewright_compiler::Kernel;
@@ -10,8 +11,9 @@ use tilewright_sim::{Argument, Config, GlobalMemory};
 use crate::buffer::{Buffer, DeviceId, Storage};
 use crate::device::{Device, DeviceKind};
 use crate::error::RuntimeError;
-use crate::launch::{Arg, Mapped, Passed, Sizes, check};
+use crate::launch::{Arg, Launch, LaunchOptions, Mapped, Passed, Sizes, check};
 use crate::report::{LaunchReport, Timing};
+use crate::sequence::Uses;
 
 /// The simulator. Buffers live in this process.
 ///
@@ -49,6 +51,126 @@ impl SimDevice {
             _ => Err(RuntimeError::ForeignBuffer { device: self.name() }),
         }
     }
+
+    /// An empty sequence of launches.
+    pub fn sequence(&self) -> SimSequence<'_> {
+        SimSequence { device: self, launches: Vec::new(), uses: Uses::default() }
+    }
+
+    /// Runs a launch that was checked. `constant` says of which buffers no launch that it may overlap writes them.
+    fn simulate(
+        &self,
+        kernel: &Kernel,
+        launch: &Launch<'_>,
+        config: &Config,
+        constant: &dyn Fn(&Buffer) -> bool,
+    ) -> Result<LaunchReport, RuntimeError> {
+        let failed =
+            |error| RuntimeError::Simulator { kernel: kernel.program().name.clone(), error: Box::new(error) };
+        // Simulated memory has the buffers of this launch and nothing else, so that an access outside them is found. A
+        // buffer that is passed twice is there once.
+        let mut memory = GlobalMemory::new();
+        let mut ids = HashMap::new();
+        let mut arguments = Vec::with_capacity(launch.params.len());
+        let mut place = |buffer: &Buffer| -> Result<_, RuntimeError> {
+            let bytes = self.bytes(buffer)?;
+            Ok(*ids.entry(buffer.key()).or_insert_with(|| {
+                let id = memory.alloc(buffer.bytes);
+                memory.write(id, &copy_of(bytes));
+                if constant(buffer) {
+                    memory.mark_constant(id);
+                }
+                id
+            }))
+        };
+        for passed in &launch.params {
+            arguments.push(match passed {
+                Passed::Scalar(value) => Argument::F32(*value),
+                Passed::Size(value) => Argument::I32(*value),
+                Passed::Buffer(buffer) => Argument::Buffer(place(buffer)?),
+                Passed::TensorMap(Mapped { buffer, extents, strides, .. }) => Argument::TensorMap {
+                    buffer: place(buffer)?,
+                    extents: extents.clone(),
+                    strides: strides.clone(),
+                },
+            });
+        }
+        let report = tilewright_sim::run(&kernel.function, launch.grid, &memory, &arguments, config)
+            .map_err(failed)?;
+        for passed in &launch.params {
+            if let Passed::Buffer(buffer) = passed {
+                replace(self.bytes(buffer)?, memory.read(ids[&buffer.key()]));
+            }
+        }
+        Ok(LaunchReport::Sim(Box::new(report)))
+    }
+}
+
+/// Launches one after another on the simulator, which may overlap as they do on a GPU.
+///
+/// Each launch is executed to its end before the next. That a later one may begin earlier changes nothing in a right sequence: what it
+/// accesses before [`wait_dependencies`](tilewright_tile::StmtKind::WaitDependencies) no launch of the sequence writes, and the report of a
+/// launch that accesses anything else says so. What an earlier launch lets begin early waits, in every block, for all launches before
+/// it, so that the order of a sequence is that of any two of its launches.
+pub struct SimSequence<'a> {
+    device: &'a SimDevice,
+    launches: Vec<Queued<'a>>,
+    uses: Uses,
+}
+
+/// A launch of a sequence.
+struct Queued<'a> {
+    kernel: &'a Kernel,
+    launch: Launch<'a>,
+    options: LaunchOptions,
+}
+
+impl<'a> SimSequence<'a> {
+    /// Adds a launch, which comes after those before.
+    ///
+    /// # Errors
+    ///
+    /// What [`Device::launch`] refuses, and [`RuntimeError::ConstantWritten`] where a parameter of one launch is `constant` and another launch
+    /// of the sequence writes its buffer.
+    pub fn push(
+        &mut self,
+        kernel: &'a Kernel,
+        sizes: &Sizes,
+        args: &[Arg<'a>],
+        options: LaunchOptions,
+    ) -> Result<(), RuntimeError> {
+        let launch = check(kernel, sizes, args, self.device.id, SimDevice::NAME)?;
+        self.uses.add(kernel, args)?;
+        self.launches.push(Queued { kernel, launch, options });
+        Ok(())
+    }
+
+    /// Runs all once; the report of each.
+    ///
+    /// # Errors
+    ///
+    /// The first launch that is no success on the simulator; those before it have run.
+    pub fn run(&self) -> Result<Vec<LaunchReport>, RuntimeError> {
+        let constant = |buffer: &Buffer| !self.uses.writes(buffer);
+        let run = |queued: &Queued<'_>| {
+            let overlaps = queued.options.dependent;
+            let config = Config { overlaps, ..self.device.config.clone() };
+            self.device.simulate(queued.kernel, &queued.launch, &config, &constant)
+        };
+        self.launches.iter().map(run).collect()
+    }
+}
+
+impl fmt::Debug for SimSequence<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.launches.iter().map(|queued| &queued.kernel.program().name)).finish()
+    }
+}
+
+/// The buffers of the parameters that are `constant`.
+fn constants<'a>(kernel: &Kernel, args: &'a [Arg<'_>]) -> impl Iterator<Item = &'a Buffer> {
+    let constant = kernel.program().params.iter().zip(args).filter(|(param, _)| param.is_constant());
+    constant.filter_map(|(_, arg)| arg.buffer())
 }
 
 fn copy_of(bytes: &Mutex<Vec<u8>>) -> Vec<u8> {
@@ -96,42 +218,10 @@ impl Device for SimDevice {
 
     fn launch(&self, kernel: &Kernel, sizes: &Sizes, args: &[Arg<'_>]) -> Result<LaunchReport, RuntimeError> {
         let launch = check(kernel, sizes, args, self.id, SimDevice::NAME)?;
-        let failed =
-            |error| RuntimeError::Simulator { kernel: kernel.program().name.clone(), error: Box::new(error) };
-        // Simulated memory has the buffers of this launch and nothing else, so that an access outside them is found. A
-        // buffer that is passed twice is there once.
-        let mut memory = GlobalMemory::new();
-        let mut ids = HashMap::new();
-        let mut arguments = Vec::with_capacity(launch.params.len());
-        let mut place = |buffer: &Buffer| -> Result<_, RuntimeError> {
-            let bytes = self.bytes(buffer)?;
-            Ok(*ids.entry(Arc::as_ptr(bytes)).or_insert_with(|| {
-                let id = memory.alloc(buffer.bytes);
-                memory.write(id, &copy_of(bytes));
-                id
-            }))
-        };
-        for passed in &launch.params {
-            arguments.push(match passed {
-                Passed::Scalar(value) => Argument::F32(*value),
-                Passed::Size(value) => Argument::I32(*value),
-                Passed::Buffer(buffer) => Argument::Buffer(place(buffer)?),
-                Passed::TensorMap(Mapped { buffer, extents, strides, .. }) => Argument::TensorMap {
-                    buffer: place(buffer)?,
-                    extents: extents.clone(),
-                    strides: strides.clone(),
-                },
-            });
-        }
-        let report = tilewright_sim::run(&kernel.function, launch.grid, &memory, &arguments, &self.config)
-            .map_err(failed)?;
-        for passed in &launch.params {
-            if let Passed::Buffer(buffer) = passed {
-                let bytes = self.bytes(buffer)?;
-                replace(bytes, memory.read(ids[&Arc::as_ptr(bytes)]));
-            }
-        }
-        Ok(LaunchReport::Sim(Box::new(report)))
+        // Any launch may be ahead of it, but none that writes what is constant.
+        let constant: Vec<&Buffer> = constants(kernel, args).collect();
+        let constant = |buffer: &Buffer| constant.iter().any(|known| known.same(buffer));
+        self.simulate(kernel, &launch, &self.config, &constant)
     }
 
     fn time(

@@ -201,7 +201,9 @@ impl Warp {
                 let address = self.global_address(src, lane);
                 if let Some((_, number, offset)) = cluster.global_offset(&site, address, bytes, false) {
                     from[lane] = Some(address);
-                    if cluster.context.watches(number) {
+                    if !cluster.context.watches(number) {
+                        cluster.check_launches(&site, (number, offset), Touch::Read);
+                    } else {
                         self.queue.fetches += 1;
                         fetch = self.queue.fetches;
                         let unit = (cluster.fetches_of(self.agent), fetch, ASYNC | ORDINARY);

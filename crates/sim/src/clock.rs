@@ -184,6 +184,9 @@ pub(crate) struct Pair {
     known: Known,
     /// Of whose reads it is known that they are over, though not what was written before.
     reads: Known,
+    /// Whether the launches before this one are over. All that they did to global memory is one access of every byte, which both proxies
+    /// see, so that no clock is needed.
+    launches: bool,
 }
 
 impl Pair {
@@ -191,12 +194,14 @@ impl Pair {
     pub(crate) fn join(&mut self, other: &Pair) {
         self.known.join(&other.known);
         self.reads.join(&other.reads);
+        self.launches |= other.launches;
     }
 
     /// Forgets what `other` does not know.
     pub(crate) fn meet(&mut self, other: &Pair) {
         self.known.meet(&other.known);
         self.reads.meet(&other.reads);
+        self.launches &= other.launches;
     }
 
     /// Learns what `other` knows of these agents, and which reads of all are over.
@@ -321,6 +326,11 @@ impl Knowledge {
         }
     }
 
+    /// These lanes wait for the launches before this one.
+    pub(crate) fn wait_for_launches(&mut self, mask: u32) {
+        self.known_to(mask).launches = true;
+    }
+
     /// What these lanes, acting together, know.
     pub(crate) fn view(&self, mask: u32) -> View<'_> {
         View {
@@ -409,6 +419,11 @@ impl<'a> View<'a> {
         let fenced = self.fenced.get(space.0).is_some_and(|seen| seen.unseen(time, own) == 0);
         if fenced { own } else { 0 }
     }
+
+    /// Whether the launches before this one are over.
+    pub(crate) fn sees_launches(&self) -> bool {
+        self.left(1, |pair, left| if pair.launches { 0 } else { left }) == 0
+    }
 }
 
 #[cfg(test)]
@@ -488,6 +503,25 @@ mod tests {
         assert_eq!((left(&warp, 1), left(&warp, 2)), (2, 0));
         warp.meet_lanes();
         assert_eq!(left(&warp, 1), 0);
+    }
+
+    #[test]
+    fn a_wait_for_launches_is_known_to_its_lanes_and_behind_barriers() {
+        let (mut a, mut b) = (Knowledge::new(0, LIVE), Knowledge::new(1, LIVE));
+        a.wait_for_launches(1);
+        assert!(a.view(1).sees_launches() && !a.view(2).sees_launches());
+        let (mut of_lane, mut of_another) = (Pair::default(), Pair::default());
+        a.release(2, &mut of_another);
+        b.acquire(LIVE, &of_another);
+        assert!(!b.view(1).sees_launches());
+        a.release(1, &mut of_lane);
+        b.acquire(4, &of_lane);
+        assert!(b.view(4).sees_launches() && !b.view(8).sees_launches());
+        a.meet_lanes();
+        assert!(a.view(2).sees_launches());
+        let mut both = of_lane.clone();
+        both.meet(&of_another);
+        assert!(View::common(&of_lane).sees_launches() && !View::common(&both).sees_launches());
     }
 
     #[test]

@@ -381,6 +381,7 @@ impl<'a> Cluster<'a> {
         data: &[u8],
         unit: Option<(Agent, u32, u8)>,
     ) {
+        self.check_launches(site, (buffer, start), touch);
         if !self.context.config.check_global || (touch == Touch::Read && !self.context.watches(buffer)) {
             return;
         }
@@ -410,6 +411,33 @@ impl<'a> Cluster<'a> {
         global.note(range, data, &now, &mut |event, offset| {
             let place = Place::Global(buffer, offset);
             sink.raced(context, first, site, (touch.writes(), asynchronous), event, place);
+        });
+    }
+
+    /// Reports an access to global memory that a launch before this one may clash with: what threads access, or an asynchronous operation that
+    /// they start, comes after a wait that they know of.
+    pub(crate) fn check_launches(&mut self, site: &Site, (buffer, offset): (u32, u64), touch: Touch) {
+        let context = self.context;
+        if !context.depends(buffer, touch.writes())
+            || self.know[site.agent as usize].view(site.lanes()).sees_launches()
+        {
+            return;
+        }
+        self.misuse(site, Rule::Dependency, || {
+            let name = context.name(buffer);
+            let (does, may) = match touch {
+                Touch::Read => ("reads", "write"),
+                Touch::Write => ("writes", "read or write"),
+                Touch::Add => ("adds to", "read or write"),
+            };
+            let or = match touch {
+                Touch::Read => format!(", or mark it `constant {name}: …` if none of them writes it"),
+                _ => String::new(),
+            };
+            format!(
+                "it {does} byte {offset} of `{name}` and is ordered behind no `wait_dependencies()`: a launch before this one may still \
+                 {may} `{name}`; wait before, in the same role or in one whose stage it gets{or}"
+            )
         });
     }
 

@@ -32,6 +32,11 @@ pub struct Config {
     pub check_races: bool,
     /// Whether races on global memory are looked for, within a cluster and between clusters.
     pub check_global: bool,
+    /// Whether the launch may begin before those ahead of it have ended: each of its accesses to global memory is then to come after
+    /// [`SyncOp::DependencyWait`](tilewright_machine::SyncOp::DependencyWait), in its thread or, by a barrier, in another of the cluster, but
+    /// for reads of buffers that are [constant](crate::GlobalMemory::mark_constant). Asked of functions that wait so or let later launches
+    /// begin, where `check_global` is on.
+    pub overlaps: bool,
     /// Whether reads of shared bytes that nothing has written are looked for.
     pub check_uninitialised: bool,
     /// Whether reads of registers that nothing has written are looked for.
@@ -50,6 +55,7 @@ impl Default for Config {
             seed: 0,
             check_races: true,
             check_global: true,
+            overlaps: true,
             check_uninitialised: true,
             check_registers: true,
             step_limit: 100_000_000,

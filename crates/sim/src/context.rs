@@ -1,7 +1,7 @@
 //! What all blocks of a launch share: the program, the arguments, and where buffers lie.
 
-use tilewright_machine::{BoxShape, Memory};
-use tilewright_simt::{Function, FunctionParamKind, SharedBuffer};
+use tilewright_machine::{BoxShape, Memory, SyncOp};
+use tilewright_simt::{Function, FunctionParamKind, Op, SharedBuffer};
 
 use crate::config::{Argument, Config};
 use crate::decode::Program;
@@ -42,6 +42,8 @@ pub(crate) struct Context<'a> {
     buffers: Vec<(u32, String)>,
     /// By number: whether the buffer is one whose reads may race, for the function writes it.
     watched: Vec<bool>,
+    /// Whether launches before this one may still run when it begins.
+    overlaps: bool,
     pub grid: [u32; 3],
 }
 
@@ -144,12 +146,18 @@ impl<'a> Context<'a> {
             }
         }
         let owners = Owners::new(function);
-        Ok(Context { program, memory, config, owners, args: bits, maps, buffers, watched, grid })
+        let overlaps = config.check_global && config.overlaps && waits_or_lets_begin(function);
+        Ok(Context { program, memory, config, owners, args: bits, maps, buffers, watched, overlaps, grid })
     }
 
     /// Whether reads of a buffer may race.
     pub(crate) fn watches(&self, buffer: u32) -> bool {
         self.watched.get(buffer as usize).copied().unwrap_or(false)
+    }
+
+    /// Whether an access to a buffer has to come after a wait for the launches before this one.
+    pub(crate) fn depends(&self, buffer: u32, write: bool) -> bool {
+        self.overlaps && (write || !self.memory.is_constant(buffer))
     }
 
     /// The name of a global buffer: the parameter's that passes it.
@@ -188,6 +196,15 @@ impl<'a> Context<'a> {
         let Some((buffer, index, offset)) = self.memory.locate(address as u64) else { return none };
         (self.name(index), offset as i64, buffer.size())
     }
+}
+
+/// Whether a function is made for launches that overlap.
+fn waits_or_lets_begin(function: &Function) -> bool {
+    let mut found = false;
+    function.visit(&mut |inst| {
+        found |= matches!(inst.op, Op::Sync(SyncOp::DependencyWait | SyncOp::DependentsLaunch));
+    });
+    found
 }
 
 /// Checks a tensor by the rules of `cuTensorMapEncodeTiled`, and that it lies in its buffer.

@@ -236,6 +236,13 @@ impl<'a> Cluster<'a> {
                 };
                 let Some((bound, shape, _, number)) = self.map(*map) else { return };
                 if touch == Touch::Read && !self.context.watches(number) {
+                    if self.context.depends(number, false) {
+                        let mut first = None;
+                        rows(bound, shape, coords, |_, global, _| first = first.or(Some(global)));
+                        if let Some(first) = first {
+                            self.check_launches(site, (number, first), touch);
+                        }
+                    }
                     return;
                 }
                 rows(bound, shape, coords, |at, global, len| {

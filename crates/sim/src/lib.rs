@@ -64,6 +64,11 @@
 //! Nothing that a later access may race with is forgotten: `tests/reference.rs` compares what is found with every pair of accesses of
 //! random programs.
 //!
+//! What launches before this one do to global memory is one access of every byte, before the first of this launch: a read, and a write but in
+//! buffers that are [constant](GlobalMemory::mark_constant). In a function that waits for such launches or lets later ones begin,
+//! each access has to come after a wait for them, in its thread or by a barrier ([`Config::overlaps`]); one that does not is in
+//! [`Report::protocol`].
+//!
 //! A race names both accesses ([`Party`]), and what would order them in the words of the tile language ([`Race::suggestion`]).
 //!
 //! Registers that a product in flight writes are not to be touched, and those that it reads not to be written, until a wait covers it; what

@@ -24,12 +24,19 @@ impl BufferId {
 #[derive(Debug)]
 pub(crate) struct Buffer {
     bytes: usize,
+    /// Whether no launch that the simulated one may overlap writes it.
+    constant: bool,
     words: Vec<AtomicU32>,
 }
 
 impl Buffer {
     pub(crate) fn size(&self) -> u64 {
         self.bytes as u64
+    }
+
+    /// Whether no launch that the simulated one may overlap writes it.
+    pub(crate) fn is_constant(&self) -> bool {
+        self.constant
     }
 
     /// Word `index`; 0 outside.
@@ -104,8 +111,16 @@ impl GlobalMemory {
     /// A new buffer of `bytes` zeros.
     pub fn alloc(&mut self, bytes: usize) -> BufferId {
         let words = (0..bytes.div_ceil(4)).map(|_| AtomicU32::new(0)).collect();
-        self.buffers.push(Some(Buffer { bytes, words }));
+        self.buffers.push(Some(Buffer { bytes, constant: false, words }));
         BufferId((self.buffers.len() - 1) as u32)
+    }
+
+    /// From now on no launch that a simulated one may overlap writes the buffer, so that kernels may read it before they wait for the
+    /// launches before them (see [`Config::overlaps`](crate::Config::overlaps)). Does nothing where the buffer is freed or another memory's.
+    pub fn mark_constant(&mut self, buffer: BufferId) {
+        if let Some(Some(buffer)) = self.buffers.get_mut(buffer.0 as usize) {
+            buffer.constant = true;
+        }
     }
 
     /// Releases a buffer; its number is not given out again, so a stale pointer is out of bounds.
@@ -113,6 +128,11 @@ impl GlobalMemory {
         if let Some(buffer) = self.buffers.get_mut(id.0 as usize) {
             *buffer = None;
         }
+    }
+
+    /// Whether no launch that the simulated one may overlap writes the buffer of this number.
+    pub(crate) fn is_constant(&self, buffer: u32) -> bool {
+        self.buffers.get(buffer as usize).and_then(Option::as_ref).is_some_and(Buffer::is_constant)
     }
 
     /// The size of a buffer in bytes; `None` for one that this memory does not hold.

@@ -48,6 +48,8 @@ pub(crate) enum Rule {
     Barrier,
     /// A count of bytes is wrong.
     Bytes,
+    /// Memory is accessed before a wait for the launches that may still access it.
+    Dependency,
     /// The threads of a warpgroup or of a barrier do not agree.
     Disagree,
     /// What has ended is used.

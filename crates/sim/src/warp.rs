@@ -675,8 +675,11 @@ impl Warp {
                 self.collective(cluster, &op.spelling(), self.live, origin)?;
                 self.set_registers(cluster, more, registers, (statement, origin));
             }
-            // Nothing precedes or follows the grid.
-            SyncOp::DependencyWait | SyncOp::DependentsLaunch => {}
+            SyncOp::DependencyWait => {
+                cluster.know[self.agent as usize].wait_for_launches(self.active);
+            }
+            // It orders nothing.
+            SyncOp::DependentsLaunch => {}
         }
         Ok(())
     }

@@ -133,6 +133,21 @@ impl Expr {
         }
     }
 
+    /// Calls `visit` for each parameter of which it reads an element, as often as it does.
+    pub fn elements(&self, visit: &mut impl FnMut(ParamId)) {
+        match self {
+            Expr::Int(_) | Expr::Symbol(_) | Expr::Block(_) => {}
+            Expr::Binary(_, a, b) => {
+                a.elements(visit);
+                b.elements(visit);
+            }
+            Expr::Element(param, index) => {
+                visit(*param);
+                index.elements(visit);
+            }
+        }
+    }
+
     /// Replaces the symbols for which `value` returns a number, and folds.
     pub fn substitute(&self, value: &impl Fn(SymbolId) -> Option<i64>) -> Expr {
         match self {

@@ -170,9 +170,12 @@ fn ints(out: &mut impl Write, program: &Program, items: &[Expr]) -> fmt::Result 
 }
 
 fn param(out: &mut String, program: &Program, param: &Param) -> fmt::Result {
+    if param.is_constant() {
+        out.write_str("constant ")?;
+    }
     write!(out, "{}: {}", param.name, param.dtype)?;
     match &param.kind {
-        ParamKind::Tensor { shape, strides } => {
+        ParamKind::Tensor { shape, strides, .. } => {
             out.write_str("[")?;
             ints(out, program, shape)?;
             out.write_str("]")?;

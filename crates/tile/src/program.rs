@@ -90,6 +90,13 @@ pub struct Param {
     pub span: Span,
 }
 
+impl Param {
+    /// Whether it is a tensor that is marked `constant`.
+    pub fn is_constant(&self) -> bool {
+        matches!(self.kind, ParamKind::Tensor { constant: true, .. })
+    }
+}
+
 /// What a [`Param`] passes.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ParamKind {
@@ -99,6 +106,9 @@ pub enum ParamKind {
         shape: Vec<Expr>,
         /// Its strides in elements; `None` means row-major (the last mode contiguous).
         strides: Option<Vec<Expr>>,
+        /// `constant`: no launch of a sequence of launches that overlap writes it, so that it may be read before
+        /// [`StmtKind::WaitDependencies`].
+        constant: bool,
     },
     /// A number (`f32`), with the default that `tilewright run` passes.
     Scalar {

@@ -28,7 +28,7 @@ kernel shapes(x: f32[A, B]) grid(1) threads(32) {
 }";
 
 const ROLES: &str = "const A = 64, STAGES = 3
-kernel roles(x: f16[A, A], y: f32[A, A]) grid(8) threads(256) cluster(2) {
+kernel roles(constant x: f16[A, A] : (A, 1), y: f32[A, A]) grid(8) threads(256) cluster(2) {
     gx = global_view(x, (A, A) : (e0, e1))
     gy = global_view(y, (A, A) : (e0, e1))
     s = shared_tensor(f16, [A, A])
@@ -43,6 +43,7 @@ kernel roles(x: f16[A, A], y: f32[A, A]) grid(8) threads(256) cluster(2) {
         wait_dependencies()
     }
     warpgroup math(1) registers(240) {
+        wait_dependencies()
         for (row, col) in tiles(4, 4, hilbert(1)) {
             r = register_tensor(f32, [A, A])
             fill(r, 0.0)
@@ -254,6 +255,9 @@ impl Choices<'_> {
         let n = k.size("n", 17);
         let ids = k.tensor("ids", DType::I32, [&n]);
         let element = ids.element(block_x() * 2 + &m);
+        if self.next(2) == 0 {
+            k.mark_constant(&ids);
+        }
         let all = [m.clone(), n.clone(), t.clone(), w.clone(), block_x(), block_y(), element];
         let extents = [self.expr(&all[..4], 2), self.expr(&all[..4], 2)];
         let x = k.tensor("x", DType::ALL[self.next(DType::ALL.len() as u8) as usize], extents);
@@ -467,7 +471,7 @@ fn the_programs_in_the_documentation_are_programs() {
     let guide = include_str!("../../../docs/tile-language.md");
     let sources: Vec<&str> =
         guide.split("```tile\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect();
-    assert_eq!(sources.len(), 4);
+    assert_eq!(sources.len(), 5);
     for source in sources {
         round_trip(source);
         verify(&read(source), &Constants::new()).unwrap();

@@ -336,7 +336,7 @@ impl Elected {
 /// What an instruction is called, if it is a synchronisation that is to be deleted or moved.
 fn synchronisation(op: &Op) -> Option<String> {
     match op {
-        Op::Sync(SyncOp::SetMaxRegisters { .. } | SyncOp::DependencyWait | SyncOp::DependentsLaunch) => None,
+        Op::Sync(SyncOp::SetMaxRegisters { .. } | SyncOp::DependentsLaunch) => None,
         Op::Sync(SyncOp::ClusterBarrier) => Some("barrier.cluster".to_string()),
         Op::Sync(sync) => Some(sync.spelling()),
         Op::Mbarrier { op, .. } => Some(op.name().to_string()),

@@ -74,7 +74,8 @@ pub struct HopperGemmConfig {
     /// How the L2 cache treats what is written to C.
     pub hint_c: Option<CacheHint>,
     /// Whether the kernel may be launched before the one ahead of it has ended: it waits for that one's results, and lets the one
-    /// behind it begin, by itself (programmatic dependent launch).
+    /// behind it begin, by itself (programmatic dependent launch). Every role waits before it touches a tensor. None is marked `constant`: which
+    /// factor is weights the caller knows, and a stage holds tiles of both.
     pub dependent: bool,
     /// Registers of a thread that copies.
     pub load_registers: i64,

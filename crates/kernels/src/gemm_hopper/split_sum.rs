@@ -1,4 +1,5 @@
-//! The kernel behind a product whose k was split through global memory: it adds the parts, applies the epilogue, and rounds.
+//! The kernel behind a product whose k was split through global memory: it adds the parts, applies the epilogue, and rounds. It may begin
+//! before the product has ended, which writes `partial`, and waits for it before it reads anything.
 
 use tilewright_machine::DType;
 use tilewright_tile::dsl::{Elem, KernelBuilder, block_x, block_y, steps, tile};

@@ -9,7 +9,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::{Kernel, Options, compile};
 use tilewright_machine::{Arch, DType};
-use tilewright_runtime::{Arg, Device, SimDevice, Sizes, Tensor};
+use tilewright_runtime::{Arg, LaunchOptions, SimDevice, Sizes, Tensor};
 use tilewright_sim::Report;
 use tilewright_tile::interpret::{Argument, interpret, tensor_len};
 use tilewright_tile::{ParamId, ParamKind, Program};
@@ -60,16 +60,17 @@ impl Launch<'_> {
         let simulate = |seed: u64| {
             let device = SimDevice::new(tilewright_sim::Config { seed, ..Default::default() });
             let mut tensors: BTreeMap<String, Tensor> = BTreeMap::new();
-            let mut reports = Vec::new();
             for kernel in &kernels {
-                let sizes = self.sizes_of(kernel);
-                for (name, dtype, values) in buffers(kernel, &sizes, given) {
+                for (name, dtype, values) in buffers(kernel, &self.sizes_of(kernel), given) {
                     tensors.entry(name).or_insert_with(|| Tensor::from_f64(&device, dtype, &values).unwrap());
                 }
-                let arguments: Vec<Arg<'_>> = kernel
-                    .program()
-                    .params
-                    .iter()
+            }
+            // The kernels behind the first may begin before it has ended.
+            let mut sequence = device.sequence();
+            for (i, kernel) in kernels.iter().enumerate() {
+                let sizes = self.sizes_of(kernel);
+                let params = kernel.program().params.iter();
+                let arguments: Vec<Arg<'_>> = params
                     .map(|param| match param.kind {
                         ParamKind::Tensor { .. } => Arg::Tensor(&tensors[&param.name]),
                         ParamKind::Scalar { default } => {
@@ -77,10 +78,12 @@ impl Launch<'_> {
                         }
                     })
                     .collect();
-                let report = device.launch(kernel, &sizes, &arguments).unwrap();
-                let report = report.sim().unwrap().clone();
-                assert_eq!(report.problems(), Vec::<String>::new(), "{sizes:?}, seed {seed}");
-                reports.push(report);
+                sequence.push(kernel, &sizes, &arguments, LaunchOptions { dependent: i > 0 }).unwrap();
+            }
+            let reports: Vec<Report> =
+                sequence.run().unwrap().iter().map(|report| report.sim().unwrap().clone()).collect();
+            for report in &reports {
+                assert_eq!(report.problems(), Vec::<String>::new(), "{:?}, seed {seed}", self.sizes);
             }
             let read = tensors.iter().map(|(name, tensor)| (name.clone(), tensor.read(&device).unwrap()));
             (read.collect::<Tensors>(), reports)

@@ -14,11 +14,12 @@ use super::{CudaDevice, lock};
 use crate::error::RuntimeError;
 use crate::launch::{Arg, LaunchOptions, Sizes};
 use crate::report::Timing;
+use crate::sequence::Uses;
 
 impl CudaDevice {
     /// An empty sequence of launches.
     pub fn sequence(&self) -> CudaSequence<'_> {
-        CudaSequence { device: self, launches: Vec::new() }
+        CudaSequence { device: self, launches: Vec::new(), uses: Uses::default() }
     }
 }
 
@@ -39,6 +40,7 @@ pub(super) fn sequence_failed(launches: &[Prepared]) -> impl Fn(DriverError) -> 
 pub struct CudaSequence<'a> {
     pub(super) device: &'a CudaDevice,
     pub(super) launches: Vec<Prepared>,
+    uses: Uses,
 }
 
 impl<'a> CudaSequence<'a> {
@@ -51,6 +53,11 @@ impl<'a> CudaSequence<'a> {
     }
 
     /// Adds a launch, which comes after those before.
+    ///
+    /// # Errors
+    ///
+    /// What [`Device::launch`](crate::Device::launch) refuses, and [`RuntimeError::ConstantWritten`] where a parameter of one launch is
+    /// `constant` and another launch of the sequence writes its buffer.
     pub fn push(
         &mut self,
         kernel: &Kernel,
@@ -58,7 +65,9 @@ impl<'a> CudaSequence<'a> {
         args: &[Arg<'_>],
         options: LaunchOptions,
     ) -> Result<(), RuntimeError> {
-        self.launches.push(self.device.prepare(kernel, sizes, args, options)?);
+        let launch = self.device.prepare(kernel, sizes, args, options)?;
+        self.uses.add(kernel, args)?;
+        self.launches.push(launch);
         Ok(())
     }
 

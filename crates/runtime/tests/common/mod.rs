@@ -1,4 +1,5 @@
 //! A small kernel that is built by hand: `y[i] = x[i] * factor` for `i < n`, 128 elements a block.
+#![allow(dead_code, reason = "each test file uses some of it")]
 
 use tilewright_compiler::{Kernel, Options};
 use tilewright_machine::{Arch, RegType, ScalarOp, copy_named};

@@ -135,7 +135,7 @@ impl KernelBuilder {
         shape: impl IntoIterator<Item = E>,
     ) -> Buffer {
         let shape = shape.into_iter().map(Into::into).collect();
-        self.param(name, dtype, ParamKind::Tensor { shape, strides: None })
+        self.param(name, dtype, ParamKind::Tensor { shape, strides: None, constant: false })
     }
 
     /// `name: dtype[shape] : (strides)`: a tensor parameter with strides in elements.
@@ -148,7 +148,18 @@ impl KernelBuilder {
     ) -> Buffer {
         let shape = shape.into_iter().map(Into::into).collect();
         let strides = Some(strides.into_iter().map(Into::into).collect());
-        self.param(name, dtype, ParamKind::Tensor { shape, strides })
+        self.param(name, dtype, ParamKind::Tensor { shape, strides, constant: false })
+    }
+
+    /// `constant name: …`: no launch of a sequence of launches that overlap writes the tensor, so that it may be read before
+    /// [`wait_dependencies`](Self::wait_dependencies).
+    pub fn mark_constant(&mut self, buffer: &Buffer) {
+        if self.owned(Some(buffer.owner), buffer.param.0)
+            && let Some(row) = self.build.program.params.get_mut(buffer.param.0 as usize)
+            && let ParamKind::Tensor { constant, .. } = &mut row.kind
+        {
+            *constant = true;
+        }
     }
 
     fn param(&mut self, name: &str, dtype: DType, kind: ParamKind) -> Buffer {

@@ -337,9 +337,21 @@ impl<'a> Parser<'a> {
             .into())
     }
 
-    /// `a: f16[m, k]`, `a: f16[m, k] : (1, m)` or `alpha: f32 = 2.0`.
+    /// `a: f16[m, k]`, `a: f16[m, k] : (1, m)`, `constant a: f16[m, k]` or `alpha: f32 = 2.0`.
     fn param(&mut self) -> Res<()> {
-        let (name, span) = self.word("a parameter")?;
+        let start = self.span();
+        // A parameter may have the name `constant`.
+        let constant = self.at_word("constant") && self.ahead(1).tok == Tok::Word;
+        if constant {
+            self.next();
+        }
+        if self.at_word("const") && self.ahead(1).tok == Tok::Word {
+            let error = self.unexpected("a parameter");
+            return Err(error
+                .help("a tensor that no launch of a sequence writes is `constant w: f16[n, k]`")
+                .into());
+        }
+        let (name, _) = self.word("a parameter")?;
         self.expect(":", "and the parameter's type")?;
         let dtype = self.dtype()?;
         let kind = if self.eat("[") {
@@ -358,7 +370,13 @@ impl<'a> Parser<'a> {
                 })?;
                 strides = Some(list);
             }
-            ParamKind::Tensor { shape, strides }
+            ParamKind::Tensor { shape, strides, constant }
+        } else if constant {
+            return Err(syntax(start, format!("`constant` is for tensors, and `{name}` is none"))
+                .help(format!(
+                    "a tensor: `constant {name}: {dtype}[m, n]`; a number never changes: `{name}: f32 = 1.0`"
+                ))
+                .into());
         } else if self.eat("=") {
             ParamKind::Scalar { default: self.signed_number()? }
         } else {
@@ -367,7 +385,7 @@ impl<'a> Parser<'a> {
                 .help(format!("a tensor: `{name}: {dtype}[m, n]`; a number: `{name}: f32 = 1.0`"))
                 .into());
         };
-        let span = self.since(span);
+        let span = self.since(start);
         if let Err(error) = self.build.declare_param(name, span, dtype, kind) {
             self.report(error)?;
         }

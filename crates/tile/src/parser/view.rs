@@ -262,7 +262,7 @@ impl Parser<'_> {
     /// A stride in elements as a step along the mode of the buffer that it fits best.
     fn resolve(&mut self, stride: &Expr, span: Span, param: ParamId) -> Res<Step> {
         let program = &self.build.program;
-        let ParamKind::Tensor { shape, strides } = &program.param(param).kind else {
+        let ParamKind::Tensor { shape, strides, .. } = &program.param(param).kind else {
             return Ok(Step { dim: 0, scale: Self::one() });
         };
         let strides = strides.clone().unwrap_or_else(|| row_major(shape));

@@ -21,9 +21,11 @@ pub(super) fn program(program: &Program, values: &[Option<i64>]) -> Program {
         .iter()
         .map(|p| Param {
             kind: match &p.kind {
-                ParamKind::Tensor { shape, strides } => {
-                    ParamKind::Tensor { shape: all(shape), strides: strides.as_deref().map(all) }
-                }
+                ParamKind::Tensor { shape, strides, constant } => ParamKind::Tensor {
+                    shape: all(shape),
+                    strides: strides.as_deref().map(all),
+                    constant: *constant,
+                },
                 scalar @ ParamKind::Scalar { .. } => scalar.clone(),
             },
             ..p.clone()

@@ -18,7 +18,7 @@ pub(super) fn strides(program: &Program) -> Vec<Vec<Expr>> {
         .params
         .iter()
         .map(|p| match &p.kind {
-            ParamKind::Tensor { shape, strides } => strides.clone().unwrap_or_else(|| row_major(shape)),
+            ParamKind::Tensor { shape, strides, .. } => strides.clone().unwrap_or_else(|| row_major(shape)),
             ParamKind::Scalar { .. } => Vec::new(),
         })
         .collect()
@@ -81,7 +81,7 @@ impl Checker<'_> {
         let program = self.program;
         for param in &program.params {
             match &param.kind {
-                ParamKind::Tensor { shape, strides } => {
+                ParamKind::Tensor { shape, strides, .. } => {
                     if shape.is_empty() {
                         self.report(
                             Diagnostic::new(

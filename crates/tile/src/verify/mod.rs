@@ -4,6 +4,7 @@
 mod definitions;
 mod fold;
 mod header;
+mod launches;
 mod products;
 mod roles;
 mod shapes;
@@ -102,8 +103,11 @@ const MAX_ERRORS: usize = 50;
 /// 30. **Sums over clusters.** A register tensor of `f32`, in clusters of several blocks, outside of stages.
 /// 31. **Elements as integers.** The buffer is a tensor parameter of one mode, of type `i32`, that no statement writes. Elements stand where
 ///     counters may: not in the grid, nor in the shapes and strides of parameters.
+/// 32. **Launches that overlap.** No statement writes a parameter that is `constant`. A kernel that waits for the launches before it or lets
+///     those behind it begin waits in every block, whatever its sizes. As far as the order of the statements shows it, no role accesses a
+///     parameter that is not `constant` before it waits or gets a stage from a role that did.
 ///
-/// Reports every violation it finds, up to fifty; of rule 29 once there are no others.
+/// Reports every violation it finds, up to fifty; of rules 29 and 32 once there are no others.
 ///
 /// ```
 /// use tilewright_tile::{Code, Constants, parse, verify};
@@ -128,7 +132,9 @@ pub fn verify(program: &Program, constants: &Constants) -> Result<Verified, Diag
         check.uses();
         check.elements_stay();
         if check.errors.is_empty() {
-            products::check(&folded).into_iter().for_each(|error| check.report(error));
+            let mut errors = products::check(&folded);
+            errors.extend(launches::check(&folded));
+            errors.into_iter().for_each(|error| check.report(error));
         }
     }
     let Checker { errors, inputs, outputs, elements, .. } = check;
@@ -392,18 +398,10 @@ impl<'a> Checker<'a> {
 
     /// Notes the parameters of which an expression reads elements.
     fn note_elements(&mut self, expr: &Expr, span: Span) {
-        match expr {
-            Expr::Binary(_, a, b) => {
-                self.note_elements(a, span);
-                self.note_elements(b, span);
-            }
-            Expr::Element(param, index) => {
-                self.inputs[param.0 as usize] = true;
-                self.elements.entry(*param).or_insert(span);
-                self.note_elements(index, span);
-            }
-            Expr::Int(_) | Expr::Symbol(_) | Expr::Block(_) => {}
-        }
+        expr.elements(&mut |param| {
+            self.inputs[param.0 as usize] = true;
+            self.elements.entry(param).or_insert(span);
+        });
     }
 
     /// A tensor whose elements are integers of the kernel is not written.
