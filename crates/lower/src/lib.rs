@@ -94,6 +94,8 @@ struct Lower<'a> {
     arrays: Vec<Option<ArrayId>>,
     /// The offset of each shared tensor.
     shared: Vec<u32>,
+    /// The buffer of each, by which reports name it.
+    buffers: Vec<Option<u32>>,
     /// Values of sizes and of the counters in scope: the verifier has seen that no other is used.
     symbols: BTreeMap<SymbolId, Operand>,
     /// Shared tensors with instructions in flight that do a synchronous copy.
@@ -176,6 +178,7 @@ pub fn lower(
             b,
             arrays,
             shared: place.offsets.clone(),
+            buffers: place.buffers.clone(),
             symbols: symbols.clone(),
             pending: BTreeSet::new(),
             scratch: place.scratch,
@@ -260,6 +263,11 @@ impl Lower<'_> {
         let plan = &synthesis.statements[index];
         let position = (!stmt.span.is_none()).then_some(stmt.span.start);
         self.b.set_origin_at(statement_text(self.verified.program(), stmt), position);
+        for tensor in stmt.kind.reads().into_iter().chain(stmt.kind.writes()) {
+            if let Some(Some(buffer)) = self.buffers.get(tensor.0 as usize) {
+                self.b.name_shared(*buffer);
+            }
+        }
         match (&stmt.kind, plan) {
             (StmtKind::Define(_), _) => Ok(()),
             (StmtKind::Copy { src, dst }, StmtPlan::Copy(plan)) => self.copy(src, dst, plan, true),

@@ -14,6 +14,8 @@ use crate::Part;
 pub struct PartPlaces {
     /// The offset of each of its shared tensors.
     pub offsets: Vec<u32>,
+    /// Of each of its tensors the buffer, if it is a shared one.
+    pub buffers: Vec<Option<u32>>,
     /// The offset of the buffer that its statements use one after the other.
     pub scratch: u32,
 }
@@ -65,12 +67,12 @@ pub fn places(
     b: &mut Builder,
 ) -> Result<Places, Diagnostic> {
     let program = whole.program();
-    let mut common: BTreeMap<TensorId, u32> = BTreeMap::new();
+    let mut common: BTreeMap<TensorId, (u32, u32)> = BTreeMap::new();
     let mut next = 0u32;
     let mut sizes = Vec::new();
-    let mut put = |b: &mut Builder, name: &str, at: u32, bytes: u32| {
-        b.add_shared_at(name, at, bytes);
+    let mut put = |b: &mut Builder, name: &str, at: u32, bytes: u32| -> u32 {
         sizes.push(format!("`{name}` {bytes}"));
+        b.add_shared_at(name, at, bytes)
     };
     if parts.iter().any(|p| p.role.is_some()) {
         for stmt in &program.body {
@@ -78,8 +80,8 @@ pub fn places(
             let bytes = parts.iter().find_map(|p| p.synthesis.shared(id)).map(|(_, bytes)| bytes);
             if let Some(bytes) = bytes {
                 let at = next.next_multiple_of(UNIT_ALIGN);
-                put(b, &program.tensor(id).name, at, bytes);
-                common.insert(id, at);
+                let buffer = put(b, &program.tensor(id).name, at, bytes);
+                common.insert(id, (at, buffer));
                 next = at.saturating_add(bytes);
             }
         }
@@ -88,11 +90,12 @@ pub fn places(
     for part in parts {
         let tensors = &part.verified.program().tensors;
         let mut offsets = vec![0; tensors.len()];
+        let mut buffers = vec![None; tensors.len()];
         let mut own = Vec::new();
         for (i, offset) in offsets.iter_mut().enumerate() {
             let id = TensorId(i as u32);
             match (common.get(&id), part.synthesis.shared(id)) {
-                (Some(at), _) => *offset = *at,
+                (Some((at, buffer)), _) => (*offset, buffers[i]) = (*at, Some(*buffer)),
                 (None, Some((_, bytes))) => own.push((id, bytes)),
                 (None, None) => {}
             }
@@ -102,7 +105,7 @@ pub fn places(
         for (id, at) in &allocation.offsets {
             offsets[id.0 as usize] = base + at;
             let bytes = own.iter().find(|(t, _)| t == id).map_or(0, |(_, bytes)| *bytes);
-            put(b, &tensors[id.0 as usize].name, base + at, bytes);
+            buffers[id.0 as usize] = Some(put(b, &tensors[id.0 as usize].name, base + at, bytes));
         }
         if allocation.bytes > 0 {
             next = base.saturating_add(allocation.bytes);
@@ -113,7 +116,7 @@ pub fn places(
             put(b, "exchange", scratch, part.synthesis.scratch_bytes);
             next = scratch.saturating_add(part.synthesis.scratch_bytes);
         }
-        placed.push(PartPlaces { offsets, scratch });
+        placed.push(PartPlaces { offsets, buffers, scratch });
     }
     let mut barriers = BTreeMap::new();
     for (i, pipeline) in program.pipelines.iter().enumerate() {

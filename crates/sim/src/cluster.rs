@@ -359,10 +359,11 @@ impl<'a> Cluster<'a> {
         let first = ctas.first().map_or([0; 3], |cta| cta.index);
         let Some(shadow) = &mut ctas[rank as usize].shadow else { return };
         let view = common.map_or_else(|| know[site.agent as usize].view(site.lanes()), View::common);
-        let now = Now { access, view, space: Space::shared(rank) };
+        let mut now = Now { access, view, space: Space::shared(rank), tensor: 0 };
         let how = (bytes, kind != Kind::Read, access.is(ASYNC));
         let report = &mut |event| sink.event(context, first, (site, rank), how, event);
         for offset in offsets {
+            now.tensor = context.owners.meant(site.origin, *offset);
             match kind {
                 Kind::Read => shadow.read(*offset, bytes, &now, report),
                 Kind::Write => shadow.write(*offset, bytes, &now, report),
@@ -407,7 +408,7 @@ impl<'a> Cluster<'a> {
         let Cluster { ctas, know, sink, context, global, .. } = self;
         let first = ctas.first().map_or([0; 3], |cta| cta.index);
         let view = know[site.agent as usize].view(site.lanes());
-        let now = Now { access, view, space: Space::GLOBAL };
+        let now = Now { access, view, space: Space::GLOBAL, tensor: 0 };
         global.note(range, data, &now, &mut |event, offset| {
             let place = Place::Global(buffer, offset);
             sink.raced(context, first, site, (touch.writes(), asynchronous), event, place);

@@ -179,6 +179,15 @@ impl<'a> Context<'a> {
         [(cluster % x * blocks) as u32, (cluster / x % y) as u32, (cluster / x / y) as u32]
     }
 
+    /// The shared buffer that an access by a statement at an offset of the window means: its name, the offset in it and its size.
+    pub(crate) fn describe_shared(&self, origin: u32, offset: i64) -> (String, i64, u64) {
+        let found = u32::try_from(offset).ok().and_then(|at| self.owners.of(origin, at));
+        match found.and_then(|index| self.owners.buffers.get(index)) {
+            Some(b) => (b.name.clone(), offset - i64::from(b.offset), u64::from(b.bytes)),
+            None => self.describe(Memory::Shared, offset),
+        }
+    }
+
     /// The buffer at an address (shared: an offset in the window; register: its number in the register file): its name, the offset in it and its size. Where there
     /// is none, no name, the address and 0.
     pub(crate) fn describe(&self, memory: Memory, address: i64) -> (String, i64, u64) {
@@ -247,6 +256,8 @@ pub(crate) struct Owners {
     buffers: Vec<SharedBuffer>,
     /// For each 16 bytes, the buffer that holds all of them.
     granules: Vec<Option<u16>>,
+    /// Of each origin, the buffers that its statement names, where buffers lie at the same place; else empty.
+    named: Vec<Vec<u32>>,
 }
 
 impl Owners {
@@ -264,7 +275,29 @@ impl Owners {
             buffer.and_then(|b| u16::try_from(b).ok())
         };
         let granules = (0..function.shared_bytes.div_ceil(16)).map(holds).collect();
-        Owners { buffers, granules }
+        let overlap = |(i, a): (usize, &SharedBuffer)| {
+            let behind = buffers[i + 1..].iter();
+            behind.into_iter().any(|b| a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes)
+        };
+        let named = if buffers.iter().enumerate().any(overlap) { function.named.clone() } else { Vec::new() };
+        Owners { buffers, granules, named }
+    }
+
+    /// The buffer that an access by a statement means, if buffers share memory and the statement says which. It counts from 1.
+    pub(crate) fn meant(&self, origin: u32, offset: u32) -> u16 {
+        let Some(named) = self.named.get(origin as usize) else { return 0 };
+        let mut found =
+            named.iter().filter(|b| self.buffers.get(**b as usize).is_some_and(|b| contains(b, offset, 1)));
+        match (found.next(), found.next()) {
+            (Some(buffer), None) => u16::try_from(buffer + 1).unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    /// The buffer that an access by a statement means, or one that holds the byte.
+    pub(crate) fn of(&self, origin: u32, offset: u32) -> Option<usize> {
+        let meant = usize::from(self.meant(origin, offset));
+        meant.checked_sub(1).or_else(|| self.find(offset, 1))
     }
 
     /// The buffer that holds all of these bytes.

@@ -155,9 +155,9 @@ impl Values {
         }
     }
 
-    /// Whether all that was written to these bytes here and there is the same.
-    fn agree(&self, other: &Values, buffer: u32, range: std::ops::Range<u64>) -> bool {
-        range.into_iter().all(|at| self.only(buffer, at).is_some_and(|v| other.only(buffer, at) == Some(v)))
+    /// The first of these bytes to which not only one value was written, here and there.
+    fn differ(&self, other: &Values, buffer: u32, mut range: std::ops::Range<u64>) -> Option<u64> {
+        range.find(|at| self.only(buffer, *at).is_none_or(|v| other.only(buffer, *at) != Some(v)))
     }
 }
 
@@ -251,20 +251,24 @@ impl Furthest {
     }
 }
 
-/// Calls `report` for each range that races with one of another cluster: the earlier in memory of both, then the other.
-pub(crate) fn conflicts(logs: &[(u64, Touched)], mut report: impl FnMut((u64, Range), (u64, Range))) {
+/// Calls `report` for each range that races with one of another cluster: the earlier in memory of both, then the other, and a byte.
+///
+/// Of the ranges that a statement touches, each is compared with the one that reaches furthest of those that begin before it in other
+/// clusters. If any that holds a byte races with another that does, so does one of the compared: these form a tree for each byte, and
+/// clusters that agree pairwise along it all agree.
+pub(crate) fn conflicts(logs: &[(u64, Touched)], mut report: impl FnMut((u64, Range), (u64, Range), u64)) {
     let mut all: Vec<(u64, Range)> =
         logs.iter().flat_map(|(cluster, log)| log.ranges.iter().map(move |r| (*cluster, *r))).collect();
     let values = |cluster: u64| {
         let found = logs.binary_search_by_key(&cluster, |(of, _)| *of).ok();
         found.map(|index| &logs[index].1.values)
     };
-    let same = |(a, first): (u64, Range), (b, second): (u64, Range)| {
-        first.touch == Touch::Write
-            && second.touch == Touch::Write
-            && values(a)
-                .zip(values(b))
-                .is_some_and(|(a, b)| a.agree(b, second.buffer, second.start..first.end.min(second.end)))
+    let raced = |(a, first): (u64, Range), (b, second): (u64, Range)| {
+        let range = second.start..first.end.min(second.end);
+        match values(a).zip(values(b)).filter(|_| [first.touch, second.touch] == [Touch::Write; 2]) {
+            Some((a, b)) => a.differ(b, second.buffer, range),
+            None => Some(range.start),
+        }
     };
     all.sort_unstable_by_key(|(cluster, r)| (r.buffer, r.start, *cluster, r.statement, r.touch, r.end));
     let mut buffer = u32::MAX;
@@ -279,8 +283,9 @@ pub(crate) fn conflicts(logs: &[(u64, Touched)], mut report: impl FnMut((u64, Ra
                 continue;
             }
             let before = furthest.other(cluster).filter(|(_, first)| first.end > range.start);
-            if let Some(first) = before.filter(|first| !same(*first, (cluster, range))) {
-                report(first, (cluster, range));
+            if let Some((first, at)) = before.and_then(|first| Some((first, raced(first, (cluster, range))?)))
+            {
+                report(first, (cluster, range), at);
             }
         }
         open.entry((range.statement, range.touch)).or_default().insert(cluster, range);
@@ -334,8 +339,10 @@ mod tests {
         let mut count = 0;
         let touched = |log: &&[Range]| Touched { ranges: log.to_vec(), values: Values::default() };
         let logs: Vec<_> = (0..).zip(logs.iter().map(touched)).collect();
-        conflicts(&logs, |(a, first), (b, second)| {
-            assert!(a != b && first.start < second.end && second.start < first.end);
+        conflicts(&logs, |(a, first), (b, second), at| {
+            assert!(
+                a != b && (first.start..first.end).contains(&at) && (second.start..second.end).contains(&at)
+            );
             count += 1;
         });
         count
@@ -365,7 +372,7 @@ mod tests {
         };
         for (other, races) in [([1, 2, 3, 4], 0), ([1, 2, 3, 5], 1)] {
             let mut count = 0;
-            conflicts(&[(3, log(&[1, 2, 3, 4])), (5, log(&other))], |_, _| count += 1);
+            conflicts(&[(3, log(&[1, 2, 3, 4])), (5, log(&other))], |_, _, _| count += 1);
             assert_eq!(count, races);
         }
     }

@@ -187,8 +187,9 @@ pub fn run(
             busy += outcome.busy;
         }
     }
-    global::conflicts(&touched, |(a, first), (b, second)| {
-        sink.raced_between(&context, (context.first_block(a), first), (context.first_block(b), second));
+    global::conflicts(&touched, |(a, first), (b, second), offset| {
+        let (first, second) = ((context.first_block(a), first), (context.first_block(b), second));
+        sink.raced_between(&context, first, second, offset);
     });
     let blocks = clusters * u64::from(function.cluster);
     let profile =

@@ -110,7 +110,7 @@ impl Access {
 pub(crate) enum Event {
     /// A race with an earlier access, in these bytes.
     Race { kind: RaceKind, first: Access, first_writes: bool, offset: u32, bytes: u32 },
-    /// The byte was never written.
+    /// The byte was never written, or not since its tensor's life began.
     Uninitialised { offset: u32 },
 }
 
@@ -123,6 +123,8 @@ pub(crate) struct Now<'a> {
     pub view: View<'a>,
     /// The memory.
     pub space: Space,
+    /// The tensor that its statement means, where several lie at the same place; 0 if that is not known.
+    pub tensor: u16,
 }
 
 impl Now<'_> {
@@ -210,6 +212,8 @@ struct Rest {
 struct Cell {
     /// The last write.
     write: Access,
+    /// The tensor for which it was written: to others at the same place it is as if nothing had been. 0 where that is not known.
+    tensor: u16,
     /// Readers since that do not know of each other.
     reads: Vec<Access>,
     rest: Option<Box<Rest>>,
@@ -237,7 +241,8 @@ impl Cell {
                     at.report(write, how, report);
                 }
             }
-            if !self.write.happened() {
+            let other = self.tensor != now.tensor && self.tensor != 0 && now.tensor != 0;
+            if !self.write.happened() || other {
                 report(Event::Uninitialised { offset: at.offset });
             }
         }
@@ -263,6 +268,7 @@ impl Cell {
     }
 
     fn write(&mut self, now: &Now<'_>, finds: Finds, at: Bytes, report: &mut impl FnMut(Event)) {
+        self.tensor = now.tensor;
         if self.pending(at, report) {
             (self.write, self.rest) = (now.access, None);
             self.reads.clear();
@@ -477,7 +483,7 @@ mod tests {
                 rank: 0,
                 flags: 0,
             };
-            Now { access, view: warp.view(lane), space: Space::shared(0) }
+            Now { access, view: warp.view(lane), space: Space::shared(0), tensor: 0 }
         }
 
         fn warp_barrier(&mut self, warp: usize) {

@@ -147,7 +147,10 @@ impl Sink {
     pub(crate) fn fault(&mut self, context: &Context<'_>, block: [u32; 3], site: &Site, wrong: Wrong) {
         let key = (wrong.kind, site.statement, wrong.write);
         let fault = self.faults.entry(key).or_insert_with(|| {
-            let (buffer, offset, size) = context.describe(wrong.memory, wrong.address);
+            let (buffer, offset, size) = match wrong.memory {
+                Memory::Shared => context.describe_shared(site.origin, wrong.address),
+                memory => context.describe(memory, wrong.address),
+            };
             Fault {
                 origin: context.program.origin(site.origin),
                 position: context.program.position(site.origin),
@@ -242,12 +245,13 @@ impl Sink {
         self.race(context, kind, place, (first, second), serial);
     }
 
-    /// Takes a race on global memory between two clusters, given by their first blocks.
+    /// Takes a race on global memory between two clusters, given by their first blocks, at an offset of the buffer.
     pub(crate) fn raced_between(
         &mut self,
         context: &Context<'_>,
         first: ([u32; 3], Range),
         second: ([u32; 3], Range),
+        offset: u64,
     ) {
         let who = |(block, range): ([u32; 3], Range)| -> Who {
             let rank = u32::from(range.rank);
@@ -258,7 +262,7 @@ impl Sink {
         let both = first.1.touch.writes() && second.1.touch.writes();
         let kind = if both { RaceKind::WriteWrite } else { RaceKind::ReadWrite };
         self.serial += 1;
-        let (place, serial) = (Place::Global(second.1.buffer, second.1.start), self.serial);
+        let (place, serial) = (Place::Global(second.1.buffer, offset), self.serial);
         self.race(context, kind, place, (who(first), who(second)), serial);
     }
 
@@ -275,7 +279,7 @@ impl Sink {
         let origin = |who: Who| statement(who).map_or(0, |s| s.origin);
         let (a, b) = (origin(first), origin(second));
         let (global, buffer) = match place {
-            Place::Shared(_, offset) => (false, context.owners.find(offset, 1).unwrap_or(usize::MAX)),
+            Place::Shared(_, offset) => (false, context.owners.of(b, offset).unwrap_or(usize::MAX)),
             Place::Global(buffer, _) => (true, buffer as usize),
         };
         let key = (a.min(b), a.max(b), global, buffer, kind);
@@ -285,7 +289,7 @@ impl Sink {
         let (race, serial) = self.races.entry(key).or_insert_with(|| {
             let (buffer, offset) = match place {
                 Place::Shared(_, offset) => {
-                    let (name, offset, _) = context.describe(Memory::Shared, i64::from(offset));
+                    let (name, offset, _) = context.describe_shared(b, i64::from(offset));
                     (name, offset as u64)
                 }
                 Place::Global(buffer, offset) => (context.name(buffer), offset),

@@ -169,6 +169,25 @@ fn tensor_copies_race_on_global_memory_and_additions_do_not() {
             });
             assert_eq!(kinds(&read, 1, seed), wanted, "{wait:?}");
         }
+        // Neither is its place free for another write, be it the same thread's.
+        for (wait, wanted) in [
+            (SyncOp::BulkWait(0), &[][..]),
+            (SyncOp::BulkWaitRead(0), &[AsyncPending]),
+            (SyncOp::BulkWait(1), &[AsyncPending]),
+        ] {
+            let write = boxes(TensorOp::Store, true, |b, x| {
+                b.sync(wait);
+                b.store_global(x, imm(3), imm(9));
+            });
+            assert_eq!(kinds(&write, 1, seed), wanted, "{wait:?}");
+            let add = boxes(TensorOp::Store, true, |b, _| {
+                b.sync(wait);
+                let from = b.window(1024);
+                b.tma(TensorOp::Add, 0, &[imm(0)], from, None);
+                b.sync(SyncOp::BulkCommit);
+            });
+            assert_eq!(kinds(&add, 1, seed), wanted, "{wait:?}");
+        }
         // What a thread writes, a tensor copy reads after a fence.
         for (fence, ordered) in [
             (Some(ProxyFence::Global), true),
@@ -211,6 +230,160 @@ fn tensor_copies_race_on_global_memory_and_additions_do_not() {
             let wanted: &[_] = if wait { &[] } else { &[AsyncRead] };
             assert_eq!(kinds(&b.finish(), 1, seed), wanted);
         }
+    }
+}
+
+#[test]
+fn a_copy_overwrites_global_memory_after_a_fence_of_its_space() {
+    use RaceKind::{MissingProxyFence, ReadWithoutProxyFence};
+    for op in [TensorOp::Store, TensorOp::Add] {
+        for writes in [true, false] {
+            for (fence, behind, ordered) in [
+                (None, false, false),
+                (Some(ProxyFence::Shared), false, false),
+                (Some(ProxyFence::SharedCluster), true, false),
+                (Some(ProxyFence::Global), false, true),
+                (Some(ProxyFence::All), false, true),
+                // A fence covers what its thread knows, not only what it has done.
+                (Some(ProxyFence::Global), true, true),
+            ] {
+                let mut b = builder(64);
+                let x = b.pointer_param("x");
+                b.add_shared_at("box", 1024, 256);
+                let map = b.map("x", DType::I32, &[64], SwizzleMode::None);
+                let t = b.thread();
+                let word = b.mul(t, 4);
+                let offset = b.add(word, imm(1024));
+                b.store_shared(offset, imm(1));
+                b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
+                b.set_origin("touch");
+                if writes {
+                    b.store_global(x, t, imm(0));
+                } else {
+                    let _ = load_global(&mut b, x, t);
+                }
+                let own = |b: &mut Builder, here: bool| {
+                    fence.filter(|_| here).into_iter().for_each(|f| b.sync(SyncOp::FenceProxyAsync(f)));
+                };
+                own(&mut b, !behind);
+                b.sync(SyncOp::Barrier);
+                b.only(0, |b| {
+                    own(b, behind);
+                    let from = b.window(1024);
+                    b.tma(op, map, &[imm(0)], from, None);
+                    b.sync(SyncOp::BulkCommit);
+                    b.sync(SyncOp::BulkWait(0));
+                });
+                let f = b.finish();
+                let kind = if writes { MissingProxyFence } else { ReadWithoutProxyFence };
+                let wanted: &[_] = if ordered { &[] } else { &[kind] };
+                for seed in 0..3 {
+                    assert_eq!(kinds(&f, 1, seed), wanted, "{op:?} {fence:?} {behind}");
+                }
+                let (report, _) = run_on(&f, 1, 256, &Config::default()).unwrap();
+                for race in &report.races {
+                    let who = if writes { "writing" } else { "reading" };
+                    let words = format!("the {who} threads need fence.proxy.async.global before");
+                    assert!(race.suggestion.starts_with(&words), "{race}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_let_pass_hides_nothing_from_a_third() {
+    // In turn: what three threads of three warps do to the same words, unordered; whether that is a race.
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    enum Act {
+        Write(i64),
+        Read,
+    }
+    use Act::{Read, Write};
+    let cases: [(&[(i64, Act)], bool); 6] = [
+        (&[(0, Write(0)), (32, Write(0))], false),
+        (&[(0, Write(0)), (32, Write(0)), (32, Write(5))], true),
+        (&[(0, Write(0)), (32, Write(0)), (32, Read)], true),
+        (&[(0, Write(5)), (0, Write(7)), (32, Write(7))], true),
+        (&[(0, Write(7)), (0, Write(7)), (32, Write(7))], false),
+        (&[(0, Read), (0, Write(7)), (32, Write(7))], true),
+    ];
+    for (acts, race) in cases {
+        let mut b = builder(96);
+        let x = b.pointer_param("x");
+        for (thread, act) in acts {
+            b.only(*thread, |b| match act {
+                Write(value) => b.store_global(x, imm(3), imm(*value)),
+                Read => {
+                    let _ = load_global(b, x, imm(3));
+                }
+            });
+        }
+        let f = b.finish();
+        for seed in 0..20 {
+            assert_eq!(!kinds(&f, 1, seed).is_empty(), race, "{acts:?}");
+        }
+    }
+}
+
+#[test]
+fn an_mbarrier_tells_of_its_copies_and_not_of_their_threads_past() {
+    // Thread 32 expects the bytes, thread 0 writes a word and starts the copy of them, thread 64 waits and reads the word.
+    for publishes in [false, true] {
+        let mut b = builder(96);
+        let x = b.pointer_param("x");
+        b.add_shared("bar", 8, 8);
+        b.add_shared_at("s", 1024, 32);
+        b.init_barriers(&[(0, if publishes { 2 } else { 1 })]);
+        let (bar, to) = (b.window(0), b.window(1024 + 16));
+        b.only(32, |b| b.mbarrier_at(MbarrierOp::ArriveExpect, bar, 16));
+        b.only(0, |b| {
+            b.store_shared(imm(1024), imm(1));
+            let from = b.pointer(x, imm(0), 4);
+            b.copy_bulk(tilewright_machine::BulkOp::Load, to, at(from, 0), 16, Some(bar));
+            if publishes {
+                b.mbarrier_at(MbarrierOp::Arrive, bar, 0);
+            }
+        });
+        b.only(64, |b| {
+            b.mbarrier_at(MbarrierOp::Wait, bar, 0);
+            let _ = b.load_shared(imm(1024 + 16));
+            let _ = b.load_shared(imm(1024));
+        });
+        let f = b.finish();
+        for seed in 0..10 {
+            let (report, _) = run_on(&f, 1, 256, &seeded(seed)).unwrap();
+            let found: Vec<_> = report.races.iter().map(|r| (r.kind, r.offset)).collect();
+            let wanted: &[_] = if publishes { &[] } else { &[(RaceKind::ReadWrite, 0)] };
+            assert_eq!(found, wanted, "{:?}", report.problems());
+        }
+    }
+}
+
+#[test]
+fn a_tensor_that_shares_memory_is_unwritten_when_its_life_begins() {
+    for written in [true, false] {
+        let mut b = builder(32);
+        let first = b.add_shared_at("first", 0, 128);
+        let second = b.add_shared_at("second", 0, 128);
+        let t = b.thread();
+        let offset = b.mul(t, 4);
+        b.set_origin("write the first");
+        b.name_shared(first);
+        b.store_shared(offset, t);
+        b.sync(SyncOp::Barrier);
+        if written {
+            b.set_origin("write the second");
+            b.name_shared(second);
+            b.store_shared(offset, t);
+        }
+        b.set_origin("read the second");
+        b.name_shared(second);
+        let _ = b.load_shared(offset);
+        let report = run_with(&b.finish(), &GlobalMemory::new(), &[], &Config::default()).unwrap();
+        let found: Vec<_> = report.uninitialised.iter().map(|f| (f.buffer.as_str(), f.count)).collect();
+        let wanted: &[_] = if written { &[] } else { &[("second", 32)] };
+        assert_eq!(found, wanted, "{:?}", report.problems());
     }
 }
 

@@ -67,6 +67,7 @@ impl Builder {
                 arrays: Vec::new(),
                 origins: vec![String::new()],
                 positions: vec![None],
+                named: Vec::new(),
                 body: Vec::new(),
             },
             scopes: vec![Scope::default()],
@@ -130,6 +131,15 @@ impl Builder {
         self.origin = OriginId(index as u32);
     }
 
+    /// The tile statement that instructions come from names this shared buffer, by its index.
+    pub fn name_shared(&mut self, buffer: u32) {
+        let (named, origin) = (&mut self.function.named, self.origin.0 as usize);
+        named.resize(named.len().max(origin + 1), Vec::new());
+        if !named[origin].contains(&buffer) {
+            named[origin].push(buffer);
+        }
+    }
+
     /// Adds a parameter and returns its index.
     pub fn add_param(&mut self, name: impl Into<String>, kind: FunctionParamKind) -> u32 {
         self.function.params.push(FunctionParam { name: name.into(), kind });
@@ -149,10 +159,12 @@ impl Builder {
         index
     }
 
-    /// Adds a shared buffer at an offset of the block's window. It may lie where another does, if they are never in use together.
-    pub fn add_shared_at(&mut self, name: impl Into<String>, offset: u32, bytes: u32) {
+    /// Adds a shared buffer at an offset of the block's window, and returns its index. It may lie where another does, if they are never in
+    /// use together.
+    pub fn add_shared_at(&mut self, name: impl Into<String>, offset: u32, bytes: u32) -> u32 {
         self.function.shared.push(SharedBuffer { name: name.into(), offset, bytes });
         self.function.shared_bytes = self.function.shared_bytes.max(offset + bytes);
+        (self.function.shared.len() - 1) as u32
     }
 
     /// Adds a shared buffer after the last one, aligned to `align` bytes, and returns its offset.

@@ -469,6 +469,9 @@ pub struct Function {
     pub origins: Vec<String>,
     /// Where the statement of each origin begins in the source text, a byte offset; `None` where it was not read from one.
     pub positions: Vec<Option<u32>>,
+    /// For each origin the shared buffers that its statement names, as indices into [`Function::shared`]: those that its accesses mean
+    /// where buffers lie at the same place. May be shorter than the origins: nothing is said of the rest.
+    pub named: Vec<Vec<u32>>,
     /// What each thread runs.
     pub body: Vec<Inst>,
 }

@@ -16,7 +16,8 @@
 //! 10. literals of barriers, mbarriers, bulk copies and register budgets are what the hardware takes;
 //! 11. a cluster has 1 to 16 blocks; more than one only from sm_90a on;
 //! 12. every tensor map is one parameter;
-//! 13. shared buffers lie within the block's shared bytes; those that are never in use together may overlap.
+//! 13. shared buffers lie within the block's shared bytes; those that are never in use together may overlap, and statements name only
+//!     those that there are.
 
 use std::collections::HashSet;
 
@@ -364,6 +365,10 @@ impl Checker<'_> {
 
 /// Checks the invariants listed at the top of this module.
 pub fn verify(function: &Function) -> Result<(), VerifyError> {
+    if function.named.iter().flatten().any(|b| *b as usize >= function.shared.len()) {
+        let message = "a statement names a shared buffer that there is not".to_string();
+        return Err(VerifyError { message, origin: String::new() });
+    }
     for buffer in &function.shared {
         if buffer.offset.checked_add(buffer.bytes).is_none_or(|end| end > function.shared_bytes) {
             let message = format!("shared buffer {} leaves the window", buffer.name);
