@@ -116,7 +116,6 @@ pub fn rings(
         rings.insert(*id, ring);
     }
     for part in parts {
-        let tensors = |id: PipelineId| &whole.program().pipeline(id).tensors;
         let plans = &part.synthesis.statements;
         let mut filled: BTreeMap<PipelineId, Fill> = BTreeMap::new();
         let mut failed = None;
