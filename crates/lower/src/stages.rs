@@ -519,6 +519,7 @@ impl Lower<'_> {
     /// `wait_gemm(n)`: the held stages that only products read which are now complete are given back.
     pub(crate) fn wait_gemm(&mut self, statement: usize, groups: u32) {
         self.b.sync(SyncOp::WgmmaWait(groups));
+        self.fences(statement);
         for (_, ring, position) in self.consumed() {
             if position.kept == Kept::Ages {
                 self.give_back_by_age(&ring, position, groups as usize);
