@@ -184,12 +184,14 @@ fn summary(plan: &Plan, lines: &[Line], seconds: f64) -> bool {
 /// What is wrong with an outcome, if anything is.
 fn wrong(outcome: &Outcome) -> Option<String> {
     let first = outcome.comparisons.iter().find(|c| c.wrong > 0);
-    let text = first.map(|c| format!("output `{}`: {} wrong elements, {:?}", c.name, c.wrong, c.first));
+    let text = first.map(|c| format!("output `{}`: {} wrong elements, {c}", c.name, c.wrong));
     text.or_else(|| outcome.problems.first().cloned())
 }
 
+/// The largest part of its bound that an element's error takes.
 fn error_of(outcome: &Outcome) -> f64 {
-    outcome.comparisons.iter().map(|c| c.max_error).filter(|e| e.is_finite()).fold(0.0, f64::max)
+    let ratios = outcome.comparisons.iter().filter_map(|c| c.worst.as_ref()).map(|worst| worst.ratio());
+    ratios.filter(|e| e.is_finite()).fold(0.0, f64::max)
 }
 
 fn one(plan: &Plan, number: u64, device: &dyn Device) -> Line {

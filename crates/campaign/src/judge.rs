@@ -228,10 +228,7 @@ fn executed(program: &Program, kernel: &Kernel, how: &How) -> Judgement {
                 let first = outcome.comparisons.iter().find(|c| c.wrong > 0);
                 wrong.get_or_insert_with(|| {
                     first.map_or(String::new(), |c| {
-                        format!(
-                            "seed {seed}: output `{}` has {} wrong elements, error {:.3e}; element, expected, found: {:?}",
-                            c.name, c.wrong, c.max_error, c.first
-                        )
+                        format!("seed {seed}: output `{}` has {} wrong elements, {c}", c.name, c.wrong)
                     })
                 });
             }
