@@ -14,13 +14,14 @@ use tilewright_machine::{
 use tilewright_simt::{
     Address, ArrayId, Builder, DescriptorValue, Factor, Inst, Op, Operand, Reg, Special, TensorMap, Value,
 };
-use tilewright_synth::{LeftPlan, OperandPlan, ProductPlan, StmtPlan, TensorPlan};
+use tilewright_synth::{Facts, LeftPlan, OperandPlan, ProductPlan, StmtPlan, TensorPlan};
 use tilewright_tile::order::{self, Arithmetic};
 use tilewright_tile::{
     Diagnostic, Expr, PipelineId, Role, Side, Span, Stmt, StmtKind, SymbolId, TensorId, TensorRef, TileOrder,
     Verified,
 };
 
+use crate::held::Held;
 use crate::places::{Places, SumPlace};
 use crate::scalar::{self, add, int};
 use crate::stages::{Position, Rings};
@@ -174,6 +175,8 @@ pub struct Units<'a> {
     pub(crate) rings: &'a Rings,
     /// The tensor maps so far.
     pub maps: Maps,
+    /// Which stages products in flight hold back.
+    pub(crate) held: Held,
     pub(crate) positions: BTreeMap<(PipelineId, bool), Position>,
     /// The stage that is being filled or read.
     pub(crate) stage: Option<(PipelineId, Side, Operand)>,
@@ -205,6 +208,7 @@ impl<'a> Units<'a> {
         part: &Part<'_>,
         (rings, sum): (&'a Rings, Option<Sum>),
         maps: Maps,
+        facts: &Facts<'_>,
         b: &mut Builder,
     ) -> Self {
         let (mut stores, mut copies, mut products, mut plain) = (false, false, false, false);
@@ -242,6 +246,7 @@ impl<'a> Units<'a> {
         let mut units = Units {
             rings,
             maps,
+            held: Held::new(part.verified.program(), facts),
             positions: BTreeMap::new(),
             stage: None,
             warps: (first, int(0)),
@@ -288,14 +293,8 @@ impl<'a> Units<'a> {
         for (id, produces) in sides {
             let name = &whole.program().pipeline(id).name;
             let side = if produces { "produced" } else { "consumed" };
-            let array = b.add_array(format!("{name}.{side}"), if produces { 2 } else { 4 });
-            let position = Position(array);
-            b.write(position.slot(), int(0));
-            b.write(position.parity(), int(i64::from(produces)));
-            if !produces {
-                b.write(position.held(), int(0));
-                b.write(position.oldest(), int(0));
-            }
+            let (kept, ages) = (units.held.kept(id), units.held.ages());
+            let position = Position::new(b, format!("{name}.{side}"), produces, kept, ages);
             units.positions.insert((id, produces), position);
         }
         units.sum = sum.map(|sum| {

@@ -7,7 +7,8 @@
 //! `copy.async`s too (`cp.async.wait_all`): right, but the pipeline runs dry there.
 //!
 //! The roles of a program are lowered one after the other, each as a side of one branch on the warp's index: `hopper.rs` has what
-//! they and the asynchronous units of Hopper need, `stages.rs` the stages of pipelines, `places.rs` where everything lies in shared memory.
+//! they and the asynchronous units of Hopper need, `stages.rs` the stages of pipelines, `held.rs`
+//! when they are given back, `places.rs` where everything lies in shared memory.
 
 mod apart;
 mod bits;
@@ -15,6 +16,7 @@ mod collective;
 mod copy;
 mod elements;
 mod elementwise;
+mod held;
 mod hopper;
 mod memory;
 mod movement;
@@ -169,7 +171,7 @@ pub fn lower(
             b.open_branch();
         }
         let floor = b.floor_here();
-        let units = hopper::Units::new(whole, part, (&rings, *sum), maps, &mut b);
+        let units = hopper::Units::new(whole, part, (&rings, *sum), maps, &facts, &mut b);
         let mut lower = Lower {
             verified: part.verified,
             synthesis: part.synthesis,
@@ -291,12 +293,12 @@ impl Lower<'_> {
             }
             (StmtKind::GemmAsync { c, a, b, .. }, StmtPlan::Product(plan)) => self.product(*c, a, b, plan),
             (StmtKind::CommitGemm, _) => {
-                self.b.sync(SyncOp::WgmmaCommit);
+                self.commit_gemm(index);
                 Ok(())
             }
             (StmtKind::WaitGemm(groups), _) => {
                 let groups = count_of(groups, stmt.span)?;
-                self.wait_gemm(groups);
+                self.wait_gemm(index, groups);
                 Ok(())
             }
             (StmtKind::Stage { pipeline, side, slot, body }, _) => {

@@ -386,6 +386,8 @@ impl<'a> Flow<'a, '_> {
                     }
                 }
                 StmtKind::Sync | StmtKind::ClusterSum { .. } => self.fence(at, &mut state, false),
+                // It may give stages back.
+                StmtKind::WaitGemm(_) => self.fence(at, &mut state, true),
                 StmtKind::Stage { side, .. } => {
                     let side = *side;
                     state = self.body(at + 1, next, state);

@@ -5,18 +5,18 @@
 //! number of its stage and the parity of its phase in registers, and flips the parity when the ring wraps; a fresh empty barrier lets
 //! a wait for parity 1 pass, which is how the producer begins.
 //!
-//! A consumer gives a stage back when no product in flight reads it: with `wait_gemm(n)` in the `consume`, that of `n` groups ago.
-//! What is held back so is given back at the next `wait_gemm(0)`.
+//! A consumer gives a stage back when its `consume` has ended and no product in flight reads it: at that end, or at the `wait_gemm`
+//! that covers the last group of products that reads it, wherever that stands. `held.rs` knows how many stages that are at each
+//! statement, and what registers have to count.
 
 use std::collections::BTreeMap;
 
 use tilewright_machine::{MbarrierOp, ProxyFence, ScalarOp, SyncOp};
 use tilewright_simt::{Address, ArrayId, Builder, Operand, Reg, Special};
 use tilewright_synth::{StmtPlan, SyncNote};
-use tilewright_tile::{
-    Code, Diagnostic, PipelineId, Side, Span, Stmt, StmtKind, SymbolId, TensorId, Verified,
-};
+use tilewright_tile::{Code, Diagnostic, PipelineId, Side, Span, Stmt, StmtKind, SymbolId, Verified};
 
+use crate::held::{GiveBack, Kept};
 use crate::hopper::{condition, walk_part};
 use crate::places::Places;
 use crate::proxies::{Accesses, Stages};
@@ -41,39 +41,10 @@ pub struct Ring {
     order: Stages,
     /// Blocks that receive what one block copies, 1 for none.
     pub(crate) blocks: u32,
-    /// Stages that a consumer holds back for products in flight.
-    lag: u32,
 }
 
 /// The pipelines of a program.
 pub type Rings = BTreeMap<PipelineId, Ring>;
-
-/// Stages that a `consume` leaves to products in flight, the one that it reads among them.
-fn lag(body: &[Stmt], tensors: &[TensorId], stages: u32) -> u32 {
-    fn any(body: &[Stmt], test: &impl Fn(&StmtKind) -> bool) -> u32 {
-        body.iter().map(|s| u32::from(test(&s.kind)) + any(s.kind.body(), test)).sum()
-    }
-    /// Groups in flight after the statements, where there were so many before, at most.
-    fn after(body: &[Stmt], before: u32) -> u32 {
-        body.iter().fold(before, |flight, stmt| match &stmt.kind {
-            StmtKind::CommitGemm => flight.saturating_add(1),
-            StmtKind::WaitGemm(n) => {
-                n.as_int().and_then(|n| u32::try_from(n).ok()).map_or(flight, |n| n.min(flight))
-            }
-            kind if kind.repeats() => after(kind.body(), after(kind.body(), flight)).max(flight),
-            kind => after(kind.body(), flight),
-        })
-    }
-    let reads = |kind: &StmtKind| match kind {
-        StmtKind::GemmAsync { a, b, .. } => tensors.contains(&a.tensor) || tensors.contains(&b.tensor),
-        _ => false,
-    };
-    if any(body, &reads) == 0 {
-        return 0;
-    }
-    let commits = any(body, &|kind| matches!(kind, StmtKind::CommitGemm)).max(1);
-    after(body, u32::MAX).div_ceil(commits).min(stages)
-}
 
 /// What a `produce` brings.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -141,12 +112,10 @@ pub fn rings(
             written: false,
             order: accesses.of_stages(&whole.program().pipeline(*id).tensors),
             blocks: 1,
-            lag: 0,
         };
         rings.insert(*id, ring);
     }
     for part in parts {
-        let tensors = |id: PipelineId| &whole.program().pipeline(id).tensors;
         let plans = &part.synthesis.statements;
         let mut filled: BTreeMap<PipelineId, Fill> = BTreeMap::new();
         let mut failed = None;
@@ -159,7 +128,6 @@ pub fn rings(
                 match side {
                     Side::Consume => {
                         ring.empty = part.verified.threads() / 32;
-                        ring.lag = ring.lag.max(lag(body, tensors(*pipeline), ring.stages));
                     }
                     Side::Produce => match fill(body, plans, &mut number.clone(), Some(1)) {
                         Ok(brings) if *filled.entry(*pipeline).or_insert(brings) != brings => {
@@ -234,23 +202,62 @@ pub fn notes(whole: &Verified, rings: &Rings) -> Vec<SyncNote> {
     notes
 }
 
-/// Where a side of a pipeline is: registers for the stage's number and the parity of its phase; a consumer's also for how many stages it
-/// holds back and the first of them.
+/// Where a side of a pipeline is: registers for the stage's number and the parity of its phase; a consumer's also for what [`Kept`] says
+/// of the stages that it holds back.
 #[derive(Clone, Copy)]
-pub(crate) struct Position(pub(crate) ArrayId);
+pub(crate) struct Position {
+    array: ArrayId,
+    kept: Kept,
+    /// Ages that are told apart.
+    ages: u32,
+}
 
 impl Position {
+    /// Makes the registers of a side, which begins with stage 0.
+    pub(crate) fn new(b: &mut Builder, name: String, produces: bool, kept: Kept, ages: u32) -> Position {
+        let (kept, ages) = (if produces { Kept::Nothing } else { kept }, ages);
+        let registers = match kept {
+            Kept::Nothing => 2,
+            Kept::Oldest => 3,
+            Kept::Count => 4,
+            Kept::Ages => 5 + 2 * ages,
+        };
+        let position = Position { array: b.add_array(name, registers), kept, ages };
+        for index in 0..registers {
+            let first = Reg { array: position.array, index };
+            b.write(first, int(i64::from(produces && first == position.parity())));
+        }
+        position
+    }
+
+    fn reg(self, index: u32) -> Reg {
+        Reg { array: self.array, index }
+    }
     pub(crate) fn slot(self) -> Reg {
-        Reg { array: self.0, index: 0 }
+        self.reg(0)
     }
     pub(crate) fn parity(self) -> Reg {
-        Reg { array: self.0, index: 1 }
+        self.reg(1)
     }
-    pub(crate) fn held(self) -> Reg {
-        Reg { array: self.0, index: 2 }
+    /// The oldest stage that is held back; the stage at hand where there is none.
+    fn oldest(self) -> Reg {
+        self.reg(2)
     }
-    pub(crate) fn oldest(self) -> Reg {
-        Reg { array: self.0, index: 3 }
+    /// How many are held back.
+    fn held(self) -> Reg {
+        self.reg(3)
+    }
+    /// Whether a group in flight reads the stage at hand.
+    fn read(self) -> Reg {
+        self.reg(4)
+    }
+    /// For each age how many stages are held back whose last group has it.
+    fn held_by_age(self) -> Vec<Reg> {
+        (0..self.ages).map(|age| self.reg(5 + age)).collect()
+    }
+    /// For each age whether the last group that reads the stage at hand has it.
+    fn read_by_age(self) -> Vec<Reg> {
+        (0..self.ages).map(|age| self.reg(5 + self.ages + age)).collect()
     }
 }
 
@@ -333,27 +340,12 @@ impl Lower<'_> {
             }
         }
         if !produces {
-            let leaves = body.iter().any(|stmt| {
-                matches!(&stmt.kind,
-                StmtKind::CopyAsync { src, how, .. } if how.tensor && self.of_pipeline(id, src.tensor))
-            });
-            if leaves {
+            if self.leaves(id, body) {
                 // What leaves the stage must have left it before it is given back.
                 self.b.sync(SyncOp::BulkCommit);
                 self.b.sync(SyncOp::BulkWaitRead(0));
             }
-            let tensors = &self.verified.program().pipeline(id).tensors;
-            let hold = lag(body, tensors, ring.stages);
-            if ring.lag == 0 {
-                self.give_back(&ring, slot);
-            } else {
-                let held = self.b.read(position.held());
-                let held = add(&mut self.b, held, int(1));
-                self.b.write(position.held(), held);
-                for keep in (hold..=ring.lag).rev() {
-                    self.give_back_older(&ring, position, keep);
-                }
-            }
+            self.end_of_consume(number, &ring, position, slot);
         }
         self.advance(&ring, position.slot(), Some(position.parity()));
         if let Some(symbol) = slot_of {
@@ -364,14 +356,26 @@ impl Lower<'_> {
         Ok(())
     }
 
-    fn of_pipeline(&self, id: PipelineId, tensor: TensorId) -> bool {
-        self.verified.program().pipeline(id).tensors.contains(&tensor)
+    /// Whether tensor copies read a stage's memory.
+    fn leaves(&self, id: PipelineId, body: &[Stmt]) -> bool {
+        let tensors = &self.verified.program().pipeline(id).tensors;
+        body.iter().any(|stmt| match &stmt.kind {
+            StmtKind::CopyAsync { src, how, .. } => how.tensor && tensors.contains(&src.tensor),
+            kind => self.leaves(id, kind.body()),
+        })
     }
 
-    /// Gives the oldest stage back where more than `hold` are held.
-    fn give_back_older(&mut self, ring: &Ring, position: Position, hold: u32) {
+    /// Gives the oldest stage back.
+    fn give_back_oldest(&mut self, ring: &Ring, position: Position) {
+        let oldest = self.b.read(position.oldest());
+        self.give_back(ring, oldest);
+        self.advance(ring, position.oldest(), None);
+    }
+
+    /// Gives the oldest stage back where more than `keep` are held.
+    fn give_back_beyond(&mut self, ring: &Ring, position: Position, keep: u32) {
         let held = self.b.read(position.held());
-        let Some(more) = condition(&mut self.b, ScalarOp::GeI32, held, int(i64::from(hold) + 1)) else {
+        let Some(more) = condition(&mut self.b, ScalarOp::GeI32, held, int(i64::from(keep) + 1)) else {
             return;
         };
         let oldest = self.b.read(position.oldest());
@@ -381,6 +385,79 @@ impl Lower<'_> {
             let fewer = add(&mut lower.b, held, int(-1));
             lower.b.write(position.held(), fewer);
         });
+    }
+
+    /// Gives back what a statement gives back of each pipeline whose held stages a count tells.
+    fn give_back_at(&mut self, statement: usize) {
+        for (id, ring, position) in self.consumed() {
+            match self.units.held.at(statement, id) {
+                GiveBack::Exactly(0) => {}
+                GiveBack::Exactly(stages) => {
+                    (0..stages).for_each(|_| self.give_back_oldest(&ring, position));
+                    if position.kept == Kept::Count {
+                        let held = self.b.read(position.held());
+                        let left = add(&mut self.b, held, int(-i64::from(stages)));
+                        self.b.write(position.held(), left);
+                    }
+                }
+                GiveBack::Above { keep, most } => {
+                    (0..most).for_each(|_| self.give_back_beyond(&ring, position, keep));
+                }
+            }
+        }
+    }
+
+    /// The pipelines that the part consumes.
+    fn consumed(&self) -> Vec<(PipelineId, Ring, Position)> {
+        let consumers = self.units.positions.iter().filter(|((_, produces), _)| !produces);
+        let with_ring = |((id, _), position): (&(PipelineId, bool), &Position)| {
+            Some((*id, self.units.rings.get(id)?.clone(), *position))
+        };
+        consumers.filter_map(with_ring).collect()
+    }
+
+    /// The end of a `consume`, after the wait that may stand there.
+    fn end_of_consume(&mut self, statement: usize, ring: &Ring, position: Position, slot: Operand) {
+        match position.kept {
+            Kept::Nothing => self.give_back(ring, slot),
+            Kept::Oldest => {}
+            Kept::Count => {
+                let held = self.b.read(position.held());
+                let held = add(&mut self.b, held, int(1));
+                self.b.write(position.held(), held);
+            }
+            Kept::Ages => self.hold_by_age(ring, position),
+        }
+        self.give_back_at(statement);
+    }
+
+    /// Gives the stage at hand back, where nothing reads it and none is held before it; otherwise holds it back too, with the age of
+    /// the last group that reads it or, if there is none, of the stage before.
+    fn hold_by_age(&mut self, ring: &Ring, position: Position) {
+        let (held, read) = (self.b.read(position.held()), self.b.read(position.read()));
+        let either = self.b.scalar(ScalarOp::OrB32, &[held, read]);
+        let Some(free) = condition(&mut self.b, ScalarOp::EqI32, either, int(0)) else { return };
+        let oldest = self.b.read(position.oldest());
+        self.guarded(Some(free), |lower| {
+            lower.give_back(ring, oldest);
+            lower.advance(ring, position.oldest(), None);
+        });
+        let more = add(&mut self.b, held, int(1));
+        let more = self.b.scalar(ScalarOp::Select, &[int(0), more, free.into()]);
+        self.b.write(position.held(), more);
+        // 1 as long as the stage has no age.
+        let mut ageless = self.b.scalar(ScalarOp::XorB32, &[read, int(1)]);
+        for (held, read) in position.held_by_age().into_iter().zip(position.read_by_age()) {
+            let (of_age, own) = (self.b.read(held), self.b.read(read));
+            let Some(none) = condition(&mut self.b, ScalarOp::EqI32, of_age, int(0)) else { continue };
+            let joins = self.b.scalar(ScalarOp::Select, &[int(0), ageless, none.into()]);
+            ageless = self.b.scalar(ScalarOp::Select, &[ageless, int(0), none.into()]);
+            let sum = add(&mut self.b, of_age, own);
+            let sum = add(&mut self.b, sum, joins);
+            self.b.write(held, sum);
+            self.b.write(read, int(0));
+        }
+        self.b.write(position.read(), int(0));
     }
 
     /// One arrival of the warp at the empty barrier of a stage, in every block that fills it.
@@ -416,20 +493,60 @@ impl Lower<'_> {
         }
     }
 
-    /// `wait_gemm(n)`: the stages that products read which are now complete are given back, but for those of the stage at hand.
-    pub(crate) fn wait_gemm(&mut self, groups: u32) {
-        self.b.sync(SyncOp::WgmmaWait(groups));
-        if self.units.stage.is_some() {
-            return;
-        }
-        for ((id, produces), position) in self.units.positions.clone() {
-            let Some(ring) = self.units.rings.get(&id).cloned() else { continue };
-            if produces || ring.lag == 0 {
+    /// `commit_gemm()`: the groups before are one older.
+    pub(crate) fn commit_gemm(&mut self, statement: usize) {
+        self.b.sync(SyncOp::WgmmaCommit);
+        for (id, _, position) in self.consumed() {
+            if position.kept != Kept::Ages {
                 continue;
             }
-            for keep in (groups.min(ring.lag)..ring.lag).rev() {
-                self.give_back_older(&ring, position, keep);
+            let reads = self.units.held.commits(statement, id);
+            for (regs, begin) in [(position.held_by_age(), false), (position.read_by_age(), reads)] {
+                for pair in regs.windows(2).rev() {
+                    let younger = if begin { int(0) } else { self.b.read(pair[0]) };
+                    self.b.write(pair[1], younger);
+                }
+                if let Some(youngest) = regs.first() {
+                    self.b.write(*youngest, int(i64::from(begin)));
+                }
+            }
+            if reads {
+                self.b.write(position.read(), int(1));
             }
         }
+    }
+
+    /// `wait_gemm(n)`: the held stages that only products read which are now complete are given back.
+    pub(crate) fn wait_gemm(&mut self, statement: usize, groups: u32) {
+        self.b.sync(SyncOp::WgmmaWait(groups));
+        self.fences(statement);
+        for (_, ring, position) in self.consumed() {
+            if position.kept == Kept::Ages {
+                self.give_back_by_age(&ring, position, groups as usize);
+            }
+        }
+        self.give_back_at(statement);
+    }
+
+    /// Gives back the held stages whose last groups have at least the age `from`.
+    fn give_back_by_age(&mut self, ring: &Ring, position: Position, from: usize) {
+        let sum = |lower: &mut Self, regs: &[Reg]| {
+            regs.iter().fold(int(0), |sum, reg| {
+                let more = lower.b.read(*reg);
+                add(&mut lower.b, sum, more)
+            })
+        };
+        let (held, read) = (position.held_by_age(), position.read_by_age());
+        let from = from.min(held.len());
+        let keep = sum(self, &held[..from]);
+        let reads = sum(self, &read[..from]);
+        self.b.write(position.read(), reads);
+        held[from..].iter().chain(&read[from..]).for_each(|reg| self.b.write(*reg, int(0)));
+        let all = self.b.read(position.held());
+        let free = self.b.scalar(ScalarOp::SubI32, &[all, keep]);
+        let counter = self.b.open_loop();
+        self.give_back_oldest(ring, position);
+        self.b.close_loop(counter, int(0), free, int(1));
+        self.b.write(position.held(), keep);
     }
 }

@@ -79,6 +79,12 @@ impl Limits {
         (self.registers_per_multiprocessor / threads.max(1) / 8 * 8).min(self.registers_per_thread)
     }
 
+    /// 32-bit registers that a launch sets aside for each thread of a block of `threads` whose roles then share them out by
+    /// `setmaxnreg`: the block's share of the multiprocessor, in whole groups of eight (PTX ISA, `setmaxnreg`: the per-CTA register pool).
+    pub fn registers_of_a_thread_at_launch(&self, threads: u32) -> u32 {
+        self.registers_per_multiprocessor / threads.max(1) / 8 * 8
+    }
+
     /// Blocks that are resident on one multiprocessor together, at least 1: each has some threads, registers a thread, and bytes
     /// of shared memory.
     pub fn resident_blocks(&self, threads: u32, registers: u32, shared_bytes: u32) -> u32 {

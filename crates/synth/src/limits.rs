@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use tilewright_machine::Arch;
-use tilewright_tile::{Code, Diagnostic, StmtKind, TensorId, Verified};
+use tilewright_tile::{Code, Diagnostic, Span, StmtKind, TensorId, Verified};
 
 use crate::copies::SharedSolution;
 use crate::movement::Movement;
@@ -56,7 +56,22 @@ pub(crate) fn touched(stmt: &tilewright_tile::Stmt) -> Vec<TensorId> {
     all
 }
 
-/// The most 32-bit registers that fragments take at one time. A tensor lives from its first use to its last; one that
+/// The fragments that live at one time.
+pub(crate) struct Live {
+    /// The number of the statement that needs them at once, in their order.
+    statement: Option<usize>,
+    /// Each with its 32-bit registers a thread, the largest first.
+    fragments: Vec<(TensorId, u32)>,
+}
+
+impl Live {
+    /// The 32-bit registers of a thread that they take.
+    pub(crate) fn registers(&self) -> u32 {
+        self.fragments.iter().map(|(_, registers)| registers).sum()
+    }
+}
+
+/// The fragments that take the most 32-bit registers at one time. A tensor lives from its first use to its last; one that
 /// was used before a loop and is used in it lives through the whole loop. A slice or another shape of a tensor, or a cast to its own
 /// type, is a name for its registers, and a statement between elements may leave its result where an operand was that nobody needs any more.
 pub(crate) fn live_registers(
@@ -64,7 +79,7 @@ pub(crate) fn live_registers(
     statements: &[(tilewright_tile::Stmt, usize)],
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
     plans: &[StmtPlan],
-) -> u32 {
+) -> Live {
     let n = statements.len();
     let names = names(verified, statements, plans);
     let mut spans: HashMap<TensorId, (usize, usize)> = HashMap::new();
@@ -98,17 +113,29 @@ pub(crate) fn live_registers(
         begins[*first] += registers;
         ends[*last] += registers;
     }
-    let (mut live, mut most) = (0, 0);
+    // A statement between elements may leave its result where an operand was that nobody needs any more.
+    let reuses =
+        |i: usize| matches!(statements[i].0.kind, StmtKind::Elementwise { .. } | StmtKind::Cast { .. });
+    let (mut live, mut most, mut place) = (0, 0, None);
     for i in 0..n {
         live += begins[i];
-        let here = match statements[i].0.kind {
-            StmtKind::Elementwise { .. } | StmtKind::Cast { .. } => live - begins[i].min(ends[i]),
-            _ => live,
-        };
-        most = most.max(here);
+        let here = if reuses(i) { live - begins[i].min(ends[i]) } else { live };
+        if here > most {
+            (most, place) = (here, Some(i));
+        }
         live -= ends[i];
     }
-    most
+    let Some(i) = place else { return Live { statement: None, fragments: Vec::new() } };
+    let alive = |(first, last): (usize, usize)| match reuses(i) {
+        true if ends[i] < begins[i] => first <= i && i < last,
+        true => first < i && i <= last,
+        false => first <= i && i <= last,
+    };
+    let alive = spans.iter().filter(|(_, span)| alive(**span));
+    let mut fragments: Vec<(TensorId, u32)> =
+        alive.map(|(id, _)| (*id, size(id))).filter(|(_, registers)| *registers > 0).collect();
+    fragments.sort_by_key(|(id, registers)| (std::cmp::Reverse(*registers), *id));
+    Live { statement: Some(i), fragments }
 }
 
 /// Whether every register of a statement's result is one of its operand's.
@@ -158,32 +185,41 @@ fn names(
     names
 }
 
+/// How many tensors a message about registers lists.
+const LISTED: usize = 8;
+
+/// More registers than a thread has.
 pub(crate) fn too_many_registers(
     verified: &Verified,
     limit: u32,
-    total: u32,
-    register: &dyn Fn(TensorId) -> Option<TvLayout>,
+    live: &Live,
+    statements: &[(tilewright_tile::Stmt, usize)],
 ) -> Diagnostic {
     let program = verified.program();
-    let mut sizes: Vec<(u32, usize)> = program
-        .tensors
-        .iter()
-        .enumerate()
-        .filter_map(|(i, t)| {
-            register(TensorId(i as u32)).map(|tv| ((tv.count() as u32 * t.dtype.bits()).div_ceil(32), i))
-        })
-        .collect();
-    sizes.sort_by(|a, b| b.cmp(a));
-    let largest = sizes.first().map_or(0, |s| s.1);
-    let list: Vec<String> =
-        sizes.iter().take(4).map(|(size, i)| format!("`{}` {size}", program.tensors[*i].name)).collect();
-    Diagnostic::new(
-        Code::RegistersExceeded,
-        program.tensors[largest].span,
-        format!(
-            "the register tensors that are live at once take {total} registers of a thread, which has {limit}"
-        ),
-    )
-    .label("the largest of them")
-    .help(format!("make the tiles smaller or use more threads; in registers a thread: {}", list.join(", ")))
+    let total = live.registers();
+    let tensor = |id: TensorId| program.tensor(id);
+    let mut list: Vec<String> =
+        live.fragments.iter().take(LISTED).map(|(id, n)| format!("`{}` {n}", tensor(*id).name)).collect();
+    if live.fragments.len() > LISTED {
+        let rest: u32 = live.fragments[LISTED..].iter().map(|(_, n)| n).sum();
+        list.push(format!("{} others {rest}", live.fragments.len() - LISTED));
+    }
+    let largest = live.fragments.first().map_or(Span::NONE, |(id, _)| tensor(*id).span);
+    let place = live.statement.map_or(Span::NONE, |i| statements[i].0.span);
+    let message = format!(
+        "the register tensors that are live at once take {total} registers of a thread, which has {limit}"
+    );
+    let help = format!(
+        "make the tiles smaller or use more threads; live here, in registers a thread: {}",
+        list.join(", ")
+    );
+    if place.is_none() {
+        return Diagnostic::new(Code::RegistersExceeded, largest, message)
+            .label("the largest of them")
+            .help(help);
+    }
+    Diagnostic::new(Code::RegistersExceeded, place, message)
+        .label("the most are live here")
+        .related(largest, "the largest of them")
+        .help(help)
 }

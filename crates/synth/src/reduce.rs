@@ -2,10 +2,10 @@
 //! element take no part twice, and only one of those who hold a partial result stores it (Linear Layouts, section 5.1
 //! and table 4).
 
-use tilewright_layout::{Dim, HTuple, Layout, LinearLayout, Split};
+use tilewright_layout::{Dim, HTuple, Layout, LinearLayout, Split, compose};
 use tilewright_machine::{Arch, ShuffleMode};
 
-use crate::linear::Bits;
+use crate::linear::{Bits, LANES};
 use crate::movement::{Between, Movement, Trip, movement, trip};
 use crate::plan::TvLayout;
 use crate::shapes;
@@ -97,7 +97,11 @@ pub fn reduce(
             }
         }
         Err(_) if !crosses => {}
-        Err(e) => return Err(format!("threads share the mode in a way that is not one of bits: {e}")),
+        Err(e) => {
+            lanes = lanes_alone(src, (shape, axis), &local).map_err(|alone| {
+                format!("threads share the mode in a way that is not one of bits: {e}; {alone}")
+            })?;
+        }
     }
     let warps = if parts.is_empty() {
         None
@@ -110,6 +114,53 @@ pub fn reduce(
     let between = Between { from: &partial, to: dst, shape: result, threads, bits, arch };
     let (last, _) = movement(&between)?;
     Ok(ReducePlan { local, lanes: lanes.into_iter().map(|k| 1 << k).collect(), warps, last })
+}
+
+/// The bits of the lanes that walk along the mode, where no warp does: then it is no matter how many warps there are.
+///
+/// # Errors
+///
+/// In words, why lanes alone do not have the whole mode between them.
+fn lanes_alone(src: &TvLayout, (shape, axis): (&[i64], u32), local: &[Vec<u32>]) -> Result<Vec<u32>, String> {
+    let (axis, threads) = (axis as usize, src.threads());
+    let unit: i64 = shape[..axis].iter().product();
+    let digit = |coordinate: i64| coordinate / unit % shape[axis];
+    let warps = Layout::new(HTuple::Leaf(threads.size() / LANES), HTuple::Leaf(LANES));
+    let warps = warps.and_then(|warps| compose(threads, &warps)).map_err(|e| e.to_string())?;
+    if (0..warps.size()).any(|warp| digit(warps.eval(warp)) != 0) {
+        return Err("and warps share it".to_string());
+    }
+    let lanes = compose(threads, &Layout::identity(LANES)).map_err(|e| e.to_string())?;
+    let split =
+        Split::new(&[("lane", &lanes)], &HTuple::from_flat(shape.to_vec())).map_err(|e| e.to_string())?;
+    let name = format!("dim{axis}");
+    let others = split.linear.slice(&name).map_err(|e| e.to_string())?;
+    let along = split.linear.part("lane", &name).map_err(|e| e.to_string())?;
+    let mut found = Vec::new();
+    for k in (0..along.len()).filter(|k| along[*k] != 0) {
+        if others.bases("lane")[k] != 0 {
+            return Err("and lanes walk along another mode too".to_string());
+        }
+        found.push(k as u32);
+    }
+    // Each coordinate of the mode is one lane's and one value's.
+    for values in local {
+        let mut seen = vec![false; shape[axis] as usize];
+        for value in values {
+            for subset in 0..1i64 << found.len() {
+                let lane: i64 = found.iter().enumerate().map(|(i, k)| (subset >> i & 1) << k).sum();
+                let place = digit(src.values().eval(i64::from(*value))) + digit(lanes.eval(lane));
+                match seen.get_mut(place as usize) {
+                    Some(seen) if !*seen => *seen = true,
+                    _ => return Err("and its elements are not one lane's each".to_string()),
+                }
+            }
+        }
+        if seen.contains(&false) {
+            return Err("and the lanes of a warp do not have all of it".to_string());
+        }
+    }
+    Ok(found)
 }
 
 /// The layouts of an exchange of partial results: both over the result's modes and a mode `part` that the warps `parts`

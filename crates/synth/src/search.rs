@@ -441,10 +441,11 @@ impl<'a> Search<'a> {
         let allocation = self.lifetimes.allocate(&sizes);
         let shared_bytes = allocation.bytes.next_multiple_of(SHARED_ALIGN).saturating_add(scratch_bytes);
         limits::check_shared(self.verified, arch, &shared, scratch_bytes, shared_bytes)?;
-        let fragment_registers = limits::live_registers(self.verified, self.statements, &register, &plans);
-        let limit = self.options.registers_of_a_thread(self.verified);
+        let live = limits::live_registers(self.verified, self.statements, &register, &plans);
+        let (fragment_registers, limit) =
+            (live.registers(), self.options.registers_of_a_thread(self.verified));
         if fragment_registers > limit {
-            return Err(limits::too_many_registers(self.verified, limit, fragment_registers, &register));
+            return Err(limits::too_many_registers(self.verified, limit, &live, self.statements));
         }
         let size = |id: SymbolId| {
             let symbol = program.symbol(id);

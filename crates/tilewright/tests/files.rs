@@ -276,7 +276,8 @@ fn wrong(path: &Path, by: &str, text: &str) -> Result<(), Failed> {
     let options = CheckOptions { sizes: values.sizes(&program), ..Default::default() };
     let said = if by == "problem" {
         let device = SimDevice::new(tilewright::sim::Config::default());
-        problems(&kernel, &device, &options).map_err(|e| e.to_string())?
+        // A launch that does not end, or fails otherwise, says why.
+        problems(&kernel, &device, &options).unwrap_or_else(|e| vec![e.to_string()])
     } else {
         interpreted(&kernel, &options).err().map(|e| e.to_string()).into_iter().collect()
     };

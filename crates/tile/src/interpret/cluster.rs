@@ -68,30 +68,37 @@ fn add(mut sum: Vec<Element>, other: Vec<Element>) -> Vec<Element> {
     sum
 }
 
-/// Runs the blocks of a cluster, by their ranks; the first error of the lowest rank is the cluster's, but for one that only says that
-/// another block was missing.
-pub(super) fn run(
+/// Runs the blocks of a cluster, by their ranks, at once if they meet; the first error of the lowest rank is the cluster's, but for one that
+/// only says that another block was missing.
+pub(super) fn run<T: Send>(
     blocks: usize,
-    block: impl Fn(usize, &Meeting) -> Result<(), InterpretError> + Sync,
-) -> Result<(), InterpretError> {
+    meet: bool,
+    block: impl Fn(usize, &Meeting) -> Result<T, InterpretError> + Sync,
+) -> Result<Vec<T>, InterpretError> {
     let meeting = Meeting::new(blocks);
     let one = |rank| {
         let _running = Running(&meeting);
         block(rank, &meeting)
     };
-    if blocks == 1 {
-        return one(0);
+    if blocks == 1 || !meet {
+        return (0..blocks).map(one).collect();
     }
-    let results: Vec<Result<(), InterpretError>> = std::thread::scope(|scope| {
+    let results: Vec<Result<T, InterpretError>> = std::thread::scope(|scope| {
         let one = &one;
         let threads: Vec<_> = (0..blocks).map(|rank| scope.spawn(move || one(rank))).collect();
         let joined = threads.into_iter().map(|thread| thread.join());
         joined.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     });
     let missing = |error: &InterpretError| matches!(error, InterpretError::ClusterApart { .. });
-    let mut errors: Vec<InterpretError> = results.into_iter().filter_map(Result::err).collect();
+    let (mut done, mut errors) = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            Ok(result) => done.push(result),
+            Err(error) => errors.push(error),
+        }
+    }
     match errors.iter().position(|error| !missing(error)).or(errors.first().map(|_| 0)) {
         Some(at) => Err(errors.swap_remove(at)),
-        None => Ok(()),
+        None => Ok(done),
     }
 }

@@ -448,7 +448,7 @@ impl<'a> Watch<'a> {
             | Op::Landed { .. }
             | Op::CommitGemm
             | Op::WaitGemm(_)
-            | Op::Role(_)
+            | Op::Role { .. }
             | Op::Stage { .. }
             | Op::Tiles { .. }
             | Op::Mark(_)

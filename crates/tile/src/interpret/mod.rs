@@ -11,6 +11,7 @@ mod cluster;
 mod coverage;
 mod launch;
 mod plan;
+mod progress;
 mod ranges;
 mod round;
 mod run;
@@ -185,6 +186,27 @@ pub enum InterpretError {
         /// The statement.
         statement: String,
     },
+    /// The blocks of a cluster fill stages for each other, and not equally many.
+    #[error(
+        "`{statement}`: the blocks of a cluster share its copies (`multicast`), and block 0 of the cluster fills {}, block {other} {}; all must fill as many",
+        stages(counts[0]), counts[1]
+    )]
+    MulticastCounts {
+        /// The statement, `produce ab`.
+        statement: String,
+        /// A block that fills another number than block 0, by its rank in the cluster.
+        other: usize,
+        /// What block 0 fills, and what it does.
+        counts: [usize; 2],
+    },
+    /// Roles wait for each other's stages for ever.
+    #[error(
+        "nothing can go on: {waits}; a stage is free once its `consume` has ended and a `wait_gemm` covers every group of products that reads it"
+    )]
+    Deadlock {
+        /// For each role that does not end what it waits for, and where.
+        waits: String,
+    },
     /// The grid is not made of whole clusters, at these sizes.
     #[error(
         "the grid has {blocks} blocks along x, which is no multiple of the {cluster} blocks of a cluster"
@@ -246,7 +268,8 @@ fn added(v: &Verified) -> BTreeSet<usize> {
 /// names both statements.
 ///
 /// Roles run one after the other, each pipeline's producer before its consumer: a pipeline is a queue of the contents of its
-/// stages. A stage that is read and was never filled, and one that is filled and never read, is an error. The blocks of a cluster
+/// stages. A stage that is read and was never filled, and one that is filled and never read, is an error, and so are roles that would
+/// wait for each other for ever if they ran side by side, with as many stages as there are. The blocks of a cluster
 /// run side by side where they add up what they have, each for itself otherwise.
 ///
 /// ```
@@ -364,14 +387,16 @@ fn execute(
         .collect();
     let [x, y, z] = grid.map(u64::from);
     // At most 2³¹ · 2¹⁶ · 2¹⁶ blocks: fits. The blocks of a cluster follow each other.
-    let blocks = if plan.meets { plan.cluster as u64 } else { 1 };
+    let shared = plan.meets || plan.pipelines.iter().any(|ring| ring.multicast);
+    let blocks = if shared { plan.cluster as u64 } else { 1 };
     let result = (0..x * y * z / blocks).into_par_iter().try_for_each(|cluster| {
-        cluster::run(blocks as usize, |rank, meeting| {
+        let steps = cluster::run(blocks as usize, plan.meets, |rank, meeting| {
             let index = cluster * blocks + rank as u64;
             let block = [index % x, index / x % y, index / x / y].map(|i| i as i64);
             let watch = coverage.map(|coverage| Watch::new(coverage, &plan, index));
             run::block(&plan, &buffers, (block, x as i64), values.clone(), meeting, watch)
-        })
+        })?;
+        progress::check(&plan, &steps)
     });
     let (mut written, mut bounds) = (Vec::new(), Vec::new());
     for buffer in buffers {

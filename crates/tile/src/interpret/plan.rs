@@ -1,7 +1,7 @@
 //! A program prepared for one launch: every reference becomes a table of offsets, so that running a block only adds and
 //! indexes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_machine::{DType, Memory};
 
@@ -13,8 +13,8 @@ use crate::arith::{Rounded, rounded};
 use crate::expr::{Expr, SymbolId};
 use crate::printer::statement_text;
 use crate::program::{
-    self, BinaryOp, ParamId, PipelineId, ReduceOp, ShapeOp, Stmt, StmtKind, TensorId, TensorKind, TensorRef,
-    TileOrder, UnaryOp,
+    self, BinaryOp, ParamId, PipelineId, ReduceOp, ShapeOp, Stmt, StmtKind, SymbolKind, TensorId, TensorKind,
+    TensorRef, TileOrder, UnaryOp,
 };
 use crate::verified::Verified;
 use crate::verify::role_order;
@@ -45,6 +45,8 @@ pub(super) struct Ring {
     pub(super) tensors: Vec<(usize, usize)>,
     /// The role that fills it, if there are roles.
     pub(super) producer: Option<String>,
+    /// Whether each block of a cluster fills its stages for all.
+    pub(super) multicast: bool,
 }
 
 /// One statement.
@@ -80,7 +82,7 @@ pub(super) enum Op {
     /// The tensor becomes the sum over the cluster's blocks; the number tells one such statement from another.
     ClusterSum { dst: usize, number: usize, text: String },
     /// What a role does.
-    Role(Vec<Op>),
+    Role { name: String, body: Vec<Op> },
     /// One stage of a pipeline.
     Stage { ring: usize, produce: bool, slot: Option<usize>, body: Vec<Op>, text: String },
     /// A loop over tiles.
@@ -112,8 +114,8 @@ pub(super) enum Op {
     Reduce { dst: usize, src: usize, around: Around, op: ReduceOp, dtype: DType },
     /// `dst = src` at the places that `index` names along a mode.
     Gather { dst: usize, src: usize, around: Around, index: usize, along: Around },
-    /// A loop.
-    For { counter: usize, lo: Expr, hi: Expr, body: Vec<Op> },
+    /// A loop. Of an unrolled one each round has tensors of its own: those that its body defines, `own`.
+    For { counter: usize, lo: Expr, hi: Expr, unrolled: bool, own: Vec<usize>, body: Vec<Op> },
 }
 
 /// An asynchronous product.
@@ -123,6 +125,8 @@ pub(super) struct Product {
     pub(super) place: Tile,
     pub(super) a: Side,
     pub(super) b: Side,
+    /// Where the factors lie, of which each may be a part of a tensor.
+    pub(super) reads: [Tile; 2],
     pub(super) shape: [usize; 3],
     pub(super) how: Accumulation,
     /// The factors are `f32`, of which the upper 19 bits count.
@@ -202,9 +206,15 @@ impl Plan {
     ) -> Result<Plan, InterpretError> {
         let program = v.program();
         let (mut products, mut meets) = (false, false);
-        v.visit(&mut |stmt, _| {
-            products |= matches!(stmt.kind, StmtKind::GemmAsync { .. });
-            meets |= matches!(stmt.kind, StmtKind::ClusterSum { .. });
+        let mut shared = BTreeSet::new();
+        let of = |tensor| program.pipelines.iter().position(|row| row.tensors.contains(&tensor));
+        v.visit(&mut |stmt, _| match &stmt.kind {
+            StmtKind::GemmAsync { .. } => products = true,
+            StmtKind::ClusterSum { .. } => meets = true,
+            StmtKind::CopyAsync { dst, how, .. } if how.multicast => {
+                shared.extend(of(dst.tensor).map(|i| PipelineId(i as u32)));
+            }
+            _ => {}
         });
         let mut making = Making {
             v,
@@ -215,6 +225,7 @@ impl Plan {
             flights: Vec::new(),
             flight_statements: Vec::new(),
             sums: 0,
+            defined: BTreeSet::new(),
         };
         let mut ops = Vec::new();
         // A pipeline's producer before its consumer; what is no role stands before all roles in effect.
@@ -236,6 +247,7 @@ impl Plan {
                 StmtKind::Role { name, .. } if produces(role, PipelineId(i as u32)) => Some(name.clone()),
                 _ => None,
             }),
+            multicast: shared.contains(&PipelineId(i as u32)),
         });
         let list = |param| match (&*tensor_shape(v, param, sizes)?, &*tensor_strides(v, param, sizes)?) {
             ([extent], [stride]) => Ok((*extent, *stride)),
@@ -274,6 +286,8 @@ struct Making<'a> {
     flight_statements: Vec<usize>,
     /// How many sums over clusters there are so far.
     sums: usize,
+    /// The tensors that are defined so far, and not in rounds of unrolled loops that are over.
+    defined: BTreeSet<TensorId>,
 }
 
 impl Making<'_> {
@@ -295,6 +309,7 @@ impl Making<'_> {
         let text = || statement_text(v.program(), stmt);
         let len = |id: crate::TensorId| v.shape(id).iter().product::<i64>() as usize;
         let dtype = |id: crate::TensorId| v.program().tensor(id).dtype;
+        self.defined.extend(stmt.kind.assigned());
         let op = match &stmt.kind {
             StmtKind::Define(id) => match v.program().tensor(*id).kind {
                 // A view has no elements of its own.
@@ -333,6 +348,7 @@ impl Making<'_> {
                     place: self.place(*c),
                     a: side(v, sizes, a)?,
                     b: side(v, sizes, b)?,
+                    reads: [self.factor(a), self.factor(b)],
                     shape: [left.shape[0], right.shape[0], left.shape[1]].map(|n| n as usize),
                     how: Accumulation { factors: left.dtype, sums: dtype(*c) },
                     tf32: left.dtype == DType::F32,
@@ -403,9 +419,16 @@ impl Making<'_> {
             | StmtKind::LaunchDependents
             | StmtKind::Pipeline(_) => return Ok(()),
             StmtKind::For { counter, lo, hi, body } => {
+                let unrolled = v.program().symbol(*counter).kind == SymbolKind::Unrolled;
                 let SymbolId(counter) = *counter;
+                let before = self.defined.clone();
                 let body = self.block(body, filling)?;
-                Op::For { counter: counter as usize, lo: lo.clone(), hi: hi.clone(), body }
+                let mut own = Vec::new();
+                if unrolled {
+                    own.extend(self.defined.difference(&before).map(|id| id.0 as usize));
+                    self.defined = before;
+                }
+                Op::For { counter: counter as usize, lo: lo.clone(), hi: hi.clone(), unrolled, own, body }
             }
             StmtKind::Tiles { row, col, after, rows, cols, order, body } => Op::Tiles {
                 row: row.0 as usize,
@@ -419,7 +442,9 @@ impl Making<'_> {
             StmtKind::Finally { body, .. } => {
                 return body.iter().try_for_each(|stmt| self.statement(stmt, filling, ops));
             }
-            StmtKind::Role { body, .. } => Op::Role(self.block(body, false)?),
+            StmtKind::Role { name, body, .. } => {
+                Op::Role { name: name.clone(), body: self.block(body, false)? }
+            }
             StmtKind::Stage { pipeline, side, slot, body } => {
                 let produce = *side == program::Side::Produce;
                 Op::Stage {
@@ -457,6 +482,14 @@ impl Making<'_> {
         match &self.v.program().tensor(id).kind {
             TensorKind::Part { of, index, .. } => tile_of(self.v, *of, index, false),
             _ => tile_of(self.v, id, &[], false),
+        }
+    }
+
+    /// Where a factor of a product lies.
+    fn factor(&self, r: &TensorRef) -> Tile {
+        match self.v.program().tensor(r.tensor).memory() {
+            Memory::Register => self.place(r.tensor),
+            _ => tile_of(self.v, r.tensor, &r.index, r.transposed),
         }
     }
 

@@ -1,13 +1,14 @@
 //! Running one block.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use tilewright_machine::DType;
 
 use super::bound::{self, Accumulation, Element, UNWRITTEN};
 use super::cluster::Meeting;
 use super::coverage::Watch;
-use super::plan::{Access, Op, Plan, Product, Side, Tile};
+use super::plan::{Access, Op, Plan, Product, Ring, Side, Tile};
+use super::progress::{Step, Steps};
 use super::{Buffer, InterpretError, round, shapes};
 use crate::expr::{Axis, Expr, Scope, SymbolId};
 use crate::order;
@@ -22,8 +23,8 @@ pub(super) struct Corner {
 
 /// What an asynchronous copy or product in flight still has to write.
 enum Effect<'a> {
-    /// These elements, at those places of a shared tensor.
-    Tile { tensor: usize, places: Vec<usize>, values: Vec<Element> },
+    /// These elements, at the places of the shared tensor that it writes.
+    Tile { values: Vec<Element> },
     /// These elements, to a buffer from a coordinate on; added to what is there, rounded to the type, if there is one.
     Global { access: &'a Access, corner: Corner, values: Vec<Element>, add: Option<DType> },
     /// Nothing: a product is computed where it stands.
@@ -34,10 +35,35 @@ enum Effect<'a> {
 struct InFlight<'a> {
     mark: Mark,
     effect: Effect<'a>,
-    /// What it writes, by tensor and places.
-    writes: Option<(usize, Vec<usize>)>,
+    /// What it writes.
+    writes: Option<Touched>,
     /// What it reads.
-    reads: Vec<(usize, Vec<usize>)>,
+    reads: Vec<Touched>,
+    /// The stages that it reads: of which pipeline, and which of those it has read.
+    stages: Vec<(usize, usize)>,
+}
+
+/// Places of a tensor: of the one with this number among those that the rounds of unrolled loops have.
+struct Touched {
+    tensor: usize,
+    instance: usize,
+    places: Vec<usize>,
+}
+
+/// A tensor of a round of an unrolled loop that is not the round at hand.
+#[derive(Default)]
+struct Stored {
+    tile: Vec<Element>,
+    awaited: Vec<Option<Mark>>,
+    held: Vec<Option<Mark>>,
+}
+
+/// A stage that is not free.
+struct Unfree {
+    /// Products in flight that read it.
+    products: usize,
+    /// Whether its `consume` has ended.
+    ended: bool,
 }
 
 /// Which asynchronous copy or product it is of those done so far, and its number in [`Plan::flights`].
@@ -75,6 +101,8 @@ struct Queue {
     full: VecDeque<Vec<Vec<Element>>>,
     filled: usize,
     read: usize,
+    /// The stages that have been read and are not free, the oldest first.
+    unfree: VecDeque<Unfree>,
 }
 
 pub(super) struct Block<'a> {
@@ -101,6 +129,15 @@ pub(super) struct Block<'a> {
     queues: Vec<Queue>,
     /// The masks, if they are asked for.
     watch: Option<Box<Watch<'a>>>,
+    /// The rounds of unrolled loops that are being run, outermost first.
+    rounds: Vec<i64>,
+    /// For each tensor which one of those that rounds have is at hand.
+    instance: Vec<usize>,
+    /// The numbers of the others, by tensor and rounds.
+    instances: BTreeMap<(usize, Vec<i64>), usize>,
+    stored: BTreeMap<(usize, usize), Stored>,
+    /// What each role has done so far to stages.
+    steps: Vec<Steps>,
 }
 
 impl Scope for Block<'_> {
@@ -133,7 +170,7 @@ pub(super) fn block<'a>(
     values: Vec<Option<i64>>,
     meeting: &'a Meeting,
     watch: Option<Watch<'a>>,
-) -> Result<(), InterpretError> {
+) -> Result<Vec<Steps>, InterpretError> {
     let mut block = Block {
         plan,
         buffers,
@@ -150,6 +187,11 @@ pub(super) fn block<'a>(
         products: Flights::default(),
         queues: plan.pipelines.iter().map(|_| Queue::default()).collect(),
         watch: watch.map(Box::new),
+        rounds: Vec::new(),
+        instance: vec![0; plan.tensors],
+        instances: BTreeMap::new(),
+        stored: BTreeMap::new(),
+        steps: vec![Steps::default()],
     };
     block.run(&plan.ops)?;
     block.stores_are_done()?;
@@ -159,7 +201,7 @@ pub(super) fn block<'a>(
             return Err(InterpretError::UnreadStages { pipeline: ring.name.clone(), left, filled });
         }
     }
-    Ok(())
+    Ok(block.steps)
 }
 
 impl<'a> Block<'a> {
@@ -227,16 +269,20 @@ impl<'a> Block<'a> {
             }
             Op::ClusterSum { dst, number, text } => {
                 let rank = self.index[0].rem_euclid(self.plan.cluster) as usize;
+                self.step(Step::Meet);
                 let sum = self.meeting.sum(rank, *number, std::mem::take(&mut self.tiles[*dst]));
                 self.tiles[*dst] =
                     sum.ok_or_else(|| InterpretError::ClusterApart { statement: text.clone() })?;
             }
-            Op::Role(body) => {
+            Op::Role { name, body } => {
+                self.steps.push(Steps { role: Some(name.clone()), steps: Vec::new() });
                 self.run(body)?;
                 // The next role's threads wait for their own.
                 self.stores_are_done()?;
                 for flights in [std::mem::take(&mut self.copies), std::mem::take(&mut self.products)] {
-                    for flight in flights.groups.into_iter().flatten().chain(flights.open) {
+                    for mut flight in flights.groups.into_iter().flatten().chain(flights.open) {
+                        // Nothing in the role gives those back.
+                        flight.stages.clear();
                         self.land(flight)?;
                     }
                 }
@@ -338,12 +384,19 @@ impl<'a> Block<'a> {
             Op::Gather { dst, src, around, index, along } => {
                 self.tiles[*dst] = shapes::gather(&self.tiles[*src], *around, &self.tiles[*index], *along);
             }
-            Op::For { counter, lo, hi, body } => {
+            Op::For { counter, lo, hi, unrolled, own, body } => {
                 let lo = self.value(lo, || "a loop's first value".to_string())?;
                 let hi = self.value(hi, || "a loop's end".to_string())?;
                 for i in lo..hi {
                     self.values[*counter] = Some(i);
+                    if *unrolled {
+                        self.rounds.push(i);
+                        own.iter().for_each(|tensor| self.round_of(*tensor));
+                    }
                     self.run(body)?;
+                    if *unrolled {
+                        self.rounds.pop();
+                    }
                 }
                 self.values[*counter] = None;
             }
@@ -400,25 +453,52 @@ impl<'a> Block<'a> {
         })
     }
 
+    /// Notes what the role does to stages.
+    fn step(&mut self, step: Step) {
+        if let Some(role) = self.steps.last_mut() {
+            role.steps.push(step);
+        }
+    }
+
+    /// Turns to the tensor that the round at hand has of those that rounds have.
+    fn round_of(&mut self, tensor: usize) {
+        let next = self.instances.len() + 1;
+        let new = *self.instances.entry((tensor, self.rounds.clone())).or_insert(next);
+        let old = std::mem::replace(&mut self.instance[tensor], new);
+        if old == new {
+            return;
+        }
+        let mut other = self.stored.remove(&(tensor, new)).unwrap_or_default();
+        std::mem::swap(&mut other.tile, &mut self.tiles[tensor]);
+        std::mem::swap(&mut other.awaited, &mut self.awaited[tensor]);
+        std::mem::swap(&mut other.held, &mut self.held[tensor]);
+        self.stored.insert((tensor, old), other);
+    }
+
+    /// Those places of the tensor at hand.
+    fn touched(&self, tensor: usize, places: Vec<usize>) -> Touched {
+        Touched { tensor, instance: self.instance[tensor], places }
+    }
+
     /// Marks what an asynchronous copy or product writes and reads, until it lands.
     fn take_off(
         &mut self,
         flight: usize,
         effect: Effect<'a>,
-        writes: Option<(usize, Vec<usize>)>,
-        reads: Vec<(usize, Vec<usize>)>,
+        writes: Option<Touched>,
+        reads: Vec<Touched>,
     ) -> InFlight<'a> {
         self.serial += 1;
         let mark = Mark { serial: self.serial, flight };
         let tiles = &self.tiles;
-        let set = |marks: &mut Vec<Vec<Option<Mark>>>, (tensor, places): &(usize, Vec<usize>)| {
-            let marks = &mut marks[*tensor];
-            marks.resize(tiles[*tensor].len().max(marks.len()), None);
-            places.iter().for_each(|&place| marks[place] = Some(mark));
+        let set = |marks: &mut Vec<Vec<Option<Mark>>>, touched: &Touched| {
+            let marks = &mut marks[touched.tensor];
+            marks.resize(tiles[touched.tensor].len().max(marks.len()), None);
+            touched.places.iter().for_each(|&place| marks[place] = Some(mark));
         };
         writes.iter().for_each(|part| set(&mut self.awaited, part));
         reads.iter().for_each(|part| set(&mut self.held, part));
-        InFlight { mark, effect, writes, reads }
+        InFlight { mark, effect, writes, reads, stages: Vec::new() }
     }
 
     /// Completes an asynchronous copy or product.
@@ -426,25 +506,56 @@ impl<'a> Block<'a> {
         if let Some(watch) = &mut self.watch {
             watch.at(self.plan.flight_statements[flight.mark.flight]);
         }
-        match flight.effect {
-            Effect::Tile { tensor, places, values } => {
-                places.into_iter().zip(values).for_each(|(place, x)| self.tiles[tensor][place] = x);
-            }
-            Effect::Global { access, corner, values, add } => self.store(access, &corner, &values, add),
-            Effect::Nothing => {}
-        }
         // A later one may have marked the same places.
-        let clear = |marks: &mut Vec<Vec<Option<Mark>>>, (tensor, places): &(usize, Vec<usize>)| {
-            let marks = &mut marks[*tensor];
+        let clear = |marks: &mut Vec<Option<Mark>>, places: &[usize]| {
             for &place in places {
                 if let Some(slot) = marks.get_mut(place) {
                     *slot = slot.filter(|mark| *mark != flight.mark);
                 }
             }
         };
-        flight.writes.iter().for_each(|part| clear(&mut self.awaited, part));
-        flight.reads.iter().for_each(|part| clear(&mut self.held, part));
+        let write = |tile: &mut Vec<Element>, places: &[usize]| {
+            if let Effect::Tile { values } = &flight.effect {
+                places.iter().zip(values).for_each(|(place, x)| tile[*place] = *x);
+            }
+        };
+        for Touched { tensor, instance, places } in flight.writes.iter() {
+            if self.instance[*tensor] == *instance {
+                write(&mut self.tiles[*tensor], places);
+                clear(&mut self.awaited[*tensor], places);
+            } else if let Some(stored) = self.stored.get_mut(&(*tensor, *instance)) {
+                write(&mut stored.tile, places);
+                clear(&mut stored.awaited, places);
+            }
+        }
+        for Touched { tensor, instance, places } in &flight.reads {
+            if self.instance[*tensor] == *instance {
+                clear(&mut self.held[*tensor], places);
+            } else if let Some(stored) = self.stored.get_mut(&(*tensor, *instance)) {
+                clear(&mut stored.held, places);
+            }
+        }
+        if let Effect::Global { access, corner, values, add } = flight.effect {
+            self.store(access, &corner, &values, add);
+        }
+        for (ring, stage) in flight.stages {
+            let queue = &mut self.queues[ring];
+            let first = queue.read - queue.unfree.len();
+            if let Some(unfree) = queue.unfree.get_mut(stage - first) {
+                unfree.products -= 1;
+            }
+            self.free(ring);
+        }
         Ok(())
+    }
+
+    /// Notes which stages of a pipeline are free now: in their order, those that are over and that no product in flight reads.
+    fn free(&mut self, ring: usize) {
+        let free = |stage: &Unfree| stage.ended && stage.products == 0;
+        while self.queues[ring].unfree.front().is_some_and(free) {
+            self.queues[ring].unfree.pop_front();
+            self.step(Step::Free(ring as u32));
+        }
     }
 
     /// An error where a copy to global memory is still in flight.
@@ -465,6 +576,7 @@ impl<'a> Block<'a> {
     ) -> Result<(), InterpretError> {
         let plan = self.plan;
         let row = &plan.pipelines[ring];
+        self.step(if produce { Step::Fill(ring as u32) } else { Step::Read(ring as u32) });
         let queue = &mut self.queues[ring];
         let number = if produce { queue.filled } else { queue.read };
         if produce {
@@ -475,6 +587,7 @@ impl<'a> Block<'a> {
                 return Err(InterpretError::NoStage { statement: text.to_string(), role, filled });
             };
             queue.read += 1;
+            queue.unfree.push_back(Unfree { products: 0, ended: false });
             row.tensors.iter().zip(full).for_each(|((tensor, _), tile)| self.tiles[*tensor] = tile);
         }
         for (tensor, len) in &row.tensors {
@@ -501,6 +614,10 @@ impl<'a> Block<'a> {
         }
         if produce {
             self.queues[ring].full.push_back(tiles);
+            self.step(Step::Filled(ring as u32));
+        } else {
+            self.queues[ring].unfree.iter_mut().last().into_iter().for_each(|stage| stage.ended = true);
+            self.free(ring);
         }
         Ok(())
     }
@@ -508,22 +625,32 @@ impl<'a> Block<'a> {
     fn gemm_async(&mut self, product: &'a Product) -> Result<(), InterpretError> {
         let text = &self.plan.flights[product.flight];
         let mut factors = [Vec::new(), Vec::new()];
-        let mut reads = Vec::new();
-        for (side, factor) in [&product.a, &product.b].into_iter().zip(&mut factors) {
+        let (mut reads, mut stages) = (Vec::new(), Vec::new());
+        for ((side, place), factor) in
+            [&product.a, &product.b].into_iter().zip(&product.reads).zip(&mut factors)
+        {
             self.fetch(side, factor, text)?;
             if product.tf32 {
                 factor.iter_mut().for_each(|x| *x = x.tf32());
             }
-            if let Side::Tile(tile) = side {
-                reads.push((tile.tensor, self.places(tile, text)?));
+            reads.push(self.touched(place.tensor, self.places(place, text)?));
+            let of = |row: &Ring| row.tensors.iter().any(|(tensor, _)| *tensor == place.tensor);
+            if let Some(ring) = self.plan.pipelines.iter().position(of) {
+                stages.push((ring, self.queues[ring].read.saturating_sub(1)));
             }
         }
         let [a, b] = factors;
         let mut c = std::mem::take(&mut self.tiles[product.c]);
         gemm(&mut c, &a, &b, product.shape, product.how);
         self.tiles[product.c] = c;
-        let place = (product.place.tensor, self.places(&product.place, text)?);
-        let flight = self.take_off(product.flight, Effect::Nothing, Some(place), reads);
+        let place = self.touched(product.place.tensor, self.places(&product.place, text)?);
+        let mut flight = self.take_off(product.flight, Effect::Nothing, Some(place), reads);
+        for (ring, stage) in &stages {
+            let queue = &mut self.queues[*ring];
+            let first = queue.read - queue.unfree.len();
+            queue.unfree.get_mut(stage - first).into_iter().for_each(|stage| stage.products += 1);
+        }
+        flight.stages = stages;
         self.products.open.push(flight);
         Ok(())
     }
@@ -581,15 +708,14 @@ impl<'a> Block<'a> {
         let mut values = Vec::new();
         self.fetch(src, &mut values, text)?;
         let reads = match src {
-            Side::Tile(tile) => vec![(tile.tensor, self.places(tile, text)?)],
+            Side::Tile(tile) => vec![self.touched(tile.tensor, self.places(tile, text)?)],
             Side::Global(_) => Vec::new(),
         };
         let (effect, writes) = match dst {
             Side::Tile(tile) => {
                 self.landed(tile, "writes", text)?;
                 let places = self.places(tile, text)?;
-                let effect = Effect::Tile { tensor: tile.tensor, places: places.clone(), values };
-                (effect, Some((tile.tensor, places)))
+                (Effect::Tile { values }, Some(self.touched(tile.tensor, places)))
             }
             Side::Global(access) => {
                 (Effect::Global { access, corner: self.corner(access)?, values, add }, None)

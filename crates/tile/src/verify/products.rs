@@ -1,12 +1,15 @@
 //! Whether asynchronous products are waited for before what they use is touched, as far as the order of the statements shows it.
 //!
 //! The statements are walked in their order with the products in flight; a loop until its rounds change nothing any more. What
-//! depends on numbers of a launch, and parts of register tensors before `unroll for` is expanded, the interpreter checks.
+//! depends on numbers of a launch the interpreter checks. Parts of register tensors, and tensors that each round of an `unroll for` has
+//! for itself, are told apart once the loops are unrolled, when the program is verified again.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::diagnostic::{Code, Diagnostic, Span};
-use crate::program::{PipelineId, Program, Side, Stmt, StmtKind, TensorId, TensorKind, TensorRef};
+use crate::program::{
+    PipelineId, Program, Side, Stmt, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef,
+};
 
 /// How many statements are walked at most: nested loops are no reason to walk for ever.
 const FUEL: usize = 20_000;
@@ -17,7 +20,8 @@ const KEPT: usize = 70;
 
 /// The mistakes of a program, whose statements are legal each for itself.
 pub(super) fn check(program: &Program) -> Vec<Diagnostic> {
-    let mut walk = Walk { program, fuel: FUEL, errors: Vec::new(), stages: Vec::new() };
+    let defined = BTreeSet::new();
+    let mut walk = Walk { program, fuel: FUEL, errors: Vec::new(), stages: Vec::new(), defined };
     // Each role waits for its own products.
     for stmt in program.body.iter().filter(|stmt| matches!(stmt.kind, StmtKind::Role { .. })) {
         walk.block(stmt.kind.body(), &mut State::default());
@@ -29,7 +33,8 @@ pub(super) fn check(program: &Program) -> Vec<Diagnostic> {
 /// A product in flight.
 #[derive(Clone, PartialEq)]
 struct Product {
-    c: TensorId,
+    /// Its accumulator, as long as statements can name it.
+    c: Option<TensorId>,
     /// The tensors that it reads, as a whole.
     reads: Vec<TensorId>,
     /// The stages that it reads: of which pipeline, and how many `consume` of that ago.
@@ -56,6 +61,8 @@ struct Walk<'a> {
     errors: Vec<Diagnostic>,
     /// The pipelines whose stages are being read.
     stages: Vec<PipelineId>,
+    /// The tensors that are defined, but for those of rounds of unrolled loops that are over.
+    defined: BTreeSet<TensorId>,
 }
 
 impl Walk<'_> {
@@ -71,6 +78,7 @@ impl Walk<'_> {
 
     fn statement(&mut self, stmt: &Stmt, state: &mut State) {
         self.touches(stmt, state);
+        self.defined.extend(stmt.kind.assigned());
         match &stmt.kind {
             StmtKind::GemmAsync { c, a, b, .. } => {
                 let whole = |r: &&TensorRef| r.index.is_empty() && !self.is_part(r.tensor);
@@ -79,7 +87,8 @@ impl Walk<'_> {
                 let of =
                     |id: &&PipelineId| self.program.pipeline(**id).tensors.iter().any(|t| read.contains(t));
                 let stages = self.stages.iter().filter(of).map(|id| (*id, 0)).collect();
-                state.open.push(Product { c: *c, reads, stages, span: stmt.span });
+                let c = Some(*c).filter(|c| !self.is_part(*c));
+                state.open.push(Product { c, reads, stages, span: stmt.span });
                 state.open.drain(..state.open.len().saturating_sub(KEPT));
             }
             StmtKind::CommitGemm => {
@@ -90,11 +99,12 @@ impl Walk<'_> {
                 let left = groups.as_int().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
                 state.groups.drain(..state.groups.len().saturating_sub(left));
             }
-            StmtKind::For { lo, hi, body, .. } => {
+            StmtKind::For { counter, lo, hi, body } => {
+                let unrolled = self.program.symbol(*counter).kind == SymbolKind::Unrolled;
                 let rounds = lo.as_int().zip(hi.as_int()).and_then(|(lo, hi)| hi.checked_sub(lo));
-                self.rounds(body, rounds, state);
+                self.rounds(body, rounds, unrolled, state);
             }
-            StmtKind::Tiles { body, .. } => self.rounds(body, None, state),
+            StmtKind::Tiles { body, .. } => self.rounds(body, None, false, state),
             StmtKind::Stage { pipeline, side: Side::Consume, body, .. } => {
                 self.consume(*pipeline, body, state, stmt.span);
             }
@@ -104,10 +114,20 @@ impl Walk<'_> {
         }
     }
 
-    fn rounds(&mut self, body: &[Stmt], rounds: Option<i64>, state: &mut State) {
+    fn rounds(&mut self, body: &[Stmt], rounds: Option<i64>, unrolled: bool, state: &mut State) {
         for _ in 0..rounds.map_or(ROUNDS, |rounds| rounds.min(ROUNDS)) {
             let before = state.clone();
+            let defined = unrolled.then(|| self.defined.clone());
             self.block(body, state);
+            if let Some(defined) = defined {
+                // The next round has its own.
+                let own = &self.defined - &defined;
+                self.defined = defined;
+                for product in state.products() {
+                    product.c = product.c.filter(|c| !own.contains(c));
+                    product.reads.retain(|id| !own.contains(id));
+                }
+            }
             if *state == before {
                 return;
             }
@@ -117,16 +137,17 @@ impl Walk<'_> {
     fn consume(&mut self, pipeline: PipelineId, body: &[Stmt], state: &mut State, span: Span) {
         let row = self.program.pipeline(pipeline);
         let name = &row.name;
-        let mut held = BTreeSet::new();
+        // Stages are given back in their order: the oldest that is read holds all later ones.
+        let mut held = 0;
         let mut holder = Span::NONE;
         for product in state.products() {
             for (_, ago) in product.stages.iter_mut().filter(|(id, _)| *id == pipeline) {
                 *ago += 1;
-                held.insert(*ago);
+                held = held.max(*ago);
                 holder = product.span;
             }
         }
-        if row.stages.as_int().is_some_and(|stages| held.len() as i64 >= stages) {
+        if row.stages.as_int().is_some_and(|stages| held as i64 >= stages) {
             let message = format!(
                 "products in flight still read every stage of `{name}` here, so that none is given back to be filled"
             );
@@ -160,13 +181,9 @@ impl Walk<'_> {
         let indexed = kind.copied().is_some_and(|(_, dst)| !dst.index.is_empty());
         for product in state.groups.iter().flatten().chain(&state.open) {
             let c = product.c;
-            let touched = accumulates != Some(c) && (reads.contains(&c) || writes.contains(&c));
+            let touched = |c: &TensorId| accumulates != Some(*c) && (reads.contains(c) || writes.contains(c));
             let overwritten = product.reads.iter().find(|id| writes.contains(id) && !indexed);
-            let id = match (touched && !self.is_part(c), overwritten) {
-                (true, _) => c,
-                (false, Some(id)) => *id,
-                (false, None) => continue,
-            };
+            let Some(id) = c.filter(touched).or(overwritten.copied()) else { continue };
             let message = format!(
                 "`{}` belongs to the products in flight until `wait_gemm`",
                 self.program.tensor(id).name

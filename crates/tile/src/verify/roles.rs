@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tilewright_machine::{DType, Memory};
+use tilewright_machine::{Arch, DType, Memory};
 
 use super::{Allowed, Checker, count, shape_text};
 use crate::diagnostic::{Code, Diagnostic, Span};
@@ -18,8 +18,6 @@ const MAX_CLUSTER: i64 = 16;
 const MAX_STAGES: i64 = 64;
 /// The most groups of products that a `wait_gemm` leaves in flight.
 const MAX_GROUPS: i64 = 7;
-/// The registers of a multiprocessor.
-const REGISTERS: i64 = 65536;
 
 /// A stage that is open.
 pub(super) struct OpenStage {
@@ -34,6 +32,14 @@ pub(super) struct Use {
     pipeline: PipelineId,
     side: Side,
     role: Option<usize>,
+    span: Span,
+}
+
+/// What a role's threads have of a block's registers.
+struct Share<'a> {
+    name: &'a str,
+    threads: i64,
+    registers: i64,
     span: Span,
 }
 
@@ -93,7 +99,7 @@ impl Checker<'_> {
     pub(super) fn roles(&mut self, threads: Option<u32>) {
         let program = self.program;
         let mut sum = Some(0i64);
-        let mut registers = Some(0i64);
+        let mut shares: Option<Vec<Share<'_>>> = Some(Vec::new());
         let mut given: Option<(&str, bool)> = None;
         for stmt in &program.body {
             let StmtKind::Role { name, warpgroups, registers: asked, .. } = &stmt.kind else { continue };
@@ -122,8 +128,15 @@ impl Checker<'_> {
                         .help("24 to 40 for a role that only copies, 160 to 240 for one that multiplies"),
                 );
             }
-            let product = value.zip(own).and_then(|(value, own)| value.checked_mul(own)?.checked_mul(128));
-            registers = registers.zip(product).and_then(|(sum, product)| sum.checked_add(product));
+            let share = value.zip(own).map(|(registers, warpgroups)| {
+                let threads = warpgroups.saturating_mul(128);
+                Share { name, threads, registers, span: stmt.span }
+            });
+            if let Some((all, share)) = shares.as_mut().zip(share) {
+                all.push(share);
+            } else {
+                shares = None;
+            }
         }
         if given.is_none() {
             return;
@@ -138,11 +151,46 @@ impl Checker<'_> {
             let help = format!("a warpgroup has 128 threads: write `threads({})`", sum.saturating_mul(128));
             self.report(Diagnostic::new(Code::BadLaunch, program.threads_span, message).help(help));
         }
-        if let Some(registers) = registers.filter(|n| *n > REGISTERS) {
-            let message =
-                format!("the roles' threads have {registers} registers together, and there are {REGISTERS}");
-            let help = "give fewer, for instance 24 to the role that copies and 240 to two that multiply";
-            self.report(Diagnostic::new(Code::BadLaunch, program.threads_span, message).help(help));
+        if let (Some(shares), Some(threads)) = (shares, threads) {
+            self.pool(&shares, threads);
+        }
+    }
+
+    /// The roles' registers come out of the pool of the block: `setmaxnreg` redistributes what the launch gives its threads, the same
+    /// number to each, and a role that asks for more than is left waits for ever.
+    fn pool(&mut self, shares: &[Share<'_>], threads: u32) {
+        let each = i64::from(Arch::Sm90a.limits().registers_of_a_thread_at_launch(threads));
+        let pool = each * i64::from(threads);
+        let mut taken = 0i64;
+        for (i, share) in shares.iter().enumerate() {
+            let own = share.threads.saturating_mul(share.registers);
+            taken = taken.saturating_add(own);
+            if taken <= pool {
+                continue;
+            }
+            let list: Vec<String> = shares
+                .iter()
+                .map(|share| format!("`{}` {} × {}", share.name, share.threads, share.registers))
+                .collect();
+            let all = shares
+                .iter()
+                .fold(0i64, |sum, share| sum.saturating_add(share.threads.saturating_mul(share.registers)));
+            let message = format!(
+                "the roles' threads have {all} registers together ({}), and a block of {threads} threads has {pool}, {each} for each",
+                list.join(", ")
+            );
+            let others = shares.iter().enumerate().filter(|(other, _)| *other != i);
+            let others = others.fold(0i64, |sum, (_, other)| {
+                sum.saturating_add(other.threads.saturating_mul(other.registers))
+            });
+            let most = (pool.saturating_sub(others) / share.threads.max(1)).min(240) / 8 * 8;
+            let help = if most >= 24 {
+                format!("give `{}` at most {most} beside the others", share.name)
+            } else {
+                "give the roles fewer, for instance 24 to the one that copies".to_string()
+            };
+            self.report(Diagnostic::new(Code::BadLaunch, share.span, message).help(help));
+            return;
         }
     }
 

@@ -1,0 +1,346 @@
+//! How many stages products in flight hold back, at each statement that gives stages back.
+//!
+//! A stage is free once its `consume` has ended and every group of products that reads it has been waited for; those of a pipeline
+//! become free in their order, for in that order they are filled again. So a group has an *age*, the groups committed since, and
+//! `wait_gemm(n)` covers those of age `n` and more.
+//!
+//! The statements of a part are walked with all states that can be there: for each pipeline the stages that are held back, oldest
+//! first, each with the age of the last group that reads it. Where all states that reach a statement want as many stages given back
+//! as a count of held stages tells, that count is kept in a register, or nothing. Elsewhere registers count the held stages by age.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tilewright_synth::Facts;
+use tilewright_tile::{Expr, PipelineId, Program, Side, Stmt, StmtKind};
+
+/// The largest age that is told from larger ones: any wait covers it.
+const OLD: u8 = 7;
+/// The most states that are walked with; where there are more, registers count.
+const STATES: usize = 256;
+/// The most rounds of a loop that are walked one by one.
+const ROUNDS: i64 = 16;
+
+/// How many stages of a pipeline a statement gives back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum GiveBack {
+    /// So many.
+    Exactly(u32),
+    /// Those that are held back beyond the latest `keep`; there are at most `most`.
+    Above { keep: u32, most: u32 },
+}
+
+/// What a consumer keeps in registers about the stages of a pipeline that it holds back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kept {
+    /// Nothing: each stage is given back at the end of its `consume`.
+    Nothing,
+    /// The number of the oldest one.
+    Oldest,
+    /// That, and how many there are.
+    Count,
+    /// That, and how many there are of each age.
+    Ages,
+}
+
+/// What a part gives back, and where.
+#[derive(Default)]
+pub(crate) struct Held {
+    kept: BTreeMap<PipelineId, Kept>,
+    /// By the number of the statement, a `wait_gemm` or a `consume`, whose end counts.
+    points: BTreeMap<(usize, PipelineId), GiveBack>,
+    /// By the number of a `commit_gemm` the pipelines whose stage at hand its group reads.
+    commits: BTreeMap<usize, BTreeSet<PipelineId>>,
+    /// The most groups that a wait leaves in flight.
+    ages: u32,
+}
+
+impl Held {
+    /// Walks the statements of a part.
+    pub(crate) fn new(program: &Program, facts: &Facts<'_>) -> Held {
+        let mut walk = Walk {
+            program,
+            facts,
+            next: 0,
+            seen: BTreeMap::new(),
+            commits: BTreeMap::new(),
+            ages: 0,
+            overflow: false,
+        };
+        let ids = (0..program.pipelines.len()).map(|i| PipelineId(i as u32));
+        let begin: State = ids.clone().map(|id| (id, Stages::default())).collect();
+        walk.block(&program.body, BTreeSet::from([begin]), None);
+        let mut held = Held { commits: walk.commits, ages: walk.ages, ..Held::default() };
+        for id in ids {
+            let own: Vec<(usize, &BTreeSet<Seen>)> = walk
+                .seen
+                .iter()
+                .filter(|((_, of), _)| *of == id)
+                .map(|((at, _), seen)| (*at, seen))
+                .collect();
+            let points = own.iter().map(|(at, seen)| Some(((*at, id), give_back(seen)?)));
+            let points = points.collect::<Option<BTreeMap<_, _>>>().filter(|_| !walk.overflow);
+            let kept = match &points {
+                None => Kept::Ages,
+                _ if own.iter().all(|(_, seen)| at_once(seen)) => Kept::Nothing,
+                Some(points) if points.values().any(|give| matches!(give, GiveBack::Above { .. })) => {
+                    Kept::Count
+                }
+                Some(_) => Kept::Oldest,
+            };
+            held.kept.insert(id, kept);
+            if matches!(kept, Kept::Oldest | Kept::Count) {
+                held.points.extend(points.into_iter().flatten());
+            }
+        }
+        held
+    }
+
+    /// What registers keep about the stages of a pipeline that the part holds back.
+    pub(crate) fn kept(&self, id: PipelineId) -> Kept {
+        self.kept.get(&id).copied().unwrap_or(Kept::Nothing)
+    }
+
+    /// How many stages of a pipeline are given back at a statement, if a count of them tells.
+    pub(crate) fn at(&self, statement: usize, id: PipelineId) -> GiveBack {
+        self.points.get(&(statement, id)).copied().unwrap_or(GiveBack::Exactly(0))
+    }
+
+    /// Whether the group that a statement commits reads the stage at hand of a pipeline.
+    pub(crate) fn commits(&self, statement: usize, id: PipelineId) -> bool {
+        self.commits.get(&statement).is_some_and(|ids| ids.contains(&id))
+    }
+
+    /// Ages that are told apart: the most groups that a wait leaves in flight.
+    pub(crate) fn ages(&self) -> u32 {
+        self.ages
+    }
+}
+
+/// The groups that the wait leaves in flight at which a `consume` ends: what it covers is given back with the stage.
+pub(crate) fn wait_at_the_end(body: &[Stmt]) -> Option<&Expr> {
+    match body.last().map(|stmt| &stmt.kind) {
+        Some(StmtKind::WaitGemm(groups)) => Some(groups),
+        _ => None,
+    }
+}
+
+/// Stages that are held back before a statement and, of those, after it, in one state.
+type Seen = (u32, u32);
+
+/// What gives back the right number of stages in every state, if a count of held stages tells it.
+fn give_back(seen: &BTreeSet<Seen>) -> Option<GiveBack> {
+    let given: BTreeSet<u32> = seen.iter().map(|(before, after)| before - after).collect();
+    let most = given.last().copied().unwrap_or(0);
+    if given.len() <= 1 {
+        return Some(GiveBack::Exactly(most));
+    }
+    let keep: BTreeSet<u32> =
+        seen.iter().filter(|(before, after)| before > after).map(|(_, after)| *after).collect();
+    let keep = keep.first().copied().filter(|_| keep.len() == 1)?;
+    let idle = seen.iter().all(|(before, after)| before > after || *before <= keep);
+    idle.then_some(GiveBack::Above { keep, most })
+}
+
+/// Whether a stage is given back where its `consume` ends, or there is none.
+fn at_once(seen: &BTreeSet<Seen>) -> bool {
+    seen.iter().all(|seen| matches!(seen, (0 | 1, 0)))
+}
+
+/// The stages of a pipeline that a consumer has not given back.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+struct Stages {
+    /// Of those whose `consume` has ended the ages of the last groups that read them, oldest first.
+    held: Vec<u8>,
+    /// The stage at hand.
+    now: Option<Now>,
+}
+
+/// A stage at hand.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+struct Now {
+    /// The age of the last group that reads it, if one is in flight.
+    age: Option<u8>,
+    /// Whether a product reads it that is in no group yet.
+    open: bool,
+}
+
+/// The stages of each pipeline that has been consumed.
+type State = BTreeMap<PipelineId, Stages>;
+
+struct Walk<'a> {
+    program: &'a Program,
+    facts: &'a Facts<'a>,
+    /// The number of the next statement.
+    next: usize,
+    seen: BTreeMap<(usize, PipelineId), BTreeSet<Seen>>,
+    commits: BTreeMap<usize, BTreeSet<PipelineId>>,
+    ages: u32,
+    /// Whether there were too many states.
+    overflow: bool,
+}
+
+/// The statements of a block and of the blocks in it.
+fn count(body: &[Stmt]) -> usize {
+    body.iter().map(|stmt| 1 + count(stmt.kind.body())).sum()
+}
+
+/// One state for many, for what registers need to know: which groups read the stages at hand.
+fn merged(states: BTreeSet<State>) -> State {
+    let mut all = State::new();
+    for (id, stages) in states.into_iter().flatten() {
+        let own = all.entry(id).or_default();
+        let Some(now) = stages.now else { continue };
+        let merged = own.now.get_or_insert_default();
+        merged.open |= now.open;
+        merged.age = merged.age.or(now.age);
+    }
+    all
+}
+
+impl Walk<'_> {
+    /// Walks statements; the wait at which the `consume` ends whose body they are is left to it.
+    fn block(&mut self, body: &[Stmt], mut states: BTreeSet<State>, left: Option<&Expr>) -> BTreeSet<State> {
+        for (i, stmt) in body.iter().enumerate() {
+            let index = self.next;
+            self.next += 1;
+            if left.is_some() && i + 1 == body.len() {
+                break;
+            }
+            states = self.statement(index, stmt, states);
+            self.next = index + 1 + count(stmt.kind.body());
+            if states.len() > STATES {
+                self.overflow = true;
+                states = BTreeSet::from([merged(states)]);
+            }
+        }
+        states
+    }
+
+    fn statement(&mut self, index: usize, stmt: &Stmt, states: BTreeSet<State>) -> BTreeSet<State> {
+        match &stmt.kind {
+            StmtKind::GemmAsync { a, b, .. } => {
+                let reads = |id: &PipelineId| {
+                    let tensors = &self.program.pipeline(*id).tensors;
+                    tensors.contains(&a.tensor) || tensors.contains(&b.tensor)
+                };
+                let product = |mut state: State| {
+                    for (_, stages) in state.iter_mut().filter(|(id, _)| reads(id)) {
+                        stages.now.iter_mut().for_each(|now| now.open = true);
+                    }
+                    state
+                };
+                states.into_iter().map(product).collect()
+            }
+            StmtKind::CommitGemm => states.into_iter().map(|state| self.commit(index, state)).collect(),
+            StmtKind::WaitGemm(groups) => {
+                states.into_iter().map(|state| self.wait(index, groups, state)).collect()
+            }
+            StmtKind::Stage { pipeline, side: Side::Consume, body, .. } => {
+                self.consume(index, *pipeline, body, states)
+            }
+            StmtKind::For { lo, hi, body, .. } => {
+                let rounds = lo.as_int().zip(hi.as_int()).map(|(lo, hi)| hi.saturating_sub(lo).max(0));
+                self.rounds(body, rounds, self.facts.has_round(lo, hi), states)
+            }
+            StmtKind::Tiles { body, .. } => self.rounds(body, None, false, states),
+            kind => self.block(kind.body(), states, None),
+        }
+    }
+
+    fn rounds(
+        &mut self,
+        body: &[Stmt],
+        rounds: Option<i64>,
+        some: bool,
+        states: BTreeSet<State>,
+    ) -> BTreeSet<State> {
+        let first = self.next;
+        let round = |walk: &mut Self, states| {
+            walk.next = first;
+            walk.block(body, states, None)
+        };
+        if let Some(rounds) = rounds.filter(|rounds| *rounds <= ROUNDS) {
+            return (0..rounds).fold(states, |states, _| round(self, states));
+        }
+        let mut all = if some { round(self, states) } else { states };
+        loop {
+            let before = all.len();
+            let after = round(self, all.clone());
+            all.extend(after);
+            if all.len() == before || self.overflow {
+                return all;
+            }
+        }
+    }
+
+    fn commit(&mut self, index: usize, mut state: State) -> State {
+        for (id, stages) in &mut state {
+            let older = |age: &mut u8| *age = (*age + 1).min(OLD);
+            stages.held.iter_mut().for_each(older);
+            let Some(now) = &mut stages.now else { continue };
+            now.age.iter_mut().for_each(older);
+            if std::mem::take(&mut now.open) {
+                now.age = Some(0);
+                self.commits.entry(index).or_default().insert(*id);
+            }
+        }
+        state
+    }
+
+    /// `wait_gemm`, where stages are given back at statement `index`.
+    fn wait(&mut self, index: usize, groups: &Expr, mut state: State) -> State {
+        let left = groups.as_int().and_then(|n| u8::try_from(n).ok()).unwrap_or(0).min(OLD);
+        self.ages = self.ages.max(u32::from(left));
+        for (id, stages) in &mut state {
+            let before = stages.held.len() as u32;
+            stages.held.retain(|age| *age < left);
+            self.see((index, *id), before, stages.held.len() as u32);
+            if let Some(now) = &mut stages.now {
+                now.age = now.age.filter(|age| *age < left);
+            }
+        }
+        state
+    }
+
+    fn see(&mut self, at: (usize, PipelineId), before: u32, after: u32) {
+        self.seen.entry(at).or_default().insert((before, after));
+    }
+
+    fn consume(
+        &mut self,
+        index: usize,
+        id: PipelineId,
+        body: &[Stmt],
+        states: BTreeSet<State>,
+    ) -> BTreeSet<State> {
+        let all = self.program.pipeline(id).stages.as_int().unwrap_or(1);
+        let begin = |mut state: State| {
+            let stages = state.entry(id).or_default();
+            stages.now = Some(Now::default());
+            // Where all stages are held back none comes: this state waits for ever.
+            ((stages.held.len() as i64) < all).then_some(state)
+        };
+        let states = states.into_iter().filter_map(begin).collect();
+        let last = wait_at_the_end(body);
+        let states = self.block(body, states, last);
+        let end = |mut state: State| {
+            let Some(stages) = state.get_mut(&id) else { return state };
+            let now = stages.now.take().unwrap_or_default();
+            let age = if now.open { Some(0) } else { now.age };
+            let free = age.is_none() && stages.held.is_empty();
+            // What nothing reads any more waits for those before it.
+            stages.held.push(age.or(stages.held.last().copied()).unwrap_or(OLD));
+            let before = stages.held.len() as u32;
+            if let Some(groups) = last {
+                return self.wait(index, groups, state);
+            }
+            if free {
+                stages.held.clear();
+            }
+            let after = stages.held.len() as u32;
+            self.see((index, id), before, after);
+            state
+        };
+        states.into_iter().map(end).collect()
+    }
+}
