@@ -93,7 +93,7 @@ impl Options {
     pub const CANDIDATES: usize = 256;
 
     /// Steps that a search takes at most unless told otherwise: a fraction of a second.
-    pub const STEPS: u64 = 4_000_000;
+    pub const STEPS: u64 = 1_000_000;
 
     /// Nothing asked for but the architecture, given what is known of sizes.
     pub fn new(arch: Arch, multiples: Multiples) -> Self {
