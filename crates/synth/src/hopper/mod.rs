@@ -553,7 +553,9 @@ fn tile_of(
     let mut begins = Vec::new();
     for (mode, index) in v.tile(reference).fixed {
         let mode = whole.layout.mode(mode).map_err(|e| e.to_string())?;
-        match (index.as_int(), mode.leaves().as_slice()) {
+        // An index lies within its mode.
+        let leaves: Vec<(i64, i64)> = mode.leaves().into_iter().filter(|(extent, _)| *extent > 1).collect();
+        match (index.as_int(), leaves.as_slice()) {
             (Some(index), _) => begins.push(mode.eval(index)),
             (None, [(_, stride)]) => begins.push(stride.saturating_mul(facts.divisor(&index))),
             (None, leaves) => begins.extend(leaves.iter().map(|(_, stride)| *stride)),
