@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tilewright::check::{CheckOptions, Outcome, check_against, interpreted, problems};
+use tilewright::check::{CheckOptions, Difference, Outcome, check_against, interpreted, problems};
 use tilewright::compiler::{Options, compile};
 use tilewright::machine::Arch;
 use tilewright::runtime::{Device, DeviceChoice, SimDevice, open};
@@ -44,8 +44,10 @@ struct Line {
     state: String,
     /// What was said, where it is not right.
     message: String,
-    /// The largest differences of device and simulator from the interpreter.
+    /// The largest differences of device and simulator from the interpreter, as parts of their bounds.
     errors: [f64; 2],
+    /// Whether device and simulator left the same bits.
+    equal: bool,
     /// Whether the device cannot be used any more.
     broken: bool,
 }
@@ -149,7 +151,14 @@ fn drive(plan: &Plan, lane: u64, lines: &Mutex<Vec<Line>>) -> std::io::Result<()
             let state = lost.unwrap_or("crash").to_string();
             let message = format!("the process ended: {status}");
             if let Ok(mut lines) = lines.lock() {
-                lines.push(Line { number: next, state, message, errors: [0.0; 2], broken: true });
+                lines.push(Line {
+                    number: next,
+                    state,
+                    message,
+                    errors: [0.0; 2],
+                    equal: false,
+                    broken: true,
+                });
             }
             next += plan.processes;
         }
@@ -169,6 +178,7 @@ fn summary(plan: &Plan, lines: &[Line], seconds: f64) -> bool {
         "right": count("right"),
         "ran": count("ran"),
         "refused": count("refused"),
+        "device_and_simulator_equal_in_all_bits": lines.iter().filter(|l| l.equal).count(),
         "largest_error_device": worst(0),
         "largest_error_simulator": worst(1),
         "seconds": seconds,
@@ -184,19 +194,35 @@ fn summary(plan: &Plan, lines: &[Line], seconds: f64) -> bool {
 /// What is wrong with an outcome, if anything is.
 fn wrong(outcome: &Outcome) -> Option<String> {
     let first = outcome.comparisons.iter().find(|c| c.wrong > 0);
-    let text = first.map(|c| format!("output `{}`: {} wrong elements, {c}", c.name, c.wrong));
+    let text = first.map(|c| format!("output `{}`: {} wrong elements; {c}", c.name, c.wrong));
     text.or_else(|| outcome.problems.first().cloned())
 }
 
-/// The largest error as a part of its bound.
+/// The largest error of an output as a part of its bound.
 fn error_of(outcome: &Outcome) -> f64 {
-    let worst = outcome.comparisons.iter().filter_map(|c| Some(c.worst.as_ref()?.ratio()));
-    worst.filter(|e| e.is_finite()).fold(0.0, f64::max)
+    let worst = outcome.comparisons.iter().filter_map(|c| c.worst.as_ref());
+    worst.map(Difference::ratio).filter(|e| e.is_finite()).fold(0.0, f64::max)
+}
+
+/// Whether two runs left the same bits, NaNs of any kind being equal.
+fn equal(a: &Outcome, b: &Outcome) -> bool {
+    let same = |x: &f64, y: &f64| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan());
+    a.results.iter().zip(&b.results).all(|pair| match pair {
+        (Some(x), Some(y)) => x.len() == y.len() && x.iter().zip(y).all(|(x, y)| same(x, y)),
+        (None, None) => true,
+        _ => false,
+    })
 }
 
 fn one(plan: &Plan, number: u64, device: &dyn Device) -> Line {
-    let mut line =
-        Line { number, state: "right".to_string(), message: String::new(), errors: [0.0; 2], broken: false };
+    let mut line = Line {
+        number,
+        state: "right".to_string(),
+        message: String::new(),
+        errors: [0.0; 2],
+        equal: false,
+        broken: false,
+    };
     match attempt(plan, number, device, &mut line) {
         Ok(()) => {}
         Err((state, message)) => {
@@ -240,6 +266,7 @@ fn attempt(
         ("device", e.to_string())
     })?;
     line.errors[0] = error_of(&run);
+    line.equal = equal(&run, &simulated);
     match wrong(&run) {
         Some(what) => Err(("device_differs", what)),
         None => Ok(()),

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde::{Deserialize, Serialize};
-use tilewright::check::{CheckError, CheckOptions, check_against, interpreted, problems};
+use tilewright::check::{CheckError, CheckOptions, Comparison, check_against, interpreted, problems};
 use tilewright::compiler::{Kernel, Options, compile};
 use tilewright::machine::Arch;
 use tilewright::runtime::{RuntimeError, SimDevice};
@@ -108,6 +108,8 @@ pub struct Judgement {
     pub candidates: Vec<usize>,
     /// Whether the PTX was assembled.
     pub assembled: bool,
+    /// Elements that were compared, and those of them of which any value is right.
+    pub compared: [usize; 2],
 }
 
 impl Judgement {
@@ -119,6 +121,7 @@ impl Judgement {
             faults: Vec::new(),
             candidates: Vec::new(),
             assembled: false,
+            compared: [0, 0],
         }
     }
 
@@ -217,10 +220,14 @@ fn executed(program: &Program, kernel: &Kernel, how: &How) -> Judgement {
             return judgement;
         }
     };
-    let mut wrong = None;
+    let (mut wrong, mut compared) = (None, [0, 0]);
     for seed in &how.seeds {
         match check_against(kernel, &device(*seed), &inputs, &expected) {
-            Ok(outcome) if outcome.is_right() => {}
+            Ok(outcome) if outcome.is_right() => {
+                let sum =
+                    |of: &dyn Fn(&Comparison) -> usize| outcome.comparisons.iter().map(of).sum::<usize>();
+                compared = [sum(&|c| c.elements), sum(&|c| c.unbounded)];
+            }
             Ok(outcome) if !outcome.problems.is_empty() => {
                 return Judgement::new(Class::Reported, format!("seed {seed}: {}", outcome.problems[0]));
             }
@@ -237,7 +244,7 @@ fn executed(program: &Program, kernel: &Kernel, how: &How) -> Judgement {
     }
     match wrong {
         Some(message) => Judgement::new(Class::Wrong, message),
-        None => Judgement::new(Class::Right, ""),
+        None => Judgement { compared, ..Judgement::new(Class::Right, "") },
     }
 }
 

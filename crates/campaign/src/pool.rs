@@ -120,6 +120,7 @@ impl Seat {
             faults: vec![what.clone()],
             candidates: Vec::new(),
             assembled: false,
+            compared: [0, 0],
         });
         let counts = BTreeMap::from([(format!("found.{}", what.kind), 1)]);
         let replay = match request {

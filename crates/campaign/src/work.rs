@@ -128,6 +128,7 @@ pub fn judge_all(text: &str, how: &How) -> Judgement {
             faults: vec![Fault::new("panic", message)],
             candidates: Vec::new(),
             assembled: false,
+            compared: [0, 0],
         }
     })
 }
@@ -218,6 +219,8 @@ impl<'a> Worker<'a> {
             return;
         }
         self.count("right");
+        *self.counts.entry("elements".to_string()).or_insert(0) += judgement.compared[0] as u64;
+        *self.counts.entry("elements.unbounded".to_string()).or_insert(0) += judgement.compared[1] as u64;
         if how.assemble {
             self.other_architectures(&text, &how);
         }

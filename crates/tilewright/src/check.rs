@@ -207,6 +207,8 @@ pub struct Outcome {
     pub timing: Option<Timing>,
     /// One entry an output.
     pub comparisons: Vec<Comparison>,
+    /// What the outputs hold after the launch, by parameter; `None` for parameters that are no outputs.
+    pub results: Vec<Option<Vec<f64>>>,
     /// What the simulator found: races, stray and misaligned accesses, one sentence each.
     pub problems: Vec<String>,
     /// What the interpreter's masks show ([`interpret_watched`]): mistakes that a comparison with the interpreter cannot find, since it
@@ -294,7 +296,7 @@ fn outcome(
     let Launched { report, seconds, results, timing } = launched;
     let comparisons = compare(kernel, options, expected, &results)?;
     let problems = report.problems();
-    Ok(Outcome { report, seconds, timing, comparisons, problems, warnings: Vec::new() })
+    Ok(Outcome { report, seconds, timing, comparisons, results, problems, warnings: Vec::new() })
 }
 
 /// Runs a kernel as [`check`] does, and compares nothing: what the simulator finds wrong with it, one sentence each.
