@@ -37,6 +37,8 @@ pub enum Reason {
     /// The fence is on the other side of the barrier, and every thread of the barrier has it there: it is still on every way from what
     /// comes before to what comes after (PTX ISA, proxy-preserved base causality order).
     OtherSide,
+    /// The kernel has no other wait for the launches before it: it is no longer launched before they have ended.
+    NotDependent,
     /// Another barrier of the same threads stands beside it, with no access to memory between.
     OtherBarrier,
 }
@@ -61,6 +63,7 @@ impl fmt::Display for Reason {
             Reason::OtherSide => {
                 f.write_str("every thread has the fence on the other side of the barrier, still on every way")
             }
+            Reason::NotDependent => f.write_str("a kernel without it is launched when those before have ended"),
             Reason::OtherBarrier => f.write_str("a barrier of the same threads stands beside it"),
         }
     }
@@ -141,6 +144,11 @@ fn weakened(function: &Function, mutant: &Mutant, op: &Op) -> Option<Reason> {
             }
             _ => None,
         }),
+        SyncOp::DependencyWait => {
+            let mut waits = 0;
+            function.visit(&mut |inst| waits += u32::from(inst.op == *op));
+            (waits == 1).then_some(Reason::NotDependent)
+        }
         SyncOp::Barrier if function.threads == 32 && mutant.kind == Kind::Weaken => Some(Reason::OneWarp),
         SyncOp::Barrier | SyncOp::NamedBarrier { .. } | SyncOp::ClusterBarrier | SyncOp::WarpBarrier => {
             beside(body, index, |other| (*other == *op).then_some(Reason::OtherBarrier))
