@@ -271,8 +271,8 @@ pub(crate) struct Program<'a> {
     pub statements: Vec<Statement>,
     /// What is counted together in a profile, in program order.
     pub rows: Vec<Row>,
-    /// Whether there are mbarriers.
-    pub pipelined: bool,
+    /// Whether warpgroups go ways of their own: there are mbarriers, or barriers of some of the block's threads.
+    pub roles: bool,
 }
 
 struct Decoder<'a> {
@@ -315,7 +315,7 @@ impl<'a> Program<'a> {
             wgmmas: Vec::new(),
             statements: Vec::new(),
             rows: Vec::new(),
-            pipelined: false,
+            roles: false,
         };
         let mut decoder = Decoder {
             program,
@@ -581,7 +581,7 @@ impl Decoder<'_> {
                 (Code::Bulk(copy), cost.0, cost.1)
             }
             Op::Mbarrier { op, address, operand } => {
-                self.program.pipelined = true;
+                self.program.roles = true;
                 let code = Code::Mbarrier {
                     statement,
                     op: *op,
@@ -598,6 +598,8 @@ impl Decoder<'_> {
                     let reason = "barriers have numbers from 1 to 15 and whole warps";
                     return Err(self.unsupported("bar.sync", reason, origin));
                 }
+                let all = self.program.function.threads;
+                self.program.roles |= matches!(op, SyncOp::NamedBarrier { threads, .. } if *threads < all);
                 (Code::Sync { statement, op: *op }, op.issue_cycles(), 0)
             }
             Op::For { counter, lo, hi, step, body } => {

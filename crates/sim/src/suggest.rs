@@ -40,6 +40,7 @@ fn order(context: &Context<'_>, kind: RaceKind, global: bool, (first, second): (
                 another kernel";
     }
     let apart = first.block != second.block;
+    let roles = context.program.roles && first.thread / 128 != second.thread / 128;
     match (kind, first.nature, second.nature) {
         (RaceKind::AsyncPending | RaceKind::AsyncRead, Store, _) if apart => {
             "add `wait_group(n)` that covers the store, and a barrier of the cluster, between"
@@ -47,13 +48,17 @@ fn order(context: &Context<'_>, kind: RaceKind, global: bool, (first, second): (
         (RaceKind::AsyncPending, Copy, _) => {
             "add `wait_group(n)` that covers the copy, and `syncthreads()` for the other threads, between"
         }
+        (RaceKind::AsyncPending | RaceKind::AsyncRead, Store, _) if roles => {
+            "wait with `wait_group(n)` for the store where it is started, and come behind that wait: by `syncthreads()`, or from another role \
+             by a pipeline (`produce`, `consume`)"
+        }
+        (RaceKind::AsyncPending | RaceKind::AsyncRead, Store, _) => {
+            "add `wait_group(n)` that covers the store, and `syncthreads()` for the other threads, between"
+        }
         (RaceKind::AsyncPending, _, Load) => "the stage is filled again before it is full",
         (RaceKind::AsyncPending, Load, _) if second.write => "the stage is written before it is full",
         (RaceKind::AsyncPending, Load, _) => {
             "the stage is read before it is full: `consume`, or `wait_group(n)`, waits for it"
-        }
-        (RaceKind::AsyncPending | RaceKind::AsyncRead, Store, _) => {
-            "add `wait_group(n)` that covers the store, and `syncthreads()` for the other threads, between"
         }
         (RaceKind::AsyncRead, Product, Load) => {
             "the stage is filled again before the product has read it: `wait_gemm(n)` has to cover it before the stage is released"
@@ -62,9 +67,9 @@ fn order(context: &Context<'_>, kind: RaceKind, global: bool, (first, second): (
             "add `wait_gemm(n)` that covers the product, and `syncthreads()` for the other threads, between"
         }
         (RaceKind::AsyncPending | RaceKind::AsyncRead, ..) => "wait for the operation between",
-        (_, Ordinary, Load) => "the stage is filled before its readers have released it",
+        (_, Ordinary, Load) if !global => "the stage is filled before its readers have released it",
         _ if apart => "add a barrier of the cluster between",
-        _ if context.program.pipelined && first.thread / 128 != second.thread / 128 => {
+        _ if roles => {
             "hand the bytes over in a pipeline (`produce`, `consume`), or let both take part in a barrier between"
         }
         _ => "add `syncthreads()` between",
