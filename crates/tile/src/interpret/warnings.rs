@@ -383,9 +383,10 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// What moves tiles: the grid, and the loops around a statement, outermost first, each with how often.
+    /// What moves tiles: the grid, and the loops around a statement, outermost first, each with how often. A loop whose bounds depend
+    /// on those around it counts as often as in their first or last round, whichever is more.
     fn movers(&self, site: &Site<'_>) -> Vec<(Mover, i64, i64)> {
-        let mut point = self.origin();
+        let (mut point, mut end) = (self.origin(), self.origin());
         let grid = [Axis::X, Axis::Y, Axis::Z].map(|axis| (Mover::Grid(axis), 0, self.grid[axis.index()]));
         let mut movers = grid.to_vec();
         for number in &site.loops {
@@ -401,9 +402,11 @@ impl<'a> Report<'a> {
                 _ => Vec::new(),
             };
             for (id, lo, hi) in counted {
-                let (lo, hi) = (lo.eval(&point).unwrap_or(0), hi.eval(&point).unwrap_or(0));
-                point.counters.insert(id, lo);
-                movers.push((Mover::Loop(id, *number), lo, hi - lo));
+                let bounds = |at: &Point<'_>| (lo.eval(at).unwrap_or(0), hi.eval(at).unwrap_or(0));
+                let ((first, stop), (late, last)) = (bounds(&point), bounds(&end));
+                point.counters.insert(id, first);
+                end.counters.insert(id, (last - 1).max(late));
+                movers.push((Mover::Loop(id, *number), first, (stop - first).max(last - late)));
             }
         }
         movers
