@@ -63,7 +63,9 @@ impl fmt::Display for Reason {
             Reason::OtherSide => {
                 f.write_str("every thread has the fence on the other side of the barrier, still on every way")
             }
-            Reason::NotDependent => f.write_str("a kernel without it is launched when those before have ended"),
+            Reason::NotDependent => {
+                f.write_str("a kernel without it is launched when those before have ended")
+            }
             Reason::OtherBarrier => f.write_str("a barrier of the same threads stands beside it"),
         }
     }
