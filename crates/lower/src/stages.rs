@@ -43,6 +43,18 @@ pub struct Ring {
     pub(crate) blocks: u32,
 }
 
+impl Ring {
+    /// Whether the fence between what threads have read of a stage and the copies that overwrite it stands with the thread that starts
+    /// these, behind its wait. It is the cheaper place: that thread has no loads of its own outstanding, which a fence waits for. A copy
+    /// that other blocks start is fenced in the block that reads.
+    fn fenced_by_producer(&self) -> bool {
+        self.order.fence_empty && self.blocks == 1
+    }
+}
+
+/// The most bytes that a phase of an mbarrier counts (PTX ISA 9.0, section 9.7.13.15.5).
+const MOST_BYTES: u64 = (1 << 20) - 1;
+
 /// The pipelines of a program.
 pub type Rings = BTreeMap<PipelineId, Ring>;
 
@@ -130,6 +142,17 @@ pub fn rings(
                         ring.empty = part.verified.threads() / 32;
                     }
                     Side::Produce => match fill(body, plans, &mut number.clone(), Some(1)) {
+                        Ok(brings) if brings.bytes > MOST_BYTES => {
+                            let name = &whole.program().pipeline(*pipeline).name;
+                            let message = format!(
+                                "this `produce` copies {} bytes into a stage of `{name}`, and its barrier counts up to {MOST_BYTES}",
+                                brings.bytes
+                            );
+                            let error = Diagnostic::new(Code::Unsatisfiable, stmt.span, message).help(
+                                "copy each part of a stage once; a loop around the copies repeats them",
+                            );
+                            failed.get_or_insert(error);
+                        }
                         Ok(brings) if *filled.entry(*pipeline).or_insert(brings) != brings => {
                             let name = &whole.program().pipeline(*pipeline).name;
                             let message =
@@ -186,9 +209,13 @@ pub fn notes(whole: &Verified, rings: &Rings) -> Vec<SyncNote> {
             (false, false) => {}
         }
         match (order.fence_empty, order.read) {
+            (true, _) if ring.fenced_by_producer() => note(
+                format!("{fence} before a stage is filled again, by the thread that starts the copies"),
+                "ordinary instructions read it, and tensor copies overwrite it",
+            ),
             (true, _) => note(
                 format!("{fence} before a stage is given back, by the lane of each warp that arrives"),
-                "ordinary instructions read it, and tensor copies overwrite it",
+                "ordinary instructions read it, and tensor copies of other blocks overwrite it",
             ),
             (false, true) => note(
                 "no fence before a stage is given back".to_string(),
@@ -310,15 +337,29 @@ impl Lower<'_> {
         let slot = self.b.read(position.slot());
         let parity = self.b.read(position.parity());
         let waited = self.barrier(&ring, produces, slot);
-        self.b.mbarrier(MbarrierOp::Wait, waited, parity);
+        let full = self.barrier(&ring, false, slot);
+        if produces && !ring.written {
+            // Only the thread that starts the copies waits: nothing would keep another one from falling behind by a phase, which
+            // a parity does not tell from the one before.
+            let (bytes, fences) = (int(i64::from(ring.bytes)), ring.fenced_by_producer());
+            self.guarded(self.units.starts, |lower| {
+                lower.b.mbarrier(MbarrierOp::Wait, waited, parity);
+                if fences {
+                    lower.b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
+                }
+                lower.b.mbarrier(MbarrierOp::ArriveExpect, full, bytes);
+            });
+        } else {
+            self.b.mbarrier(MbarrierOp::Wait, waited, parity);
+            if produces && ring.fenced_by_producer() {
+                self.guarded(self.units.starts, |lower| {
+                    lower.b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
+                });
+            }
+        }
         let outer = self.units.stage.replace((id, side, slot));
         if let Some(symbol) = slot_of {
             self.symbols.insert(symbol, slot);
-        }
-        let full = self.barrier(&ring, false, slot);
-        if produces && !ring.written {
-            let bytes = int(i64::from(ring.bytes));
-            self.guarded(self.units.starts, |lower| lower.b.mbarrier(MbarrierOp::ArriveExpect, full, bytes));
         }
         self.block(body)?;
         if !produces || ring.written {
@@ -465,8 +506,9 @@ impl Lower<'_> {
         if ring.order.read {
             self.b.sync(SyncOp::WarpBarrier);
         }
-        // The lane that arrives knows, behind the barrier, of its warp's reads: its fence orders them all.
-        let fences = ring.order.fence_empty;
+        // The lane that arrives knows, behind the barrier, of its warp's reads: its fence orders them all. Where the copies come from
+        // other blocks it stands here, in the block that reads.
+        let fences = ring.order.fence_empty && !ring.fenced_by_producer();
         let fence = |b: &mut Builder| {
             if fences {
                 b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));

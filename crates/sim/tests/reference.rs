@@ -396,7 +396,8 @@ fn by_force(program: &Program) -> Races {
             let covers = |x: &Access, at: usize| (x.span.offset..x.span.offset + x.span.bytes).contains(&at);
             for at in (0..16).filter(|at| covers(a, *at) && covers(b, *at)) {
                 let equal = global && a.byte(at).is_some() && a.byte(at) == b.byte(at);
-                if !equal && !(a.touch == Touch::Add && b.touch == Touch::Add) {
+                let both_add = a.touch == Touch::Add && b.touch == Touch::Add;
+                if !(equal || both_add) {
                     let key = (usize::from(global), if global { 0 } else { a.block }, a.span.place);
                     *races.entry(key).or_default() |= 1 << at;
                 }
@@ -444,8 +445,8 @@ fn build(program: &Program) -> Function {
         }
         // Nothing is left in flight at the end.
         f.set_origin("end");
-        for thread in 0..THREADS.len() {
-            f.only(i64::from(THREADS[thread]), |f| {
+        for thread in THREADS {
+            f.only(i64::from(thread), |f| {
                 f.sync(SyncOp::BulkCommit);
                 f.sync(SyncOp::BulkWait(0));
                 f.sync(SyncOp::AsyncWaitAll);

@@ -1,5 +1,7 @@
 //! Checks of the body: scopes, and what each statement asks of its operands.
 
+use std::collections::BTreeSet;
+
 use tilewright_machine::{DType, Memory};
 
 use super::shapes::Site;
@@ -9,7 +11,7 @@ use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::Expr;
 use crate::program::{
     AsyncHow, ElemExpr, ParamKind, Program, Stmt, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef,
-    ViewMode,
+    ViewLeaf, ViewMode,
 };
 
 /// A tensor as a statement sees it.
@@ -509,9 +511,8 @@ impl Checker<'_> {
         if let TensorKind::View { param, modes, .. } = &self.program.tensor(dst.tensor).kind {
             self.outputs[param.0 as usize] = true;
             let kept = modes.iter().enumerate().filter(|(i, _)| !matches!(dst.index.get(*i), Some(Some(_))));
-            let repeats =
-                |m: &ViewMode| m.leaves.iter().any(|l| l.scale == Expr::Int(0) && l.extent != Expr::Int(1));
-            if kept.into_iter().any(|(_, mode)| repeats(mode)) {
+            let leaves: Vec<&ViewLeaf> = kept.flat_map(|(_, mode)| &mode.leaves).collect();
+            if leaves.iter().any(|l| l.scale == Expr::Int(0) && l.extent != Expr::Int(1)) {
                 self.report(
                     Diagnostic::new(
                         Code::BadValue,
@@ -519,6 +520,15 @@ impl Checker<'_> {
                         format!("`{dst_name}` has a stride of 0: several elements of the tile would be written to one place"),
                     )
                     .help("a view that repeats elements can only be read"),
+                );
+            } else if let Some(dim) = overlap(&leaves) {
+                self.report(
+                    Diagnostic::new(
+                        Code::BadValue,
+                        span,
+                        format!("`{dst_name}` has steps along `e{dim}` that meet: several elements of the tile would be written to one place"),
+                    )
+                    .help("a view whose elements overlap can only be read"),
                 );
             }
         }
@@ -759,5 +769,34 @@ fn extent_of(program: &Program, mode: &ViewMode) -> Result<i64, String> {
     extent.ok_or_else(|| {
         let runtime = mode.leaves.iter().find(|l| l.extent.as_int().is_none());
         runtime.map_or("overflows".to_string(), |l| format!("depends on {}", depends_on(program, &l.extent)))
+    })
+}
+
+/// The first mode of a buffer along which two coordinates of a tile with these leaves are one. Leaves whose extent or step is not known
+/// are left out.
+fn overlap(leaves: &[&ViewLeaf]) -> Option<u32> {
+    let dims: BTreeSet<u32> = leaves.iter().map(|leaf| leaf.dim).collect();
+    dims.into_iter().find(|dim| {
+        let steps = leaves.iter().filter(|leaf| leaf.dim == *dim);
+        let mut steps: Vec<(i64, i64)> =
+            steps.filter_map(|leaf| Some((leaf.extent.as_int()?, leaf.scale.as_int()?))).collect();
+        steps.retain(|(extent, _)| *extent > 1);
+        steps.sort_by_key(|(_, step)| step.unsigned_abs());
+        let mut reach = 0i64;
+        let apart = steps.iter().all(|(extent, step)| {
+            let beyond = step.saturating_abs() > reach;
+            reach = reach.saturating_add(step.saturating_abs().saturating_mul(extent - 1));
+            beyond
+        });
+        let elements = steps.iter().fold(1i64, |product, (extent, _)| product.saturating_mul(*extent));
+        // Steps that interleave are looked at place by place; a tile has 2²⁰ elements at most.
+        !apart && elements <= 1 << 20 && {
+            let mut places = BTreeSet::from([0i64]);
+            for (extent, step) in &steps {
+                let walked = |at: i64| (0..*extent).map(move |i| at.saturating_add(i.saturating_mul(*step)));
+                places = places.into_iter().flat_map(walked).collect();
+            }
+            (places.len() as i64) < elements
+        }
     })
 }
