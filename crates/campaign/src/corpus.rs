@@ -104,6 +104,26 @@ impl Corpus {
         })
         .collect()
     }
+
+    /// The program of a seed with its other cases, and with sizes that are none of its cases.
+    pub fn others(&self, seed: &Seed) -> Vec<Seed> {
+        let of = |source: &&Source| seed.name.starts_with(&format!("{} ", source.name));
+        let Some(source) = self.sources.iter().find(of) else { return Vec::new() };
+        let own = seed.name[source.name.len()..].trim();
+        let mut cases = source.cases.clone();
+        let sizes: Vec<String> = source
+            .text
+            .lines()
+            .filter_map(|line| line.strip_prefix("size "))
+            .flat_map(|rest| rest.split(','))
+            .filter_map(|one| Some(one.split_once('=')?.0.trim().to_string()))
+            .collect();
+        for value in [64, 128, 192, 256] {
+            let all: Vec<String> = sizes.iter().map(|name| format!("{name}={value}")).collect();
+            cases.push(format!("{} {own}", all.join(" ")));
+        }
+        cases.iter().filter(|case| case.trim() != own).map(|case| source.with(case, true)).collect()
+    }
 }
 
 impl Source {

@@ -7,8 +7,10 @@
 //! is that no two accesses of the same part of a tensor, one of which writes, stand before and behind it with no other barrier
 //! between. What asynchronous copies and products touch counts where they begin and where they are waited for. Tensors of
 //! pipelines do not count inside their stages, which order them.
+//!
+//! Where neither holds, the change is tried with other candidates of the synthesis and other sizes (`Worker::elsewhere`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright::machine::Memory;
 use tilewright::tile::{
@@ -16,8 +18,7 @@ use tilewright::tile::{
     TensorKind, TensorRef, parse, verify,
 };
 
-use crate::judge::How;
-use crate::syncs::Changed;
+use crate::syncs::{Change, Changed};
 
 /// Statements that are walked at most.
 const STEPS: usize = 40_000;
@@ -25,7 +26,7 @@ const STEPS: usize = 40_000;
 const TILES: i64 = 3;
 
 /// The reason why the changed program is right too, if there is one.
-pub fn explain(base: &str, changed: &Changed, _how: &How) -> Option<&'static str> {
+pub fn explain(base: &str, changed: &Changed) -> Option<&'static str> {
     let statement = changed.statement.as_str();
     if statement.starts_with("wait_dependencies") || statement.starts_with("launch_dependents") {
         return Some("no_launch_before_or_behind");
@@ -37,10 +38,20 @@ pub fn explain(base: &str, changed: &Changed, _how: &How) -> Option<&'static str
         text.lines().take(before).filter(|l| l.trim_start().starts_with("syncthreads")).count()
     };
     let ordinal = barriers(base, changed.line);
-    (!crossed(base, ordinal)?).then_some("nothing_crosses_it").or_else(|| {
+    (!crossed(base, ordinal, None)?).then_some("nothing_crosses_it").or_else(|| {
         // A barrier that moved by one statement: what it orders must be the same, so what moved across it must touch nothing.
         let same = moved_over_nothing(base, changed)?;
-        same.then_some("what_it_moved_over_touches_nothing")
+        same.then_some("what_it_moved_over_touches_nothing").or_else(|| {
+            let passed = match changed.change {
+                Change::Earlier => changed.line.checked_sub(1)?,
+                Change::Later => changed.line + 1,
+                Change::Delete | Change::Weaken => return None,
+            };
+            // Only what it passed is on its other side now.
+            let copies = base.lines().nth(passed)?.trim().starts_with("copy");
+            let harmless = copies && !crossed(base, ordinal, Some(passed))?;
+            harmless.then_some("nothing_of_what_it_moved_over_crosses_it")
+        })
     })
 }
 
@@ -56,6 +67,41 @@ fn moved_over_nothing(base: &str, changed: &Changed) -> Option<bool> {
         !touches.iter().any(|word| line.starts_with(word)) || line.starts_with("syncthreads")
     };
     Some(passed.into_iter().all(quiet))
+}
+
+/// The program with the layout of one register tensor given: each thread holds neighbours, or every element that is a block of threads
+/// further. Lines keep their numbers. Not all of these need compile.
+pub fn pinned(text: &str) -> Vec<String> {
+    let mut known = BTreeMap::new();
+    for one in text.lines().filter_map(|l| l.strip_prefix("const ")).flat_map(|l| l.split(',')) {
+        if let Some((name, value)) = one.split_once('=')
+            && let Ok(value) = value.trim().parse::<i64>()
+        {
+            known.insert(name.trim(), value);
+        }
+    }
+    let value = |word: &str| word.trim().parse().ok().or_else(|| known.get(word.trim()).copied());
+    let threads = text.split_once(" threads(").and_then(|(_, rest)| value(rest.split_once(')')?.0));
+    let Some(threads) = threads else { return Vec::new() };
+    // Of a role the groups of four warps hold the tensor.
+    let holders = if text.contains("warpgroup ") { vec![128, 256] } else { vec![threads] };
+    let lines: Vec<&str> = text.lines().collect();
+    let mut all = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let shape = line.split_once("register_tensor(").and_then(|(_, rest)| rest.strip_suffix("])"));
+        let Some((_, shape)) = shape.and_then(|s| s.split_once('[')) else { continue };
+        let Some(elements) = shape.split(',').map(value).product::<Option<i64>>() else { continue };
+        for holders in holders.iter().filter(|h| **h > 0 && elements % **h == 0) {
+            let each = elements / holders;
+            for (across, along) in [(each, 1), (1, *holders)] {
+                let layout = format!("], layout = ({holders}, {each}) : ({across}, {along}))");
+                let pinned = line.replace("])", &layout);
+                let changed = lines.iter().enumerate().map(|(i, l)| if i == at { &pinned } else { *l });
+                all.push(changed.collect::<Vec<_>>().join("\n") + "\n");
+            }
+        }
+    }
+    all
 }
 
 /// A part of a tensor in shared or global memory.
@@ -82,8 +128,8 @@ impl Part {
     }
 }
 
-/// An access: a part, and whether it writes.
-type Access = (Part, bool);
+/// An access: a part, whether it writes, and whether the statement is the one that a barrier passed.
+type Access = (Part, bool, bool);
 
 struct Walk<'a> {
     program: &'a Program,
@@ -91,6 +137,9 @@ struct Walk<'a> {
     /// Barriers so far, of the program's text.
     target: usize,
     steps: usize,
+    /// The range of the text with the statement of which alone the accesses count, if there is one; and whether it is executed.
+    passed: Option<std::ops::Range<usize>>,
+    passes: bool,
     /// Accesses since the last barrier, and those before the target, if it was the last.
     now: BTreeSet<Access>,
     before: Option<BTreeSet<Access>>,
@@ -115,8 +164,8 @@ impl Scope for Walk<'_> {
     }
 }
 
-/// Whether two accesses that conflict stand on the two sides of a barrier; `None` where the program cannot be walked.
-fn crossed(text: &str, target: usize) -> Option<bool> {
+/// Whether two accesses that conflict, one of them of the statement in line `passed` if it is given, stand on the two sides of a barrier; `None` where the program cannot be walked.
+fn crossed(text: &str, target: usize, passed: Option<usize>) -> Option<bool> {
     let verified = verify(&parse(text).ok()?, &Constants::new()).ok()?;
     let program = verified.program();
     let values = program
@@ -127,7 +176,13 @@ fn crossed(text: &str, target: usize) -> Option<bool> {
             _ => verified.constants().get(&symbol.name).copied(),
         })
         .collect();
+    let passed = passed.map(|line| {
+        let start = text.split_inclusive('\n').take(line).map(str::len).sum::<usize>();
+        start..start + text[start..].find('\n').unwrap_or(text.len() - start)
+    });
     let mut walk = Walk {
+        passed,
+        passes: false,
         program,
         values,
         target,
@@ -179,6 +234,7 @@ impl Walk<'_> {
         if self.steps > STEPS {
             return None;
         }
+        self.passes = self.passed.as_ref().is_some_and(|line| line.contains(&stmt.span.range().start));
         match &stmt.kind {
             StmtKind::Sync => {
                 if id.own == Some(self.target) {
@@ -224,7 +280,8 @@ impl Walk<'_> {
                 for (reference, writes) in [(src, false), (dst, true)] {
                     self.touch(reference, writes);
                     let part = self.part(reference);
-                    self.open.extend(part.map(|p| (p, writes)));
+                    let passes = self.passes;
+                    self.open.extend(part.map(|p| (p, writes, passes)));
                 }
             }
             StmtKind::Commit => {
@@ -242,7 +299,8 @@ impl Walk<'_> {
                 for reference in [a, b] {
                     self.touch(reference, false);
                     let part = self.part(reference);
-                    self.products.extend(part.map(|p| (p, false)));
+                    let passes = self.passes;
+                    self.products.extend(part.map(|p| (p, false, passes)));
                 }
             }
             StmtKind::WaitGemm(_) => {
@@ -271,14 +329,16 @@ impl Walk<'_> {
 
     fn touch(&mut self, reference: &TensorRef, writes: bool) {
         if let Some(part) = self.part(reference) {
-            self.add((part, writes));
+            self.add((part, writes, self.passes));
         }
     }
 
     fn add(&mut self, access: Access) {
         if let Some(before) = &self.before {
-            self.crossed |=
-                before.iter().any(|(part, writes)| (*writes || access.1) && part.meets(&access.0));
+            let all = self.passed.is_none();
+            self.crossed |= before.iter().any(|(part, writes, passes)| {
+                (all || *passes || access.2) && (*writes || access.1) && part.meets(&access.0)
+            });
         }
         self.now.insert(access);
     }
@@ -303,16 +363,27 @@ mod tests {
     }
 
     #[test]
+    fn layouts_are_given_to_one_tensor_at_a_time() {
+        let all = pinned(&program("copy(gx, r)"));
+        let layouts: Vec<_> =
+            all.iter().map(|t| t.split_once("64], layout = ").unwrap().1.lines().next().unwrap()).collect();
+        assert_eq!(layouts, ["(64, 64) : (64, 1))", "(64, 64) : (1, 64))"]);
+        assert!(all.iter().all(|t| parse(t).is_ok()), "{all:?}");
+    }
+
+    #[test]
     fn accesses_of_one_tensor_cross_a_barrier_and_others_do_not() {
         let needed = program("copy(gx, s[:, :, 0])\nsyncthreads()\ncopy(s[:, :, 0], r)\ncopy(r, gy)");
-        assert_eq!(crossed(&needed, 0), Some(true));
+        assert_eq!(crossed(&needed, 0, None), Some(true));
         let other_stage = program("copy(gx, s[:, :, 0])\nsyncthreads()\ncopy(s[:, :, 1], r)\ncopy(r, gy)");
-        assert_eq!(crossed(&other_stage, 0), Some(false));
+        assert_eq!(crossed(&other_stage, 0, None), Some(false));
         let twice = program("copy(gx, s[:, :, 0])\nsyncthreads()\nsyncthreads()\ncopy(s[:, :, 0], r)");
-        assert_eq!((crossed(&twice, 0), crossed(&twice, 1)), (Some(false), Some(false)));
+        assert_eq!((crossed(&twice, 0, None), crossed(&twice, 1, None)), (Some(false), Some(false)));
         let around = program(
             "for i in 0..2 {\ncopy(gx, s[:, :, 0])\nsyncthreads()\ncopy(s[:, :, 0], r)\nsyncthreads()\n}",
         );
-        assert_eq!((crossed(&around, 0), crossed(&around, 1)), (Some(true), Some(true)));
+        let aside = program("copy(gx, s[:, :, 0])\ncopy(gx, s[:, :, 1])\nsyncthreads()\ncopy(s[:, :, 0], r)");
+        assert_eq!((crossed(&aside, 0, Some(6)), crossed(&aside, 0, Some(7))), (Some(true), Some(false)));
+        assert_eq!((crossed(&around, 0, None), crossed(&around, 1, None)), (Some(true), Some(true)));
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde::{Deserialize, Serialize};
-use tilewright::check::{CheckError, CheckOptions, Comparison, check_against, interpreted, problems};
+use tilewright::check::{CheckError, CheckOptions, Comparison, Expected, check_against, problems, watched};
 use tilewright::compiler::{Kernel, Options, compile};
 use tilewright::machine::Arch;
 use tilewright::runtime::{RuntimeError, SimDevice};
@@ -66,7 +66,7 @@ pub enum Class {
     Refused,
     /// It compiles, and is too large to run here.
     Large,
-    /// It compiles, and the interpreter or the launch refuses it.
+    /// It compiles, and the interpreter or the launch refuses it, or something depends on what nothing wrote.
     Rejected,
     /// The simulator reports something, or it does not come to an end there.
     Reported,
@@ -79,7 +79,7 @@ pub enum Class {
 /// What is a mistake of ours.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// The kind: `panic`, `crash`, `hang`, `internal`, `placeless`, `round_trip`, `assembler`, `disagreement`, `deadlock`,
+    /// The kind: `panic`, `crash`, `hang`, `internal`, `placeless`, `round_trip`, `assembler`, `advice`, `disagreement`, `deadlock`,
     /// `false_alarm`, `refused`, `missed`, `unreported`, `candidate`.
     pub kind: String,
     /// What was said.
@@ -110,6 +110,8 @@ pub struct Judgement {
     pub assembled: bool,
     /// Elements that were compared, and those of them of which any value is right.
     pub compared: [usize; 2],
+    /// Asynchronous copies, as printed, that the compiler does through registers at once.
+    pub at_once: Vec<String>,
 }
 
 impl Judgement {
@@ -122,6 +124,7 @@ impl Judgement {
             candidates: Vec::new(),
             assembled: false,
             compared: [0, 0],
+            at_once: Vec::new(),
         }
     }
 
@@ -194,10 +197,17 @@ fn run(program: &Program, kernel: &Kernel, how: &How) -> Judgement {
     let mut judgement = executed(program, kernel, how);
     let possible = kernel.explanation.candidates.iter().filter(|c| c.estimate.is_some());
     judgement.candidates = possible.map(|c| c.number).collect();
+    let copies = kernel.explanation.statements.iter().filter(|s| s.text.starts_with("copy.async"));
+    judgement.at_once =
+        copies.filter(|s| s.instruction.contains("at once")).map(|s| s.text.clone()).collect();
     if how.assemble {
         match assemble(&kernel.ptx, &how.arch) {
             Ok(done) => judgement.assembled = done,
-            Err(said) => judgement.faults.push(Fault::new("assembler", said)),
+            Err(said) => {
+                let kind = if said.advice { "advice" } else { "assembler" };
+                judgement.assembled = said.advice;
+                judgement.faults.push(Fault::new(kind, said.text));
+            }
         }
     }
     judgement
@@ -210,8 +220,8 @@ fn executed(program: &Program, kernel: &Kernel, how: &How) -> Judgement {
     }
     let inputs = CheckOptions { seed: how.inputs, ..CheckOptions::default() };
     let device = |seed| SimDevice::new(Config { seed, step_limit: STEP_LIMIT, ..Config::default() });
-    let expected = match interpreted(kernel, &inputs) {
-        Ok(expected) => expected,
+    let (expected, warnings) = match watched(kernel, &inputs) {
+        Ok(both) => both,
         Err(error) => {
             let mut judgement = Judgement::new(Class::Rejected, error.to_string());
             judgement.simulator_finds = how.seeds.iter().any(|seed| {
@@ -220,9 +230,30 @@ fn executed(program: &Program, kernel: &Kernel, how: &How) -> Judgement {
             return judgement;
         }
     };
+    let judgement = simulated(kernel, how, &inputs, &expected, device);
+    // Outputs that depend on what nothing wrote may be anything, and so may be whether it comes to an end.
+    match warnings.iter().find(|warning| warning.code == Code::ReadUnwritten) {
+        Some(unwritten) if judgement.class != Class::Large => Judgement {
+            class: Class::Rejected,
+            message: format!("{}: {}", unwritten.code, unwritten.message),
+            simulator_finds: judgement.class == Class::Reported,
+            ..judgement
+        },
+        _ => judgement,
+    }
+}
+
+/// What the simulator makes of a kernel that the interpreter accepts.
+fn simulated(
+    kernel: &Kernel,
+    how: &How,
+    inputs: &CheckOptions,
+    expected: &Expected,
+    device: impl Fn(u64) -> SimDevice,
+) -> Judgement {
     let (mut wrong, mut compared) = (None, [0, 0]);
     for seed in &how.seeds {
-        match check_against(kernel, &device(*seed), &inputs, &expected) {
+        match check_against(kernel, &device(*seed), inputs, expected) {
             Ok(outcome) if outcome.is_right() => {
                 let sum =
                     |of: &dyn Fn(&Comparison) -> usize| outcome.comparisons.iter().map(of).sum::<usize>();
@@ -274,16 +305,25 @@ fn failed(seed: u64, error: CheckError) -> Judgement {
     }
 }
 
+/// What `ptxas` said.
+#[derive(Debug)]
+pub struct Said {
+    /// Its words.
+    pub text: String,
+    /// Whether it assembled the PTX, and only says that it may be slow.
+    pub advice: bool,
+}
+
 /// Assembles PTX with the `ptxas` that `TILEWRIGHT_PTXAS` names; `Ok(false)` where there is none.
 ///
 /// # Errors
 ///
 /// What it says, if it says anything.
-pub fn assemble(ptx: &str, arch: &str) -> Result<bool, String> {
+pub fn assemble(ptx: &str, arch: &str) -> Result<bool, Said> {
     let Some(ptxas) = std::env::var_os("TILEWRIGHT_PTXAS") else { return Ok(false) };
     let folder = std::env::temp_dir();
     let path = folder.join(format!("tilewright-campaign-{}.ptx", std::process::id()));
-    let failed = |what: &str, e: std::io::Error| format!("{what}: {e}");
+    let failed = |what: &str, e: std::io::Error| Said { text: format!("{what}: {e}"), advice: false };
     std::fs::write(&path, ptx).map_err(|e| failed("cannot write the PTX", e))?;
     let output = Command::new(Path::new(&ptxas))
         .args([&format!("-arch={arch}"), "-o", "/dev/null"])
@@ -295,5 +335,8 @@ pub fn assemble(ptx: &str, arch: &str) -> Result<bool, String> {
     if output.status.success() && said.trim().is_empty() {
         return Ok(true);
     }
-    Err(format!("{}: {}", output.status, said.lines().take(6).collect::<Vec<_>>().join(" | ")))
+    let mut lines = said.lines().filter(|line| !line.trim().is_empty());
+    let advice = output.status.success() && lines.all(|line| line.contains("Potential Performance Loss"));
+    let text = format!("{}: {}", output.status, said.lines().take(6).collect::<Vec<_>>().join(" | "));
+    Err(Said { text, advice })
 }

@@ -121,6 +121,7 @@ impl Seat {
             candidates: Vec::new(),
             assembled: false,
             compared: [0, 0],
+            at_once: Vec::new(),
         });
         let counts = BTreeMap::from([(format!("found.{}", what.kind), 1)]);
         let replay = match request {

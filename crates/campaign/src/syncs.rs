@@ -71,6 +71,15 @@ pub struct Changed {
     pub change: Change,
     /// What has to be found.
     pub expected: Expected,
+    /// Tensors of which the copies have to be in flight for the change to break anything.
+    pub in_flight: Vec<String>,
+}
+
+impl Changed {
+    /// Whether it is the same change of the same statement, in a program that may have other sizes.
+    pub fn same_as(&self, other: &Changed) -> bool {
+        (self.line, self.change, &self.statement) == (other.line, other.change, &other.statement)
+    }
 }
 
 /// The statement of a line, without comment.
@@ -96,7 +105,7 @@ pub fn mark(line: &str) -> Mark {
 }
 
 /// Whether a statement mentions a name as a whole word.
-fn mentions(line: &str, name: &str) -> bool {
+pub fn mentions(line: &str, name: &str) -> bool {
     statement(line).split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).any(|word| word == name)
 }
 
@@ -106,9 +115,10 @@ pub fn changes(text: &str) -> Vec<Changed> {
     let mut all = Vec::new();
     for (at, line) in lines.iter().enumerate().filter(|(_, line)| synchronises(line)) {
         let own = mark(line);
-        let mut add = |lines: Vec<String>, change, expected| {
+        let mut add = |lines: Vec<String>, change, expected, in_flight| {
             let statement = statement(line).to_string();
-            all.push(Changed { text: lines.join("\n") + "\n", line: at, statement, change, expected });
+            let text = lines.join("\n") + "\n";
+            all.push(Changed { text, line: at, statement, change, expected, in_flight });
         };
         let copied = || lines.iter().map(|l| l.to_string()).collect::<Vec<_>>();
         let mut without = copied();
@@ -121,18 +131,24 @@ pub fn changes(text: &str) -> Vec<Changed> {
                 Mark::Redundant => Expected::Right,
                 Mark::None => Expected::Open,
             },
+            Vec::new(),
         );
         for (change, other) in [(Change::Earlier, at.checked_sub(1)), (Change::Later, Some(at + 1))] {
             let Some(other) = other.filter(|o| *o < lines.len() && movable(lines[*o])) else { continue };
             let mut moved = copied();
             moved.swap(at, other);
-            add(moved, change, displaced(line, lines[other]));
+            let in_flight = match &own {
+                Mark::Needed(names) if wait_and_barrier(line, lines[other]) => names.clone(),
+                _ => Vec::new(),
+            };
+            add(moved, change, displaced(line, lines[other]), in_flight);
         }
         if let Some(weaker) = weaker(line) {
             let mut changed = copied();
             changed[at] = weaker;
             let needed = matches!(own, Mark::Needed(_));
-            add(changed, Change::Weaken, if needed { Expected::Broken } else { Expected::Open });
+            let expected = if needed { Expected::Broken } else { Expected::Open };
+            add(changed, Change::Weaken, expected, Vec::new());
         }
     }
     all
@@ -146,6 +162,13 @@ fn movable(line: &str) -> bool {
         && !text.contains('}')
         && !text.starts_with("size ")
         && !text.starts_with("kernel ")
+}
+
+/// Whether two lines are a wait for copies and a barrier: what went through registers at once is there before the wait.
+fn wait_and_barrier(line: &str, other: &str) -> bool {
+    let is = |line: &str, word| statement(line).starts_with(word);
+    (is(line, "wait_group") && is(other, "syncthreads"))
+        || (is(line, "syncthreads") && is(other, "wait_group"))
 }
 
 /// What becomes of a program in which a statement changes places with another one.

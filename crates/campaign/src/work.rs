@@ -8,14 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::corpus::{Corpus, Seed};
 use crate::dice::Dice;
-use crate::explain::explain;
+use crate::explain::{explain, pinned};
 use crate::generate::{Case, generate};
 use crate::judge::{Class, Fault, How, Judgement, judge};
 use crate::mutate::mutate;
-use crate::syncs::{Change, Changed, Expected, changes};
+use crate::syncs::{Change, Changed, Expected, changes, mentions};
 
 /// Mutants of one job.
 const MUTANTS: usize = 16;
+/// Candidates with which a silent change of a written program is tried.
+const CANDIDATES: usize = 24;
 /// The codes with which a program of the generator may be refused: nothing is wrong with it, and the compiler or the chip cannot.
 const REFUSALS: [&str; 5] = [
     "unsatisfiable",
@@ -129,6 +131,7 @@ pub fn judge_all(text: &str, how: &How) -> Judgement {
             candidates: Vec::new(),
             assembled: false,
             compared: [0, 0],
+            at_once: Vec::new(),
         }
     })
 }
@@ -295,6 +298,8 @@ impl<'a> Worker<'a> {
             return;
         }
         let judgement = self.judged(&changed.text, how);
+        let at_once = |name: &String| judgement.at_once.iter().any(|copy| mentions(copy, name));
+        let expected = if changed.in_flight.iter().any(at_once) { Expected::Open } else { changed.expected };
         self.count("changed");
         self.count(&format!("changed.{}", changed.change.name()));
         let what = format!("{} `{}` of line {}", changed.change.name(), changed.statement, changed.line + 1);
@@ -306,14 +311,14 @@ impl<'a> Worker<'a> {
             return;
         }
         let message = judgement.message.clone();
-        let kind = match (changed.expected, judgement.class) {
+        let kind = match (expected, judgement.class) {
             (_, Class::Large) => None,
             (_, Class::Wrong) => Some("unreported"),
             (Expected::Broken, Class::Right) => Some("missed"),
             (Expected::Right, Class::Refused | Class::Rejected | Class::Reported) => Some("false_alarm"),
             _ => None,
         };
-        match changed.expected {
+        match expected {
             Expected::Broken if judgement.says_wrong() => {
                 self.count("broken.found");
                 if judgement.class == Class::Rejected && !judgement.simulator_finds {
@@ -357,7 +362,9 @@ impl<'a> Worker<'a> {
                 inputs: dice.word() % 1000,
                 assemble: dice.once_in(100),
             };
-            let judgement = self.judged(&text, &how);
+            let mut judgement = self.judged(&text, &how);
+            // That a program may be slow is no mistake of what compiles it.
+            judgement.faults.retain(|fault| fault.kind != "advice");
             self.count("mutated");
             if judgement.compiled() {
                 self.count("mutated.compiled");
@@ -405,7 +412,9 @@ impl<'a> Worker<'a> {
                 self.find(fault.clone(), &changed.text, &how, Some((what.clone(), base.clone())));
             }
             match judgement.class {
-                Class::Right => match explain(&base, &changed, &how) {
+                Class::Right => match explain(&base, &changed)
+                    .or_else(|| self.elsewhere(seed, &base, &changed, &how, &judgement.candidates))
+                {
                     Some(reason) => self.count(&format!("silent.{reason}")),
                     None => {
                         let fault = Fault::new("missed", format!("{what}: nobody says anything"));
@@ -419,6 +428,67 @@ impl<'a> Worker<'a> {
                 _ => self.count("written.found"),
             }
         }
+    }
+
+    /// Whether the same change is found with another candidate or other sizes.
+    fn elsewhere(
+        &mut self,
+        seed: &Seed,
+        base: &str,
+        changed: &Changed,
+        how: &How,
+        possible: &[usize],
+    ) -> Option<&'static str> {
+        if self.another_layout(base, &changed.text, how, possible) {
+            return Some("another_layout_needs_it");
+        }
+        for base in pinned(base) {
+            if self.found_in(&base, changed, how, 0) {
+                return Some("another_layout_needs_it");
+            }
+        }
+        for other in self.corpus.others(seed) {
+            let Ok(program) = tilewright::tile::parse(&other.text) else { continue };
+            let how = How { arch: other.arch.clone(), ..how.clone() };
+            if self.found_in(&program.to_string(), changed, &how, CANDIDATES) {
+                return Some("another_size_needs_it");
+            }
+        }
+        None
+    }
+
+    /// Whether the same change of another program, which is right, is found wrong, with some candidates.
+    fn found_in(&mut self, base: &str, changed: &Changed, how: &How, candidates: usize) -> bool {
+        let Some(same) = changes(base).into_iter().find(|c| c.same_as(changed)) else { return false };
+        if self.judged(base, how).class != Class::Right {
+            return false;
+        }
+        let judgement = self.judged(&same.text, how);
+        let possible = &judgement.candidates[..judgement.candidates.len().min(candidates)];
+        match judgement.class {
+            Class::Rejected | Class::Reported => true,
+            Class::Right => self.another_layout(base, &same.text, how, possible),
+            Class::Wrong => {
+                let what = format!("{} `{}`: {}", same.change.name(), same.statement, judgement.message);
+                self.find(Fault::new("unreported", what), &same.text, how, None);
+                false
+            }
+            Class::Refused | Class::Large => false,
+        }
+    }
+
+    /// Whether a changed program is found wrong with a candidate with which it is right unchanged.
+    fn another_layout(&mut self, base: &str, changed: &str, how: &How, possible: &[usize]) -> bool {
+        possible.iter().take(CANDIDATES).any(|number| {
+            let how = How { candidate: Some(*number), ..how.clone() };
+            let judgement = self.judged(changed, &how);
+            if judgement.class == Class::Wrong {
+                let fault = Fault::new("unreported", judgement.message.clone());
+                self.find(fault, changed, &how, None);
+            }
+            let found = matches!(judgement.class, Class::Rejected | Class::Reported);
+            found && self.judged(base, &how).class == Class::Right
+        })
     }
 }
 
