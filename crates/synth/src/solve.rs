@@ -9,7 +9,7 @@
 //! meets, such as the first product's accumulator as its left factor. Where none fits, the clash says which operand of which
 //! statement must be rearranged.
 //!
-//! What follows a product depends on what came before only through the layouts that it still meets ([`Solver::frontier`]): a
+//! What follows a product depends on what came before only through the layouts that it still meets (`Solver::frontier`): a
 //! dead end is looked at once for each such interface, so a search that finds nothing takes time that is linear in the number of
 //! products, and one that finds something the same for each solution. Beyond that, a search ends with its [steps](Budget::steps).
 

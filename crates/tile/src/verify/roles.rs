@@ -106,7 +106,7 @@ impl Checker<'_> {
             let what = format!("the number of warpgroups of `{name}`");
             let own = self.literal(warpgroups, stmt.span, &what);
             let own = own.filter(|_| self.at_least_one(warpgroups, stmt.span, &what));
-            sum = sum.zip(own).and_then(|(sum, own)| sum.checked_add(own));
+            sum = sum.zip(own).map(|(sum, own)| sum.saturating_add(own));
             match given {
                 Some((other, has)) if has != asked.is_some() => {
                     let (with, without) = if has { (other, name.as_str()) } else { (name.as_str(), other) };
