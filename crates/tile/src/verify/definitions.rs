@@ -219,10 +219,15 @@ impl Checker<'_> {
             if self.expr(&leaf.extent, Allowed::All, span, &what) {
                 self.at_least_one(&leaf.extent, span, &what);
             }
-            if let Some(scale) = self.literal(&leaf.scale, span, &format!("a stride of `{name}`"))
-                && scale < 0
-            {
-                let message = format!("a stride of `{name}` is {scale}; it must not be negative");
+            if let Some(scale) = self.literal(&leaf.scale, span, &format!("a stride of `{name}`")) {
+                let message = match scale {
+                    ..0 => format!("a stride of `{name}` is {scale}; it must not be negative"),
+                    // A tile has 2²⁰ elements at most: no product of both overflows. Whether places fit is seen at launch.
+                    _ if scale > 1 << 40 => {
+                        format!("a stride of `{name}` is {scale}; it must be 2⁴⁰ at most")
+                    }
+                    _ => continue,
+                };
                 self.report(Diagnostic::new(Code::BadValue, span, message));
             }
         }
