@@ -17,6 +17,7 @@ mod printer;
 pub mod program;
 pub mod rings;
 pub mod roles;
+pub mod statement;
 pub mod unroll;
 pub mod verified;
 pub mod verify;

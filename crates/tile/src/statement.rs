@@ -1,0 +1,586 @@
+//! Statements: what a program's blocks do, and what every statement's operands are.
+
+use tilewright_machine::CacheHint;
+
+use crate::diagnostic::Span;
+use crate::expr::{Expr, SymbolId};
+use crate::program::{ParamId, PipelineId, TensorId};
+
+/// Which side of a pipeline a [`StmtKind::Stage`] is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Side {
+    /// `produce`: fills the next free stage.
+    Produce,
+    /// `consume`: reads the next full stage.
+    Consume,
+}
+
+/// What a [`StmtKind::CopyAsync`] does besides copying.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct AsyncHow {
+    /// `multicast`: every block of the cluster copies the same tile, which is read once for all.
+    pub multicast: bool,
+    /// `add`: from shared to global memory, the elements are added to those there.
+    pub add: bool,
+    /// Whether the tensor memory accelerator does it: synthesis decides.
+    pub tensor: bool,
+    /// `evict_first`, `evict_last`: how the L2 cache treats what is read or written.
+    pub hint: Option<CacheHint>,
+}
+
+/// In which order a [`StmtKind::Tiles`] walks its tiles. Neighbours in the order are close together, so that blocks that run at
+/// the same time read the same rows and columns.
+#[derive(Clone, PartialEq, Debug)]
+pub enum TileOrder {
+    /// `bands(n)`, `bands(n, snake)`: bands of `n` rows of tiles (the last may have fewer); in a band column by column, each from top to
+    /// bottom. `snake`: every second band from its last column to its first.
+    Bands {
+        /// Rows of a band, over constants.
+        rows: Expr,
+        /// Whether every second band is walked backwards.
+        snake: bool,
+    },
+    /// `hilbert(s)`: squares of 2ˢ×2ˢ tiles, each along a Hilbert curve, in bands of squares; then the tiles that are in no whole square,
+    /// row by row.
+    Hilbert {
+        /// The curve's order, over constants.
+        order: Expr,
+    },
+}
+
+/// A tensor as a statement uses it: perhaps indexed, perhaps transposed.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TensorRef {
+    /// The tensor.
+    pub tensor: TensorId,
+    /// One entry a mode: an expression fixes the mode at that coordinate, `None` (`:` or `_` in the text) keeps it. An
+    /// empty list keeps every mode. Global views and shared tensors are indexed here; of a register tensor, a statement
+    /// names a [`TensorKind::Part`].
+    pub index: Vec<Option<Expr>>,
+    /// `transpose(t)`: the kept modes in reverse order. Costs nothing: it is a view.
+    pub transposed: bool,
+    /// Where it is written.
+    pub span: Span,
+}
+
+impl TensorRef {
+    /// The whole tensor.
+    pub fn whole(tensor: TensorId) -> Self {
+        TensorRef { tensor, index: Vec::new(), transposed: false, span: Span::NONE }
+    }
+}
+
+impl From<TensorId> for TensorRef {
+    fn from(tensor: TensorId) -> Self {
+        TensorRef::whole(tensor)
+    }
+}
+
+/// A statement and where it is written.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Stmt {
+    /// What it does.
+    pub kind: StmtKind,
+    /// Where it is written.
+    pub span: Span,
+}
+
+/// What a statement does. All threads of the block do it together.
+#[derive(Clone, PartialEq, Debug)]
+pub enum StmtKind {
+    /// `t = global_view(…)`, `t = register_tensor(…)`, `t = shared_tensor(…)`: the tensor exists from here to the end of the
+    /// enclosing block. Registers and shared memory hold anything until they are written.
+    Define(TensorId),
+    /// `copy(src, dst)`: shapes are equal, element types are equal. What lies outside a global tensor reads as
+    /// zero and is not written. A write to shared memory is seen by other threads after the next `syncthreads`.
+    Copy {
+        /// From here.
+        src: TensorRef,
+        /// To here.
+        dst: TensorRef,
+    },
+    /// `copy.async(src, dst)` from a global view to a shared tensor, or from a shared tensor to a global view. The source is read, and
+    /// the destination written, between here and the wait that covers the copy; until then nothing may read or write the
+    /// destination, or write the source. In a `produce` the copy is part of filling the stage, and no wait covers it.
+    CopyAsync {
+        /// From here.
+        src: TensorRef,
+        /// To here.
+        dst: TensorRef,
+        /// What else it does.
+        how: AsyncHow,
+    },
+    /// `commit_group()`: the asynchronous copies since the last one become a group (perhaps an empty one).
+    Commit,
+    /// `wait_group(n)`: of the groups so far, all but the `n` latest are complete. The number is at least 0, over constants and
+    /// counters of `unroll for`.
+    Wait(Expr),
+    /// `gemm(c, a, b)`, `gemm(c, a, b, warps = (2, 2))`: `c += a · bᵀ`, with `c` M×N, `a` M×K, `b` N×K, all in registers.
+    Gemm {
+        /// The accumulator.
+        c: TensorId,
+        /// The left factor.
+        a: TensorId,
+        /// The right factor, N×K.
+        b: TensorId,
+        /// `warps = (m, n)`: the warps of the block along M and along N; `None` leaves them to the compiler. Over constants and
+        /// counters of `unroll for`.
+        warps: Option<[Expr; 2]>,
+    },
+    /// `gemm.async(c, a, b)`, `gemm.async(c, a, b, warpgroups = (2, 1))`: `c += a · bᵀ` by the asynchronous tensor cores of a warpgroup, with
+    /// `c` M×N in registers, `a` M×K in shared memory or registers, `b` N×K in shared memory. Until the [`StmtKind::WaitGemm`] that
+    /// covers it, nothing may read or write `c`, or write `a` or `b`.
+    GemmAsync {
+        /// The accumulator.
+        c: TensorId,
+        /// The left factor.
+        a: TensorRef,
+        /// The right factor, N×K.
+        b: TensorRef,
+        /// `warpgroups = (m, n)`: the warpgroups of the role along M and along N; `None` leaves them to the compiler. Over constants.
+        warpgroups: Option<[Expr; 2]>,
+    },
+    /// `commit_gemm()`: the asynchronous products since the last one become a group (perhaps an empty one).
+    CommitGemm,
+    /// `wait_gemm(n)`: of the groups of products so far, all but the `n` latest are complete. Over constants.
+    WaitGemm(Expr),
+    /// `cluster_sum(c)`: `c` becomes, in every block of the cluster, the sum of the `c` of all its blocks, added in the order of their ranks.
+    ClusterSum {
+        /// A register tensor of `f32`.
+        dst: TensorId,
+    },
+    /// `wait_dependencies()`: the kernels that this one was launched behind have ended, and their writes are visible.
+    WaitDependencies,
+    /// `launch_dependents()`: kernels that are launched behind this one may begin.
+    LaunchDependents,
+    /// `p = pipeline(stages, sa, sb)`: a ring of stages of these shared tensors exists from here on.
+    Pipeline(PipelineId),
+    /// `warpgroup name(n) registers(r) { … }`: what the next `n` warpgroups of the block do, each of their threads with `r` registers. Roles
+    /// stand at the program's outermost level; beside them are only definitions.
+    Role {
+        /// The role's name.
+        name: String,
+        /// How many warpgroups, over constants.
+        warpgroups: Expr,
+        /// Registers of a thread, over constants; `None`: an even share.
+        registers: Option<Expr>,
+        /// What they do.
+        body: Vec<Stmt>,
+    },
+    /// `produce p { … }`: waits for a free stage, fills it, and hands it on once it is full. `consume p { … }`: waits for a full stage,
+    /// reads it, and gives it back once nothing reads it any more.
+    Stage {
+        /// The pipeline.
+        pipeline: PipelineId,
+        /// Which side.
+        side: Side,
+        /// The counter that is the stage's number, once [`rings`](crate::rings()) has made the tensors' stages a mode of theirs.
+        slot: Option<SymbolId>,
+        /// What is done with the stage.
+        body: Vec<Stmt>,
+    },
+    /// `for (row, col) in tiles(rows, cols, order) { … }`: this block's share of `rows`×`cols` tiles: of the tiles in their order, those
+    /// whose number is the cluster's index plus a multiple of the number of clusters (along x).
+    Tiles {
+        /// The counter of the tile's row.
+        row: SymbolId,
+        /// The counter of the tile's column.
+        col: SymbolId,
+        /// `for (row, col) after (i, j) in …`: the counters of the row and the column of the round before's tile; in the first round
+        /// they are `rows` and `cols`.
+        after: Option<[SymbolId; 2]>,
+        /// Rows of tiles.
+        rows: Expr,
+        /// Columns of tiles.
+        cols: Expr,
+        /// In which order.
+        order: TileOrder,
+        /// What is done for each.
+        body: Vec<Stmt>,
+    },
+    /// `finally { … }`: stands right behind a [`StmtKind::Tiles`] with [`after`](StmtKind::Tiles::after) and is done once, after its last
+    /// round. The counters are of that round's tile; they are `rows` and `cols` where there was none.
+    Finally {
+        /// The counters that are the loop's `after`.
+        after: [SymbolId; 2],
+        /// What is done.
+        body: Vec<Stmt>,
+    },
+    /// `dst = cast(src, dtype)`: converts each element, rounding to nearest even.
+    Cast {
+        /// The result; it has the type.
+        dst: TensorId,
+        /// The operand.
+        src: TensorId,
+    },
+    /// `dst = rearrange(src)`: the same tile in another distribution over the threads (one that the statements
+    /// that use `dst` want, or the pinned layout of `dst`).
+    Rearrange {
+        /// The result.
+        dst: TensorId,
+        /// The operand.
+        src: TensorId,
+    },
+    /// `fill(dst, value)`: every element of a register tensor becomes `value`.
+    Fill {
+        /// The tensor.
+        dst: TensorId,
+        /// The value.
+        value: f64,
+    },
+    /// `dst = expression`: elementwise over register tensors of one shape. Evaluated in `f32` from operands
+    /// converted exactly, rounded once to the type of `dst`.
+    Elementwise {
+        /// The result.
+        dst: TensorId,
+        /// The expression.
+        expr: ElemExpr,
+    },
+    /// `dst = transpose(src)` and the like: the elements of `src` in another shape, each unchanged. Costs nothing: it
+    /// is another way to count the registers.
+    Shape {
+        /// The result; not `src`.
+        dst: TensorId,
+        /// The operand.
+        src: TensorId,
+        /// How the shapes relate.
+        op: ShapeOp,
+    },
+    /// `dst = join(a, b)`: two tensors of one shape side by side along a new last mode of extent 2:
+    /// `dst[…, 0] = a[…]`, `dst[…, 1] = b[…]`. Costs nothing.
+    Join {
+        /// The result; neither operand.
+        dst: TensorId,
+        /// What lies at 0.
+        a: TensorId,
+        /// What lies at 1.
+        b: TensorId,
+    },
+    /// `lo, hi = split(src)`: `join` undone. The last mode of `src` has extent 2: `lo[…] = src[…, 0]`,
+    /// `hi[…] = src[…, 1]`. Costs nothing.
+    Split {
+        /// The half at 0; not `src`.
+        lo: TensorId,
+        /// The half at 1; neither `src` nor `lo`.
+        hi: TensorId,
+        /// The operand.
+        src: TensorId,
+    },
+    /// `dst = reduce(src, op, axis)`: the elements along one mode become one; the mode is gone (of a tensor of one mode,
+    /// a tensor of shape `[1]` is left). See [`ReduceOp`] for what is computed.
+    Reduce {
+        /// The result, of the type of `src`.
+        dst: TensorId,
+        /// The operand.
+        src: TensorId,
+        /// How elements are put together.
+        op: ReduceOp,
+        /// The mode that goes.
+        axis: u32,
+    },
+    /// `dst = gather(src, index, axis)`: `dst[…, i, …] = src[…, index[…, i, …] mod n, …]`, where `i` stands in mode
+    /// `axis` and `n` is the extent of that mode of `src`. The remainder is not negative, so that every index is
+    /// legal and −1 is the last. `dst` has the shape of `index` and the type of `src`.
+    Gather {
+        /// The result.
+        dst: TensorId,
+        /// What is read.
+        src: TensorId,
+        /// Where, along the mode: `i32`, of the shape of `src` but for that mode.
+        index: TensorId,
+        /// The mode.
+        axis: u32,
+    },
+    /// `syncthreads()`: all threads of the block arrive; shared writes before it are seen by all after it.
+    Sync,
+    /// `for counter in lo..hi { … }`.
+    For {
+        /// The counter.
+        counter: SymbolId,
+        /// Its first value.
+        lo: Expr,
+        /// One past its last value.
+        hi: Expr,
+        /// What is repeated.
+        body: Vec<Stmt>,
+    },
+}
+
+impl StmtKind {
+    /// The tensors that the statement assigns to (`t = …`): each exists from here on, if it did not before.
+    pub fn assigned(&self) -> Vec<TensorId> {
+        match self {
+            StmtKind::Define(id)
+            | StmtKind::Cast { dst: id, .. }
+            | StmtKind::Rearrange { dst: id, .. }
+            | StmtKind::Elementwise { dst: id, .. }
+            | StmtKind::Shape { dst: id, .. }
+            | StmtKind::Join { dst: id, .. }
+            | StmtKind::Reduce { dst: id, .. }
+            | StmtKind::Gather { dst: id, .. } => vec![*id],
+            StmtKind::Split { lo, hi, .. } => vec![*lo, *hi],
+            StmtKind::Copy { .. }
+            | StmtKind::CopyAsync { .. }
+            | StmtKind::Commit
+            | StmtKind::Wait(_)
+            | StmtKind::Gemm { .. }
+            | StmtKind::GemmAsync { .. }
+            | StmtKind::CommitGemm
+            | StmtKind::WaitGemm(_)
+            | StmtKind::ClusterSum { .. }
+            | StmtKind::WaitDependencies
+            | StmtKind::LaunchDependents
+            | StmtKind::Pipeline(_)
+            | StmtKind::Role { .. }
+            | StmtKind::Stage { .. }
+            | StmtKind::Tiles { .. }
+            | StmtKind::Finally { .. }
+            | StmtKind::Fill { .. }
+            | StmtKind::Sync
+            | StmtKind::For { .. } => Vec::new(),
+        }
+    }
+
+    /// The tensors that the statement reads, in order of mention; what it adds to counts.
+    pub fn reads(&self) -> Vec<TensorId> {
+        match self {
+            StmtKind::Copy { src, .. } | StmtKind::CopyAsync { src, .. } => vec![src.tensor],
+            StmtKind::Gemm { c, a, b, .. } => vec![*c, *a, *b],
+            StmtKind::GemmAsync { c, a, b, .. } => vec![*c, a.tensor, b.tensor],
+            StmtKind::ClusterSum { dst } => vec![*dst],
+            StmtKind::Cast { src, .. }
+            | StmtKind::Rearrange { src, .. }
+            | StmtKind::Shape { src, .. }
+            | StmtKind::Split { src, .. }
+            | StmtKind::Reduce { src, .. } => vec![*src],
+            StmtKind::Elementwise { expr, .. } => expr.tensors(),
+            StmtKind::Join { a, b, .. } => vec![*a, *b],
+            StmtKind::Gather { src, index, .. } => vec![*src, *index],
+            StmtKind::Fill { .. }
+            | StmtKind::Define(_)
+            | StmtKind::Sync
+            | StmtKind::Commit
+            | StmtKind::Wait(_)
+            | StmtKind::CommitGemm
+            | StmtKind::WaitGemm(_)
+            | StmtKind::WaitDependencies
+            | StmtKind::LaunchDependents
+            | StmtKind::Pipeline(_)
+            | StmtKind::Role { .. }
+            | StmtKind::Stage { .. }
+            | StmtKind::Tiles { .. }
+            | StmtKind::Finally { .. }
+            | StmtKind::For { .. } => Vec::new(),
+        }
+    }
+
+    /// The statements inside a loop, a `finally`, a role or a stage; none of any other.
+    pub fn body(&self) -> &[Stmt] {
+        match self {
+            StmtKind::For { body, .. }
+            | StmtKind::Role { body, .. }
+            | StmtKind::Stage { body, .. }
+            | StmtKind::Tiles { body, .. }
+            | StmtKind::Finally { body, .. } => body,
+            _ => &[],
+        }
+    }
+
+    /// The same, to change them.
+    pub fn body_mut(&mut self) -> Option<&mut Vec<Stmt>> {
+        match self {
+            StmtKind::For { body, .. }
+            | StmtKind::Role { body, .. }
+            | StmtKind::Stage { body, .. }
+            | StmtKind::Tiles { body, .. }
+            | StmtKind::Finally { body, .. } => Some(body),
+            _ => None,
+        }
+    }
+
+    /// Whether the body is done any number of times.
+    pub fn repeats(&self) -> bool {
+        matches!(self, StmtKind::For { .. } | StmtKind::Tiles { .. })
+    }
+
+    /// The tensors that the statement writes.
+    pub fn writes(&self) -> Vec<TensorId> {
+        match self {
+            StmtKind::Copy { dst, .. } | StmtKind::CopyAsync { dst, .. } => vec![dst.tensor],
+            StmtKind::Gemm { c, .. } | StmtKind::GemmAsync { c, .. } => vec![*c],
+            StmtKind::ClusterSum { dst } => vec![*dst],
+            StmtKind::Fill { dst, .. } => vec![*dst],
+            StmtKind::Define(_) => Vec::new(),
+            kind => kind.assigned(),
+        }
+    }
+
+    /// Source and destination of a copy of either kind that threads do: not by the tensor memory accelerator.
+    pub fn copied(&self) -> Option<(&TensorRef, &TensorRef)> {
+        match self {
+            StmtKind::CopyAsync { how, .. } if how.tensor => None,
+            StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, .. } => Some((src, dst)),
+            _ => None,
+        }
+    }
+}
+
+/// How the result of a [`StmtKind::Shape`] relates to its operand. Elements are counted colexicographically, the leftmost
+/// mode fastest, as everywhere.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum ShapeOp {
+    /// `transpose(r, 1, 0, 2)`: mode `i` of the result is mode `order[i]` of the operand. Each mode occurs once.
+    Transpose(Vec<u32>),
+    /// `reshape(r, [A, B])`: the same elements in the same order, in this shape.
+    Reshape(Vec<Expr>),
+    /// `expand(r, axis)`: a new mode of extent 1, which is mode `axis` of the result.
+    Expand {
+        /// From 0 to the number of modes of the operand.
+        axis: u32,
+    },
+    /// `slice(r, axis, start, extent)`: of mode `axis`, the coordinates from `start` on, `extent` of them.
+    Slice {
+        /// The mode.
+        axis: u32,
+        /// The first coordinate, over constants and counters of `unroll for`.
+        start: Expr,
+        /// How many, over constants.
+        extent: Expr,
+    },
+    /// `broadcast(r, [A, B])`: modes of extent 1 are repeated to these extents; the others have them already.
+    Broadcast(Vec<Expr>),
+}
+
+impl ShapeOp {
+    /// The word of the tile language.
+    pub fn name(&self) -> &'static str {
+        match self {
+            ShapeOp::Transpose(_) => "transpose",
+            ShapeOp::Reshape(_) => "reshape",
+            ShapeOp::Expand { .. } => "expand",
+            ShapeOp::Slice { .. } => "slice",
+            ShapeOp::Broadcast(_) => "broadcast",
+        }
+    }
+}
+
+/// How a [`StmtKind::Reduce`] puts elements together. In which order is the compiler's choice.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ReduceOp {
+    /// `sum`: floats are added in `f32`, and the sum is rounded once to the element type; `i32` counts modulo 2³².
+    /// There is no sum of integers of 8 bits and fewer.
+    Sum,
+    /// `max`: the largest. A NaN loses to every number.
+    Max,
+    /// `min`: the smallest. A NaN loses to every number.
+    Min,
+}
+
+impl ReduceOp {
+    /// All, in the order of the grammar.
+    pub const ALL: [ReduceOp; 3] = [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min];
+
+    /// The word of the tile language.
+    pub fn name(self) -> &'static str {
+        match self {
+            ReduceOp::Sum => "sum",
+            ReduceOp::Max => "max",
+            ReduceOp::Min => "min",
+        }
+    }
+}
+
+/// A function of one number in an elementwise expression.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum UnaryOp {
+    /// `-x`
+    Neg,
+    /// `abs(x)`
+    Abs,
+    /// `exp(x)`, to about 2 units in the last place of `f32`
+    Exp,
+    /// `log(x)`, natural
+    Log,
+    /// `sqrt(x)`
+    Sqrt,
+    /// `rsqrt(x)`: 1/√x
+    Rsqrt,
+    /// `tanh(x)`
+    Tanh,
+}
+
+impl UnaryOp {
+    /// All, in the order of the grammar.
+    pub const ALL: [UnaryOp; 7] = [
+        UnaryOp::Neg,
+        UnaryOp::Abs,
+        UnaryOp::Exp,
+        UnaryOp::Log,
+        UnaryOp::Sqrt,
+        UnaryOp::Rsqrt,
+        UnaryOp::Tanh,
+    ];
+
+    /// The name in the tile language (`-` for negation).
+    pub fn name(self) -> &'static str {
+        match self {
+            UnaryOp::Neg => "-",
+            UnaryOp::Abs => "abs",
+            UnaryOp::Exp => "exp",
+            UnaryOp::Log => "log",
+            UnaryOp::Sqrt => "sqrt",
+            UnaryOp::Rsqrt => "rsqrt",
+            UnaryOp::Tanh => "tanh",
+        }
+    }
+}
+
+/// An operator on two numbers in an elementwise expression.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum BinaryOp {
+    /// `x + y`
+    Add,
+    /// `x - y`
+    Sub,
+    /// `x * y`
+    Mul,
+    /// `x / y`
+    Div,
+    /// `min(x, y)`
+    Min,
+    /// `max(x, y)`
+    Max,
+}
+
+/// An elementwise expression.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ElemExpr {
+    /// The element of a register tensor at this coordinate.
+    Tensor(TensorId),
+    /// A literal.
+    Number(f64),
+    /// A scalar parameter.
+    Scalar(ParamId),
+    /// An integer expression, converted (written `float(k)`).
+    Int(Expr),
+    /// A function of one number.
+    Unary(UnaryOp, Box<ElemExpr>),
+    /// An operator on two numbers.
+    Binary(BinaryOp, Box<ElemExpr>, Box<ElemExpr>),
+}
+
+impl ElemExpr {
+    /// The tensors it reads, in order of occurrence, with repetitions.
+    pub fn tensors(&self) -> Vec<TensorId> {
+        match self {
+            ElemExpr::Tensor(id) => vec![*id],
+            ElemExpr::Unary(_, x) => x.tensors(),
+            ElemExpr::Binary(_, x, y) => {
+                let mut all = x.tensors();
+                all.extend(y.tensors());
+                all
+            }
+            ElemExpr::Number(_) | ElemExpr::Scalar(_) | ElemExpr::Int(_) => Vec::new(),
+        }
+    }
+}
