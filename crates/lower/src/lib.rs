@@ -6,26 +6,30 @@
 //! waited for only by the program's own `wait_group`. Where both kinds are in flight, the wait for a `copy` completes the
 //! `copy.async`s too (`cp.async.wait_all`): right, but the pipeline runs dry there.
 //!
-//! The roles of a program are lowered one after the other, each as a side of one branch on the warp's index: `hopper.rs` has what
-//! they and the asynchronous units of Hopper need, `stages.rs` the stages of pipelines, `held.rs`
-//! when they are given back, `places.rs` where everything lies in shared memory.
+//! The roles of a program are lowered one after the other, each as a side of one branch on the warp's index: `roles.rs`. A mechanism
+//! has a file: `tma.rs`, `wgmma.rs`, `pipeline.rs` and `release.rs` (stages of pipelines), `cluster_reduce.rs`, `persistent.rs`.
 
 mod apart;
 mod bits;
+mod cluster_reduce;
 mod collective;
 mod copy;
 mod elements;
 mod elementwise;
 mod held;
-mod hopper;
 mod memory;
 mod movement;
-mod order;
 mod packed;
-mod places;
+mod persistent;
+mod pipeline;
 mod proxies;
+mod release;
+mod roles;
 mod scalar;
-mod stages;
+mod schedule;
+mod smem;
+mod tma;
+mod wgmma;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -111,11 +115,11 @@ struct Lower<'a> {
     /// Index of the next statement, in the order of [`Verified::visit`].
     next: usize,
     /// When products want what.
-    ranks: order::Ranks,
+    ranks: schedule::Ranks,
     /// Fences and forms of waits, by statement.
     orders: proxies::Orders,
     /// What Hopper's asynchronous units need.
-    units: hopper::Units<'a>,
+    units: roles::Units<'a>,
 }
 
 /// Lowers a program with the synthesis of each of its parts. `whole` is the program of all parts, from which each was taken.
@@ -145,14 +149,14 @@ pub fn lower(
         let param = b.add_param(symbol.name.clone(), FunctionParamKind::I32);
         symbols.insert(id, Operand::Value(b.param(param)));
     }
-    let places = places::places(whole, parts, arch, &mut b)?;
+    let places = smem::places(whole, parts, arch, &mut b)?;
     let accesses = proxies::Accesses::new(parts, &places);
-    let rings = stages::rings(whole, parts, &places, &accesses)?;
-    let mut maps = hopper::Maps::default();
-    let sums = hopper::sums(whole, parts, &places);
-    hopper::prologue(&mut b, &rings, &sums);
+    let rings = pipeline::rings(whole, parts, &places, &accesses)?;
+    let mut maps = tma::Maps::default();
+    let sums = cluster_reduce::sums(whole, parts, &places);
+    pipeline::prologue(&mut b, &rings, &sums);
     let mut bodies = Vec::new();
-    let mut synchronisation = stages::notes(whole, &rings);
+    let mut synchronisation = pipeline::notes(whole, &rings);
     for (number, ((part, place), sum)) in parts.iter().zip(&places.parts).zip(&sums).enumerate() {
         let facts = Facts::new(part.verified, multiples);
         let touched = part.verified.touched();
@@ -171,7 +175,7 @@ pub fn lower(
             b.open_branch();
         }
         let floor = b.floor_here();
-        let units = hopper::Units::new(whole, part, (&rings, *sum), maps, &facts, &mut b);
+        let units = roles::Units::new(whole, part, (&rings, *sum), maps, &facts, &mut b);
         let mut lower = Lower {
             verified: part.verified,
             synthesis: part.synthesis,
@@ -187,7 +191,7 @@ pub fn lower(
             scratch_used: false,
             loops: 0,
             next: 0,
-            ranks: order::ranks(part.verified, part.synthesis),
+            ranks: schedule::ranks(part.verified, part.synthesis),
             orders: accesses.orders(number),
             units,
         };
@@ -200,7 +204,7 @@ pub fn lower(
             bodies.push((role, b.close_side()));
         }
     }
-    hopper::roles(&mut b, bodies);
+    roles::roles(&mut b, bodies);
     let recipes = maps.finish(&mut b);
     let mut function = b.finish();
     tilewright_simt::passes::dead_code(&mut function);

@@ -31,7 +31,7 @@ use tilewright_tile::{
 
 use crate::Part;
 use crate::apart::{Known, apart};
-use crate::places::{PartPlaces, Places};
+use crate::smem::{PartPlaces, Places};
 
 /// What accesses memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

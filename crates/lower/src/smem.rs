@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 
 use tilewright_machine::Arch;
-use tilewright_simt::Builder;
+use tilewright_simt::{Builder, Operand};
 use tilewright_synth::{SHARED_ALIGN, UNIT_ALIGN, allocate::allocate};
-use tilewright_tile::{Code, Diagnostic, PipelineId, StmtKind, TensorId, Verified};
+use tilewright_tile::{Code, Diagnostic, PipelineId, Span, StmtKind, TensorId, TensorRef, Verified};
 
-use crate::Part;
+use crate::scalar::{self, add};
+use crate::{Lower, Part, internal};
 
 /// Where a part's tensors lie.
 pub struct PartPlaces {
@@ -149,4 +150,41 @@ pub fn places(
         .help(format!("make the tiles smaller or the stages fewer; in bytes: {}", sizes.join(", "))));
     }
     Ok(Places { parts: placed, sums, barriers })
+}
+
+impl Lower<'_> {
+    pub(crate) fn begins(
+        &mut self,
+        reference: &TensorRef,
+        coarse: bool,
+        span: Span,
+    ) -> Result<(i64, Option<Operand>), Diagnostic> {
+        let tile = self.verified.tile(reference);
+        let (layout, _) = self
+            .synthesis
+            .shared(reference.tensor)
+            .ok_or_else(|| internal(span, "a shared tensor without a layout"))?;
+        let bytes = i64::from(tile.dtype.bits() / 8);
+        let unit = if coarse { 16 } else { 1 };
+        let mut constant = i64::from(self.shared[reference.tensor.0 as usize]);
+        let mut dynamic: Option<Operand> = None;
+        for (mode, index) in &tile.fixed {
+            let mode = layout.layout.mode(*mode).map_err(|_| internal(span, "a mode that is not there"))?;
+            if let Some(index) = index.as_int() {
+                constant += mode.eval(index) * bytes;
+                continue;
+            }
+            let scaled: Vec<(i64, i64)> =
+                mode.leaves().into_iter().map(|(e, s)| (e, s * bytes / unit)).collect();
+            let scaled = tilewright_layout::Layout::from_leaves(&scaled)
+                .map_err(|_| internal(span, "a stage that is too far away"))?;
+            let index = self.expr(index);
+            let term = scalar::layout(&mut self.b, &scaled, index);
+            dynamic = Some(match dynamic {
+                Some(sum) => add(&mut self.b, sum, term),
+                None => term,
+            });
+        }
+        Ok((constant, dynamic))
+    }
 }

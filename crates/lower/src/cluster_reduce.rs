@@ -1,0 +1,103 @@
+//! Sums over the blocks of a cluster, through distributed shared memory.
+
+use tilewright_machine::{MbarrierOp, ScalarOp, SyncOp, copy_named};
+use tilewright_simt::{Address, ArrayId, Operand, Reg, Special};
+use tilewright_tile::{Diagnostic, Span, TensorId, Verified};
+
+use crate::roles::condition;
+use crate::scalar::{self, add, int};
+use crate::smem::{Places, SumPlace};
+use crate::{Lower, Part, internal};
+
+/// How a part sums over the blocks of a cluster.
+#[derive(Clone, Copy)]
+pub struct Sum {
+    pub(crate) place: SumPlace,
+    /// Arrivals that end a phase of its barriers: every warp of the part, in every block.
+    pub(crate) arrivals: u32,
+    blocks: u32,
+}
+
+/// The sums over clusters of each part.
+pub fn sums(whole: &Verified, parts: &[Part<'_>], places: &Places) -> Vec<Option<Sum>> {
+    let blocks = whole.cluster();
+    let one = |(part, place): (&Part<'_>, &Option<SumPlace>)| {
+        place.map(|place| Sum { place, arrivals: part.verified.threads() / 32 * blocks, blocks })
+    };
+    parts.iter().zip(&places.sums).map(one).collect()
+}
+
+impl Lower<'_> {
+    /// `cluster_sum(c)`: every block shows its part in its shared memory, a few registers of each thread at a time, and every thread
+    /// adds what the same thread of each block shows, in the order of ranks.
+    pub(crate) fn cluster_sum(&mut self, tensor: TensorId, span: Span) -> Result<(), Diagnostic> {
+        let Some((sum, [full, free])) = self.units.sum else {
+            return Err(internal(span, "a sum without a place"));
+        };
+        let (array, count) = (self.array(tensor)?, self.count(tensor)?);
+        let wide = |row: &str| copy_named(row).ok_or_else(|| internal(span, "a row that is not there"));
+        let (widths, names) = if count % 4 == 0 {
+            (4, ["st.shared.v4.b32", "ld.shared::cluster.v4.b32"])
+        } else {
+            (1, ["st.shared.b32", "ld.shared::cluster.b32"])
+        };
+        let (store, load) = (wide(names[0])?, wide(names[1])?);
+        let threads = self.verified.threads();
+        let thread = Operand::Value(self.b.special(Special::ThreadIndex));
+        let base = self.shared_base();
+        let own = scalar::scale(&mut self.b, thread, i64::from(4 * widths));
+        let buffer = add(&mut self.b, base, int(i64::from(sum.place.buffer)));
+        let mine = add(&mut self.b, buffer, own);
+        let lane = self.b.scalar(ScalarOp::AndB32, &[thread, int(31)]);
+        let barriers = add(&mut self.b, base, int(i64::from(sum.place.barriers)));
+        let there = self.b.scalar(ScalarOp::Mapa, &[barriers, lane]);
+        let tells = condition(&mut self.b, ScalarOp::LtI32, lane, int(i64::from(sum.blocks)));
+        let peers: Vec<Operand> = (0..sum.blocks)
+            .map(|rank| self.b.scalar(ScalarOp::Mapa, &[mine, int(i64::from(rank))]))
+            .collect();
+        let parts = self.b.add_array("sum.parts", widths * sum.blocks);
+        let some = |array: ArrayId, first: u32| -> Vec<Reg> {
+            (first..first + widths).map(|index| Reg { array, index }).collect()
+        };
+        let tell = |lower: &mut Self, offset: i32| {
+            lower.b.sync(SyncOp::WarpBarrier);
+            lower.guarded(tells, |lower| {
+                lower.b.mbarrier(MbarrierOp::ArriveCluster, Address { base: there, offset }, int(0));
+            });
+        };
+        let groups: Vec<u32> = (0..count / widths).map(|g| widths * g).collect();
+        for chunk in groups.chunks((sum.place.registers / widths) as usize) {
+            let offset = |i: usize| (i as u32 * 4 * widths * threads) as i32;
+            self.wait_flip(barriers, 8, free);
+            for (i, first) in chunk.iter().enumerate() {
+                self.b.store(store, some(array, *first), Address { base: mine, offset: offset(i) }, None);
+            }
+            tell(self, 0);
+            self.wait_flip(barriers, 0, full);
+            for (i, first) in chunk.iter().enumerate() {
+                for (rank, peer) in peers.iter().enumerate() {
+                    let regs = some(parts, widths * rank as u32);
+                    self.b.load(load, regs, Address { base: *peer, offset: offset(i) }, None);
+                }
+                for k in 0..widths {
+                    let mut total = self.b.read(Reg { array: parts, index: k });
+                    for rank in 1..sum.blocks {
+                        let next = self.b.read(Reg { array: parts, index: widths * rank + k });
+                        total = self.b.scalar(ScalarOp::AddF32, &[total, next]);
+                    }
+                    self.b.write(Reg { array, index: first + k }, total);
+                }
+            }
+            tell(self, 8);
+        }
+        Ok(())
+    }
+
+    /// Waits for the phase of a barrier, across the cluster, whose parity a register holds, and flips it.
+    fn wait_flip(&mut self, base: Operand, offset: i32, parity: Reg) {
+        let now = self.b.read(parity);
+        self.b.mbarrier(MbarrierOp::WaitCluster, Address { base, offset }, now);
+        let next = self.b.scalar(ScalarOp::XorB32, &[now, int(1)]);
+        self.b.write(parity, next);
+    }
+}

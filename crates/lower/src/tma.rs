@@ -1,0 +1,109 @@
+//! Tensor copies: the tensor memory accelerator's tensor maps and instructions.
+
+use tilewright_machine::TensorOp;
+use tilewright_simt::{Address, Builder, Op, Operand, Special, TensorMap};
+use tilewright_synth::TensorPlan;
+use tilewright_tile::{Diagnostic, Side, TensorRef};
+
+use crate::scalar::{self, add, int};
+use crate::{Lower, MapRecipe, internal};
+
+/// The tensor maps of a function, each once.
+#[derive(Default)]
+pub struct Maps {
+    all: Vec<(TensorMap, MapRecipe)>,
+}
+
+impl Maps {
+    fn index(&mut self, map: TensorMap, recipe: MapRecipe) -> u32 {
+        let known = self.all.iter().position(|(m, r)| *r == recipe && m.shape == map.shape);
+        known.unwrap_or_else(|| {
+            self.all.push((map, recipe));
+            self.all.len() - 1
+        }) as u32
+    }
+
+    /// Adds the maps to the function, as its last parameters.
+    pub fn finish(self, b: &mut Builder) -> Vec<MapRecipe> {
+        let mut recipes = Vec::new();
+        for (map, recipe) in self.all {
+            b.add_tensor_map(map);
+            recipes.push(recipe);
+        }
+        recipes
+    }
+}
+
+impl Lower<'_> {
+    /// A copy by the tensor memory accelerator.
+    pub(crate) fn tensor_copy(
+        &mut self,
+        src: &TensorRef,
+        dst: &TensorRef,
+        plan: &TensorPlan,
+    ) -> Result<(), Diagnostic> {
+        let loads = plan.row.op == TensorOp::Load;
+        let (view, shared) = if loads { (src, dst) } else { (dst, src) };
+        let tile = self.verified.tile(view);
+        let span = view.span;
+        let global = tile.global.ok_or_else(|| internal(span, "a tensor copy without a view"))?;
+        let param = self.verified.program().param(global.param);
+        let dims: Vec<usize> = plan.dims.iter().map(|d| *d as usize).collect();
+        let recipe = MapRecipe {
+            param: global.param,
+            extents: dims.iter().map(|d| global.shape[*d].clone()).collect(),
+            strides: dims[1..].iter().map(|d| global.strides[*d].clone()).collect(),
+        };
+        let map = TensorMap { name: param.name.clone(), shape: plan.shape.clone() };
+        let map = self.units.maps.index(map, recipe);
+        let rank = plan.share.map(|_| Operand::Value(self.b.special(Special::ClusterRank)));
+        let mut base: Vec<Operand> = Vec::new();
+        for (k, dim) in dims.iter().enumerate() {
+            let mut at = self.expr(&global.base[*dim]);
+            if let (Some(share), Some(rank)) = (plan.share.filter(|s| s.dim == k), rank) {
+                let own = scalar::scale(&mut self.b, rank, share.step);
+                at = add(&mut self.b, at, own);
+            }
+            base.push(at);
+        }
+        let (constant, dynamic) = self.begins(shared, false, span)?;
+        let mut at = self.shared_base();
+        if let Some(dynamic) = dynamic {
+            at = add(&mut self.b, at, dynamic);
+        }
+        if let (Some(share), Some(rank)) = (plan.share, rank) {
+            let own = scalar::scale(&mut self.b, rank, share.bytes);
+            at = add(&mut self.b, at, own);
+        }
+        let barrier = match self.units.stage {
+            Some((id, Side::Produce, slot)) if loads => {
+                let ring = self.units.rings.get(&id).cloned();
+                let ring = ring.ok_or_else(|| internal(span, "a pipeline without barriers"))?;
+                Some(self.barrier(&ring, false, slot))
+            }
+            _ if loads => return Err(internal(span, "a tensor copy that fills no stage")),
+            _ => None,
+        };
+        let multicast = plan.share.map(|share| int((1 << share.blocks) - 1));
+        let mut copies = Vec::new();
+        for call in &plan.calls {
+            let mut coords = Vec::new();
+            for (at, more) in base.iter().zip(&call.coords) {
+                coords.push(add(&mut self.b, *at, int(*more)));
+            }
+            let shared = Address { base: at, offset: (constant + call.shared) as i32 };
+            copies.push(Op::Tensor {
+                row: plan.row,
+                map,
+                coords,
+                shared,
+                barrier,
+                multicast,
+                hint: plan.hint,
+            });
+        }
+        let starts = self.units.starts;
+        self.guarded(starts, |lower| copies.into_iter().for_each(|copy| lower.b.bulk(copy)));
+        Ok(())
+    }
+}

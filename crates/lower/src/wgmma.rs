@@ -1,0 +1,137 @@
+//! The asynchronous matrix products of warpgroups: descriptors, instructions, and accumulators that begin with zero.
+
+use tilewright_machine::{Descriptor, ScalarOp, SyncOp};
+use tilewright_simt::{ArrayId, DescriptorValue, Factor, Operand, Reg};
+use tilewright_synth::{LeftPlan, OperandPlan, ProductPlan};
+use tilewright_tile::{Diagnostic, Span, Stmt, StmtKind, TensorId, TensorRef};
+
+use crate::scalar::{self, add, int};
+use crate::{Lower, elements, internal};
+
+impl Lower<'_> {
+    /// The lower half of an operand's descriptor, for the part of this warpgroup.
+    fn descriptor(
+        &mut self,
+        reference: &TensorRef,
+        operand: &OperandPlan,
+        (along, count): (i64, i64),
+        span: Span,
+    ) -> Result<DescriptorValue, Diagnostic> {
+        let (constant, dynamic) = self.begins(reference, true, span)?;
+        let base = self.shared_base();
+        let start = add(&mut self.b, base, int(constant));
+        let window = self.b.scalar(ScalarOp::AndB32, &[start, int(0x3ffff)]);
+        let units = self.b.scalar(ScalarOp::ShrU32, &[window, int(4)]);
+        let bits = Descriptor { start: 0, ..operand.descriptor }.encode();
+        let mut low = self.b.scalar(ScalarOp::OrB32, &[units, Operand::Imm(bits & 0xffff_ffff)]);
+        if operand.warpgroup != 0 && count > 1 {
+            let (first, warp) = self.units.warps;
+            let own = add(&mut self.b, warp, int(-i64::from(first)));
+            let group = self.b.scalar(ScalarOp::ShrU32, &[own, int(2)]);
+            let over = scalar::divide(&mut self.b, group, along);
+            let index = scalar::remainder(&mut self.b, over, count);
+            let part = scalar::scale(&mut self.b, index, operand.warpgroup / 16);
+            low = add(&mut self.b, low, part);
+        }
+        if let Some(dynamic) = dynamic {
+            low = add(&mut self.b, low, dynamic);
+        }
+        Ok(DescriptorValue { low, high: (bits >> 32) as u32 })
+    }
+
+    /// `gemm.async(c, a, b)`.
+    pub(crate) fn product(
+        &mut self,
+        c: TensorId,
+        a: &TensorRef,
+        b: &TensorRef,
+        plan: &ProductPlan,
+    ) -> Result<(), Diagnostic> {
+        let span = self.verified.program().tensor(c).span;
+        let accumulator = self.array(c)?;
+        let regs = |array: ArrayId, values: &[u32], bits: u32| -> Vec<Reg> {
+            values
+                .chunks((32 / bits) as usize)
+                .map(|chunk| elements::place(array, chunk[0], bits).0)
+                .collect()
+        };
+        let [gm, gn] = plan.warpgroups;
+        let right = self.descriptor(b, &plan.b, (gm, gn), span)?;
+        let left = match &plan.a {
+            LeftPlan::Shared(operand) => Some((self.descriptor(a, operand, (1, gm), span)?, operand.major)),
+            LeftPlan::Registers => None,
+        };
+        let left_array = if left.is_none() { Some(self.array(a.tensor)?) } else { None };
+        // The first product after a fill does not read what the accumulator holds.
+        let begun = self.units.begun.get(&c).copied();
+        let first = if self.units.fresh.remove(&c) {
+            Operand::Imm(0)
+        } else if let Some(begun) = begun {
+            let added = self.b.read(begun);
+            self.b.scalar(ScalarOp::NeI32, &[added, int(0)])
+        } else {
+            Operand::Imm(1)
+        };
+        self.b.sync(SyncOp::WgmmaFence);
+        let at = |lower: &mut Self, low: DescriptorValue, bytes: i64| {
+            let sum = add(&mut lower.b, low.low, int(bytes / 16));
+            DescriptorValue { low: sum, ..low }
+        };
+        for call in &plan.calls {
+            let d = regs(accumulator, &call.c, plan.row.c.bits());
+            let x = match (left, left_array) {
+                (Some((descriptor, major)), _) => {
+                    Factor::Shared { descriptor: at(self, descriptor, call.a_at), major }
+                }
+                (None, Some(array)) => Factor::Registers(regs(array, &call.a, plan.row.a.bits())),
+                (None, None) => return Err(internal(span, "a product without its left factor")),
+            };
+            let y = Factor::Shared { descriptor: at(self, right, call.b_at), major: plan.b.major };
+            let accumulate = if call.first { first } else { Operand::Imm(1) };
+            self.b.wgmma(plan.row, d, x, y, accumulate);
+        }
+        if let Some(begun) = begun {
+            self.b.write(begun, int(1));
+        }
+        Ok(())
+    }
+
+    /// Whether a fill with zero can be left out because the next thing that happens to the tensor is a product that need not read it.
+    /// If so, the product is told.
+    pub(crate) fn starts_afresh(&mut self, tensor: TensorId, rest: &[Stmt]) -> bool {
+        let Some(looped) = self.next_is_product(tensor, rest) else { return false };
+        if !looped {
+            self.units.fresh.insert(tensor);
+            return true;
+        }
+        let begun = match self.units.begun.get(&tensor) {
+            Some(begun) => *begun,
+            None => {
+                let name = format!("{}.begun", self.verified.program().tensor(tensor).name);
+                let begun = Reg { array: self.b.add_array(name, 1), index: 0 };
+                self.units.begun.insert(tensor, begun);
+                begun
+            }
+        };
+        self.b.write(begun, int(0));
+        true
+    }
+
+    /// Whether the next statement that touches a tensor is sure to be a product that adds to it, and if so, whether it is in a loop.
+    fn next_is_product(&self, tensor: TensorId, rest: &[Stmt]) -> Option<bool> {
+        fn touches(stmt: &Stmt, tensor: TensorId) -> bool {
+            stmt.kind.reads().contains(&tensor)
+                || stmt.kind.writes().contains(&tensor)
+                || stmt.kind.body().iter().any(|s| touches(s, tensor))
+        }
+        let stmt = rest.iter().find(|s| touches(s, tensor))?;
+        match &stmt.kind {
+            StmtKind::GemmAsync { c, a, .. } if *c == tensor && a.tensor != tensor => Some(false),
+            StmtKind::For { lo, hi, body, .. } if self.facts.has_round(lo, hi) => {
+                self.next_is_product(tensor, body).map(|_| true)
+            }
+            StmtKind::Stage { body, .. } => self.next_is_product(tensor, body),
+            _ => None,
+        }
+    }
+}
