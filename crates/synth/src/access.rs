@@ -13,8 +13,7 @@ use tilewright_machine::{CopyKind, CopyRow, Memory};
 use tilewright_tile::{GlobalTile, StmtKind, TensorId, TileRef, Verified};
 
 use crate::facts::{Facts, gcd};
-use crate::gemm::flat;
-use crate::plan::{Access, Call, TvLayout};
+use crate::tv::{Access, Call, TvLayout, flat};
 
 /// For each mode of the buffer, the layout tile coordinate → coordinate in that mode (relative to the tile's base).
 pub fn buffer_layouts(tile: &GlobalTile) -> Option<Vec<Layout>> {

@@ -12,7 +12,11 @@ use std::ops::Range;
 use tilewright_machine::Memory;
 use tilewright_tile::{Stmt, StmtKind, TensorId, Verified};
 
-use crate::{SHARED_ALIGN, UNIT_ALIGN};
+/// Shared tensors start at multiples of this many bytes, so that a swizzle of their offsets is one of their addresses.
+pub const SHARED_ALIGN: u32 = 128;
+/// What asynchronous units take as the beginning of a tensor: they swizzle by the bits of addresses, and the widest swizzle repeats
+/// after this many bytes.
+pub const UNIT_ALIGN: u32 = 1024;
 
 /// A place for every shared tensor.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -1,35 +1,16 @@
 //! Statements between register tensors whose layouts are known: their plans, or in words why there is none.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
-use tilewright_machine::Arch;
+use tilewright_machine::{Arch, Memory};
 use tilewright_tile::{Code, Diagnostic, ReduceOp, StmtKind, TensorId, Verified};
 
-use crate::explain::Alternative;
-use crate::plan::{StmtPlan, TvLayout};
+use crate::copies::{self, global_copy};
+use crate::facts::Facts;
+use crate::plan::{CopyPlan, StmtPlan};
+use crate::reason::Alternative;
+use crate::tv::{TvLayout, moves, moves_through};
 use crate::{gather, movement, reduce, shapes};
-
-/// The moves (source value, destination value) that turn one distribution into another without any exchange between
-/// threads; `None` where some thread lacks what it needs.
-pub fn moves(src: &TvLayout, dst: &TvLayout, threads: i64) -> Option<Vec<(u32, u32)>> {
-    moves_through(src, dst, threads, &|place| place)
-}
-
-/// [`moves`] between tiles of different shapes: the destination's coordinate `c` wants the source's `map(c)`.
-pub(crate) fn moves_through(
-    src: &TvLayout,
-    dst: &TvLayout,
-    threads: i64,
-    map: &dyn Fn(i64) -> i64,
-) -> Option<Vec<(u32, u32)>> {
-    let values: HashMap<i64, u32> = (0..src.count()).map(|v| (src.at(0, v as i64), v as u32)).collect();
-    let moves: Vec<(u32, u32)> = (0..dst.count())
-        .map(|v| values.get(&map(dst.at(0, v as i64))).map(|s| (*s, v as u32)))
-        .collect::<Option<_>>()?;
-    let everywhere = (0..threads)
-        .all(|t| moves.iter().all(|(s, d)| src.at(t, i64::from(*s)) == map(dst.at(t, i64::from(*d)))));
-    everywhere.then_some(moves)
-}
 
 /// How a statement sees its operand's layout: in the coordinates of its result.
 pub(crate) type See<'a> = &'a dyn Fn(&TvLayout) -> Option<TvLayout>;
@@ -294,4 +275,43 @@ impl Refusals<'_> {
             ),
         })
     }
+}
+
+/// The plan of a copy between registers and global memory, or from registers to registers.
+pub(crate) fn direct(
+    verified: &Verified,
+    facts: &Facts<'_>,
+    arch: Arch,
+    register: &dyn Fn(TensorId) -> Option<TvLayout>,
+    stmt: &tilewright_tile::Stmt,
+) -> Result<Option<(StmtPlan, Vec<Alternative>)>, Diagnostic> {
+    let StmtKind::Copy { src, dst } = &stmt.kind else { return Ok(None) };
+    let memory = |t: TensorId| verified.program().tensor(t).memory();
+    let fail = |why: String| {
+        Diagnostic::new(Code::Unsatisfiable, stmt.span, format!("no instruction can do this copy: {why}"))
+    };
+    let layout = |id: TensorId| register(id).ok_or_else(|| fail("a register tensor has no layout".into()));
+    Ok(match (memory(src.tensor), memory(dst.tensor)) {
+        (Memory::Global, Memory::Register) | (Memory::Register, Memory::Global) => {
+            let is_load = memory(src.tensor) == Memory::Global;
+            let (view, tensor) = if is_load { (src, dst.tensor) } else { (dst, src.tensor) };
+            let tv = layout(tensor)?;
+            let (plan, others) =
+                global_copy(facts, arch, &tv, &verified.tile(view), is_load).map_err(|why| {
+                    let dtype = verified.program().tensor(tensor).dtype;
+                    if is_load || dtype.bits() >= 8 {
+                        return fail(why);
+                    }
+                    copies::shares_bytes(verified, stmt, dtype, &why)
+                })?;
+            Some((StmtPlan::Copy(plan), others))
+        }
+        (Memory::Register, Memory::Register) => {
+            let (from, to) = (layout(src.tensor)?, layout(dst.tensor)?);
+            let moves = moves(&from, &to, i64::from(verified.threads()))
+                .ok_or_else(|| fail("the two tensors are distributed differently".to_string()))?;
+            Some((StmtPlan::Copy(CopyPlan::Registers { moves }), Vec::new()))
+        }
+        _ => None,
+    })
 }

@@ -8,7 +8,7 @@
 use tilewright_machine::Memory;
 use tilewright_tile::{ElemExpr, ShapeOp, Stmt, StmtKind, TensorId, Verified};
 
-use crate::plan::TvLayout;
+use crate::tv::TvLayout;
 use crate::{reduce, shapes};
 
 /// What a statement asks of the layouts of its register tensors.

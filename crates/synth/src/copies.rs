@@ -10,10 +10,12 @@ use tilewright_machine::{Arch, CopyKind, CopyRow, DType, Memory, Wavefronts, cop
 use tilewright_tile::{Code, Diagnostic, TensorId, TensorKind, TensorRef, TileRef, Verified};
 
 use crate::access::{Run, coalesced, global_access, shared_access, vector_run, widest_access};
-use crate::explain::Alternative;
-use crate::facts::Facts;
-use crate::plan::{Access, CopyPlan, TvLayout};
-use crate::shared::{Constraint, SharedUse, choose_swizzle, count};
+use crate::allocate::SHARED_ALIGN;
+use crate::facts::{Facts, weight};
+use crate::plan::CopyPlan;
+use crate::reason::Alternative;
+use crate::shared::{Constraint, SharedUse, choose_swizzle, count, elements};
+use crate::tv::{Access, TvLayout};
 
 /// A copy of a register tensor from or to global memory.
 pub fn global_copy(
@@ -368,7 +370,7 @@ impl SharedProblem<'_> {
         let kept: Vec<usize> = (0..whole.len()).filter(|mode| !stages.contains(mode)).collect();
         let shape: Vec<i64> = kept.iter().map(|mode| whole[*mode]).collect();
         let stage = (!stages.is_empty()).then(|| {
-            let aligned = (i64::from(crate::SHARED_ALIGN) * 8 / i64::from(bits)).max(1);
+            let aligned = (i64::from(SHARED_ALIGN) * 8 / i64::from(bits)).max(1);
             let size: i64 = shape.iter().product();
             size + (aligned - size % aligned) % aligned
         });
@@ -404,7 +406,7 @@ impl SharedProblem<'_> {
                     format!("no instruction can do this copy of `{}`{why}", row.name),
                 ));
             }
-            let weight = crate::limits::weight(*depth);
+            let weight = weight(*depth);
             match sites.iter_mut().find(|site| site.is_like(&own, &candidates)) {
                 Some(site) => {
                     site.weight += weight;
@@ -463,7 +465,7 @@ impl SharedProblem<'_> {
                     (layout, format!("{constraint}, a stage every {stage} elements"))
                 }
             };
-            let size = (crate::note::elements(&layout) * i64::from(bits) + 7) / 8;
+            let size = (elements(&layout) * i64::from(bits) + 7) / 8;
             let bytes = u32::try_from(size).unwrap_or(u32::MAX);
             let sites = sites.clone();
             let stages = stage

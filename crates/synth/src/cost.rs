@@ -20,7 +20,8 @@ use tilewright_tile::{
 };
 
 use crate::cast;
-use crate::plan::{CopyPlan, StmtPlan, TvLayout};
+use crate::plan::{CopyPlan, StmtPlan};
+use crate::tv::TvLayout;
 
 /// A unit of the multiprocessor that instructions occupy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::cost::Estimate;
-use crate::search::{CandidateNote, SearchNote};
+use crate::reason::Alternative;
 
 /// Why the compiler did what it did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -112,13 +112,38 @@ pub struct StatementNote {
     pub alternatives: Vec<Alternative>,
 }
 
-/// An instruction that was not chosen.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Alternative {
-    /// Its name.
-    pub instruction: String,
-    /// Why it lost.
-    pub reason: String,
+/// A candidate in a report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CandidateNote {
+    /// Its number, by which it can be asked for.
+    pub number: usize,
+    /// The arrangement of each matrix product, one text for those that share it.
+    pub arrangements: Vec<String>,
+    /// The instruction of each copy that touches shared memory, in program order.
+    pub instructions: Vec<String>,
+    /// The estimate; none where the candidate is not possible.
+    pub estimate: Option<Estimate>,
+    /// Whether it was chosen.
+    pub chosen: bool,
+    /// Why it was chosen, lost, or is not possible.
+    pub why: String,
+}
+
+/// How a search went.
+#[derive(Clone, Debug, PartialEq, Serialize, Default)]
+pub struct SearchNote {
+    /// Candidates that were looked at.
+    pub candidates: usize,
+    /// Candidates that the budget allows.
+    pub budget: usize,
+    /// Branches that ended in a clash of layouts.
+    pub clashes: usize,
+    /// Why the search ended.
+    pub stopped: String,
+    /// Steps that it took ([`Budget::steps`](crate::Budget::steps)): the same on every machine.
+    pub steps: u64,
+    /// The seed of the order in which it went.
+    pub seed: u64,
 }
 
 impl fmt::Display for Explanation {

@@ -189,3 +189,8 @@ impl<'a> Facts<'a> {
         covers && extent <= step && self.is_multiple(shape, step)
     }
 }
+
+/// How much what a statement does counts, `depth` loops deep, where the number of rounds is not known.
+pub(crate) fn weight(depth: usize) -> u64 {
+    if depth > 0 { 16 } else { 1 }
+}

@@ -5,10 +5,10 @@
 use tilewright_layout::{LayoutError, LinearLayout, Reorder, SharedAccess, single_element_swizzle};
 use tilewright_machine::{Arch, CopyRow, Memory, ScalarOp};
 
-use crate::explain::Alternative;
 use crate::linear::Bits;
 use crate::movement::{BARRIER_CYCLES, Side, WAVEFRONT_CYCLES, per_thread};
-use crate::plan::TvLayout;
+use crate::reason::Alternative;
+use crate::tv::TvLayout;
 
 /// A gather by shuffles.
 #[derive(Clone, PartialEq, Debug)]

@@ -16,7 +16,7 @@ use std::fmt;
 use tilewright_layout::{Layout, LayoutError, compose};
 use tilewright_machine::MmaRow;
 
-use crate::plan::{GemmCall, TvLayout};
+use crate::tv::{TvLayout, flat};
 
 /// The layouts of the three operands of a matrix product.
 pub struct GemmLayouts {
@@ -26,6 +26,17 @@ pub struct GemmLayouts {
     pub a: TvLayout,
     /// Right factor, N×K.
     pub b: TvLayout,
+}
+
+/// The values of one matrix-product call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GemmCall {
+    /// Accumulator.
+    pub c: Vec<u32>,
+    /// Left factor.
+    pub a: Vec<u32>,
+    /// Right factor.
+    pub b: Vec<u32>,
 }
 
 /// How instructions and warps share a matrix product.
@@ -225,15 +236,6 @@ pub fn arrangements(
         }
     }
     found
-}
-
-/// A mode from leaves, without those of extent 1 (at least one leaf is kept).
-pub(crate) fn flat(leaves: &[(i64, i64)]) -> Result<Layout, LayoutError> {
-    let mut kept: Vec<(i64, i64)> = leaves.iter().copied().filter(|(extent, _)| *extent != 1).collect();
-    if kept.is_empty() {
-        kept.push((1, 0));
-    }
-    Layout::from_leaves(&kept)
 }
 
 /// An operand's values by position: for warp 0's lane 0, coordinate → value.

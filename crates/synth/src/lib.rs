@@ -6,11 +6,12 @@
 //! registers and global memory by width. Every solution is estimated ([`search`], [`cost`]) and the cheapest taken. The result is
 //! a [`Synthesis`], whose [`Explanation`] can be printed.
 //!
-//! Directions are those of [`plan`]: thread-value layouts map (thread, value) → coordinate, memory layouts map
+//! Directions are those of [`tv`]: thread-value layouts map (thread, value) → coordinate, memory layouts map
 //! coordinate → offset.
 
 pub mod access;
 pub mod allocate;
+pub mod async_layout;
 mod between;
 pub mod cast;
 pub mod constraint;
@@ -20,163 +21,43 @@ pub mod explain;
 pub mod facts;
 pub mod gather;
 pub mod gemm;
-pub mod hopper;
 mod limits;
 pub mod linear;
 pub mod movement;
 mod note;
+mod options;
 pub mod plan;
 mod prepare;
+mod reason;
 pub mod reduce;
 pub mod search;
 pub mod shapes;
 pub mod shared;
 pub mod solve;
+mod synthesis;
+pub mod tv;
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::HashMap;
 
-use tilewright_machine::{Arch, Memory, Timing};
-use tilewright_tile::{Code, Diagnostic, Span, StmtKind, TensorId, Verified, check_architecture};
+use tilewright_tile::{Diagnostic, TensorId, Verified, check_architecture};
 
-pub use between::moves;
-use copies::global_copy;
-pub use explain::{Alternative, ConstraintNote, Explanation, StatementNote, SyncNote, TensorNote};
+pub use allocate::{SHARED_ALIGN, UNIT_ALIGN};
+pub use async_layout::tma::{Share, TensorCall, TensorPlan};
+pub use async_layout::wgmma::{LeftPlan, OperandPlan, ProductCall, ProductPlan};
+pub use async_layout::{Prescribed, prescribe};
+pub use explain::{
+    CandidateNote, ConstraintNote, Explanation, SearchNote, StatementNote, SyncNote, TensorNote,
+};
 pub use facts::{Facts, Multiples};
-pub use hopper::product::{LeftPlan, OperandPlan, ProductCall, ProductPlan};
-pub use hopper::tensor::{Share, TensorCall, TensorPlan};
-pub use hopper::{Prescribed, prescribe};
-pub use plan::{Access, Call, CopyPlan, GemmCall, GemmPlan, StmtPlan, Synthesis, TensorLayout, TvLayout};
+pub use gemm::GemmCall;
+pub use options::{Ablation, Options};
+pub use plan::{CopyPlan, GemmPlan, StmtPlan};
 pub use prepare::{Prepared, prepare};
+pub use reason::Alternative;
 use search::{Candidate, Search};
-pub use search::{CandidateNote, SearchNote};
 pub use solve::Budget;
-
-/// Shared tensors start at multiples of this many bytes, so that a swizzle of their offsets is one of their addresses.
-pub const SHARED_ALIGN: u32 = 128;
-/// What asynchronous units take as the beginning of a tensor: they swizzle by the bits of addresses, and the widest swizzle repeats
-/// after this many bytes.
-pub const UNIT_ALIGN: u32 = 1024;
-
-/// What is asked of a synthesis.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The architecture.
-    pub arch: Arch,
-    /// What may be relied on: sizes that are multiples of numbers.
-    pub multiples: Multiples,
-    /// Sizes for which candidates are compared; those not named have their defaults.
-    pub sizes: BTreeMap<String, i64>,
-    /// How far the search goes.
-    pub budget: Budget,
-    /// The candidate to take, by its number in the report, instead of the one with the fewest cycles.
-    pub candidate: Option<usize>,
-    /// What is left out, to measure what it is worth.
-    pub without: Ablation,
-    /// What instructions and the chip cost, where that is not the built-in table of the architecture.
-    pub timing: Option<Arc<Timing>>,
-    /// Registers that a thread may have, where that is not what the block's threads leave it: a role's budget.
-    pub registers: Option<u32>,
-}
-
-/// Parts of synthesis that can be left out, to measure what they are worth (Hexcute, Fig. 14; its first version, Fig. 20).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Ablation {
-    /// Shared tensors are laid out as they are copied from global memory, without a swizzle.
-    pub shared_layouts: bool,
-    /// Fragments are distributed as is natural for the copy that loads them, and rearranged for every matrix product.
-    pub thread_values: bool,
-}
-
-impl Options {
-    /// Candidates that a search looks at unless told otherwise.
-    pub const CANDIDATES: usize = 256;
-
-    /// Steps that a search takes at most unless told otherwise: a fraction of a second.
-    pub const STEPS: u64 = 1_000_000;
-
-    /// Nothing asked for but the architecture, given what is known of sizes.
-    pub fn new(arch: Arch, multiples: Multiples) -> Self {
-        let budget = Budget { solutions: Options::CANDIDATES, seed: 0, steps: Options::STEPS };
-        let without = Ablation::default();
-        Options {
-            arch,
-            multiples,
-            sizes: BTreeMap::new(),
-            budget,
-            candidate: None,
-            without,
-            timing: None,
-            registers: None,
-        }
-    }
-
-    /// Registers that a thread of a program may have.
-    pub fn registers_of_a_thread(&self, verified: &Verified) -> u32 {
-        let limits = self.arch.limits();
-        let own = self.registers.unwrap_or_else(|| limits.registers_of_a_thread(verified.threads()));
-        own.min(limits.registers_per_thread)
-    }
-
-    /// The table that costs are taken from.
-    pub fn timing(&self) -> &Timing {
-        self.timing.as_deref().unwrap_or_else(|| tilewright_machine::timing(self.arch))
-    }
-}
-
-/// For the case that a search ends without a solution and without a clash, which it never does.
-fn nothing_found() -> Diagnostic {
-    Diagnostic::new(Code::Unsatisfiable, Span::NONE, "no layouts were found for this program")
-        .help("give the search a larger budget")
-}
-
-fn no_such_candidate(asked: usize, candidates: usize) -> Diagnostic {
-    Diagnostic::new(
-        Code::BadValue,
-        Span::NONE,
-        format!("there is no candidate {asked}: this program has {candidates}, counted from 0"),
-    )
-    .help("`tilewright compile --emit report` lists them")
-}
-
-/// The plan of a copy between registers and global memory, or from registers to registers.
-fn direct(
-    verified: &Verified,
-    facts: &Facts<'_>,
-    arch: Arch,
-    register: &dyn Fn(TensorId) -> Option<TvLayout>,
-    stmt: &tilewright_tile::Stmt,
-) -> Result<Option<(StmtPlan, Vec<Alternative>)>, Diagnostic> {
-    let StmtKind::Copy { src, dst } = &stmt.kind else { return Ok(None) };
-    let memory = |t: TensorId| verified.program().tensor(t).memory();
-    let fail = |why: String| {
-        Diagnostic::new(Code::Unsatisfiable, stmt.span, format!("no instruction can do this copy: {why}"))
-    };
-    let layout = |id: TensorId| register(id).ok_or_else(|| fail("a register tensor has no layout".into()));
-    Ok(match (memory(src.tensor), memory(dst.tensor)) {
-        (Memory::Global, Memory::Register) | (Memory::Register, Memory::Global) => {
-            let is_load = memory(src.tensor) == Memory::Global;
-            let (view, tensor) = if is_load { (src, dst.tensor) } else { (dst, src.tensor) };
-            let tv = layout(tensor)?;
-            let (plan, others) =
-                global_copy(facts, arch, &tv, &verified.tile(view), is_load).map_err(|why| {
-                    let dtype = verified.program().tensor(tensor).dtype;
-                    if is_load || dtype.bits() >= 8 {
-                        return fail(why);
-                    }
-                    copies::shares_bytes(verified, stmt, dtype, &why)
-                })?;
-            Some((StmtPlan::Copy(plan), others))
-        }
-        (Memory::Register, Memory::Register) => {
-            let (from, to) = (layout(src.tensor)?, layout(dst.tensor)?);
-            let moves = moves(&from, &to, i64::from(verified.threads()))
-                .ok_or_else(|| fail("the two tensors are distributed differently".to_string()))?;
-            Some((StmtPlan::Copy(CopyPlan::Registers { moves }), Vec::new()))
-        }
-        _ => None,
-    })
-}
+pub use synthesis::{Synthesis, TensorLayout};
+pub use tv::{Access, Call, TvLayout, moves};
 
 /// Synthesises layouts and instructions for a program.
 ///

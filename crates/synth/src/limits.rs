@@ -8,7 +8,8 @@ use tilewright_tile::{Code, Diagnostic, Span, StmtKind, TensorId, Verified};
 
 use crate::copies::SharedSolution;
 use crate::movement::Movement;
-use crate::plan::{StmtPlan, TvLayout};
+use crate::plan::StmtPlan;
+use crate::tv::TvLayout;
 
 pub(crate) fn check_shared(
     verified: &Verified,
@@ -42,11 +43,6 @@ pub(crate) fn check_shared(
     )
     .label("the largest of them")
     .help(format!("make the tiles smaller; in bytes: {}", sizes.join(", "))))
-}
-
-/// How much what a statement does counts, `depth` loops deep, where the number of rounds is not known.
-pub(crate) fn weight(depth: usize) -> u64 {
-    if depth > 0 { 16 } else { 1 }
 }
 
 /// The tensors that a statement reads and writes.

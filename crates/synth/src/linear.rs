@@ -3,7 +3,7 @@
 
 use tilewright_layout::{HTuple, Layout, LayoutError, LinearLayout, Split, compose};
 
-use crate::plan::TvLayout;
+use crate::tv::TvLayout;
 
 /// Lanes of a warp.
 pub const LANES: i64 = 32;

@@ -6,9 +6,9 @@
 use tilewright_layout::{Exchange, LinearLayout, Reorder, SharedAccess, optimal_swizzle};
 use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, ScalarOp, ShuffleMode, copies};
 
-use crate::explain::Alternative;
 use crate::linear::Bits;
-use crate::plan::TvLayout;
+use crate::reason::Alternative;
+use crate::tv::{TvLayout, moves};
 
 /// Issue cycles of a wavefront of shared memory, in the unit in which a shuffle has two: both move 32 words a cycle of the
 /// multiprocessor.
@@ -190,7 +190,7 @@ pub struct Between<'a> {
 ///
 /// In words, why neither shuffles nor a linear shared layout apply.
 pub fn movement(between: &Between<'_>) -> Result<(Movement, Vec<Alternative>), String> {
-    if let Some(moves) = crate::moves(between.from, between.to, between.threads) {
+    if let Some(moves) = moves(between.from, between.to, between.threads) {
         return Ok((Movement::Registers(moves), Vec::new()));
     }
     let over_bits = |tv: &TvLayout| Bits::new(tv, between.shape).map_err(|e| e.to_string());

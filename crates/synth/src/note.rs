@@ -1,14 +1,16 @@
 //! What a report says of a statement.
 
-use tilewright_layout::SwizzledLayout;
 use tilewright_machine::Memory;
 use tilewright_tile::{StmtKind, TensorId, TensorRef, Verified};
 
 use crate::copies::{own_layout, plan_name};
-use crate::explain::{Alternative, StatementNote};
-use crate::plan::{CopyPlan, StmtPlan, TensorLayout};
+use crate::explain::StatementNote;
+use crate::options::Options;
+use crate::plan::{CopyPlan, StmtPlan};
+use crate::reason::Alternative;
 use crate::shared::{SharedUse, count};
-use crate::{Options, cast, gather, movement};
+use crate::synthesis::TensorLayout;
+use crate::{cast, gather, movement};
 
 /// From where to where a copy goes, in letters, and the tensor in memory that it is about; nothing for copies between registers.
 pub(crate) fn level(verified: &Verified, (src, dst): (&TensorRef, &TensorRef)) -> (String, String) {
@@ -196,15 +198,4 @@ pub(crate) fn note(
         }
     }
     Some(result)
-}
-
-/// Elements of memory that a shared layout needs: one more than its largest offset.
-pub(crate) fn elements(layout: &SwizzledLayout) -> i64 {
-    let (plain, swizzle) = (layout.layout.cosize(), layout.swizzle);
-    // A swizzle permutes each aligned block of this size; whole blocks stay what they are.
-    let block = 1i64 << (swizzle.base() + swizzle.bits());
-    if swizzle.is_identity() || plain % block == 0 {
-        return plain;
-    }
-    (0..layout.layout.size()).map(|i| layout.eval(i)).max().map_or(plain, |last| last + 1)
 }

@@ -11,8 +11,9 @@ use crate::between::moved;
 use crate::explain::StatementNote;
 use crate::facts::Facts;
 use crate::movement;
-use crate::solve::{self, Budget, Solver};
-use crate::{Options, nothing_found, synthesise};
+use crate::options::Options;
+use crate::solve::{self, Budget, Solver, nothing_found};
+use crate::synthesise;
 
 /// A program that is ready for [`synthesise`].
 #[derive(Clone, Debug)]

@@ -7,8 +7,8 @@ use tilewright_machine::{Arch, ShuffleMode};
 
 use crate::linear::{Bits, LANES};
 use crate::movement::{Between, Movement, Trip, movement, trip};
-use crate::plan::TvLayout;
 use crate::shapes;
+use crate::tv::TvLayout;
 
 /// How a `reduce` is done.
 #[derive(Clone, PartialEq, Debug)]

@@ -9,18 +9,22 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use serde::Serialize;
 use tilewright_machine::Memory;
-use tilewright_tile::{Code, Diagnostic, Stmt, StmtKind, SymbolId, TensorId, Verified};
+use tilewright_tile::{Code, Diagnostic, Span, Stmt, StmtKind, SymbolId, TensorId, Verified};
 
-use crate::allocate::{Allocation, Lifetimes};
+use crate::allocate::{Allocation, Lifetimes, SHARED_ALIGN};
 use crate::copies::{Memo, SharedProblem, SharedSolution};
 use crate::cost::{self, Estimate};
-use crate::explain::Alternative;
-use crate::facts::Facts;
-use crate::plan::{CopyPlan, GemmPlan, StmtPlan, TensorLayout, TvLayout};
-use crate::solve::{Exhausted, Registers, Solver};
-use crate::{Options, SHARED_ALIGN, between, copies, hopper, limits};
+use crate::explain::{CandidateNote, SearchNote};
+use crate::facts::{Facts, weight};
+use crate::gemm::{Arrangement, GemmCall};
+use crate::options::Options;
+use crate::plan::{CopyPlan, GemmPlan, StmtPlan};
+use crate::reason::Alternative;
+use crate::solve::{Exhausted, Registers, Solver, nothing_found};
+use crate::synthesis::TensorLayout;
+use crate::tv::TvLayout;
+use crate::{async_layout, between, copies, limits};
 
 /// A solution, completed and estimated.
 #[derive(Clone)]
@@ -45,40 +49,6 @@ pub struct Candidate {
     pub fragment_registers: u32,
     /// The estimate.
     pub estimate: Estimate,
-}
-
-/// A candidate in a report.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CandidateNote {
-    /// Its number, by which it can be asked for.
-    pub number: usize,
-    /// The arrangement of each matrix product, one text for those that share it.
-    pub arrangements: Vec<String>,
-    /// The instruction of each copy that touches shared memory, in program order.
-    pub instructions: Vec<String>,
-    /// The estimate; none where the candidate is not possible.
-    pub estimate: Option<Estimate>,
-    /// Whether it was chosen.
-    pub chosen: bool,
-    /// Why it was chosen, lost, or is not possible.
-    pub why: String,
-}
-
-/// How a search went.
-#[derive(Clone, Debug, PartialEq, Serialize, Default)]
-pub struct SearchNote {
-    /// Candidates that were looked at.
-    pub candidates: usize,
-    /// Candidates that the budget allows.
-    pub budget: usize,
-    /// Branches that ended in a clash of layouts.
-    pub clashes: usize,
-    /// Why the search ended.
-    pub stopped: String,
-    /// Steps that it took ([`Budget::steps`](crate::Budget::steps)): the same on every machine.
-    pub steps: u64,
-    /// The seed of the order in which it went.
-    pub seed: u64,
 }
 
 /// A program, and what is asked of its synthesis.
@@ -166,7 +136,7 @@ impl<'a> Search<'a> {
         if found.solutions.is_empty() {
             return Err(match found.clash {
                 Some(clash) => *clash.diagnostic,
-                None => crate::nothing_found(),
+                None => nothing_found(),
             });
         }
         let mut exhausted = found.exhausted;
@@ -194,7 +164,7 @@ impl<'a> Search<'a> {
         let best = self.cheapest(&candidates);
         let chosen = match (self.options.candidate, best) {
             (Some(asked), _) if asked >= candidates.len() => {
-                return Err(crate::no_such_candidate(asked, candidates.len()));
+                return Err(no_such_candidate(asked, candidates.len()));
             }
             (Some(asked), _) => asked,
             (None, Some(best)) => best,
@@ -216,7 +186,7 @@ impl<'a> Search<'a> {
             steps: self.steps(),
             seed: budget.seed,
         };
-        let mut chosen = candidates.into_iter().nth(chosen).unwrap_or_else(|| Err(crate::nothing_found()))?;
+        let mut chosen = candidates.into_iter().nth(chosen).unwrap_or_else(|| Err(nothing_found()))?;
         self.explain(&mut chosen);
         let gemms = self.solver.calls(&chosen.registers).map_err(|clash| *clash.diagnostic)?;
         Ok(Outcome { chosen, gemms, notes, note })
@@ -243,7 +213,7 @@ impl<'a> Search<'a> {
     /// Wavefronts of shared memory of a candidate, those in loops counted several times.
     fn wavefronts(&self, candidate: &Candidate) -> u64 {
         let counted = candidate.wavefronts.iter().zip(self.statements);
-        counted.map(|(w, (_, depth))| u64::from(*w) * limits::weight(*depth)).sum()
+        counted.map(|(w, (_, depth))| u64::from(*w) * weight(*depth)).sum()
     }
 
     /// Instruction calls of all copies of a candidate, those in loops counted several times.
@@ -258,7 +228,7 @@ impl<'a> Search<'a> {
                 ) => access.calls.len(),
                 _ => 0,
             };
-            calls as u64 * limits::weight(*depth)
+            calls as u64 * weight(*depth)
         });
         weighted.sum()
     }
@@ -283,7 +253,7 @@ impl<'a> Search<'a> {
                 }
                 for plan in &c.plans {
                     if let StmtPlan::Copy(copy) = plan {
-                        instructions.push(crate::copies::plan_name(copy));
+                        instructions.push(copies::plan_name(copy));
                     }
                 }
                 let cycles = c.estimate.cycles;
@@ -323,8 +293,8 @@ impl<'a> Search<'a> {
             return solved.clone();
         }
         let solved = self.problem(&register).solve(id, 1).map(|all| all.into_iter().map(Rc::new).collect());
-        let solved = solved
-            .and_then(|all: Vec<Rc<SharedSolution>>| all.into_iter().next().ok_or_else(crate::nothing_found));
+        let solved =
+            solved.and_then(|all: Vec<Rc<SharedSolution>>| all.into_iter().next().ok_or_else(nothing_found));
         self.solved.insert(key, solved.clone());
         solved
     }
@@ -426,7 +396,7 @@ impl<'a> Search<'a> {
                 plans[i] = plan;
                 alternatives[i] = others;
             } else if let Some((plan, others)) =
-                crate::direct(self.verified, self.facts, arch, &register, stmt)?
+                between::direct(self.verified, self.facts, arch, &register, stmt)?
             {
                 plans[i] = plan;
                 alternatives[i] = others;
@@ -488,12 +458,16 @@ impl<'a> Search<'a> {
             |id: TensorId| shared.iter().find(|(t, _)| *t == id).map(|(_, solution)| solution.layout.clone());
         let plan = match &stmt.kind {
             StmtKind::CopyAsync { src, dst, how } if how.tensor => {
-                hopper::copy_plan(self.verified, self.facts, (src, dst, *how), &layout).map(StmtPlan::Tensor)
+                async_layout::copy_plan(self.verified, self.facts, (src, dst, *how), &layout)
+                    .map(StmtPlan::Tensor)
             }
-            StmtKind::GemmAsync { c, a, b, warpgroups } => {
-                hopper::product_plan((self.verified, self.facts), (*c, a, b), warpgroups.as_ref(), &layout)
-                    .map(StmtPlan::Product)
-            }
+            StmtKind::GemmAsync { c, a, b, warpgroups } => async_layout::product_plan(
+                (self.verified, self.facts),
+                (*c, a, b),
+                warpgroups.as_ref(),
+                &layout,
+            )
+            .map(StmtPlan::Product),
             _ => return Ok(None),
         };
         plan.map(Some).map_err(|why| {
@@ -502,11 +476,11 @@ impl<'a> Search<'a> {
     }
 
     /// A product's plan with as many calls as it needs, but without their operands.
-    fn counted(&self, by: crate::gemm::Arrangement, i: usize) -> GemmPlan {
+    fn counted(&self, by: Arrangement, i: usize) -> GemmPlan {
         let (m, n, k) = self.solver.extents(i);
         let (wm, wn) = by.warps;
         let calls = (m / by.row.m / wm) * (n / by.row.n / wn) * (k / by.row.k);
-        let empty = crate::GemmCall { c: Vec::new(), a: Vec::new(), b: Vec::new() };
+        let empty = GemmCall { c: Vec::new(), a: Vec::new(), b: Vec::new() };
         GemmPlan { row: by.row, by, calls: vec![empty; calls.max(0) as usize] }
     }
 }
@@ -527,4 +501,13 @@ impl Outcome {
         }
         tensors
     }
+}
+
+fn no_such_candidate(asked: usize, candidates: usize) -> Diagnostic {
+    Diagnostic::new(
+        Code::BadValue,
+        Span::NONE,
+        format!("there is no candidate {asked}: this program has {candidates}, counted from 0"),
+    )
+    .help("`tilewright compile --emit report` lists them")
 }

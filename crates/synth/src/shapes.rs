@@ -5,7 +5,7 @@
 use tilewright_layout::{Layout, compose};
 use tilewright_tile::ShapeOp;
 
-use crate::plan::TvLayout;
+use crate::tv::TvLayout;
 
 fn strides(shape: &[i64]) -> Vec<i64> {
     let mut next = 1;

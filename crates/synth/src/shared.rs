@@ -10,7 +10,7 @@ use tilewright_layout::{Layout, Swizzle, SwizzledLayout, compose};
 use tilewright_machine::{CopyKind, CopyRow, Wavefronts, shared_wavefronts};
 
 use crate::access::{Run, adds};
-use crate::plan::Access;
+use crate::tv::Access;
 
 /// A known part of a memory layout: `extent` steps of `coordinate` in the tile are `extent` steps of `stride` in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -360,6 +360,17 @@ pub fn choose_swizzle(
         }
     }
     Some((best.0, best.1, ideal))
+}
+
+/// Elements of memory that a shared layout needs: one more than its largest offset.
+pub(crate) fn elements(layout: &SwizzledLayout) -> i64 {
+    let (plain, swizzle) = (layout.layout.cosize(), layout.swizzle);
+    // A swizzle permutes each aligned block of this size; whole blocks stay what they are.
+    let block = 1i64 << (swizzle.base() + swizzle.bits());
+    if swizzle.is_identity() || plain % block == 0 {
+        return plain;
+    }
+    (0..layout.layout.size()).map(|i| layout.eval(i)).max().map_or(plain, |last| last + 1)
 }
 
 #[cfg(test)]

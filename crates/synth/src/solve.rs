@@ -18,14 +18,16 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 
 use tilewright_machine::{Arch, Memory, MmaRow, mmas};
-use tilewright_tile::{Code, Diagnostic, Stmt, StmtKind, TensorId, TensorKind, TileRef, Verified};
+use tilewright_tile::{Code, Diagnostic, Span, Stmt, StmtKind, TensorId, TensorKind, TileRef, Verified};
 
 use crate::access::{coalesced, widest_vector};
 use crate::constraint::{Constraint, Equation, components, constraints};
 use crate::facts::Facts;
 use crate::gemm::{self, Arrangement, GemmLayouts};
-use crate::plan::{GemmPlan, TvLayout};
+use crate::linear::LANES;
+use crate::plan::GemmPlan;
 use crate::shapes;
+use crate::tv::{TvLayout, moves};
 
 /// Where a tensor's layout comes from.
 #[derive(Clone, Debug)]
@@ -637,7 +639,7 @@ impl<'a> Solver<'a> {
         if axis + 1 != from.len() || !powers || known(dst) || known(src) || known(index) {
             return Ok(());
         }
-        let along = from[axis].min(to[axis]).min(crate::linear::LANES);
+        let along = from[axis].min(to[axis]).min(LANES);
         let threads = i64::from(self.verified.threads());
         let why = format!("elements along mode {axis} in {along} neighbouring lanes, for `{}`", self.text(i));
         let mut ready = Vec::new();
@@ -848,10 +850,8 @@ impl<'a> Solver<'a> {
             }
             // Registers may differ in the order of a thread's values, if only data moves.
             let permuted = match &self.statements[i].0.kind {
-                StmtKind::Copy { src, .. } if src.tensor == first => {
-                    crate::moves(tv, theirs, threads).is_some()
-                }
-                StmtKind::Copy { .. } => crate::moves(theirs, tv, threads).is_some(),
+                StmtKind::Copy { src, .. } if src.tensor == first => moves(tv, theirs, threads).is_some(),
+                StmtKind::Copy { .. } => moves(theirs, tv, threads).is_some(),
                 _ => false,
             };
             if !permuted {
@@ -946,4 +946,10 @@ impl Found {
             self.clash = Some(clash);
         }
     }
+}
+
+/// For the case that a search ends without a solution and without a clash, which it never does.
+pub(crate) fn nothing_found() -> Diagnostic {
+    Diagnostic::new(Code::Unsatisfiable, Span::NONE, "no layouts were found for this program")
+        .help("give the search a larger budget")
 }

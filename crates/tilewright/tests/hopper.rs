@@ -12,7 +12,7 @@ use tilewright::compiler::{Options, compile};
 use tilewright::layout::SwizzledLayout;
 use tilewright::machine::{Arch, DType, SwizzleMode};
 use tilewright::runtime::SimDevice;
-use tilewright::synth::hopper::operand::spanned;
+use tilewright::synth::async_layout::descriptor::spanned;
 use tilewright::tile::parse;
 
 /// A program, and the instruction that it is about.

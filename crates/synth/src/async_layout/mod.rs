@@ -7,9 +7,9 @@
 //! no bytes: the widest swizzle that every use can have is taken, for it has the fewest bank conflicts and the fewest boxes. What
 //! tensor copies cannot do is left to other instructions (Hexcute, section V).
 
-pub mod operand;
-pub mod product;
-pub mod tensor;
+pub mod descriptor;
+pub mod tma;
+pub mod wgmma;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,13 +20,13 @@ use tilewright_tile::{
     check_architecture,
 };
 
-use crate::Options;
 use crate::copies::own_layout;
-use crate::explain::Alternative;
 use crate::facts::Facts;
-use operand::spanned;
-use product::{Grid, ProductPlan};
-use tensor::{SharedTile, TensorPlan};
+use crate::options::Options;
+use crate::reason::Alternative;
+use descriptor::spanned;
+use tma::{SharedTile, TensorPlan};
+use wgmma::{Grid, ProductPlan};
 
 /// A program whose asynchronous statements have their layouts.
 #[derive(Clone, Debug)]
@@ -394,7 +394,7 @@ impl Prescribe<'_> {
                 Use::Copy { view, reference, how, op, index } => {
                     let blocks = if how.multicast { self.cluster } else { 1 };
                     let plan = seen(reference).and_then(|tile| {
-                        tensor::plan(&self.facts, *op, &self.v.tile(view), &tile, blocks, how.hint)
+                        tma::plan(&self.facts, *op, &self.v.tile(view), &tile, blocks, how.hint)
                     });
                     match plan {
                         Ok(_) => tried.copies.push(*index),
@@ -537,7 +537,7 @@ pub fn copy_plan(
     let blocks = if how.multicast { v.cluster() } else { 1 };
     let whole = layout(reference.tensor).ok_or("the shared tensor has no layout")?;
     let tile = tile_of(v, facts, reference, &whole)?;
-    tensor::plan(facts, op, &v.tile(view), &tile, blocks, how.hint)
+    tma::plan(facts, op, &v.tile(view), &tile, blocks, how.hint)
 }
 
 /// A shared tile as a reference sees it, given the layout of its tensor.

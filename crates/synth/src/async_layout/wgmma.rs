@@ -7,8 +7,8 @@
 use tilewright_layout::{Layout, SwizzledLayout};
 use tilewright_machine::{DType, Descriptor, Major, SwizzleMode, WgmmaRow, wgmmas};
 
-use crate::hopper::operand::form;
-use crate::plan::TvLayout;
+use crate::async_layout::descriptor::form;
+use crate::tv::TvLayout;
 
 /// Where an operand in shared memory lies for each instruction.
 #[derive(Clone, PartialEq, Debug)]
@@ -247,7 +247,7 @@ impl ProductPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hopper::operand::spanned;
+    use crate::async_layout::descriptor::spanned;
 
     fn grid(extents: [i64; 3], groups: i64) -> Grid {
         Grid::new((DType::F16, DType::F16, DType::F32), extents, groups, None).unwrap()

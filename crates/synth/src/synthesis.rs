@@ -1,0 +1,60 @@
+//! The result of synthesis: the layout of each tensor, the plan of each statement, and why.
+//!
+//! A shared tensor's layout maps the coordinate in its tile → offset in elements, the swizzle last.
+
+use tilewright_layout::SwizzledLayout;
+use tilewright_tile::TensorId;
+
+use crate::allocate::Allocation;
+use crate::explain::Explanation;
+use crate::plan::StmtPlan;
+use crate::tv::TvLayout;
+
+/// The layout of a tensor.
+#[derive(Clone, PartialEq, Debug)]
+pub enum TensorLayout {
+    /// Of a register tensor.
+    Register(TvLayout),
+    /// Of a shared tensor: tile coordinate → offset in elements.
+    Shared {
+        /// The layout.
+        layout: SwizzledLayout,
+        /// Size in bytes.
+        bytes: u32,
+        /// The unified constraint it was made from, with unknown strides as `D1`, `D2`, ….
+        constraint: String,
+    },
+}
+
+/// What was decided for a program.
+#[derive(Clone, Debug)]
+pub struct Synthesis {
+    /// One entry a tensor of the program; `None` for views of global memory.
+    pub tensors: Vec<Option<TensorLayout>>,
+    /// One entry a statement, in the order of [`Verified::visit`](tilewright_tile::Verified::visit).
+    pub statements: Vec<StmtPlan>,
+    /// Where the shared tensors lie in the block's window.
+    pub allocation: Allocation,
+    /// Bytes of shared memory, behind the tensors, that statements use one after the other, each for itself.
+    pub scratch_bytes: u32,
+    /// Why, for people and for tools.
+    pub explanation: Explanation,
+}
+
+impl Synthesis {
+    /// The thread-value layout of a register tensor.
+    pub fn register(&self, tensor: TensorId) -> Option<&TvLayout> {
+        match self.tensors.get(tensor.0 as usize) {
+            Some(Some(TensorLayout::Register(tv))) => Some(tv),
+            _ => None,
+        }
+    }
+
+    /// The layout and size of a shared tensor.
+    pub fn shared(&self, tensor: TensorId) -> Option<(&SwizzledLayout, u32)> {
+        match self.tensors.get(tensor.0 as usize) {
+            Some(Some(TensorLayout::Shared { layout, bytes, .. })) => Some((layout, *bytes)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Thread-value layouts, and which coordinates the threads of a block touch.
+//!
+//! Directions: a register tensor's thread-value layout maps (thread, value) → linear coordinate in the tile (leftmost
+//! mode fastest). An [`Access`] names the coordinates at a thread's address, call by call.
+
+use std::collections::HashMap;
+
+use tilewright_layout::{Layout, LayoutError};
+
+/// A thread-value layout: rank 2, mode 0 the threads of the block, mode 1 the values of a thread.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct TvLayout {
+    layout: Layout,
+    threads: Layout,
+    values: Layout,
+}
+
+impl TvLayout {
+    /// From a thread mode and a value mode.
+    pub fn new(threads: Layout, values: Layout) -> Result<Self, LayoutError> {
+        Ok(TvLayout { layout: Layout::concat(&[threads.clone(), values.clone()])?, threads, values })
+    }
+
+    /// From a layout of rank 2.
+    pub fn from_layout(layout: Layout) -> Result<Self, LayoutError> {
+        TvLayout::new(layout.mode(0)?, layout.mode(1)?)
+    }
+
+    /// The whole layout.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The thread mode: thread → coordinate of its value 0.
+    pub fn threads(&self) -> &Layout {
+        &self.threads
+    }
+
+    /// The value mode: value → coordinate relative to value 0.
+    pub fn values(&self) -> &Layout {
+        &self.values
+    }
+
+    /// Values a thread holds.
+    pub fn count(&self) -> usize {
+        self.values.size() as usize
+    }
+
+    /// The coordinate of a value of a thread.
+    pub fn at(&self, thread: i64, value: i64) -> i64 {
+        self.threads.eval(thread) + self.values.eval(value)
+    }
+
+    /// Whether both give every (thread, value) the same coordinate.
+    pub fn same_function(&self, other: &TvLayout) -> bool {
+        let same = |a: &Layout, b: &Layout| {
+            a == b || (a.size() == b.size() && (0..a.size()).all(|i| a.eval(i) == b.eval(i)))
+        };
+        same(&self.threads, &other.threads) && same(&self.values, &other.values)
+    }
+}
+
+/// A mode from leaves, without those of extent 1 (at least one leaf is kept).
+pub(crate) fn flat(leaves: &[(i64, i64)]) -> Result<Layout, LayoutError> {
+    let mut kept: Vec<(i64, i64)> = leaves.iter().copied().filter(|(extent, _)| *extent != 1).collect();
+    if kept.is_empty() {
+        kept.push((1, 0));
+    }
+    Layout::from_leaves(&kept)
+}
+
+/// The moves (source value, destination value) that turn one distribution into another without any exchange between
+/// threads; `None` where some thread lacks what it needs.
+pub fn moves(src: &TvLayout, dst: &TvLayout, threads: i64) -> Option<Vec<(u32, u32)>> {
+    moves_through(src, dst, threads, &|place| place)
+}
+
+/// [`moves`] between tiles of different shapes: the destination's coordinate `c` wants the source's `map(c)`.
+pub(crate) fn moves_through(
+    src: &TvLayout,
+    dst: &TvLayout,
+    threads: i64,
+    map: &dyn Fn(i64) -> i64,
+) -> Option<Vec<(u32, u32)>> {
+    let values: HashMap<i64, u32> = (0..src.count()).map(|v| (src.at(0, v as i64), v as u32)).collect();
+    let moves: Vec<(u32, u32)> = (0..dst.count())
+        .map(|v| values.get(&map(dst.at(0, v as i64))).map(|s| (*s, v as u32)))
+        .collect::<Option<_>>()?;
+    let everywhere = (0..threads)
+        .all(|t| moves.iter().all(|(s, d)| src.at(t, i64::from(*s)) == map(dst.at(t, i64::from(*d)))));
+    everywhere.then_some(moves)
+}
+
+/// Which elements the threads of a block touch with one statement, instruction call by instruction call.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Access {
+    /// Contiguous elements at one address.
+    pub vector: u32,
+    /// thread → linear coordinate in the statement's tile of the first element at the thread's address.
+    pub threads: Layout,
+    /// The calls, each an offset added to the thread's coordinate.
+    pub calls: Vec<Call>,
+    /// Whether several threads touch the same elements: only those whose digits in broadcast modes are 0 may store.
+    pub broadcast: bool,
+}
+
+/// One instruction call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Call {
+    /// Added to the thread's coordinate.
+    pub offset: i64,
+    /// Per-thread instructions: the values moved, in the order of rising addresses. Matrix instructions: for each
+    /// matrix the first of the two values in its register. Empty where no register tensor takes part.
+    pub values: Vec<u32>,
+}
