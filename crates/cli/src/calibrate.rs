@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use tilewright::compiler::arch_named;
+use tilewright::lab::calibrate::{self, Config};
 use tilewright::machine::Arch;
-use tilewright::runtime::calibrate::{self, Config};
 use tilewright::runtime::{self, DeviceChoice, DeviceKind};
 
 use crate::args::CalibrateArgs;

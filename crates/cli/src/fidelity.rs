@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use comfy_table::{Table, presets};
 use serde_json::json;
-use tilewright::runtime::fidelity::{self, Accuracy, Config, FunctionConfig, Row, Sample};
+use tilewright::lab::fidelity::{self, Accuracy, Config, FunctionConfig, Row, Sample};
 use tilewright::runtime::{self, Device, DeviceChoice, DeviceKind};
 
 use crate::args::FidelityArgs;

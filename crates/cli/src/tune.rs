@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tilewright::compiler::arch_named;
 use tilewright::kernels::operator;
-use tilewright::runtime::measure::L2;
+use tilewright::lab::measure::L2;
 use tilewright::runtime::{CudaDevice, DeviceChoice};
 use tilewright::tune::{
     By, Entry, GpuMeter, Meter, Problem, Progress, Report, Settings, Store, Target, TuneError, Tuned,

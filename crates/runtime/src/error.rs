@@ -99,15 +99,19 @@ pub enum RuntimeError {
         /// The driver's description.
         message: String,
     },
-    /// cuBLASLt could not be loaded.
-    #[error("cuBLASLt is not available: {reason}")]
-    NoCublasLt {
+    /// A library could not be loaded.
+    #[error("{library} is not available: {reason}")]
+    NoLibrary {
+        /// The library's name.
+        library: &'static str,
         /// Why, and how to say where it is.
         reason: String,
     },
-    /// cuBLASLt refused something, or failed.
-    #[error("cuBLASLt: {action}: {status}")]
-    CublasLt {
+    /// A library refused something, or failed.
+    #[error("{library}: {action}: {status}")]
+    Library {
+        /// The library's name.
+        library: &'static str,
         /// What was being done.
         action: String,
         /// The library's name for the error.

@@ -20,25 +20,21 @@
 
 mod bind;
 mod buffer;
-pub mod calibrate;
 mod cuda;
 mod device;
 mod error;
-pub mod fidelity;
 mod launch;
-pub mod measure;
 mod report;
 mod sequence;
 mod sim;
+mod turn;
 
 pub use bind::{Bindings, sizes_of};
 pub use buffer::{Buffer, Tensor, decode, encode};
-pub use cuda::{
-    Algorithm, CublasLt, CublasLtPath, CudaDevice, CudaGraph, CudaRunner, CudaSequence, Factor, Product,
-    Scales,
-};
+pub use cuda::{CudaDevice, CudaGraph, CudaSequence, CudaStream, StreamWork};
 pub use device::{Chip, Device, DeviceChoice, DeviceInfo, DeviceKind, DeviceList, devices, open};
 pub use error::{MapDimension, ParamOf, RuntimeError, TensorMapError};
 pub use launch::{Arg, LaunchOptions, Sizes, default_sizes};
 pub use report::{CudaReport, LaunchReport, Timing};
 pub use sim::{SimDevice, SimSequence};
+pub use turn::{L2, Turn};

@@ -75,6 +75,7 @@
 //! | [`synth`] | synthesis and its [explanation](synth::Explanation) |
 //! | [`simt`], [`sim`] | what one thread runs; the simulated GPU |
 //! | [`compiler`], [`runtime`] | the passes; devices, buffers, launches |
+//! | [`lab`] | contests, cuBLASLt as a peer, microbenchmarks, fidelity to hardware |
 //! | [`kernels`] | operators as tile programs, with references and tuning spaces |
 //! | [`tune`] | the autotuner and its records |
 
@@ -84,6 +85,7 @@ pub mod mutate;
 
 pub use tilewright_compiler as compiler;
 pub use tilewright_kernels as kernels;
+pub use tilewright_lab as lab;
 pub use tilewright_layout as layout;
 pub use tilewright_machine as machine;
 pub use tilewright_runtime as runtime;

@@ -6,11 +6,12 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::Kernel;
+use tilewright_lab::CudaRunner;
+use tilewright_lab::measure::{L2, Runner, Turn};
 use tilewright_machine::DType;
-use tilewright_runtime::measure::{L2, Runner, Turn};
 use tilewright_runtime::{
-    Bindings, Buffer, CudaDevice, CudaRunner, Device, LaunchOptions, RuntimeError, Sizes, Timing, decode,
-    encode, sizes_of,
+    Bindings, Buffer, CudaDevice, Device, LaunchOptions, RuntimeError, Sizes, Timing, decode, encode,
+    sizes_of,
 };
 use tilewright_tile::interpret::tensor_len;
 use tilewright_tile::{ParamId, ParamKind, Program};
@@ -182,7 +183,7 @@ impl Meter for GpuMeter<'_> {
         if let Some(advisory) = advisories.into_iter().next() {
             return Ok(Load::Refused(advisory));
         }
-        let runner = sequence.runner(id.to_string());
+        let runner = CudaRunner::new(self.device, id.to_string(), sequence);
         self.loaded.insert(id, Loaded { runner, outputs, milliseconds: None });
         Ok(Load::Ready)
     }

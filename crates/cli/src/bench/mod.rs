@@ -12,10 +12,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tilewright::runtime::measure::{Condition, Contest, Measure, Score};
-use tilewright::runtime::{
-    self, Algorithm, Buffer, CublasLt, CudaDevice, CudaRunner, Device, DeviceChoice, Product, RuntimeError,
-};
+use tilewright::lab::CudaRunner;
+use tilewright::lab::cublaslt::{Algorithm, CublasLt, Product};
+use tilewright::lab::measure::{Condition, Contest, Measure, Score};
+use tilewright::runtime::{self, Buffer, CudaDevice, Device, DeviceChoice, RuntimeError};
 use tilewright::tune::Target;
 
 use crate::args::{BenchArgs, BenchWhat, GemmBenchArgs, PeerName};
@@ -94,7 +94,7 @@ fn gemm(args: &GemmBenchArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::program(error("the simulator has no clock: `bench` needs a GPU")));
     };
     let library = match args.vs {
-        Some(PeerName::Cublaslt) => Some(device.cublaslt().map_err(failed)?),
+        Some(PeerName::Cublaslt) => Some(CublasLt::open(device).map_err(failed)?),
         None => None,
     };
     let bench = Bench { args, params, device, library, rest };
@@ -229,7 +229,7 @@ impl<'a> Bench<'a> {
         let ways = self.library.as_ref().map_or(Ok(Vec::new()), |library| self.ways(library, &problem));
         let ways = ways.or_else(|error| match error {
             // Ours is measured alone then.
-            RuntimeError::CublasLt { .. } => {
+            RuntimeError::Library { .. } => {
                 missing.push(Missing { shape: *shape, reason: error.to_string() });
                 Ok(Vec::new())
             }
@@ -321,7 +321,7 @@ impl<'a> Bench<'a> {
             let way = Way { library, product, algorithm };
             match way.runner(problem)?.run() {
                 Ok(()) => ways.push(way),
-                Err(RuntimeError::CublasLt { .. }) => {}
+                Err(RuntimeError::Library { .. }) => {}
                 Err(other) => return Err(other),
             }
         }

@@ -2,9 +2,10 @@
 
 use tilewright::compiler::{Kernel, Options, compile};
 use tilewright::kernels::operator;
+use tilewright::lab::CudaRunner;
 use tilewright::machine::{Arch, DType};
 use tilewright::runtime::{
-    Bindings, Buffer, CudaDevice, CudaRunner, Device, LaunchOptions, RuntimeError, Sizes, sizes_of,
+    Bindings, Buffer, CudaDevice, Device, LaunchOptions, RuntimeError, Sizes, sizes_of,
 };
 use tilewright::tile::interpret::{InterpretError, tensor_strides};
 use tilewright::tile::{ParamId, Program};
@@ -127,7 +128,7 @@ impl Ours {
             let options = LaunchOptions { dependent: i > 0 };
             sequence.push(kernel, sizes, &bindings.args(kernel)?, options)?;
         }
-        Ok(sequence.runner(name))
+        Ok(CudaRunner::new(device, name, sequence))
     }
 }
 

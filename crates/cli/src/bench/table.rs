@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
-use tilewright::runtime::measure::{Condition, Score};
+use tilewright::lab::measure::{Condition, Score};
 
 use super::shapes::Shape;
 

@@ -101,10 +101,15 @@ pub(super) fn failed(action: impl Into<String>) -> impl FnOnce(DriverError) -> R
     }
 }
 
-pub(super) fn kernel_failed(kernel: &Kernel) -> impl Fn(DriverError) -> RuntimeError + '_ {
-    |error| {
+pub(super) fn kernel_failed(kernel: &Kernel) -> impl Fn(DriverError) -> RuntimeError {
+    kernel_error(kernel.program().name.clone())
+}
+
+/// The error of a kernel, or of several, that met one of the driver's while it ran.
+pub(super) fn kernel_error(kernel: String) -> impl Fn(DriverError) -> RuntimeError {
+    move |error| {
         let (code, message) = describe(error);
-        RuntimeError::Kernel { kernel: kernel.program().name.clone(), code, message }
+        RuntimeError::Kernel { kernel: kernel.clone(), code, message }
     }
 }
 

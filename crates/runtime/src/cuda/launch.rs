@@ -11,7 +11,7 @@ use tilewright_machine::{BoxShape, SwizzleMode, tensor_map_type};
 
 use super::driver::failed;
 use super::load::{Loaded, waits_for_others};
-use super::stream::Stream;
+use super::stream::CudaStream;
 use super::{CudaDevice, lock};
 use crate::buffer::Buffer;
 use crate::error::RuntimeError;
@@ -33,7 +33,7 @@ impl CudaDevice {
         let map = map.ok_or_else(|| RuntimeError::Inconsistent { kernel: kernel.program().name.clone() })?;
         let key = MapKey {
             shape: map.shape.clone(),
-            pointer: self.pointer(mapped.buffer)?,
+            pointer: self.address(mapped.buffer)?,
             extents: mapped.extents.clone(),
             strides: mapped.strides.clone(),
         };
@@ -66,7 +66,7 @@ impl CudaDevice {
             parameters.push(match passed {
                 Passed::Buffer(buffer) => {
                     buffers.push((*buffer).clone());
-                    Parameter::Word(self.pointer(buffer)?)
+                    Parameter::Word(self.address(buffer)?)
                 }
                 Passed::Scalar(value) => Parameter::Word(u64::from(value.to_bits())),
                 Passed::Size(value) => Parameter::Word(u64::from(value.cast_unsigned())),
@@ -252,7 +252,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    pub(super) fn enqueue(&self, stream: &Stream) -> Result<(), DriverError> {
+    pub(super) fn enqueue(&self, stream: &CudaStream) -> Result<(), DriverError> {
         let pointer = |parameter: &Parameter| -> *mut c_void {
             match parameter {
                 // Little-endian: the low bytes of the word are the parameter.

@@ -6,13 +6,12 @@
 #![allow(unsafe_code)]
 
 mod ahead;
-mod cublaslt;
 mod driver;
 mod launch;
 mod load;
-mod runner;
 mod sequence;
 mod stream;
+mod turn;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,16 +28,14 @@ use crate::error::RuntimeError;
 use crate::launch::{Arg, LaunchOptions, Sizes};
 use crate::report::{CudaReport, LaunchReport, Timing};
 
-use self::driver::{count, failed, info, kernel_failed};
+use self::driver::{count, failed, info, kernel_error, kernel_failed};
 use self::launch::MapKey;
 use self::load::Entry;
-use self::runner::Scrub;
-use self::stream::Stream;
+use self::turn::Scrub;
 
-pub use self::cublaslt::{Algorithm, CublasLt, CublasLtPath, Factor, Product, Scales};
 pub(crate) use self::driver::devices;
-pub use self::runner::CudaRunner;
 pub use self::sequence::{CudaGraph, CudaSequence};
+pub use self::stream::{CudaStream, StreamWork};
 
 /// Memory of a GPU.
 pub(crate) struct Allocation {
@@ -71,7 +68,7 @@ pub struct CudaDevice {
     /// What empties the L2 cache, once it was needed.
     scrub: Mutex<Option<Arc<Scrub>>>,
     /// Held while work is on the stream, so that times are of one kernel only.
-    stream: Mutex<Stream>,
+    stream: Mutex<CudaStream>,
     context: Arc<CudaContext>,
 }
 
@@ -94,9 +91,9 @@ impl CudaDevice {
             return Err(RuntimeError::NoSuchDevice { ordinal, count });
         }
         let info = info(ordinal)?;
-        let make = || -> Result<(Arc<CudaContext>, Stream, u32), DriverError> {
+        let make = || -> Result<(Arc<CudaContext>, CudaStream, u32), DriverError> {
             let context = CudaContext::new(ordinal as usize)?;
-            let stream = Stream::new(&context)?;
+            let stream = CudaStream::new(&context)?;
             let shared = context.attribute(SHARED)?;
             Ok((context, stream, shared.unsigned_abs()))
         };
@@ -120,11 +117,21 @@ impl CudaDevice {
         &self.info
     }
 
-    fn bind(&self) -> Result<(), RuntimeError> {
+    /// Makes the GPU's context the current one of this thread, for libraries that use it.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the driver refuses.
+    pub fn bind(&self) -> Result<(), RuntimeError> {
         self.context.bind_to_thread().map_err(failed("making the CUDA context current"))
     }
 
-    fn pointer(&self, buffer: &Buffer) -> Result<sys::CUdeviceptr, RuntimeError> {
+    /// The address of a buffer on this GPU; 0 if it has no bytes.
+    ///
+    /// # Errors
+    ///
+    /// The buffer is another device's.
+    pub fn address(&self, buffer: &Buffer) -> Result<u64, RuntimeError> {
         match &buffer.storage {
             Storage::Cuda(allocation) if buffer.device == self.id => Ok(allocation.pointer),
             _ => Err(RuntimeError::ForeignBuffer { device: self.info.name.clone() }),
@@ -181,7 +188,7 @@ impl Device for CudaDevice {
     }
 
     fn upload(&self, buffer: &Buffer, data: &[u8]) -> Result<(), RuntimeError> {
-        let pointer = self.pointer(buffer)?;
+        let pointer = self.address(buffer)?;
         if data.len() != buffer.bytes {
             return Err(RuntimeError::DataLength {
                 given: data.len(),
@@ -201,7 +208,7 @@ impl Device for CudaDevice {
     }
 
     fn download(&self, buffer: &Buffer) -> Result<Vec<u8>, RuntimeError> {
-        let pointer = self.pointer(buffer)?;
+        let pointer = self.address(buffer)?;
         let mut data = vec![0u8; buffer.bytes];
         if data.is_empty() {
             return Ok(data);

@@ -7,10 +7,10 @@ use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 use tilewright_compiler::Kernel;
 
-use super::driver::{describe, failed};
+use super::driver::failed;
 use super::launch::Prepared;
-use super::stream::Stream;
-use super::{CudaDevice, lock};
+use super::stream::{CudaStream, StreamWork};
+use super::{CudaDevice, kernel_error, lock};
 use crate::error::RuntimeError;
 use crate::launch::{Arg, LaunchOptions, Sizes};
 use crate::report::Timing;
@@ -23,23 +23,40 @@ impl CudaDevice {
     }
 }
 
-pub(super) fn enqueue_all(launches: &[Prepared], stream: &Stream) -> Result<(), DriverError> {
+fn enqueue_all(launches: &[Prepared], stream: &CudaStream) -> Result<(), DriverError> {
     launches.iter().try_for_each(|launch| launch.enqueue(stream))
 }
 
-pub(super) fn sequence_failed(launches: &[Prepared]) -> impl Fn(DriverError) -> RuntimeError + '_ {
-    |error| {
-        let (code, message) = describe(error);
-        let names: Vec<&str> = launches.iter().map(|launch| launch.kernel.as_str()).collect();
-        RuntimeError::Kernel { kernel: names.join(", "), code, message }
+/// The names of what is launched, for errors.
+fn names(launches: &[Prepared]) -> String {
+    launches.iter().map(|launch| launch.kernel.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+impl StreamWork for CudaSequence<'_> {
+    fn name(&self) -> String {
+        names(&self.launches)
+    }
+
+    fn enqueue(&self, stream: &CudaStream) -> Result<(), RuntimeError> {
+        enqueue_all(&self.launches, stream).map_err(kernel_error(self.name()))
+    }
+}
+
+impl StreamWork for CudaGraph<'_> {
+    fn name(&self) -> String {
+        names(&self.launches)
+    }
+
+    fn enqueue(&self, stream: &CudaStream) -> Result<(), RuntimeError> {
+        self.put_on(stream).map_err(kernel_error(self.name()))
     }
 }
 
 /// Launches that run one after another on a GPU, without waiting for the host between them. Their code is loaded, their
 /// arguments are checked, and their buffers are kept.
 pub struct CudaSequence<'a> {
-    pub(super) device: &'a CudaDevice,
-    pub(super) launches: Vec<Prepared>,
+    device: &'a CudaDevice,
+    launches: Vec<Prepared>,
     uses: Uses,
 }
 
@@ -75,7 +92,7 @@ impl<'a> CudaSequence<'a> {
     pub fn run(&self) -> Result<f64, RuntimeError> {
         self.device.bind()?;
         let runs = self.device.measure(0, 1, |stream| enqueue_all(&self.launches, stream));
-        runs.map(|ms| ms.into_iter().sum()).map_err(sequence_failed(&self.launches))
+        runs.map(|ms| ms.into_iter().sum()).map_err(kernel_error(names(&self.launches)))
     }
 
     /// Captures all in a graph, whose launch costs the host little however many they are.
@@ -115,14 +132,14 @@ impl fmt::Debug for CudaSequence<'_> {
 /// A graph of launches, made by [`CudaSequence::capture`]. It can be run any number of times; buffers may get new contents
 /// between.
 pub struct CudaGraph<'a> {
-    pub(super) device: &'a CudaDevice,
+    device: &'a CudaDevice,
     /// What the graph runs: their code and their buffers.
-    pub(super) launches: Vec<Prepared>,
+    launches: Vec<Prepared>,
     exec: sys::CUgraphExec,
 }
 
 impl CudaGraph<'_> {
-    pub(super) fn enqueue(&self, stream: &Stream) -> Result<(), DriverError> {
+    fn put_on(&self, stream: &CudaStream) -> Result<(), DriverError> {
         // SAFETY: the graph lives as long as `self`; code and buffers too.
         unsafe { result::graph::launch(self.exec, stream.raw) }
     }
@@ -130,15 +147,15 @@ impl CudaGraph<'_> {
     /// Runs it once; returns how many milliseconds it took.
     pub fn run(&self) -> Result<f64, RuntimeError> {
         self.device.bind()?;
-        let runs = self.device.measure(0, 1, |stream| self.enqueue(stream));
-        runs.map(|ms| ms.into_iter().sum()).map_err(sequence_failed(&self.launches))
+        let runs = self.device.measure(0, 1, |stream| self.put_on(stream));
+        runs.map(|ms| ms.into_iter().sum()).map_err(kernel_error(names(&self.launches)))
     }
 
     /// Runs it `warmup` times, then `repeats` times (at least once), and says how long each of these took.
     pub fn time(&self, warmup: usize, repeats: usize) -> Result<Option<Timing>, RuntimeError> {
         self.device.bind()?;
-        let runs = self.device.measure(warmup, repeats.max(1), |stream| self.enqueue(stream));
-        runs.map(Timing::of).map_err(sequence_failed(&self.launches))
+        let runs = self.device.measure(warmup, repeats.max(1), |stream| self.put_on(stream));
+        runs.map(Timing::of).map_err(kernel_error(names(&self.launches)))
     }
 }
 

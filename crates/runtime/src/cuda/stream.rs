@@ -1,27 +1,35 @@
 //! Streams and events: work in order, and the times between.
 
+use std::ffi::c_void;
+use std::fmt;
 use std::sync::Arc;
 
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::{CudaContext, sys};
 
 use super::{CudaDevice, lock};
+use crate::error::RuntimeError;
 
 /// A stream of the driver.
-pub(super) struct Stream {
+pub struct CudaStream {
     pub(super) raw: sys::CUstream,
     context: Arc<CudaContext>,
 }
 
 // SAFETY: the driver takes streams from any thread, at the same time too.
-unsafe impl Send for Stream {}
+unsafe impl Send for CudaStream {}
 // SAFETY: as above.
-unsafe impl Sync for Stream {}
+unsafe impl Sync for CudaStream {}
 
-impl Stream {
+impl CudaStream {
     pub(super) fn new(context: &Arc<CudaContext>) -> Result<Self, DriverError> {
         let raw = result::stream::create(result::stream::StreamKind::NonBlocking)?;
-        Ok(Stream { raw, context: context.clone() })
+        Ok(CudaStream { raw, context: context.clone() })
+    }
+
+    /// The driver's `CUstream`, for libraries that put work on it.
+    pub fn raw(&self) -> *mut c_void {
+        self.raw.cast()
     }
 
     pub(super) fn synchronize(&self) -> Result<(), DriverError> {
@@ -30,13 +38,32 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for CudaStream {
     fn drop(&mut self) {
         if self.context.bind_to_thread().is_ok() {
             // SAFETY: the stream was created by `new` and is destroyed once.
             let _ = unsafe { result::stream::destroy(self.raw) };
         }
     }
+}
+
+impl fmt::Debug for CudaStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CudaStream").field(&self.raw).finish()
+    }
+}
+
+/// Work that can be put on a GPU's stream any number of times. Everything that it needs is prepared, and lives as long as it does.
+pub trait StreamWork {
+    /// The name, for errors that come while it runs.
+    fn name(&self) -> String;
+
+    /// Puts the work on the stream. The GPU's context is current.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the driver or a library refuses.
+    fn enqueue(&self, stream: &CudaStream) -> Result<(), RuntimeError>;
 }
 
 /// An event that records a time. The context is current where it is made, used and dropped: inside one call.
@@ -47,7 +74,7 @@ impl Event {
         result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map(Event)
     }
 
-    pub(super) fn record(&self, stream: &Stream) -> Result<(), DriverError> {
+    pub(super) fn record(&self, stream: &CudaStream) -> Result<(), DriverError> {
         // SAFETY: both live, and belong to the same context.
         unsafe { result::event::record(self.0, stream.raw) }
     }
@@ -73,7 +100,7 @@ impl CudaDevice {
         &self,
         warmup: usize,
         repeats: usize,
-        work: impl Fn(&Stream) -> Result<(), DriverError>,
+        work: impl Fn(&CudaStream) -> Result<(), DriverError>,
     ) -> Result<Vec<f64>, DriverError> {
         let stream = lock(&self.stream);
         let run = || -> Result<Vec<f64>, DriverError> {
@@ -96,7 +123,7 @@ impl CudaDevice {
 }
 
 /// Waits for what is on the stream also when something failed: it may use buffers that the caller will give back.
-pub(super) fn settle<T, E>(result: Result<T, E>, stream: &Stream) -> Result<T, E> {
+pub(super) fn settle<T, E>(result: Result<T, E>, stream: &CudaStream) -> Result<T, E> {
     result.inspect_err(|_| {
         // The first error is the one to report.
         let _ = stream.synchronize();

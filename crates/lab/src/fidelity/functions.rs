@@ -7,9 +7,7 @@ use tilewright_machine::DType;
 use tilewright_tile::UnaryOp;
 
 use super::values::Random;
-use crate::device::Device;
-use crate::error::RuntimeError;
-use crate::launch::{Arg, Sizes};
+use tilewright_runtime::{Arg, Device, RuntimeError, Sizes};
 
 /// The functions that are measured; square roots are exact.
 const FUNCTIONS: [UnaryOp; 5] = [UnaryOp::Exp, UnaryOp::Log, UnaryOp::Sqrt, UnaryOp::Rsqrt, UnaryOp::Tanh];
@@ -156,7 +154,8 @@ fn run(device: &dyn Device, kernel: &Kernel, arguments: &[f32]) -> Result<Vec<f3
 /// Measures every function on a device. `progress` is told, before each launch, how many are done, how many there are, and the function.
 ///
 /// ```
-/// use tilewright_runtime::{DeviceChoice, fidelity, open};
+/// use tilewright_lab::fidelity;
+/// use tilewright_runtime::{DeviceChoice, open};
 ///
 /// let device = open(DeviceChoice::Sim)?;
 /// let config = fidelity::FunctionConfig { arguments: 1000, seed: 1 };

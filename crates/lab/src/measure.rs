@@ -6,8 +6,8 @@
 //! What a runner scores is the median of its turns' medians. The [`Condition`] says how long the pause is and what the cache holds.
 //!
 //! ```
+//! use tilewright_lab::measure::{Condition, Contest, Measure, Runner, Turn};
 //! use tilewright_runtime::RuntimeError;
-//! use tilewright_runtime::measure::{Condition, Contest, Measure, Runner, Turn};
 //!
 //! /// Something that always takes as long.
 //! struct Steady(f64);
@@ -35,19 +35,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::error::RuntimeError;
-use crate::report::Timing;
-
-/// What the L2 cache holds when a run begins.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum L2 {
-    /// Lines of another buffer that were written and must go to memory first: what a kernel meets after one with large results.
-    Written,
-    /// Lines of another buffer that were only read.
-    Read,
-    /// What the run before left.
-    Kept,
-}
+pub use tilewright_runtime::{L2, Turn};
+use tilewright_runtime::{RuntimeError, Timing};
 
 /// The state in which a GPU is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -165,19 +154,6 @@ impl Measure {
     fn first(&self) -> Turn {
         Turn { rest: Duration::ZERO, l2: self.condition.l2(), warmup: 1, runs: 1 }
     }
-}
-
-/// What a runner is to do in its turn.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Turn {
-    /// How long the GPU idles first.
-    pub rest: Duration,
-    /// What the L2 cache holds before each run.
-    pub l2: L2,
-    /// Runs that do not count.
-    pub warmup: usize,
-    /// Runs that count.
-    pub runs: usize,
 }
 
 /// Something that can be run and timed. Everything that a run needs is prepared: what is timed is the work alone.

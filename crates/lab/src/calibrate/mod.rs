@@ -7,7 +7,8 @@
 //! multiprocessors; the median counts. `docs/calibrate.md` says how to read the result.
 //!
 //! ```no_run
-//! use tilewright_runtime::{DeviceChoice, calibrate, open};
+//! use tilewright_lab::calibrate;
+//! use tilewright_runtime::{DeviceChoice, open};
 //!
 //! let device = open(DeviceChoice::Auto)?;
 //! let found = calibrate::calibrate(&*device, &calibrate::Config::quick(), |_, _, _| {})?;
@@ -23,12 +24,9 @@ use std::fmt::Write;
 use tilewright_compiler::{Kernel, Options, compile};
 use tilewright_machine::timing::{Entry, Figure, Rate, Timing, entry_names, number, timing};
 use tilewright_machine::{Arch, ScalarOp, copy_named};
+use tilewright_runtime::{Arg, Buffer, Device, DeviceKind, RuntimeError, Sizes};
 use tilewright_simt::{Builder, Function, Operand};
 
-use crate::buffer::Buffer;
-use crate::device::{Device, DeviceKind};
-use crate::error::RuntimeError;
-use crate::launch::{Arg, Sizes};
 use kernels::{CHUNK, SLOTS, Spec, Start, Step, THREADS};
 use recipes::{Data, Latency, Recipe, recipes};
 

@@ -5,23 +5,23 @@
 //! API", which are the same in its versions 12 and 13. What the library returns are numbers here and not Rust enumerations, so one
 //! that is newer does no harm.
 
+#![allow(unsafe_code)]
+
 use std::ffi::{c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 use std::{env, fmt};
 
-use cudarc::driver::sys;
 use libloading::Library;
 use tilewright_machine::DType;
 
-use super::CudaDevice;
-use super::runner::CudaRunner;
-use super::stream::Stream;
-use crate::buffer::Buffer;
-use crate::device::Device;
-use crate::error::RuntimeError;
+use tilewright_runtime::{Buffer, CudaDevice, CudaStream, Device, RuntimeError, StreamWork};
 
+use crate::runner::CudaRunner;
+
+/// The name, for errors.
+const LIBRARY: &str = "cuBLASLt";
 /// The environment variable that names the library.
 const VARIABLE: &str = "TILEWRIGHT_CUBLASLT";
 /// File names of the library, as dynamic loaders find them.
@@ -125,7 +125,7 @@ struct Api {
         *const RawAlgorithm,
         *mut c_void,
         usize,
-        sys::CUstream,
+        *mut c_void,
     ) -> Status,
     /// Never unloaded before the functions are gone.
     _library: Library,
@@ -195,7 +195,7 @@ fn api() -> Result<Arc<Api>, RuntimeError> {
     static API: OnceLock<Result<Arc<Api>, String>> = OnceLock::new();
     let loaded =
         API.get_or_init(|| load(&candidates(env::var_os(VARIABLE).map(PathBuf::from))).map(Arc::new));
-    loaded.clone().map_err(|reason| RuntimeError::NoCublasLt { reason })
+    loaded.clone().map_err(|reason| RuntimeError::NoLibrary { library: LIBRARY, reason })
 }
 
 /// The documentation's name for a status.
@@ -220,7 +220,7 @@ fn check(status: Status, action: impl FnOnce() -> String) -> Result<(), RuntimeE
     if status == SUCCESS {
         return Ok(());
     }
-    Err(RuntimeError::CublasLt { action: action(), status: status_name(status) })
+    Err(RuntimeError::Library { library: LIBRARY, action: action(), status: status_name(status) })
 }
 
 /// The number of an element type in `cudaDataType_t`.
@@ -388,7 +388,8 @@ struct Description {
 
 /// Describes a product. `scales` are the addresses of the factors' scales, that of `a` first.
 fn describe(api: &Api, product: &Product, scales: Option<[u64; 2]>) -> Result<Description, RuntimeError> {
-    let refuse = |status: &str| RuntimeError::CublasLt {
+    let refuse = |status: &str| RuntimeError::Library {
+        library: LIBRARY,
         action: format!("describing {product}"),
         status: status.to_string(),
     };
@@ -481,25 +482,23 @@ impl fmt::Debug for CublasLt<'_> {
     }
 }
 
-impl CudaDevice {
+impl<'a> CublasLt<'a> {
     /// Loads cuBLASLt, if that has not been done, and opens it on this GPU. It is looked for where the environment variable
     /// `TILEWRIGHT_CUBLASLT` says; without that, where the dynamic loader looks, and in `/usr/local/cuda`.
     ///
     /// # Errors
     ///
-    /// [`RuntimeError::NoCublasLt`] says what was tried.
-    pub fn cublaslt(&self) -> Result<CublasLt<'_>, RuntimeError> {
+    /// [`RuntimeError::NoLibrary`] says what was tried.
+    pub fn open(device: &'a CudaDevice) -> Result<Self, RuntimeError> {
         let api = api()?;
-        self.bind()?;
+        device.bind()?;
         let mut raw = ptr::null_mut();
         // SAFETY: the context is current; the handle is written to where it is told.
-        check(unsafe { (api.create)(&raw mut raw) }, || format!("opening it on {}", self.info.name))?;
+        check(unsafe { (api.create)(&raw mut raw) }, || format!("opening it on {}", device.name()))?;
         let handle = Arc::new(Handle { raw, api });
-        Ok(CublasLt { device: self, handle, workspace: self.alloc(WORKSPACE)? })
+        Ok(CublasLt { device, handle, workspace: device.alloc(WORKSPACE)? })
     }
-}
 
-impl<'a> CublasLt<'a> {
     /// Which library it is.
     pub fn library(&self) -> CublasLtPath {
         CublasLtPath { path: self.handle.api.path.clone(), version: self.handle.api.version }
@@ -512,7 +511,7 @@ impl<'a> CublasLt<'a> {
 
     /// The buffer's address, if it has as many bytes.
     fn pointer(&self, buffer: &Buffer, bytes: usize) -> Result<u64, RuntimeError> {
-        let pointer = self.device.pointer(buffer)?;
+        let pointer = self.device.address(buffer)?;
         if buffer.bytes() < bytes {
             let (given, expected) = (buffer.bytes(), bytes);
             return Err(RuntimeError::DataLength { given, expected, unit: "bytes" });
@@ -579,7 +578,8 @@ impl<'a> CublasLt<'a> {
             })
             .collect();
         if usable.is_empty() {
-            return Err(RuntimeError::CublasLt { action: action(), status: "it knows no way".to_string() });
+            let status = "it knows no way".to_string();
+            return Err(RuntimeError::Library { library: LIBRARY, action: action(), status });
         }
         Ok(usable)
     }
@@ -614,14 +614,14 @@ impl<'a> CublasLt<'a> {
             _buffers: buffers,
             handle: self.handle.clone(),
         };
-        Ok(CudaRunner::matmul(self.device, name.into(), matmul))
+        Ok(CudaRunner::new(self.device, name, matmul))
     }
 }
 
 type Setter = unsafe extern "C" fn(Opaque, u32, *const c_void, usize) -> Status;
 
 /// A product that can be put on a stream any number of times.
-pub(super) struct Matmul {
+struct Matmul {
     described: Description,
     algorithm: RawAlgorithm,
     /// Of `a`, `b` and `c`.
@@ -633,8 +633,12 @@ pub(super) struct Matmul {
     handle: Arc<Handle>,
 }
 
-impl Matmul {
-    pub(super) fn enqueue(&self, stream: &Stream) -> Result<(), RuntimeError> {
+impl StreamWork for Matmul {
+    fn name(&self) -> String {
+        self.what.clone()
+    }
+
+    fn enqueue(&self, stream: &CudaStream) -> Result<(), RuntimeError> {
         let Description { desc, a, b, c, factors } = &self.described;
         let address = |pointer: u64| ptr::with_exposed_provenance_mut::<c_void>(pointer as usize);
         let [in_a, in_b, out] = self.pointers.map(address);
@@ -657,7 +661,7 @@ impl Matmul {
                 &raw const self.algorithm,
                 address(self.workspace),
                 WORKSPACE,
-                stream.raw,
+                stream.raw(),
             )
         };
         check(status, || format!("computing {}", self.what))
@@ -681,7 +685,7 @@ mod tests {
     fn a_library_that_is_missing_or_another_is_an_error() {
         let missing = PathBuf::from("/nowhere/libcublasLt.so.13");
         let reason = load(std::slice::from_ref(&missing)).err().unwrap();
-        let error = RuntimeError::NoCublasLt { reason }.to_string();
+        let error = RuntimeError::NoLibrary { library: LIBRARY, reason }.to_string();
         for part in ["cuBLASLt is not available: none of /nowhere/libcublasLt.so.13", "TILEWRIGHT_CUBLASLT="]
         {
             assert!(error.contains(part), "{error}");

@@ -1,41 +1,57 @@
 //! Contests on a GPU, and cuBLASLt beside plain loops. Without a GPU there is nothing to measure; without the library (see
 //! `TILEWRIGHT_CUBLASLT`) nothing to compare.
 
+use tilewright_compiler::{Options, compile};
+use tilewright_lab::CudaRunner;
+use tilewright_lab::cublaslt::{CublasLt, Factor, Product, Scales};
+use tilewright_lab::measure::{Condition, Contest, L2, Measure, Runner, Turn};
 use tilewright_machine::{Arch, DType};
-use tilewright_runtime::measure::{Condition, Contest, L2, Measure, Runner, Turn};
-use tilewright_runtime::{Arg, CudaDevice, Factor, LaunchOptions, Product, RuntimeError, Scales, Tensor};
+use tilewright_runtime::{Arg, CudaDevice, DeviceKind, LaunchOptions, RuntimeError, Sizes, Tensor, devices};
 
-mod common;
-use common::{every_device, function, kernel_of, sizes};
+/// The kernel that the contests run.
+const SCALE: &str = "
+size n = 1000
+kernel scale(x: f32[n], y: f32[n], factor: f32 = 1.0) grid(ceil_div(n, 128)) threads(128) {
+    from = global_view(x[block.x * 128 :], (128) : (e0))
+    to = global_view(y[block.x * 128 :], (128) : (e0))
+    r = register_tensor(f32, [128])
+    copy(from, r)
+    product = r * factor
+    copy(product, to)
+}
+";
 
 /// Runs a check on every GPU.
 fn on_gpus(check: impl Fn(&CudaDevice)) {
-    every_device().iter().filter_map(|device| device.cuda()).for_each(check);
+    for (ordinal, _) in devices().devices.iter().filter(|d| d.kind() == DeviceKind::Cuda).enumerate() {
+        check(&CudaDevice::open(ordinal as u32).unwrap());
+    }
 }
 
 #[test]
 fn runners_are_timed_under_every_condition() {
     on_gpus(|device| {
-        let kernel = kernel_of(function(Arch::Sm80, 0));
+        let kernel = compile(&tilewright_tile::parse(SCALE).unwrap(), &Options::new(Arch::Sm80)).unwrap();
         let x = Tensor::from_f64(device, DType::F32, &[2.0; 1000]).unwrap();
         let y = Tensor::zeros(device, DType::F32, 1000).unwrap();
         let args = [Arg::Tensor(&x), Arg::Tensor(&y), Arg::Scalar(3.0)];
         let sequence = |launches: usize| {
             let mut sequence = device.sequence();
             for _ in 0..launches {
-                sequence.push(&kernel, &sizes(1000), &args, LaunchOptions::default()).unwrap();
+                sequence.push(&kernel, &Sizes::new(), &args, LaunchOptions::default()).unwrap();
             }
             sequence
         };
+        let runner = |name: &str, work| CudaRunner::new(device, name, work);
         device.fill(y.buffer(), 0xff).unwrap();
         assert!(y.read(device).unwrap().iter().all(|value| value.is_nan()));
-        sequence(1).runner("one").run().unwrap();
+        runner("one", sequence(1)).run().unwrap();
         assert_eq!(y.read(device).unwrap(), [6.0; 1000]);
         for condition in Condition::ALL {
             let mut contest = Contest::new(Measure { most: 10, ..Measure::quick(condition) });
-            let one = contest.add(sequence(1).runner("one"));
-            let many = contest.add(sequence(200).runner("many"));
-            let graph = contest.add(sequence(1).capture().unwrap().runner("graph"));
+            let one = contest.add(runner("one", sequence(1)));
+            let many = contest.add(runner("many", sequence(200)));
+            let graph = contest.add(CudaRunner::new(device, "graph", sequence(1).capture().unwrap()));
             contest.rounds(2).unwrap();
             for id in [one, many, graph] {
                 let score = contest.score(id).unwrap();
@@ -43,7 +59,7 @@ fn runners_are_timed_under_every_condition() {
             }
             assert_ne!(contest.best(), Some(many), "{condition}");
         }
-        let mut runner = sequence(1).runner("one");
+        let mut runner = runner("one", sequence(1));
         let turn = Turn { rest: std::time::Duration::ZERO, l2: L2::Read, warmup: 0, runs: 3 };
         assert_eq!(runner.turn(&turn).unwrap().len(), 3);
     });
@@ -57,9 +73,9 @@ fn numbers(count: usize, seed: usize) -> Vec<f64> {
 #[test]
 fn the_library_computes_what_is_described() {
     on_gpus(|device| {
-        let library = match device.cublaslt() {
+        let library = match CublasLt::open(device) {
             Ok(library) => library,
-            Err(RuntimeError::NoCublasLt { reason }) => return eprintln!("not compared: {reason}"),
+            Err(RuntimeError::NoLibrary { reason, .. }) => return eprintln!("not compared: {reason}"),
             Err(other) => panic!("{other}"),
         };
         assert!(library.library().version > 0);

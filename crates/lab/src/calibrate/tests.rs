@@ -1,7 +1,7 @@
 //! The kernels hold what they measure, and all of them run on the simulator.
 
 use super::*;
-use crate::sim::SimDevice;
+use tilewright_runtime::SimDevice;
 
 #[test]
 fn each_body_has_its_instruction_once_a_step() {

@@ -6,7 +6,8 @@
 //! this module. Products of warpgroups and tensor copies are not here: `scripts/hopper-table` has them.
 //!
 //! ```
-//! use tilewright_runtime::{DeviceChoice, fidelity, open};
+//! use tilewright_lab::fidelity;
+//! use tilewright_runtime::{DeviceChoice, open};
 //!
 //! let device = open(DeviceChoice::Sim)?;
 //! let rows = fidelity::fidelity(&*device, &fidelity::Config { blocks: 1, seed: 1 }, |_, _, _| {})?;
@@ -20,12 +21,9 @@ mod values;
 
 use tilewright_compiler::{Kernel, Options, compile};
 use tilewright_machine::{Arch, DType, ScalarOp};
+use tilewright_runtime::{Arg, Device, DeviceKind, RuntimeError, SimDevice, Sizes};
 use tilewright_simt::{Builder, Function, FunctionParamKind, Operand};
 
-use crate::device::{Device, DeviceKind};
-use crate::error::RuntimeError;
-use crate::launch::{Arg, Sizes};
-use crate::sim::SimDevice;
 pub use functions::{Accuracy, FunctionConfig, Sample, functions};
 use items::{Code, Item, Match, begin, items, padded};
 use values::Random;

@@ -1,6 +1,5 @@
-//! Things that take part in a contest on a GPU, and what empties its L2 cache between their runs.
+//! Timing of work on a GPU: runs between events, each from the same state of the L2 cache.
 
-use std::fmt;
 use std::sync::Arc;
 
 use cudarc::driver::result::{self, DriverError};
@@ -8,17 +7,15 @@ use tilewright_compiler::{Options, compile};
 use tilewright_machine::Arch;
 use tilewright_tile::parse;
 
-use super::cublaslt::Matmul;
 use super::driver::failed;
 use super::launch::Prepared;
-use super::sequence::{enqueue_all, sequence_failed};
-use super::stream::{Event, Stream, settle};
-use super::{CudaDevice, CudaGraph, CudaSequence, lock};
+use super::stream::{Event, StreamWork, settle};
+use super::{CudaDevice, kernel_error, lock};
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::error::RuntimeError;
 use crate::launch::{Arg, LaunchOptions, Sizes};
-use crate::measure::{L2, Runner, Turn};
+use crate::turn::{L2, Turn};
 
 /// Bytes that are written or read to empty the L2 cache: more than twice that of any GPU so far.
 const SCRUBBED: usize = 256 << 20;
@@ -79,7 +76,7 @@ impl CudaDevice {
     ///
     /// The buffer is another device's, or the driver fails.
     pub fn fill(&self, buffer: &Buffer, byte: u8) -> Result<(), RuntimeError> {
-        let pointer = self.pointer(buffer)?;
+        let pointer = self.address(buffer)?;
         if buffer.bytes() == 0 {
             return Ok(());
         }
@@ -90,74 +87,25 @@ impl CudaDevice {
             .and_then(|()| stream.synchronize())
             .map_err(failed(format!("filling {} bytes on {}", buffer.bytes(), self.info.name)))
     }
-}
 
-/// What a runner puts on the stream.
-enum Work<'a> {
-    Launches(Vec<Prepared>),
-    Graph(CudaGraph<'a>),
-    Matmul(Box<Matmul>),
-}
-
-/// Work of a GPU that can be run and timed any number of times: a [`CudaSequence`], a [`CudaGraph`], or a
-/// product of [`CublasLt`](super::CublasLt).
-pub struct CudaRunner<'a> {
-    device: &'a CudaDevice,
-    name: String,
-    work: Work<'a>,
-}
-
-impl<'a> CudaRunner<'a> {
-    pub(super) fn matmul(device: &'a CudaDevice, name: String, matmul: Matmul) -> Self {
-        CudaRunner { device, name, work: Work::Matmul(Box::new(matmul)) }
-    }
-
-    fn enqueue(&self, stream: &Stream) -> Result<(), RuntimeError> {
-        match &self.work {
-            Work::Launches(launches) => enqueue_all(launches, stream).map_err(|error| self.failed(error)),
-            Work::Graph(graph) => graph.enqueue(stream).map_err(|error| self.failed(error)),
-            Work::Matmul(matmul) => matmul.enqueue(stream),
-        }
-    }
-
-    /// What an error of the driver is that came while this ran.
-    fn failed(&self, error: DriverError) -> RuntimeError {
-        match &self.work {
-            Work::Launches(launches) => sequence_failed(launches)(error),
-            Work::Graph(graph) => sequence_failed(&graph.launches)(error),
-            Work::Matmul(_) => failed(format!("running {}", self.name))(error),
-        }
-    }
-
-    /// Runs it once and waits for it.
+    /// Takes a turn: pauses, then runs the work as often as the turn says, with the L2 cache in the state that it names before each
+    /// run. Returns the milliseconds of each run that counts.
     ///
     /// # Errors
     ///
-    /// What made it fail.
-    pub fn run(&mut self) -> Result<(), RuntimeError> {
-        let once = Turn { rest: std::time::Duration::ZERO, l2: L2::Kept, warmup: 1, runs: 0 };
-        self.turn(&once).map(drop)
-    }
-}
-
-impl Runner for CudaRunner<'_> {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn turn(&mut self, turn: &Turn) -> Result<Vec<f64>, RuntimeError> {
-        let device = self.device;
-        device.bind()?;
-        let scrub = if turn.l2 == L2::Kept { None } else { Some(device.scrub()?) };
-        let driver = |error| self.failed(error);
+    /// What made a run fail.
+    pub fn turn(&self, turn: &Turn, work: &dyn StreamWork) -> Result<Vec<f64>, RuntimeError> {
+        self.bind()?;
+        let scrub = if turn.l2 == L2::Kept { None } else { Some(self.scrub()?) };
+        let driver = |error| kernel_error(work.name())(error);
         // Nobody else's work is on the stream while this one rests and runs.
-        let stream = lock(&device.stream);
+        let stream = lock(&self.stream);
         let run = || -> Result<Vec<f64>, RuntimeError> {
             let pair = |_| Ok((Event::new()?, Event::new()?));
             let events = (0..turn.runs).map(pair).collect::<Result<Vec<_>, DriverError>>().map_err(driver)?;
             let empty = || match (&scrub, turn.l2) {
                 (Some(scrub), L2::Written) => {
-                    let pointer = device.pointer(&scrub.buffer)?;
+                    let pointer = self.address(&scrub.buffer)?;
                     // SAFETY: the buffer is as long as that, and lives until the stream has been waited for.
                     unsafe { result::memset_d8_async(pointer, 0, scrub.buffer.bytes(), stream.raw) }
                         .map_err(driver)
@@ -167,13 +115,13 @@ impl Runner for CudaRunner<'_> {
             };
             for _ in 0..turn.warmup {
                 empty()?;
-                self.enqueue(&stream)?;
+                work.enqueue(&stream)?;
             }
             // Nothing waits for the host between the runs.
             for (start, end) in &events {
                 empty()?;
                 start.record(&stream).map_err(driver)?;
-                self.enqueue(&stream)?;
+                work.enqueue(&stream)?;
                 end.record(&stream).map_err(driver)?;
             }
             stream.synchronize().map_err(driver)?;
@@ -181,26 +129,6 @@ impl Runner for CudaRunner<'_> {
         };
         std::thread::sleep(turn.rest);
         settle(run(), &stream)
-    }
-}
-
-impl fmt::Debug for CudaRunner<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("CudaRunner").field(&self.name).finish()
-    }
-}
-
-impl<'a> CudaSequence<'a> {
-    /// The sequence as something that takes part in a contest: its launches one after another.
-    pub fn runner(self, name: impl Into<String>) -> CudaRunner<'a> {
-        CudaRunner { device: self.device, name: name.into(), work: Work::Launches(self.launches) }
-    }
-}
-
-impl<'a> CudaGraph<'a> {
-    /// The graph as something that takes part in a contest.
-    pub fn runner(self, name: impl Into<String>) -> CudaRunner<'a> {
-        CudaRunner { device: self.device, name: name.into(), work: Work::Graph(self) }
     }
 }
 
