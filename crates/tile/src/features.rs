@@ -133,22 +133,7 @@ fn features(v: &Verified, stmt: &Stmt) -> Vec<Feature> {
             read.into_iter().chain(back.then(|| Feature::Conversion(DType::F32, dtype(*dst)))).collect()
         }
         // What every architecture has.
-        StmtKind::Define(_)
-        | StmtKind::Copy { .. }
-        | StmtKind::Commit
-        | StmtKind::Wait(_)
-        | StmtKind::Gemm { .. }
-        | StmtKind::Role { registers: None, .. }
-        | StmtKind::Tiles { .. }
-        | StmtKind::Finally { .. }
-        | StmtKind::Rearrange { .. }
-        | StmtKind::Fill { .. }
-        | StmtKind::Shape { .. }
-        | StmtKind::Join { .. }
-        | StmtKind::Split { .. }
-        | StmtKind::Gather { .. }
-        | StmtKind::Sync
-        | StmtKind::For { .. } => Vec::new(),
+        _ => Vec::new(),
     }
 }
 

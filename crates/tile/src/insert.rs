@@ -4,7 +4,7 @@
 //! tile, so that it may be distributed in another way.
 
 use crate::desugar::names_of;
-use crate::program::{ElemExpr, Stmt, StmtKind, Tensor, TensorId, TensorKind};
+use crate::program::{OperandMut, Stmt, StmtKind, Tensor, TensorId, TensorKind, Use};
 use crate::verified::Verified;
 
 /// The program in which statement `number`, in the order of [`Verified::visit`], reads `rearrange(tensor)` for the register
@@ -41,7 +41,13 @@ fn block(body: &[Stmt], next: &mut usize, number: usize, (old, new): (TensorId, 
         let mut stmt = stmt.clone();
         if here {
             out.push(Stmt { kind: StmtKind::Rearrange { dst: new, src: old }, span: stmt.span });
-            read_instead(&mut stmt.kind, old, new);
+            for operand in stmt.kind.operands_mut() {
+                match operand {
+                    OperandMut::Tensor(Use::Read, id) if *id == old => *id = new,
+                    OperandMut::Reference(Use::Read, r) if r.tensor == old => r.tensor = new,
+                    _ => {}
+                }
+            }
         }
         if let Some(body) = stmt.kind.body_mut() {
             *body = block(body, next, number, (old, new));
@@ -49,48 +55,4 @@ fn block(body: &[Stmt], next: &mut usize, number: usize, (old, new): (TensorId, 
         out.push(stmt);
     }
     out
-}
-
-/// Makes a statement read `new` wherever it reads `old`.
-fn read_instead(kind: &mut StmtKind, old: TensorId, new: TensorId) {
-    let swap = |id: &mut TensorId| {
-        if *id == old {
-            *id = new;
-        }
-    };
-    match kind {
-        StmtKind::Copy { src, .. } => swap(&mut src.tensor),
-        StmtKind::GemmAsync { a, .. } => swap(&mut a.tensor),
-        StmtKind::Gemm { a, b, .. } => {
-            swap(a);
-            swap(b);
-        }
-        StmtKind::Cast { src, .. }
-        | StmtKind::Rearrange { src, .. }
-        | StmtKind::Shape { src, .. }
-        | StmtKind::Split { src, .. }
-        | StmtKind::Reduce { src, .. } => swap(src),
-        StmtKind::Elementwise { expr, .. } => read_in(expr, old, new),
-        StmtKind::Join { a, b, .. } => {
-            swap(a);
-            swap(b);
-        }
-        StmtKind::Gather { src, index, .. } => {
-            swap(src);
-            swap(index);
-        }
-        _ => {}
-    }
-}
-
-fn read_in(expr: &mut ElemExpr, old: TensorId, new: TensorId) {
-    match expr {
-        ElemExpr::Tensor(id) if *id == old => *id = new,
-        ElemExpr::Unary(_, x) => read_in(x, old, new),
-        ElemExpr::Binary(_, x, y) => {
-            read_in(x, old, new);
-            read_in(y, old, new);
-        }
-        _ => {}
-    }
 }

@@ -33,9 +33,9 @@ pub use names::RESERVED;
 pub use parser::parse;
 pub use printer::statement_text;
 pub use program::{
-    AsyncHow, BinaryOp, ElemExpr, Param, ParamId, ParamKind, Pipeline, PipelineId, Program, ReduceOp,
-    ShapeOp, Side, Stmt, StmtKind, Symbol, SymbolKind, Tensor, TensorId, TensorKind, TensorRef, TileOrder,
-    UnaryOp, ViewLeaf, ViewMode,
+    AsyncHow, BinaryOp, ElemExpr, Operand, OperandMut, Param, ParamId, ParamKind, Pipeline, PipelineId,
+    Program, ReduceOp, ShapeOp, Side, Stmt, StmtKind, Symbol, SymbolKind, Tensor, TensorId, TensorKind,
+    TensorRef, TileOrder, UnaryOp, Use, ViewLeaf, ViewMode,
 };
 pub use rings::rings;
 pub use roles::Role;

@@ -11,7 +11,8 @@ use tilewright_machine::{DType, Memory};
 use crate::diagnostic::Span;
 use crate::expr::{Expr, SymbolId};
 pub use crate::statement::{
-    AsyncHow, BinaryOp, ElemExpr, ReduceOp, ShapeOp, Side, Stmt, StmtKind, TensorRef, TileOrder, UnaryOp,
+    AsyncHow, BinaryOp, ElemExpr, Operand, OperandMut, ReduceOp, ShapeOp, Side, Stmt, StmtKind, TensorRef,
+    TileOrder, UnaryOp, Use,
 };
 
 /// A kernel's parameter: an index into [`Program::params`].
@@ -201,6 +202,26 @@ pub enum TensorKind {
     },
 }
 
+impl TensorKind {
+    /// Calls `visit` for every integer expression.
+    pub fn exprs_mut(&mut self, visit: &mut impl FnMut(&mut Expr)) {
+        match self {
+            TensorKind::View { param: _, offsets, ends, modes } => {
+                offsets.iter_mut().chain(ends.iter_mut().flatten()).for_each(&mut *visit);
+                for leaf in modes.iter_mut().flat_map(|mode| &mut mode.leaves) {
+                    [&mut leaf.extent, &mut leaf.scale].into_iter().for_each(&mut *visit);
+                }
+            }
+            TensorKind::Shared { shape, pinned: _ } | TensorKind::Register { shape, pinned: _ } => {
+                shape.iter_mut().for_each(visit);
+            }
+            TensorKind::Part { of: _, index, shape } => {
+                index.iter_mut().flatten().chain(shape).for_each(visit);
+            }
+        }
+    }
+}
+
 /// One mode of a global view: a layout from the mode's coordinate to coordinates of the buffer.
 ///
 /// `BK : 1 e1` walks the buffer's mode 1; `ceil_div(k, BK) : BK e1` steps over it tile by tile. A mode of several
@@ -242,6 +263,19 @@ impl Program {
     /// The tensor's row.
     pub fn tensor(&self, id: TensorId) -> &Tensor {
         &self.tensors[id.0 as usize]
+    }
+
+    /// Calls `visit` for every integer expression of the program, but for the defaults of constants and sizes.
+    pub fn exprs_mut(&mut self, visit: &mut impl FnMut(&mut Expr)) {
+        for param in &mut self.params {
+            if let ParamKind::Tensor { shape, strides, constant: _ } = &mut param.kind {
+                shape.iter_mut().chain(strides.iter_mut().flatten()).for_each(&mut *visit);
+            }
+        }
+        self.grid.iter_mut().chain([&mut self.threads, &mut self.cluster]).for_each(&mut *visit);
+        self.tensors.iter_mut().for_each(|tensor| tensor.kind.exprs_mut(visit));
+        self.pipelines.iter_mut().for_each(|pipeline| visit(&mut pipeline.stages));
+        self.body.iter_mut().for_each(|stmt| stmt.kind.exprs_mut(visit));
     }
 
     /// The run-time sizes, in the order in which a launch passes them.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use tilewright_layout::{Layout, SwizzledLayout};
 
 use crate::expr::{Expr, SymbolId};
-use crate::program::{Side, Stmt, StmtKind, Symbol, SymbolKind, TensorId, TensorKind, TensorRef};
+use crate::program::{OperandMut, Side, Stmt, StmtKind, Symbol, SymbolKind, TensorId, TensorKind, TensorRef};
 use crate::verified::Verified;
 
 /// The program with the stages of pipelines as modes of their tensors.
@@ -31,7 +31,7 @@ pub fn rings(v: &Verified) -> Verified {
             }
         }
     }
-    result.program.body = pass.block(&v.program().body);
+    pass.block(&mut result.program.body);
     result.program.symbols = pass.symbols;
     result
 }
@@ -56,55 +56,34 @@ struct Rings<'a> {
 }
 
 impl Rings<'_> {
-    fn block(&mut self, body: &[Stmt]) -> Vec<Stmt> {
-        body.iter().map(|stmt| Stmt { kind: self.kind(&stmt.kind, stmt), span: stmt.span }).collect()
-    }
-
-    fn reference(&self, r: &TensorRef) -> TensorRef {
-        let Some(Some(slot)) = self.modes.get(&r.tensor) else { return r.clone() };
-        let mut index = r.index.clone();
-        index.resize(self.v.shape(r.tensor).len(), None);
-        index.push(Some(Expr::Symbol(*slot)));
-        TensorRef { index, ..r.clone() }
-    }
-
-    fn kind(&mut self, kind: &StmtKind, stmt: &Stmt) -> StmtKind {
-        match kind {
-            StmtKind::Copy { src, dst } => {
-                StmtKind::Copy { src: self.reference(src), dst: self.reference(dst) }
-            }
-            StmtKind::CopyAsync { src, dst, how } => {
-                StmtKind::CopyAsync { src: self.reference(src), dst: self.reference(dst), how: *how }
-            }
-            StmtKind::GemmAsync { c, a, b, warpgroups } => StmtKind::GemmAsync {
-                c: *c,
-                a: self.reference(a),
-                b: self.reference(b),
-                warpgroups: warpgroups.clone(),
-            },
-            StmtKind::Stage { pipeline, side, body, .. } => {
+    fn block(&mut self, body: &mut [Stmt]) {
+        for stmt in body {
+            let mut stage = None;
+            if let StmtKind::Stage { pipeline, side, slot, .. } = &mut stmt.kind {
                 let row = self.v.program().pipeline(*pipeline);
                 let end = if *side == Side::Produce { "produced" } else { "consumed" };
-                let slot = SymbolId(self.symbols.len() as u32);
+                *slot = Some(SymbolId(self.symbols.len() as u32));
                 let name = format!("{}.{end}", row.name);
                 self.symbols.push(Symbol { name, kind: SymbolKind::Counter, span: stmt.span });
-                let mark = |pass: &mut Self, slot| {
-                    for tensor in &row.tensors {
-                        pass.modes.insert(*tensor, slot);
-                    }
-                };
-                mark(self, Some(slot));
-                let body = self.block(body);
-                mark(self, None);
-                StmtKind::Stage { pipeline: *pipeline, side: *side, slot: Some(slot), body }
+                self.modes.extend(row.tensors.iter().map(|tensor| (*tensor, *slot)));
+                stage = Some(row);
             }
-            other => {
-                let mut other = other.clone();
-                if let Some(body) = other.body_mut() {
-                    *body = self.block(body);
+            for operand in stmt.kind.operands_mut() {
+                match operand {
+                    OperandMut::Reference(_, r) => self.reference(r),
+                    OperandMut::Body(body) => self.block(body),
+                    _ => {}
                 }
-                other
+            }
+            for tensor in stage.iter().flat_map(|row| &row.tensors) {
+                self.modes.insert(*tensor, None);
             }
         }
+    }
+
+    fn reference(&self, r: &mut TensorRef) {
+        let Some(Some(slot)) = self.modes.get(&r.tensor) else { return };
+        r.index.resize(self.v.shape(r.tensor).len(), None);
+        r.index.push(Some(Expr::Symbol(*slot)));
     }
 }

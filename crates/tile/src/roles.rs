@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tilewright_layout::{Layout, SwizzledLayout};
 
-use crate::program::{PipelineId, Stmt, StmtKind, TensorId, TensorKind};
+use crate::program::{Operand, PipelineId, Stmt, StmtKind, TensorId, TensorKind};
 use crate::verified::Verified;
 
 /// A role: what some warpgroups of the block do.
@@ -29,13 +29,14 @@ struct Used {
 
 impl Used {
     fn collect(&mut self, body: &[Stmt]) {
-        for stmt in body {
-            self.tensors.extend(stmt.kind.reads());
-            self.tensors.extend(stmt.kind.writes());
-            if let StmtKind::Stage { pipeline, .. } = &stmt.kind {
-                self.pipelines.insert(*pipeline);
+        for operand in body.iter().flat_map(|stmt| stmt.kind.operands()) {
+            match operand {
+                Operand::Tensor(_, id) => drop(self.tensors.insert(*id)),
+                Operand::Reference(_, r) => drop(self.tensors.insert(r.tensor)),
+                Operand::Pipeline(_, id) => drop(self.pipelines.insert(*id)),
+                Operand::Body(body) => self.collect(body),
+                _ => {}
             }
-            self.collect(stmt.kind.body());
         }
     }
 }
@@ -82,14 +83,9 @@ impl Verified {
 
     /// The tensors that statements define, read or write. The tables of a role's program list others too: the whole program's.
     pub fn touched(&self) -> BTreeSet<TensorId> {
-        let mut all = BTreeSet::new();
-        self.visit(&mut |stmt, _| {
-            if let StmtKind::Define(id) = &stmt.kind {
-                all.insert(*id);
-            }
-            all.extend(stmt.kind.reads().into_iter().chain(stmt.kind.writes()));
-        });
-        all
+        let mut used = Used::default();
+        used.collect(&self.program.body);
+        used.tensors
     }
 
     /// Pins the layout of a register tensor.

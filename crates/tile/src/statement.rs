@@ -306,71 +306,241 @@ pub enum StmtKind {
     },
 }
 
-impl StmtKind {
-    /// The tensors that the statement assigns to (`t = …`): each exists from here on, if it did not before.
-    pub fn assigned(&self) -> Vec<TensorId> {
-        match self {
-            StmtKind::Define(id)
-            | StmtKind::Cast { dst: id, .. }
-            | StmtKind::Rearrange { dst: id, .. }
-            | StmtKind::Elementwise { dst: id, .. }
-            | StmtKind::Shape { dst: id, .. }
-            | StmtKind::Join { dst: id, .. }
-            | StmtKind::Reduce { dst: id, .. }
-            | StmtKind::Gather { dst: id, .. } => vec![*id],
-            StmtKind::Split { lo, hi, .. } => vec![*lo, *hi],
-            StmtKind::Copy { .. }
-            | StmtKind::CopyAsync { .. }
-            | StmtKind::Commit
-            | StmtKind::Wait(_)
-            | StmtKind::Gemm { .. }
-            | StmtKind::GemmAsync { .. }
-            | StmtKind::CommitGemm
-            | StmtKind::WaitGemm(_)
-            | StmtKind::ClusterSum { .. }
-            | StmtKind::WaitDependencies
-            | StmtKind::LaunchDependents
-            | StmtKind::Pipeline(_)
-            | StmtKind::Role { .. }
-            | StmtKind::Stage { .. }
-            | StmtKind::Tiles { .. }
-            | StmtKind::Finally { .. }
-            | StmtKind::Fill { .. }
-            | StmtKind::Sync
-            | StmtKind::For { .. } => Vec::new(),
-        }
+/// A statement's use of a tensor, a counter or a pipeline.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Use {
+    /// It exists from here on: a tensor that holds anything yet, the counter of a loop in its body, a pipeline.
+    Define,
+    /// The result of `t = …`: overwritten, and it exists from here on, if it did not before.
+    Assign,
+    /// Overwritten.
+    Write,
+    /// Read and overwritten: an accumulator.
+    Accumulate,
+    /// Read.
+    Read,
+}
+
+impl Use {
+    /// True for what is overwritten.
+    pub fn writes(self) -> bool {
+        matches!(self, Use::Assign | Use::Write | Use::Accumulate)
     }
 
-    /// The tensors that the statement reads, in order of mention; what it adds to counts.
+    /// True for what is read, also to add to it.
+    pub fn reads(self) -> bool {
+        matches!(self, Use::Read | Use::Accumulate)
+    }
+}
+
+/// Defines an enum of operands, and the functions that list those of a statement. Twice: shared, and to change them.
+macro_rules! operands {
+    ($Operand:ident, $operands:ident, $collect:ident, $doc:literal $(, $mut:tt)?) => {
+        #[doc = $doc]
+        #[derive(Debug)]
+        pub enum $Operand<'a> {
+            /// A whole tensor (or a [`TensorKind::Part`](crate::TensorKind::Part)).
+            Tensor(Use, &'a $($mut)? TensorId),
+            /// A tensor that may be indexed and transposed.
+            Reference(Use, &'a $($mut)? TensorRef),
+            /// An integer over constants and counters of `unroll for`.
+            Constant(&'a $($mut)? Expr),
+            /// An integer over sizes, block indices and the counters of the loops around.
+            Expr(&'a $($mut)? Expr),
+            /// A counter of a loop, defined; of a `finally`, read: the loop before defines it.
+            Counter(Use, &'a $($mut)? SymbolId),
+            /// A pipeline: defined, filled or read.
+            Pipeline(Use, &'a $($mut)? PipelineId),
+            /// A scalar parameter.
+            Scalar(&'a $($mut)? ParamId),
+            /// The statements inside.
+            Body(&'a $($mut)? Vec<Stmt>),
+        }
+
+        impl StmtKind {
+            #[doc = $doc]
+            ///
+            /// In the order of the text; but the counters that a loop defines follow its bounds, and its body is last.
+            pub fn $operands(&$($mut)? self) -> Vec<$Operand<'_>> {
+                use $Operand::{Body, Constant, Counter, Expr, Pipeline, Reference, Tensor};
+                let mut out = Vec::new();
+                match self {
+                    StmtKind::Define(id) => out.push(Tensor(Use::Define, id)),
+                    StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, how: _ } => {
+                        out.extend([Reference(Use::Read, src), Reference(Use::Write, dst)]);
+                    }
+                    StmtKind::Gemm { c, a, b, warps } => {
+                        out.extend([Tensor(Use::Accumulate, c), Tensor(Use::Read, a), Tensor(Use::Read, b)]);
+                        if let Some([m, n]) = warps {
+                            out.extend([Constant(m), Constant(n)]);
+                        }
+                    }
+                    StmtKind::GemmAsync { c, a, b, warpgroups } => {
+                        let factors = [Reference(Use::Read, a), Reference(Use::Read, b)];
+                        out.push(Tensor(Use::Accumulate, c));
+                        out.extend(factors);
+                        if let Some([m, n]) = warpgroups {
+                            out.extend([Constant(m), Constant(n)]);
+                        }
+                    }
+                    StmtKind::Wait(groups) | StmtKind::WaitGemm(groups) => out.push(Constant(groups)),
+                    StmtKind::ClusterSum { dst } => out.push(Tensor(Use::Accumulate, dst)),
+                    StmtKind::Commit
+                    | StmtKind::CommitGemm
+                    | StmtKind::WaitDependencies
+                    | StmtKind::LaunchDependents
+                    | StmtKind::Sync => {}
+                    StmtKind::Pipeline(id) => out.push(Pipeline(Use::Define, id)),
+                    StmtKind::Role { name: _, warpgroups, registers, body } => {
+                        out.push(Constant(warpgroups));
+                        if let Some(registers) = registers {
+                            out.push(Constant(registers));
+                        }
+                        out.push(Body(body));
+                    }
+                    StmtKind::Stage { pipeline, side, slot, body } => {
+                        let side = match side {
+                            Side::Produce => Use::Write,
+                            Side::Consume => Use::Read,
+                        };
+                        out.push(Pipeline(side, pipeline));
+                        if let Some(slot) = slot {
+                            out.push(Counter(Use::Define, slot));
+                        }
+                        out.push(Body(body));
+                    }
+                    StmtKind::Tiles { row, col, after, rows, cols, order, body } => {
+                        out.extend([Expr(rows), Expr(cols)]);
+                        out.push(match order {
+                            TileOrder::Bands { rows, snake: _ } => Constant(rows),
+                            TileOrder::Hilbert { order } => Constant(order),
+                        });
+                        out.extend([Counter(Use::Define, row), Counter(Use::Define, col)]);
+                        if let Some([i, j]) = after {
+                            out.extend([Counter(Use::Define, i), Counter(Use::Define, j)]);
+                        }
+                        out.push(Body(body));
+                    }
+                    StmtKind::Finally { after: [i, j], body } => {
+                        out.extend([Counter(Use::Read, i), Counter(Use::Read, j), Body(body)]);
+                    }
+                    StmtKind::Cast { dst, src }
+                    | StmtKind::Rearrange { dst, src }
+                    | StmtKind::Reduce { dst, src, op: _, axis: _ } => {
+                        out.extend([Tensor(Use::Assign, dst), Tensor(Use::Read, src)]);
+                    }
+                    StmtKind::Fill { dst, value: _ } => out.push(Tensor(Use::Write, dst)),
+                    StmtKind::Elementwise { dst, expr } => {
+                        out.push(Tensor(Use::Assign, dst));
+                        expr.$collect(&mut out);
+                    }
+                    StmtKind::Shape { dst, src, op } => {
+                        out.extend([Tensor(Use::Assign, dst), Tensor(Use::Read, src)]);
+                        match op {
+                            ShapeOp::Reshape(shape) | ShapeOp::Broadcast(shape) => {
+                                for extent in shape {
+                                    out.push(Constant(extent));
+                                }
+                            }
+                            ShapeOp::Slice { axis: _, start, extent } => {
+                                out.extend([Constant(start), Constant(extent)]);
+                            }
+                            ShapeOp::Transpose(_) | ShapeOp::Expand { axis: _ } => {}
+                        }
+                    }
+                    StmtKind::Join { dst, a, b } => {
+                        out.extend([Tensor(Use::Assign, dst), Tensor(Use::Read, a), Tensor(Use::Read, b)]);
+                    }
+                    StmtKind::Split { lo, hi, src } => {
+                        out.extend([Tensor(Use::Assign, lo), Tensor(Use::Assign, hi), Tensor(Use::Read, src)]);
+                    }
+                    StmtKind::Gather { dst, src, index, axis: _ } => {
+                        out.extend([Tensor(Use::Assign, dst), Tensor(Use::Read, src), Tensor(Use::Read, index)]);
+                    }
+                    StmtKind::For { counter, lo, hi, body } => {
+                        out.extend([Expr(lo), Expr(hi), Counter(Use::Define, counter), Body(body)]);
+                    }
+                }
+                out
+            }
+        }
+
+        impl ElemExpr {
+            fn $collect<'a>(&'a $($mut)? self, out: &mut Vec<$Operand<'a>>) {
+                match self {
+                    ElemExpr::Tensor(id) => out.push($Operand::Tensor(Use::Read, id)),
+                    ElemExpr::Scalar(id) => out.push($Operand::Scalar(id)),
+                    ElemExpr::Int(e) => out.push($Operand::Expr(e)),
+                    ElemExpr::Unary(_, x) => x.$collect(out),
+                    ElemExpr::Binary(_, x, y) => {
+                        x.$collect(out);
+                        y.$collect(out);
+                    }
+                    ElemExpr::Number(_) => {}
+                }
+            }
+        }
+    };
+}
+operands!(
+    Operand,
+    operands,
+    collect,
+    "The operands of a statement: each use of a tensor, integer, counter, pipeline or body."
+);
+operands!(OperandMut, operands_mut, collect_mut, "The operands of a statement, to change them.", mut);
+
+impl StmtKind {
+    /// The tensors of the statement and their uses, in the order of the text; not those of the statements inside.
+    pub fn tensors(&self) -> Vec<(Use, TensorId)> {
+        let tensor = |operand| match operand {
+            Operand::Tensor(used, id) => Some((used, *id)),
+            Operand::Reference(used, r) => Some((used, r.tensor)),
+            _ => None,
+        };
+        self.operands().into_iter().filter_map(tensor).collect()
+    }
+
+    fn tensors_with(&self, with: impl Fn(Use) -> bool) -> Vec<TensorId> {
+        self.tensors().into_iter().filter(|(used, _)| with(*used)).map(|(_, id)| id).collect()
+    }
+
+    /// The tensors that the statement assigns to (`t = …`): each exists from here on, if it did not before.
+    pub fn assigned(&self) -> Vec<TensorId> {
+        self.tensors_with(|used| matches!(used, Use::Define | Use::Assign))
+    }
+
+    /// The tensors that the statement reads, in the order of the text; an accumulator counts.
     pub fn reads(&self) -> Vec<TensorId> {
-        match self {
-            StmtKind::Copy { src, .. } | StmtKind::CopyAsync { src, .. } => vec![src.tensor],
-            StmtKind::Gemm { c, a, b, .. } => vec![*c, *a, *b],
-            StmtKind::GemmAsync { c, a, b, .. } => vec![*c, a.tensor, b.tensor],
-            StmtKind::ClusterSum { dst } => vec![*dst],
-            StmtKind::Cast { src, .. }
-            | StmtKind::Rearrange { src, .. }
-            | StmtKind::Shape { src, .. }
-            | StmtKind::Split { src, .. }
-            | StmtKind::Reduce { src, .. } => vec![*src],
-            StmtKind::Elementwise { expr, .. } => expr.tensors(),
-            StmtKind::Join { a, b, .. } => vec![*a, *b],
-            StmtKind::Gather { src, index, .. } => vec![*src, *index],
-            StmtKind::Fill { .. }
-            | StmtKind::Define(_)
-            | StmtKind::Sync
-            | StmtKind::Commit
-            | StmtKind::Wait(_)
-            | StmtKind::CommitGemm
-            | StmtKind::WaitGemm(_)
-            | StmtKind::WaitDependencies
-            | StmtKind::LaunchDependents
-            | StmtKind::Pipeline(_)
-            | StmtKind::Role { .. }
-            | StmtKind::Stage { .. }
-            | StmtKind::Tiles { .. }
-            | StmtKind::Finally { .. }
-            | StmtKind::For { .. } => Vec::new(),
+        self.tensors_with(Use::reads)
+    }
+
+    /// The tensors that the statement writes.
+    pub fn writes(&self) -> Vec<TensorId> {
+        self.tensors_with(Use::writes)
+    }
+
+    /// The references of a statement whose operands may be indexed, and their uses.
+    pub fn references(&self) -> Vec<(Use, &TensorRef)> {
+        let reference = |operand| match operand {
+            Operand::Reference(used, r) => Some((used, r)),
+            _ => None,
+        };
+        self.operands().into_iter().filter_map(reference).collect()
+    }
+
+    /// Calls `visit` for every integer expression, also in indices and in the statements inside.
+    pub fn exprs_mut(&mut self, visit: &mut impl FnMut(&mut Expr)) {
+        for operand in self.operands_mut() {
+            match operand {
+                OperandMut::Constant(e) | OperandMut::Expr(e) => visit(e),
+                OperandMut::Reference(_, r) => r.index.iter_mut().flatten().for_each(&mut *visit),
+                OperandMut::Body(body) => body.iter_mut().for_each(|stmt| stmt.kind.exprs_mut(visit)),
+                OperandMut::Tensor(..)
+                | OperandMut::Counter(..)
+                | OperandMut::Pipeline(..)
+                | OperandMut::Scalar(_) => {}
+            }
         }
     }
 
@@ -401,18 +571,6 @@ impl StmtKind {
     /// Whether the body is done any number of times.
     pub fn repeats(&self) -> bool {
         matches!(self, StmtKind::For { .. } | StmtKind::Tiles { .. })
-    }
-
-    /// The tensors that the statement writes.
-    pub fn writes(&self) -> Vec<TensorId> {
-        match self {
-            StmtKind::Copy { dst, .. } | StmtKind::CopyAsync { dst, .. } => vec![dst.tensor],
-            StmtKind::Gemm { c, .. } | StmtKind::GemmAsync { c, .. } => vec![*c],
-            StmtKind::ClusterSum { dst } => vec![*dst],
-            StmtKind::Fill { dst, .. } => vec![*dst],
-            StmtKind::Define(_) => Vec::new(),
-            kind => kind.assigned(),
-        }
     }
 
     /// Source and destination of a copy of either kind that threads do: not by the tensor memory accelerator.
@@ -572,15 +730,9 @@ pub enum ElemExpr {
 impl ElemExpr {
     /// The tensors it reads, in order of occurrence, with repetitions.
     pub fn tensors(&self) -> Vec<TensorId> {
-        match self {
-            ElemExpr::Tensor(id) => vec![*id],
-            ElemExpr::Unary(_, x) => x.tensors(),
-            ElemExpr::Binary(_, x, y) => {
-                let mut all = x.tensors();
-                all.extend(y.tensors());
-                all
-            }
-            ElemExpr::Number(_) | ElemExpr::Scalar(_) | ElemExpr::Int(_) => Vec::new(),
-        }
+        let mut operands = Vec::new();
+        self.collect(&mut operands);
+        let tensor = |operand| if let Operand::Tensor(_, id) = operand { Some(*id) } else { None };
+        operands.into_iter().filter_map(tensor).collect()
     }
 }

@@ -9,8 +9,7 @@ use crate::desugar::{fresh_name, names_of};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
 use crate::expr::{Expr, SymbolId};
 use crate::program::{
-    ElemExpr, Pipeline, ShapeOp, Stmt, StmtKind, Symbol, SymbolKind, Tensor, TensorId, TensorKind, TensorRef,
-    ViewLeaf, ViewMode,
+    OperandMut, Pipeline, Stmt, StmtKind, Symbol, SymbolKind, Tensor, TensorId, TensorKind, Use,
 };
 use crate::verified::Verified;
 use crate::verify::verify;
@@ -131,19 +130,6 @@ impl Unroll<'_> {
         {
             return self.rounds(*counter, (lo, hi), body, span, out);
         }
-        if matches!(
-            stmt.kind,
-            StmtKind::For { .. }
-                | StmtKind::Tiles { .. }
-                | StmtKind::Finally { .. }
-                | StmtKind::Role { .. }
-                | StmtKind::Stage { .. }
-        ) {
-            self.count(span)?;
-            let kind = self.nested(&stmt.kind)?;
-            out.push(Stmt { kind, span });
-            return Ok(());
-        }
         if let StmtKind::Pipeline(id) = &stmt.kind {
             let tensors = program.pipeline(*id).tensors.iter();
             let tensors = tensors.map(|t| self.operand(*t, span)).collect::<Result<_, _>>()?;
@@ -211,7 +197,7 @@ impl Unroll<'_> {
     }
 
     /// A new tensor for one of the program: under its own name outside of unrolled rounds.
-    fn tensor(&mut self, id: TensorId, stage: &[i64], kind: TensorKind) -> TensorId {
+    fn tensor(&mut self, id: TensorId, stage: &[i64], mut kind: TensorKind) -> TensorId {
         let row = self.v.program().tensor(id);
         let numbers: Vec<i64> = self.rounds.iter().chain(stage).copied().collect();
         let name = if numbers.is_empty() {
@@ -219,28 +205,9 @@ impl Unroll<'_> {
         } else {
             fresh_name(&mut self.names, &row.name, &suffix(&numbers))
         };
-        let kind = self.tensor_kind(kind);
+        kind.exprs_mut(&mut |e| *e = self.expr(e));
         self.tensors.push(Tensor { name, dtype: row.dtype, kind, span: row.span });
         TensorId((self.tensors.len() - 1) as u32)
-    }
-
-    fn tensor_kind(&self, kind: TensorKind) -> TensorKind {
-        match kind {
-            TensorKind::View { param, offsets, ends, modes } => TensorKind::View {
-                param,
-                offsets: self.exprs(&offsets),
-                ends: ends.iter().map(|end| end.as_ref().map(|e| self.expr(e))).collect(),
-                modes: modes
-                    .iter()
-                    .map(|mode| {
-                        let leaf = |l: &ViewLeaf| ViewLeaf { extent: self.expr(&l.extent), ..l.clone() };
-                        ViewMode { leaves: mode.leaves.iter().map(leaf).collect() }
-                    })
-                    .collect(),
-            },
-            // Shapes are constants.
-            other => other,
-        }
     }
 
     /// Defines the tensors that the parts of a tensor become.
@@ -323,129 +290,29 @@ impl Unroll<'_> {
         }
     }
 
-    fn exprs(&self, list: &[Expr]) -> Vec<Expr> {
-        list.iter().map(|e| self.expr(e)).collect()
-    }
-
-    fn reference(&self, r: &TensorRef) -> Result<TensorRef, Diagnostic> {
-        Ok(TensorRef {
-            tensor: self.operand(r.tensor, r.span)?,
-            index: r.index.iter().map(|entry| entry.as_ref().map(|e| self.expr(e))).collect(),
-            transposed: r.transposed,
-            span: r.span,
-        })
-    }
-
-    fn elementwise(&self, expr: &ElemExpr) -> Result<ElemExpr, Diagnostic> {
-        Ok(match expr {
-            ElemExpr::Tensor(id) => ElemExpr::Tensor(self.operand(*id, Span::NONE)?),
-            ElemExpr::Int(e) => ElemExpr::Int(self.expr(e)),
-            ElemExpr::Unary(op, x) => ElemExpr::Unary(*op, Box::new(self.elementwise(x)?)),
-            ElemExpr::Binary(op, x, y) => {
-                ElemExpr::Binary(*op, Box::new(self.elementwise(x)?), Box::new(self.elementwise(y)?))
-            }
-            ElemExpr::Number(_) | ElemExpr::Scalar(_) => expr.clone(),
-        })
-    }
-
-    /// A loop, a `finally`, a role or a stage, with its tensors and counters replaced.
-    fn nested(&mut self, kind: &StmtKind) -> Result<StmtKind, Diagnostic> {
-        Ok(match kind {
-            StmtKind::For { counter, lo, hi, body } => {
-                let (lo, hi) = (self.expr(lo), self.expr(hi));
-                StmtKind::For { counter: self.counter(*counter), lo, hi, body: self.block(body)? }
-            }
-            StmtKind::Tiles { row, col, after, rows, cols, order, body } => {
-                let (rows, cols) = (self.expr(rows), self.expr(cols));
-                let (row, col) = (self.counter(*row), self.counter(*col));
-                let after = after.map(|after| after.map(|counter| self.counter(counter)));
-                StmtKind::Tiles { row, col, after, rows, cols, order: order.clone(), body: self.block(body)? }
-            }
-            StmtKind::Finally { after, body } => {
+    /// A statement with its tensors and counters replaced.
+    fn kind(&mut self, kind: &StmtKind) -> Result<StmtKind, Diagnostic> {
+        let mut kind = kind.clone();
+        for operand in kind.operands_mut() {
+            match operand {
+                OperandMut::Tensor(_, id) => *id = self.operand(*id, Span::NONE)?,
+                OperandMut::Reference(_, r) => {
+                    r.tensor = self.operand(r.tensor, r.span)?;
+                    r.index.iter_mut().flatten().for_each(|e| *e = self.expr(e));
+                }
+                OperandMut::Constant(e) | OperandMut::Expr(e) => *e = self.expr(e),
+                OperandMut::Counter(Use::Define, id) => *id = self.counter(*id),
                 // The loop before has given its counters their names.
-                let after = after.map(|counter| match self.values.get(&counter) {
-                    Some(Expr::Symbol(of_round)) => *of_round,
-                    _ => counter,
-                });
-                StmtKind::Finally { after, body: self.block(body)? }
-            }
-            StmtKind::Role { name, warpgroups, registers, body } => StmtKind::Role {
-                name: name.clone(),
-                warpgroups: warpgroups.clone(),
-                registers: registers.clone(),
-                body: self.block(body)?,
-            },
-            StmtKind::Stage { pipeline, side, slot, body } => {
-                let slot = slot.map(|slot| self.counter(slot));
-                StmtKind::Stage { pipeline: *pipeline, side: *side, slot, body: self.block(body)? }
-            }
-            other => self.kind(other)?,
-        })
-    }
-
-    /// A statement that is no loop, with its tensors and counters replaced.
-    fn kind(&self, kind: &StmtKind) -> Result<StmtKind, Diagnostic> {
-        let of = |id: &TensorId| self.operand(*id, Span::NONE);
-        Ok(match kind {
-            StmtKind::Define(id) => StmtKind::Define(of(id)?),
-            StmtKind::Copy { src, dst } => {
-                StmtKind::Copy { src: self.reference(src)?, dst: self.reference(dst)? }
-            }
-            StmtKind::CopyAsync { src, dst, how } => {
-                StmtKind::CopyAsync { src: self.reference(src)?, dst: self.reference(dst)?, how: *how }
-            }
-            StmtKind::Wait(groups) => StmtKind::Wait(self.expr(groups)),
-            StmtKind::Gemm { c, a, b, warps } => StmtKind::Gemm {
-                c: of(c)?,
-                a: of(a)?,
-                b: of(b)?,
-                warps: warps.as_ref().map(|warps| warps.each_ref().map(|e| self.expr(e))),
-            },
-            StmtKind::GemmAsync { c, a, b, warpgroups } => StmtKind::GemmAsync {
-                c: of(c)?,
-                a: self.reference(a)?,
-                b: self.reference(b)?,
-                warpgroups: warpgroups.as_ref().map(|groups| groups.each_ref().map(|e| self.expr(e))),
-            },
-            StmtKind::WaitGemm(groups) => StmtKind::WaitGemm(self.expr(groups)),
-            StmtKind::ClusterSum { dst } => StmtKind::ClusterSum { dst: of(dst)? },
-            StmtKind::Cast { dst, src } => StmtKind::Cast { dst: of(dst)?, src: of(src)? },
-            StmtKind::Rearrange { dst, src } => StmtKind::Rearrange { dst: of(dst)?, src: of(src)? },
-            StmtKind::Fill { dst, value } => StmtKind::Fill { dst: of(dst)?, value: *value },
-            StmtKind::Elementwise { dst, expr } => {
-                StmtKind::Elementwise { dst: of(dst)?, expr: self.elementwise(expr)? }
-            }
-            StmtKind::Shape { dst, src, op } => {
-                let op = match op {
-                    ShapeOp::Reshape(shape) => ShapeOp::Reshape(self.exprs(shape)),
-                    ShapeOp::Broadcast(shape) => ShapeOp::Broadcast(self.exprs(shape)),
-                    ShapeOp::Slice { axis, start, extent } => {
-                        ShapeOp::Slice { axis: *axis, start: self.expr(start), extent: self.expr(extent) }
+                OperandMut::Counter(_, id) => {
+                    if let Some(Expr::Symbol(of_round)) = self.values.get(id) {
+                        *id = *of_round;
                     }
-                    ShapeOp::Transpose(_) | ShapeOp::Expand { .. } => op.clone(),
-                };
-                StmtKind::Shape { dst: of(dst)?, src: of(src)?, op }
+                }
+                OperandMut::Body(body) => *body = self.block(body)?,
+                OperandMut::Pipeline(..) | OperandMut::Scalar(_) => {}
             }
-            StmtKind::Join { dst, a, b } => StmtKind::Join { dst: of(dst)?, a: of(a)?, b: of(b)? },
-            StmtKind::Split { lo, hi, src } => StmtKind::Split { lo: of(lo)?, hi: of(hi)?, src: of(src)? },
-            StmtKind::Reduce { dst, src, op, axis } => {
-                StmtKind::Reduce { dst: of(dst)?, src: of(src)?, op: *op, axis: *axis }
-            }
-            StmtKind::Gather { dst, src, index, axis } => {
-                StmtKind::Gather { dst: of(dst)?, src: of(src)?, index: of(index)?, axis: *axis }
-            }
-            StmtKind::Sync
-            | StmtKind::Commit
-            | StmtKind::CommitGemm
-            | StmtKind::WaitDependencies
-            | StmtKind::LaunchDependents
-            | StmtKind::Pipeline(_)
-            | StmtKind::For { .. }
-            | StmtKind::Tiles { .. }
-            | StmtKind::Finally { .. }
-            | StmtKind::Role { .. }
-            | StmtKind::Stage { .. } => kind.clone(),
-        })
+        }
+        Ok(kind)
     }
 }
 

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use super::InterpretError;
 use super::launch::{grid, symbol_values};
-use crate::expr::{Expr, IntOp};
-use crate::program::{ElemExpr, ParamKind, Stmt, StmtKind, TensorRef};
+use crate::expr::{Expr, IntOp, SymbolId};
+use crate::program::{Operand, ParamKind, Stmt, StmtKind, TensorRef};
 use crate::verified::Verified;
 
 /// The values that an expression may take, both ends included.
@@ -112,40 +112,27 @@ impl Ranges<'_> {
         Ok(())
     }
 
-    fn elementwise(&self, e: &ElemExpr) -> Result<(), InterpretError> {
-        match e {
-            ElemExpr::Int(e) => self.interval("the operand of `float`", e).map(|_| ()),
-            ElemExpr::Unary(_, x) => self.elementwise(x),
-            ElemExpr::Binary(_, x, y) => {
-                self.elementwise(x)?;
-                self.elementwise(y)
-            }
-            ElemExpr::Tensor(_) | ElemExpr::Number(_) | ElemExpr::Scalar(_) => Ok(()),
+    /// Notes a counter's values in its body.
+    fn counting(&mut self, counters: &[(SymbolId, Interval)], body: &[Stmt]) -> Result<(), InterpretError> {
+        self.counters.extend(counters.iter().map(|(counter, range)| (counter.0, *range)));
+        self.block(body)?;
+        for (counter, _) in counters {
+            self.counters.remove(&counter.0);
         }
+        Ok(())
     }
 
     fn block(&mut self, body: &[Stmt]) -> Result<(), InterpretError> {
         for stmt in body {
             match &stmt.kind {
-                StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, .. } => {
-                    self.reference(src)?;
-                    self.reference(dst)?;
-                }
-                StmtKind::Elementwise { expr, .. } => self.elementwise(expr)?,
                 StmtKind::For { counter, lo, hi, body } => {
                     let name = &self.verified.program().symbol(*counter).name;
                     let what = format!("a bound of the loop over `{name}`");
                     let (first, _) = self.interval(&what, lo)?;
                     let (_, end) = self.interval(&what, hi)?;
                     if first < end {
-                        self.counters.insert(counter.0, (first, end - 1));
-                        self.block(body)?;
-                        self.counters.remove(&counter.0);
+                        self.counting(&[(*counter, (first, end - 1))], body)?;
                     }
-                }
-                StmtKind::GemmAsync { a, b, .. } => {
-                    self.reference(a)?;
-                    self.reference(b)?;
                 }
                 StmtKind::Tiles { row, col, after, rows, cols, body, .. } => {
                     let both = [
@@ -161,42 +148,23 @@ impl Ranges<'_> {
                     let beyond = i128::from(self.grid[0]);
                     narrow("the number of tiles", (0, rows.max(0) * cols.max(0) + beyond))?;
                     if rows > 0 && cols > 0 {
-                        self.counters.extend([(row.0, (0, rows - 1)), (col.0, (0, cols - 1))]);
-                        self.block(body)?;
-                        self.counters.remove(&row.0);
-                        self.counters.remove(&col.0);
+                        self.counting(&[(*row, (0, rows - 1)), (*col, (0, cols - 1))], body)?;
                     }
                 }
-                StmtKind::Stage { pipeline, slot, body, .. } => {
+                StmtKind::Stage { pipeline, slot: Some(slot), body, .. } => {
                     let stages = self.verified.program().pipeline(*pipeline).stages.as_int().unwrap_or(1);
-                    if let Some(slot) = slot {
-                        self.counters.insert(slot.0, (0, i128::from(stages) - 1));
-                    }
-                    self.block(body)?;
-                    if let Some(slot) = slot {
-                        self.counters.remove(&slot.0);
+                    self.counting(&[(*slot, (0, i128::from(stages) - 1))], body)?;
+                }
+                kind => {
+                    for operand in kind.operands() {
+                        match operand {
+                            Operand::Reference(_, r) => self.reference(r)?,
+                            Operand::Expr(e) => drop(self.interval("the operand of `float`", e)?),
+                            Operand::Body(body) => self.block(body)?,
+                            _ => {}
+                        }
                     }
                 }
-                StmtKind::Role { body, .. } | StmtKind::Finally { body, .. } => self.block(body)?,
-                StmtKind::Define(_)
-                | StmtKind::Gemm { .. }
-                | StmtKind::Cast { .. }
-                | StmtKind::Rearrange { .. }
-                | StmtKind::Fill { .. }
-                | StmtKind::Shape { .. }
-                | StmtKind::Join { .. }
-                | StmtKind::Split { .. }
-                | StmtKind::Reduce { .. }
-                | StmtKind::Gather { .. }
-                | StmtKind::Commit
-                | StmtKind::Wait(_)
-                | StmtKind::CommitGemm
-                | StmtKind::WaitGemm(_)
-                | StmtKind::ClusterSum { .. }
-                | StmtKind::WaitDependencies
-                | StmtKind::LaunchDependents
-                | StmtKind::Pipeline(_)
-                | StmtKind::Sync => {}
             }
         }
         Ok(())

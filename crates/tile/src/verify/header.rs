@@ -7,7 +7,7 @@ use crate::expr::{Expr, SymbolId};
 use crate::names::is_identifier;
 use crate::parser::row_major;
 use crate::program::{
-    ElemExpr, ParamKind, PipelineId, Program, Stmt, StmtKind, SymbolKind, TensorId, TensorKind,
+    Operand, ParamKind, PipelineId, Program, Stmt, StmtKind, SymbolKind, TensorId, TensorKind,
 };
 use std::collections::HashMap;
 use tilewright_machine::DType;
@@ -216,53 +216,15 @@ impl Checker<'_> {
             let row = self.program.pipelines.get(id.0 as usize);
             row.is_some_and(|row| row.tensors.iter().all(tensor))
         };
-        body.iter().all(|stmt| match &stmt.kind {
-            StmtKind::Define(id) | StmtKind::Fill { dst: id, .. } => tensor(id),
-            StmtKind::ClusterSum { dst } => tensor(dst),
-            StmtKind::GemmAsync { c, a, b, .. } => [c, &a.tensor, &b.tensor].into_iter().all(tensor),
-            StmtKind::Pipeline(id) => pipeline(id),
-            StmtKind::Role { body, .. } => self.block_ids(body),
-            StmtKind::Stage { pipeline: id, slot, body, .. } => {
-                pipeline(id) && slot.is_none_or(|slot| self.is_counter(slot)) && self.block_ids(body)
-            }
-            StmtKind::Tiles { row, col, after, body, .. } => {
-                let mut counters = [row, col].into_iter().chain(after.iter().flatten());
-                counters.all(|counter| self.is_counter(*counter)) && self.block_ids(body)
-            }
-            StmtKind::Finally { after, body } => {
-                after.iter().all(|counter| self.is_counter(*counter)) && self.block_ids(body)
-            }
-            StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, .. } => {
-                tensor(&src.tensor) && tensor(&dst.tensor)
-            }
-            StmtKind::Gemm { c, a, b, .. } => [c, a, b].into_iter().all(tensor),
-            StmtKind::Cast { dst, src }
-            | StmtKind::Rearrange { dst, src }
-            | StmtKind::Shape { dst, src, .. }
-            | StmtKind::Reduce { dst, src, .. } => tensor(dst) && tensor(src),
-            StmtKind::Join { dst, a, b } => [dst, a, b].into_iter().all(tensor),
-            StmtKind::Split { lo, hi, src } => [lo, hi, src].into_iter().all(tensor),
-            StmtKind::Gather { dst, src, index, .. } => [dst, src, index].into_iter().all(tensor),
-            StmtKind::Elementwise { dst, expr } => tensor(dst) && self.elem_ids(expr),
-            StmtKind::Sync
-            | StmtKind::Commit
-            | StmtKind::Wait(_)
-            | StmtKind::CommitGemm
-            | StmtKind::WaitGemm(_)
-            | StmtKind::WaitDependencies
-            | StmtKind::LaunchDependents => true,
-            StmtKind::For { counter, body, .. } => self.is_counter(*counter) && self.block_ids(body),
+        body.iter().flat_map(|stmt| stmt.kind.operands()).all(|operand| match operand {
+            Operand::Tensor(_, id) => tensor(id),
+            Operand::Reference(_, r) => tensor(&r.tensor),
+            Operand::Counter(_, id) => self.is_counter(*id),
+            Operand::Pipeline(_, id) => pipeline(id),
+            Operand::Scalar(id) => (id.0 as usize) < self.program.params.len(),
+            Operand::Body(body) => self.block_ids(body),
+            Operand::Constant(_) | Operand::Expr(_) => true,
         })
-    }
-
-    fn elem_ids(&self, expr: &ElemExpr) -> bool {
-        match expr {
-            ElemExpr::Tensor(id) => (id.0 as usize) < self.program.tensors.len(),
-            ElemExpr::Scalar(id) => (id.0 as usize) < self.program.params.len(),
-            ElemExpr::Number(_) | ElemExpr::Int(_) => true,
-            ElemExpr::Unary(_, x) => self.elem_ids(x),
-            ElemExpr::Binary(_, x, y) => self.elem_ids(x) && self.elem_ids(y),
-        }
     }
 
     fn is_counter(&self, id: SymbolId) -> bool {

@@ -5,9 +5,7 @@
 
 use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::Expr;
-use crate::program::{
-    ElemExpr, ParamId, Program, Side, Stmt, StmtKind, TensorId, TensorKind, TensorRef, TileOrder,
-};
+use crate::program::{Operand, ParamId, Program, Side, Stmt, StmtKind, TensorId, TensorKind};
 
 use super::roles::{role_order, stages_of};
 
@@ -232,29 +230,24 @@ impl Walk<'_> {
     fn accesses(&mut self, stmt: &Stmt) {
         let mut found: Vec<(ParamId, Access)> = Vec::new();
         let mut element = |e: &Expr| e.elements(&mut |param| found.push((param, Access::Element)));
-        let mut copied: Vec<(&TensorRef, Access)> = Vec::new();
-        match &stmt.kind {
-            StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, .. } => {
-                copied.extend([(src, Access::Read), (dst, Access::Write)]);
-            }
-            StmtKind::GemmAsync { a, b, .. } => copied.extend([(a, Access::Read), (b, Access::Read)]),
-            StmtKind::For { lo, hi, .. } => [lo, hi].into_iter().for_each(&mut element),
-            StmtKind::Tiles { rows, cols, order, .. } => {
-                let (TileOrder::Bands { rows: of, .. } | TileOrder::Hilbert { order: of }) = order;
-                [rows, cols, of].into_iter().for_each(&mut element);
-            }
-            StmtKind::Elementwise { expr, .. } => integers(expr, &mut element),
-            _ => {}
-        }
-        for (reference, _) in &copied {
-            reference.index.iter().flatten().for_each(&mut element);
-            if let TensorKind::View { offsets, ends, modes, .. } = &self.program.tensor(reference.tensor).kind
-            {
-                let extents = modes.iter().flat_map(|mode| &mode.leaves).map(|leaf| &leaf.extent);
-                offsets.iter().chain(ends.iter().flatten()).chain(extents).for_each(&mut element);
+        for operand in stmt.kind.operands() {
+            match operand {
+                Operand::Expr(e) => element(e),
+                Operand::Reference(_, r) => {
+                    r.index.iter().flatten().for_each(&mut element);
+                    if let TensorKind::View { offsets, ends, modes, .. } = &self.program.tensor(r.tensor).kind
+                    {
+                        let extents = modes.iter().flat_map(|mode| &mode.leaves).map(|leaf| &leaf.extent);
+                        offsets.iter().chain(ends.iter().flatten()).chain(extents).for_each(&mut element);
+                    }
+                }
+                _ => {}
             }
         }
-        found.extend(copied.into_iter().filter_map(|(r, access)| Some((self.param(r.tensor)?, access))));
+        found.extend(stmt.kind.references().into_iter().filter_map(|(used, r)| {
+            let access = if used.writes() { Access::Write } else { Access::Read };
+            Some((self.param(r.tensor)?, access))
+        }));
         for (param, access) in found {
             self.before_the_wait(param, access, stmt.span);
         }
@@ -300,18 +293,5 @@ impl Walk<'_> {
             error = error.related(wait, "the wait");
         }
         self.errors.push(error);
-    }
-}
-
-/// Calls `visit` for the integer expressions of an elementwise one.
-fn integers(expr: &ElemExpr, visit: &mut impl FnMut(&Expr)) {
-    match expr {
-        ElemExpr::Int(e) => visit(e),
-        ElemExpr::Unary(_, x) => integers(x, visit),
-        ElemExpr::Binary(_, x, y) => {
-            integers(x, visit);
-            integers(y, visit);
-        }
-        ElemExpr::Tensor(_) | ElemExpr::Number(_) | ElemExpr::Scalar(_) => {}
     }
 }
