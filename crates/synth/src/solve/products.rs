@@ -1,0 +1,235 @@
+//! Matrix products: the arrangements that fit, and the calls of those that are chosen.
+
+use std::rc::Rc;
+
+use tilewright_machine::{MmaRow, mmas};
+use tilewright_tile::{Code, Diagnostic, StmtKind, TensorId};
+
+use super::solution::{Clash, Origin, Registers};
+use super::{Arrangements, Solver};
+use crate::gemm::{self, Arrangement, GemmLayouts};
+use crate::plan::GemmPlan;
+use crate::tv::TvLayout;
+
+/// Steps that comparing an arrangement with known layouts counts for.
+const COMPARISON: u64 = 20;
+
+impl Solver<'_> {
+    /// The arrangements of the fastest instruction that tiles product `i`; none for other statements.
+    pub(super) fn arrange(&self, i: usize) -> Result<Arrangements, Diagnostic> {
+        let StmtKind::Gemm { c, a, ref warps, .. } = self.statements[i].0.kind else {
+            return Ok(Arrangements::default());
+        };
+        let span = self.statements[i].0.span;
+        let program = self.verified.program();
+        let (ab, acc) = (program.tensor(a).dtype, program.tensor(c).dtype);
+        let (m, n, k) = self.extents(i);
+        let rows: Vec<&'static MmaRow> = mmas(ab, acc, self.arch).collect();
+        if rows.is_empty() {
+            return Err(Diagnostic::new(
+                Code::Unsatisfiable,
+                span,
+                format!("{} has no matrix instruction that multiplies {ab} into {acc}", self.arch),
+            )
+            .label(format!("`{}` is {acc}, `{}` is {ab}", self.name(c), self.name(a)))
+            .help("multiply f16 into f32 or f16, or bf16 into f32".to_string()));
+        }
+        let Some(row) = rows.iter().find(|r| m % r.m == 0 && n % r.n == 0 && k % r.k == 0).copied() else {
+            let smallest = rows[rows.len() - 1];
+            return Err(Diagnostic::new(
+                Code::Unsatisfiable,
+                span,
+                format!("no matrix instruction tiles a product of {m}×{n}×{k}"),
+            )
+            .label(format!("`{}` is {m}×{n}, `{}` is {m}×{k}", self.name(c), self.name(a)))
+            .help(format!(
+                "the smallest instruction for these types is {}: make M a multiple of {}, N of {} and K of {}",
+                smallest.name, smallest.m, smallest.n, smallest.k
+            )));
+        };
+        let grid = warps.as_ref().and_then(|[m, n]| Some((m.as_int()?, n.as_int()?)));
+        let all = gemm::arrangements(row, (m, n, k), i64::from(self.verified.threads()) / 32, grid);
+        if let (true, Some((wm, wn))) = (all.is_empty(), grid) {
+            return Err(Diagnostic::new(
+                Code::Unsatisfiable,
+                span,
+                format!("a product of {m}×{n}×{k} does not divide among {wm}×{wn} warps"),
+            )
+            .label("given here")
+            .help(format!(
+                "{} computes {}×{}: make M a multiple of {} and N of {}, or leave `warps` out",
+                row.name,
+                row.m,
+                row.n,
+                row.m * wm,
+                row.n * wn
+            )));
+        }
+        let (all, layouts) = all.into_iter().filter_map(|by| Some((by, by.layouts(m, n, k)?))).unzip();
+        Ok(Arrangements { first: i, all, layouts })
+    }
+
+    /// The arrangements of product `i` that agree with the layouts that its operands have. A product that shares an operand
+    /// with an earlier one of the same extents takes the same arrangement, if that fits.
+    pub(super) fn fitting(&self, state: &Registers, i: usize) -> Vec<Arrangement> {
+        let StmtKind::Gemm { c, a, b, .. } = self.statements[i].0.kind else { return Vec::new() };
+        let known = [c, a, b].map(|id| state.layouts[id.0 as usize].as_ref().map(|l| &l.0));
+        let Arrangements { first, all, layouts } = &*self.arrangements[i];
+        if known.iter().all(|tv| tv.is_none()) {
+            return all.clone();
+        }
+        let extents = self.extents(i);
+        let earlier = (0..i).rev().find_map(|j| {
+            let StmtKind::Gemm { c: c2, a: a2, b: b2, .. } = self.statements[j].0.kind else { return None };
+            let shares = [a2, b2, c2].iter().any(|t| [a, b, c].contains(t));
+            let by = state.gemms[j]?;
+            let alike = shares && self.extents(j) == extents && by.row == all.first()?.row;
+            let (m, n, k) = extents;
+            (alike && self.fits(&by, by.layouts(m, n, k).as_ref()?, extents, known)).then_some(by)
+        });
+        if let Some(by) = earlier {
+            return vec![by];
+        }
+        let key = (*first, known.map(|tv| tv.cloned()));
+        if let Some(fitting) = self.fitting.borrow().get(&key) {
+            return fitting.to_vec();
+        }
+        let both = all.iter().zip(layouts);
+        let fitting: Vec<Arrangement> =
+            both.filter(|(by, own)| self.fits(by, own, extents, known)).map(|(by, _)| *by).collect();
+        self.fitting.borrow_mut().insert(key, Rc::new(fitting.clone()));
+        fitting
+    }
+
+    /// Whether an arrangement with its own layouts of C, A and B agrees with those that are known.
+    pub(super) fn fits(
+        &self,
+        by: &Arrangement,
+        own: &GemmLayouts,
+        extents: (i64, i64, i64),
+        known: [Option<&TvLayout>; 3],
+    ) -> bool {
+        self.step(COMPARISON);
+        let own = [&own.c, &own.a, &own.b];
+        let each = |same: &dyn Fn(&TvLayout, &TvLayout) -> bool| {
+            known.iter().zip(own).all(|(theirs, tv)| theirs.is_none_or(|theirs| same(theirs, tv)))
+        };
+        if each(&|theirs, tv| theirs.same_function(tv)) {
+            return true;
+        }
+        // In another order of values, or over other warps, the same registers may still serve. Lanes must be where the
+        // instruction wants them.
+        let lanes = |tv: &TvLayout| -> Vec<i64> {
+            (0..32).map(|lane| tv.threads().eval(lane) - tv.threads().eval(0)).collect()
+        };
+        each(&|theirs, tv| lanes(theirs) == lanes(tv)) && {
+            let [c, a, b] = [0, 1, 2].map(|operand| known[operand].unwrap_or(own[operand]));
+            let threads = i64::from(self.verified.threads());
+            gemm::calls(by, extents, c, a, b, threads).is_some()
+        }
+    }
+
+    /// Gives the operands of product `i` that have no layout those of an arrangement.
+    pub(super) fn place(
+        &self,
+        state: &mut Registers,
+        i: usize,
+        (c, a, b): (TensorId, TensorId, TensorId),
+        by: Arrangement,
+    ) -> Result<(), Clash> {
+        let (m, n, k) = self.extents(i);
+        let span = self.statements[i].0.span;
+        let layouts = by.layouts(m, n, k).ok_or_else(|| {
+            Diagnostic::new(
+                Code::Unsatisfiable,
+                span,
+                "the product cannot be laid out: its tile is too large",
+            )
+        })?;
+        let text = self.text(i);
+        state.gemms[i] = Some(by);
+        let mut ready = Vec::new();
+        for (id, tv, operand) in [(c, layouts.c, "C"), (a, layouts.a, "A"), (b, layouts.b, "B")] {
+            if state.layouts[id.0 as usize].is_none() {
+                let why = format!("operand {operand} of {by}, for `{text}`");
+                self.set(state, id, tv, Origin { statement: Some(i), why })?;
+                ready.push(id);
+            }
+        }
+        self.propagate(state, ready)
+    }
+
+    /// The clash of a product that no arrangement fits.
+    pub(super) fn unfitting(&self, state: &Registers, i: usize) -> Clash {
+        let span = self.statements[i].0.span;
+        let StmtKind::Gemm { c, a, b, .. } = self.statements[i].0.kind else {
+            return Diagnostic::new(Code::LayoutConflict, span, "not a matrix product").into();
+        };
+        let row = self.arrangements[i].all.first().map_or("a matrix instruction", |by| by.row.name);
+        let mut error = Diagnostic::new(
+            Code::LayoutConflict,
+            span,
+            format!(
+                "the layouts of `{}`, `{}` and `{}` do not fit one arrangement of {row}",
+                self.name(c),
+                self.name(a),
+                self.name(b)
+            ),
+        )
+        .label("this product wants its operands arranged by its own accumulator");
+        let fits_without = |t: TensorId| {
+            let mut without = state.clone();
+            let had = without.layouts[t.0 as usize].take().is_some();
+            had && !self.fitting(&without, i).is_empty()
+        };
+        error = error.help(if fits_without(c) {
+            format!(
+                "no arrangement has this layout of `{}`: leave it open here, and give what follows an operand of its own, \
+                 `x = rearrange({})`",
+                self.name(c),
+                self.name(c)
+            )
+        } else {
+            format!("give it an operand of its own: `x = rearrange({})` and use `x` here", self.name(a))
+        });
+        for id in [c, a, b] {
+            let Some((_, origin)) = &state.layouts[id.0 as usize] else { continue };
+            if let Some(other) = origin.statement
+                && other != i
+            {
+                let span = self.statements[other].0.span;
+                error = error.related(span, format!("`{}` is fixed here: {}", self.name(id), origin.why));
+            }
+        }
+        // The factor without which the rest would fit; else the left one that has a layout.
+        let remedy = [a, b].into_iter().filter(|t| state.layouts[t.0 as usize].is_some()).collect::<Vec<_>>();
+        let alone = remedy.iter().copied().find(|t| fits_without(*t));
+        Clash { diagnostic: Box::new(error), remedy: alone.or(remedy.first().copied()).map(|t| (i, t)) }
+    }
+
+    /// The calls of every matrix product of a solution.
+    ///
+    /// # Errors
+    ///
+    /// A product whose operands do not fit its arrangement.
+    pub fn calls(&self, state: &Registers) -> Result<Vec<Option<GemmPlan>>, Clash> {
+        let mut plans = vec![None; self.statements.len()];
+        for (i, plan) in plans.iter_mut().enumerate() {
+            let (StmtKind::Gemm { c, a, b, .. }, Some(by)) = (&self.statements[i].0.kind, state.gemms[i])
+            else {
+                continue;
+            };
+            let get = |id: TensorId| state.layouts[id.0 as usize].as_ref().map(|l| &l.0);
+            let threads = i64::from(self.verified.threads());
+            let calls = match (get(*c), get(*a), get(*b)) {
+                (Some(c), Some(a), Some(b)) => gemm::calls(&by, self.extents(i), c, a, b, threads),
+                _ => None,
+            };
+            match calls {
+                Some(calls) => *plan = Some(GemmPlan { row: by.row, by, calls }),
+                None => return Err(self.unfitting(state, i)),
+            }
+        }
+        Ok(plans)
+    }
+}

@@ -1,0 +1,211 @@
+//! Propagation: a queue of ready constraints leads layouts on, until one finds two that clash.
+
+use std::collections::VecDeque;
+
+use tilewright_tile::{Code, Diagnostic, StmtKind, TensorId, TensorKind};
+
+use super::Solver;
+use super::solution::{Clash, Origin, Registers};
+use crate::constraint::Equation;
+use crate::tv::{TvLayout, moves};
+
+/// Why a pinned layout is what it is.
+const PINNED: &str = "given by the program";
+
+impl Solver<'_> {
+    pub(super) fn pinned(&self, state: &mut Registers) -> Result<(), Clash> {
+        let mut ready = Vec::new();
+        for id in self.touched.iter().copied() {
+            let tensor = self.verified.program().tensor(id);
+            let TensorKind::Register { pinned: Some(layout), .. } = &tensor.kind else { continue };
+            // The verifier has checked that it has two modes, the first of the block's threads, and covers the tile.
+            let tv = TvLayout::from_layout(layout.clone()).map_err(|_| self.too_large(id))?;
+            self.set(state, id, tv, Origin { statement: None, why: PINNED.to_string() })?;
+            ready.push(id);
+        }
+        self.propagate(state, ready)
+    }
+
+    pub(super) fn set(
+        &self,
+        state: &mut Registers,
+        id: TensorId,
+        tv: TvLayout,
+        origin: Origin,
+    ) -> Result<(), Diagnostic> {
+        let dtype = self.verified.program().tensor(id).dtype;
+        let registers = (tv.count() as u32 * dtype.bits()).div_ceil(32);
+        let limit = self.arch.limits().registers_of_a_thread(self.verified.threads());
+        if registers > limit {
+            let tensor = self.verified.program().tensor(id);
+            let size: i64 = self.verified.shape(id).iter().product();
+            let threads = self.verified.threads();
+            // Threads that hold what others hold too are of no use: more of them would not help.
+            let copies: i64 = tv.threads().leaves().iter().filter(|l| l.1 == 0).map(|l| l.0).product();
+            let help = if copies > 1 && origin.why.contains("each part in") {
+                format!(
+                    "the tile does not divide among the {} warps, so {copies} of them hold the same part: choose a tile \
+                     whose instruction tiles divide among the warps",
+                    threads / 32
+                )
+            } else if copies > 1 && origin.statement.is_none() && origin.why == PINNED {
+                format!(
+                    "the layout that the program gives it has {copies} threads hold the same elements: let the thread modes \
+                     of stride 0 walk through the tile"
+                )
+            } else {
+                "make the tile smaller, use more threads, or keep it in shared memory".to_string()
+            };
+            return Err(Diagnostic::new(
+                Code::RegistersExceeded,
+                tensor.span,
+                format!(
+                    "`{}` needs {registers} registers of each of the {threads} threads, and {} has {limit} for each",
+                    tensor.name, self.arch
+                ),
+            )
+            .label(format!("{size} elements of {dtype} over {threads} threads"))
+            .help(help));
+        }
+        state.layouts[id.0 as usize] = Some((tv, origin));
+        Ok(())
+    }
+
+    /// Leads layouts on from tensors that just got theirs: solves every constraint with one unknown, and checks those with none.
+    pub(super) fn propagate(&self, state: &mut Registers, news: Vec<TensorId>) -> Result<(), Clash> {
+        let mut queue: VecDeque<usize> =
+            news.iter().flat_map(|t| self.touching[t.0 as usize].iter().copied()).collect();
+        while let Some(next) = queue.pop_front() {
+            for id in self.apply(state, next, false)? {
+                queue.extend(self.touching[id.0 as usize].iter().copied());
+            }
+        }
+        Ok(())
+    }
+
+    /// [`propagate`](Self::propagate) once every product is placed: the results of broadcasts that nothing has asked for follow
+    /// their operands.
+    pub(super) fn propagate_all(&self, state: &mut Registers, news: Vec<TensorId>) -> Result<(), Clash> {
+        self.propagate(state, news)?;
+        loop {
+            let mut news = Vec::new();
+            // Only where nothing else asks for it is the result of a broadcast held whole by those who hold the operand.
+            for next in 0..self.constraints.len() {
+                let broadcast = matches!(
+                    self.constraints[next].equation,
+                    Equation::Shape { op: tilewright_tile::ShapeOp::Broadcast(_), .. }
+                );
+                if broadcast {
+                    news = self.apply(state, next, true)?;
+                }
+                if !news.is_empty() {
+                    break;
+                }
+            }
+            if news.is_empty() {
+                return Ok(());
+            }
+            self.propagate(state, news)?;
+        }
+    }
+
+    /// Solves a constraint for what is unknown in it; returns the tensors that got a layout.
+    pub(super) fn apply(
+        &self,
+        state: &mut Registers,
+        number: usize,
+        any: bool,
+    ) -> Result<Vec<TensorId>, Clash> {
+        self.step(1);
+        let constraint = &self.constraints[number];
+        let i = constraint.statement;
+        let mut new = Vec::new();
+        for id in constraint.tensors() {
+            if state.layouts[id.0 as usize].is_none() {
+                let known = |t: TensorId| state.layouts[t.0 as usize].as_ref().map(|l| &l.0);
+                let Some((from, tv)) = constraint.solve(self.verified, id, &known, any) else { continue };
+                let why = match &constraint.equation {
+                    Equation::Equal(_) => {
+                        format!("the same as `{}`, for `{}`", self.name(from), self.text(i))
+                    }
+                    _ => format!("what `{}` makes of `{}`", self.text(i), self.name(from)),
+                };
+                self.set(state, id, tv, Origin { statement: Some(i), why })?;
+                new.push(id);
+            }
+        }
+        if let Equation::Equal(group) = &constraint.equation {
+            self.check(state, i, group)?;
+        }
+        Ok(new)
+    }
+
+    /// Whether the tensors of an equality that have layouts have the same one.
+    pub(super) fn check(&self, state: &Registers, i: usize, group: &[TensorId]) -> Result<(), Clash> {
+        let known = |id: TensorId| state.layouts[id.0 as usize].as_ref();
+        let Some(first) = group.iter().copied().find(|t| known(*t).is_some()) else { return Ok(()) };
+        let Some((tv, origin)) = known(first) else { return Ok(()) };
+        let threads = i64::from(self.verified.threads());
+        for other in group.iter().copied().filter(|t| *t != first) {
+            let Some((theirs, their_origin)) = known(other) else { continue };
+            if theirs.same_function(tv) {
+                continue;
+            }
+            // Registers may differ in the order of a thread's values, if only data moves.
+            let permuted = match &self.statements[i].0.kind {
+                StmtKind::Copy { src, .. } if src.tensor == first => moves(tv, theirs, threads).is_some(),
+                StmtKind::Copy { .. } => moves(theirs, tv, threads).is_some(),
+                _ => false,
+            };
+            if !permuted {
+                let diagnostic = self.conflict(i, (first, tv, origin), (other, theirs, their_origin));
+                // An operand can be rearranged before the statement, its result cannot.
+                let assigned = self.statements[i].0.kind.assigned();
+                let written = |t: TensorId| {
+                    assigned.contains(&t)
+                        || matches!(&self.statements[i].0.kind, StmtKind::Copy { dst, .. } if dst.tensor == t)
+                };
+                let operand = if written(other) { first } else { other };
+                let remedy = (!written(operand)).then_some((i, operand));
+                return Err(Clash { diagnostic: Box::new(diagnostic), remedy });
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn conflict(
+        &self,
+        i: usize,
+        (first, first_tv, first_origin): (TensorId, &TvLayout, &Origin),
+        (second, second_tv, second_origin): (TensorId, &TvLayout, &Origin),
+    ) -> Diagnostic {
+        let (a, b) = (self.name(first), self.name(second));
+        let mut error = Diagnostic::new(
+            Code::LayoutConflict,
+            self.statements[i].0.span,
+            format!(
+                "`{a}` and `{b}` must be distributed alike here, but `{a}` is {} and `{b}` is {}",
+                first_tv.layout(),
+                second_tv.layout()
+            ),
+        )
+        .label("wants one layout for both")
+        .help(match &self.statements[i].0.kind {
+            // Its results cannot be redistributed before it.
+            StmtKind::Split { lo, hi, src } if [*lo, *hi] == [first, second] => format!(
+                "pin both alike, or split into new names and rearrange those: `x, y = split({})`, `{b} = rearrange(y)`",
+                self.name(*src)
+            ),
+            _ => format!("redistribute one of them: `x = rearrange({b})` and use `x` here"),
+        });
+        for (name, origin) in [(a, first_origin), (b, second_origin)] {
+            if let Some(other) = origin.statement {
+                error = error.related(
+                    self.statements[other].0.span,
+                    format!("`{name}` is fixed here: {}", origin.why),
+                );
+            }
+        }
+        error
+    }
+}

@@ -1,0 +1,88 @@
+//! What a search for thread-value layouts finds, and how far it goes.
+
+use tilewright_tile::{Code, Diagnostic, Span, TensorId};
+
+use crate::gemm::Arrangement;
+use crate::tv::TvLayout;
+
+/// Where a tensor's layout comes from.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// Index of the statement that fixed it; `None` for a pinned layout.
+    pub statement: Option<usize>,
+    /// In words.
+    pub why: String,
+}
+
+/// The layouts of all register tensors: one solution of the constraints.
+#[derive(Clone, Debug)]
+pub struct Registers {
+    /// One entry a tensor; `None` for other memories, and for what is not solved yet.
+    pub layouts: Vec<Option<(TvLayout, Origin)>>,
+    /// One entry a statement: the arrangement of each matrix product.
+    pub gemms: Vec<Option<Arrangement>>,
+}
+
+/// Two statements that want different layouts of one tensor.
+#[derive(Clone, Debug)]
+pub struct Clash {
+    /// What to say to the author.
+    pub diagnostic: Box<Diagnostic>,
+    /// The statement and the operand whose rearrangement would resolve it.
+    pub remedy: Option<(usize, TensorId)>,
+}
+
+impl From<Diagnostic> for Clash {
+    fn from(diagnostic: Diagnostic) -> Self {
+        Clash { diagnostic: Box::new(diagnostic), remedy: None }
+    }
+}
+
+/// How far a search goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Budget {
+    /// Solutions that are looked at, at most.
+    pub solutions: usize,
+    /// 0 tries arrangements in their own order; any other number shuffles them, but for the first.
+    pub seed: u64,
+    /// Steps that a search takes, at most, which bounds its time on any machine in the same way: layouts led on by one statement,
+    /// arrangements compared with what is known, ways to do a copy, statements estimated for a warp.
+    pub steps: u64,
+}
+
+/// What ends a search before it has looked at everything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exhausted {
+    /// [`Budget::solutions`].
+    Solutions,
+    /// [`Budget::steps`].
+    Steps,
+}
+
+/// What a search found.
+pub struct Found {
+    /// Solutions, in the order in which they were found.
+    pub solutions: Vec<Registers>,
+    /// What ended it before every arrangement was looked at.
+    pub exhausted: Option<Exhausted>,
+    /// The clash of the first branch that had one.
+    pub clash: Option<Clash>,
+    /// Branches that ended in a clash.
+    pub clashes: usize,
+}
+
+impl Found {
+    pub(super) fn fail(&mut self, clash: Clash) {
+        self.clashes += 1;
+        // The clash that a rearrangement resolves is worth more than one that nothing does.
+        if self.clash.as_ref().is_none_or(|old| old.remedy.is_none() && clash.remedy.is_some()) {
+            self.clash = Some(clash);
+        }
+    }
+}
+
+/// For the case that a search ends without a solution and without a clash, which it never does.
+pub(crate) fn nothing_found() -> Diagnostic {
+    Diagnostic::new(Code::Unsatisfiable, Span::NONE, "no layouts were found for this program")
+        .help("give the search a larger budget")
+}
