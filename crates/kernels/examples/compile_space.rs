@@ -53,6 +53,9 @@ struct Args {
     /// Write each kernel's PTX to a file of this folder, named after the number of its configuration
     #[arg(long, value_name = "DIR")]
     ptx: Option<PathBuf>,
+    /// Write each tile program in the same way
+    #[arg(long, value_name = "DIR")]
+    tile: Option<PathBuf>,
     /// Assemble each kernel with this ptxas too
     #[arg(long, value_name = "PATH")]
     ptxas: Option<PathBuf>,
@@ -116,7 +119,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         cases.iter().for_each(|case| println!("{case}"));
         return Ok(());
     }
-    if let Some(folder) = &args.ptx {
+    for folder in args.ptx.iter().chain(&args.tile) {
         std::fs::create_dir_all(folder)?;
     }
     let (next, rows) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -222,9 +225,12 @@ fn measure(args: &Args, number: usize, case: &Case, row: &mut Row) -> Result<(),
         let started = Instant::now();
         let kernel = compile(program, &options)?;
         row.compiled += started.elapsed();
-        let name = format!("{:04}-{}-{i}.ptx", number + 1, case.operator);
+        let name = format!("{:04}-{}-{i}", number + 1, case.operator);
         if let Some(folder) = &args.ptx {
-            std::fs::write(folder.join(&name), &kernel.ptx)?;
+            std::fs::write(folder.join(name.clone() + ".ptx"), &kernel.ptx)?;
+        }
+        if let Some(folder) = &args.tile {
+            std::fs::write(folder.join(name.clone() + ".tile"), program.to_string())?;
         }
         if let Some(ptxas) = &args.ptxas {
             assemble(ptxas, case.arch, &name, &kernel.ptx, row)?;
@@ -234,7 +240,7 @@ fn measure(args: &Args, number: usize, case: &Case, row: &mut Row) -> Result<(),
 }
 
 fn assemble(ptxas: &Path, arch: Arch, name: &str, ptx: &str, row: &mut Row) -> Result<(), Box<dyn Error>> {
-    let file = std::env::temp_dir().join(format!("tilewright-space-{}-{name}", std::process::id()));
+    let file = std::env::temp_dir().join(format!("tilewright-space-{}-{name}.ptx", std::process::id()));
     let started = Instant::now();
     let output = std::fs::write(&file, ptx).and_then(|()| {
         std::process::Command::new(ptxas)

@@ -1,18 +1,12 @@
-//! What the configurations of all operators share: their errors, parameters by name, and the rules of tiles.
+//! Parameters of operators: declared once as the fields of a configuration, read and written by name.
 
 use std::fmt;
 use std::str::FromStr;
 
-use tilewright_machine::Arch;
+use tilewright_machine::{CacheHint, DType};
 use tilewright_tile::{Diagnostics, Program};
 
-use crate::gemm::GemmConfig;
-use crate::gemm_fp8_blocks::Fp8BlocksConfig;
-use crate::gemm_hopper::HopperGemmConfig;
-use crate::tuning::{Tuning, tuning};
-use crate::w4a16::W4A16Config;
-
-/// Why there is no program for a configuration.
+/// The reason why a configuration has no program.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A field has a value that the operator cannot have.
@@ -22,7 +16,7 @@ pub enum ConfigError {
         field: &'static str,
         /// Its value.
         value: String,
-        /// What would be right.
+        /// The values that would be right.
         wanted: String,
     },
     /// There is no operator of this name.
@@ -30,7 +24,7 @@ pub enum ConfigError {
     UnknownOperator {
         /// The name.
         name: String,
-        /// Those there are.
+        /// The known names.
         known: String,
     },
     /// The operator has no parameter of this name.
@@ -40,7 +34,7 @@ pub enum ConfigError {
         operator: &'static str,
         /// The name.
         name: String,
-        /// Those there are.
+        /// The known names.
         known: String,
     },
     /// The program could not be built.
@@ -54,34 +48,6 @@ impl ConfigError {
     }
 }
 
-/// How a tile goes between global memory and registers.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Path {
-    /// Through shared memory.
-    Staged,
-    /// Straight.
-    Direct,
-}
-
-impl fmt::Display for Path {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Path::Staged => "staged",
-            Path::Direct => "direct",
-        })
-    }
-}
-
-impl Path {
-    pub(crate) fn parse(field: &'static str, value: &str) -> Result<Self, ConfigError> {
-        match value {
-            "staged" => Ok(Path::Staged),
-            "direct" => Ok(Path::Direct),
-            _ => Err(ConfigError::value(field, value, "must be staged or direct")),
-        }
-    }
-}
-
 /// A parameter of an operator, by name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Parameter {
@@ -89,253 +55,191 @@ pub struct Parameter {
     pub name: &'static str,
     /// The value where none is given.
     pub default: String,
-    /// What it is.
+    /// A description.
     pub about: &'static str,
 }
 
-/// An operator, as tools see it.
-#[derive(Clone, Copy, Debug)]
-pub struct Operator {
-    /// The name.
+/// A field of a configuration.
+pub(crate) struct Field<C> {
     pub name: &'static str,
-    /// What it computes.
     pub about: &'static str,
-    /// The oldest architecture that it compiles for.
-    pub since: Arch,
-    /// Its parameters.
-    pub parameters: fn() -> Vec<Parameter>,
-    /// The programs for values of parameters by name; those not named have their defaults. Where there are several they are launched
-    /// in this order, and tensors of the same name are the same.
-    pub programs: MakePrograms,
-    /// What a tuner may try; `None` if it is not tuned.
-    pub tuning: Option<Tuning>,
+    /// The value as text.
+    pub get: fn(&C) -> String,
+    /// Sets the value from its text.
+    pub set: fn(&mut C, &str) -> Result<(), ConfigError>,
 }
 
-/// Makes an operator's programs from (name, value) pairs.
-pub type MakePrograms = fn(&[(&str, &str)]) -> Result<Vec<Program>, ConfigError>;
-
-/// Every operator.
-pub const OPERATORS: &[Operator] = &[
-    Operator {
-        name: "gemm",
-        about: "c[m, n] = a[m, k] · b[n, k]ᵀ",
-        since: Arch::Sm80,
-        parameters: parameters::<GemmConfig>,
-        programs: programs::<GemmConfig>,
-        tuning: Some(tuning::<GemmConfig>()),
-    },
-    Operator {
-        name: "gemm_hopper",
-        about: "c[m, n] = a[m, k] · b[n, k]ᵀ by tensor copies, products of warpgroups and blocks that stay",
-        since: Arch::Sm90a,
-        parameters: parameters::<HopperGemmConfig>,
-        programs: programs::<HopperGemmConfig>,
-        tuning: Some(tuning::<HopperGemmConfig>()),
-    },
-    Operator {
-        name: "gemm_fp8_blocks",
-        about: "c[m, n] = a[m, k] · b[n, k]ᵀ in 8-bit floats with scales sa and sb for blocks of 128",
-        since: Arch::Sm90a,
-        parameters: parameters::<Fp8BlocksConfig>,
-        programs: programs::<Fp8BlocksConfig>,
-        tuning: Some(tuning::<Fp8BlocksConfig>()),
-    },
-    Operator {
-        name: "w4a16",
-        about: "c[m, n] = a[m, k] · (s ∘ w)[n, k]ᵀ with 4-bit weights w and a scale s a group",
-        since: Arch::Sm80,
-        parameters: parameters::<W4A16Config>,
-        programs: programs::<W4A16Config>,
-        tuning: Some(tuning::<W4A16Config>()),
-    },
-];
-
-/// The operator of this name.
-///
-/// # Errors
-///
-/// A [`ConfigError::UnknownOperator`] that lists those there are.
-pub fn operator(name: &str) -> Result<&'static Operator, ConfigError> {
-    OPERATORS.iter().find(|o| o.name == name).ok_or_else(|| ConfigError::UnknownOperator {
-        name: name.to_string(),
-        known: list(OPERATORS.iter().map(|o| o.name)),
-    })
-}
-
-fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    names.collect::<Vec<_>>().join(", ")
-}
-
-/// A configuration whose fields have names.
-pub(crate) trait Config: Default {
+/// A configuration whose fields are [`parameters!`].
+pub(crate) trait Config: Default + 'static {
     /// The operator's name.
     const NAME: &'static str;
-    /// Each field with what it is.
-    const FIELDS: &'static [(&'static str, &'static str)];
+    /// The fields.
+    const FIELDS: &'static [Field<Self>];
 
-    /// The field as text; empty for one that there is not.
-    fn get(&self, field: &str) -> String;
-    /// Sets a field; the name is one of [`Config::FIELDS`].
-    fn set(&mut self, field: &'static str, value: &str) -> Result<(), ConfigError>;
     /// The programs, to be launched in this order.
     fn build(&self) -> Result<Vec<Program>, ConfigError>;
 }
 
-fn parameters<C: Config>() -> Vec<Parameter> {
+/// Defines a configuration and [`Config`] for it: each field once, with its documentation, type, text form (a constant of
+/// [`Codec`]) and default. The closing line names the method that makes the programs.
+macro_rules! parameters {
+    (
+        $(#[$meta:meta])*
+        pub struct $Config:ident, $name:literal, $programs:ident {
+            $($(#[doc = $doc:literal])+ $field:ident: $type:ty as $codec:ident = $default:expr,)+
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub struct $Config {
+            $($(#[doc = $doc])+ pub $field: $type,)+
+        }
+
+        impl Default for $Config {
+            fn default() -> Self {
+                $Config { $($field: $default,)+ }
+            }
+        }
+
+        impl $crate::config::Config for $Config {
+            const NAME: &'static str = $name;
+            const FIELDS: &'static [$crate::config::Field<Self>] = &[$($crate::config::Field {
+                name: stringify!($field),
+                about: concat!($($doc),+).trim_ascii(),
+                get: |config| ($crate::config::Codec::<$type>::$codec.write)(&config.$field),
+                set: |config, text| {
+                    let read = $crate::config::Codec::<$type>::$codec.read;
+                    config.$field = read(stringify!($field), text)?;
+                    Ok(())
+                },
+            },)+];
+
+            fn build(&self) -> Result<Vec<tilewright_tile::Program>, $crate::config::ConfigError> {
+                self.$programs()
+            }
+        }
+    };
+}
+pub(crate) use parameters;
+
+/// The text form of a parameter's values.
+pub(crate) struct Codec<T> {
+    /// Reads a value; the field is for the error.
+    pub read: fn(&'static str, &str) -> Result<T, ConfigError>,
+    /// Writes a value.
+    pub write: fn(&T) -> String,
+}
+
+impl<T: fmt::Display + FromStr<Err: Into<String>>> Codec<T> {
+    /// Values that know their own text form.
+    pub const OWN: Self = Codec {
+        read: |field, text| text.parse().map_err(|wanted: T::Err| ConfigError::value(field, text, wanted)),
+        write: T::to_string,
+    };
+}
+
+impl Codec<i64> {
+    /// An integer.
+    pub const INT: Self = Codec { read: number, write: i64::to_string };
+}
+
+impl Codec<bool> {
+    /// `true` or `false`.
+    pub const FLAG: Self = Codec {
+        read: |field, text| {
+            text.parse().map_err(|_| ConfigError::value(field, text, "must be true or false"))
+        },
+        write: bool::to_string,
+    };
+}
+
+impl Codec<Option<i64>> {
+    /// A number of columns, or `widest`.
+    pub const WIDEST: Self = Codec {
+        read: |field, text| optional("widest", text, |text| number(field, text)),
+        write: |columns| optional_text("widest", columns),
+    };
+}
+
+impl Codec<Option<CacheHint>> {
+    /// A hint for the L2 cache, or `none`.
+    pub const HINT: Self = Codec {
+        read: |field, text| {
+            optional("none", text, |text| {
+                let known = [CacheHint::EvictFirst, CacheHint::EvictLast];
+                let found = known.into_iter().find(|hint| hint.name() == text);
+                found
+                    .ok_or_else(|| ConfigError::value(field, text, "must be none, evict_first or evict_last"))
+            })
+        },
+        write: |hint| hint.map_or("none", CacheHint::name).to_string(),
+    };
+}
+
+/// `None` for the word, else what `read` makes of the text.
+pub(crate) fn optional<T>(
+    none: &str,
+    text: &str,
+    read: impl FnOnce(&str) -> Result<T, ConfigError>,
+) -> Result<Option<T>, ConfigError> {
+    if text == none { Ok(None) } else { read(text).map(Some) }
+}
+
+/// The text of a value, or the word for none.
+pub(crate) fn optional_text<T: fmt::Display>(none: &str, value: &Option<T>) -> String {
+    value.as_ref().map_or_else(|| none.to_string(), T::to_string)
+}
+
+/// One of these types.
+pub(crate) fn dtype_of(known: &[DType], field: &'static str, text: &str) -> Result<DType, ConfigError> {
+    known.iter().copied().find(|dtype| dtype.to_string() == text).ok_or_else(|| {
+        let names: Vec<_> = known.iter().map(DType::to_string).collect();
+        ConfigError::value(field, text, format!("must be {}", names.join(" or ")))
+    })
+}
+
+/// An integer of the command line.
+pub(crate) fn number(field: &'static str, text: &str) -> Result<i64, ConfigError> {
+    text.parse().map_err(|_| ConfigError::value(field, text, "must be an integer"))
+}
+
+/// A text of names.
+pub(crate) fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// The parameters of an operator.
+pub(crate) fn parameter_list<C: Config>() -> Vec<Parameter> {
     let default = C::default();
-    C::FIELDS.iter().map(|&(name, about)| Parameter { name, default: default.get(name), about }).collect()
+    let parameter = |f: &Field<C>| Parameter { name: f.name, default: (f.get)(&default), about: f.about };
+    C::FIELDS.iter().map(parameter).collect()
 }
 
-fn programs<C: Config>(given: &[(&str, &str)]) -> Result<Vec<Program>, ConfigError> {
-    configured::<C>(given)?.build()
-}
-
-/// The defaults, but for what is given.
+/// The defaults, but for the given values.
 pub(crate) fn configured<C: Config>(given: &[(&str, &str)]) -> Result<C, ConfigError> {
     let mut config = C::default();
     apply(&mut config, given)?;
     Ok(config)
 }
 
-/// Sets what is given.
+/// Sets the given values.
 pub(crate) fn apply<C: Config>(config: &mut C, given: &[(&str, &str)]) -> Result<(), ConfigError> {
     for (name, value) in given {
-        let Some((field, _)) = C::FIELDS.iter().find(|(field, _)| field == name) else {
+        let Some(field) = C::FIELDS.iter().find(|field| field.name == *name) else {
             return Err(ConfigError::UnknownParameter {
                 operator: C::NAME,
                 name: name.to_string(),
-                known: list(C::FIELDS.iter().map(|(field, _)| *field)),
+                known: list(C::FIELDS.iter().map(|field| field.name)),
             });
         };
-        config.set(field, value)?;
+        (field.set)(config, value)?;
     }
     Ok(())
 }
 
-/// A number of the command line.
-pub(crate) fn number(field: &'static str, value: &str) -> Result<i64, ConfigError> {
-    value.parse().map_err(|_| ConfigError::value(field, value, "must be an integer"))
-}
-
-/// A value that knows its own text form.
-pub(crate) fn parsed<T: FromStr>(field: &'static str, value: &str) -> Result<T, ConfigError>
-where
-    T::Err: Into<String>,
-{
-    value.parse().map_err(|wanted: T::Err| ConfigError::value(field, value, wanted))
-}
-
-/// The tiles of a pipelined matrix product, as far as the rules about them are the same for every operator.
-#[derive(Clone, Copy)]
-pub(crate) struct Tiles {
-    pub bm: i64,
-    pub bn: i64,
-    pub bk: i64,
-    pub kk: i64,
-    pub stages: i64,
-    pub threads: i64,
-    /// Bits of an element of the second factor, as it lies in memory.
-    pub b_bits: i64,
-    pub epilogue: Path,
-}
-
-/// Registers that addresses, counters and the compiler's temporaries want besides the fragments.
-const SPARE_REGISTERS: i64 = 40;
-
-/// Tiles longer than this in any direction are refused.
-const MAX_TILE: i64 = 1024;
-
-impl Tiles {
-    /// What is wrong whatever the architecture.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        let multiple = |field, value: i64, of: i64| {
-            if (of..=MAX_TILE).contains(&value) && value % of == 0 {
-                return Ok(());
-            }
-            Err(ConfigError::value(
-                field,
-                value,
-                format!("must be a multiple of {of} from {of} to {MAX_TILE}"),
-            ))
-        };
-        multiple("threads", self.threads, 32)?;
-        multiple("bm", self.bm, 16)?; // rows of mma.m16n8k16
-        multiple("bn", self.bn, 8)?; //  its columns
-        if ![16, 32, 64].contains(&self.kk) {
-            return Err(ConfigError::value("kk", self.kk, "must be 16, 32 or 64"));
-        }
-        multiple("bk", self.bk, self.kk)?;
-        if !(1..=16).contains(&self.stages) {
-            return Err(ConfigError::value("stages", self.stages, "must be from 1 to 16"));
-        }
-        if self.grids().next().is_none() {
-            let wanted = format!(
-                "{} warps must divide the {} × {} tile into parts of 16 × 8: use fewer threads or a larger tile",
-                self.threads / 32,
-                self.bm,
-                self.bn
-            );
-            return Err(ConfigError::value("threads", self.threads, wanted));
-        }
-        let (need, have) =
-            (self.registers(), i64::from(Arch::Sm80.limits().registers_of_a_thread(self.threads as u32)));
-        if need + SPARE_REGISTERS > have {
-            let wanted = format!(
-                "fragments take {need} registers of a thread, which has {have} and needs about {SPARE_REGISTERS} more \
-                 for addresses: use a smaller tile, a smaller kk or more threads"
-            );
-            return Err(ConfigError::value("bm", self.bm, wanted));
-        }
-        Ok(())
-    }
-
-    /// What is wrong on this architecture.
-    pub fn check_for(&self, arch: Arch) -> Result<(), ConfigError> {
-        self.check()?;
-        let (need, have) = (self.shared_bytes(), i64::from(arch.limits().shared_bytes_per_block));
-        if need > have {
-            let wanted = format!(
-                "the tiles take {need} bytes of shared memory, and {arch} has {have} a block: use fewer stages or \
-                 smaller tiles"
-            );
-            return Err(ConfigError::value("stages", self.stages, wanted));
-        }
-        Ok(())
-    }
-
-    /// How warps can divide the tile: parts of whole instructions.
-    fn grids(&self) -> impl Iterator<Item = (i64, i64)> + use<> {
-        let Tiles { bm, bn, threads, .. } = *self;
-        let warps = threads / 32;
-        let ways = (1..=warps).filter(move |rows| warps % rows == 0).map(move |rows| (rows, warps / rows));
-        ways.filter(move |(rows, columns)| bm % (16 * rows) == 0 && bn % (8 * columns) == 0)
-    }
-
-    /// 32-bit registers of a thread for fragments, where the warps divide the tile best.
-    fn registers(&self) -> i64 {
-        let buffers = (self.bk / self.kk).min(2);
-        let sums = self.bm * self.bn / self.threads;
-        let factors = self.grids().map(|(rows, columns)| {
-            let a = self.bm / rows * self.kk / 64;
-            let b = self.bn / columns * self.kk / 64;
-            // Narrow weights: the packed buffers, the weights as f16, and their scales.
-            let b = if self.b_bits < 16 { buffers * b * self.b_bits / 16 + 2 * b } else { buffers * b };
-            buffers * a + b
-        });
-        sums + factors.min().unwrap_or(0)
-    }
-
-    /// Bytes of shared memory of a block.
-    pub fn shared_bytes(&self) -> i64 {
-        let stage = self.bk * (16 * self.bm + self.b_bits * self.bn) / 8;
-        let results = if self.epilogue == Path::Staged { 2 * self.bm * self.bn } else { 0 };
-        (self.stages * stage).max(results)
-    }
-
-    /// Whether the tile is not out of proportion to the problem.
-    pub fn suits(&self, m: i64, n: i64, k: i64) -> bool {
-        (self.bm <= 16 || self.bm < 2 * m)
-            && (self.bn <= 32 || self.bn < 2 * n)
-            && (self.bk <= 32 || self.bk < 2 * k)
-    }
+/// The parameters that differ from the defaults, in the operator's order.
+pub(crate) fn differences<C: Config>(config: &C) -> Vec<(&'static str, String)> {
+    let default = C::default();
+    let values = C::FIELDS.iter().map(|field| (field.name, (field.get)(config), (field.get)(&default)));
+    values.filter(|(_, value, default)| value != default).map(|(name, value, _)| (name, value)).collect()
 }

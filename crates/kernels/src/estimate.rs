@@ -3,7 +3,7 @@
 
 use tilewright_machine::{Arch, Rate, timing};
 
-use crate::config::Tiles;
+use crate::tiles::Tiles;
 
 /// Where the architecture's table has no figure for the clock, in MHz; under load chips stay below their highest.
 const CLOCK_MHZ: f64 = 1500.0;

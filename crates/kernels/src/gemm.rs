@@ -6,43 +6,39 @@ use tilewright_machine::{Arch, DType};
 use tilewright_tile::dsl::{KernelBuilder, Reference, Tensor, block_x, block_y, steps, tile};
 use tilewright_tile::{Expr, Program};
 
-use crate::config::{Config, ConfigError, Path, Tiles, number};
+use crate::config::{Codec, ConfigError, dtype_of, parameters};
+use crate::estimate;
+use crate::tiles::{Path, Tiles};
+use crate::tuning::{MNK, SizeKind, Tunable, three};
 
-/// How a matrix product is tiled.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct GemmConfig {
-    /// The type of the factors and of the result: f16 or bf16. Sums are f32.
-    pub dtype: DType,
-    /// Rows of a block's tile of C: a multiple of 16.
-    pub bm: i64,
-    /// Columns of a block's tile of C: a multiple of 8.
-    pub bn: i64,
-    /// Columns of A and B that a stage holds: a multiple of `kk`.
-    pub bk: i64,
-    /// Columns that go to registers at a time: 16, 32 or 64. From 32 on a lane can hold 8 neighbours along k.
-    pub kk: i64,
-    /// Tiles in shared memory: one in use, the others on their way.
-    pub stages: i64,
-    /// Threads of a block.
-    pub threads: i64,
-    /// How results leave: staged rows are written in long runs.
-    pub epilogue: Path,
+parameters! {
+    /// The tiling of a matrix product. The default, 128 × 128 × 32 in four stages, is the largest tile of four warps that `ptxas` fits
+    /// into 255 registers with room to spare.
+    pub struct GemmConfig, "gemm", programs {
+        /// The type of a, b and c: f16 or bf16. Sums are f32.
+        dtype: DType as FLOAT16 = DType::F16,
+        /// Rows of a block's tile of c, a multiple of 16.
+        bm: i64 as INT = 128,
+        /// Columns of a block's tile of c, a multiple of 8.
+        bn: i64 as INT = 128,
+        /// Columns of a and b in a stage, a multiple of kk.
+        bk: i64 as INT = 32,
+        /// Columns that go to registers at a time: 16, 32 or 64. From 32 on a lane can hold 8 neighbours along k.
+        kk: i64 as INT = 16,
+        /// Tiles in shared memory: one in use, the others in flight; 1 is no pipeline.
+        stages: i64 as INT = 4,
+        /// Threads of a block.
+        threads: i64 as INT = 128,
+        /// The way of the results: staged (through shared memory, to be written in long rows) or direct.
+        epilogue: Path as OWN = Path::Staged,
+    }
 }
 
-impl Default for GemmConfig {
-    /// 128 × 128 × 32 in four stages: the largest tile of four warps that `ptxas` fits into 255 registers with room to spare.
-    fn default() -> Self {
-        GemmConfig {
-            dtype: DType::F16,
-            bm: 128,
-            bn: 128,
-            bk: 32,
-            kk: 16,
-            stages: 4,
-            threads: 128,
-            epilogue: Path::Staged,
-        }
-    }
+impl Codec<DType> {
+    const FLOAT16: Self = Codec {
+        read: |field, text| dtype_of(&[DType::F16, DType::BF16], field, text),
+        write: DType::to_string,
+    };
 }
 
 impl GemmConfig {
@@ -136,6 +132,10 @@ impl GemmConfig {
         Ok(t.finish()?)
     }
 
+    fn programs(&self) -> Result<Vec<Program>, ConfigError> {
+        Ok(vec![self.program()?])
+    }
+
     /// The configurations worth trying for a problem, in no order of merit: every one compiles for the architecture, as far as the
     /// rules of [`reject`](Self::reject) know, and has tiles in proportion to the problem.
     pub fn space(arch: Arch, m: i64, n: i64, k: i64) -> impl Iterator<Item = GemmConfig> {
@@ -195,55 +195,32 @@ pub(crate) fn store(
     }
 }
 
-impl Config for GemmConfig {
-    const NAME: &'static str = "gemm";
-    const FIELDS: &'static [(&'static str, &'static str)] = &[
-        ("dtype", "the type of a, b and c: f16 or bf16"),
-        ("bm", "rows of a block's tile of c, a multiple of 16"),
-        ("bn", "columns of a block's tile of c, a multiple of 8"),
-        ("bk", "columns of a and b in a stage, a multiple of kk"),
-        ("kk", "columns that go to registers at a time: 16, 32 or 64"),
-        ("stages", "tiles in shared memory; 1 is no pipeline"),
-        ("threads", "threads of a block"),
-        ("epilogue", "how results leave: staged (through shared memory) or direct"),
+impl Tunable for GemmConfig {
+    const SIZES: &'static [(&'static str, SizeKind)] = MNK;
+    const MEANING: &'static [&'static str] = &["dtype"];
+    const FAMILY: &'static [&'static str] = &["bm", "bn", "threads"];
+    const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
+        ("epilogue", &["staged", "direct"]),
+        ("stages", &["2", "3", "4", "5", "6"]),
+        ("kk", &["16", "32", "64"]),
+        ("bk", &["32", "64", "128"]),
     ];
 
-    fn get(&self, field: &str) -> String {
-        match field {
-            "dtype" => self.dtype.to_string(),
-            "bm" => self.bm.to_string(),
-            "bn" => self.bn.to_string(),
-            "bk" => self.bk.to_string(),
-            "kk" => self.kk.to_string(),
-            "stages" => self.stages.to_string(),
-            "threads" => self.threads.to_string(),
-            "epilogue" => self.epilogue.to_string(),
-            _ => String::new(),
-        }
+    fn points() -> impl Iterator<Item = Self> {
+        GemmConfig::grid()
     }
 
-    fn set(&mut self, field: &'static str, value: &str) -> Result<(), ConfigError> {
-        match field {
-            "dtype" => {
-                self.dtype = match value {
-                    "f16" => DType::F16,
-                    "bf16" => DType::BF16,
-                    _ => return Err(ConfigError::value("dtype", value, "must be f16 or bf16")),
-                }
-            }
-            "bm" => self.bm = number(field, value)?,
-            "bn" => self.bn = number(field, value)?,
-            "bk" => self.bk = number(field, value)?,
-            "kk" => self.kk = number(field, value)?,
-            "stages" => self.stages = number(field, value)?,
-            "threads" => self.threads = number(field, value)?,
-            _ => self.epilogue = Path::parse(field, value)?,
-        }
-        Ok(())
+    fn suits(&self, sizes: &[i64]) -> bool {
+        let [m, n, k] = three(sizes);
+        self.tiles().suits(m, n, k)
     }
 
-    fn build(&self) -> Result<Vec<Program>, ConfigError> {
-        Ok(vec![self.program()?])
+    fn reject(&self, arch: Arch) -> Option<String> {
+        GemmConfig::reject(self, arch)
+    }
+
+    fn estimate(&self, arch: Arch, sizes: &[i64]) -> f64 {
+        estimate::tiles(&self.tiles(), arch, three(sizes))
     }
 }
 

@@ -1,11 +1,11 @@
 //! What the operators for Hopper have in common: the rules about tiles, rings and roles, and how the fields are written that all of
 //! them have.
 
-use tilewright_machine::{Arch, CacheHint, DType, WgmmaRow};
+use tilewright_machine::{Arch, DType, WgmmaRow};
 use tilewright_tile::Expr;
 use tilewright_tile::dsl::{KernelBuilder, block_x};
 
-use crate::config::{ConfigError, number};
+use crate::config::ConfigError;
 use crate::gemm_hopper::{Cluster, Order};
 
 /// Registers that the threads of a multiprocessor have together.
@@ -174,36 +174,6 @@ pub(crate) fn check_memory(stages: i64, need: i64) -> Result<(), ConfigError> {
 pub(crate) fn refused(arch: Arch) -> Option<String> {
     (arch != WgmmaRow::ARCH)
         .then(|| format!("{arch} has no products of warpgroups: they are {}'s", WgmmaRow::ARCH))
-}
-
-/// A field that is true or false.
-pub(crate) fn flag(field: &'static str, value: &str) -> Result<bool, ConfigError> {
-    value.parse().map_err(|_| ConfigError::value(field, value, "must be true or false"))
-}
-
-/// A hint for the L2 cache.
-pub(crate) fn hint(field: &'static str, value: &str) -> Result<Option<CacheHint>, ConfigError> {
-    match value {
-        "none" => Ok(None),
-        "evict_first" => Ok(Some(CacheHint::EvictFirst)),
-        "evict_last" => Ok(Some(CacheHint::EvictLast)),
-        _ => Err(ConfigError::value(field, value, "must be none, evict_first or evict_last")),
-    }
-}
-
-/// The text of a hint.
-pub(crate) fn hint_text(hint: Option<CacheHint>) -> String {
-    hint.map_or("none", CacheHint::name).to_string()
-}
-
-/// A number of columns, or the most that there can be.
-pub(crate) fn widest(field: &'static str, value: &str) -> Result<Option<i64>, ConfigError> {
-    if value == "widest" { Ok(None) } else { number(field, value).map(Some) }
-}
-
-/// The text of such a number.
-pub(crate) fn widest_text(columns: Option<i64>) -> String {
-    columns.map_or("widest".to_string(), |columns| columns.to_string())
 }
 
 /// Tiles of clusters, of which each has so many along a mode.

@@ -23,8 +23,12 @@ pub mod gemm;
 pub mod gemm_fp8_blocks;
 pub mod gemm_hopper;
 mod hopper;
+mod operators;
+mod tiles;
 mod tuning;
 pub mod w4a16;
 
-pub use config::{ConfigError, MakePrograms, OPERATORS, Operator, Parameter, Path, operator};
+pub use config::{ConfigError, Parameter};
+pub use operators::{MakePrograms, OPERATORS, Operator, operator};
+pub use tiles::Path;
 pub use tuning::{ForProblem, Point, Reject, SizeKind, Space, Tuning};

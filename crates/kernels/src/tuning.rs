@@ -6,10 +6,7 @@ use std::hash::Hash;
 
 use tilewright_machine::Arch;
 
-use crate::config::{Config, ConfigError, apply, configured};
-use crate::estimate;
-use crate::gemm::GemmConfig;
-use crate::w4a16::W4A16Config;
+use crate::config::{Config, ConfigError, apply, configured, differences};
 
 /// What a size of an operator counts: problems whose sizes differ a little share a choice, and this says what a little is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,12 +115,6 @@ fn values<C: Tunable>(sizes: &BTreeMap<String, i64>) -> Result<Vec<i64>, ConfigE
     C::SIZES.iter().map(value).collect()
 }
 
-fn differences<C: Config>(config: &C) -> Vec<(&'static str, String)> {
-    let default = C::default();
-    let own = C::FIELDS.iter().map(|(name, _)| (*name, config.get(name)));
-    own.filter(|(name, value)| *value != default.get(name)).collect()
-}
-
 fn space<C: Tunable>(
     arch: Arch,
     sizes: &BTreeMap<String, i64>,
@@ -164,63 +155,4 @@ pub(crate) const MNKL: &[(&str, SizeKind)] =
 /// The first three sizes.
 pub(crate) fn three(sizes: &[i64]) -> [i64; 3] {
     [0, 1, 2].map(|i| sizes.get(i).copied().unwrap_or(1))
-}
-
-impl Tunable for GemmConfig {
-    const SIZES: &'static [(&'static str, SizeKind)] = MNK;
-    const MEANING: &'static [&'static str] = &["dtype"];
-    const FAMILY: &'static [&'static str] = &["bm", "bn", "threads"];
-    const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
-        ("epilogue", &["staged", "direct"]),
-        ("stages", &["2", "3", "4", "5", "6"]),
-        ("kk", &["16", "32", "64"]),
-        ("bk", &["32", "64", "128"]),
-    ];
-
-    fn points() -> impl Iterator<Item = Self> {
-        GemmConfig::grid()
-    }
-
-    fn suits(&self, sizes: &[i64]) -> bool {
-        let [m, n, k] = three(sizes);
-        self.tiles().suits(m, n, k)
-    }
-
-    fn reject(&self, arch: Arch) -> Option<String> {
-        GemmConfig::reject(self, arch)
-    }
-
-    fn estimate(&self, arch: Arch, sizes: &[i64]) -> f64 {
-        estimate::tiles(&self.tiles(), arch, three(sizes))
-    }
-}
-
-impl Tunable for W4A16Config {
-    const SIZES: &'static [(&'static str, SizeKind)] = MNK;
-    const MEANING: &'static [&'static str] = &["group"];
-    const FAMILY: &'static [&'static str] = &["bm", "bn", "threads"];
-    const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
-        ("weights", &["staged", "direct"]),
-        ("epilogue", &["staged", "direct"]),
-        ("stages", &["2", "3", "4", "5", "6"]),
-        ("kk", &["16", "32", "64"]),
-        ("bk", &["32", "64", "128"]),
-    ];
-
-    fn points() -> impl Iterator<Item = Self> {
-        W4A16Config::grid(W4A16Config::default().group)
-    }
-
-    fn suits(&self, sizes: &[i64]) -> bool {
-        let [m, n, k] = three(sizes);
-        self.tiles().suits(m, n, k)
-    }
-
-    fn reject(&self, arch: Arch) -> Option<String> {
-        W4A16Config::reject(self, arch)
-    }
-
-    fn estimate(&self, arch: Arch, sizes: &[i64]) -> f64 {
-        estimate::tiles(&self.tiles(), arch, three(sizes))
-    }
 }

@@ -6,47 +6,42 @@ use tilewright_machine::{Arch, DType};
 use tilewright_tile::dsl::{KernelBuilder, block_x, block_y, steps, tile};
 use tilewright_tile::{Expr, Program};
 
-use crate::config::{Config, ConfigError, Path, Tiles, number};
+use crate::config::{Codec, ConfigError, number, optional, optional_text, parameters};
+use crate::estimate;
 use crate::gemm::{part_of, store};
+use crate::tiles::{Path, Tiles};
+use crate::tuning::{MNK, SizeKind, Tunable, three};
 
-/// How a matrix product with 4-bit weights is tiled.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct W4A16Config {
-    /// Weights along k that share a scale, a multiple of `bk`; `None` is the whole of k.
-    pub group: Option<i64>,
-    /// Rows of a block's tile of C: a multiple of 16.
-    pub bm: i64,
-    /// Columns of a block's tile of C: a multiple of 8.
-    pub bn: i64,
-    /// Columns of A and W that a stage holds: a multiple of `kk`.
-    pub bk: i64,
-    /// Columns that go to registers at a time: 16, 32 or 64.
-    pub kk: i64,
-    /// Tiles in shared memory: one in use, the others on their way.
-    pub stages: i64,
-    /// Threads of a block.
-    pub threads: i64,
-    /// How weights come: staged in shared memory by `cp.async` (through registers where rows begin within bytes), or direct.
-    pub weights: Path,
-    /// How results leave: staged rows are written in long runs.
-    pub epilogue: Path,
+parameters! {
+    /// The tiling of a matrix product with 4-bit weights. The default, 16 × 128 × 128 in four stages with groups of 128, is for few rows,
+    /// where reading the weights is all the time.
+    pub struct W4A16Config, "w4a16", programs {
+        /// Weights along k that share a scale, a multiple of bk; or k, for the whole of it.
+        group: Option<i64> as GROUP = Some(128),
+        /// Rows of a block's tile of c, a multiple of 16.
+        bm: i64 as INT = 16,
+        /// Columns of a block's tile of c, a multiple of 8.
+        bn: i64 as INT = 128,
+        /// Columns of a and w in a stage, a multiple of kk.
+        bk: i64 as INT = 128,
+        /// Columns that go to registers at a time: 16, 32 or 64.
+        kk: i64 as INT = 64,
+        /// Tiles in shared memory: one in use, the others in flight; 1 is no pipeline.
+        stages: i64 as INT = 4,
+        /// Threads of a block.
+        threads: i64 as INT = 128,
+        /// The way of the weights: staged in shared memory (by `cp.async`; through registers where rows begin within bytes) or direct.
+        weights: Path as OWN = Path::Staged,
+        /// The way of the results: staged (through shared memory, to be written in long rows) or direct.
+        epilogue: Path as OWN = Path::Direct,
+    }
 }
 
-impl Default for W4A16Config {
-    /// For few rows, where reading the weights is all the time: 16 × 128 × 128 in four stages, a group of 128.
-    fn default() -> Self {
-        W4A16Config {
-            group: Some(128),
-            bm: 16,
-            bn: 128,
-            bk: 128,
-            kk: 64,
-            stages: 4,
-            threads: 128,
-            weights: Path::Staged,
-            epilogue: Path::Direct,
-        }
-    }
+impl Codec<Option<i64>> {
+    const GROUP: Self = Codec {
+        read: |field, text| optional("k", text, |text| number(field, text)),
+        write: |group| optional_text("k", group),
+    };
 }
 
 impl W4A16Config {
@@ -164,6 +159,10 @@ impl W4A16Config {
         Ok(t.finish()?)
     }
 
+    fn programs(&self) -> Result<Vec<Program>, ConfigError> {
+        Ok(vec![self.program()?])
+    }
+
     /// The configurations worth trying for a problem with this group, in no order of merit; see
     /// [`GemmConfig::space`](crate::gemm::GemmConfig::space).
     pub fn space(
@@ -198,52 +197,33 @@ impl W4A16Config {
     }
 }
 
-impl Config for W4A16Config {
-    const NAME: &'static str = "w4a16";
-    const FIELDS: &'static [(&'static str, &'static str)] = &[
-        ("group", "weights along k that share a scale, a multiple of bk; or k, for the whole of it"),
-        ("bm", "rows of a block's tile of c, a multiple of 16"),
-        ("bn", "columns of a block's tile of c, a multiple of 8"),
-        ("bk", "columns of a and w in a stage, a multiple of kk"),
-        ("kk", "columns that go to registers at a time: 16, 32 or 64"),
-        ("stages", "tiles in shared memory; 1 is no pipeline"),
-        ("threads", "threads of a block"),
-        ("weights", "how weights come: staged (through shared memory) or direct"),
-        ("epilogue", "how results leave: staged (through shared memory) or direct"),
+impl Tunable for W4A16Config {
+    const SIZES: &'static [(&'static str, SizeKind)] = MNK;
+    const MEANING: &'static [&'static str] = &["group"];
+    const FAMILY: &'static [&'static str] = &["bm", "bn", "threads"];
+    const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
+        ("weights", &["staged", "direct"]),
+        ("epilogue", &["staged", "direct"]),
+        ("stages", &["2", "3", "4", "5", "6"]),
+        ("kk", &["16", "32", "64"]),
+        ("bk", &["32", "64", "128"]),
     ];
 
-    fn get(&self, field: &str) -> String {
-        match field {
-            "group" => self.group.map_or("k".to_string(), |group| group.to_string()),
-            "bm" => self.bm.to_string(),
-            "bn" => self.bn.to_string(),
-            "bk" => self.bk.to_string(),
-            "kk" => self.kk.to_string(),
-            "stages" => self.stages.to_string(),
-            "threads" => self.threads.to_string(),
-            "weights" => self.weights.to_string(),
-            "epilogue" => self.epilogue.to_string(),
-            _ => String::new(),
-        }
+    fn points() -> impl Iterator<Item = Self> {
+        W4A16Config::grid(W4A16Config::default().group)
     }
 
-    fn set(&mut self, field: &'static str, value: &str) -> Result<(), ConfigError> {
-        match field {
-            "group" => self.group = if value == "k" { None } else { Some(number(field, value)?) },
-            "bm" => self.bm = number(field, value)?,
-            "bn" => self.bn = number(field, value)?,
-            "bk" => self.bk = number(field, value)?,
-            "kk" => self.kk = number(field, value)?,
-            "stages" => self.stages = number(field, value)?,
-            "threads" => self.threads = number(field, value)?,
-            "weights" => self.weights = Path::parse(field, value)?,
-            _ => self.epilogue = Path::parse(field, value)?,
-        }
-        Ok(())
+    fn suits(&self, sizes: &[i64]) -> bool {
+        let [m, n, k] = three(sizes);
+        self.tiles().suits(m, n, k)
     }
 
-    fn build(&self) -> Result<Vec<Program>, ConfigError> {
-        Ok(vec![self.program()?])
+    fn reject(&self, arch: Arch) -> Option<String> {
+        W4A16Config::reject(self, arch)
+    }
+
+    fn estimate(&self, arch: Arch, sizes: &[i64]) -> f64 {
+        estimate::tiles(&self.tiles(), arch, three(sizes))
     }
 }
 

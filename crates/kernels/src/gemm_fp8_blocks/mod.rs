@@ -5,13 +5,12 @@
 //! The kernel is that of [`gemm_hopper`](crate::gemm_hopper) but for that: a warpgroup that promotes its sums leaves the tensor cores to
 //! another one. The scales of A come with a stage, those of B straight from memory, one step ahead.
 
-mod fields;
 mod program;
 mod space;
 
 use tilewright_machine::{Arch, CacheHint, DType};
 
-use crate::config::ConfigError;
+use crate::config::{Codec, ConfigError, dtype_of, parameters};
 use crate::gemm_hopper::{Cluster, Order};
 use crate::hopper::{
     BARRIERS, Registers, aligned, check_chunk, check_cluster, check_instruction, check_memory, check_order,
@@ -21,78 +20,61 @@ use crate::hopper::{
 /// Neighbours along k that share a scale, and neighbours along n that share one of B.
 pub const BLOCK: i64 = 128;
 
-/// How a product of scaled blocks is tiled and shared out.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Fp8BlocksConfig {
-    /// The type of A: e4m3 or e5m2.
-    pub a: DType,
-    /// The type of B: e4m3 or e5m2.
-    pub b: DType,
-    /// The type of C: bf16, f16 or f32.
-    pub out: DType,
-    /// Whether the product is computed as Cᵀ = B · Aᵀ: the tile's rows are along n, its columns along m. For few rows of A.
-    pub swap: bool,
-    /// Rows of a block's tile: a multiple of 64 for each math warpgroup; if swapped within a block of B.
-    pub bm: i64,
-    /// Columns of a block's tile.
-    pub bn: i64,
-    /// Columns that are multiplied and promoted at a time; `None`: the widest of 128, 64, 32, 16 and 8 that divides `bn`. Unless swapped, they
-    /// lie within a block of B.
-    pub part: Option<i64>,
-    /// Stages between the copies and the products.
-    pub stages: i64,
-    /// Warpgroups that multiply.
-    pub warpgroups: i64,
-    /// Which blocks share a factor.
-    pub cluster: Cluster,
-    /// In which order tiles are taken.
-    pub order: Order,
-    /// Whether a tile's results leave while the next tile is multiplied, a chunk after each of its first steps along k.
-    pub deferred: bool,
-    /// Columns of the tile that leave at a time; `None`: the widest with at most 128 bytes.
-    pub chunk: Option<i64>,
-    /// Chunks on their way to memory or being written for it.
-    pub buffers: i64,
-    /// How the L2 cache treats what is read of A.
-    pub hint_a: Option<CacheHint>,
-    /// How the L2 cache treats what is read of B.
-    pub hint_b: Option<CacheHint>,
-    /// How the L2 cache treats what is written to C.
-    pub hint_c: Option<CacheHint>,
-    /// Registers of a thread that copies.
-    pub load_registers: i64,
-    /// Registers of a thread that multiplies.
-    pub math_registers: i64,
-    /// Blocks that are launched, at most: the multiprocessors.
-    pub sms: i64,
+parameters! {
+    /// The tiling of a product of scaled blocks and its distribution over blocks. The default is 128 × 128 in five stages, of which two
+    /// blocks share the tile of b.
+    pub struct Fp8BlocksConfig, "gemm_fp8_blocks", programs {
+        /// The type of a: e4m3 or e5m2.
+        a: DType as FLOAT8 = DType::E4M3,
+        /// The type of b: e4m3 or e5m2.
+        b: DType as FLOAT8 = DType::E4M3,
+        /// The type of c: bf16, f16 or f32.
+        out: DType as FLOAT = DType::BF16,
+        /// Computes cᵀ = b · aᵀ: the tile's rows are along n and its columns along m, for small m.
+        swap: bool as FLAG = false,
+        /// Rows of a block's tile of c, a multiple of 64 for each math warpgroup; if swapped within a block of b.
+        bm: i64 as INT = 128,
+        /// Columns of a block's tile of c.
+        bn: i64 as INT = 128,
+        /// Columns that are multiplied and promoted at a time, or widest. Unless swapped, they lie within a block of b.
+        part: Option<i64> as WIDEST = None,
+        /// Stages between the copies and the products.
+        stages: i64 as INT = 5,
+        /// Warpgroups that multiply.
+        warpgroups: i64 as INT = 2,
+        /// Blocks that share an operand: none, m2 (b is shared), n2 (a is shared), m4 …
+        cluster: Cluster as OWN = Cluster::AlongM(2),
+        /// The order of tiles: bands(rows), snake(rows) or hilbert(order).
+        order: Order as OWN = Order::Bands(12),
+        /// A tile's results leave while the next tile is multiplied, a chunk after each of its first steps along k.
+        deferred: bool as FLAG = true,
+        /// Columns of the tile that leave at a time: 8, 16, 32, 64, or widest.
+        chunk: Option<i64> as WIDEST = None,
+        /// Chunks on their way to memory or being written for it.
+        buffers: i64 as INT = 2,
+        /// L2 cache hint of reads of a: none, evict_first or evict_last.
+        hint_a: Option<CacheHint> as HINT = None,
+        /// L2 cache hint of reads of b.
+        hint_b: Option<CacheHint> as HINT = None,
+        /// L2 cache hint of writes of c.
+        hint_c: Option<CacheHint> as HINT = None,
+        /// Registers of a thread that copies.
+        load_registers: i64 as INT = 24,
+        /// Registers of a thread that multiplies.
+        math_registers: i64 as INT = 240,
+        /// Blocks that are launched, at most.
+        sms: i64 as INT = 132,
+    }
 }
 
-impl Default for Fp8BlocksConfig {
-    /// 128 × 128 in five stages, of which two blocks share the tile of B.
-    fn default() -> Self {
-        Fp8BlocksConfig {
-            a: DType::E4M3,
-            b: DType::E4M3,
-            out: DType::BF16,
-            swap: false,
-            bm: 128,
-            bn: 128,
-            part: None,
-            stages: 5,
-            warpgroups: 2,
-            cluster: Cluster::AlongM(2),
-            order: Order::Bands(12),
-            deferred: true,
-            chunk: None,
-            buffers: 2,
-            hint_a: None,
-            hint_b: None,
-            hint_c: None,
-            load_registers: 24,
-            math_registers: 240,
-            sms: 132,
-        }
-    }
+/// The types of a and b, and those of c.
+const FLOATS8: [DType; 2] = [DType::E4M3, DType::E5M2];
+const FLOATS: [DType; 3] = [DType::BF16, DType::F16, DType::F32];
+
+impl Codec<DType> {
+    const FLOAT8: Self =
+        Codec { read: |field, text| dtype_of(&FLOATS8, field, text), write: DType::to_string };
+    const FLOAT: Self = Codec { read: |field, text| dtype_of(&FLOATS, field, text), write: DType::to_string };
 }
 
 /// Registers that addresses, counters, scales and the compiler's temporaries want besides the fragments.
@@ -166,11 +148,11 @@ impl Fp8BlocksConfig {
     /// A [`ConfigError::Value`] that names the field and says what would be right.
     pub fn validate(&self) -> Result<(), ConfigError> {
         for (field, dtype) in [("a", self.a), ("b", self.b)] {
-            if ![DType::E4M3, DType::E5M2].contains(&dtype) {
+            if !FLOATS8.contains(&dtype) {
                 return Err(ConfigError::value(field, dtype, "must be e4m3 or e5m2"));
             }
         }
-        if ![DType::BF16, DType::F16, DType::F32].contains(&self.out) {
+        if !FLOATS.contains(&self.out) {
             return Err(ConfigError::value("out", self.out, "must be bf16, f16 or f32"));
         }
         check_rows(self.bm, self.warpgroups)?;

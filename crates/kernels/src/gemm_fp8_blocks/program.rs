@@ -183,6 +183,10 @@ impl Fp8BlocksConfig {
         Ok(t.finish()?)
     }
 
+    pub(super) fn programs(&self) -> Result<Vec<Program>, ConfigError> {
+        Ok(vec![self.program()?])
+    }
+
     /// Where the scale of B number `index` of a tile's is: that of the blocks along n.
     fn block(&self, index: i64, (row, col): &(Expr, Expr)) -> Expr {
         let (count, _) = self.scales();

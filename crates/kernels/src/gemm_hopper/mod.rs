@@ -6,7 +6,6 @@
 mod choices;
 mod epilogue;
 mod estimate;
-mod fields;
 mod program;
 mod reference;
 mod space;
@@ -18,105 +17,112 @@ pub use choices::{Batch, Cluster, Major, Order};
 pub use epilogue::{Epilogue, Part};
 pub use reference::{Inputs, edge_sizes, finish, sums};
 
-use crate::config::ConfigError;
+use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, parameters};
 use crate::hopper::{
     BARRIERS, ROW_BYTES, Registers, aligned, bytes, check_chunk, check_cluster, check_instruction,
     check_memory, check_order, check_rows, refused, within,
 };
 
-/// How a matrix product is tiled and shared out.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct HopperGemmConfig {
-    /// The type of the factors: f16, bf16, e4m3 or e5m2, whose sums are f32, or i8 or u8, whose sums are i32.
-    pub dtype: DType,
-    /// The type of B, where it is not that of A: the other 8-bit float.
-    pub dtype_b: Option<DType>,
-    /// The type of the result: f16, bf16 or f32, or of integers i32; `None`: that of the factors, of 8-bit floats bf16, of integers i32.
-    pub out: Option<DType>,
-    /// How A lies in memory.
-    pub a: Major,
-    /// How B lies in memory.
-    pub b: Major,
-    /// Of which products there are several.
-    pub batch: Batch,
-    /// What is done to the sums before they are rounded.
-    pub epilogue: Epilogue,
-    /// Whether the product is computed as Cᵀ = B · Aᵀ: the tile's rows are along n, its columns along m. For few rows of A.
-    pub swap: bool,
-    /// Rows of a block's tile: a multiple of 64 for each math warpgroup. Along m, or along n if swapped.
-    pub bm: i64,
-    /// Columns of a block's tile: a multiple of 8. Along n, or along m if swapped.
-    pub bn: i64,
-    /// Columns of A and B that a stage holds: a multiple of 32 bytes. 128 bytes have the widest swizzle.
-    pub bk: i64,
-    /// Stages between the copies and the products.
-    pub stages: i64,
-    /// Warpgroups that multiply.
-    pub warpgroups: i64,
-    /// Which blocks share a factor.
-    pub cluster: Cluster,
-    /// Parts of k that are summed apart. More than 1: a first kernel writes their sums to memory and a second one adds them.
-    pub split: i64,
-    /// In which order tiles are taken.
-    pub order: Order,
-    /// Products that go on while the next one is issued; their stages are given back later.
-    pub in_flight: i64,
-    /// Whether a tile's results leave while the next tile is multiplied, a chunk after each of its first steps along k.
-    pub deferred: bool,
-    /// Columns of the tile that leave at a time; `None`: the widest of 64, 32, 16 and 8 that divides `bn`.
-    pub chunk: Option<i64>,
-    /// Chunks on their way to memory or being written for it.
-    pub buffers: i64,
-    /// How the L2 cache treats what is read of A.
-    pub hint_a: Option<CacheHint>,
-    /// How the L2 cache treats what is read of B.
-    pub hint_b: Option<CacheHint>,
-    /// How the L2 cache treats what is written to C.
-    pub hint_c: Option<CacheHint>,
-    /// Whether the kernel may be launched before the one ahead of it has ended: it waits for that one's results, and lets the one
-    /// behind it begin, by itself (programmatic dependent launch). Every role waits before it touches a tensor. None is marked `constant`: which
-    /// factor is weights the caller knows, and a stage holds tiles of both.
-    pub dependent: bool,
-    /// Registers of a thread that copies.
-    pub load_registers: i64,
-    /// Registers of a thread that multiplies.
-    pub math_registers: i64,
-    /// Blocks that are launched, at most: the multiprocessors.
-    pub sms: i64,
+parameters! {
+    /// The tiling of a matrix product and its distribution over blocks. The default, 128 × 256 × 64 in four stages, is fastest or nearly so
+    /// wherever c has a few hundred tiles of that size.
+    pub struct HopperGemmConfig, "gemm_hopper", programs {
+        /// The type of a and b: f16, bf16, e4m3 or e5m2, whose sums are f32, or i8 or u8, whose sums are i32.
+        dtype: DType as FACTOR = DType::F16,
+        /// The type of b: same, or of 8-bit floats e4m3 or e5m2.
+        dtype_b: Option<DType> as FACTOR_OR_SAME = None,
+        /// The type of c: f16, bf16, f32 or i32; same: that of a and b, of 8-bit floats bf16, of integers i32.
+        out: Option<DType> as RESULT_OR_SAME = None,
+        /// The mode along which a is contiguous: k or m.
+        a: Major as K_OR_M = Major::K,
+        /// The mode along which b is contiguous: k or n.
+        b: Major as K_OR_N = Major::K,
+        /// Batching: none; packed (l products, one behind the other); strided (l products a number of elements apart); grouped (each tile of
+        /// rows of a has the matrix b of its group); ragged (the same for groups that are not padded).
+        batch: Batch as OWN = Batch::None,
+        /// What is done to the sums, in order: none, or of alpha, row_scale, col_scale, bias, relu, gelu, silu, residual, row_sums,
+        /// col_sums some joined with +.
+        epilogue: Epilogue as OWN = Epilogue::default(),
+        /// Computes cᵀ = b · aᵀ: the tile's rows are along n and its columns along m, for small m.
+        swap: bool as FLAG = false,
+        /// Rows of a block's tile of c, a multiple of 64 for each math warpgroup.
+        bm: i64 as INT = 128,
+        /// Columns of a block's tile of c, a multiple of 8.
+        bn: i64 as INT = 256,
+        /// Columns of a and b in a stage, a multiple of 32 bytes; 128 bytes are best.
+        bk: i64 as INT = 64,
+        /// Stages between the copies and the products.
+        stages: i64 as INT = 4,
+        /// Warpgroups that multiply.
+        warpgroups: i64 as INT = 2,
+        /// Blocks that share an operand: none, m2 (b is shared), n2 (a is shared), m4 …; or a tile: k2, k4 …
+        cluster: Cluster as OWN = Cluster::None,
+        /// Split-k: parts of k whose sums meet in global memory; more than 1 for few tiles and a long k.
+        split: i64 as INT = 1,
+        /// The order of tiles: bands(rows), snake(rows) or hilbert(order).
+        order: Order as OWN = Order::Bands(12),
+        /// Groups of wgmma in flight while the next one is issued.
+        in_flight: i64 as INT = 1,
+        /// A tile's results leave while the next tile is multiplied, a chunk after each of its first steps along k.
+        deferred: bool as FLAG = false,
+        /// Columns of the tile that leave at a time: 8, 16, 32, 64, or widest.
+        chunk: Option<i64> as WIDEST = None,
+        /// Chunks on their way to memory or being written for it.
+        buffers: i64 as INT = 2,
+        /// L2 cache hint of reads of a: none, evict_first or evict_last.
+        hint_a: Option<CacheHint> as HINT = None,
+        /// L2 cache hint of reads of b.
+        hint_b: Option<CacheHint> as HINT = None,
+        /// L2 cache hint of writes of c.
+        hint_c: Option<CacheHint> as HINT = None,
+        /// Programmatic dependent launch: the kernel may be launched before the one ahead of it has ended, and waits for its results.
+        dependent: bool as FLAG = false,
+        /// Registers of a thread that copies.
+        load_registers: i64 as INT = 24,
+        /// Registers of a thread that multiplies.
+        math_registers: i64 as INT = 240,
+        /// Blocks that are launched, at most.
+        sms: i64 as INT = 132,
+    }
 }
 
-impl Default for HopperGemmConfig {
-    /// 128 × 256 × 64 in four stages: what is fastest or nearly so wherever C has a few hundred tiles of that size.
-    fn default() -> Self {
-        HopperGemmConfig {
-            dtype: DType::F16,
-            dtype_b: None,
-            out: None,
-            a: Major::K,
-            b: Major::K,
-            batch: Batch::None,
-            epilogue: Epilogue::default(),
-            swap: false,
-            bm: 128,
-            bn: 256,
-            bk: 64,
-            stages: 4,
-            warpgroups: 2,
-            cluster: Cluster::None,
-            split: 1,
-            order: Order::Bands(12),
-            in_flight: 1,
-            deferred: false,
-            chunk: None,
-            buffers: 2,
-            hint_a: None,
-            hint_b: None,
-            hint_c: None,
-            dependent: false,
-            load_registers: 24,
-            math_registers: 240,
-            sms: 132,
-        }
+impl Codec<DType> {
+    const FACTOR: Self = Codec {
+        read: |field, text| dtype_of(&HopperGemmConfig::FACTORS, field, text),
+        write: DType::to_string,
+    };
+}
+
+impl Codec<Option<DType>> {
+    const FACTOR_OR_SAME: Self = Codec {
+        read: |field, text| optional("same", text, |text| dtype_of(&HopperGemmConfig::FACTORS, field, text)),
+        write: |dtype| optional_text("same", dtype),
+    };
+    const RESULT_OR_SAME: Self = Codec {
+        read: |field, text| optional("same", text, |text| dtype_of(&HopperGemmConfig::RESULTS, field, text)),
+        write: |dtype| optional_text("same", dtype),
+    };
+}
+
+impl Codec<Major> {
+    const K_OR_M: Self = Codec {
+        read: |field, text| Major::read("m", field, text),
+        write: |major| major.name("m").to_string(),
+    };
+    const K_OR_N: Self = Codec {
+        read: |field, text| Major::read("n", field, text),
+        write: |major| major.name("n").to_string(),
+    };
+}
+
+impl Major {
+    fn read(rows: &str, field: &'static str, text: &str) -> Result<Self, ConfigError> {
+        let found = [Major::K, Major::Mn].into_iter().find(|major| major.name(rows) == text);
+        found.ok_or_else(|| ConfigError::value(field, text, format!("must be k or {rows}")))
+    }
+
+    fn name(self, rows: &str) -> &str {
+        if self == Major::K { "k" } else { rows }
     }
 }
 

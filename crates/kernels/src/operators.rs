@@ -1,0 +1,84 @@
+//! The list of operators, by name.
+
+use tilewright_machine::Arch;
+use tilewright_tile::Program;
+
+use crate::config::{Config, ConfigError, Parameter, configured, list, parameter_list};
+use crate::gemm::GemmConfig;
+use crate::gemm_fp8_blocks::Fp8BlocksConfig;
+use crate::gemm_hopper::HopperGemmConfig;
+use crate::tuning::{Tuning, tuning};
+use crate::w4a16::W4A16Config;
+
+/// An operator, as tools see it.
+#[derive(Clone, Copy, Debug)]
+pub struct Operator {
+    /// The name.
+    pub name: &'static str,
+    /// What it computes.
+    pub about: &'static str,
+    /// The oldest architecture that it compiles for.
+    pub since: Arch,
+    /// Its parameters.
+    pub parameters: fn() -> Vec<Parameter>,
+    /// The programs for values of parameters by name; those not named have their defaults. Where there are several they are launched
+    /// in this order, and tensors of the same name are the same.
+    pub programs: MakePrograms,
+    /// What a tuner may try; `None` if it is not tuned.
+    pub tuning: Option<Tuning>,
+}
+
+/// Makes an operator's programs from (name, value) pairs.
+pub type MakePrograms = fn(&[(&str, &str)]) -> Result<Vec<Program>, ConfigError>;
+
+/// All operators.
+pub const OPERATORS: &[Operator] = &[
+    Operator {
+        name: "gemm",
+        about: "c[m, n] = a[m, k] · b[n, k]ᵀ",
+        since: Arch::Sm80,
+        parameters: parameter_list::<GemmConfig>,
+        programs: programs::<GemmConfig>,
+        tuning: Some(tuning::<GemmConfig>()),
+    },
+    Operator {
+        name: "gemm_hopper",
+        about: "c[m, n] = a[m, k] · b[n, k]ᵀ by tensor copies, products of warpgroups and blocks that stay",
+        since: Arch::Sm90a,
+        parameters: parameter_list::<HopperGemmConfig>,
+        programs: programs::<HopperGemmConfig>,
+        tuning: Some(tuning::<HopperGemmConfig>()),
+    },
+    Operator {
+        name: "gemm_fp8_blocks",
+        about: "c[m, n] = a[m, k] · b[n, k]ᵀ in 8-bit floats with scales sa and sb for blocks of 128",
+        since: Arch::Sm90a,
+        parameters: parameter_list::<Fp8BlocksConfig>,
+        programs: programs::<Fp8BlocksConfig>,
+        tuning: Some(tuning::<Fp8BlocksConfig>()),
+    },
+    Operator {
+        name: "w4a16",
+        about: "c[m, n] = a[m, k] · (s ∘ w)[n, k]ᵀ with 4-bit weights w and a scale s a group",
+        since: Arch::Sm80,
+        parameters: parameter_list::<W4A16Config>,
+        programs: programs::<W4A16Config>,
+        tuning: Some(tuning::<W4A16Config>()),
+    },
+];
+
+/// The operator of this name.
+///
+/// # Errors
+///
+/// A [`ConfigError::UnknownOperator`] that lists those there are.
+pub fn operator(name: &str) -> Result<&'static Operator, ConfigError> {
+    OPERATORS.iter().find(|o| o.name == name).ok_or_else(|| ConfigError::UnknownOperator {
+        name: name.to_string(),
+        known: list(OPERATORS.iter().map(|o| o.name)),
+    })
+}
+
+fn programs<C: Config>(given: &[(&str, &str)]) -> Result<Vec<Program>, ConfigError> {
+    configured::<C>(given)?.build()
+}

@@ -1,0 +1,153 @@
+//! Rules about the tiles of products by `mma.sync`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use tilewright_machine::Arch;
+
+use crate::config::ConfigError;
+
+/// The way of a tile between global memory and registers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Path {
+    /// Through shared memory.
+    Staged,
+    /// Straight.
+    Direct,
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Path::Staged => "staged",
+            Path::Direct => "direct",
+        })
+    }
+}
+
+impl FromStr for Path {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "staged" => Ok(Path::Staged),
+            "direct" => Ok(Path::Direct),
+            _ => Err("must be staged or direct"),
+        }
+    }
+}
+
+/// The tiles of a pipelined matrix product, as far as the rules about them are the same for every operator.
+#[derive(Clone, Copy)]
+pub(crate) struct Tiles {
+    pub bm: i64,
+    pub bn: i64,
+    pub bk: i64,
+    pub kk: i64,
+    pub stages: i64,
+    pub threads: i64,
+    /// Bits of an element of the second factor, as it lies in memory.
+    pub b_bits: i64,
+    pub epilogue: Path,
+}
+
+/// Registers that addresses, counters and the compiler's temporaries want besides the fragments.
+const SPARE_REGISTERS: i64 = 40;
+
+/// Tiles longer than this in any direction are refused.
+const MAX_TILE: i64 = 1024;
+
+impl Tiles {
+    /// What is wrong whatever the architecture.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let multiple = |field, value: i64, of: i64| {
+            if (of..=MAX_TILE).contains(&value) && value % of == 0 {
+                return Ok(());
+            }
+            Err(ConfigError::value(
+                field,
+                value,
+                format!("must be a multiple of {of} from {of} to {MAX_TILE}"),
+            ))
+        };
+        multiple("threads", self.threads, 32)?;
+        multiple("bm", self.bm, 16)?; // rows of mma.m16n8k16
+        multiple("bn", self.bn, 8)?; //  its columns
+        if ![16, 32, 64].contains(&self.kk) {
+            return Err(ConfigError::value("kk", self.kk, "must be 16, 32 or 64"));
+        }
+        multiple("bk", self.bk, self.kk)?;
+        if !(1..=16).contains(&self.stages) {
+            return Err(ConfigError::value("stages", self.stages, "must be from 1 to 16"));
+        }
+        if self.grids().next().is_none() {
+            let wanted = format!(
+                "{} warps must divide the {} × {} tile into parts of 16 × 8: use fewer threads or a larger tile",
+                self.threads / 32,
+                self.bm,
+                self.bn
+            );
+            return Err(ConfigError::value("threads", self.threads, wanted));
+        }
+        let (need, have) =
+            (self.registers(), i64::from(Arch::Sm80.limits().registers_of_a_thread(self.threads as u32)));
+        if need + SPARE_REGISTERS > have {
+            let wanted = format!(
+                "fragments take {need} registers of a thread, which has {have} and needs about {SPARE_REGISTERS} more \
+                 for addresses: use a smaller tile, a smaller kk or more threads"
+            );
+            return Err(ConfigError::value("bm", self.bm, wanted));
+        }
+        Ok(())
+    }
+
+    /// What is wrong on this architecture.
+    pub fn check_for(&self, arch: Arch) -> Result<(), ConfigError> {
+        self.check()?;
+        let (need, have) = (self.shared_bytes(), i64::from(arch.limits().shared_bytes_per_block));
+        if need > have {
+            let wanted = format!(
+                "the tiles take {need} bytes of shared memory, and {arch} has {have} a block: use fewer stages or \
+                 smaller tiles"
+            );
+            return Err(ConfigError::value("stages", self.stages, wanted));
+        }
+        Ok(())
+    }
+
+    /// How warps can divide the tile: parts of whole instructions.
+    fn grids(&self) -> impl Iterator<Item = (i64, i64)> + use<> {
+        let Tiles { bm, bn, threads, .. } = *self;
+        let warps = threads / 32;
+        let ways = (1..=warps).filter(move |rows| warps % rows == 0).map(move |rows| (rows, warps / rows));
+        ways.filter(move |(rows, columns)| bm % (16 * rows) == 0 && bn % (8 * columns) == 0)
+    }
+
+    /// 32-bit registers of a thread for fragments, where the warps divide the tile best.
+    fn registers(&self) -> i64 {
+        let buffers = (self.bk / self.kk).min(2);
+        let sums = self.bm * self.bn / self.threads;
+        let factors = self.grids().map(|(rows, columns)| {
+            let a = self.bm / rows * self.kk / 64;
+            let b = self.bn / columns * self.kk / 64;
+            // Narrow weights: the packed buffers, the weights as f16, and their scales.
+            let b = if self.b_bits < 16 { buffers * b * self.b_bits / 16 + 2 * b } else { buffers * b };
+            buffers * a + b
+        });
+        sums + factors.min().unwrap_or(0)
+    }
+
+    /// Bytes of shared memory of a block.
+    pub fn shared_bytes(&self) -> i64 {
+        let stage = self.bk * (16 * self.bm + self.b_bits * self.bn) / 8;
+        let results = if self.epilogue == Path::Staged { 2 * self.bm * self.bn } else { 0 };
+        (self.stages * stage).max(results)
+    }
+
+    /// Whether the tile is not out of proportion to the problem.
+    pub fn suits(&self, m: i64, n: i64, k: i64) -> bool {
+        (self.bm <= 16 || self.bm < 2 * m)
+            && (self.bn <= 32 || self.bn < 2 * n)
+            && (self.bk <= 32 || self.bk < 2 * k)
+    }
+}
