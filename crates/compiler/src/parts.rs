@@ -1,8 +1,8 @@
 //! The parts of a program: the whole, or one for each role of its warpgroups; each is prepared and synthesised on its own, for they
 //! meet only in shared memory, whose layouts are prescribed before.
 
-use tilewright_lower::Part;
 use tilewright_simt::Function;
+use tilewright_synth::block::Part;
 use tilewright_synth::{Explanation, Options, Prepared, Prescribed, Synthesis};
 use tilewright_tile::{Diagnostic, Verified, statement_text};
 

@@ -6,8 +6,9 @@ use tilewright_tile::{Diagnostic, Span, TensorId, Verified};
 
 use crate::roles::condition;
 use crate::scalar::{self, add, int};
-use crate::smem::{Places, SumPlace};
-use crate::{Lower, Part, internal};
+use crate::{Lower, internal};
+use tilewright_synth::block::Part;
+use tilewright_synth::block::smem::{Places, SumPlace};
 
 /// How a part sums over the blocks of a cluster.
 #[derive(Clone, Copy)]

@@ -9,20 +9,17 @@
 //! The roles of a program are lowered one after the other, each as a side of one branch on the warp's index: `roles.rs`. A mechanism
 //! has a file: `tma.rs`, `wgmma.rs`, `pipeline.rs` and `release.rs` (stages of pipelines), `cluster_reduce.rs`, `persistent.rs`.
 
-mod apart;
 mod bits;
 mod cluster_reduce;
 mod collective;
 mod copy;
 mod elements;
 mod elementwise;
-mod held;
 mod memory;
 mod movement;
 mod packed;
 mod persistent;
 mod pipeline;
-mod proxies;
 mod release;
 mod roles;
 mod scalar;
@@ -35,9 +32,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_machine::{Arch, Memory, SyncOp};
 use tilewright_simt::{ArrayId, Builder, Function, FunctionParamKind, Operand, Reg};
+use tilewright_synth::block::Part;
+use tilewright_synth::block::proxy::{Accesses, Orders};
+use tilewright_synth::block::smem::places;
 use tilewright_synth::{Facts, GemmPlan, Multiples, StmtPlan, SyncNote, Synthesis};
 use tilewright_tile::{
-    Code, Diagnostic, Expr, ParamId, ParamKind, Role, Span, Stmt, StmtKind, SymbolId, TensorId, Verified,
+    Code, Diagnostic, Expr, ParamId, ParamKind, Span, Stmt, StmtKind, SymbolId, TensorId, Verified,
     statement_text,
 };
 
@@ -55,17 +55,6 @@ fn count_of(groups: &Expr, span: Span) -> Result<u32, Diagnostic> {
 fn internal(span: Span, what: &str) -> Diagnostic {
     Diagnostic::new(Code::Unsatisfiable, span, format!("lowering met {what}"))
         .help("this is a mistake of the compiler: please report it with the program")
-}
-
-/// What some of a block's threads do: the whole of a program without roles, or one role.
-#[derive(Clone, Copy)]
-pub struct Part<'a> {
-    /// Its program, prepared for synthesis.
-    pub verified: &'a Verified,
-    /// What was decided for it.
-    pub synthesis: &'a Synthesis,
-    /// The role; `None` if all threads do it.
-    pub role: Option<Role<'a>>,
 }
 
 /// How a launch makes a tensor map: the tensor as the map sees it.
@@ -117,7 +106,7 @@ struct Lower<'a> {
     /// When products want what.
     ranks: schedule::Ranks,
     /// Fences and forms of waits, by statement.
-    orders: proxies::Orders,
+    orders: Orders,
     /// What Hopper's asynchronous units need.
     units: roles::Units<'a>,
 }
@@ -149,8 +138,9 @@ pub fn lower(
         let param = b.add_param(symbol.name.clone(), FunctionParamKind::I32);
         symbols.insert(id, Operand::Value(b.param(param)));
     }
-    let places = smem::places(whole, parts, arch, &mut b)?;
-    let accesses = proxies::Accesses::new(parts, &places);
+    let places = places(whole, parts, arch)?;
+    smem::buffers(&places, &mut b);
+    let accesses = Accesses::new(parts, &places);
     let rings = pipeline::rings(whole, parts, &places, &accesses)?;
     let mut maps = tma::Maps::default();
     let sums = cluster_reduce::sums(whole, parts, &places);

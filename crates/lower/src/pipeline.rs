@@ -16,11 +16,12 @@ use tilewright_synth::{StmtPlan, SyncNote};
 use tilewright_tile::{Code, Diagnostic, PipelineId, Side, Span, Stmt, StmtKind, SymbolId, Verified};
 
 use crate::cluster_reduce::Sum;
-use crate::proxies::{Accesses, Stages};
-use crate::roles::{condition, walk_part, warp_index};
+use crate::roles::{condition, warp_index};
 use crate::scalar::{self, add, int};
-use crate::smem::Places;
-use crate::{Lower, Part, internal};
+use crate::{Lower, internal};
+use tilewright_synth::block::proxy::{Accesses, Stages};
+use tilewright_synth::block::smem::Places;
+use tilewright_synth::block::{Part, walk_part};
 
 /// A pipeline, as all its roles see it.
 #[derive(Clone, Debug)]

@@ -6,10 +6,10 @@ use tilewright_simt::{Address, ArrayId, Builder, Operand, Reg, Special};
 use tilewright_tile::PipelineId;
 
 use crate::Lower;
-use crate::held::{GiveBack, Kept};
 use crate::pipeline::Ring;
 use crate::roles::condition;
 use crate::scalar::{add, int};
+use tilewright_synth::block::release::{GiveBack, Kept};
 
 /// Where a side of a pipeline is: registers for the stage's number and the parity of its phase; a consumer's also for what [`Kept`] says
 /// of the stages that it holds back.

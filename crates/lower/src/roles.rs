@@ -8,43 +8,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_machine::{ScalarOp, ShuffleMode, SyncOp, TensorOp};
 use tilewright_simt::{Builder, Inst, Operand, Reg, Special, Value};
+use tilewright_synth::block::release::Held;
+use tilewright_synth::block::{Part, walk_part};
 use tilewright_synth::{Facts, StmtPlan};
 use tilewright_tile::{Diagnostic, PipelineId, Role, Side, Stmt, StmtKind, SymbolId, TensorId, Verified};
 
+use crate::Lower;
 use crate::cluster_reduce::Sum;
-use crate::held::Held;
 use crate::pipeline::Rings;
 use crate::release::Position;
 use crate::scalar::int;
 use crate::tma::Maps;
-use crate::{Lower, Part};
-
-/// Calls `visit` for every statement with its plan, and the innermost stage that it is in.
-fn walk<'a>(
-    body: &'a [Stmt],
-    plans: &'a [StmtPlan],
-    next: &mut usize,
-    stage: Option<(PipelineId, Side)>,
-    visit: &mut impl FnMut(&'a Stmt, &'a StmtPlan, Option<(PipelineId, Side)>),
-) {
-    for stmt in body {
-        let plan = plans.get(*next).unwrap_or(&StmtPlan::None);
-        *next += 1;
-        visit(stmt, plan, stage);
-        let inner = match &stmt.kind {
-            StmtKind::Stage { pipeline, side, .. } => Some((*pipeline, *side)),
-            _ => stage,
-        };
-        walk(stmt.kind.body(), plans, next, inner, visit);
-    }
-}
-
-pub(crate) fn walk_part<'a>(
-    part: &Part<'a>,
-    visit: &mut impl FnMut(&'a Stmt, &'a StmtPlan, Option<(PipelineId, Side)>),
-) {
-    walk(&part.verified.program().body, &part.synthesis.statements, &mut 0, None, visit);
-}
 
 /// The index of the thread's warp in the block, the same in all its lanes as far as the assembler can see.
 pub(crate) fn warp_index(b: &mut Builder) -> Operand {

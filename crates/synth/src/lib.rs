@@ -13,6 +13,7 @@ pub mod access;
 pub mod allocate;
 pub mod async_layout;
 mod between;
+pub mod block;
 pub mod cast;
 pub mod constraint;
 pub mod copies;

@@ -10,8 +10,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tilewright_synth::Facts;
 use tilewright_tile::{Expr, PipelineId, Program, Side, Stmt, StmtKind};
+
+use crate::facts::Facts;
 
 /// The largest age that is told from larger ones: any wait covers it.
 const OLD: u8 = 7;
@@ -22,16 +23,21 @@ const ROUNDS: i64 = 16;
 
 /// How many stages of a pipeline a statement gives back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum GiveBack {
+pub enum GiveBack {
     /// So many.
     Exactly(u32),
-    /// Those that are held back beyond the latest `keep`; there are at most `most`.
-    Above { keep: u32, most: u32 },
+    /// Those that are held back beyond the latest `keep`.
+    Above {
+        /// How many stay held back.
+        keep: u32,
+        /// How many are given back at most.
+        most: u32,
+    },
 }
 
 /// What a consumer keeps in registers about the stages of a pipeline that it holds back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kept {
+pub enum Kept {
     /// Nothing: each stage is given back at the end of its `consume`.
     Nothing,
     /// The number of the oldest one.
@@ -44,7 +50,7 @@ pub(crate) enum Kept {
 
 /// What a part gives back, and where.
 #[derive(Default)]
-pub(crate) struct Held {
+pub struct Held {
     kept: BTreeMap<PipelineId, Kept>,
     /// By the number of the statement, a `wait_gemm` or a `consume`, whose end counts.
     points: BTreeMap<(usize, PipelineId), GiveBack>,
@@ -56,7 +62,7 @@ pub(crate) struct Held {
 
 impl Held {
     /// Walks the statements of a part.
-    pub(crate) fn new(program: &Program, facts: &Facts<'_>) -> Held {
+    pub fn new(program: &Program, facts: &Facts<'_>) -> Held {
         let mut walk = Walk {
             program,
             facts,
@@ -96,28 +102,28 @@ impl Held {
     }
 
     /// What registers keep about the stages of a pipeline that the part holds back.
-    pub(crate) fn kept(&self, id: PipelineId) -> Kept {
+    pub fn kept(&self, id: PipelineId) -> Kept {
         self.kept.get(&id).copied().unwrap_or(Kept::Nothing)
     }
 
     /// How many stages of a pipeline are given back at a statement, if a count of them tells.
-    pub(crate) fn at(&self, statement: usize, id: PipelineId) -> GiveBack {
+    pub fn at(&self, statement: usize, id: PipelineId) -> GiveBack {
         self.points.get(&(statement, id)).copied().unwrap_or(GiveBack::Exactly(0))
     }
 
     /// Whether the group that a statement commits reads the stage at hand of a pipeline.
-    pub(crate) fn commits(&self, statement: usize, id: PipelineId) -> bool {
+    pub fn commits(&self, statement: usize, id: PipelineId) -> bool {
         self.commits.get(&statement).is_some_and(|ids| ids.contains(&id))
     }
 
     /// Ages that are told apart: the most groups that a wait leaves in flight.
-    pub(crate) fn ages(&self) -> u32 {
+    pub fn ages(&self) -> u32 {
         self.ages
     }
 }
 
 /// The groups that the wait leaves in flight at which a `consume` ends: what it covers is given back with the stage.
-pub(crate) fn wait_at_the_end(body: &[Stmt]) -> Option<&Expr> {
+pub fn wait_at_the_end(body: &[Stmt]) -> Option<&Expr> {
     match body.last().map(|stmt| &stmt.kind) {
         Some(StmtKind::WaitGemm(groups)) => Some(groups),
         _ => None,

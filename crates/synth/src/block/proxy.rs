@@ -23,15 +23,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_machine::{Memory, ProxyFence, TensorOp};
-use tilewright_synth::explain::SyncNote;
-use tilewright_synth::{CopyPlan, StmtPlan};
 use tilewright_tile::{
     Expr, ParamId, PipelineId, Side, Stmt, StmtKind, SymbolId, TensorId, TensorRef, Verified, statement_text,
 };
 
-use crate::Part;
-use crate::apart::{Known, apart};
-use crate::smem::{PartPlaces, Places};
+use super::Part;
+use super::disjoint::{Known, apart};
+use super::smem::{PartPlaces, Places};
+use crate::explain::SyncNote;
+use crate::plan::{CopyPlan, StmtPlan};
 
 /// What accesses memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
