@@ -141,9 +141,20 @@ impl<S: Stride> Layout<S> {
             step: &mut impl FnMut(S, i64, &S) -> Option<S>,
         ) -> Option<S> {
             match (shape, stride) {
+                _ if *rest == 0 => Some(sum),
                 (HTuple::Leaf(s), HTuple::Leaf(d)) => {
-                    let c = if last { *rest } else { rest.rem_euclid(*s) };
-                    *rest = rest.div_euclid(*s);
+                    let c = if last {
+                        *rest
+                    } else if s & (s - 1) == 0 {
+                        // A power of two: division rounds down, for negative indices too.
+                        let c = *rest & (s - 1);
+                        *rest >>= s.trailing_zeros();
+                        c
+                    } else {
+                        let c = rest.rem_euclid(*s);
+                        *rest = rest.div_euclid(*s);
+                        c
+                    };
                     if c == 0 { Some(sum) } else { step(sum, c, d) }
                 }
                 (HTuple::Tuple(s), HTuple::Tuple(d)) => {

@@ -25,47 +25,71 @@ impl Wavefronts {
     pub fn conflicts(self) -> u32 {
         self.actual - self.ideal
     }
+
+    fn add(&mut self, other: Wavefronts) {
+        self.actual += other.actual;
+        self.ideal += other.ideal;
+    }
 }
 
 /// Counts the wavefronts of a request in which lane `i` accesses `bytes` (1, 2, 4, 8 or 16) at byte address
 /// `addresses[i]`, or nothing for `None`. At most 32 lanes.
 pub fn shared_wavefronts(addresses: &[Option<u32>], bytes: u32) -> Wavefronts {
-    let lanes_per_phase = match bytes {
+    let mut total = Wavefronts::default();
+    for phase in addresses.chunks(lanes_of_a_phase(bytes)) {
+        total.add(phase_wavefronts(phase.iter().flatten().copied(), bytes));
+    }
+    total
+}
+
+/// [`shared_wavefronts`] of a request in which every lane accesses memory.
+pub fn full_shared_wavefronts(addresses: &[u32], bytes: u32) -> Wavefronts {
+    let mut total = Wavefronts::default();
+    for phase in addresses.chunks(lanes_of_a_phase(bytes)) {
+        total.add(phase_wavefronts(phase.iter().copied(), bytes));
+    }
+    total
+}
+
+/// Lanes that are served together.
+fn lanes_of_a_phase(bytes: u32) -> usize {
+    match bytes {
         16 => 8,
         8 => 16,
         _ => 32,
-    };
-    let mut total = Wavefronts::default();
-    for phase in addresses.chunks(lanes_per_phase) {
-        // The distinct words, chained by bank: for each word the one before it in its bank. A phase has at most 64.
-        let mut words = [(0u32, NONE); 64];
-        let mut used = 0;
-        let mut last = [NONE; BANKS as usize];
-        let mut counts = [0u32; BANKS as usize];
-        for address in phase.iter().flatten() {
-            let (first, end) = (address / 4, (address + bytes.max(1) - 1) / 4);
-            for word in first..=end {
-                let bank = (word % BANKS) as usize;
-                let mut at = last[bank];
-                while at != NONE && words[at as usize].0 != word {
-                    at = words[at as usize].1;
-                }
-                if at == NONE && used < words.len() {
-                    words[used] = (word, last[bank]);
-                    last[bank] = used as u8;
-                    counts[bank] += 1;
-                    used += 1;
-                }
+    }
+}
+
+/// The wavefronts of the lanes of one phase: as many as the bank with the most distinct words has.
+fn phase_wavefronts(addresses: impl Iterator<Item = u32> + Clone, bytes: u32) -> Wavefronts {
+    // Aligned accesses of 8 or 16 bytes take whole groups of banks: one of these units stands for all its words.
+    let aligned = bytes > 4 && addresses.clone().fold(0, |bits, address| bits | address) % bytes == 0;
+    let unit = if aligned { bytes } else { 4 };
+    let banks = 4 * BANKS / unit;
+    // The distinct units, chained by bank: for each the one before it in its bank. A phase has at most 64.
+    let (mut units, mut before) = ([0u32; 64], [NONE; 64]);
+    let mut used = 0;
+    let mut last = [NONE; BANKS as usize];
+    let mut counts = [0u8; BANKS as usize];
+    let mut most = 0;
+    for address in addresses {
+        let (first, end) = (address / unit, (address + bytes.max(1) - 1) / unit);
+        for word in first..=end {
+            let bank = (word % banks) as usize;
+            let mut at = last[bank];
+            while at != NONE && units[at as usize] != word {
+                at = before[at as usize];
+            }
+            if at == NONE && used < units.len() {
+                (units[used], before[used]) = (word, last[bank]);
+                last[bank] = used as u8;
+                counts[bank] += 1;
+                most = most.max(counts[bank]);
+                used += 1;
             }
         }
-        let most = counts.iter().copied().max().unwrap_or(0);
-        if most == 0 {
-            continue;
-        }
-        total.actual += most;
-        total.ideal += 1;
     }
-    total
+    Wavefronts { actual: u32::from(most), ideal: u32::from(most > 0) }
 }
 
 /// Counts the 32-byte sectors that a warp's request touches, lane `i` accessing `bytes` at `addresses[i]`.
@@ -104,6 +128,26 @@ mod tests {
         assert_eq!(request(|lane| lane * 8, 4), Wavefronts { actual: 2, ideal: 1 });
         // Eight rows of 128 bytes, 16 bytes of each: an unswizzled ldmatrix.
         assert_eq!(request(|lane| lane * 128, 16), Wavefronts { actual: 32, ideal: 4 });
+    }
+
+    #[test]
+    fn accesses_that_are_not_aligned_are_counted_by_their_words() {
+        // Half a vector further, each lane still has four words, and each quarter warp all 32 banks.
+        assert_eq!(request(|lane| lane * 16 + 8, 16), Wavefronts { actual: 4, ideal: 4 });
+        assert_eq!(request(|lane| lane * 128 + 8, 16), Wavefronts { actual: 32, ideal: 4 });
+        // The same words twice: lanes of one phase overlap by half.
+        assert_eq!(request(|lane| lane * 8, 16), Wavefronts { actual: 4, ideal: 4 });
+    }
+
+    #[test]
+    fn a_request_of_all_lanes_is_counted_alike() {
+        for bytes in [1, 2, 4, 8, 16] {
+            for stride in [0, 4, 8, 16, 36, 64, 128, 136] {
+                let addresses: Vec<u32> = (0..32).map(|lane| lane * stride).collect();
+                let all: Vec<_> = addresses.iter().copied().map(Some).collect();
+                assert_eq!(full_shared_wavefronts(&addresses, bytes), shared_wavefronts(&all, bytes));
+            }
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub mod timing;
 pub mod wgmma;
 
 pub use arch::{Arch, Limits, Memory, UnknownArch};
-pub use banks::{SECTOR_BYTES, Wavefronts, global_sectors, shared_wavefronts};
+pub use banks::{SECTOR_BYTES, Wavefronts, full_shared_wavefronts, global_sectors, shared_wavefronts};
 pub use copy::{CopyKind, CopyRow, copies, copy_named, copy_rows};
 pub use dtype::{DType, UnknownDType};
 pub use error::ErrorBound;

@@ -6,7 +6,7 @@
 //! asynchronous copy writes until the `wait_group(0)` that follows it. The tensors of a pipeline, and what asynchronous units read,
 //! have their places to themselves.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 use std::ops::Range;
 
 use tilewright_machine::Memory;
@@ -208,7 +208,7 @@ impl Lifetimes {
         let tensors = &verified.program().tensors;
         Lifetimes {
             bodies: Bodies::new(verified),
-            clashes: HashMap::new(),
+            clashes: HashMap::default(),
             shared: tensors.iter().map(|t| t.memory() == Memory::Shared).collect(),
         }
     }

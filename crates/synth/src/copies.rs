@@ -2,9 +2,10 @@
 //! together with all other copies of that tensor, because they share its layout.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
+use rustc_hash::FxHashMap as HashMap;
 use tilewright_layout::{Layout, SwizzledLayout, compose};
 use tilewright_machine::{Arch, CopyKind, CopyRow, DType, Memory, Wavefronts, copies, copy_rows};
 use tilewright_tile::{Code, Diagnostic, TensorId, TensorKind, TensorRef, TileRef, Verified};
@@ -31,7 +32,10 @@ pub fn global_copy(
     let mut alternatives = Vec::new();
     for row in copies(src, dst, arch) {
         match global_access(facts, tile, global, tv, row) {
-            Ok(access) => return Ok((CopyPlan::Direct { row, access }, alternatives)),
+            Ok(access) => {
+                let access = Arc::new(access);
+                return Ok((CopyPlan::Direct { row, access }, alternatives));
+            }
             Err(reason) => alternatives.push(Alternative { instruction: row.name.to_string(), reason }),
         }
     }
@@ -71,7 +75,7 @@ struct Candidate {
     plan: CopyPlan,
     /// The instruction on the shared side, and what it touches.
     row: &'static CopyRow,
-    access: Access,
+    access: Arc<Access>,
     constraint: Constraint,
     /// Issue cycles of one warp, without conflicts.
     cycles: u64,
@@ -102,7 +106,7 @@ impl Candidates<'_> {
         self.rejected.push(Alternative { instruction: instruction.into(), reason: reason.into() });
     }
 
-    fn add(&mut self, plan: CopyPlan, row: &'static CopyRow, access: Access, run: &Run, cycles: u64) {
+    fn add(&mut self, plan: CopyPlan, row: &'static CopyRow, access: Arc<Access>, run: &Run, cycles: u64) {
         let Some(run) = own_run(self.own, run) else {
             return self.reject(plan_name(&plan), "its run does not split along the tensor's modes");
         };
@@ -115,11 +119,11 @@ impl Candidates<'_> {
 /// Statements that touch a shared tensor in the same way, with the ways to do them: one decision.
 struct Site {
     /// The statements, each with the instructions that cannot do it.
-    statements: Vec<(usize, Vec<Alternative>)>,
+    statements: Vec<(usize, Rc<Vec<Alternative>>)>,
     /// Statement's tile coordinate → the tensor's own coordinate.
     own: Layout,
     weight: u64,
-    candidates: Vec<Candidate>,
+    candidates: Rc<Vec<Candidate>>,
 }
 
 impl Site {
@@ -137,9 +141,11 @@ impl Site {
                 && a.cycles == b.cycles
                 && a.vector == b.vector
         };
-        self.own == *own
-            && self.candidates.len() == candidates.len()
-            && self.candidates.iter().zip(candidates).all(|(a, b)| same(a, b))
+        let alike = || {
+            self.candidates.len() == candidates.len()
+                && self.candidates.iter().zip(candidates).all(|(a, b)| same(a, b))
+        };
+        self.own == *own && (std::ptr::eq(self.candidates.as_slice(), candidates) || alike())
     }
 }
 
@@ -199,7 +205,7 @@ fn own_run(own: &Layout, run: &Run) -> Option<Run> {
 }
 
 /// The ways to do a copy, and the instructions that cannot.
-type Ways = (Vec<Candidate>, Vec<Alternative>);
+type Ways = (Rc<Vec<Candidate>>, Rc<Vec<Alternative>>);
 
 /// The ways to do copies from global to shared memory, by statement: they do not depend on register layouts.
 #[derive(Default)]
@@ -231,7 +237,7 @@ pub struct SharedProblem<'a> {
 
 /// For each tensor the statements that copy it, or to it, in order.
 pub fn copying(statements: &[(tilewright_tile::Stmt, usize)]) -> HashMap<TensorId, Vec<usize>> {
-    let mut all: HashMap<TensorId, Vec<usize>> = HashMap::new();
+    let mut all: HashMap<TensorId, Vec<usize>> = HashMap::default();
     for (i, (stmt, _)) in statements.iter().enumerate() {
         let Some((src, dst)) = stmt.kind.copied() else { continue };
         for id in [src.tensor, dst.tensor] {
@@ -259,7 +265,7 @@ impl SharedProblem<'_> {
         }
         // The cheapest first; among equals the one with fewer calls.
         candidates.found.sort_by_key(|c| (c.cycles, c.access.calls.len()));
-        let ways = (candidates.found, candidates.rejected);
+        let ways = (Rc::new(candidates.found), Rc::new(candidates.rejected));
         if from_global {
             self.memo.0.borrow_mut().insert(i, ways.clone());
         }
@@ -295,6 +301,7 @@ impl SharedProblem<'_> {
                 }
             };
             access.calls.iter_mut().for_each(|c| c.values.clear());
+            let access = Arc::new(access);
             let calls = access.calls.len() as u64;
             if let Some(row) = row {
                 let plan = CopyPlan::Async { row, access: access.clone() };
@@ -329,6 +336,7 @@ impl SharedProblem<'_> {
                         .reject(row.name, "several threads hold the same elements, and only one may store");
                 }
                 Ok((access, run)) => {
+                    let access = Arc::new(access);
                     let cycles = access.calls.len() as u64 * u64::from(row.issue_cycles);
                     candidates.add(
                         CopyPlan::Direct { row, access: access.clone() },
@@ -344,6 +352,7 @@ impl SharedProblem<'_> {
         let lone = copies(from, to, self.arch).find(|r| r.bytes == 1 && bits < 8 && !is_store);
         if let (Some(row), Ok((access, run))) = (lone, vector_run(&tv, 1)) {
             // The byte that holds an element, and the element out of it: an address, a shift and a field more.
+            let access = Arc::new(access);
             let cycles = access.calls.len() as u64 * u64::from(row.issue_cycles + LONE_CYCLES);
             candidates.add(CopyPlan::Direct { row, access: access.clone() }, row, access, &run, cycles);
         }
@@ -521,8 +530,8 @@ impl SharedProblem<'_> {
         // Two copies that no choice of instructions reconciles say the most; else the search's first clashes.
         let apart = |a: usize, b: usize| {
             let mut last = None;
-            for x in &sites[a].candidates {
-                for y in &sites[b].candidates {
+            for x in sites[a].candidates.iter() {
+                for y in sites[b].candidates.iter() {
                     last = Some(x.constraint.unify(&y.constraint).err()?);
                 }
             }
@@ -635,7 +644,7 @@ fn run_text(constraint: &Constraint, shape: &[i64]) -> String {
 fn plain_layout(shape: &[i64], sites: &[Site]) -> SwizzledLayout {
     let copied = sites
         .iter()
-        .flat_map(|site| &site.candidates)
+        .flat_map(|site| site.candidates.iter())
         .find(|c| matches!(c.plan, CopyPlan::Async { .. } | CopyPlan::Staged { .. }));
     let constraint = copied.map_or_else(|| Constraint::unknown(shape), |c| c.constraint.clone());
     let size = shape.iter().product();

@@ -9,8 +9,8 @@
 //! Several blocks are resident on a multiprocessor, as many as shared memory, registers and threads allow; a few of them are
 //! followed together. The grid runs in waves of them, and no wave is shorter than the work of its busiest unit.
 
+use rustc_hash::FxHashMap as HashMap;
 use std::cell::Cell;
-use std::collections::HashMap;
 
 use serde::Serialize;
 use tilewright_machine::{Arch, Memory, Rate, ScalarOp, ShuffleMode, Timing};
@@ -217,9 +217,9 @@ impl<'a, 'b> Clock<'a, 'b> {
             problem,
             per_block,
             warps: vec![Warp::default(); per_block * blocks],
-            free: HashMap::new(),
-            busy: HashMap::new(),
-            counters: HashMap::new(),
+            free: HashMap::default(),
+            busy: HashMap::default(),
+            counters: HashMap::default(),
             next: 0,
             times: 1.0,
         }
@@ -541,7 +541,7 @@ fn work(problem: &Problem<'_>, index: usize, stmt: &Stmt) -> Option<Work> {
 
 /// Bytes of all tensors of global memory that a kernel reads or writes, each once.
 fn footprint(problem: &Problem<'_>) -> f64 {
-    let counters = HashMap::new();
+    let counters = HashMap::default();
     let scope = At { problem, counters: &counters };
     let used: Vec<_> =
         problem.verified.inputs().iter().chain(problem.verified.outputs()).map(|p| p.0 as usize).collect();
@@ -564,7 +564,7 @@ pub fn estimate(problem: &Problem<'_>) -> Estimate {
     let limits = problem.arch.limits();
     let threads = problem.verified.threads();
     let registers = (problem.registers + SCALAR_REGISTERS).clamp(24, limits.registers_per_thread);
-    let counters = HashMap::new();
+    let counters = HashMap::default();
     let scope = At { problem, counters: &counters };
     let blocks: i64 = program.grid.iter().map(|e| e.eval(&scope).unwrap_or(1).max(1)).product();
     let multiprocessors = i64::from(limits.multiprocessors);

@@ -10,7 +10,7 @@
 //! the instruction's own two, spread over several instructions, so that one wide access fills its registers. That is what
 //! lets weights of four bits, stored row by row, reach the registers of a 16-bit product without a repacked format.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 use std::fmt;
 
 use tilewright_layout::{Layout, LayoutError, compose};
@@ -299,7 +299,7 @@ impl<'a> Operand<'a> {
         height: i64,
         threads: i64,
     ) -> Option<HashMap<(i64, i64), Vec<u32>>> {
-        let mut tiles = HashMap::new();
+        let mut tiles = HashMap::default();
         for (x, y) in bases {
             let base = x + height * y;
             let Some(values) = self.find(base) else { continue };

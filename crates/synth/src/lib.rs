@@ -38,7 +38,7 @@ pub mod solve;
 mod synthesis;
 pub mod tv;
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 
 use tilewright_tile::{Diagnostic, TensorId, Verified, check_architecture};
 

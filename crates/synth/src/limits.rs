@@ -1,6 +1,6 @@
 //! What statements touch, and whether a block's fragments and shared tensors fit.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 use std::rc::Rc;
 
 use tilewright_machine::Arch;
@@ -78,7 +78,7 @@ pub(crate) fn live_registers(
 ) -> Live {
     let n = statements.len();
     let names = names(verified, statements, plans);
-    let mut spans: HashMap<TensorId, (usize, usize)> = HashMap::new();
+    let mut spans: HashMap<TensorId, (usize, usize)> = HashMap::default();
     for (i, (stmt, _)) in statements.iter().enumerate() {
         for mut id in touched(stmt) {
             while let Some(of) = names.get(&id) {
@@ -138,7 +138,7 @@ pub(crate) fn live_registers(
 fn renames(plan: &StmtPlan, bits: u32) -> bool {
     let StmtPlan::Move(Movement::Registers(moves)) = plan else { return false };
     let per = 32 / bits.clamp(1, 32);
-    let mut from: HashMap<u32, u32> = HashMap::new();
+    let mut from: HashMap<u32, u32> = HashMap::default();
     moves.iter().all(|(s, d)| s % per == d % per && *from.entry(d / per).or_insert(s / per) == s / per)
 }
 
@@ -148,8 +148,8 @@ fn names(
     statements: &[(tilewright_tile::Stmt, usize)],
     plans: &[StmtPlan],
 ) -> HashMap<TensorId, TensorId> {
-    let mut writes: HashMap<TensorId, Vec<usize>> = HashMap::new();
-    let mut uses: HashMap<TensorId, (usize, usize)> = HashMap::new();
+    let mut writes: HashMap<TensorId, Vec<usize>> = HashMap::default();
+    let mut uses: HashMap<TensorId, (usize, usize)> = HashMap::default();
     for (i, (stmt, _)) in statements.iter().enumerate() {
         for id in stmt.kind.writes() {
             writes.entry(id).or_default().push(i);
@@ -159,7 +159,7 @@ fn names(
         }
     }
     let dtype = |id: &TensorId| verified.program().tensor(*id).dtype;
-    let mut names = HashMap::new();
+    let mut names = HashMap::default();
     // Backwards: a name of a name is a use of what both name.
     for (i, (stmt, _)) in statements.iter().enumerate().rev() {
         let (dst, src) = match &stmt.kind {

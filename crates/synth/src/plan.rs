@@ -1,5 +1,7 @@
 //! Plans: the instruction calls of each statement.
 
+use std::sync::Arc;
+
 use tilewright_machine::{CopyRow, MmaRow};
 
 use crate::async_layout::tma::TensorPlan;
@@ -18,14 +20,14 @@ pub enum CopyPlan {
         /// The instruction.
         row: &'static CopyRow,
         /// What it touches.
-        access: Access,
+        access: Arc<Access>,
     },
     /// From global to shared memory, without registers.
     Async {
         /// The instruction.
         row: &'static CopyRow,
         /// What it touches.
-        access: Access,
+        access: Arc<Access>,
     },
     /// From global to shared memory through registers of the moment.
     Staged {
@@ -34,7 +36,7 @@ pub enum CopyPlan {
         /// The store to shared memory.
         store: &'static CopyRow,
         /// What both touch.
-        access: Access,
+        access: Arc<Access>,
     },
     /// Between register tensors that agree which thread holds what: (source value, destination value).
     Registers {

@@ -5,8 +5,8 @@
 //! found for a shared tensor holds for every solution that agrees on the register tensors it is copied from and to, so each is
 //! solved once for each such choice, and the cost of a search is linear in the number of buffers.
 
+use rustc_hash::FxHashMap as HashMap;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use tilewright_machine::Memory;
@@ -111,7 +111,7 @@ impl<'a> Search<'a> {
             facts,
             statements,
             solver,
-            solved: HashMap::new(),
+            solved: HashMap::default(),
             memo: Memo::default(),
             planned: RefCell::default(),
             copying: copies::copying(statements),

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use tilewright_layout::{Layout, Swizzle, SwizzledLayout, compose};
-use tilewright_machine::{CopyKind, CopyRow, Wavefronts, shared_wavefronts};
+use tilewright_machine::{CopyKind, CopyRow, Wavefronts, full_shared_wavefronts};
 
 use crate::access::{Run, adds};
 use crate::tv::Access;
@@ -283,18 +283,27 @@ impl Trace {
         Some(Trace { bytes: usage.row.bytes, starts, calls })
     }
 
-    /// The wavefronts of all calls under a swizzle, with elements of `bits`.
-    fn wavefronts(&self, swizzle: Swizzle, bits: u32) -> Wavefronts {
+    /// The offsets of all accesses, in elements.
+    fn offsets(&self) -> impl Iterator<Item = i64> {
+        let starts = || self.starts.iter().flatten();
+        self.calls.iter().flat_map(move |(offset, _)| starts().map(move |start| start + offset))
+    }
+
+    /// The wavefronts of all calls under a swizzle, with elements of `bits`. The count ends early once it reaches `enough`.
+    fn wavefronts(&self, swizzle: Swizzle, bits: u32, enough: u64) -> Wavefronts {
         let mut total = Wavefronts::default();
-        let mut addresses = [None; 32];
+        let mut addresses = [0; 32];
         for starts in &self.starts {
             for (offset, count) in &self.calls {
                 for (address, start) in addresses.iter_mut().zip(starts) {
-                    *address = Some((swizzle.apply(start + offset) as u64 * u64::from(bits) / 8) as u32);
+                    *address = (swizzle.apply(start + offset) as u64 * u64::from(bits) / 8) as u32;
                 }
-                let w = shared_wavefronts(&addresses[..starts.len()], self.bytes);
+                let w = full_shared_wavefronts(&addresses[..starts.len()], self.bytes);
                 total.actual += w.actual * count;
                 total.ideal += w.ideal * count;
+                if u64::from(total.actual) >= enough {
+                    return total;
+                }
             }
         }
         total
@@ -308,7 +317,7 @@ pub fn count(
     bits: u32,
     warps: std::ops::Range<i64>,
 ) -> Option<Wavefronts> {
-    Some(Trace::new(usage, &layout.layout, warps)?.wavefronts(layout.swizzle, bits))
+    Some(Trace::new(usage, &layout.layout, warps)?.wavefronts(layout.swizzle, bits, u64::MAX))
 }
 
 /// A swizzle permutes the offsets within each aligned block of this many elements, in every block in the same way.
@@ -333,13 +342,27 @@ pub fn choose_swizzle(
     }
     let traces: Vec<(Trace, u64)> =
         uses.iter().map(|u| Some((Trace::new(u, memory, 0..1)?, u.weight))).collect::<Option<_>>()?;
-    let cost = |swizzle: Swizzle| -> u64 {
-        traces.iter().map(|(t, weight)| u64::from(t.wavefronts(swizzle, bits).actual) * weight).sum()
+    let plain: Vec<Wavefronts> =
+        traces.iter().map(|(t, _)| t.wavefronts(Swizzle::NONE, bits, u64::MAX)).collect();
+    let sum = |pick: fn(&Wavefronts) -> u32| -> u64 {
+        plain.iter().zip(&traces).map(|(w, (_, weight))| u64::from(pick(w)) * weight).sum()
     };
-    let ideal: u64 =
-        traces.iter().map(|(t, weight)| u64::from(t.wavefronts(Swizzle::NONE, bits).ideal) * weight).sum();
-    let mut best = (Swizzle::NONE, cost(Swizzle::NONE));
+    let (ideal, mut best) = (sum(|w| w.ideal), (Swizzle::NONE, sum(|w| w.actual)));
+    // The cost of a swizzle, or a number that is not below `best`.
+    let cost = |swizzle: Swizzle, best: u64| -> u64 {
+        let mut sum = 0;
+        for (trace, weight) in &traces {
+            let enough = (best - sum).div_ceil((*weight).max(1));
+            sum += u64::from(trace.wavefronts(swizzle, bits, enough).actual) * weight;
+            if sum >= best {
+                break;
+            }
+        }
+        sum
+    };
     // Fields that begin where vectors end come first; higher ones matter where a row has fewer vectors than a phase has lanes.
+    // The bits of offsets that vary. A swizzle whose highest source bit never varies is one with a smaller field.
+    let varies = traces.iter().flat_map(|(trace, _)| trace.offsets()).fold(0, |bits, offset| bits | offset);
     for (start, field) in (base..base + 4).flat_map(|start| (1..=5u32).map(move |field| (start, field))) {
         if best.1 == ideal || size % (1i64 << (start + field)) != 0 {
             continue;
@@ -349,11 +372,15 @@ pub fn choose_swizzle(
             if (1i64 << (start + shift)) >= size || best.1 == ideal {
                 break;
             }
+            let highest = 1i64 << (start + field - 1 + shift);
             let Ok(swizzle) = Swizzle::new(field, start, shift) else { continue };
             if stage.is_some_and(|stage| stage % period(swizzle) != 0) {
                 break;
             }
-            let c = cost(swizzle);
+            if varies & highest == 0 {
+                continue;
+            }
+            let c = cost(swizzle, best.1);
             if c < best.1 {
                 best = (swizzle, c);
             }

@@ -3,22 +3,45 @@
 //! Directions: a register tensor's thread-value layout maps (thread, value) → linear coordinate in the tile (leftmost
 //! mode fastest). An [`Access`] names the coordinates at a thread's address, call by call.
 
-use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap as HashMap;
 
 use tilewright_layout::{Layout, LayoutError};
 
 /// A thread-value layout: rank 2, mode 0 the threads of the block, mode 1 the values of a thread.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct TvLayout {
+///
+/// A search hands the same layouts on many times: a clone shares them.
+#[derive(Clone, Debug)]
+pub struct TvLayout(Arc<Modes>);
+
+#[derive(Debug)]
+struct Modes {
     layout: Layout,
     threads: Layout,
     values: Layout,
 }
 
+impl PartialEq for TvLayout {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.layout == other.0.layout
+    }
+}
+
+impl Eq for TvLayout {}
+
+impl Hash for TvLayout {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.layout.hash(state);
+    }
+}
+
 impl TvLayout {
     /// From a thread mode and a value mode.
     pub fn new(threads: Layout, values: Layout) -> Result<Self, LayoutError> {
-        Ok(TvLayout { layout: Layout::concat(&[threads.clone(), values.clone()])?, threads, values })
+        let layout = Layout::concat(&[threads.clone(), values.clone()])?;
+        Ok(TvLayout(Arc::new(Modes { layout, threads, values })))
     }
 
     /// From a layout of rank 2.
@@ -28,27 +51,27 @@ impl TvLayout {
 
     /// The whole layout.
     pub fn layout(&self) -> &Layout {
-        &self.layout
+        &self.0.layout
     }
 
     /// The thread mode: thread → coordinate of its value 0.
     pub fn threads(&self) -> &Layout {
-        &self.threads
+        &self.0.threads
     }
 
     /// The value mode: value → coordinate relative to value 0.
     pub fn values(&self) -> &Layout {
-        &self.values
+        &self.0.values
     }
 
     /// Values a thread holds.
     pub fn count(&self) -> usize {
-        self.values.size() as usize
+        self.values().size() as usize
     }
 
     /// The coordinate of a value of a thread.
     pub fn at(&self, thread: i64, value: i64) -> i64 {
-        self.threads.eval(thread) + self.values.eval(value)
+        self.threads().eval(thread) + self.values().eval(value)
     }
 
     /// Whether both give every (thread, value) the same coordinate.
@@ -56,7 +79,7 @@ impl TvLayout {
         let same = |a: &Layout, b: &Layout| {
             a == b || (a.size() == b.size() && (0..a.size()).all(|i| a.eval(i) == b.eval(i)))
         };
-        same(&self.threads, &other.threads) && same(&self.values, &other.values)
+        same(self.threads(), other.threads()) && same(self.values(), other.values())
     }
 }
 
