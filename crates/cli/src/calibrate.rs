@@ -26,7 +26,7 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<ExitCode, Failure> {
     let failed = |e: runtime::RuntimeError| Failure::program(error(e));
     let device = runtime::open(choice).map_err(failed)?;
     let config = if args.quick { Config::quick() } else { Config::full() };
-    let arch = device.arch().unwrap_or(Arch::Sm90a);
+    let arch = device.arch().unwrap_or(Arch::SM_90A);
     let seconds = calibrate::simulated_instructions(arch, &config) / SIMULATED_A_SECOND;
     if device.kind() == DeviceKind::Sim && seconds > LONG && !args.force {
         return Err(Failure::usage(format!(
@@ -56,7 +56,7 @@ pub fn write_ptx(
     arch: Option<&str>,
     kernels: impl Fn(Arch) -> Vec<(String, String)>,
 ) -> Result<ExitCode, Failure> {
-    let arch = arch.map_or(Ok(Arch::Sm90a), |name| arch_named(name).map_err(Failure::usage))?;
+    let arch = arch.map_or(Ok(Arch::SM_90A), |name| arch_named(name).map_err(Failure::usage))?;
     std::fs::create_dir_all(dir).map_err(|e| cannot_write(dir, e))?;
     for (name, text) in kernels(arch) {
         let path = dir.join(format!("{name}.{arch}.ptx"));

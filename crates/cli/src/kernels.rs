@@ -91,7 +91,8 @@ fn list() -> String {
         let parameters = (operator.parameters)();
         let width = parameters.iter().map(|p| p.name.len()).max().unwrap_or(0);
         let defaults = parameters.iter().map(|p| p.default.len()).max().unwrap_or(0);
-        let _ = writeln!(text, "{}: {} (since {})", operator.name, operator.about, operator.since);
+        let _ =
+            writeln!(text, "{}: {} (since {})", operator.name, operator.about, operator.least_architecture());
         for Parameter { name, default, about } in parameters {
             let _ = writeln!(text, "  {name:<width$}  {default:<defaults$}  {about}");
         }

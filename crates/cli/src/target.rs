@@ -50,13 +50,15 @@ fn choose(args: &ProgramArgs, loaded: &Loaded, gpu: Option<(Arch, String)>) -> R
     }
     let verified = verify(&loaded.program, &loaded.constants)
         .map_err(|d| Failure::program(render(&loaded.path, &loaded.source, &d)))?;
-    let (arch, need) = least_architecture(&verified);
-    Ok(Target { arch, why: need.map(|need| because(loaded, need)) })
+    match least_architecture(&verified) {
+        Some((arch, need)) => Ok(Target { arch, why: need.map(|need| because(loaded, need)) }),
+        None => Err(Failure::program("no architecture has everything that the program uses".to_string())),
+    }
 }
 
-/// The first use of what only this architecture and later ones have.
+/// The first construct that the architecture before lacks.
 fn because(loaded: &Loaded, need: Need) -> String {
     let line = Places::new(loaded).line(need.span.start).filter(|_| !need.span.is_none());
     let line = line.map_or(String::new(), |line| format!(" (line {line})"));
-    format!("the least that has {}{line}", need.feature)
+    format!("the least that has {}{line}", need.construct)
 }

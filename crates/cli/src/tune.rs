@@ -45,7 +45,7 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, Failure> {
     };
     let rest = seconds("--rest", args.rest)?;
     let wanted = args.arch.as_deref().map(arch_named).transpose().map_err(Failure::usage)?;
-    let arch = wanted.or(device.arch()).unwrap_or(problems[0].operator().since);
+    let arch = wanted.or(device.arch()).unwrap_or(problems[0].operator().least_architecture());
     let target = Target { device: device.name(), arch };
     let (mut reports, mut failed) = (Vec::new(), 0);
     for problem in &problems {
@@ -319,7 +319,7 @@ fn table(report: &Report) -> String {
 
 /// What a choice is made for: the device that is named, else the one that is opened.
 pub fn target(problem: &Problem, device: &str, name: Option<&str>) -> Result<Target, Failure> {
-    let since = problem.operator().since;
+    let since = problem.operator().least_architecture();
     if let Some(name) = name {
         return Ok(Target { device: name.to_string(), arch: arch_of_shipped(name).unwrap_or(since) });
     }

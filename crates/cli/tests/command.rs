@@ -363,7 +363,8 @@ fn the_architecture_is_the_least_that_has_everything() {
         assert!(run.code == Some(0) && run.err.contains("arch: sm_90a, "), "{command:?} {}", run.err);
     }
     for command in ["run", "compile", "candidates", "mutate"] {
-        let words = ["`pipeline` needs sm_90a, and the target is sm_80", "-:6:", "--arch sm_90a"];
+        let words =
+            ["`pipeline` needs transaction barriers, which sm_80 does not have", "-:6:", "--arch sm_90a"];
         refused(&[command, "-", "--arch", "sm_80"], Some(program.as_bytes()), 1, &words);
     }
 }

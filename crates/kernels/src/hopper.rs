@@ -1,15 +1,28 @@
 //! What the operators for Hopper have in common: the rules about tiles, rings and roles, and how the fields are written that all of
 //! them have.
 
-use tilewright_machine::{Arch, DType, WgmmaRow};
+use tilewright_machine::{Arch, DType, Feature, Features, WgmmaRow};
 use tilewright_tile::Expr;
 use tilewright_tile::dsl::{KernelBuilder, block_x};
 
 use crate::config::ConfigError;
 use crate::gemm_hopper::{Cluster, Order};
 
+/// The features that these operators need.
+pub(crate) const NEEDS: Features = WgmmaRow::NEEDS.and(&[
+    Feature::Tma,
+    Feature::TransactionBarrier,
+    Feature::Elect,
+    Feature::Cluster,
+    Feature::SetMaxRegisters,
+    Feature::DependentLaunch,
+]);
+
+/// The architecture that their spaces and rules are made for.
+pub(crate) const TARGET: Arch = Arch::SM_90A;
+
 /// Registers that the threads of a multiprocessor have together.
-const REGISTERS: i64 = 65_536;
+const REGISTERS: i64 = TARGET.limits().registers_per_multiprocessor as i64;
 
 /// Registers that an instruction of the widest kind needs besides its sums, so that it can be assembled at all.
 const FEWEST_BESIDES: i64 = 26;
@@ -159,21 +172,21 @@ pub(crate) fn check_instruction(columns: i64, warpgroups: i64) -> Result<(), Con
 
 /// A block has so much shared memory.
 pub(crate) fn check_memory(stages: i64, need: i64) -> Result<(), ConfigError> {
-    let have = i64::from(WgmmaRow::ARCH.limits().shared_bytes_per_block);
+    let have = i64::from(TARGET.limits().shared_bytes_per_block);
     if need <= have {
         return Ok(());
     }
     let wanted = format!(
         "the tiles take {need} bytes of shared memory, and {} has {have} a block: use fewer stages or smaller tiles",
-        WgmmaRow::ARCH
+        TARGET
     );
     Err(ConfigError::value("stages", stages, wanted))
 }
 
 /// Why there are no products of warpgroups on an architecture, if there are none.
 pub(crate) fn refused(arch: Arch) -> Option<String> {
-    (arch != WgmmaRow::ARCH)
-        .then(|| format!("{arch} has no products of warpgroups: they are {}'s", WgmmaRow::ARCH))
+    let missing = arch.lacks(NEEDS);
+    (missing != Features::NONE).then(|| format!("{arch} lacks {missing}"))
 }
 
 /// Tiles of clusters, of which each has so many along a mode.

@@ -6,12 +6,12 @@
 //! use tilewright_machine::Arch;
 //!
 //! let config = GemmConfig { bm: 64, stages: 3, ..GemmConfig::default() };
-//! assert_eq!(config.reject(Arch::Sm80), None);
+//! assert_eq!(config.reject(Arch::SM_80), None);
 //! println!("{}", config.program()?); // the same program as text
 //!
 //! // The instructions have 16 rows, which do not divide 100: the reason says what would be right.
 //! let odd = GemmConfig { bm: 100, ..GemmConfig::default() };
-//! assert!(odd.reject(Arch::Sm80).is_some_and(|reason| reason.contains("multiple of 16")));
+//! assert!(odd.reject(Arch::SM_80).is_some_and(|reason| reason.contains("multiple of 16")));
 //! # Ok::<(), tilewright_kernels::ConfigError>(())
 //! ```
 //!

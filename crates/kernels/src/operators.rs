@@ -1,6 +1,6 @@
 //! The list of operators, by name.
 
-use tilewright_machine::Arch;
+use tilewright_machine::{Arch, Features};
 use tilewright_tile::Program;
 
 use crate::config::{Config, ConfigError, Parameter, configured, list, parameter_list};
@@ -17,8 +17,8 @@ pub struct Operator {
     pub name: &'static str,
     /// What it computes.
     pub about: &'static str,
-    /// The oldest architecture that it compiles for.
-    pub since: Arch,
+    /// The features that it needs.
+    pub needs: Features,
     /// Its parameters.
     pub parameters: fn() -> Vec<Parameter>,
     /// The programs for values of parameters by name; those not named have their defaults. Where there are several they are launched
@@ -26,6 +26,14 @@ pub struct Operator {
     pub programs: MakePrograms,
     /// What a tuner may try; `None` if it is not tuned.
     pub tuning: Option<Tuning>,
+}
+
+impl Operator {
+    /// The first architecture of [`Arch::ALL`] that it compiles for.
+    pub fn least_architecture(&self) -> Arch {
+        Arch::with(self.needs)
+            .expect("every operator compiles for an architecture of the list, as a test says")
+    }
 }
 
 /// Makes an operator's programs from (name, value) pairs.
@@ -36,7 +44,7 @@ pub const OPERATORS: &[Operator] = &[
     Operator {
         name: "gemm",
         about: "c[m, n] = a[m, k] · b[n, k]ᵀ",
-        since: Arch::Sm80,
+        needs: Features::NONE,
         parameters: parameter_list::<GemmConfig>,
         programs: programs::<GemmConfig>,
         tuning: Some(tuning::<GemmConfig>()),
@@ -44,7 +52,7 @@ pub const OPERATORS: &[Operator] = &[
     Operator {
         name: "gemm_hopper",
         about: "c[m, n] = a[m, k] · b[n, k]ᵀ by tensor copies, products of warpgroups and blocks that stay",
-        since: Arch::Sm90a,
+        needs: crate::hopper::NEEDS,
         parameters: parameter_list::<HopperGemmConfig>,
         programs: programs::<HopperGemmConfig>,
         tuning: Some(tuning::<HopperGemmConfig>()),
@@ -52,7 +60,7 @@ pub const OPERATORS: &[Operator] = &[
     Operator {
         name: "gemm_fp8_blocks",
         about: "c[m, n] = a[m, k] · b[n, k]ᵀ in 8-bit floats with scales sa and sb for blocks of 128",
-        since: Arch::Sm90a,
+        needs: crate::hopper::NEEDS,
         parameters: parameter_list::<Fp8BlocksConfig>,
         programs: programs::<Fp8BlocksConfig>,
         tuning: Some(tuning::<Fp8BlocksConfig>()),
@@ -60,7 +68,7 @@ pub const OPERATORS: &[Operator] = &[
     Operator {
         name: "w4a16",
         about: "c[m, n] = a[m, k] · (s ∘ w)[n, k]ᵀ with 4-bit weights w and a scale s a group",
-        since: Arch::Sm80,
+        needs: Features::NONE,
         parameters: parameter_list::<W4A16Config>,
         programs: programs::<W4A16Config>,
         tuning: Some(tuning::<W4A16Config>()),

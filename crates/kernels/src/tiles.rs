@@ -90,7 +90,7 @@ impl Tiles {
             return Err(ConfigError::value("threads", self.threads, wanted));
         }
         let (need, have) =
-            (self.registers(), i64::from(Arch::Sm80.limits().registers_of_a_thread(self.threads as u32)));
+            (self.registers(), i64::from(Arch::SM_80.limits().registers_of_a_thread(self.threads as u32)));
         if need + SPARE_REGISTERS > have {
             let wanted = format!(
                 "fragments take {need} registers of a thread, which has {have} and needs about {SPARE_REGISTERS} more \

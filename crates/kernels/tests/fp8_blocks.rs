@@ -30,7 +30,7 @@ fn check(config: &Fp8BlocksConfig, size: [i64; 3], seeds: &[u64]) -> Report {
     let magnitudes = gemm_fp8_blocks::reference((&a, &b), (&sa, &sb), sizes);
     let bound = bounds(config.out, 0.0, k, &exact, &magnitudes);
     let program = config.program().unwrap_or_else(|e| panic!("{config:?}: {e}"));
-    agree(&program, Arch::Sm90a, size, seeds, &inputs, &exact, &bound)
+    agree(&program, Arch::SM_90A, size, seeds, &inputs, &exact, &bound)
 }
 
 /// One math warpgroup, 64 × 64 tiles and four blocks.
@@ -128,7 +128,7 @@ fn the_default_is_right_without_conflicts() {
 #[test]
 fn sums_are_promoted_by_fused_additions() {
     for config in [Fp8BlocksConfig::default()].into_iter().chain(wide()) {
-        let kernel = kernel_for(&config.program().unwrap(), Arch::Sm90a, [4096, 7168, 2048]);
+        let kernel = kernel_for(&config.program().unwrap(), Arch::SM_90A, [4096, 7168, 2048]);
         let report = kernel.explanation.to_string();
         assert!(!report.contains("not tma"), "{config:?}: {report}");
         let part = config.part.unwrap_or([128, 64, 32, 16].into_iter().find(|p| config.bn % p == 0).unwrap());
@@ -148,8 +148,8 @@ fn ptxas_needs_no_spills() {
     for (i, config) in configs().into_iter().chain(wide()).enumerate() {
         let program = config.program().unwrap();
         let assemble = |name: &str, size: [i64; 3]| {
-            let kernel = kernel_for(&program, Arch::Sm90a, size);
-            assemble(&ptxas, &format!("gemm_fp8_blocks_{i}_{name}"), &kernel, Arch::Sm90a)
+            let kernel = kernel_for(&program, Arch::SM_90A, size);
+            assemble(&ptxas, &format!("gemm_fp8_blocks_{i}_{name}"), &kernel, Arch::SM_90A)
         };
         assert_eq!(assemble("whole", [4096, 7168, 16384]), 0, "{config:?} spills");
         assert_eq!(assemble("edges", [1000, 3000, 1040]), 0, "{config:?} spills");
@@ -201,7 +201,7 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     says(Fp8BlocksConfig { warpgroups: 4, bm: 256, ..default }, "math_registers", "fewer");
     says(Fp8BlocksConfig { bn: 256, stages: 2, ..default }, "bn", "registers of a thread");
     says(Fp8BlocksConfig { sms: 1, ..default }, "sms", "from 2");
-    assert!(default.reject(Arch::Sm80).is_some_and(|reason| reason.contains("sm_90a")));
+    assert!(default.reject(Arch::SM_80).is_some_and(|reason| reason.contains("sm_90a")));
 
     let named = |given: &[(&str, &str)]| (operator("gemm_fp8_blocks").unwrap().programs)(given);
     for (given, text) in [
@@ -266,13 +266,13 @@ fn mistakes_name_the_field_and_what_would_be_right() {
 
 #[test]
 fn the_space_compiles() {
-    let all: Vec<Fp8BlocksConfig> = Fp8BlocksConfig::space(Arch::Sm90a, 4096, 7168, 2048).collect();
+    let all: Vec<Fp8BlocksConfig> = Fp8BlocksConfig::space(Arch::SM_90A, 4096, 7168, 2048).collect();
     assert!(all.len() >= 100, "{}", all.len());
     assert!(all.contains(&Fp8BlocksConfig::default()));
     assert!(all.iter().any(|c| c.bm == 192 && c.warpgroups == 3));
-    assert_eq!(Fp8BlocksConfig::space(Arch::Sm80, 4096, 7168, 2048).count(), 0);
-    assert!(Fp8BlocksConfig::space(Arch::Sm90a, 64, 4096, 7168).all(|c| c.swap || c.bm <= 64 * 2));
+    assert_eq!(Fp8BlocksConfig::space(Arch::SM_80, 4096, 7168, 2048).count(), 0);
+    assert!(Fp8BlocksConfig::space(Arch::SM_90A, 64, 4096, 7168).all(|c| c.swap || c.bm <= 64 * 2));
     for config in all.iter().step_by(all.len() / 40) {
-        kernel_for(&config.program().unwrap(), Arch::Sm90a, [4096, 7168, 2048]);
+        kernel_for(&config.program().unwrap(), Arch::SM_90A, [4096, 7168, 2048]);
     }
 }

@@ -124,7 +124,7 @@ fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -> Re
         launched.extend([("step_a", m * k), ("step_b", n * k), ("step_c", m * n)]);
     }
     let launch = Launch { programs: &programs, sizes: &launched, scalars: &[("alpha", inputs.alpha)] };
-    let (simulated, interpreted, mut reports) = launch.run(Arch::Sm90a, seeds, &given);
+    let (simulated, interpreted, mut reports) = launch.run(Arch::SM_90A, seeds, &given);
     for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
         let at = format!("{who} at {:?} of {config:?}", [l, m, n, k]);
         let [m, n] = [sizes[1], sizes[2]];
@@ -294,8 +294,8 @@ fn ptxas_needs_no_spills_for_eight_bit_factors() {
     for (i, config) in eight_bits().into_iter().chain(wide_eight_bits()).enumerate() {
         let program = config.program().unwrap();
         for (name, size) in [("whole", [4096, 4096, 4096]), ("edges", [1000, 3000, 1040])] {
-            let kernel = kernel_for(&program, Arch::Sm90a, size);
-            let spilled = assemble(&ptxas, &format!("gemm_eight_bits_{i}_{name}"), &kernel, Arch::Sm90a);
+            let kernel = kernel_for(&program, Arch::SM_90A, size);
+            let spilled = assemble(&ptxas, &format!("gemm_eight_bits_{i}_{name}"), &kernel, Arch::SM_90A);
             assert_eq!(spilled, 0, "{config:?} spills");
         }
     }
@@ -303,7 +303,7 @@ fn ptxas_needs_no_spills_for_eight_bit_factors() {
     let tuning = operator("gemm_hopper").unwrap().tuning.unwrap();
     let sizes = [("m", 4096), ("n", 4096), ("k", 4096)].map(|(name, size)| (name.to_string(), size)).into();
     for given in [&[("dtype", "i8")][..], &[("dtype", "e4m3"), ("epilogue", "row_scale+col_scale")]] {
-        let space = (tuning.space)(Arch::Sm90a, &sizes, given).unwrap();
+        let space = (tuning.space)(Arch::SM_90A, &sizes, given).unwrap();
         let has =
             |p: &Point, field: &str, value: &str| p.parameters.iter().any(|(n, v)| *n == field && v == value);
         let wide: Vec<&Point> = space.points.iter().filter(|p| has(p, "bk", "128")).collect();
@@ -314,7 +314,7 @@ fn ptxas_needs_no_spills_for_eight_bit_factors() {
             let parameters: Vec<(&str, &str)> =
                 point.parameters.iter().map(|(n, v)| (*n, v.as_str())).collect();
             let programs = (operator("gemm_hopper").unwrap().programs)(&parameters).unwrap();
-            kernel_for(&programs[0], Arch::Sm90a, [4096, 4096, 4096]);
+            kernel_for(&programs[0], Arch::SM_90A, [4096, 4096, 4096]);
         }
     }
 }
@@ -385,7 +385,7 @@ fn the_default_gemm_hopper_is_right_without_conflicts() {
 #[test]
 fn a_swapped_gemm_hopper_leaves_by_transposing_stores() {
     for config in tuned_hopper().into_iter().filter(|config| config.swap) {
-        let kernel = kernel_for(&config.program().unwrap(), Arch::Sm90a, [16, 4096, 4096]);
+        let kernel = kernel_for(&config.program().unwrap(), Arch::SM_90A, [16, 4096, 4096]);
         let report = kernel.explanation.to_string();
         assert!(
             !report.contains("not tma") && report.contains("× stmatrix.x4.trans,"),
@@ -403,10 +403,10 @@ fn gemm_hopper_copies_by_tensor_maps_and_shares_in_clusters() {
         {
             for bn in [112, 192, 256] {
                 let config = HopperGemmConfig { a, b, bn, cluster, ..HopperGemmConfig::default() };
-                if config.reject(Arch::Sm90a).is_some() {
+                if config.reject(Arch::SM_90A).is_some() {
                     continue;
                 }
-                let kernel = kernel_for(&config.program().unwrap(), Arch::Sm90a, [1000, 2000, 1016]);
+                let kernel = kernel_for(&config.program().unwrap(), Arch::SM_90A, [1000, 2000, 1016]);
                 let report = kernel.explanation.to_string();
                 assert!(!report.contains("not tma"), "{config:?}: {report}");
                 assert_eq!(report.contains("multicast to"), cluster != Cluster::None, "{config:?}: {report}");
@@ -430,8 +430,8 @@ fn ptxas_needs_no_spills_for_any_gemm_hopper() {
     for (i, config) in hopper_configs().into_iter().chain(wide).chain(tuned_hopper()).enumerate() {
         let program = config.program().unwrap();
         let assemble = |name: &str, size: [i64; 3]| {
-            let kernel = kernel_for(&program, Arch::Sm90a, size);
-            assemble(&ptxas, &format!("gemm_hopper_{i}_{name}"), &kernel, Arch::Sm90a)
+            let kernel = kernel_for(&program, Arch::SM_90A, size);
+            assemble(&ptxas, &format!("gemm_hopper_{i}_{name}"), &kernel, Arch::SM_90A)
         };
         assert_eq!(assemble("whole", [4096, 4096, 4096]), 0, "{config:?} spills");
         assert_eq!(assemble("edges", [1000, 3000, 1016]), 0, "{config:?} spills");
@@ -511,8 +511,8 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         "more than 128 bytes",
     );
     says(HopperGemmConfig { out: Some(DType::I8), ..default }, "out", "f16, bf16 or f32");
-    assert_eq!(default.reject(Arch::Sm90a), None);
-    assert!(default.reject(Arch::Sm80).is_some_and(|r| r.contains("sm_90a")));
+    assert_eq!(default.reject(Arch::SM_90A), None);
+    assert!(default.reject(Arch::SM_80).is_some_and(|r| r.contains("sm_90a")));
     let set = |field: &str, value: &str| (operator("gemm_hopper").unwrap().programs)(&[(field, value)]);
     for (field, value) in [
         ("a", "m"),
@@ -564,19 +564,19 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
 
 #[test]
 fn the_space_of_gemm_hopper_compiles() {
-    let all: Vec<HopperGemmConfig> = HopperGemmConfig::space(Arch::Sm90a, 1024, 6144, 4096).collect();
+    let all: Vec<HopperGemmConfig> = HopperGemmConfig::space(Arch::SM_90A, 1024, 6144, 4096).collect();
     assert!(all.len() >= 100, "{}", all.len());
     assert!(all.contains(&HopperGemmConfig::default()));
     for bn in [112, 160, 192, 224] {
         assert!(all.iter().any(|c| c.bn == bn), "{bn}");
     }
-    assert_eq!(HopperGemmConfig::space(Arch::Sm80, 4096, 4096, 4096).count(), 0);
+    assert_eq!(HopperGemmConfig::space(Arch::SM_80, 4096, 4096, 4096).count(), 0);
     let rows = |c: &HopperGemmConfig| if c.swap { c.bn } else { c.bm };
-    assert!(HopperGemmConfig::space(Arch::Sm90a, 64, 4096, 4096).all(|c| rows(&c) <= 64 * 2));
-    let left_out = HopperGemmConfig::grid().filter(|c| c.reject(Arch::Sm90a).is_some()).count();
+    assert!(HopperGemmConfig::space(Arch::SM_90A, 64, 4096, 4096).all(|c| rows(&c) <= 64 * 2));
+    let left_out = HopperGemmConfig::grid().filter(|c| c.reject(Arch::SM_90A).is_some()).count();
     assert!(left_out > 0 && left_out < HopperGemmConfig::grid().count());
     for config in all.iter().step_by(all.len() / 40) {
-        kernel_for(&config.program().unwrap(), Arch::Sm90a, [1024, 6144, 4096]);
+        kernel_for(&config.program().unwrap(), Arch::SM_90A, [1024, 6144, 4096]);
     }
 }
 
@@ -670,11 +670,15 @@ fn products_by_groups_copy_by_tensor_maps_and_need_no_spills() {
     let late = HopperGemmConfig { deferred: true, ..default };
     let few = HopperGemmConfig { batch: Batch::Ragged, ..decode };
     for (i, config) in [default, late, decode, ragged, few].into_iter().enumerate() {
-        let kernel = kernel_for(&config.program().unwrap(), Arch::Sm90a, [4096, 4096, 4096]);
+        let kernel = kernel_for(&config.program().unwrap(), Arch::SM_90A, [4096, 4096, 4096]);
         let report = kernel.explanation.to_string();
         assert!(!report.contains("not tma"), "{config:?}: {report}");
         if let Some(ptxas) = ptxas() {
-            assert_eq!(assemble(&ptxas, &format!("gemm_grouped_{i}"), &kernel, Arch::Sm90a), 0, "{config:?}");
+            assert_eq!(
+                assemble(&ptxas, &format!("gemm_grouped_{i}"), &kernel, Arch::SM_90A),
+                0,
+                "{config:?}"
+            );
         }
     }
 }

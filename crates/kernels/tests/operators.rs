@@ -53,14 +53,14 @@ fn gemm_is_right_at_edges() {
     ];
     for config in configs {
         for size in gemm::edge_sizes(&config) {
-            check_gemm(&config, Arch::Sm80, size);
+            check_gemm(&config, Arch::SM_80, size);
         }
     }
 }
 
 #[test]
 fn the_default_gemm_is_right_without_conflicts() {
-    for arch in [Arch::Sm80, Arch::Sm90a] {
+    for arch in [Arch::SM_80, Arch::SM_90A] {
         for dtype in [DType::F16, DType::BF16] {
             let config = GemmConfig { dtype, ..GemmConfig::default() };
             assert_eq!(
@@ -70,7 +70,7 @@ fn the_default_gemm_is_right_without_conflicts() {
             );
         }
     }
-    check_gemm(&GemmConfig::default(), Arch::Sm80, [129, 127, 65]);
+    check_gemm(&GemmConfig::default(), Arch::SM_80, [129, 127, 65]);
 }
 
 #[test]
@@ -85,19 +85,19 @@ fn w4a16_is_right_at_edges() {
     ];
     for config in configs {
         for size in w4a16::edge_sizes(&config) {
-            check_w4a16(&config, Arch::Sm80, size);
+            check_w4a16(&config, Arch::SM_80, size);
         }
     }
 }
 
 #[test]
 fn the_default_w4a16_is_right_without_conflicts() {
-    for arch in [Arch::Sm80, Arch::Sm90a] {
+    for arch in [Arch::SM_80, Arch::SM_90A] {
         let report = check_w4a16(&W4A16Config::default(), arch, [16, 256, 768]);
         assert_eq!(report.shared_conflicts, 0, "{arch}");
     }
     for size in [[1, 130, 300], [17, 40, 130]] {
-        check_w4a16(&W4A16Config::default(), Arch::Sm80, size);
+        check_w4a16(&W4A16Config::default(), Arch::SM_80, size);
     }
 }
 
@@ -106,7 +106,7 @@ fn ptxas_needs_no_spills() {
     let Some(ptxas) = ptxas() else { return };
     for operator in OPERATORS {
         let program = (operator.programs)(&[]).unwrap().remove(0);
-        for arch in [Arch::Sm80, Arch::Sm90a].into_iter().filter(|arch| *arch >= operator.since) {
+        for arch in [Arch::SM_80, Arch::SM_90A].into_iter().filter(|arch| arch.has(operator.needs)) {
             let kernel = kernel_for(&program, arch, [1024, 4096, 4096]);
             assert_eq!(assemble(&ptxas, operator.name, &kernel, arch), 0, "{} spills", operator.name);
         }
@@ -116,6 +116,7 @@ fn ptxas_needs_no_spills() {
 #[test]
 fn programs_print_and_parse_back() {
     for operator in OPERATORS {
+        assert!(operator.least_architecture().has(operator.needs), "{}", operator.name);
         let program = (operator.programs)(&[("stages", "3")]).unwrap().remove(0);
         assert_eq!(parse(&program.to_string()).unwrap(), program, "{}", operator.name);
     }
@@ -123,16 +124,16 @@ fn programs_print_and_parse_back() {
 
 #[test]
 fn spaces_are_large_and_valid() {
-    let gemms: Vec<GemmConfig> = GemmConfig::space(Arch::Sm80, 4096, 4096, 4096).collect();
+    let gemms: Vec<GemmConfig> = GemmConfig::space(Arch::SM_80, 4096, 4096, 4096).collect();
     assert!(gemms.len() >= 100, "{}", gemms.len());
     assert!(gemms.iter().any(|c| c.bm == 96) && gemms.iter().any(|c| c.bn == 192));
     assert!(gemms.contains(&GemmConfig { bm: 128, ..GemmConfig::default() }));
-    let few = W4A16Config::space(Arch::Sm80, 16, 4096, 4096, Some(128)).collect::<Vec<_>>();
+    let few = W4A16Config::space(Arch::SM_80, 16, 4096, 4096, Some(128)).collect::<Vec<_>>();
     assert!(few.len() >= 100 && few.iter().all(|c| c.bm <= 16), "{}", few.len());
     // A smaller architecture has a smaller space, and every point left out has its reason.
     let has = |arch: Arch| GemmConfig::space(arch, 4096, 4096, 4096).count();
-    assert!(has(Arch::Sm89) < has(Arch::Sm80) && has(Arch::Sm80) < has(Arch::Sm90a));
-    let left_out = GemmConfig::grid().filter_map(|c| c.reject(Arch::Sm80)).collect::<Vec<_>>();
+    assert!(has(Arch::SM_89) < has(Arch::SM_80) && has(Arch::SM_80) < has(Arch::SM_90A));
+    let left_out = GemmConfig::grid().filter_map(|c| c.reject(Arch::SM_80)).collect::<Vec<_>>();
     assert_eq!(GemmConfig::grid().count(), gemms.len() + left_out.len());
 }
 
@@ -156,8 +157,8 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     says(GemmConfig { bm: 256, bn: 256, ..default }, "bm", "more threads");
     says(GemmConfig { dtype: DType::F32, ..default }, "dtype", "f16 or bf16");
     let deep = GemmConfig { stages: 11, ..default };
-    assert!(deep.reject(Arch::Sm80).is_some_and(|r| r.contains("fewer stages")));
-    assert_eq!(deep.reject(Arch::Sm90a), None);
+    assert!(deep.reject(Arch::SM_80).is_some_and(|r| r.contains("fewer stages")));
+    assert_eq!(deep.reject(Arch::SM_90A), None);
     let uneven = W4A16Config { group: Some(96), ..W4A16Config::default() };
     assert!(uneven.program().is_err_and(|e| e.to_string().contains("multiple of bk = 128")));
     assert!(

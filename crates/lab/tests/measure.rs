@@ -31,7 +31,7 @@ fn on_gpus(check: impl Fn(&CudaDevice)) {
 #[test]
 fn runners_are_timed_under_every_condition() {
     on_gpus(|device| {
-        let kernel = compile(&tilewright_tile::parse(SCALE).unwrap(), &Options::new(Arch::Sm80)).unwrap();
+        let kernel = compile(&tilewright_tile::parse(SCALE).unwrap(), &Options::new(Arch::SM_80)).unwrap();
         let x = Tensor::from_f64(device, DType::F32, &[2.0; 1000]).unwrap();
         let y = Tensor::zeros(device, DType::F32, 1000).unwrap();
         let args = [Arg::Tensor(&x), Arg::Tensor(&y), Arg::Scalar(3.0)];

@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn rows_compute_what_the_interpreter_does() {
-        let mut b = Builder::new("k", Arch::Sm90a, 32);
+        let mut b = Builder::new("k", Arch::SM_90A, 32);
         let all = values();
         for (i, x) in all.iter().enumerate() {
             for op in UnaryOp::ALL.into_iter().filter(|op| op.error().is_none()) {
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn functions_keep_their_bounds() {
-        let mut b = Builder::new("k", Arch::Sm90a, 32);
+        let mut b = Builder::new("k", Arch::SM_90A, 32);
         let tiny = (0..2000).map(|i| f32::from_bits(i * 0x000e_1234 % 0x7f80_0000));
         for x in values().into_iter().chain(tiny.flat_map(|x| [x, -x])) {
             for (op, error) in UnaryOp::ALL.into_iter().filter_map(|op| Some((op, op.error()?))) {

@@ -88,7 +88,7 @@ fn binary(b: &mut Builder, arch: Arch, dtype: DType, op: BinaryOp, x: Operand, y
         BinaryOp::Max => [MaxF16x2, MaxBF16x2],
     };
     let row = if dtype == DType::F16 { half } else { bfloat };
-    if row.since() <= arch {
+    if arch.has(row.needs()) {
         return b.scalar(row, &[x, y]);
     }
     // Before it has sums and products of its own, `bf16` has x · 1 + y, y · −1 + x and x · y + −0.
@@ -186,7 +186,7 @@ mod tests {
             assert!(values.len() >= 300);
             // Packed `f16` is the same on all.
             let archs = if dtype == DType::F16 { 1 } else { 2 };
-            let cases = |e| [Arch::Sm80, Arch::Sm90a].into_iter().take(archs).map(move |arch| (e, arch));
+            let cases = |e| [Arch::SM_80, Arch::SM_90A].into_iter().take(archs).map(move |arch| (e, arch));
             for (expr, arch) in exprs.iter().flat_map(cases) {
                 assert!(applies(expr, dtype), "{expr:?}");
                 let mut b = Builder::new("k", arch, 32);

@@ -150,7 +150,7 @@ impl<'a> Units<'a> {
         if let Some(role) = part.role {
             b.set_origin(format!("warpgroup {}", role.name));
             let own = whole.roles().iter().map(|r| r.registers).collect::<Option<Vec<u32>>>();
-            let limits = tilewright_machine::Arch::Sm90a.limits();
+            let limits = b.arch().limits();
             let entry = limits.registers_of_a_thread(whole.threads());
             if let (Some(registers), Some(_)) = (role.registers, own)
                 && registers != entry

@@ -12,6 +12,7 @@ use std::sync::LazyLock;
 use tilewright_layout::Layout;
 
 use crate::arch::{Arch, Memory};
+use crate::features::{Feature, Features};
 
 /// How the threads of a warp take part in a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -20,8 +21,6 @@ pub enum CopyKind {
     PerThread,
     /// Each thread starts a copy of its own bytes that completes at a later wait (`cp.async`).
     Async,
-    /// Each thread reads its own bytes of the shared memory of a block of its cluster, at an address that `mapa` gives.
-    Peer,
     /// The warp moves 8×8 matrices of 16-bit elements together: lane `i` holds the address of row `i % 8` of matrix
     /// `i / 8` (`ldmatrix`, `stmatrix`).
     Matrix {
@@ -30,6 +29,15 @@ pub enum CopyKind {
         /// Whether each matrix is transposed on its way.
         trans: bool,
     },
+}
+
+/// Whose shared memory an instruction reaches.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Scope {
+    /// That of the thread's block.
+    Cta,
+    /// That of any block of the cluster, at an address that `mapa` gives.
+    Cluster,
 }
 
 /// An instruction that moves data.
@@ -41,6 +49,8 @@ pub struct CopyRow {
     pub mnemonic: &'static str,
     /// How threads take part.
     pub kind: CopyKind,
+    /// Whose shared memory it reaches.
+    pub scope: Scope,
     /// Where data comes from.
     pub src: Memory,
     /// Where it goes.
@@ -53,8 +63,8 @@ pub struct CopyRow {
     pub src_tv: Layout,
     /// (lane, unit) → index in the instruction tile, destination side.
     pub dst_tv: Layout,
-    /// The first architecture that has it.
-    pub since: Arch,
+    /// The features that an architecture must have.
+    pub needs: Features,
     /// Cycles for which one warp's instruction occupies the load/store unit, without conflicts.
     pub issue_cycles: u32,
     /// Cycles until its result can be used.
@@ -126,13 +136,14 @@ fn per_thread(src: Memory, dst: Memory, bytes: u32) -> CopyRow {
         name,
         mnemonic,
         kind: CopyKind::PerThread,
+        scope: Scope::Cta,
         src,
         dst,
         bytes,
         unit_bits: 8,
         src_tv: tv.clone(),
         dst_tv: tv,
-        since: Arch::Sm80,
+        needs: Features::NONE,
         issue_cycles,
         latency_cycles,
     }
@@ -148,6 +159,7 @@ fn cp_async(bytes: u32) -> CopyRow {
         name,
         mnemonic,
         kind: CopyKind::Async,
+        needs: Feature::CpAsync.into(),
         issue_cycles: bytes / 4,
         latency_cycles: 510,
         ..per_thread(Memory::Global, Memory::Shared, bytes)
@@ -163,8 +175,8 @@ fn peer(bytes: u32) -> CopyRow {
     CopyRow {
         name,
         mnemonic: name,
-        kind: CopyKind::Peer,
-        since: Arch::Sm90a,
+        scope: Scope::Cluster,
+        needs: Feature::Cluster.into(),
         latency_cycles: 180,
         ..per_thread(Memory::Shared, Memory::Register, bytes)
     }
@@ -192,22 +204,23 @@ fn matrix(store: bool, count: u32, trans: bool) -> CopyRow {
     } else {
         layout(&format!("(32,(2,{count})):(2,(1,64))"))
     };
-    let (src, dst, src_tv, dst_tv, since, latency_cycles) = if store {
-        (Memory::Register, Memory::Shared, register_tv, memory_tv, Arch::Sm90a, count)
+    let (src, dst, src_tv, dst_tv, needs, latency_cycles) = if store {
+        (Memory::Register, Memory::Shared, register_tv, memory_tv, Feature::StMatrix.into(), count)
     } else {
-        (Memory::Shared, Memory::Register, memory_tv, register_tv, Arch::Sm80, 29 + count)
+        (Memory::Shared, Memory::Register, memory_tv, register_tv, Features::NONE, 29 + count)
     };
     CopyRow {
         name,
         mnemonic,
         kind: CopyKind::Matrix { count, trans },
+        scope: Scope::Cta,
         src,
         dst,
         bytes: 16,
         unit_bits: 16,
         src_tv,
         dst_tv,
-        since,
+        needs,
         issue_cycles: count,
         latency_cycles,
     }
@@ -239,11 +252,14 @@ pub fn copy_rows() -> &'static [CopyRow] {
     &ROWS
 }
 
-/// The rows that copy from `src` to `dst` within a block and exist on `arch`, in the order of [`copy_rows`].
-pub fn copies(src: Memory, dst: Memory, arch: Arch) -> impl Iterator<Item = &'static CopyRow> {
-    copy_rows().iter().filter(move |row| {
-        row.src == src && row.dst == dst && row.since <= arch && row.kind != CopyKind::Peer
-    })
+/// The rows of a scope that copy from `src` to `dst`, on any architecture, in the order of [`copy_rows`].
+pub fn copies_anywhere(src: Memory, dst: Memory, scope: Scope) -> impl Iterator<Item = &'static CopyRow> {
+    copy_rows().iter().filter(move |row| row.src == src && row.dst == dst && row.scope == scope)
+}
+
+/// The rows of a scope that copy from `src` to `dst` and exist on `arch`, in the order of [`copy_rows`].
+pub fn copies(src: Memory, dst: Memory, scope: Scope, arch: Arch) -> impl Iterator<Item = &'static CopyRow> {
+    copies_anywhere(src, dst, scope).filter(move |row| arch.has(row.needs))
 }
 
 /// The row with this name.
@@ -285,8 +301,10 @@ mod tests {
             (Memory::Register, Memory::Shared),
         ];
         for (src, dst) in pairs {
-            assert!(copies(src, dst, Arch::Sm80).any(|row| row.bytes == 1));
+            assert!(copies(src, dst, Scope::Cta, Arch::SM_80).any(|row| row.bytes == 1));
         }
-        assert!(copies(Memory::Register, Memory::Shared, Arch::Sm80).all(|row| !row.is_collective()));
+        assert!(
+            copies(Memory::Register, Memory::Shared, Scope::Cta, Arch::SM_80).all(|row| !row.is_collective())
+        );
     }
 }

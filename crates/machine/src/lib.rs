@@ -12,20 +12,22 @@ pub mod banks;
 pub mod copy;
 pub mod dtype;
 pub mod error;
+pub mod features;
 pub mod mma;
 pub mod scalar;
 pub mod tensor;
 pub mod timing;
 pub mod wgmma;
 
-pub use arch::{Arch, Limits, Memory, UnknownArch};
+pub use arch::{Arch, ArchSpec, Limits, Memory, UnknownArch};
 pub use banks::{SECTOR_BYTES, Wavefronts, full_shared_wavefronts, global_sectors, shared_wavefronts};
-pub use copy::{CopyKind, CopyRow, copies, copy_named, copy_rows};
+pub use copy::{CopyKind, CopyRow, Scope, copies, copies_anywhere, copy_named, copy_rows};
 pub use dtype::{DType, UnknownDType};
 pub use error::ErrorBound;
+pub use features::{Feature, Features};
 pub use mma::{MmaRow, mma_rows, mmas};
 pub use scalar::{
-    MbarrierOp, ProxyFence, RegType, ScalarOp, ScalarRow, ShuffleMode, SyncOp, conversion_since,
+    MbarrierOp, ProxyFence, RegType, ScalarOp, ScalarRow, ShuffleMode, SyncOp, conversion_needs,
 };
 pub use tensor::{
     BoxError, BoxShape, BulkOp, CacheHint, TensorOp, TensorRow, tensor_map_type, tensor_row, tensor_rows,

@@ -12,6 +12,7 @@ use tilewright_layout::Layout;
 
 use crate::arch::Arch;
 use crate::dtype::DType;
+use crate::features::Features;
 
 /// A matrix-product instruction of one warp: `D = A · Bᵀ + C`, with C and D in the same registers.
 #[derive(Clone, PartialEq, Debug)]
@@ -36,8 +37,8 @@ pub struct MmaRow {
     pub b_tv: Layout,
     /// (lane, value) → `m + M·n`.
     pub c_tv: Layout,
-    /// The first architecture that has it.
-    pub since: Arch,
+    /// The features that an architecture must have.
+    pub needs: Features,
     /// Cycles for which one warp's instruction occupies a tensor core.
     pub issue_cycles: u32,
     /// Cycles until its result can be used.
@@ -76,7 +77,7 @@ fn mma(name: &'static str, mnemonic: &'static str, k: i64, ab: DType, c: DType) 
         a_tv,
         b_tv,
         c_tv: layout("((4,8),(2,2)):((32,1),(16,8))"),
-        since: Arch::Sm80,
+        needs: Features::NONE,
         issue_cycles: k as u32,
         latency_cycles: if k == 16 { 33 } else { 24 },
     }
@@ -101,7 +102,7 @@ pub fn mma_rows() -> &'static [MmaRow] {
 
 /// The rows for these types that exist on `arch`, fastest first.
 pub fn mmas(ab: DType, c: DType, arch: Arch) -> impl Iterator<Item = &'static MmaRow> {
-    mma_rows().iter().filter(move |row| row.ab == ab && row.c == c && row.since <= arch)
+    mma_rows().iter().filter(move |row| row.ab == ab && row.c == c && arch.has(row.needs))
 }
 
 #[cfg(test)]

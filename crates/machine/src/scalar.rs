@@ -6,8 +6,9 @@
 
 use half::{bf16, f16};
 
-use crate::arch::{Arch, Memory};
+use crate::arch::Memory;
 use crate::dtype::DType;
+use crate::features::{Feature, Features};
 
 /// The type of a register.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -314,29 +315,32 @@ scalar_ops! {
 }
 
 impl ScalarOp {
-    /// The first architecture that has the operation (PTX ISA 8.1, sections 9.7.4 and 9.7.9.21, and `ptxas`).
-    pub fn since(self) -> Arch {
+    /// The features that an architecture must have (PTX ISA 8.1, sections 9.7.4 and 9.7.9.21, and `ptxas`).
+    pub fn needs(self) -> Features {
         match self {
             ScalarOp::F16x2FromE4M3x2
             | ScalarOp::E4M3x2FromF16x2
             | ScalarOp::E5M2x2FromF16x2
             | ScalarOp::E4M3x2FromF32
-            | ScalarOp::E5M2x2FromF32 => Arch::Sm89,
-            ScalarOp::AddBF16x2 | ScalarOp::SubBF16x2 | ScalarOp::MulBF16x2 | ScalarOp::Mapa => Arch::Sm90a,
-            _ => Arch::Sm80,
+            | ScalarOp::E5M2x2FromF32 => Feature::Fp8Conversion.into(),
+            ScalarOp::AddBF16x2 | ScalarOp::SubBF16x2 | ScalarOp::MulBF16x2 => {
+                Feature::Bf16x2Arithmetic.into()
+            }
+            ScalarOp::Mapa => Feature::Cluster.into(),
+            _ => Features::NONE,
         }
     }
 }
 
-/// The first architecture that converts elements of one type into another: a conversion to either 8-bit float, and one from `e4m3`, have
+/// The features that a conversion of elements of one type into another needs: one to either 8-bit float, and one from `e4m3`, have
 /// instructions of their own.
-pub fn conversion_since(from: DType, to: DType) -> Arch {
+pub fn conversion_needs(from: DType, to: DType) -> Features {
     match (from, to) {
-        _ if from == to => Arch::Sm80,
-        (_, DType::E4M3) => ScalarOp::E4M3x2FromF16x2.since(),
-        (_, DType::E5M2) => ScalarOp::E5M2x2FromF16x2.since(),
-        (DType::E4M3, _) => ScalarOp::F16x2FromE4M3x2.since(),
-        _ => Arch::Sm80,
+        _ if from == to => Features::NONE,
+        (_, DType::E4M3) => ScalarOp::E4M3x2FromF16x2.needs(),
+        (_, DType::E5M2) => ScalarOp::E5M2x2FromF16x2.needs(),
+        (DType::E4M3, _) => ScalarOp::F16x2FromE4M3x2.needs(),
+        _ => Features::NONE,
     }
 }
 
@@ -471,16 +475,20 @@ impl SyncOp {
         }
     }
 
-    /// The first architecture that has it.
-    pub fn since(self) -> Arch {
+    /// The features that an architecture must have.
+    pub fn needs(self) -> Features {
         match self {
-            SyncOp::Barrier
-            | SyncOp::WarpBarrier
-            | SyncOp::AsyncCommit
-            | SyncOp::AsyncWaitGroup(_)
-            | SyncOp::AsyncWaitAll
-            | SyncOp::NamedBarrier { .. } => Arch::Sm80,
-            _ => Arch::Sm90a,
+            SyncOp::Barrier | SyncOp::WarpBarrier | SyncOp::NamedBarrier { .. } => Features::NONE,
+            SyncOp::AsyncCommit | SyncOp::AsyncWaitGroup(_) | SyncOp::AsyncWaitAll => Feature::CpAsync.into(),
+            SyncOp::ClusterBarrier => Feature::Cluster.into(),
+            SyncOp::WgmmaFence | SyncOp::WgmmaCommit | SyncOp::WgmmaWait(_) => Feature::Wgmma.into(),
+            SyncOp::BulkCommit
+            | SyncOp::BulkWait(_)
+            | SyncOp::BulkWaitRead(_)
+            | SyncOp::FenceProxyAsync(_) => Feature::Tma.into(),
+            SyncOp::FenceMbarrierInit => Feature::TransactionBarrier.into(),
+            SyncOp::SetMaxRegisters { .. } => Feature::SetMaxRegisters.into(),
+            SyncOp::DependencyWait | SyncOp::DependentsLaunch => Feature::DependentLaunch.into(),
         }
     }
 
@@ -586,6 +594,16 @@ impl MbarrierOp {
     /// Whether it is an arrival at a barrier by its address in the cluster.
     pub fn reaches_peers(self) -> bool {
         matches!(self, MbarrierOp::ArrivePeer | MbarrierOp::ArriveCluster)
+    }
+
+    /// The features that an architecture must have.
+    pub fn needs(self) -> Features {
+        let barrier = Features::from(Feature::TransactionBarrier);
+        if self.reaches_peers() || self == MbarrierOp::WaitCluster {
+            barrier | Feature::Cluster.into()
+        } else {
+            barrier
+        }
     }
 
     /// Whether it has an operand.

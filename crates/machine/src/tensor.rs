@@ -9,8 +9,8 @@
 
 use std::sync::LazyLock;
 
-use crate::arch::Arch;
 use crate::dtype::DType;
+use crate::features::{Feature, Features};
 use crate::wgmma::SwizzleMode;
 
 /// What a tensor copy does.
@@ -42,8 +42,10 @@ pub struct TensorRow {
 }
 
 impl TensorRow {
-    /// The first architecture that has it.
-    pub const SINCE: Arch = Arch::Sm90a;
+    /// The features that an architecture must have.
+    pub const NEEDS: Features = Features::of(&[Feature::Tma]);
+    /// Those of a copy to several blocks of a cluster.
+    pub const MULTICAST_NEEDS: Features = Self::NEEDS.and(&[Feature::Cluster]);
 }
 
 static ROWS: LazyLock<Vec<TensorRow>> = LazyLock::new(|| {
@@ -92,6 +94,14 @@ pub enum BulkOp {
 impl BulkOp {
     /// All.
     pub const ALL: [BulkOp; 3] = [BulkOp::Load, BulkOp::Store, BulkOp::Peer];
+
+    /// The features that an architecture must have.
+    pub fn needs(self) -> Features {
+        match self {
+            BulkOp::Load | BulkOp::Store => TensorRow::NEEDS,
+            BulkOp::Peer => TensorRow::MULTICAST_NEEDS,
+        }
+    }
 
     /// The name in reports.
     pub fn name(self) -> &'static str {

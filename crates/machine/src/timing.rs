@@ -7,7 +7,8 @@
 //! ldmatrix.x4  lsu  4  33  where the figures are from
 //! ```
 //!
-//! Lines with a colon after their first word are rates of the chip ([`Rate`]); all others are entries: name, unit,
+//! `like: sm_90a` says that what the table lacks is as in the built-in table of another architecture: a chip that nobody has measured.
+//! Other lines with a colon after their first word are rates of the chip ([`Rate`]); all others are entries: name, unit,
 //! issue, latency, source. *Issue* is the number of cycles for which one warp's instruction occupies its unit; how many
 //! of a unit a multiprocessor has says [`Unit::count`]. *Latency* is the number of cycles until the result can be used. An
 //! entry's name is that of a copy row, of a matrix row, or of a class of scalar operations ([`ScalarOp::class`]).
@@ -15,12 +16,13 @@
 //! The built-in tables are in `tables/`; `tilewright calibrate` prints one for the GPU at hand. `docs/calibrate.md` says how
 //! each figure is measured.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, PoisonError, RwLock};
 
-use crate::arch::{Arch, UnknownArch};
-use crate::copy::{CopyKind, CopyRow, copy_rows};
+use crate::arch::{Arch, ArchSpec, UnknownArch};
+use crate::copy::{CopyRow, Scope, copy_rows};
 use crate::mma::mma_rows;
 use crate::scalar::ScalarOp;
 
@@ -262,30 +264,60 @@ pub struct Timing {
     pub entries: Vec<Entry>,
 }
 
-static TABLES: LazyLock<[Timing; 3]> = LazyLock::new(|| {
-    [
-        include_str!("../tables/sm_80.txt"),
-        include_str!("../tables/sm_89.txt"),
-        include_str!("../tables/sm_90a.txt"),
-    ]
-    .map(|text| text.parse().expect("the built-in tables are literals that a test parses"))
+/// The tables of the architectures that come with the compiler, and of those that [`Arch::new`] has made.
+static TABLES: LazyLock<RwLock<HashMap<Arch, &'static Timing>>> = LazyLock::new(|| {
+    let table = |arch: Arch| -> &'static Timing {
+        let timing = Timing::parse(arch.spec().timing, |name| named(arch, name));
+        Box::leak(Box::new(timing.expect("the built-in tables are literals that a test parses")))
+    };
+    RwLock::new(Arch::ALL.into_iter().map(|arch| (arch, table(arch))).collect())
 });
 
 /// The built-in table of an architecture.
 pub fn timing(arch: Arch) -> &'static Timing {
-    let [sm_80, sm_89, sm_90a] = &*TABLES;
-    match arch {
-        Arch::Sm80 => sm_80,
-        Arch::Sm89 => sm_89,
-        Arch::Sm90a => sm_90a,
+    let tables = TABLES.read().unwrap_or_else(PoisonError::into_inner);
+    tables.get(&arch).expect("an architecture comes into being with its table")
+}
+
+/// The architecture that a table is for, which must have this name.
+fn named(arch: Arch, name: &str) -> Result<Arch, TimingMistake> {
+    if arch.name() == name {
+        Ok(arch)
+    } else {
+        Err(TimingMistake::OtherArch { arch, name: name.to_string() })
+    }
+}
+
+impl Arch {
+    /// An architecture that is not among [`Arch::ALL`].
+    ///
+    /// # Errors
+    ///
+    /// Its table cannot be read, or lacks a rate or an instruction of its features.
+    pub fn new(spec: &'static ArchSpec) -> Result<Arch, TimingError> {
+        let arch = Arch::of(spec);
+        let table = Timing::parse(spec.timing, |name| named(arch, name))?;
+        let missing = |name: &str| TimingError {
+            line: spec.timing.lines().count().max(1),
+            mistake: TimingMistake::Incomplete(name.to_string()),
+        };
+        if let Some(rate) = Rate::ALL.into_iter().find(|rate| table.rate(*rate).is_none()) {
+            return Err(missing(rate.name()));
+        }
+        if let Some((name, _)) = entry_names(arch).into_iter().find(|(name, _)| table.of(name).is_none()) {
+            return Err(missing(name));
+        }
+        let mut tables = TABLES.write().unwrap_or_else(PoisonError::into_inner);
+        tables.entry(arch).or_insert_with(|| Box::leak(Box::new(table)));
+        Ok(arch)
     }
 }
 
 /// The names that a table of this architecture has entries for: copies, matrix products, classes of scalar operations.
 pub fn entry_names(arch: Arch) -> Vec<(&'static str, Unit)> {
-    let mma = mma_rows().iter().filter(|row| row.since <= arch).map(|row| (row.name, Unit::Tensor));
+    let mma = mma_rows().iter().filter(|row| arch.has(row.needs)).map(|row| (row.name, Unit::Tensor));
     // What a peer's memory costs is not measured: its rows carry figures of their own.
-    let own = |row: &&CopyRow| row.since <= arch && row.kind != CopyKind::Peer;
+    let own = |row: &&CopyRow| arch.has(row.needs) && row.scope == Scope::Cta;
     let copies = copy_rows().iter().filter(own).map(|row| (row.name, Unit::Lsu));
     mma.chain(copies).chain(CLASSES.iter().copied()).collect()
 }
@@ -308,18 +340,41 @@ impl Timing {
 
     /// This table, with what it lacks taken from the built-in one of its architecture.
     pub fn completed(mut self) -> Self {
-        let built_in = timing(self.arch);
-        for figure in &built_in.figures {
+        self.complete_from(timing(self.arch));
+        self
+    }
+
+    /// Takes what it lacks, and its architecture has, from another table.
+    fn complete_from(&mut self, other: &Timing) {
+        for figure in &other.figures {
             if self.rate(figure.rate).is_none() {
                 self.figures.push(figure.clone());
             }
         }
-        for entry in &built_in.entries {
-            if self.of(&entry.name).is_none() {
+        let known = entry_names(self.arch);
+        for entry in &other.entries {
+            if self.of(&entry.name).is_none() && known.iter().any(|(name, _)| *name == entry.name) {
                 self.entries.push(entry.clone());
             }
         }
-        self
+    }
+
+    /// Reads a table whose `arch:` line is understood by `find`.
+    fn parse(text: &str, find: impl Fn(&str) -> Result<Arch, TimingMistake>) -> Result<Timing, TimingError> {
+        let mut parser = Parser { table: None, like: None, seen: Vec::new() };
+        for (index, line) in text.lines().enumerate() {
+            let content = line.split('#').next().unwrap_or("").trim();
+            if !content.is_empty() {
+                let line = index + 1;
+                parser.line(content, line, &find).map_err(|mistake| TimingError { line, mistake })?;
+            }
+        }
+        let last = text.lines().count().max(1);
+        let mut table = parser.table.ok_or(TimingError { line: last, mistake: TimingMistake::NoArch })?;
+        if let Some(like) = parser.like {
+            table.complete_from(timing(like));
+        }
+        Ok(table)
     }
 }
 
@@ -361,6 +416,17 @@ pub enum TimingMistake {
     /// The architecture is not supported.
     #[error(transparent)]
     Arch(#[from] UnknownArch),
+    /// The table of an architecture's description is that of another.
+    #[error("the table is that of `{name}`, and the architecture is {arch}")]
+    OtherArch {
+        /// The architecture.
+        arch: Arch,
+        /// The name in the table.
+        name: String,
+    },
+    /// The table of an architecture's description lacks a line.
+    #[error("there is no line for `{0}`; `like: NAME` takes what is not measured from another architecture")]
+    Incomplete(String),
     /// The word before the colon is no rate.
     #[error("`{0}` is not a rate of the chip; rates are {rates}", rates = list(Rate::ALL.iter().map(|r| r.name())))]
     UnknownRate(String),
@@ -451,6 +517,8 @@ fn word(text: &str) -> (&str, &str) {
 
 struct Parser {
     table: Option<Timing>,
+    /// The architecture that the table resembles.
+    like: Option<Arch>,
     /// Names with their lines.
     seen: Vec<(String, usize)>,
 }
@@ -464,18 +532,27 @@ impl Parser {
         Ok(())
     }
 
-    fn line(&mut self, text: &str, line: usize) -> Result<(), TimingMistake> {
+    fn line(
+        &mut self,
+        text: &str,
+        line: usize,
+        find: &impl Fn(&str) -> Result<Arch, TimingMistake>,
+    ) -> Result<(), TimingMistake> {
         let (first, rest) = word(text);
         let Some(table) = &self.table else {
             let arch = first.strip_suffix(':').filter(|name| *name == "arch").ok_or(TimingMistake::NoArch)?;
             self.once(arch, line)?;
-            let arch = word(rest).0.parse()?;
+            let arch = find(word(rest).0)?;
             self.table = Some(Timing { arch, figures: Vec::new(), entries: Vec::new() });
             return Ok(());
         };
         let arch = table.arch;
         if let Some(name) = first.strip_suffix(':') {
             self.once(name, line)?;
+            if name == "like" {
+                self.like = Some(word(rest).0.parse()?);
+                return Ok(());
+            }
             let rate = Rate::ALL.into_iter().find(|r| r.name() == name);
             let rate = rate.ok_or_else(|| TimingMistake::UnknownRate(name.to_string()))?;
             let (value, source) = word(rest);
@@ -521,16 +598,7 @@ impl FromStr for Timing {
     type Err = TimingError;
 
     fn from_str(text: &str) -> Result<Self, TimingError> {
-        let mut parser = Parser { table: None, seen: Vec::new() };
-        for (index, line) in text.lines().enumerate() {
-            let content = line.split('#').next().unwrap_or("").trim();
-            if !content.is_empty() {
-                let line = index + 1;
-                parser.line(content, line).map_err(|mistake| TimingError { line, mistake })?;
-            }
-        }
-        let last = text.lines().count().max(1);
-        parser.table.ok_or(TimingError { line: last, mistake: TimingMistake::NoArch })
+        Timing::parse(text, |name| Ok(name.parse()?))
     }
 }
 
@@ -558,13 +626,13 @@ mod tests {
     #[test]
     fn every_scalar_operation_has_an_entry() {
         for op in ScalarOp::ALL {
-            assert!(timing(Arch::Sm90a).of_scalar(*op).is_some(), "{}: {}", op.row().name, op.class());
+            assert!(timing(Arch::SM_90A).of_scalar(*op).is_some(), "{}: {}", op.row().name, op.class());
         }
     }
 
     #[test]
     fn names_of_rows_and_classes_do_not_clash() {
-        let mut names: Vec<_> = entry_names(Arch::Sm90a).into_iter().map(|(name, _)| name).collect();
+        let mut names: Vec<_> = entry_names(Arch::SM_90A).into_iter().map(|(name, _)| name).collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();
@@ -587,7 +655,7 @@ mod tests {
         let all = own.completed();
         assert_eq!(all.rate(Rate::ClockMhz), Some(1500.0));
         assert_eq!(all.of("lop3").map(|e| e.issue), Some(3.0));
-        assert_eq!(all.of("prmt"), timing(Arch::Sm90a).of("prmt"));
+        assert_eq!(all.of("prmt"), timing(Arch::SM_90A).of("prmt"));
     }
 
     #[test]

@@ -14,8 +14,8 @@ use std::sync::LazyLock;
 
 use tilewright_layout::{Layout, Swizzle};
 
-use crate::arch::Arch;
 use crate::dtype::DType;
+use crate::features::{Feature, Features};
 
 /// How shared memory is swizzled for `wgmma` and for tensor copies: 16-byte units within a span of bytes are exchanged by bits of the
 /// address.
@@ -233,8 +233,8 @@ pub struct WgmmaRow {
 impl WgmmaRow {
     /// Rows of A and D.
     pub const M: i64 = 64;
-    /// The architecture that has it; no later one does.
-    pub const ARCH: Arch = Arch::Sm90a;
+    /// The features that an architecture must have.
+    pub const NEEDS: Features = Features::of(&[Feature::Wgmma]);
 
     /// Multiply-adds of one instruction.
     pub fn macs(&self) -> i64 {

@@ -13,7 +13,7 @@
 //! use tilewright_machine::{Arch, ScalarOp, copy_named};
 //! use tilewright_simt::{Address, Builder, FunctionParamKind, Operand, Reg, Special};
 //!
-//! let mut b = Builder::new("first_words", Arch::Sm80, 32);
+//! let mut b = Builder::new("first_words", Arch::SM_80, 32);
 //! let x = b.add_param("x", FunctionParamKind::Pointer);
 //! let zero = b.add_array("zero", 1);
 //! let thread = b.special(Special::ThreadIndex);
@@ -46,14 +46,14 @@ use crate::operand::comment;
 /// [`Function::shared_bytes`] of dynamic shared memory.
 pub fn print(function: &Function) -> String {
     let body = Body::print(function);
-    let limits = function.arch.limits();
+    let arch = function.arch;
     let mut out = String::new();
     let mut line = |text: String| {
         out.push_str(&text);
         out.push('\n');
     };
-    line(format!(".version {}", limits.ptx_version));
-    line(format!(".target {}", limits.name));
+    line(format!(".version {}", arch.spec().ptx_version));
+    line(format!(".target {}", arch));
     line(".address_size 64".to_string());
     line(String::new());
     if function.shared_bytes > 0 {

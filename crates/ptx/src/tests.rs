@@ -26,7 +26,7 @@ fn body(function: &Function) -> String {
 
 #[test]
 fn a_whole_kernel() {
-    let mut b = Builder::new("scale", Arch::Sm80, 128);
+    let mut b = Builder::new("scale", Arch::SM_80, 128);
     let x = b.add_param("x", FunctionParamKind::Pointer);
     let factor = b.add_param("factor", FunctionParamKind::F32);
     let n = b.add_param("n", FunctionParamKind::I32);
@@ -94,7 +94,7 @@ fn a_whole_kernel() {
 
 #[test]
 fn shared_memory_and_asynchronous_copies() {
-    let mut b = Builder::new("stage", Arch::Sm80, 32);
+    let mut b = Builder::new("stage", Arch::SM_80, 32);
     let x = b.add_param("x", FunctionParamKind::Pointer);
     let n = b.add_param("n", FunctionParamKind::I32);
     b.add_shared("tile", 512, 16);
@@ -130,7 +130,7 @@ fn shared_memory_and_asynchronous_copies() {
 
 #[test]
 fn a_guarded_lookup_gives_zero_elsewhere() {
-    let mut b = Builder::new("f", Arch::Sm80, 32);
+    let mut b = Builder::new("f", Arch::SM_80, 32);
     let array = b.add_array("r", 1);
     let list = b.add_param("list", FunctionParamKind::Pointer);
     let thread = b.special(Special::ThreadIndex);
@@ -152,7 +152,7 @@ fn a_guarded_lookup_gives_zero_elsewhere() {
 }
 
 fn loop_over(lo: Operand, hi: Option<i64>, step: i32) -> String {
-    let mut b = Builder::new("k", Arch::Sm80, 32);
+    let mut b = Builder::new("k", Arch::SM_80, 32);
     let n = b.add_param("n", FunctionParamKind::I32);
     let hi = match hi {
         Some(hi) => Operand::Imm(hi as u32 as u64),
@@ -210,7 +210,7 @@ $L0_end:
 #[test]
 fn branches() {
     let build = |then: bool, otherwise: bool| {
-        let mut b = Builder::new("k", Arch::Sm80, 32);
+        let mut b = Builder::new("k", Arch::SM_80, 32);
         let thread = b.special(Special::ThreadIndex);
         let Operand::Value(p) = b.scalar(ScalarOp::LtI32, &[thread.into(), Operand::Imm(5)]) else {
             panic!()
@@ -248,7 +248,7 @@ fn literals_where_an_instruction_takes_none_go_through_a_register() {
         op: Op::Scalar { dst: Value(dst), op, args: args.to_vec() },
         origin: OriginId(0),
     };
-    let mut b = Builder::new("k", Arch::Sm80, 32);
+    let mut b = Builder::new("k", Arch::SM_80, 32);
     let thread = b.special(Special::ThreadIndex);
     let p = b.scalar(ScalarOp::LtI32, &[thread.into(), Operand::Imm(u64::from((-5i32) as u32))]);
     let mut function = b.finish();
@@ -269,7 +269,7 @@ fn literals_where_an_instruction_takes_none_go_through_a_register() {
 
 #[test]
 fn products_of_a_warpgroup() {
-    let mut b = Builder::new("k", Arch::Sm90a, 128);
+    let mut b = Builder::new("k", Arch::SM_90A, 128);
     let (d, a) = (b.add_array("d", 4), b.add_array("a", 4));
     let regs = |array| -> Vec<Reg> { (0..4).map(|index| Reg { array, index }).collect() };
     let low = Operand::Value(b.special(Special::ThreadIndex));
@@ -305,7 +305,7 @@ fn products_of_a_warpgroup() {
 /// Integer products have no factors of their inputs.
 #[test]
 fn integer_products_of_a_warpgroup() {
-    let mut b = Builder::new("k", Arch::Sm90a, 128);
+    let mut b = Builder::new("k", Arch::SM_90A, 128);
     let d = b.add_array("d", 4);
     let regs = (0..4).map(|index| Reg { array: d, index }).collect();
     let low = Operand::Value(b.special(Special::ThreadIndex));
@@ -320,7 +320,7 @@ fn integer_products_of_a_warpgroup() {
 
 #[test]
 fn tensor_copies_mbarriers_and_clusters() {
-    let mut b = Builder::new("k", Arch::Sm90a, 160);
+    let mut b = Builder::new("k", Arch::SM_90A, 160);
     b.set_cluster(2);
     let x = b.add_param("x", FunctionParamKind::Pointer);
     let shape = BoxShape { dtype: DType::F16, extents: vec![64, 8], swizzle: SwizzleMode::B128 };

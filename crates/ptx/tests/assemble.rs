@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use tilewright_machine::{
-    Arch, BoxShape, BulkOp, CacheHint, CopyKind, CopyRow, DType, Descriptor, Major, MbarrierOp, Memory,
-    ProxyFence, RegType, ScalarOp, ShuffleMode, SwizzleMode, SyncOp, TensorOp, WgmmaRow, copy_rows, mma_rows,
-    tensor_rows, wgmma_rows, wgmmas,
+    Arch, BoxShape, BulkOp, CacheHint, CopyKind, CopyRow, DType, Descriptor, Feature, Major, MbarrierOp,
+    Memory, ProxyFence, RegType, ScalarOp, Scope, ShuffleMode, SwizzleMode, SyncOp, TensorOp, WgmmaRow,
+    copy_rows, mma_rows, tensor_rows, wgmma_rows, wgmmas,
 };
 use tilewright_simt::{
     Address, ArrayId, Builder, DescriptorValue, Factor, Function, FunctionParamKind, Op, Operand, Reg,
@@ -166,7 +166,7 @@ impl Bench {
                 self.b.matrix(row, regs, shared);
             }
             CopyKind::Async => self.b.async_copy(row, shared, global, guard),
-            CopyKind::PerThread | CopyKind::Peer => {
+            CopyKind::PerThread => {
                 let regs = self.regs(row.registers());
                 let memory = if row.dst == Memory::Register { row.src } else { row.dst };
                 let address = if memory == Memory::Global { global } else { shared };
@@ -184,7 +184,7 @@ impl Bench {
 fn every_scalar_operation_on_values() {
     for arch in Arch::ALL {
         let mut bench = Bench::new("scalars", arch);
-        for op in ScalarOp::ALL.iter().filter(|op| op.since() <= arch) {
+        for op in ScalarOp::ALL.iter().filter(|op| arch.has(op.needs())) {
             let row = op.row();
             let mut args: Vec<Operand> = row.operands.iter().map(|ty| bench.of_type(*ty)).collect();
             if *op == ScalarOp::Lop3B32 {
@@ -195,7 +195,7 @@ fn every_scalar_operation_on_values() {
             bench.keep(result, row.result);
         }
         let ptx = bench.finish();
-        for op in ScalarOp::ALL.iter().filter(|op| op.since() <= arch) {
+        for op in ScalarOp::ALL.iter().filter(|op| arch.has(op.needs())) {
             assert!(ptx.contains(op.row().mnemonic), "{}", op.row().name);
         }
     }
@@ -207,7 +207,7 @@ const TABLE: Operand = Operand::Imm(0x6a);
 /// Every place of every operation takes a literal, also alone.
 #[test]
 fn every_scalar_operation_on_literals() {
-    let mut bench = Bench::new("literals", Arch::Sm90a);
+    let mut bench = Bench::new("literals", Arch::SM_90A);
     // Positions and lengths of bit fields are at most 255.
     let bits = |op: ScalarOp, place: usize| match (op, op.row().operands[place]) {
         (ScalarOp::BfeU32 | ScalarOp::BfeS32, _) if place >= 1 => 5,
@@ -259,7 +259,7 @@ fn every_scalar_operation_on_literals() {
 fn every_copy() {
     for arch in Arch::ALL {
         let mut bench = Bench::new("copies", arch);
-        let rows: Vec<&CopyRow> = copy_rows().iter().filter(|row| row.since <= arch).collect();
+        let rows: Vec<&CopyRow> = copy_rows().iter().filter(|row| arch.has(row.needs)).collect();
         for row in &rows {
             bench.b.set_origin(row.name);
             bench.copy(row, None, 0);
@@ -271,7 +271,7 @@ fn every_copy() {
         for row in rows {
             assert!(ptx.contains(row.mnemonic), "{}", row.name);
         }
-        assert_eq!(ptx.contains("stmatrix"), arch >= Arch::Sm90a);
+        assert_eq!(ptx.contains("stmatrix"), arch.has(Feature::StMatrix));
     }
 }
 
@@ -352,7 +352,7 @@ fn shuffles_barriers_specials_loops_and_branches() {
 
 #[test]
 fn a_kernel_with_nothing_in_it() {
-    check(&Builder::new("nothing", Arch::Sm90a, 1).finish());
+    check(&Builder::new("nothing", Arch::SM_90A, 1).finish());
 }
 
 fn at(base: impl Into<Operand>, offset: i32) -> Address {
@@ -372,7 +372,7 @@ struct Groups {
 
 impl Groups {
     fn new(name: &str, threads: u32) -> Self {
-        let mut b = Builder::new(name, Arch::Sm90a, threads);
+        let mut b = Builder::new(name, Arch::SM_90A, threads);
         b.add_param("x", FunctionParamKind::Pointer);
         let n = b.add_param("n", FunctionParamKind::I32);
         b.add_shared("tiles", 128 * 1024, 1024);
@@ -567,7 +567,7 @@ struct Elected {
 
 impl Elected {
     fn new(name: &str) -> Self {
-        let mut b = Builder::new(name, Arch::Sm90a, 128);
+        let mut b = Builder::new(name, Arch::SM_90A, 128);
         b.set_cluster(4);
         let x = b.add_param("x", FunctionParamKind::Pointer);
         let n = b.add_param("n", FunctionParamKind::I32);
@@ -674,7 +674,7 @@ fn every_bulk_copy_and_what_peers_share() {
         }
     }
     let array = k.b.add_array("sum", 4);
-    for row in copy_rows().iter().filter(|row| row.kind == CopyKind::Peer) {
+    for row in copy_rows().iter().filter(|row| row.scope == Scope::Cluster) {
         let regs: Vec<Reg> = (0..row.registers()).map(|index| Reg { array, index }).collect();
         k.b.load(row, regs.clone(), at(tile, 16), None);
         let store = if regs.len() == 1 {
@@ -695,7 +695,7 @@ fn every_bulk_copy_and_what_peers_share() {
 
 #[test]
 fn every_barrier_fence_and_wait_of_hopper() {
-    let mut b = Builder::new("syncs", Arch::Sm90a, 128);
+    let mut b = Builder::new("syncs", Arch::SM_90A, 128);
     let syncs = [
         SyncOp::DependencyWait,
         SyncOp::NamedBarrier { id: 15, threads: 128 },
@@ -726,7 +726,7 @@ fn every_barrier_fence_and_wait_of_hopper() {
 #[test]
 fn clusters() {
     for blocks in [2, 8, 16] {
-        let mut b = Builder::new(format!("cluster_of_{blocks}"), Arch::Sm90a, 128);
+        let mut b = Builder::new(format!("cluster_of_{blocks}"), Arch::SM_90A, 128);
         b.set_cluster(blocks);
         b.sync(SyncOp::ClusterBarrier);
         check(&b.finish());

@@ -106,7 +106,7 @@ mod tests {
     use crate::{DeviceChoice, Tensor, open};
 
     fn kernel(source: &str) -> Kernel {
-        compile(&parse(source).unwrap(), &Options::new(Arch::Sm80)).unwrap()
+        compile(&parse(source).unwrap(), &Options::new(Arch::SM_80)).unwrap()
     }
 
     #[test]

@@ -196,17 +196,7 @@ pub fn open(choice: DeviceChoice) -> Result<Box<dyn Device>, RuntimeError> {
 
 /// The newest architecture whose code a GPU of this compute capability runs.
 pub(crate) fn newest_arch(capability: (u32, u32)) -> Option<Arch> {
-    Arch::ALL.into_iter().rev().find(|arch| runs(capability, *arch))
-}
-
-/// Whether a GPU of this compute capability runs code for an architecture. PTX runs on the capability that it names and on
-/// every later one; with an `a` it runs on the one that it names.
-pub(crate) fn runs(capability: (u32, u32), arch: Arch) -> bool {
-    match arch {
-        Arch::Sm80 => capability >= (8, 0),
-        Arch::Sm89 => capability >= (8, 9),
-        Arch::Sm90a => capability == (9, 0),
-    }
+    Arch::ALL.into_iter().rev().find(|arch| arch.runs_on(capability))
 }
 
 #[cfg(test)]
@@ -230,11 +220,11 @@ mod tests {
     #[test]
     fn architectures_fit_capabilities() {
         assert_eq!(newest_arch((7, 5)), None);
-        assert_eq!(newest_arch((8, 0)), Some(Arch::Sm80));
-        assert_eq!(newest_arch((8, 6)), Some(Arch::Sm80));
-        assert_eq!(newest_arch((8, 9)), Some(Arch::Sm89));
-        assert_eq!(newest_arch((9, 0)), Some(Arch::Sm90a));
-        assert_eq!(newest_arch((10, 0)), Some(Arch::Sm89));
+        assert_eq!(newest_arch((8, 0)), Some(Arch::SM_80));
+        assert_eq!(newest_arch((8, 6)), Some(Arch::SM_80));
+        assert_eq!(newest_arch((8, 9)), Some(Arch::SM_89));
+        assert_eq!(newest_arch((9, 0)), Some(Arch::SM_90A));
+        assert_eq!(newest_arch((10, 0)), Some(Arch::SM_89));
     }
 
     #[test]

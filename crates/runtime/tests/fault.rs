@@ -10,7 +10,7 @@ use tilewright_runtime::{Arg, DeviceKind, Tensor};
 #[test]
 fn a_gpu_reports_it_as_the_error_of_the_launch_and_the_simulator_as_a_problem() {
     for device in every_device() {
-        let kernel = kernel_of(function(Arch::Sm80, i32::MAX - 3));
+        let kernel = kernel_of(function(Arch::SM_80, i32::MAX - 3));
         let x = Tensor::zeros(&*device, DType::F32, 8).unwrap();
         let y = Tensor::zeros(&*device, DType::F32, 8).unwrap();
         let args = [Arg::from(&x), Arg::from(&y), Arg::from(2.0f32)];

@@ -39,7 +39,7 @@ fn value(operand: Operand) -> Value {
 /// The program above by tensor copies. In clusters of two, each block loads its tile for both, and stores the tile that the other
 /// has loaded: whatever is missing shows.
 fn moved(cluster: u32) -> Function {
-    let mut b = Builder::new("move", Arch::Sm90a, 128);
+    let mut b = Builder::new("move", Arch::SM_90A, 128);
     b.set_cluster(cluster);
     b.add_param("x", FunctionParamKind::Pointer);
     b.add_param("y", FunctionParamKind::Pointer);
@@ -133,7 +133,7 @@ fn extents(m: i64, n: i64) -> Sizes {
 
 /// The simulator, and GPUs that run code for Hopper.
 fn hopper_devices() -> impl Iterator<Item = Box<dyn Device>> {
-    every_device().into_iter().filter(|d| d.arch().is_none_or(|arch| arch == Arch::Sm90a))
+    every_device().into_iter().filter(|d| d.arch().is_none_or(|arch| arch == Arch::SM_90A))
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn tensor_maps_and_clusters() {
 #[test]
 fn clusters_beyond_the_portable_size() {
     for device in hopper_devices() {
-        let mut b = Builder::new("scale", Arch::Sm90a, 128);
+        let mut b = Builder::new("scale", Arch::SM_90A, 128);
         for name in ["x", "y"] {
             b.add_param(name, FunctionParamKind::Pointer);
         }
@@ -189,7 +189,7 @@ fn clusters_beyond_the_portable_size() {
 
 /// The small kernel, for Hopper, that waits for the launch before it and lets the next one start.
 fn dependent_kernel() -> Kernel {
-    let mut function = common::function(Arch::Sm90a, 0);
+    let mut function = common::function(Arch::SM_90A, 0);
     for op in [SyncOp::DependencyWait, SyncOp::DependentsLaunch] {
         function.body.insert(0, Inst { op: Op::Sync(op), origin: OriginId(0) });
     }
@@ -237,7 +237,7 @@ fn sequences_and_graphs_keep_their_order() {
 fn graphs_outlive_what_they_were_made_of() {
     for device in every_device() {
         let Some(gpu) = device.cuda() else { continue };
-        let (expected, graph, y) = if gpu.arch() == Some(Arch::Sm90a) {
+        let (expected, graph, y) = if gpu.arch() == Some(Arch::SM_90A) {
             let values: Vec<f64> = (0..16 * 64).map(f64::from).collect();
             let x = Tensor::from_f64(gpu, DType::F16, &values).unwrap();
             let y = Tensor::zeros(gpu, DType::F16, values.len()).unwrap();
@@ -248,7 +248,7 @@ fn graphs_outlive_what_they_were_made_of() {
         } else {
             let x = Tensor::from_f64(gpu, DType::F32, &[3.0; 300]).unwrap();
             let y = Tensor::zeros(gpu, DType::F32, 300).unwrap();
-            let kernel = kernel_of(common::function(Arch::Sm80, 0));
+            let kernel = kernel_of(common::function(Arch::SM_80, 0));
             let mut sequence = gpu.sequence();
             let args = [Arg::from(&x), Arg::from(&y), Arg::from(0.5f32)];
             sequence.push(&kernel, &sizes(300), &args, LaunchOptions::default()).unwrap();
@@ -267,7 +267,7 @@ fn graphs_outlive_what_they_were_made_of() {
 #[test]
 fn the_assembler_is_heard() {
     for device in hopper_devices().filter(|d| d.cuda().is_some()) {
-        let mut function = common::function(Arch::Sm90a, 0);
+        let mut function = common::function(Arch::SM_90A, 0);
         let budget = SyncOp::SetMaxRegisters { more: false, registers: 24 };
         function.body.insert(0, Inst { op: Op::Sync(budget), origin: OriginId(0) });
         let mut kernel = kernel_of(function);

@@ -9,7 +9,7 @@ use tilewright_machine::{Arch, DType};
 use tilewright_runtime::*;
 
 fn kernel() -> Kernel {
-    kernel_of(function(Arch::Sm80, 0))
+    kernel_of(function(Arch::SM_80, 0))
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn tensors_round_to_their_type() {
 #[test]
 fn a_kernel_runs_on_every_device() {
     for device in every_device() {
-        let kernel = kernel_of(function(device.arch().unwrap_or(Arch::Sm80), 0));
+        let kernel = kernel_of(function(device.arch().unwrap_or(Arch::SM_80), 0));
         for n in [1, 127, 128, 1000] {
             let values: Vec<f32> = (0..n).map(|i| i as f32).collect();
             let x = Tensor::from_f32(&*device, DType::F32, &values).unwrap();
@@ -109,7 +109,7 @@ fn a_gpu_gives_the_log_of_its_assembler_and_refuses_other_architectures() {
         assert!(matches!(&error, RuntimeError::Load { log, .. } if log.contains("nonsense")), "{error}");
         eprintln!("{error}");
 
-        let mut large = function(Arch::Sm80, 0);
+        let mut large = function(Arch::SM_80, 0);
         large.shared_bytes = 60 * 1024;
         let report = device.launch(&kernel_of(large.clone()), &sizes(8), &args).unwrap();
         assert_eq!(report.cuda().unwrap().shared_bytes, 60 * 1024);
@@ -117,8 +117,8 @@ fn a_gpu_gives_the_log_of_its_assembler_and_refuses_other_architectures() {
         let error = device.launch(&kernel_of(large), &sizes(8), &args).unwrap_err();
         assert!(matches!(error, RuntimeError::SharedMemory { needed: 1048576, .. }), "{error}");
 
-        if device.arch() != Some(Arch::Sm90a) {
-            let error = device.launch(&kernel_of(function(Arch::Sm90a, 0)), &sizes(8), &args).unwrap_err();
+        if device.arch() != Some(Arch::SM_90A) {
+            let error = device.launch(&kernel_of(function(Arch::SM_90A, 0)), &sizes(8), &args).unwrap_err();
             assert!(matches!(error, RuntimeError::UnsupportedArch { .. }), "{error}");
         }
     }

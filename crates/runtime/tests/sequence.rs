@@ -28,7 +28,7 @@ kernel scale(x: f32[n], constant w: f32[n], y: f32[n]) grid(ceil_div(n, 64)) thr
 
 fn kernel() -> Kernel {
     let program = tilewright_tile::parse(SCALE).unwrap();
-    compile(&program, &Options::new(Arch::Sm90a)).unwrap()
+    compile(&program, &Options::new(Arch::SM_90A)).unwrap()
 }
 
 /// The kernel, which waits at its end.
@@ -95,7 +95,7 @@ fn what_a_launch_writes_is_constant_for_none() {
         let tensors = [3.0, 2.0, 0.0, 0.0].map(|value| tensor(&*device, value));
         let args = |list: [usize; 3]| list.map(|i| Arg::from(&tensors[i]));
         assert_written(device.launch(&kernel, &Sizes::new(), &args([0, 1, 1])).map(drop));
-        let Some(gpu) = device.cuda().filter(|gpu| gpu.arch() == Some(Arch::Sm90a)) else { continue };
+        let Some(gpu) = device.cuda().filter(|gpu| gpu.arch() == Some(Arch::SM_90A)) else { continue };
         for [first, second] in WRITTEN {
             let mut sequence = gpu.sequence();
             sequence.push(&kernel, &Sizes::new(), &args(first), DEPENDENT).unwrap();

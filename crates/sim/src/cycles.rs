@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn kernels_run_in_waves_of_resident_blocks() {
-        let mut b = Builder::new("f", Arch::Sm90a, 128);
+        let mut b = Builder::new("f", Arch::SM_90A, 128);
         b.add_shared("s", 100 * 1024, 16);
         let f = b.finish();
         assert_eq!(resident(&f), 2);

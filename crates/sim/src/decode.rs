@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use tilewright_machine::{
-    BulkOp, CopyKind, CopyRow, DType, Major, MbarrierOp, Memory, ShuffleMode, SyncOp, TensorOp, TensorRow,
+    BulkOp, CopyRow, DType, Major, MbarrierOp, Memory, Scope, ShuffleMode, SyncOp, TensorOp, TensorRow,
     tensor_row, timing,
 };
 use tilewright_simt::{Address, Factor, Function, Inst, Op, Operand, OriginId, Reg, Special, verify};
@@ -645,7 +645,7 @@ impl Decoder<'_> {
         Transfer {
             statement,
             memory,
-            peer: row.kind == CopyKind::Peer,
+            peer: row.scope == Scope::Cluster,
             bytes: row.bytes,
             regs: self.regs(regs),
             place: self.place(address),

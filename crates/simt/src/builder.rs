@@ -80,6 +80,11 @@ impl Builder {
         }
     }
 
+    /// The architecture that the function is for.
+    pub fn arch(&self) -> Arch {
+        self.function.arch
+    }
+
     /// What is built from here on is done by some of the block's threads: their index among themselves, and the barrier that they
     /// have instead of the block's. `None`: by all.
     pub fn set_team(&mut self, team: Option<(Value, SyncOp)>) {

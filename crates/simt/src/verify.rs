@@ -14,7 +14,7 @@
 //!    along M or N only where they have 16 bits; its accumulator names no register twice, and none of its left factor; the block's
 //!    threads are whole warpgroups;
 //! 10. literals of barriers, mbarriers, bulk copies and register budgets are what the hardware takes;
-//! 11. a cluster has 1 to 16 blocks; more than one only from sm_90a on;
+//! 11. a cluster has 1 to 16 blocks; more than one where the architecture has clusters;
 //! 12. every tensor map is one parameter;
 //! 13. shared buffers lie within the block's shared bytes; those that are never in use together may overlap, and statements name only
 //!     those that there are.
@@ -22,8 +22,8 @@
 use std::collections::HashSet;
 
 use tilewright_machine::{
-    Arch, BulkOp, CopyKind, Major, MbarrierOp, Memory, RegType, ScalarOp, SyncOp, TensorOp, TensorRow,
-    WgmmaRow,
+    Arch, BulkOp, CopyKind, Feature, Features, Major, MbarrierOp, Memory, RegType, ScalarOp, SyncOp,
+    TensorOp, TensorRow, WgmmaRow,
 };
 
 use crate::function::{Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, Reg, Special, Value};
@@ -36,6 +36,16 @@ pub struct VerifyError {
     pub message: String,
     /// The tile statement that the instruction comes from.
     pub origin: String,
+}
+
+/// Refuses what needs features that the architecture lacks.
+fn lacks(arch: Arch, name: &str, needs: Features) -> Result<(), String> {
+    let missing = arch.lacks(needs);
+    if missing == Features::NONE {
+        Ok(())
+    } else {
+        Err(format!("{name} needs {missing}, which {arch} does not have"))
+    }
 }
 
 struct Checker<'a> {
@@ -133,19 +143,15 @@ impl Checker<'_> {
         let fail =
             |message: String| VerifyError { message, origin: self.function.origin(inst.origin).to_string() };
         let function = self.function;
-        let arch = |since| {
-            if since > function.arch {
-                Err("the instruction is newer than the architecture".to_string())
-            } else {
-                Ok(())
-            }
-        };
+        let exists = |name: &str, needs: Features| lacks(function.arch, name, needs);
         let check = || -> Result<(), String> {
             match &inst.op {
-                Op::Special { special: Special::ClusterRank, .. } => arch(Arch::Sm90a),
+                Op::Special { special: Special::ClusterRank, .. } => {
+                    exists("%cluster_ctarank", Feature::Cluster.into())
+                }
                 Op::Special { .. } => Ok(()),
                 Op::Sync(op) => {
-                    arch(op.since())?;
+                    exists(&op.spelling(), op.needs())?;
                     self.sync(*op)
                 }
                 Op::Param { param, .. } => match function.params.get(*param as usize).map(|p| p.kind) {
@@ -154,7 +160,7 @@ impl Checker<'_> {
                     None => Err("no such parameter".to_string()),
                 },
                 Op::Scalar { op, args, .. } => {
-                    arch(op.since())?;
+                    exists(op.row().name, op.needs())?;
                     if let (ScalarOp::Lop3B32, Some(Operand::Value(_))) = (op, args.get(3)) {
                         return Err("the table of a lop3 is not a literal".to_string());
                     }
@@ -170,10 +176,8 @@ impl Checker<'_> {
                     self.operand(*src, RegType::B32)
                 }
                 Op::Load { row, dst, address, guard } => {
-                    arch(row.since)?;
-                    if !matches!(row.kind, CopyKind::PerThread | CopyKind::Peer)
-                        || row.dst != Memory::Register
-                    {
+                    exists(row.name, row.needs)?;
+                    if row.kind != CopyKind::PerThread || row.dst != Memory::Register {
                         return Err(format!("{} is not a load", row.name));
                     }
                     self.regs(dst, row.registers())?;
@@ -181,7 +185,7 @@ impl Checker<'_> {
                     self.guard(*guard)
                 }
                 Op::Lookup { row, address, guard, .. } => {
-                    arch(row.since)?;
+                    exists(row.name, row.needs)?;
                     if row.kind != CopyKind::PerThread || row.src != Memory::Global || row.bytes != 4 {
                         return Err(format!("{} loads no word of global memory", row.name));
                     }
@@ -189,7 +193,7 @@ impl Checker<'_> {
                     self.guard(*guard)
                 }
                 Op::Store { row, src, address, guard } => {
-                    arch(row.since)?;
+                    exists(row.name, row.needs)?;
                     if row.kind != CopyKind::PerThread || row.src != Memory::Register {
                         return Err(format!("{} is not a store", row.name));
                     }
@@ -198,7 +202,7 @@ impl Checker<'_> {
                     self.guard(*guard)
                 }
                 Op::AsyncCopy { row, dst, src, guard } => {
-                    arch(row.since)?;
+                    exists(row.name, row.needs)?;
                     if row.kind != CopyKind::Async {
                         return Err(format!("{} is not asynchronous", row.name));
                     }
@@ -207,7 +211,7 @@ impl Checker<'_> {
                     self.guard(*guard)
                 }
                 Op::Matrix { row, regs, address } => {
-                    arch(row.since)?;
+                    exists(row.name, row.needs)?;
                     if !row.is_collective() {
                         return Err(format!("{} is not a matrix copy", row.name));
                     }
@@ -215,7 +219,7 @@ impl Checker<'_> {
                     self.address(address, Memory::Shared)
                 }
                 Op::Mma { row, d, a, b } => {
-                    arch(row.since)?;
+                    exists(row.name, row.needs)?;
                     let (na, nb, nc) = row.registers();
                     self.regs(d, nc)?;
                     self.regs(a, na)?;
@@ -226,9 +230,7 @@ impl Checker<'_> {
                     self.operand(*operand, RegType::B32)
                 }
                 Op::Wgmma { row, d, a, b, accumulate } => {
-                    if function.arch != WgmmaRow::ARCH {
-                        return Err(format!("{} does not exist on the architecture", row.name));
-                    }
+                    exists(&row.name, WgmmaRow::NEEDS)?;
                     self.warpgroups(&row.name)?;
                     let (na, nd) = row.registers();
                     self.regs(d, nd)?;
@@ -256,7 +258,8 @@ impl Checker<'_> {
                     twice.map_or(Ok(()), |r| Err(format!("{} with {r} twice", row.name)))
                 }
                 Op::Tensor { row, map, coords, shared, barrier, multicast, .. } => {
-                    arch(TensorRow::SINCE)?;
+                    let needs = multicast.map_or(TensorRow::NEEDS, |_| TensorRow::MULTICAST_NEEDS);
+                    exists(&row.name, needs)?;
                     let map = function.tensor_maps.get(*map as usize).ok_or("no such tensor map")?;
                     map.shape.check().map_err(|e| e.to_string())?;
                     let rank = row.rank as usize;
@@ -272,7 +275,7 @@ impl Checker<'_> {
                     barrier.iter().try_for_each(|b| self.address(b, Memory::Shared))
                 }
                 Op::Bulk { op, shared, other, bytes, barrier } => {
-                    arch(TensorRow::SINCE)?;
+                    exists(op.name(), op.needs())?;
                     if barrier.is_some() != (*op != BulkOp::Store) {
                         return Err(format!("{} with the operands of another", op.name()));
                     }
@@ -288,7 +291,7 @@ impl Checker<'_> {
                     barrier.iter().try_for_each(|b| self.address(b, Memory::Shared))
                 }
                 Op::Mbarrier { op, address, operand } => {
-                    arch(Arch::Sm90a)?;
+                    exists(op.name(), op.needs())?;
                     self.address(address, Memory::Shared)?;
                     self.operand(*operand, RegType::B32)?;
                     let most = (1 << 20) - 1;
@@ -305,7 +308,7 @@ impl Checker<'_> {
                         _ => Ok(()),
                     }
                 }
-                Op::Elect { .. } => arch(Arch::Sm90a),
+                Op::Elect { .. } => exists("elect.sync", Feature::Elect.into()),
                 Op::For { lo, hi, step, .. } => {
                     self.operand(*lo, RegType::B32)?;
                     self.operand(*hi, RegType::B32)?;
@@ -375,10 +378,13 @@ pub fn verify(function: &Function) -> Result<(), VerifyError> {
             return Err(VerifyError { message, origin: String::new() });
         }
     }
-    if !(1..=16).contains(&function.cluster) || (function.cluster > 1 && function.arch < Arch::Sm90a) {
-        let message = format!("a cluster of {} blocks", function.cluster);
-        return Err(VerifyError { message, origin: String::new() });
+    let clusters = if function.cluster > 1 { Feature::Cluster.into() } else { Features::NONE };
+    let cluster = format!("a cluster of {} blocks", function.cluster);
+    if !(1..=16).contains(&function.cluster) {
+        return Err(VerifyError { message: cluster, origin: String::new() });
     }
+    lacks(function.arch, &cluster, clusters)
+        .map_err(|message| VerifyError { message, origin: String::new() })?;
     for (i, map) in function.tensor_maps.iter().enumerate() {
         let own = FunctionParamKind::TensorMap(i as u32);
         if function.params.iter().filter(|p| p.kind == own).count() != 1 {

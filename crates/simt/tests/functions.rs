@@ -1,7 +1,7 @@
 //! The builder folds, shares and hoists; the verifier rejects each broken invariant.
 
 use tilewright_machine::{
-    Arch, BoxShape, BulkOp, DType, Major, MbarrierOp, Memory, RegType, ScalarOp, SwizzleMode, SyncOp,
+    Arch, BoxShape, BulkOp, DType, Major, MbarrierOp, Memory, RegType, ScalarOp, Scope, SwizzleMode, SyncOp,
     TensorOp, copies, copy_named, mma_rows, tensor_row, wgmmas,
 };
 use tilewright_simt::{
@@ -21,7 +21,7 @@ fn count(function: &Function) -> usize {
 
 #[test]
 fn literals_fold_and_equal_operations_are_shared() {
-    let mut b = Builder::new("f", Arch::Sm80, 32);
+    let mut b = Builder::new("f", Arch::SM_80, 32);
     assert_eq!(b.scalar(ScalarOp::AddI32, &[imm(2), imm(3)]), imm(5));
     let t = Operand::Value(b.special(Special::ThreadIndex));
     assert_eq!(b.scalar(ScalarOp::MulI32, &[t, imm(1)]), t);
@@ -34,7 +34,7 @@ fn literals_fold_and_equal_operations_are_shared() {
 
 #[test]
 fn invariant_operations_leave_the_loop() {
-    let mut b = Builder::new("f", Arch::Sm80, 32);
+    let mut b = Builder::new("f", Arch::SM_80, 32);
     let array = b.add_array("r", 1);
     let t = Operand::Value(b.special(Special::ThreadIndex));
     b.for_loop(imm(0), imm(4), imm(1), |b, i| -> Result<(), ()> {
@@ -54,7 +54,7 @@ fn invariant_operations_leave_the_loop() {
 /// Looks a word up twice, before and after a wait for the kernels before, and twice in a loop.
 #[test]
 fn lookups_leave_loops_but_not_over_a_wait_for_the_kernels_before() {
-    let mut b = Builder::new("f", Arch::Sm90a, 32);
+    let mut b = Builder::new("f", Arch::SM_90A, 32);
     let array = b.add_array("r", 1);
     let param = b.add_param("list", FunctionParamKind::Pointer);
     let address = Address { base: b.param(param).into(), offset: 8 };
@@ -93,7 +93,7 @@ fn lookups_leave_loops_but_not_over_a_wait_for_the_kernels_before() {
 
 #[test]
 fn dead_code_goes_and_effects_stay() {
-    let mut b = Builder::new("f", Arch::Sm80, 32);
+    let mut b = Builder::new("f", Arch::SM_80, 32);
     let array = b.add_array("r", 1);
     let unused = b.read(Reg { array, index: 0 });
     b.scalar(ScalarOp::AddI32, &[unused, imm(1)]);
@@ -107,7 +107,7 @@ fn dead_code_goes_and_effects_stay() {
 
 /// A function of one instruction, with two values (a `B32`, a `Pred`), an array of two registers and a shared buffer.
 fn one(op: Op) -> Function {
-    let mut b = Builder::new("f", Arch::Sm80, 32);
+    let mut b = Builder::new("f", Arch::SM_80, 32);
     b.set_origin("copy(a, b)");
     b.add_array("r", 2);
     b.add_param("p", FunctionParamKind::Pointer);
@@ -131,8 +131,9 @@ fn reg(index: u32) -> Reg {
 fn every_broken_invariant_is_named_with_its_statement() {
     let v = |i| Operand::Value(Value(i));
     let address = |base| Address { base, offset: 0 };
-    let load =
-        copies(Memory::Shared, Memory::Register, Arch::Sm80).find(|r| r.name == "ld.shared.b32").unwrap();
+    let load = copies(Memory::Shared, Memory::Register, Scope::Cta, Arch::SM_80)
+        .find(|r| r.name == "ld.shared.b32")
+        .unwrap();
     let cases = [
         (Op::Special { dst: Value(0), special: Special::ThreadIndex }, "%0 is defined twice"),
         (Op::WriteReg { dst: reg(0), src: v(2) }, "%2 is used where it is not defined"),
@@ -175,7 +176,7 @@ fn every_broken_invariant_is_named_with_its_statement() {
                 regs: vec![reg(0)],
                 address: address(v(0)),
             },
-            "newer than the architecture",
+            "which sm_80 does not have",
         ),
         (
             Op::Mma { row: &mma_rows()[0], d: vec![reg(0)], a: vec![], b: vec![] },
@@ -198,7 +199,7 @@ fn every_broken_invariant_is_named_with_its_statement() {
 
 #[test]
 fn the_clock_is_read_where_it_stands_and_never_removed() {
-    let mut b = Builder::new("f", Arch::Sm80, 32);
+    let mut b = Builder::new("f", Arch::SM_80, 32);
     let first = b.special(Special::Clock);
     let counter = b.open_loop();
     let second = b.special(Special::Clock);
@@ -213,7 +214,7 @@ fn the_clock_is_read_where_it_stands_and_never_removed() {
 
 /// A function for sm_90a of one instruction, with a tensor map, an array of 12 registers and a value of each type.
 fn hopper(op: Op) -> Function {
-    let mut b = Builder::new("f", Arch::Sm90a, 128);
+    let mut b = Builder::new("f", Arch::SM_90A, 128);
     b.set_origin("copy(a, b)");
     b.add_array("r", 12);
     b.add_param("p", FunctionParamKind::Pointer);
@@ -314,7 +315,7 @@ fn what_hopper_does_not_take_is_named() {
         Op::Sync(SyncOp::ClusterBarrier),
     ];
     for op in older {
-        assert!(message(op).contains("newer than the architecture"));
+        assert!(message(op).contains("which sm_80 does not have"));
     }
 }
 
@@ -332,6 +333,6 @@ fn clusters_and_tensor_maps_are_checked() {
     assert!(verify(&f).unwrap_err().to_string().contains("in a block of 96 threads"));
     f.params.pop();
     assert!(verify(&f).unwrap_err().to_string().contains("tensor map 0 of t is not one parameter"));
-    f.arch = Arch::Sm80;
+    f.arch = Arch::SM_80;
     assert!(verify(&f).unwrap_err().to_string().contains("a cluster of 16 blocks"));
 }

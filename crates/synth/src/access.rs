@@ -410,7 +410,6 @@ pub fn shared_access(tv: &TvLayout, bits: u32, row: &CopyRow) -> Result<(Access,
             vector_run(tv, n)
         }
         CopyKind::Async => Err("does not involve registers".to_string()),
-        CopyKind::Peer => Err("reads the memory of another block".to_string()),
     }
 }
 
@@ -560,7 +559,7 @@ fn join_leaves(mut first: Vec<(i64, i64)>, second: Vec<(i64, i64)>) -> Vec<(i64,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tilewright_machine::{Arch, copies, copy_named, mma_rows};
+    use tilewright_machine::{Arch, Scope, copies, copy_named, mma_rows};
 
     /// Fig. 7 and appendix C of the Hexcute paper: the composite `g∘q⁻¹` of an `ldmatrix.x4` sends (17, 5) to 337.
     #[test]
@@ -578,7 +577,7 @@ mod tests {
         // Every element that a lane's pointer names must be the element that the constraint says.
         let l = crate::gemm::Arrangement::plain(&mma_rows()[0], 64, 64, 4).layouts(64, 64, 32).unwrap();
         for (tv, trans) in [(&l.a, false), (&l.b, false), (&l.a, true), (&l.b, true)] {
-            for row in copies(Memory::Shared, Memory::Register, Arch::Sm80) {
+            for row in copies(Memory::Shared, Memory::Register, Scope::Cta, Arch::SM_80) {
                 let CopyKind::Matrix { count, trans: t } = row.kind else { continue };
                 if t != trans {
                     continue;

@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 
-use tilewright_machine::{Arch, DType, ScalarOp, conversion_since};
+use tilewright_machine::{Arch, DType, Features, ScalarOp, conversion_needs};
 
 /// Takes instructions as they are chosen.
 pub trait Emit {
@@ -512,14 +512,14 @@ impl Plan {
 
 /// An architecture lacks the rows of a cast.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a conversion from {from} to {to} needs {since}, and the target is {arch}")]
+#[error("a conversion from {from} to {to} needs {missing}, which {arch} does not have")]
 pub struct Unsupported {
     /// The operand's type.
     pub from: DType,
     /// The result's type.
     pub to: DType,
-    /// The first architecture that has the rows.
-    pub since: Arch,
+    /// The features that the target lacks.
+    pub missing: Features,
     /// The target.
     pub arch: Arch,
 }
@@ -528,10 +528,10 @@ pub struct Unsupported {
 ///
 /// # Errors
 ///
-/// [`Unsupported`] names the one that has.
+/// [`Unsupported`] names the features that it lacks.
 pub fn supported(from: DType, to: DType, arch: Arch) -> Result<(), Unsupported> {
-    let since = conversion_since(from, to);
-    if since <= arch { Ok(()) } else { Err(Unsupported { from, to, since, arch }) }
+    let missing = arch.lacks(conversion_needs(from, to));
+    if missing == Features::NONE { Ok(()) } else { Err(Unsupported { from, to, missing, arch }) }
 }
 
 /// The instructions of a cast of `values` elements a thread.
@@ -583,7 +583,7 @@ mod tests {
     }
 
     fn check(from: DType, to: DType, elements: &[u32]) {
-        let plan = plan(from, to, Arch::Sm90a, elements.len() as u32).unwrap();
+        let plan = plan(from, to, Arch::SM_90A, elements.len() as u32).unwrap();
         let results = unpacked(to, &plan.evaluate(&packed(from, elements)), elements.len());
         for (bits, result) in elements.iter().zip(results) {
             let (expected, found) = (converted(from, to, *bits), to.decode(result));
@@ -628,7 +628,7 @@ mod tests {
     #[test]
     fn a_cast_to_its_own_type_is_nothing() {
         for dtype in DType::ALL {
-            let plan = plan(dtype, dtype, Arch::Sm80, 16).unwrap();
+            let plan = plan(dtype, dtype, Arch::SM_80, 16).unwrap();
             assert_eq!((plan.calls(), plan.name().as_str()), (0, "nothing"));
         }
     }
@@ -636,25 +636,25 @@ mod tests {
     #[test]
     fn small_integers_take_at_most_three_instructions_a_pair() {
         for from in NARROW.into_iter().filter(|t| t.bits() < 8) {
-            let plan = plan(from, DType::F16, Arch::Sm80, 8).unwrap();
+            let plan = plan(from, DType::F16, Arch::SM_80, 8).unwrap();
             assert!(plan.calls() <= 12, "{from}: {:?}", plan.instructions());
         }
-        let eight = plan(DType::U4, DType::F16, Arch::Sm80, 8).unwrap();
+        let eight = plan(DType::U4, DType::F16, Arch::SM_80, 8).unwrap();
         assert_eq!(eight.name(), "prmt + lop3 + fma.rn.f16x2");
         assert_eq!(eight.instructions().iter().map(|i| i.1).collect::<Vec<_>>(), [4, 4, 4]);
-        let eight = plan(DType::I4, DType::BF16, Arch::Sm80, 8).unwrap();
+        let eight = plan(DType::I4, DType::BF16, Arch::SM_80, 8).unwrap();
         assert_eq!((eight.calls(), eight.instructions()[0]), (13, (ScalarOp::ShrU32, 1)));
         // Bytes need no mask; the signs of four are flipped at once.
-        assert_eq!(plan(DType::U8, DType::F16, Arch::Sm80, 4).unwrap().calls(), 4);
-        assert_eq!(plan(DType::I8, DType::F16, Arch::Sm80, 4).unwrap().calls(), 5);
-        assert_eq!(plan(DType::E5M2, DType::F16, Arch::Sm80, 4).unwrap().name(), "prmt");
+        assert_eq!(plan(DType::U8, DType::F16, Arch::SM_80, 4).unwrap().calls(), 4);
+        assert_eq!(plan(DType::I8, DType::F16, Arch::SM_80, 4).unwrap().calls(), 5);
+        assert_eq!(plan(DType::E5M2, DType::F16, Arch::SM_80, 4).unwrap().name(), "prmt");
     }
 
     #[test]
     fn interleaved_pairs_take_two_instructions_and_share_a_shift() {
         let order = [0, 4, 1, 5, 2, 6, 3, 7];
         for from in [DType::I4, DType::U4] {
-            let plan = plan_in_order(from, DType::F16, Arch::Sm80, &order).unwrap();
+            let plan = plan_in_order(from, DType::F16, Arch::SM_80, &order).unwrap();
             assert_eq!(plan.calls(), 9, "{:?}", plan.instructions());
             let elements: Vec<u32> = vec![15, 0, 7, 8, 9, 3, 1, 12];
             let results = unpacked(DType::F16, &plan.evaluate(&packed(from, &elements)), 8);
@@ -671,7 +671,7 @@ mod tests {
             for to in DType::ALL {
                 let elements: Vec<u32> =
                     (0..32u32).map(|i| (i * 11 + 3) & (u32::MAX >> (32 - from.bits()))).collect();
-                let plan = plan_in_order(from, to, Arch::Sm90a, &order).unwrap();
+                let plan = plan_in_order(from, to, Arch::SM_90A, &order).unwrap();
                 let results = unpacked(to, &plan.evaluate(&packed(from, &elements)), order.len());
                 for (i, result) in results.into_iter().enumerate() {
                     let expected = converted(from, to, elements[order[i] as usize]);
@@ -705,9 +705,12 @@ mod tests {
 
     #[test]
     fn eight_bit_floats_need_the_architecture_that_has_them() {
-        let error = plan(DType::F16, DType::E4M3, Arch::Sm80, 4).unwrap_err();
-        assert_eq!(error.to_string(), "a conversion from f16 to e4m3 needs sm_89, and the target is sm_80");
-        assert!(plan(DType::E4M3, DType::F16, Arch::Sm89, 4).is_ok());
-        assert!(plan(DType::E4M3, DType::E4M3, Arch::Sm80, 4).is_ok());
+        let error = plan(DType::F16, DType::E4M3, Arch::SM_80, 4).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "a conversion from f16 to e4m3 needs FP8 conversions, which sm_80 does not have"
+        );
+        assert!(plan(DType::E4M3, DType::F16, Arch::SM_89, 4).is_ok());
+        assert!(plan(DType::E4M3, DType::E4M3, Arch::SM_80, 4).is_ok());
     }
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap as HashMap;
 use tilewright_layout::{Layout, SwizzledLayout, compose};
-use tilewright_machine::{Arch, CopyKind, CopyRow, DType, Memory, Wavefronts, copies, copy_rows};
+use tilewright_machine::{
+    Arch, CopyKind, CopyRow, DType, Features, Memory, Scope, Wavefronts, copies, copies_anywhere,
+};
 use tilewright_tile::{Code, Diagnostic, TensorId, TensorKind, TensorRef, TileRef, Verified};
 
 use crate::access::{Run, coalesced, global_access, shared_access, vector_run, widest_access};
@@ -30,7 +32,7 @@ pub fn global_copy(
     let (src, dst) =
         if is_load { (Memory::Global, Memory::Register) } else { (Memory::Register, Memory::Global) };
     let mut alternatives = Vec::new();
-    for row in copies(src, dst, arch) {
+    for row in copies(src, dst, Scope::Cta, arch) {
         match global_access(facts, tile, global, tv, row) {
             Ok(access) => {
                 let access = Arc::new(access);
@@ -279,9 +281,11 @@ impl SharedProblem<'_> {
         let (widest, why) = widest_access(self.facts, src, threads, 16);
         for bytes in [16u32, 8, 4, 2, 1].into_iter().filter(|bytes| bytes * 8 >= bits) {
             let n = i64::from(bytes * 8 / bits);
-            let row = copies(Memory::Global, Memory::Shared, self.arch).find(|r| r.bytes == bytes);
-            let load = copies(Memory::Global, Memory::Register, self.arch).find(|r| r.bytes == bytes);
-            let store = copies(Memory::Register, Memory::Shared, self.arch)
+            let row =
+                copies(Memory::Global, Memory::Shared, Scope::Cta, self.arch).find(|r| r.bytes == bytes);
+            let load =
+                copies(Memory::Global, Memory::Register, Scope::Cta, self.arch).find(|r| r.bytes == bytes);
+            let store = copies(Memory::Register, Memory::Shared, Scope::Cta, self.arch)
                 .find(|r| r.bytes == bytes && r.kind == CopyKind::PerThread);
             let (Some(load), Some(store)) = (load, store) else { continue };
             let name = row.map_or_else(|| format!("{} + {}", load.name, store.name), |r| r.name.to_string());
@@ -322,12 +326,11 @@ impl SharedProblem<'_> {
             if is_store { (Memory::Register, Memory::Shared) } else { (Memory::Shared, Memory::Register) };
         let Some(tv) = (self.register)(register.tensor) else { return };
         // What is narrower than one element is no alternative.
-        for row in copy_rows()
-            .iter()
-            .filter(|r| r.src == from && r.dst == to && r.bytes * 8 >= bits && r.kind != CopyKind::Peer)
-        {
-            if row.since > self.arch {
-                candidates.reject(row.name, format!("needs {}, and the target is {}", row.since, self.arch));
+        for row in copies_anywhere(from, to, Scope::Cta).filter(|row| row.bytes * 8 >= bits) {
+            let missing = self.arch.lacks(row.needs);
+            if missing != Features::NONE {
+                let reason = format!("needs {missing}, which {} does not have", self.arch);
+                candidates.reject(row.name, reason);
                 continue;
             }
             match shared_access(&tv, bits, row) {
@@ -349,7 +352,7 @@ impl SharedProblem<'_> {
                 Err(reason) => candidates.reject(row.name, reason),
             }
         }
-        let lone = copies(from, to, self.arch).find(|r| r.bytes == 1 && bits < 8 && !is_store);
+        let lone = copies(from, to, Scope::Cta, self.arch).find(|r| r.bytes == 1 && bits < 8 && !is_store);
         if let (Some(row), Ok((access, run))) = (lone, vector_run(&tv, 1)) {
             // The byte that holds an element, and the element out of it: an address, a shift and a field more.
             let access = Arc::new(access);

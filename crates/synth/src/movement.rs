@@ -4,7 +4,7 @@
 //! Everything is about one tile: operand and result are seen in the coordinates of the result.
 
 use tilewright_layout::{Exchange, LinearLayout, Reorder, SharedAccess, optimal_swizzle};
-use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, ScalarOp, ShuffleMode, copies};
+use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, ScalarOp, Scope, ShuffleMode, copies};
 
 use crate::linear::Bits;
 use crate::reason::Alternative;
@@ -163,7 +163,7 @@ pub(crate) fn per_thread(
     bytes: u32,
     arch: Arch,
 ) -> Result<&'static CopyRow, String> {
-    copies(src, dst, arch)
+    copies(src, dst, Scope::Cta, arch)
         .find(|r| r.kind == CopyKind::PerThread && r.bytes == bytes)
         .ok_or_else(|| format!("{arch} has no access of {bytes} bytes"))
 }

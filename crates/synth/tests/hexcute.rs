@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_layout::{Layout, compose, inverse};
-use tilewright_machine::{Arch, CopyKind, Memory, copies, copy_named, mma_rows};
+use tilewright_machine::{Arch, CopyKind, Memory, Scope, copies, copy_named, mma_rows};
 use tilewright_synth::access::shared_access;
 use tilewright_synth::constraint::{Constraint, Equation, constraints};
 use tilewright_synth::gemm::{self, Arrangement};
@@ -31,7 +31,7 @@ struct Made {
 }
 
 fn options() -> Options {
-    Options::new(Arch::Sm80, Multiples::new())
+    Options::new(Arch::SM_80, Multiples::new())
 }
 
 fn make_with(source: &str, options: &Options) -> Result<Made, Diagnostic> {
@@ -605,7 +605,7 @@ fn figure_19_b_products_solved_for_each_operand() {
 fn figure_19_a_copies_solved_for_the_addresses() {
     let g = tv(G);
     let mut seen = 0;
-    for row in copies(Memory::Shared, Memory::Register, Arch::Sm80) {
+    for row in copies(Memory::Shared, Memory::Register, Scope::Cta, Arch::SM_80) {
         let Ok((access, run)) = shared_access(&g, 16, row) else { continue };
         let run = Layout::from_leaves(&run).unwrap();
         let CopyKind::Matrix { count, trans } = row.kind else { continue };

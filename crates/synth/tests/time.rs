@@ -52,7 +52,7 @@ fn shared(tensors: usize) -> Verified {
 
 /// Steps of a whole compilation, and why its search ended.
 fn steps(verified: &Verified, budget: Budget) -> (u64, String) {
-    let options = Options { budget, ..Options::new(Arch::Sm80, Multiples::new()) };
+    let options = Options { budget, ..Options::new(Arch::SM_80, Multiples::new()) };
     let prepared = prepare(verified, &options).unwrap();
     let search = synthesise(&prepared.verified, &options).unwrap().explanation.search;
     println!("{} + {} steps, {}", prepared.steps, search.steps, search.stopped);
@@ -60,7 +60,7 @@ fn steps(verified: &Verified, budget: Budget) -> (u64, String) {
 }
 
 fn usual() -> Budget {
-    Options::new(Arch::Sm80, Multiples::new()).budget
+    Options::new(Arch::SM_80, Multiples::new()).budget
 }
 
 #[test]
@@ -88,8 +88,10 @@ fn steps_end_a_search_with_what_was_found() {
         assert!(taken < all, "{taken} of {all}");
     }
     // Enough is enough: a larger budget changes nothing.
-    let options =
-        |steps| Options { budget: Budget { steps, ..usual() }, ..Options::new(Arch::Sm80, Multiples::new()) };
+    let options = |steps| Options {
+        budget: Budget { steps, ..usual() },
+        ..Options::new(Arch::SM_80, Multiples::new())
+    };
     let made = |options: &Options| {
         let prepared = prepare(&program, options).unwrap();
         synthesise(&prepared.verified, options).unwrap().statements

@@ -1,16 +1,16 @@
-//! The architecture that a program needs: one table from what statements use to the least architecture that has it.
+//! The features that a program needs: one table from the constructs of the language to features of architectures.
 
 use std::fmt;
 
-use tilewright_machine::{Arch, DType, SyncOp, TensorRow, WgmmaRow, conversion_since};
+use tilewright_machine::{Arch, DType, Features, MbarrierOp, SyncOp, TensorRow, WgmmaRow, conversion_needs};
 
 use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::program::{ReduceOp, Stmt, StmtKind};
 use crate::verified::Verified;
 
-/// A use of the hardware that not every architecture has.
+/// A construct of the language that not every architecture has instructions for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Feature {
+pub enum Construct {
     /// `pipeline`: stages handed on by mbarriers.
     Pipeline,
     /// `registers(n)` of a role: `setmaxnreg`.
@@ -37,140 +37,148 @@ pub enum Feature {
     Conversion(DType, DType),
 }
 
-impl Feature {
-    /// The least architecture that has it, by the instruction rows that do it.
-    pub fn since(self) -> Arch {
+impl Construct {
+    /// The features that it needs, by the instruction rows that do it.
+    pub fn needs(self) -> Features {
         match self {
-            Feature::Pipeline => SyncOp::FenceMbarrierInit.since(),
-            Feature::RoleRegisters => SyncOp::SetMaxRegisters { more: true, registers: 24 }.since(),
-            Feature::AsyncProduct => WgmmaRow::ARCH,
-            Feature::CommitProducts => SyncOp::WgmmaCommit.since(),
-            Feature::WaitForProducts => SyncOp::WgmmaWait(0).since(),
-            Feature::Cluster | Feature::ClusterSum => SyncOp::ClusterBarrier.since(),
-            Feature::Multicast | Feature::CopyThatAdds => TensorRow::SINCE,
-            Feature::WaitForDependencies => SyncOp::DependencyWait.since(),
-            Feature::LaunchDependents => SyncOp::DependentsLaunch.since(),
-            Feature::Conversion(from, to) => conversion_since(from, to),
+            Construct::Pipeline => SyncOp::FenceMbarrierInit.needs() | MbarrierOp::Wait.needs(),
+            Construct::RoleRegisters => SyncOp::SetMaxRegisters { more: true, registers: 24 }.needs(),
+            Construct::AsyncProduct => WgmmaRow::NEEDS,
+            Construct::CommitProducts => SyncOp::WgmmaCommit.needs(),
+            Construct::WaitForProducts => SyncOp::WgmmaWait(0).needs(),
+            Construct::Cluster | Construct::ClusterSum => SyncOp::ClusterBarrier.needs(),
+            Construct::Multicast => TensorRow::MULTICAST_NEEDS,
+            Construct::CopyThatAdds => TensorRow::NEEDS,
+            Construct::WaitForDependencies => SyncOp::DependencyWait.needs(),
+            Construct::LaunchDependents => SyncOp::DependentsLaunch.needs(),
+            Construct::Conversion(from, to) => conversion_needs(from, to),
         }
     }
 }
 
-impl fmt::Display for Feature {
+impl fmt::Display for Construct {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Feature::Pipeline => "`pipeline`",
-            Feature::RoleRegisters => "`registers` of a role",
-            Feature::AsyncProduct => "`gemm.async`",
-            Feature::CommitProducts => "`commit_gemm`",
-            Feature::WaitForProducts => "`wait_gemm`",
-            Feature::Cluster => "`cluster` of several blocks",
-            Feature::ClusterSum => "`cluster_sum`",
-            Feature::Multicast => "`copy.async` with `multicast`",
-            Feature::CopyThatAdds => "`copy.async` with `add`",
-            Feature::WaitForDependencies => "`wait_dependencies`",
-            Feature::LaunchDependents => "`launch_dependents`",
-            Feature::Conversion(from, to) => return write!(f, "a conversion from {from} to {to}"),
+            Construct::Pipeline => "`pipeline`",
+            Construct::RoleRegisters => "`registers` of a role",
+            Construct::AsyncProduct => "`gemm.async`",
+            Construct::CommitProducts => "`commit_gemm`",
+            Construct::WaitForProducts => "`wait_gemm`",
+            Construct::Cluster => "`cluster` of several blocks",
+            Construct::ClusterSum => "`cluster_sum`",
+            Construct::Multicast => "`copy.async` with `multicast`",
+            Construct::CopyThatAdds => "`copy.async` with `add`",
+            Construct::WaitForDependencies => "`wait_dependencies`",
+            Construct::LaunchDependents => "`launch_dependents`",
+            Construct::Conversion(from, to) => return write!(f, "a conversion from {from} to {to}"),
         })
     }
 }
 
-/// A feature that a program uses, and the first statement that does.
+/// A construct that a program uses, and the first statement that does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Need {
-    /// The feature.
-    pub feature: Feature,
+    /// The construct.
+    pub construct: Construct,
     /// The statement; empty in programs built in Rust.
     pub span: Span,
 }
 
 impl Need {
-    /// The least architecture that has the feature.
-    pub fn since(&self) -> Arch {
-        self.feature.since()
+    /// The features that the construct needs.
+    pub fn features(&self) -> Features {
+        self.construct.needs()
     }
 }
 
-/// Every feature that a program uses, each once, in the order of the text.
+/// Every construct that a program uses, each once, in the order of the text.
 pub fn needs(v: &Verified) -> Vec<Need> {
     let mut needs: Vec<Need> = Vec::new();
-    let mut need = |feature: Feature, span: Span| {
-        if !needs.iter().any(|known| known.feature == feature) {
-            needs.push(Need { feature, span });
+    let mut need = |construct: Construct, span: Span| {
+        if !needs.iter().any(|known| known.construct == construct) {
+            needs.push(Need { construct, span });
         }
     };
     if v.cluster() > 1 {
-        need(Feature::Cluster, v.program().cluster_span);
+        need(Construct::Cluster, v.program().cluster_span);
     }
-    v.visit(&mut |stmt, _| features(v, stmt).into_iter().for_each(|feature| need(feature, stmt.span)));
+    v.visit(&mut |stmt, _| constructs(v, stmt).into_iter().for_each(|construct| need(construct, stmt.span)));
     needs
 }
 
-/// What a statement itself uses, the statements inside it left out.
-fn features(v: &Verified, stmt: &Stmt) -> Vec<Feature> {
+/// The constructs of a statement itself, the statements inside it left out.
+fn constructs(v: &Verified, stmt: &Stmt) -> Vec<Construct> {
     let dtype = |id: crate::TensorId| v.program().tensor(id).dtype;
     match &stmt.kind {
-        StmtKind::Pipeline(_) | StmtKind::Stage { .. } => vec![Feature::Pipeline],
-        StmtKind::Role { registers: Some(_), .. } => vec![Feature::RoleRegisters],
-        StmtKind::GemmAsync { .. } => vec![Feature::AsyncProduct],
-        StmtKind::CommitGemm => vec![Feature::CommitProducts],
-        StmtKind::WaitGemm(_) => vec![Feature::WaitForProducts],
-        StmtKind::ClusterSum { .. } => vec![Feature::ClusterSum],
+        StmtKind::Pipeline(_) | StmtKind::Stage { .. } => vec![Construct::Pipeline],
+        StmtKind::Role { registers: Some(_), .. } => vec![Construct::RoleRegisters],
+        StmtKind::GemmAsync { .. } => vec![Construct::AsyncProduct],
+        StmtKind::CommitGemm => vec![Construct::CommitProducts],
+        StmtKind::WaitGemm(_) => vec![Construct::WaitForProducts],
+        StmtKind::ClusterSum { .. } => vec![Construct::ClusterSum],
         StmtKind::CopyAsync { how, .. } => {
-            let asked = [(how.multicast, Feature::Multicast), (how.add, Feature::CopyThatAdds)];
-            asked.into_iter().filter(|(asked, _)| *asked).map(|(_, feature)| feature).collect()
+            let asked = [(how.multicast, Construct::Multicast), (how.add, Construct::CopyThatAdds)];
+            asked.into_iter().filter(|(asked, _)| *asked).map(|(_, construct)| construct).collect()
         }
-        StmtKind::WaitDependencies => vec![Feature::WaitForDependencies],
-        StmtKind::LaunchDependents => vec![Feature::LaunchDependents],
-        StmtKind::Cast { dst, src } => vec![Feature::Conversion(dtype(*src), dtype(*dst))],
+        StmtKind::WaitDependencies => vec![Construct::WaitForDependencies],
+        StmtKind::LaunchDependents => vec![Construct::LaunchDependents],
+        StmtKind::Cast { dst, src } => vec![Construct::Conversion(dtype(*src), dtype(*dst))],
         StmtKind::Elementwise { dst, expr } => {
-            let read = expr.tensors().into_iter().map(|id| Feature::Conversion(dtype(id), DType::F32));
-            read.chain([Feature::Conversion(DType::F32, dtype(*dst))]).collect()
+            let read = expr.tensors().into_iter().map(|id| Construct::Conversion(dtype(id), DType::F32));
+            read.chain([Construct::Conversion(DType::F32, dtype(*dst))]).collect()
         }
         StmtKind::Reduce { dst, src, op, .. } => {
             // An `e5m2` that needs no rounding is the upper byte of an `f16`.
             let back = *op == ReduceOp::Sum || dtype(*dst) == DType::E4M3;
-            let read = [Feature::Conversion(dtype(*src), DType::F32)];
-            read.into_iter().chain(back.then(|| Feature::Conversion(DType::F32, dtype(*dst)))).collect()
+            let read = [Construct::Conversion(dtype(*src), DType::F32)];
+            read.into_iter().chain(back.then(|| Construct::Conversion(DType::F32, dtype(*dst)))).collect()
         }
-        // What every architecture has.
+        // On every architecture.
         _ => Vec::new(),
     }
 }
 
-/// The least architecture that has everything a program uses, and what decides it: the first feature that only it and later ones
-/// have, none where every architecture has all.
-pub fn least_architecture(v: &Verified) -> (Arch, Option<Need>) {
-    let [oldest, ..] = Arch::ALL;
-    needs(v).into_iter().fold((oldest, None), |(arch, why), need| {
-        if need.since() > arch { (need.since(), Some(need)) } else { (arch, why) }
-    })
+/// The first architecture of [`Arch::ALL`] that has everything a program uses, and the first construct for which the one before it was
+/// passed over; `None` where no architecture has all.
+pub fn least_architecture(v: &Verified) -> Option<(Arch, Option<Need>)> {
+    let needs = needs(v);
+    let together = needs.iter().fold(Features::NONE, |all, need| all | need.features());
+    let at = Arch::ALL.iter().position(|arch| arch.has(together))?;
+    let before = at.checked_sub(1).map(|before| Arch::ALL[before]);
+    let why = before.and_then(|before| needs.into_iter().find(|need| !before.has(need.features())));
+    Some((Arch::ALL[at], why))
 }
 
 /// Checks that an architecture has everything a program uses.
 ///
 /// # Errors
 ///
-/// A [`Code::UnsupportedArchitecture`] at the first statement that uses what only a later architecture has; the first use of each other
-/// such feature stands beside it.
+/// A [`Code::UnsupportedArchitecture`] at the first statement that needs a feature that the architecture lacks; the first use of each other
+/// such construct stands beside it.
 ///
 /// ```
 /// use tilewright_machine::Arch;
 /// use tilewright_tile::{Constants, check_architecture, least_architecture, parse, verify};
 /// let program = parse("kernel late() grid(1) threads(32) { wait_dependencies() }")?;
 /// let verified = verify(&program, &Constants::new())?;
-/// let error = check_architecture(&verified, Arch::Sm80).unwrap_err();
-/// assert_eq!(error.message, "`wait_dependencies` needs sm_90a, and the target is sm_80");
-/// assert_eq!(least_architecture(&verified).0, Arch::Sm90a);
+/// let error = check_architecture(&verified, Arch::SM_80).unwrap_err();
+/// assert_eq!(
+///     error.message,
+///     "`wait_dependencies` needs programmatic dependent launch, which sm_80 does not have"
+/// );
+/// assert_eq!(least_architecture(&verified).map(|(arch, _)| arch), Some(Arch::SM_90A));
 /// # Ok::<(), tilewright_tile::Diagnostics>(())
 /// ```
 pub fn check_architecture(v: &Verified, arch: Arch) -> Result<(), Diagnostic> {
-    let missing: Vec<Need> = needs(v).into_iter().filter(|need| need.since() > arch).collect();
+    let missing: Vec<Need> = needs(v).into_iter().filter(|need| !arch.has(need.features())).collect();
     let Some((first, others)) = missing.split_first() else { return Ok(()) };
-    let (least, _) = least_architecture(v);
-    let text = |need: &Need| format!("{} needs {}", need.feature, need.since());
-    let message = format!("{}, and the target is {arch}", text(first));
+    let text = |need: &Need| format!("{} needs {}", need.construct, arch.lacks(need.features()));
+    let message = format!("{}, which {arch} does not have", text(first));
     let diagnostic = Diagnostic::new(Code::UnsupportedArchitecture, first.span, message)
-        .label(format!("needs {}", first.since()))
-        .help(format!("compile for {least} (--arch {least})"));
+        .label(format!("needs {}", arch.lacks(first.features())))
+        .help(match least_architecture(v) {
+            Some((least, _)) => format!("compile for {least} (--arch {least})"),
+            None => "no architecture has everything that the program uses".to_string(),
+        });
     Err(others.iter().fold(diagnostic, |d, need| d.related(need.span, text(need))))
 }

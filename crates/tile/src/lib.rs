@@ -26,7 +26,7 @@ pub use arith::{Rounded, rounded};
 pub use desugar::{desugar, desugar_copies, desugar_rearrangements};
 pub use diagnostic::{Code, Diagnostic, Diagnostics, Span};
 pub use expr::{Axis, Expr, IntOp, Scope, SymbolId};
-pub use features::{Feature, Need, check_architecture, least_architecture};
+pub use features::{Construct, Need, check_architecture, least_architecture, needs};
 pub use insert::insert_rearrangement;
 pub use interpret::{Argument, InterpretError, interpret};
 pub use names::RESERVED;

@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let program = program()?;
     println!("{program}");
     let device = open(DeviceChoice::Auto)?;
-    let options = Options::new(device.arch().unwrap_or(Arch::Sm80)).for_sizes(&program, &[]);
+    let options = Options::new(device.arch().unwrap_or(Arch::SM_80)).for_sizes(&program, &[]);
     let kernel = compile(&program, &options)?;
     println!("{}", kernel.explanation);
     let outcome = check(&kernel, device.as_ref(), &CheckOptions::default())?;

@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn every_candidate_of_a_product_gives_the_same_result() {
         let program = tilewright_tile::parse(include_str!("../../../examples/gemm_shared.tile")).unwrap();
-        let options = Options::new(Arch::Sm90a).constant("BM", 32).constant("BN", 32);
+        let options = Options::new(Arch::SM_90A).constant("BM", 32).constant("BN", 32);
         let sizes = [("m", 50), ("n", 40), ("k", 48)].map(|(n, v)| (n.to_string(), v)).into();
         let inputs = CheckOptions { sizes, ..CheckOptions::default() };
         let all = candidates(&program, &options, &SimDevice::default(), &inputs, 0).unwrap();

@@ -51,7 +51,7 @@
 //! #         sum = alpha * rx + ry
 //! #         copy(sum, gy)
 //! #     }")?;
-//! let options = Options::new(Arch::Sm80).for_sizes(&program, &[("n", 1000)]);
+//! let options = Options::new(Arch::SM_80).for_sizes(&program, &[("n", 1000)]);
 //! let kernel = compile(&program, &options)?;
 //! println!("{}", kernel.explanation); // layouts, instructions, and why
 //! println!("{}", kernel.ptx); //         for any NVIDIA driver

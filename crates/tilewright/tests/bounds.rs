@@ -9,7 +9,7 @@ use tilewright::tile::{UnaryOp, parse};
 
 fn kernel(source: &str) -> Kernel {
     let program = parse(source).unwrap_or_else(|e| panic!("{e}\n{source}"));
-    compile(&program, &Options::new(Arch::Sm90a)).unwrap_or_else(|e| panic!("{e}\n{source}"))
+    compile(&program, &Options::new(Arch::SM_90A)).unwrap_or_else(|e| panic!("{e}\n{source}"))
 }
 
 /// Asserts that a program is right at three seeds, and that the same with `from` replaced by `to` is wrong in this part of its output.

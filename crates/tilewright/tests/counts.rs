@@ -29,7 +29,7 @@ fn counted(source: &str, sizes: &[(&str, i64)], arch: Arch, blocks: u64, (repeat
 fn the_shared_gemm() {
     let source = include_str!("../../../examples/gemm_shared.tile");
     let repeated = ["copy(ga[:, :, ki], sa)", "copy(gb[:, :, ki], sb)", "copy(sa, ra)", "copy(sb, rb)"];
-    for arch in [Arch::Sm80, Arch::Sm90a] {
+    for arch in [Arch::SM_80, Arch::SM_90A] {
         counted(source, &[("m", 256), ("n", 128), ("k", 96)], arch, 2, (&repeated, 3));
     }
 }
@@ -49,8 +49,8 @@ kernel f(x: f32[m, 32], y: f32[32, m]) grid(ceil_div(m, 32)) threads(32) {
     copy(t, gy)
 }";
     let program = parse(source).unwrap();
-    let kernel = compile(&program, &Options::new(Arch::Sm80).for_sizes(&program, &[])).unwrap();
+    let kernel = compile(&program, &Options::new(Arch::SM_80).for_sizes(&program, &[])).unwrap();
     let note = kernel.explanation.statements.iter().find(|n| n.text.contains("transpose")).unwrap();
     assert!(note.bank_conflicts > 0, "{}", kernel.explanation);
-    counted(source, &[("m", 64)], Arch::Sm80, 2, (&[], 1));
+    counted(source, &[("m", 64)], Arch::SM_80, 2, (&[], 1));
 }

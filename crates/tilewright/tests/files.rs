@@ -16,7 +16,7 @@
 //! `TILEWRIGHT_PTX_DIR` every PTX is written there, and where `ptxas` is found (`TILEWRIGHT_PTXAS`, else the path) the
 //! examples are assembled at their default tile sizes and must not spill.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,7 +27,8 @@ use tilewright::compiler::{Kernel, Options, arch_named, compile, multiple_of};
 use tilewright::machine::Arch;
 use tilewright::runtime::SimDevice;
 use tilewright::tile::{
-    Code, Constants, Diagnostic, Diagnostics, ParamKind, Program, StmtKind, least_architecture, parse, verify,
+    Code, Constants, Diagnostic, Diagnostics, ParamKind, Program, StmtKind, least_architecture, needs, parse,
+    verify,
 };
 
 fn root() -> PathBuf {
@@ -75,7 +76,9 @@ impl Values {
         let constants = self.constants(program);
         let arch = match self.arch {
             Some(arch) => arch,
-            None => least_architecture(&verify(program, &constants)?).0,
+            None => least_architecture(&verify(program, &constants)?)
+                .map(|(arch, _)| arch)
+                .expect("an architecture of the list has everything that a test's program uses"),
         };
         let mut options = Options::new(arch);
         options.constants = constants;
@@ -295,17 +298,19 @@ fn architectures(path: &Path) -> Result<(), Failed> {
     let values = Values::parse(header(&source, "options").next().unwrap_or(""))?;
     let program = parse(&source).map_err(|d| describe(&source, &d))?;
     let verified = verify(&program, &values.constants(&program)).map_err(|d| describe(&source, &d))?;
-    let (least, need) = least_architecture(&verified);
-    for arch in Arch::ALL.into_iter().filter(|arch| *arch <= least) {
+    let (least, _) = least_architecture(&verified).ok_or("no architecture has everything")?;
+    let before = Arch::ALL.into_iter().take_while(|arch| *arch != least);
+    for arch in before.chain([least]) {
+        let missing = needs(&verified).into_iter().find(|need| !arch.has(need.features()));
         let Err(diagnostics) = (Values { arch: Some(arch), ..values.clone() }).compile(&program) else {
-            if arch < least {
+            if let Some(need) = missing {
                 return Err(format!("{need:?} compiles for {arch}").into());
             }
             continue;
         };
         let unsupported = diagnostics.0.iter().any(|d| d.code == Code::UnsupportedArchitecture);
         let text = describe(&source, &diagnostics);
-        if unsupported != (arch < least) || text.contains("mistake of the compiler") {
+        if unsupported != missing.is_some() || text.contains("mistake of the compiler") {
             return Err(format!("for {arch}: {text}").into());
         }
     }
@@ -458,14 +463,14 @@ fn main() {
     for path in tiles(&root.join("examples")) {
         let name = stem(&path);
         let mut ran = 0;
-        let mut archs = BTreeSet::new();
+        let mut archs = HashSet::new();
         for line in cases.lines() {
             let Some((example, case)) = line.split_once(':') else { continue };
             if example.trim() != name || line.starts_with('#') {
                 continue;
             }
             ran += 1;
-            archs.extend(Values::parse(case).map(|values| values.arch.unwrap_or(Arch::Sm80)));
+            archs.extend(Values::parse(case).map(|values| values.arch.unwrap_or(Arch::SM_80)));
             let (case, name, path) = (case.trim().to_string(), name.clone(), path.clone());
             trials.push(Trial::test(format!("example::{name}::{case}"), move || {
                 let values = Values::parse(&case)?;

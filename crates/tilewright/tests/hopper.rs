@@ -239,7 +239,7 @@ fn run(cases: Vec<Case>) {
             std::fs::write(path, &case.source).unwrap();
         }
         let program = parse(&case.source).unwrap_or_else(|e| panic!("{}: {e}", case.name));
-        let kernel = match compile(&program, &Options::new(Arch::Sm90a)) {
+        let kernel = match compile(&program, &Options::new(Arch::SM_90A)) {
             Ok(kernel) => kernel,
             Err(e) => {
                 wrong.push(format!("{}: {e}\n{}", case.name, case.source));

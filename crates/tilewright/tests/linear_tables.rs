@@ -40,7 +40,7 @@ fn reduction(layout: &LinearLayout, shape: [u64; 2], axis: usize) -> u32 {
          r = register_tensor(f16, [{m}, {n}], layout = {})\n    copy(gx, r)\n    t = reduce(r, sum, {axis})\n    copy(t, gz)\n}}\n",
         pinned(layout)
     );
-    let explanation = right(&source, Arch::Sm80);
+    let explanation = right(&source, Arch::SM_80);
     let note = explanation.statements.iter().find(|s| s.text.contains("reduce")).unwrap();
     note.shared_calls
 }
@@ -221,7 +221,7 @@ fn table_5_products_of_mixed_types() {
                          copy(ga, ra)\n    copy(gb, rb)\n{cast_a}{cast_b}    gemm(rc, {ra}, {rb})\n    copy(rc, gc)\n}}\n",
                         if m == 64 { 128 } else { 32 }
                     );
-                    right(&source, Arch::Sm80);
+                    right(&source, Arch::SM_80);
                     cases += 1;
                 }
             }

@@ -55,7 +55,7 @@ fn config(ordinary: u32) -> ProptestConfig {
 }
 
 fn arch() -> impl Strategy<Value = Arch> {
-    prop::sample::select(vec![Arch::Sm80, Arch::Sm90a])
+    prop::sample::select(vec![Arch::SM_80, Arch::SM_90A])
 }
 
 /// The type in which a tensor goes to global memory, and the statements that bring it there: elements of a few bits become

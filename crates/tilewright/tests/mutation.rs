@@ -55,7 +55,7 @@ fn file(text: &str) -> Program {
 fn rings_of_asynchronous_copies() {
     let given = [("BM", 32), ("BN", 32), ("BK", 16), ("STAGES", 3)];
     let multistage = file(include_str!("../../../examples/gemm_multistage.tile"));
-    judge(&multistage, Arch::Sm80, &given, &[("m", 64), ("n", 64), ("k", 128)], &[]);
+    judge(&multistage, Arch::SM_80, &given, &[("m", 64), ("n", 64), ("k", 128)], &[]);
     let w4a16 = [
         ("bm", "16"),
         ("bn", "32"),
@@ -66,7 +66,7 @@ fn rings_of_asynchronous_copies() {
         ("group", "64"),
     ];
     let w4a16 = (operator("w4a16").unwrap().programs)(&w4a16).unwrap().remove(0);
-    judge(&w4a16, Arch::Sm80, &[], &[("m", 32), ("n", 64), ("k", 512)], &[]);
+    judge(&w4a16, Arch::SM_80, &[], &[("m", 32), ("n", 64), ("k", 512)], &[]);
     let own = [
         ("delete bar.sync 0", OWN_BYTES),
         ("weaken bar.sync 0", OWN_BYTES),
@@ -74,13 +74,13 @@ fn rings_of_asynchronous_copies() {
     ];
     judge(
         &file(include_str!("../../../tests/run/async_ring.tile")),
-        Arch::Sm80,
+        Arch::SM_80,
         &[],
         &[("m", 64), ("k", 200)],
         &own,
     );
     let copies = file(include_str!("../../../tests/run/async_and_copy.tile"));
-    judge(&copies, Arch::Sm80, &[], &[("m", 64), ("k", 128)], &own);
+    judge(&copies, Arch::SM_80, &[], &[("m", 64), ("k", 128)], &own);
 }
 
 #[test]
@@ -93,10 +93,10 @@ fn exchanges_through_shared_memory() {
         let program = file(text);
         let sizes: Vec<(&str, i64)> =
             program.sizes().map(|(_, symbol, _)| (symbol.name.as_str(), 128)).collect();
-        judge(&program, Arch::Sm80, &[], &sizes, &[]);
+        judge(&program, Arch::SM_80, &[], &sizes, &[]);
     }
     let matrix = file(include_str!("../../../tests/run/rearrange_matrix.tile"));
-    judge(&matrix, Arch::Sm90a, &[], &[], &[]);
+    judge(&matrix, Arch::SM_90A, &[], &[], &[]);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn roles_of_warpgroups() {
         ("sms", "2"),
     ];
     let alone = (operator("gemm_hopper").unwrap().programs)(&given).unwrap().remove(0);
-    judge(&alone, Arch::Sm90a, &[], &[("m", 128), ("n", 128), ("k", 288)], &[]);
+    judge(&alone, Arch::SM_90A, &[], &[("m", 128), ("n", 128), ("k", 288)], &[]);
 }
 
 #[test]
@@ -124,5 +124,5 @@ fn clusters() {
         ("slot mbarrier.arrive: the next stage's in `wait_gemm(0)`", IN_ORDER),
     ];
     let given = [("BN", 32), ("BK", 32)];
-    judge(&sums, Arch::Sm90a, &given, &[("m", 192), ("n", 32), ("k", 640)], &equivalent);
+    judge(&sums, Arch::SM_90A, &given, &[("m", 192), ("n", 32), ("k", 640)], &equivalent);
 }

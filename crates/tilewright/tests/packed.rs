@@ -19,7 +19,7 @@ fn a_scale_is_doubled_once_and_products_are_packed() {
     }
     let brain = source.replace("f16[", "bf16[").replace("register_tensor(f16", "register_tensor(bf16");
     for (arch, row) in
-        [(Arch::Sm80, "fma.rn.bf16x2"), (Arch::Sm89, "fma.rn.bf16x2"), (Arch::Sm90a, "mul.rn.bf16x2")]
+        [(Arch::SM_80, "fma.rn.bf16x2"), (Arch::SM_89, "fma.rn.bf16x2"), (Arch::SM_90A, "mul.rn.bf16x2")]
     {
         assert_eq!(ptx(&brain, arch).matches(row).count(), 32);
     }

@@ -47,7 +47,7 @@ fn cases() -> u32 {
 }
 
 fn arch() -> impl Strategy<Value = Arch> {
-    prop::sample::select(vec![Arch::Sm80, Arch::Sm90a])
+    prop::sample::select(vec![Arch::SM_80, Arch::SM_90A])
 }
 
 /// A tile of a one-dimensional buffer in which the leaves of its modes lie in some order: the extents of the leaves, each with its

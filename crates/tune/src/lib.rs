@@ -8,7 +8,7 @@
 //!
 //! let sizes = [("m", 512), ("n", 512), ("k", 512)].map(|(name, size)| (name.to_string(), size));
 //! let problem = Problem::new("gemm", &sizes.into(), &[("dtype", "bf16")])?;
-//! let target = Target { device: "a device that nobody tuned for".to_string(), arch: Arch::Sm80 };
+//! let target = Target { device: "a device that nobody tuned for".to_string(), arch: Arch::SM_80 };
 //! let choice = choose(&problem, &target, None)?;
 //! assert_eq!(choice.from, Origin::Estimate);
 //! println!("tilewright kernels gemm, with -p for each of: {}", choice.candidate);

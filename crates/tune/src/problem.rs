@@ -147,7 +147,7 @@ impl Problem {
             }
         }
         // Says which names and values there are not; whether they go together shows in the space.
-        let arch = operator.since;
+        let arch = operator.least_architecture();
         (tuning.point)(arch, sizes, pinned)?;
         let parameters = (operator.parameters)();
         let kept = |p: &&tilewright_kernels::Parameter| {

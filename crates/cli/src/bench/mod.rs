@@ -209,7 +209,7 @@ impl<'a> Bench<'a> {
         rows: &mut Vec<Row>,
         missing: &mut Vec<Missing>,
     ) -> Result<(), RuntimeError> {
-        let arch = self.device.arch().unwrap_or(tilewright::machine::Arch::Sm80);
+        let arch = self.device.arch().unwrap_or(tilewright::machine::Arch::SM_80);
         let target = Target { device: self.device.name(), arch };
         let store = crate::tune::store(None).ok();
         let target = Some((&target, store.as_ref()));

@@ -142,12 +142,12 @@ mod tests {
     fn an_operators_operands_are_found() {
         let choice = choose("gemm_hopper", "bf16", &[("b", "n"), ("bn", "192")], &SHAPE, None).unwrap();
         assert_eq!(choice.label, "b=n bn=192");
-        let ours = Ours::new(&choice.programs, &SHAPE, Arch::Sm90a).unwrap();
+        let ours = Ours::new(&choice.programs, &SHAPE, Arch::SM_90A).unwrap();
         let lies = |row_major| Operand { dtype: DType::BF16, row_major };
         assert_eq!(ours.operands, [lies(true), lies(false), lies(true)]);
         assert_eq!(ours.kernels[0].1["n"], 512);
         assert_eq!(choose("gemm", "f16", &[], &SHAPE, None).unwrap().label, "defaults");
-        let target = Target { device: "NVIDIA H200".to_string(), arch: Arch::Sm90a };
+        let target = Target { device: "NVIDIA H200".to_string(), arch: Arch::SM_90A };
         let large = Shape { m: 4096, n: 4096, k: 4096, batches: 1 };
         let chosen = choose("gemm_hopper", "f16", &[], &large, Some((&target, None))).unwrap();
         assert!(chosen.label.contains("deferred=true"), "{}", chosen.label);
@@ -162,9 +162,9 @@ mod tests {
         assert!(error("gemm", "f16", &[("tile", "7")]).contains("`gemm` has no parameter `tile`"));
         assert!(error("gemm", "i8", &[]).contains("`dtype` = i8"));
         let choice = choose("gemm_hopper", "f16", &[], &SHAPE, None).unwrap();
-        assert!(Ours::new(&choice.programs, &SHAPE, Arch::Sm80).unwrap_err().contains("sm_90a"));
+        assert!(Ours::new(&choice.programs, &SHAPE, Arch::SM_80).unwrap_err().contains("sm_90a"));
         let many = Shape { batches: 2, ..SHAPE };
-        let error = Ours::new(&choice.programs, &many, Arch::Sm90a).unwrap_err();
+        let error = Ours::new(&choice.programs, &many, Arch::SM_90A).unwrap_err();
         assert!(error.contains("no size `l`"), "{error}");
         let source = "kernel f(x: f32[32]) grid(1) threads(32) {
             gx = global_view(x[:], (32) : (e0))
@@ -173,7 +173,7 @@ mod tests {
             copy(r, gx)
         }";
         let program = tilewright::tile::parse(source).unwrap();
-        let error = Ours::new(&[program], &SHAPE, Arch::Sm80).unwrap_err();
+        let error = Ours::new(&[program], &SHAPE, Arch::SM_80).unwrap_err();
         assert!(error.contains("the operator has no tensor `a`"), "{error}");
     }
 }

@@ -1,9 +1,10 @@
 //! The tuning space: which configurations are worth trying for a problem, and how long each may take.
 
-use tilewright_machine::{Arch, WgmmaRow};
+use tilewright_machine::Arch;
 
 use super::{BLOCK, Fp8BlocksConfig};
 use crate::gemm_hopper::{Cluster, HopperGemmConfig};
+use crate::hopper::TARGET;
 use crate::tuning::{MNK, SizeKind, Tunable, three};
 
 /// Rows of tiles, and the warpgroups that share them.
@@ -51,7 +52,7 @@ impl Fp8BlocksConfig {
 
     /// The same with as many stages as shared memory has room for.
     fn deepest(self) -> Self {
-        let have = i64::from(WgmmaRow::ARCH.limits().shared_bytes_per_block);
+        let have = i64::from(TARGET.limits().shared_bytes_per_block);
         let fits = |stages: &i64| Fp8BlocksConfig { stages: *stages, ..self }.shared_bytes() <= have;
         Fp8BlocksConfig { stages: (2..=MOST_STAGES).rev().find(fits).unwrap_or(2), ..self }
     }

@@ -1,9 +1,9 @@
 //! The tuning space: which configurations are worth trying for a problem.
 
-use tilewright_machine::{Arch, CacheHint, WgmmaRow};
+use tilewright_machine::{Arch, CacheHint};
 
 use super::{Cluster, HopperGemmConfig};
-use crate::hopper::bytes;
+use crate::hopper::{TARGET, bytes};
 use crate::tuning::{MNKL, SizeKind, Tunable, three};
 
 /// Rows of tiles, and the warpgroups that share them.
@@ -67,7 +67,7 @@ impl HopperGemmConfig {
 
     /// The deepest ring that there is room for, with as many buffers as that leaves.
     fn deepest(self) -> Option<Self> {
-        let room = i64::from(WgmmaRow::ARCH.limits().shared_bytes_per_block);
+        let room = i64::from(TARGET.limits().shared_bytes_per_block);
         let fits = |buffers: i64| {
             let stages = (1..=MOST_STAGES).rev().map(|stages| Self { stages, buffers, ..self });
             stages.take_while(|c| c.stages > 1).find(|c| c.shared_bytes() <= room)

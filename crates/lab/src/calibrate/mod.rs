@@ -585,7 +585,7 @@ pub fn calibrate(
     config: &Config,
     mut progress: impl FnMut(usize, usize, &str),
 ) -> Result<Calibration, RuntimeError> {
-    let arch = device.arch().unwrap_or(Arch::Sm90a);
+    let arch = device.arch().unwrap_or(Arch::SM_90A);
     let bench = Bench::new(device, arch, config)?;
     let chip = device.chip();
     let simulated = device.kind() == DeviceKind::Sim;

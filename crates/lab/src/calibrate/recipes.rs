@@ -1,6 +1,6 @@
 //! What is measured for each entry, and what is subtracted.
 
-use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, ScalarOp, copy_rows, mma_rows};
+use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, ScalarOp, Scope, copy_rows, mma_rows};
 use tilewright_simt::{Builder, Operand};
 
 use super::kernels::{Start, Step, Values};
@@ -230,11 +230,11 @@ pub(crate) fn recipes(arch: Arch) -> Vec<Recipe> {
     });
     let model = all[0];
     // What peers of a cluster share has no entry in the tables.
-    let known = |row: &&CopyRow| row.since <= arch && row.kind != CopyKind::Peer;
+    let known = |row: &&CopyRow| arch.has(row.needs) && row.scope == Scope::Cta;
     let first = |row: &&CopyRow| row.name == "ld.shared.b32" || row.name == "ld.global.b32";
     all.extend(copy_rows().iter().filter(known).filter(first).map(copy));
     all.extend(copy_rows().iter().filter(known).filter(|row| !first(row)).map(copy));
-    all.extend(mma_rows().iter().filter(|row| row.since <= arch).map(|row| Recipe {
+    all.extend(mma_rows().iter().filter(|row| arch.has(row.needs)).map(|row| Recipe {
         name: row.name,
         mnemonic: row.mnemonic,
         latency: Latency::Chain(Step::Mma(row)),

@@ -20,8 +20,8 @@ fn each_body_has_its_instruction_once_a_step() {
 
 #[test]
 fn every_entry_has_a_recipe_or_is_known_to_have_none() {
-    let recipes = recipes(Arch::Sm90a);
-    let without: Vec<_> = entry_names(Arch::Sm90a)
+    let recipes = recipes(Arch::SM_90A);
+    let without: Vec<_> = entry_names(Arch::SM_90A)
         .into_iter()
         .map(|(n, _)| n)
         .filter(|n| recipes.iter().all(|r| r.name != *n))
@@ -36,7 +36,7 @@ fn every_kernel_runs_on_the_simulator_and_gives_a_figure() {
     let found = calibrate(&device, &Config::quick(), |_, _, name| seen.push(name.to_string())).unwrap();
     let failed: Vec<_> = found.failures.iter().map(|(name, message)| format!("{name}: {message}")).collect();
     assert_eq!(failed, ["clock_mhz, launch_us: the simulator has no clock"]);
-    assert!(seen.len() >= recipes(Arch::Sm90a).len() + 10);
+    assert!(seen.len() >= recipes(Arch::SM_90A).len() + 10);
     // The simulator's model is its rows', and the table's for matrix products and shared memory, in whole cycles: what is
     // measured on it must be what they say.
     let entry = |name: &str| found.timing.of(name).map(|e| (number(e.issue), number(e.latency))).unwrap();

@@ -172,7 +172,7 @@ pub fn functions(
     config: &FunctionConfig,
     mut progress: impl FnMut(usize, usize, &str),
 ) -> Result<Vec<Accuracy>, RuntimeError> {
-    let arch = device.arch().unwrap_or(Arch::Sm90a);
+    let arch = device.arch().unwrap_or(Arch::SM_90A);
     let missing = || RuntimeError::Inconsistent { kernel: "function".to_string() };
     let all = arguments(config);
     let launches = all.len().div_ceil(LAUNCH);

@@ -2,8 +2,8 @@
 
 use tilewright_layout::Layout;
 use tilewright_machine::{
-    Arch, CopyKind, CopyRow, DType, Memory, MmaRow, RegType, ScalarOp, ShuffleMode, SyncOp, copy_named,
-    copy_rows, mma_rows,
+    Arch, CopyKind, CopyRow, DType, Memory, MmaRow, RegType, ScalarOp, Scope, ShuffleMode, SyncOp,
+    copy_named, copy_rows, mma_rows,
 };
 use tilewright_simt::{Address, Builder, Operand, Reg, Special, Value};
 
@@ -49,7 +49,7 @@ pub(super) struct Item {
 /// Every row that an architecture has.
 pub(super) fn items(arch: Arch) -> Vec<Item> {
     let mut all = Vec::new();
-    for op in ScalarOp::ALL.iter().copied().filter(|op| op.since() <= arch) {
+    for op in ScalarOp::ALL.iter().copied().filter(|op| arch.has(op.needs())) {
         for domains in operands(op) {
             let row = op.row();
             let inputs = 2 * row.operands.len();
@@ -68,7 +68,7 @@ pub(super) fn items(arch: Arch) -> Vec<Item> {
         let work = Work::Shuffle(mode);
         all.push(Item { row: name, mnemonic: name, matches: Match::Bits, inputs: 2, outputs: 1, work });
     }
-    for row in copy_rows().iter().filter(|row| row.since <= arch) {
+    for row in copy_rows().iter().filter(|row| arch.has(row.needs)) {
         let work = Work::Copy(row);
         // Four words that are moved, and one that says whether and from where.
         all.push(Item {
@@ -80,7 +80,7 @@ pub(super) fn items(arch: Arch) -> Vec<Item> {
             work,
         });
     }
-    for row in mma_rows().iter().filter(|row| row.since <= arch) {
+    for row in mma_rows().iter().filter(|row| arch.has(row.needs)) {
         let (a, b, c) = row.registers();
         all.push(Item {
             row: row.name,
@@ -280,7 +280,7 @@ impl Code<'_> {
             (_, Memory::Shared, _) => {
                 self.fill_shared(&words);
                 let mut address = self.row_address(control);
-                if copy.kind == CopyKind::Peer {
+                if copy.scope == Scope::Cluster {
                     address = self.b.scalar(ScalarOp::Mapa, &[address, imm(0)]);
                 }
                 let loaded = self.registers(registers);

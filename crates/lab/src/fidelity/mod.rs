@@ -302,7 +302,7 @@ pub fn fidelity(
     config: &Config,
     mut progress: impl FnMut(usize, usize, &str),
 ) -> Result<Vec<Row>, RuntimeError> {
-    let arch = device.arch().unwrap_or(Arch::Sm90a);
+    let arch = device.arch().unwrap_or(Arch::SM_90A);
     let missing = || RuntimeError::Inconsistent { kernel: "fidelity".to_string() };
     let program = tilewright_tile::parse(CARRIER).map_err(|_| missing())?;
     let carrier = compile(&program, &Options::new(arch)).map_err(|_| missing())?;

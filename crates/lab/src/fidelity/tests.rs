@@ -12,7 +12,7 @@ fn the_simulator_agrees_with_every_row() {
 
 #[test]
 fn every_row_is_compared() {
-    let names: Vec<&str> = items(Arch::Sm90a).iter().map(|item| item.row).collect();
+    let names: Vec<&str> = items(Arch::SM_90A).iter().map(|item| item.row).collect();
     let scalars = ScalarOp::ALL.iter().map(|op| op.row().name).filter(|name| *name != "mapa");
     let copies = tilewright_machine::copy_rows().iter().map(|row| row.name);
     let products = tilewright_machine::mma_rows().iter().map(|row| row.name);
@@ -40,7 +40,7 @@ fn the_kernels_are_valid_on_every_architecture() {
 
 #[test]
 fn differences_are_seen_and_nans_are_not() {
-    let all = items(Arch::Sm90a);
+    let all = items(Arch::SM_90A);
     let item = |name: &str| all.iter().find(|item| item.row == name).unwrap();
     let pair = |name: &str, e: u32, a: u32| {
         let item = item(name);

@@ -8,7 +8,6 @@ use tilewright_compiler::Kernel;
 use super::driver::{HOPPER_SYMBOLS, has};
 use super::load::{Entry, SHARED_WITHOUT_OPT_IN, needs_hopper};
 use super::{CudaDevice, lock};
-use crate::device::runs;
 
 impl CudaDevice {
     /// Gives the PTX of these kernels to the driver's assembler, on so many threads (at least one). What it rejects is left out: the
@@ -16,7 +15,7 @@ impl CudaDevice {
     pub fn load_ahead(&self, kernels: &[&Kernel], threads: usize) {
         let wanted: Vec<&Kernel> = {
             let modules = lock(&self.modules);
-            let able = |kernel: &&&Kernel| runs(self.capability, kernel.function.arch);
+            let able = |kernel: &&&Kernel| kernel.function.arch.runs_on(self.capability);
             kernels.iter().filter(able).filter(|k| !modules.contains_key(&k.ptx)).copied().collect()
         };
         let next = AtomicUsize::new(0);

@@ -12,7 +12,6 @@ use tilewright_simt::Op;
 
 use super::driver::{HOPPER_SYMBOLS, describe, failed, has};
 use super::{CudaDevice, lock};
-use crate::device::runs;
 use crate::error::RuntimeError;
 
 /// Bytes of dynamic shared memory that a kernel gets without asking for more.
@@ -59,7 +58,7 @@ pub(super) struct Entry {
 impl CudaDevice {
     /// The kernel's code, loaded when it is first asked for, and allowed the kernel's shared memory. The context is current.
     pub(super) fn load(&self, kernel: &Kernel) -> Result<Arc<Loaded>, RuntimeError> {
-        if !runs(self.capability, kernel.function.arch) {
+        if !kernel.function.arch.runs_on(self.capability) {
             return Err(RuntimeError::UnsupportedArch {
                 kernel: kernel.program().name.clone(),
                 arch: kernel.function.arch,

@@ -59,7 +59,7 @@ impl CudaDevice {
         let broken = |_| RuntimeError::Inconsistent { kernel: "read_all".to_string() };
         let program = parse(READ).map_err(broken)?;
         let rows = (SCRUBBED / (2048 * 4)) as i64;
-        let options = Options::new(Arch::Sm80).for_sizes(&program, &[("rows", rows)]);
+        let options = Options::new(Arch::SM_80).for_sizes(&program, &[("rows", rows)]);
         let kernel = compile(&program, &options).map_err(broken)?;
         let (buffer, sums) = (self.alloc(SCRUBBED)?, self.alloc(READERS * 4)?);
         let sizes = Sizes::from([("rows".to_string(), rows)]);
@@ -142,7 +142,7 @@ mod tests {
     fn the_reader_reads_every_element_once() {
         let program = parse(READ).unwrap();
         let rows = READERS + 3;
-        let options = Options::new(Arch::Sm80).for_sizes(&program, &[("rows", rows as i64)]);
+        let options = Options::new(Arch::SM_80).for_sizes(&program, &[("rows", rows as i64)]);
         let kernel = compile(&program, &options).unwrap();
         let device = open(DeviceChoice::Sim).unwrap();
         let values: Vec<f64> = (0..rows * 2048).map(|i| f64::from(i % 2048 == 7)).collect();

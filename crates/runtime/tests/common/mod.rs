@@ -25,7 +25,7 @@ kernel scale(x: f32[n], y: f32[n], factor: f32 = 1.0) grid(ceil_div(n, 128)) thr
 /// The kernel that the compiler makes of a program.
 pub fn compiled(source: &str) -> Kernel {
     let program = tilewright_tile::parse(source).unwrap();
-    tilewright_compiler::compile(&program, &Options::new(Arch::Sm80)).unwrap()
+    tilewright_compiler::compile(&program, &Options::new(Arch::SM_80)).unwrap()
 }
 
 /// The thread-level program. It reads `skip` bytes past where it should.

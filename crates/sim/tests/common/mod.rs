@@ -2,8 +2,8 @@
 #![allow(dead_code, reason = "each test file uses some of them")]
 
 use tilewright_machine::{
-    Arch, BoxShape, BulkOp, CopyRow, DType, MbarrierOp, Memory, ScalarOp, SwizzleMode, SyncOp, TensorOp,
-    copies, copy_named, tensor_row,
+    Arch, BoxShape, BulkOp, CopyRow, DType, MbarrierOp, Memory, ScalarOp, Scope, SwizzleMode, SyncOp,
+    TensorOp, copies, copy_named, tensor_row,
 };
 use tilewright_sim::{Argument, BufferId, Config, GlobalMemory, Report, SimError};
 use tilewright_simt::{
@@ -11,7 +11,7 @@ use tilewright_simt::{
 };
 
 pub fn builder(threads: u32) -> Builder {
-    Builder::new("test", Arch::Sm90a, threads)
+    Builder::new("test", Arch::SM_90A, threads)
 }
 
 pub fn imm(x: i64) -> Operand {
@@ -39,7 +39,7 @@ pub fn row(name: &str) -> &'static CopyRow {
 }
 
 pub fn transfer(src: Memory, dst: Memory, bytes: u32) -> &'static CopyRow {
-    copies(src, dst, Arch::Sm90a).find(|r| !r.is_collective() && r.bytes == bytes).unwrap()
+    copies(src, dst, Scope::Cta, Arch::SM_90A).find(|r| !r.is_collective() && r.bytes == bytes).unwrap()
 }
 
 /// Short spellings of the operations that tests use most.

@@ -188,7 +188,7 @@ impl Prescribe<'_> {
                     let stores = self.memory(src.tensor) == Memory::Shared;
                     let (view, reference) = if stores { (dst, src) } else { (src, dst) };
                     let op = tensor_op(self.v, src, *how, produces);
-                    match op.filter(|_| self.options.arch >= TensorRow::SINCE) {
+                    match op.filter(|_| self.options.arch.has(TensorRow::NEEDS)) {
                         Some(op) => self.uses.entry(reference.tensor).or_default().push(Use::Copy {
                             view: view.clone(),
                             reference: reference.clone(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tilewright_machine::{Arch, DType, Memory};
+use tilewright_machine::{Arch, DType, Memory, SyncOp};
 
 use super::{Allowed, Checker, count, shape_text};
 use crate::diagnostic::{Code, Diagnostic, Span};
@@ -159,7 +159,9 @@ impl Checker<'_> {
     /// The roles' registers come out of the pool of the block: `setmaxnreg` redistributes what the launch gives its threads, the same
     /// number to each, and a role that asks for more than is left waits for ever.
     fn pool(&mut self, shares: &[Share<'_>], threads: u32) {
-        let each = i64::from(Arch::Sm90a.limits().registers_of_a_thread_at_launch(threads));
+        let budgets = SyncOp::SetMaxRegisters { more: true, registers: 24 };
+        let Some(arch) = Arch::with(budgets.needs()) else { return };
+        let each = i64::from(arch.limits().registers_of_a_thread_at_launch(threads));
         let pool = each * i64::from(threads);
         let mut taken = 0i64;
         for (i, share) in shares.iter().enumerate() {

@@ -1,0 +1,220 @@
+//! Architectures: a set of features, limits, and a table of cycles each. One file an architecture; [`Arch::new`] makes one that is not
+//! in the list.
+//! Figures: CUDA C++ Programming Guide, table of technical specifications per compute capability.
+
+mod sm_80;
+mod sm_89;
+mod sm_90a;
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::str::FromStr;
+
+use crate::features::Features;
+
+/// A GPU architecture that kernels are compiled for: a handle of its [`ArchSpec`].
+#[derive(Clone, Copy)]
+pub struct Arch(&'static ArchSpec);
+
+/// The description of an architecture.
+#[derive(Clone, Debug)]
+pub struct ArchSpec {
+    /// The name, as in PTX's `.target`.
+    pub name: &'static str,
+    /// The lowest PTX version that knows the target and every instruction of the rows for it.
+    pub ptx_version: &'static str,
+    /// The compute capability.
+    pub capability: (u32, u32),
+    /// Whether its code runs on this compute capability alone (targets with an `a`), not on later ones.
+    pub specific: bool,
+    /// Sizes.
+    pub limits: Limits,
+    /// The features that it has.
+    pub features: Features,
+    /// The text of its latency and throughput table ([`crate::timing`]).
+    pub timing: &'static str,
+}
+
+/// The limits of an architecture.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Shared memory that one thread block may use, in bytes (with opt-in).
+    pub shared_bytes_per_block: u32,
+    /// Threads that one block may have.
+    pub threads_per_block: u32,
+    /// 32-bit registers that one thread may have.
+    pub registers_per_thread: u32,
+    /// 32-bit registers of one multiprocessor, shared by its resident blocks.
+    pub registers_per_multiprocessor: u32,
+    /// Threads that one multiprocessor holds.
+    pub threads_per_multiprocessor: u32,
+    /// Multiprocessors of the architecture's usual chip (A100, L40, H100).
+    pub multiprocessors: u32,
+}
+
+impl Arch {
+    /// Ampere, data centre (A100).
+    pub const SM_80: Arch = Arch(&sm_80::SM_80);
+    /// Ada (L40, RTX 40).
+    pub const SM_89: Arch = Arch(&sm_89::SM_89);
+    /// Hopper (H100, H200), with the instructions that only it has.
+    pub const SM_90A: Arch = Arch(&sm_90a::SM_90A);
+
+    /// The architectures that come with the compiler, oldest first: the order in which one is chosen for a program.
+    pub const ALL: [Arch; 3] = [Arch::SM_80, Arch::SM_89, Arch::SM_90A];
+
+    /// The architecture of a description whose table is known to be right.
+    pub(crate) fn of(spec: &'static ArchSpec) -> Arch {
+        Arch(spec)
+    }
+
+    /// The first of [`Arch::ALL`] that has these features.
+    pub fn with(needs: Features) -> Option<Arch> {
+        Arch::ALL.into_iter().find(|arch| arch.has(needs))
+    }
+
+    /// The name, as in PTX's `.target`.
+    pub const fn name(self) -> &'static str {
+        self.0.name
+    }
+
+    /// The description.
+    pub const fn spec(self) -> &'static ArchSpec {
+        self.0
+    }
+
+    /// The limits.
+    pub const fn limits(self) -> &'static Limits {
+        &self.0.limits
+    }
+
+    /// Whether it has all of these features.
+    pub fn has(self, needs: impl Into<Features>) -> bool {
+        self.0.features.has(needs.into())
+    }
+
+    /// Those of these features that it lacks.
+    pub fn lacks(self, needs: impl Into<Features>) -> Features {
+        needs.into() - self.0.features
+    }
+
+    /// Whether a GPU of this compute capability runs its code. PTX runs on the capability that it names and on every later one; that of a
+    /// specific target runs on the one that it names.
+    pub fn runs_on(self, capability: (u32, u32)) -> bool {
+        if self.0.specific { capability == self.0.capability } else { capability >= self.0.capability }
+    }
+}
+
+/// Architectures are the same if their descriptions are one.
+impl PartialEq for Arch {
+    fn eq(&self, other: &Arch) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+}
+
+impl Eq for Arch {}
+
+impl Hash for Arch {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::ptr::hash(self.0, state);
+    }
+}
+
+impl Limits {
+    /// 32-bit registers that a thread of a block of `threads` can have: the block's share of the multiprocessor, in
+    /// whole groups of eight, up to the limit of a thread.
+    pub fn registers_of_a_thread(&self, threads: u32) -> u32 {
+        (self.registers_per_multiprocessor / threads.max(1) / 8 * 8).min(self.registers_per_thread)
+    }
+
+    /// 32-bit registers that a launch sets aside for each thread of a block of `threads` whose roles then share them out by
+    /// `setmaxnreg`: the block's share of the multiprocessor, in whole groups of eight (PTX ISA, `setmaxnreg`: the per-CTA register pool).
+    pub fn registers_of_a_thread_at_launch(&self, threads: u32) -> u32 {
+        self.registers_per_multiprocessor / threads.max(1) / 8 * 8
+    }
+
+    /// Blocks that are resident on one multiprocessor together, at least 1: each has some threads, registers a thread, and bytes
+    /// of shared memory.
+    pub fn resident_blocks(&self, threads: u32, registers: u32, shared_bytes: u32) -> u32 {
+        let threads = threads.max(1);
+        let by_threads = self.threads_per_multiprocessor / threads;
+        let by_registers = self.registers_per_multiprocessor / (threads * registers).max(1);
+        // A block's limit is a multiprocessor's, less the 1 KiB that the system takes of each block.
+        let by_shared = (self.shared_bytes_per_block + 1024) / (shared_bytes + 1024);
+        by_threads.min(by_registers).min(by_shared).clamp(1, 32)
+    }
+}
+
+impl fmt::Display for Arch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name)
+    }
+}
+
+impl fmt::Debug for Arch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Arch({})", self.0.name)
+    }
+}
+
+/// The text is not the name of a supported architecture.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("architecture `{0}` is not supported; supported are {names}", names = Arch::ALL.map(Arch::name).join(", "))]
+pub struct UnknownArch(pub String);
+
+impl FromStr for Arch {
+    type Err = UnknownArch;
+
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        Arch::ALL.into_iter().find(|a| a.name() == s).ok_or_else(|| UnknownArch(s.to_string()))
+    }
+}
+
+/// A memory space.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub enum Memory {
+    /// Device memory, visible to every block.
+    Global,
+    /// On-chip memory of one thread block.
+    Shared,
+    /// The registers of the block's threads.
+    Register,
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Memory::Global => "global",
+            Memory::Shared => "shared",
+            Memory::Register => "register",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::features::Feature;
+
+    #[test]
+    fn names_parse_back() {
+        for arch in Arch::ALL {
+            assert_eq!(arch.to_string().parse(), Ok(arch));
+            assert!(arch.has(arch.spec().features) && arch.lacks(arch.spec().features) == Features::NONE);
+        }
+        assert!("sm_75".parse::<Arch>().unwrap_err().to_string().contains("sm_80"));
+    }
+
+    #[test]
+    fn the_first_with_a_feature_is_found() {
+        assert_eq!(Arch::with(Features::NONE), Some(Arch::SM_80));
+        assert_eq!(Arch::with(Feature::Fp8Conversion.into()), Some(Arch::SM_89));
+        assert_eq!(Arch::with(Features::of(&[Feature::Fp8Conversion, Feature::Wgmma])), Some(Arch::SM_90A));
+    }
+
+    #[test]
+    fn code_runs_on_its_capability_and_on_later_ones_if_it_is_not_specific() {
+        assert!(Arch::SM_80.runs_on((8, 6)) && Arch::SM_89.runs_on((10, 0)) && !Arch::SM_89.runs_on((8, 6)));
+        assert!(Arch::SM_90A.runs_on((9, 0)) && !Arch::SM_90A.runs_on((10, 0)));
+    }
+}
