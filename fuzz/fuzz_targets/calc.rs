@@ -5,8 +5,8 @@
 use libfuzzer_sys::fuzz_target;
 use std::time::{Duration, Instant};
 use tilewright_layout::SwizzledLayout;
-use tilewright_layout::calc::{CalcError, MAX_LENGTH, Session, Value, evaluate};
-use tilewright_layout::draw::Picture;
+use tilewright_layout_calc::{CalcError, MAX_LENGTH, Session, Value, evaluate};
+use tilewright_layout_calc::draw::Picture;
 
 /// No expression may take longer than this, with instrumentation and all.
 const PATIENCE: Duration = Duration::from_secs(2);

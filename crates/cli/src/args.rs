@@ -308,7 +308,7 @@ fn tolerance(text: &str) -> Result<f64, String> {
 
 fn layout_functions() -> String {
     let mut text = "Functions:\n".to_string();
-    for (name, usage) in tilewright::layout::calc::FUNCTIONS {
+    for (name, usage) in tilewright::layout_calc::FUNCTIONS {
         text.push_str(&format!("  {name:<24}{usage}\n"));
     }
     text

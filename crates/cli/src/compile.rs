@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use tilewright::compiler::Kernel;
-use tilewright::layout::draw::Picture;
 use tilewright::layout::{Layout, SwizzledLayout};
+use tilewright::layout_calc::draw::Picture;
 use tilewright::machine::DType;
 
 use crate::args::{CompileArgs, Draw, Emit};

@@ -4,9 +4,9 @@ use std::io::{BufRead, Write};
 use std::process::ExitCode;
 
 use serde_json::{Value as Json, json};
-use tilewright::layout::calc::{CalcError, Session, Value, evaluate};
-use tilewright::layout::draw::{DrawError, Picture};
 use tilewright::layout::{Dim, HTuple, Layout, LayoutError, LinearLayout, Stride, SwizzledLayout};
+use tilewright::layout_calc::draw::{DrawError, Picture};
+use tilewright::layout_calc::{CalcError, Session, Value, evaluate};
 
 use crate::args::{Draw, LayoutArgs};
 use crate::messages::{Failure, error, print};

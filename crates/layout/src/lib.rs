@@ -151,7 +151,7 @@
 //! # Ok::<(), LayoutError>(())
 //! ```
 //!
-//! A [`SwizzledLayout`] permutes the offsets of a layout, and [`calc::evaluate`] does all of this from text.
+//! A [`SwizzledLayout`] permutes the offsets of a layout, and the crate `tilewright-layout-calc` does all of this from text.
 //!
 //! # Bits
 //!
@@ -175,9 +175,7 @@
 mod algebra;
 mod algorithms;
 mod bits;
-pub mod calc;
 mod coords;
-pub mod draw;
 mod error;
 mod htuple;
 mod layout;
@@ -185,14 +183,14 @@ mod linear;
 mod stride;
 mod swizzle;
 mod tensor;
-mod text;
-mod work;
+pub mod text;
+pub mod work;
 
 pub use algebra::*;
 pub use algorithms::{batched_gemm, copy, gemm};
 pub use bits::{
-    AffineLayout, Blocked, Dim, Exchange, LinearLayout, MAX_BITS, MAX_DIMS, Mfma, MmaOperand, NvmmaShared,
-    Reorder, SharedAccess, Split, Wmma, optimal_swizzle, single_element_swizzle, wavefronts,
+    AffineLayout, Blocked, Dim, Exchange, LinearLayout, MAX_BITS, MAX_DIMS, MmaOperand, NvmmaShared, Reorder,
+    SharedAccess, Split, TileBuilder, check_sizes, log2, optimal_swizzle, single_element_swizzle, wavefronts,
 };
 pub use coords::{map_coordinate, natural_coordinate};
 pub use error::{Condition, LayoutError};

@@ -64,7 +64,8 @@ impl Swizzle {
         self.bits == 0
     }
 
-    pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Swizzle, LayoutError> {
+    /// Reads the text form from a cursor at its `Sw`.
+    pub fn read(cursor: &mut Cursor<'_>) -> Result<Swizzle, LayoutError> {
         cursor.expect("Sw")?;
         cursor.expect("<")?;
         let mut numbers = [0u32; 3];

@@ -1,24 +1,25 @@
 //! Reading the text forms: a cursor over bytes that never recurses deeper than [`MAX_DEPTH`]. Reads left to right;
-//! white space may stand between any two tokens. Nothing here is public.
+//! white space may stand between any two tokens. Crates that read more than layouts build on it.
 
 use crate::error::LayoutError;
 use crate::htuple::{HTuple, MAX_DEPTH};
 use crate::stride::{Coord, F2, MAX_POWER, Poly, Stride};
 
 /// A position in a text.
-#[derive(Clone)]
-pub(crate) struct Cursor<'a> {
+#[derive(Clone, Debug)]
+pub struct Cursor<'a> {
     text: &'a str,
     pos: usize,
 }
 
 impl<'a> Cursor<'a> {
-    pub(crate) fn new(text: &'a str) -> Cursor<'a> {
+    /// A cursor at the start.
+    pub fn new(text: &'a str) -> Cursor<'a> {
         Cursor { text, pos: 0 }
     }
 
     /// The offset of the next token.
-    pub(crate) fn pos(&mut self) -> usize {
+    pub fn pos(&mut self) -> usize {
         self.skip();
         self.pos
     }
@@ -33,13 +34,13 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next character that is not white space.
-    pub(crate) fn peek(&mut self) -> Option<char> {
+    pub fn peek(&mut self) -> Option<char> {
         self.skip();
         self.rest().chars().next()
     }
 
     /// Passes `token` if it comes next.
-    pub(crate) fn eat(&mut self, token: &str) -> bool {
+    pub fn eat(&mut self, token: &str) -> bool {
         self.skip();
         let found = self.rest().starts_with(token);
         if found {
@@ -48,12 +49,13 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    pub(crate) fn expect(&mut self, token: &str) -> Result<(), LayoutError> {
+    /// Passes `token`.
+    pub fn expect(&mut self, token: &str) -> Result<(), LayoutError> {
         if self.eat(token) { Ok(()) } else { Err(self.unexpected(&format!("`{token}`"))) }
     }
 
     /// An error at the next token: what was expected, and what is there.
-    pub(crate) fn unexpected(&mut self, expected: &str) -> LayoutError {
+    pub fn unexpected(&mut self, expected: &str) -> LayoutError {
         let message = match self.peek() {
             Some(c) => format!("expected {expected}, found `{}`", c.escape_default()),
             None => format!("expected {expected}, found the end"),
@@ -61,12 +63,13 @@ impl<'a> Cursor<'a> {
         LayoutError::Parse { offset: self.pos, message }
     }
 
-    pub(crate) fn end(&mut self) -> Result<(), LayoutError> {
+    /// The end of the text.
+    pub fn end(&mut self) -> Result<(), LayoutError> {
         if self.peek().is_none() { Ok(()) } else { Err(self.unexpected("the end")) }
     }
 
     /// A word: a letter or `_`, then letters, digits and `_`. Passes nothing if none comes next.
-    pub(crate) fn word(&mut self) -> Option<&'a str> {
+    pub fn word(&mut self) -> Option<&'a str> {
         self.skip();
         let rest = self.rest();
         if !rest.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
@@ -77,14 +80,15 @@ impl<'a> Cursor<'a> {
         rest.get(..len)
     }
 
-    pub(crate) fn at_integer(&mut self) -> bool {
+    /// Whether an integer comes next.
+    pub fn at_integer(&mut self) -> bool {
         self.skip();
         let rest = self.rest();
         rest.strip_prefix('-').unwrap_or(rest).starts_with(|c: char| c.is_ascii_digit())
     }
 
     /// An integer with an optional minus sign.
-    pub(crate) fn integer(&mut self) -> Result<i64, LayoutError> {
+    pub fn integer(&mut self) -> Result<i64, LayoutError> {
         if !self.at_integer() {
             return Err(self.unexpected("an integer"));
         }
@@ -101,18 +105,18 @@ impl<'a> Cursor<'a> {
     }
 
     /// An integer that is not negative.
-    pub(crate) fn natural(&mut self) -> Result<u64, LayoutError> {
+    pub fn natural(&mut self) -> Result<u64, LayoutError> {
         let mut start = self.clone();
         u64::try_from(self.integer()?).map_err(|_| start.unexpected("a number that is not negative"))
     }
 
     /// A hierarchical tuple of integers.
-    pub(crate) fn integers(&mut self) -> Result<HTuple<i64>, LayoutError> {
+    pub fn integers(&mut self) -> Result<HTuple<i64>, LayoutError> {
         self.htuple(MAX_DEPTH, &Self::integer)
     }
 
     /// A hierarchical tuple of whatever `leaf` reads.
-    pub(crate) fn htuple<T>(
+    pub fn htuple<T>(
         &mut self,
         depth: usize,
         leaf: &impl Fn(&mut Self) -> Result<T, LayoutError>,
@@ -139,7 +143,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A formal sum of scaled basis elements: `0`, `e0`, `6e1`, `e0+6e1`, `2e0-e3`.
-    pub(crate) fn coord(&mut self) -> Result<Coord, LayoutError> {
+    pub fn coord(&mut self) -> Result<Coord, LayoutError> {
         let mut terms: Vec<Coord> = Vec::new();
         let start = self.pos();
         let too_big =
@@ -187,7 +191,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A bit string such as `f5`; `0` is `f0`.
-    pub(crate) fn f2(&mut self) -> Result<F2, LayoutError> {
+    pub fn f2(&mut self) -> Result<F2, LayoutError> {
         let offset = self.pos();
         if self.eat("0") {
             return Ok(F2(0));
@@ -206,7 +210,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A polynomial: a sum of products of integers and powers of symbols, such as `2*m*n^2-k+3`.
-    pub(crate) fn poly(&mut self) -> Result<Poly, LayoutError> {
+    pub fn poly(&mut self) -> Result<Poly, LayoutError> {
         let too_big = |offset| LayoutError::Parse {
             offset,
             message: "a number in this polynomial does not fit in 64 bits".to_string(),

@@ -5,7 +5,7 @@ use crate::error::LayoutError;
 use std::cell::Cell;
 
 /// The steps that an expression of the calculator may take.
-pub(crate) const STEPS: u64 = 1 << 24;
+pub const STEPS: u64 = 1 << 24;
 
 thread_local! {
     /// The steps left in the innermost [`Limit`] of this thread, if there is one.
@@ -14,7 +14,7 @@ thread_local! {
 
 /// Pays for `steps`; false where they are not left, and then nothing is.
 #[must_use]
-pub(crate) fn spend(steps: u64) -> bool {
+pub fn spend(steps: u64) -> bool {
     match LEFT.get() {
         None => true,
         Some(left) => {
@@ -26,33 +26,36 @@ pub(crate) fn spend(steps: u64) -> bool {
 }
 
 /// Pays for `steps`, or says that there are too many.
-pub(crate) fn pay(steps: usize) -> Result<(), LayoutError> {
+pub fn pay(steps: usize) -> Result<(), LayoutError> {
     if spend(steps as u64) { Ok(()) } else { Err(LayoutError::TooLong { limit: STEPS }) }
 }
 
 /// Pays for the values at `count` coordinates of a layout with this many `leaves`.
 #[must_use]
-pub(crate) fn spend_for(count: i64, leaves: usize) -> bool {
+pub fn spend_for(count: i64, leaves: usize) -> bool {
     spend(u64::try_from(count).unwrap_or(0).saturating_mul(8 + 4 * leaves as u64))
 }
 
 /// The same, or says that it is too much.
-pub(crate) fn pay_for(count: i64, leaves: usize) -> Result<(), LayoutError> {
+pub fn pay_for(count: i64, leaves: usize) -> Result<(), LayoutError> {
     if spend_for(count, leaves) { Ok(()) } else { Err(LayoutError::TooLong { limit: STEPS }) }
 }
 
 /// Allows [`STEPS`] until it is dropped.
-pub(crate) struct Limit {
+#[derive(Debug)]
+pub struct Limit {
     before: Option<u64>,
 }
 
 impl Limit {
-    pub(crate) fn new() -> Limit {
+    /// A limit from here on.
+    #[expect(clippy::new_without_default, reason = "making one has an effect")]
+    pub fn new() -> Limit {
         Limit { before: LEFT.replace(Some(STEPS)) }
     }
 
     /// Whether something could not be paid for.
-    pub(crate) fn exhausted(&self) -> bool {
+    pub fn exhausted(&self) -> bool {
         LEFT.get() == Some(0)
     }
 }

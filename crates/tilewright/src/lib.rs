@@ -69,7 +69,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`layout`] | layouts and their algebra |
+//! | [`layout`], [`layout_calc`] | layouts and their algebra; the calculator and pictures |
 //! | [`machine`] | element types, architectures, instruction rows |
 //! | [`tile`] | the language: program, text form, [Rust DSL](tile::dsl), verifier, interpreter |
 //! | [`synth`] | synthesis and its [explanation](synth::Explanation) |
@@ -87,6 +87,7 @@ pub use tilewright_compiler as compiler;
 pub use tilewright_kernels as kernels;
 pub use tilewright_lab as lab;
 pub use tilewright_layout as layout;
+pub use tilewright_layout_calc as layout_calc;
 pub use tilewright_machine as machine;
 pub use tilewright_runtime as runtime;
 pub use tilewright_sim as sim;

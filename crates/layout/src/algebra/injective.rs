@@ -5,7 +5,7 @@ use crate::work;
 
 /// Whether the layout with these (extent, stride) leaves is injective; nothing where that is not decided within
 /// `budget` steps of search.
-pub(crate) fn injective_within(leaves: &[(i64, i64)], budget: u64) -> Option<bool> {
+pub fn injective_within(leaves: &[(i64, i64)], budget: u64) -> Option<bool> {
     // The sign of a stride does not matter: reversing a mode only shifts the values.
     let mut modes: Vec<(i128, i128)> = leaves
         .iter()

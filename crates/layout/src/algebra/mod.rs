@@ -28,7 +28,7 @@ pub use divide::{
     tiled_divide_by_mode, zipped_divide, zipped_divide_by_mode,
 };
 pub use f2::{compose_f2, from_f2, inverse_f2, left_inverse_f2, nullspace_f2, right_inverse_f2, to_f2};
-pub(crate) use injective::injective_within;
+pub use injective::injective_within;
 pub use inverse::{inverse, left_inverse, right_inverse};
 pub use product::{
     blocked_product, flat_product, logical_product, raked_product, tiled_product, zipped_product,

@@ -6,14 +6,15 @@
 //! All of them are tiles that grow: each step takes the next free places of one mode, and what is left of the tensor is
 //! covered last. Columns are those that Triton has for the layout of the same name; `scripts/layout-oracle` checks it.
 
-use super::{Dim, LinearLayout, log2, refuse, total};
+use super::tile::TileBuilder;
+use super::{LinearLayout, log2, refuse, total};
 use crate::error::LayoutError;
 
 /// The inputs of a register layout.
 const THREADS: [&str; 3] = ["register", "lane", "warp"];
 
 /// The name of mode `k`.
-fn mode(k: usize) -> String {
+pub(super) fn mode(k: usize) -> String {
     format!("dim{k}")
 }
 
@@ -26,8 +27,13 @@ fn check_order(operation: &'static str, order: &[usize], rank: usize) -> Result<
     refuse(operation, format!("order {order:?}"), format!("it must name each of {rank} modes once"))
 }
 
-/// Whether `sizes` has a power of two for each of `rank` modes.
-fn check_sizes(operation: &'static str, name: &str, sizes: &[u64], rank: usize) -> Result<(), LayoutError> {
+/// Checks that `sizes` has a power of two for each of `rank` modes.
+pub fn check_sizes(
+    operation: &'static str,
+    name: &str,
+    sizes: &[u64],
+    rank: usize,
+) -> Result<(), LayoutError> {
     if sizes.len() != rank {
         let reason = format!("it must have an element for each of {rank} modes");
         return refuse(operation, format!("{name} {sizes:?}"), reason);
@@ -38,69 +44,6 @@ fn check_sizes(operation: &'static str, name: &str, sizes: &[u64], rank: usize) 
 /// The modes, the last first.
 fn minor_first(rank: usize) -> Vec<usize> {
     (0..rank).rev().collect()
-}
-
-/// A layout that grows, with outputs `dim0`, `dim1`, … from the start.
-struct Tile(LinearLayout);
-
-impl Tile {
-    fn new(inputs: &[&str], rank: usize) -> Result<Tile, LayoutError> {
-        let ins = inputs.iter().map(|i| Dim::new(*i, 0)).collect();
-        let outs = (0..rank).map(|k| Dim::new(mode(k), 0)).collect();
-        LinearLayout::from_columns(ins, outs, Vec::new()).map(Tile)
-    }
-
-    /// The next `count` places of mode `k`, bit by bit.
-    fn run(self, input: &str, k: usize, count: u64) -> Result<Tile, LayoutError> {
-        self.0.product(&LinearLayout::identity(count, input, &mode(k))?).map(Tile)
-    }
-
-    /// `count` holders of the same elements.
-    fn still(self, input: &str, count: u64) -> Result<Tile, LayoutError> {
-        let bits = log2("a tile", input, count)?;
-        let same =
-            LinearLayout::from_columns(vec![Dim::new(input, bits)], Vec::new(), vec![0; bits as usize])?;
-        self.0.product(&same).map(Tile)
-    }
-
-    /// As many places of mode `k` as make its size `extent`; none where it is as large already.
-    fn reach(self, input: &str, k: usize, extent: u64) -> Result<Tile, LayoutError> {
-        let count = (extent / self.0.outs[k].size()).max(1);
-        self.run(input, k, count)
-    }
-
-    /// A run of `counts` along each mode, in this order; along `whole` they hold the same.
-    fn runs(
-        self,
-        input: &str,
-        counts: &[u64],
-        order: &[usize],
-        whole: Option<usize>,
-    ) -> Result<Tile, LayoutError> {
-        order.iter().try_fold(self, |tile, k| {
-            if whole == Some(*k) { tile.still(input, counts[*k]) } else { tile.run(input, *k, counts[*k]) }
-        })
-    }
-
-    /// The tile on a tensor of `shape`: repeated along `input` where it is smaller, mode by mode in this order; where it is
-    /// larger, what leads out of the tensor becomes 0.
-    fn fit(self, input: &str, shape: &[u64], order: &[usize]) -> Result<LinearLayout, LayoutError> {
-        let tile = order.iter().try_fold(self, |tile, k| tile.reach(input, *k, shape[*k]))?.0;
-        let outs: Vec<Dim> =
-            shape.iter().enumerate().map(|(k, size)| Dim::new(mode(k), size.trailing_zeros())).collect();
-        let cut = |column: &u64| {
-            let parts = super::unflatten(&tile.outs, *column);
-            let places = outs.iter().scan(0, |at, out| {
-                let here = *at;
-                *at += out.bits;
-                Some(here)
-            });
-            let inside = parts.iter().zip(shape).map(|(part, size)| if part < size { *part } else { 0 });
-            inside.zip(places).fold(0, |sum, (part, at)| sum | part << at)
-        };
-        let columns = tile.columns.iter().map(cut).collect();
-        LinearLayout::from_columns(tile.ins, outs, columns)
-    }
 }
 
 /// A blocked layout (LL proposition 9.1): each thread holds a block, lanes tile it, warps tile that.
@@ -133,7 +76,7 @@ impl Blocked {
     /// it is larger, registers that lead out of the tensor are left out, and lanes and warps hold what others hold.
     pub fn layout(&self, shape: &[u64]) -> Result<LinearLayout, LayoutError> {
         self.check(shape)?;
-        let tile = Tile::new(&THREADS, shape.len())?
+        let tile = TileBuilder::new(&THREADS, shape.len())?
             .runs("register", &self.registers, &self.order, None)?
             .runs("lane", &self.lanes, &self.order, None)?
             .runs("warp", &self.warps, &self.order, None)?;
@@ -157,7 +100,7 @@ impl Blocked {
         };
         let mut registers = self.registers.clone();
         registers[k] = shape[k];
-        Tile::new(&THREADS, shape.len())?
+        TileBuilder::new(&THREADS, shape.len())?
             .runs("register", &registers, &self.order, None)?
             .runs("lane", &self.lanes, &self.order, Some(k))?
             .runs("warp", &self.warps, &self.order, Some(k))?
@@ -188,7 +131,7 @@ pub enum MmaOperand {
 
 impl MmaOperand {
     /// Of the last two modes of a factor the one along K, and the other; `None` for the accumulator.
-    fn modes(self, operation: &'static str, rank: usize) -> Result<Option<(usize, usize)>, LayoutError> {
+    pub fn modes(self, operation: &'static str, rank: usize) -> Result<Option<(usize, usize)>, LayoutError> {
         let [last, before] = last_two(operation, rank)?;
         Ok(match self {
             MmaOperand::A => Some((last, before)),
@@ -218,11 +161,11 @@ impl LinearLayout {
         let operation = "covering a tensor";
         check_order(operation, order, shape.len())?;
         check_sizes(operation, "shape", shape, shape.len())?;
-        let tile = Tile::new(&THREADS, shape.len())?.0.product(self)?;
+        let tile = TileBuilder::new(&THREADS, shape.len())?.0.product(self)?;
         if tile.outs.len() != shape.len() {
             return refuse(operation, self, format!("its outputs must be of dim0, …: {} modes", shape.len()));
         }
-        Tile(tile).fit("register", shape, order)
+        TileBuilder(tile).fit("register", shape, order)
     }
 
     /// The layout of what is left of a tensor when mode `k` is reduced or indexed: a slice of the family that this layout
@@ -343,7 +286,7 @@ impl LinearLayout {
         let operation = "an unswizzled memory layout";
         check_order(operation, order, shape.len())?;
         check_sizes(operation, "shape", shape, shape.len())?;
-        Ok(Tile::new(&["offset"], shape.len())?.runs("offset", shape, order, None)?.0)
+        Ok(TileBuilder::new(&["offset"], shape.len())?.runs("offset", shape, order, None)?.0)
     }
 
     /// The memory layout of mma swizzling (LL definition 4.11): within rows of the fastest mode, chunks of `vector`
@@ -397,7 +340,7 @@ fn mma_tile(
     operand: MmaOperand,
     vector: u64,
     rank: usize,
-) -> Result<Tile, LayoutError> {
+) -> Result<TileBuilder, LayoutError> {
     let [last, before] = last_two(operation, rank)?;
     // The mode that lanes of four run along, the other, eights of rows, and vectors along the first.
     let (fast, slow) = operand.modes(operation, rank)?.unwrap_or((last, before));
@@ -406,7 +349,7 @@ fn mma_tile(
         MmaOperand::B => (1, 2),
         MmaOperand::C => (2, 1),
     };
-    Tile::new(&THREADS, rank)?
+    TileBuilder::new(&THREADS, rank)?
         .run("register", fast, vector)?
         .run("lane", fast, 4)?
         .run("lane", slow, 8)?
@@ -471,7 +414,7 @@ impl NvmmaShared {
         let [fast, rows @ ..] = &order[..] else {
             return refuse(operation, "a tensor of no modes", "there must be one at least");
         };
-        let tile = Tile::new(&["offset"], rank)?;
+        let tile = TileBuilder::new(&["offset"], rank)?;
         if rows.is_empty() {
             return tile.fit("offset", shape, &order);
         }
@@ -504,190 +447,6 @@ impl NvmmaShared {
         let at = tile.0.columns.len();
         let tile = tile.runs("offset", &part, rows, None)?.0;
         let tile = tile.exchanging(*fast, at, 3, |row| chunk * (row / alike % phases))?;
-        Tile(tile).fit("offset", shape, &(0..rank).collect::<Vec<_>>())
-    }
-}
-
-/// Layouts of AMD's `mfma` instructions on 64 lanes: lanes run along rows of the result, consecutive registers down a
-/// column; `transposed` exchanges the two.
-///
-/// ```
-/// use tilewright_layout::Mfma;
-/// let c = Mfma { tile: [16, 16], transposed: false, wide: false, tiles: vec![1, 1], warps: vec![1, 1] };
-/// assert_eq!(
-///     c.layout(&[16, 16])?.to_string(),
-///     "[register: (1,0) (2,0); lane: (0,1) (0,2) (0,4) (0,8) (4,0) (8,0); warp:] -> [dim0:16, dim1:16]"
-/// );
-/// # Ok::<(), tilewright_layout::LayoutError>(())
-/// ```
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Mfma {
-    /// The instruction's M and N: 16×16, 32×32, 4×64, or 64×4, which is always transposed.
-    pub tile: [u64; 2],
-    /// Whether lanes run down columns and registers along rows.
-    pub transposed: bool,
-    /// Whether the result has 64-bit elements, which lie otherwise; of 16×16 only.
-    pub wide: bool,
-    /// Tiles that a warp holds along each mode, in registers.
-    pub tiles: Vec<u64>,
-    /// Warps along each mode, those along the last counting fastest.
-    pub warps: Vec<u64>,
-}
-
-impl Mfma {
-    /// The accumulator on a tensor of `shape`.
-    pub fn layout(&self, shape: &[u64]) -> Result<LinearLayout, LayoutError> {
-        let [n, m] = self.check(shape)?;
-        let (down, across) = if self.transposed { (n, m) } else { (m, n) };
-        let tile = Tile::new(&THREADS, shape.len())?;
-        let tile = match (self.tile, self.transposed) {
-            ([16, 16], _) if self.wide => {
-                tile.run("lane", across, 16)?.run("lane", down, 4)?.run("register", down, 4)?
-            }
-            ([16, 16], _) => tile.run("register", down, 4)?.run("lane", across, 16)?.run("lane", down, 4)?,
-            ([32, 32], _) => tile
-                .run("register", down, 4)?
-                .run("lane", across, 32)?
-                .run("lane", down, 2)?
-                .run("register", down, 4)?,
-            ([4, 64], false) | ([64, 4], true) => tile.run("register", down, 4)?.run("lane", across, 64)?,
-            _ => return self.refuse("tiles are 16×16, 32×32, 4×64, or 64×4 transposed"),
-        };
-        // Along N a warp's registers come first.
-        let tile = tile.run("register", n, self.tiles[n])?.run("warp", n, self.warps[n])?;
-        let tile = tile.reach("register", n, shape[n])?;
-        self.grid(tile, &minor_first(n), None)?.fit("register", shape, &minor_first(shape.len()))
-    }
-
-    /// A factor of a product whose result has this layout, `vector` consecutive elements along K in a lane; for `C` the
-    /// layout itself. Of 16×16 and 32×32 only.
-    pub fn operand(
-        &self,
-        operand: MmaOperand,
-        vector: u64,
-        shape: &[u64],
-    ) -> Result<LinearLayout, LayoutError> {
-        self.check(shape)?;
-        let rank = shape.len();
-        let Some((k, other)) = operand.modes("an mfma layout", rank)? else {
-            return self.layout(shape);
-        };
-        let [16 | 32, side] = self.tile else {
-            return self.refuse("factors are those of 16×16 or 32×32");
-        };
-        let tile = Tile::new(&THREADS, rank)?
-            .run("register", k, vector)?
-            .run("lane", other, side)?
-            .run("lane", k, 64 / side)?
-            .reach("register", k, shape[k])?;
-        let order = minor_first(rank);
-        self.grid(tile, &order, Some(k))?.fit("register", shape, &order)
-    }
-
-    /// The tiles of a warp, and warps, mode by mode; along `whole` warps hold the same.
-    fn grid(&self, tile: Tile, order: &[usize], whole: Option<usize>) -> Result<Tile, LayoutError> {
-        order.iter().try_fold(tile, |tile, k| {
-            if whole == Some(*k) {
-                tile.still("warp", self.warps[*k])
-            } else {
-                tile.run("register", *k, self.tiles[*k])?.run("warp", *k, self.warps[*k])
-            }
-        })
-    }
-
-    /// The last mode and the one before, where all sizes are right.
-    fn check(&self, shape: &[u64]) -> Result<[usize; 2], LayoutError> {
-        let operation = "an mfma layout";
-        let rank = shape.len();
-        check_sizes(operation, "shape", shape, rank)?;
-        check_sizes(operation, "tiles", &self.tiles, rank)?;
-        check_sizes(operation, "warps", &self.warps, rank)?;
-        if self.wide && self.tile != [16, 16] {
-            return self.refuse("64-bit elements are those of 16×16");
-        }
-        last_two(operation, rank)
-    }
-
-    fn refuse<T>(&self, reason: &str) -> Result<T, LayoutError> {
-        let [m, n] = self.tile;
-        let transposed = if self.transposed { " transposed" } else { "" };
-        refuse("an mfma layout", format!("tiles of {m}×{n}{transposed}"), reason)
-    }
-}
-
-/// Layouts of AMD's `wmma` instructions, 16×16 on 32 lanes. Where tiles of a warp and warps lie is a linear layout of its
-/// own, from `register` and `warp` to the tiles along `dim0` and `dim1`.
-///
-/// ```
-/// use tilewright_layout::Wmma;
-/// let c = Wmma { version: 2, transposed: false, grid: "[register:; warp: (0,1)] -> [dim0:1, dim1:2]".parse()? };
-/// assert_eq!(
-///     c.layout([16, 32])?.to_string(),
-///     "[register: (1,0) (2,0) (4,0); lane: (0,1) (0,2) (0,4) (0,8) (8,0); warp: (0,16)] -> [dim0:16, dim1:32]"
-/// );
-/// # Ok::<(), tilewright_layout::LayoutError>(())
-/// ```
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wmma {
-    /// 1, 2 or 3: in the first, rows alternate between the halves of a warp, and both hold all of a factor.
-    pub version: u32,
-    /// Whether lanes run down columns and registers along rows.
-    pub transposed: bool,
-    /// From the tiles of a warp and the warps to the tiles of the matrix.
-    pub grid: LinearLayout,
-}
-
-impl Wmma {
-    /// The accumulator on a matrix of `shape`.
-    pub fn layout(&self, shape: [u64; 2]) -> Result<LinearLayout, LayoutError> {
-        self.check(shape)?;
-        let (down, across) = if self.transposed { (1, 0) } else { (0, 1) };
-        let tile = Tile::new(&THREADS, 2)?.run("lane", across, 16)?;
-        let tile = match self.version {
-            1 => tile.run("lane", down, 2)?.run("register", down, 8)?,
-            _ => tile.run("register", down, 8)?.run("lane", down, 2)?,
-        };
-        let grid = self.grid.drop_zeros("register");
-        Tile(tile.0.product(&grid)?).fit("register", &shape, &[1, 0])
-    }
-
-    /// A factor, `vector` consecutive elements along K in a lane, of an instruction that takes `depth` along K; for `C` the
-    /// accumulator.
-    pub fn operand(
-        &self,
-        operand: MmaOperand,
-        vector: u64,
-        depth: u64,
-        shape: [u64; 2],
-    ) -> Result<LinearLayout, LayoutError> {
-        let operation = "a wmma layout";
-        self.check(shape)?;
-        log2(operation, "vector", vector)?;
-        log2(operation, "depth", depth)?;
-        let Some((k, other)) = operand.modes(operation, 2)? else {
-            return self.layout(shape);
-        };
-        let tile = Tile::new(&THREADS, 2)?.run("register", k, vector)?.run("lane", other, 16)?;
-        let tile = match self.version {
-            1 => tile.still("lane", 2)?,
-            _ => tile.run("lane", k, 2)?,
-        };
-        let tile = tile.run("register", k, (depth / 2 / vector).max(1))?;
-        let grid = self.grid.slice(&mode(k))?.drop_zeros("register");
-        Tile(tile.0.product(&grid)?).fit("register", &shape, &[k, other])
-    }
-
-    fn check(&self, shape: [u64; 2]) -> Result<(), LayoutError> {
-        let operation = "a wmma layout";
-        check_sizes(operation, "shape", &shape, 2)?;
-        if !(1..=3).contains(&self.version) {
-            return refuse(operation, format!("version {}", self.version), "there are 1, 2 and 3");
-        }
-        let names = |dims: &[Dim], known: &[&str]| dims.iter().all(|d| known.contains(&d.name.as_str()));
-        let both = ["dim0", "dim1"].iter().all(|m| self.grid.outs.iter().any(|o| o.name == **m));
-        if both && names(&self.grid.ins, &["register", "warp"]) && self.grid.outs.len() == 2 {
-            return Ok(());
-        }
-        refuse(operation, &self.grid, "the grid leads from register and warp to dim0 and dim1")
+        TileBuilder(tile).fit("offset", shape, &(0..rank).collect::<Vec<_>>())
     }
 }

@@ -12,13 +12,15 @@ mod reorder;
 mod shape;
 mod shared;
 mod text;
+mod tile;
 mod utilities;
 
 pub use affine::AffineLayout;
 pub use cute::Split;
-pub use families::{Blocked, Mfma, MmaOperand, NvmmaShared, Wmma};
+pub use families::{Blocked, MmaOperand, NvmmaShared, check_sizes};
 pub use reorder::{Exchange, Reorder};
 pub use shared::{SharedAccess, optimal_swizzle, single_element_swizzle, wavefronts};
+pub use tile::TileBuilder;
 
 use crate::error::LayoutError;
 
@@ -90,7 +92,7 @@ pub(crate) fn refuse<T>(
 }
 
 /// log₂ of a size that must be a power of two.
-pub(crate) fn log2(operation: &'static str, name: &str, size: u64) -> Result<u32, LayoutError> {
+pub fn log2(operation: &'static str, name: &str, size: u64) -> Result<u32, LayoutError> {
     if size.is_power_of_two() && size.trailing_zeros() <= MAX_BITS {
         return Ok(size.trailing_zeros());
     }
@@ -270,6 +272,11 @@ impl LinearLayout {
     /// An index over the outputs as one index a dimension.
     pub fn unflatten_out(&self, index: u64) -> Vec<u64> {
         unflatten(&self.outs, index)
+    }
+
+    /// An index over the inputs as one index a dimension.
+    pub fn unflatten_in(&self, index: u64) -> Vec<u64> {
+        unflatten(&self.ins, index)
     }
 
     /// The image of an index that counts the inputs as one integer, the first dimension fastest; as such an integer.

@@ -33,7 +33,7 @@ impl fmt::Display for LinearLayout {
 
 impl LinearLayout {
     /// Reads the text form from a cursor at its `[`.
-    pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<LinearLayout, LayoutError> {
+    pub fn read(cursor: &mut Cursor<'_>) -> Result<LinearLayout, LayoutError> {
         cursor.expect("[")?;
         let mut bases: Vec<(String, Vec<Vec<u64>>)> = Vec::new();
         while let Some(name) = cursor.word() {

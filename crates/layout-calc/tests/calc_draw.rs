@@ -1,7 +1,7 @@
 //! Pictures: what is in the cells, where lines are heavier, and what is refused.
 
-use tilewright_layout::draw::{DrawError, Picture};
 use tilewright_layout::{Coord, Layout, LinearLayout, SwizzledLayout};
+use tilewright_layout_calc::draw::{DrawError, Picture};
 
 fn layout(text: &str) -> Layout {
     text.parse().unwrap()
@@ -147,7 +147,7 @@ fn what_linear_layouts_have_no_picture() {
 #[test]
 fn the_pictures_of_the_documentation_are_what_is_drawn() {
     let threads = Picture::thread_values(&layout("((4,8),2):((16,1),8)"), (8, 8)).unwrap();
-    assert_eq!(threads.svg(), include_str!("../pictures/threads.svg"));
+    assert_eq!(threads.svg(), include_str!("../../layout/pictures/threads.svg"));
     let c = LinearLayout::mma(tilewright_layout::MmaOperand::C, 2, &[1, 1], &[16, 8]).unwrap();
-    assert_eq!(Picture::linear(&c).unwrap().svg(), include_str!("../pictures/mma.svg"));
+    assert_eq!(Picture::linear(&c).unwrap().svg(), include_str!("../../layout/pictures/mma.svg"));
 }

@@ -1,13 +1,10 @@
 //! The functions of the calculator: each takes values that are already evaluated, leftmost argument first.
 
 use super::{CalcError, MAX_LEAVES, Value, linear};
-use crate::algebra::{self, Tiler, injective_within};
-use crate::error::LayoutError;
-use crate::htuple::{HTuple, MAX_DEPTH};
-use crate::layout::Layout;
-use crate::stride::{Coord, F2, Stride};
-use crate::swizzle::{Swizzle, SwizzledLayout};
-use crate::work;
+use tilewright_layout::{
+    self as algebra, Coord, F2, HTuple, Layout, LayoutError, MAX_DEPTH, Stride, Swizzle, SwizzledLayout,
+    Tiler, injective_within, work,
+};
 
 /// The most steps that a question may be searched.
 const BUDGET: u64 = 1 << 20;
@@ -662,8 +659,8 @@ pub(super) fn call(name: &str, args: &[Value]) -> Result<Value, Failure> {
         ("compact", [a]) => Ok(Value::Bool(layout(a)?.is_compact())),
         ("congruent", [a, b]) => Ok(Value::Bool(shape(a)?.congruent(&shape(b)?))),
         ("weakly_congruent", [a, b]) => Ok(Value::Bool(shape(a)?.weakly_congruent(&shape(b)?))),
-        ("idx2crd", [n, a]) => Ok(Value::from_htuple(crate::idx2crd(integer(n)?, &shape(a)?))),
-        ("crd2idx", [c, a]) => Ok(Value::Integer(crate::crd2idx(&tuple(c)?, &shape(a)?)?)),
+        ("idx2crd", [n, a]) => Ok(Value::from_htuple(algebra::idx2crd(integer(n)?, &shape(a)?))),
+        ("crd2idx", [c, a]) => Ok(Value::Integer(algebra::crd2idx(&tuple(c)?, &shape(a)?)?)),
         ("equal", [a, b]) => equal(a, b),
         ("surjective", [a]) => surjective(&layout(a)?, layout(a)?.cosize()),
         ("surjective", [a, n]) => surjective(&layout(a)?, integer(n)?),

@@ -2,20 +2,15 @@
 //! drawn as text, as SVG, or as LaTeX (a standalone TikZ document).
 //!
 //! ```
-//! use tilewright_layout::draw::Picture;
+//! use tilewright_layout_calc::draw::Picture;
 //! let picture = Picture::offsets(&"(2,3):(3,1)".parse::<tilewright_layout::Layout>()?)?;
 //! assert_eq!(picture.text(), "     0  1  2\n  +---------\n0 |  0  1  2\n1 |  3  4  5\n");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use crate::bits::LinearLayout;
-use crate::error::LayoutError;
-use crate::htuple::{HTuple, Shape};
-use crate::layout::Layout;
-use crate::stride::Stride;
-use crate::swizzle::SwizzledLayout;
 use std::fmt::Write;
 use thiserror::Error;
+use tilewright_layout::{HTuple, Layout, LayoutError, LinearLayout, Shape, Stride, SwizzledLayout};
 
 /// The most cells in a picture.
 pub const MAX_CELLS: i64 = 1 << 14;
@@ -214,7 +209,8 @@ impl Picture {
     /// are.
     ///
     /// ```
-    /// use tilewright_layout::{LinearLayout, draw::Picture};
+    /// use tilewright_layout::LinearLayout;
+    /// use tilewright_layout_calc::draw::Picture;
     /// let l: LinearLayout = "[register: (0,1); lane: (1,0)] -> [y:2, x:2]".parse()?;
     /// let text = "        0     1\n  +------------\n0 |  L0R0  L0R1\n1 |  L1R0  L1R1\n";
     /// assert_eq!(Picture::linear(&l)?.text(), text);
@@ -227,7 +223,7 @@ impl Picture {
             if offsets {
                 return (vec![holder.to_string()], None);
             }
-            let indices = crate::bits::unflatten(layout.ins(), holder);
+            let indices = layout.unflatten_in(holder);
             let (mut place, mut register, mut lane) = (String::new(), Vec::new(), 0);
             for (dim, index) in layout.ins().iter().zip(indices).rev().filter(|(dim, _)| dim.bits > 0) {
                 let letter = dim.name.chars().next().unwrap_or('?').to_ascii_uppercase();

@@ -1,4 +1,6 @@
-//! The calculator behind `tilewright layout 'EXPR'`: reads an expression over layouts from left to right and evaluates it
+//! A calculator of layouts, [pictures](draw) of them, and the layouts of AMD's matrix instructions ([`Mfma`], [`Wmma`]).
+//!
+//! The calculator is behind `tilewright layout 'EXPR'`: it reads an expression over layouts from left to right and evaluates it
 //! as it goes. `A o B` and `compose(A, B)` apply `B` first; coordinates count colexicographically (leftmost fastest).
 //!
 //! ```text
@@ -27,7 +29,7 @@
 //! the steps that all of it takes, so that any text at all gives a value or an error, and soon.
 //!
 //! ```
-//! use tilewright_layout::calc::{Session, evaluate};
+//! use tilewright_layout_calc::{Session, evaluate};
 //! assert_eq!(evaluate("((2,2),(4,2)):((1,8),(2,16)) (22)")?.to_string(), "26");
 //! assert_eq!(evaluate("let A = (8,8):(8,1); A o ((4,8),2):((16,1),8)")?.to_string(), "((4,8),2):((2,8),1)");
 //! assert_eq!(evaluate("zipped_divide((8,16):(1,8), <4,8>)")?.to_string(), "((4,8),(2,2)):((1,8),(4,64))");
@@ -36,22 +38,21 @@
 //! let mut session = Session::default();
 //! session.evaluate("let A = (4,8):(8,1)")?;
 //! assert_eq!(session.evaluate("right_inverse(A)")?.to_string(), "(8,4):(4,1)");
-//! # Ok::<(), tilewright_layout::calc::CalcError>(())
+//! # Ok::<(), tilewright_layout_calc::CalcError>(())
 //! ```
 
-use crate::bits::{AffineLayout, LinearLayout, MAX_DIMS};
-use crate::error::LayoutError;
-use crate::htuple::{HTuple, MAX_DEPTH};
-use crate::layout::Layout;
-use crate::swizzle::Swizzle;
-use crate::text::Cursor;
-use crate::work;
 use thiserror::Error;
+use tilewright_layout::{
+    AffineLayout, HTuple, Layout, LayoutError, LinearLayout, MAX_DEPTH, MAX_DIMS, Swizzle, text::Cursor, work,
+};
 
+mod amd;
+pub mod draw;
 mod functions;
 mod linear;
 mod value;
 
+pub use amd::{Mfma, Wmma};
 pub use functions::FUNCTIONS;
 pub use value::{Names, Value};
 

@@ -1,7 +1,8 @@
 //! The calculator: what it computes, what it refuses, and that nothing makes it panic.
 
 use proptest::prelude::*;
-use tilewright_layout::calc::{Session, Value, evaluate};
+use tilewright_layout::Layout;
+use tilewright_layout_calc::{Session, Value, evaluate};
 
 #[track_caller]
 fn check(expr: &str, expected: &str) {
@@ -246,7 +247,7 @@ fn expression() -> impl Strategy<Value = String> {
     ])
     .prop_map(str::to_string);
     leaf.prop_recursive(4, 24, 3, |inner| {
-        let functions: Vec<&'static str> = tilewright_layout::calc::FUNCTIONS.iter().map(|f| f.0).collect();
+        let functions: Vec<&'static str> = tilewright_layout_calc::FUNCTIONS.iter().map(|f| f.0).collect();
         let call = (prop::sample::select(functions), prop::collection::vec(inner.clone(), 1..=3))
             .prop_map(|(f, args)| format!("{f}({})", args.join(",")));
         prop_oneof![
@@ -259,6 +260,12 @@ fn expression() -> impl Strategy<Value = String> {
 }
 
 proptest! {
+    #[test]
+    fn the_text_of_a_layout_is_that_layout(modes in prop::collection::vec((1i64..20, -50i64..50), 1..5)) {
+        let layout = Layout::from_leaves(&modes).unwrap();
+        prop_assert_eq!(evaluate(&layout.to_string()).unwrap(), Value::Layout(layout));
+    }
+
     #[test]
     fn any_text(text in any::<String>()) {
         let _ = evaluate(&text);

@@ -2,8 +2,8 @@
 //! text that did not read again.
 
 use std::time::{Duration, Instant};
-use tilewright_layout::calc::evaluate;
 use tilewright_layout::{Coord, Layout, Poly, crd2idx};
+use tilewright_layout_calc::evaluate;
 
 /// Much more than any of these takes, much less than each of them took.
 const SOON: Duration = Duration::from_secs(10);

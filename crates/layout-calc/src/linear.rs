@@ -1,12 +1,12 @@
 //! The calculator's functions of linear layouts. Names of dimensions are written in brackets: `[lane]`, `[x:4, y:2]`.
 
-use super::functions::{Failure, integer, layout, tuple, wrong};
-use super::value::{Names, Value};
-use crate::bits::{
-    AffineLayout, Blocked, Dim, Exchange, LinearLayout, Mfma, MmaOperand, NvmmaShared, Reorder, SharedAccess,
-    Wmma, optimal_swizzle, wavefronts,
+use crate::amd::{Mfma, Wmma};
+use crate::functions::{Failure, integer, layout, tuple, wrong};
+use crate::value::{Names, Value};
+use tilewright_layout::{
+    AffineLayout, Blocked, Dim, Exchange, LayoutError, LinearLayout, MmaOperand, NvmmaShared, Reorder,
+    SharedAccess, optimal_swizzle, wavefronts,
 };
-use crate::error::LayoutError;
 
 type Answer = Result<Value, Failure>;
 
@@ -185,7 +185,7 @@ pub(super) fn apply(function: &Value, args: &[Value]) -> Answer {
                 if index >= ins[k].size() {
                     return fail(format!("index {index} of {name} must be below {}", ins[k].size()));
                 }
-                flat |= index << crate::bits::total(&ins[..k]);
+                flat |= index << ins[..k].iter().map(|dim| dim.bits).sum::<u32>();
             }
             flat
         }
@@ -265,7 +265,7 @@ pub(super) fn call(function: &str, args: &[Value]) -> Result<Option<Value>, Fail
     if shared && !is_linear(args) {
         return Ok(None);
     }
-    crate::work::pay(args.iter().map(cost).sum())?;
+    tilewright_layout::work::pay(args.iter().map(cost).sum())?;
     let value = match (function, args) {
         // The algebra.
         ("compose", [first, rest @ ..]) if !rest.is_empty() => {

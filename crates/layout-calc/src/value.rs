@@ -1,12 +1,9 @@
 //! The values of expressions, and how they print: always in a form in which they can be read again.
 
-use crate::algebra::Tiler;
-use crate::bits::{AffineLayout, LinearLayout};
-use crate::htuple::HTuple;
-use crate::layout::Layout;
-use crate::stride::{Coord, F2};
-use crate::swizzle::{Swizzle, SwizzledLayout};
 use std::fmt;
+use tilewright_layout::{
+    AffineLayout, Coord, F2, HTuple, Layout, LinearLayout, Swizzle, SwizzledLayout, Tiler,
+};
 
 /// Names, each with or without a number: the dimensions of a linear layout, or indices of them.
 pub type Names = Vec<(String, Option<u64>)>;

@@ -1,7 +1,7 @@
 //! The calculator over linear layouts: what it computes, what it refuses, and that nothing makes it panic.
 
 use proptest::prelude::*;
-use tilewright_layout::calc::{FUNCTIONS, Value, evaluate};
+use tilewright_layout_calc::{FUNCTIONS, Value, evaluate};
 
 #[track_caller]
 fn check(expr: &str, expected: &str) {
