@@ -132,6 +132,22 @@ impl<S: Stride> Layout<S> {
         fold.ok_or(overflow("the value of a layout out of bounds"))
     }
 
+    /// The values at 0, 1, …, up to the size: `table()[i] == eval(i)`.
+    pub fn table(&self) -> Vec<S> {
+        let mut table = vec![S::zero()];
+        for (extent, stride) in self.leaves() {
+            let below = table.len();
+            table.reserve(below * (extent as usize - 1));
+            for digit in 1..extent {
+                let step = stride.scale(digit);
+                for i in 0..below {
+                    table.push(table[i].add(&step));
+                }
+            }
+        }
+        table
+    }
+
     fn fold(&self, index: i64, mut step: impl FnMut(S, i64, &S) -> Option<S>) -> Option<S> {
         fn go<S>(
             (shape, stride): (&Shape, &HTuple<S>),

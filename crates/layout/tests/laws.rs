@@ -260,3 +260,12 @@ proptest! {
         let _ = text.parse::<Coord>();
     }
 }
+
+proptest! {
+    /// `table()[i] == eval(i)`.
+    #[test]
+    fn a_table_holds_the_value_of_every_index(a in anything()) {
+        let values: Vec<i64> = (0..a.size()).map(|i| a.eval(i)).collect();
+        prop_assert_eq!(a.table(), values);
+    }
+}

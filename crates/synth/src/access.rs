@@ -339,7 +339,7 @@ fn global_vectors(
         .map(|d| compose(d, tv.layout()))
         .collect::<Result<_, _>>()
         .map_err(|e| format!("the register layout does not split along the buffer's modes: {e}"))?;
-    let offsets = (0..tv.count() as i64).map(|v| tv.values().eval(v));
+    let offsets = (0..tv.count() as i64).map(|v| tv.value_offset(v));
     if !dims.iter().all(|layout| adds(layout, tv.threads(), offsets.clone())) {
         return Err("the register layout does not split along the view's leaves".to_string());
     }
@@ -382,7 +382,7 @@ fn global_vectors(
                 return Err("consecutive elements do not share registers".to_string());
             }
         }
-        calls.push(Call { offset: tv.values().eval(i64::from(vector[0])), values: vector });
+        calls.push(Call { offset: tv.value_offset(i64::from(vector[0])), values: vector });
     }
     calls.sort_by_key(|call| call.values[0]);
     Ok(Access {
@@ -440,7 +440,7 @@ pub fn vector_run(tv: &TvLayout, n: i64) -> Result<(Access, Run), String> {
     }
     let calls = (0..count / n)
         .map(|i| Call {
-            offset: tv.values().eval(i * n),
+            offset: tv.value_offset(i * n),
             values: (i * n..(i + 1) * n).map(|v| v as u32).collect(),
         })
         .collect();
@@ -483,7 +483,6 @@ fn matrix_access(tv: &TvLayout, bits: u32, count: usize, trans: bool) -> Result<
     {
         return Err("lanes of a warp hold the same elements".to_string());
     }
-    let values = tv.values();
     let per = (32 / bits) as usize;
     let registers = tv.count() / per;
     if !tv.count().is_multiple_of(per) || registers == 0 || !registers.is_multiple_of(count) {
@@ -492,14 +491,15 @@ fn matrix_access(tv: &TvLayout, bits: u32, count: usize, trans: bool) -> Result<
             tv.count()
         ));
     }
-    let first = |r: usize| values.eval((per * r) as i64);
-    let inner: Vec<i64> = (0..per as i64).map(|j| values.eval(j) - values.eval(0)).collect();
-    let alike =
-        |r: usize| inner.iter().enumerate().all(|(j, x)| values.eval((per * r + j) as i64) - first(r) == *x);
+    let first = |r: usize| tv.value_offset((per * r) as i64);
+    let inner: Vec<i64> = (0..per as i64).map(|j| tv.value_offset(j) - tv.value_offset(0)).collect();
+    let alike = |r: usize| {
+        inner.iter().enumerate().all(|(j, x)| tv.value_offset((per * r + j) as i64) - first(r) == *x)
+    };
     if !(0..registers).all(alike) {
         return Err("the elements of a register lie differently in different registers".to_string());
     }
-    let lane = |l: i64| tv.threads().eval(l) - tv.threads().eval(0);
+    let lane = |l: i64| tv.thread_offset(l) - tv.thread_offset(0);
     let quads: Vec<i64> = (0..4).map(lane).collect();
     let rows: Vec<i64> = (0..8).map(|row| lane(4 * row)).collect();
     let additive = (0..32).all(|l| lane(l) == quads[l as usize % 4] + rows[l as usize / 4]);

@@ -223,7 +223,7 @@ impl Refusals<'_> {
             let verb = if joins { "joins" } else { "splits" };
             let lanes = (self.register)(whole).is_some_and(|tv| {
                 let unit: i64 = self.verified.shape(whole)[..last].iter().product();
-                (0..32).any(|lane| tv.threads().eval(lane) / unit != tv.threads().eval(0) / unit)
+                (0..32).any(|lane| tv.thread_offset(lane) / unit != tv.thread_offset(0) / unit)
             });
             let who = if lanes { "lanes" } else { "warps" };
             format!(

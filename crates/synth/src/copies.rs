@@ -757,7 +757,11 @@ impl Search<'_> {
             }
             None => {
                 let Some(memory) = constraint.materialise() else { return };
-                let Some((swizzle, w, ideal)) = choose_swizzle(&memory, &uses, self.bits, vector, self.stage)
+                // Beyond the last leaf that is kept, a leaf is of no use.
+                let worst = self.best.last().filter(|_| self.best.len() == self.limit);
+                let bound = worst.map_or(u64::MAX, |worst| worst.cost.saturating_sub(cost));
+                let Some((swizzle, w, ideal)) =
+                    choose_swizzle(&memory, &uses, self.bits, vector, self.stage, bound)
                 else {
                     return;
                 };

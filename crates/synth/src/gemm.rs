@@ -280,14 +280,14 @@ impl<'a> Operand<'a> {
     /// Whether the values of the instruction tile at `base` lie in the same place for every thread.
     fn holds(&self, base: i64, values: &[u32], threads: i64) -> bool {
         (0..threads / 32).all(|warp| {
-            let shift = self.tv.threads().eval(32 * warp) - self.tv.threads().eval(0);
+            let shift = self.tv.thread_offset(32 * warp) - self.tv.thread_offset(0);
             (0..32).all(|lane| {
-                let at = self.tv.threads().eval(32 * warp + lane);
+                let at = self.tv.thread_offset(32 * warp + lane);
                 let own = &self.embed[lane as usize];
                 values
                     .iter()
                     .zip(own)
-                    .all(|(v, x)| at + self.tv.values().eval(i64::from(*v)) == base + shift + x)
+                    .all(|(v, x)| at + self.tv.value_offset(i64::from(*v)) == base + shift + x)
             })
         })
     }

@@ -149,7 +149,7 @@ fn lanes_alone(src: &TvLayout, (shape, axis): (&[i64], u32), local: &[Vec<u32>])
         for value in values {
             for subset in 0..1i64 << found.len() {
                 let lane: i64 = found.iter().enumerate().map(|(i, k)| (subset >> i & 1) << k).sum();
-                let place = digit(src.values().eval(i64::from(*value))) + digit(lanes.eval(lane));
+                let place = digit(src.value_offset(i64::from(*value))) + digit(lanes.eval(lane));
                 match seen.get_mut(place as usize) {
                     Some(seen) if !*seen => *seen = true,
                     _ => return Err("and its elements are not one lane's each".to_string()),

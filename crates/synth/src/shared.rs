@@ -251,9 +251,19 @@ struct Trace {
     calls: Vec<(i64, u32)>,
 }
 
+/// Whether a layout maps every coordinate to itself.
+fn is_identity(layout: &Layout) -> bool {
+    let mut size = 1;
+    layout.leaves().into_iter().all(|(extent, stride)| {
+        let continues = extent == 1 || stride == size;
+        size *= extent;
+        continues
+    })
+}
+
 impl Trace {
     fn new(usage: &SharedUse<'_>, layout: &Layout, warps: std::ops::Range<i64>) -> Option<Self> {
-        let memory = compose(layout, usage.own).ok()?;
+        let memory = if is_identity(usage.own) { layout.clone() } else { compose(layout, usage.own).ok()? };
         let threads = compose(&memory, &usage.access.threads).ok()?;
         // Addresses of threads and of calls are added.
         if !adds(&memory, &usage.access.threads, usage.access.calls.iter().map(|call| call.offset)) {
@@ -327,13 +337,15 @@ pub fn period(swizzle: Swizzle) -> i64 {
 
 /// The swizzle with the fewest weighted wavefronts over all uses, the plainest among equals; with that number and the
 /// number of a layout without conflicts. `vector` is the longest run of elements that must stay together. Where the layout
-/// is repeated every `stage` elements, the swizzle's period divides that, so that it does not tell stages apart.
+/// is repeated every `stage` elements, the swizzle's period divides that, so that it does not tell stages apart. `None` where no
+/// swizzle leaves fewer than `bound` wavefronts beyond the ideal.
 pub fn choose_swizzle(
     memory: &Layout,
     uses: &[SharedUse<'_>],
     bits: u32,
     vector: i64,
     stage: Option<i64>,
+    bound: u64,
 ) -> Option<(Swizzle, u64, u64)> {
     let size = memory.size();
     let base = (vector.max(1) as u64).ilog2();
@@ -347,7 +359,9 @@ pub fn choose_swizzle(
     let sum = |pick: fn(&Wavefronts) -> u32| -> u64 {
         plain.iter().zip(&traces).map(|(w, (_, weight))| u64::from(pick(w)) * weight).sum()
     };
-    let (ideal, mut best) = (sum(|w| w.ideal), (Swizzle::NONE, sum(|w| w.actual)));
+    let ideal = sum(|w| w.ideal);
+    let bound = ideal.saturating_add(bound);
+    let mut best = (Swizzle::NONE, sum(|w| w.actual).min(bound));
     // The cost of a swizzle, or a number that is not below `best`.
     let cost = |swizzle: Swizzle, best: u64| -> u64 {
         let mut sum = 0;
@@ -360,9 +374,9 @@ pub fn choose_swizzle(
         }
         sum
     };
-    // Fields that begin where vectors end come first; higher ones matter where a row has fewer vectors than a phase has lanes.
     // The bits of offsets that vary. A swizzle whose highest source bit never varies is one with a smaller field.
     let varies = traces.iter().flat_map(|(trace, _)| trace.offsets()).fold(0, |bits, offset| bits | offset);
+    // Fields that begin where vectors end come first; higher ones matter where a row has fewer vectors than a phase has lanes.
     for (start, field) in (base..base + 4).flat_map(|start| (1..=5u32).map(move |field| (start, field))) {
         if best.1 == ideal || size % (1i64 << (start + field)) != 0 {
             continue;
@@ -386,7 +400,7 @@ pub fn choose_swizzle(
             }
         }
     }
-    Some((best.0, best.1, ideal))
+    (best.1 < bound).then_some((best.0, best.1, ideal))
 }
 
 /// Elements of memory that a shared layout needs: one more than its largest offset.

@@ -21,6 +21,16 @@ struct Modes {
     layout: Layout,
     threads: Layout,
     values: Layout,
+    /// Both modes as tables, as far as they are short: most questions are asked for every thread or value.
+    thread_offsets: Vec<i64>,
+    value_offsets: Vec<i64>,
+}
+
+/// The most entries of a table of offsets: those of any tile that fits into registers.
+const MAX_TABLE: i64 = 4096;
+
+fn table(mode: &Layout) -> Vec<i64> {
+    if mode.size() <= MAX_TABLE { mode.table() } else { Vec::new() }
 }
 
 impl PartialEq for TvLayout {
@@ -41,7 +51,13 @@ impl TvLayout {
     /// From a thread mode and a value mode.
     pub fn new(threads: Layout, values: Layout) -> Result<Self, LayoutError> {
         let layout = Layout::concat(&[threads.clone(), values.clone()])?;
-        Ok(TvLayout(Arc::new(Modes { layout, threads, values })))
+        Ok(TvLayout(Arc::new(Modes {
+            thread_offsets: table(&threads),
+            value_offsets: table(&values),
+            layout,
+            threads,
+            values,
+        })))
     }
 
     /// From a layout of rank 2.
@@ -71,7 +87,19 @@ impl TvLayout {
 
     /// The coordinate of a value of a thread.
     pub fn at(&self, thread: i64, value: i64) -> i64 {
-        self.threads().eval(thread) + self.values().eval(value)
+        self.thread_offset(thread) + self.value_offset(value)
+    }
+
+    /// The coordinate of value 0 of a thread.
+    pub fn thread_offset(&self, thread: i64) -> i64 {
+        let known = usize::try_from(thread).ok().and_then(|thread| self.0.thread_offsets.get(thread));
+        known.copied().unwrap_or_else(|| self.threads().eval(thread))
+    }
+
+    /// The coordinate of a value relative to value 0.
+    pub fn value_offset(&self, value: i64) -> i64 {
+        let known = usize::try_from(value).ok().and_then(|value| self.0.value_offsets.get(value));
+        known.copied().unwrap_or_else(|| self.values().eval(value))
     }
 
     /// Whether both give every (thread, value) the same coordinate.

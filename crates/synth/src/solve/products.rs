@@ -120,7 +120,7 @@ impl Solver<'_> {
         // In another order of values, or over other warps, the same registers may still serve. Lanes must be where the
         // instruction wants them.
         let lanes = |tv: &TvLayout| -> Vec<i64> {
-            (0..32).map(|lane| tv.threads().eval(lane) - tv.threads().eval(0)).collect()
+            (0..32).map(|lane| tv.thread_offset(lane) - tv.thread_offset(0)).collect()
         };
         each(&|theirs, tv| lanes(theirs) == lanes(tv)) && {
             let [c, a, b] = [0, 1, 2].map(|operand| known[operand].unwrap_or(own[operand]));
