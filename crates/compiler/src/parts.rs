@@ -90,13 +90,12 @@ pub fn explain(
         let name = &whole.program().tensor(*id).name;
         all.tensors.iter_mut().filter(|t| t.name == *name).for_each(|t| t.why.clone_from(why));
     }
-    let mut number = 0;
     prescribed.verified.visit(&mut |stmt, _| {
-        if let Some(refused) = prescribed.refused.get(&number) {
-            let text = statement_text(prescribed.verified.program(), stmt);
-            let mut notes = all.statements.iter_mut().filter(|note| note.text == text).peekable();
+        if let Some(refused) = prescribed.refused.get(&stmt.id) {
+            let mut notes = all.statements.iter_mut().filter(|note| note.id == stmt.id).peekable();
             if notes.peek().is_none() {
                 let why = &refused.reason;
+                let text = statement_text(prescribed.verified.program(), stmt);
                 let what =
                     format!("copies through registers for `{text}`: no {}, {why}", refused.instruction);
                 all.inserted.push(what);
@@ -105,7 +104,6 @@ pub fn explain(
                 note.alternatives.insert(0, refused.clone());
             }
         }
-        number += 1;
     });
     if !whole.roles().is_empty() {
         for tensor in &mut all.tensors {

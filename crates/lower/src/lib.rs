@@ -37,7 +37,7 @@ use tilewright_synth::block::proxy::{Accesses, Orders};
 use tilewright_synth::block::smem::places;
 use tilewright_synth::{Facts, GemmPlan, Multiples, StmtPlan, SyncNote, Synthesis};
 use tilewright_tile::{
-    Code, Diagnostic, Expr, ParamId, ParamKind, Span, Stmt, StmtKind, SymbolId, TensorId, Verified,
+    Code, Diagnostic, Expr, ParamId, ParamKind, Span, Stmt, StmtId, StmtKind, SymbolId, TensorId, Verified,
     statement_text,
 };
 
@@ -101,8 +101,6 @@ struct Lower<'a> {
     scratch_used: bool,
     /// Loops around the statement.
     loops: u32,
-    /// Index of the next statement, in the order of [`Verified::visit`].
-    next: usize,
     /// When products want what.
     ranks: schedule::Ranks,
     /// Fences and forms of waits, by statement.
@@ -140,7 +138,7 @@ pub fn lower(
     }
     let places = places(whole, parts, arch)?;
     smem::buffers(&places, &mut b);
-    let accesses = Accesses::new(parts, &places);
+    let accesses = Accesses::new(parts, &places)?;
     let rings = pipeline::rings(whole, parts, &places, &accesses)?;
     let mut maps = tma::Maps::default();
     let sums = cluster_reduce::sums(whole, parts, &places);
@@ -165,7 +163,7 @@ pub fn lower(
             b.open_branch();
         }
         let floor = b.floor_here();
-        let units = roles::Units::new(whole, part, (&rings, *sum), maps, &facts, &mut b);
+        let units = roles::Units::new(whole, part, (&rings, *sum), maps, &facts, &mut b)?;
         let mut lower = Lower {
             verified: part.verified,
             synthesis: part.synthesis,
@@ -180,7 +178,6 @@ pub fn lower(
             scratch: place.scratch,
             scratch_used: false,
             loops: 0,
-            next: 0,
             ranks: schedule::ranks(part.verified, part.synthesis),
             orders: accesses.orders(number),
             units,
@@ -228,7 +225,7 @@ impl Lower<'_> {
     }
 
     /// The fences that stand at a statement, behind what is in flight.
-    fn fences(&mut self, statement: usize) {
+    fn fences(&mut self, statement: StmtId) {
         let fences = self.orders.fences(statement).to_vec();
         if !fences.is_empty() {
             self.settle(None);
@@ -244,7 +241,6 @@ impl Lower<'_> {
                 && *value == 0.0
                 && self.starts_afresh(*dst, &body[i + 1..])
             {
-                self.next += 1;
                 continue;
             }
             self.statement(stmt)?;
@@ -253,10 +249,8 @@ impl Lower<'_> {
     }
 
     fn statement(&mut self, stmt: &Stmt) -> Result<(), Diagnostic> {
-        let index = self.next;
-        self.next += 1;
         let synthesis = self.synthesis;
-        let plan = &synthesis.statements[index];
+        let plan = synthesis.plan(stmt)?;
         let position = (!stmt.span.is_none()).then_some(stmt.span.start);
         self.b.set_origin_at(statement_text(self.verified.program(), stmt), position);
         for tensor in stmt.kind.reads().into_iter().chain(stmt.kind.writes()) {
@@ -281,22 +275,22 @@ impl Lower<'_> {
             }
             (StmtKind::Wait(groups), _) => {
                 let groups = count_of(groups, stmt.span)?;
-                let writes = self.orders.waits_for_writes(index);
+                let writes = self.orders.waits_for_writes(stmt.id);
                 self.units.wait(&mut self.b, groups, writes);
                 Ok(())
             }
             (StmtKind::GemmAsync { c, a, b, .. }, StmtPlan::Product(plan)) => self.product(*c, a, b, plan),
             (StmtKind::CommitGemm, _) => {
-                self.commit_gemm(index);
+                self.commit_gemm(stmt.id);
                 Ok(())
             }
             (StmtKind::WaitGemm(groups), _) => {
                 let groups = count_of(groups, stmt.span)?;
-                self.wait_gemm(index, groups);
+                self.wait_gemm(stmt.id, groups);
                 Ok(())
             }
             (StmtKind::Stage { pipeline, side, slot, body }, _) => {
-                self.stage((*pipeline, *side), *slot, body, (index, stmt.span))
+                self.stage((*pipeline, *side), *slot, body, stmt)
             }
             (StmtKind::Tiles { row, col, after, rows, cols, order, body }, _) => {
                 self.tiles([*row, *col], *after, (rows, cols), order, body)
@@ -312,7 +306,7 @@ impl Lower<'_> {
                 Ok(())
             }
             (StmtKind::ClusterSum { dst }, _) => {
-                self.fences(index);
+                self.fences(stmt.id);
                 self.cluster_sum(*dst, stmt.span)
             }
             (StmtKind::Gemm { c, a, b, .. }, StmtPlan::Gemm(plan)) => self.gemm(*c, *a, *b, plan),
@@ -321,7 +315,7 @@ impl Lower<'_> {
             (StmtKind::Elementwise { dst, expr }, _) => self.elementwise(*dst, expr),
             (StmtKind::Sync, _) => {
                 self.settle(None);
-                self.fences(index);
+                self.fences(stmt.id);
                 self.b.sync(SyncOp::Barrier);
                 Ok(())
             }

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 
 use tilewright_machine::{MbarrierOp, ProxyFence, ScalarOp, SyncOp};
 use tilewright_simt::{Address, Builder, Operand, Reg, Special};
-use tilewright_synth::{StmtPlan, SyncNote};
-use tilewright_tile::{Code, Diagnostic, PipelineId, Side, Span, Stmt, StmtKind, SymbolId, Verified};
+use tilewright_synth::{StmtPlan, SyncNote, Synthesis};
+use tilewright_tile::{Code, Diagnostic, PipelineId, Side, Stmt, StmtKind, SymbolId, Verified};
 
 use crate::cluster_reduce::Sum;
 use crate::roles::{condition, warp_index};
@@ -67,11 +67,11 @@ struct Fill {
 }
 
 /// What the statements of a `produce` bring, each done so many times.
-fn fill(body: &[Stmt], plans: &[StmtPlan], next: &mut usize, times: Option<u64>) -> Result<Fill, Diagnostic> {
+fn fill(body: &[Stmt], synthesis: &Synthesis, times: Option<u64>) -> Result<Fill, Diagnostic> {
     let mut all = Fill::default();
     for stmt in body {
-        match plans.get(*next) {
-            Some(StmtPlan::Tensor(plan)) => {
+        match synthesis.plan(stmt)? {
+            StmtPlan::Tensor(plan) => {
                 let times = times.ok_or_else(|| {
                     let message =
                         "how many tensor copies fill the stage is not known when the kernel is compiled";
@@ -82,10 +82,9 @@ fn fill(body: &[Stmt], plans: &[StmtPlan], next: &mut usize, times: Option<u64>)
                 all.bytes += times * plan.bytes();
                 all.blocks = all.blocks.max(plan.share.map_or(1, |s| s.blocks));
             }
-            Some(StmtPlan::Copy(_)) => all.written = true,
+            StmtPlan::Copy(_) => all.written = true,
             _ => {}
         }
-        *next += 1;
         let rounds = match &stmt.kind {
             StmtKind::For { lo, hi, .. } => {
                 lo.as_int().zip(hi.as_int()).map(|(lo, hi)| (hi - lo).max(0) as u64)
@@ -93,7 +92,7 @@ fn fill(body: &[Stmt], plans: &[StmtPlan], next: &mut usize, times: Option<u64>)
             StmtKind::Tiles { .. } => None,
             _ => Some(1),
         };
-        let inner = fill(stmt.kind.body(), plans, next, times.zip(rounds).map(|(a, b)| a * b))?;
+        let inner = fill(stmt.kind.body(), synthesis, times.zip(rounds).map(|(a, b)| a * b))?;
         all.bytes += inner.bytes;
         all.written |= inner.written;
         all.blocks = all.blocks.max(inner.blocks);
@@ -128,12 +127,9 @@ pub fn rings(
         rings.insert(*id, ring);
     }
     for part in parts {
-        let plans = &part.synthesis.statements;
         let mut filled: BTreeMap<PipelineId, Fill> = BTreeMap::new();
         let mut failed = None;
-        let mut number = 0;
         walk_part(part, &mut |stmt, _, _| {
-            number += 1;
             if let StmtKind::Stage { pipeline, side, body, .. } = &stmt.kind
                 && let Some(ring) = rings.get_mut(pipeline)
             {
@@ -141,7 +137,7 @@ pub fn rings(
                     Side::Consume => {
                         ring.empty = part.verified.threads() / 32;
                     }
-                    Side::Produce => match fill(body, plans, &mut number.clone(), Some(1)) {
+                    Side::Produce => match fill(body, part.synthesis, Some(1)) {
                         Ok(brings) if brings.bytes > MOST_BYTES => {
                             let name = &whole.program().pipeline(*pipeline).name;
                             let message = format!(
@@ -168,7 +164,7 @@ pub fn rings(
                     },
                 }
             }
-        });
+        })?;
         if let Some(error) = failed {
             return Err(error);
         }
@@ -295,17 +291,17 @@ impl Lower<'_> {
         (id, side): (PipelineId, Side),
         slot_of: Option<SymbolId>,
         body: &[Stmt],
-        (number, span): (usize, Span),
+        stmt: &Stmt,
     ) -> Result<(), Diagnostic> {
         let ring = self
             .units
             .rings
             .get(&id)
             .cloned()
-            .ok_or_else(|| internal(span, "a pipeline without barriers"))?;
+            .ok_or_else(|| internal(stmt.span, "a pipeline without barriers"))?;
         let produces = side == Side::Produce;
         let position = self.units.positions.get(&(id, produces)).copied();
-        let position = position.ok_or_else(|| internal(span, "a pipeline without a position"))?;
+        let position = position.ok_or_else(|| internal(stmt.span, "a pipeline without a position"))?;
         // What was in flight before has nothing to do with the stage.
         self.settle(None);
         let hoists = self.b.set_hoisting(true);
@@ -339,7 +335,7 @@ impl Lower<'_> {
         self.block(body)?;
         if !produces || ring.written {
             self.settle(None);
-            self.fences(number);
+            self.fences(stmt.id);
         }
         if produces && ring.written {
             if ring.order.fence_full {
@@ -361,7 +357,7 @@ impl Lower<'_> {
                 self.b.sync(SyncOp::BulkCommit);
                 self.b.sync(SyncOp::BulkWaitRead(0));
             }
-            self.end_of_consume(number, &ring, position, slot);
+            self.end_of_consume(stmt.id, &ring, position, slot);
         }
         self.advance(&ring, position.slot(), Some(position.parity()));
         if let Some(symbol) = slot_of {

@@ -3,7 +3,7 @@
 
 use tilewright_machine::{MbarrierOp, ProxyFence, ScalarOp, SyncOp};
 use tilewright_simt::{Address, ArrayId, Builder, Operand, Reg, Special};
-use tilewright_tile::PipelineId;
+use tilewright_tile::{PipelineId, StmtId};
 
 use crate::Lower;
 use crate::pipeline::Ring;
@@ -94,7 +94,7 @@ impl Lower<'_> {
     }
 
     /// Gives back what a statement gives back of each pipeline whose held stages a count tells.
-    fn give_back_at(&mut self, statement: usize) {
+    fn give_back_at(&mut self, statement: StmtId) {
         for (id, ring, position) in self.consumed() {
             match self.units.held.at(statement, id) {
                 GiveBack::Exactly(0) => {}
@@ -125,7 +125,7 @@ impl Lower<'_> {
     /// The end of a `consume`, after the wait that may stand there.
     pub(crate) fn end_of_consume(
         &mut self,
-        statement: usize,
+        statement: StmtId,
         ring: &Ring,
         position: Position,
         slot: Operand,
@@ -207,7 +207,7 @@ impl Lower<'_> {
     }
 
     /// `commit_gemm()`: the groups before are one older.
-    pub(crate) fn commit_gemm(&mut self, statement: usize) {
+    pub(crate) fn commit_gemm(&mut self, statement: StmtId) {
         self.b.sync(SyncOp::WgmmaCommit);
         for (id, _, position) in self.consumed() {
             if position.kept != Kept::Ages {
@@ -230,7 +230,7 @@ impl Lower<'_> {
     }
 
     /// `wait_gemm(n)`: the held stages that only products read which are now complete are given back.
-    pub(crate) fn wait_gemm(&mut self, statement: usize, groups: u32) {
+    pub(crate) fn wait_gemm(&mut self, statement: StmtId, groups: u32) {
         self.b.sync(SyncOp::WgmmaWait(groups));
         self.fences(statement);
         for (_, ring, position) in self.consumed() {

@@ -97,7 +97,7 @@ impl<'a> Units<'a> {
         maps: Maps,
         facts: &Facts<'_>,
         b: &mut Builder,
-    ) -> Self {
+    ) -> Result<Self, Diagnostic> {
         let (mut stores, mut copies, mut products, mut plain) = (false, false, false, false);
         let mut sides = BTreeSet::new();
         let mut tensors = false;
@@ -128,7 +128,7 @@ impl<'a> Units<'a> {
                 _,
             ) => {}
             _ => plain = true,
-        });
+        })?;
         let first = part.role.map_or(0, |role| role.first / 32);
         let mut units = Units {
             rings,
@@ -193,7 +193,7 @@ impl<'a> Units<'a> {
             (sum, parities)
         });
         units.alone = !plain && tensors && part.role.is_some();
-        units
+        Ok(units)
     }
 
     /// Whether what is copied fills a stage.

@@ -19,8 +19,12 @@ pub fn ranks(verified: &Verified, synthesis: &Synthesis) -> Ranks {
     let mut ranks = Ranks::new();
     let count = |id: TensorId| synthesis.register(id).map_or(0, |tv| tv.count());
     let statements = solve::statements(verified);
-    for ((stmt, _), plan) in statements.iter().zip(&synthesis.statements) {
-        let (StmtKind::Gemm { a, b, .. }, StmtPlan::Gemm(plan)) = (&stmt.kind, plan) else { continue };
+    for (stmt, _) in &statements {
+        let (StmtKind::Gemm { a, b, .. }, Some(StmtPlan::Gemm(plan))) =
+            (&stmt.kind, synthesis.statements.get(stmt.id))
+        else {
+            continue;
+        };
         for (i, call) in plan.calls.iter().enumerate() {
             for (id, values) in [(*a, &call.a), (*b, &call.b)] {
                 let of = ranks.entry(id).or_insert_with(|| vec![u32::MAX; count(id)]);

@@ -72,7 +72,7 @@ pub enum Equation {
 }
 
 /// The constraints of a program, in the order of its statements. A rearrangement has none: that is what it is for.
-pub fn constraints(verified: &Verified, statements: &[(Stmt, usize)]) -> Vec<Constraint> {
+pub fn constraints(verified: &Verified, statements: &[(&Stmt, usize)]) -> Vec<Constraint> {
     let memory = |t: TensorId| verified.program().tensor(t).memory();
     let mut all = Vec::new();
     for (statement, (stmt, _)) in statements.iter().enumerate() {

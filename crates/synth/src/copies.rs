@@ -224,7 +224,7 @@ pub struct SharedProblem<'a> {
     /// The layout of each register tensor.
     pub register: &'a dyn Fn(TensorId) -> Option<TvLayout>,
     /// Every statement, with its loop depth.
-    pub statements: &'a [(tilewright_tile::Stmt, usize)],
+    pub statements: &'a [(&'a tilewright_tile::Stmt, usize)],
     /// Without synthesis of layouts: each tensor as it is copied from global memory, without a swizzle.
     pub plain: bool,
     /// What was found for one solution and holds for all.
@@ -238,7 +238,7 @@ pub struct SharedProblem<'a> {
 }
 
 /// For each tensor the statements that copy it, or to it, in order.
-pub fn copying(statements: &[(tilewright_tile::Stmt, usize)]) -> HashMap<TensorId, Vec<usize>> {
+pub fn copying(statements: &[(&tilewright_tile::Stmt, usize)]) -> HashMap<TensorId, Vec<usize>> {
     let mut all: HashMap<TensorId, Vec<usize>> = HashMap::default();
     for (i, (stmt, _)) in statements.iter().enumerate() {
         let Some((src, dst)) = stmt.kind.copied() else { continue };

@@ -15,8 +15,8 @@ use std::cell::Cell;
 use serde::Serialize;
 use tilewright_machine::{Arch, Memory, Rate, ScalarOp, ShuffleMode, Timing};
 use tilewright_tile::{
-    Axis, ElemExpr, Expr, ParamId, ParamKind, Rounded, Scope, Stmt, StmtKind, SymbolId, TensorId, Verified,
-    rounded,
+    Axis, ElemExpr, Expr, ParamId, ParamKind, Rounded, Scope, Stmt, StmtKind, StmtMap, SymbolId, TensorId,
+    Verified, rounded,
 };
 
 use crate::cast;
@@ -111,10 +111,10 @@ pub struct Problem<'a> {
     pub arch: Arch,
     /// What instructions and the chip cost.
     pub timing: &'a Timing,
-    /// One entry a statement.
-    pub plans: &'a [StmtPlan],
-    /// One entry a statement: shared-memory wavefronts of the whole block.
-    pub wavefronts: &'a [u32],
+    /// The plan of every statement.
+    pub plans: &'a StmtMap<StmtPlan>,
+    /// Of copies of shared tensors, wavefronts of the whole block.
+    pub wavefronts: &'a StmtMap<u32>,
     /// The layout of each register tensor.
     pub register: &'a dyn Fn(TensorId) -> Option<TvLayout>,
     /// Values of the run-time sizes.
@@ -205,8 +205,7 @@ struct Clock<'a, 'b> {
     /// Cycles for which each unit is occupied, in all.
     busy: HashMap<Unit, f64>,
     counters: HashMap<SymbolId, i64>,
-    /// The number of the next statement, and how often it runs.
-    next: usize,
+    /// How often the next statement runs.
     times: f64,
 }
 
@@ -220,7 +219,6 @@ impl<'a, 'b> Clock<'a, 'b> {
             free: HashMap::default(),
             busy: HashMap::default(),
             counters: HashMap::default(),
-            next: 0,
             times: 1.0,
         }
     }
@@ -241,8 +239,6 @@ impl<'a, 'b> Clock<'a, 'b> {
 
     fn block(&mut self, body: &[Stmt]) {
         for stmt in body {
-            let index = self.next;
-            self.next += 1;
             match &stmt.kind {
                 StmtKind::For { counter, lo, hi, body } => self.repeat(*counter, lo, hi, body),
                 // A tile stands for all of a block's.
@@ -270,7 +266,7 @@ impl<'a, 'b> Clock<'a, 'b> {
                     let keep = keep.as_int().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
                     self.warps.iter_mut().for_each(|w| w.wait(keep));
                 }
-                _ => self.statement(index, stmt),
+                _ => self.statement(stmt),
             }
         }
     }
@@ -279,11 +275,10 @@ impl<'a, 'b> Clock<'a, 'b> {
         let scope = At { problem: self.problem, counters: &self.counters };
         let (lo, hi) = (lo.eval(&scope).unwrap_or(0), hi.eval(&scope).unwrap_or(1));
         let trips = (hi - lo).max(0);
-        let (first, outer) = (self.next, self.times);
+        let outer = self.times;
         let rounds = trips.min(ROUNDS);
         let mut last = 0.0;
         for round in 0..rounds {
-            self.next = first;
             self.counters.insert(counter, lo + round);
             // The last round stands for those that are not gone through.
             let stands_for = if round + 1 == rounds { trips - rounds + 1 } else { 1 };
@@ -291,9 +286,6 @@ impl<'a, 'b> Clock<'a, 'b> {
             let before = self.now();
             self.block(body);
             last = self.now() - before;
-        }
-        if rounds == 0 {
-            self.next = first + count(body);
         }
         if trips > rounds {
             let by = last * (trips - rounds) as f64;
@@ -305,8 +297,8 @@ impl<'a, 'b> Clock<'a, 'b> {
     }
 
     /// Issues a statement for every warp, the one that comes first to it first.
-    fn statement(&mut self, index: usize, stmt: &Stmt) {
-        let Some(work) = work(self.problem, index, stmt) else { return };
+    fn statement(&mut self, stmt: &Stmt) {
+        let Some(work) = work(self.problem, stmt) else { return };
         let (reads, writes) = (stmt.kind.reads(), stmt.kind.writes());
         let mut order: Vec<usize> = (0..self.warps.len()).collect();
         order.sort_by(|a, b| self.warps[*a].now.total_cmp(&self.warps[*b].now));
@@ -368,11 +360,6 @@ impl<'a, 'b> Clock<'a, 'b> {
     }
 }
 
-/// Statements of a body, those of its loops included.
-fn count(body: &[Stmt]) -> usize {
-    body.iter().map(|stmt| 1 + count(stmt.kind.body())).sum()
-}
-
 /// Cycles for which a warp's instruction occupies its unit, by its name or that of its class.
 fn issue(timing: &Timing, name: &str) -> f64 {
     timing.of(name).map_or(2.0, |e| e.issue)
@@ -418,11 +405,11 @@ fn is_single(expr: &ElemExpr) -> bool {
     matches!(expr, ElemExpr::Binary(_, x, y) if leaf(x) && leaf(y))
 }
 
-fn work(problem: &Problem<'_>, index: usize, stmt: &Stmt) -> Option<Work> {
+fn work(problem: &Problem<'_>, stmt: &Stmt) -> Option<Work> {
     let timing = problem.timing;
     let warps = f64::from(problem.verified.threads() / 32);
     let program = problem.verified.program();
-    let wavefronts = f64::from(problem.wavefronts.get(index).copied().unwrap_or(0)) / warps;
+    let wavefronts = f64::from(problem.wavefronts.get(stmt.id).copied().unwrap_or(0)) / warps;
     let rate = |rate: Rate, otherwise: f64| timing.rate(rate).unwrap_or(otherwise);
     let alu = |cycles: f64| Work {
         unit: Unit::Alu,
@@ -443,7 +430,7 @@ fn work(problem: &Problem<'_>, index: usize, stmt: &Stmt) -> Option<Work> {
         barriers: if scratch > 0 { 2 } else { 0 },
         ..alu(0.0)
     };
-    Some(match &problem.plans[index] {
+    Some(match problem.plans.get(stmt.id)? {
         StmtPlan::Gemm(plan) => {
             let entry = timing.of(plan.row.name);
             let cycles = entry.map_or(f64::from(plan.row.issue_cycles), |e| e.issue);

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use tilewright_tile::StmtId;
 
 use crate::cost::Estimate;
 use crate::reason::Alternative;
@@ -81,6 +82,9 @@ pub struct TensorNote {
 /// What was decided for a statement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StatementNote {
+    /// The statement.
+    #[serde(skip)]
+    pub id: StmtId,
     /// The statement, as printed.
     pub text: String,
     /// Byte offset in the source (0 for programs that were not read from text).

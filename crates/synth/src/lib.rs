@@ -90,7 +90,7 @@ pub fn synthesise(verified: &Verified, options: &Options) -> Result<Synthesis, D
     let Candidate { registers, shared, mut plans, mut alternatives, .. } = outcome.chosen.clone();
     for (i, plan) in outcome.gemms.iter_mut().enumerate() {
         if let Some(plan) = plan.take() {
-            plans[i] = StmtPlan::Gemm(plan);
+            plans.insert(statements[i].0.id, StmtPlan::Gemm(plan));
         }
     }
     let mut shared_notes: HashMap<TensorId, String> =
@@ -130,13 +130,14 @@ pub fn synthesise(verified: &Verified, options: &Options) -> Result<Synthesis, D
             why,
         });
     }
-    for (i, (stmt, _)) in statements.iter().enumerate() {
-        if let Some(note) =
-            note::note((verified, options), stmt, &plans[i], &tensors, std::mem::take(&mut alternatives[i]))
-        {
-            explanation.statements.push(note);
+    let allocation = outcome.chosen.allocation;
+    let mut synthesis = Synthesis { tensors, statements: plans, allocation, scratch_bytes, explanation };
+    for (stmt, _) in &statements {
+        let others = alternatives.remove(stmt.id).unwrap_or_default();
+        let plan = synthesis.plan(stmt)?;
+        if let Some(note) = note::note((verified, options), stmt, plan, &synthesis.tensors, others) {
+            synthesis.explanation.statements.push(note);
         }
     }
-    let allocation = outcome.chosen.allocation;
-    Ok(Synthesis { tensors, statements: plans, allocation, scratch_bytes, explanation })
+    Ok(synthesis)
 }

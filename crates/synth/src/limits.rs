@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap as HashMap;
 use std::rc::Rc;
 
 use tilewright_machine::Arch;
-use tilewright_tile::{Code, Diagnostic, Span, StmtKind, TensorId, Verified};
+use tilewright_tile::{Code, Diagnostic, Span, StmtKind, StmtMap, TensorId, Verified};
 
 use crate::copies::SharedSolution;
 use crate::movement::Movement;
@@ -72,9 +72,9 @@ impl Live {
 /// type, is a name for its registers, and a statement between elements may leave its result where an operand was that nobody needs any more.
 pub(crate) fn live_registers(
     verified: &Verified,
-    statements: &[(tilewright_tile::Stmt, usize)],
+    statements: &[(&tilewright_tile::Stmt, usize)],
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
-    plans: &[StmtPlan],
+    plans: &StmtMap<StmtPlan>,
 ) -> Live {
     let n = statements.len();
     let names = names(verified, statements, plans);
@@ -145,8 +145,8 @@ fn renames(plan: &StmtPlan, bits: u32) -> bool {
 /// Of every tensor that is written once, as another shape of one that is not written before its own last use, that one.
 fn names(
     verified: &Verified,
-    statements: &[(tilewright_tile::Stmt, usize)],
-    plans: &[StmtPlan],
+    statements: &[(&tilewright_tile::Stmt, usize)],
+    plans: &StmtMap<StmtPlan>,
 ) -> HashMap<TensorId, TensorId> {
     let mut writes: HashMap<TensorId, Vec<usize>> = HashMap::default();
     let mut uses: HashMap<TensorId, (usize, usize)> = HashMap::default();
@@ -164,7 +164,7 @@ fn names(
     for (i, (stmt, _)) in statements.iter().enumerate().rev() {
         let (dst, src) = match &stmt.kind {
             StmtKind::Shape { dst, src, .. }
-                if plans.get(i).is_some_and(|plan| renames(plan, dtype(dst).bits())) =>
+                if plans.get(stmt.id).is_some_and(|plan| renames(plan, dtype(dst).bits())) =>
             {
                 (dst, src)
             }
@@ -189,7 +189,7 @@ pub(crate) fn too_many_registers(
     verified: &Verified,
     limit: u32,
     live: &Live,
-    statements: &[(tilewright_tile::Stmt, usize)],
+    statements: &[(&tilewright_tile::Stmt, usize)],
 ) -> Diagnostic {
     let program = verified.program();
     let total = live.registers();

@@ -45,6 +45,7 @@ pub(crate) fn note(
                  cycles,
                  others| {
         Some(StatementNote {
+            id: stmt.id,
             text: text.clone(),
             position,
             instruction,
@@ -115,6 +116,7 @@ pub(crate) fn note(
             let (level, tensor) = level(verified, (src, dst));
             let bytes = plan.bytes() as u32;
             return Some(StatementNote {
+                id: stmt.id,
                 text,
                 position,
                 instruction: plan.name(),
@@ -148,6 +150,7 @@ pub(crate) fn note(
     };
     let (level, tensor) = stmt.kind.copied().map_or_else(Default::default, |ends| level(verified, ends));
     let mut result = StatementNote {
+        id: stmt.id,
         text,
         position,
         instruction: plan_name(copy),

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use tilewright_machine::Memory;
-use tilewright_tile::{Diagnostic, StmtKind, TensorId, Verified};
+use tilewright_tile::{Diagnostic, Stmt, StmtId, StmtKind, TensorId, Verified};
 
 use crate::access;
 use crate::between::moved;
@@ -71,9 +71,9 @@ pub fn prepare(verified: &Verified, options: &Options) -> Result<Prepared, Diagn
     // What each insertion was to resolve: if it does not help, that is what there is to say.
     let mut first: Vec<Diagnostic> = Vec::new();
     while options.without.thread_values
-        && let Some((i, operand)) = unmoved(&verified)
+        && let Some((before, operand)) = unmoved(&verified)
     {
-        verified = tilewright_tile::insert_rearrangement(&verified, i, operand).0;
+        verified = tilewright_tile::insert_rearrangement(&verified, before, operand).0;
     }
     let mut steps = 0;
     loop {
@@ -86,19 +86,22 @@ pub fn prepare(verified: &Verified, options: &Options) -> Result<Prepared, Diagn
             break;
         }
         let clash = found.clash.unwrap_or_else(|| nothing_found().into());
-        let Some((i, operand)) = clash.remedy.filter(|_| inserted.len() < MAX_INSERTED) else {
+        let Some((before, operand)) = clash.remedy.filter(|_| inserted.len() < MAX_INSERTED) else {
             let span = clash.diagnostic.span.range();
             let same = |d: &&Diagnostic| !d.span.is_none() && d.span.range() == span;
             let error = first.iter().find(same).cloned().unwrap_or(*clash.diagnostic);
             return Err(with_origins(error, &moved));
         };
-        let (next, fresh) = tilewright_tile::insert_rearrangement(&verified, i, operand);
+        let (next, fresh) = tilewright_tile::insert_rearrangement(&verified, before, operand);
         let program = next.program();
         inserted.push(format!(
             "`{} = rearrange({})` before `{}`: {}",
             program.tensor(fresh).name,
             program.tensor(operand).name,
-            tilewright_tile::statement_text(verified.program(), &statements[i].0),
+            statements
+                .iter()
+                .find(|(s, _)| s.id == before)
+                .map_or_else(String::new, |(s, _)| tilewright_tile::statement_text(verified.program(), s)),
             clash.diagnostic.message
         ));
         moved.push(Moved {
@@ -120,14 +123,14 @@ fn first_solution(budget: Budget, taken: u64) -> Budget {
 }
 
 /// A matrix product with a factor that does not come out of a rearrangement, and that factor.
-pub(crate) fn unmoved(verified: &Verified) -> Option<(usize, TensorId)> {
+pub(crate) fn unmoved(verified: &Verified) -> Option<(StmtId, TensorId)> {
     let statements = solve::statements(verified);
     let moved = |t: TensorId| {
         statements.iter().any(|(s, _)| matches!(s.kind, StmtKind::Rearrange { dst, .. } if dst == t))
     };
-    statements.iter().enumerate().find_map(|(i, (stmt, _))| {
+    statements.iter().find_map(|(stmt, _)| {
         let StmtKind::Gemm { a, b, .. } = stmt.kind else { return None };
-        [a, b].into_iter().find(|t| !moved(*t)).map(|t| (i, t))
+        [a, b].into_iter().find(|t| !moved(*t)).map(|t| (stmt.id, t))
     })
 }
 
@@ -143,18 +146,19 @@ pub(crate) fn expand_rearrangements(
     loop {
         let statements = solve::statements(&verified);
         let facts = Facts::new(&verified, &options.multiples);
-        let parts: BTreeSet<usize> =
-            (0..statements.len()).filter(|i| parts_of_bytes(&verified, &facts, &statements[*i].0)).collect();
+        let parts: Vec<&Stmt> =
+            statements.iter().map(|(s, _)| *s).filter(|s| parts_of_bytes(&verified, &facts, s)).collect();
         if !parts.is_empty() {
-            for i in &parts {
-                if let StmtKind::CopyAsync { src, .. } = &statements[*i].0.kind {
+            for stmt in &parts {
+                if let StmtKind::CopyAsync { src, .. } = &stmt.kind {
                     inserted.push(format!(
                         "a register tensor in `{}`, which is done through registers, at once: rows of `{}` begin within bytes",
-                        tilewright_tile::statement_text(verified.program(), &statements[*i].0),
+                        tilewright_tile::statement_text(verified.program(), stmt),
                         verified.program().tensor(src.tensor).name
                     ));
                 }
             }
+            let parts = parts.into_iter().map(|stmt| stmt.id).collect();
             verified = tilewright_tile::desugar_rearrangements(&verified, &parts);
             continue;
         }
@@ -169,17 +173,17 @@ pub(crate) fn expand_rearrangements(
         };
         let register = |id: TensorId| registers.layouts[id.0 as usize].as_ref().map(|(tv, _)| tv.clone());
         let mut needed = BTreeSet::new();
-        for (i, (stmt, _)) in statements.iter().enumerate() {
+        for (stmt, _) in &statements {
             let StmtKind::Rearrange { dst, src } = &stmt.kind else { continue };
             let staged = match moved(&verified, options.arch, &register, (*src, *dst), None) {
                 Err(_) => true,
                 Ok((movement::Movement::Shared(trip), _)) => {
-                    matrices_are_fewer(&verified, options, (i, &trip), steps)
+                    matrices_are_fewer(&verified, options, (stmt, &trip), steps)
                 }
                 Ok(_) => false,
             };
             if staged {
-                needed.insert(i);
+                needed.insert(stmt.id);
             }
         }
         if needed.is_empty() {
@@ -192,7 +196,7 @@ pub(crate) fn expand_rearrangements(
 
 /// Whether a statement copies elements of a few bits from global to shared memory whose rows do not begin at whole bytes:
 /// then they are put together in registers, at once, even if the copy is asynchronous.
-pub(crate) fn parts_of_bytes(verified: &Verified, facts: &Facts<'_>, stmt: &tilewright_tile::Stmt) -> bool {
+pub(crate) fn parts_of_bytes(verified: &Verified, facts: &Facts<'_>, stmt: &Stmt) -> bool {
     let Some((src, dst)) = stmt.kind.copied() else { return false };
     let program = verified.program();
     let memory = |t: TensorId| program.tensor(t).memory();
@@ -203,19 +207,19 @@ pub(crate) fn parts_of_bytes(verified: &Verified, facts: &Facts<'_>, stmt: &tile
         && access::widest_access(facts, &verified.tile(src), i64::from(verified.threads()), 1).0 < per_byte
 }
 
-/// Whether copies through a shared tensor do rearrangement `i` with `ldmatrix` or `stmatrix`, as many wavefronts at most and
+/// Whether copies through a shared tensor do a rearrangement with `ldmatrix` or `stmatrix`, as many wavefronts at most and
 /// fewer calls: then they are better than the accesses of single threads.
 pub(crate) fn matrices_are_fewer(
     verified: &Verified,
     options: &Options,
-    (i, trip): (usize, &movement::Trip),
+    (stmt, trip): (&Stmt, &movement::Trip),
     steps: &mut u64,
 ) -> bool {
-    let StmtKind::Rearrange { src, .. } = solve::statements(verified)[i].0.kind else { return false };
+    let StmtKind::Rearrange { src, .. } = stmt.kind else { return false };
     if verified.program().tensor(src).dtype.bits() != 16 {
         return false;
     }
-    let variant = tilewright_tile::desugar_rearrangements(verified, &BTreeSet::from([i]));
+    let variant = tilewright_tile::desugar_rearrangements(verified, &BTreeSet::from([stmt.id]));
     let Some(buffer) = variant.program().tensors.last().map(|t| t.name.clone()) else { return false };
     let budget = first_solution(options.budget, *steps);
     let options = Options { budget, candidate: None, ..options.clone() };

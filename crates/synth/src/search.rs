@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use tilewright_machine::Memory;
-use tilewright_tile::{Code, Diagnostic, Span, Stmt, StmtKind, SymbolId, TensorId, Verified};
+use tilewright_tile::{Code, Diagnostic, Span, Stmt, StmtKind, StmtMap, SymbolId, TensorId, Verified};
 
 use crate::allocate::{Allocation, Lifetimes, SHARED_ALIGN};
 use crate::copies::{Memo, SharedProblem, SharedSolution};
@@ -33,12 +33,12 @@ pub struct Candidate {
     pub registers: Registers,
     /// For each shared tensor what was found.
     pub shared: Vec<(TensorId, Rc<SharedSolution>)>,
-    /// One entry a statement.
-    pub plans: Vec<StmtPlan>,
-    /// One entry a statement: what else was possible.
-    pub alternatives: Vec<Vec<Alternative>>,
-    /// One entry a statement: wavefronts of the whole block.
-    pub wavefronts: Vec<u32>,
+    /// Of every statement.
+    pub plans: StmtMap<StmtPlan>,
+    /// Of copies, and of statements between registers, what else was possible.
+    pub alternatives: StmtMap<Vec<Alternative>>,
+    /// Of copies of shared tensors, wavefronts of the whole block.
+    pub wavefronts: StmtMap<u32>,
     /// Where the shared tensors lie.
     pub allocation: Allocation,
     /// Bytes that statements use one after the other.
@@ -56,7 +56,7 @@ pub struct Search<'a> {
     verified: &'a Verified,
     options: &'a Options,
     facts: &'a Facts<'a>,
-    statements: &'a [(Stmt, usize)],
+    statements: &'a [(&'a Stmt, usize)],
     solver: Solver<'a>,
     /// Shared tensors that were solved, with the layouts of the register tensors on the other side.
     solved: HashMap<(TensorId, Vec<TvLayout>), Solved>,
@@ -102,7 +102,7 @@ impl<'a> Search<'a> {
         verified: &'a Verified,
         options: &'a Options,
         facts: &'a Facts<'a>,
-        statements: &'a [(Stmt, usize)],
+        statements: &'a [(&'a Stmt, usize)],
     ) -> Result<Self, Diagnostic> {
         let solver = Solver::new(verified, facts, options.arch, statements)?;
         Ok(Search {
@@ -212,20 +212,21 @@ impl<'a> Search<'a> {
 
     /// Wavefronts of shared memory of a candidate, those in loops counted several times.
     fn wavefronts(&self, candidate: &Candidate) -> u64 {
-        let counted = candidate.wavefronts.iter().zip(self.statements);
-        counted.map(|(w, (_, depth))| u64::from(*w) * weight(*depth)).sum()
+        let counted = self.statements.iter().filter_map(|(stmt, depth)| {
+            Some(u64::from(*candidate.wavefronts.get(stmt.id)?) * weight(*depth))
+        });
+        counted.sum()
     }
 
     /// Instruction calls of all copies of a candidate, those in loops counted several times.
     fn calls(&self, candidate: &Candidate) -> u64 {
-        let weighted = candidate.plans.iter().zip(self.statements).map(|(plan, (_, depth))| {
-            let calls = match plan {
-                StmtPlan::Copy(CopyPlan::Registers { .. }) => 0,
-                StmtPlan::Copy(
+        let weighted = self.statements.iter().map(|(stmt, depth)| {
+            let calls = match candidate.plans.get(stmt.id) {
+                Some(StmtPlan::Copy(
                     CopyPlan::Direct { access, .. }
                     | CopyPlan::Async { access, .. }
                     | CopyPlan::Staged { access, .. },
-                ) => access.calls.len(),
+                )) => access.calls.len(),
                 _ => 0,
             };
             calls as u64 * weight(*depth)
@@ -251,8 +252,8 @@ impl<'a> Search<'a> {
                         arrangements.push(text);
                     }
                 }
-                for plan in &c.plans {
-                    if let StmtPlan::Copy(copy) = plan {
+                for (stmt, _) in self.statements {
+                    if let Some(StmtPlan::Copy(copy)) = c.plans.get(stmt.id) {
                         instructions.push(copies::plan_name(copy));
                     }
                 }
@@ -352,7 +353,7 @@ impl<'a> Search<'a> {
         let problem = self.problem(&register);
         for (_, solution) in &candidate.shared {
             for (statement, others) in problem.explain(solution) {
-                candidate.alternatives[statement] = others;
+                candidate.alternatives.insert(self.statements[statement].0.id, others);
             }
         }
     }
@@ -364,10 +365,10 @@ impl<'a> Search<'a> {
         variant: Option<(TensorId, Rc<SharedSolution>)>,
     ) -> Result<Candidate, Diagnostic> {
         let program = self.verified.program();
-        let (arch, n) = (self.options.arch, self.statements.len());
-        let mut plans = vec![StmtPlan::None; n];
-        let mut alternatives = vec![Vec::new(); n];
-        let mut wavefronts = vec![0; n];
+        let arch = self.options.arch;
+        let mut plans: StmtMap<StmtPlan> =
+            self.statements.iter().map(|(stmt, _)| (stmt.id, StmtPlan::None)).collect();
+        let (mut alternatives, mut wavefronts) = (StmtMap::new(), StmtMap::new());
         let mut shared = Vec::new();
         for (stmt, _) in self.statements {
             // A role's program has tensors that only others define.
@@ -380,10 +381,10 @@ impl<'a> Search<'a> {
                 _ => self.shared(id, &registers)?,
             };
             for (s, plan) in solution.plans() {
-                plans[s] = StmtPlan::Copy(plan.clone());
+                plans.insert(self.statements[s].0.id, StmtPlan::Copy(plan.clone()));
             }
             for (s, count) in &solution.wavefronts {
-                wavefronts[*s] = *count;
+                wavefronts.insert(self.statements[*s].0.id, *count);
             }
             shared.push((id, solution));
         }
@@ -393,18 +394,18 @@ impl<'a> Search<'a> {
             if let Some(planned) = self.between(i, &register) {
                 let (plan, others) = planned?;
                 scratch_bytes = scratch_bytes.max(plan.scratch_bytes());
-                plans[i] = plan;
-                alternatives[i] = others;
+                plans.insert(stmt.id, plan);
+                alternatives.insert(stmt.id, others);
             } else if let Some((plan, others)) =
                 between::direct(self.verified, self.facts, arch, &register, stmt)?
             {
-                plans[i] = plan;
-                alternatives[i] = others;
+                plans.insert(stmt.id, plan);
+                alternatives.insert(stmt.id, others);
             } else if let Some(plan) = self.asynchronous(stmt, &shared)? {
-                plans[i] = plan;
+                plans.insert(stmt.id, plan);
             } else if let Some(by) = registers.gemms[i] {
                 // The calls are found for the one that is taken; their number is known.
-                plans[i] = StmtPlan::Gemm(self.counted(by, i));
+                plans.insert(stmt.id, StmtPlan::Gemm(self.counted(by, i)));
             }
         }
         let sizes: Vec<(TensorId, u32)> = shared.iter().map(|(id, solution)| (*id, solution.bytes)).collect();

@@ -3,7 +3,7 @@
 //! A shared tensor's layout maps the coordinate in its tile → offset in elements, the swizzle last.
 
 use tilewright_layout::SwizzledLayout;
-use tilewright_tile::TensorId;
+use tilewright_tile::{Code, Diagnostic, Stmt, StmtMap, TensorId};
 
 use crate::allocate::Allocation;
 use crate::explain::Explanation;
@@ -31,8 +31,8 @@ pub enum TensorLayout {
 pub struct Synthesis {
     /// One entry a tensor of the program; `None` for views of global memory.
     pub tensors: Vec<Option<TensorLayout>>,
-    /// One entry a statement, in the order of [`Verified::visit`](tilewright_tile::Verified::visit).
-    pub statements: Vec<StmtPlan>,
+    /// The plan of every statement.
+    pub statements: StmtMap<StmtPlan>,
     /// Where the shared tensors lie in the block's window.
     pub allocation: Allocation,
     /// Bytes of shared memory, behind the tensors, that statements use one after the other, each for itself.
@@ -42,6 +42,19 @@ pub struct Synthesis {
 }
 
 impl Synthesis {
+    /// The plan of a statement of the program.
+    ///
+    /// # Errors
+    ///
+    /// A statement of another program: an internal error.
+    pub fn plan(&self, stmt: &Stmt) -> Result<&StmtPlan, Diagnostic> {
+        self.statements.get(stmt.id).ok_or_else(|| {
+            let message = format!("synthesis has no plan for the statement {}", stmt.id);
+            Diagnostic::new(Code::Unsatisfiable, stmt.span, message)
+                .help("this is a mistake of the compiler: please report it with the program")
+        })
+    }
+
     /// The thread-value layout of a register tensor.
     pub fn register(&self, tensor: TensorId) -> Option<&TvLayout> {
         match self.tensors.get(tensor.0 as usize) {

@@ -145,7 +145,7 @@ fn figure_17_is_loaded_by_ldmatrix_without_conflicts() {
     // f = g∘q⁻¹∘p: what lane 17's pointer names is what the composite sends (17, 0..8) to.
     let at = made.verified.program();
     let (stmts, plans) = (solve::statements(&made.verified), &made.synthesis.statements);
-    let plan = stmts.iter().zip(plans).find_map(|((stmt, _), plan)| match (&stmt.kind, plan) {
+    let plan = stmts.iter().find_map(|(stmt, _)| match (&stmt.kind, plans.get(stmt.id)?) {
         (StmtKind::Copy { dst, .. }, StmtPlan::Copy(CopyPlan::Direct { access, .. }))
             if at.tensor(dst.tensor).name == "b" =>
         {
@@ -575,7 +575,8 @@ fn figure_19_b_products_solved_for_each_operand() {
     let plan_of = |made: &Made| {
         let statements = solve::statements(&made.verified);
         let mut found = None;
-        for ((stmt, _), plan) in statements.iter().zip(&made.synthesis.statements) {
+        for (stmt, _) in &statements {
+            let plan = made.synthesis.plan(stmt).unwrap();
             if let (StmtKind::Gemm { c, a, b, .. }, StmtPlan::Gemm(plan)) = (&stmt.kind, plan) {
                 found = Some((plan.clone(), (*c, *a, *b)));
             }
@@ -655,7 +656,8 @@ fn attention_p_stays_where_it_is() {
 /// An instruction takes registers, not elements: the elements that share one must be neighbours in the fragment.
 fn takes_whole_registers(made: &Made) -> bool {
     let statements = solve::statements(&made.verified);
-    statements.iter().zip(&made.synthesis.statements).all(|((stmt, _), plan)| {
+    statements.iter().all(|(stmt, _)| {
+        let plan = made.synthesis.plan(stmt).unwrap();
         let (StmtKind::Gemm { c, a, b, .. }, StmtPlan::Gemm(plan)) = (&stmt.kind, plan) else { return true };
         plan.calls.iter().all(|call| {
             [(c, &call.c), (a, &call.a), (b, &call.b)].into_iter().all(|(id, values)| {

@@ -7,6 +7,7 @@ use tilewright_machine::DType;
 
 use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::{Expr, SymbolId};
+use crate::ids::{StmtId, StmtIds};
 use crate::names::{is_identifier, is_reserved, nearest};
 use crate::program::{
     Param, ParamId, ParamKind, Pipeline, PipelineId, Program, ShapeOp, Side, Stmt, StmtKind, Symbol,
@@ -92,6 +93,7 @@ impl Head {
 /// A block that has begun.
 struct Open {
     head: Head,
+    id: StmtId,
     outer: Vec<Stmt>,
     names: Vec<String>,
 }
@@ -119,6 +121,7 @@ impl Builder {
                 cluster_span: Span::NONE,
                 tensors: Vec::new(),
                 pipelines: Vec::new(),
+                statements: StmtIds::default(),
                 body: Vec::new(),
             },
             names: HashMap::new(),
@@ -234,7 +237,8 @@ impl Builder {
     }
 
     pub(crate) fn emit(&mut self, kind: StmtKind, span: Span) {
-        self.body.push(Stmt { kind, span });
+        let stmt = self.program.statement(kind, span);
+        self.body.push(stmt);
     }
 
     /// How many blocks are open.
@@ -244,7 +248,8 @@ impl Builder {
 
     fn begin(&mut self, head: Head) {
         let outer = std::mem::take(&mut self.body);
-        self.open.push(Open { head, outer, names: Vec::new() });
+        let id = self.program.statements.fresh(None);
+        self.open.push(Open { head, id, outer, names: Vec::new() });
     }
 
     /// A counter of the loop that has just begun.
@@ -338,7 +343,7 @@ impl Builder {
             }
             let body = std::mem::replace(&mut self.body, ended.outer);
             if let Some(kind) = ended.head.with(body) {
-                self.emit(kind, span);
+                self.body.push(Stmt { id: ended.id, kind, span });
             }
         }
     }

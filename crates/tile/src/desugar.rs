@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use crate::expr::Expr;
+use crate::ids::{StmtId, StmtIds};
 use crate::program::{Program, Stmt, StmtKind, Tensor, TensorId, TensorKind, TensorRef};
 use crate::verified::Verified;
 
@@ -18,9 +19,8 @@ pub fn desugar(v: &Verified) -> Verified {
     run(v, Which { copies: true, rearrangements: None })
 }
 
-/// The program without the rearrangements that are statements `which`, in the order of [`Verified::visit`], replaced as
-/// [`desugar`] does; copies from global to shared memory among them go through a new register tensor, at once. All else stays.
-pub fn desugar_rearrangements(v: &Verified, which: &BTreeSet<usize>) -> Verified {
+/// The program without the rearrangements among the statements `which`, replaced as [`desugar`] does; copies from global to shared memory among them go through a new register tensor, at once. All else stays.
+pub fn desugar_rearrangements(v: &Verified, which: &BTreeSet<StmtId>) -> Verified {
     run(v, Which { copies: false, rearrangements: Some(which) })
 }
 
@@ -57,26 +57,31 @@ pub(crate) fn fresh_name(names: &mut HashSet<String>, of: &str, suffix: &str) ->
 /// What to replace.
 struct Which<'a> {
     copies: bool,
-    /// All, or those that are statements of these numbers.
-    rearrangements: Option<&'a BTreeSet<usize>>,
+    /// All, or those that are among these statements.
+    rearrangements: Option<&'a BTreeSet<StmtId>>,
 }
 
 fn run(v: &Verified, which: Which<'_>) -> Verified {
     let mut result = v.clone();
     let program = v.program();
     let names = names_of(program);
-    let mut pass =
-        Desugar { v, which, next: 0, tensors: program.tensors.clone(), names, defined: BTreeSet::new() };
+    let mut pass = Desugar {
+        v,
+        which,
+        ids: program.statements.clone(),
+        tensors: program.tensors.clone(),
+        names,
+        defined: BTreeSet::new(),
+    };
     result.program.body = pass.block(&program.body);
-    result.program.tensors = pass.tensors;
+    (result.program.tensors, result.program.statements) = (pass.tensors, pass.ids);
     result
 }
 
 struct Desugar<'a> {
     v: &'a Verified,
     which: Which<'a>,
-    /// The number of the next statement.
-    next: usize,
+    ids: StmtIds,
     tensors: Vec<Tensor>,
     names: HashSet<String>,
     defined: BTreeSet<TensorId>,
@@ -96,51 +101,61 @@ impl Desugar<'_> {
     fn block(&mut self, body: &[Stmt]) -> Vec<Stmt> {
         let mut out = Vec::new();
         for stmt in body {
-            let mut push = |kind| out.push(Stmt { kind, span: stmt.span });
-            let number = self.next;
-            self.next += 1;
-            let rearrange = self.which.rearrangements.is_none_or(|which| which.contains(&number));
-            match &stmt.kind {
-                StmtKind::Rearrange { dst, src } if rearrange => {
-                    let shape = self.v.shape(*src).into_iter().map(Expr::Int).collect();
-                    let tmp = self.fresh(*src, "staged", TensorKind::Shared { shape, pinned: None });
-                    if self.defined.insert(*dst) {
-                        push(StmtKind::Define(*dst));
+            match self.replaced(stmt) {
+                Some(kinds) => out.extend(kinds.into_iter().map(|kind| Stmt {
+                    id: self.ids.fresh(Some(stmt.id)),
+                    kind,
+                    span: stmt.span,
+                })),
+                None => {
+                    self.defined.extend(stmt.kind.assigned());
+                    let mut stmt = stmt.clone();
+                    if let Some(body) = stmt.kind.body_mut() {
+                        *body = self.block(&std::mem::take(body));
                     }
-                    push(StmtKind::Define(tmp));
-                    push(StmtKind::Sync);
-                    push(StmtKind::Copy { src: whole(*src, stmt), dst: whole(tmp, stmt) });
-                    push(StmtKind::Sync);
-                    push(StmtKind::Copy { src: whole(tmp, stmt), dst: whole(*dst, stmt) });
-                }
-                // Threads that store do not add: such a copy stays what it is.
-                StmtKind::CopyAsync { how, .. } if how.add => push(stmt.kind.clone()),
-                StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, .. }
-                    if self.which.copies
-                        && stmt.kind.copied().is_some()
-                        && self.is_shared(src)
-                        && self.is_view(dst)
-                        || self.which.rearrangements.is_some_and(|which| which.contains(&number))
-                            && self.is_view(src)
-                            && self.is_shared(dst) =>
-                {
-                    let shape = self.v.tile(src).shape.into_iter().map(Expr::Int).collect();
-                    let tmp = self.fresh(src.tensor, "loaded", TensorKind::Register { shape, pinned: None });
-                    push(StmtKind::Define(tmp));
-                    push(StmtKind::Copy { src: src.clone(), dst: whole(tmp, stmt) });
-                    push(StmtKind::Copy { src: whole(tmp, stmt), dst: dst.clone() });
-                }
-                other => {
-                    self.defined.extend(other.assigned());
-                    let mut kind = other.clone();
-                    if let Some(body) = kind.body_mut() {
-                        *body = self.block(other.body());
-                    }
-                    push(kind);
+                    out.push(stmt);
                 }
             }
         }
         out
+    }
+
+    /// The statements that a statement is replaced by; `None` if it stays.
+    fn replaced(&mut self, stmt: &Stmt) -> Option<Vec<StmtKind>> {
+        let listed = self.which.rearrangements.is_some_and(|which| which.contains(&stmt.id));
+        match &stmt.kind {
+            StmtKind::Rearrange { dst, src } if listed || self.which.rearrangements.is_none() => {
+                let shape = self.v.shape(*src).into_iter().map(Expr::Int).collect();
+                let tmp = self.fresh(*src, "staged", TensorKind::Shared { shape, pinned: None });
+                let define = self.defined.insert(*dst).then_some(StmtKind::Define(*dst));
+                let trip = [
+                    StmtKind::Define(tmp),
+                    StmtKind::Sync,
+                    StmtKind::Copy { src: whole(*src, stmt), dst: whole(tmp, stmt) },
+                    StmtKind::Sync,
+                    StmtKind::Copy { src: whole(tmp, stmt), dst: whole(*dst, stmt) },
+                ];
+                Some(define.into_iter().chain(trip).collect())
+            }
+            // Threads that store do not add: such a copy stays what it is.
+            StmtKind::CopyAsync { how, .. } if how.add => None,
+            StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, .. }
+                if self.which.copies
+                    && stmt.kind.copied().is_some()
+                    && self.is_shared(src)
+                    && self.is_view(dst)
+                    || listed && self.is_view(src) && self.is_shared(dst) =>
+            {
+                let shape = self.v.tile(src).shape.into_iter().map(Expr::Int).collect();
+                let tmp = self.fresh(src.tensor, "loaded", TensorKind::Register { shape, pinned: None });
+                Some(vec![
+                    StmtKind::Define(tmp),
+                    StmtKind::Copy { src: src.clone(), dst: whole(tmp, stmt) },
+                    StmtKind::Copy { src: whole(tmp, stmt), dst: dst.clone() },
+                ])
+            }
+            _ => None,
+        }
     }
 
     fn is_shared(&self, r: &TensorRef) -> bool {

@@ -4,12 +4,13 @@
 //! tile, so that it may be distributed in another way.
 
 use crate::desugar::names_of;
-use crate::program::{OperandMut, Stmt, StmtKind, Tensor, TensorId, TensorKind, Use};
+use crate::ids::StmtId;
+use crate::program::{OperandMut, Program, Stmt, StmtKind, Tensor, TensorId, TensorKind, Use};
 use crate::verified::Verified;
 
-/// The program in which statement `number`, in the order of [`Verified::visit`], reads `rearrange(tensor)` for the register
-/// tensor `tensor`, and the new tensor. What the statement writes stays as it is.
-pub fn insert_rearrangement(v: &Verified, number: usize, tensor: TensorId) -> (Verified, TensorId) {
+/// The program in which statement `before` reads `rearrange(tensor)` for the register tensor `tensor`, and
+/// the new tensor. What the statement writes stays as it is.
+pub fn insert_rearrangement(v: &Verified, before: StmtId, tensor: TensorId) -> (Verified, TensorId) {
     let mut result = v.clone();
     let program = v.program();
     let old = program.tensor(tensor);
@@ -28,31 +29,26 @@ pub fn insert_rearrangement(v: &Verified, number: usize, tensor: TensorId) -> (V
         kind: TensorKind::Register { shape, pinned: None },
         span: old.span,
     });
-    let mut next = 0;
-    result.program.body = block(&program.body, &mut next, number, (tensor, fresh));
+    let Program { body, statements, .. } = &mut result.program;
+    let rearrange = statements.fresh(Some(before));
+    insert(body, before, rearrange, (tensor, fresh));
     (result, fresh)
 }
 
-fn block(body: &[Stmt], next: &mut usize, number: usize, (old, new): (TensorId, TensorId)) -> Vec<Stmt> {
-    let mut out = Vec::new();
-    for stmt in body {
-        let here = *next == number;
-        *next += 1;
-        let mut stmt = stmt.clone();
-        if here {
-            out.push(Stmt { kind: StmtKind::Rearrange { dst: new, src: old }, span: stmt.span });
-            for operand in stmt.kind.operands_mut() {
-                match operand {
-                    OperandMut::Tensor(Use::Read, id) if *id == old => *id = new,
-                    OperandMut::Reference(Use::Read, r) if r.tensor == old => r.tensor = new,
-                    _ => {}
-                }
+/// Inserts the rearrangement with id `rearrange`; whether the statement is in this body.
+fn insert(body: &mut Vec<Stmt>, before: StmtId, rearrange: StmtId, (old, new): (TensorId, TensorId)) -> bool {
+    if let Some(at) = body.iter().position(|stmt| stmt.id == before) {
+        for operand in body[at].kind.operands_mut() {
+            match operand {
+                OperandMut::Tensor(Use::Read, id) if *id == old => *id = new,
+                OperandMut::Reference(Use::Read, r) if r.tensor == old => r.tensor = new,
+                _ => {}
             }
         }
-        if let Some(body) = stmt.kind.body_mut() {
-            *body = block(body, next, number, (old, new));
-        }
-        out.push(stmt);
+        let (kind, span) = (StmtKind::Rearrange { dst: new, src: old }, body[at].span);
+        body.insert(at, Stmt { id: rearrange, kind, span });
+        return true;
     }
-    out
+    let mut bodies = body.iter_mut().filter_map(|stmt| stmt.kind.body_mut());
+    bodies.any(|body| insert(body, before, rearrange, (old, new)))
 }

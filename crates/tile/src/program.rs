@@ -10,6 +10,7 @@ use tilewright_machine::{DType, Memory};
 
 use crate::diagnostic::Span;
 use crate::expr::{Expr, SymbolId};
+use crate::ids::StmtIds;
 pub use crate::statement::{
     AsyncHow, BinaryOp, ElemExpr, Operand, OperandMut, ReduceOp, ShapeOp, Side, Stmt, StmtKind, TensorRef,
     TileOrder, UnaryOp, Use,
@@ -52,6 +53,8 @@ pub struct Program {
     pub tensors: Vec<Tensor>,
     /// Every pipeline, in the order of definition.
     pub pipelines: Vec<Pipeline>,
+    /// The ids of statements.
+    pub statements: StmtIds,
     /// What each block does.
     pub body: Vec<Stmt>,
 }
@@ -245,6 +248,11 @@ pub struct ViewLeaf {
 }
 
 impl Program {
+    /// A new statement, which belongs nowhere yet.
+    pub fn statement(&mut self, kind: StmtKind, span: Span) -> Stmt {
+        Stmt { id: self.statements.fresh(None), kind, span }
+    }
+
     /// The symbol's row.
     pub fn symbol(&self, id: SymbolId) -> &Symbol {
         &self.symbols[id.0 as usize]

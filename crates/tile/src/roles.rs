@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use tilewright_layout::{Layout, SwizzledLayout};
 
+use crate::ids::StmtId;
 use crate::program::{Operand, PipelineId, Stmt, StmtKind, TensorId, TensorKind};
 use crate::verified::Verified;
 
@@ -102,20 +103,18 @@ impl Verified {
         }
     }
 
-    /// Marks asynchronous copies, by their numbers in the order of [`Verified::visit`], as done by the tensor memory accelerator.
-    pub fn mark_tensor_copies(&mut self, which: &BTreeSet<usize>) {
-        fn go(body: &mut [Stmt], which: &BTreeSet<usize>, next: &mut usize) {
+    /// Marks asynchronous copies as done by the tensor memory accelerator, or as not.
+    pub fn mark_tensor_copies(&mut self, which: &BTreeSet<StmtId>) {
+        fn go(body: &mut [Stmt], which: &BTreeSet<StmtId>) {
             for stmt in body {
-                let own = *next;
-                *next += 1;
                 if let StmtKind::CopyAsync { how, .. } = &mut stmt.kind {
-                    how.tensor = which.contains(&own);
+                    how.tensor = which.contains(&stmt.id);
                 }
                 if let Some(body) = stmt.kind.body_mut() {
-                    go(body, which, next);
+                    go(body, which);
                 }
             }
         }
-        go(&mut self.program.body, which, &mut 0);
+        go(&mut self.program.body, which);
     }
 }

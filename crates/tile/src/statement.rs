@@ -4,6 +4,7 @@ use tilewright_machine::CacheHint;
 
 use crate::diagnostic::Span;
 use crate::expr::{Expr, SymbolId};
+use crate::ids::StmtId;
 use crate::program::{ParamId, PipelineId, TensorId};
 
 /// Which side of a pipeline a [`StmtKind::Stage`] is.
@@ -76,13 +77,22 @@ impl From<TensorId> for TensorRef {
     }
 }
 
-/// A statement and where it is written.
-#[derive(Clone, PartialEq, Debug)]
+/// A statement, its identity, and where it is written.
+#[derive(Clone, Debug)]
 pub struct Stmt {
+    /// Its identity, unique in the program.
+    pub id: StmtId,
     /// What it does.
     pub kind: StmtKind,
     /// Where it is written.
     pub span: Span,
+}
+
+/// Statements are equal that do the same, whatever their ids.
+impl PartialEq for Stmt {
+    fn eq(&self, other: &Self) -> bool {
+        self.kind == other.kind
+    }
 }
 
 /// What a statement does. All threads of the block do it together.

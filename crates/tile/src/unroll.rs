@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use crate::desugar::{fresh_name, names_of};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
 use crate::expr::{Expr, SymbolId};
+use crate::ids::{StmtId, StmtIds};
 use crate::program::{
     OperandMut, Pipeline, Stmt, StmtKind, Symbol, SymbolKind, Tensor, TensorId, TensorKind, Use,
 };
@@ -57,6 +58,7 @@ pub fn unroll(v: &Verified) -> Result<Verified, Diagnostics> {
     let mut pass = Unroll {
         v,
         indexed,
+        ids: program.statements.clone(),
         symbols: program.symbols.clone(),
         tensors: Vec::new(),
         pipelines: program.pipelines.clone(),
@@ -70,7 +72,7 @@ pub fn unroll(v: &Verified) -> Result<Verified, Diagnostics> {
     let body = pass.block(&program.body)?;
     let mut expanded = program.clone();
     (expanded.body, expanded.symbols, expanded.tensors) = (body, pass.symbols, pass.tensors);
-    expanded.pipelines = pass.pipelines;
+    (expanded.pipelines, expanded.statements) = (pass.pipelines, pass.ids);
     // What holds for the loop need not hold for each of its rounds. One message a place is enough.
     verify(&expanded, v.constants()).map_err(|Diagnostics(all)| {
         let mut seen = BTreeSet::new();
@@ -84,6 +86,7 @@ struct Unroll<'a> {
     v: &'a Verified,
     /// Register tensors of which statements name parts.
     indexed: BTreeSet<TensorId>,
+    ids: StmtIds,
     symbols: Vec<Symbol>,
     /// The new table.
     tensors: Vec<Tensor>,
@@ -137,7 +140,7 @@ impl Unroll<'_> {
         }
         for id in stmt.kind.assigned() {
             if self.indexed.contains(&id) {
-                self.define_stages(id, span, out)?;
+                self.define_stages(id, stmt, out)?;
                 return Ok(());
             }
             if !self.now.contains_key(&id) {
@@ -147,8 +150,13 @@ impl Unroll<'_> {
         }
         self.count(span)?;
         let kind = self.kind(&stmt.kind)?;
-        out.push(Stmt { kind, span });
+        out.push(Stmt { id: self.id(stmt.id), kind, span });
         Ok(())
+    }
+
+    /// The id of a statement of the result: the statement's own, or one for the iteration.
+    fn id(&mut self, id: StmtId) -> StmtId {
+        if self.rounds.is_empty() { id } else { self.ids.fresh(Some(id)) }
     }
 
     /// The rounds of an unrolled loop.
@@ -211,7 +219,8 @@ impl Unroll<'_> {
     }
 
     /// Defines the tensors that the parts of a tensor become.
-    fn define_stages(&mut self, id: TensorId, span: Span, out: &mut Vec<Stmt>) -> Result<(), Diagnostic> {
+    fn define_stages(&mut self, id: TensorId, stmt: &Stmt, out: &mut Vec<Stmt>) -> Result<(), Diagnostic> {
+        let span = stmt.span;
         let program = self.v.program();
         // All uses index the same modes.
         let part = program.tensors.iter().find_map(|t| match &t.kind {
@@ -241,7 +250,7 @@ impl Unroll<'_> {
                 .collect();
             let new = self.tensor(id, &at, TensorKind::Register { shape: shape.clone(), pinned: None });
             stages.insert(at, new);
-            out.push(Stmt { kind: StmtKind::Define(new), span });
+            out.push(Stmt { id: self.ids.fresh(Some(stmt.id)), kind: StmtKind::Define(new), span });
         }
         self.stages.insert(id, stages);
         Ok(())

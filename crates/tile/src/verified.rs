@@ -8,7 +8,7 @@ use tilewright_machine::{DType, Memory};
 
 use crate::diagnostic::Span;
 use crate::expr::Expr;
-use crate::program::{ParamId, ParamKind, Program, TensorId, TensorKind, TensorRef};
+use crate::program::{ParamId, ParamKind, Program, Stmt, TensorId, TensorKind, TensorRef};
 
 /// Values for tile constants, by name; those not named keep their defaults.
 pub type Constants = BTreeMap<String, i64>;
@@ -201,12 +201,8 @@ impl Verified {
     }
 
     /// Calls `visit` for every statement, loops, roles and stages before their bodies, with the number of loops around it.
-    pub fn visit(&self, visit: &mut impl FnMut(&crate::program::Stmt, usize)) {
-        fn go(
-            body: &[crate::program::Stmt],
-            depth: usize,
-            visit: &mut impl FnMut(&crate::program::Stmt, usize),
-        ) {
+    pub fn visit<'a>(&'a self, visit: &mut impl FnMut(&'a Stmt, usize)) {
+        fn go<'a>(body: &'a [Stmt], depth: usize, visit: &mut impl FnMut(&'a Stmt, usize)) {
             for stmt in body {
                 visit(stmt, depth);
                 go(stmt.kind.body(), depth + usize::from(stmt.kind.repeats()), visit);

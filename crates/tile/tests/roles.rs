@@ -642,12 +642,10 @@ fn passes_go_into_roles_and_stages() {
     assert_eq!(tensor(&found, 1), numbers(64, 3));
 
     let mut number = None;
-    let mut next = 0;
     v.visit(&mut |stmt, _| {
         if tilewright_tile::statement_text(v.program(), stmt) == "copy(m, t)" {
-            number = Some(next);
+            number = Some(stmt.id);
         }
-        next += 1;
     });
     let m = v.program().tensors.iter().position(|t| t.name == "m").unwrap();
     let (inserted, _) = insert_rearrangement(&v, number.unwrap(), tilewright_tile::TensorId(m as u32));

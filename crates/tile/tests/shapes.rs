@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use tilewright_machine::DType;
 use tilewright_tile::dsl::{KernelBuilder, Tensor, tile};
 use tilewright_tile::{
-    Argument, Code, Constants, Program, ReduceOp, ShapeOp, Stmt, StmtKind, TensorId, desugar, interpret,
-    parse, verify,
+    Argument, Code, Constants, Program, ReduceOp, ShapeOp, StmtKind, TensorId, desugar, interpret, parse,
+    verify,
 };
 
 /// What a register tensor is in these tests: a type, a shape, and its elements, leftmost mode fastest.
@@ -386,7 +386,10 @@ fn by_hand(kinds: &[StmtKind]) -> Program {
         }",
     )
     .unwrap();
-    program.body.extend(kinds.iter().map(|kind| Stmt { kind: kind.clone(), span: Default::default() }));
+    for kind in kinds {
+        let stmt = program.statement(kind.clone(), Default::default());
+        program.body.push(stmt);
+    }
     program
 }
 

@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tilewright_layout::{Layout, SwizzledLayout, compose};
 use tilewright_machine::{Memory, SwizzleMode, TensorOp, TensorRow};
 use tilewright_tile::{
-    AsyncHow, Code, Diagnostic, Expr, Side, Stmt, StmtKind, TensorId, TensorKind, TensorRef, Verified,
-    check_architecture,
+    AsyncHow, Code, Diagnostic, Expr, Side, Stmt, StmtId, StmtKind, TensorId, TensorKind, TensorRef,
+    Verified, check_architecture,
 };
 
 use crate::copies::own_layout;
@@ -35,8 +35,8 @@ pub struct Prescribed {
     pub verified: Verified,
     /// Why each shared tensor has the layout that it has.
     pub reasons: BTreeMap<TensorId, String>,
-    /// What tensor copies could not do, by the copy's number in the order of [`Verified::visit`]: the reason.
-    pub refused: BTreeMap<usize, Alternative>,
+    /// What tensor copies could not do, by copy: the reason.
+    pub refused: BTreeMap<StmtId, Alternative>,
 }
 
 /// A use of a shared tensor.
@@ -45,7 +45,7 @@ enum Use {
     /// As an operand of a product.
     Product { grid: Grid, left: bool, reference: TensorRef, stmt: Stmt },
     /// By an asynchronous copy.
-    Copy { view: TensorRef, reference: TensorRef, how: AsyncHow, op: TensorOp, index: usize },
+    Copy { view: TensorRef, reference: TensorRef, how: AsyncHow, op: TensorOp, copy: StmtId },
 }
 
 struct Prescribe<'a> {
@@ -58,8 +58,6 @@ struct Prescribe<'a> {
     registers: BTreeMap<TensorId, (Layout, Grid)>,
     /// Blocks of a cluster.
     cluster: u32,
-    /// The number of the next statement.
-    next: usize,
 }
 
 /// Whether statements may be copied by the tensor memory accelerator: in a `produce`, loads; outside, stores.
@@ -88,7 +86,6 @@ pub fn prescribe(v: &Verified, options: &Options) -> Result<Prescribed, Diagnost
         others: BTreeMap::new(),
         registers: BTreeMap::new(),
         cluster: v.cluster(),
-        next: 0,
     };
     let roles: Vec<u32> = v.roles().iter().map(|r| r.threads).collect();
     let mut role = 0;
@@ -161,24 +158,22 @@ struct Choice {
     layout: Option<SwizzledLayout>,
     why: String,
     /// The copies that the tensor memory accelerator does.
-    tensor_copies: Vec<usize>,
-    refused: Vec<(usize, Alternative)>,
+    tensor_copies: Vec<StmtId>,
+    refused: Vec<(StmtId, Alternative)>,
 }
 
 /// A layout, with the tensor copies that it allows, the refused ones, and the products that cannot read it.
 struct Tried {
     layout: SwizzledLayout,
     mode: Option<SwizzleMode>,
-    copies: Vec<usize>,
-    refused: Vec<(usize, Alternative)>,
+    copies: Vec<StmtId>,
+    refused: Vec<(StmtId, Alternative)>,
     failed: Option<(Stmt, String)>,
 }
 
 impl Prescribe<'_> {
     fn collect(&mut self, body: &[Stmt], threads: u32, produces: bool) -> Result<(), Diagnostic> {
         for stmt in body {
-            let index = self.next;
-            self.next += 1;
             let inside = produces || matches!(&stmt.kind, StmtKind::Stage { side: Side::Produce, .. });
             match &stmt.kind {
                 StmtKind::GemmAsync { c, a, b, warpgroups } => {
@@ -194,7 +189,7 @@ impl Prescribe<'_> {
                             reference: reference.clone(),
                             how: *how,
                             op,
-                            index,
+                            copy: stmt.id,
                         }),
                         None => self.others.entry(reference.tensor).or_default().push(reference.clone()),
                     }
@@ -221,16 +216,16 @@ impl Prescribe<'_> {
     /// copied by each where it cannot be shared out, and a hint changes no value: reports say so.)
     fn check_requirements(
         &self,
-        done: &BTreeSet<usize>,
-        refused: &BTreeMap<usize, Alternative>,
+        done: &BTreeSet<StmtId>,
+        refused: &BTreeMap<StmtId, Alternative>,
     ) -> Result<(), Diagnostic> {
         for one in self.uses.values().flatten() {
-            let Use::Copy { view, how, index, .. } = one else { continue };
-            if !how.add || done.contains(index) {
+            let Use::Copy { view, how, copy, .. } = one else { continue };
+            if !how.add || done.contains(copy) {
                 continue;
             }
             let reason =
-                refused.get(index).map_or("no layout of the shared tile can be copied", |r| &r.reason);
+                refused.get(copy).map_or("no layout of the shared tile can be copied", |r| &r.reason);
             return Err(Diagnostic::new(
                 Code::Unsatisfiable,
                 view.span,
@@ -391,16 +386,16 @@ impl Prescribe<'_> {
                         tried.failed.get_or_insert((stmt.clone(), why));
                     }
                 }
-                Use::Copy { view, reference, how, op, index } => {
+                Use::Copy { view, reference, how, op, copy } => {
                     let blocks = if how.multicast { self.cluster } else { 1 };
                     let plan = seen(reference).and_then(|tile| {
                         tma::plan(&self.facts, *op, &self.v.tile(view), &tile, blocks, how.hint)
                     });
                     match plan {
-                        Ok(_) => tried.copies.push(*index),
+                        Ok(_) => tried.copies.push(*copy),
                         Err(reason) => {
                             let instruction = word(*op).to_string();
-                            tried.refused.push((*index, Alternative { instruction, reason }));
+                            tried.refused.push((*copy, Alternative { instruction, reason }));
                         }
                     }
                 }
@@ -432,9 +427,9 @@ impl Prescribe<'_> {
             let Some(stmt) = product else {
                 let reason = self.without_layout(id, uses);
                 let refuse = |one: &Use| match one {
-                    Use::Copy { op, index, .. } => {
+                    Use::Copy { op, copy, .. } => {
                         let reason = reason.clone();
-                        Some((*index, Alternative { instruction: word(*op).to_string(), reason }))
+                        Some((*copy, Alternative { instruction: word(*op).to_string(), reason }))
                     }
                     Use::Product { .. } => None,
                 };

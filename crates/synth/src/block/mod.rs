@@ -5,7 +5,7 @@ pub mod proxy;
 pub mod release;
 pub mod smem;
 
-use tilewright_tile::{PipelineId, Role, Side, Stmt, StmtKind, Verified};
+use tilewright_tile::{Diagnostic, PipelineId, Role, Side, Stmt, StmtKind, Verified};
 
 use crate::plan::StmtPlan;
 use crate::synthesis::Synthesis;
@@ -24,27 +24,29 @@ pub struct Part<'a> {
 /// Calls `visit` for every statement with its plan, and the innermost stage that it is in.
 fn walk<'a>(
     body: &'a [Stmt],
-    plans: &'a [StmtPlan],
-    next: &mut usize,
+    synthesis: &'a Synthesis,
     stage: Option<(PipelineId, Side)>,
     visit: &mut impl FnMut(&'a Stmt, &'a StmtPlan, Option<(PipelineId, Side)>),
-) {
+) -> Result<(), Diagnostic> {
     for stmt in body {
-        let plan = plans.get(*next).unwrap_or(&StmtPlan::None);
-        *next += 1;
-        visit(stmt, plan, stage);
+        visit(stmt, synthesis.plan(stmt)?, stage);
         let inner = match &stmt.kind {
             StmtKind::Stage { pipeline, side, .. } => Some((*pipeline, *side)),
             _ => stage,
         };
-        walk(stmt.kind.body(), plans, next, inner, visit);
+        walk(stmt.kind.body(), synthesis, inner, visit)?;
     }
+    Ok(())
 }
 
 /// Calls `visit` for every statement of a part with its plan, and the innermost stage that it is in.
+///
+/// # Errors
+///
+/// A statement without a plan.
 pub fn walk_part<'a>(
     part: &Part<'a>,
     visit: &mut impl FnMut(&'a Stmt, &'a StmtPlan, Option<(PipelineId, Side)>),
-) {
-    walk(&part.verified.program().body, &part.synthesis.statements, &mut 0, None, visit);
+) -> Result<(), Diagnostic> {
+    walk(&part.verified.program().body, part.synthesis, None, visit)
 }

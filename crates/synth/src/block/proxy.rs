@@ -24,7 +24,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_machine::{Memory, ProxyFence, TensorOp};
 use tilewright_tile::{
-    Expr, ParamId, PipelineId, Side, Stmt, StmtKind, SymbolId, TensorId, TensorRef, Verified, statement_text,
+    Diagnostic, Expr, ParamId, PipelineId, Side, Stmt, StmtId, StmtKind, SymbolId, TensorId, TensorRef,
+    Verified, statement_text,
 };
 
 use super::Part;
@@ -161,23 +162,23 @@ pub struct Stages {
     pub fence_empty: bool,
 }
 
-/// What orders the accesses of a part, by the number of the statement.
+/// What orders the accesses of a part, by statement.
 #[derive(Default)]
 pub struct Orders {
-    fences: BTreeMap<usize, Vec<ProxyFence>>,
-    whole: BTreeSet<usize>,
+    fences: BTreeMap<StmtId, Vec<ProxyFence>>,
+    whole: BTreeSet<StmtId>,
     /// What a report says of it.
     pub notes: Vec<SyncNote>,
 }
 
 impl Orders {
     /// The fences before what synchronises threads at a statement.
-    pub fn fences(&self, statement: usize) -> &[ProxyFence] {
+    pub fn fences(&self, statement: StmtId) -> &[ProxyFence] {
         self.fences.get(&statement).map_or(&[], Vec::as_slice)
     }
 
     /// Whether a `wait_group` waits for the writes of tensor copies, and not only for their reads.
-    pub fn waits_for_writes(&self, statement: usize) -> bool {
+    pub fn waits_for_writes(&self, statement: StmtId) -> bool {
         self.whole.contains(&statement)
     }
 }
@@ -191,10 +192,10 @@ struct Collect<'a, 'p> {
 }
 
 impl<'a> Collect<'a, '_> {
-    fn body(&mut self, body: &'a [Stmt], parent: Option<usize>) {
+    fn body(&mut self, body: &'a [Stmt], parent: Option<usize>) -> Result<(), Diagnostic> {
         for stmt in body {
             let number = self.nodes.len();
-            let plan = self.part.synthesis.statements.get(number).unwrap_or(&StmtPlan::None);
+            let plan = self.part.synthesis.plan(stmt)?;
             let threads = matches!(plan, StmtPlan::Copy(CopyPlan::Async { .. }));
             let produces = self.stages.iter().any(|(_, side)| *side == Side::Produce);
             let node = Node {
@@ -213,11 +214,12 @@ impl<'a> Collect<'a, '_> {
             if let StmtKind::Stage { pipeline, side, .. } = &stmt.kind {
                 self.stages.push((*pipeline, *side));
             }
-            self.body(stmt.kind.body(), Some(number));
+            self.body(stmt.kind.body(), Some(number))?;
             self.loops.truncate(loops);
             self.stages.truncate(stages);
             self.nodes[number].end = self.nodes.len();
         }
+        Ok(())
     }
 
     fn touch(&self, (reference, proxy, kind): (&'a TensorRef, Proxy, Kind)) -> Option<Touch<'a>> {
@@ -237,14 +239,18 @@ impl<'a> Collect<'a, '_> {
 
 impl<'a> Accesses<'a> {
     /// Those of a program.
-    pub fn new(parts: &[Part<'a>], places: &Places) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// A statement without a plan.
+    pub fn new(parts: &[Part<'a>], places: &Places) -> Result<Self, Diagnostic> {
         let one = |(part, places): (&Part<'a>, &PartPlaces)| {
             let (nodes, loops, stages) = (Vec::new(), Vec::new(), Vec::new());
             let mut collect = Collect { part, places, nodes, loops, stages };
-            collect.body(&part.verified.program().body, None);
-            PartAccesses { verified: part.verified, nodes: collect.nodes }
+            collect.body(&part.verified.program().body, None)?;
+            Ok(PartAccesses { verified: part.verified, nodes: collect.nodes })
         };
-        Accesses { parts: parts.iter().zip(&places.parts).map(one).collect() }
+        Ok(Accesses { parts: parts.iter().zip(&places.parts).map(one).collect::<Result<_, Diagnostic>>()? })
     }
 
     fn touches(&self) -> impl Iterator<Item = &Touch<'a>> {
@@ -295,7 +301,8 @@ impl<'a> Accesses<'a> {
         flow.body(0, self.parts[part].nodes.len(), State::default());
         let mut orders = Orders::default();
         for (statement, needs) in std::mem::take(&mut flow.found) {
-            orders.fences.insert(statement, needs.iter().map(|need| need.fence).collect());
+            let id = self.parts[part].nodes[statement].stmt.id;
+            orders.fences.insert(id, needs.iter().map(|need| need.fence).collect());
             for Need { fence, first, second: (of, second) } in needs {
                 let why = format!(
                     "between `{}`, by threads, and `{}`, by an asynchronous unit",
@@ -483,7 +490,7 @@ impl<'a> Flow<'a, '_> {
             let n = groups(&node.stmt.kind).unwrap_or(0);
             let (what, why) = match clash {
                 Some((store, (part, later))) => {
-                    orders.whole.insert(wait);
+                    orders.whole.insert(node.stmt.id);
                     let why = format!(
                         "`{}` may touch what `{}` writes",
                         self.all.text(part, later),

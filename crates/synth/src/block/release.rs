@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tilewright_tile::{Expr, PipelineId, Program, Side, Stmt, StmtKind};
+use tilewright_tile::{Expr, PipelineId, Program, Side, Stmt, StmtId, StmtKind};
 
 use crate::facts::Facts;
 
@@ -52,10 +52,10 @@ pub enum Kept {
 #[derive(Default)]
 pub struct Held {
     kept: BTreeMap<PipelineId, Kept>,
-    /// By the number of the statement, a `wait_gemm` or a `consume`, whose end counts.
-    points: BTreeMap<(usize, PipelineId), GiveBack>,
-    /// By the number of a `commit_gemm` the pipelines whose stage at hand its group reads.
-    commits: BTreeMap<usize, BTreeSet<PipelineId>>,
+    /// By the statement, a `wait_gemm` or a `consume`, whose end counts.
+    points: BTreeMap<(StmtId, PipelineId), GiveBack>,
+    /// By `commit_gemm` the pipelines whose stage at hand its group reads.
+    commits: BTreeMap<StmtId, BTreeSet<PipelineId>>,
     /// The most groups that a wait leaves in flight.
     ages: u32,
 }
@@ -66,7 +66,6 @@ impl Held {
         let mut walk = Walk {
             program,
             facts,
-            next: 0,
             seen: BTreeMap::new(),
             commits: BTreeMap::new(),
             ages: 0,
@@ -77,7 +76,7 @@ impl Held {
         walk.block(&program.body, BTreeSet::from([begin]), None);
         let mut held = Held { commits: walk.commits, ages: walk.ages, ..Held::default() };
         for id in ids {
-            let own: Vec<(usize, &BTreeSet<Seen>)> = walk
+            let own: Vec<(StmtId, &BTreeSet<Seen>)> = walk
                 .seen
                 .iter()
                 .filter(|((_, of), _)| *of == id)
@@ -107,12 +106,12 @@ impl Held {
     }
 
     /// How many stages of a pipeline are given back at a statement, if a count of them tells.
-    pub fn at(&self, statement: usize, id: PipelineId) -> GiveBack {
+    pub fn at(&self, statement: StmtId, id: PipelineId) -> GiveBack {
         self.points.get(&(statement, id)).copied().unwrap_or(GiveBack::Exactly(0))
     }
 
     /// Whether the group that a statement commits reads the stage at hand of a pipeline.
-    pub fn commits(&self, statement: usize, id: PipelineId) -> bool {
+    pub fn commits(&self, statement: StmtId, id: PipelineId) -> bool {
         self.commits.get(&statement).is_some_and(|ids| ids.contains(&id))
     }
 
@@ -176,18 +175,11 @@ type State = BTreeMap<PipelineId, Stages>;
 struct Walk<'a> {
     program: &'a Program,
     facts: &'a Facts<'a>,
-    /// The number of the next statement.
-    next: usize,
-    seen: BTreeMap<(usize, PipelineId), BTreeSet<Seen>>,
-    commits: BTreeMap<usize, BTreeSet<PipelineId>>,
+    seen: BTreeMap<(StmtId, PipelineId), BTreeSet<Seen>>,
+    commits: BTreeMap<StmtId, BTreeSet<PipelineId>>,
     ages: u32,
     /// Whether there were too many states.
     overflow: bool,
-}
-
-/// The statements of a block and of the blocks in it.
-fn count(body: &[Stmt]) -> usize {
-    body.iter().map(|stmt| 1 + count(stmt.kind.body())).sum()
 }
 
 /// One state for many, for what registers need to know: which groups read the stages at hand.
@@ -207,13 +199,10 @@ impl Walk<'_> {
     /// Walks statements; the wait at which the `consume` ends whose body they are is left to it.
     fn block(&mut self, body: &[Stmt], mut states: BTreeSet<State>, left: Option<&Expr>) -> BTreeSet<State> {
         for (i, stmt) in body.iter().enumerate() {
-            let index = self.next;
-            self.next += 1;
             if left.is_some() && i + 1 == body.len() {
                 break;
             }
-            states = self.statement(index, stmt, states);
-            self.next = index + 1 + count(stmt.kind.body());
+            states = self.statement(stmt, states);
             if states.len() > STATES {
                 self.overflow = true;
                 states = BTreeSet::from([merged(states)]);
@@ -222,7 +211,7 @@ impl Walk<'_> {
         states
     }
 
-    fn statement(&mut self, index: usize, stmt: &Stmt, states: BTreeSet<State>) -> BTreeSet<State> {
+    fn statement(&mut self, stmt: &Stmt, states: BTreeSet<State>) -> BTreeSet<State> {
         match &stmt.kind {
             StmtKind::GemmAsync { a, b, .. } => {
                 let reads = |id: &PipelineId| {
@@ -237,12 +226,12 @@ impl Walk<'_> {
                 };
                 states.into_iter().map(product).collect()
             }
-            StmtKind::CommitGemm => states.into_iter().map(|state| self.commit(index, state)).collect(),
+            StmtKind::CommitGemm => states.into_iter().map(|state| self.commit(stmt.id, state)).collect(),
             StmtKind::WaitGemm(groups) => {
-                states.into_iter().map(|state| self.wait(index, groups, state)).collect()
+                states.into_iter().map(|state| self.wait(stmt.id, groups, state)).collect()
             }
             StmtKind::Stage { pipeline, side: Side::Consume, body, .. } => {
-                self.consume(index, *pipeline, body, states)
+                self.consume(stmt.id, *pipeline, body, states)
             }
             StmtKind::For { lo, hi, body, .. } => {
                 let rounds = lo.as_int().zip(hi.as_int()).map(|(lo, hi)| hi.saturating_sub(lo).max(0));
@@ -260,11 +249,7 @@ impl Walk<'_> {
         some: bool,
         states: BTreeSet<State>,
     ) -> BTreeSet<State> {
-        let first = self.next;
-        let round = |walk: &mut Self, states| {
-            walk.next = first;
-            walk.block(body, states, None)
-        };
+        let round = |walk: &mut Self, states| walk.block(body, states, None);
         if let Some(rounds) = rounds.filter(|rounds| *rounds <= ROUNDS) {
             return (0..rounds).fold(states, |states, _| round(self, states));
         }
@@ -279,7 +264,7 @@ impl Walk<'_> {
         }
     }
 
-    fn commit(&mut self, index: usize, mut state: State) -> State {
+    fn commit(&mut self, index: StmtId, mut state: State) -> State {
         for (id, stages) in &mut state {
             let older = |age: &mut u8| *age = (*age + 1).min(OLD);
             stages.held.iter_mut().for_each(older);
@@ -294,7 +279,7 @@ impl Walk<'_> {
     }
 
     /// `wait_gemm`, where stages are given back at statement `index`.
-    fn wait(&mut self, index: usize, groups: &Expr, mut state: State) -> State {
+    fn wait(&mut self, index: StmtId, groups: &Expr, mut state: State) -> State {
         let left = groups.as_int().and_then(|n| u8::try_from(n).ok()).unwrap_or(0).min(OLD);
         self.ages = self.ages.max(u32::from(left));
         for (id, stages) in &mut state {
@@ -308,13 +293,13 @@ impl Walk<'_> {
         state
     }
 
-    fn see(&mut self, at: (usize, PipelineId), before: u32, after: u32) {
+    fn see(&mut self, at: (StmtId, PipelineId), before: u32, after: u32) {
         self.seen.entry(at).or_default().insert((before, after));
     }
 
     fn consume(
         &mut self,
-        index: usize,
+        index: StmtId,
         id: PipelineId,
         body: &[Stmt],
         states: BTreeSet<State>,

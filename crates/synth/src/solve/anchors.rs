@@ -83,7 +83,7 @@ impl Solver<'_> {
     pub(super) fn anchors(
         verified: &Verified,
         facts: &Facts<'_>,
-        statements: &[(Stmt, usize)],
+        statements: &[(&Stmt, usize)],
     ) -> Vec<Anchor> {
         let mut anchors = Vec::new();
         for (i, (stmt, _)) in statements.iter().enumerate() {

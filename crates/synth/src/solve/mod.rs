@@ -34,31 +34,9 @@ pub(crate) use solution::nothing_found;
 pub use solution::{Budget, Clash, Exhausted, Found, Origin, Registers};
 
 /// Every statement, in the order of [`Verified::visit`], with the depth of loops around it.
-pub fn statements(verified: &Verified) -> Vec<(Stmt, usize)> {
+pub fn statements(verified: &Verified) -> Vec<(&Stmt, usize)> {
     let mut all = Vec::new();
-    verified.visit(&mut |stmt, depth| {
-        // Bodies are visited on their own; without them a statement is small to copy.
-        let kind = match &stmt.kind {
-            StmtKind::For { counter, lo, hi, .. } => {
-                StmtKind::For { counter: *counter, lo: lo.clone(), hi: hi.clone(), body: Vec::new() }
-            }
-            StmtKind::Tiles { row, col, after, rows, cols, order, .. } => StmtKind::Tiles {
-                row: *row,
-                col: *col,
-                after: *after,
-                rows: rows.clone(),
-                cols: cols.clone(),
-                order: order.clone(),
-                body: Vec::new(),
-            },
-            StmtKind::Finally { after, .. } => StmtKind::Finally { after: *after, body: Vec::new() },
-            StmtKind::Stage { pipeline, side, slot, .. } => {
-                StmtKind::Stage { pipeline: *pipeline, side: *side, slot: *slot, body: Vec::new() }
-            }
-            kind => kind.clone(),
-        };
-        all.push((Stmt { kind, span: stmt.span }, depth));
-    });
+    verified.visit(&mut |stmt, depth| all.push((stmt, depth)));
     all
 }
 
@@ -67,7 +45,7 @@ pub struct Solver<'a> {
     verified: &'a Verified,
     facts: &'a Facts<'a>,
     arch: Arch,
-    statements: &'a [(Stmt, usize)],
+    statements: &'a [(&'a Stmt, usize)],
     constraints: Vec<Constraint>,
     /// For each tensor the constraints that it takes part in.
     touching: Vec<Vec<usize>>,
@@ -115,7 +93,7 @@ impl<'a> Solver<'a> {
         verified: &'a Verified,
         facts: &'a Facts<'a>,
         arch: Arch,
-        statements: &'a [(Stmt, usize)],
+        statements: &'a [(&'a Stmt, usize)],
     ) -> Result<Self, Diagnostic> {
         let constraints = constraints(verified, statements);
         let mut touching = vec![Vec::new(); verified.program().tensors.len()];

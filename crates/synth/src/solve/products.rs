@@ -204,7 +204,10 @@ impl Solver<'_> {
         // The factor without which the rest would fit; else the left one that has a layout.
         let remedy = [a, b].into_iter().filter(|t| state.layouts[t.0 as usize].is_some()).collect::<Vec<_>>();
         let alone = remedy.iter().copied().find(|t| fits_without(*t));
-        Clash { diagnostic: Box::new(error), remedy: alone.or(remedy.first().copied()).map(|t| (i, t)) }
+        Clash {
+            diagnostic: Box::new(error),
+            remedy: alone.or(remedy.first().copied()).map(|t| (self.statements[i].0.id, t)),
+        }
     }
 
     /// The calls of every matrix product of a solution.

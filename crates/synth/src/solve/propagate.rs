@@ -166,7 +166,7 @@ impl Solver<'_> {
                         || matches!(&self.statements[i].0.kind, StmtKind::Copy { dst, .. } if dst.tensor == t)
                 };
                 let operand = if written(other) { first } else { other };
-                let remedy = (!written(operand)).then_some((i, operand));
+                let remedy = (!written(operand)).then_some((self.statements[i].0.id, operand));
                 return Err(Clash { diagnostic: Box::new(diagnostic), remedy });
             }
         }

@@ -1,6 +1,6 @@
 //! What a search for thread-value layouts finds, and how far it goes.
 
-use tilewright_tile::{Code, Diagnostic, Span, TensorId};
+use tilewright_tile::{Code, Diagnostic, Span, StmtId, TensorId};
 
 use crate::gemm::Arrangement;
 use crate::tv::TvLayout;
@@ -29,7 +29,7 @@ pub struct Clash {
     /// What to say to the author.
     pub diagnostic: Box<Diagnostic>,
     /// The statement and the operand whose rearrangement would resolve it.
-    pub remedy: Option<(usize, TensorId)>,
+    pub remedy: Option<(StmtId, TensorId)>,
 }
 
 impl From<Diagnostic> for Clash {

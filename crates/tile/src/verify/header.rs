@@ -4,12 +4,13 @@ use super::{Allowed, Checker, count};
 use crate::build::check_name;
 use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::{Expr, SymbolId};
+use crate::ids::StmtId;
 use crate::names::is_identifier;
 use crate::parser::row_major;
 use crate::program::{
     Operand, ParamKind, PipelineId, Program, Stmt, StmtKind, SymbolKind, TensorId, TensorKind,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use tilewright_machine::DType;
 
 /// The strides of every parameter, in elements.
@@ -200,7 +201,9 @@ impl Checker<'_> {
                 .is_some_and(|of| !matches!(of.kind, TensorKind::Part { .. })),
             TensorKind::Register { .. } | TensorKind::Shared { .. } => true,
         });
-        let ok = views && self.block_ids(&program.body);
+        let ok = views
+            && self.block_ids(&program.body)
+            && self.statements_differ(&program.body, &mut HashSet::new());
         if !ok {
             self.report(
                 Diagnostic::new(Code::UnknownName, Span::NONE, "an id refers to nothing of this program")
@@ -208,6 +211,15 @@ impl Checker<'_> {
             );
         }
         ok
+    }
+
+    /// Whether every statement has an id of the program's that no other has.
+    fn statements_differ(&self, body: &[Stmt], seen: &mut HashSet<StmtId>) -> bool {
+        body.iter().all(|stmt| {
+            self.program.statements.contains(stmt.id)
+                && seen.insert(stmt.id)
+                && self.statements_differ(stmt.kind.body(), seen)
+        })
     }
 
     fn block_ids(&self, body: &[Stmt]) -> bool {

@@ -35,7 +35,7 @@ const MAX_ERRORS: usize = 50;
 ///    has a value.
 /// 2. **Sizes.** A size's default is at least 1.
 /// 3. **Names.** Every name is an identifier and no word of the language. No two things share one (the kernel's own name
-///    stands apart). Ids are indices of the program's tables.
+///    stands apart). Ids are indices of the program's tables, and each statement has its own.
 /// 4. **Parameters.** A tensor parameter has at least one mode; its extents and strides are expressions over sizes and
 ///    constants, literals among them at least 1; strides, where given, are one a mode. A scalar is an `f32`.
 /// 5. **Launch.** The grid has one to three extents over sizes and constants, literals among them at least 1 and within
