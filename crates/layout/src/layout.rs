@@ -87,8 +87,16 @@ impl<S: Stride> Layout<S> {
 
     /// The (extent, stride) pairs of the leaves, leftmost first.
     pub fn leaves(&self) -> Vec<(i64, S)> {
-        let pairs = self.shape.leaves().into_iter().zip(self.stride.leaves());
-        pairs.map(|(s, d)| (*s, d.clone())).collect()
+        fn go<S: Clone>(shape: &Shape, stride: &HTuple<S>, out: &mut Vec<(i64, S)>) {
+            match (shape, stride) {
+                (HTuple::Leaf(s), HTuple::Leaf(d)) => out.push((*s, d.clone())),
+                (HTuple::Tuple(s), HTuple::Tuple(d)) => s.iter().zip(d).for_each(|(s, d)| go(s, d, out)),
+                _ => {} // not congruent: excluded by `new`
+            }
+        }
+        let mut leaves = Vec::with_capacity(self.shape.leaf_count());
+        go(&self.shape, &self.stride, &mut leaves);
+        leaves
     }
 
     /// The layout of depth 1 with these (extent, stride) pairs; of depth 0 where there is one; `1:0` where there is
@@ -134,10 +142,12 @@ impl<S: Stride> Layout<S> {
 
     /// The values at 0, 1, …, up to the size: `table()[i] == eval(i)`.
     pub fn table(&self) -> Vec<S> {
-        let mut table = vec![S::zero()];
-        for (extent, stride) in self.leaves() {
+        let leaves = self.leaves();
+        let size: i64 = leaves.iter().map(|(extent, _)| extent).product();
+        let mut table = Vec::with_capacity(size as usize);
+        table.push(S::zero());
+        for (extent, stride) in leaves {
             let below = table.len();
-            table.reserve(below * (extent as usize - 1));
             for digit in 1..extent {
                 let step = stride.scale(digit);
                 for i in 0..below {

@@ -17,7 +17,7 @@ use crate::allocate::SHARED_ALIGN;
 use crate::facts::{Facts, weight};
 use crate::plan::CopyPlan;
 use crate::reason::Alternative;
-use crate::shared::{Constraint, SharedUse, choose_swizzle, count, elements};
+use crate::shared::{Constraint, SharedUse, UnifyError, choose_swizzle, count, elements};
 use crate::tv::{Access, TvLayout};
 
 /// A copy of a register tensor from or to global memory.
@@ -516,7 +516,7 @@ impl SharedProblem<'_> {
         &self,
         tensor: TensorId,
         sites: &[Site],
-        clashes: &[(usize, usize, String)],
+        clashes: &[(usize, usize, UnifyError)],
         given: bool,
     ) -> Diagnostic {
         let row = self.verified.program().tensor(tensor);
@@ -538,7 +538,7 @@ impl SharedProblem<'_> {
                     last = Some(x.constraint.unify(&y.constraint).err()?);
                 }
             }
-            last.map(|why| (a, b, why.to_string()))
+            last.map(|why| (a, b, why))
         };
         let pair = (0..sites.len()).find_map(|b| (0..b).find_map(|a| apart(a, b)));
         let clashes = pair.as_ref().map_or(clashes, std::slice::from_ref);
@@ -673,7 +673,7 @@ struct Search<'a> {
     limit: usize,
     /// The leaves found, the cheapest first.
     best: Vec<Leaf>,
-    clashes: Vec<(usize, usize, String)>,
+    clashes: Vec<(usize, usize, UnifyError)>,
     budget: u32,
     /// Steps taken so far by the search over the whole program, and how many it may take.
     steps: &'a Cell<u64>,
@@ -718,7 +718,7 @@ impl Search<'_> {
                         let theirs = &sites[*o].candidates[chosen[*o]].constraint;
                         theirs.unify(&candidate.constraint).is_err()
                     });
-                    self.clashes.push((other.unwrap_or(0), s, error.to_string()));
+                    self.clashes.push((other.unwrap_or(0), s, error));
                 }
             }
         }

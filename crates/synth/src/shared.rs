@@ -241,14 +241,38 @@ pub struct SharedUse<'a> {
     pub weight: u64,
 }
 
-/// Where the lanes of some warps access a shared tensor, before the swizzle, in elements.
+/// Addresses at which the lanes of some warps access a shared tensor, before the swizzle, in elements.
 struct Trace {
     /// Bytes at one address.
     bytes: u32,
-    /// For each warp the lanes' addresses of a call with offset 0.
-    starts: Vec<Vec<i64>>,
-    /// Groups of calls that take as many wavefronts each, whatever the swizzle: an offset of one, and how many.
+    /// Warps whose lanes are arranged alike.
+    warps: Vec<Lanes>,
+}
+
+/// Warps whose lanes lie at the same distances, and the calls that each makes.
+struct Lanes {
+    /// The bits of the lanes' addresses that are not the same in all lanes.
+    distances: Vec<i64>,
+    /// All these bits.
+    bits: i64,
+    /// Groups of calls that take as many wavefronts each, whatever the swizzle: what is added in one of them, and how many
+    /// there are.
     calls: Vec<(i64, u32)>,
+}
+
+impl Lanes {
+    fn add(&mut self, offset: i64) {
+        // Where an offset shares no bit with the lanes' addresses, it exchanges banks and words for others, all alike: a swizzle is
+        // linear over bits.
+        let apart = |offset: i64| offset & self.bits == 0;
+        if !apart(offset) {
+            return self.calls.push((offset, 1));
+        }
+        match self.calls.first_mut() {
+            Some((first, count)) if apart(*first) => *count += 1,
+            _ => self.calls.insert(0, (offset, 1)),
+        }
+    }
 }
 
 /// Whether a layout maps every coordinate to itself.
@@ -273,42 +297,46 @@ impl Trace {
             CopyKind::Matrix { count, .. } => 8 * i64::from(count),
             _ => 32,
         };
-        let starts: Vec<Vec<i64>> =
-            warps.map(|warp| (0..lanes).map(|lane| threads.eval(32 * warp + lane)).collect()).collect();
-        let bits = starts.iter().flatten().fold(0, |all, start| all | start);
-        let mut calls: Vec<(i64, u32)> = Vec::new();
-        for call in &usage.access.calls {
-            let offset = memory.eval(call.offset);
-            // Where an offset shares no bit with the lanes' addresses, it exchanges banks and words for others, all alike: a
-            // swizzle is linear over bits.
-            match calls.first_mut() {
-                Some((first, count)) if offset & bits == 0 && *first & bits == 0 => *count += 1,
-                _ => calls.push((offset, 1)),
-            }
-            if offset & bits == 0 {
-                let last = calls.len() - 1;
-                calls.swap(0, last);
-            }
+        let offsets: Vec<i64> = usage.access.calls.iter().map(|call| memory.eval(call.offset)).collect();
+        let mut groups: Vec<Lanes> = Vec::new();
+        for warp in warps {
+            let starts: Vec<i64> = (0..lanes).map(|lane| threads.eval(32 * warp + lane)).collect();
+            let common = starts.iter().fold(-1, |bits, start| bits & start);
+            let distances: Vec<i64> = starts.iter().map(|start| start - common).collect();
+            let group = match groups.iter().position(|group| group.distances == distances) {
+                Some(group) => group,
+                None => {
+                    let bits = distances.iter().fold(0, |bits, distance| bits | distance);
+                    groups.push(Lanes { distances, bits, calls: Vec::new() });
+                    groups.len() - 1
+                }
+            };
+            offsets.iter().for_each(|offset| groups[group].add(common + offset));
         }
-        Some(Trace { bytes: usage.row.bytes, starts, calls })
+        Some(Trace { bytes: usage.row.bytes, warps: groups })
     }
 
-    /// The offsets of all accesses, in elements.
-    fn offsets(&self) -> impl Iterator<Item = i64> {
-        let starts = || self.starts.iter().flatten();
-        self.calls.iter().flat_map(move |(offset, _)| starts().map(move |start| start + offset))
+    /// The bits of the offsets of all accesses, in elements.
+    fn bits(&self) -> i64 {
+        let group = |lanes: &Lanes| {
+            let places = |(call, _): &(i64, u32)| {
+                lanes.distances.iter().fold(0, |bits, distance| bits | (distance + call))
+            };
+            lanes.calls.iter().map(places).fold(0, |bits, call| bits | call)
+        };
+        self.warps.iter().map(group).fold(0, |bits, lanes| bits | lanes)
     }
 
     /// The wavefronts of all calls under a swizzle, with elements of `bits`. The count ends early once it reaches `enough`.
     fn wavefronts(&self, swizzle: Swizzle, bits: u32, enough: u64) -> Wavefronts {
         let mut total = Wavefronts::default();
         let mut addresses = [0; 32];
-        for starts in &self.starts {
-            for (offset, count) in &self.calls {
-                for (address, start) in addresses.iter_mut().zip(starts) {
-                    *address = (swizzle.apply(start + offset) as u64 * u64::from(bits) / 8) as u32;
+        for lanes in &self.warps {
+            for (call, count) in &lanes.calls {
+                for (address, distance) in addresses.iter_mut().zip(&lanes.distances) {
+                    *address = (swizzle.apply(distance + call) as u64 * u64::from(bits) / 8) as u32;
                 }
-                let w = full_shared_wavefronts(&addresses[..starts.len()], self.bytes);
+                let w = full_shared_wavefronts(&addresses[..lanes.distances.len()], self.bytes);
                 total.actual += w.actual * count;
                 total.ideal += w.ideal * count;
                 if u64::from(total.actual) >= enough {
@@ -375,7 +403,7 @@ pub fn choose_swizzle(
         sum
     };
     // The bits of offsets that vary. A swizzle whose highest source bit never varies is one with a smaller field.
-    let varies = traces.iter().flat_map(|(trace, _)| trace.offsets()).fold(0, |bits, offset| bits | offset);
+    let varies = traces.iter().map(|(trace, _)| trace.bits()).fold(0, |bits, trace| bits | trace);
     // Fields that begin where vectors end come first; higher ones matter where a row has fewer vectors than a phase has lanes.
     for (start, field) in (base..base + 4).flat_map(|start| (1..=5u32).map(move |field| (start, field))) {
         if best.1 == ideal || size % (1i64 << (start + field)) != 0 {
