@@ -234,7 +234,8 @@ impl Walk<'_> {
         if self.steps > STEPS {
             return None;
         }
-        self.passes = self.passed.as_ref().is_some_and(|line| line.contains(&stmt.span.range().start));
+        let start = stmt.span.text().map(|span| span.range().start);
+        self.passes = self.passed.as_ref().zip(start).is_some_and(|(line, start)| line.contains(&start));
         match &stmt.kind {
             StmtKind::Sync => {
                 if id.own == Some(self.target) {

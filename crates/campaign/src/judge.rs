@@ -152,13 +152,10 @@ fn refusal(errors: &Diagnostics, text: &str) -> Judgement {
             judgement.faults.push(Fault::new("internal", all));
             continue;
         }
-        let range = error.span.range();
-        let legal = range.start <= range.end && text.is_char_boundary(range.start.min(text.len()));
+        let legal = error.span.text().is_none_or(|span| text.get(span.range()).is_some());
         // An architecture may be unknown, and a kernel missing, without a place.
         let needs_place = !matches!(error.code, Code::UnsupportedArchitecture | Code::Syntax);
-        if (needs_place && error.span.is_none())
-            || (!error.span.is_none() && (!legal || range.end > text.len()))
-        {
+        if (needs_place && error.span.text().is_none()) || !legal {
             judgement.faults.push(Fault::new("placeless", all));
         }
     }

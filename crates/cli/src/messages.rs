@@ -5,7 +5,7 @@ use std::path::Path;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use indicatif::{ProgressBar, ProgressStyle};
-use tilewright::tile::{Diagnostic, Diagnostics};
+use tilewright::tile::{Diagnostic, Diagnostics, Origin, Span};
 
 /// Longer lines are shown in part: a mark in a line of megabytes helps nobody.
 const LINE_LIMIT: usize = 400;
@@ -67,31 +67,42 @@ pub fn render_one(path: &str, source: &str, diagnostic: &Diagnostic, level: Leve
     let title = level.primary_title(diagnostic.message.as_str()).id(diagnostic.code.name());
     let mut group = Group::with_title(title);
     let long = source.lines().any(|line| line.len() > LINE_LIMIT);
-    let clamp = |span: tilewright::tile::Span| {
+    let clamp = |span: Span| {
         let range = span.range();
         let start = floor_boundary(source, range.start);
         start..floor_boundary(source, range.end).max(start)
     };
-    if long {
-        let start = diagnostic.span.range().start.min(source.len());
-        let before = &source.as_bytes()[..start];
-        let line = before.iter().filter(|b| **b == b'\n').count() + 1;
-        let column = start - before.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1) + 1;
-        group = group.element(annotate_snippets::Origin::path(path).line(line).char_column(column));
-    } else if !(diagnostic.span.is_none() && diagnostic.label.is_empty()) || diagnostic.span.range().start > 0
-    {
-        let mut snippet = Snippet::source(source).path(path).annotation(
-            AnnotationKind::Primary.span(clamp(diagnostic.span)).label(diagnostic.label.as_str()),
-        );
-        for (span, label) in &diagnostic.related {
-            if !span.is_none() {
-                snippet =
-                    snippet.annotation(AnnotationKind::Context.span(clamp(*span)).label(label.as_str()));
-            }
+    let called = |location: &std::panic::Location<'static>| {
+        annotate_snippets::Origin::path(location.file().to_string())
+            .line(location.line() as usize)
+            .char_column(location.column() as usize)
+    };
+    match diagnostic.span {
+        Origin::Text(span) if long => {
+            let start = span.range().start.min(source.len());
+            let before = &source.as_bytes()[..start];
+            let line = before.iter().filter(|b| **b == b'\n').count() + 1;
+            let column = start - before.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1) + 1;
+            group = group.element(annotate_snippets::Origin::path(path).line(line).char_column(column));
         }
-        group = group.element(snippet);
-    } else {
-        group = group.element(annotate_snippets::Origin::path(path));
+        Origin::Text(span) => {
+            let annotation = AnnotationKind::Primary.span(clamp(span)).label(diagnostic.label.as_str());
+            let mut snippet = Snippet::source(source).path(path).annotation(annotation);
+            for (origin, label) in &diagnostic.related {
+                if let Some(span) = origin.text() {
+                    snippet =
+                        snippet.annotation(AnnotationKind::Context.span(clamp(span)).label(label.as_str()));
+                }
+            }
+            group = group.element(snippet);
+        }
+        Origin::Rust(location) => group = group.element(called(location)),
+        Origin::Unknown => group = group.element(annotate_snippets::Origin::path(path)),
+    }
+    for (origin, label) in &diagnostic.related {
+        if let Some(location) = origin.rust() {
+            group = group.element(Level::NOTE.message(label.as_str())).element(called(location));
+        }
     }
     if let Some(help) = &diagnostic.help {
         group = group.element(Level::HELP.message(help.as_str()));

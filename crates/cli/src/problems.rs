@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Element, Level, Renderer, Snippet};
 use tilewright::sim::{Fault, Misuse, Party, Race, RaceKind, Report};
+use tilewright::simt::Position;
 
 use crate::load::Loaded;
 
@@ -37,8 +38,8 @@ impl<'a> Places<'a> {
     }
 
     /// The statement that begins at a position, as far as its line goes.
-    fn place(&self, position: Option<u32>) -> Option<Range<usize>> {
-        let start = position? as usize;
+    fn place(&self, position: Option<Position>) -> Option<Range<usize>> {
+        let start = position?.text()? as usize;
         let line = self.source.get(start..)?.lines().next()?;
         let code = line.split("//").next().and_then(|code| code.split(['#', ';']).next()).unwrap_or(line);
         let code = code.trim_end_matches(['{', ' ', '\t']);
@@ -52,7 +53,7 @@ struct Problem {
     kind: String,
     title: String,
     /// Positions of statements with what is to be said about them, the one that shows the problem first.
-    parties: Vec<(Option<u32>, String)>,
+    parties: Vec<(Option<Position>, String)>,
     help: Option<String>,
 }
 
@@ -114,7 +115,8 @@ pub fn problems(places: &Places<'_>, report: &Report) -> String {
         .chain(report.protocol.iter().map(misuse));
     let mut all: Vec<(Problem, usize)> = Vec::new();
     for problem in found {
-        let at = |p: &Problem| p.parties.iter().map(|(position, _)| *position).collect::<Option<Vec<u32>>>();
+        let at =
+            |p: &Problem| p.parties.iter().map(|(position, _)| *position).collect::<Option<Vec<Position>>>();
         let same = |(p, _): &&mut (Problem, usize)| {
             p.kind == problem.kind && at(p).is_some() && at(p) == at(&problem)
         };

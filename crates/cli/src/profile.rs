@@ -2,6 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 use tilewright::sim::{Bytes, Class, Profile};
+use tilewright::simt::Position;
 
 use crate::problems::Places;
 
@@ -108,7 +109,7 @@ pub fn profile(places: &Places<'_>, rows: &[Profile]) -> String {
         ],
         2,
     );
-    let mut order: Vec<(&str, Option<u32>)> = Vec::new();
+    let mut order: Vec<(&str, Option<Position>)> = Vec::new();
     rows.iter().for_each(|row| {
         if !order.contains(&(&row.origin, row.position)) {
             order.push((&row.origin, row.position));
@@ -116,7 +117,11 @@ pub fn profile(places: &Places<'_>, rows: &[Profile]) -> String {
     });
     let mut total = Sum::default();
     for (origin, position) in order {
-        let line = position.and_then(|p| places.line(p)).map_or(String::new(), |line| line.to_string());
+        let line = match position {
+            Some(Position::Text(byte)) => places.line(byte).map_or(String::new(), |line| line.to_string()),
+            Some(Position::Rust(location)) => location.to_string(),
+            None => String::new(),
+        };
         let own: Vec<&Profile> =
             rows.iter().filter(|row| row.origin == origin && row.position == position).collect();
         let mut sum = Sum::default();

@@ -189,7 +189,7 @@ pub fn warnings_as_json(loaded: &Loaded, warnings: &[Diagnostic]) -> Vec<serde_j
         json!({
             "code": w.code.name(),
             "message": w.message,
-            "line": Some(w.span).filter(|span| !span.is_none()).and_then(|span| places.line(span.start)),
+            "line": w.span.text().and_then(|span| places.line(span.start)),
             "help": w.help,
         })
     };

@@ -58,7 +58,7 @@ fn choose(args: &ProgramArgs, loaded: &Loaded, gpu: Option<(Arch, String)>) -> R
 
 /// The first construct that the architecture before lacks.
 fn because(loaded: &Loaded, need: Need) -> String {
-    let line = Places::new(loaded).line(need.span.start).filter(|_| !need.span.is_none());
+    let line = need.span.text().and_then(|span| Places::new(loaded).line(span.start));
     let line = line.map_or(String::new(), |line| format!(" (line {line})"));
     format!("the least that has {}{line}", need.construct)
 }

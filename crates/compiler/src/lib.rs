@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tilewright_machine::{Arch, Timing, UnknownArch};
 use tilewright_synth::{Ablation, Budget, Multiples, Options as SynthOptions};
 use tilewright_tile::{
-    Code, Constants, Diagnostic, Diagnostics, Program, Span, check_architecture, desugar_copies, rings,
+    Code, Constants, Diagnostic, Diagnostics, Origin, Program, check_architecture, desugar_copies, rings,
     unroll, verify,
 };
 
@@ -106,7 +106,7 @@ impl Options {
 /// A [`Code::UnsupportedArchitecture`] that lists those there are.
 pub fn arch_named(name: &str) -> Result<Arch, Diagnostic> {
     name.parse().map_err(|unknown: UnknownArch| {
-        Diagnostic::new(Code::UnsupportedArchitecture, Span::NONE, unknown.to_string())
+        Diagnostic::new(Code::UnsupportedArchitecture, Origin::Unknown, unknown.to_string())
     })
 }
 
@@ -157,7 +157,7 @@ pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnosti
     explanation.synchronisation = lowered.synchronisation;
     lap("lower");
     tilewright_simt::verify(&function).map_err(|error| {
-        Diagnostic::new(Code::Unsatisfiable, Span::NONE, error.to_string())
+        Diagnostic::new(Code::Unsatisfiable, Origin::Unknown, error.to_string())
             .help("this is a mistake of the compiler: please report it with the program")
     })?;
     lap("verify the thread-level program");
@@ -179,7 +179,7 @@ fn check_multiples(program: &Program, options: &Options) -> Result<(), Diagnosti
             let sizes: Vec<&str> = program.sizes().map(|(_, s, _)| s.name.as_str()).collect();
             return Err(Diagnostic::new(
                 Code::UnknownName,
-                Span::NONE,
+                Origin::Unknown,
                 format!("`{name}` is not a size of the program"),
             )
             .help(format!("its sizes are {}", sizes.join(", ")))
@@ -188,7 +188,7 @@ fn check_multiples(program: &Program, options: &Options) -> Result<(), Diagnosti
         if !(1..=MAX_EXTENT).contains(multiple) {
             return Err(Diagnostic::new(
                 Code::BadValue,
-                Span::NONE,
+                Origin::Unknown,
                 format!("`{name}` cannot be assumed to be a multiple of {multiple}"),
             )
             .help(format!("give a number from 1 to {MAX_EXTENT}"))

@@ -2,7 +2,7 @@
 
 use tilewright_machine::{MbarrierOp, ScalarOp, SyncOp, copy_named};
 use tilewright_simt::{Address, ArrayId, Operand, Reg, Special};
-use tilewright_tile::{Diagnostic, Span, TensorId, Verified};
+use tilewright_tile::{Diagnostic, Origin, TensorId, Verified};
 
 use crate::roles::condition;
 use crate::scalar::{self, add, int};
@@ -31,7 +31,7 @@ pub fn sums(whole: &Verified, parts: &[Part<'_>], places: &Places) -> Vec<Option
 impl Lower<'_> {
     /// `cluster_sum(c)`: every block shows its part in its shared memory, a few registers of each thread at a time, and every thread
     /// adds what the same thread of each block shows, in the order of ranks.
-    pub(crate) fn cluster_sum(&mut self, tensor: TensorId, span: Span) -> Result<(), Diagnostic> {
+    pub(crate) fn cluster_sum(&mut self, tensor: TensorId, span: Origin) -> Result<(), Diagnostic> {
         let Some((sum, [full, free])) = self.units.sum else {
             return Err(internal(span, "a sum without a place"));
         };

@@ -5,7 +5,7 @@ use tilewright_simt::{Address, ArrayId, Operand, Reg, Special};
 use tilewright_synth::gather::{GatherPlan, SharedGather, WarpGather};
 use tilewright_synth::movement::Movement;
 use tilewright_synth::reduce::ReducePlan;
-use tilewright_tile::{Diagnostic, ReduceOp, Span, TensorId};
+use tilewright_tile::{Diagnostic, Origin, ReduceOp, TensorId};
 
 use crate::bits::{bit, masked_linear_map};
 use crate::elements;
@@ -21,7 +21,7 @@ impl Lower<'_> {
         src: TensorId,
         op: ReduceOp,
         plan: &ReducePlan,
-        span: Span,
+        span: Origin,
     ) -> Result<(), Diagnostic> {
         let dtype = self.verified.program().tensor(src).dtype;
         let (from, to) = (self.array(src)?, self.array(dst)?);
@@ -129,7 +129,7 @@ impl Lower<'_> {
         &mut self,
         (dst, src, index): (TensorId, TensorId, TensorId),
         plan: &GatherPlan,
-        span: Span,
+        span: Origin,
     ) -> Result<(), Diagnostic> {
         let own = self.verified.program().tensor(src).dtype.bits();
         let (from, to, by) = (self.array(src)?, self.array(dst)?, self.array(index)?);
@@ -269,7 +269,7 @@ impl Lower<'_> {
         src: ArrayId,
         by: ArrayId,
         bits: u32,
-        span: Span,
+        span: Origin,
     ) -> Result<Vec<Element>, Diagnostic> {
         self.store_side(&g.memory, &g.store, src, bits, span)?;
         let shift = (bits / 8).trailing_zeros();

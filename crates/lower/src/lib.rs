@@ -31,13 +31,13 @@ mod wgmma;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_machine::{Arch, Memory, SyncOp};
-use tilewright_simt::{ArrayId, Builder, Function, FunctionParamKind, Operand, Reg};
+use tilewright_simt::{ArrayId, Builder, Function, FunctionParamKind, Operand, Position, Reg};
 use tilewright_synth::block::Part;
 use tilewright_synth::block::proxy::{Accesses, Orders};
 use tilewright_synth::block::smem::places;
 use tilewright_synth::{Facts, GemmPlan, Multiples, StmtPlan, SyncNote, Synthesis};
 use tilewright_tile::{
-    Code, Diagnostic, Expr, ParamId, ParamKind, Span, Stmt, StmtId, StmtKind, SymbolId, TensorId, Verified,
+    Code, Diagnostic, Expr, ParamId, ParamKind, Origin, Stmt, StmtId, StmtKind, SymbolId, TensorId, Verified,
     statement_text,
 };
 
@@ -46,13 +46,13 @@ use tilewright_tile::{
 pub const MAX_EXTENT: i64 = (1 << 31) - (1 << 21);
 
 /// The number of groups that a wait leaves in flight.
-fn count_of(groups: &Expr, span: Span) -> Result<u32, Diagnostic> {
+fn count_of(groups: &Expr, span: Origin) -> Result<u32, Diagnostic> {
     let groups = groups.as_int().and_then(|n| u32::try_from(n).ok());
     groups.ok_or_else(|| internal(span, "a wait for an unknown number"))
 }
 
 /// A state that synthesis should have ruled out: a mistake of the compiler.
-fn internal(span: Span, what: &str) -> Diagnostic {
+fn internal(span: Origin, what: &str) -> Diagnostic {
     Diagnostic::new(Code::Unsatisfiable, span, format!("lowering met {what}"))
         .help("this is a mistake of the compiler: please report it with the program")
 }
@@ -251,7 +251,11 @@ impl Lower<'_> {
     fn statement(&mut self, stmt: &Stmt) -> Result<(), Diagnostic> {
         let synthesis = self.synthesis;
         let plan = synthesis.plan(stmt)?;
-        let position = (!stmt.span.is_none()).then_some(stmt.span.start);
+        let position = match stmt.span {
+            Origin::Unknown => None,
+            Origin::Text(span) => Some(Position::Text(span.start)),
+            Origin::Rust(location) => Some(Position::Rust(location)),
+        };
         self.b.set_origin_at(statement_text(self.verified.program(), stmt), position);
         for tensor in stmt.kind.reads().into_iter().chain(stmt.kind.writes()) {
             if let Some(Some(buffer)) = self.buffers.get(tensor.0 as usize) {

@@ -8,7 +8,7 @@ use tilewright_machine::{ScalarOp, ShuffleMode, SyncOp};
 use tilewright_simt::{Address, ArrayId, Operand, Reg, Special};
 use tilewright_synth::cast;
 use tilewright_synth::movement::{Movement, Shuffles, Side, Trip};
-use tilewright_tile::{Diagnostic, Span};
+use tilewright_tile::{Diagnostic, Origin};
 
 use crate::bits::{assemble, bit, linear_map};
 use crate::elements;
@@ -144,7 +144,7 @@ impl Lower<'_> {
         counts: (u32, u32),
         bits: u32,
         movement: &Movement,
-        span: Span,
+        span: Origin,
     ) -> Result<(), Diagnostic> {
         if bits >= 8 || matches!(movement, Movement::Registers(_)) {
             return self.movement(ends, bits, movement, span);
@@ -162,7 +162,7 @@ impl Lower<'_> {
         (src, dst): (ArrayId, ArrayId),
         bits: u32,
         movement: &Movement,
-        span: Span,
+        span: Origin,
     ) -> Result<(), Diagnostic> {
         match movement {
             Movement::Registers(moves) => {
@@ -255,7 +255,7 @@ impl Lower<'_> {
         trip: &Trip,
         (src, dst): (ArrayId, ArrayId),
         bits: u32,
-        span: Span,
+        span: Origin,
     ) -> Result<(), Diagnostic> {
         self.store_side(&trip.memory, &trip.store, src, bits, span)?;
         self.load_side(&trip.memory, &trip.load, dst, bits, span)
@@ -267,7 +267,7 @@ impl Lower<'_> {
         memory: &LinearLayout,
         side: &Side,
         bits: u32,
-        span: Span,
+        span: Origin,
     ) -> Result<(Vec<u64>, SharedBase), Diagnostic> {
         let offsets = memory.inverse().and_then(|m| m.compose(side.bits.linear()));
         let offsets = offsets.map_err(|_| internal(span, "a shared layout that is not a bijection"))?;
@@ -306,7 +306,7 @@ impl Lower<'_> {
         side: &Side,
         src: ArrayId,
         bits: u32,
-        span: Span,
+        span: Origin,
     ) -> Result<(), Diagnostic> {
         // Others may still read what they exchanged before.
         if self.scratch_used || self.loops > 0 {
@@ -361,7 +361,7 @@ impl Lower<'_> {
         side: &Side,
         dst: ArrayId,
         bits: u32,
-        span: Span,
+        span: Origin,
     ) -> Result<(), Diagnostic> {
         let (registers, base) = self.offsets(memory, side, bits, span)?;
         let (calls, elements) = Self::calls(side);

@@ -3,7 +3,7 @@
 use tilewright_machine::ScalarOp;
 use tilewright_simt::{Builder, Operand, Reg, Special};
 use tilewright_tile::order::{self, Arithmetic};
-use tilewright_tile::{Diagnostic, Expr, Span, Stmt, SymbolId, TileOrder};
+use tilewright_tile::{Diagnostic, Expr, Origin, Stmt, SymbolId, TileOrder};
 
 use crate::scalar::{self, add, int};
 use crate::{Lower, internal};
@@ -98,7 +98,7 @@ impl Lower<'_> {
         &mut self,
         after: [SymbolId; 2],
         body: &[Stmt],
-        span: Span,
+        span: Origin,
     ) -> Result<(), Diagnostic> {
         if !after.iter().all(|counter| self.units.after.contains_key(counter)) {
             return Err(internal(span, "a `finally` without its loop"));

@@ -190,7 +190,12 @@ pub fn notes(whole: &Verified, rings: &Rings) -> Vec<SyncNote> {
         let fence = ProxyFence::Shared.spelling();
         let mut note = |what: String, why: &str| {
             let text = format!("stages of `{}`", pipeline.name);
-            notes.push(SyncNote { text, position: pipeline.span.start, what, why: why.to_string() });
+            notes.push(SyncNote {
+                text,
+                position: pipeline.span.text().map_or(0, |span| span.start),
+                what,
+                why: why.to_string(),
+            });
         };
         let order = ring.order;
         match (order.fence_full, ring.written) {

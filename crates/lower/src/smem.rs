@@ -2,7 +2,7 @@
 
 use tilewright_simt::{Builder, Operand};
 use tilewright_synth::block::smem::Places;
-use tilewright_tile::{Diagnostic, Span, TensorRef};
+use tilewright_tile::{Diagnostic, Origin, TensorRef};
 
 use crate::scalar::{self, add};
 use crate::{Lower, internal};
@@ -19,7 +19,7 @@ impl Lower<'_> {
         &mut self,
         reference: &TensorRef,
         coarse: bool,
-        span: Span,
+        span: Origin,
     ) -> Result<(i64, Option<Operand>), Diagnostic> {
         let tile = self.verified.tile(reference);
         let (layout, _) = self

@@ -3,7 +3,7 @@
 use tilewright_machine::{Descriptor, ScalarOp, SyncOp};
 use tilewright_simt::{ArrayId, DescriptorValue, Factor, Operand, Reg};
 use tilewright_synth::{LeftPlan, OperandPlan, ProductPlan};
-use tilewright_tile::{Diagnostic, Span, Stmt, StmtKind, TensorId, TensorRef};
+use tilewright_tile::{Diagnostic, Origin, Stmt, StmtKind, TensorId, TensorRef};
 
 use crate::scalar::{self, add, int};
 use crate::{Lower, elements, internal};
@@ -15,7 +15,7 @@ impl Lower<'_> {
         reference: &TensorRef,
         operand: &OperandPlan,
         (along, count): (i64, i64),
-        span: Span,
+        span: Origin,
     ) -> Result<DescriptorValue, Diagnostic> {
         let (constant, dynamic) = self.begins(reference, true, span)?;
         let base = self.shared_base();

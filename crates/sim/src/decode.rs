@@ -10,7 +10,9 @@ use tilewright_machine::{
     BulkOp, CopyRow, DType, Major, MbarrierOp, Memory, Scope, ShuffleMode, SyncOp, TensorOp, TensorRow,
     tensor_row, timing,
 };
-use tilewright_simt::{Address, Factor, Function, Inst, Op, Operand, OriginId, Reg, Special, verify};
+use tilewright_simt::{
+    Address, Factor, Function, Inst, Op, Operand, OriginId, Position, Reg, Special, verify,
+};
 
 use crate::error::SimError;
 use crate::profile::Row;
@@ -351,8 +353,8 @@ impl<'a> Program<'a> {
         format!("register {index} of `{name}`")
     }
 
-    /// Where an origin begins in the source text.
-    pub(crate) fn position(&self, origin: u32) -> Option<u32> {
+    /// The position of an origin's statement in its source.
+    pub(crate) fn position(&self, origin: u32) -> Option<Position> {
         self.function.position(OriginId(origin))
     }
 

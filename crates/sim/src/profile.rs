@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use tilewright_machine::{BulkOp, Memory, SyncOp, TensorOp};
-use tilewright_simt::OriginId;
+use tilewright_simt::{OriginId, Position};
 
 use crate::context::Context;
 use crate::decode::{Code, Instruction, Program, Source, sync_name};
@@ -59,8 +59,8 @@ impl Bytes {
 pub struct Profile {
     /// The tile statement.
     pub origin: String,
-    /// Where it begins in the source text, a byte offset; `None` where it was not read from one.
-    pub position: Option<u32>,
+    /// Its position in the source.
+    pub position: Option<Position>,
     /// The instruction row's name; scalar instructions of a statement are one row, `scalar`.
     pub instruction: &'static str,
     /// Its kind.

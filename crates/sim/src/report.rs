@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use tilewright_simt::Position;
 
 use crate::profile::Profile;
 use crate::trace::Trace;
@@ -89,9 +90,13 @@ impl Report {
     }
 }
 
-/// A statement with its place: "`copy(a, b)` (line 3)".
-fn statement(origin: &str, position: Option<u32>, place: &dyn Fn(u32) -> String) -> String {
-    match position.map(place) {
+/// A statement with its place: "`copy(a, b)` (line 3)", or that of the call in Rust that made it.
+fn statement(origin: &str, position: Option<Position>, place: &dyn Fn(u32) -> String) -> String {
+    let place = position.map(|position| match position {
+        Position::Text(byte) => place(byte),
+        Position::Rust(location) => location.to_string(),
+    });
+    match place {
         Some(place) if !place.is_empty() => format!("`{origin}` ({place})"),
         _ => format!("`{origin}`"),
     }
@@ -124,8 +129,8 @@ pub enum RaceKind {
 pub struct Party {
     /// The tile statement.
     pub origin: String,
-    /// Where it begins in the source text, a byte offset; `None` where it was not read from one.
-    pub position: Option<u32>,
+    /// Its position in the source.
+    pub position: Option<Position>,
     /// The thread-level instruction: its row's name.
     pub instruction: String,
     /// The thread in its block; of a matrix instruction, the one whose address names the row.
@@ -223,8 +228,8 @@ impl Race {
 pub struct Fault {
     /// The tile statement.
     pub origin: String,
-    /// Where it begins in the source text, a byte offset; `None` where it was not read from one.
-    pub position: Option<u32>,
+    /// Its position in the source.
+    pub position: Option<Position>,
     /// The instruction row's name.
     pub instruction: &'static str,
     /// `shared`, `global` or `register`.
@@ -283,8 +288,8 @@ impl Fault {
 pub struct Misuse {
     /// The tile statement.
     pub origin: String,
-    /// Where it begins in the source text, a byte offset; `None` where it was not read from one.
-    pub position: Option<u32>,
+    /// Its position in the source.
+    pub position: Option<Position>,
     /// The instruction.
     pub instruction: String,
     /// What is wrong.

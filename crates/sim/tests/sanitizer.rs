@@ -8,7 +8,7 @@ use tilewright_machine::{
     DType, MbarrierOp, Memory, MmaRow, ProxyFence, ScalarOp, SwizzleMode, SyncOp, TensorOp, mma_rows,
 };
 use tilewright_sim::{Argument, Config, GlobalMemory, RaceKind, Report, SimError, run};
-use tilewright_simt::{Builder, Function, Operand, Special};
+use tilewright_simt::{Builder, Function, Operand, Position, Special};
 
 /// Runs so many blocks with one buffer of `words` words for each parameter, tensors being vectors of words.
 fn run_on(f: &Function, blocks: u32, words: usize, config: &Config) -> Result<(Report, Vec<u32>), SimError> {
@@ -51,12 +51,13 @@ fn threads_of_a_block_race_on_global_memory_without_a_barrier() {
         let mut b = builder(64);
         let x = b.pointer_param("x");
         let t = b.thread();
-        b.set_origin_at("write", Some(40));
+        b.set_origin_at("write", Some(Position::Text(40)));
         b.store_global(x, t, t);
         if let Some(sync) = sync {
             b.sync(sync);
         }
-        b.set_origin("read");
+        let call = std::panic::Location::caller();
+        b.set_origin_at("read", Some(Position::Rust(call)));
         let other = b.op(ScalarOp::XorB32, t, flip);
         let _ = load_global(&mut b, x, other);
         let f = b.finish();
@@ -68,12 +69,20 @@ fn threads_of_a_block_race_on_global_memory_without_a_barrier() {
         for race in &report.races {
             let (first, second) = (&race.first, &race.second);
             let (writer, reader) = if first.write { (first, second) } else { (second, first) };
-            assert_eq!((writer.instruction.as_str(), writer.position), ("st.global.b32", Some(40)));
-            assert_eq!((reader.instruction.as_str(), reader.position), ("ld.global.b32", None));
+            assert_eq!(
+                (writer.instruction.as_str(), writer.position),
+                ("st.global.b32", Some(Position::Text(40)))
+            );
+            assert_eq!(
+                (reader.instruction.as_str(), reader.position),
+                ("ld.global.b32", Some(Position::Rust(call)))
+            );
             assert_eq!(race.offset, 4 * u64::from(writer.thread));
             assert_eq!(race.suggestion, "add `syncthreads()` between");
             let text = report.problems_at(&|at| format!("line {at}")).join("");
             assert!(text.contains("race on global `x` byte") && text.contains("`write` (line 40)"), "{text}");
+            // A call in Rust has a place without a text.
+            assert!(text.contains(&format!("`read` ({call})")), "{text}");
         }
         let off = Config { check_global: false, ..Config::default() };
         assert!(run_on(&f, 1, 256, &off).unwrap().0.is_clean());

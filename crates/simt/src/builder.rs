@@ -13,7 +13,7 @@ use tilewright_machine::{
 
 use crate::function::{
     Address, Array, ArrayId, Factor, Function, FunctionParam, FunctionParamKind, Inst, Op, Operand, OriginId,
-    Reg, SharedBuffer, Special, TensorMap, Value,
+    Position, Reg, SharedBuffer, Special, TensorMap, Value,
 };
 
 #[derive(PartialEq, Eq, Hash, Clone)]
@@ -123,8 +123,8 @@ impl Builder {
         self.set_origin_at(text, None);
     }
 
-    /// Instructions made from here on come from this tile statement, which begins at this byte of the source text.
-    pub fn set_origin_at(&mut self, text: impl Into<String>, position: Option<u32>) {
+    /// Instructions made from here on come from this tile statement, which is at this position of its source.
+    pub fn set_origin_at(&mut self, text: impl Into<String>, position: Option<Position>) {
         let text = text.into();
         let Function { origins, positions, .. } = &mut self.function;
         let known = origins.iter().zip(&*positions).position(|(o, p)| *o == text && *p == position);

@@ -6,7 +6,9 @@
 //! issues. Control flow is structured: counted loops and two-way branches. Effects happen in program order.
 
 use std::fmt;
+use std::panic::Location;
 
+use serde::{Serialize, Serializer};
 use tilewright_machine::{
     Arch, BoxShape, BulkOp, CacheHint, CopyRow, Major, MbarrierOp, MmaRow, RegType, ScalarOp, ShuffleMode,
     SyncOp, TensorRow, WgmmaRow,
@@ -442,6 +444,35 @@ impl Op {
     }
 }
 
+/// The position of a tile statement in its source.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Position {
+    /// The byte of the text at which it begins.
+    Text(u32),
+    /// The call in Rust that made it.
+    Rust(&'static Location<'static>),
+}
+
+impl Position {
+    /// The byte at which it begins in the text, of a program that was parsed.
+    pub fn text(self) -> Option<u32> {
+        match self {
+            Position::Text(byte) => Some(byte),
+            Position::Rust(_) => None,
+        }
+    }
+}
+
+/// A number, or `file:line:column`.
+impl Serialize for Position {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Position::Text(byte) => serializer.serialize_u32(*byte),
+            Position::Rust(location) => serializer.collect_str(location),
+        }
+    }
+}
+
 /// A thread-level program.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Function {
@@ -467,8 +498,8 @@ pub struct Function {
     pub arrays: Vec<Array>,
     /// Tile statements that instructions come from, as text for messages.
     pub origins: Vec<String>,
-    /// Where the statement of each origin begins in the source text, a byte offset; `None` where it was not read from one.
-    pub positions: Vec<Option<u32>>,
+    /// The position of the statement of each origin in its source.
+    pub positions: Vec<Option<Position>>,
     /// For each origin the shared buffers that its statement names, as indices into [`Function::shared`]: those that its accesses mean
     /// where buffers lie at the same place. May be shorter than the origins: nothing is said of the rest.
     pub named: Vec<Vec<u32>>,
@@ -487,8 +518,8 @@ impl Function {
         self.origins.get(id.0 as usize).map_or("", String::as_str)
     }
 
-    /// Where the statement of an origin begins in the source text.
-    pub fn position(&self, id: OriginId) -> Option<u32> {
+    /// The position of an origin's statement in its source.
+    pub fn position(&self, id: OriginId) -> Option<Position> {
         self.positions.get(id.0 as usize).copied().flatten()
     }
 

@@ -12,6 +12,6 @@ pub mod verify;
 pub use builder::Builder;
 pub use function::{
     Address, Array, ArrayId, DescriptorValue, Factor, Function, FunctionParam, FunctionParamKind, Inst, Op,
-    Operand, OriginId, Reg, SharedBuffer, Special, TensorMap, Value,
+    Operand, OriginId, Position, Reg, SharedBuffer, Special, TensorMap, Value,
 };
 pub use verify::{VerifyError, verify};

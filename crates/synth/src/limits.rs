@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap as HashMap;
 use std::rc::Rc;
 
 use tilewright_machine::Arch;
-use tilewright_tile::{Code, Diagnostic, Span, StmtKind, StmtMap, TensorId, Verified};
+use tilewright_tile::{Code, Diagnostic, Origin, StmtKind, StmtMap, TensorId, Verified};
 
 use crate::copies::SharedSolution;
 use crate::movement::Movement;
@@ -200,8 +200,8 @@ pub(crate) fn too_many_registers(
         let rest: u32 = live.fragments[LISTED..].iter().map(|(_, n)| n).sum();
         list.push(format!("{} others {rest}", live.fragments.len() - LISTED));
     }
-    let largest = live.fragments.first().map_or(Span::NONE, |(id, _)| tensor(*id).span);
-    let place = live.statement.map_or(Span::NONE, |i| statements[i].0.span);
+    let largest = live.fragments.first().map_or(Origin::Unknown, |(id, _)| tensor(*id).span);
+    let place = live.statement.map_or(Origin::Unknown, |i| statements[i].0.span);
     let message = format!(
         "the register tensors that are live at once take {total} registers of a thread, which has {limit}"
     );
@@ -209,7 +209,7 @@ pub(crate) fn too_many_registers(
         "make the tiles smaller or use more threads; live here, in registers a thread: {}",
         list.join(", ")
     );
-    if place.is_none() {
+    if place.is_unknown() {
         return Diagnostic::new(Code::RegistersExceeded, largest, message)
             .label("the largest of them")
             .help(help);

@@ -37,7 +37,7 @@ pub(crate) fn note(
     alternatives: Vec<Alternative>,
 ) -> Option<StatementNote> {
     let text = tilewright_tile::statement_text(verified.program(), stmt);
-    let position = stmt.span.start;
+    let position = stmt.span.text().map_or(0, |span| span.start);
     // What touches no global memory; without words of shared memory, registers alone.
     let local = |instruction: String,
                  (calls, per_call): (u32, u32),

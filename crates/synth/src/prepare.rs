@@ -87,8 +87,8 @@ pub fn prepare(verified: &Verified, options: &Options) -> Result<Prepared, Diagn
         }
         let clash = found.clash.unwrap_or_else(|| nothing_found().into());
         let Some((before, operand)) = clash.remedy.filter(|_| inserted.len() < MAX_INSERTED) else {
-            let span = clash.diagnostic.span.range();
-            let same = |d: &&Diagnostic| !d.span.is_none() && d.span.range() == span;
+            let place = clash.diagnostic.span.key();
+            let same = |d: &&Diagnostic| !d.span.is_unknown() && d.span.key() == place;
             let error = first.iter().find(same).cloned().unwrap_or(*clash.diagnostic);
             return Err(with_origins(error, &moved));
         };

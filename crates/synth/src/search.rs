@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use tilewright_machine::Memory;
-use tilewright_tile::{Code, Diagnostic, Span, Stmt, StmtKind, StmtMap, SymbolId, TensorId, Verified};
+use tilewright_tile::{Code, Diagnostic, Origin, Stmt, StmtKind, StmtMap, SymbolId, TensorId, Verified};
 
 use crate::allocate::{Allocation, Lifetimes, SHARED_ALIGN};
 use crate::copies::{Memo, SharedProblem, SharedSolution};
@@ -507,7 +507,7 @@ impl Outcome {
 fn no_such_candidate(asked: usize, candidates: usize) -> Diagnostic {
     Diagnostic::new(
         Code::BadValue,
-        Span::NONE,
+        Origin::Unknown,
         format!("there is no candidate {asked}: this program has {candidates}, counted from 0"),
     )
     .help("`tilewright compile --emit report` lists them")

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use tilewright_layout::Layout;
 use tilewright_machine::DType;
 
-use crate::diagnostic::{Code, Diagnostic, Span};
+use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::{Expr, SymbolId};
 use crate::ids::{StmtId, StmtIds};
 use crate::names::{is_identifier, is_reserved, nearest};
@@ -28,7 +28,7 @@ pub(crate) enum Named {
 
 struct Entry {
     named: Named,
-    span: Span,
+    span: Origin,
     /// What kind of block it was defined in, once that has ended.
     ended: Option<&'static str>,
 }
@@ -114,11 +114,11 @@ impl Builder {
                 symbols: Vec::new(),
                 params: Vec::new(),
                 grid: Vec::new(),
-                grid_span: Span::NONE,
+                grid_span: Origin::Unknown,
                 threads: Expr::Int(0),
-                threads_span: Span::NONE,
+                threads_span: Origin::Unknown,
                 cluster: Expr::Int(1),
-                cluster_span: Span::NONE,
+                cluster_span: Origin::Unknown,
                 tensors: Vec::new(),
                 pipelines: Vec::new(),
                 statements: StmtIds::default(),
@@ -131,7 +131,7 @@ impl Builder {
     }
 
     /// Binds a name until the enclosing block ends.
-    fn bind(&mut self, name: &str, span: Span, named: Named) -> Result<(), Diagnostic> {
+    fn bind(&mut self, name: &str, span: Origin, named: Named) -> Result<(), Diagnostic> {
         let legal = check_name(name, span);
         if let Some(entry) = self.names.get(name) {
             return Err(Diagnostic::new(
@@ -153,7 +153,8 @@ impl Builder {
     }
 
     /// Binds a name whose declaration was wrong.
-    pub(crate) fn poison(&mut self, name: &str, span: Span) {
+    pub(crate) fn poison(&mut self, name: &str, span: impl Into<Origin>) {
+        let span = span.into();
         // Should the name be taken, there is nothing to suppress.
         let _ = self.bind(name, span, Named::Poisoned);
     }
@@ -161,9 +162,10 @@ impl Builder {
     pub(crate) fn declare_symbol(
         &mut self,
         name: &str,
-        span: Span,
+        span: impl Into<Origin>,
         kind: SymbolKind,
     ) -> Result<SymbolId, Diagnostic> {
+        let span = span.into();
         let id = SymbolId(self.program.symbols.len() as u32);
         self.bind(name, span, Named::Symbol(id))?;
         self.program.symbols.push(Symbol { name: name.to_string(), kind, span });
@@ -173,10 +175,11 @@ impl Builder {
     pub(crate) fn declare_param(
         &mut self,
         name: &str,
-        span: Span,
+        span: impl Into<Origin>,
         dtype: DType,
         kind: ParamKind,
     ) -> Result<ParamId, Diagnostic> {
+        let span = span.into();
         let id = ParamId(self.program.params.len() as u32);
         self.bind(name, span, Named::Param(id))?;
         self.program.params.push(Param { name: name.to_string(), dtype, kind, span });
@@ -186,10 +189,11 @@ impl Builder {
     pub(crate) fn declare_tensor(
         &mut self,
         name: &str,
-        span: Span,
+        span: impl Into<Origin>,
         dtype: DType,
         kind: TensorKind,
     ) -> Result<TensorId, Diagnostic> {
+        let span = span.into();
         let id = TensorId(self.program.tensors.len() as u32);
         self.bind(name, span, Named::Tensor(id))?;
         self.program.tensors.push(Tensor { name: name.to_string(), dtype, kind, span });
@@ -197,7 +201,13 @@ impl Builder {
     }
 
     /// What a visible name stands for; `what` says in the message what was looked for.
-    pub(crate) fn lookup(&self, name: &str, span: Span, what: &str) -> Result<Named, Diagnostic> {
+    pub(crate) fn lookup(
+        &self,
+        name: &str,
+        span: impl Into<Origin>,
+        what: &str,
+    ) -> Result<Named, Diagnostic> {
+        let span = span.into();
         match self.names.get(name) {
             Some(Entry { named, ended: None, .. }) => Ok(*named),
             Some(Entry { span: defined, ended: Some(block), .. }) => Err(Diagnostic::new(
@@ -227,17 +237,17 @@ impl Builder {
     }
 
     /// Whether a tensor's name is visible here; an error where it is not.
-    pub(crate) fn visible(&self, tensor: TensorId) -> Result<(), Diagnostic> {
+    pub(crate) fn visible(&self, tensor: TensorId, at: Origin) -> Result<(), Diagnostic> {
         let tensor = match self.program.tensor(tensor).kind {
             TensorKind::Part { of, .. } => of,
             _ => tensor,
         };
         let row = self.program.tensor(tensor);
-        self.lookup(&row.name, Span::NONE, "a tensor").map(|_| ())
+        self.lookup(&row.name, at, "a tensor").map(|_| ())
     }
 
-    pub(crate) fn emit(&mut self, kind: StmtKind, span: Span) {
-        let stmt = self.program.statement(kind, span);
+    pub(crate) fn emit(&mut self, kind: StmtKind, span: impl Into<Origin>) {
+        let stmt = self.program.statement(kind, span.into());
         self.body.push(stmt);
     }
 
@@ -253,7 +263,7 @@ impl Builder {
     }
 
     /// A counter of the loop that has just begun.
-    fn counter(&mut self, name: &str, span: Span, kind: SymbolKind) -> Result<SymbolId, Diagnostic> {
+    fn counter(&mut self, name: &str, span: Origin, kind: SymbolKind) -> Result<SymbolId, Diagnostic> {
         let counter = SymbolId(self.program.symbols.len() as u32);
         let bound = self.bind(name, span, Named::Symbol(counter));
         self.program.symbols.push(Symbol { name: name.to_string(), kind, span });
@@ -264,10 +274,11 @@ impl Builder {
     pub(crate) fn begin_for(
         &mut self,
         name: &str,
-        span: Span,
+        span: impl Into<Origin>,
         (lo, hi): (Expr, Expr),
         kind: SymbolKind,
     ) -> Result<SymbolId, Diagnostic> {
+        let span = span.into();
         self.begin(Head::For { counter: SymbolId(self.program.symbols.len() as u32), lo, hi });
         self.counter(name, span, kind)
     }
@@ -276,7 +287,7 @@ impl Builder {
     /// the round before's tile too.
     pub(crate) fn begin_tiles(
         &mut self,
-        counters: &[(&str, Span)],
+        counters: &[(&str, impl Into<Origin> + Copy)],
         (rows, cols): (Expr, Expr),
         order: TileOrder,
     ) -> Vec<Result<SymbolId, Diagnostic>> {
@@ -289,7 +300,7 @@ impl Builder {
             cols,
             order,
         });
-        counters.iter().map(|(name, span)| self.counter(name, *span, SymbolKind::Counter)).collect()
+        counters.iter().map(|(name, span)| self.counter(name, (*span).into(), SymbolKind::Counter)).collect()
     }
 
     /// Opens the `finally` of the loop over tiles that has just ended: the counters of its last round's tile are visible until
@@ -319,10 +330,11 @@ impl Builder {
     pub(crate) fn begin_role(
         &mut self,
         name: &str,
-        span: Span,
+        span: impl Into<Origin>,
         warpgroups: Expr,
         registers: Option<Expr>,
     ) -> Result<(), Diagnostic> {
+        let span = span.into();
         let bound = self.bind(name, span, Named::Role);
         self.begin(Head::Role { name: name.to_string(), warpgroups, registers });
         bound
@@ -334,7 +346,8 @@ impl Builder {
     }
 
     /// Closes the innermost block.
-    pub(crate) fn end(&mut self, span: Span) {
+    pub(crate) fn end(&mut self, span: impl Into<Origin>) {
+        let span = span.into();
         if let Some(ended) = self.open.pop() {
             for name in &ended.names {
                 if let Some(entry) = self.names.get_mut(name) {
@@ -351,17 +364,19 @@ impl Builder {
     pub(crate) fn declare_pipeline(
         &mut self,
         name: &str,
-        span: Span,
+        span: impl Into<Origin>,
         stages: Expr,
         tensors: Vec<TensorId>,
     ) -> Result<PipelineId, Diagnostic> {
+        let span = span.into();
         let id = PipelineId(self.program.pipelines.len() as u32);
         self.bind(name, span, Named::Pipeline(id))?;
         self.program.pipelines.push(Pipeline { name: name.to_string(), stages, tensors, span });
         Ok(id)
     }
 
-    pub(crate) fn finish(mut self, end: Span) -> Program {
+    pub(crate) fn finish(mut self, end: impl Into<Origin>) -> Program {
+        let end = end.into();
         while !self.open.is_empty() {
             self.end(end);
         }
@@ -384,7 +399,13 @@ impl Builder {
 
     /// The part of a tensor at an index: the one that an earlier statement named, or a new one. Whether there is such a part,
     /// the verifier checks.
-    pub(crate) fn part(&mut self, of: TensorId, index: Vec<Option<Expr>>, span: Span) -> TensorId {
+    pub(crate) fn part(
+        &mut self,
+        of: TensorId,
+        index: Vec<Option<Expr>>,
+        span: impl Into<Origin>,
+    ) -> TensorId {
+        let span = span.into();
         let known = self.program.tensors.iter().position(
             |t| matches!(&t.kind, TensorKind::Part { of: o, index: i, .. } if *o == of && *i == index),
         );
@@ -455,11 +476,12 @@ impl Builder {
     pub(crate) fn assign(
         &mut self,
         name: &str,
-        span: Span,
+        span: impl Into<Origin>,
         dtype: DType,
         shape: Vec<Expr>,
         pinned: Option<Layout>,
     ) -> Result<Option<TensorId>, Diagnostic> {
+        let span = span.into();
         match self.get(name) {
             None => self.declare_tensor(name, span, dtype, TensorKind::Register { shape, pinned }).map(Some),
             Some(Named::Tensor(id)) if pinned.is_none() => Ok(Some(id)),
@@ -501,7 +523,8 @@ pub(crate) fn is_permutation(order: &[u32], rank: usize) -> bool {
 }
 
 /// An error where the text cannot be a name.
-pub(crate) fn check_name(name: &str, span: Span) -> Result<(), Diagnostic> {
+pub(crate) fn check_name(name: &str, span: impl Into<Origin>) -> Result<(), Diagnostic> {
+    let span = span.into();
     if !is_identifier(name) {
         let shown: String = name.chars().take(40).collect();
         return Err(Diagnostic::new(Code::Syntax, span, format!("`{}` is not a name", shown.escape_debug()))

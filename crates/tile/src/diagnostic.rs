@@ -3,11 +3,10 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::panic::Location;
 
-/// A range of bytes of the source text. Programs built in Rust have empty spans.
-///
-/// Spans never take part in comparing programs: two programs that say the same are equal, wherever it is said.
-#[derive(Clone, Copy, Debug, Default)]
+/// A range of bytes of the source text.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Span {
     /// The first byte.
     pub start: u32,
@@ -16,16 +15,13 @@ pub struct Span {
 }
 
 impl Span {
-    /// The span of no text: the program was not read from a file.
-    pub const NONE: Span = Span { start: 0, end: 0 };
-
     /// The bytes `start..end`.
     pub fn new(start: usize, end: usize) -> Self {
         Span { start: start as u32, end: end as u32 }
     }
 
-    /// Whether there is no text here.
-    pub fn is_none(self) -> bool {
+    /// True for a place between two bytes, such as the end of the text.
+    pub fn is_empty(self) -> bool {
         self.start == self.end
     }
 
@@ -40,12 +36,72 @@ impl Span {
     }
 }
 
-impl PartialEq for Span {
+/// The place that a part of a program comes from. Each front end has a variant; one that makes tile programs from something
+/// else (tasks) adds its own.
+///
+/// Origins never take part in comparing programs: two programs that say the same are equal, wherever it is said.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Origin {
+    /// No place: nothing in the source stands for it.
+    #[default]
+    Unknown,
+    /// Bytes of the text that was parsed.
+    Text(Span),
+    /// A call of the Rust DSL.
+    Rust(&'static Location<'static>),
+}
+
+impl Origin {
+    /// The call in Rust of the innermost function around that is not `#[track_caller]`.
+    #[track_caller]
+    pub fn caller() -> Self {
+        Origin::Rust(Location::caller())
+    }
+
+    /// True without a place.
+    pub fn is_unknown(self) -> bool {
+        matches!(self, Origin::Unknown)
+    }
+
+    /// The bytes of the source text, of a program that was parsed.
+    pub fn text(self) -> Option<Span> {
+        match self {
+            Origin::Text(span) => Some(span),
+            Origin::Unknown | Origin::Rust(_) => None,
+        }
+    }
+
+    /// The call, of a program that was built in Rust.
+    pub fn rust(self) -> Option<&'static Location<'static>> {
+        match self {
+            Origin::Rust(location) => Some(location),
+            Origin::Unknown | Origin::Text(_) => None,
+        }
+    }
+
+    /// This place, or another where this one is unknown.
+    pub fn or(self, other: Origin) -> Origin {
+        if self.is_unknown() { other } else { self }
+    }
+
+    /// A key by which origins are equal and ordered, as `==` does not: text in its order, then calls by file, line and column.
+    pub fn key(self) -> impl Ord + Copy + std::hash::Hash + fmt::Debug {
+        (self.text(), self.rust())
+    }
+}
+
+impl From<Span> for Origin {
+    fn from(span: Span) -> Self {
+        Origin::Text(span)
+    }
+}
+
+impl PartialEq for Origin {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
-impl Eq for Span {}
+impl Eq for Origin {}
 
 /// What kind of mistake a [`Diagnostic`] is about. The text form is stable: tools may match on it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -133,27 +189,32 @@ pub struct Diagnostic {
     pub code: Code,
     /// One sentence that says what is wrong, complete without the source text beside it.
     pub message: String,
-    /// Where.
-    pub span: Span,
+    /// The place that it is about.
+    pub span: Origin,
     /// A few words for the mark under that place; may be empty.
     pub label: String,
     /// Other places that take part, each with a few words.
-    pub related: Vec<(Span, String)>,
+    pub related: Vec<(Origin, String)>,
     /// What would be right.
     pub help: Option<String>,
 }
 
 impl Diagnostic {
-    /// A message about `span`.
-    pub fn new(code: Code, span: Span, message: impl Into<String>) -> Self {
+    /// A message about a place.
+    pub fn new(code: Code, span: impl Into<Origin>, message: impl Into<String>) -> Self {
         Diagnostic {
             code,
             message: message.into(),
-            span,
+            span: span.into(),
             label: String::new(),
             related: Vec::new(),
             help: None,
         }
+    }
+
+    /// True if both say the same about the same place.
+    pub fn repeats(&self, other: &Diagnostic) -> bool {
+        self == other && self.span.key() == other.span.key()
     }
 
     /// With words for the mark under the place.
@@ -163,8 +224,8 @@ impl Diagnostic {
     }
 
     /// With another place that takes part.
-    pub fn related(mut self, span: Span, label: impl Into<String>) -> Self {
-        self.related.push((span, label.into()));
+    pub fn related(mut self, span: impl Into<Origin>, label: impl Into<String>) -> Self {
+        self.related.push((span.into(), label.into()));
         self
     }
 
@@ -180,6 +241,15 @@ impl fmt::Display for Diagnostic {
         write!(f, "{}", self.message)?;
         if let Some(help) = &self.help {
             write!(f, " (help: {help})")?;
+        }
+        // Offsets in a text say little without the text, which a caller shows beside the message.
+        if let Origin::Rust(location) = self.span {
+            write!(f, "\n  --> {location}")?;
+        }
+        for (origin, label) in &self.related {
+            if let Origin::Rust(location) = origin {
+                write!(f, "\n  ::: {location}: {label}")?;
+            }
         }
         Ok(())
     }

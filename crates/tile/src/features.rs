@@ -4,7 +4,7 @@ use std::fmt;
 
 use tilewright_machine::{Arch, DType, Features, MbarrierOp, SyncOp, TensorRow, WgmmaRow, conversion_needs};
 
-use crate::diagnostic::{Code, Diagnostic, Span};
+use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::program::{ReduceOp, Stmt, StmtKind};
 use crate::verified::Verified;
 
@@ -80,8 +80,8 @@ impl fmt::Display for Construct {
 pub struct Need {
     /// The construct.
     pub construct: Construct,
-    /// The statement; empty in programs built in Rust.
-    pub span: Span,
+    /// The statement's place.
+    pub span: Origin,
 }
 
 impl Need {
@@ -94,7 +94,7 @@ impl Need {
 /// Every construct that a program uses, each once, in the order of the text.
 pub fn needs(v: &Verified) -> Vec<Need> {
     let mut needs: Vec<Need> = Vec::new();
-    let mut need = |construct: Construct, span: Span| {
+    let mut need = |construct: Construct, span: Origin| {
         if !needs.iter().any(|known| known.construct == construct) {
             needs.push(Need { construct, span });
         }

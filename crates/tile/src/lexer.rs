@@ -170,7 +170,7 @@ fn never_closed(token: &Token, at: Span) -> Diagnostic {
     };
     let message = format!("this `{open}` is never closed");
     let diagnostic = syntax(token.span, message).label(format!("its `{wants}` is missing"));
-    if at.is_none() {
+    if at.is_empty() {
         diagnostic.help(format!("the text ends before a `{wants}`"))
     } else {
         diagnostic

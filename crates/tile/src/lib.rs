@@ -25,7 +25,7 @@ pub mod verify;
 
 pub use arith::{Rounded, rounded};
 pub use desugar::{desugar, desugar_copies, desugar_rearrangements};
-pub use diagnostic::{Code, Diagnostic, Diagnostics, Span};
+pub use diagnostic::{Code, Diagnostic, Diagnostics, Origin, Span};
 pub use expr::{Axis, Expr, IntOp, Scope, SymbolId};
 pub use features::{Construct, Need, check_architecture, least_architecture, needs};
 pub use ids::{StmtId, StmtIds, StmtMap};

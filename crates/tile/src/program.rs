@@ -8,7 +8,7 @@
 use tilewright_layout::{Layout, SwizzledLayout};
 use tilewright_machine::{DType, Memory};
 
-use crate::diagnostic::Span;
+use crate::diagnostic::Origin;
 use crate::expr::{Expr, SymbolId};
 use crate::ids::StmtIds;
 pub use crate::statement::{
@@ -40,15 +40,15 @@ pub struct Program {
     /// Blocks along x, y and z; one to three expressions over constants and sizes.
     pub grid: Vec<Expr>,
     /// Where the grid is written.
-    pub grid_span: Span,
+    pub grid_span: Origin,
     /// Threads of a block; an expression over constants.
     pub threads: Expr,
     /// Where the number of threads is written.
-    pub threads_span: Span,
+    pub threads_span: Origin,
     /// Blocks of a cluster: neighbours along x. An expression over constants; 1 where the program says nothing.
     pub cluster: Expr,
     /// Where the cluster is written.
-    pub cluster_span: Span,
+    pub cluster_span: Origin,
     /// Every tensor, in the order of definition.
     pub tensors: Vec<Tensor>,
     /// Every pipeline, in the order of definition.
@@ -67,7 +67,7 @@ pub struct Symbol {
     /// What it stands for.
     pub kind: SymbolKind,
     /// Where it is declared.
-    pub span: Span,
+    pub span: Origin,
 }
 
 /// What a [`Symbol`] stands for.
@@ -94,7 +94,7 @@ pub struct Param {
     /// A buffer, or one number.
     pub kind: ParamKind,
     /// Where it is declared.
-    pub span: Span,
+    pub span: Origin,
 }
 
 impl Param {
@@ -137,7 +137,7 @@ pub struct Pipeline {
     /// The shared tensors of a stage.
     pub tensors: Vec<TensorId>,
     /// Where it is defined.
-    pub span: Span,
+    pub span: Origin,
 }
 
 /// A tensor of the program.
@@ -150,7 +150,7 @@ pub struct Tensor {
     /// Where it lives, and how it is shaped.
     pub kind: TensorKind,
     /// Where it is defined.
-    pub span: Span,
+    pub span: Origin,
 }
 
 impl Tensor {
@@ -249,7 +249,7 @@ pub struct ViewLeaf {
 
 impl Program {
     /// A new statement, which belongs nowhere yet.
-    pub fn statement(&mut self, kind: StmtKind, span: Span) -> Stmt {
+    pub fn statement(&mut self, kind: StmtKind, span: Origin) -> Stmt {
         Stmt { id: self.statements.fresh(None), kind, span }
     }
 

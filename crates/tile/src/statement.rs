@@ -2,7 +2,7 @@
 
 use tilewright_machine::CacheHint;
 
-use crate::diagnostic::Span;
+use crate::diagnostic::Origin;
 use crate::expr::{Expr, SymbolId};
 use crate::ids::StmtId;
 use crate::program::{ParamId, PipelineId, TensorId};
@@ -61,13 +61,13 @@ pub struct TensorRef {
     /// `transpose(t)`: the kept modes in reverse order. Costs nothing: it is a view.
     pub transposed: bool,
     /// Where it is written.
-    pub span: Span,
+    pub span: Origin,
 }
 
 impl TensorRef {
     /// The whole tensor.
     pub fn whole(tensor: TensorId) -> Self {
-        TensorRef { tensor, index: Vec::new(), transposed: false, span: Span::NONE }
+        TensorRef { tensor, index: Vec::new(), transposed: false, span: Origin::Unknown }
     }
 }
 
@@ -85,7 +85,7 @@ pub struct Stmt {
     /// What it does.
     pub kind: StmtKind,
     /// Where it is written.
-    pub span: Span,
+    pub span: Origin,
 }
 
 /// Statements are equal that do the same, whatever their ids.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::desugar::{fresh_name, names_of};
-use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
+use crate::diagnostic::{Code, Diagnostic, Diagnostics, Origin};
 use crate::expr::{Expr, SymbolId};
 use crate::ids::{StmtId, StmtIds};
 use crate::program::{
@@ -76,9 +76,7 @@ pub fn unroll(v: &Verified) -> Result<Verified, Diagnostics> {
     // What holds for the loop need not hold for each of its rounds. One message a place is enough.
     verify(&expanded, v.constants()).map_err(|Diagnostics(all)| {
         let mut seen = BTreeSet::new();
-        Diagnostics(
-            all.into_iter().filter(|d| seen.insert((d.span.start, d.span.end, d.code.name()))).collect(),
-        )
+        Diagnostics(all.into_iter().filter(|d| seen.insert((d.span.key(), d.code.name()))).collect())
     })
 }
 
@@ -114,7 +112,7 @@ impl Unroll<'_> {
     }
 
     /// Counts a statement of the result.
-    fn count(&mut self, span: Span) -> Result<(), Diagnostic> {
+    fn count(&mut self, span: Origin) -> Result<(), Diagnostic> {
         self.statements += 1;
         if self.statements <= MAX_STATEMENTS {
             return Ok(());
@@ -165,7 +163,7 @@ impl Unroll<'_> {
         counter: SymbolId,
         (lo, hi): (&Expr, &Expr),
         body: &[Stmt],
-        span: Span,
+        span: Origin,
         out: &mut Vec<Stmt>,
     ) -> Result<(), Diagnostic> {
         let bound = |e: Expr| {
@@ -257,14 +255,14 @@ impl Unroll<'_> {
     }
 
     /// The new tensor that an operand names.
-    fn operand(&self, id: TensorId, span: Span) -> Result<TensorId, Diagnostic> {
+    fn operand(&self, id: TensorId, span: Origin) -> Result<TensorId, Diagnostic> {
         let row = self.v.program().tensor(id);
         let TensorKind::Part { of, index, .. } = &row.kind else {
             let missing =
                 || Diagnostic::new(Code::UnknownName, span, format!("`{}` is not defined here", row.name));
             return self.now.get(&id).copied().ok_or_else(missing);
         };
-        let span = if row.span.is_none() { span } else { row.span };
+        let span = row.span.or(span);
         let extents = self.v.shape(*of);
         let mut at = Vec::new();
         for (mode, entry) in index.iter().enumerate() {
@@ -304,7 +302,7 @@ impl Unroll<'_> {
         let mut kind = kind.clone();
         for operand in kind.operands_mut() {
             match operand {
-                OperandMut::Tensor(_, id) => *id = self.operand(*id, Span::NONE)?,
+                OperandMut::Tensor(_, id) => *id = self.operand(*id, Origin::Unknown)?,
                 OperandMut::Reference(_, r) => {
                     r.tensor = self.operand(r.tensor, r.span)?;
                     r.index.iter_mut().flatten().for_each(|e| *e = self.expr(e));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tilewright_machine::{DType, Memory};
 
-use crate::diagnostic::Span;
+use crate::diagnostic::Origin;
 use crate::expr::Expr;
 use crate::program::{ParamId, ParamKind, Program, Stmt, TensorId, TensorKind, TensorRef};
 
@@ -53,7 +53,7 @@ pub struct TileRef {
     /// For a view of global memory: where the tile lies in the buffer.
     pub global: Option<GlobalTile>,
     /// Where the reference is written.
-    pub span: Span,
+    pub span: Origin,
 }
 
 /// Where a tile lies in a buffer: `coordinate[d] = base[d] + Σ over leaves with dim d of digit · scale`.

@@ -2,7 +2,7 @@
 
 use tilewright_machine::DType::{F16, F32, I32};
 use tilewright_tile::dsl::{KernelBuilder, block_x, block_y, float, nested, steps, tile};
-use tilewright_tile::{Code, Constants, Program, parse, verify};
+use tilewright_tile::{Code, Constants, Diagnostic, Program, ReduceOp, Stmt, parse, verify};
 
 fn gemm(shared: bool) -> Program {
     let mut k = KernelBuilder::new(if shared { "gemm_shared" } else { "gemm" });
@@ -225,6 +225,82 @@ fn misuse_is_reported_at_the_end() {
         Code::Syntax,
     ];
     assert_eq!(codes, expected, "{errors}");
+}
+
+/// The line of this file that an error names.
+fn line(error: &Diagnostic) -> u32 {
+    let location = error.span.rust().expect("a call in Rust");
+    assert_eq!(location.file(), file!(), "{error}");
+    assert!(error.to_string().ends_with(&format!("--> {location}")) || !error.related.is_empty(), "{error}");
+    location.line()
+}
+
+#[test]
+fn mistakes_name_the_line_of_the_call() {
+    // What the builder finds.
+    let mut k = KernelBuilder::new("lines");
+    let first = line!();
+    k.size("n", 4);
+    k.size("n", 5);
+    let r = k.register_tensor("r", F32, [4]);
+    let mut other = KernelBuilder::new("other");
+    let foreign = other.register_tensor("f", F32, [4]);
+    k.fill(&r, f64::NAN);
+    k.join("j", &r, &foreign);
+    k.pipeline("p", 2, [&r, &foreign]);
+    k.define("u", r + foreign);
+    k.define("v", 2.0);
+    k.part(r.at(0).transpose());
+    k.for_range("i", 0, 4, |k, _| {
+        k.cluster_sum(&foreign);
+    });
+    k.reduce_to(&r, &foreign, ReduceOp::Sum, 0);
+    let errors = k.finish().unwrap_err();
+    let lines: Vec<u32> = errors.0.iter().map(|error| line(error) - first).collect();
+    assert_eq!(lines, [2, 6, 7, 8, 9, 10, 11, 13, 15], "{errors}");
+    let (declared, label) = &errors.0[0].related[0];
+    assert_eq!((declared.rust().unwrap().line() - first, label.as_str()), (1, "first declared here"));
+
+    // What the verifier finds.
+    let mut k = KernelBuilder::new("verified");
+    let first = line!();
+    let x = k.tensor("x", F16, [0]);
+    k.grid([1]);
+    k.threads(33);
+    let r = k.register_tensor("r", F32, [4, 0]);
+    let s = k.register_tensor("s", F32, [4]);
+    k.for_range("i", 0, 4, |k, i| {
+        k.wait_group(i);
+    });
+    let gx = k.global_view("gx", &x, [tile(0, 4)]);
+    k.copy(gx, s);
+    let _ = r;
+    let errors = verify(&k.finish().unwrap(), &Constants::new()).unwrap_err();
+    let mut lines: Vec<u32> = errors.0.iter().map(|error| line(error) - first).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, [1, 3, 4, 7, 10], "{errors}");
+}
+
+#[test]
+fn every_statement_names_the_line_of_its_call() {
+    fn places(body: &[Stmt], lines: &mut Vec<u32>) {
+        for stmt in body {
+            let location = stmt.span.rust().expect("a call in Rust");
+            assert_eq!(location.file(), file!());
+            lines.push(location.line());
+            places(stmt.kind.body(), lines);
+        }
+    }
+    let program = gemm(true);
+    let mut lines = Vec::new();
+    places(&program.body, &mut lines);
+    // In the order of the calls but for loops, whose call is around their bodies.
+    assert!(lines.is_sorted(), "{lines:?}");
+    let tables = program.symbols.iter().map(|s| s.span).chain(program.params.iter().map(|p| p.span));
+    let tables = tables.chain(program.tensors.iter().map(|t| t.span));
+    for span in tables.chain([program.grid_span, program.threads_span]) {
+        assert_eq!(span.rust().expect("a call in Rust").file(), file!());
+    }
 }
 
 #[test]

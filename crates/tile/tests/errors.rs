@@ -11,7 +11,7 @@ fn describe(source: &str, diagnostics: &Diagnostics) -> String {
         .0
         .iter()
         .map(|d| {
-            let before = &source[..d.span.range().start.min(source.len())];
+            let before = &source[..d.span.text().map_or(0, |span| span.range().start).min(source.len())];
             let line = before.matches('\n').count() + 1;
             let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
             let help = d.help.as_ref().map_or(String::new(), |h| format!(" [help: {h}]"));

@@ -108,7 +108,7 @@ fn line_column(source: &str, at: usize) -> (usize, usize) {
 }
 
 fn describe_one(source: &str, d: &Diagnostic) -> String {
-    let (line, column) = line_column(source, d.span.range().start);
+    let (line, column) = line_column(source, d.span.text().map_or(0, |span| span.range().start));
     let help = d.help.as_ref().map_or(String::new(), |h| format!(" [help: {h}]"));
     format!("{} at {line}:{column}: {}{help}", d.code, d.message)
 }

@@ -323,7 +323,12 @@ impl<'a> Accesses<'a> {
 
     fn note(&self, part: usize, statement: usize, what: String, why: String) -> SyncNote {
         let span = self.parts[part].nodes[statement].stmt.span;
-        SyncNote { text: self.text(part, statement), position: span.start, what, why }
+        SyncNote {
+            text: self.text(part, statement),
+            position: span.text().map_or(0, |span| span.start),
+            what,
+            why,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a search for thread-value layouts finds, and how far it goes.
 
-use tilewright_tile::{Code, Diagnostic, Span, StmtId, TensorId};
+use tilewright_tile::{Code, Diagnostic, StmtId, TensorId};
 
 use crate::gemm::Arrangement;
 use crate::tv::TvLayout;
@@ -83,6 +83,10 @@ impl Found {
 
 /// For the case that a search ends without a solution and without a clash, which it never does.
 pub(crate) fn nothing_found() -> Diagnostic {
-    Diagnostic::new(Code::Unsatisfiable, Span::NONE, "no layouts were found for this program")
-        .help("give the search a larger budget")
+    Diagnostic::new(
+        Code::Unsatisfiable,
+        tilewright_tile::Origin::Unknown,
+        "no layouts were found for this program",
+    )
+    .help("give the search a larger budget")
 }

@@ -42,7 +42,7 @@ use tilewright_layout::{Layout, SwizzledLayout};
 use tilewright_machine::{DType, Memory};
 
 use crate::build::{Builder, check_name};
-use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
+use crate::diagnostic::{Code, Diagnostic, Diagnostics, Origin};
 use crate::expr::{Axis, Expr, SymbolId};
 use crate::parser::MAX_DEPTH;
 use crate::program::{
@@ -106,28 +106,33 @@ impl KernelBuilder {
         result.map_err(|error| self.errors.push(error)).ok()
     }
 
+    #[track_caller]
     fn misuse(&mut self, code: Code, message: String, help: &str) {
-        self.errors.push(Diagnostic::new(code, Span::NONE, message).help(help));
+        self.errors.push(Diagnostic::new(code, Origin::caller(), message).help(help));
     }
 
     // Declarations.
 
     /// `size name = default`: a run-time size.
+    #[track_caller]
     pub fn size(&mut self, name: &str, default: i64) -> Expr {
         self.symbol(name, SymbolKind::Size(default))
     }
 
     /// `const name = default`: a tile constant; the default is an expression over earlier constants.
+    #[track_caller]
     pub fn constant(&mut self, name: &str, default: impl Into<Expr>) -> Expr {
         self.symbol(name, SymbolKind::Constant(default.into()))
     }
 
+    #[track_caller]
     fn symbol(&mut self, name: &str, kind: SymbolKind) -> Expr {
-        let declared = self.build.declare_symbol(name, Span::NONE, kind);
+        let declared = self.build.declare_symbol(name, Origin::caller(), kind);
         self.note(declared).map_or(Expr::Int(1), Expr::Symbol)
     }
 
     /// `name: dtype[shape]`: a row-major tensor parameter.
+    #[track_caller]
     pub fn tensor<E: Into<Expr>>(
         &mut self,
         name: &str,
@@ -139,6 +144,7 @@ impl KernelBuilder {
     }
 
     /// `name: dtype[shape] : (strides)`: a tensor parameter with strides in elements.
+    #[track_caller]
     pub fn strided_tensor<E: Into<Expr>, S: Into<Expr>>(
         &mut self,
         name: &str,
@@ -153,6 +159,7 @@ impl KernelBuilder {
 
     /// `constant name: …`: no launch of a sequence of launches that overlap writes the tensor, so that it may be read before
     /// [`wait_dependencies`](Self::wait_dependencies).
+    #[track_caller]
     pub fn mark_constant(&mut self, buffer: &Buffer) {
         if self.owned(Some(buffer.owner), buffer.param.0)
             && let Some(row) = self.build.program.params.get_mut(buffer.param.0 as usize)
@@ -162,12 +169,14 @@ impl KernelBuilder {
         }
     }
 
+    #[track_caller]
     fn param(&mut self, name: &str, dtype: DType, kind: ParamKind) -> Buffer {
-        let declared = self.build.declare_param(name, Span::NONE, dtype, kind);
+        let declared = self.build.declare_param(name, Origin::caller(), dtype, kind);
         Buffer { param: self.note(declared).unwrap_or(ParamId(POISONED)), owner: self.owner }
     }
 
     /// `name: f32 = default`: a number.
+    #[track_caller]
     pub fn scalar(&mut self, name: &str, default: f64) -> Elem {
         if default.is_nan() {
             self.misuse(Code::BadValue, format!("the default of `{name}` is not a number"), "pass a number");
@@ -177,22 +186,27 @@ impl KernelBuilder {
     }
 
     /// The number of blocks along x, y and z: one to three.
+    #[track_caller]
     pub fn grid<E: Into<Expr>>(&mut self, extents: impl IntoIterator<Item = E>) {
         self.build.program.grid = extents.into_iter().map(Into::into).collect();
+        self.build.program.grid_span = Origin::caller();
     }
 
     /// The number of threads of a block.
+    #[track_caller]
     pub fn threads(&mut self, threads: impl Into<Expr>) {
         self.build.program.threads = threads.into();
+        self.build.program.threads_span = Origin::caller();
     }
 
     // Definitions.
 
+    #[track_caller]
     fn new_tensor(&mut self, name: &str, dtype: DType, kind: TensorKind, rank: usize) -> Tensor {
-        let declared = self.build.declare_tensor(name, Span::NONE, dtype, kind);
+        let declared = self.build.declare_tensor(name, Origin::caller(), dtype, kind);
         let id = self.note(declared);
         if let Some(id) = id {
-            self.build.emit(StmtKind::Define(id), Span::NONE);
+            self.build.emit(StmtKind::Define(id), Origin::caller());
         }
         self.handle(id, rank)
     }
@@ -203,6 +217,7 @@ impl KernelBuilder {
 
     /// `name = global_view(…)`: a view that starts at an offset of a buffer (see [`Buffer::from`]), with the modes that
     /// [`tile`], [`steps`] and [`nested`] make.
+    #[track_caller]
     pub fn global_view(
         &mut self,
         name: &str,
@@ -239,6 +254,7 @@ impl KernelBuilder {
     }
 
     /// `name = register_tensor(dtype, [shape])`.
+    #[track_caller]
     pub fn register_tensor<E: Into<Expr>>(
         &mut self,
         name: &str,
@@ -249,6 +265,7 @@ impl KernelBuilder {
     }
 
     /// `name = register_tensor(dtype, [shape], layout = …)`: (thread, value) → linear coordinate in the tile.
+    #[track_caller]
     pub fn register_tensor_with<E: Into<Expr>>(
         &mut self,
         name: &str,
@@ -259,12 +276,14 @@ impl KernelBuilder {
         self.registers(name, dtype, shape.into_iter().map(Into::into).collect(), Some(layout))
     }
 
+    #[track_caller]
     fn registers(&mut self, name: &str, dtype: DType, shape: Vec<Expr>, pinned: Option<Layout>) -> Tensor {
         let rank = shape.len();
         self.new_tensor(name, dtype, TensorKind::Register { shape, pinned }, rank)
     }
 
     /// `name = shared_tensor(dtype, [shape])`.
+    #[track_caller]
     pub fn shared_tensor<E: Into<Expr>>(
         &mut self,
         name: &str,
@@ -275,6 +294,7 @@ impl KernelBuilder {
     }
 
     /// `name = shared_tensor(dtype, [shape], layout = …)`: tile coordinate → offset in elements.
+    #[track_caller]
     pub fn shared_tensor_with<E: Into<Expr>>(
         &mut self,
         name: &str,
@@ -285,6 +305,7 @@ impl KernelBuilder {
         self.shared(name, dtype, shape.into_iter().map(Into::into).collect(), Some(layout.into()))
     }
 
+    #[track_caller]
     fn shared(
         &mut self,
         name: &str,
@@ -299,6 +320,7 @@ impl KernelBuilder {
     // Statements.
 
     /// Whether a handle is of this builder and was made without a mistake.
+    #[track_caller]
     fn owned(&mut self, owner: Option<u64>, id: u32) -> bool {
         if owner.is_some_and(|owner| owner != self.owner) {
             self.misuse(
@@ -312,15 +334,17 @@ impl KernelBuilder {
     }
 
     /// The tensor of a handle, if it may be used here.
+    #[track_caller]
     fn usable(&mut self, tensor: &Tensor) -> Option<TensorId> {
         if !self.owned(Some(tensor.owner), tensor.id.0) {
             return None;
         }
-        let visible = self.build.visible(tensor.id);
+        let visible = self.build.visible(tensor.id, Origin::caller());
         self.note(visible).map(|()| tensor.id)
     }
 
     /// `ra[:, :, kk % 2]`: a part of a register tensor, as an operand of a statement.
+    #[track_caller]
     pub fn part(&mut self, reference: impl Into<Reference>) -> Tensor {
         let reference = reference.into();
         let rank = reference.index.iter().filter(|entry| entry.is_none()).count();
@@ -330,40 +354,47 @@ impl KernelBuilder {
             return self.handle(None, rank);
         }
         let of = self.usable(&reference.tensor);
-        let id = of.map(|of| self.build.part(of, reference.index, Span::NONE));
+        let at = Origin::caller();
+        let id = of.map(|of| self.build.part(of, reference.index, at));
         self.handle(id, rank)
     }
 
     /// `copy(src, dst)`.
+    #[track_caller]
     pub fn copy(&mut self, src: impl Into<Reference>, dst: impl Into<Reference>) {
         self.copies(src.into(), dst.into(), |src, dst| StmtKind::Copy { src, dst });
     }
 
     /// `copy.async(src, dst)`: between a global view and a shared tensor, complete at a later [`wait_group`](Self::wait_group); in a
     /// [`produce`](Self::produce), at its end.
+    #[track_caller]
     pub fn copy_async(&mut self, src: impl Into<Reference>, dst: impl Into<Reference>) {
         self.copy_async_with(src, dst, AsyncHow::default());
     }
 
     /// `commit_group()`.
+    #[track_caller]
     pub fn commit_group(&mut self) {
-        self.build.emit(StmtKind::Commit, Span::NONE);
+        self.build.emit(StmtKind::Commit, Origin::caller());
     }
 
     /// `wait_group(groups)`.
+    #[track_caller]
     pub fn wait_group(&mut self, groups: impl Into<Expr>) {
-        self.build.emit(StmtKind::Wait(groups.into()), Span::NONE);
+        self.build.emit(StmtKind::Wait(groups.into()), Origin::caller());
     }
 
     /// A reference whose tensor may be used here. That to a part of a register tensor is to a tensor of its own.
+    #[track_caller]
     fn reference(&mut self, mut r: Reference) -> Option<TensorRef> {
         let mut tensor = self.usable(&r.tensor)?;
         if self.build.program.tensor(tensor).memory() == Memory::Register && !r.index.is_empty() {
-            tensor = self.build.part(tensor, std::mem::take(&mut r.index), Span::NONE);
+            tensor = self.build.part(tensor, std::mem::take(&mut r.index), Origin::caller());
         }
-        Some(TensorRef { tensor, index: r.index, transposed: r.transposed, span: Span::NONE })
+        Some(TensorRef { tensor, index: r.index, transposed: r.transposed, span: Origin::caller() })
     }
 
+    #[track_caller]
     fn copies(
         &mut self,
         src: Reference,
@@ -371,25 +402,28 @@ impl KernelBuilder {
         kind: impl FnOnce(TensorRef, TensorRef) -> StmtKind,
     ) {
         if let (Some(src), Some(dst)) = (self.reference(src), self.reference(dst)) {
-            self.build.emit(kind(src, dst), Span::NONE);
+            self.build.emit(kind(src, dst), Origin::caller());
         }
     }
 
     /// `gemm(c, a, b)`: `c += a · bᵀ`.
+    #[track_caller]
     pub fn gemm(&mut self, c: &Tensor, a: &Tensor, b: &Tensor) {
         if let (Some(c), Some(a), Some(b)) = (self.usable(c), self.usable(a), self.usable(b)) {
-            self.build.emit(StmtKind::Gemm { c, a, b, warps: None }, Span::NONE);
+            self.build.emit(StmtKind::Gemm { c, a, b, warps: None }, Origin::caller());
         }
     }
 
     /// `gemm(c, a, b, warps = (m, n))`: with the warps of the block along M and along N.
+    #[track_caller]
     pub fn gemm_over(&mut self, c: &Tensor, a: &Tensor, b: &Tensor, warps: [Expr; 2]) {
         if let (Some(c), Some(a), Some(b)) = (self.usable(c), self.usable(a), self.usable(b)) {
-            self.build.emit(StmtKind::Gemm { c, a, b, warps: Some(warps) }, Span::NONE);
+            self.build.emit(StmtKind::Gemm { c, a, b, warps: Some(warps) }, Origin::caller());
         }
     }
 
     /// `fill(dst, value)`.
+    #[track_caller]
     pub fn fill(&mut self, dst: &Tensor, value: f64) {
         if value.is_nan() {
             self.misuse(
@@ -399,16 +433,18 @@ impl KernelBuilder {
             );
         }
         if let Some(dst) = self.usable(dst) {
-            self.build.emit(StmtKind::Fill { dst, value }, Span::NONE);
+            self.build.emit(StmtKind::Fill { dst, value }, Origin::caller());
         }
     }
 
     /// `syncthreads()`.
+    #[track_caller]
     pub fn syncthreads(&mut self) {
-        self.build.emit(StmtKind::Sync, Span::NONE);
+        self.build.emit(StmtKind::Sync, Origin::caller());
     }
 
     /// The new register tensor of an assignment.
+    #[track_caller]
     fn result(
         &mut self,
         name: &str,
@@ -418,11 +454,12 @@ impl KernelBuilder {
     ) -> Option<TensorId> {
         let shape = self.build.result_shape(like);
         let declared =
-            self.build.declare_tensor(name, Span::NONE, dtype, TensorKind::Register { shape, pinned });
+            self.build.declare_tensor(name, Origin::caller(), dtype, TensorKind::Register { shape, pinned });
         self.note(declared)
     }
 
     /// `name = cast(src, dtype)`.
+    #[track_caller]
     pub fn cast(&mut self, name: &str, src: &Tensor, dtype: DType) -> Tensor {
         let rank = src.rank;
         let Some(src) = self.usable(src) else {
@@ -430,19 +467,21 @@ impl KernelBuilder {
         };
         let dst = self.result(name, dtype, src, None);
         if let Some(dst) = dst {
-            self.build.emit(StmtKind::Cast { dst, src }, Span::NONE);
+            self.build.emit(StmtKind::Cast { dst, src }, Origin::caller());
         }
         self.handle(dst, rank)
     }
 
     /// `dst = cast(src, …)` to the element type of an existing tensor.
+    #[track_caller]
     pub fn cast_to(&mut self, dst: &Tensor, src: &Tensor) {
         if let (Some(dst), Some(src)) = (self.usable(dst), self.usable(src)) {
-            self.build.emit(StmtKind::Cast { dst, src }, Span::NONE);
+            self.build.emit(StmtKind::Cast { dst, src }, Origin::caller());
         }
     }
 
     /// `name = rearrange(src)`, with `layout = …` where one is given.
+    #[track_caller]
     pub fn rearrange(&mut self, name: &str, src: &Tensor, layout: Option<Layout>) -> Tensor {
         let rank = src.rank;
         let Some(src) = self.usable(src) else {
@@ -451,19 +490,21 @@ impl KernelBuilder {
         let dtype = self.build.program.tensor(src).dtype;
         let dst = self.result(name, dtype, src, layout);
         if let Some(dst) = dst {
-            self.build.emit(StmtKind::Rearrange { dst, src }, Span::NONE);
+            self.build.emit(StmtKind::Rearrange { dst, src }, Origin::caller());
         }
         self.handle(dst, rank)
     }
 
     /// `dst = rearrange(src)` into an existing tensor.
+    #[track_caller]
     pub fn rearrange_to(&mut self, dst: &Tensor, src: &Tensor) {
         if let (Some(dst), Some(src)) = (self.usable(dst), self.usable(src)) {
-            self.build.emit(StmtKind::Rearrange { dst, src }, Span::NONE);
+            self.build.emit(StmtKind::Rearrange { dst, src }, Origin::caller());
         }
     }
 
     /// The expression, if everything in it may be used here.
+    #[track_caller]
     fn elementwise(&mut self, elem: Elem) -> Option<ElemExpr> {
         if elem.mixed {
             self.owned(Some(self.owner.wrapping_add(1)), 0);
@@ -483,13 +524,14 @@ impl KernelBuilder {
             return None;
         }
         for id in elem.expr.tensors() {
-            let visible = self.build.visible(id);
+            let visible = self.build.visible(id, Origin::caller());
             self.note(visible)?;
         }
         Some(elem.expr)
     }
 
     /// `name = expression`: a new register tensor.
+    #[track_caller]
     pub fn define(&mut self, name: &str, value: impl Into<Elem>) -> Tensor {
         let Some(expr) = self.elementwise(value.into()) else {
             return self.handle(None, 0);
@@ -503,20 +545,22 @@ impl KernelBuilder {
         let rank = self.build.result_shape(like).len();
         let dst = self.result(name, dtype, like, None);
         if let Some(dst) = dst {
-            self.build.emit(StmtKind::Elementwise { dst, expr }, Span::NONE);
+            self.build.emit(StmtKind::Elementwise { dst, expr }, Origin::caller());
         }
         self.handle(dst, rank)
     }
 
     /// `dst = expression`: an update of an existing register tensor.
+    #[track_caller]
     pub fn assign(&mut self, dst: &Tensor, value: impl Into<Elem>) {
         let expr = self.elementwise(value.into());
         if let (Some(dst), Some(expr)) = (self.usable(dst), expr) {
-            self.build.emit(StmtKind::Elementwise { dst, expr }, Span::NONE);
+            self.build.emit(StmtKind::Elementwise { dst, expr }, Origin::caller());
         }
     }
 
     /// `for name in lo..hi { body }`. Tensors made in the body exist only there.
+    #[track_caller]
     pub fn for_range(
         &mut self,
         name: &str,
@@ -528,6 +572,7 @@ impl KernelBuilder {
     }
 
     /// `unroll for name in lo..hi { body }`: the bounds are constants, and the counter may index register tensors.
+    #[track_caller]
     pub fn unroll_for(
         &mut self,
         name: &str,
@@ -538,6 +583,7 @@ impl KernelBuilder {
         self.repeat(name, (lo.into(), hi.into()), SymbolKind::Unrolled, body);
     }
 
+    #[track_caller]
     fn repeat(
         &mut self,
         name: &str,
@@ -548,22 +594,23 @@ impl KernelBuilder {
         if self.too_deep() {
             return;
         }
-        let counter = self.build.begin_for(name, Span::NONE, bounds, kind);
+        let counter = self.build.begin_for(name, Origin::caller(), bounds, kind);
         let counter = self.note(counter).map_or(Expr::Int(0), Expr::Symbol);
         body(self, counter);
-        self.build.end(Span::NONE);
+        self.build.end(Origin::caller());
     }
 
     /// The program, or every mistake made while building it. What depends on the constants' values is checked later, by
     /// [`verify`](crate::verify()).
+    #[track_caller]
     pub fn finish(mut self) -> Result<Program, Diagnostics> {
         let name = self.build.program.name.clone();
-        if let Err(error) = check_name(&name, Span::NONE)
+        if let Err(error) = check_name(&name, Origin::caller())
             && error.code == Code::Syntax
         {
             self.errors.push(error);
         }
-        let program = self.build.finish(Span::NONE);
+        let program = self.build.finish(Origin::caller());
         if self.errors.is_empty() {
             self.errors.extend(foreign_symbols(&program));
         }
@@ -571,33 +618,30 @@ impl KernelBuilder {
     }
 }
 
-/// A mistake for an expression that refers to a symbol of another kernel, as far as its number shows it.
+/// A mistake for an expression that refers to a symbol of another kernel, as far as its number shows it. Those of statements are
+/// left to the verifier.
 fn foreign_symbols(program: &Program) -> Option<Diagnostic> {
-    let count = (program.symbols.len(), program.params.len());
-    let legal = |expr: &Expr| {
-        fn go(expr: &Expr, count: (usize, usize)) -> bool {
-            match expr {
-                Expr::Symbol(SymbolId(id)) => (*id as usize) < count.0,
-                Expr::Binary(_, a, b) => go(a, count) && go(b, count),
-                Expr::Element(param, index) => (param.0 as usize) < count.1 && go(index, count),
-                Expr::Int(_) | Expr::Block(_) => true,
-            }
+    fn legal(expr: &Expr, program: &Program) -> bool {
+        match expr {
+            Expr::Symbol(SymbolId(id)) => (*id as usize) < program.symbols.len(),
+            Expr::Binary(_, a, b) => legal(a, program) && legal(b, program),
+            Expr::Element(param, index) => (param.0 as usize) < program.params.len() && legal(index, program),
+            Expr::Int(_) | Expr::Block(_) => true,
         }
-        go(expr, count)
-    };
-    let stages = program.pipelines.iter().all(|p| legal(&p.stages));
+    }
+    let header = program.grid.iter().map(|extent| (extent, program.grid_span));
     let header =
-        program.grid.iter().all(legal) && legal(&program.threads) && legal(&program.cluster) && stages;
-    let tensors = program.tensors.iter().all(|t| match &t.kind {
-        TensorKind::Register { shape, .. } | TensorKind::Shared { shape, .. } => shape.iter().all(legal),
-        TensorKind::Part { index, .. } => index.iter().flatten().all(legal),
-        TensorKind::View { offsets, ends, modes, .. } => {
-            offsets.iter().chain(ends.iter().flatten()).all(legal)
-                && modes.iter().flat_map(|m| &m.leaves).all(|l| legal(&l.extent) && legal(&l.scale))
-        }
-    });
-    (!header || !tensors).then(|| {
-        Diagnostic::new(Code::UnknownName, Span::NONE, "an expression of another kernel is used")
-            .help("use sizes and constants only in the kernel they were made for")
-    })
+        header.chain([(&program.threads, program.threads_span), (&program.cluster, program.cluster_span)]);
+    let pipelines = program.pipelines.iter().map(|pipeline| (&pipeline.stages, pipeline.span));
+    let foreign = header.chain(pipelines).find(|(e, _)| !legal(e, program)).map(|(_, span)| span);
+    let tensor = |tensor: &&crate::program::Tensor| {
+        let mut foreign = false;
+        tensor.kind.clone().exprs_mut(&mut |e| foreign |= !legal(e, program));
+        foreign
+    };
+    let span = foreign.or_else(|| program.tensors.iter().find(tensor).map(|tensor| tensor.span))?;
+    Some(
+        Diagnostic::new(Code::UnknownName, span, "an expression of another kernel is used")
+            .help("use sizes and constants only in the kernel they were made for"),
+    )
 }

@@ -1,7 +1,7 @@
 //! Roles, pipelines, loops over tiles, and the asynchronous statements of Hopper.
 
 use super::{KernelBuilder, Reference, Tensor};
-use crate::diagnostic::{Code, Span};
+use crate::diagnostic::{Code, Origin};
 use crate::expr::Expr;
 use crate::program::{AsyncHow, PipelineId, Side, StmtKind, TileOrder};
 
@@ -119,31 +119,42 @@ pub fn hilbert(order: impl Into<Expr>) -> TileOrder {
 /// ```
 impl KernelBuilder {
     /// The blocks of a cluster, neighbours along x.
+    #[track_caller]
     pub fn cluster(&mut self, blocks: impl Into<Expr>) {
         self.build.program.cluster = blocks.into();
+        self.build.program.cluster_span = Origin::caller();
     }
 
     /// `name = pipeline(stages, tensors…)`: a ring of stages, each with a tensor for every one of these shared tensors.
+    #[track_caller]
     pub fn pipeline<'a>(
         &mut self,
         name: &str,
         stages: impl Into<Expr>,
         tensors: impl IntoIterator<Item = &'a Tensor>,
     ) -> Pipeline {
-        let tensors: Vec<_> = tensors.into_iter().map(|tensor| self.usable(tensor)).collect();
-        let tensors: Option<Vec<_>> = tensors.into_iter().collect();
-        let id = tensors.and_then(|tensors| {
-            let declared = self.build.declare_pipeline(name, Span::NONE, stages.into(), tensors);
-            self.note(declared)
-        });
+        let mut ids = Vec::new();
+        let mut usable = true;
+        for tensor in tensors {
+            match self.usable(tensor) {
+                Some(id) => ids.push(id),
+                None => usable = false,
+            }
+        }
+        if !usable {
+            return Pipeline { id: None, owner: self.owner };
+        }
+        let declared = self.build.declare_pipeline(name, Origin::caller(), stages.into(), ids);
+        let id = self.note(declared);
         if let Some(id) = id {
-            self.build.emit(StmtKind::Pipeline(id), Span::NONE);
+            self.build.emit(StmtKind::Pipeline(id), Origin::caller());
         }
         Pipeline { id, owner: self.owner }
     }
 
     /// `warpgroup name(warpgroups) registers(registers) { body }`: what the block's next warpgroups do, each of their threads with so
     /// many registers; without a number, with an even share. Tensors made in the body exist only there.
+    #[track_caller]
     pub fn role(
         &mut self,
         name: &str,
@@ -154,39 +165,44 @@ impl KernelBuilder {
         if self.too_deep() {
             return;
         }
-        let begun = self.build.begin_role(name, Span::NONE, warpgroups.into(), registers);
+        let begun = self.build.begin_role(name, Origin::caller(), warpgroups.into(), registers);
         self.note(begun);
         body(self);
-        self.build.end(Span::NONE);
+        self.build.end(Origin::caller());
     }
 
     /// `produce pipeline { body }`: waits for a free stage, and hands it on once the body has filled it.
+    #[track_caller]
     pub fn produce(&mut self, pipeline: &Pipeline, body: impl FnOnce(&mut Self)) {
         self.stage(pipeline, Side::Produce, body);
     }
 
     /// `consume pipeline { body }`: waits for a full stage, and gives it back once nothing reads it any more.
+    #[track_caller]
     pub fn consume(&mut self, pipeline: &Pipeline, body: impl FnOnce(&mut Self)) {
         self.stage(pipeline, Side::Consume, body);
     }
 
+    #[track_caller]
     fn stage(&mut self, pipeline: &Pipeline, side: Side, body: impl FnOnce(&mut Self)) {
         if self.too_deep() {
             return;
         }
-        let mut id = pipeline.id.filter(|_| self.owned(Some(pipeline.owner), 0));
+        let owned = self.owned(Some(pipeline.owner), 0);
+        let mut id = pipeline.id.filter(|_| owned);
         if let Some(known) = id {
             let name = self.build.program.pipeline(known).name.clone();
-            let visible = self.build.lookup(&name, Span::NONE, "a pipeline");
+            let visible = self.build.lookup(&name, Origin::caller(), "a pipeline");
             id = self.note(visible).map(|_| known);
         }
         self.build.begin_stage(id, side);
         body(self);
-        self.build.end(Span::NONE);
+        self.build.end(Origin::caller());
     }
 
     /// `for (row, col) in tiles(rows, cols, order) { body }`: this block's share of the tiles. The names are those of a tile's row and
     /// column; [`bands`], [`snake`] and [`hilbert`] are orders.
+    #[track_caller]
     pub fn for_tiles(
         &mut self,
         names: [&str; 2],
@@ -200,12 +216,13 @@ impl KernelBuilder {
         }
         let [row, col] = self.begin_tiles(names, (rows.into(), cols.into()), order);
         body(self, row, col);
-        self.build.end(Span::NONE);
+        self.build.end(Origin::caller());
     }
 
     /// `for (row, col) after (i, j) in tiles(rows, cols, order) { body } finally { last }`: [`for_tiles`](Self::for_tiles), in which `body` gets
     /// the round's tile and that of the round before, each as row and column; in the first round that is (`rows`, `cols`). `last` is
     /// done once, after the last round, and gets that round's tile. The names are those of `row`, `col`, `i` and `j`.
+    #[track_caller]
     pub fn for_tiles_after(
         &mut self,
         names: [&str; 4],
@@ -219,35 +236,40 @@ impl KernelBuilder {
         }
         let [row, col, i, j] = self.begin_tiles(names, (rows, cols), order);
         body(self, [row, col], [i.clone(), j.clone()]);
-        self.build.end(Span::NONE);
+        self.build.end(Origin::caller());
         if self.build.begin_finally() {
             last(self, [i, j]);
-            self.build.end(Span::NONE);
+            self.build.end(Origin::caller());
         }
     }
 
+    #[track_caller]
     fn begin_tiles<const N: usize>(
         &mut self,
         names: [&str; N],
         extents: (Expr, Expr),
         order: TileOrder,
     ) -> [Expr; N] {
-        let begun = self.build.begin_tiles(&names.map(|name| (name, Span::NONE)), extents, order);
+        let at = Origin::caller();
+        let begun = self.build.begin_tiles(&names.map(|name| (name, at)), extents, order);
         let mut begun = begun.into_iter();
         names.map(|_| begun.next().and_then(|counter| self.note(counter)).map_or(Expr::Int(0), Expr::Symbol))
     }
 
     /// `copy.async(src, dst, …)`: [`copy_async`](Self::copy_async), and what else it does.
+    #[track_caller]
     pub fn copy_async_with(&mut self, src: impl Into<Reference>, dst: impl Into<Reference>, how: AsyncHow) {
         self.copies(src.into(), dst.into(), |src, dst| StmtKind::CopyAsync { src, dst, how });
     }
 
     /// `gemm.async(c, a, b)`: `c += a · bᵀ` by the tensor cores of warpgroups, complete at a later [`wait_gemm`](Self::wait_gemm).
+    #[track_caller]
     pub fn gemm_async(&mut self, c: &Tensor, a: impl Into<Reference>, b: impl Into<Reference>) {
         self.product(c, a.into(), b.into(), None);
     }
 
     /// `gemm.async(c, a, b, warpgroups = (m, n))`: with the warpgroups along M and along N.
+    #[track_caller]
     pub fn gemm_async_over(
         &mut self,
         c: &Tensor,
@@ -258,41 +280,48 @@ impl KernelBuilder {
         self.product(c, a.into(), b.into(), Some(warpgroups));
     }
 
+    #[track_caller]
     fn product(&mut self, c: &Tensor, a: Reference, b: Reference, warpgroups: Option<[Expr; 2]>) {
         let operands = (self.usable(c), self.reference(a), self.reference(b));
         if let (Some(c), Some(a), Some(b)) = operands {
-            self.build.emit(StmtKind::GemmAsync { c, a, b, warpgroups }, Span::NONE);
+            self.build.emit(StmtKind::GemmAsync { c, a, b, warpgroups }, Origin::caller());
         }
     }
 
     /// `commit_gemm()`.
+    #[track_caller]
     pub fn commit_gemm(&mut self) {
-        self.build.emit(StmtKind::CommitGemm, Span::NONE);
+        self.build.emit(StmtKind::CommitGemm, Origin::caller());
     }
 
     /// `wait_gemm(groups)`.
+    #[track_caller]
     pub fn wait_gemm(&mut self, groups: impl Into<Expr>) {
-        self.build.emit(StmtKind::WaitGemm(groups.into()), Span::NONE);
+        self.build.emit(StmtKind::WaitGemm(groups.into()), Origin::caller());
     }
 
     /// `cluster_sum(dst)`: the sum over the blocks of the cluster.
+    #[track_caller]
     pub fn cluster_sum(&mut self, dst: &Tensor) {
         if let Some(dst) = self.usable(dst) {
-            self.build.emit(StmtKind::ClusterSum { dst }, Span::NONE);
+            self.build.emit(StmtKind::ClusterSum { dst }, Origin::caller());
         }
     }
 
     /// `wait_dependencies()`.
+    #[track_caller]
     pub fn wait_dependencies(&mut self) {
-        self.build.emit(StmtKind::WaitDependencies, Span::NONE);
+        self.build.emit(StmtKind::WaitDependencies, Origin::caller());
     }
 
     /// `launch_dependents()`.
+    #[track_caller]
     pub fn launch_dependents(&mut self) {
-        self.build.emit(StmtKind::LaunchDependents, Span::NONE);
+        self.build.emit(StmtKind::LaunchDependents, Origin::caller());
     }
 
     /// Records a mistake where one more block would nest too deep.
+    #[track_caller]
     pub(super) fn too_deep(&mut self) -> bool {
         let deep = self.build.depth() >= crate::parser::MAX_DEPTH as usize;
         if deep {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::InterpretError;
 use super::coverage::{Coverage, Found, Number, Seen};
 use super::launch::{grid, symbol_values, tensor_shape, tensor_strides};
-use crate::diagnostic::{Code, Diagnostic, Span};
+use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::{Axis, Expr, Scope, SymbolId};
 use crate::printer::{expr_text, statement_text};
 use crate::program::{ParamId, ParamKind, Stmt, StmtKind, TensorId, TensorKind, TensorRef};
@@ -88,7 +88,7 @@ pub(super) fn warnings(
     report.sums();
     report.unwritten(&found);
     drop(found);
-    report.warnings.sort_by_key(|warning| warning.span.start);
+    report.warnings.sort_by_key(|warning| warning.span.key());
     Ok(report.warnings)
 }
 
@@ -281,7 +281,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    fn warn(&mut self, code: Code, span: Span, message: String) -> &mut Diagnostic {
+    fn warn(&mut self, code: Code, span: Origin, message: String) -> &mut Diagnostic {
         self.warnings.push(Diagnostic::new(code, span, message));
         let last = self.warnings.len() - 1;
         &mut self.warnings[last]
@@ -348,7 +348,7 @@ impl<'a> Report<'a> {
         let (span, view) = (place.stmt.span, &self.v.program().tensor(place.view).name);
         let label = format!("{} `{name}` through `{view}`", if output { "writes" } else { "reads" });
         let mut helps: Vec<String> = Vec::new();
-        let mut related: Vec<(Span, String)> = Vec::new();
+        let mut related: Vec<(Origin, String)> = Vec::new();
         for (_, short) in reasons.into_iter().filter(|(site, _)| site.number == place.number) {
             if !helps.contains(&short.help) {
                 helps.push(short.help);
@@ -511,7 +511,7 @@ impl<'a> Report<'a> {
             Some(text) => format!("`{text}` is {need}, and {has}"),
             None => format!("{need} would reach the end of {way}, and {has}"),
         };
-        Some(Short { help, place: Some(place).filter(|(span, _)| !span.is_none()) })
+        Some(Short { help, place: Some(place).filter(|(span, _)| !span.is_unknown()) })
     }
 
     /// How many steps a mode has, in the program's names: `ceil_div(m, BM)`.
@@ -541,10 +541,10 @@ impl<'a> Report<'a> {
         }
     }
 
-    fn place(&self, mover: &Mover) -> Option<(Span, String)> {
+    fn place(&self, mover: &Mover) -> Option<(Origin, String)> {
         let Mover::Loop(_, number) = mover else { return None };
         let span = self.coverage.stmts[*number].span;
-        (!span.is_none()).then(|| (span, "this loop".to_string()))
+        (!span.is_unknown()).then(|| (span, "this loop".to_string()))
     }
 
     /// Why a statement writes elements again: what does not move it, or moves it by less than it writes.
@@ -714,7 +714,7 @@ impl<'a> Report<'a> {
 /// What would be right, and the place that is short of it.
 struct Short {
     help: String,
-    place: Option<(Span, String)>,
+    place: Option<(Origin, String)>,
 }
 
 /// How a tile lies along a mode of its buffer, and moves.

@@ -157,7 +157,7 @@ impl<'a> Parser<'a> {
         let token = self.token();
         match token.tok {
             Tok::End => "the end of the text".to_string(),
-            Tok::Newline if token.span.is_none() => "the end of the text".to_string(),
+            Tok::Newline if token.span.is_empty() => "the end of the text".to_string(),
             Tok::Newline if self.text(token) == ";" => "`;`".to_string(),
             Tok::Newline => "the end of the line".to_string(),
             _ => format!("`{}`", self.text(token)),
@@ -306,20 +306,20 @@ impl<'a> Parser<'a> {
             Ok(())
         })?;
         self.build.program.grid = grid;
-        self.build.program.grid_span = self.since(start);
+        self.build.program.grid_span = self.since(start).into();
         self.header_word("threads", "threads(128)")?;
         let start = self.span();
         self.expect("(", "and the number of threads of a block")?;
         self.build.program.threads = self.expr()?;
         self.expect(")", "after the number of threads")?;
-        self.build.program.threads_span = self.since(start);
+        self.build.program.threads_span = self.since(start).into();
         self.skip_newlines();
         if self.eat_word("cluster") {
             let start = self.span();
             self.expect("(", "and the number of blocks of a cluster")?;
             self.build.program.cluster = self.expr()?;
             self.expect(")", "after the number of blocks")?;
-            self.build.program.cluster_span = self.since(start);
+            self.build.program.cluster_span = self.since(start).into();
             self.skip_newlines();
         }
         self.block()?;

@@ -472,7 +472,7 @@ impl Parser<'_> {
             } else {
                 tensor
             };
-            TensorRef { tensor, index, transposed, span }
+            TensorRef { tensor, index, transposed, span: span.into() }
         }))
     }
 

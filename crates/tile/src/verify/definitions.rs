@@ -3,18 +3,18 @@
 use tilewright_layout::{Layout, SwizzledLayout};
 
 use super::{Allowed, Checker, MAX_TILE, count, shape_text, static_shape};
-use crate::diagnostic::{Code, Diagnostic, Span};
+use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::program::{ParamKind, TensorId, TensorKind, ViewMode};
 
 impl Checker<'_> {
-    pub(super) fn definition(&mut self, id: TensorId, span: Span, threads: Option<u32>) {
+    pub(super) fn definition(&mut self, id: TensorId, span: Origin, threads: Option<u32>) {
         let before = self.errors.len();
         self.check_definition(id, span, threads);
         self.broken[id.0 as usize] = self.errors.len() > before;
     }
 
-    fn check_definition(&mut self, id: TensorId, span: Span, threads: Option<u32>) {
+    fn check_definition(&mut self, id: TensorId, span: Origin, threads: Option<u32>) {
         let tensor = self.program.tensor(id);
         let name = tensor.name.as_str();
         match &tensor.kind {
@@ -40,7 +40,7 @@ impl Checker<'_> {
     }
 
     /// The number of elements of a register or shared tensor, if its shape is legal.
-    fn tile_size(&mut self, name: &str, shape: &[Expr], span: Span) -> Option<i64> {
+    fn tile_size(&mut self, name: &str, shape: &[Expr], span: Origin) -> Option<i64> {
         if shape.is_empty() {
             self.report(
                 Diagnostic::new(Code::WrongRank, span, format!("`{name}` has no modes"))
@@ -56,7 +56,7 @@ impl Checker<'_> {
         self.tile_limit(name, size, span)
     }
 
-    pub(super) fn tile_limit(&mut self, name: &str, size: Option<i64>, span: Span) -> Option<i64> {
+    pub(super) fn tile_limit(&mut self, name: &str, size: Option<i64>, span: Origin) -> Option<i64> {
         if let Some(size) = size
             && size <= MAX_TILE
         {
@@ -74,11 +74,18 @@ impl Checker<'_> {
         None
     }
 
-    fn layout_error(&mut self, span: Span, message: String, help: &str) {
+    fn layout_error(&mut self, span: Origin, message: String, help: &str) {
         self.report(Diagnostic::new(Code::LayoutConflict, span, message).help(help));
     }
 
-    fn pinned_register(&mut self, name: &str, layout: &Layout, size: i64, threads: Option<u32>, span: Span) {
+    fn pinned_register(
+        &mut self,
+        name: &str,
+        layout: &Layout,
+        size: i64,
+        threads: Option<u32>,
+        span: Origin,
+    ) {
         let help = "a register layout maps (thread, value) to the tile's linear coordinate";
         let Some(threads) = threads else { return };
         let thread_mode = layout.mode(0).map(|m| m.size());
@@ -129,7 +136,7 @@ impl Checker<'_> {
         }
     }
 
-    fn pinned_shared(&mut self, name: &str, layout: &SwizzledLayout, shape: &[i64], size: i64, span: Span) {
+    fn pinned_shared(&mut self, name: &str, layout: &SwizzledLayout, shape: &[i64], size: i64, span: Origin) {
         let help = "a shared layout maps the tile's coordinate to an offset in elements";
         let modes: Vec<i64> =
             (0..layout.layout.rank()).filter_map(|i| layout.layout.mode(i).ok()).map(|m| m.size()).collect();
@@ -165,7 +172,7 @@ impl Checker<'_> {
         param: crate::program::ParamId,
         (offsets, ends): (&[Expr], &[Option<Expr>]),
         modes: &[ViewMode],
-        span: Span,
+        span: Origin,
     ) {
         let buffer = self.program.param(param);
         let rank = match &buffer.kind {

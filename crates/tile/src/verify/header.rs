@@ -2,7 +2,7 @@
 
 use super::{Allowed, Checker, count};
 use crate::build::check_name;
-use crate::diagnostic::{Code, Diagnostic, Span};
+use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::{Expr, SymbolId};
 use crate::ids::StmtId;
 use crate::names::is_identifier;
@@ -30,11 +30,11 @@ impl Checker<'_> {
         let program = self.source;
         if !is_identifier(&program.name) {
             self.report(
-                Diagnostic::new(Code::Syntax, Span::NONE, "the kernel's name is not a name")
+                Diagnostic::new(Code::Syntax, Origin::Unknown, "the kernel's name is not a name")
                     .help("a name is a letter or `_`, then letters, digits and `_`"),
             );
         }
-        let mut seen: HashMap<&str, Span> = HashMap::new();
+        let mut seen: HashMap<&str, Origin> = HashMap::new();
         let symbols = program.symbols.iter().map(|s| (s.name.as_str(), s.span));
         let params = program.params.iter().map(|p| (p.name.as_str(), p.span));
         // A part of a tensor is not declared.
@@ -206,8 +206,12 @@ impl Checker<'_> {
             && self.statements_differ(&program.body, &mut HashSet::new());
         if !ok {
             self.report(
-                Diagnostic::new(Code::UnknownName, Span::NONE, "an id refers to nothing of this program")
-                    .help("use ids and handles only in the program they were made for"),
+                Diagnostic::new(
+                    Code::UnknownName,
+                    Origin::Unknown,
+                    "an id refers to nothing of this program",
+                )
+                .help("use ids and handles only in the program they were made for"),
             );
         }
         ok

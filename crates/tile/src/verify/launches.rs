@@ -3,7 +3,7 @@
 //! Each role is walked in its order with whether it has waited: no, yes, or perhaps (a wait in a loop that may have no rounds, a stage from a
 //! role that waits between others). Only what is certain is refused; the simulator follows the rest.
 
-use crate::diagnostic::{Code, Diagnostic, Span};
+use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::program::{Operand, ParamId, Program, Side, Stmt, StmtKind, TensorId, TensorKind};
 
@@ -81,8 +81,8 @@ fn writes_of_constants(program: &Program, body: &[Stmt], errors: &mut Vec<Diagno
 /// Where a program waits for the launches before it, and lets those behind it begin.
 #[derive(Default)]
 struct Found {
-    waits: Vec<Span>,
-    launches: Vec<Span>,
+    waits: Vec<Origin>,
+    launches: Vec<Origin>,
 }
 
 impl Found {
@@ -103,7 +103,7 @@ struct Part<'a> {
     role: Option<&'a str>,
     body: &'a [Stmt],
     /// Its first wait.
-    wait: Option<Span>,
+    wait: Option<Origin>,
 }
 
 /// The roles of a program, those that fill stages before those that read them; of one without roles, all of it.
@@ -261,7 +261,7 @@ impl Walk<'_> {
         }
     }
 
-    fn before_the_wait(&mut self, param: ParamId, access: Access, span: Span) {
+    fn before_the_wait(&mut self, param: ParamId, access: Access, span: Origin) {
         let row = self.program.param(param);
         if row.is_constant() {
             return;

@@ -13,7 +13,7 @@ mod statements;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
+use crate::diagnostic::{Code, Diagnostic, Diagnostics, Origin};
 use crate::expr::{Axis, Expr, IntOp, SymbolId};
 use crate::names::nearest;
 use crate::program::{ParamId, ParamKind, PipelineId, Program, StmtKind, SymbolKind, TensorId, TensorKind};
@@ -176,7 +176,7 @@ fn constant_values(
             None => list,
         };
         let message = format!("the kernel `{}` has no constant `{shown}`", program.name);
-        errors.push(Diagnostic::new(Code::UnknownName, Span::NONE, message).help(help));
+        errors.push(Diagnostic::new(Code::UnknownName, Origin::Unknown, message).help(help));
     }
     let mut values: Vec<Option<i64>> = vec![None; program.symbols.len()];
     let mut by_name = Constants::new();
@@ -238,9 +238,9 @@ struct Checker<'a> {
     inputs: Vec<bool>,
     outputs: Vec<bool>,
     /// The parameters whose elements are integers of the kernel, and where the first is read.
-    elements: BTreeMap<ParamId, Span>,
+    elements: BTreeMap<ParamId, Origin>,
     /// Which modes of a register tensor its first use indexes, and where that use is.
-    indexed: BTreeMap<TensorId, (Vec<bool>, Span)>,
+    indexed: BTreeMap<TensorId, (Vec<bool>, Origin)>,
     /// How many blocks of statements are open, the kernel's own among them.
     depth: usize,
     /// The roles at the outermost level, in the order of the text.
@@ -300,9 +300,7 @@ impl<'a> Checker<'a> {
 
     fn report(&mut self, diagnostic: Diagnostic) {
         // A tensor that is an operand twice is wrong once.
-        let (start, end) = (diagnostic.span.start, diagnostic.span.end);
-        let known =
-            self.errors.iter().any(|e| *e == diagnostic && (e.span.start, e.span.end) == (start, end));
+        let known = self.errors.iter().any(|e| e.repeats(&diagnostic));
         if self.errors.len() < MAX_ERRORS && !known {
             self.errors.push(diagnostic);
         }
@@ -313,7 +311,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Checks an expression: what it refers to, and that its literals fold.
-    fn expr(&mut self, expr: &Expr, allowed: Allowed, span: Span, what: &str) -> bool {
+    fn expr(&mut self, expr: &Expr, allowed: Allowed, span: Origin, what: &str) -> bool {
         let problem = self.problem(expr, allowed);
         if let Some((code, problem, help)) = problem {
             self.report(Diagnostic::new(code, span, format!("{what} {problem}")).help(help));
@@ -397,7 +395,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Notes the parameters of which an expression reads elements.
-    fn note_elements(&mut self, expr: &Expr, span: Span) {
+    fn note_elements(&mut self, expr: &Expr, span: Origin) {
         expr.elements(&mut |param| {
             self.inputs[param.0 as usize] = true;
             self.elements.entry(param).or_insert(span);
@@ -425,7 +423,7 @@ impl<'a> Checker<'a> {
     }
 
     /// The value of an expression over constants.
-    fn literal(&mut self, expr: &Expr, span: Span, what: &str) -> Option<i64> {
+    fn literal(&mut self, expr: &Expr, span: Origin, what: &str) -> Option<i64> {
         if let Some(value) = expr.as_int() {
             return Some(value);
         }
@@ -445,7 +443,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Whether an expression is over constants and counters of `unroll for`, so that it is known once those loops are expanded.
-    fn known(&mut self, expr: &Expr, span: Span, what: &str) -> bool {
+    fn known(&mut self, expr: &Expr, span: Origin, what: &str) -> bool {
         if !self.expr(expr, Allowed::All, span, what) {
             return false;
         }
@@ -464,13 +462,13 @@ impl<'a> Checker<'a> {
     }
 
     /// The value of an extent: a constant, at least 1.
-    fn extent(&mut self, expr: &Expr, span: Span, what: &str) -> Option<i64> {
+    fn extent(&mut self, expr: &Expr, span: Origin, what: &str) -> Option<i64> {
         let value = self.literal(expr, span, what)?;
         self.at_least_one(expr, span, what).then_some(value)
     }
 
     /// Whether an expression, if it is a literal, is at least 1.
-    fn at_least_one(&mut self, expr: &Expr, span: Span, what: &str) -> bool {
+    fn at_least_one(&mut self, expr: &Expr, span: Origin, what: &str) -> bool {
         match expr.as_int() {
             Some(value) if value < 1 => {
                 self.report(

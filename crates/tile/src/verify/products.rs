@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::diagnostic::{Code, Diagnostic, Span};
+use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::program::{
     PipelineId, Program, Side, Stmt, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef,
 };
@@ -39,7 +39,7 @@ struct Product {
     reads: Vec<TensorId>,
     /// The stages that it reads: of which pipeline, and how many `consume` of that ago.
     stages: Vec<(PipelineId, usize)>,
-    span: Span,
+    span: Origin,
 }
 
 /// The products in flight.
@@ -134,12 +134,12 @@ impl Walk<'_> {
         }
     }
 
-    fn consume(&mut self, pipeline: PipelineId, body: &[Stmt], state: &mut State, span: Span) {
+    fn consume(&mut self, pipeline: PipelineId, body: &[Stmt], state: &mut State, span: Origin) {
         let row = self.program.pipeline(pipeline);
         let name = &row.name;
         // Stages are given back in their order: the oldest that is read holds all later ones.
         let mut held = 0;
-        let mut holder = Span::NONE;
+        let mut holder = Origin::Unknown;
         for product in state.products() {
             for (_, ago) in product.stages.iter_mut().filter(|(id, _)| *id == pipeline) {
                 *ago += 1;
@@ -205,8 +205,7 @@ impl Walk<'_> {
 
     /// Reports a mistake once, however often it is walked over.
     fn error(&mut self, error: Diagnostic) {
-        let place = |span: Span| (span.start, span.end);
-        if !self.errors.iter().any(|known| *known == error && place(known.span) == place(error.span)) {
+        if !self.errors.iter().any(|known| known.repeats(&error)) {
             self.errors.push(error);
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tilewright_machine::{Arch, DType, Memory, SyncOp};
 
 use super::{Allowed, Checker, count, shape_text};
-use crate::diagnostic::{Code, Diagnostic, Span};
+use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::{Expr, SymbolId};
 use crate::order::MAX_HILBERT;
 use crate::program::{
@@ -32,7 +32,7 @@ pub(super) struct Use {
     pipeline: PipelineId,
     side: Side,
     role: Option<usize>,
-    span: Span,
+    span: Origin,
 }
 
 /// What a role's threads have of a block's registers.
@@ -40,7 +40,7 @@ struct Share<'a> {
     name: &'a str,
     threads: i64,
     registers: i64,
-    span: Span,
+    span: Origin,
 }
 
 /// The word of a side.
@@ -52,7 +52,7 @@ fn word(side: Side) -> &'static str {
 }
 
 impl Checker<'_> {
-    fn misplaced(&mut self, span: Span, message: String, help: impl Into<String>) {
+    fn misplaced(&mut self, span: Origin, message: String, help: impl Into<String>) {
         self.report(Diagnostic::new(Code::Misplaced, span, message).help(help));
     }
 
@@ -262,7 +262,7 @@ impl Checker<'_> {
     }
 
     /// Whether a tensor belongs to the threads and the stage at hand.
-    pub(super) fn belongs(&mut self, id: TensorId, span: Span) -> bool {
+    pub(super) fn belongs(&mut self, id: TensorId, span: Origin) -> bool {
         let program = self.program;
         let (tensor, at) = (program.tensor(id), id.0 as usize);
         let name = &tensor.name;
@@ -314,7 +314,7 @@ impl Checker<'_> {
     // Pipelines and stages.
 
     /// `p = pipeline(stages, tensors…)`.
-    pub(super) fn pipeline(&mut self, id: PipelineId, span: Span) {
+    pub(super) fn pipeline(&mut self, id: PipelineId, span: Origin) {
         let program = self.program;
         let row = program.pipeline(id);
         let name = &row.name;
@@ -364,7 +364,7 @@ impl Checker<'_> {
         (pipeline, side, slot): (PipelineId, Side, Option<SymbolId>),
         body: &[Stmt],
         threads: Option<u32>,
-        span: Span,
+        span: Origin,
     ) {
         let program = self.program;
         let name = self.pipeline_name(pipeline);
@@ -443,7 +443,7 @@ impl Checker<'_> {
             let span = program.body.iter().find(|stmt| matches!(stmt.kind, StmtKind::Role { .. }));
             let message = format!("the roles {} wait for each other's stages in a circle", list.join(", "));
             let help = "order the roles so that every pipeline leads from an earlier one to a later one";
-            self.misplaced(span.map_or(Span::NONE, |stmt| stmt.span), message, help);
+            self.misplaced(span.map_or(Origin::Unknown, |stmt| stmt.span), message, help);
         }
     }
 
@@ -471,7 +471,7 @@ impl Checker<'_> {
     }
 
     /// `for (row, col) in tiles(rows, cols, order)`, but for its body.
-    pub(super) fn tiles(&mut self, rows: &Expr, cols: &Expr, order: &TileOrder, span: Span) {
+    pub(super) fn tiles(&mut self, rows: &Expr, cols: &Expr, order: &TileOrder, span: Origin) {
         self.expr(rows, Allowed::All, span, "the number of rows of tiles");
         self.expr(cols, Allowed::All, span, "the number of columns of tiles");
         let (number, what, most) = match order {
@@ -497,7 +497,7 @@ impl Checker<'_> {
     }
 
     /// A `finally` stands right behind the loop of whose last tile its counters are.
-    pub(super) fn finally(&mut self, after: [SymbolId; 2], before: Option<&StmtKind>, span: Span) {
+    pub(super) fn finally(&mut self, after: [SymbolId; 2], before: Option<&StmtKind>, span: Origin) {
         if !matches!(before, Some(StmtKind::Tiles { after: Some(of), .. }) if *of == after) {
             let message =
                 "a `finally` stands behind no loop over tiles of whose last it could tell".to_string();
@@ -509,7 +509,7 @@ impl Checker<'_> {
     // Asynchronous statements.
 
     /// What a `copy.async` does besides copying; its operands are legal.
-    pub(super) fn how(&mut self, dst: &TensorRef, how: AsyncHow, span: Span) {
+    pub(super) fn how(&mut self, dst: &TensorRef, how: AsyncHow, span: Origin) {
         let to = self.program.tensor(dst.tensor);
         let stores = to.memory() == Memory::Global;
         let filling = self.stages.iter().rev().find(|stage| stage.side == Side::Produce);
@@ -553,7 +553,7 @@ impl Checker<'_> {
     }
 
     /// What concerns asynchronous products is done by whole warpgroups.
-    pub(super) fn whole_warpgroups(&mut self, word: &str, threads: Option<u32>, span: Span) {
+    pub(super) fn whole_warpgroups(&mut self, word: &str, threads: Option<u32>, span: Origin) {
         if let Some(threads) = threads.filter(|threads| threads % 128 != 0) {
             let message =
                 format!("`{word}` is done by whole warpgroups of 128 threads, and there are {threads}");
@@ -569,7 +569,7 @@ impl Checker<'_> {
         (a, b): (&TensorRef, &TensorRef),
         warpgroups: Option<&[Expr; 2]>,
         threads: Option<u32>,
-        span: Span,
+        span: Origin,
     ) {
         self.whole_warpgroups("gemm.async", threads, span);
         if let Some(warpgroups) = warpgroups {
@@ -643,7 +643,7 @@ impl Checker<'_> {
     }
 
     /// The warpgroups of a product are those of the role.
-    fn warpgroups(&mut self, warpgroups: &[Expr; 2], threads: Option<u32>, span: Span) {
+    fn warpgroups(&mut self, warpgroups: &[Expr; 2], threads: Option<u32>, span: Origin) {
         let [m, n] = warpgroups.each_ref().map(|e| self.literal(e, span, "a number of warpgroups"));
         let (Some(m), Some(n), Some(threads)) = (m, n, threads) else { return };
         let all = i64::from(threads / 128);
@@ -656,7 +656,7 @@ impl Checker<'_> {
     }
 
     /// `wait_gemm(n)`.
-    pub(super) fn wait_gemm(&mut self, groups: &Expr, threads: Option<u32>, span: Span) {
+    pub(super) fn wait_gemm(&mut self, groups: &Expr, threads: Option<u32>, span: Origin) {
         self.whole_warpgroups("wait_gemm", threads, span);
         if let Some(n) = self.literal(groups, span, "the number of groups")
             && !(0..=MAX_GROUPS).contains(&n)
@@ -668,7 +668,7 @@ impl Checker<'_> {
     }
 
     /// `cluster_sum(dst)`.
-    pub(super) fn cluster_sum(&mut self, dst: TensorId, span: Span) {
+    pub(super) fn cluster_sum(&mut self, dst: TensorId, span: Origin) {
         if let Some(operand) = self.register(dst, span, "cluster_sum")
             && operand.dtype != DType::F32
         {

@@ -4,14 +4,14 @@ use tilewright_machine::DType;
 
 use super::statements::Operand;
 use super::{Checker, Life, count, shape_text};
-use crate::diagnostic::{Code, Diagnostic, Span};
+use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::program::{ReduceOp, ShapeOp, TensorId};
 
 /// What the statement is called, where it is, and what it needs of the body around it.
 pub(super) struct Site<'a> {
     pub(super) statement: &'static str,
-    pub(super) span: Span,
+    pub(super) span: Origin,
     pub(super) threads: Option<u32>,
     pub(super) defined: &'a mut Vec<usize>,
 }
@@ -40,7 +40,7 @@ impl Checker<'_> {
         shape: &[i64],
         op: &ShapeOp,
         dst: TensorId,
-        span: Span,
+        span: Origin,
     ) -> Option<Vec<i64>> {
         let (name, rank) = (self.name(src), shape.len());
         match op {
@@ -128,7 +128,7 @@ impl Checker<'_> {
         shape: &[i64],
         axis: u32,
         (start, extent): (&Expr, &Expr),
-        span: Span,
+        span: Origin,
     ) -> Option<Vec<i64>> {
         let has = self.axis("slice", name, axis, shape.len(), span);
         let extent = self.extent(extent, span, "the extent of a slice")?;
@@ -149,7 +149,7 @@ impl Checker<'_> {
         Some(to)
     }
 
-    fn transposed(&mut self, name: &str, shape: &[i64], order: &[u32], span: Span) -> Option<Vec<i64>> {
+    fn transposed(&mut self, name: &str, shape: &[i64], order: &[u32], span: Origin) -> Option<Vec<i64>> {
         let rank = shape.len();
         let mut seen = vec![false; rank];
         let mut problem = (order.len() != rank).then(|| {
@@ -188,7 +188,13 @@ impl Checker<'_> {
     }
 
     /// The extents that a statement gives: at least one, all positive constants.
-    fn extents(&mut self, extents: &[Expr], dst: TensorId, statement: &str, span: Span) -> Option<Vec<i64>> {
+    fn extents(
+        &mut self,
+        extents: &[Expr],
+        dst: TensorId,
+        statement: &str,
+        span: Origin,
+    ) -> Option<Vec<i64>> {
         if extents.is_empty() {
             self.report(
                 Diagnostic::new(Code::WrongRank, span, format!("`{statement}` gives a shape without modes"))
@@ -243,7 +249,7 @@ impl Checker<'_> {
         }
     }
 
-    fn half(&mut self, src: TensorId, operand: Operand, span: Span) -> Option<Vec<i64>> {
+    fn half(&mut self, src: TensorId, operand: Operand, span: Origin) -> Option<Vec<i64>> {
         let name = self.name(src);
         let mut shape = operand.shape;
         let (code, message, help) = match shape.pop() {
@@ -268,7 +274,7 @@ impl Checker<'_> {
     }
 
     /// Whether a tensor of this shape has the mode.
-    fn axis(&mut self, statement: &str, name: &str, axis: u32, rank: usize, span: Span) -> bool {
+    fn axis(&mut self, statement: &str, name: &str, axis: u32, rank: usize, span: Origin) -> bool {
         let has = (axis as usize) < rank;
         if !has {
             self.report(
@@ -348,7 +354,7 @@ impl Checker<'_> {
         index: TensorId,
         at: Operand,
         axis: u32,
-        span: Span,
+        span: Origin,
     ) -> Option<Vec<i64>> {
         let before = self.errors.len();
         let (name, index_name) = (self.name(src), self.name(index));

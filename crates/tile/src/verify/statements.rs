@@ -7,7 +7,7 @@ use tilewright_machine::{DType, Memory};
 use super::shapes::Site;
 use super::{Allowed, Checker, Life, count, depends_on, shape_text, static_shape};
 use crate::build::before;
-use crate::diagnostic::{Code, Diagnostic, Span};
+use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::program::{
     AsyncHow, ElemExpr, ParamKind, Program, Stmt, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef,
@@ -158,12 +158,12 @@ impl Checker<'_> {
     }
 
     /// Whether a tensor, or what it is a part of, may be used here.
-    fn alive(&mut self, id: TensorId, span: Span) -> bool {
+    fn alive(&mut self, id: TensorId, span: Origin) -> bool {
         self.exists(id, span) && self.belongs(self.base(id), span)
     }
 
     /// Whether a tensor, or what it is a part of, is defined here.
-    pub(super) fn exists(&mut self, id: TensorId, span: Span) -> bool {
+    pub(super) fn exists(&mut self, id: TensorId, span: Origin) -> bool {
         let id = self.base(id);
         let tensor = self.program.tensor(id);
         let error = match self.life[id.0 as usize] {
@@ -188,7 +188,7 @@ impl Checker<'_> {
     // Operands.
 
     /// A tensor, or a part of one, that must be in registers.
-    pub(super) fn register(&mut self, id: TensorId, span: Span, statement: &str) -> Option<Operand> {
+    pub(super) fn register(&mut self, id: TensorId, span: Origin, statement: &str) -> Option<Operand> {
         if !self.alive(id, span) {
             return None;
         }
@@ -213,11 +213,11 @@ impl Checker<'_> {
     }
 
     /// The shape of a register tensor, or of a part of one.
-    fn register_shape(&mut self, id: TensorId, span: Span) -> Option<Vec<i64>> {
+    fn register_shape(&mut self, id: TensorId, span: Origin) -> Option<Vec<i64>> {
         let program = self.program;
         match &program.tensor(id).kind {
             TensorKind::Part { of, index, .. } => {
-                let span = if program.tensor(id).span.is_none() { span } else { program.tensor(id).span };
+                let span = program.tensor(id).span.or(span);
                 let shape = self.tile_at(*of, index, span, true)?;
                 self.same_modes(*of, index.iter().map(Option::is_some).collect(), span)?;
                 Some(shape)
@@ -231,7 +231,7 @@ impl Checker<'_> {
     }
 
     /// All uses of a register tensor index the same modes.
-    fn same_modes(&mut self, id: TensorId, modes: Vec<bool>, span: Span) -> Option<()> {
+    fn same_modes(&mut self, id: TensorId, modes: Vec<bool>, span: Origin) -> Option<()> {
         let tensor = self.program.tensor(id);
         let name = tensor.name.as_str();
         if modes.contains(&true) && matches!(&tensor.kind, TensorKind::Register { pinned: Some(_), .. }) {
@@ -257,8 +257,8 @@ impl Checker<'_> {
     }
 
     /// A tensor as a copy refers to it.
-    pub(super) fn reference(&mut self, r: &TensorRef, stmt: Span) -> Option<Operand> {
-        let span = if r.span.is_none() { stmt } else { r.span };
+    pub(super) fn reference(&mut self, r: &TensorRef, stmt: Origin) -> Option<Operand> {
+        let span = r.span.or(stmt);
         if !self.alive(r.tensor, span) {
             return None;
         }
@@ -306,7 +306,13 @@ impl Checker<'_> {
     }
 
     /// The shape of the modes of a tensor that an index keeps. With `known`, the index is known when `unroll for` is expanded.
-    fn tile_at(&mut self, id: TensorId, index: &[Option<Expr>], span: Span, known: bool) -> Option<Vec<i64>> {
+    fn tile_at(
+        &mut self,
+        id: TensorId,
+        index: &[Option<Expr>],
+        span: Origin,
+        known: bool,
+    ) -> Option<Vec<i64>> {
         let program = self.program;
         let tensor = program.tensor(id);
         let name = tensor.name.as_str();
@@ -388,7 +394,7 @@ impl Checker<'_> {
     }
 
     /// `copy.async(src, dst, how)`.
-    fn copy_async(&mut self, src: &TensorRef, dst: &TensorRef, how: AsyncHow, span: Span) {
+    fn copy_async(&mut self, src: &TensorRef, dst: &TensorRef, how: AsyncHow, span: Origin) {
         let before = self.errors.len();
         self.copy(src, dst, span);
         let memory = |r: &TensorRef| self.program.tensor(self.base(r.tensor)).memory();
@@ -408,7 +414,7 @@ impl Checker<'_> {
     }
 
     /// `wait_group(n)`.
-    fn wait(&mut self, groups: &Expr, span: Span) {
+    fn wait(&mut self, groups: &Expr, span: Origin) {
         if self.known(groups, span, "the number of groups")
             && let Some(n) = groups.as_int()
             && u32::try_from(n).is_err()
@@ -420,7 +426,7 @@ impl Checker<'_> {
     }
 
     /// The warps of a product are known, at least one each way, and divide those of the block.
-    fn warps(&mut self, warps: &[Expr; 2], threads: Option<u32>, span: Span) {
+    fn warps(&mut self, warps: &[Expr; 2], threads: Option<u32>, span: Origin) {
         if !warps.iter().all(|e| self.known(e, span, "a number of warps")) {
             return;
         }
@@ -436,7 +442,7 @@ impl Checker<'_> {
         }
     }
 
-    pub(super) fn same_type(&mut self, a: TensorId, b: TensorId, span: Span, rule: &str, help: &str) {
+    pub(super) fn same_type(&mut self, a: TensorId, b: TensorId, span: Origin, rule: &str, help: &str) {
         let (x, y) = (self.program.tensor(a), self.program.tensor(b));
         if x.dtype != y.dtype {
             self.report(
@@ -452,7 +458,7 @@ impl Checker<'_> {
 
     // Statements.
 
-    fn copy(&mut self, src: &TensorRef, dst: &TensorRef, span: Span) {
+    fn copy(&mut self, src: &TensorRef, dst: &TensorRef, span: Origin) {
         let from = self.reference(src, span);
         let to = self.reference(dst, span);
         let (Some(from), Some(to)) = (from, to) else { return };
@@ -534,7 +540,7 @@ impl Checker<'_> {
         }
     }
 
-    fn gemm(&mut self, c: TensorId, a: TensorId, b: TensorId, span: Span) {
+    fn gemm(&mut self, c: TensorId, a: TensorId, b: TensorId, span: Origin) {
         let operands = [c, a, b].map(|id| self.register(id, span, "gemm"));
         let [Some(acc), Some(left), Some(right)] = operands else { return };
         let names = [c, a, b].map(|id| self.name(id));
@@ -603,7 +609,7 @@ impl Checker<'_> {
         }
     }
 
-    fn fill(&mut self, dst: TensorId, value: f64, span: Span) {
+    fn fill(&mut self, dst: TensorId, value: f64, span: Origin) {
         let Some(operand) = self.register(dst, span, "fill") else { return };
         let stored = operand.dtype.decode(operand.dtype.encode(value));
         // 8-bit floats saturate: what lies above the largest is out of range too.
@@ -626,7 +632,7 @@ impl Checker<'_> {
         &mut self,
         dst: TensorId,
         operands: &[TensorId],
-        span: Span,
+        span: Origin,
         threads: Option<u32>,
         defined: &mut Vec<usize>,
         statement: &str,
@@ -673,7 +679,7 @@ impl Checker<'_> {
         a_shape: &[i64],
         b: TensorId,
         b_shape: &[i64],
-        span: Span,
+        span: Origin,
     ) {
         let (x, y) = (self.program.tensor(a), self.program.tensor(b));
         self.report(
@@ -698,7 +704,7 @@ impl Checker<'_> {
         &mut self,
         dst: TensorId,
         expr: &ElemExpr,
-        span: Span,
+        span: Origin,
         threads: Option<u32>,
         defined: &mut Vec<usize>,
     ) {
@@ -726,7 +732,7 @@ impl Checker<'_> {
         }
     }
 
-    fn elem_leaves(&mut self, expr: &ElemExpr, span: Span) {
+    fn elem_leaves(&mut self, expr: &ElemExpr, span: Origin) {
         match expr {
             ElemExpr::Tensor(_) => {}
             ElemExpr::Number(value) => {
