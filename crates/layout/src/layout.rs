@@ -2,7 +2,6 @@
 //! first taken to the natural coordinate of the shape, counting colexicographically (leftmost fastest), then to the sum
 //! of its elements scaled by the strides.
 
-use crate::algebra::{injective_within, right_inverse};
 use crate::error::{LayoutError, overflow};
 use crate::htuple::{HTuple, MAX_DEPTH, Shape};
 use crate::stride::{Coord, F2, Poly, Stride};
@@ -307,21 +306,6 @@ impl Layout<i64> {
     /// The layout `n:1`, which maps each integer to itself. An `n` below 1 is read as 1.
     pub fn identity(n: i64) -> Layout {
         Layout { shape: HTuple::Leaf(n.max(1)), stride: HTuple::Leaf(1) }
-    }
-
-    /// Whether no two integral coordinates have the same value. Exact; searches only where no simple criterion decides.
-    pub fn is_injective(&self) -> bool {
-        injective_within(&self.leaves(), u64::MAX).unwrap_or(false)
-    }
-
-    /// Whether the values are exactly `0, …, n−1`, each taken once (paper 3.4: compact where `n` is the size).
-    pub fn is_bijective_onto(&self, n: i64) -> bool {
-        self.size() == n && right_inverse(self).size() == n
-    }
-
-    /// Whether this is a bijection onto `0, …, size−1` (paper 3.4.1).
-    pub fn is_compact(&self) -> bool {
-        self.is_bijective_onto(self.size())
     }
 }
 

@@ -10,7 +10,6 @@ mod poly;
 pub(crate) use coord::profile_of;
 pub use coord::{Basis, Coord};
 pub use f2::F2;
-pub(crate) use poly::MAX_POWER;
 pub use poly::Poly;
 
 use std::fmt::{Debug, Display};

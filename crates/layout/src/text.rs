@@ -3,13 +3,12 @@
 
 use crate::error::LayoutError;
 use crate::htuple::{HTuple, MAX_DEPTH};
-use crate::stride::{Coord, F2, MAX_POWER, Poly, Stride};
 
 /// A position in a text.
 #[derive(Clone, Debug)]
 pub struct Cursor<'a> {
     text: &'a str,
-    pos: usize,
+    pub(crate) pos: usize,
 }
 
 impl<'a> Cursor<'a> {
@@ -24,7 +23,7 @@ impl<'a> Cursor<'a> {
         self.pos
     }
 
-    fn rest(&self) -> &'a str {
+    pub(crate) fn rest(&self) -> &'a str {
         self.text.get(self.pos..).unwrap_or("")
     }
 
@@ -140,121 +139,5 @@ impl<'a> Cursor<'a> {
             return Err(self.unexpected("`,` or `)`"));
         }
         Ok(HTuple::Tuple(elements))
-    }
-
-    /// A formal sum of scaled basis elements: `0`, `e0`, `6e1`, `e0+6e1`, `2e0-e3`.
-    pub fn coord(&mut self) -> Result<Coord, LayoutError> {
-        let mut terms: Vec<Coord> = Vec::new();
-        let start = self.pos();
-        let too_big =
-            |offset| LayoutError::Parse { offset, message: "this sum does not fit in 64 bits".to_string() };
-        loop {
-            let offset = self.pos();
-            // The sign belongs to the number: the least one has no positive.
-            let (negative, factor) = if self.at_integer() && (terms.is_empty() || self.peek() == Some('-')) {
-                (false, Some(self.integer()?))
-            } else {
-                let negative = self.eat("-");
-                if !negative && !terms.is_empty() && !self.eat("+") {
-                    return Coord::sum(terms).ok_or_else(|| too_big(start));
-                }
-                (negative, if self.at_integer() { Some(self.integer()?) } else { None })
-            };
-            let term = if self.eat("e") {
-                let path = if self.eat("(") {
-                    let mut path = vec![self.basis_index()?];
-                    while self.eat(",") {
-                        path.push(self.basis_index()?);
-                    }
-                    self.expect(")")?;
-                    path
-                } else {
-                    vec![self.basis_index()?]
-                };
-                Coord::nested(&path)?.checked_scale(factor.unwrap_or(1))
-            } else if factor == Some(0) {
-                Some(Coord::zero())
-            } else {
-                return Err(self.unexpected("a basis element such as `e0`"));
-            };
-            let term = term.and_then(|t| if negative { t.checked_scale(-1) } else { Some(t) });
-            terms.push(term.ok_or_else(|| too_big(offset))?);
-        }
-    }
-
-    fn basis_index(&mut self) -> Result<usize, LayoutError> {
-        let offset = self.pos();
-        usize::try_from(self.integer()?).map_err(|_| LayoutError::Parse {
-            offset,
-            message: "the index of a basis element must not be negative".to_string(),
-        })
-    }
-
-    /// A bit string such as `f5`; `0` is `f0`.
-    pub fn f2(&mut self) -> Result<F2, LayoutError> {
-        let offset = self.pos();
-        if self.eat("0") {
-            return Ok(F2(0));
-        }
-        if !self.eat("f") {
-            return Err(self.unexpected("a bit string such as `f5`"));
-        }
-        let rest = self.rest();
-        let len = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        let bits = rest.get(..len).unwrap_or("").parse().map_err(|_| LayoutError::Parse {
-            offset,
-            message: "after `f` must follow a number of at most 64 bits".to_string(),
-        })?;
-        self.pos += len;
-        Ok(F2(bits))
-    }
-
-    /// A polynomial: a sum of products of integers and powers of symbols, such as `2*m*n^2-k+3`.
-    pub fn poly(&mut self) -> Result<Poly, LayoutError> {
-        let too_big = |offset| LayoutError::Parse {
-            offset,
-            message: "a number in this polynomial does not fit in 64 bits".to_string(),
-        };
-        let mut sum = Poly::zero();
-        let mut first = true;
-        loop {
-            let offset = self.pos();
-            // The sign belongs to the number: the least one has no positive.
-            let mut term = if self.at_integer() && (first || self.peek() == Some('-')) {
-                Poly::integer(self.integer()?)
-            } else {
-                let negative = self.eat("-");
-                if !negative && !first && !self.eat("+") {
-                    return Ok(sum);
-                }
-                let factor = self.power()?;
-                factor.checked_scale(if negative { -1 } else { 1 }).ok_or_else(|| too_big(offset))?
-            };
-            while self.eat("*") {
-                let factor = self.power()?;
-                term = term.checked_mul(&factor).ok_or_else(|| too_big(offset))?;
-            }
-            sum.try_add(&term).ok_or_else(|| too_big(offset))?;
-            first = false;
-        }
-    }
-
-    /// An integer, or a symbol with an optional power.
-    fn power(&mut self) -> Result<Poly, LayoutError> {
-        if self.at_integer() {
-            return self.integer().map(Poly::integer);
-        }
-        let Some(symbol) = self.word() else {
-            return Err(self.unexpected("an integer or a symbol"));
-        };
-        if !self.eat("^") {
-            return Ok(Poly::symbol(symbol));
-        }
-        let offset = self.pos();
-        let power = u32::try_from(self.integer()?).ok().and_then(|power| Poly::power(symbol, power));
-        power.ok_or_else(|| LayoutError::Parse {
-            offset,
-            message: format!("a power must be between 0 and {MAX_POWER}"),
-        })
     }
 }

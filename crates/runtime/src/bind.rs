@@ -6,10 +6,10 @@ use tilewright_compiler::Kernel;
 use tilewright_tile::interpret::tensor_len;
 use tilewright_tile::{ParamId, ParamKind};
 
+use crate::arg::{Arg, Sizes};
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::error::RuntimeError;
-use crate::launch::{Arg, Sizes};
 
 /// Buffers by the names of the parameters that they are for. Several kernels that have a parameter of the same name share its buffer:
 /// one writes partial sums to `partial`, the next adds them up.

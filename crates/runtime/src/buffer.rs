@@ -1,4 +1,4 @@
-//! Memory of a device, as bytes and as elements.
+//! Memory of a device, as bytes, and the encoding of elements.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use tilewright_machine::DType;
 
-use crate::cuda::Allocation;
-use crate::device::Device;
-use crate::error::RuntimeError;
+use crate::cuda::memory::Allocation;
 
 /// Tells the buffers of one opened device from those of another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,76 +64,6 @@ impl fmt::Debug for Buffer {
             Storage::Cuda(_) => "cuda",
         };
         write!(f, "Buffer({place}, {} bytes)", self.bytes)
-    }
-}
-
-/// A buffer of elements of one type. Numbers go in and out as `f64`, through [`DType::encode`] and [`DType::decode`]: they
-/// are rounded to the type on their way in, and are exact on their way out.
-#[derive(Clone, Debug)]
-pub struct Tensor {
-    buffer: Buffer,
-    dtype: DType,
-    len: usize,
-}
-
-impl Tensor {
-    /// `len` elements, all zero.
-    pub fn zeros(device: &dyn Device, dtype: DType, len: usize) -> Result<Self, RuntimeError> {
-        let buffer = device.alloc(dtype.bytes_of(len))?;
-        Ok(Tensor { buffer, dtype, len })
-    }
-
-    /// These elements, rounded to the type.
-    pub fn from_f64(device: &dyn Device, dtype: DType, values: &[f64]) -> Result<Self, RuntimeError> {
-        let tensor = Tensor::zeros(device, dtype, values.len())?;
-        tensor.write(device, values)?;
-        Ok(tensor)
-    }
-
-    /// These elements, rounded to the type.
-    pub fn from_f32(device: &dyn Device, dtype: DType, values: &[f32]) -> Result<Self, RuntimeError> {
-        let values: Vec<f64> = values.iter().map(|x| f64::from(*x)).collect();
-        Tensor::from_f64(device, dtype, &values)
-    }
-
-    /// Replaces every element.
-    pub fn write(&self, device: &dyn Device, values: &[f64]) -> Result<(), RuntimeError> {
-        if values.len() != self.len {
-            return Err(RuntimeError::DataLength {
-                given: values.len(),
-                expected: self.len,
-                unit: "elements",
-            });
-        }
-        device.upload(&self.buffer, &encode(self.dtype, values))
-    }
-
-    /// Every element.
-    pub fn read(&self, device: &dyn Device) -> Result<Vec<f64>, RuntimeError> {
-        let mut values = decode(self.dtype, &device.download(&self.buffer)?);
-        // The last byte may have room for more elements.
-        values.truncate(self.len);
-        Ok(values)
-    }
-
-    /// The buffer.
-    pub fn buffer(&self) -> &Buffer {
-        &self.buffer
-    }
-
-    /// The element type.
-    pub fn dtype(&self) -> DType {
-        self.dtype
-    }
-
-    /// The number of elements.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 }
 

@@ -1,23 +1,22 @@
-//! Devices: what there is, how to open one, and what each can do.
+//! Devices: the trait, and what identifies one.
 
+use std::any::Any;
 use std::fmt;
 use std::str::FromStr;
 
 use tilewright_compiler::Kernel;
 use tilewright_machine::Arch;
 
+use crate::arg::{Arg, Sizes};
 use crate::buffer::Buffer;
-use crate::cuda::{self, CudaDevice};
 use crate::error::RuntimeError;
-use crate::launch::{Arg, Sizes};
 use crate::report::{LaunchReport, Timing};
-use crate::sim::SimDevice;
 
 /// Something that runs kernels.
 ///
 /// Every call returns when its work is done: a result that was launched can be downloaded, and an error that a kernel
 /// met while it ran is the error of its launch.
-pub trait Device: Send + Sync {
+pub trait Device: Any + Send + Sync {
     /// The name, e.g. `NVIDIA H200`.
     fn name(&self) -> String;
 
@@ -31,11 +30,6 @@ pub trait Device: Send + Sync {
     /// What the driver says of the chip; nothing on the simulator.
     fn chip(&self) -> Chip {
         Chip::default()
-    }
-
-    /// The device as a GPU: what only these can do. `None` if it is none.
-    fn cuda(&self) -> Option<&CudaDevice> {
-        None
     }
 
     /// Memory, filled with zeros.
@@ -133,7 +127,7 @@ impl FromStr for DeviceChoice {
 /// A device that can be opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceInfo {
-    /// What to pass to [`open`].
+    /// What to pass to [`open`](crate::open).
     pub choice: DeviceChoice,
     /// The name.
     pub name: String,
@@ -149,48 +143,6 @@ impl DeviceInfo {
     /// The kind.
     pub fn kind(&self) -> DeviceKind {
         if matches!(self.choice, DeviceChoice::Cuda(_)) { DeviceKind::Cuda } else { DeviceKind::Sim }
-    }
-}
-
-/// What [`devices`] found.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DeviceList {
-    /// Every device, the simulator first.
-    pub devices: Vec<DeviceInfo>,
-    /// Why there is no GPU among them, if there is none.
-    pub cuda_absent: Option<String>,
-}
-
-/// Lists every device of this machine. Opens none.
-pub fn devices() -> DeviceList {
-    let mut devices = vec![DeviceInfo {
-        choice: DeviceChoice::Sim,
-        name: SimDevice::NAME.to_string(),
-        compute_capability: None,
-        memory_bytes: None,
-        arch: None,
-    }];
-    let cuda_absent = match cuda::devices() {
-        Ok(found) => {
-            devices.extend(found);
-            None
-        }
-        Err(RuntimeError::NoCuda { reason }) => Some(reason),
-        Err(other) => Some(other.to_string()),
-    };
-    DeviceList { devices, cuda_absent }
-}
-
-/// Opens a device.
-pub fn open(choice: DeviceChoice) -> Result<Box<dyn Device>, RuntimeError> {
-    match choice {
-        DeviceChoice::Sim => Ok(Box::new(SimDevice::default())),
-        DeviceChoice::Cuda(ordinal) => Ok(Box::new(CudaDevice::open(ordinal)?)),
-        DeviceChoice::Auto => {
-            let gpu =
-                devices().devices.into_iter().find(|d| d.kind() == DeviceKind::Cuda && d.arch.is_some());
-            open(gpu.map_or(DeviceChoice::Sim, |d| d.choice))
-        }
     }
 }
 
@@ -225,21 +177,5 @@ mod tests {
         assert_eq!(newest_arch((8, 9)), Some(Arch::SM_89));
         assert_eq!(newest_arch((9, 0)), Some(Arch::SM_90A));
         assert_eq!(newest_arch((10, 0)), Some(Arch::SM_89));
-    }
-
-    #[test]
-    fn the_simulator_is_always_there() {
-        let list = devices();
-        assert_eq!(list.devices[0].kind(), DeviceKind::Sim);
-        assert_eq!(list.cuda_absent.is_some(), list.devices.len() == 1);
-        assert!(open(DeviceChoice::Auto).is_ok());
-    }
-
-    #[test]
-    fn cuda_without_a_driver_is_an_error_and_no_panic() {
-        let Some(reason) = devices().cuda_absent else { return };
-        let error = open(DeviceChoice::Cuda(0)).err().unwrap();
-        assert!(matches!(error, RuntimeError::NoCuda { .. }), "{error}");
-        assert_eq!(error.to_string(), format!("CUDA is not available: {reason}"));
     }
 }

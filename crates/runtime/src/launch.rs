@@ -1,4 +1,4 @@
-//! What a launch passes, and the checks that come before it on every device.
+//! Checks of a launch, the same on every device.
 
 use std::collections::BTreeMap;
 
@@ -7,69 +7,17 @@ use tilewright_simt::FunctionParamKind;
 use tilewright_tile::interpret::{InterpretError, check_ranges, grid, size_values, tensor_len, tensor_shape};
 use tilewright_tile::{Axis, Expr, ParamId, ParamKind, Scope, SymbolId};
 
-use crate::buffer::{Buffer, DeviceId, Tensor};
+use crate::arg::{Arg, Sizes};
+use crate::buffer::{Buffer, DeviceId};
 use crate::error::{MapDimension, RuntimeError, TensorMapError};
 use crate::sequence::Uses;
 
 /// Bytes between elements of a tensor map are below this.
 const STRIDE_LIMIT: i64 = 1 << 40;
 
-/// Values for the run-time sizes, by name. Those not named keep the defaults that the program declares.
-pub type Sizes = BTreeMap<String, i64>;
-
-/// An argument of a launch.
-#[derive(Clone, Copy, Debug)]
-pub enum Arg<'a> {
-    /// Memory for a tensor parameter.
-    Buffer(&'a Buffer),
-    /// The same, and its element type is compared with the parameter's.
-    Tensor(&'a Tensor),
-    /// A number for a scalar parameter.
-    Scalar(f32),
-}
-
-impl<'a> Arg<'a> {
-    /// The memory, of a tensor parameter.
-    pub(crate) fn buffer(&self) -> Option<&'a Buffer> {
-        match self {
-            Arg::Buffer(buffer) => Some(buffer),
-            Arg::Tensor(tensor) => Some(tensor.buffer()),
-            Arg::Scalar(_) => None,
-        }
-    }
-}
-
-impl<'a> From<&'a Buffer> for Arg<'a> {
-    fn from(buffer: &'a Buffer) -> Self {
-        Arg::Buffer(buffer)
-    }
-}
-
-impl<'a> From<&'a Tensor> for Arg<'a> {
-    fn from(tensor: &'a Tensor) -> Self {
-        Arg::Tensor(tensor)
-    }
-}
-
-impl From<f32> for Arg<'_> {
-    fn from(value: f32) -> Self {
-        Arg::Scalar(value)
-    }
-}
-
 /// The sizes that a kernel's program declares, with their defaults.
 pub fn default_sizes(kernel: &Kernel) -> Sizes {
     kernel.program().sizes().map(|(_, symbol, default)| (symbol.name.clone(), default)).collect()
-}
-
-/// How a launch follows the one before it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct LaunchOptions {
-    /// Whether its blocks may start before the launch before it has ended: as soon as all blocks of that one have allowed it or
-    /// ended. Only kernels that wait for what they depend on
-    /// ([`SyncOp::DependencyWait`](tilewright_machine::SyncOp::DependencyWait)) do, on GPUs that can (compute capability 9.0 and later);
-    /// for all others this changes nothing.
-    pub dependent: bool,
 }
 
 /// One parameter of the kernel's function, with its value.

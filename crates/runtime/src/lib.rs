@@ -18,23 +18,29 @@
 //! # Ok::<(), tilewright_runtime::RuntimeError>(())
 //! ```
 
+mod arg;
 mod bind;
 mod buffer;
 mod cuda;
 mod device;
 mod error;
 mod launch;
+mod open;
 mod report;
 mod sequence;
 mod sim;
+mod tensor;
 mod turn;
 
+pub use arg::{Arg, LaunchOptions, Sizes};
 pub use bind::{Bindings, sizes_of};
-pub use buffer::{Buffer, Tensor, decode, encode};
+pub use buffer::{Buffer, decode, encode};
 pub use cuda::{CudaDevice, CudaGraph, CudaSequence, CudaStream, StreamWork};
-pub use device::{Chip, Device, DeviceChoice, DeviceInfo, DeviceKind, DeviceList, devices, open};
+pub use device::{Chip, Device, DeviceChoice, DeviceInfo, DeviceKind};
 pub use error::{MapDimension, ParamOf, RuntimeError, TensorMapError};
-pub use launch::{Arg, LaunchOptions, Sizes, default_sizes};
+pub use launch::default_sizes;
+pub use open::{DeviceList, devices, open};
 pub use report::{CudaReport, LaunchReport, Timing};
 pub use sim::{SimDevice, SimSequence};
+pub use tensor::Tensor;
 pub use turn::{L2, Turn};

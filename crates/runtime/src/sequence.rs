@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use tilewright_compiler::Kernel;
 use tilewright_tile::ParamId;
 
+use crate::arg::Arg;
 use crate::buffer::Buffer;
 use crate::error::{ParamOf, RuntimeError};
-use crate::launch::Arg;
 
 /// What is known of one buffer: a parameter for which it is constant, and one through which it is written.
 #[derive(Clone, Debug, Default)]

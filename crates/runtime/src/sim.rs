@@ -8,10 +8,11 @@ use tilewright_compiler::Kernel;
 use tilewright_machine::Arch;
 use tilewright_sim::{Argument, Config, GlobalMemory};
 
+use crate::arg::{Arg, LaunchOptions, Sizes};
 use crate::buffer::{Buffer, DeviceId, Storage};
 use crate::device::{Device, DeviceKind};
 use crate::error::RuntimeError;
-use crate::launch::{Arg, Launch, LaunchOptions, Mapped, Passed, Sizes, check};
+use crate::launch::{Launch, Mapped, Passed, check};
 use crate::report::{LaunchReport, Timing};
 use crate::sequence::Uses;
 

@@ -2,56 +2,15 @@
 
 use tilewright_machine::{Memory, SECTOR_BYTES, global_sectors, shared_wavefronts};
 
-use crate::clock::{Pair, lanes};
+use crate::clock::{HappensBefore, lanes};
 use crate::cluster::Cluster;
 use crate::decode::{Place, Slot, Transfer};
 use crate::global::Touch;
+use crate::queues::InFlight;
 use crate::shadow::{ASYNC, ORDINARY};
 use crate::sink::Site;
 use crate::tables::MatrixTable;
 use crate::warp::Warp;
-
-/// An asynchronous copy of one thread in flight.
-#[derive(Clone, Copy, Debug)]
-struct InFlight {
-    lane: u8,
-    bytes: u8,
-    /// The number of the lane's group that it belongs to.
-    group: u32,
-    offset: u32,
-    statement: u32,
-    origin: u32,
-    /// Where in global memory it reads, when it lands; zeros land where there is no such place.
-    from: Option<u64>,
-    /// The number of its read among those of the warp's copies that are followed; 0 of one that is not.
-    fetch: u32,
-    /// Whether the bytes are there: as early as it may, before any wait.
-    landed: bool,
-    /// When the cycle model has it arrive.
-    ready: u64,
-}
-
-/// A warp's asynchronous copies in flight, in the order of their issue.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct AsyncQueue {
-    copies: Vec<InFlight>,
-    /// Groups that each lane has closed.
-    committed: [u32; 32],
-    /// Reads of global memory that are followed.
-    fetches: u32,
-}
-
-impl AsyncQueue {
-    /// Closes the current group of these lanes.
-    pub(crate) fn commit(&mut self, active: u32) {
-        lanes(active).for_each(|lane| self.committed[lane] += 1);
-    }
-
-    /// Copies that have not landed.
-    pub(crate) fn len(&self) -> usize {
-        self.copies.len()
-    }
-}
 
 impl Warp {
     pub(crate) fn site(&self, statement: u32, origin: u32, lane: usize) -> Site {
@@ -257,7 +216,7 @@ impl Warp {
         self.queue.copies = copies;
         let fetches = cluster.fetches_of(self.agent);
         for lane in lanes(active).filter(|lane| fetched[*lane] != 0) {
-            let mut pair = Pair::default();
+            let mut pair = HappensBefore::default();
             pair.learn(fetches, 1 << lane, fetched[lane] + 1);
             cluster.know[self.agent as usize].acquire(1 << lane, &pair);
         }

@@ -4,8 +4,8 @@
 //! of a warpgroup, the copies that an mbarrier counts. An agent's accesses have times, which grow where it synchronises; of a
 //! warp, the lanes too are told apart, for being in one warp orders nothing.
 //!
-//! Beside what happened before ([`Known::all`]) runs for each state space ([`Space`]) a clock of what the asynchronous proxy sees there
-//! ([`Known::fenced`]): what was known to a thread when it executed a proxy fence of that space. A fence covers all that its thread
+//! Beside what happened before ([`ProxyClocks::all`]) runs for each state space ([`Space`]) a clock of what the asynchronous proxy sees there
+//! ([`ProxyClocks::fenced`]): what was known to a thread when it executed a proxy fence of that space. A fence covers all that its thread
 //! knows, not its own accesses alone: it composes with other synchronisation (PTX ISA 9.0, section 9.7.13.4).
 
 /// A warp or a unit of the cluster.
@@ -37,14 +37,14 @@ pub(crate) fn lanes(mask: u32) -> impl Iterator<Item = usize> {
 
 /// What of one agent's past is known.
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct AgentClock {
     /// Every lane's accesses at earlier times.
     below: u32,
     /// Of each lane, its accesses at earlier times.
     lanes: Option<Box<[u32; 32]>>,
 }
 
-impl Seen {
+impl AgentClock {
     fn lane(&self, lane: usize) -> u32 {
         self.lanes.as_ref().map_or(self.below, |l| l[lane].max(self.below))
     }
@@ -67,7 +67,7 @@ impl Seen {
         }
     }
 
-    fn join(&mut self, other: &Seen) {
+    fn join(&mut self, other: &AgentClock) {
         self.below = self.below.max(other.below);
         if let Some(theirs) = &other.lanes {
             let mine = self.lanes.get_or_insert_default();
@@ -79,7 +79,7 @@ impl Seen {
     }
 
     /// Learns what `other` says of these lanes.
-    fn join_lanes(&mut self, other: &Seen, mask: u32, live: u32) {
+    fn join_lanes(&mut self, other: &AgentClock, mask: u32, live: u32) {
         if mask == live {
             self.join(other);
         } else {
@@ -87,7 +87,7 @@ impl Seen {
         }
     }
 
-    fn meet(&mut self, other: &Seen) {
+    fn meet(&mut self, other: &AgentClock) {
         if self.lanes.is_some() || other.lanes.is_some() {
             self.lanes = Some(Box::new(std::array::from_fn(|l| self.lane(l).min(other.lane(l)))));
         }
@@ -97,13 +97,13 @@ impl Seen {
 
 /// What of every agent's past is known.
 #[derive(Clone, Debug, Default)]
-struct Clock(Vec<Seen>);
+struct VectorClock(Vec<AgentClock>);
 
-impl Clock {
-    fn entry(&mut self, agent: Agent) -> &mut Seen {
+impl VectorClock {
+    fn entry(&mut self, agent: Agent) -> &mut AgentClock {
         let index = agent as usize;
         if self.0.len() <= index {
-            self.0.resize_with(index + 1, Seen::default);
+            self.0.resize_with(index + 1, AgentClock::default);
         }
         &mut self.0[index]
     }
@@ -112,63 +112,63 @@ impl Clock {
         self.0.get(agent as usize).map_or(mask, |seen| seen.unseen(time, mask))
     }
 
-    fn join(&mut self, other: &Clock) {
+    fn join(&mut self, other: &VectorClock) {
         if self.0.len() < other.0.len() {
-            self.0.resize_with(other.0.len(), Seen::default);
+            self.0.resize_with(other.0.len(), AgentClock::default);
         }
         self.0.iter_mut().zip(&other.0).for_each(|(mine, theirs)| mine.join(theirs));
     }
 
     /// Learns what `other` knows of some agents.
-    fn join_of(&mut self, other: &Clock, agents: &impl Fn(Agent) -> bool) {
+    fn join_of(&mut self, other: &VectorClock, agents: &impl Fn(Agent) -> bool) {
         let theirs = (0..).zip(&other.0).filter(|(agent, _)| agents(*agent));
         theirs.for_each(|(agent, seen)| self.entry(agent).join(seen));
     }
 
-    fn meet(&mut self, other: &Clock) {
+    fn meet(&mut self, other: &VectorClock) {
         self.0.truncate(other.0.len());
         self.0.iter_mut().zip(&other.0).for_each(|(mine, theirs)| mine.meet(theirs));
     }
 }
 
 /// The clock of a space in a list of them that is as long as it needs to be.
-fn of(fenced: &mut Vec<Clock>, space: Space) -> &mut Clock {
+fn of(fenced: &mut Vec<VectorClock>, space: Space) -> &mut VectorClock {
     if fenced.len() <= space.0 {
-        fenced.resize_with(space.0 + 1, Clock::default);
+        fenced.resize_with(space.0 + 1, VectorClock::default);
     }
     &mut fenced[space.0]
 }
 
 /// What happened before, and what of it the asynchronous proxy sees, by space.
 #[derive(Clone, Debug, Default)]
-struct Known {
-    all: Clock,
-    fenced: Vec<Clock>,
+struct ProxyClocks {
+    all: VectorClock,
+    fenced: Vec<VectorClock>,
 }
 
-impl Known {
-    fn join(&mut self, other: &Known) {
+impl ProxyClocks {
+    fn join(&mut self, other: &ProxyClocks) {
         self.all.join(&other.all);
         for (space, theirs) in other.fenced.iter().enumerate() {
             of(&mut self.fenced, Space(space)).join(theirs);
         }
     }
 
-    fn join_of(&mut self, other: &Known, agents: &impl Fn(Agent) -> bool) {
+    fn join_of(&mut self, other: &ProxyClocks, agents: &impl Fn(Agent) -> bool) {
         self.all.join_of(&other.all, agents);
         for (space, theirs) in other.fenced.iter().enumerate() {
             of(&mut self.fenced, Space(space)).join_of(theirs, agents);
         }
     }
 
-    fn meet(&mut self, other: &Known) {
+    fn meet(&mut self, other: &ProxyClocks) {
         self.all.meet(&other.all);
         self.fenced.truncate(other.fenced.len());
         self.fenced.iter_mut().zip(&other.fenced).for_each(|(mine, theirs)| mine.meet(theirs));
     }
 
     /// The asynchronous proxy sees in these spaces all that `known` knows.
-    fn fence(&mut self, spaces: &[Space], known: &Clock) {
+    fn fence(&mut self, spaces: &[Space], known: &VectorClock) {
         spaces.iter().for_each(|space| of(&mut self.fenced, *space).join(known));
     }
 
@@ -179,33 +179,33 @@ impl Known {
 
 /// What is known of accesses.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pair {
+pub(crate) struct HappensBefore {
     /// Of all of them.
-    known: Known,
+    known: ProxyClocks,
     /// Of whose reads it is known that they are over, though not what was written before.
-    reads: Known,
+    reads: ProxyClocks,
     /// Whether the launches before this one are over. All that they did to global memory is one access of every byte, which both proxies
     /// see, so that no clock is needed.
     launches: bool,
 }
 
-impl Pair {
+impl HappensBefore {
     /// Learns all that `other` knows.
-    pub(crate) fn join(&mut self, other: &Pair) {
+    pub(crate) fn join(&mut self, other: &HappensBefore) {
         self.known.join(&other.known);
         self.reads.join(&other.reads);
         self.launches |= other.launches;
     }
 
     /// Forgets what `other` does not know.
-    pub(crate) fn meet(&mut self, other: &Pair) {
+    pub(crate) fn meet(&mut self, other: &HappensBefore) {
         self.known.meet(&other.known);
         self.reads.meet(&other.reads);
         self.launches &= other.launches;
     }
 
     /// Learns what `other` knows of these agents, and which reads of all are over.
-    pub(crate) fn join_reads(&mut self, other: &Pair, agents: impl Fn(Agent) -> bool) {
+    pub(crate) fn join_reads(&mut self, other: &HappensBefore, agents: impl Fn(Agent) -> bool) {
         self.known.join_of(&other.known, &agents);
         self.reads.join(&other.known);
         self.reads.join(&other.reads);
@@ -218,13 +218,13 @@ impl Pair {
 
     /// All that it knows, the asynchronous proxy sees in these spaces.
     fn fence(&mut self, spaces: &[Space]) {
-        for Known { all, fenced } in [&mut self.known, &mut self.reads] {
+        for ProxyClocks { all, fenced } in [&mut self.known, &mut self.reads] {
             spaces.iter().for_each(|space| of(fenced, *space).join(all));
         }
     }
 
     /// The asynchronous proxy sees in these spaces all that `other` knows.
-    fn fence_of(&mut self, spaces: &[Space], other: &Pair) {
+    fn fence_of(&mut self, spaces: &[Space], other: &HappensBefore) {
         self.known.fence(spaces, &other.known.all);
         self.reads.fence(spaces, &other.reads.all);
     }
@@ -238,16 +238,23 @@ pub(crate) struct Knowledge {
     live: u32,
     /// The time of the warp's accesses now.
     pub time: u32,
-    everyone: Pair,
+    everyone: HappensBefore,
     /// What only some lanes know, until they meet the others.
-    some: Vec<(u32, Pair)>,
+    some: Vec<(u32, HappensBefore)>,
     /// By space: which of its own accesses each lane has fenced. The other lanes learn of it like of the accesses.
-    fenced: Vec<Seen>,
+    fenced: Vec<AgentClock>,
 }
 
 impl Knowledge {
     pub(crate) fn new(agent: Agent, live: u32) -> Self {
-        Knowledge { agent, live, time: 1, everyone: Pair::default(), some: Vec::new(), fenced: Vec::new() }
+        Knowledge {
+            agent,
+            live,
+            time: 1,
+            everyone: HappensBefore::default(),
+            some: Vec::new(),
+            fenced: Vec::new(),
+        }
     }
 
     /// All lanes meet: each knows what any did and knew.
@@ -263,12 +270,12 @@ impl Knowledge {
     }
 
     /// What all lanes know, after they [met](Self::meet_lanes).
-    pub(crate) fn everyone(&self) -> &Pair {
+    pub(crate) fn everyone(&self) -> &HappensBefore {
         &self.everyone
     }
 
     /// Adds to `to` what these lanes did and know; what they do next comes later.
-    pub(crate) fn release(&mut self, mask: u32, to: &mut Pair) {
+    pub(crate) fn release(&mut self, mask: u32, to: &mut HappensBefore) {
         to.join(&self.everyone);
         for (lanes, pair) in &self.some {
             if lanes & mask != 0 {
@@ -284,16 +291,16 @@ impl Knowledge {
     }
 
     /// These lanes learn what `from` knows.
-    pub(crate) fn acquire(&mut self, mask: u32, from: &Pair) {
+    pub(crate) fn acquire(&mut self, mask: u32, from: &HappensBefore) {
         self.known_to(mask).join(from);
     }
 
-    fn known_to(&mut self, mask: u32) -> &mut Pair {
+    fn known_to(&mut self, mask: u32) -> &mut HappensBefore {
         if mask == self.live {
             return &mut self.everyone;
         }
         let at = self.some.iter().position(|(lanes, _)| *lanes == mask).unwrap_or_else(|| {
-            self.some.push((mask, Pair::default()));
+            self.some.push((mask, HappensBefore::default()));
             self.some.len() - 1
         });
         &mut self.some[at].1
@@ -320,7 +327,7 @@ impl Knowledge {
         self.time += 1;
         for space in spaces {
             if self.fenced.len() <= space.0 {
-                self.fenced.resize_with(space.0 + 1, Seen::default);
+                self.fenced.resize_with(space.0 + 1, AgentClock::default);
             }
             self.fenced[space.0].raise(mask, self.live, self.time);
         }
@@ -350,14 +357,14 @@ pub(crate) struct View<'a> {
     agent: Option<Agent>,
     /// Its lanes.
     lanes: u32,
-    everyone: &'a Pair,
-    some: &'a [(u32, Pair)],
-    fenced: &'a [Seen],
+    everyone: &'a HappensBefore,
+    some: &'a [(u32, HappensBefore)],
+    fenced: &'a [AgentClock],
 }
 
 impl<'a> View<'a> {
     /// What several warps know all of.
-    pub(crate) fn common(pair: &'a Pair) -> Self {
+    pub(crate) fn common(pair: &'a HappensBefore) -> Self {
         View { agent: None, lanes: u32::MAX, everyone: pair, some: &[], fenced: &[] }
     }
 
@@ -367,7 +374,7 @@ impl<'a> View<'a> {
     }
 
     /// What of `mask` is left by `rest` with each of those whose knowledge it has.
-    fn left(&self, mask: u32, rest: impl Fn(&Pair, u32) -> u32) -> u32 {
+    fn left(&self, mask: u32, rest: impl Fn(&HappensBefore, u32) -> u32) -> u32 {
         let mut left = rest(self.everyone, mask);
         for (lanes, pair) in self.some {
             if left == 0 {
@@ -445,7 +452,7 @@ mod tests {
     fn what_one_lane_releases_covers_that_lane_up_to_then() {
         let (mut a, mut b) = (Knowledge::new(0, LIVE), Knowledge::new(1, LIVE));
         let before = a.time;
-        let mut pair = Pair::default();
+        let mut pair = HappensBefore::default();
         a.release(1, &mut pair);
         b.acquire(4, &pair);
         assert!(b.view(4).sees(0, before, 1));
@@ -460,7 +467,7 @@ mod tests {
     fn the_asynchronous_proxy_sees_what_was_fenced_before_the_release() {
         for fence_first in [true, false] {
             let (mut a, mut b) = (Knowledge::new(0, LIVE), Knowledge::new(1, LIVE));
-            let (before, mut pair) = (a.time, Pair::default());
+            let (before, mut pair) = (a.time, HappensBefore::default());
             if fence_first {
                 a.fence(LIVE, &[Space::GLOBAL]);
             }
@@ -478,7 +485,7 @@ mod tests {
     #[test]
     fn a_fence_covers_what_its_thread_knows_then() {
         let (mut a, mut b) = (Knowledge::new(0, LIVE), Knowledge::new(1, LIVE));
-        let (mut early, mut late) = (Pair::default(), Pair::default());
+        let (mut early, mut late) = (HappensBefore::default(), HappensBefore::default());
         let first = a.time;
         a.release(1, &mut early);
         let second = a.time;
@@ -494,7 +501,7 @@ mod tests {
     #[test]
     fn a_lane_does_not_profit_from_the_fence_of_another_before_they_meet() {
         let mut warp = Knowledge::new(0, LIVE);
-        let (before, mut pair) = (warp.time, Pair::default());
+        let (before, mut pair) = (warp.time, HappensBefore::default());
         warp.release(2, &mut pair);
         warp.fence(LIVE, &[Space::GLOBAL]);
         warp.acquire(1, &pair);
@@ -510,7 +517,7 @@ mod tests {
         let (mut a, mut b) = (Knowledge::new(0, LIVE), Knowledge::new(1, LIVE));
         a.wait_for_launches(1);
         assert!(a.view(1).sees_launches() && !a.view(2).sees_launches());
-        let (mut of_lane, mut of_another) = (Pair::default(), Pair::default());
+        let (mut of_lane, mut of_another) = (HappensBefore::default(), HappensBefore::default());
         a.release(2, &mut of_another);
         b.acquire(LIVE, &of_another);
         assert!(!b.view(1).sees_launches());
@@ -526,7 +533,7 @@ mod tests {
 
     #[test]
     fn what_several_know_is_what_each_knows() {
-        let (mut a, mut b) = (Pair::default(), Pair::default());
+        let (mut a, mut b) = (HappensBefore::default(), HappensBefore::default());
         a.learn(3, LIVE, 5);
         b.learn(3, 2, 9);
         a.meet(&b);

@@ -4,18 +4,17 @@ use std::collections::BTreeMap;
 
 use tilewright_machine::{Memory, ProxyFence};
 
-use crate::clock::{Agent, Knowledge, Pair, Space, View};
-use crate::context::{Context, SHARED_BASE};
+use crate::clock::{Agent, HappensBefore, Knowledge, Space, View};
+use crate::context::Context;
 use crate::cycles::Pipes;
 use crate::flight::Flight;
 use crate::global::{Range, Touch, Watched};
-use crate::mbarrier::Mbarrier;
-use crate::memory::Buffer;
+use crate::mbarrier::{Mbarrier, Posted};
+use crate::memory::{Buffer, SHARED_BASE};
 use crate::profile::Observer;
 use crate::shadow::{ASYNC, ATOMIC, Access, COLLECTIVE, Now, Shadow};
 use crate::sink::{FaultKind, Place, Rule, Sink, Site, Wrong};
 use crate::tables::MmaTiles;
-use crate::units::Posted;
 use crate::wgmma::{Tiles, Unit};
 
 /// What uninitialised shared bytes read as: as `f16`, `bf16` and `f32` a NaN.
@@ -337,7 +336,7 @@ impl<'a> Cluster<'a> {
         (offsets, bytes): (&[u32], u32),
         kind: Kind,
         (agent, time): (Agent, u32),
-        common: Option<&Pair>,
+        common: Option<&HappensBefore>,
     ) {
         self.sink.next_access();
         let lanes = if common.is_some() || kind == Kind::Issue { u32::MAX } else { site.lanes() };
@@ -353,7 +352,7 @@ impl<'a> Cluster<'a> {
         bytes: u32,
         kind: Kind,
         access: Access,
-        common: Option<&Pair>,
+        common: Option<&HappensBefore>,
     ) {
         let Cluster { ctas, know, sink, context, .. } = self;
         let first = ctas.first().map_or([0; 3], |cta| cta.index);

@@ -9,10 +9,6 @@ use crate::error::SimError;
 use crate::global::written;
 use crate::memory::GlobalMemory;
 
-/// The address of the shared window in its block. Not 0, so that code that forgets to add it is out of bounds; the rank in
-/// the cluster is added from bit 24 on.
-pub(crate) const SHARED_BASE: u32 = 1024;
-
 /// Most blocks of a grid.
 const GRID_LIMIT: u64 = i32::MAX as u64;
 

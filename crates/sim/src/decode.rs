@@ -15,7 +15,7 @@ use tilewright_simt::{
 };
 
 use crate::error::SimError;
-use crate::profile::Row;
+use crate::findings::{Class, Flow, Row};
 use crate::tables::{MatrixTable, MmaTable};
 use crate::wgmma::WgmmaTable;
 
@@ -288,6 +288,55 @@ struct Decoder<'a> {
     rows: HashMap<(u32, &'static str), u32>,
 }
 
+impl Program<'_> {
+    /// The row of an instruction, whose tables are there.
+    fn row(&self, code: &Code, origin: u32) -> Row {
+        let named = |statement: &u32| self.statements.get(*statement as usize).map_or("", |s| s.name);
+        let (name, class, flow) = match code {
+            Code::Load(t) | Code::Lookup { transfer: t, .. } => {
+                (named(&t.statement), Class::Memory, Flow::Load(t.memory))
+            }
+            Code::Store(t) => (named(&t.statement), Class::Memory, Flow::Store(t.memory)),
+            Code::AsyncCopy { statement, .. } => (named(statement), Class::Memory, Flow::Async),
+            Code::Matrix { statement, table, .. } => {
+                let store = self.matrices[*table as usize].store;
+                let flow = if store { Flow::Store(Memory::Shared) } else { Flow::Load(Memory::Shared) };
+                (named(statement), Class::Memory, flow)
+            }
+            Code::Mma { table, .. } => (self.products[*table as usize].name(), Class::Tensor, Flow::Nowhere),
+            Code::Shuffle { mode, .. } => (mode.mnemonic(), Class::Memory, Flow::Nowhere),
+            Code::Wgmma { statement, table, a, .. } => {
+                let bytes = product_bytes(&self.wgmmas[*table as usize], a);
+                (named(statement), Class::Tensor, Flow::Product(bytes / 4))
+            }
+            Code::Tensor(copy) => {
+                let flow = if copy.op == TensorOp::Load { Flow::UnitLoad } else { Flow::UnitStore };
+                (named(&copy.statement), Class::Memory, flow)
+            }
+            Code::Bulk(copy) => {
+                let flow = match copy.op {
+                    BulkOp::Load => Flow::UnitLoad,
+                    BulkOp::Store => Flow::UnitStore,
+                    _ => Flow::Nowhere,
+                };
+                (named(&copy.statement), Class::Memory, flow)
+            }
+            Code::Mbarrier { statement, .. } | Code::Sync { statement, .. } => {
+                (named(statement), Class::Barrier, Flow::Nowhere)
+            }
+            _ => ("scalar", Class::Scalar, Flow::Nowhere),
+        };
+        Row { origin, name, class, flow }
+    }
+}
+
+/// Bytes of shared memory that a product reads.
+fn product_bytes(table: &WgmmaTable, a: &Source) -> u64 {
+    let row = table.row;
+    let left = if matches!(a, Source::Registers(_)) { 0 } else { tilewright_machine::WgmmaRow::M };
+    ((left * row.k) as u64 * u64::from(row.a.bits()) + (row.n * row.k) as u64 * u64::from(row.b.bits())) / 8
+}
+
 impl<'a> Program<'a> {
     /// Verifies and decodes a function.
     pub(crate) fn new(function: &'a Function) -> Result<Self, SimError> {
@@ -411,7 +460,7 @@ impl Decoder<'_> {
     }
 
     fn emit(&mut self, code: Code, (statement, origin): (u32, u32), issue: u32, latency: u32) -> u32 {
-        let row = Row::new(&self.program, &code, origin);
+        let row = self.program.row(&code, origin);
         let rows = &mut self.program.rows;
         let row = *self.rows.entry((origin, row.name)).or_insert_with(|| {
             rows.push(row);

@@ -7,9 +7,9 @@ use tilewright_machine::{BoxShape, BulkOp, DType, Memory, SwizzleMode, TensorOp}
 
 use crate::clock::{Agent, lanes};
 use crate::cluster::{Cluster, Kind};
-use crate::context::{BoundMap, SHARED_BASE};
+use crate::context::BoundMap;
 use crate::global::Touch;
-use crate::memory::Buffer;
+use crate::memory::{Buffer, SHARED_BASE};
 use crate::shadow::{ASYNC, Access};
 use crate::sink::{FaultKind, Rule, Site};
 

@@ -103,12 +103,15 @@ mod context;
 mod cycles;
 mod decode;
 mod error;
+mod findings;
 mod flight;
 mod global;
 mod mbarrier;
 mod memory;
+mod observe;
 mod owned;
 mod profile;
+mod queues;
 mod report;
 mod schedule;
 mod shadow;
@@ -127,9 +130,10 @@ use tilewright_simt::Function;
 
 pub use config::{Argument, Config};
 pub use error::{SimError, Waiting};
+pub use findings::{Bytes, Class, Counts, Fault, Misuse, Party, RACE_LIMIT, Race, RaceKind, Traffic};
 pub use memory::{BufferId, GlobalMemory};
-pub use profile::{Bytes, Class, Profile};
-pub use report::{Counts, Fault, Misuse, Party, RACE_LIMIT, Race, RaceKind, Report, Traffic};
+pub use profile::Profile;
+pub use report::Report;
 pub use trace::{Details, EVENT_LIMIT, Event, Trace, Track};
 
 use context::Context;

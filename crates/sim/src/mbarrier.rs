@@ -1,7 +1,8 @@
 //! Mbarriers: their state, and what their phases order.
 
-use crate::clock::{Agent, Pair};
+use crate::clock::{Agent, HappensBefore};
 use crate::shadow::Access;
+use crate::sink::Site;
 
 /// Most bytes that a phase may be waiting for, or have received too many of.
 const BYTES_LIMIT: i64 = (1 << 20) - 1;
@@ -27,9 +28,9 @@ pub(crate) struct Mbarrier {
     /// Whether its initialisation was made visible to peers and asynchronous units.
     pub visible: bool,
     /// What those know who have arrived in this phase: what any wait learns, and what only one for the whole cluster does.
-    current: [Pair; 2],
+    current: [HappensBefore; 2],
     /// What those knew who arrived in the last phase.
-    done: [Pair; 2],
+    done: [HappensBefore; 2],
     /// When the cycle model has the last arrival of this phase, and had that of the last.
     time: [u64; 2],
 }
@@ -67,14 +68,19 @@ impl Mbarrier {
     }
 
     /// Where the knowledge of those who arrive goes.
-    pub(crate) fn clock(&mut self) -> &mut Pair {
+    pub(crate) fn clock(&mut self) -> &mut HappensBefore {
         &mut self.current[0]
     }
 
     /// Takes the knowledge of a block's peer that arrives. Without a release for the cluster that is only what asynchronous units
     /// have done, which are the agents that `carries` says, and that reads are over; with one, those who wait for the cluster learn the
     /// rest.
-    pub(crate) fn learn_from_peer(&mut self, known: &Pair, carries: impl Fn(Agent) -> bool, releases: bool) {
+    pub(crate) fn acquire_from_peer(
+        &mut self,
+        known: &HappensBefore,
+        carries: impl Fn(Agent) -> bool,
+        releases: bool,
+    ) {
         self.current[0].join_reads(known, carries);
         if releases {
             self.current[1].join(known);
@@ -82,7 +88,7 @@ impl Mbarrier {
     }
 
     /// What is known after the last phase; `cluster`: to those who wait for what peers did.
-    pub(crate) fn done(&self, cluster: bool) -> impl Iterator<Item = &Pair> {
+    pub(crate) fn done(&self, cluster: bool) -> impl Iterator<Item = &HappensBefore> {
         self.done.iter().take(1 + usize::from(cluster))
     }
 
@@ -129,6 +135,20 @@ impl Mbarrier {
         }
         ended
     }
+}
+
+/// An arrival at an mbarrier of a peer that is on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Posted {
+    pub site: Site,
+    pub key: (u32, u32),
+    pub expected: u32,
+    /// What those know who arrive.
+    pub clock: HappensBefore,
+    /// Whether they release it to the whole cluster.
+    pub releases: bool,
+    /// When the cycle model has it arrive.
+    pub time: u64,
 }
 
 #[cfg(test)]

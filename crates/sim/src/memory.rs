@@ -1,6 +1,10 @@
-//! Global memory: buffers of bytes that blocks read and write in parallel.
+//! The address of shared memory, and global memory: buffers of bytes that blocks read and write in parallel.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The address of the shared window in its block. Not 0, so that code that forgets to add it is out of bounds; the rank in
+/// the cluster is added from bit 24 on.
+pub(crate) const SHARED_BASE: u32 = 1024;
 
 /// The buffer's part of a virtual address starts at this bit, so that each buffer has 2⁴⁰ bytes of its own.
 const BUFFER_SHIFT: u32 = 40;

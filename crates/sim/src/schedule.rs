@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::clock::Pair;
+use crate::clock::HappensBefore;
 use crate::cluster::{Cluster, GROUP, Kind};
 use crate::context::Context;
 use crate::decode::{Code, Source};
@@ -229,7 +229,7 @@ impl Scheduler<'_> {
                 while self.cluster.units[unit].executed < products {
                     self.execute_products(unit, products - self.cluster.units[unit].executed);
                 }
-                let mut done = Pair::default();
+                let mut done = HappensBefore::default();
                 done.learn(self.cluster.units[unit].agent, u32::MAX, products + 1);
                 let agent = self.warps[warp].agent as usize;
                 self.cluster.know[agent].acquire(self.warps[warp].live, &done);
@@ -242,7 +242,7 @@ impl Scheduler<'_> {
 
     /// These warps have met: each knows what the others know, and goes on.
     fn meet(&mut self, warps: &[usize], time: u64) {
-        let mut all = Pair::default();
+        let mut all = HappensBefore::default();
         for warp in warps {
             let know = &mut self.cluster.know[*warp];
             know.meet_lanes();
@@ -273,7 +273,7 @@ impl Scheduler<'_> {
         let first = warp / GROUP as usize * GROUP as usize;
         let group = first..first + GROUP as usize;
         let site = self.site_of(warp);
-        let mut common: Option<Pair> = None;
+        let mut common: Option<HappensBefore> = None;
         for other in group.clone() {
             match &self.warps[other].state {
                 State::Waiting(Wait::Product(theirs)) if theirs.pc == issue.pc => {
@@ -321,7 +321,7 @@ impl Scheduler<'_> {
                 }
             }
             if let Some(place) = outside {
-                let address = i64::from(place as i32) + i64::from(crate::context::SHARED_BASE);
+                let address = i64::from(place as i32) + i64::from(crate::memory::SHARED_BASE);
                 let kind = crate::sink::FaultKind::OutOfBounds;
                 cluster.wrong(&site, kind, tilewright_machine::Memory::Shared, address, CHUNK, false);
             }

@@ -17,7 +17,7 @@
 //! the cluster has threads and units, times the statements that access it.
 
 use crate::clock::{Agent, Space, View};
-use crate::report::RaceKind;
+use crate::findings::RaceKind;
 
 /// Bytes of a granule.
 const GRANULE: u32 = 16;
@@ -461,7 +461,7 @@ impl Shadow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::{Knowledge, Pair};
+    use crate::clock::{HappensBefore, Knowledge};
 
     /// The warps of a block.
     struct Block(Vec<Knowledge>);
@@ -491,7 +491,7 @@ mod tests {
         }
 
         fn barrier(&mut self) {
-            let mut all = Pair::default();
+            let mut all = HappensBefore::default();
             for warp in &mut self.0 {
                 warp.meet_lanes();
                 all.join(warp.everyone());
@@ -601,7 +601,7 @@ mod tests {
             s.write(0, 16, &b.by(0), &mut r);
         });
         assert_eq!(found, [RaceKind::AsyncRead]);
-        let mut done = Pair::default();
+        let mut done = HappensBefore::default();
         done.learn(9, u32::MAX, 4);
         b.0[0].fence(1, &[Space::shared(0)]);
         let found = races(&mut s, |s, mut r| {

@@ -7,8 +7,9 @@ use tilewright_machine::{Memory, ProxyFence};
 use crate::clock::Agent;
 use crate::context::Context;
 use crate::decode::Nature;
+use crate::findings::{Counts, Fault, Misuse, Party, RACE_LIMIT, Race, RaceKind, Traffic};
 use crate::global::Range;
-use crate::report::{Counts, Fault, Misuse, Party, RACE_LIMIT, Race, RaceKind, Report, Traffic};
+use crate::report::Report;
 use crate::shadow::{ASYNC, Event};
 use crate::suggest::{Side, suggestion};
 

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::decode::Nature;
-use crate::report::RaceKind;
+use crate::findings::RaceKind;
 
 /// An access of a race.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 use crate::context::Context;
 use crate::decode::Program;
-use crate::profile::Row;
+use crate::findings::Row;
 
 /// Most events of a trace; what comes after is left out.
 pub const EVENT_LIMIT: usize = 1 << 20;

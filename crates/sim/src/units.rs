@@ -2,55 +2,15 @@
 
 use tilewright_machine::{BulkOp, MbarrierOp, Memory, TensorOp};
 
-use crate::clock::{Agent, Pair, lanes};
+use crate::clock::{Agent, HappensBefore, lanes};
 use crate::cluster::Cluster;
 use crate::cycles::{COPY_BYTES, STORE_BYTES, Unit};
 use crate::decode::{BulkCopy, Place, Slot, TensorCopy};
 use crate::flight::{Course, Request, bulk_course};
-use crate::mbarrier::{ARRIVALS_LIMIT, Mbarrier, Overflow};
+use crate::mbarrier::{ARRIVALS_LIMIT, Mbarrier, Overflow, Posted};
+use crate::queues::Started;
 use crate::sink::{FaultKind, Rule, Site};
 use crate::warp::{Phase, State, Wait, Warp};
-
-/// An arrival at an mbarrier of a peer that is on its way.
-#[derive(Clone, Debug)]
-pub(crate) struct Posted {
-    site: Site,
-    pub key: (u32, u32),
-    expected: u32,
-    /// What those know who arrive.
-    clock: Pair,
-    /// Whether they release it to the whole cluster.
-    releases: bool,
-    /// When the cycle model has it arrive.
-    time: u64,
-}
-
-/// A copy out of shared memory that a lane has started.
-#[derive(Clone, Copy, Debug)]
-struct Started {
-    lane: usize,
-    group: u32,
-    time: u32,
-    ready: u64,
-}
-
-/// A warp's bulk copies out of shared memory.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct BulkQueue {
-    /// Groups that each lane has closed.
-    committed: [u32; 32],
-    /// Copies that no wait has covered.
-    started: Vec<Started>,
-    /// Copies started.
-    time: u32,
-}
-
-impl BulkQueue {
-    /// Closes the current group of these lanes.
-    pub(crate) fn commit(&mut self, active: u32) {
-        lanes(active).for_each(|lane| self.committed[lane] += 1);
-    }
-}
 
 impl Warp {
     /// Issues the tensor copies of the active lanes.
@@ -160,7 +120,7 @@ impl Warp {
                 ready = ready.max(started.ready);
             }
             if below > 0 {
-                let mut pair = Pair::default();
+                let mut pair = HappensBefore::default();
                 pair.learn(copies, 1 << lane, below);
                 if !reads {
                     pair.learn(stores, 1 << lane, below);
@@ -240,7 +200,7 @@ impl Warp {
                 let site = self.site(statement, origin, lane);
                 let releases = op == MbarrierOp::ArriveCluster;
                 // Each lane brings what it knows: a phase that ends before the last has arrived lacks that one's.
-                let mut clock = Pair::default();
+                let mut clock = HappensBefore::default();
                 cluster.know[self.agent as usize].release(1 << lane, &mut clock);
                 let arrival = Posted { site, key, expected, clock, releases, time: self.timing.clock };
                 if delayed {
@@ -353,7 +313,7 @@ impl Cluster<'_> {
         if site.rank == key.0 {
             barrier.clock().join(&clock);
         } else {
-            barrier.learn_from_peer(&clock, carries, releases);
+            barrier.acquire_from_peer(&clock, carries, releases);
         }
         match barrier.arrive(expected, time) {
             Ok(ended) => self.changed |= ended,

@@ -3,16 +3,15 @@
 use tilewright_machine::{Memory, SyncOp};
 use tilewright_simt::Special;
 
-use crate::access::AsyncQueue;
 use crate::clock::{Agent, lanes};
 use crate::cluster::Cluster;
-use crate::context::SHARED_BASE;
 use crate::cycles::{Timing, Unit};
 use crate::decode::{Code, Instruction, Program, Source};
 use crate::error::SimError;
+use crate::memory::SHARED_BASE;
 use crate::owned::Owned;
+use crate::queues::{AsyncQueue, BulkQueue};
 use crate::sink::{FaultKind, Rule, Site};
-use crate::units::BulkQueue;
 
 /// What uninitialised registers hold.
 const POISON: u32 = u32::MAX;

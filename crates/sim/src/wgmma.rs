@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use tilewright_machine::{DType, Descriptor, Major, WgmmaRow};
 
 use crate::clock::Agent;
-use crate::context::SHARED_BASE;
+use crate::memory::SHARED_BASE;
 use crate::tables::half_table;
 
 /// Bytes that lie together in an operand.

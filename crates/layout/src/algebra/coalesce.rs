@@ -1,7 +1,7 @@
 //! Coalescing: the same function of integral coordinates with as few modes as possible (paper 3.2). Modes merge from
 //! left to right, fastest first.
 
-use super::tiler::by_profile;
+use super::profile::by_profile;
 use crate::error::LayoutError;
 use crate::htuple::HTuple;
 use crate::layout::Layout;

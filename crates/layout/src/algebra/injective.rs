@@ -1,6 +1,7 @@
 //! Deciding whether a layout takes every value once: whether no two coordinates differ by a vector of the kernel of the
 //! strides. Modes are looked at from the greatest stride to the smallest.
 
+use crate::layout::Layout;
 use crate::work;
 
 /// Whether the layout with these (extent, stride) leaves is injective; nothing where that is not decided within
@@ -26,6 +27,13 @@ pub fn injective_within(leaves: &[(i64, i64)], budget: u64) -> Option<bool> {
     }
     let mut budget = budget;
     Some(!has_kernel(&modes, &rest, 0, false, &mut budget)?)
+}
+
+impl Layout {
+    /// Whether no two integral coordinates have the same value. Exact; searches only where no simple criterion decides.
+    pub fn is_injective(&self) -> bool {
+        injective_within(&self.leaves(), u64::MAX).unwrap_or(false)
+    }
 }
 
 /// Whether `sum` and differences in the modes add to zero, with `moved` or some difference not zero. The first

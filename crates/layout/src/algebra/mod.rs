@@ -11,6 +11,7 @@ mod f2;
 mod injective;
 mod inverse;
 mod product;
+mod profile;
 mod reshape;
 mod tiler;
 
@@ -33,9 +34,10 @@ pub use inverse::{inverse, left_inverse, right_inverse};
 pub use product::{
     blocked_product, flat_product, logical_product, raked_product, tiled_product, zipped_product,
 };
+pub use profile::by_profile;
 pub use reshape::{recast, tile_to_shape};
 pub use tiler::{
-    Tiler, blocked_product_tiler, by_mode, by_profile, compose_tiler, flat_divide_tiler, flat_product_tiler,
+    Tiler, blocked_product_tiler, by_mode, compose_tiler, flat_divide_tiler, flat_product_tiler,
     logical_divide_tiler, logical_product_tiler, raked_product_tiler, tiled_divide_tiler,
     tiled_product_tiler, zipped_divide_tiler, zipped_product_tiler,
 };

@@ -6,17 +6,12 @@
 //! All of them are tiles that grow: each step takes the next free places of one mode, and what is left of the tensor is
 //! covered last. Columns are those that Triton has for the layout of the same name; `scripts/layout-oracle` checks it.
 
-use super::tile::TileBuilder;
+use super::tile::{TileBuilder, mode};
 use super::{LinearLayout, log2, refuse, total};
 use crate::error::LayoutError;
 
 /// The inputs of a register layout.
 const THREADS: [&str; 3] = ["register", "lane", "warp"];
-
-/// The name of mode `k`.
-pub(super) fn mode(k: usize) -> String {
-    format!("dim{k}")
-}
 
 fn check_order(operation: &'static str, order: &[usize], rank: usize) -> Result<(), LayoutError> {
     let mut sorted = order.to_vec();

@@ -1,8 +1,12 @@
 //! Tiles that grow: how the families of layouts are made, step by step.
 
-use super::families::mode;
 use super::{Dim, LinearLayout, log2};
 use crate::error::LayoutError;
+
+/// The name of mode `k`.
+pub(super) fn mode(k: usize) -> String {
+    format!("dim{k}")
+}
 
 /// A layout that grows by places of one mode at a time, with outputs `dim0`, `dim1`, … from the start.
 ///

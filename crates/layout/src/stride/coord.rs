@@ -279,3 +279,53 @@ pub(crate) fn profile_of(strides: &[Coord]) -> Result<HTuple<i64>, LayoutError> 
     let paths: Vec<&[usize]> = bases.iter().map(|b| b.path()).collect();
     go(&paths, 0, &mut (1 << 12))
 }
+
+impl Cursor<'_> {
+    /// A formal sum of scaled basis elements: `0`, `e0`, `6e1`, `e0+6e1`, `2e0-e3`.
+    pub fn coord(&mut self) -> Result<Coord, LayoutError> {
+        let mut terms: Vec<Coord> = Vec::new();
+        let start = self.pos();
+        let too_big =
+            |offset| LayoutError::Parse { offset, message: "this sum does not fit in 64 bits".to_string() };
+        loop {
+            let offset = self.pos();
+            // The sign belongs to the number: the least one has no positive.
+            let (negative, factor) = if self.at_integer() && (terms.is_empty() || self.peek() == Some('-')) {
+                (false, Some(self.integer()?))
+            } else {
+                let negative = self.eat("-");
+                if !negative && !terms.is_empty() && !self.eat("+") {
+                    return Coord::sum(terms).ok_or_else(|| too_big(start));
+                }
+                (negative, if self.at_integer() { Some(self.integer()?) } else { None })
+            };
+            let term = if self.eat("e") {
+                let path = if self.eat("(") {
+                    let mut path = vec![self.basis_index()?];
+                    while self.eat(",") {
+                        path.push(self.basis_index()?);
+                    }
+                    self.expect(")")?;
+                    path
+                } else {
+                    vec![self.basis_index()?]
+                };
+                Coord::nested(&path)?.checked_scale(factor.unwrap_or(1))
+            } else if factor == Some(0) {
+                Some(Coord::zero())
+            } else {
+                return Err(self.unexpected("a basis element such as `e0`"));
+            };
+            let term = term.and_then(|t| if negative { t.checked_scale(-1) } else { Some(t) });
+            terms.push(term.ok_or_else(|| too_big(offset))?);
+        }
+    }
+
+    fn basis_index(&mut self) -> Result<usize, LayoutError> {
+        let offset = self.pos();
+        usize::try_from(self.integer()?).map_err(|_| LayoutError::Parse {
+            offset,
+            message: "the index of a basis element must not be negative".to_string(),
+        })
+    }
+}

@@ -106,3 +106,24 @@ impl FromStr for F2 {
         Ok(bits)
     }
 }
+
+impl Cursor<'_> {
+    /// A bit string such as `f5`; `0` is `f0`.
+    pub fn f2(&mut self) -> Result<F2, LayoutError> {
+        let offset = self.pos();
+        if self.eat("0") {
+            return Ok(F2(0));
+        }
+        if !self.eat("f") {
+            return Err(self.unexpected("a bit string such as `f5`"));
+        }
+        let rest = self.rest();
+        let len = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let bits = rest.get(..len).unwrap_or("").parse().map_err(|_| LayoutError::Parse {
+            offset,
+            message: "after `f` must follow a number of at most 64 bits".to_string(),
+        })?;
+        self.pos += len;
+        Ok(F2(bits))
+    }
+}

@@ -9,7 +9,7 @@ use std::fmt::{self, Display};
 use std::str::FromStr;
 
 /// The greatest power of a symbol.
-pub(crate) const MAX_POWER: u32 = 64;
+const MAX_POWER: u32 = 64;
 
 /// A product of powers of symbols, each at most [`MAX_POWER`]; empty for 1.
 type Monomial = BTreeMap<String, u32>;
@@ -206,5 +206,56 @@ impl FromStr for Poly {
         let poly = cursor.poly()?;
         cursor.end()?;
         Ok(poly)
+    }
+}
+
+impl Cursor<'_> {
+    /// A polynomial: a sum of products of integers and powers of symbols, such as `2*m*n^2-k+3`.
+    pub fn poly(&mut self) -> Result<Poly, LayoutError> {
+        let too_big = |offset| LayoutError::Parse {
+            offset,
+            message: "a number in this polynomial does not fit in 64 bits".to_string(),
+        };
+        let mut sum = Poly::zero();
+        let mut first = true;
+        loop {
+            let offset = self.pos();
+            // The sign belongs to the number: the least one has no positive.
+            let mut term = if self.at_integer() && (first || self.peek() == Some('-')) {
+                Poly::integer(self.integer()?)
+            } else {
+                let negative = self.eat("-");
+                if !negative && !first && !self.eat("+") {
+                    return Ok(sum);
+                }
+                let factor = self.power()?;
+                factor.checked_scale(if negative { -1 } else { 1 }).ok_or_else(|| too_big(offset))?
+            };
+            while self.eat("*") {
+                let factor = self.power()?;
+                term = term.checked_mul(&factor).ok_or_else(|| too_big(offset))?;
+            }
+            sum.try_add(&term).ok_or_else(|| too_big(offset))?;
+            first = false;
+        }
+    }
+
+    /// An integer, or a symbol with an optional power.
+    fn power(&mut self) -> Result<Poly, LayoutError> {
+        if self.at_integer() {
+            return self.integer().map(Poly::integer);
+        }
+        let Some(symbol) = self.word() else {
+            return Err(self.unexpected("an integer or a symbol"));
+        };
+        if !self.eat("^") {
+            return Ok(Poly::symbol(symbol));
+        }
+        let offset = self.pos();
+        let power = u32::try_from(self.integer()?).ok().and_then(|power| Poly::power(symbol, power));
+        power.ok_or_else(|| LayoutError::Parse {
+            offset,
+            message: format!("a power must be between 0 and {MAX_POWER}"),
+        })
     }
 }

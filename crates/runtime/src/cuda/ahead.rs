@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tilewright_compiler::Kernel;
 
 use super::driver::{HOPPER_SYMBOLS, has};
-use super::load::{Entry, SHARED_WITHOUT_OPT_IN, needs_hopper};
+use super::load::{SHARED_WITHOUT_OPT_IN, needs_hopper};
+use super::module::Entry;
 use super::{CudaDevice, lock};
 
 impl CudaDevice {

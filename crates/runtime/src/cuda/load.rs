@@ -5,12 +5,13 @@ use std::ptr;
 use std::sync::Arc;
 
 use cudarc::driver::result::{self, DriverError};
-use cudarc::driver::{CudaContext, sys};
+use cudarc::driver::sys;
 use tilewright_compiler::Kernel;
 use tilewright_machine::SyncOp;
 use tilewright_simt::Op;
 
 use super::driver::{HOPPER_SYMBOLS, describe, failed, has};
+use super::module::{Entry, Loaded};
 use super::{CudaDevice, lock};
 use crate::error::RuntimeError;
 
@@ -20,40 +21,6 @@ pub(super) const SHARED_WITHOUT_OPT_IN: u32 = 48 * 1024;
 const LOG_BYTES: usize = 16 * 1024;
 /// Blocks of the largest cluster that every GPU with clusters runs.
 const PORTABLE_CLUSTER: u32 = 8;
-
-/// A kernel's code on a GPU.
-pub(super) struct Loaded {
-    module: sys::CUmodule,
-    pub(super) function: sys::CUfunction,
-    pub(super) registers_per_thread: u32,
-    pub(super) local_bytes: u32,
-    pub(super) static_shared_bytes: u32,
-    /// What the assembler warned of.
-    pub(super) advisories: Vec<String>,
-    context: Arc<CudaContext>,
-}
-
-// SAFETY: the driver takes modules and functions from any thread, at the same time too.
-unsafe impl Send for Loaded {}
-// SAFETY: as above.
-unsafe impl Sync for Loaded {}
-
-impl Drop for Loaded {
-    fn drop(&mut self) {
-        if self.context.bind_to_thread().is_ok() {
-            // SAFETY: the module was loaded once, is unloaded once, and no launch of its function is under way.
-            let _ = unsafe { result::module::unload(self.module) };
-        }
-    }
-}
-
-/// A kernel's code, and what its launches may ask for.
-pub(super) struct Entry {
-    pub(super) loaded: Arc<Loaded>,
-    /// Bytes of dynamic shared memory that a launch may ask for. It only grows: kernels that differ in nothing else have the
-    /// same PTX, and a launch that is being prepared must not lose what it was given.
-    pub(super) dynamic_shared: u32,
-}
 
 impl CudaDevice {
     /// The kernel's code, loaded when it is first asked for, and allowed the kernel's shared memory. The context is current.

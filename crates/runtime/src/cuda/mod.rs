@@ -9,6 +9,9 @@ mod ahead;
 mod driver;
 mod launch;
 mod load;
+pub(crate) mod memory;
+mod module;
+mod prepared;
 mod sequence;
 mod stream;
 mod turn;
@@ -22,37 +25,20 @@ use cudarc::driver::{CudaContext, sys};
 use tilewright_compiler::Kernel;
 use tilewright_machine::Arch;
 
+use crate::arg::{Arg, LaunchOptions, Sizes};
 use crate::buffer::{Buffer, DeviceId, Storage};
 use crate::device::{Chip, Device, DeviceInfo, DeviceKind};
 use crate::error::RuntimeError;
-use crate::launch::{Arg, LaunchOptions, Sizes};
 use crate::report::{CudaReport, LaunchReport, Timing};
 
 use self::driver::{count, failed, info, kernel_error, kernel_failed};
-use self::launch::MapKey;
-use self::load::Entry;
-use self::turn::Scrub;
+use self::memory::Allocation;
+use self::module::Entry;
+use self::prepared::{MapKey, Scrub};
 
 pub(crate) use self::driver::devices;
 pub use self::sequence::{CudaGraph, CudaSequence};
 pub use self::stream::{CudaStream, StreamWork};
-
-/// Memory of a GPU.
-pub(crate) struct Allocation {
-    /// Null if there are no bytes.
-    pointer: sys::CUdeviceptr,
-    context: Arc<CudaContext>,
-}
-
-impl Drop for Allocation {
-    fn drop(&mut self) {
-        if self.pointer != 0 && self.context.bind_to_thread().is_ok() {
-            // SAFETY: `cuMemAlloc` returned the pointer in this context, nobody else frees it, and every call that uses it
-            // has waited for its work. An error has nobody to go to.
-            let _ = unsafe { result::free_sync(self.pointer) };
-        }
-    }
-}
 
 /// An NVIDIA GPU.
 pub struct CudaDevice {
@@ -150,10 +136,6 @@ impl Device for CudaDevice {
 
     fn arch(&self) -> Option<Arch> {
         self.info.arch
-    }
-
-    fn cuda(&self) -> Option<&CudaDevice> {
-        Some(self)
     }
 
     fn chip(&self) -> Chip {

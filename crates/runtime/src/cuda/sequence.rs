@@ -8,11 +8,11 @@ use cudarc::driver::sys;
 use tilewright_compiler::Kernel;
 
 use super::driver::failed;
-use super::launch::Prepared;
+use super::prepared::Prepared;
 use super::stream::{CudaStream, StreamWork};
 use super::{CudaDevice, kernel_error, lock};
+use crate::arg::{Arg, LaunchOptions, Sizes};
 use crate::error::RuntimeError;
-use crate::launch::{Arg, LaunchOptions, Sizes};
 use crate::report::Timing;
 use crate::sequence::Uses;
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::{CudaContext, sys};
 
-use super::{CudaDevice, lock};
 use crate::error::RuntimeError;
 
 /// A stream of the driver.
@@ -90,35 +89,6 @@ impl Drop for Event {
     fn drop(&mut self) {
         // SAFETY: the event was created by `new` and is destroyed once.
         let _ = unsafe { result::event::destroy(self.0) };
-    }
-}
-
-impl CudaDevice {
-    /// Puts some work on the stream, `warmup` times and then `repeats` times between two events each, and waits for it: the
-    /// milliseconds of each of these. The context is current.
-    pub(super) fn measure(
-        &self,
-        warmup: usize,
-        repeats: usize,
-        work: impl Fn(&CudaStream) -> Result<(), DriverError>,
-    ) -> Result<Vec<f64>, DriverError> {
-        let stream = lock(&self.stream);
-        let run = || -> Result<Vec<f64>, DriverError> {
-            let pair = |_| Ok((Event::new()?, Event::new()?));
-            let events = (0..repeats).map(pair).collect::<Result<Vec<_>, DriverError>>()?;
-            for _ in 0..warmup {
-                work(&stream)?;
-            }
-            // Nothing waits for the host between the runs.
-            for (start, end) in &events {
-                start.record(&stream)?;
-                work(&stream)?;
-                end.record(&stream)?;
-            }
-            stream.synchronize()?;
-            events.iter().map(|(start, end)| start.until(end)).collect()
-        };
-        settle(run(), &stream)
     }
 }
 

@@ -8,13 +8,13 @@ use tilewright_machine::Arch;
 use tilewright_tile::parse;
 
 use super::driver::failed;
-use super::launch::Prepared;
-use super::stream::{Event, StreamWork, settle};
+use super::prepared::Scrub;
+use super::stream::{CudaStream, Event, StreamWork, settle};
 use super::{CudaDevice, kernel_error, lock};
+use crate::arg::{Arg, LaunchOptions, Sizes};
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::error::RuntimeError;
-use crate::launch::{Arg, LaunchOptions, Sizes};
 use crate::turn::{L2, Turn};
 
 /// Bytes that are written or read to empty the L2 cache: more than twice that of any GPU so far.
@@ -42,13 +42,6 @@ kernel read_all(x: f32[rows, 2048], y: f32[BLOCKS]) grid(BLOCKS) threads(256)
     copy(total, gy)
 }
 ";
-
-/// What empties the L2 cache.
-pub(super) struct Scrub {
-    buffer: Buffer,
-    /// Reads the buffer.
-    read: Prepared,
-}
 
 impl CudaDevice {
     /// Memory and code that empty the L2 cache, made when they are first asked for.
@@ -128,6 +121,35 @@ impl CudaDevice {
             events.iter().map(|(start, end)| start.until(end).map_err(driver)).collect()
         };
         std::thread::sleep(turn.rest);
+        settle(run(), &stream)
+    }
+}
+
+impl CudaDevice {
+    /// Puts some work on the stream, `warmup` times and then `repeats` times between two events each, and waits for it: the
+    /// milliseconds of each of these. The context is current.
+    pub(super) fn measure(
+        &self,
+        warmup: usize,
+        repeats: usize,
+        work: impl Fn(&CudaStream) -> Result<(), DriverError>,
+    ) -> Result<Vec<f64>, DriverError> {
+        let stream = lock(&self.stream);
+        let run = || -> Result<Vec<f64>, DriverError> {
+            let pair = |_| Ok((Event::new()?, Event::new()?));
+            let events = (0..repeats).map(pair).collect::<Result<Vec<_>, DriverError>>()?;
+            for _ in 0..warmup {
+                work(&stream)?;
+            }
+            // Nothing waits for the host between the runs.
+            for (start, end) in &events {
+                start.record(&stream)?;
+                work(&stream)?;
+                end.record(&stream)?;
+            }
+            stream.synchronize()?;
+            events.iter().map(|(start, end)| start.until(end)).collect()
+        };
         settle(run(), &stream)
     }
 }
