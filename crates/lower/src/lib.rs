@@ -37,7 +37,7 @@ use tilewright_synth::block::proxy::{Accesses, Orders};
 use tilewright_synth::block::smem::places;
 use tilewright_synth::{Facts, GemmPlan, Multiples, StmtPlan, SyncNote, Synthesis};
 use tilewright_tile::{
-    Code, Diagnostic, Expr, ParamId, ParamKind, Origin, Stmt, StmtId, StmtKind, SymbolId, TensorId, Verified,
+    Code, Diagnostic, Expr, Origin, ParamId, ParamKind, Stmt, StmtId, StmtKind, SymbolId, TensorId, Verified,
     statement_text,
 };
 
