@@ -3,7 +3,7 @@
 
 use tilewright_simt::Function;
 use tilewright_synth::block::Part;
-use tilewright_synth::{Explanation, Options, Prepared, Prescribed, Synthesis};
+use tilewright_synth::{Explanation, Options, Prepared, Prescribed, Synthesis, Words};
 use tilewright_tile::{Diagnostic, Verified, statement_text};
 
 /// A part, synthesised.
@@ -86,18 +86,21 @@ pub fn explain(
             (all.candidates, all.search, all.estimate) = (one.candidates, one.search, one.estimate);
         }
     }
+    let words = Words { verified: &prescribed.verified, statements: &[] };
     for (id, why) in &prescribed.reasons {
         let name = &whole.program().tensor(*id).name;
-        all.tensors.iter_mut().filter(|t| t.name == *name).for_each(|t| t.why.clone_from(why));
+        all.tensors.iter_mut().filter(|t| t.name == *name).for_each(|t| t.why = words.why(why));
     }
     prescribed.verified.visit(&mut |stmt, _| {
         if let Some(refused) = prescribed.refused.get(&stmt.id) {
+            let refused = words.alternative(refused);
             let mut notes = all.statements.iter_mut().filter(|note| note.id == stmt.id).peekable();
             if notes.peek().is_none() {
-                let why = &refused.reason;
                 let text = statement_text(prescribed.verified.program(), stmt);
-                let what =
-                    format!("copies through registers for `{text}`: no {}, {why}", refused.instruction);
+                let what = format!(
+                    "copies through registers for `{text}`: no {}, {}",
+                    refused.instruction, refused.reason
+                );
                 all.inserted.push(what);
             }
             for note in notes {

@@ -13,6 +13,7 @@ use tilewright_machine::{CopyKind, CopyRow, Memory};
 use tilewright_tile::{GlobalTile, StmtKind, TensorId, TileRef, Verified};
 
 use crate::facts::{Facts, gcd};
+use crate::reject::Reject;
 use crate::tv::{Access, Call, TvLayout, flat};
 
 /// For each mode of the buffer, the layout tile coordinate → coordinate in that mode (relative to the tile's base).
@@ -53,21 +54,21 @@ pub fn extents(tile: &GlobalTile) -> Vec<i64> {
 
 /// Whether `n` contiguous elements of the buffer at a tile coordinate that is a multiple of `n` are aligned to their
 /// size and lie wholly inside or wholly outside; if not, why.
-pub fn vector_fits(facts: &Facts<'_>, tile: &GlobalTile, mode: usize, n: i64) -> Result<(), String> {
+pub fn vector_fits(facts: &Facts<'_>, tile: &GlobalTile, mode: usize, n: i64) -> Result<(), Reject> {
     if n == 1 {
         return Ok(());
     }
     if !facts.is_multiple(&tile.base[mode], n) {
-        return Err(format!("the view's offset in mode {mode} is not known to be a multiple of {n}"));
+        return Err(Reject::OffsetUnaligned(mode, n));
     }
     for (dim, stride) in tile.strides.iter().enumerate() {
         if dim != mode && !facts.is_multiple(stride, n) {
-            return Err(format!("the stride of mode {dim} is not known to be a multiple of {n} elements"));
+            return Err(Reject::StrideUnaligned(dim, n));
         }
     }
     let extent = extents(tile)[mode];
     if !facts.is_multiple(&tile.shape[mode], n) && !facts.stays_inside(tile, mode, extent) {
-        return Err(format!("the extent of mode {mode} is not known to be a multiple of {n}"));
+        return Err(Reject::ExtentUnaligned(mode, n));
     }
     Ok(())
 }
@@ -153,17 +154,17 @@ fn taken(leaves: &[Leaf], n: i64) -> Option<Vec<i64>> {
 
 /// Whether vectors of `n` neighbours of a global tile start at multiples of `n` wherever the leaves that they do not take lead
 /// them; if not, why.
-fn leaves_fit(tile: &TileRef, n: i64) -> Result<(), String> {
+fn leaves_fit(tile: &TileRef, n: i64) -> Result<(), Reject> {
     let Some(global) = &tile.global else { return Ok(()) };
     let (Some(mode), leaves) = (contiguous_mode(global), leaves_by_memory(tile)) else { return Ok(()) };
-    let steps = taken(&leaves, n).ok_or_else(|| format!("the view has no run of {n} elements"))?;
+    let steps = taken(&leaves, n).ok_or(Reject::NoRun(n))?;
     // What is left of a leaf that a vector takes a part of goes on where the vector ends.
     let own: Vec<i64> = leaves.iter().zip(&steps).filter(|(_, s)| **s > 1).map(|(l, _)| l.stride).collect();
     let mut stride = 1;
     for (extent, dim, scale) in global.modes.iter().flatten() {
         let walks = *dim as usize == mode && *extent > 1 && !own.contains(&stride);
         if walks && scale % n != 0 {
-            return Err(format!("the view walks mode {mode} in steps that are not multiples of {n}"));
+            return Err(Reject::StepsUnaligned(mode, n));
         }
         stride *= extent;
     }
@@ -178,7 +179,7 @@ pub fn widest_vector(
     tile: &TileRef,
     threads: i64,
     max_bytes: u32,
-) -> (i64, Option<String>) {
+) -> (i64, Option<Reject>) {
     let (n, why) = widest_access(facts, tile, threads, max_bytes);
     let byte = elements_of_a_byte(facts.program(), tile.tensor);
     let whole = taken(&leaves_by_memory(tile), byte).is_some();
@@ -223,11 +224,11 @@ pub fn widest_access(
     tile: &TileRef,
     threads: i64,
     max_bytes: u32,
-) -> (i64, Option<String>) {
+) -> (i64, Option<Reject>) {
     let bits = tile.dtype.bits();
     let leaves = leaves_by_memory(tile);
     if leaves.first().is_none_or(|leaf| !leaf.chained) {
-        return (1, Some("no mode of the tile is contiguous in memory".to_string()));
+        return (1, Some(Reject::TileNotContiguous));
     }
     let run: i64 = leaves.iter().filter(|leaf| leaf.chained).map(|leaf| leaf.extent).product();
     let total: i64 = tile.shape.iter().product();
@@ -235,11 +236,11 @@ pub fn widest_access(
     let mut why = None;
     while n > 1 {
         let reason = if run % n != 0 {
-            Some(format!("the tile's contiguous extent {run} is not a multiple of {n}"))
+            Some(Reject::RunUneven(run, n))
         } else if taken(&leaves, n).is_none() {
-            Some(format!("the leaves of the view along the contiguous mode do not divide into runs of {n}"))
+            Some(Reject::LeavesUneven(n))
         } else if total / n < threads && n * i64::from(bits) > 32 {
-            Some(format!("{n} elements a thread would leave some of the {threads} threads idle"))
+            Some(Reject::IdleThreads(n, threads))
         } else if let Some(global) = &tile.global {
             contiguous_mode(global)
                 .and_then(|mode| vector_fits(facts, global, mode, n).and_then(|()| leaves_fit(tile, n)).err())
@@ -310,10 +311,10 @@ pub fn global_access(
     global: &GlobalTile,
     tv: &TvLayout,
     row: &CopyRow,
-) -> Result<Access, String> {
+) -> Result<Access, Reject> {
     let bits = tile.dtype.bits();
     if row.bytes * 8 < bits {
-        return Err(format!("is narrower than one {}", tile.dtype));
+        return Err(Reject::NarrowerThan(tile.dtype));
     }
     let n = i64::from(row.bytes * 8 / bits);
     let found = global_vectors(facts, tile, global, tv, n);
@@ -331,29 +332,28 @@ fn global_vectors(
     global: &GlobalTile,
     tv: &TvLayout,
     n: i64,
-) -> Result<Access, String> {
+) -> Result<Access, Reject> {
     let bits = tile.dtype.bits();
-    let dims = buffer_layouts(global).ok_or("the tile's modes are too large")?;
+    let dims = buffer_layouts(global).ok_or(Reject::TooLarge)?;
     let composed: Vec<Layout> = dims
         .iter()
         .map(|d| compose(d, tv.layout()))
         .collect::<Result<_, _>>()
-        .map_err(|e| format!("the register layout does not split along the buffer's modes: {e}"))?;
+        .map_err(Reject::BufferModes)?;
     let offsets = (0..tv.count() as i64).map(|v| tv.value_offset(v));
     if !dims.iter().all(|layout| adds(layout, tv.threads(), offsets.clone())) {
-        return Err("the register layout does not split along the view's leaves".to_string());
+        return Err(Reject::ViewLeaves);
     }
-    let values: Vec<Layout> =
-        composed.iter().map(|l| l.mode(1)).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
+    let values: Vec<Layout> = composed.iter().map(|l| l.mode(1)).collect::<Result<_, _>>()?;
     let mut order: Vec<(Vec<i64>, u32)> =
         (0..tv.count() as i64).map(|v| (values.iter().map(|l| l.eval(v)).collect(), v as u32)).collect();
     let mode = contiguous_mode(global);
     if n > 1 {
-        let mode = mode.ok_or("no mode of the buffer is contiguous")?;
+        let mode = mode.ok_or(Reject::BufferNotContiguous)?;
         vector_fits(facts, global, mode, n)?;
-        let threads = composed[mode].mode(0).map_err(|e| e.to_string())?;
+        let threads = composed[mode].mode(0)?;
         if threads.leaves().iter().any(|(extent, stride)| *extent > 1 && stride % n != 0) {
-            return Err(format!("threads start at coordinates that are not multiples of {n}"));
+            return Err(Reject::ThreadsUnaligned(n));
         }
         order.sort_by_key(|(c, v)| {
             let mut key = c.clone();
@@ -376,10 +376,10 @@ fn global_vectors(
                     })
                 });
             if !run {
-                return Err(format!("a thread does not hold {n} elements that are consecutive in memory"));
+                return Err(Reject::NotConsecutive(n));
             }
             if !packs(&vector, bits) {
-                return Err("consecutive elements do not share registers".to_string());
+                return Err(Reject::NotPacked);
             }
         }
         calls.push(Call { offset: tv.value_offset(i64::from(vector[0])), values: vector });
@@ -399,25 +399,25 @@ pub type Run = Vec<(i64, i64)>;
 
 /// The calls of `row` between the registers of `tv` and a shared tile of elements of `bits`, with the run of coordinates that
 /// memory must have contiguous and aligned; or why there are none.
-pub fn shared_access(tv: &TvLayout, bits: u32, row: &CopyRow) -> Result<(Access, Run), String> {
+pub fn shared_access(tv: &TvLayout, bits: u32, row: &CopyRow) -> Result<(Access, Run), Reject> {
     match row.kind {
         CopyKind::Matrix { count, trans } => matrix_access(tv, bits, count as usize, trans),
         CopyKind::PerThread => {
             if row.bytes * 8 < bits {
-                return Err("is narrower than one element".to_string());
+                return Err(Reject::NarrowerThanElement);
             }
             let n = i64::from(row.bytes * 8 / bits);
             vector_run(tv, n)
         }
-        CopyKind::Async => Err("does not involve registers".to_string()),
+        CopyKind::Async => Err(Reject::WithoutRegisters),
     }
 }
 
 /// Per-thread accesses of `n` values at a time, in the order of the values.
-pub fn vector_run(tv: &TvLayout, n: i64) -> Result<(Access, Run), String> {
+pub fn vector_run(tv: &TvLayout, n: i64) -> Result<(Access, Run), Reject> {
     let count = tv.count() as i64;
     if count % n != 0 {
-        return Err(format!("a thread holds {count} elements, not a multiple of {n}"));
+        return Err(Reject::CountUneven(count, n));
     }
     let mut run = Run::new();
     let mut left = n;
@@ -427,7 +427,7 @@ pub fn vector_run(tv: &TvLayout, n: i64) -> Result<(Access, Run), String> {
         }
         let take = gcd(extent, left);
         if stride == 0 || (take != extent && take != left) {
-            return Err(format!("a thread's values do not come in runs of {n}"));
+            return Err(Reject::ValuesApart(n));
         }
         match run.last_mut() {
             Some((e, s)) if *s * *e == stride => *e *= take,
@@ -436,7 +436,7 @@ pub fn vector_run(tv: &TvLayout, n: i64) -> Result<(Access, Run), String> {
         left /= take;
     }
     if left != 1 {
-        return Err(format!("a thread's values do not come in runs of {n}"));
+        return Err(Reject::ValuesApart(n));
     }
     let calls = (0..count / n)
         .map(|i| Call {
@@ -474,22 +474,19 @@ fn leaves_of(values: &[i64]) -> Option<Vec<(i64, i64)>> {
 /// The rows that the lanes of `ldmatrix`/`stmatrix` address: `f = g∘q⁻¹∘p`, with each register of the fragment one matrix. The
 /// instruction moves units of 16 bits and does not ask what they are: two elements of 8 bits or four of 4 bits, held by one
 /// lane side by side, travel as one.
-fn matrix_access(tv: &TvLayout, bits: u32, count: usize, trans: bool) -> Result<(Access, Run), String> {
+fn matrix_access(tv: &TvLayout, bits: u32, count: usize, trans: bool) -> Result<(Access, Run), Reject> {
     if bits > 16 || (trans && bits != 16) {
-        return Err("moves units of 16 bits".to_string());
+        return Err(Reject::UnitsOf16Bits);
     }
     if is_broadcast(tv.threads())
         && tv.threads().leaves().iter().take_while(|l| l.1 != 0).map(|l| l.0).product::<i64>() < 32
     {
-        return Err("lanes of a warp hold the same elements".to_string());
+        return Err(Reject::LanesAlike);
     }
     let per = (32 / bits) as usize;
     let registers = tv.count() / per;
     if !tv.count().is_multiple_of(per) || registers == 0 || !registers.is_multiple_of(count) {
-        return Err(format!(
-            "a fragment of {} elements is not made of groups of {count} matrices",
-            tv.count()
-        ));
+        return Err(Reject::NoMatrixGroups(tv.count(), count));
     }
     let first = |r: usize| tv.value_offset((per * r) as i64);
     let inner: Vec<i64> = (0..per as i64).map(|j| tv.value_offset(j) - tv.value_offset(0)).collect();
@@ -497,7 +494,7 @@ fn matrix_access(tv: &TvLayout, bits: u32, count: usize, trans: bool) -> Result<
         inner.iter().enumerate().all(|(j, x)| tv.value_offset((per * r + j) as i64) - first(r) == *x)
     };
     if !(0..registers).all(alike) {
-        return Err("the elements of a register lie differently in different registers".to_string());
+        return Err(Reject::RegistersDiffer);
     }
     let lane = |l: i64| tv.thread_offset(l) - tv.thread_offset(0);
     let quads: Vec<i64> = (0..4).map(lane).collect();
@@ -505,13 +502,13 @@ fn matrix_access(tv: &TvLayout, bits: u32, count: usize, trans: bool) -> Result<
     let additive = (0..32).all(|l| lane(l) == quads[l as usize % 4] + rows[l as usize / 4]);
     let leaves = (leaves_of(&inner), leaves_of(&quads), leaves_of(&rows));
     let (true, (Some(inner), Some(quads), Some(rows))) = (additive, leaves) else {
-        return Err("lanes are not arranged as the rows of 8×8 matrices".to_string());
+        return Err(Reject::NotMatrixRows);
     };
     // Rows are addressed one by one and may lie anywhere; what a row holds is the run.
     let (row_leaves, run) =
         if trans { (join_leaves(inner, quads), rows) } else { (rows, join_leaves(inner, quads)) };
     if run.iter().any(|leaf| leaf.1 == 0) {
-        return Err("lanes of a warp hold the same elements".to_string());
+        return Err(Reject::LanesAlike);
     }
     let (s1, s2) = match count {
         1 => (0, 0),
@@ -523,7 +520,7 @@ fn matrix_access(tv: &TvLayout, bits: u32, count: usize, trans: bool) -> Result<
         let r0 = group * count;
         for j in 0..count {
             if first(r0 + j) - first(r0) != s1 * (j % 2) as i64 + s2 * (j / 2) as i64 {
-                return Err(format!("groups of {count} matrices do not repeat"));
+                return Err(Reject::GroupsDiffer(count));
             }
         }
         calls.push(Call { offset: first(r0), values: (r0..r0 + count).map(|r| (per * r) as u32).collect() });
@@ -535,12 +532,12 @@ fn matrix_access(tv: &TvLayout, bits: u32, count: usize, trans: bool) -> Result<
     threads.push((4 / count as i64, 0));
     let warps = tv.threads().size() / 32;
     if warps > 1 {
-        let outer = compose(tv.threads(), &Layout::from_leaves(&[(warps, 32)]).map_err(|e| e.to_string())?)
-            .map_err(|e| format!("warps are not arranged apart from lanes: {e}"))?;
+        let outer =
+            compose(tv.threads(), &Layout::from_leaves(&[(warps, 32)])?).map_err(Reject::WarpsWithLanes)?;
         threads.extend(outer.leaves());
     }
     let kept: Vec<(i64, i64)> = threads.into_iter().filter(|(extent, _)| *extent > 1).collect();
-    let threads = Layout::from_leaves(&kept).map_err(|e| e.to_string())?;
+    let threads = Layout::from_leaves(&kept)?;
     let vector = 128 / bits;
     Ok((Access { vector, threads, calls, broadcast: is_broadcast(tv.threads()) }, run))
 }

@@ -1,4 +1,4 @@
-//! Statements between register tensors whose layouts are known: their plans, or in words why there is none.
+//! Statements between register tensors whose layouts are known: their plans, or why there is none.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,8 @@ use tilewright_tile::{Code, Diagnostic, ReduceOp, StmtKind, TensorId, Verified};
 use crate::copies::{self, global_copy};
 use crate::facts::Facts;
 use crate::plan::{CopyPlan, StmtPlan};
-use crate::reason::Alternative;
+use crate::reason::NotTaken;
+use crate::reject::Reject;
 use crate::tv::{TvLayout, moves, moves_through};
 use crate::{gather, movement, reduce, shapes};
 
@@ -22,12 +23,12 @@ pub(crate) fn moved(
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
     (src, dst): (TensorId, TensorId),
     map: Option<See<'_>>,
-) -> Result<(movement::Movement, Vec<Alternative>), String> {
+) -> Result<(movement::Movement, Vec<NotTaken>), Reject> {
     let (Some(from), Some(to)) = (register(src), register(dst)) else {
-        return Err("a register tensor has no layout".to_string());
+        return Err(Reject::NoLayout);
     };
     let from = match map {
-        Some(map) => map(&from).ok_or("the operand's layout does not compose with the change of shape")?,
+        Some(map) => map(&from).ok_or(Reject::ShapeNotComposed)?,
         None => from,
     };
     movement::movement(&movement::Between {
@@ -51,12 +52,12 @@ pub(crate) fn between_registers(
     arch: Arch,
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
     stmt: &tilewright_tile::Stmt,
-) -> Option<Result<(StmtPlan, Vec<Alternative>), Refusal>> {
-    let layout = |id: TensorId| register(id).ok_or_else(|| "a register tensor has no layout".to_string());
+) -> Option<Result<(StmtPlan, Vec<NotTaken>), Refusal>> {
+    let layout = |id: TensorId| register(id).ok_or(Reject::NoLayout);
     let shape = |id: TensorId| verified.shape(id);
     let threads = i64::from(verified.threads());
     let bits = |id: TensorId| carried(verified, id);
-    let moves_of = |movement: Result<(movement::Movement, Vec<Alternative>), String>| {
+    let moves_of = |movement: Result<(movement::Movement, Vec<NotTaken>), Reject>| {
         movement.map(|(movement, others)| (StmtPlan::Move(movement), others)).map_err(Refusal::from)
     };
     let refusal = Refusals { verified, register };
@@ -72,12 +73,12 @@ pub(crate) fn between_registers(
                 }
             };
             // A broadcast's values are repeated in the operand's own registers.
-            let broadcast = || -> Result<StmtPlan, String> {
-                let map = shapes::backward(op, &from, &to).ok_or("the tile is too large")?;
+            let broadcast = || -> Result<StmtPlan, Reject> {
+                let map = shapes::backward(op, &from, &to).ok_or(Reject::TooLarge)?;
                 let begin = shapes::begins(op, &from);
                 let (src, dst) = (layout(*src)?, layout(*dst)?);
                 let moves = moves_through(&src, &dst, threads, &|place| begin + map.eval(place));
-                let moves = moves.ok_or("threads do not hold what they need")?;
+                let moves = moves.ok_or(Reject::NotHeld)?;
                 Ok(StmtPlan::Move(movement::Movement::Registers(moves)))
             };
             match broadcast() {
@@ -159,8 +160,8 @@ pub(crate) struct Refusal {
     help: String,
 }
 
-impl From<String> for Refusal {
-    fn from(why: String) -> Self {
+impl From<Reject> for Refusal {
+    fn from(why: Reject) -> Self {
         Refusal {
             message: format!("the threads do not hold what this statement needs: {why}"),
             help: "redistribute an operand before it: `x = rearrange(…)`, with a layout of its own where one is needed"
@@ -284,13 +285,13 @@ pub(crate) fn direct(
     arch: Arch,
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
     stmt: &tilewright_tile::Stmt,
-) -> Result<Option<(StmtPlan, Vec<Alternative>)>, Diagnostic> {
+) -> Result<Option<(StmtPlan, Vec<NotTaken>)>, Diagnostic> {
     let StmtKind::Copy { src, dst } = &stmt.kind else { return Ok(None) };
     let memory = |t: TensorId| verified.program().tensor(t).memory();
-    let fail = |why: String| {
+    let fail = |why: Reject| {
         Diagnostic::new(Code::Unsatisfiable, stmt.span, format!("no instruction can do this copy: {why}"))
     };
-    let layout = |id: TensorId| register(id).ok_or_else(|| fail("a register tensor has no layout".into()));
+    let layout = |id: TensorId| register(id).ok_or_else(|| fail(Reject::NoLayout));
     Ok(match (memory(src.tensor), memory(dst.tensor)) {
         (Memory::Global, Memory::Register) | (Memory::Register, Memory::Global) => {
             let is_load = memory(src.tensor) == Memory::Global;
@@ -309,7 +310,7 @@ pub(crate) fn direct(
         (Memory::Register, Memory::Register) => {
             let (from, to) = (layout(src.tensor)?, layout(dst.tensor)?);
             let moves = moves(&from, &to, i64::from(verified.threads()))
-                .ok_or_else(|| fail("the two tensors are distributed differently".to_string()))?;
+                .ok_or_else(|| fail(Reject::DistributedDifferently))?;
             Some((StmtPlan::Copy(CopyPlan::Registers { moves }), Vec::new()))
         }
         _ => None,

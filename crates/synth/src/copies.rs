@@ -2,6 +2,7 @@
 //! together with all other copies of that tensor, because they share its layout.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -14,9 +15,11 @@ use tilewright_tile::{Code, Diagnostic, TensorId, TensorKind, TensorRef, TileRef
 
 use crate::access::{Run, coalesced, global_access, shared_access, vector_run, widest_access};
 use crate::allocate::SHARED_ALIGN;
+use crate::explain::Words;
 use crate::facts::{Facts, weight};
 use crate::plan::CopyPlan;
-use crate::reason::Alternative;
+use crate::reason::{Lost, NotTaken};
+use crate::reject::Reject;
 use crate::shared::{Constraint, SharedUse, UnifyError, choose_swizzle, count, elements};
 use crate::tv::{Access, TvLayout};
 
@@ -27,21 +30,25 @@ pub fn global_copy(
     tv: &TvLayout,
     tile: &TileRef,
     is_load: bool,
-) -> Result<(CopyPlan, Vec<Alternative>), String> {
-    let Some(global) = &tile.global else { return Err("not a view of global memory".to_string()) };
+) -> Result<(CopyPlan, Vec<NotTaken>), Reject> {
+    let Some(global) = &tile.global else { return Err(Reject::NotAView) };
     let (src, dst) =
         if is_load { (Memory::Global, Memory::Register) } else { (Memory::Register, Memory::Global) };
-    let mut alternatives = Vec::new();
+    let mut not_taken = Vec::new();
+    let mut last = Reject::NotAView;
     for row in copies(src, dst, Scope::Cta, arch) {
         match global_access(facts, tile, global, tv, row) {
             Ok(access) => {
                 let access = Arc::new(access);
-                return Ok((CopyPlan::Direct { row, access }, alternatives));
+                return Ok((CopyPlan::Direct { row, access }, not_taken));
             }
-            Err(reason) => alternatives.push(Alternative { instruction: row.name.to_string(), reason }),
+            Err(why) => {
+                not_taken.push(NotTaken::rejected(row.name, why.clone()));
+                last = why;
+            }
         }
     }
-    Err(alternatives.last().map_or_else(String::new, |a| a.reason.clone()))
+    Err(last)
 }
 
 /// Issue cycles of the arithmetic around the load of a lone element of a few bits.
@@ -52,7 +59,7 @@ pub fn shares_bytes(
     verified: &Verified,
     stmt: &tilewright_tile::Stmt,
     dtype: DType,
-    why: &str,
+    why: &dyn fmt::Display,
 ) -> Diagnostic {
     let n = dtype.per_byte();
     let text = tilewright_tile::statement_text(verified.program(), stmt);
@@ -100,17 +107,17 @@ struct Candidates<'a> {
     own: &'a Layout,
     shape: &'a [i64],
     found: Vec<Candidate>,
-    rejected: Vec<Alternative>,
+    rejected: Vec<NotTaken>,
 }
 
 impl Candidates<'_> {
-    fn reject(&mut self, instruction: impl Into<String>, reason: impl Into<String>) {
-        self.rejected.push(Alternative { instruction: instruction.into(), reason: reason.into() });
+    fn reject(&mut self, instruction: impl Into<String>, why: Reject) {
+        self.rejected.push(NotTaken::rejected(instruction, why));
     }
 
     fn add(&mut self, plan: CopyPlan, row: &'static CopyRow, access: Arc<Access>, run: &Run, cycles: u64) {
         let Some(run) = own_run(self.own, run) else {
-            return self.reject(plan_name(&plan), "its run does not split along the tensor's modes");
+            return self.reject(plan_name(&plan), Reject::RunSplits);
         };
         let vector = i64::from(access.vector);
         let constraint = Constraint::contiguous(self.shape, &run);
@@ -121,7 +128,7 @@ impl Candidates<'_> {
 /// Statements that touch a shared tensor in the same way, with the ways to do them: one decision.
 struct Site {
     /// The statements, each with the instructions that cannot do it.
-    statements: Vec<(usize, Rc<Vec<Alternative>>)>,
+    statements: Vec<(usize, Rc<Vec<NotTaken>>)>,
     /// Statement's tile coordinate → the tensor's own coordinate.
     own: Layout,
     weight: u64,
@@ -160,8 +167,10 @@ pub struct SharedSolution {
     chosen: Vec<usize>,
     /// Cycles of all copies, weighted.
     cost: u64,
-    /// The unified constraint, as text.
-    pub constraint: String,
+    /// The unified constraint.
+    pub constraint: Constraint,
+    /// Elements from one stage to the next, if the tensor has stages.
+    pub stage: Option<i64>,
     /// Size in bytes.
     pub bytes: u32,
     /// For each statement the wavefronts of one execution by the whole block.
@@ -207,7 +216,7 @@ fn own_run(own: &Layout, run: &Run) -> Option<Run> {
 }
 
 /// The ways to do a copy, and the instructions that cannot.
-type Ways = (Rc<Vec<Candidate>>, Rc<Vec<Alternative>>);
+type Ways = (Rc<Vec<Candidate>>, Rc<Vec<NotTaken>>);
 
 /// The ways to do copies from global to shared memory, by statement: they do not depend on register layouts.
 #[derive(Default)]
@@ -290,13 +299,11 @@ impl SharedProblem<'_> {
             let (Some(load), Some(store)) = (load, store) else { continue };
             let name = row.map_or_else(|| format!("{} + {}", load.name, store.name), |r| r.name.to_string());
             if n > widest {
-                let none = || format!("a thread has fewer than {n} contiguous elements");
-                candidates.reject(name, why.clone().unwrap_or_else(none));
+                candidates.reject(name, why.clone().unwrap_or(Reject::FewerContiguous(n)));
                 continue;
             }
-            let accessed = coalesced(src, threads, n)
-                .ok_or_else(|| "the tile is too large".to_string())
-                .and_then(|tv| vector_run(&tv, n));
+            let accessed =
+                coalesced(src, threads, n).ok_or(Reject::TooLarge).and_then(|tv| vector_run(&tv, n));
             let (mut access, run) = match accessed {
                 Ok(accessed) => accessed,
                 Err(reason) => {
@@ -329,14 +336,12 @@ impl SharedProblem<'_> {
         for row in copies_anywhere(from, to, Scope::Cta).filter(|row| row.bytes * 8 >= bits) {
             let missing = self.arch.lacks(row.needs);
             if missing != Features::NONE {
-                let reason = format!("needs {missing}, which {} does not have", self.arch);
-                candidates.reject(row.name, reason);
+                candidates.reject(row.name, Reject::Lacks(missing, self.arch));
                 continue;
             }
             match shared_access(&tv, bits, row) {
                 Ok((access, _)) if is_store && row.is_collective() && access.broadcast => {
-                    candidates
-                        .reject(row.name, "several threads hold the same elements, and only one may store");
+                    candidates.reject(row.name, Reject::StoredTwice);
                 }
                 Ok((access, run)) => {
                     let access = Arc::new(access);
@@ -386,6 +391,7 @@ impl SharedProblem<'_> {
             let size: i64 = shape.iter().product();
             size + (aligned - size % aligned) % aligned
         });
+        let words = Words { verified: self.verified, statements: self.statements };
         let mut sites: Vec<Site> = Vec::new();
         for i in self.copying.get(&tensor).into_iter().flatten().copied() {
             let (stmt, depth) = &self.statements[i];
@@ -407,11 +413,12 @@ impl SharedProblem<'_> {
             let (candidates, rejected) =
                 self.candidates(i, (&self.verified.tile(src), &self.verified.tile(dst)), &own, &shape);
             if candidates.is_empty() && row.dtype.bits() < 8 && dst.tensor == tensor {
-                let why = rejected.last().map_or("", |a| a.reason.as_str());
-                return Err(shares_bytes(self.verified, stmt, row.dtype, why));
+                let why = rejected.last().map_or_else(String::new, |other| words.lost(&other.why));
+                return Err(shares_bytes(self.verified, stmt, row.dtype, &why));
             }
             if candidates.is_empty() {
-                let why = rejected.last().map_or(String::new(), |a| format!(": {}", a.reason));
+                let why =
+                    rejected.last().map_or_else(String::new, |other| format!(": {}", words.lost(&other.why)));
                 return Err(Diagnostic::new(
                     Code::Unsatisfiable,
                     stmt.span,
@@ -467,22 +474,19 @@ impl SharedProblem<'_> {
                 let all = count(&usage, &layout, bits, 0..warps).map_or(0, |w| w.actual);
                 wavefronts.extend(site.statements.iter().map(|(i, _)| (*i, all)));
             }
-            let (layout, constraint) = match stage {
-                None => (layout, constraint.to_string()),
-                Some(stage) => {
-                    let layout = staged(&layout, &whole, &stages, stage).ok_or_else(|| {
-                        let message = format!("`{}` is too large to be laid out", row.name);
-                        Diagnostic::new(Code::BadValue, row.span, message)
-                    })?;
-                    (layout, format!("{constraint}, a stage every {stage} elements"))
-                }
+            let layout = match stage {
+                None => layout,
+                Some(stage) => staged(&layout, &whole, &stages, stage).ok_or_else(|| {
+                    let message = format!("`{}` is too large to be laid out", row.name);
+                    Diagnostic::new(Code::BadValue, row.span, message)
+                })?,
             };
             let size = (elements(&layout) * i64::from(bits) + 7) / 8;
             let bytes = u32::try_from(size).unwrap_or(u32::MAX);
             let sites = sites.clone();
             let stages = stage
                 .map(|stage| (stages.iter().map(|mode| whole[*mode]).product(), stage * i64::from(bits) / 8));
-            Ok(SharedSolution { layout, sites, chosen, cost, constraint, bytes, wavefronts, stages })
+            Ok(SharedSolution { layout, sites, chosen, cost, constraint, stage, bytes, wavefronts, stages })
         };
         best.into_iter().map(solution).collect()
     }
@@ -568,12 +572,12 @@ impl SharedProblem<'_> {
     }
 
     /// For each statement that touches the tensor what else could have done it, and why it lost.
-    pub fn explain(&self, solution: &SharedSolution) -> Vec<(usize, Vec<Alternative>)> {
+    pub fn explain(&self, solution: &SharedSolution) -> Vec<(usize, Vec<NotTaken>)> {
         let SharedSolution { sites, chosen, cost, .. } = solution;
         let mut all = Vec::new();
         for (s, site) in sites.iter().enumerate() {
             let winner = &site.candidates[chosen[s]];
-            let mut alternatives = Vec::new();
+            let mut not_taken = Vec::new();
             for (c, candidate) in site.candidates.iter().enumerate() {
                 if c == chosen[s] {
                     continue;
@@ -583,36 +587,24 @@ impl SharedProblem<'_> {
                     let theirs = &other.candidates[chosen[o]];
                     candidate.constraint.unify(&theirs.constraint).err().map(|e| (o, e))
                 });
-                let reason = match clash {
-                    Some((o, error)) => format!(
-                        "its layout {} contradicts {} of `{}`: {error}",
-                        candidate.constraint,
-                        plan_name(&sites[o].candidates[chosen[o]].plan),
-                        tilewright_tile::statement_text(
-                            self.verified.program(),
-                            &self.statements[sites[o].first()].0
-                        )
-                    ),
-                    None if candidate.cycles == winner.cycles => {
-                        format!(
-                            "{} calls against {}",
-                            candidate.access.calls.len(),
-                            winner.access.calls.len()
-                        )
+                let (cycles, calls) = (candidate.cycles, candidate.access.calls.len());
+                let why = match clash {
+                    Some((o, error)) => Lost::Contradicts {
+                        constraint: candidate.constraint.clone(),
+                        other: plan_name(&sites[o].candidates[chosen[o]].plan),
+                        stmt: self.statements[sites[o].first()].0.id,
+                        error,
+                    },
+                    None if cycles == winner.cycles => {
+                        Lost::MoreCalls { calls, against: winner.access.calls.len() }
                     }
-                    None if candidate.cycles > winner.cycles => format!(
-                        "{} issue cycles a warp without conflicts, against {}",
-                        candidate.cycles, winner.cycles
-                    ),
-                    None => format!(
-                        "{} issue cycles a warp, but with bank conflicts or a dearer partner worse than {cost} in all",
-                        candidate.cycles
-                    ),
+                    None if cycles > winner.cycles => Lost::MoreCycles { cycles, against: winner.cycles },
+                    None => Lost::DearerInAll { cycles, total: *cost },
                 };
-                alternatives.push(Alternative { instruction: plan_name(&candidate.plan), reason });
+                not_taken.push(NotTaken { instruction: plan_name(&candidate.plan), why });
             }
             for (statement, rejected) in &site.statements {
-                all.push((*statement, rejected.iter().chain(&alternatives).cloned().collect()));
+                all.push((*statement, rejected.iter().chain(&not_taken).cloned().collect()));
             }
         }
         all

@@ -4,10 +4,11 @@
 use std::fmt;
 
 use serde::Serialize;
-use tilewright_tile::StmtId;
+use tilewright_machine::SwizzleMode;
+use tilewright_tile::{Stmt, StmtId, TensorId, Verified, statement_text};
 
 use crate::cost::Estimate;
-use crate::reason::Alternative;
+use crate::reason::{Lost, NotTaken, Why};
 
 /// Why the compiler did what it did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -116,6 +117,15 @@ pub struct StatementNote {
     pub alternatives: Vec<Alternative>,
 }
 
+/// An instruction that was not chosen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Alternative {
+    /// Its name.
+    pub instruction: String,
+    /// Why it lost.
+    pub reason: String,
+}
+
 /// A candidate in a report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CandidateNote {
@@ -148,6 +158,109 @@ pub struct SearchNote {
     pub steps: u64,
     /// The seed of the order in which it went.
     pub seed: u64,
+}
+
+/// Reasons in words, with the names of a program.
+#[derive(Clone, Copy)]
+pub struct Words<'a> {
+    /// The program.
+    pub verified: &'a Verified,
+    /// Those of its statements that reasons name.
+    pub statements: &'a [(&'a Stmt, usize)],
+}
+
+impl Words<'_> {
+    fn text(&self, id: StmtId) -> String {
+        let stmt = self.statements.iter().find(|(stmt, _)| stmt.id == id);
+        stmt.map_or_else(|| id.to_string(), |(stmt, _)| statement_text(self.verified.program(), stmt))
+    }
+
+    fn name(&self, id: TensorId) -> &str {
+        &self.verified.program().tensor(id).name
+    }
+
+    /// Why a tensor has its layout.
+    pub fn why(&self, why: &Why) -> String {
+        match why {
+            Why::Pinned => "given by the program".to_string(),
+            Why::Operand { stmt, operand, by } => {
+                format!("operand {operand:?} of {by}, for `{}`", self.text(*stmt))
+            }
+            Why::Coalesced { stmt, vector } => format!(
+                "coalesces the global accesses of `{}`: {vector} contiguous elements a thread",
+                self.text(*stmt)
+            ),
+            Why::RowVectors { stmt, vector } => {
+                format!("{vector} elements of a row a thread, for `{}`", self.text(*stmt))
+            }
+            Why::GatherLanes { stmt, axis, lanes } => {
+                format!(
+                    "elements along mode {axis} in {lanes} neighbouring lanes, for `{}`",
+                    self.text(*stmt)
+                )
+            }
+            Why::SameAs { stmt, tensor } => {
+                format!("the same as `{}`, for `{}`", self.name(*tensor), self.text(*stmt))
+            }
+            Why::DerivedFrom { stmt, tensor } => {
+                format!("what `{}` makes of `{}`", self.text(*stmt), self.name(*tensor))
+            }
+            Why::RowMajor => "no statement asks for more than a row-wise one".to_string(),
+            Why::Wgmma { row, warpgroups: [m, n] } => {
+                format!("an operand of {} by {m} × {n} warpgroups", row.name)
+            }
+            Why::AsyncEngines { swizzle, tensor_copies, wgmma } => {
+                let copies = match tensor_copies {
+                    1 => "a tensor copy moves it in boxes".to_string(),
+                    n => format!("{n} tensor copies move it in boxes"),
+                };
+                let uses = match (wgmma, tensor_copies) {
+                    (true, 0) => "wgmma reads it".to_string(),
+                    (true, _) => format!("wgmma reads it and {copies}"),
+                    (false, _) => copies,
+                };
+                match swizzle {
+                    SwizzleMode::None => format!("{uses}, without a swizzle"),
+                    _ => format!("the widest swizzle with which {uses}: {swizzle}"),
+                }
+            }
+            Why::SharedByRoles => {
+                "what several roles share is laid out before each is looked at alone".to_string()
+            }
+            Why::Unified { constraint, stage } => {
+                let stage = stage.map_or_else(String::new, |n| format!(", a stage every {n} elements"));
+                format!("unified from its copies: {constraint}{stage}")
+            }
+        }
+    }
+
+    /// Why an instruction was not taken.
+    pub fn lost(&self, lost: &Lost) -> String {
+        match lost {
+            Lost::Rejected(why) => why.to_string(),
+            Lost::Contradicts { constraint, other, stmt, error } => {
+                format!("its layout {constraint} contradicts {other} of `{}`: {error}", self.text(*stmt))
+            }
+            Lost::MoreCalls { calls, against } => format!("{calls} calls against {against}"),
+            Lost::MoreCycles { cycles, against } => {
+                format!("{cycles} issue cycles a warp without conflicts, against {against}")
+            }
+            Lost::DearerInAll { cycles, total } => format!(
+                "{cycles} issue cycles a warp, but with bank conflicts or a dearer partner worse than {total} in all"
+            ),
+            Lost::Slower { cycles, against } => format!("{cycles} issue cycles a warp, against {against}"),
+            Lost::RowBytes { tensor, bytes } => {
+                let bytes: Vec<String> = bytes.iter().map(ToString::to_string).collect();
+                let name = self.name(*tensor);
+                format!("a row of `{name}` has {} bytes, no multiple of 16", bytes.join(" or "))
+            }
+        }
+    }
+
+    /// An instruction that was not taken.
+    pub fn alternative(&self, other: &NotTaken) -> Alternative {
+        Alternative { instruction: other.instruction.clone(), reason: self.lost(&other.why) }
+    }
 }
 
 impl fmt::Display for Explanation {

@@ -7,7 +7,8 @@ use tilewright_machine::{Arch, CopyRow, Memory, ScalarOp};
 
 use crate::linear::Bits;
 use crate::movement::{BARRIER_CYCLES, Side, WAVEFRONT_CYCLES, per_thread};
-use crate::reason::Alternative;
+use crate::reason::{Lost, NotTaken};
+use crate::reject::Reject;
 use crate::tv::TvLayout;
 
 /// A gather by shuffles.
@@ -108,7 +109,7 @@ const INDEX_OPS: u32 = 3;
 ///
 /// # Errors
 ///
-/// In words, why the distributions do not allow it.
+/// Why the distributions do not allow it.
 pub fn gather(
     src: &TvLayout,
     dst: &TvLayout,
@@ -116,35 +117,27 @@ pub fn gather(
     axis: u32,
     bits: u32,
     arch: Arch,
-) -> Result<(GatherPlan, Vec<Alternative>), String> {
+) -> Result<(GatherPlan, Vec<NotTaken>), Reject> {
     let k = axis as usize;
     if !(shape[k] as u64).is_power_of_two() || !(result[k] as u64).is_power_of_two() {
-        return Err("a gather runs along modes of power-of-two extents".to_string());
+        return Err(Reject::OddMode);
     }
-    let (from, to) = (
-        Bits::new(src, shape).map_err(|e| e.to_string())?,
-        Bits::new(dst, result).map_err(|e| e.to_string())?,
-    );
+    let (from, to) = (Bits::new(src, shape)?, Bits::new(dst, result)?);
     if from.slices() > 1 || to.slices() > 1 {
-        return Err("a gather needs tiles whose extents are powers of two".to_string());
+        return Err(Reject::OddTile);
     }
     let name = format!("dim{axis}");
-    let other = elsewhere(from.linear(), to.linear(), &name).map_err(|e| e.to_string())?;
-    let warp = within_warps(&from, &to, &other, &name).map_err(|e| e.to_string())?;
+    let other = elsewhere(from.linear(), to.linear(), &name)?;
+    let warp = within_warps(&from, &to, &other, &name)?;
     let shared = through_shared(&from, &to, &other, &name, bits, arch)?;
     let Some(warp) = warp else {
-        let lost = Alternative {
-            instruction: "shfl.sync".to_string(),
-            reason: "elements along the mode are in several warps".to_string(),
-        };
+        let lost = NotTaken::rejected("shfl.sync", Reject::SeveralWarps);
         return Ok((GatherPlan::Shared(Box::new(shared)), vec![lost]));
     };
     let (a, b) = (GatherPlan::Warp(Box::new(warp)), GatherPlan::Shared(Box::new(shared)));
-    let reason =
-        format!("{} issue cycles a warp, against {}", a.cycles().max(b.cycles()), a.cycles().min(b.cycles()));
-    let (won, lost) = if a.cycles() <= b.cycles() { (a, b) } else { (b, a) };
-    let lost = Alternative { instruction: lost.name(), reason };
-    Ok((won, vec![lost]))
+    let (taken, other) = if a.cycles() <= b.cycles() { (a, b) } else { (b, a) };
+    let why = Lost::Slower { cycles: other.cycles(), against: taken.cycles() };
+    Ok((taken, vec![NotTaken { instruction: other.name(), why }]))
 }
 
 /// Where the modes other than `axis` of the result lie in the operand's tile: `to` with `axis` zero, over the operand's
@@ -228,20 +221,19 @@ fn through_shared(
     axis: &str,
     bits: u32,
     arch: Arch,
-) -> Result<SharedGather, String> {
+) -> Result<SharedGather, Reject> {
     // Lanes that read where they wrote meet no conflict; what indices choose is in random columns of the same rows.
     let (memory, access, _): (LinearLayout, SharedAccess, SharedAccess) =
-        single_element_swizzle(from.linear(), from.linear(), bits).map_err(|e| e.to_string())?;
-    let inverse = memory.inverse().map_err(|e| e.to_string())?;
-    let offsets = inverse.compose(other).map_err(|e| e.to_string())?;
+        single_element_swizzle(from.linear(), from.linear(), bits)?;
+    let inverse = memory.inverse()?;
+    let offsets = inverse.compose(other)?;
     let index = units(from.linear(), axis).into_iter().map(|unit| inverse.at(unit)).collect();
     let store = per_thread(Memory::Register, Memory::Shared, (bits << access.vector.len()) / 8, arch)?;
     let elements = 1u64 << memory.in_bits();
-    let bytes =
-        u32::try_from(elements * u64::from(bits) / 8).map_err(|_| "the tile is too large".to_string())?;
+    let bytes = u32::try_from(elements * u64::from(bits) / 8).map_err(|_| Reject::TooLarge)?;
     // A warp reads at random from the modes' words of its rows, which the swizzle spreads over all banks: how many such
     // words a bank has bounds the lanes that meet there; of many, three or so do.
-    let lanes = to.linear().part("lane", axis).map_err(|e| e.to_string())?;
+    let lanes = to.linear().part("lane", axis)?;
     let along = lanes.iter().filter(|c| **c != 0).count() as u32;
     let words = from.linear().out_size(axis) as u32 >> along;
     let wavefronts = words.clamp(1, 3);

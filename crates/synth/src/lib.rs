@@ -29,16 +29,15 @@ mod note;
 mod options;
 pub mod plan;
 mod prepare;
-mod reason;
+pub mod reason;
 pub mod reduce;
+pub mod reject;
 pub mod search;
 pub mod shapes;
 pub mod shared;
 pub mod solve;
 mod synthesis;
 pub mod tv;
-
-use rustc_hash::FxHashMap as HashMap;
 
 use tilewright_tile::{Diagnostic, TensorId, Verified, check_architecture};
 
@@ -47,14 +46,15 @@ pub use async_layout::tma::{Share, TensorCall, TensorPlan};
 pub use async_layout::wgmma::{LeftPlan, OperandPlan, ProductCall, ProductPlan};
 pub use async_layout::{Prescribed, prescribe};
 pub use explain::{
-    CandidateNote, ConstraintNote, Explanation, SearchNote, StatementNote, SyncNote, TensorNote,
+    Alternative, CandidateNote, ConstraintNote, Explanation, SearchNote, StatementNote, SyncNote, TensorNote,
+    Words,
 };
 pub use facts::{Facts, Multiples};
 pub use gemm::GemmCall;
 pub use options::{Ablation, Options};
 pub use plan::{CopyPlan, GemmPlan, StmtPlan};
 pub use prepare::{Prepared, prepare};
-pub use reason::Alternative;
+use reason::Why;
 use search::{Candidate, Search};
 pub use solve::Budget;
 pub use synthesis::{Synthesis, TensorLayout};
@@ -87,16 +87,15 @@ pub fn synthesise(verified: &Verified, options: &Options) -> Result<Synthesis, D
         .collect();
     let program = verified.program();
     let tensors = outcome.tensors(verified);
-    let Candidate { registers, shared, mut plans, mut alternatives, .. } = outcome.chosen.clone();
+    let Candidate { registers, shared, mut plans, alternatives, .. } = outcome.chosen.clone();
     for (i, plan) in outcome.gemms.iter_mut().enumerate() {
         if let Some(plan) = plan.take() {
             plans.insert(statements[i].0.id, StmtPlan::Gemm(plan));
         }
     }
-    let mut shared_notes: HashMap<TensorId, String> =
-        shared.iter().map(|(id, s)| (*id, format!("unified from its copies: {}", s.constraint))).collect();
     let (fragment_registers, shared_total) = (outcome.chosen.fragment_registers, outcome.chosen.shared_bytes);
     let scratch_bytes = outcome.chosen.scratch_bytes;
+    let words = Words { verified, statements: &statements };
     let mut explanation = Explanation {
         fragment_registers,
         shared_bytes: shared_total,
@@ -113,10 +112,14 @@ pub fn synthesise(verified: &Verified, options: &Options) -> Result<Synthesis, D
             Some(TensorLayout::Register(tv)) => (
                 tv.layout().to_string(),
                 (tv.count() as u32 * tensor.dtype.bits()).div_ceil(32),
-                registers.layouts[i].as_ref().map_or_else(String::new, |(_, o)| o.why.clone()),
+                registers.layouts[i].as_ref().map_or_else(String::new, |(_, why)| words.why(why)),
             ),
             Some(TensorLayout::Shared { layout, bytes, .. }) => {
-                (layout.to_string(), *bytes, shared_notes.remove(&id).unwrap_or_default())
+                let solution = shared.iter().find(|(other, _)| *other == id).map(|(_, solution)| solution);
+                let why = solution.map_or_else(String::new, |s| {
+                    words.why(&Why::Unified { constraint: s.constraint.clone(), stage: s.stage })
+                });
+                (layout.to_string(), *bytes, why)
             }
         };
         explanation.tensors.push(TensorNote {
@@ -133,7 +136,8 @@ pub fn synthesise(verified: &Verified, options: &Options) -> Result<Synthesis, D
     let allocation = outcome.chosen.allocation;
     let mut synthesis = Synthesis { tensors, statements: plans, allocation, scratch_bytes, explanation };
     for (stmt, _) in &statements {
-        let others = alternatives.remove(stmt.id).unwrap_or_default();
+        let others = alternatives.get(stmt.id).into_iter().flatten();
+        let others = others.map(|other| words.alternative(other)).collect();
         let plan = synthesis.plan(stmt)?;
         if let Some(note) = note::note((verified, options), stmt, plan, &synthesis.tensors, others) {
             synthesis.explanation.statements.push(note);

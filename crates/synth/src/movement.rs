@@ -7,7 +7,8 @@ use tilewright_layout::{Exchange, LinearLayout, Reorder, SharedAccess, optimal_s
 use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, ScalarOp, Scope, ShuffleMode, copies};
 
 use crate::linear::Bits;
-use crate::reason::Alternative;
+use crate::reason::{Lost, NotTaken};
+use crate::reject::Reject;
 use crate::tv::{TvLayout, moves};
 
 /// Issue cycles of a wavefront of shared memory, in the unit in which a shuffle has two: both move 32 words a cycle of the
@@ -162,10 +163,10 @@ pub(crate) fn per_thread(
     dst: Memory,
     bytes: u32,
     arch: Arch,
-) -> Result<&'static CopyRow, String> {
+) -> Result<&'static CopyRow, Reject> {
     copies(src, dst, Scope::Cta, arch)
         .find(|r| r.kind == CopyKind::PerThread && r.bytes == bytes)
-        .ok_or_else(|| format!("{arch} has no access of {bytes} bytes"))
+        .ok_or(Reject::NoAccess(arch, bytes))
 }
 
 /// What is needed to choose a movement.
@@ -188,36 +189,27 @@ pub struct Between<'a> {
 ///
 /// # Errors
 ///
-/// In words, why neither shuffles nor a linear shared layout apply.
-pub fn movement(between: &Between<'_>) -> Result<(Movement, Vec<Alternative>), String> {
+/// Why neither shuffles nor a linear shared layout apply.
+pub fn movement(between: &Between<'_>) -> Result<(Movement, Vec<NotTaken>), Reject> {
     if let Some(moves) = moves(between.from, between.to, between.threads) {
         return Ok((Movement::Registers(moves), Vec::new()));
     }
-    let over_bits = |tv: &TvLayout| Bits::new(tv, between.shape).map_err(|e| e.to_string());
-    let (from, to) = (over_bits(between.from)?, over_bits(between.to)?);
+    let (from, to) = (Bits::new(between.from, between.shape)?, Bits::new(between.to, between.shape)?);
     if from.places() != to.places() {
-        return Err("odd factors of the tile are held in different orders".to_string());
+        return Err(Reject::OddFactors);
     }
-    let reorder = Reorder::new(from.linear(), to.linear()).map_err(|e| e.to_string())?;
+    let reorder = Reorder::new(from.linear(), to.linear())?;
     let trip = trip(&from, &to, between.bits, between.arch)?;
     let by_shared = Movement::Shared(Box::new(trip));
-    let reject = |movement: &Movement, reason: String| Alternative { instruction: movement.name(), reason };
     if reorder.exchange == Exchange::Warps {
-        let reason = "elements change their warp, or lanes need several registers of one lane".to_string();
-        let lost = Alternative { instruction: "shfl.sync".to_string(), reason };
-        return Ok((by_shared, vec![lost]));
+        return Ok((by_shared, vec![NotTaken::rejected("shfl.sync", Reject::BetweenWarps)]));
     }
     let packed = packable(&reorder, between.bits);
     let by_shuffles = Movement::Shuffles(Box::new(Shuffles { from, to, reorder, packed }));
     let (a, b) = (by_shuffles.cycles(), by_shared.cycles());
-    let reason = format!("{} issue cycles a warp, against {}", a.max(b), a.min(b));
-    if a <= b {
-        let lost = reject(&by_shared, reason);
-        Ok((by_shuffles, vec![lost]))
-    } else {
-        let lost = reject(&by_shuffles, reason);
-        Ok((by_shared, vec![lost]))
-    }
+    let (taken, other) = if a <= b { (by_shuffles, by_shared) } else { (by_shared, by_shuffles) };
+    let why = Lost::Slower { cycles: a.max(b), against: a.min(b) };
+    Ok((taken, vec![NotTaken { instruction: other.name(), why }]))
 }
 
 /// The pairs of bits to pack words by: as many as a word has room for, those that are packed already first.
@@ -231,15 +223,13 @@ fn packable(reorder: &Reorder, bits: u32) -> Vec<(u32, u32)> {
 }
 
 /// The trip through shared memory.
-pub fn trip(from: &Bits, to: &Bits, bits: u32, arch: Arch) -> Result<Trip, String> {
-    let (memory, store, load) =
-        optimal_swizzle(from.linear(), to.linear(), bits).map_err(|e| e.to_string())?;
+pub fn trip(from: &Bits, to: &Bits, bits: u32, arch: Arch) -> Result<Trip, Reject> {
+    let (memory, store, load) = optimal_swizzle(from.linear(), to.linear(), bits)?;
     let bytes_of = |vector: usize| (bits << vector) / 8;
     let store_row = per_thread(Memory::Register, Memory::Shared, bytes_of(store.vector.len()), arch)?;
     let load_row = per_thread(Memory::Shared, Memory::Register, bytes_of(load.vector.len()), arch)?;
     let elements = (1u64 << memory.in_bits()) * from.slices() as u64;
-    let bytes =
-        u32::try_from(elements * u64::from(bits) / 8).map_err(|_| "the tile is too large".to_string())?;
+    let bytes = u32::try_from(elements * u64::from(bits) / 8).map_err(|_| Reject::TooLarge)?;
     Ok(Trip {
         memory,
         store: Side { bits: from.clone(), access: store, row: store_row },

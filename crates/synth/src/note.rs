@@ -4,10 +4,9 @@ use tilewright_machine::Memory;
 use tilewright_tile::{StmtKind, TensorId, TensorRef, Verified};
 
 use crate::copies::{own_layout, plan_name};
-use crate::explain::StatementNote;
+use crate::explain::{Alternative, StatementNote};
 use crate::options::Options;
 use crate::plan::{CopyPlan, StmtPlan};
-use crate::reason::Alternative;
 use crate::shared::{SharedUse, count};
 use crate::synthesis::TensorLayout;
 use crate::{cast, gather, movement};

@@ -7,6 +7,7 @@ use tilewright_machine::{Arch, ShuffleMode};
 
 use crate::linear::{Bits, LANES};
 use crate::movement::{Between, Movement, Trip, movement, trip};
+use crate::reject::{LanesAlone, Reject};
 use crate::shapes;
 use crate::tv::TvLayout;
 
@@ -56,7 +57,7 @@ pub fn arises(src: &TvLayout, shape: &[i64], axis: u32) -> Option<TvLayout> {
 ///
 /// # Errors
 ///
-/// In words, why the distribution of the operand does not allow it.
+/// Why the distribution of the operand does not allow it.
 pub fn reduce(
     src: &TvLayout,
     dst: &TvLayout,
@@ -64,15 +65,15 @@ pub fn reduce(
     axis: u32,
     (threads, bits): (i64, u32),
     arch: Arch,
-) -> Result<ReducePlan, String> {
-    let map = shapes::without(axis, shape).ok_or("the tile is too large")?;
-    let partial = arises(src, shape, axis).ok_or("the mode cannot be left out of the operand's layout")?;
+) -> Result<ReducePlan, Reject> {
+    let map = shapes::without(axis, shape).ok_or(Reject::TooLarge)?;
+    let partial = arises(src, shape, axis).ok_or(Reject::ModeStays)?;
     let count = partial.count() as i64;
     let mut local = vec![Vec::new(); count as usize];
     for s in 0..src.count() as i64 {
         let place = map.eval(src.at(0, s)) - partial.at(0, 0);
         let found = (0..count).find(|v| partial.at(0, *v) - partial.at(0, 0) == place);
-        local[found.ok_or("a value of the operand has no place in the result")? as usize].push(s as u32);
+        local[found.ok_or(Reject::NoPlace)? as usize].push(s as u32);
     }
     let name = format!("dim{axis}");
     let crosses = src.threads().leaves().iter().any(|(extent, stride)| {
@@ -83,12 +84,12 @@ pub fn reduce(
     let (mut lanes, mut parts) = (Vec::new(), Vec::new());
     match over_bits {
         Ok(bits) => {
-            let along = |input: &str| bits.linear().part(input, &name).map_err(|e| e.to_string());
-            let others = bits.linear().slice(&name).map_err(|e| e.to_string())?;
+            let along = |input: &str| bits.linear().part(input, &name);
+            let others = bits.linear().slice(&name)?;
             for (input, found) in [("lane", &mut lanes), ("warp", &mut parts)] {
                 for (k, column) in along(input)?.into_iter().enumerate() {
                     if column != 0 && others.bases(input)[k] != 0 {
-                        return Err(format!("{input}s walk along the mode and another at once"));
+                        return Err(Reject::Diagonal(input));
                     }
                     if column != 0 {
                         found.push(k as u32);
@@ -98,16 +99,14 @@ pub fn reduce(
         }
         Err(_) if !crosses => {}
         Err(e) => {
-            lanes = lanes_alone(src, (shape, axis), &local).map_err(|alone| {
-                format!("threads share the mode in a way that is not one of bits: {e}; {alone}")
-            })?;
+            lanes = lanes_alone(src, (shape, axis), &local).map_err(|alone| Reject::NotBits(e, alone))?;
         }
     }
     let warps = if parts.is_empty() {
         None
     } else {
-        let bits = Bits::new(&partial, result).map_err(|e| e.to_string())?;
-        let (store, load) = across_warps(&bits, &parts).map_err(|e| e.to_string())?;
+        let bits = Bits::new(&partial, result)?;
+        let (store, load) = across_warps(&bits, &parts)?;
         // Partial results have 32 bits.
         Some(Box::new(trip(&store, &load, 32, arch)?))
     };
@@ -120,26 +119,29 @@ pub fn reduce(
 ///
 /// # Errors
 ///
-/// In words, why lanes alone do not have the whole mode between them.
-fn lanes_alone(src: &TvLayout, (shape, axis): (&[i64], u32), local: &[Vec<u32>]) -> Result<Vec<u32>, String> {
+/// Why lanes alone do not have the whole mode between them.
+fn lanes_alone(
+    src: &TvLayout,
+    (shape, axis): (&[i64], u32),
+    local: &[Vec<u32>],
+) -> Result<Vec<u32>, LanesAlone> {
     let (axis, threads) = (axis as usize, src.threads());
     let unit: i64 = shape[..axis].iter().product();
     let digit = |coordinate: i64| coordinate / unit % shape[axis];
     let warps = Layout::new(HTuple::Leaf(threads.size() / LANES), HTuple::Leaf(LANES));
-    let warps = warps.and_then(|warps| compose(threads, &warps)).map_err(|e| e.to_string())?;
+    let warps = warps.and_then(|warps| compose(threads, &warps))?;
     if (0..warps.size()).any(|warp| digit(warps.eval(warp)) != 0) {
-        return Err("and warps share it".to_string());
+        return Err(LanesAlone::Warps);
     }
-    let lanes = compose(threads, &Layout::identity(LANES)).map_err(|e| e.to_string())?;
-    let split =
-        Split::new(&[("lane", &lanes)], &HTuple::from_flat(shape.to_vec())).map_err(|e| e.to_string())?;
+    let lanes = compose(threads, &Layout::identity(LANES))?;
+    let split = Split::new(&[("lane", &lanes)], &HTuple::from_flat(shape.to_vec()))?;
     let name = format!("dim{axis}");
-    let others = split.linear.slice(&name).map_err(|e| e.to_string())?;
-    let along = split.linear.part("lane", &name).map_err(|e| e.to_string())?;
+    let others = split.linear.slice(&name)?;
+    let along = split.linear.part("lane", &name)?;
     let mut found = Vec::new();
     for k in (0..along.len()).filter(|k| along[*k] != 0) {
         if others.bases("lane")[k] != 0 {
-            return Err("and lanes walk along another mode too".to_string());
+            return Err(LanesAlone::Diagonal);
         }
         found.push(k as u32);
     }
@@ -152,12 +154,12 @@ fn lanes_alone(src: &TvLayout, (shape, axis): (&[i64], u32), local: &[Vec<u32>])
                 let place = digit(src.value_offset(i64::from(*value))) + digit(lanes.eval(lane));
                 match seen.get_mut(place as usize) {
                     Some(seen) if !*seen => *seen = true,
-                    _ => return Err("and its elements are not one lane's each".to_string()),
+                    _ => return Err(LanesAlone::HeldTwice),
                 }
             }
         }
         if seen.contains(&false) {
-            return Err("and the lanes of a warp do not have all of it".to_string());
+            return Err(LanesAlone::Incomplete);
         }
     }
     Ok(found)

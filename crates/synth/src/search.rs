@@ -20,7 +20,7 @@ use crate::facts::{Facts, weight};
 use crate::gemm::{Arrangement, GemmCall};
 use crate::options::Options;
 use crate::plan::{CopyPlan, GemmPlan, StmtPlan};
-use crate::reason::Alternative;
+use crate::reason::NotTaken;
 use crate::solve::{Exhausted, Registers, Solver, nothing_found};
 use crate::synthesis::TensorLayout;
 use crate::tv::TvLayout;
@@ -36,7 +36,7 @@ pub struct Candidate {
     /// Of every statement.
     pub plans: StmtMap<StmtPlan>,
     /// Of copies, and of statements between registers, what else was possible.
-    pub alternatives: StmtMap<Vec<Alternative>>,
+    pub alternatives: StmtMap<Vec<NotTaken>>,
     /// Of copies of shared tensors, wavefronts of the whole block.
     pub wavefronts: StmtMap<u32>,
     /// Where the shared tensors lie.
@@ -77,7 +77,7 @@ const CLOSE: u64 = 128;
 /// Other instructions that are looked at for each shared tensor of the best arrangement, at most.
 const VARIANTS: usize = 5;
 
-type Planned = Option<Result<(StmtPlan, Vec<Alternative>), Diagnostic>>;
+type Planned = Option<Result<(StmtPlan, Vec<NotTaken>), Diagnostic>>;
 type Solved = Result<Rc<SharedSolution>, Diagnostic>;
 
 /// What a search found.
@@ -494,11 +494,8 @@ impl Outcome {
             tensors[i] = layout.as_ref().map(|(tv, _)| TensorLayout::Register(tv.clone()));
         }
         for (id, solution) in &self.chosen.shared {
-            tensors[id.0 as usize] = Some(TensorLayout::Shared {
-                layout: solution.layout.clone(),
-                bytes: solution.bytes,
-                constraint: solution.constraint.clone(),
-            });
+            tensors[id.0 as usize] =
+                Some(TensorLayout::Shared { layout: solution.layout.clone(), bytes: solution.bytes });
         }
         tensors
     }

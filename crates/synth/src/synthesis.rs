@@ -21,8 +21,6 @@ pub enum TensorLayout {
         layout: SwizzledLayout,
         /// Size in bytes.
         bytes: u32,
-        /// The unified constraint it was made from, with unknown strides as `D1`, `D2`, ….
-        constraint: String,
     },
 }
 

@@ -7,6 +7,8 @@
 use tilewright_layout::{Layout, LayoutError, SwizzledLayout};
 use tilewright_machine::{Descriptor, Major, SwizzleMode};
 
+use crate::reject::DescriptorReject;
+
 /// The layout of a tile that is contiguous along mode `along` in rows of the swizzle's span, as tensor copies write it: (the tile's
 /// coordinate) → offset in elements of `bits` bits. The other modes follow in their order; last come the spans of mode `along`.
 /// `None` where the mode is no multiple of the span.
@@ -58,11 +60,11 @@ pub fn form(
     (rows, columns): (i64, i64),
     (mn, k): (i64, i64),
     bits: u32,
-) -> Result<Form, String> {
+) -> Result<Form, DescriptorReject> {
     let bytes = i64::from(bits / 8);
     let at = |i: i64, j: i64| plain.eval(i + rows * j) * bytes;
     if rows % mn != 0 || columns % k != 0 {
-        return Err(format!("the tile of {rows}×{columns} is not covered by operands of {mn}×{k}"));
+        return Err(DescriptorReject::NotCovered([rows, columns], [mn, k]));
     }
     let span = i64::from(swizzle.span());
     let row = span / bytes;
@@ -72,10 +74,10 @@ pub fn form(
     } else if at(1, 0) == bytes {
         Major::Mn
     } else {
-        return Err("its elements are contiguous along neither mode".to_string());
+        return Err(DescriptorReject::NotContiguous);
     };
     if major == Major::Mn && bits != 16 {
-        return Err(format!("operands of {bits}-bit elements must be contiguous along K"));
+        return Err(DescriptorReject::NotAlongK(bits));
     }
     let field = |offset: i64| u32::try_from(offset).ok().filter(|o| o % 16 == 0 && *o < 1 << 18);
     let step = |reached: bool, i: i64, j: i64| if reached { field(at(i, j) - at(0, 0)) } else { Some(16) };
@@ -86,27 +88,23 @@ pub fn form(
         (Major::Mn, _) => (step(mn > row, row, 0), step(k > 8, 0, 8)),
     };
     let (Some(leading), Some(stride)) = (leading, stride) else {
-        return Err("its rows are not multiples of 16 bytes apart".to_string());
+        return Err(DescriptorReject::RowsUnaligned);
     };
     let descriptor = Descriptor { start: 0, leading, stride, swizzle };
     let canonical = descriptor.layout(major, mn, k, bytes);
     if canonical.size() != mn * k {
-        return Err(format!("{mn}×{k} elements are no whole number of the {swizzle}'s rows"));
+        return Err(DescriptorReject::NotWhole([mn, k], swizzle));
     }
     for j0 in (0..columns).step_by(k as usize) {
         for i0 in (0..rows).step_by(mn as usize) {
             let start = at(i0, j0);
             if start % 16 != 0 {
-                return Err(format!("the operand at ({i0}, {j0}) does not begin at a multiple of 16 bytes"));
+                return Err(DescriptorReject::Unaligned([i0, j0]));
             }
             for j in 0..k {
                 for i in 0..mn {
                     if at(i0 + i, j0 + j) != start + canonical.eval(i + mn * j) {
-                        return Err(format!(
-                            "element ({}, {}) lies elsewhere than a {major} operand with {swizzle} has it",
-                            i0 + i,
-                            j0 + j
-                        ));
+                        return Err(DescriptorReject::Elsewhere([i0 + i, j0 + j], major, swizzle));
                     }
                 }
             }
@@ -133,7 +131,10 @@ mod tests {
             let bytes = spanned(&[64, 256], 1, mode, 8).unwrap();
             assert_eq!(form(&bytes.layout, mode, (64, 256), (64, 32), 8).unwrap().major, Major::K);
             let across = spanned(&[128, 64], 0, mode, 8).unwrap();
-            assert!(form(&across.layout, mode, (128, 64), (64, 32), 8).unwrap_err().contains("along K"));
+            assert_eq!(
+                form(&across.layout, mode, (128, 64), (64, 32), 8),
+                Err(DescriptorReject::NotAlongK(8))
+            );
         }
     }
 
@@ -150,7 +151,8 @@ mod tests {
         let padded: Layout = "(64,64):(72,1)".parse().unwrap();
         assert!(form(&padded, SwizzleMode::B128, (64, 64), (64, 16), 16).is_err());
         let apart: Layout = "(64,64):(2,128)".parse().unwrap();
-        assert!(form(&apart, SwizzleMode::None, (64, 64), (64, 16), 16).unwrap_err().contains("neither"));
+        let reject = form(&apart, SwizzleMode::None, (64, 64), (64, 16), 16);
+        assert_eq!(reject, Err(DescriptorReject::NotContiguous));
         assert!(spanned(&[64, 48], 1, SwizzleMode::B128, 16).is_none());
     }
 }

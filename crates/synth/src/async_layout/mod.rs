@@ -12,6 +12,7 @@ pub mod tma;
 pub mod wgmma;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use tilewright_layout::{Layout, SwizzledLayout, compose};
 use tilewright_machine::{Memory, SwizzleMode, TensorOp, TensorRow};
@@ -21,9 +22,11 @@ use tilewright_tile::{
 };
 
 use crate::copies::own_layout;
+use crate::explain::Words;
 use crate::facts::Facts;
 use crate::options::Options;
-use crate::reason::Alternative;
+use crate::reason::{Lost, NotTaken, Why};
+use crate::reject::{Reject, TmaReject, WgmmaReject};
 use descriptor::spanned;
 use tma::{SharedTile, TensorPlan};
 use wgmma::{Grid, ProductPlan};
@@ -34,9 +37,9 @@ pub struct Prescribed {
     /// The program: layouts are pinned, and copies that the tensor memory accelerator does are marked.
     pub verified: Verified,
     /// Why each shared tensor has the layout that it has.
-    pub reasons: BTreeMap<TensorId, String>,
+    pub reasons: BTreeMap<TensorId, Why>,
     /// What tensor copies could not do, by copy: the reason.
-    pub refused: BTreeMap<StmtId, Alternative>,
+    pub refused: BTreeMap<StmtId, NotTaken>,
 }
 
 /// A use of a shared tensor.
@@ -104,13 +107,7 @@ pub fn prescribe(v: &Verified, options: &Options) -> Result<Prescribed, Diagnost
     let mut tensors = BTreeSet::new();
     let mut refused = BTreeMap::new();
     for (id, (layout, grid)) in &pass.registers {
-        reasons.insert(
-            *id,
-            format!(
-                "an operand of {} by {} × {} warpgroups",
-                grid.row.name, grid.warpgroups[0], grid.warpgroups[1]
-            ),
-        );
+        reasons.insert(*id, Why::Wgmma { row: grid.row, warpgroups: grid.warpgroups });
         result.pin_register(*id, layout.clone());
     }
     for (id, uses) in &pass.uses {
@@ -118,8 +115,8 @@ pub fn prescribe(v: &Verified, options: &Options) -> Result<Prescribed, Diagnost
         if let Some(layout) = choice.layout {
             result.pin_shared(*id, layout);
         }
-        if !choice.why.is_empty() {
-            reasons.insert(*id, choice.why);
+        if let Some(why) = choice.why {
+            reasons.insert(*id, why);
         }
         tensors.extend(choice.tensor_copies);
         refused.extend(choice.refused);
@@ -130,10 +127,7 @@ pub fn prescribe(v: &Verified, options: &Options) -> Result<Prescribed, Diagnost
         let uses = pass.uses.get(&id).map_or(&[][..], Vec::as_slice);
         if let Some(layout) = pass.common(id, uses) {
             result.pin_shared(id, layout);
-            reasons.insert(
-                id,
-                "what several roles share is laid out before each is looked at alone".to_string(),
-            );
+            reasons.insert(id, Why::SharedByRoles);
         }
     }
     result.mark_tensor_copies(&tensors);
@@ -156,10 +150,10 @@ fn meeting_places(v: &Verified) -> BTreeSet<TensorId> {
 struct Choice {
     /// The layout; `None` leaves it to synthesis, or to the program.
     layout: Option<SwizzledLayout>,
-    why: String,
+    why: Option<Why>,
     /// The copies that the tensor memory accelerator does.
     tensor_copies: Vec<StmtId>,
-    refused: Vec<(StmtId, Alternative)>,
+    refused: Vec<(StmtId, NotTaken)>,
 }
 
 /// A layout, with the tensor copies that it allows, the refused ones, and the products that cannot read it.
@@ -167,8 +161,8 @@ struct Tried {
     layout: SwizzledLayout,
     mode: Option<SwizzleMode>,
     copies: Vec<StmtId>,
-    refused: Vec<(StmtId, Alternative)>,
-    failed: Option<(Stmt, String)>,
+    refused: Vec<(StmtId, NotTaken)>,
+    failed: Option<(Stmt, Reject)>,
 }
 
 impl Prescribe<'_> {
@@ -217,15 +211,18 @@ impl Prescribe<'_> {
     fn check_requirements(
         &self,
         done: &BTreeSet<StmtId>,
-        refused: &BTreeMap<StmtId, Alternative>,
+        refused: &BTreeMap<StmtId, NotTaken>,
     ) -> Result<(), Diagnostic> {
+        let words = Words { verified: self.v, statements: &[] };
         for one in self.uses.values().flatten() {
             let Use::Copy { view, how, copy, .. } = one else { continue };
             if !how.add || done.contains(copy) {
                 continue;
             }
-            let reason =
-                refused.get(copy).map_or("no layout of the shared tile can be copied", |r| &r.reason);
+            let reason = match refused.get(copy) {
+                Some(refused) => words.lost(&refused.why),
+                None => TmaReject::NoBoxes.to_string(),
+            };
             return Err(Diagnostic::new(
                 Code::Unsatisfiable,
                 view.span,
@@ -248,7 +245,7 @@ impl Prescribe<'_> {
         asked: Option<&[Expr; 2]>,
     ) -> Result<(), Diagnostic> {
         let program = self.v.program();
-        let fail = |why: String| {
+        let fail = |why: &dyn fmt::Display| {
             Diagnostic::new(
                 Code::Unsatisfiable,
                 stmt.span,
@@ -259,9 +256,9 @@ impl Prescribe<'_> {
         let types = (dtype(a.tensor), dtype(b.tensor), dtype(c));
         let (left, right) = (self.v.tile(a).shape, self.v.tile(b).shape);
         let asked = asked.and_then(|[x, y]| Some([x.as_int()?, y.as_int()?]));
-        let grid =
-            Grid::new(types, [left[0], right[0], left[1]], i64::from(threads / 128), asked).map_err(&fail)?;
-        let too_large = || fail("its tile is too large".to_string());
+        let grid = Grid::new(types, [left[0], right[0], left[1]], i64::from(threads / 128), asked)
+            .map_err(|why| fail(&why))?;
+        let too_large = || fail(&"its tile is too large");
         let mut pinned = vec![(c, grid.accumulator().ok_or_else(too_large)?)];
         if self.memory(a.tensor) == Memory::Register {
             pinned.push((a.tensor, grid.left().ok_or_else(too_large)?));
@@ -271,7 +268,7 @@ impl Prescribe<'_> {
             if let Some((layout, other)) = known
                 && layout != *tv.layout()
             {
-                return Err(fail(format!(
+                return Err(fail(&format!(
                     "`{}` is also an operand of a product by {} of {} × {} warpgroups, which has another layout",
                     program.tensor(id).name, other.row.name, other.warpgroups[0], other.warpgroups[1]
                 ))
@@ -348,20 +345,15 @@ impl Prescribe<'_> {
     }
 
     /// Why there is no layout that tensor copies could move.
-    fn without_layout(&self, id: TensorId, uses: &[Use]) -> String {
+    fn without_layout(&self, id: TensorId, uses: &[Use]) -> Lost {
         let dtype = self.v.program().tensor(id).dtype;
         if dtype.bits() < 8 {
-            return format!("tensor maps do not have elements of type {dtype}");
+            return Lost::Rejected(TmaReject::ElementType(dtype).into());
         }
         let stages = self.stage_modes(id, uses);
         let extents = self.v.shape(id).into_iter().zip(stages).filter(|(_, stage)| !stage);
-        let rows: Vec<String> =
-            extents.map(|(extent, _)| (extent * i64::from(dtype.bits() / 8)).to_string()).collect();
-        format!(
-            "a row of `{}` has {} bytes, no multiple of 16",
-            self.v.program().tensor(id).name,
-            rows.join(" or ")
-        )
+        let bytes = extents.map(|(extent, _)| extent * i64::from(dtype.bits() / 8)).collect();
+        Lost::RowBytes { tensor: id, bytes }
     }
 
     fn attempt(
@@ -380,7 +372,8 @@ impl Prescribe<'_> {
                         grid.operand(*left, &tile.layout)?;
                         let bits = self.v.program().tensor(id).dtype.bits();
                         let mode = SwizzleMode::of(&tile.layout.swizzle, bits).unwrap_or(SwizzleMode::None);
-                        tile.begins_at(if mode == SwizzleMode::None { 16 } else { mode.period() }, bits)
+                        let period = if mode == SwizzleMode::None { 16 } else { mode.period() };
+                        Ok(tile.begins_at(period, bits)?)
                     });
                     if let Err(why) = reads {
                         tried.failed.get_or_insert((stmt.clone(), why));
@@ -389,14 +382,11 @@ impl Prescribe<'_> {
                 Use::Copy { view, reference, how, op, copy } => {
                     let blocks = if how.multicast { self.cluster } else { 1 };
                     let plan = seen(reference).and_then(|tile| {
-                        tma::plan(&self.facts, *op, &self.v.tile(view), &tile, blocks, how.hint)
+                        Ok(tma::plan(&self.facts, *op, &self.v.tile(view), &tile, blocks, how.hint)?)
                     });
                     match plan {
                         Ok(_) => tried.copies.push(*copy),
-                        Err(reason) => {
-                            let instruction = word(*op).to_string();
-                            tried.refused.push((*copy, Alternative { instruction, reason }));
-                        }
+                        Err(why) => tried.refused.push((*copy, NotTaken::rejected(word(*op), why))),
                     }
                 }
             }
@@ -425,22 +415,19 @@ impl Prescribe<'_> {
         let most = tried.iter().filter(|t| t.failed.is_none()).map(|t| t.copies.len()).max();
         let Some(most) = most else {
             let Some(stmt) = product else {
-                let reason = self.without_layout(id, uses);
+                let why = self.without_layout(id, uses);
                 let refuse = |one: &Use| match one {
                     Use::Copy { op, copy, .. } => {
-                        let reason = reason.clone();
-                        Some((*copy, Alternative { instruction: word(*op).to_string(), reason }))
+                        let (instruction, why) = (word(*op).to_string(), why.clone());
+                        Some((*copy, NotTaken { instruction, why }))
                     }
                     Use::Product { .. } => None,
                 };
                 let refused = uses.iter().filter_map(refuse).collect();
-                let (why, tensor_copies) = (String::new(), Vec::new());
-                return Ok(Some(Choice { layout: None, why, tensor_copies, refused }));
+                return Ok(Some(Choice { layout: None, why: None, tensor_copies: Vec::new(), refused }));
             };
-            let why = tried.into_iter().find_map(|t| t.failed).map_or_else(
-                || "elements of fewer than 8 bits are not multiplied".to_string(),
-                |(_, why)| why,
-            );
+            let failed = tried.into_iter().find_map(|t| t.failed);
+            let why = failed.map_or(WgmmaReject::SubByte.into(), |(_, why)| why);
             return Err(Diagnostic::new(
                 Code::Unsatisfiable,
                 stmt.span,
@@ -454,31 +441,19 @@ impl Prescribe<'_> {
         if product.is_none() && best.copies.is_empty() {
             return Ok(Some(Choice {
                 layout: None,
-                why: String::new(),
+                why: None,
                 tensor_copies: Vec::new(),
                 refused: best.refused,
             }));
         }
         let why = match best.mode {
-            None => "given by the program".to_string(),
-            Some(mode) => {
-                let copies = match best.copies.len() {
-                    1 => "a tensor copy moves it in boxes".to_string(),
-                    n => format!("{n} tensor copies move it in boxes"),
-                };
-                let uses = match (product.is_some(), best.copies.is_empty()) {
-                    (true, true) => "wgmma reads it".to_string(),
-                    (true, false) => format!("wgmma reads it and {copies}"),
-                    (false, _) => copies,
-                };
-                match mode {
-                    SwizzleMode::None => format!("{uses}, without a swizzle"),
-                    _ => format!("the widest swizzle with which {uses}: {mode}"),
-                }
+            None => Why::Pinned,
+            Some(swizzle) => {
+                Why::AsyncEngines { swizzle, tensor_copies: best.copies.len(), wgmma: product.is_some() }
             }
         };
         let layout = best.mode.is_some().then_some(best.layout);
-        Ok(Some(Choice { layout, why, tensor_copies: best.copies, refused: best.refused }))
+        Ok(Some(Choice { layout, why: Some(why), tensor_copies: best.copies, refused: best.refused }))
     }
 }
 
@@ -525,14 +500,14 @@ pub fn copy_plan(
     facts: &Facts<'_>,
     (src, dst, how): (&TensorRef, &TensorRef, AsyncHow),
     layout: &dyn Fn(TensorId) -> Option<SwizzledLayout>,
-) -> Result<TensorPlan, String> {
+) -> Result<TensorPlan, Reject> {
     let stores = v.program().tensor(src.tensor).memory() == Memory::Shared;
     let (view, reference) = if stores { (dst, src) } else { (src, dst) };
-    let op = tensor_op(v, src, how, !stores).ok_or("it is none of the accelerator's copies")?;
+    let op = tensor_op(v, src, how, !stores).ok_or(TmaReject::NotTma)?;
     let blocks = if how.multicast { v.cluster() } else { 1 };
-    let whole = layout(reference.tensor).ok_or("the shared tensor has no layout")?;
+    let whole = layout(reference.tensor).ok_or(TmaReject::NoLayout)?;
     let tile = tile_of(v, facts, reference, &whole)?;
-    tma::plan(facts, op, &v.tile(view), &tile, blocks, how.hint)
+    Ok(tma::plan(facts, op, &v.tile(view), &tile, blocks, how.hint)?)
 }
 
 /// A shared tile as a reference sees it, given the layout of its tensor.
@@ -541,13 +516,12 @@ fn tile_of(
     facts: &Facts<'_>,
     reference: &TensorRef,
     whole: &SwizzledLayout,
-) -> Result<SharedTile, String> {
-    let own = own_layout(v, reference).ok_or("the tile is too large")?;
-    let tile =
-        compose(&whole.layout, &own).map_err(|_| "its tile does not compose with the layout".to_string())?;
+) -> Result<SharedTile, Reject> {
+    let own = own_layout(v, reference).ok_or(Reject::TooLarge)?;
+    let tile = compose(&whole.layout, &own).map_err(|_| TmaReject::NotComposed)?;
     let mut begins = Vec::new();
     for (mode, index) in v.tile(reference).fixed {
-        let mode = whole.layout.mode(mode).map_err(|e| e.to_string())?;
+        let mode = whole.layout.mode(mode)?;
         // An index lies within its mode.
         let leaves: Vec<(i64, i64)> = mode.leaves().into_iter().filter(|(extent, _)| *extent > 1).collect();
         match (index.as_int(), leaves.as_slice()) {
@@ -569,7 +543,7 @@ pub fn product_plan(
     (c, a, b): (TensorId, &TensorRef, &TensorRef),
     asked: Option<&[Expr; 2]>,
     layout: &dyn Fn(TensorId) -> Option<SwizzledLayout>,
-) -> Result<ProductPlan, String> {
+) -> Result<ProductPlan, Reject> {
     let program = v.program();
     let dtype = |id: TensorId| program.tensor(id).dtype;
     let (left, right) = (v.tile(a).shape, v.tile(b).shape);
@@ -577,12 +551,12 @@ pub fn product_plan(
     let types = (dtype(a.tensor), dtype(b.tensor), dtype(c));
     let grid = Grid::new(types, [left[0], right[0], left[1]], i64::from(v.threads() / 128), asked)?;
     let tile = |reference: &TensorRef| {
-        let whole = layout(reference.tensor).ok_or("the shared tensor has no layout")?;
+        let whole = layout(reference.tensor).ok_or(TmaReject::NoLayout)?;
         tile_of(v, facts, reference, &whole).map(|tile| tile.layout)
     };
     let first = match program.tensor(a.tensor).memory() {
         Memory::Shared => Some(tile(a)?),
         _ => None,
     };
-    grid.plan(first.as_ref(), &tile(b)?)
+    Ok(grid.plan(first.as_ref(), &tile(b)?)?)
 }

@@ -10,6 +10,7 @@ use tilewright_machine::{BoxShape, CacheHint, SwizzleMode, TensorOp, TensorRow, 
 use tilewright_tile::{GlobalTile, TileRef};
 
 use crate::facts::Facts;
+use crate::reject::TmaReject;
 
 /// A copy of a box.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -75,11 +76,11 @@ struct Walk {
 }
 
 /// What shared memory holds, from the first element on, as walks through the buffer.
-fn walks(layout: &Layout, tile: &TileRef, global: &GlobalTile) -> Result<Vec<Walk>, String> {
+fn walks(layout: &Layout, tile: &TileRef, global: &GlobalTile) -> Result<Vec<Walk>, TmaReject> {
     let size: i64 = tile.shape.iter().product();
     let inverse = right_inverse(layout);
     if layout.size() != size || inverse.size() != size {
-        return Err("the shared tile has gaps or elements that overlap".to_string());
+        return Err(TmaReject::Gaps);
     }
     // The tile's leaves: where each begins to count.
     let mut leaves = Vec::new();
@@ -94,12 +95,12 @@ fn walks(layout: &Layout, tile: &TileRef, global: &GlobalTile) -> Result<Vec<Wal
         while extent > 1 {
             let leaf = leaves.iter().find(|(e, u, ..)| *u <= stride && stride < u * e && stride % u == 0);
             let Some((e, u, dim, scale)) = leaf.copied() else {
-                return Err("the shared layout does not follow the tile's modes".to_string());
+                return Err(TmaReject::ModesCrossed);
             };
             // As far as this leaf goes; the rest is the next one's.
             let here = extent.min(u * e / stride);
             if extent % here != 0 || (u * e) % stride != 0 {
-                return Err("the shared layout splits a mode of the tile unevenly".to_string());
+                return Err(TmaReject::ModeSplit);
             }
             found.push(Walk { extent: here, dim, step: stride / u * scale, apart });
             apart *= here;
@@ -124,12 +125,10 @@ impl SharedTile {
     /// # Errors
     ///
     /// Where it can begin instead.
-    pub fn begins_at(&self, multiple: u32, bits: u32) -> Result<(), String> {
+    pub fn begins_at(&self, multiple: u32, bits: u32) -> Result<(), TmaReject> {
         let bytes = |elements: &i64| elements * i64::from(bits) / 8;
         match self.begins.iter().map(bytes).find(|begin| begin % i64::from(multiple) != 0) {
-            Some(begin) => Err(format!(
-                "the tile can begin {begin} bytes into its tensor, no multiple of the {multiple} after which the swizzle repeats"
-            )),
+            Some(begin) => Err(TmaReject::BeginsWithin(begin, multiple)),
             None => Ok(()),
         }
     }
@@ -147,34 +146,28 @@ pub fn plan(
     shared: &SharedTile,
     blocks: u32,
     hint: Option<CacheHint>,
-) -> Result<TensorPlan, String> {
-    let Some(global) = &tile.global else { return Err("it is no copy of a view".to_string()) };
+) -> Result<TensorPlan, TmaReject> {
+    let Some(global) = &tile.global else { return Err(TmaReject::NotAView) };
     let bits = tile.dtype.bits();
     if bits < 8 {
-        return Err(format!("tensor maps do not have elements of type {}", tile.dtype));
+        return Err(TmaReject::ElementType(tile.dtype));
     }
     let bytes = i64::from(bits / 8);
     let layout = &shared.layout;
-    let swizzle = SwizzleMode::of(&layout.swizzle, bits)
-        .ok_or_else(|| format!("tensor copies do not have the swizzle {}", layout.swizzle))?;
+    let swizzle = SwizzleMode::of(&layout.swizzle, bits).ok_or(TmaReject::Swizzle(layout.swizzle))?;
     let buffer = facts.program().buffer_shape(global.param);
     if let Some(dim) = buffer.iter().zip(&global.shape).position(|(whole, seen)| whole != seen) {
-        return Err(format!(
-            "the view ends within mode {dim} of the buffer, and tensor copies go on to the buffer's end"
-        ));
+        return Err(TmaReject::ViewEnds(dim));
     }
     let rank = global.strides.len();
     if rank > 5 {
-        return Err(format!("the buffer has {rank} modes, and tensor maps have 5"));
+        return Err(TmaReject::Rank(rank));
     }
     let contiguous = global.strides.iter().position(|s| s.as_int() == Some(1));
-    let contiguous = contiguous.ok_or("no mode of the buffer is contiguous")? as u32;
+    let contiguous = contiguous.ok_or(TmaReject::BufferNotContiguous)? as u32;
     for (dim, stride) in global.strides.iter().enumerate().filter(|(d, _)| *d as u32 != contiguous) {
         if !facts.is_multiple(stride, 16 / bytes) {
-            return Err(format!(
-                "steps along mode {dim} of the buffer are not known to be multiples of 16 bytes ({} elements)",
-                16 / bytes
-            ));
+            return Err(TmaReject::StepsUnaligned(dim, 16 / bytes));
         }
     }
     let walks = walks(&layout.layout, tile, global)?;
@@ -225,27 +218,23 @@ pub fn plan(
     let mut share = None;
     if blocks > 1 {
         // Of the dimensions but the first the outermost with an extent: its parts lie one after the other.
-        let dim =
-            (1..extents.len()).rev().find(|d| extents[*d] > 1).ok_or("a single row cannot be shared out")?;
+        let dim = (1..extents.len()).rev().find(|d| extents[*d] > 1).ok_or(TmaReject::SingleRow)?;
         let blocks_here = i64::from(blocks);
         if extents[dim] % blocks_here != 0 {
-            return Err(format!("{} rows cannot be shared out among {blocks} blocks", extents[dim]));
+            return Err(TmaReject::RowsUneven(extents[dim], blocks));
         }
         extents[dim] /= blocks_here;
         let part: i64 = extents.iter().product::<i64>() * bytes;
         if part % i64::from(swizzle.period()) != 0 {
-            return Err(format!(
-                "a block's part of {part} bytes is no multiple of the swizzle's {}",
-                swizzle.period()
-            ));
+            return Err(TmaReject::PartUneven(part, swizzle.period()));
         }
         share = Some(Share { blocks, dim, step: extents[dim], bytes: part });
     }
     let shape = BoxShape { dtype: tile.dtype, extents: extents.iter().map(|e| *e as u32).collect(), swizzle };
-    shape.check().map_err(|e| e.to_string())?;
+    shape.check()?;
     let mut calls = vec![TensorCall { coords: vec![0; rank], shared: 0 }];
     for walk in &rest {
-        let dim = dims.iter().position(|d| *d == walk.dim).ok_or("a mode of the buffer is missing")?;
+        let dim = dims.iter().position(|d| *d == walk.dim).ok_or(TmaReject::MissingMode)?;
         calls = (0..walk.extent)
             .flat_map(|i| {
                 calls.iter().map(move |call| {
@@ -258,17 +247,13 @@ pub fn plan(
             .collect();
     }
     if calls.len() > MAX_CALLS {
-        return Err(format!("it takes {} tensor copies", calls.len()));
+        return Err(TmaReject::TooMany(calls.len()));
     }
     if let Some(call) = calls.iter().find(|c| c.shared % i64::from(swizzle.period()) != 0) {
-        return Err(format!(
-            "a box would begin {} bytes into the shared tile, which is no multiple of {}",
-            call.shared,
-            swizzle.period()
-        ));
+        return Err(TmaReject::BoxBeginsWithin(call.shared, swizzle.period()));
     }
     shared.begins_at(swizzle.period(), bits)?;
-    let row = tensor_row(op, rank as u32).ok_or("there is no tensor copy of this rank")?;
+    let row = tensor_row(op, rank as u32).ok_or(TmaReject::NoRow)?;
     Ok(TensorPlan { row, shape, dims, calls, share, hint })
 }
 

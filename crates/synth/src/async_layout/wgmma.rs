@@ -8,6 +8,7 @@ use tilewright_layout::{Layout, SwizzledLayout};
 use tilewright_machine::{DType, Descriptor, Major, SwizzleMode, WgmmaRow, wgmmas};
 
 use crate::async_layout::descriptor::form;
+use crate::reject::{MmaOperand, WgmmaReject};
 use crate::tv::TvLayout;
 
 /// Where an operand in shared memory lies for each instruction.
@@ -82,12 +83,12 @@ impl Grid {
         extents: [i64; 3],
         groups: i64,
         asked: Option<[i64; 2]>,
-    ) -> Result<Grid, String> {
+    ) -> Result<Grid, WgmmaReject> {
         let [m, n, k] = extents;
         let rows: Vec<&'static WgmmaRow> = wgmmas(a, b, c).collect();
-        let first = *rows.first().ok_or_else(|| format!("no wgmma multiplies {a} by {b} into {c}"))?;
+        let first = *rows.first().ok_or(WgmmaReject::Types(a, b, c))?;
         if k % first.k != 0 {
-            return Err(format!("K is {k}, and wgmma takes multiples of {} elements of {a}", first.k));
+            return Err(WgmmaReject::K(k, first.k, a));
         }
         let fits = |[gm, gn]: [i64; 2]| {
             if gm * gn != groups || m % (64 * gm) != 0 || n % gn != 0 {
@@ -100,20 +101,13 @@ impl Grid {
             Some((calls * (64 + row.n) * groups, Grid { row, warpgroups: [gm, gn], extents }))
         };
         if let Some(asked) = asked {
-            return fits(asked).map(|(_, grid)| grid).ok_or_else(|| {
-                format!(
-                    "{} × {} warpgroups cannot share {m} × {n}: each needs a multiple of 64 rows and of 8 columns",
-                    asked[0], asked[1]
-                )
-            });
+            return fits(asked).map(|(_, grid)| grid).ok_or(WgmmaReject::Asked(asked, [m, n]));
         }
         let grids = (1..=groups).filter(|gm| groups % gm == 0).rev().filter_map(|gm| fits([gm, groups / gm]));
-        grids.min_by_key(|(bytes, _)| *bytes).map(|(_, grid)| grid).ok_or_else(|| {
-            format!(
-                "{groups} {} cannot do a product of {m} × {n}: each needs a multiple of 64 rows and of 8 columns",
-                if groups == 1 { "warpgroup" } else { "warpgroups" }
-            )
-        })
+        grids
+            .min_by_key(|(bytes, _)| *bytes)
+            .map(|(_, grid)| grid)
+            .ok_or(WgmmaReject::Warpgroups(groups, [m, n]))
     }
 
     fn part(&self) -> [i64; 2] {
@@ -159,22 +153,25 @@ impl Grid {
     /// # Errors
     ///
     /// Why it does not.
-    pub fn operand(&self, left: bool, layout: &SwizzledLayout) -> Result<OperandPlan, String> {
+    pub fn operand(&self, left: bool, layout: &SwizzledLayout) -> Result<OperandPlan, WgmmaReject> {
         let ([m, n, k], [pm, pn], row) = (self.extents, self.part(), self.row);
-        let (name, rows, mn, part, dtype) =
-            if left { ("A", m, WgmmaRow::M, pm, row.a) } else { ("B", n, row.n, pn, row.b) };
+        let (operand, rows, mn, part, dtype) = if left {
+            (MmaOperand::A, m, WgmmaRow::M, pm, row.a)
+        } else {
+            (MmaOperand::B, n, row.n, pn, row.b)
+        };
         let bits = dtype.bits();
-        let swizzle = SwizzleMode::of(&layout.swizzle, bits)
-            .ok_or_else(|| format!("wgmma does not have the swizzle {} of operand {name}", layout.swizzle))?;
+        let swizzle =
+            SwizzleMode::of(&layout.swizzle, bits).ok_or(WgmmaReject::Swizzle(layout.swizzle, operand))?;
         let form = form(&layout.layout, swizzle, (rows, k), (mn, row.k), bits)
-            .map_err(|why| format!("operand {name}: {why}"))?;
+            .map_err(|why| WgmmaReject::Descriptor(operand, why))?;
         let at = |i: i64, j: i64| layout.layout.eval(i + rows * j) * i64::from(bits / 8);
         let warpgroup = if part < rows { at(part, 0) } else { 0 };
         // Parts are told apart by adding: where one begins must be the sum of where its warpgroup's and its own lie.
         for j in (0..k).step_by(row.k as usize) {
             for i in (0..rows).step_by(mn as usize) {
                 if at(i, j) != i / part * warpgroup + at(i % part, j) {
-                    return Err(format!("operand {name}: the parts of warpgroups lie differently"));
+                    return Err(WgmmaReject::Parts(operand));
                 }
             }
         }
@@ -186,7 +183,7 @@ impl Grid {
     /// # Errors
     ///
     /// Why the hardware does not read a factor as it lies.
-    pub fn plan(&self, a: Option<&SwizzledLayout>, b: &SwizzledLayout) -> Result<ProductPlan, String> {
+    pub fn plan(&self, a: Option<&SwizzledLayout>, b: &SwizzledLayout) -> Result<ProductPlan, WgmmaReject> {
         let [m, n, _] = self.extents;
         let [cm, cn, ck] = self.calls();
         let row = self.row;
@@ -264,8 +261,8 @@ mod tests {
         let g = grid([128, 224, 64], 1);
         assert_eq!((g.row.n, g.calls()), (224, [2, 1, 4]));
         let types = (DType::F16, DType::F16, DType::F32);
-        assert!(Grid::new(types, [96, 64, 64], 1, None).unwrap_err().contains("64 rows"));
-        assert!(Grid::new(types, [64, 64, 24], 1, None).unwrap_err().contains("multiples of 16"));
+        assert_eq!(Grid::new(types, [96, 64, 64], 1, None), Err(WgmmaReject::Warpgroups(1, [96, 64])));
+        assert_eq!(Grid::new(types, [64, 64, 24], 1, None), Err(WgmmaReject::K(24, 16, DType::F16)));
         assert!(Grid::new(types, [128, 64, 64], 2, Some([1, 3])).is_err());
     }
 

@@ -3,11 +3,12 @@
 use tilewright_machine::Memory;
 use tilewright_tile::{Stmt, StmtKind, TensorId, Verified};
 
-use super::solution::{Clash, Origin, Registers};
+use super::solution::{Clash, Registers};
 use super::{Anchor, Solver};
 use crate::access::{coalesced, widest_vector};
 use crate::facts::Facts;
 use crate::linear::LANES;
+use crate::reason::Why;
 use crate::shapes;
 
 impl Solver<'_> {
@@ -19,19 +20,14 @@ impl Solver<'_> {
             self.gather(state, i)?;
         }
         while let Some(Anchor { statement, tensor, tile, vector: n }) = self.next_anchor(state) {
-            let (i, tensor) = (*statement, *tensor);
+            let (stmt, tensor) = (self.statements[*statement].0.id, *tensor);
             let tv = coalesced(tile, threads, *n).ok_or_else(|| self.too_large(tensor))?;
             // A transposed use names the tile in the statement's order; register tensors are never transposed themselves.
             let why = match tile.memory {
-                Memory::Global => {
-                    format!(
-                        "coalesces the global accesses of `{}`: {n} contiguous elements a thread",
-                        self.text(i)
-                    )
-                }
-                _ => format!("{n} elements of a row a thread, for `{}`", self.text(i)),
+                Memory::Global => Why::Coalesced { stmt, vector: *n },
+                _ => Why::RowVectors { stmt, vector: *n },
             };
-            self.set(state, tensor, tv, Origin { statement: Some(i), why })?;
+            self.set(state, tensor, tv, why)?;
             self.propagate_all(state, vec![tensor])?;
         }
         // A role's program lists what other roles have.
@@ -41,8 +37,7 @@ impl Solver<'_> {
                 let tile = self.verified.tile(&id.into());
                 let n = widest_vector(self.facts, &tile, threads, 16).0;
                 let tv = coalesced(&tile, threads, n).ok_or_else(|| self.too_large(id))?;
-                let why = "no statement asks for more than a row-wise one".into();
-                self.set(state, id, tv, Origin { statement: None, why })?;
+                self.set(state, id, tv, Why::RowMajor)?;
                 self.propagate_all(state, vec![id])?;
             }
         }
@@ -61,13 +56,13 @@ impl Solver<'_> {
         }
         let along = from[axis].min(to[axis]).min(LANES);
         let threads = i64::from(self.verified.threads());
-        let why = format!("elements along mode {axis} in {along} neighbouring lanes, for `{}`", self.text(i));
+        let why = Why::GatherLanes { stmt: self.statements[i].0.id, axis, lanes: along };
         let mut ready = Vec::new();
         for (id, shape) in [(src, &from), (dst, &to), (index, &to)] {
             // In place the two are one.
             if state.layouts[id.0 as usize].is_none() {
                 let Some(tv) = shapes::across(shape, axis, along, threads) else { break };
-                self.set(state, id, tv, Origin { statement: Some(i), why: why.clone() })?;
+                self.set(state, id, tv, why.clone())?;
                 ready.push(id);
             }
         }

@@ -24,14 +24,15 @@ use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use tilewright_machine::Arch;
-use tilewright_tile::{Code, Diagnostic, Stmt, StmtKind, TensorId, TileRef, Verified};
+use tilewright_tile::{Code, Diagnostic, Span, Stmt, StmtId, StmtKind, TensorId, TileRef, Verified};
 
 use crate::constraint::{Constraint, components, constraints};
+use crate::explain::Words;
 use crate::facts::Facts;
 use crate::gemm::{Arrangement, GemmLayouts};
 use crate::tv::TvLayout;
 pub(crate) use solution::nothing_found;
-pub use solution::{Budget, Clash, Exhausted, Found, Origin, Registers};
+pub use solution::{Budget, Clash, Exhausted, Found, Registers};
 
 /// Every statement, in the order of [`Verified::visit`], with the depth of loops around it.
 pub fn statements(verified: &Verified) -> Vec<(&Stmt, usize)> {
@@ -158,8 +159,14 @@ impl<'a> Solver<'a> {
         self.steps.set(self.steps.get().saturating_add(steps));
     }
 
-    fn text(&self, i: usize) -> String {
-        tilewright_tile::statement_text(self.verified.program(), &self.statements[i].0)
+    /// Where a statement is in the source text.
+    fn span(&self, id: StmtId) -> Span {
+        let stmt = self.statements.iter().find(|(stmt, _)| stmt.id == id);
+        stmt.map_or(Span::NONE, |(stmt, _)| stmt.span)
+    }
+
+    fn words(&self) -> Words<'_> {
+        Words { verified: self.verified, statements: self.statements }
     }
 
     fn name(&self, id: TensorId) -> &str {

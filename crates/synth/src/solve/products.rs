@@ -5,10 +5,12 @@ use std::rc::Rc;
 use tilewright_machine::{MmaRow, mmas};
 use tilewright_tile::{Code, Diagnostic, StmtKind, TensorId};
 
-use super::solution::{Clash, Origin, Registers};
+use super::solution::{Clash, Registers};
 use super::{Arrangements, Solver};
 use crate::gemm::{self, Arrangement, GemmLayouts};
 use crate::plan::GemmPlan;
+use crate::reason::Why;
+use crate::reject::MmaOperand;
 use crate::tv::TvLayout;
 
 /// Steps that comparing an arrangement with known layouts counts for.
@@ -146,13 +148,13 @@ impl Solver<'_> {
                 "the product cannot be laid out: its tile is too large",
             )
         })?;
-        let text = self.text(i);
         state.gemms[i] = Some(by);
         let mut ready = Vec::new();
-        for (id, tv, operand) in [(c, layouts.c, "C"), (a, layouts.a, "A"), (b, layouts.b, "B")] {
+        for (id, tv, operand) in
+            [(c, layouts.c, MmaOperand::C), (a, layouts.a, MmaOperand::A), (b, layouts.b, MmaOperand::B)]
+        {
             if state.layouts[id.0 as usize].is_none() {
-                let why = format!("operand {operand} of {by}, for `{text}`");
-                self.set(state, id, tv, Origin { statement: Some(i), why })?;
+                self.set(state, id, tv, Why::Operand { stmt: self.statements[i].0.id, operand, by })?;
                 ready.push(id);
             }
         }
@@ -193,12 +195,12 @@ impl Solver<'_> {
             format!("give it an operand of its own: `x = rearrange({})` and use `x` here", self.name(a))
         });
         for id in [c, a, b] {
-            let Some((_, origin)) = &state.layouts[id.0 as usize] else { continue };
-            if let Some(other) = origin.statement
-                && other != i
+            let Some((_, why)) = &state.layouts[id.0 as usize] else { continue };
+            if let Some(other) = why.statement()
+                && other != self.statements[i].0.id
             {
-                let span = self.statements[other].0.span;
-                error = error.related(span, format!("`{}` is fixed here: {}", self.name(id), origin.why));
+                let fixed = format!("`{}` is fixed here: {}", self.name(id), self.words().why(why));
+                error = error.related(self.span(other), fixed);
             }
         }
         // The factor without which the rest would fit; else the left one that has a layout.

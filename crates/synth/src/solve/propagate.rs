@@ -5,12 +5,10 @@ use std::collections::VecDeque;
 use tilewright_tile::{Code, Diagnostic, StmtKind, TensorId, TensorKind};
 
 use super::Solver;
-use super::solution::{Clash, Origin, Registers};
+use super::solution::{Clash, Registers};
 use crate::constraint::Equation;
+use crate::reason::Why;
 use crate::tv::{TvLayout, moves};
-
-/// Why a pinned layout is what it is.
-const PINNED: &str = "given by the program";
 
 impl Solver<'_> {
     pub(super) fn pinned(&self, state: &mut Registers) -> Result<(), Clash> {
@@ -20,7 +18,7 @@ impl Solver<'_> {
             let TensorKind::Register { pinned: Some(layout), .. } = &tensor.kind else { continue };
             // The verifier has checked that it has two modes, the first of the block's threads, and covers the tile.
             let tv = TvLayout::from_layout(layout.clone()).map_err(|_| self.too_large(id))?;
-            self.set(state, id, tv, Origin { statement: None, why: PINNED.to_string() })?;
+            self.set(state, id, tv, Why::Pinned)?;
             ready.push(id);
         }
         self.propagate(state, ready)
@@ -31,7 +29,7 @@ impl Solver<'_> {
         state: &mut Registers,
         id: TensorId,
         tv: TvLayout,
-        origin: Origin,
+        why: Why,
     ) -> Result<(), Diagnostic> {
         let dtype = self.verified.program().tensor(id).dtype;
         let registers = (tv.count() as u32 * dtype.bits()).div_ceil(32);
@@ -42,13 +40,14 @@ impl Solver<'_> {
             let threads = self.verified.threads();
             // Threads that hold what others hold too are of no use: more of them would not help.
             let copies: i64 = tv.threads().leaves().iter().filter(|l| l.1 == 0).map(|l| l.0).product();
-            let help = if copies > 1 && origin.why.contains("each part in") {
+            let repeated = matches!(&why, Why::Operand { by, .. } if by.copies > 1);
+            let help = if copies > 1 && repeated {
                 format!(
                     "the tile does not divide among the {} warps, so {copies} of them hold the same part: choose a tile \
                      whose instruction tiles divide among the warps",
                     threads / 32
                 )
-            } else if copies > 1 && origin.statement.is_none() && origin.why == PINNED {
+            } else if copies > 1 && why == Why::Pinned {
                 format!(
                     "the layout that the program gives it has {copies} threads hold the same elements: let the thread modes \
                      of stride 0 walk through the tile"
@@ -67,7 +66,7 @@ impl Solver<'_> {
             .label(format!("{size} elements of {dtype} over {threads} threads"))
             .help(help));
         }
-        state.layouts[id.0 as usize] = Some((tv, origin));
+        state.layouts[id.0 as usize] = Some((tv, why));
         Ok(())
     }
 
@@ -124,13 +123,12 @@ impl Solver<'_> {
             if state.layouts[id.0 as usize].is_none() {
                 let known = |t: TensorId| state.layouts[t.0 as usize].as_ref().map(|l| &l.0);
                 let Some((from, tv)) = constraint.solve(self.verified, id, &known, any) else { continue };
+                let stmt = self.statements[i].0.id;
                 let why = match &constraint.equation {
-                    Equation::Equal(_) => {
-                        format!("the same as `{}`, for `{}`", self.name(from), self.text(i))
-                    }
-                    _ => format!("what `{}` makes of `{}`", self.text(i), self.name(from)),
+                    Equation::Equal(_) => Why::SameAs { stmt, tensor: from },
+                    _ => Why::DerivedFrom { stmt, tensor: from },
                 };
-                self.set(state, id, tv, Origin { statement: Some(i), why })?;
+                self.set(state, id, tv, why)?;
                 new.push(id);
             }
         }
@@ -144,10 +142,10 @@ impl Solver<'_> {
     pub(super) fn check(&self, state: &Registers, i: usize, group: &[TensorId]) -> Result<(), Clash> {
         let known = |id: TensorId| state.layouts[id.0 as usize].as_ref();
         let Some(first) = group.iter().copied().find(|t| known(*t).is_some()) else { return Ok(()) };
-        let Some((tv, origin)) = known(first) else { return Ok(()) };
+        let Some((tv, why)) = known(first) else { return Ok(()) };
         let threads = i64::from(self.verified.threads());
         for other in group.iter().copied().filter(|t| *t != first) {
-            let Some((theirs, their_origin)) = known(other) else { continue };
+            let Some((theirs, their_why)) = known(other) else { continue };
             if theirs.same_function(tv) {
                 continue;
             }
@@ -158,7 +156,7 @@ impl Solver<'_> {
                 _ => false,
             };
             if !permuted {
-                let diagnostic = self.conflict(i, (first, tv, origin), (other, theirs, their_origin));
+                let diagnostic = self.conflict(i, (first, tv, why), (other, theirs, their_why));
                 // An operand can be rearranged before the statement, its result cannot.
                 let assigned = self.statements[i].0.kind.assigned();
                 let written = |t: TensorId| {
@@ -176,8 +174,8 @@ impl Solver<'_> {
     pub(super) fn conflict(
         &self,
         i: usize,
-        (first, first_tv, first_origin): (TensorId, &TvLayout, &Origin),
-        (second, second_tv, second_origin): (TensorId, &TvLayout, &Origin),
+        (first, first_tv, first_why): (TensorId, &TvLayout, &Why),
+        (second, second_tv, second_why): (TensorId, &TvLayout, &Why),
     ) -> Diagnostic {
         let (a, b) = (self.name(first), self.name(second));
         let mut error = Diagnostic::new(
@@ -198,12 +196,10 @@ impl Solver<'_> {
             ),
             _ => format!("redistribute one of them: `x = rearrange({b})` and use `x` here"),
         });
-        for (name, origin) in [(a, first_origin), (b, second_origin)] {
-            if let Some(other) = origin.statement {
-                error = error.related(
-                    self.statements[other].0.span,
-                    format!("`{name}` is fixed here: {}", origin.why),
-                );
+        for (name, why) in [(a, first_why), (b, second_why)] {
+            if let Some(other) = why.statement() {
+                let fixed = format!("`{name}` is fixed here: {}", self.words().why(why));
+                error = error.related(self.span(other), fixed);
             }
         }
         error

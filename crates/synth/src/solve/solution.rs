@@ -3,22 +3,14 @@
 use tilewright_tile::{Code, Diagnostic, StmtId, TensorId};
 
 use crate::gemm::Arrangement;
+use crate::reason::Why;
 use crate::tv::TvLayout;
-
-/// Where a tensor's layout comes from.
-#[derive(Clone, Debug)]
-pub struct Origin {
-    /// Index of the statement that fixed it; `None` for a pinned layout.
-    pub statement: Option<usize>,
-    /// In words.
-    pub why: String,
-}
 
 /// The layouts of all register tensors: one solution of the constraints.
 #[derive(Clone, Debug)]
 pub struct Registers {
     /// One entry a tensor; `None` for other memories, and for what is not solved yet.
-    pub layouts: Vec<Option<(TvLayout, Origin)>>,
+    pub layouts: Vec<Option<(TvLayout, Why)>>,
     /// One entry a statement: the arrangement of each matrix product.
     pub gemms: Vec<Option<Arrangement>>,
 }

@@ -1,0 +1,329 @@
+//! Why an instruction cannot do what is asked of it: data, with its words beside it.
+
+use thiserror::Error;
+use tilewright_layout::{LayoutError, Swizzle};
+use tilewright_machine::{Arch, BoxError, DType, Features, Major, SwizzleMode};
+
+/// An operand of a matrix product.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MmaOperand {
+    /// The first factor.
+    A,
+    /// The second factor.
+    B,
+    /// The accumulator.
+    C,
+}
+
+/// Why an instruction cannot do what is asked, or why register tensors do not allow a statement.
+#[derive(Clone, PartialEq, Debug, Error)]
+pub enum Reject {
+    /// Features that an architecture lacks.
+    #[error("needs {0}, which {1} does not have")]
+    Lacks(Features, Arch),
+    /// A layout operation is not admissible.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// Integers overflow.
+    #[error("the tile is too large")]
+    TooLarge,
+    /// A register tensor has no layout.
+    #[error("a register tensor has no layout")]
+    NoLayout,
+
+    /// A copy to or from global memory without a view.
+    #[error("not a view of global memory")]
+    NotAView,
+    /// Offset of a view, by mode.
+    #[error("the view's offset in mode {0} is not known to be a multiple of {1}")]
+    OffsetUnaligned(usize, i64),
+    /// Stride of a view, by mode.
+    #[error("the stride of mode {0} is not known to be a multiple of {1} elements")]
+    StrideUnaligned(usize, i64),
+    /// Extent of a view, by mode.
+    #[error("the extent of mode {0} is not known to be a multiple of {1}")]
+    ExtentUnaligned(usize, i64),
+    /// Leaves of a view, by mode.
+    #[error("the view walks mode {0} in steps that are not multiples of {1}")]
+    StepsUnaligned(usize, i64),
+    /// A view without neighbours in memory.
+    #[error("the view has no run of {0} elements")]
+    NoRun(i64),
+    /// No chain of leaves.
+    #[error("no mode of the tile is contiguous in memory")]
+    TileNotContiguous,
+    /// No stride of 1.
+    #[error("no mode of the buffer is contiguous")]
+    BufferNotContiguous,
+    /// Contiguous extent, elements of a vector.
+    #[error("the tile's contiguous extent {0} is not a multiple of {1}")]
+    RunUneven(i64, i64),
+    /// Elements of a vector that leaves do not divide into.
+    #[error("the leaves of the view along the contiguous mode do not divide into runs of {0}")]
+    LeavesUneven(i64),
+    /// Elements of a vector, threads.
+    #[error("{0} elements a thread would leave some of the {1} threads idle")]
+    IdleThreads(i64, i64),
+    /// Elements of a vector that is wider than what a thread has.
+    #[error("a thread has fewer than {0} contiguous elements")]
+    FewerContiguous(i64),
+    /// An element wider than the instruction.
+    #[error("is narrower than one {0}")]
+    NarrowerThan(DType),
+    /// An element of a shared tensor wider than the instruction.
+    #[error("is narrower than one element")]
+    NarrowerThanElement,
+    /// Composition with the buffer's modes.
+    #[error("the register layout does not split along the buffer's modes: {0}")]
+    BufferModes(LayoutError),
+    /// Carries between the view's leaves.
+    #[error("the register layout does not split along the view's leaves")]
+    ViewLeaves,
+    /// Threads between vectors.
+    #[error("threads start at coordinates that are not multiples of {0}")]
+    ThreadsUnaligned(i64),
+    /// A thread's elements are apart in memory.
+    #[error("a thread does not hold {0} elements that are consecutive in memory")]
+    NotConsecutive(i64),
+    /// A thread's elements are in several registers.
+    #[error("consecutive elements do not share registers")]
+    NotPacked,
+
+    /// An asynchronous copy between registers and memory.
+    #[error("does not involve registers")]
+    WithoutRegisters,
+    /// A thread's elements, elements of a vector.
+    #[error("a thread holds {0} elements, not a multiple of {1}")]
+    CountUneven(i64, i64),
+    /// Values out of order.
+    #[error("a thread's values do not come in runs of {0}")]
+    ValuesApart(i64),
+    /// A shared run that crosses modes.
+    #[error("its run does not split along the tensor's modes")]
+    RunSplits,
+    /// A collective store by several holders.
+    #[error("several threads hold the same elements, and only one may store")]
+    StoredTwice,
+    /// Elements of other widths in matrices.
+    #[error("moves units of 16 bits")]
+    UnitsOf16Bits,
+    /// Broadcast within a warp.
+    #[error("lanes of a warp hold the same elements")]
+    LanesAlike,
+    /// Elements of a fragment, matrices of a call.
+    #[error("a fragment of {0} elements is not made of groups of {1} matrices")]
+    NoMatrixGroups(usize, usize),
+    /// Registers of different forms.
+    #[error("the elements of a register lie differently in different registers")]
+    RegistersDiffer,
+    /// Lanes that are no rows.
+    #[error("lanes are not arranged as the rows of 8×8 matrices")]
+    NotMatrixRows,
+    /// Matrices of a call.
+    #[error("groups of {0} matrices do not repeat")]
+    GroupsDiffer(usize),
+    /// Warps that carry into lanes.
+    #[error("warps are not arranged apart from lanes: {0}")]
+    WarpsWithLanes(LayoutError),
+
+    /// Architecture, bytes.
+    #[error("{0} has no access of {1} bytes")]
+    NoAccess(Arch, u32),
+    /// Two register tensors of different distributions.
+    #[error("the two tensors are distributed differently")]
+    DistributedDifferently,
+    /// Odd factors.
+    #[error("odd factors of the tile are held in different orders")]
+    OddFactors,
+    /// More than shuffles do.
+    #[error("elements change their warp, or lanes need several registers of one lane")]
+    BetweenWarps,
+    /// A change of shape that does not compose.
+    #[error("the operand's layout does not compose with the change of shape")]
+    ShapeNotComposed,
+    /// A broadcast across threads.
+    #[error("threads do not hold what they need")]
+    NotHeld,
+    /// A half across threads.
+    #[error("the mode cannot be left out of the operand's layout")]
+    ModeStays,
+    /// A reduction's operand outside its result.
+    #[error("a value of the operand has no place in the result")]
+    NoPlace,
+    /// Lanes or warps that walk two modes.
+    #[error("{0}s walk along the mode and another at once")]
+    Diagonal(&'static str),
+    /// Threads that are no bits, and why lanes alone do not do it.
+    #[error("threads share the mode in a way that is not one of bits: {0}; {1}")]
+    NotBits(LayoutError, LanesAlone),
+    /// A gather along an odd mode.
+    #[error("a gather runs along modes of power-of-two extents")]
+    OddMode,
+    /// A gather in an odd tile.
+    #[error("a gather needs tiles whose extents are powers of two")]
+    OddTile,
+    /// A gather across warps.
+    #[error("elements along the mode are in several warps")]
+    SeveralWarps,
+
+    /// A tensor copy.
+    #[error(transparent)]
+    Tma(#[from] TmaReject),
+    /// An asynchronous matrix product.
+    #[error(transparent)]
+    Wgmma(#[from] WgmmaReject),
+}
+
+/// Why the lanes of a warp do not reduce a mode alone.
+#[derive(Clone, PartialEq, Debug, Error)]
+pub enum LanesAlone {
+    /// A layout operation is not admissible.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// Warps walk along the mode.
+    #[error("and warps share it")]
+    Warps,
+    /// Lanes walk two modes.
+    #[error("and lanes walk along another mode too")]
+    Diagonal,
+    /// An element is held twice.
+    #[error("and its elements are not one lane's each")]
+    HeldTwice,
+    /// An element is not held.
+    #[error("and the lanes of a warp do not have all of it")]
+    Incomplete,
+}
+
+/// Why the tensor memory accelerator cannot do a copy.
+#[derive(Clone, PartialEq, Debug, Error)]
+pub enum TmaReject {
+    /// The shared layout is no bijection.
+    #[error("the shared tile has gaps or elements that overlap")]
+    Gaps,
+    /// The shared layout crosses modes.
+    #[error("the shared layout does not follow the tile's modes")]
+    ModesCrossed,
+    /// The shared layout splits modes.
+    #[error("the shared layout splits a mode of the tile unevenly")]
+    ModeSplit,
+    /// Bytes at which a tile can begin, period of the swizzle.
+    #[error(
+        "the tile can begin {0} bytes into its tensor, no multiple of the {1} after which the swizzle repeats"
+    )]
+    BeginsWithin(i64, u32),
+    /// No global memory.
+    #[error("it is no copy of a view")]
+    NotAView,
+    /// Element type.
+    #[error("tensor maps do not have elements of type {0}")]
+    ElementType(DType),
+    /// Swizzle.
+    #[error("tensor copies do not have the swizzle {0}")]
+    Swizzle(Swizzle),
+    /// Mode within which a view ends.
+    #[error("the view ends within mode {0} of the buffer, and tensor copies go on to the buffer's end")]
+    ViewEnds(usize),
+    /// Modes of the buffer.
+    #[error("the buffer has {0} modes, and tensor maps have 5")]
+    Rank(usize),
+    /// Mode, elements of 16 bytes.
+    #[error("steps along mode {0} of the buffer are not known to be multiples of 16 bytes ({1} elements)")]
+    StepsUnaligned(usize, i64),
+    /// A multicast of one row.
+    #[error("a single row cannot be shared out")]
+    SingleRow,
+    /// Rows, blocks of a multicast.
+    #[error("{0} rows cannot be shared out among {1} blocks")]
+    RowsUneven(i64, u32),
+    /// Bytes of a block's part, period of the swizzle.
+    #[error("a block's part of {0} bytes is no multiple of the swizzle's {1}")]
+    PartUneven(i64, u32),
+    /// The box.
+    #[error(transparent)]
+    Box(#[from] BoxError),
+    /// A step along a mode that the box does not have.
+    #[error("a mode of the buffer is missing")]
+    MissingMode,
+    /// Boxes.
+    #[error("it takes {0} tensor copies")]
+    TooMany(usize),
+    /// Bytes at which a box begins, period of the swizzle.
+    #[error("a box would begin {0} bytes into the shared tile, which is no multiple of {1}")]
+    BoxBeginsWithin(i64, u32),
+    /// No stride of 1.
+    #[error("no mode of the buffer is contiguous")]
+    BufferNotContiguous,
+    /// No row of the table.
+    #[error("there is no tensor copy of this rank")]
+    NoRow,
+    /// A load outside of a `produce`.
+    #[error("it is none of the accelerator's copies")]
+    NotTma,
+    /// A shared tensor without a layout.
+    #[error("the shared tensor has no layout")]
+    NoLayout,
+    /// A reference that the layout does not compose with.
+    #[error("its tile does not compose with the layout")]
+    NotComposed,
+    /// No layout was found.
+    #[error("no layout of the shared tile can be copied")]
+    NoBoxes,
+}
+
+/// Why `wgmma` cannot do a matrix product.
+#[derive(Clone, PartialEq, Debug, Error)]
+pub enum WgmmaReject {
+    /// Types of A, B and C.
+    #[error("no wgmma multiplies {0} by {1} into {2}")]
+    Types(DType, DType, DType),
+    /// K, its multiple, the type of A.
+    #[error("K is {0}, and wgmma takes multiples of {1} elements of {2}")]
+    K(i64, i64, DType),
+    /// Warpgroups that were asked for; M and N.
+    #[error("{} × {} warpgroups cannot share {} × {}: each needs a multiple of 64 rows and of 8 columns", .0[0], .0[1], .1[0], .1[1])]
+    Asked([i64; 2], [i64; 2]),
+    /// Number of warpgroups; M and N.
+    #[error(
+        "{} {} cannot do a product of {} × {}: each needs a multiple of 64 rows and of 8 columns",
+        .0, if *.0 == 1 { "warpgroup" } else { "warpgroups" }, .1[0], .1[1]
+    )]
+    Warpgroups(i64, [i64; 2]),
+    /// Elements of fewer bits than a descriptor has.
+    #[error("elements of fewer than 8 bits are not multiplied")]
+    SubByte,
+    /// Swizzle, operand.
+    #[error("wgmma does not have the swizzle {0} of operand {1:?}")]
+    Swizzle(Swizzle, MmaOperand),
+    /// Operand, why it has no descriptor.
+    #[error("operand {0:?}: {1}")]
+    Descriptor(MmaOperand, DescriptorReject),
+    /// Operand whose parts are not told apart by adding.
+    #[error("operand {0:?}: the parts of warpgroups lie differently")]
+    Parts(MmaOperand),
+}
+
+/// Why a matrix descriptor cannot describe a tile in shared memory.
+#[derive(Clone, PartialEq, Debug, Error)]
+pub enum DescriptorReject {
+    /// Extents of the tile, of an instruction's operand.
+    #[error("the tile of {}×{} is not covered by operands of {}×{}", .0[0], .0[1], .1[0], .1[1])]
+    NotCovered([i64; 2], [i64; 2]),
+    /// No contiguous mode.
+    #[error("its elements are contiguous along neither mode")]
+    NotContiguous,
+    /// Bits of an element that must be contiguous along K.
+    #[error("operands of {0}-bit elements must be contiguous along K")]
+    NotAlongK(u32),
+    /// Leading or stride offset.
+    #[error("its rows are not multiples of 16 bytes apart")]
+    RowsUnaligned,
+    /// Extents of the operand, swizzle.
+    #[error("{}×{} elements are no whole number of the {}'s rows", .0[0], .0[1], .1)]
+    NotWhole([i64; 2], SwizzleMode),
+    /// Coordinate of an operand.
+    #[error("the operand at ({}, {}) does not begin at a multiple of 16 bytes", .0[0], .0[1])]
+    Unaligned([i64; 2]),
+    /// Coordinate of an element, major mode, swizzle.
+    #[error("element ({}, {}) lies elsewhere than a {} operand with {} has it", .0[0], .0[1], .1, .2)]
+    Elsewhere([i64; 2], Major, SwizzleMode),
+}
