@@ -1,14 +1,17 @@
 //! What statements touch, and whether a block's fragments and shared tensors fit.
 
-use rustc_hash::FxHashMap as HashMap;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use tilewright_machine::Arch;
-use tilewright_tile::{Code, Diagnostic, Origin, StmtKind, StmtMap, TensorId, Verified};
+use rustc_hash::FxHashMap as HashMap;
+use tilewright_machine::{Arch, Memory};
+use tilewright_tile::{Code, Diagnostic, Origin, Stmt, StmtKind, StmtMap, TensorId, TensorKind, Verified};
 
+use crate::allocate::{SHARED_ALIGN, UNIT_ALIGN};
 use crate::copies::SharedSolution;
 use crate::movement::Movement;
 use crate::plan::StmtPlan;
+use crate::shared::elements;
 use crate::tv::TvLayout;
 
 pub(crate) fn check_shared(
@@ -43,6 +46,33 @@ pub(crate) fn check_shared(
     )
     .label("the largest of them")
     .help(format!("make the tiles smaller; in bytes: {}", sizes.join(", "))))
+}
+
+/// Whether the shared memory of a program is sure to fit into a block, whatever layouts its tensors get: by their elements, what stages
+/// are rounded up by, and an exchange of the largest register tensor.
+pub(crate) fn surely_fits(verified: &Verified, statements: &[(&Stmt, usize)], arch: Arch) -> bool {
+    let program = verified.program();
+    let size = |id: TensorId| verified.shape(id).into_iter().fold(1, i64::saturating_mul);
+    let mut total = 0i64;
+    for (stmt, _) in statements {
+        let StmtKind::Define(id) = stmt.kind else { continue };
+        let TensorKind::Shared { pinned, .. } = &program.tensor(id).kind else { continue };
+        let count = pinned.as_ref().map_or_else(|| size(id), elements);
+        let bytes = count.saturating_mul(i64::from(program.tensor(id).dtype.bits())) / 8;
+        let references = statements.iter().filter_map(|(stmt, _)| stmt.kind.copied());
+        let references = references.flat_map(|(src, dst)| [src, dst]).filter(|r| r.tensor == id);
+        let fixed: BTreeSet<usize> = references
+            .flat_map(|r| r.index.iter().enumerate().filter(|(_, at)| at.is_some()).map(|(mode, _)| mode))
+            .collect();
+        let shape = verified.shape(id);
+        let stages = fixed.iter().map(|mode| shape[*mode]).fold(1, i64::saturating_mul);
+        let rounded = stages.saturating_mul(i64::from(SHARED_ALIGN)).saturating_add(i64::from(UNIT_ALIGN));
+        total = total.saturating_add(bytes).saturating_add(rounded);
+    }
+    let ids = (0..program.tensors.len() as u32).map(TensorId);
+    let registers = ids.filter(|id| program.tensor(*id).memory() == Memory::Register);
+    let exchange = registers.map(size).max().unwrap_or(0).saturating_mul(4);
+    total.saturating_add(exchange) <= i64::from(arch.limits().shared_bytes_per_block)
 }
 
 /// The tensors that a statement reads and writes.

@@ -1,21 +1,27 @@
 //! Makes a program ready for synthesis: rearrangements where statements clash, and copies instead of what no single statement
 //! between registers can do.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
-use tilewright_machine::Memory;
+use rustc_hash::FxHashMap;
+use tilewright_machine::{CopyKind, Memory};
 use tilewright_tile::{Diagnostic, Stmt, StmtId, StmtKind, TensorId, Verified};
 
 use crate::access;
 use crate::between::moved;
-use crate::explain::StatementNote;
+use crate::copies::{self, Memo, SharedProblem};
 use crate::facts::Facts;
-use crate::movement;
+use crate::limits;
+use crate::movement::{Movement, Trip};
 use crate::options::Options;
-use crate::solve::{self, Budget, Solver, nothing_found};
-use crate::synthesise;
+use crate::plan::CopyPlan;
+use crate::reason::Why;
+use crate::search::Search;
+use crate::solve::{self, Budget, Registers, Solver, nothing_found};
+use crate::tv::TvLayout;
 
-/// A program that is ready for [`synthesise`].
+/// A program that is ready for [`synthesise`](crate::synthesise).
 #[derive(Clone, Debug)]
 pub struct Prepared {
     /// The program.
@@ -49,7 +55,7 @@ pub(crate) fn with_origins(mut error: Diagnostic, moved: &[Moved]) -> Diagnostic
 }
 
 impl Prepared {
-    /// What [`synthesise`] says of the prepared program, as a message about the author's: it says where tensors come from that
+    /// What [`synthesise`](crate::synthesise) says of the prepared program, as a message about the author's: it says where tensors come from that
     /// were inserted.
     pub fn explain(&self, error: Diagnostic) -> Diagnostic {
         with_origins(error, &self.moved)
@@ -64,7 +70,7 @@ impl Prepared {
 ///
 /// # Errors
 ///
-/// A clash that no rearrangement of an operand resolves; what [`synthesise`] says of register tensors.
+/// A clash that no rearrangement of an operand resolves; what [`synthesise`](crate::synthesise) says of register tensors.
 pub fn prepare(verified: &Verified, options: &Options) -> Result<Prepared, Diagnostic> {
     let mut verified = verified.clone();
     let (mut inserted, mut moved) = (Vec::new(), Vec::new());
@@ -76,14 +82,14 @@ pub fn prepare(verified: &Verified, options: &Options) -> Result<Prepared, Diagn
         verified = tilewright_tile::insert_rearrangement(&verified, before, operand).0;
     }
     let mut steps = 0;
-    loop {
+    let registers = loop {
         let statements = solve::statements(&verified);
         let facts = Facts::new(&verified, &options.multiples);
         let solver = Solver::new(&verified, &facts, options.arch, &statements)?;
         let found = solver.search(first_solution(options.budget, steps));
         steps += solver.steps();
-        if !found.solutions.is_empty() {
-            break;
+        if let Some(registers) = found.solutions.into_iter().next() {
+            break registers;
         }
         let clash = found.clash.unwrap_or_else(|| nothing_found().into());
         let Some((before, operand)) = clash.remedy.filter(|_| inserted.len() < MAX_INSERTED) else {
@@ -111,8 +117,8 @@ pub fn prepare(verified: &Verified, options: &Options) -> Result<Prepared, Diagn
         });
         first.push(*clash.diagnostic);
         verified = next;
-    }
-    let verified = expand_rearrangements(verified, options, &mut inserted, &mut steps)
+    };
+    let verified = expand_rearrangements(verified, registers, options, &mut inserted, &mut steps)
         .map_err(|error| with_origins(error, &moved))?;
     Ok(Prepared { verified, inserted, steps, moved })
 }
@@ -123,7 +129,7 @@ fn first_solution(budget: Budget, taken: u64) -> Budget {
 }
 
 /// A matrix product with a factor that does not come out of a rearrangement, and that factor.
-pub(crate) fn unmoved(verified: &Verified) -> Option<(StmtId, TensorId)> {
+fn unmoved(verified: &Verified) -> Option<(StmtId, TensorId)> {
     let statements = solve::statements(verified);
     let moved = |t: TensorId| {
         statements.iter().any(|(s, _)| matches!(s.kind, StmtKind::Rearrange { dst, .. } if dst == t))
@@ -135,14 +141,19 @@ pub(crate) fn unmoved(verified: &Verified) -> Option<(StmtId, TensorId)> {
 }
 
 /// Rearrangements that are inserted at most.
-pub(crate) const MAX_INSERTED: usize = 256;
+const MAX_INSERTED: usize = 256;
 
-pub(crate) fn expand_rearrangements(
+/// Replaces rearrangements by copies through shared tensors where that is better, or the only way. `registers` is the first solution of
+/// the program.
+fn expand_rearrangements(
     mut verified: Verified,
+    registers: Registers,
     options: &Options,
     inserted: &mut Vec<String>,
     steps: &mut u64,
 ) -> Result<Verified, Diagnostic> {
+    let mut solved = Some(registers);
+    let mut known = Answers::default();
     loop {
         let statements = solve::statements(&verified);
         let facts = Facts::new(&verified, &options.multiples);
@@ -160,16 +171,15 @@ pub(crate) fn expand_rearrangements(
             }
             let parts = parts.into_iter().map(|stmt| stmt.id).collect();
             verified = tilewright_tile::desugar_rearrangements(&verified, &parts);
+            solved = None;
             continue;
         }
         if !statements.iter().any(|(s, _)| matches!(s.kind, StmtKind::Rearrange { .. })) {
             return Ok(verified);
         }
-        let solver = Solver::new(&verified, &facts, options.arch, &statements)?;
-        let found = solver.search(first_solution(options.budget, *steps));
-        *steps += solver.steps();
-        let Some(registers) = found.solutions.into_iter().next() else {
-            return Err(found.clash.unwrap_or_else(|| nothing_found().into()).diagnostic.as_ref().clone());
+        let registers = match solved.take() {
+            Some(registers) => registers,
+            None => first_registers(&verified, &facts, &statements, options, steps)?,
         };
         let register = |id: TensorId| registers.layouts[id.0 as usize].as_ref().map(|(tv, _)| tv.clone());
         let mut needed = BTreeSet::new();
@@ -177,8 +187,9 @@ pub(crate) fn expand_rearrangements(
             let StmtKind::Rearrange { dst, src } = &stmt.kind else { continue };
             let staged = match moved(&verified, options.arch, &register, (*src, *dst), None) {
                 Err(_) => true,
-                Ok((movement::Movement::Shared(trip), _)) => {
-                    matrices_are_fewer(&verified, options, (stmt, &trip), steps)
+                Ok((Movement::Shared(trip), _)) => {
+                    let mut question = Staging { verified: &verified, options, registers: &registers, steps };
+                    question.matrices_are_fewer(stmt, &trip, &mut known)
                 }
                 Ok(_) => false,
             };
@@ -194,9 +205,25 @@ pub(crate) fn expand_rearrangements(
     }
 }
 
+/// The first solution of a program's thread-value constraints.
+fn first_registers(
+    verified: &Verified,
+    facts: &Facts<'_>,
+    statements: &[(&Stmt, usize)],
+    options: &Options,
+    steps: &mut u64,
+) -> Result<Registers, Diagnostic> {
+    let solver = Solver::new(verified, facts, options.arch, statements)?;
+    let found = solver.search(first_solution(options.budget, *steps));
+    *steps += solver.steps();
+    let clash = found.clash;
+    let first = found.solutions.into_iter().next();
+    first.ok_or_else(|| *clash.unwrap_or_else(|| nothing_found().into()).diagnostic)
+}
+
 /// Whether a statement copies elements of a few bits from global to shared memory whose rows do not begin at whole bytes:
 /// then they are put together in registers, at once, even if the copy is asynchronous.
-pub(crate) fn parts_of_bytes(verified: &Verified, facts: &Facts<'_>, stmt: &Stmt) -> bool {
+fn parts_of_bytes(verified: &Verified, facts: &Facts<'_>, stmt: &Stmt) -> bool {
     let Some((src, dst)) = stmt.kind.copied() else { return false };
     let program = verified.program();
     let memory = |t: TensorId| program.tensor(t).memory();
@@ -207,33 +234,104 @@ pub(crate) fn parts_of_bytes(verified: &Verified, facts: &Facts<'_>, stmt: &Stmt
         && access::widest_access(facts, &verified.tile(src), i64::from(verified.threads()), 1).0 < per_byte
 }
 
-/// Whether copies through a shared tensor do a rearrangement with `ldmatrix` or `stmatrix`, as many wavefronts at most and
-/// fewer calls: then they are better than the accesses of single threads.
-pub(crate) fn matrices_are_fewer(
-    verified: &Verified,
-    options: &Options,
-    (stmt, trip): (&Stmt, &movement::Trip),
-    steps: &mut u64,
-) -> bool {
-    let StmtKind::Rearrange { src, .. } = stmt.kind else { return false };
-    if verified.program().tensor(src).dtype.bits() != 16 {
-        return false;
+/// Whether copies through a shared tensor are better than a trip by the accesses of single threads, by the layouts on both sides and the
+/// shape of the tile.
+type Answers = FxHashMap<(TvLayout, TvLayout, Vec<i64>), bool>;
+
+/// The question which way a rearrangement takes through shared memory.
+struct Staging<'a> {
+    verified: &'a Verified,
+    options: &'a Options,
+    /// The first solution of the program.
+    registers: &'a Registers,
+    steps: &'a mut u64,
+}
+
+impl Staging<'_> {
+    /// Whether copies through a shared tensor do a rearrangement with `ldmatrix` or `stmatrix`, as many wavefronts at most and
+    /// fewer calls: then they are better than the accesses of single threads.
+    fn matrices_are_fewer(&mut self, stmt: &Stmt, trip: &Trip, known: &mut Answers) -> bool {
+        let StmtKind::Rearrange { dst, src } = stmt.kind else { return false };
+        if self.verified.program().tensor(src).dtype.bits() != 16 {
+            return false;
+        }
+        // The new copies fix no layout that other statements have fixed before.
+        let fixed = is_fixed(self.registers, src) && is_fixed(self.registers, dst);
+        let layout = |id: TensorId| self.registers.layouts[id.0 as usize].as_ref().map(|(tv, _)| tv.clone());
+        let key = match (fixed, layout(src), layout(dst)) {
+            (true, Some(from), Some(to)) => Some((from, to, self.verified.shape(dst))),
+            _ => None,
+        };
+        if let Some(answer) = key.as_ref().and_then(|key| known.get(key)) {
+            return *answer;
+        }
+        let answer = self.ask(stmt, trip, fixed).unwrap_or(false);
+        known.extend(key.map(|key| (key, answer)));
+        answer
     }
-    let variant = tilewright_tile::desugar_rearrangements(verified, &BTreeSet::from([stmt.id]));
-    let Some(buffer) = variant.program().tensors.last().map(|t| t.name.clone()) else { return false };
-    let budget = first_solution(options.budget, *steps);
-    let options = Options { budget, candidate: None, ..options.clone() };
-    let Ok(synthesis) = synthesise(&variant, &options) else { return false };
-    *steps += synthesis.explanation.search.steps;
-    let copies: Vec<&StatementNote> = synthesis
-        .explanation
-        .statements
-        .iter()
-        .filter(|note| note.shared_calls > 0 && note.text.contains(&buffer))
-        .collect();
-    let warps = verified.threads() / 32;
-    let (wavefronts, calls) =
-        copies.iter().fold((0, 0), |(w, c), note| (w + note.wavefronts, c + note.shared_calls));
-    let matrices = copies.iter().any(|note| note.instruction.contains("matrix"));
-    matrices && wavefronts <= trip.wavefronts() * warps && calls < trip.calls()
+
+    /// The answer of the program with that shared tensor; `None` where it has no solution.
+    fn ask(&mut self, stmt: &Stmt, trip: &Trip, fixed: bool) -> Option<bool> {
+        let (options, arch) = (self.options, self.options.arch);
+        let variant = tilewright_tile::desugar_rearrangements(self.verified, &BTreeSet::from([stmt.id]));
+        let buffer = TensorId(variant.program().tensors.len() as u32 - 1);
+        let statements = solve::statements(&variant);
+        let facts = Facts::new(&variant, &options.multiples);
+        let solved;
+        let registers = if fixed {
+            self.registers
+        } else {
+            solved = first_registers(&variant, &facts, &statements, options, self.steps).ok()?;
+            &solved
+        };
+        let taken = Cell::new(0);
+        let copying = copies::copying(&statements);
+        let problem = SharedProblem {
+            verified: &variant,
+            facts: &facts,
+            arch,
+            register: &|id| registers.layouts.get(id.0 as usize)?.as_ref().map(|(tv, _)| tv.clone()),
+            statements: &statements,
+            copying: &copying,
+            plain: options.without.shared_layouts,
+            memo: &Memo::default(),
+            steps: &taken,
+            limit: options.budget.steps.saturating_sub(*self.steps),
+        };
+        let solutions = problem.solve(buffer, 1).ok()?;
+        *self.steps += taken.get();
+        let solution = solutions.first()?;
+        let wavefronts: u32 = solution.wavefronts.iter().map(|(_, count)| count).sum();
+        let (mut calls, mut matrices) = (0, false);
+        for (_, plan) in solution.plans() {
+            if let CopyPlan::Direct { row, access } = plan {
+                calls += access.calls.len() as u32;
+                matrices |= matches!(row.kind, CopyKind::Matrix { .. });
+            }
+        }
+        let warps = variant.threads() / 32;
+        let better = matrices && wavefronts <= trip.wavefronts() * warps && calls < trip.calls();
+        Some(better && (limits::surely_fits(&variant, &statements, arch) || self.is_possible(&variant)))
+    }
+
+    /// Whether the first solution of a program can be completed.
+    fn is_possible(&mut self, variant: &Verified) -> bool {
+        let budget = first_solution(self.options.budget, *self.steps);
+        let options = Options { budget, candidate: None, ..self.options.clone() };
+        let statements = solve::statements(variant);
+        let facts = Facts::new(variant, &options.multiples);
+        let Ok(mut search) = Search::new(variant, &options, &facts, &statements) else { return false };
+        let possible = search.first_is_possible();
+        *self.steps += search.steps();
+        possible
+    }
+}
+
+/// Whether a layout was fixed before copies between registers and shared memory fixed those that nothing else does.
+fn is_fixed(registers: &Registers, id: TensorId) -> bool {
+    match registers.layouts[id.0 as usize].as_ref().map(|(_, why)| why) {
+        Some(Why::SameAs { tensor, .. } | Why::DerivedFrom { tensor, .. }) => is_fixed(registers, *tensor),
+        Some(Why::Pinned | Why::Operand { .. } | Why::GatherLanes { .. } | Why::Coalesced { .. }) => true,
+        _ => false,
+    }
 }

@@ -21,7 +21,7 @@ use crate::gemm::{Arrangement, GemmCall};
 use crate::options::Options;
 use crate::plan::{CopyPlan, GemmPlan, StmtPlan};
 use crate::reason::NotTaken;
-use crate::solve::{Exhausted, Registers, Solver, nothing_found};
+use crate::solve::{Budget, Exhausted, Registers, Solver, nothing_found};
 use crate::synthesis::TensorLayout;
 use crate::tv::TvLayout;
 use crate::{async_layout, between, copies, limits};
@@ -192,8 +192,15 @@ impl<'a> Search<'a> {
         Ok(Outcome { chosen, gemms, notes, note })
     }
 
+    /// Whether the first solution can be completed.
+    pub fn first_is_possible(&mut self) -> bool {
+        let found = self.solver.search(Budget { solutions: 1, ..self.options.budget });
+        let first = found.solutions.into_iter().next();
+        first.is_some_and(|registers| self.complete(registers, None).is_ok())
+    }
+
     /// Steps taken so far.
-    fn steps(&self) -> u64 {
+    pub fn steps(&self) -> u64 {
         self.solver.steps().saturating_add(self.steps.get())
     }
 

@@ -24,7 +24,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use tilewright_machine::Arch;
-use tilewright_tile::{Code, Diagnostic, Span, Stmt, StmtId, StmtKind, TensorId, TileRef, Verified};
+use tilewright_tile::{Code, Diagnostic, Origin, Stmt, StmtId, StmtKind, TensorId, TileRef, Verified};
 
 use crate::constraint::{Constraint, components, constraints};
 use crate::explain::Words;
@@ -160,9 +160,9 @@ impl<'a> Solver<'a> {
     }
 
     /// Where a statement is in the source text.
-    fn span(&self, id: StmtId) -> Span {
+    fn span(&self, id: StmtId) -> Origin {
         let stmt = self.statements.iter().find(|(stmt, _)| stmt.id == id);
-        stmt.map_or(Span::NONE, |(stmt, _)| stmt.span)
+        stmt.map_or(Origin::Unknown, |(stmt, _)| stmt.span)
     }
 
     fn words(&self) -> Words<'_> {
