@@ -121,6 +121,7 @@ pub fn mutate(text: &str, other: &str, dice: &mut Dice) -> String {
     for _ in 0..dice.pick(&[1, 1, 1, 1, 1, 2, 2, 3]) {
         text = match dice.below(20) {
             0..=4 => lines(&text, other, dice),
+            5 => stage(&text, dice),
             _ => token(&text, dice),
         };
     }
@@ -170,6 +171,47 @@ fn lines(text: &str, other: &str, dice: &mut Dice) -> String {
                 "launch_dependents()",
             ]);
             all.insert(at, line.to_string());
+        }
+    }
+    all.join("\n") + "\n"
+}
+
+/// Changes what roles do to stages: a `produce` or `consume` goes, is done twice, changes its side, or stands elsewhere, also in another role.
+fn stage(text: &str, dice: &mut Dice) -> String {
+    let mut all: Vec<String> = text.lines().map(str::to_string).collect();
+    let begins = |line: &str| ["produce ", "consume "].iter().any(|word| line.trim_start().starts_with(word));
+    let starts: Vec<usize> = (0..all.len()).filter(|i| begins(&all[*i])).collect();
+    if starts.is_empty() {
+        return token(text, dice);
+    }
+    let start = dice.pick(&starts);
+    let mut depth = 0i64;
+    let closes = |line: &String| {
+        let count = |brace| line.matches(brace).count() as i64;
+        depth += count('{') - count('}');
+        depth <= 0
+    };
+    let Some(length) = all[start..].iter().position(closes) else { return token(text, dice) };
+    let end = start + length + 1;
+    match dice.below(4) {
+        0 => {
+            all.drain(start..end);
+        }
+        1 => {
+            let copy: Vec<String> = all[start..end].to_vec();
+            all.splice(end..end, copy);
+        }
+        2 => {
+            let line = &all[start];
+            all[start] = match line.contains("produce ") {
+                true => line.replacen("produce ", "consume ", 1),
+                false => line.replacen("consume ", "produce ", 1),
+            };
+        }
+        _ => {
+            let moved: Vec<String> = all.drain(start..end).collect();
+            let to = dice.below(all.len() + 1);
+            all.splice(to..to, moved);
         }
     }
     all.join("\n") + "\n"
@@ -282,5 +324,20 @@ mod tests {
         let mut dice = Dice::of(1, 1);
         let different = (0..100).filter(|_| mutate(text, text, &mut dice) != text).count();
         assert!(different > 70, "{different}");
+    }
+
+    #[test]
+    fn stages_change_as_a_whole() {
+        let text = "a\nproduce p {\n    copy(x, s)\n}\nb\n";
+        let mut dice = Dice::of(1, 2);
+        let found: std::collections::BTreeSet<String> = (0..100).map(|_| stage(text, &mut dice)).collect();
+        for expected in [
+            "a\nb\n".to_string(),
+            text.replace("produce", "consume"),
+            text.replace("b\n", "produce p {\n    copy(x, s)\n}\nb\n"),
+            "a\nb\nproduce p {\n    copy(x, s)\n}\n".to_string(),
+        ] {
+            assert!(found.contains(&expected), "{expected}");
+        }
     }
 }

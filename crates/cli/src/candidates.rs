@@ -34,7 +34,7 @@ pub fn list(args: &CandidatesArgs) -> Result<ExitCode, Failure> {
     };
     let mut all = candidates(&loaded.program, &options, device.as_ref(), &inputs, args.rounds).map_err(
         |e| match e {
-            CandidatesError::Check(e) => refused(e),
+            CandidatesError::Check(e) => refused(&loaded, e),
             CandidatesError::Compile(e) => Failure::program(error(e)),
         },
     )?;

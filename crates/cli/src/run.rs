@@ -17,7 +17,7 @@ use tilewright::tile::Diagnostic;
 
 use crate::args::{Checks, RunArgs};
 use crate::load::{Loaded, load, timing};
-use crate::messages::{Failure, error, print, render_one};
+use crate::messages::{Failure, error, print, render, render_one};
 use crate::problems::{Places, problems};
 use crate::profile::profile;
 use crate::seeds;
@@ -57,7 +57,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
             args.trace_block
         )));
     }
-    let outcome = check(&kernel, device.as_ref(), &options).map_err(refused)?;
+    let outcome = check(&kernel, device.as_ref(), &options).map_err(|e| refused(&loaded, e))?;
     if let (Some(path), Some(trace)) = (&args.trace, outcome.report.sim().and_then(|s| s.trace.as_ref())) {
         write_trace(path, trace)?;
     }
@@ -77,8 +77,13 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     Ok(if outcome.is_right() && !denied { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Why a check did not begin, or failed.
-pub fn refused(e: CheckError) -> Failure {
+/// The message of a check that did not begin, or failed; with the statements that wait, where roles wait for each other for ever.
+pub fn refused(loaded: &Loaded, e: CheckError) -> Failure {
+    if let CheckError::Interpret(error) = &e
+        && let Some(diagnostic) = error.diagnostic()
+    {
+        return Failure::program(render(&loaded.path, &loaded.source, &diagnostic.into()));
+    }
     let forced = if e.is_estimate() { ", or give --force" } else { "" };
     Failure::program(error(format!("{e}{forced}")))
 }

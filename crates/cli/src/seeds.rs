@@ -36,7 +36,7 @@ pub fn run(
     let end = args.sim_seed.checked_add(count).ok_or_else(|| {
         Failure::usage(format!("`--seeds {count}`: seeds from {} on are more than there are", args.sim_seed))
     })?;
-    let (expected, found) = watched(kernel, options).map_err(refused)?;
+    let (expected, found) = watched(kernel, options).map_err(|e| refused(loaded, e))?;
     let bar = ProgressBar::new(end - args.sim_seed).with_style(
         ProgressStyle::with_template("{elapsed_precise} {bar:30} {pos}/{len} seeds {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),

@@ -1,19 +1,21 @@
 //! The stages of pipelines: their barriers, where each side is in its ring, and when a stage is given back.
 //!
 //! A stage has two mbarriers. The full one ends a phase when its producer has arrived (which it does with the number of bytes that
-//! tensor copies bring) and the bytes have landed; the empty one when every consumer warp has given the stage back. Each side keeps the
+//! tensor copies bring) and the bytes have landed; the empty one when every warp of every consuming role has given the stage back. Each side keeps the
 //! number of its stage and the parity of its phase in registers, and flips the parity when the ring wraps; a fresh empty barrier lets
 //! a wait for parity 1 pass, which is how the producer begins.
 //!
 //! A consumer gives a stage back when its `consume` has ended and no product in flight reads it: at that end, or at the `wait_gemm`
 //! that covers the last group of products that reads it, wherever that stands: `release.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_machine::{MbarrierOp, ProxyFence, ScalarOp, SyncOp};
 use tilewright_simt::{Address, Builder, Operand, Reg, Special};
 use tilewright_synth::{StmtPlan, SyncNote, Synthesis};
-use tilewright_tile::{Code, Diagnostic, PipelineId, Side, Stmt, StmtKind, SymbolId, Verified};
+use tilewright_tile::{
+    Code, Diagnostic, PipelineId, Side, Stmt, StmtKind, SymbolId, Verified, least_iterations,
+};
 
 use crate::cluster_reduce::Sum;
 use crate::roles::{condition, warp_index};
@@ -39,6 +41,9 @@ pub struct Ring {
     written: bool,
     /// What orders accesses to the stage through different proxies.
     pub(crate) order: Stages,
+    /// Whether a warp's threads meet before one of them releases a stage for all. Where none of them reads it, nor multiplies, a thread
+    /// could otherwise fall behind by a phase.
+    pub(crate) meets: bool,
     /// Blocks that receive what one block copies, 1 for none.
     pub(crate) blocks: u32,
 }
@@ -100,6 +105,18 @@ fn fill(body: &[Stmt], synthesis: &Synthesis, times: Option<u64>) -> Result<Fill
     Ok(all)
 }
 
+/// Whether the statements certainly do a product, for which the threads of each warp meet.
+fn multiplies(v: &Verified, body: &[Stmt]) -> bool {
+    body.iter().any(|stmt| match &stmt.kind {
+        StmtKind::GemmAsync { .. } => true,
+        StmtKind::For { lo, hi, body, .. } => {
+            least_iterations(v.program(), lo, hi) > 0 && multiplies(v, body)
+        }
+        StmtKind::Stage { body, .. } => multiplies(v, body),
+        _ => false,
+    })
+}
+
 /// What the parts do with each pipeline.
 ///
 /// # Errors
@@ -114,29 +131,37 @@ pub fn rings(
     let mut rings = Rings::new();
     for (id, at) in &places.barriers {
         let stages = whole.program().pipeline(*id).stages.as_int().unwrap_or(1) as u32;
+        let order = accesses.of_stages(&whole.program().pipeline(*id).tensors);
         let ring = Ring {
             stages,
             at: *at,
             full: 1,
-            empty: 1,
+            empty: 0,
             bytes: 0,
             written: false,
-            order: accesses.of_stages(&whole.program().pipeline(*id).tensors),
+            order,
+            meets: order.read,
             blocks: 1,
         };
         rings.insert(*id, ring);
     }
     for part in parts {
         let mut filled: BTreeMap<PipelineId, Fill> = BTreeMap::new();
+        let mut consumed = BTreeSet::new();
         let mut failed = None;
         walk_part(part, &mut |stmt, _, _| {
             if let StmtKind::Stage { pipeline, side, body, .. } = &stmt.kind
                 && let Some(ring) = rings.get_mut(pipeline)
             {
+                if *side == Side::Consume {
+                    ring.meets |= !multiplies(part.verified, body);
+                }
                 match side {
-                    Side::Consume => {
-                        ring.empty = part.verified.threads() / 32;
+                    // Every warp of every consuming role releases a stage.
+                    Side::Consume if consumed.insert(*pipeline) => {
+                        ring.empty += part.verified.threads() / 32;
                     }
+                    Side::Consume => {}
                     Side::Produce => match fill(body, part.synthesis, Some(1)) {
                         Ok(brings) if brings.bytes > MOST_BYTES => {
                             let name = &whole.program().pipeline(*pipeline).name;
@@ -171,9 +196,10 @@ pub fn rings(
         for (id, brings) in filled {
             let Some(ring) = rings.get_mut(&id) else { continue };
             ring.bytes = u32::try_from(brings.bytes).unwrap_or(u32::MAX);
-            ring.written = brings.written;
+            // A stage that nothing is copied to is handed on by all threads of the role.
+            ring.written = brings.written || brings.bytes == 0;
             ring.blocks = brings.blocks.max(1);
-            ring.full = if brings.written { part.verified.threads() } else { 1 };
+            ring.full = if ring.written { part.verified.threads() } else { 1 };
         }
     }
     for ring in rings.values_mut() {

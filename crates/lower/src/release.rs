@@ -174,7 +174,7 @@ impl Lower<'_> {
 
     /// One arrival of the warp at the empty barrier of a stage, in every block that fills it.
     fn give_back(&mut self, ring: &Ring, slot: Operand) {
-        if ring.order.read {
+        if ring.meets {
             self.b.sync(SyncOp::WarpBarrier);
         }
         // The lane that arrives knows, behind the barrier, of its warp's reads: its fence orders them all. Where the copies come from

@@ -136,6 +136,8 @@ pub enum Code {
     BadLaunch,
     /// A statement stands where it cannot (outside its stage, its role, before a wait), or lacks its counterpart.
     Misplaced,
+    /// Roles wait for each other for ever.
+    Deadlock,
     /// A warning: elements of an output that nothing writes.
     PartlyWritten,
     /// A warning: elements of an input that nothing reads.
@@ -167,6 +169,7 @@ impl Code {
             Code::UnsupportedArchitecture => "unsupported-architecture",
             Code::BadLaunch => "bad-launch",
             Code::Misplaced => "misplaced",
+            Code::Deadlock => "deadlock",
             Code::PartlyWritten => "partly-written",
             Code::PartlyRead => "partly-read",
             Code::WrittenAgain => "written-again",

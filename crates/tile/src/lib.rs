@@ -10,6 +10,7 @@ pub mod features;
 pub mod ids;
 mod insert;
 pub mod interpret;
+mod interval;
 mod lexer;
 mod names;
 pub mod order;
@@ -31,6 +32,7 @@ pub use features::{Construct, Need, check_architecture, least_architecture, need
 pub use ids::{StmtId, StmtIds, StmtMap};
 pub use insert::insert_rearrangement;
 pub use interpret::{Argument, InterpretError, interpret};
+pub use interval::least_iterations;
 pub use names::RESERVED;
 pub use parser::parse;
 pub use printer::statement_text;

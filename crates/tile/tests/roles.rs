@@ -213,11 +213,11 @@ fn stages_that_are_missing_or_left_over_are_refused() {
             &format!(
                 "p = pipeline(2, s)
                 warpgroup load(1) {{
-                    for i in 0..{filled} {{ produce p {{ copy.async(gx, s) }} }}
+                    for i in 0..{filled} * z {{ produce p {{ copy.async(gx, s) }} }}
                 }}
                 warpgroup math(1) {{
                     r = register_tensor(f32, [8, 8])
-                    for j in 0..{read} {{ consume p {{ copy(s, r) }} }}
+                    for j in 0..{read} * z {{ consume p {{ copy(s, r) }} }}
                     copy(r, gy)
                 }}"
             ),
@@ -226,7 +226,99 @@ fn stages_that_are_missing_or_left_over_are_refused() {
     assert_eq!(run(&body(5, 5)).unwrap(), numbers(64, 3));
     let missing = "`consume p` has no stage to read: role `load` produced 3 stages";
     assert_eq!(refused(&body(3, 4)), missing);
-    assert_eq!(refused(&body(4, 3)), "`produce p` filled 1 stage that nothing reads, of 4 in all");
+    let left = |n: &str, filled: usize, end: &str| {
+        format!("`produce p` filled {n} that role `math` does not read, of {filled} {end}")
+    };
+    assert_eq!(refused(&body(4, 3)), left("1 stage", 4, "in all"));
+    assert_eq!(refused(&body(9, 3)), left("2 stages", 5, "before it waits for a free one"));
+}
+
+/// A role that fills four stages, and two that read them and write the sum of what they read, each a half of `y`.
+fn two_readers(reads: [&str; 2]) -> String {
+    let reader = |name: &str, count: &str, half: usize| {
+        format!(
+            "warpgroup {name}(1) {{
+                r_{name} = register_tensor(f32, [8, 8])
+                sum_{name} = register_tensor(f32, [8, 8])
+                fill(sum_{name}, 0.0)
+                for j_{name} in 0..{count} {{
+                    consume p {{ copy(s, r_{name}) }}
+                    sum_{name} = 10.0 * sum_{name} + r_{name}
+                }}
+                copy(sum_{name}, gh[:, {half}, :])
+            }}"
+        )
+    };
+    let body = format!(
+        "gh = global_view(y, (8, 2, 8) : (e0, 8 * e0, e1))
+        p = pipeline(2, s)
+        {}
+        warpgroup fill_(1) {{
+            t = register_tensor(f32, [8, 8])
+            for i in 0..4 * z {{
+                fill(t, 1.0)
+                t = t + float(i)
+                produce p {{ copy(t, s) }}
+            }}
+        }}
+        {}",
+        reader("a", reads[0], 0),
+        reader("b", reads[1], 1)
+    );
+    small("grid(1) threads(384)", &body)
+}
+
+#[test]
+fn each_consuming_role_reads_every_stage() {
+    assert_eq!(run_with(&two_readers(["4 * z", "4 * z"]), &[("n", 16)]).unwrap(), vec![1234.0; 128]);
+    let late = run_with(&two_readers(["4 * z", "3 * z"]), &[("n", 16)]).unwrap_err().to_string();
+    assert_eq!(late, "`produce p` filled 1 stage that role `b` does not read, of 4 in all");
+    let stuck = run_with(&two_readers(["4 * z", "1 * z"]), &[("n", 16)]).unwrap_err().to_string();
+    assert_eq!(
+        stuck,
+        "`produce p` filled 2 stages that role `b` does not read, of 3 before it waits for a free one"
+    );
+}
+
+/// Two roles that hand each other tiles: `a` begins, `rounds` times.
+fn exchange(first: &str, rounds: &str) -> String {
+    let body = format!(
+        "u = shared_tensor(f32, [8, 8])
+        p = pipeline(1, s)
+        q = pipeline(1, u)
+        warpgroup a(1) {{
+            x = register_tensor(f32, [8, 8])
+            copy(gx, x)
+            for i in {first}..{rounds} {{
+                x = x + 1.0
+                produce p {{ copy(x, s) }}
+                consume q {{ copy(u, x) }}
+            }}
+            copy(x, gy)
+        }}
+        warpgroup b(1) {{
+            w = register_tensor(f32, [8, 8])
+            for j in 0..{rounds} {{
+                consume p {{ copy(s, w) }}
+                w = 2.0 * w
+                produce q {{ copy(w, u) }}
+            }}
+        }}"
+    );
+    small(BLOCK, &body)
+        .replace("kernel small(x:", "kernel small(x_:")
+        .replace("global_view(x,", "global_view(x_,")
+}
+
+#[test]
+fn roles_hand_each_other_tiles() {
+    let expected: Vec<f64> = numbers(64, 3).iter().map(|x| 8.0 * x + 14.0).collect();
+    assert_eq!(run(&exchange("0", "3 * z")).unwrap(), expected);
+    assert_eq!(run(&exchange("0", "3")).unwrap(), expected);
+    let error = run(&exchange("1", "3 * z")).unwrap_err();
+    let message = "`consume p` has no stage to read: role `a` produced 2 stages";
+    assert_eq!(error.to_string(), message);
+    assert_eq!(error.diagnostic().unwrap().code, Code::Deadlock);
 }
 
 #[test]

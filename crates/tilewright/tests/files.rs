@@ -9,7 +9,8 @@
 //! - `// conflicts: N` — a bound on the bank conflicts of the cases after it.
 //! - `// snapshot: tile|layouts|simt|ptx` — the form must equal the file beside it with that extension.
 //! - `// problem: TEXT` — the simulator must find something wrong with the kernel, at its default sizes, and say this text.
-//! - `// refused: TEXT` — the interpreter must refuse the kernel, at its default sizes, and say this text.
+//! - `// refused: TEXT` — the interpreter must refuse the kernel, at its default sizes, and say this text; of one whose roles wait for ever also
+//!   `at LINE:COLUMN, …`, the statements that wait.
 //! - `// says: TEXT` — the report (layouts, instructions, reasons) must contain the text.
 //!
 //! The examples run too, with the cases of `tests/examples.txt`. `TILEWRIGHT_BLESS=1` rewrites expectations. With
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use tilewright::check::{CheckOptions, check, interpreted, problems, watched};
+use tilewright::check::{CheckError, CheckOptions, check, interpreted, problems, watched};
 use tilewright::compiler::{Kernel, Options, arch_named, compile, multiple_of};
 use tilewright::machine::Arch;
 use tilewright::runtime::SimDevice;
@@ -282,13 +283,29 @@ fn wrong(path: &Path, by: &str, text: &str) -> Result<(), Failed> {
         // A launch that does not end, or fails otherwise, says why.
         problems(&kernel, &device, &options).unwrap_or_else(|e| vec![e.to_string()])
     } else {
-        interpreted(&kernel, &options).err().map(|e| e.to_string()).into_iter().collect()
+        let error = interpreted(&kernel, &options).err();
+        let places = error.as_ref().and_then(|error| match error {
+            CheckError::Interpret(error) => Some(places(&source, &error.diagnostic()?)),
+            _ => None,
+        });
+        error.map(|error| error.to_string()).into_iter().chain(places).collect()
     };
     if said.iter().any(|s| s.contains(text)) {
         Ok(())
     } else {
         Err(format!("`{text}` is not in {said:?}").into())
     }
+}
+
+/// The places that a message is about: `at 12:9, 20:9`.
+fn places(source: &str, d: &Diagnostic) -> String {
+    let spans = std::iter::once(d.span).chain(d.related.iter().map(|(span, _)| *span));
+    let place = |span: tilewright::tile::Span| {
+        let (line, column) = line_column(source, span.range().start);
+        format!("{line}:{column}")
+    };
+    let all: Vec<String> = spans.filter_map(|origin| origin.text()).map(place).collect();
+    format!("at {}", all.join(", "))
 }
 
 /// Below the least architecture that has all that the program uses, it is refused by what it uses; on that one, no message speaks of a

@@ -8,6 +8,7 @@
 //! What makes a mark certain is that a shared tile is read twice, once in a layout in which each warp holds rows, once in one in
 //! which each warp holds columns: whoever wrote an element, one of its two readers is another warp.
 
+mod exchange;
 mod flow;
 mod ring;
 mod roles;
@@ -27,11 +28,13 @@ pub struct Case {
 
 /// The program of a random choice.
 pub fn generate(dice: &mut Dice) -> Case {
-    match dice.below(16) {
+    match dice.below(18) {
         0..=6 => flow::flow(dice),
         7..=8 => ring::ring(dice),
         9..=12 => roles::product(dice),
         13 => roles::relay(dice),
+        14 => exchange::fan_out(dice),
+        15 => exchange::exchange(dice),
         _ => roles::tiles_through(dice),
     }
 }
@@ -197,7 +200,7 @@ mod tests {
             let verified = verify(&program, &Constants::new());
             assert!(verified.is_ok(), "{}\n{}", verified.expect_err("an error"), case.text);
         }
-        assert_eq!(families.len(), 5, "{families:?}");
+        assert_eq!(families.len(), 7, "{families:?}");
     }
 
     #[test]

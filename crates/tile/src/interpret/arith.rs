@@ -4,7 +4,7 @@ use super::Buffer;
 use super::InterpretError;
 use super::bound::Element;
 use super::plan::Code;
-use super::run::Block;
+use super::role::Role;
 use crate::program::{BinaryOp, UnaryOp};
 
 /// An intermediate value of an elementwise expression.
@@ -68,7 +68,7 @@ fn fma(x: Value, y: Value, z: Value) -> Value {
     }
 }
 
-impl Block<'_> {
+impl Role<'_> {
     /// The value of an elementwise expression.
     pub(super) fn elementwise(&self, code: &Code) -> Result<Value, InterpretError> {
         Ok(match code {

@@ -4,13 +4,14 @@
 //! one block. A tensor of the block has a mask only while some of its elements are unwritten, so that a run pays for little else than
 //! the first round. `warnings.rs` says what the masks mean.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::InterpretError;
+use super::access::Corner;
 use super::plan::{Access, Code, Op, PartOf, Plan, Side, Tile};
-use super::run::{Block, Corner};
+use super::role::Role;
 use crate::program::{ParamId, Stmt, StmtKind, TensorKind};
 use crate::verified::Verified;
 
@@ -129,7 +130,7 @@ struct Mask {
 
 /// A tensor of the block.
 #[derive(Clone, Default)]
-struct State {
+pub(super) struct State {
     /// Which elements nothing has written; none where all are.
     missing: Option<Missing>,
     /// The statement that wrote all of it, if nothing has read any of it since.
@@ -151,16 +152,20 @@ impl Missing {
     }
 }
 
-/// What goes with one block.
+/// The masks of a role's tensors.
+struct RoleMasks {
+    /// The statement under way.
+    stmt: Number,
+    tensors: Vec<State>,
+}
+
+/// The masks of one block.
 pub(super) struct Watch<'a> {
     coverage: &'a Coverage<'a>,
     block: u64,
-    stmt: Number,
-    /// The next operation is part of one that has been looked at.
-    inner: bool,
-    tensors: Vec<State>,
-    /// The tensors of the stages that are full, by pipeline.
-    queues: Vec<VecDeque<Vec<State>>>,
+    /// The role that runs, and the masks of each.
+    role: usize,
+    roles: Vec<RoleMasks>,
     reads: Reads,
     found: Found,
 }
@@ -185,13 +190,12 @@ fn join(mask: &mut Vec<bool>, other: &[bool]) {
 
 impl<'a> Watch<'a> {
     pub(super) fn new(coverage: &'a Coverage<'a>, plan: &Plan, block: u64) -> Self {
+        let tensors = vec![State::default(); plan.tensors];
         Watch {
             coverage,
             block,
-            stmt: 0,
-            inner: false,
-            tensors: vec![State::default(); plan.tensors],
-            queues: plan.pipelines.iter().map(|_| VecDeque::new()).collect(),
+            role: 0,
+            roles: plan.roles.iter().map(|_| RoleMasks { stmt: 0, tensors: tensors.clone() }).collect(),
             reads: Reads::new(),
             found: Found::default(),
         }
@@ -201,9 +205,22 @@ impl<'a> Watch<'a> {
         self.coverage.lens[tensor]
     }
 
-    /// What is done from here on is part of this statement.
+    /// A role goes on.
+    pub(super) fn turn_to(&mut self, role: usize) {
+        self.role = role;
+    }
+
+    /// What the role does from now on is part of this statement.
     pub(super) fn at(&mut self, stmt: Number) {
-        self.stmt = stmt;
+        self.roles[self.role].stmt = stmt;
+    }
+
+    fn stmt(&self) -> Number {
+        self.roles[self.role].stmt
+    }
+
+    fn state(&mut self, tensor: usize) -> &mut State {
+        &mut self.roles[self.role].tensors[tensor]
     }
 
     /// An element of a parameter is read.
@@ -221,7 +238,7 @@ impl<'a> Watch<'a> {
     pub(super) fn stored(&self, param: usize, offset: usize, values: Option<[f64; 2]>) {
         let seen = &self.coverage.params[param];
         let (Some(writer), Some(again)) = (seen.writer.get(offset), seen.again.get(offset)) else { return };
-        let own = tag(self.block, self.stmt);
+        let own = tag(self.block, self.stmt());
         let before = writer.swap(own | UNREAD, Ordering::Relaxed);
         let Some([old, new]) = values else {
             // A sum holds what was there.
@@ -231,31 +248,28 @@ impl<'a> Watch<'a> {
         let others = before >> 17 != own >> 17;
         let lost = before & UNREAD != 0 && before & !UNREAD == own;
         if before != 0 && (others || lost) && old.to_bits() != new.to_bits() {
-            again.store(self.stmt as u32 + 1, Ordering::Relaxed);
+            again.store(self.stmt() as u32 + 1, Ordering::Relaxed);
         }
     }
 
-    /// A stage of a pipeline is at hand: empty to be filled, or as it was filled.
-    pub(super) fn enter(&mut self, ring: usize, produce: bool, tensors: &[(usize, usize)]) {
-        let full = if produce { None } else { self.queues[ring].pop_front() };
+    /// A stage of a pipeline begins: empty, or as it was filled.
+    pub(super) fn enter(&mut self, tensors: &[(usize, usize)], full: Option<Vec<State>>) {
         let empty = tensors
             .iter()
             .map(|(_, len)| State { missing: Missing::new(vec![true; *len], None), unread: None });
         let states = full.unwrap_or_else(|| empty.collect());
-        tensors.iter().zip(states).for_each(|((tensor, _), state)| self.tensors[*tensor] = state);
+        tensors.iter().zip(states).for_each(|((tensor, _), state)| *self.state(*tensor) = state);
     }
 
-    /// The stage at hand has been filled or read.
-    pub(super) fn leave(&mut self, ring: usize, produce: bool, tensors: &[(usize, usize)]) {
-        let states = tensors.iter().map(|(tensor, _)| std::mem::take(&mut self.tensors[*tensor])).collect();
-        if produce {
-            self.queues[ring].push_back(states);
-        }
+    /// The stage ends.
+    pub(super) fn leave(&mut self, tensors: &[(usize, usize)]) -> Vec<State> {
+        tensors.iter().map(|(tensor, _)| std::mem::take(self.state(*tensor))).collect()
     }
 
     /// Reads a tensor, or the elements at these places of it.
     fn read(&mut self, tensor: usize, places: Option<&[usize]>) -> Option<Mask> {
-        let state = &mut self.tensors[tensor];
+        let stmt = self.stmt();
+        let state = &mut self.roles[self.role].tensors[tensor];
         state.unread = None;
         let missing = state.missing.as_ref()?;
         let of: Vec<bool> = match places {
@@ -266,7 +280,7 @@ impl<'a> Watch<'a> {
             return None;
         }
         let origin = missing.origin.unwrap_or_else(|| {
-            let key = (self.stmt, tensor);
+            let key = (stmt, tensor);
             let read = self.reads.entry(key).or_default();
             match places {
                 None => join(read, &missing.places),
@@ -282,17 +296,18 @@ impl<'a> Watch<'a> {
 
     /// Writes all of a tensor; `keeps` where what it held is no loss.
     fn write(&mut self, tensor: usize, mask: Option<Mask>, keeps: bool) {
-        let state = &mut self.tensors[tensor];
+        let stmt = self.stmt();
+        let state = &mut self.roles[self.role].tensors[tensor];
         if let (Some(before), false) = (state.unread.take(), keeps) {
-            *self.found.lost.entry((before, self.stmt, tensor)).or_default() += 1;
+            *self.found.lost.entry((before, stmt, tensor)).or_default() += 1;
         }
-        state.unread = Some(self.stmt);
+        state.unread = Some(stmt);
         state.missing = mask.and_then(|mask| Missing::new(mask.missing, Some(mask.origin)));
     }
 
     /// Writes the elements at these places of a tensor of so many.
     fn write_part(&mut self, tensor: usize, places: &[usize], len: usize, mask: Option<Mask>) {
-        let state = &mut self.tensors[tensor];
+        let state = &mut self.roles[self.role].tensors[tensor];
         state.unread = None;
         if state.missing.is_none() && mask.is_none() {
             return;
@@ -319,43 +334,43 @@ impl<'a> Watch<'a> {
 
     fn read_tile(
         &mut self,
-        block: &Block<'_>,
+        role: &Role<'_>,
         tile: &Tile,
         text: &str,
     ) -> Result<Option<Mask>, InterpretError> {
-        if self.tensors[tile.tensor].missing.is_none() || tile.order.is_none() {
+        if self.state(tile.tensor).missing.is_none() || tile.order.is_none() {
             return Ok(self.read(tile.tensor, None));
         }
-        let places = block.places(tile, text)?;
+        let places = role.places(tile, text)?;
         Ok(self.read(tile.tensor, Some(&places)))
     }
 
     fn read_side(
         &mut self,
-        block: &Block<'_>,
+        role: &Role<'_>,
         side: &Side,
         text: &str,
     ) -> Result<Option<Mask>, InterpretError> {
         match side {
-            Side::Tile(tile) => self.read_tile(block, tile, text),
+            Side::Tile(tile) => self.read_tile(role, tile, text),
             Side::Global(_) => Ok(None),
         }
     }
 
-    fn copy(&mut self, block: &Block<'_>, [src, dst]: [&Side; 2], text: &str) -> Result<(), InterpretError> {
-        let mask = self.read_side(block, src, text)?;
+    fn copy(&mut self, role: &Role<'_>, [src, dst]: [&Side; 2], text: &str) -> Result<(), InterpretError> {
+        let mask = self.read_side(role, src, text)?;
         match dst {
             Side::Tile(Tile { tensor, order: None, .. }) => self.write(*tensor, mask, false),
             Side::Tile(tile) => {
-                if self.tensors[tile.tensor].missing.is_some() || mask.is_some() {
-                    let places = block.places(tile, text)?;
+                if self.state(tile.tensor).missing.is_some() || mask.is_some() {
+                    let places = role.places(tile, text)?;
                     self.write_part(tile.tensor, &places, self.len(tile.tensor), mask);
                 }
-                self.tensors[tile.tensor].unread = None;
+                self.state(tile.tensor).unread = None;
             }
             Side::Global(access) => {
                 if let Some(mask) = mask
-                    && inside(block, access, &mask.missing)?
+                    && inside(role, access, &mask.missing)?
                 {
                     self.reached(mask.origin);
                 }
@@ -365,28 +380,26 @@ impl<'a> Watch<'a> {
     }
 
     /// Looks at an operation before it is done.
-    pub(super) fn before(&mut self, block: &Block<'_>, op: &Op) -> Result<(), InterpretError> {
-        if std::mem::take(&mut self.inner) {
-            return Ok(());
-        }
+    pub(super) fn before(&mut self, role: &Role<'_>, op: &Op) -> Result<(), InterpretError> {
         match op {
             Op::Define { tensor, len } => {
-                self.tensors[*tensor] = State { missing: Missing::new(vec![true; *len], None), unread: None };
+                *self.state(*tensor) = State { missing: Missing::new(vec![true; *len], None), unread: None };
             }
-            Op::Copy { src, dst, text, .. } => self.copy(block, [src, dst], text)?,
-            Op::CopyAsync { src, dst, flight, .. } => self.copy(block, [src, dst], block.flight(*flight))?,
-            Op::Parts { parts, op, text } => self.parts(block, parts, op, text)?,
+            Op::Copy { src, dst, text, .. } => self.copy(role, [src, dst], text)?,
+            Op::CopyAsync { src, dst, flight, .. } => self.copy(role, [src, dst], role.flight(*flight))?,
+            Op::TakeParts { parts, text } => self.take_parts(role, parts, text)?,
+            Op::PutParts { parts, text } => self.put_parts(role, parts, text)?,
             Op::Gemm { c, a, b, shape, .. } => {
                 let factors = [self.read(*a, None), self.read(*b, None)];
                 self.product(*c, factors, *shape);
             }
             Op::GemmAsync(product) => {
-                let text = block.flight(product.flight);
-                let factors = [&product.a, &product.b].map(|side| self.read_side(block, side, text));
+                let text = role.flight(product.flight);
+                let factors = [&product.a, &product.b].map(|side| self.read_side(role, side, text));
                 let [a, b] = factors;
                 self.product(product.c, [a?, b?], product.shape);
             }
-            Op::ClusterSum { dst, .. } => self.tensors[*dst].unread = None,
+            Op::ClusterSum { dst, .. } => self.state(*dst).unread = None,
             Op::Convert { dst, src, .. } => {
                 let mask = self.read(*src, None);
                 self.write(*dst, mask, false);
@@ -394,7 +407,7 @@ impl<'a> Watch<'a> {
             Op::Fill { dst, .. } => {
                 self.write(*dst, None, false);
                 // What a `fill` writes is there in case nothing else does.
-                self.tensors[*dst].unread = None;
+                self.state(*dst).unread = None;
             }
             Op::Elementwise { dst, code, .. } => {
                 let mask = self.elementwise(code);
@@ -409,7 +422,7 @@ impl<'a> Watch<'a> {
                 self.write(*dst, mask, false);
             }
             Op::Slice { dst, src, order, start, stride, .. } => {
-                let start = block.value(start, || "the beginning of a slice".to_string())?;
+                let start = role.value(start, || "the beginning of a slice".to_string())?;
                 let first = usize::try_from(start * stride).unwrap_or(0);
                 let len = self.len(*src);
                 let places: Vec<usize> = order.iter().map(|&o| (first + o as usize).min(len - 1)).collect();
@@ -448,7 +461,6 @@ impl<'a> Watch<'a> {
             | Op::Landed { .. }
             | Op::CommitGemm
             | Op::WaitGemm(_)
-            | Op::Role { .. }
             | Op::Stage { .. }
             | Op::Tiles { .. }
             | Op::Mark(_)
@@ -457,41 +469,37 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    /// The parts of register tensors that an operation has for operands, taken out and put back.
-    fn parts(
-        &mut self,
-        block: &Block<'_>,
-        parts: &[PartOf],
-        op: &Op,
-        text: &str,
-    ) -> Result<(), InterpretError> {
+    /// The parts of register tensors that an operation has for operands are taken out.
+    fn take_parts(&mut self, role: &Role<'_>, parts: &[PartOf], text: &str) -> Result<(), InterpretError> {
         for part in parts {
-            let places = block.places(&part.tile, text)?;
-            let whole = &mut self.tensors[part.tile.tensor];
+            let places = role.places(&part.tile, text)?;
+            let whole = self.state(part.tile.tensor);
             whole.unread = None;
             let missing = whole.missing.as_ref().and_then(|missing| {
                 Missing::new(places.iter().map(|&at| missing.places[at]).collect(), missing.origin)
             });
-            self.tensors[part.part] = State { missing, unread: None };
+            *self.state(part.part) = State { missing, unread: None };
         }
-        self.before(block, op)?;
+        Ok(())
+    }
+
+    /// They are put back.
+    fn put_parts(&mut self, role: &Role<'_>, parts: &[PartOf], text: &str) -> Result<(), InterpretError> {
         for part in parts {
-            let missing = std::mem::take(&mut self.tensors[part.part]).missing;
-            let places = block.places(&part.tile, text)?;
+            let missing = std::mem::take(self.state(part.part)).missing;
+            let places = role.places(&part.tile, text)?;
             let whole = self.len(part.tile.tensor);
             // What was unwritten and still is keeps its own origin.
-            let own = missing.as_ref().is_some_and(|missing| missing.origin.is_none());
-            let mask = missing.map(|missing| Mask {
-                missing: missing.places,
-                origin: missing.origin.unwrap_or((self.stmt, part.tile.tensor)),
-            });
-            let before = self.tensors[part.tile.tensor].missing.as_ref().and_then(|missing| missing.origin);
+            let unwritten = missing.as_ref().is_some_and(|missing| missing.origin.is_none());
+            let here = (self.stmt(), part.tile.tensor);
+            let mask = missing
+                .map(|missing| Mask { missing: missing.places, origin: missing.origin.unwrap_or(here) });
+            let before = self.state(part.tile.tensor).missing.as_ref().and_then(|missing| missing.origin);
             self.write_part(part.tile.tensor, &places, whole, mask);
-            if let (true, Some(missing)) = (own, &mut self.tensors[part.tile.tensor].missing) {
+            if let (true, Some(missing)) = (unwritten, &mut self.state(part.tile.tensor).missing) {
                 missing.origin = before;
             }
         }
-        self.inner = true;
         Ok(())
     }
 
@@ -548,8 +556,8 @@ fn pick(mask: &Mask, places: impl Iterator<Item = usize>) -> Mask {
 }
 
 /// Whether an element that is missing lies within the buffer.
-fn inside(block: &Block<'_>, access: &Access, missing: &[bool]) -> Result<bool, InterpretError> {
-    let corner: Corner = block.corner(access)?;
+fn inside(role: &Role<'_>, access: &Access, missing: &[bool]) -> Result<bool, InterpretError> {
+    let corner: Corner = role.corner(access)?;
     if access.start_if_inside(&corner).is_some() {
         return Ok(missing.contains(&true));
     }

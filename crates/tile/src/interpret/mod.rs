@@ -4,17 +4,22 @@
 //! A tile's values are `f64`, rounded to the tile's element type whenever they are written. Register and shared tensors
 //! hold NaN until they are written.
 
+mod access;
 mod arith;
 mod bound;
 mod buffer;
-mod cluster;
 mod coverage;
+mod error;
+mod flight;
+mod gemm;
 mod launch;
+mod ops;
 mod plan;
-mod progress;
 mod ranges;
+mod ring;
+mod role;
 mod round;
-mod run;
+mod schedule;
 mod shapes;
 mod warnings;
 mod work;
@@ -30,10 +35,15 @@ use crate::program::{ParamKind, StmtKind, TensorKind};
 use crate::verified::Verified;
 
 use coverage::{Coverage, Watch};
+use role::Role;
+use schedule::Cluster;
 
+pub use error::InterpretError;
+pub(crate) use error::who;
 pub use launch::{grid, size_values, tensor_len, tensor_shape, tensor_strides};
 pub use ranges::check_ranges;
 pub use round::round;
+pub use schedule::{Wait, WaitFor};
 pub use work::{Work, work};
 
 /// What a launch passes for a parameter.
@@ -47,199 +57,6 @@ pub enum Argument {
 
 /// For each parameter that is a tensor which the kernel writes, a bound for each of its elements ([`interpret_bounded`]).
 pub type Bounds = Vec<Option<Vec<f32>>>;
-
-/// Why a launch is not possible.
-#[derive(Clone, PartialEq, Debug, thiserror::Error)]
-pub enum InterpretError {
-    /// A size is given that the kernel does not declare.
-    #[error("the kernel has no size `{name}`; it has {known}")]
-    UnknownSize {
-        /// The name given.
-        name: String,
-        /// The names declared.
-        known: String,
-    },
-    /// A size is less than 1.
-    #[error("the size `{name}` is {value}; it must be at least 1")]
-    BadSize {
-        /// The size.
-        name: String,
-        /// The value given.
-        value: i64,
-    },
-    /// The number of arguments is not the number of parameters.
-    #[error("the kernel has {expected} parameters, and {found} arguments are given")]
-    ArgumentCount {
-        /// Parameters.
-        expected: usize,
-        /// Arguments.
-        found: usize,
-    },
-    /// A number is given for a tensor, or a tensor for a number.
-    #[error("the parameter `{param}` is a {expected}")]
-    ArgumentKind {
-        /// The parameter.
-        param: String,
-        /// `tensor` or `number`.
-        expected: &'static str,
-    },
-    /// A tensor argument has the wrong number of elements.
-    #[error("the tensor `{param}` spans {expected} elements, and {found} are given")]
-    ArgumentLength {
-        /// The parameter.
-        param: String,
-        /// What shape and strides span.
-        expected: usize,
-        /// The elements given.
-        found: usize,
-    },
-    /// An expression divides by zero or overflows at these sizes.
-    #[error("{what} has no value: it divides by zero or overflows")]
-    NoValue {
-        /// Which expression.
-        what: String,
-    },
-    /// An integer of the kernel does not fit in the 32 bits that kernels compute with, at these sizes.
-    #[error("{what} can reach {value}: the integers of a kernel have 32 bits")]
-    TooWide {
-        /// Which expression.
-        what: String,
-        /// A value it can take.
-        value: i64,
-    },
-    /// An index of a tensor is outside its mode.
-    #[error(
-        "`{statement}`: the index {index} is outside mode {mode} of `{tensor}`, which has extent {extent}"
-    )]
-    IndexOutside {
-        /// The statement.
-        statement: String,
-        /// The tensor.
-        tensor: String,
-        /// The mode.
-        mode: usize,
-        /// The index.
-        index: i64,
-        /// The mode's extent.
-        extent: i64,
-    },
-    /// An element is read or written between an asynchronous copy or product that writes it and the wait that completes that, or
-    /// written while one reads it.
-    #[error(
-        "`{statement}` {access} an element of `{tensor}` that `{flight}` has in flight: no wait covers it yet"
-    )]
-    InFlight {
-        /// The statement that comes too early.
-        statement: String,
-        /// `reads` or `writes`.
-        access: &'static str,
-        /// The shared or register tensor.
-        tensor: String,
-        /// The asynchronous copy or product.
-        flight: String,
-    },
-    /// A copy to global memory that no wait completes.
-    #[error("`{flight}` is still in flight at the end: its writes are done once a `wait_group` covers it")]
-    NeverWaitedFor {
-        /// The asynchronous copy.
-        flight: String,
-    },
-    /// A stage is to be read, and none is full.
-    #[error("`{statement}` has no stage to read: {}", produced(role, *filled))]
-    NoStage {
-        /// The statement, `consume ab`.
-        statement: String,
-        /// The role that fills the stages.
-        role: Option<String>,
-        /// How many stages it fills in all.
-        filled: usize,
-    },
-    /// Stages are filled that nothing reads.
-    #[error("`produce {pipeline}` filled {} that nothing reads, of {filled} in all", stages(*left))]
-    UnreadStages {
-        /// The pipeline.
-        pipeline: String,
-        /// How many nothing reads.
-        left: usize,
-        /// How many were filled in all.
-        filled: usize,
-    },
-    /// A slice begins where it does not fit.
-    #[error("`{statement}`: the slice begins at {start}, and fits from 0 to {most}")]
-    SliceOutside {
-        /// The statement.
-        statement: String,
-        /// Where it begins.
-        start: i64,
-        /// The largest coordinate at which it may begin.
-        most: i64,
-    },
-    /// Blocks of a cluster wait for each other at different statements, or one ends while others wait.
-    #[error("`{statement}`: the blocks of the cluster do not all reach it at the same time")]
-    ClusterApart {
-        /// The statement at which one waits.
-        statement: String,
-    },
-    /// The blocks of a cluster are to share a copy, and copy different tiles.
-    #[error("`{statement}`: the blocks of the cluster do not all copy the same tile")]
-    MulticastApart {
-        /// The statement.
-        statement: String,
-    },
-    /// The blocks of a cluster fill stages for each other, and not equally many.
-    #[error(
-        "`{statement}`: the blocks of a cluster share its copies (`multicast`), and block 0 of the cluster fills {}, block {other} {}; all must fill as many",
-        stages(counts[0]), counts[1]
-    )]
-    MulticastCounts {
-        /// The statement, `produce ab`.
-        statement: String,
-        /// A block that fills another number than block 0, by its rank in the cluster.
-        other: usize,
-        /// What block 0 fills, and what it does.
-        counts: [usize; 2],
-    },
-    /// Roles wait for each other's stages for ever.
-    #[error(
-        "nothing can go on: {waits}; a stage is free once its `consume` has ended and a `wait_gemm` covers every group of products that reads it"
-    )]
-    Deadlock {
-        /// For each role that does not end what it waits for, and where.
-        waits: String,
-    },
-    /// The grid is not made of whole clusters, at these sizes.
-    #[error(
-        "the grid has {blocks} blocks along x, which is no multiple of the {cluster} blocks of a cluster"
-    )]
-    PartOfCluster {
-        /// Blocks along x.
-        blocks: u32,
-        /// Blocks of a cluster.
-        cluster: u32,
-    },
-    /// An extent or a stride is not positive, or the grid is outside what the hardware takes, at these sizes.
-    #[error("{what} is {value}; it must be from 1 to {most}")]
-    OutOfRange {
-        /// Which expression.
-        what: String,
-        /// Its value.
-        value: i64,
-        /// The largest legal value.
-        most: i64,
-    },
-}
-
-/// `3 stages`.
-fn stages(n: usize) -> String {
-    format!("{n} stage{}", if n == 1 { "" } else { "s" })
-}
-
-fn produced(role: &Option<String>, filled: usize) -> String {
-    match role {
-        Some(role) => format!("role `{role}` produced {}", stages(filled)),
-        None => format!("{} produced so far", stages(filled)),
-    }
-}
 
 /// The parameters that a kernel adds to.
 fn added(v: &Verified) -> BTreeSet<usize> {
@@ -267,10 +84,10 @@ fn added(v: &Verified) -> BTreeSet<usize> {
 /// product is computed where it stands. Whatever touches in between what they write, or writes what they read, is an error that
 /// names both statements.
 ///
-/// Roles run one after the other, each pipeline's producer before its consumer: a pipeline is a queue of the contents of its
-/// stages. A stage that is read and was never filled, and one that is filled and never read, is an error, and so are roles that would
-/// wait for each other for ever if they ran side by side, with as many stages as there are. The blocks of a cluster
-/// run side by side where they add up what they have, each for itself otherwise.
+/// Roles run as coroutines, one at a time, in an order that depends on nothing but the program and its sizes: a role runs until a
+/// `produce` has no free stage, a `consume` no full one, or a `cluster_sum` lacks another block. Where none can go on, the error
+/// says who waits for what. A stage that is read and never filled, or filled and not read by a consuming role, is an error, too. The
+/// blocks of a cluster run in turns with their roles where they depend on each other, each for itself otherwise.
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -387,16 +204,18 @@ fn execute(
         .collect();
     let [x, y, z] = grid.map(u64::from);
     // At most 2³¹ · 2¹⁶ · 2¹⁶ blocks: fits. The blocks of a cluster follow each other.
-    let shared = plan.meets || plan.pipelines.iter().any(|ring| ring.multicast);
-    let blocks = if shared { plan.cluster as u64 } else { 1 };
+    let blocks = if plan.meets { plan.cluster as u64 } else { 1 };
     let result = (0..x * y * z / blocks).into_par_iter().try_for_each(|cluster| {
-        let steps = cluster::run(blocks as usize, plan.meets, |rank, meeting| {
-            let index = cluster * blocks + rank as u64;
-            let block = [index % x, index / x % y, index / x / y].map(|i| i as i64);
-            let watch = coverage.map(|coverage| Watch::new(coverage, &plan, index));
-            run::block(&plan, &buffers, (block, x as i64), values.clone(), meeting, watch)
-        })?;
-        progress::check(&plan, &steps)
+        let numbers: Vec<u64> = (0..blocks).map(|rank| cluster * blocks + rank).collect();
+        let watches =
+            numbers.iter().map(|number| coverage.map(|coverage| Watch::new(coverage, &plan, *number)));
+        let roles = numbers.iter().enumerate().flat_map(|(rank, number)| {
+            let index = [number % x, number / x % y, number / x / y].map(|i| i as i64);
+            let at = (index, rank, x as i64);
+            let (plan, buffers, values) = (&plan, &buffers, &values);
+            (0..plan.roles.len()).map(move |role| Role::new(plan, buffers, role, at, values.clone()))
+        });
+        Cluster::new(&plan, watches).run(roles.collect())
     });
     let (mut written, mut bounds) = (Vec::new(), Vec::new());
     for buffer in buffers {

@@ -2,6 +2,7 @@
 //! indexes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use tilewright_machine::{DType, Memory};
 
@@ -10,6 +11,7 @@ use super::coverage::Coverage;
 use super::shapes::{self, Around};
 use super::{InterpretError, round, tensor_shape, tensor_strides};
 use crate::arith::{Rounded, rounded};
+use crate::diagnostic::Origin;
 use crate::expr::{Expr, SymbolId};
 use crate::printer::statement_text;
 use crate::program::{
@@ -17,7 +19,6 @@ use crate::program::{
     TensorRef, TileOrder, UnaryOp,
 };
 use crate::verified::Verified;
-use crate::verify::role_order;
 
 /// A program prepared for one launch.
 pub(super) struct Plan {
@@ -26,27 +27,48 @@ pub(super) struct Plan {
     pub(super) flights: Vec<String>,
     /// The statement of each of them, by its number in the masks; empty without masks.
     pub(super) flight_statements: Vec<usize>,
-    /// The pipelines.
-    pub(super) pipelines: Vec<Ring>,
+    pub(super) pipelines: Vec<Pipeline>,
     /// Blocks of a cluster.
     pub(super) cluster: i64,
     /// Extent and stride of each parameter of one mode, whose elements may be integers of the kernel; (0, 0) of others.
     pub(super) lists: Vec<(i64, i64)>,
-    /// Whether the blocks of a cluster add up what they have, so that they run side by side.
+    /// Whether the blocks of a cluster depend on each other, by sums or by stages that each fills for all.
     pub(super) meets: bool,
+    /// The roles in the order of the text; of a program without roles one that does everything.
+    pub(super) roles: Vec<RolePlan>,
+}
+
+/// What a role does.
+pub(super) struct RolePlan {
+    /// Its name, if the program has roles.
+    pub(super) name: Option<String>,
     pub(super) ops: Vec<Op>,
 }
 
 /// A pipeline.
-pub(super) struct Ring {
+pub(super) struct Pipeline {
     pub(super) name: String,
     pub(super) stages: i64,
-    /// The tensors of a stage, and how many elements each has.
+    /// The tensors of a stage, and the number of elements of each.
     pub(super) tensors: Vec<(usize, usize)>,
-    /// The role that fills it, if there are roles.
-    pub(super) producer: Option<String>,
+    /// The role that fills it.
+    pub(super) producer: Option<usize>,
+    /// The roles that read it.
+    pub(super) consumers: Vec<usize>,
     /// Whether each block of a cluster fills its stages for all.
     pub(super) multicast: bool,
+}
+
+impl Pipeline {
+    /// The place of a role among the consuming roles.
+    pub(super) fn reader(&self, role: usize) -> Option<usize> {
+        self.consumers.iter().position(|consumer| *consumer == role)
+    }
+
+    /// Whether the tensor is part of a stage.
+    pub(super) fn has(&self, tensor: usize) -> bool {
+        self.tensors.iter().any(|(part, _)| *part == tensor)
+    }
 }
 
 /// One statement.
@@ -64,8 +86,10 @@ pub(super) enum Op {
     Commit,
     /// All groups but so many are complete.
     Wait(Expr),
-    /// A statement with parts of register tensors among its operands: they are taken out before it and put back after.
-    Parts { parts: Vec<PartOf>, op: Box<Op>, text: String },
+    /// The parts of register tensors that the next operation has for operands are taken out.
+    TakeParts { parts: Arc<[PartOf]>, text: String },
+    /// They are put back.
+    PutParts { parts: Arc<[PartOf]>, text: String },
     /// An error where the blocks of the cluster do not all mean the same tile.
     Alike { access: Box<Access>, text: String },
     /// An error where a tile that is read, or written, is in flight.
@@ -80,13 +104,11 @@ pub(super) enum Op {
     /// All groups of products but so many are complete.
     WaitGemm(Expr),
     /// The tensor becomes the sum over the cluster's blocks; the number tells one such statement from another.
-    ClusterSum { dst: usize, number: usize, text: String },
-    /// What a role does.
-    Role { name: String, body: Vec<Op> },
+    ClusterSum { dst: usize, number: usize, text: String, span: Origin },
     /// One stage of a pipeline.
-    Stage { ring: usize, produce: bool, slot: Option<usize>, body: Vec<Op>, text: String },
+    Stage { pipeline: usize, produce: bool, slot: Option<usize>, body: Vec<Op>, span: Origin },
     /// A loop over tiles.
-    /// `after`: the counters that are the row and the column of the round before, and of the last one after the loop.
+    /// `after`: the counters that are the row and the column of the previous iteration, and of the last one after the loop.
     Tiles {
         row: usize,
         col: usize,
@@ -114,8 +136,8 @@ pub(super) enum Op {
     Reduce { dst: usize, src: usize, around: Around, op: ReduceOp, dtype: DType },
     /// `dst = src` at the places that `index` names along a mode.
     Gather { dst: usize, src: usize, around: Around, index: usize, along: Around },
-    /// A loop. Of an unrolled one each round has tensors of its own: those that its body defines, `own`.
-    For { counter: usize, lo: Expr, hi: Expr, unrolled: bool, own: Vec<usize>, body: Vec<Op> },
+    /// A loop. Of an unrolled one, `unrolled` are the tensors that its body defines: each iteration has some for itself.
+    For { counter: usize, lo: Expr, hi: Expr, unrolled: Option<Vec<usize>>, body: Vec<Op> },
 }
 
 /// An asynchronous product.
@@ -205,12 +227,12 @@ impl Plan {
         coverage: Option<&Coverage<'_>>,
     ) -> Result<Plan, InterpretError> {
         let program = v.program();
-        let (mut products, mut meets) = (false, false);
+        let (mut products, mut sums) = (false, false);
         let mut shared = BTreeSet::new();
         let of = |tensor| program.pipelines.iter().position(|row| row.tensors.contains(&tensor));
         v.visit(&mut |stmt, _| match &stmt.kind {
             StmtKind::GemmAsync { .. } => products = true,
-            StmtKind::ClusterSum { .. } => meets = true,
+            StmtKind::ClusterSum { .. } => sums = true,
             StmtKind::CopyAsync { dst, how, .. } if how.multicast => {
                 shared.extend(of(dst.tensor).map(|i| PipelineId(i as u32)));
             }
@@ -227,28 +249,23 @@ impl Plan {
             sums: 0,
             defined: BTreeSet::new(),
         };
-        let mut ops = Vec::new();
-        // A pipeline's producer before its consumer; what is no role stands before all roles in effect.
-        let (roles, rest): (Vec<&Stmt>, Vec<&Stmt>) =
-            program.body.iter().partition(|stmt| matches!(stmt.kind, StmtKind::Role { .. }));
-        for stmt in rest {
-            making.statement(stmt, false, &mut ops)?;
-        }
-        // The verifier knows that there is an order.
-        for number in role_order(program).unwrap_or_default() {
-            making.statement(roles[number], false, &mut ops)?;
-        }
+        let roles = making.roles()?;
         let len = |id: &TensorId| v.shape(*id).iter().product::<i64>() as usize;
-        let pipelines = program.pipelines.iter().enumerate().map(|(i, row)| Ring {
-            name: row.name.clone(),
-            stages: row.stages.as_int().unwrap_or(1),
-            tensors: row.tensors.iter().map(|id| (id.0 as usize, len(id))).collect(),
-            producer: roles.iter().find_map(|role| match &role.kind {
-                StmtKind::Role { name, .. } if produces(role, PipelineId(i as u32)) => Some(name.clone()),
-                _ => None,
-            }),
-            multicast: shared.contains(&PipelineId(i as u32)),
+        let pipelines = program.pipelines.iter().enumerate().map(|(i, row)| {
+            let on = |produce| -> Vec<usize> {
+                let uses = |role: &(usize, &RolePlan)| uses(&role.1.ops, i, produce);
+                roles.iter().enumerate().filter(uses).map(|(number, _)| number).collect()
+            };
+            Pipeline {
+                name: row.name.clone(),
+                stages: row.stages.as_int().unwrap_or(1),
+                tensors: row.tensors.iter().map(|id| (id.0 as usize, len(id))).collect(),
+                producer: on(true).first().copied(),
+                consumers: on(false),
+                multicast: shared.contains(&PipelineId(i as u32)),
+            }
         });
+        let pipelines = pipelines.collect();
         let list = |param| match (&*tensor_shape(v, param, sizes)?, &*tensor_strides(v, param, sizes)?) {
             ([extent], [stride]) => Ok((*extent, *stride)),
             _ => Ok((0, 0)),
@@ -257,20 +274,32 @@ impl Plan {
         Ok(Plan {
             lists: lists.collect::<Result<_, InterpretError>>()?,
             tensors: program.tensors.len(),
-            pipelines: pipelines.collect(),
+            pipelines,
             cluster: i64::from(v.cluster()),
-            meets,
+            meets: sums || !shared.is_empty(),
             flights: making.flights,
             flight_statements: making.flight_statements,
-            ops,
+            roles,
         })
     }
 }
 
-/// Whether the statement, or one in it, fills stages of the pipeline.
-fn produces(stmt: &Stmt, of: PipelineId) -> bool {
-    matches!(&stmt.kind, StmtKind::Stage { pipeline, side: program::Side::Produce, .. } if *pipeline == of)
-        || stmt.kind.body().iter().any(|stmt| produces(stmt, of))
+/// Whether one of the operations fills, or reads, stages of the pipeline.
+fn uses(ops: &[Op], of: usize, fills: bool) -> bool {
+    ops.iter().any(|op| match op {
+        Op::Stage { pipeline, produce, body, .. } => {
+            *pipeline == of && *produce == fills || uses(body, of, fills)
+        }
+        Op::For { body, .. } | Op::Tiles { body, .. } => uses(body, of, fills),
+        _ => false,
+    })
+}
+
+/// The tensors that a statement reads or writes, with those in it.
+fn used(stmt: &Stmt) -> BTreeSet<TensorId> {
+    let mut tensors: BTreeSet<TensorId> = operands(&stmt.kind).into_iter().collect();
+    stmt.kind.body().iter().for_each(|stmt| tensors.extend(used(stmt)));
+    tensors
 }
 
 /// A plan under way.
@@ -291,6 +320,30 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
+    /// What each role does, after the definitions that stand beside the roles as far as it uses them.
+    fn roles(&mut self) -> Result<Vec<RolePlan>, InterpretError> {
+        let body = &self.v.program().body;
+        let staged: BTreeSet<TensorId> =
+            self.v.program().pipelines.iter().flat_map(|row| row.tensors.iter().copied()).collect();
+        let mut roles = Vec::new();
+        for role in body {
+            let StmtKind::Role { name, body: inner, .. } = &role.kind else { continue };
+            let (tensors, mut ops) = (used(role), Vec::new());
+            for stmt in body {
+                let needs = |id| tensors.contains(id) && !staged.contains(id);
+                if matches!(&stmt.kind, StmtKind::Define(id) if needs(id)) {
+                    self.statement(stmt, false, &mut ops)?;
+                }
+            }
+            ops.extend(self.block(inner, false)?);
+            roles.push(RolePlan { name: Some(name.clone()), ops });
+        }
+        if roles.is_empty() {
+            roles.push(RolePlan { name: None, ops: self.block(body, false)? });
+        }
+        Ok(roles)
+    }
+
     fn block(&mut self, body: &[Stmt], filling: bool) -> Result<Vec<Op>, InterpretError> {
         let mut ops = Vec::new();
         for stmt in body {
@@ -359,7 +412,7 @@ impl Making<'_> {
             StmtKind::WaitGemm(groups) => Op::WaitGemm(groups.clone()),
             StmtKind::ClusterSum { dst } => {
                 self.sums += 1;
-                Op::ClusterSum { dst: dst.0 as usize, number: self.sums, text: text() }
+                Op::ClusterSum { dst: dst.0 as usize, number: self.sums, text: text(), span: stmt.span }
             }
             StmtKind::Cast { dst, src } | StmtKind::Rearrange { dst, src } => {
                 // A cast to a float goes through `f32`.
@@ -423,12 +476,11 @@ impl Making<'_> {
                 let SymbolId(counter) = *counter;
                 let before = self.defined.clone();
                 let body = self.block(body, filling)?;
-                let mut own = Vec::new();
-                if unrolled {
-                    own.extend(self.defined.difference(&before).map(|id| id.0 as usize));
-                    self.defined = before;
-                }
-                Op::For { counter: counter as usize, lo: lo.clone(), hi: hi.clone(), unrolled, own, body }
+                let unrolled = unrolled.then(|| {
+                    let defined = std::mem::replace(&mut self.defined, before);
+                    defined.difference(&self.defined).map(|id| id.0 as usize).collect()
+                });
+                Op::For { counter: counter as usize, lo: lo.clone(), hi: hi.clone(), unrolled, body }
             }
             StmtKind::Tiles { row, col, after, rows, cols, order, body } => Op::Tiles {
                 row: row.0 as usize,
@@ -442,17 +494,16 @@ impl Making<'_> {
             StmtKind::Finally { body, .. } => {
                 return body.iter().try_for_each(|stmt| self.statement(stmt, filling, ops));
             }
-            StmtKind::Role { name, body, .. } => {
-                Op::Role { name: name.clone(), body: self.block(body, false)? }
-            }
+            // `Plan::new` makes a plan of each.
+            StmtKind::Role { .. } => return Ok(()),
             StmtKind::Stage { pipeline, side, slot, body } => {
                 let produce = *side == program::Side::Produce;
                 Op::Stage {
-                    ring: pipeline.0 as usize,
+                    pipeline: pipeline.0 as usize,
                     produce,
                     slot: slot.map(|slot| slot.0 as usize),
                     body: self.block(body, filling || produce)?,
-                    text: text(),
+                    span: stmt.span,
                 }
             }
         };
@@ -465,7 +516,10 @@ impl Making<'_> {
         if parts.is_empty() {
             ops.push(op);
         } else {
-            ops.push(Op::Parts { parts, op: Box::new(op), text: text() });
+            let parts: Arc<[PartOf]> = parts.into();
+            ops.push(Op::TakeParts { parts: parts.clone(), text: text() });
+            ops.push(op);
+            ops.push(Op::PutParts { parts, text: text() });
         }
         Ok(())
     }

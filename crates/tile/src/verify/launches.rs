@@ -7,7 +7,7 @@ use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::program::{Operand, ParamId, Program, Side, Stmt, StmtKind, TensorId, TensorKind};
 
-use super::roles::{role_order, stages_of};
+use super::roles::stages_of;
 
 /// The mistakes of a program whose statements are legal each for itself.
 pub(super) fn check(program: &Program) -> Vec<Diagnostic> {
@@ -28,22 +28,30 @@ pub(super) fn check(program: &Program) -> Vec<Diagnostic> {
         (Some(_), _) => {}
     }
     let parts = parts(program);
+    let unknown = vec![Handed::default(); program.pipelines.len()];
     let mut walk = Walk {
         program,
         part: Part { role: None, body: &[], wait: None },
         others_wait: false,
         produced: false,
-        handed: vec![Handed::default(); program.pipelines.len()],
-        errors,
+        handed: unknown.clone(),
+        filled: unknown.clone(),
+        errors: Vec::new(),
     };
+    // Pipelines lead from role to role in any order: once more than there are roles, and all is known.
     let mut all_wait = false;
-    for (i, part) in parts.iter().enumerate() {
-        walk.part = *part;
-        walk.others_wait = parts.iter().enumerate().any(|(j, other)| j != i && other.wait.is_some());
-        walk.produced = false;
-        all_wait |= walk.block(part.body, Waited::No) == Waited::Yes;
+    for _ in 0..=parts.len() {
+        walk.handed = std::mem::replace(&mut walk.filled, unknown.clone());
+        walk.errors.clear();
+        all_wait = false;
+        for (i, part) in parts.iter().enumerate() {
+            walk.part = *part;
+            walk.others_wait = parts.iter().enumerate().any(|(j, other)| j != i && other.wait.is_some());
+            walk.produced = false;
+            all_wait |= walk.block(part.body, Waited::No) == Waited::Yes;
+        }
     }
-    let mut errors = walk.errors;
+    errors.append(&mut walk.errors);
     if let Some(wait) = waits.first().filter(|_| !all_wait) {
         let message = "a block in which the loop around `wait_dependencies()` has no rounds ends without it, and nothing orders the \
                        launches behind this one and those before it";
@@ -106,7 +114,7 @@ struct Part<'a> {
     wait: Option<Origin>,
 }
 
-/// The roles of a program, those that fill stages before those that read them; of one without roles, all of it.
+/// The roles of a program; of one without roles, all of it.
 fn parts(program: &Program) -> Vec<Part<'_>> {
     let part = |role, body| {
         let mut found = Found::default();
@@ -121,7 +129,7 @@ fn parts(program: &Program) -> Vec<Part<'_>> {
     if roles.is_empty() {
         return vec![part(None, &program.body)];
     }
-    role_order(program).unwrap_or_default().into_iter().map(|role| roles[role]).collect()
+    roles
 }
 
 /// Whether threads are behind a wait for the launches before.
@@ -162,7 +170,9 @@ struct Walk<'a> {
     others_wait: bool,
     /// Whether the part has filled a stage.
     produced: bool,
+    /// By pipeline, as far as it is known, and as the walk finds it.
     handed: Vec<Handed>,
+    filled: Vec<Handed>,
     errors: Vec<Diagnostic>,
 }
 
@@ -188,9 +198,9 @@ impl Walk<'_> {
                 let free = self.produced && self.others_wait && waited == Waited::No;
                 let waited = self.block(body, if free { Waited::Perhaps } else { waited });
                 self.produced = true;
-                let handed = &mut self.handed[pipeline.0 as usize];
-                handed.first.get_or_insert(waited);
-                handed.any |= waited != Waited::No;
+                let filled = &mut self.filled[pipeline.0 as usize];
+                filled.first.get_or_insert(waited);
+                filled.any |= waited != Waited::No;
                 waited
             }
             StmtKind::Stage { pipeline, body, .. } => {
@@ -217,7 +227,7 @@ impl Walk<'_> {
         for (pipeline, side) in stages_of(&stmt.kind) {
             if side == Side::Produce {
                 fills = true;
-                self.handed[pipeline.0 as usize].any |= after != Waited::No;
+                self.filled[pipeline.0 as usize].any |= after != Waited::No;
             }
         }
         if fills && self.others_wait && after == Waited::No {

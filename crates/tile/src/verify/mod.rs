@@ -1,6 +1,7 @@
 //! Program to [`Verified`]: every rule of the language that the grammar does not express, checked after the constants
 //! have their values.
 
+mod deadlock;
 mod definitions;
 mod fold;
 mod header;
@@ -19,8 +20,6 @@ use crate::names::nearest;
 use crate::program::{ParamId, ParamKind, PipelineId, Program, StmtKind, SymbolKind, TensorId, TensorKind};
 use crate::verified::{Constants, Verified};
 use tilewright_machine::DType;
-
-pub(crate) use roles::role_order;
 
 /// The most elements that a tensor of the block has.
 pub const MAX_TILE: i64 = 1 << 20;
@@ -86,9 +85,9 @@ const MAX_ERRORS: usize = 50;
 ///     number of warpgroups, together as many threads as the block. Registers are given for all roles or for none: constants,
 ///     multiples of 8 from 24 to 240, for all threads together at most 65536.
 /// 24. **What a role uses.** Register tensors that it defines, and shared tensors that no other role uses, but for stages.
-/// 25. **Pipelines.** They are defined at the outermost level, once, of 1 to 64 stages (a constant) and at least one shared tensor; a
-///     tensor is that of one pipeline, once. Something fills its stages and something reads them: with roles, one role fills, and
-///     one other reads. No roles wait for each other in a circle.
+/// 25. **Pipelines.** They are defined at the outermost level, once, of 1 to 64 stages (a constant); a tensor is that of one
+///     pipeline, once. Something fills its stages and something reads them: with roles, one role fills, and
+///     one or several others read every stage.
 /// 26. **Stages.** The tensors of a pipeline are used only in its `produce`, which only writes them, and all of them, and in its
 ///     `consume`, which only reads them. One stage of a pipeline is at hand at a time. There is no `syncthreads` in a `produce`.
 /// 27. **Loops over tiles.** The grid has one extent, or others of 1. The rows of a band are at least 1, the order of a Hilbert
@@ -107,7 +106,10 @@ const MAX_ERRORS: usize = 50;
 ///     those behind it begin waits in every block, whatever its sizes. As far as the order of the statements shows it, no role accesses a
 ///     parameter that is not `constant` before it waits or gets a stage from a role that did.
 ///
-/// Reports every violation it finds, up to fifty; of rules 29 and 32 once there are no others.
+/// 33. **Deadlocks.** As far as the text shows it, whatever the sizes, no role waits for ever for a stage to be filled or released, and each
+///     reads as many stages as are filled. Pipelines may lead in a circle.
+///
+/// Reports every violation it finds, up to fifty; of rules 29, 32 and 33 once there are no others.
 ///
 /// ```
 /// use tilewright_tile::{Code, Constants, parse, verify};
@@ -134,6 +136,7 @@ pub fn verify(program: &Program, constants: &Constants) -> Result<Verified, Diag
         if check.errors.is_empty() {
             let mut errors = products::check(&folded);
             errors.extend(launches::check(&folded));
+            errors.extend(deadlock::check(&folded));
             errors.into_iter().for_each(|error| check.report(error));
         }
     }

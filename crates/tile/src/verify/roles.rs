@@ -9,7 +9,7 @@ use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::{Expr, SymbolId};
 use crate::order::MAX_HILBERT;
 use crate::program::{
-    AsyncHow, PipelineId, Program, Side, Stmt, StmtKind, TensorId, TensorKind, TensorRef, TileOrder,
+    AsyncHow, PipelineId, Side, Stmt, StmtKind, TensorId, TensorKind, TensorRef, TileOrder,
 };
 
 /// The most blocks of a cluster.
@@ -329,11 +329,6 @@ impl Checker<'_> {
             let message = format!("{what} is {stages}; it must be from 1 to {MAX_STAGES}");
             self.report(Diagnostic::new(Code::BadValue, span, message).help("2 to 8 are usual"));
         }
-        if row.tensors.is_empty() {
-            let message = format!("a stage of `{name}` has no tensor");
-            let help = format!("list its shared tensors: `{name} = pipeline(4, sa, sb)`");
-            self.report(Diagnostic::new(Code::BadValue, span, message).help(help));
-        }
         for (i, tensor) in row.tensors.iter().enumerate() {
             if !self.exists(*tensor, span) {
                 continue;
@@ -394,56 +389,49 @@ impl Checker<'_> {
         }
     }
 
-    /// Each pipeline leads from one role to another, and the roles follow each other.
+    /// Each pipeline leads from one role to one or several others.
     pub(super) fn uses(&mut self) {
         let program = self.program;
         let roles = !self.role_names.is_empty();
+        let name = |role: Option<usize>| role.map_or("", |role| self.role_names[role]);
+        let mut errors = Vec::new();
         for (i, row) in program.pipelines.iter().enumerate() {
-            let id = PipelineId(i as u32);
-            let mut owners = [None, None];
-            let mut wrong = None;
-            for at in self.uses.iter().filter(|at| at.pipeline == id) {
-                let role = |role: Option<usize>| role.map_or("", |role| self.role_names[role]);
-                let owner = &mut owners[usize::from(at.side == Side::Consume)];
-                match *owner {
-                    Some(first) if first != at.role => {
-                        wrong.get_or_insert((
-                            at.span,
-                            format!(
-                                "the roles `{}` and `{}` both {} stages of `{}`",
-                                role(first),
-                                role(at.role),
-                                if at.side == Side::Produce { "fill" } else { "read" },
-                                row.name
-                            ),
-                        ));
-                    }
-                    _ => *owner = Some(at.role),
-                }
-                if roles && owners[0].is_some() && owners[0] == owners[1] {
-                    wrong.get_or_insert((
-                        at.span,
-                        format!("the role `{}` both fills and reads stages of `{}`", role(at.role), row.name),
-                    ));
+            let of = |side| {
+                self.uses.iter().filter(move |at| at.pipeline == PipelineId(i as u32) && at.side == side)
+            };
+            let producer = of(Side::Produce).next();
+            if let Some(first) = producer {
+                if let Some(other) = of(Side::Produce).find(|at| at.role != first.role) {
+                    let (first_name, other_name) = (name(first.role), name(other.role));
+                    let message = format!(
+                        "the roles `{first_name}` and `{other_name}` both fill stages of `{}`",
+                        row.name
+                    );
+                    let help = "stages are filled in one order, which one role gives them: \
+                                a pipeline for each producing role";
+                    errors.push((other.span, message, help.to_string(), Some((first.span, first_name))));
+                } else if let Some(at) = of(Side::Consume).find(|at| roles && at.role == first.role) {
+                    let message =
+                        format!("the role `{}` both fills and reads stages of `{}`", name(at.role), row.name);
+                    let help = "a pipeline leads to other roles; within a role a shared tensor and \
+                                `syncthreads` do";
+                    errors.push((at.span, message, help.to_string(), None));
                 }
             }
-            let help = "a pipeline leads from one role to one other";
-            if let Some((span, message)) = wrong {
-                self.misplaced(span, message, help);
-            }
-            for (owner, verb, word) in [(owners[0], "fills", "produce"), (owners[1], "reads", "consume")] {
-                if owner.is_none() && self.piped[i] {
+            let consumer = of(Side::Consume).next();
+            for (user, verb, word) in [(producer, "fills", "produce"), (consumer, "reads", "consume")] {
+                if user.is_none() && self.piped[i] {
                     let message = format!("nothing {verb} the stages of `{}`", row.name);
-                    self.misplaced(row.span, message, format!("there is no `{word} {}`", row.name));
+                    errors.push((row.span, message, format!("there is no `{word} {}`", row.name), None));
                 }
             }
         }
-        if self.errors.is_empty() && role_order(program).is_none() {
-            let list: Vec<String> = self.role_names.iter().map(|name| format!("`{name}`")).collect();
-            let span = program.body.iter().find(|stmt| matches!(stmt.kind, StmtKind::Role { .. }));
-            let message = format!("the roles {} wait for each other's stages in a circle", list.join(", "));
-            let help = "order the roles so that every pipeline leads from an earlier one to a later one";
-            self.misplaced(span.map_or(Origin::Unknown, |stmt| stmt.span), message, help);
+        for (span, message, help, related) in errors {
+            let diagnostic = Diagnostic::new(Code::Misplaced, span, message).help(help);
+            self.report(match related {
+                Some((span, role)) => diagnostic.related(span, format!("`{role}` fills one here")),
+                None => diagnostic,
+            });
         }
     }
 
@@ -690,26 +678,6 @@ impl Checker<'_> {
 /// Whether no stage is being filled.
 fn filling_none(stages: &[OpenStage]) -> bool {
     !stages.iter().any(|stage| stage.side == Side::Produce)
-}
-
-/// The roles of a program, by their numbers in the order of the text, each pipeline's producer before its consumer; among several
-/// the first of the text. `None` where roles wait for each other in a circle.
-pub(crate) fn role_order(program: &Program) -> Option<Vec<usize>> {
-    let roles: Vec<&Stmt> =
-        program.body.iter().filter(|stmt| matches!(stmt.kind, StmtKind::Role { .. })).collect();
-    let stages: Vec<Vec<(PipelineId, Side)>> = roles.iter().map(|role| stages_of(&role.kind)).collect();
-    let mut order = Vec::new();
-    while order.len() < roles.len() {
-        let is_next = |role: &usize| {
-            let consumes = |id: PipelineId| stages[*role].contains(&(id, Side::Consume));
-            let waits = |other: &usize| {
-                stages[*other].iter().any(|(id, side)| *side == Side::Produce && consumes(*id))
-            };
-            !order.contains(role) && !(0..roles.len()).any(|other| !order.contains(&other) && waits(&other))
-        };
-        order.push((0..roles.len()).find(is_next)?);
-    }
-    Some(order)
 }
 
 /// The stages in a statement, each pipeline's sides once.
