@@ -90,7 +90,7 @@ pub enum Without {
 /// What the simulator looks for.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Checks {
-    /// Only what costs no time: accesses out of bounds, misuses of barriers and asynchronous units
+    /// Only what costs no time: accesses out of bounds, misuses of barriers and asynchronous engines
     Off,
     /// Races too
     Races,
@@ -124,7 +124,7 @@ pub struct RunArgs {
     /// Time this many further launches (GPU only) and report their median
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub repeat: usize,
-    /// Decides what hardware leaves open: the order of warps and of asynchronous units; 0 runs warps in order (simulator only)
+    /// Decides what hardware leaves open: the order of warps and of asynchronous engines; 0 runs warps in order (simulator only)
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub sim_seed: u64,
     /// Run with as many seeds, from --sim-seed on, and stop at the first that fails (simulator only)

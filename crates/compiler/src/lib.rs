@@ -1,7 +1,7 @@
 //! From a tile program to a kernel: the visible list of passes.
 //!
 //! ```text
-//! verify → check the architecture → unroll → rings → prescribe → desugar → (of each role: prepare → synthesise) → lower → clean up → verify → print PTX
+//! verify → check the architecture → unroll → rings → assign async layouts → desugar → (of each role: prepare → synthesise) → lower → clean up → verify → print PTX
 //! ```
 //!
 //! Each pass is one function of another crate; here is their order, and the clock around each.
@@ -144,16 +144,16 @@ pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnosti
     lap("unroll");
     let plain = rings(&plain);
     let wanted = options.synthesis();
-    let prescribed = tilewright_synth::prescribe(&plain, &wanted)?;
-    lap("prescribe");
-    let plain = desugar_copies(&prescribed.verified);
+    let assigned = tilewright_synth::assign_async_layouts(&plain, &wanted)?;
+    lap("assign async layouts");
+    let plain = desugar_copies(&assigned.verified);
     lap("desugar");
     let parts = parts::parts(&plain, &wanted)?;
     lap("synthesise");
     let lowered =
         tilewright_lower::lower(&plain, &parts::lowered(&plain, &parts), options.arch, &options.multiples)?;
     let (function, maps) = (lowered.function, lowered.maps);
-    let mut explanation = parts::explain(&plain, &prescribed, parts, &function);
+    let mut explanation = parts::explain(&plain, &assigned, parts, &function);
     explanation.synchronisation = lowered.synchronisation;
     lap("lower");
     tilewright_simt::verify(&function).map_err(|error| {

@@ -1,9 +1,9 @@
 //! The parts of a program: the whole, or one for each role of its warpgroups; each is prepared and synthesised on its own, for they
-//! meet only in shared memory, whose layouts are prescribed before.
+//! meet only in shared memory, whose layouts are assigned before.
 
 use tilewright_simt::Function;
 use tilewright_synth::block::Part;
-use tilewright_synth::{Explanation, Options, Prepared, Prescribed, Synthesis, Words};
+use tilewright_synth::{AsyncLayouts, Explanation, Options, Prepared, Synthesis, Words};
 use tilewright_tile::{Diagnostic, Verified, statement_text};
 
 /// A part, synthesised.
@@ -57,7 +57,7 @@ pub fn lowered<'a>(whole: &'a Verified, parts: &'a [Synthesised]) -> Vec<Part<'a
 /// One explanation of all parts.
 pub fn explain(
     whole: &Verified,
-    prescribed: &Prescribed,
+    assigned: &AsyncLayouts,
     parts: Vec<Synthesised>,
     function: &Function,
 ) -> Explanation {
@@ -86,17 +86,17 @@ pub fn explain(
             (all.candidates, all.search, all.estimate) = (one.candidates, one.search, one.estimate);
         }
     }
-    let words = Words { verified: &prescribed.verified, statements: &[] };
-    for (id, why) in &prescribed.reasons {
+    let words = Words { verified: &assigned.verified, statements: &[] };
+    for (id, why) in &assigned.reasons {
         let name = &whole.program().tensor(*id).name;
         all.tensors.iter_mut().filter(|t| t.name == *name).for_each(|t| t.why = words.why(why));
     }
-    prescribed.verified.visit(&mut |stmt, _| {
-        if let Some(refused) = prescribed.refused.get(&stmt.id) {
+    assigned.verified.visit(&mut |stmt, _| {
+        if let Some(refused) = assigned.refused.get(&stmt.id) {
             let refused = words.alternative(refused);
             let mut notes = all.statements.iter_mut().filter(|note| note.id == stmt.id).peekable();
             if notes.peek().is_none() {
-                let text = statement_text(prescribed.verified.program(), stmt);
+                let text = statement_text(assigned.verified.program(), stmt);
                 let what = format!(
                     "copies through registers for `{text}`: no {}, {}",
                     refused.instruction, refused.reason

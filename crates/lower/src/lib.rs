@@ -75,7 +75,7 @@ pub struct Lowered {
     pub function: Function,
     /// One recipe a tensor map of the function.
     pub maps: Vec<MapRecipe>,
-    /// What orders accesses of threads and of asynchronous units, for reports.
+    /// What orders accesses of threads and of asynchronous engines, for reports.
     pub synchronisation: Vec<SyncNote>,
 }
 
@@ -105,7 +105,7 @@ struct Lower<'a> {
     ranks: schedule::Ranks,
     /// Fences and forms of waits, by statement.
     orders: Orders,
-    /// What Hopper's asynchronous units need.
+    /// What Hopper's asynchronous engines need.
     units: roles::Units<'a>,
 }
 
@@ -270,9 +270,7 @@ impl Lower<'_> {
                 let waited = self.units.fills_stage();
                 self.copy(src, dst, plan, waited)
             }
-            (StmtKind::CopyAsync { src, dst, .. }, StmtPlan::Tensor(plan)) => {
-                self.tensor_copy(src, dst, plan)
-            }
+            (StmtKind::CopyAsync { src, dst, .. }, StmtPlan::Tma(plan)) => self.tensor_copy(src, dst, plan),
             (StmtKind::Commit, _) => {
                 self.units.commit(&mut self.b);
                 Ok(())
@@ -283,7 +281,7 @@ impl Lower<'_> {
                 self.units.wait(&mut self.b, groups, writes);
                 Ok(())
             }
-            (StmtKind::GemmAsync { c, a, b, .. }, StmtPlan::Product(plan)) => self.product(*c, a, b, plan),
+            (StmtKind::GemmAsync { c, a, b, .. }, StmtPlan::Wgmma(plan)) => self.product(*c, a, b, plan),
             (StmtKind::CommitGemm, _) => {
                 self.commit_gemm(stmt.id);
                 Ok(())

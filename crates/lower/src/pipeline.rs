@@ -76,7 +76,7 @@ fn fill(body: &[Stmt], synthesis: &Synthesis, times: Option<u64>) -> Result<Fill
     let mut all = Fill::default();
     for stmt in body {
         match synthesis.plan(stmt)? {
-            StmtPlan::Tensor(plan) => {
+            StmtPlan::Tma(plan) => {
                 let times = times.ok_or_else(|| {
                     let message =
                         "how many tensor copies fill the stage is not known when the kernel is compiled";
@@ -85,7 +85,7 @@ fn fill(body: &[Stmt], synthesis: &Synthesis, times: Option<u64>) -> Result<Fill
                     )
                 })?;
                 all.bytes += times * plan.bytes();
-                all.blocks = all.blocks.max(plan.share.map_or(1, |s| s.blocks));
+                all.blocks = all.blocks.max(plan.multicast.map_or(1, |s| s.blocks));
             }
             StmtPlan::Copy(_) => all.written = true,
             _ => {}
@@ -227,11 +227,11 @@ pub fn notes(whole: &Verified, rings: &Rings) -> Vec<SyncNote> {
         match (order.fence_full, ring.written) {
             (true, _) => note(
                 format!("{fence} before a stage is handed on"),
-                "threads fill it, and asynchronous units read it",
+                "threads fill it, and asynchronous engines read it",
             ),
             (false, true) => note(
                 "no fence before a stage is handed on".to_string(),
-                "threads fill it, and no asynchronous unit reads it",
+                "threads fill it, and no asynchronous engine reads it",
             ),
             (false, false) => {}
         }
@@ -246,7 +246,7 @@ pub fn notes(whole: &Verified, rings: &Rings) -> Vec<SyncNote> {
             ),
             (false, true) => note(
                 "no fence before a stage is given back".to_string(),
-                "no asynchronous unit overwrites it",
+                "no asynchronous engine overwrites it",
             ),
             (false, false) => {
                 note("no fence before a stage is given back".to_string(), "no ordinary instruction reads it")

@@ -57,7 +57,7 @@ pub fn roles(b: &mut Builder, mut bodies: Vec<(Role<'_>, Vec<Inst>)>) {
     b.append(otherwise);
 }
 
-/// What a part needs for asynchronous units.
+/// What a part needs for asynchronous engines.
 pub struct Units<'a> {
     pub(crate) rings: &'a Rings,
     /// The tensor maps so far.
@@ -102,7 +102,7 @@ impl<'a> Units<'a> {
         let mut sides = BTreeSet::new();
         let mut tensors = false;
         walk_part(part, &mut |stmt, plan, stage| match (&stmt.kind, plan) {
-            (StmtKind::CopyAsync { .. }, StmtPlan::Tensor(plan)) => {
+            (StmtKind::CopyAsync { .. }, StmtPlan::Tma(plan)) => {
                 tensors = true;
                 if plan.row.op != TensorOp::Load {
                     (stores, plain) = (true, true);

@@ -2,7 +2,7 @@
 
 use tilewright_machine::TensorOp;
 use tilewright_simt::{Address, Builder, Op, Operand, Special, TensorMap};
-use tilewright_synth::TensorPlan;
+use tilewright_synth::TmaPlan;
 use tilewright_tile::{Diagnostic, Side, TensorRef};
 
 use crate::scalar::{self, add, int};
@@ -40,7 +40,7 @@ impl Lower<'_> {
         &mut self,
         src: &TensorRef,
         dst: &TensorRef,
-        plan: &TensorPlan,
+        plan: &TmaPlan,
     ) -> Result<(), Diagnostic> {
         let loads = plan.row.op == TensorOp::Load;
         let (view, shared) = if loads { (src, dst) } else { (dst, src) };
@@ -56,11 +56,11 @@ impl Lower<'_> {
         };
         let map = TensorMap { name: param.name.clone(), shape: plan.shape.clone() };
         let map = self.units.maps.index(map, recipe);
-        let rank = plan.share.map(|_| Operand::Value(self.b.special(Special::ClusterRank)));
+        let rank = plan.multicast.map(|_| Operand::Value(self.b.special(Special::ClusterRank)));
         let mut base: Vec<Operand> = Vec::new();
         for (k, dim) in dims.iter().enumerate() {
             let mut at = self.expr(&global.base[*dim]);
-            if let (Some(share), Some(rank)) = (plan.share.filter(|s| s.dim == k), rank) {
+            if let (Some(share), Some(rank)) = (plan.multicast.filter(|s| s.dim == k), rank) {
                 let own = scalar::scale(&mut self.b, rank, share.step);
                 at = add(&mut self.b, at, own);
             }
@@ -71,7 +71,7 @@ impl Lower<'_> {
         if let Some(dynamic) = dynamic {
             at = add(&mut self.b, at, dynamic);
         }
-        if let (Some(share), Some(rank)) = (plan.share, rank) {
+        if let (Some(share), Some(rank)) = (plan.multicast, rank) {
             let own = scalar::scale(&mut self.b, rank, share.bytes);
             at = add(&mut self.b, at, own);
         }
@@ -84,7 +84,7 @@ impl Lower<'_> {
             _ if loads => return Err(internal(span, "a tensor copy that fills no stage")),
             _ => None,
         };
-        let multicast = plan.share.map(|share| int((1 << share.blocks) - 1));
+        let multicast = plan.multicast.map(|share| int((1 << share.blocks) - 1));
         let mut copies = Vec::new();
         for call in &plan.calls {
             let mut coords = Vec::new();

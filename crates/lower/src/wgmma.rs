@@ -2,7 +2,7 @@
 
 use tilewright_machine::{Descriptor, ScalarOp, SyncOp};
 use tilewright_simt::{ArrayId, DescriptorValue, Factor, Operand, Reg};
-use tilewright_synth::{LeftPlan, OperandPlan, ProductPlan};
+use tilewright_synth::{OperandA, SharedOperand, WgmmaPlan};
 use tilewright_tile::{Diagnostic, Origin, Stmt, StmtKind, TensorId, TensorRef};
 
 use crate::scalar::{self, add, int};
@@ -13,7 +13,7 @@ impl Lower<'_> {
     fn descriptor(
         &mut self,
         reference: &TensorRef,
-        operand: &OperandPlan,
+        operand: &SharedOperand,
         (along, count): (i64, i64),
         span: Origin,
     ) -> Result<DescriptorValue, Diagnostic> {
@@ -45,7 +45,7 @@ impl Lower<'_> {
         c: TensorId,
         a: &TensorRef,
         b: &TensorRef,
-        plan: &ProductPlan,
+        plan: &WgmmaPlan,
     ) -> Result<(), Diagnostic> {
         let span = self.verified.program().tensor(c).span;
         let accumulator = self.array(c)?;
@@ -58,8 +58,8 @@ impl Lower<'_> {
         let [gm, gn] = plan.warpgroups;
         let right = self.descriptor(b, &plan.b, (gm, gn), span)?;
         let left = match &plan.a {
-            LeftPlan::Shared(operand) => Some((self.descriptor(a, operand, (1, gm), span)?, operand.major)),
-            LeftPlan::Registers => None,
+            OperandA::Shared(operand) => Some((self.descriptor(a, operand, (1, gm), span)?, operand.major)),
+            OperandA::Registers => None,
         };
         let left_array = if left.is_none() { Some(self.array(a.tensor)?) } else { None };
         // The first product after a fill does not read what the accumulator holds.

@@ -25,7 +25,7 @@ pub enum Argument {
 /// How to simulate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Decides what hardware leaves open: in which order and for how long the warps of a cluster run, and when asynchronous units
+    /// Decides what hardware leaves open: in which order and for how long the warps of a cluster run, and when asynchronous engines
     /// do their work. 0 runs warps in order, each as far as it comes, and units as late as they may.
     pub seed: u64,
     /// Whether races on shared memory are looked for.

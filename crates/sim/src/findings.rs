@@ -37,9 +37,9 @@ pub enum RaceKind {
     AsyncPending,
     /// A byte is written after the issue of an asynchronous operation that reads it, with no wait that completes it between.
     AsyncRead,
-    /// A byte that a thread writes is accessed by an asynchronous unit after a barrier, with no proxy fence between.
+    /// A byte that a thread writes is accessed by an asynchronous engine after a barrier, with no proxy fence between.
     MissingProxyFence,
-    /// A byte that a thread reads is overwritten by an asynchronous unit after a barrier, with no proxy fence between.
+    /// A byte that a thread reads is overwritten by an asynchronous engine after a barrier, with no proxy fence between.
     ReadWithoutProxyFence,
 }
 
@@ -202,7 +202,7 @@ impl Fault {
     }
 }
 
-/// What a statement does wrong to an mbarrier, an asynchronous unit or registers, with the first case as an example.
+/// What a statement does wrong to an mbarrier, an asynchronous engine or registers, with the first case as an example.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Misuse {
     /// The tile statement.

@@ -45,7 +45,7 @@
 //! instruction, orders nothing. A matrix instruction's rows are accessed by the warp together: such an access needs a barrier
 //! even from the thread that gives the row's address.
 //!
-//! What an asynchronous unit does happens after its issue, and before whoever waits for it: for the phase of the mbarrier that counts
+//! What an asynchronous engine does happens after its issue, and before whoever waits for it: for the phase of the mbarrier that counts
 //! its bytes, for the thread's group of bulk copies, for the warpgroup's group of products. Who waits for it learns of what it did, not of
 //! what its thread did before. What ordinary instructions (`cp.async` among them) have written, the asynchronous proxy reads or overwrites
 //! only after a proxy fence of that state space between, and what they have read it overwrites only after one: by the accessing threads

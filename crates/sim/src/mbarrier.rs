@@ -25,7 +25,7 @@ pub(crate) struct Mbarrier {
     pub phase: u32,
     /// Its initialisation.
     pub init: Access,
-    /// Whether its initialisation was made visible to peers and asynchronous units.
+    /// Whether its initialisation was made visible to peers and asynchronous engines.
     pub visible: bool,
     /// What those know who have arrived in this phase: what any wait learns, and what only one for the whole cluster does.
     current: [HappensBefore; 2],
@@ -72,7 +72,7 @@ impl Mbarrier {
         &mut self.current[0]
     }
 
-    /// Takes the knowledge of a block's peer that arrives. Without a release for the cluster that is only what asynchronous units
+    /// Takes the knowledge of a block's peer that arrives. Without a release for the cluster that is only what asynchronous engines
     /// have done, which are the agents that `carries` says, and that reads are over; with one, those who wait for the cluster learn the
     /// rest.
     pub(crate) fn acquire_from_peer(

@@ -23,7 +23,7 @@ pub struct Report {
     pub misaligned: Vec<Fault>,
     /// Reads of shared bytes and of registers that nothing had written, one entry an instruction and memory.
     pub uninitialised: Vec<Fault>,
-    /// What was done wrong to mbarriers, asynchronous units and the registers that they own, one entry a statement and rule.
+    /// What was done wrong to mbarriers, asynchronous engines and the registers that they own, one entry a statement and rule.
     pub protocol: Vec<Misuse>,
     /// Warp requests to shared memory, asynchronous copies' writes included.
     pub shared_requests: u64,

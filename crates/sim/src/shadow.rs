@@ -5,7 +5,7 @@
 //!
 //! Two accesses are ordered when whoever makes the second knows of the first ([`View`]), or when the same thread makes both.
 //! A matrix instruction moves data between lanes, so it is nobody's own access: it is ordered with a lane's plain accesses
-//! only by a barrier. What an asynchronous unit accesses after an ordinary access must also be fenced.
+//! only by a barrier. What an asynchronous engine accesses after an ordinary access must also be fenced.
 //!
 //! # What a cell remembers
 //!

@@ -1,4 +1,4 @@
-//! What a warp asks of asynchronous units and mbarriers.
+//! What a warp asks of asynchronous engines and mbarriers.
 
 use tilewright_machine::{BulkOp, MbarrierOp, Memory, TensorOp};
 
@@ -379,7 +379,7 @@ impl Cluster<'_> {
         true
     }
 
-    /// Checks that a peer or an asynchronous unit sees the initialisation of an mbarrier.
+    /// Checks that a peer or an asynchronous engine sees the initialisation of an mbarrier.
     pub(crate) fn visible(&mut self, site: &Site, key: (u32, u32)) {
         if self.barriers.get(&key).is_some_and(|b| !b.visible) {
             self.misuse(site, Rule::Visible, || {

@@ -572,7 +572,7 @@ mod tests {
     #[test]
     fn f_equals_g_after_q_inverse_after_p() {
         // Every element that a lane's pointer names must be the element that the constraint says.
-        let l = crate::gemm::Arrangement::plain(&mma_rows()[0], 64, 64, 4).layouts(64, 64, 32).unwrap();
+        let l = crate::gemm::TiledMma::plain(&mma_rows()[0], 64, 64, 4).layouts(64, 64, 32).unwrap();
         for (tv, trans) in [(&l.a, false), (&l.b, false), (&l.a, true), (&l.b, true)] {
             for row in copies(Memory::Shared, Memory::Register, Scope::Cta, Arch::SM_80) {
                 let CopyKind::Matrix { count, trans: t } = row.kind else { continue };

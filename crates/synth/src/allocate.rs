@@ -3,7 +3,7 @@
 //! A tensor is needed from its first access to its last, seen from the body in which it is defined: what a loop in that body
 //! accesses is needed for the whole loop. Two tensors may lie at the same place if one is done with before the other is first
 //! accessed and a `syncthreads` in between makes sure that every thread is; in the body of a loop, so must the way back. An
-//! asynchronous copy writes until the `wait_group(0)` that follows it. The tensors of a pipeline, and what asynchronous units read,
+//! asynchronous copy writes until the `wait_group(0)` that follows it. The tensors of a pipeline, and what asynchronous engines read,
 //! have their places to themselves.
 
 use rustc_hash::FxHashMap as HashMap;
@@ -14,9 +14,9 @@ use tilewright_tile::{Stmt, StmtKind, TensorId, Verified};
 
 /// Shared tensors start at multiples of this many bytes, so that a swizzle of their offsets is one of their addresses.
 pub const SHARED_ALIGN: u32 = 128;
-/// What asynchronous units take as the beginning of a tensor: they swizzle by the bits of addresses, and the widest swizzle repeats
+/// What asynchronous engines take as the beginning of a tensor: they swizzle by the bits of addresses, and the widest swizzle repeats
 /// after this many bytes.
-pub const UNIT_ALIGN: u32 = 1024;
+pub const ASYNC_ALIGN: u32 = 1024;
 
 /// A place for every shared tensor.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -67,7 +67,7 @@ struct Bodies {
     all: Vec<Body>,
     /// For each tensor the children on the way to the statement that defines it, outermost first, without that statement itself.
     ways: Vec<Option<Vec<usize>>>,
-    /// Whether an asynchronous unit reads or writes the tensor, or it belongs to a pipeline: its end is not where the last
+    /// Whether an asynchronous engine reads or writes the tensor, or it belongs to a pipeline: its end is not where the last
     /// statement is that names it.
     outlives: Vec<bool>,
 }
@@ -229,7 +229,7 @@ impl Lifetimes {
         // By rising offset.
         let mut placed: Vec<(u32, u32, TensorId)> = Vec::new();
         for (id, bytes) in order {
-            let align = if self.bodies.outlives[id.0 as usize] { UNIT_ALIGN } else { SHARED_ALIGN };
+            let align = if self.bodies.outlives[id.0 as usize] { ASYNC_ALIGN } else { SHARED_ALIGN };
             let mut offset = 0u32;
             for (from, end, other) in &placed {
                 if offset.saturating_add(bytes) <= *from {

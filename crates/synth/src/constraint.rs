@@ -158,7 +158,7 @@ impl Constraint {
 
     /// Solves the equation for `unknown`, if it can be from what is known; with the tensor that it follows from. What is only
     /// one of several solutions (the operand of a reduction, the result of a broadcast) is given where `any` says so. Matrix
-    /// products are solved by an [`Arrangement`](crate::gemm::Arrangement), memory's side by [`access`](crate::access).
+    /// products are solved by an [`TiledMma`](crate::gemm::TiledMma), memory's side by [`access`](crate::access).
     pub fn solve<'l>(
         &self,
         verified: &Verified,

@@ -479,14 +479,14 @@ fn work(problem: &Problem<'_>, stmt: &Stmt) -> Option<Work> {
                 barriers: 0,
             }
         }
-        StmtPlan::Tensor(plan) => Work {
+        StmtPlan::Tma(plan) => Work {
             unit: Unit::Global,
             busy: plan.bytes() as f64 / TENSOR_BYTES / warps,
             latency: f64::from(plan.row.latency_cycles),
             asynchronous: true,
             ..alu(0.0)
         },
-        StmtPlan::Product(plan) => Work {
+        StmtPlan::Wgmma(plan) => Work {
             unit: Unit::Tensor,
             // What the warpgroup's four tensor cores do together is spread over its warps.
             busy: f64::from(plan.cycles()) * 4.0 / warps,

@@ -21,7 +21,7 @@ pub struct Explanation {
     pub fragment_registers: u32,
     /// Shared memory of a block in bytes.
     pub shared_bytes: u32,
-    /// What orders accesses of threads and of asynchronous units.
+    /// What orders accesses of threads and of asynchronous engines.
     pub synchronisation: Vec<SyncNote>,
     /// The equations over thread-value layouts.
     pub constraints: Vec<ConstraintNote>,
@@ -35,7 +35,7 @@ pub struct Explanation {
     pub estimate: Estimate,
 }
 
-/// A fence between threads and asynchronous units, or a form of a wait, that was chosen or left out.
+/// A fence between threads and asynchronous engines, or a form of a wait, that was chosen or left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SyncNote {
     /// The statement, or the pipeline.
@@ -246,7 +246,7 @@ impl Words<'_> {
                 format!("{cycles} issue cycles a warp without conflicts, against {against}")
             }
             Lost::DearerInAll { cycles, total } => format!(
-                "{cycles} issue cycles a warp, but with bank conflicts or a dearer partner worse than {total} in all"
+                "{cycles} issue cycles a warp, but its bank conflicts, or the instruction it forces on another copy, raise the total above {total} cycles"
             ),
             Lost::Slower { cycles, against } => format!("{cycles} issue cycles a warp, against {against}"),
             Lost::RowBytes { tensor, bytes } => {
@@ -364,7 +364,7 @@ impl Explanation {
         Ok(())
     }
 
-    /// What orders accesses of threads and of asynchronous units.
+    /// What orders accesses of threads and of asynchronous engines.
     fn synchronisation(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.synchronisation.is_empty() {
             writeln!(f, "synchronisation")?;

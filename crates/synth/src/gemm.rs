@@ -3,7 +3,7 @@
 //!
 //! The constraint (Hexcute, Fig. 19 b): with `f` the thread-value layouts of the tensors and `p` those of the instruction,
 //! `f_c∘p_C⁻¹` and `f_a∘p_A⁻¹` agree along M, `f_c∘p_C⁻¹` and `f_b∘p_B⁻¹` along N, `f_a∘p_A⁻¹` and `f_b∘p_B⁻¹` along K.
-//! An [`Arrangement`] makes three layouts that satisfy it; [`calls`] checks it for any three and finds the calls.
+//! A [`TiledMma`] makes three layouts that satisfy it; [`calls`] checks it for any three and finds the calls.
 //!
 //! The constraint leaves a freedom that the paper does not use: which elements of K (and which of N) an instruction takes
 //! together is arbitrary, as long as both operands agree. A lane may therefore hold a longer run of neighbours along K than
@@ -41,42 +41,42 @@ pub struct GemmCall {
 
 /// How instructions and warps share a matrix product.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Arrangement {
+pub struct TiledMma {
     /// The instruction.
     pub row: &'static MmaRow,
     /// Warps along M and along N.
     pub warps: (i64, i64),
     /// Groups of warps that do the same work; 1 unless the tile is too small for all warps.
-    pub copies: i64,
+    pub replication: i64,
     /// Neighbours along K that a lane holds of the factors; `None` for the instruction's own order.
-    pub along_k: Option<i64>,
+    pub k_vector: Option<i64>,
     /// Neighbours along N that a lane holds of the accumulator; `None` for the instruction's own order.
-    pub along_n: Option<i64>,
+    pub n_vector: Option<i64>,
 }
 
-impl fmt::Display for Arrangement {
+impl fmt::Display for TiledMma {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (m, n) = self.warps;
         write!(f, "{} over {m}×{n} warps", self.row.name)?;
-        if self.copies > 1 {
-            write!(f, ", each part in {} warps", self.copies)?;
+        if self.replication > 1 {
+            write!(f, ", each part in {} warps", self.replication)?;
         }
-        if let Some(v) = self.along_k {
+        if let Some(v) = self.k_vector {
             write!(f, ", {v} along K a lane")?;
         }
-        if let Some(v) = self.along_n {
+        if let Some(v) = self.n_vector {
             write!(f, ", {v} along N a lane")?;
         }
         Ok(())
     }
 }
 
-/// The digits of an instruction's coordinate along one of its modes, from the lowest: (extent, whether a lane's values
+/// The sub-modes of an instruction's coordinate along one of its modes, from the lowest: (extent, whether a lane's values
 /// hold it; else it tells lanes apart).
-type Digits = Vec<(i64, bool)>;
+type SubModes = Vec<(i64, bool)>;
 
-/// The digits of the mode of `(lane, value) → x + extent·y` that has `x` (`second` = false) or `y`.
-fn digits(tv: &Layout, extent: i64, second: bool) -> Option<Digits> {
+/// The sub-modes of the mode of `(lane, value) → x + extent·y` that has `x` (`second` = false) or `y`.
+fn sub_modes(tv: &Layout, extent: i64, second: bool) -> Option<SubModes> {
     let mut found: Vec<(i64, i64, bool)> = Vec::new();
     for (mode, is_value) in [(0, false), (1, true)] {
         for (size, stride) in tv.mode(mode).ok()?.leaves() {
@@ -90,7 +90,7 @@ fn digits(tv: &Layout, extent: i64, second: bool) -> Option<Digits> {
     Some(found.into_iter().map(|(_, size, is_value)| (size, is_value)).collect())
 }
 
-/// One mode of an operand's tile: where the digits of the instruction's coordinate and its repetitions lie in it.
+/// One mode of an operand's tile: where the sub-modes of the instruction's coordinate and its repetitions lie in it.
 struct Axis {
     /// Leaves (extent, stride) of the instruction's coordinate.
     own: Vec<(i64, i64)>,
@@ -98,19 +98,19 @@ struct Axis {
     repeats: Vec<(i64, i64)>,
 }
 
-/// Lays `extent` elements out over an instruction's mode with these digits: in its own order, or with `v` neighbours a lane.
-fn axis(digits: &Digits, extent: i64, v: Option<i64>) -> Option<Axis> {
-    let own: i64 = digits.iter().map(|d| d.0).product();
+/// Lays `extent` elements out over an instruction's mode with these sub-modes: in its own order, or with `v` neighbours a lane.
+fn axis(sub_modes: &SubModes, extent: i64, v: Option<i64>) -> Option<Axis> {
+    let own: i64 = sub_modes.iter().map(|d| d.0).product();
     let Some(v) = v else {
         return Some(Axis { own: vec![(own, 1)], repeats: vec![(extent / own, own)] });
     };
-    let held: i64 = digits.iter().filter(|d| d.1).map(|d| d.0).product();
+    let held: i64 = sub_modes.iter().filter(|d| d.1).map(|d| d.0).product();
     let (inner, repeats) = (v / held, extent / own);
     if v % held != 0 || repeats % inner != 0 {
         return None;
     }
     let (mut value, mut lane) = (1, v);
-    let leaves = digits.iter().map(|(size, is_value)| {
+    let leaves = sub_modes.iter().map(|(size, is_value)| {
         let at = if *is_value { &mut value } else { &mut lane };
         let stride = *at;
         *at *= size;
@@ -148,11 +148,11 @@ fn operand(
     TvLayout::new(flat(&threads)?, flat(&values)?)
 }
 
-impl Arrangement {
+impl TiledMma {
     /// In the instruction's own order over the warp grid that loads the fewest operand fragments.
     pub fn plain(row: &'static MmaRow, m: i64, n: i64, warps: i64) -> Self {
-        let (wm, wn, copies) = warp_grid(row, m, n, warps);
-        Arrangement { row, warps: (wm, wn), copies, along_k: None, along_n: None }
+        let (wm, wn, replication) = warp_grid(row, m, n, warps);
+        TiledMma { row, warps: (wm, wn), replication, k_vector: None, n_vector: None }
     }
 
     /// The layouts that tile an `m`×`n`×`k` product: contiguous blocks of the accumulator for each warp, instruction tiles
@@ -161,24 +161,24 @@ impl Arrangement {
         let row = self.row;
         let (wm, wn) = self.warps;
         let (bm, bn) = (m / wm, n / wn);
-        let m_digits = digits(&row.c_tv, row.m, false)?;
-        let n_digits = digits(&row.c_tv, row.m, true)?;
-        let k_digits = digits(&row.b_tv, row.n, true)?;
-        let along_m = axis(&m_digits, bm, None)?;
-        let along_n = axis(&n_digits, bn, self.along_n)?;
-        let along_k = axis(&k_digits, k, self.along_k)?;
-        let copies = (self.copies, 0);
-        let n_run = self.along_n.map(|v| (true, v));
-        let k_run = self.along_k.map(|v| (true, v));
-        let c_warps = [(wm, bm), (wn, bn * m), copies];
+        let m_modes = sub_modes(&row.c_tv, row.m, false)?;
+        let n_modes = sub_modes(&row.c_tv, row.m, true)?;
+        let k_modes = sub_modes(&row.b_tv, row.n, true)?;
+        let along_m = axis(&m_modes, bm, None)?;
+        let along_n = axis(&n_modes, bn, self.n_vector)?;
+        let along_k = axis(&k_modes, k, self.k_vector)?;
+        let replication = (self.replication, 0);
+        let n_run = self.n_vector.map(|v| (true, v));
+        let k_run = self.k_vector.map(|v| (true, v));
+        let c_warps = [(wm, bm), (wn, bn * m), replication];
         let c = operand(&row.c_tv, (&along_m, &along_n, m), &c_warps, n_run).ok()?;
-        let a = operand(&row.a_tv, (&along_m, &along_k, m), &[(wm, bm), (wn, 0), copies], k_run).ok()?;
-        let b = operand(&row.b_tv, (&along_n, &along_k, n), &[(wm, 0), (wn, bn), copies], k_run).ok()?;
+        let a = operand(&row.a_tv, (&along_m, &along_k, m), &[(wm, bm), (wn, 0), replication], k_run).ok()?;
+        let b = operand(&row.b_tv, (&along_n, &along_k, n), &[(wm, 0), (wn, bn), replication], k_run).ok()?;
         Some(GemmLayouts { c, a, b })
     }
 }
 
-/// The grids in which `warps` warps can share an `m`×`n` accumulator, as (along M, along N, copies), those with the fewest
+/// The grids in which `warps` warps can share an `m`×`n` accumulator, as (along M, along N, replication), those with the fewest
 /// operand fragments to load first. Each warp has whole instruction tiles. Copies are 1 unless the tile is too small for all
 /// warps, and then as few as can be.
 pub fn warp_grids(row: &MmaRow, m: i64, n: i64, warps: i64) -> Vec<(i64, i64, i64)> {
@@ -188,11 +188,11 @@ pub fn warp_grids(row: &MmaRow, m: i64, n: i64, warps: i64) -> Vec<(i64, i64, i6
             if warps % (wm * wn) != 0 || m % (row.m * wm) != 0 || n % (row.n * wn) != 0 {
                 continue;
             }
-            let copies = warps / (wm * wn);
+            let replication = warps / (wm * wn);
             let (per_m, per_n) = (m / wm, n / wn);
             // Loading pairs of B tiles at once (ldmatrix.x4) wants an even number of them.
             let odd = i64::from((per_n / row.n) % 2 != 0);
-            grids.push(((copies, (per_m + per_n) * 4 + odd), (wm, wn, copies)));
+            grids.push(((replication, (per_m + per_n) * 4 + odd), (wm, wn, replication)));
         }
     }
     grids.sort_by_key(|(cost, _)| *cost);
@@ -214,7 +214,7 @@ pub fn arrangements(
     (m, n, k): (i64, i64, i64),
     warps: i64,
     grid: Option<(i64, i64)>,
-) -> Vec<Arrangement> {
+) -> Vec<TiledMma> {
     let grids = match grid {
         Some((wm, wn)) if m % (row.m * wm) == 0 && n % (row.n * wn) == 0 => vec![(wm, wn, warps / (wm * wn))],
         Some(_) => Vec::new(),
@@ -225,12 +225,12 @@ pub fn arrangements(
         std::iter::once(None).chain(longer.map(Some))
     };
     let mut found = Vec::new();
-    for along_k in runs(64) {
-        for along_n in runs(8) {
-            for &(wm, wn, copies) in &grids {
-                let arrangement = Arrangement { row, warps: (wm, wn), copies, along_k, along_n };
-                if arrangement.layouts(m, n, k).is_some() {
-                    found.push(arrangement);
+    for k_vector in runs(64) {
+        for n_vector in runs(8) {
+            for &(wm, wn, replication) in &grids {
+                let tiled = TiledMma { row, warps: (wm, wn), replication, k_vector, n_vector };
+                if tiled.layouts(m, n, k).is_some() {
+                    found.push(tiled);
                 }
             }
         }
@@ -315,7 +315,7 @@ impl<'a> Operand<'a> {
 /// The calls that compute `c += a·bᵀ` with these layouts, or `None` where the layouts do not satisfy the constraint for this
 /// instruction and these orders of K and N. The warp grid is the layouts' own.
 pub fn calls(
-    by: &Arrangement,
+    by: &TiledMma,
     (m, n, k): (i64, i64, i64),
     c: &TvLayout,
     a: &TvLayout,
@@ -323,9 +323,9 @@ pub fn calls(
     threads: i64,
 ) -> Option<Vec<GemmCall>> {
     let row = by.row;
-    let along_m = axis(&digits(&row.c_tv, row.m, false)?, m, None)?;
-    let along_n = axis(&digits(&row.c_tv, row.m, true)?, n, by.along_n)?;
-    let along_k = axis(&digits(&row.b_tv, row.n, true)?, k, by.along_k)?;
+    let along_m = axis(&sub_modes(&row.c_tv, row.m, false)?, m, None)?;
+    let along_n = axis(&sub_modes(&row.c_tv, row.m, true)?, n, by.n_vector)?;
+    let along_k = axis(&sub_modes(&row.b_tv, row.n, true)?, k, by.k_vector)?;
     // Warps must agree: the M of a warp's accumulator is the M of its A, and so for N.
     for warp in 0..threads / 32 {
         let (tc, ta, tb) = (c.at(32 * warp, 0), a.at(32 * warp, 0), b.at(32 * warp, 0));
@@ -376,7 +376,7 @@ mod tests {
                 [(64, 64, 32, 4), (128, 128, 64, 4), (16, 8, 16, 1), (48, 24, 16, 3), (16, 8, 16, 4)]
             {
                 let all = arrangements(row, (m, n, k), warps, None);
-                assert_eq!(all[0], Arrangement::plain(row, m, n, warps));
+                assert_eq!(all[0], TiledMma::plain(row, m, n, warps));
                 for by in all {
                     let l = by.layouts(m, n, k).unwrap();
                     for (tv, size) in [(&l.c, m * n), (&l.a, m * k), (&l.b, n * k)] {
@@ -386,7 +386,7 @@ mod tests {
                         assert_eq!(image, (0..size).collect::<Vec<_>>(), "{by}");
                     }
                     let calls = calls(&by, (m, n, k), &l.c, &l.a, &l.b, warps * 32).expect(row.name);
-                    assert_eq!(calls.len() as i64 * row.macs() * warps, m * n * k * by.copies, "{by}");
+                    assert_eq!(calls.len() as i64 * row.macs() * warps, m * n * k * by.replication, "{by}");
                 }
             }
         }
@@ -395,7 +395,7 @@ mod tests {
     #[test]
     fn a_run_along_k_is_a_lanes_first_values() {
         let row = &mma_rows()[0];
-        let by = Arrangement { along_k: Some(8), ..Arrangement::plain(row, 64, 64, 4) };
+        let by = TiledMma { k_vector: Some(8), ..TiledMma::plain(row, 64, 64, 4) };
         let l = by.layouts(64, 64, 64).unwrap();
         for lane in 0..32 {
             for v in 0..8 {
@@ -408,11 +408,11 @@ mod tests {
     #[test]
     fn layouts_that_disagree_along_k_have_no_calls() {
         let row = &mma_rows()[0];
-        let by = Arrangement::plain(row, 64, 64, 4);
+        let by = TiledMma::plain(row, 64, 64, 4);
         let l = by.layouts(64, 64, 32).unwrap();
-        let other = Arrangement::plain(row, 64, 64, 2).layouts(64, 64, 32).unwrap();
+        let other = TiledMma::plain(row, 64, 64, 2).layouts(64, 64, 32).unwrap();
         assert!(calls(&by, (64, 64, 32), &l.c, &other.a, &l.b, 128).is_none());
-        let run = Arrangement { along_k: Some(8), ..by }.layouts(64, 64, 32).unwrap();
+        let run = TiledMma { k_vector: Some(8), ..by }.layouts(64, 64, 32).unwrap();
         assert!(calls(&by, (64, 64, 32), &l.c, &run.a, &l.b, 128).is_none());
     }
 

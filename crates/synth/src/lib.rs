@@ -41,10 +41,10 @@ pub mod tv;
 
 use tilewright_tile::{Diagnostic, TensorId, Verified, check_architecture};
 
-pub use allocate::{SHARED_ALIGN, UNIT_ALIGN};
-pub use async_layout::tma::{Share, TensorCall, TensorPlan};
-pub use async_layout::wgmma::{LeftPlan, OperandPlan, ProductCall, ProductPlan};
-pub use async_layout::{Prescribed, prescribe};
+pub use allocate::{ASYNC_ALIGN, SHARED_ALIGN};
+pub use async_layout::tma::{Multicast, TmaCall, TmaPlan};
+pub use async_layout::wgmma::{OperandA, SharedOperand, WgmmaCall, WgmmaPlan};
+pub use async_layout::{AsyncLayouts, assign_async_layouts};
 pub use explain::{
     Alternative, CandidateNote, ConstraintNote, Explanation, SearchNote, StatementNote, SyncNote, TensorNote,
     Words,

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap as HashMap;
 use tilewright_machine::{Arch, Memory};
 use tilewright_tile::{Code, Diagnostic, Origin, Stmt, StmtKind, StmtMap, TensorId, TensorKind, Verified};
 
-use crate::allocate::{SHARED_ALIGN, UNIT_ALIGN};
+use crate::allocate::{ASYNC_ALIGN, SHARED_ALIGN};
 use crate::copies::SharedSolution;
 use crate::movement::Movement;
 use crate::plan::StmtPlan;
@@ -66,7 +66,7 @@ pub(crate) fn surely_fits(verified: &Verified, statements: &[(&Stmt, usize)], ar
             .collect();
         let shape = verified.shape(id);
         let stages = fixed.iter().map(|mode| shape[*mode]).fold(1, i64::saturating_mul);
-        let rounded = stages.saturating_mul(i64::from(SHARED_ALIGN)).saturating_add(i64::from(UNIT_ALIGN));
+        let rounded = stages.saturating_mul(i64::from(SHARED_ALIGN)).saturating_add(i64::from(ASYNC_ALIGN));
         total = total.saturating_add(bytes).saturating_add(rounded);
     }
     let ids = (0..program.tensors.len() as u32).map(TensorId);

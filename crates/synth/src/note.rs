@@ -110,7 +110,7 @@ pub(crate) fn note(
             let cycles = (f64::from(calls.0) * issue) as u32;
             return product(plan.row.name.to_string(), calls, cycles, alternatives);
         }
-        StmtPlan::Tensor(plan) => {
+        StmtPlan::Tma(plan) => {
             let StmtKind::CopyAsync { src, dst, .. } = &stmt.kind else { return None };
             let (level, tensor) = level(verified, (src, dst));
             let bytes = plan.bytes() as u32;
@@ -132,7 +132,7 @@ pub(crate) fn note(
                 alternatives,
             });
         }
-        StmtPlan::Product(plan) => {
+        StmtPlan::Wgmma(plan) => {
             let calls = (plan.calls.len() as u32, plan.row.macs() as u32);
             return product(plan.name(), calls, plan.cycles(), alternatives);
         }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tilewright_machine::{CopyRow, MmaRow};
 
-use crate::async_layout::tma::TensorPlan;
-use crate::async_layout::wgmma::ProductPlan;
+use crate::async_layout::tma::TmaPlan;
+use crate::async_layout::wgmma::WgmmaPlan;
 use crate::gather::GatherPlan;
-use crate::gemm::{Arrangement, GemmCall};
+use crate::gemm::{GemmCall, TiledMma};
 use crate::movement::Movement;
 use crate::reduce::ReducePlan;
 use crate::tv::Access;
@@ -51,7 +51,7 @@ pub struct GemmPlan {
     /// The instruction.
     pub row: &'static MmaRow,
     /// How instructions and warps share the product.
-    pub by: Arrangement,
+    pub by: TiledMma,
     /// For each call the values of the accumulator, of A and of B, in the order of the instruction's values.
     pub calls: Vec<GemmCall>,
 }
@@ -64,11 +64,11 @@ pub enum StmtPlan {
     /// A copy.
     Copy(CopyPlan),
     /// A copy by the tensor memory accelerator.
-    Tensor(TensorPlan),
+    Tma(TmaPlan),
     /// A matrix product.
     Gemm(GemmPlan),
     /// An asynchronous matrix product of warpgroups.
-    Product(ProductPlan),
+    Wgmma(WgmmaPlan),
     /// A rearrangement or a shape statement.
     Move(Movement),
     /// A join or a split: the moves (source value, destination value) of the first and of the second half.
@@ -88,9 +88,9 @@ impl StmtPlan {
             StmtPlan::Gather(plan) => plan.shared_bytes(),
             StmtPlan::None
             | StmtPlan::Copy(_)
-            | StmtPlan::Tensor(_)
+            | StmtPlan::Tma(_)
             | StmtPlan::Gemm(_)
-            | StmtPlan::Product(_)
+            | StmtPlan::Wgmma(_)
             | StmtPlan::Halves(_) => 0,
         }
     }

@@ -4,7 +4,7 @@
 use tilewright_machine::{SwizzleMode, WgmmaRow};
 use tilewright_tile::{StmtId, TensorId};
 
-use crate::gemm::Arrangement;
+use crate::gemm::TiledMma;
 use crate::reject::{MmaOperand, Reject};
 use crate::shared::{Constraint, UnifyError};
 
@@ -20,7 +20,7 @@ pub enum Why {
         /// Which of its operands.
         operand: MmaOperand,
         /// How the product is arranged.
-        by: Arrangement,
+        by: TiledMma,
     },
     /// It coalesces the accesses of a copy to global memory.
     Coalesced {

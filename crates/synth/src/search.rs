@@ -17,7 +17,7 @@ use crate::copies::{Memo, SharedProblem, SharedSolution};
 use crate::cost::{self, Estimate};
 use crate::explain::{CandidateNote, SearchNote};
 use crate::facts::{Facts, weight};
-use crate::gemm::{Arrangement, GemmCall};
+use crate::gemm::{GemmCall, TiledMma};
 use crate::options::Options;
 use crate::plan::{CopyPlan, GemmPlan, StmtPlan};
 use crate::reason::NotTaken;
@@ -456,7 +456,7 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// The plan of a copy or a product by an asynchronous unit, if it is one.
+    /// The plan of a copy or a product by an asynchronous engine, if it is one.
     fn asynchronous(
         &self,
         stmt: &Stmt,
@@ -467,7 +467,7 @@ impl<'a> Search<'a> {
         let plan = match &stmt.kind {
             StmtKind::CopyAsync { src, dst, how } if how.tensor => {
                 async_layout::copy_plan(self.verified, self.facts, (src, dst, *how), &layout)
-                    .map(StmtPlan::Tensor)
+                    .map(StmtPlan::Tma)
             }
             StmtKind::GemmAsync { c, a, b, warpgroups } => async_layout::product_plan(
                 (self.verified, self.facts),
@@ -475,7 +475,7 @@ impl<'a> Search<'a> {
                 warpgroups.as_ref(),
                 &layout,
             )
-            .map(StmtPlan::Product),
+            .map(StmtPlan::Wgmma),
             _ => return Ok(None),
         };
         plan.map(Some).map_err(|why| {
@@ -484,7 +484,7 @@ impl<'a> Search<'a> {
     }
 
     /// A product's plan with as many calls as it needs, but without their operands.
-    fn counted(&self, by: Arrangement, i: usize) -> GemmPlan {
+    fn counted(&self, by: TiledMma, i: usize) -> GemmPlan {
         let (m, n, k) = self.solver.extents(i);
         let (wm, wn) = by.warps;
         let calls = (m / by.row.m / wm) * (n / by.row.n / wn) * (k / by.row.k);

@@ -151,7 +151,7 @@ pub struct Access {
     pub threads: Layout,
     /// The calls, each an offset added to the thread's coordinate.
     pub calls: Vec<Call>,
-    /// Whether several threads touch the same elements: only those whose digits in broadcast modes are 0 may store.
+    /// Whether several threads touch the same elements: only those whose sub_modes in broadcast modes are 0 may store.
     pub broadcast: bool,
 }
 

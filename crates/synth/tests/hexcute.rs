@@ -6,7 +6,7 @@ use tilewright_layout::{Layout, compose, inverse};
 use tilewright_machine::{Arch, CopyKind, Memory, Scope, copies, copy_named, mma_rows};
 use tilewright_synth::access::shared_access;
 use tilewright_synth::constraint::{Constraint, Equation, constraints};
-use tilewright_synth::gemm::{self, Arrangement};
+use tilewright_synth::gemm::{self, TiledMma};
 use tilewright_synth::{
     CopyPlan, GemmPlan, Multiples, Options, StatementNote, StmtPlan, Synthesis, TvLayout, prepare, shared,
     solve, synthesise,
@@ -253,7 +253,7 @@ fn arxiv_section_2_2_packed_layout_is_8_along_k_a_lane() {
     let packed = layout("((2,2,2,4),8):((1,8,128,2),16)");
     let row = &mma_rows()[0];
     assert_eq!((row.m, row.n, row.k), (16, 8, 16));
-    let by = Arrangement { along_k: Some(8), ..Arrangement::plain(row, 16, 8, 1) };
+    let by = TiledMma { k_vector: Some(8), ..TiledMma::plain(row, 16, 8, 1) };
     let l = by.layouts(16, 8, 32).unwrap();
     let calls = gemm::calls(&by, (16, 8, 32), &l.c, &l.a, &l.b, 32).unwrap();
     assert_eq!(calls.len(), 2);
@@ -338,12 +338,12 @@ fn held(tv: &TvLayout, thread: i64) -> BTreeSet<i64> {
 }
 
 fn coordinates(mut index: i64, shape: &[i64]) -> Vec<i64> {
-    let digits = shape.iter().map(|extent| {
+    let sub_modes = shape.iter().map(|extent| {
         let digit = index % extent;
         index /= extent;
         digit
     });
-    digits.collect()
+    sub_modes.collect()
 }
 
 fn index(coordinates: &[i64], shape: &[i64]) -> i64 {

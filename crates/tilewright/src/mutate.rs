@@ -650,7 +650,7 @@ fn weaker(op: SyncOp) -> Vec<SyncOp> {
 pub enum Sign {
     /// A race on shared memory.
     Race,
-    /// A rule of mbarriers, asynchronous units or their registers.
+    /// A rule of mbarriers, asynchronous engines or their registers.
     Protocol,
     /// An access out of bounds, misaligned, or to bytes that nothing has written.
     Access,

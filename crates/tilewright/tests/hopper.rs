@@ -12,7 +12,7 @@ use tilewright::compiler::{Options, compile};
 use tilewright::layout::SwizzledLayout;
 use tilewright::machine::{Arch, DType, SwizzleMode};
 use tilewright::runtime::SimDevice;
-use tilewright::synth::async_layout::descriptor::spanned;
+use tilewright::synth::async_layout::descriptor::swizzle_atom_layout;
 use tilewright::tile::parse;
 
 /// A program, and the instruction that it is about.
@@ -24,7 +24,8 @@ struct Case {
 }
 
 fn layout(shape: &[i64], along: usize, mode: SwizzleMode, bits: u32) -> SwizzledLayout {
-    spanned(shape, along, mode, bits).unwrap_or_else(|| panic!("{shape:?} along {along} with {mode}"))
+    swizzle_atom_layout(shape, along, mode, bits)
+        .unwrap_or_else(|| panic!("{shape:?} along {along} with {mode}"))
 }
 
 fn short(mode: SwizzleMode) -> u32 {

@@ -12,7 +12,12 @@ use crate::reject::DescriptorReject;
 /// The layout of a tile that is contiguous along mode `along` in rows of the swizzle's span, as tensor copies write it: (the tile's
 /// coordinate) → offset in elements of `bits` bits. The other modes follow in their order; last come the spans of mode `along`.
 /// `None` where the mode is no multiple of the span.
-pub fn spanned(shape: &[i64], along: usize, mode: SwizzleMode, bits: u32) -> Option<SwizzledLayout> {
+pub fn swizzle_atom_layout(
+    shape: &[i64],
+    along: usize,
+    mode: SwizzleMode,
+    bits: u32,
+) -> Option<SwizzledLayout> {
     let span = i64::from(mode.span() * 8 / bits);
     if shape[along] % span != 0 {
         return None;
@@ -37,7 +42,7 @@ pub fn spanned(shape: &[i64], along: usize, mode: SwizzleMode, bits: u32) -> Opt
 
 /// The form of an operand's descriptor: all but its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Form {
+pub struct DescriptorTemplate {
     /// Along which mode it is contiguous.
     pub major: Major,
     /// The descriptor with its start at 0.
@@ -54,13 +59,13 @@ pub struct Form {
 /// # Errors
 ///
 /// Why the hardware does not read this layout.
-pub fn form(
+pub fn matrix_descriptor(
     plain: &Layout,
     swizzle: SwizzleMode,
     (rows, columns): (i64, i64),
     (mn, k): (i64, i64),
     bits: u32,
-) -> Result<Form, DescriptorReject> {
+) -> Result<DescriptorTemplate, DescriptorReject> {
     let bytes = i64::from(bits / 8);
     let at = |i: i64, j: i64| plain.eval(i + rows * j) * bytes;
     if rows % mn != 0 || columns % k != 0 {
@@ -110,7 +115,7 @@ pub fn form(
             }
         }
     }
-    Ok(Form { major, descriptor })
+    Ok(DescriptorTemplate { major, descriptor })
 }
 
 #[cfg(test)]
@@ -119,20 +124,23 @@ mod tests {
 
     /// Every layout that tensor copies write is one that the hardware reads.
     #[test]
-    fn spanned_tiles_have_descriptors() {
+    fn swizzle_atom_layouts_have_descriptors() {
         for mode in SwizzleMode::ALL {
             for (along, major) in [(1, Major::K), (0, Major::Mn)] {
-                let layout = spanned(&[128, 128], along, mode, 16).unwrap();
+                let layout = swizzle_atom_layout(&[128, 128], along, mode, 16).unwrap();
                 for mn in [64, 128] {
-                    let form = form(&layout.layout, mode, (128, 128), (mn, 16), 16).unwrap();
-                    assert_eq!((form.major, form.descriptor.swizzle), (major, mode));
+                    let template = matrix_descriptor(&layout.layout, mode, (128, 128), (mn, 16), 16).unwrap();
+                    assert_eq!((template.major, template.descriptor.swizzle), (major, mode));
                 }
             }
-            let bytes = spanned(&[64, 256], 1, mode, 8).unwrap();
-            assert_eq!(form(&bytes.layout, mode, (64, 256), (64, 32), 8).unwrap().major, Major::K);
-            let across = spanned(&[128, 64], 0, mode, 8).unwrap();
+            let bytes = swizzle_atom_layout(&[64, 256], 1, mode, 8).unwrap();
             assert_eq!(
-                form(&across.layout, mode, (128, 64), (64, 32), 8),
+                matrix_descriptor(&bytes.layout, mode, (64, 256), (64, 32), 8).unwrap().major,
+                Major::K
+            );
+            let across = swizzle_atom_layout(&[128, 64], 0, mode, 8).unwrap();
+            assert_eq!(
+                matrix_descriptor(&across.layout, mode, (128, 64), (64, 32), 8),
                 Err(DescriptorReject::NotAlongK(8))
             );
         }
@@ -140,19 +148,19 @@ mod tests {
 
     #[test]
     fn the_usual_operand_has_the_usual_descriptor() {
-        let layout = spanned(&[128, 64], 1, SwizzleMode::B128, 16).unwrap();
+        let layout = swizzle_atom_layout(&[128, 64], 1, SwizzleMode::B128, 16).unwrap();
         assert_eq!(layout.to_string(), "Sw<3,3,3> o (128,64):(64,1)");
-        let form = form(&layout.layout, SwizzleMode::B128, (128, 64), (64, 16), 16).unwrap();
-        assert_eq!(form.descriptor.encode(), 0x4000_0040_0001_0000);
+        let template = matrix_descriptor(&layout.layout, SwizzleMode::B128, (128, 64), (64, 16), 16).unwrap();
+        assert_eq!(template.descriptor.encode(), 0x4000_0040_0001_0000);
     }
 
     #[test]
     fn other_layouts_have_none() {
         let padded: Layout = "(64,64):(72,1)".parse().unwrap();
-        assert!(form(&padded, SwizzleMode::B128, (64, 64), (64, 16), 16).is_err());
+        assert!(matrix_descriptor(&padded, SwizzleMode::B128, (64, 64), (64, 16), 16).is_err());
         let apart: Layout = "(64,64):(2,128)".parse().unwrap();
-        let reject = form(&apart, SwizzleMode::None, (64, 64), (64, 16), 16);
+        let reject = matrix_descriptor(&apart, SwizzleMode::None, (64, 64), (64, 16), 16);
         assert_eq!(reject, Err(DescriptorReject::NotContiguous));
-        assert!(spanned(&[64, 48], 1, SwizzleMode::B128, 16).is_none());
+        assert!(swizzle_atom_layout(&[64, 48], 1, SwizzleMode::B128, 16).is_none());
     }
 }

@@ -1,9 +1,9 @@
-//! What Hopper's asynchronous units prescribe: before synthesis solves for layouts, those that tensor copies and the matrix products of
+//! Layouts that TMA and wgmma require: before synthesis solves for layouts, those that tensor copies and the matrix products of
 //! warpgroups need are pinned.
 //!
 //! A product's accumulator has the layout of its instructions. A shared tensor that such a product reads must have one that a
 //! descriptor describes; one that is copied between shared and global memory can be copied by the tensor memory accelerator if its
-//! layout is a row of boxes. Both are the layouts of [`spanned`] tiles, contiguous along one mode, swizzled within 128, 64, 32 or
+//! layout is a row of boxes. Both are the layouts of [`swizzle_atom_layout`] tiles, contiguous along one mode, swizzled within 128, 64, 32 or
 //! no bytes: the widest swizzle that every use can have is taken, for it has the fewest bank conflicts and the fewest boxes. What
 //! tensor copies cannot do is left to other instructions (Hexcute, section V).
 
@@ -27,13 +27,13 @@ use crate::facts::Facts;
 use crate::options::Options;
 use crate::reason::{Lost, NotTaken, Why};
 use crate::reject::{Reject, TmaReject, WgmmaReject};
-use descriptor::spanned;
-use tma::{SharedTile, TensorPlan};
-use wgmma::{Grid, ProductPlan};
+use descriptor::swizzle_atom_layout;
+use tma::{SharedTile, TmaPlan};
+use wgmma::{Grid, WgmmaPlan};
 
 /// A program whose asynchronous statements have their layouts.
 #[derive(Clone, Debug)]
-pub struct Prescribed {
+pub struct AsyncLayouts {
     /// The program: layouts are pinned, and copies that the tensor memory accelerator does are marked.
     pub verified: Verified,
     /// Why each shared tensor has the layout that it has.
@@ -51,7 +51,7 @@ enum Use {
     Copy { view: TensorRef, reference: TensorRef, how: AsyncHow, op: TensorOp, copy: StmtId },
 }
 
-struct Prescribe<'a> {
+struct AsyncAssignment<'a> {
     v: &'a Verified,
     facts: Facts<'a>,
     options: &'a Options,
@@ -73,15 +73,15 @@ fn tensor_op(v: &Verified, src: &TensorRef, how: AsyncHow, produces: bool) -> Op
     }
 }
 
-/// Pins what Hopper's units prescribe.
+/// Fixes the layouts that TMA and wgmma require.
 ///
 /// # Errors
 ///
 /// What the architecture lacks; a product that no instruction does, or of which no layout of its operands can be read.
-pub fn prescribe(v: &Verified, options: &Options) -> Result<Prescribed, Diagnostic> {
+pub fn assign_async_layouts(v: &Verified, options: &Options) -> Result<AsyncLayouts, Diagnostic> {
     check_architecture(v, options.arch)?;
     let facts = Facts::new(v, &options.multiples);
-    let mut pass = Prescribe {
+    let mut pass = AsyncAssignment {
         v,
         facts,
         options,
@@ -122,7 +122,7 @@ pub fn prescribe(v: &Verified, options: &Options) -> Result<Prescribed, Diagnost
         refused.extend(choice.refused);
     }
     pass.check_requirements(&tensors, &refused)?;
-    for id in meeting_places(v) {
+    for id in tensors_shared_by_roles(v) {
         let TensorKind::Shared { pinned: None, .. } = &result.program().tensor(id).kind else { continue };
         let uses = pass.uses.get(&id).map_or(&[][..], Vec::as_slice);
         if let Some(layout) = pass.common(id, uses) {
@@ -131,11 +131,11 @@ pub fn prescribe(v: &Verified, options: &Options) -> Result<Prescribed, Diagnost
         }
     }
     result.mark_tensor_copies(&tensors);
-    Ok(Prescribed { verified: result, reasons, refused })
+    Ok(AsyncLayouts { verified: result, reasons, refused })
 }
 
 /// The shared tensors that more than one role touches. Each role is synthesised alone, so they must not be left to it.
-fn meeting_places(v: &Verified) -> BTreeSet<TensorId> {
+fn tensors_shared_by_roles(v: &Verified) -> BTreeSet<TensorId> {
     let mut roles: BTreeMap<TensorId, usize> = BTreeMap::new();
     for role in 0..v.roles().len() {
         for id in v.of_role(role).touched() {
@@ -165,7 +165,7 @@ struct Tried {
     failed: Option<(Stmt, Reject)>,
 }
 
-impl Prescribe<'_> {
+impl AsyncAssignment<'_> {
     fn collect(&mut self, body: &[Stmt], threads: u32, produces: bool) -> Result<(), Diagnostic> {
         for stmt in body {
             let inside = produces || matches!(&stmt.kind, StmtKind::Stage { side: Side::Produce, .. });
@@ -319,7 +319,9 @@ impl Prescribe<'_> {
         let mut found = Vec::new();
         for mode in SwizzleMode::ALL.into_iter().filter(|mode| !flat || *mode == SwizzleMode::None) {
             for along in (0..inner.len()).rev() {
-                let Some(tile) = spanned(&inner, along, mode, tensor.dtype.bits()) else { continue };
+                let Some(tile) = swizzle_atom_layout(&inner, along, mode, tensor.dtype.bits()) else {
+                    continue;
+                };
                 if let Some(layout) = with_stages(&tile, &shape, &stages, mode, tensor.dtype.bits()) {
                     found.push((layout, Some(mode)));
                 }
@@ -328,7 +330,7 @@ impl Prescribe<'_> {
         found
     }
 
-    /// A layout for a tensor that no unit prescribes one for: the widest swizzle that its tile has room for, or none.
+    /// A layout for a tensor that no engine fixes: the widest swizzle that its tile has room for, or none.
     fn common(&self, id: TensorId, uses: &[Use]) -> Option<SwizzledLayout> {
         if let Some((layout, _)) = self.candidates(id, uses).into_iter().next() {
             return Some(layout);
@@ -500,7 +502,7 @@ pub fn copy_plan(
     facts: &Facts<'_>,
     (src, dst, how): (&TensorRef, &TensorRef, AsyncHow),
     layout: &dyn Fn(TensorId) -> Option<SwizzledLayout>,
-) -> Result<TensorPlan, Reject> {
+) -> Result<TmaPlan, Reject> {
     let stores = v.program().tensor(src.tensor).memory() == Memory::Shared;
     let (view, reference) = if stores { (dst, src) } else { (src, dst) };
     let op = tensor_op(v, src, how, !stores).ok_or(TmaReject::NotTma)?;
@@ -537,13 +539,13 @@ fn tile_of(
 ///
 /// # Errors
 ///
-/// Why no instruction does it: [`prescribe`] has seen to it that one does.
+/// Why no instruction does it: [`assign_async_layouts`] has seen to it that one does.
 pub fn product_plan(
     (v, facts): (&Verified, &Facts<'_>),
     (c, a, b): (TensorId, &TensorRef, &TensorRef),
     asked: Option<&[Expr; 2]>,
     layout: &dyn Fn(TensorId) -> Option<SwizzledLayout>,
-) -> Result<ProductPlan, Reject> {
+) -> Result<WgmmaPlan, Reject> {
     let program = v.program();
     let dtype = |id: TensorId| program.tensor(id).dtype;
     let (left, right) = (v.tile(a).shape, v.tile(b).shape);

@@ -14,7 +14,7 @@ use crate::reject::TmaReject;
 
 /// A copy of a box.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TensorCall {
+pub struct TmaCall {
     /// Added to the coordinates of the tile's first element, one a dimension of the box.
     pub coords: Vec<i64>,
     /// Bytes from the tile's first element in shared memory.
@@ -23,7 +23,7 @@ pub struct TensorCall {
 
 /// How the blocks of a cluster share a copy: each copies a part of the box to all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Share {
+pub struct Multicast {
     /// Blocks of the cluster.
     pub blocks: u32,
     /// The dimension of the box that is shared out.
@@ -36,7 +36,7 @@ pub struct Share {
 
 /// How a tile is copied by the tensor memory accelerator.
 #[derive(Clone, PartialEq, Debug)]
-pub struct TensorPlan {
+pub struct TmaPlan {
     /// The instruction.
     pub row: &'static TensorRow,
     /// The box.
@@ -44,24 +44,24 @@ pub struct TensorPlan {
     /// The modes of the buffer, in the order of the box's dimensions.
     pub dims: Vec<u32>,
     /// One copy each.
-    pub calls: Vec<TensorCall>,
+    pub calls: Vec<TmaCall>,
     /// How blocks share it.
-    pub share: Option<Share>,
+    pub multicast: Option<Multicast>,
     /// What becomes of it in the L2 cache.
     pub hint: Option<CacheHint>,
 }
 
-impl TensorPlan {
+impl TmaPlan {
     /// The instruction with its box, as reports name it: `tma.load.2d of 64×128 (128-byte swizzle)`.
     pub fn name(&self) -> String {
         let extents: Vec<String> = self.shape.extents.iter().map(ToString::to_string).collect();
-        let share = self.share.map_or(String::new(), |s| format!(", multicast to {}", s.blocks));
-        format!("{} of {} ({}{share})", self.row.name, extents.join("×"), self.shape.swizzle)
+        let multicast = self.multicast.map_or(String::new(), |s| format!(", multicast to {}", s.blocks));
+        format!("{} of {} ({}{multicast})", self.row.name, extents.join("×"), self.shape.swizzle)
     }
 
     /// Bytes that land in a block's shared memory, or leave it.
     pub fn bytes(&self) -> u64 {
-        self.shape.bytes() * self.calls.len() as u64 * self.share.map_or(1, |s| u64::from(s.blocks))
+        self.shape.bytes() * self.calls.len() as u64 * self.multicast.map_or(1, |s| u64::from(s.blocks))
     }
 }
 
@@ -146,7 +146,7 @@ pub fn plan(
     shared: &SharedTile,
     blocks: u32,
     hint: Option<CacheHint>,
-) -> Result<TensorPlan, TmaReject> {
+) -> Result<TmaPlan, TmaReject> {
     let Some(global) = &tile.global else { return Err(TmaReject::NotAView) };
     let bits = tile.dtype.bits();
     if bits < 8 {
@@ -215,7 +215,7 @@ pub fn plan(
             extents.push(1);
         }
     }
-    let mut share = None;
+    let mut multicast = None;
     if blocks > 1 {
         // Of the dimensions but the first the outermost with an extent: its parts lie one after the other.
         let dim = (1..extents.len()).rev().find(|d| extents[*d] > 1).ok_or(TmaReject::SingleRow)?;
@@ -228,11 +228,11 @@ pub fn plan(
         if part % i64::from(swizzle.period()) != 0 {
             return Err(TmaReject::PartUneven(part, swizzle.period()));
         }
-        share = Some(Share { blocks, dim, step: extents[dim], bytes: part });
+        multicast = Some(Multicast { blocks, dim, step: extents[dim], bytes: part });
     }
     let shape = BoxShape { dtype: tile.dtype, extents: extents.iter().map(|e| *e as u32).collect(), swizzle };
     shape.check()?;
-    let mut calls = vec![TensorCall { coords: vec![0; rank], shared: 0 }];
+    let mut calls = vec![TmaCall { coords: vec![0; rank], shared: 0 }];
     for walk in &rest {
         let dim = dims.iter().position(|d| *d == walk.dim).ok_or(TmaReject::MissingMode)?;
         calls = (0..walk.extent)
@@ -254,7 +254,7 @@ pub fn plan(
     }
     shared.begins_at(swizzle.period(), bits)?;
     let row = tensor_row(op, rank as u32).ok_or(TmaReject::NoRow)?;
-    Ok(TensorPlan { row, shape, dims, calls, share, hint })
+    Ok(TmaPlan { row, shape, dims, calls, multicast, hint })
 }
 
 /// Tensor copies for one statement, at most.

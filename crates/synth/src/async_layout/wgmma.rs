@@ -7,13 +7,13 @@
 use tilewright_layout::{Layout, SwizzledLayout};
 use tilewright_machine::{DType, Descriptor, Major, SwizzleMode, WgmmaRow, wgmmas};
 
-use crate::async_layout::descriptor::form;
+use crate::async_layout::descriptor::matrix_descriptor;
 use crate::reject::{MmaOperand, WgmmaReject};
 use crate::tv::TvLayout;
 
 /// Where an operand in shared memory lies for each instruction.
 #[derive(Clone, PartialEq, Debug)]
-pub struct OperandPlan {
+pub struct SharedOperand {
     /// Along which mode it is contiguous.
     pub major: Major,
     /// The descriptor with its start at 0.
@@ -24,16 +24,16 @@ pub struct OperandPlan {
 
 /// The left factor.
 #[derive(Clone, PartialEq, Debug)]
-pub enum LeftPlan {
+pub enum OperandA {
     /// In shared memory.
-    Shared(OperandPlan),
+    Shared(SharedOperand),
     /// In registers.
     Registers,
 }
 
 /// One instruction.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ProductCall {
+pub struct WgmmaCall {
     /// The values of the accumulator, in the order of the instruction's.
     pub c: Vec<u32>,
     /// The values of A, where it is in registers.
@@ -48,17 +48,17 @@ pub struct ProductCall {
 
 /// How a `gemm.async` is done.
 #[derive(Clone, PartialEq, Debug)]
-pub struct ProductPlan {
+pub struct WgmmaPlan {
     /// The instruction.
     pub row: &'static WgmmaRow,
     /// Warpgroups along M and along N.
     pub warpgroups: [i64; 2],
     /// The left factor.
-    pub a: LeftPlan,
+    pub a: OperandA,
     /// The right factor.
-    pub b: OperandPlan,
+    pub b: SharedOperand,
     /// The instructions of a warpgroup, in order.
-    pub calls: Vec<ProductCall>,
+    pub calls: Vec<WgmmaCall>,
 }
 
 /// How warpgroups and instructions share a product.
@@ -153,7 +153,7 @@ impl Grid {
     /// # Errors
     ///
     /// Why it does not.
-    pub fn operand(&self, left: bool, layout: &SwizzledLayout) -> Result<OperandPlan, WgmmaReject> {
+    pub fn operand(&self, left: bool, layout: &SwizzledLayout) -> Result<SharedOperand, WgmmaReject> {
         let ([m, n, k], [pm, pn], row) = (self.extents, self.part(), self.row);
         let (operand, rows, mn, part, dtype) = if left {
             (MmaOperand::A, m, WgmmaRow::M, pm, row.a)
@@ -163,7 +163,7 @@ impl Grid {
         let bits = dtype.bits();
         let swizzle =
             SwizzleMode::of(&layout.swizzle, bits).ok_or(WgmmaReject::Swizzle(layout.swizzle, operand))?;
-        let form = form(&layout.layout, swizzle, (rows, k), (mn, row.k), bits)
+        let template = matrix_descriptor(&layout.layout, swizzle, (rows, k), (mn, row.k), bits)
             .map_err(|why| WgmmaReject::Descriptor(operand, why))?;
         let at = |i: i64, j: i64| layout.layout.eval(i + rows * j) * i64::from(bits / 8);
         let warpgroup = if part < rows { at(part, 0) } else { 0 };
@@ -175,7 +175,7 @@ impl Grid {
                 }
             }
         }
-        Ok(OperandPlan { major: form.major, descriptor: form.descriptor, warpgroup })
+        Ok(SharedOperand { major: template.major, descriptor: template.descriptor, warpgroup })
     }
 
     /// The plan, given the layouts of the factors in shared memory (tile's coordinate → offset in elements).
@@ -183,13 +183,13 @@ impl Grid {
     /// # Errors
     ///
     /// Why the hardware does not read a factor as it lies.
-    pub fn plan(&self, a: Option<&SwizzledLayout>, b: &SwizzledLayout) -> Result<ProductPlan, WgmmaReject> {
+    pub fn plan(&self, a: Option<&SwizzledLayout>, b: &SwizzledLayout) -> Result<WgmmaPlan, WgmmaReject> {
         let [m, n, _] = self.extents;
         let [cm, cn, ck] = self.calls();
         let row = self.row;
         let left = match a {
-            Some(a) => LeftPlan::Shared(self.operand(true, a)?),
-            None => LeftPlan::Registers,
+            Some(a) => OperandA::Shared(self.operand(true, a)?),
+            None => OperandA::Registers,
         };
         let right = self.operand(false, b)?;
         let at =
@@ -201,7 +201,7 @@ impl Grid {
                 for mt in 0..cm {
                     let c = (mt + cm * nt) * per_c;
                     let left = (mt + cm * ks) * per_a;
-                    calls.push(ProductCall {
+                    calls.push(WgmmaCall {
                         c: (c..c + per_c).map(|v| v as u32).collect(),
                         a: if a.is_none() {
                             (left..left + per_a).map(|v| v as u32).collect()
@@ -215,16 +215,16 @@ impl Grid {
                 }
             }
         }
-        Ok(ProductPlan { row, warpgroups: self.warpgroups, a: left, b: right, calls })
+        Ok(WgmmaPlan { row, warpgroups: self.warpgroups, a: left, b: right, calls })
     }
 }
 
-impl ProductPlan {
+impl WgmmaPlan {
     /// The instruction with its operands, as reports name it.
     pub fn name(&self) -> String {
         let a = match &self.a {
-            LeftPlan::Shared(a) => format!("A {}, {}", a.major, a.descriptor.swizzle),
-            LeftPlan::Registers => "A in registers".to_string(),
+            OperandA::Shared(a) => format!("A {}, {}", a.major, a.descriptor.swizzle),
+            OperandA::Registers => "A in registers".to_string(),
         };
         let [m, n] = self.warpgroups;
         format!(
@@ -236,7 +236,7 @@ impl ProductPlan {
     /// Cycles for which the product occupies the tensor cores, with all its warpgroups.
     pub fn cycles(&self) -> u32 {
         let groups = (self.warpgroups[0] * self.warpgroups[1]) as u32;
-        let shared = matches!(self.a, LeftPlan::Shared(_));
+        let shared = matches!(self.a, OperandA::Shared(_));
         self.calls.len() as u32 * groups * self.row.issue_cycles.max(self.row.shared_cycles(shared))
     }
 }
@@ -244,7 +244,7 @@ impl ProductPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::async_layout::descriptor::spanned;
+    use crate::async_layout::descriptor::swizzle_atom_layout;
 
     fn grid(extents: [i64; 3], groups: i64) -> Grid {
         Grid::new((DType::F16, DType::F16, DType::F32), extents, groups, None).unwrap()
@@ -285,12 +285,12 @@ mod tests {
     #[test]
     fn calls_are_the_product() {
         let g = grid([128, 64, 64], 2);
-        let a = spanned(&[128, 64], 1, SwizzleMode::B128, 16).unwrap();
-        let b = spanned(&[64, 64], 0, SwizzleMode::B64, 16).unwrap();
+        let a = swizzle_atom_layout(&[128, 64], 1, SwizzleMode::B128, 16).unwrap();
+        let b = swizzle_atom_layout(&[64, 64], 0, SwizzleMode::B64, 16).unwrap();
         let plan = g.plan(Some(&a), &b).unwrap();
         assert_eq!(plan.calls.len(), 4);
         let c = g.accumulator().unwrap();
-        let LeftPlan::Shared(left) = &plan.a else { panic!("A is in shared memory") };
+        let OperandA::Shared(left) = &plan.a else { panic!("A is in shared memory") };
         assert_eq!((left.major, plan.b.major), (Major::K, Major::Mn));
         for call in &plan.calls {
             for group in 0..2 {

@@ -1,4 +1,4 @@
-//! Who touches memory, and through which proxy: from that follow the fences between ordinary instructions and asynchronous units, and
+//! Who touches memory, and through which proxy: from that follow the fences between ordinary instructions and asynchronous engines, and
 //! which waits for tensor copies wait for their writes.
 //!
 //! Ordinary instructions, `cp.async` among them, access memory through the generic proxy; tensor copies and `wgmma` through the
@@ -112,7 +112,7 @@ impl Touch<'_> {
 /// memory that statements use for themselves is touched by ordinary instructions alone.
 fn ends<'a>(stmt: &'a Stmt, plan: &StmtPlan) -> Vec<(&'a TensorRef, Proxy, Kind)> {
     match (&stmt.kind, plan) {
-        (StmtKind::CopyAsync { src, dst, .. }, StmtPlan::Tensor(plan)) => {
+        (StmtKind::CopyAsync { src, dst, .. }, StmtPlan::Tma(plan)) => {
             let writes = if plan.row.op == TensorOp::Add { Kind::Add } else { Kind::Write };
             vec![(src, Proxy::Async, Kind::Read), (dst, Proxy::Async, writes)]
         }
@@ -154,9 +154,9 @@ pub struct Accesses<'a> {
 /// What orders the accesses to the stages of a pipeline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stages {
-    /// Whether threads, and not only asynchronous units, read a stage.
+    /// Whether threads, and not only asynchronous engines, read a stage.
     pub read: bool,
-    /// Whether a fence stands before an arrival at the full barrier: threads write what asynchronous units read or overwrite.
+    /// Whether a fence stands before an arrival at the full barrier: threads write what asynchronous engines read or overwrite.
     pub fence_full: bool,
     /// Whether a fence stands before an arrival at the empty barrier: threads read what asynchronous copies overwrite.
     pub fence_empty: bool,
@@ -305,7 +305,7 @@ impl<'a> Accesses<'a> {
             orders.fences.insert(id, needs.iter().map(|need| need.fence).collect());
             for Need { fence, first, second: (of, second) } in needs {
                 let why = format!(
-                    "between `{}`, by threads, and `{}`, by an asynchronous unit",
+                    "between `{}`, by threads, and `{}`, by an asynchronous engine",
                     self.text(part, first),
                     self.text(of, second)
                 );
@@ -367,7 +367,7 @@ struct Need {
     fence: ProxyFence,
     /// The number of the statement that accesses memory by threads.
     first: usize,
-    /// The part, and the number in it, of one that does by asynchronous units.
+    /// The part, and the number in it, of one that does by asynchronous engines.
     second: (usize, usize),
 }
 

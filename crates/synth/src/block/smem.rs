@@ -8,7 +8,7 @@ use tilewright_tile::{Code, Diagnostic, PipelineId, StmtKind, TensorId, Verified
 
 use super::Part;
 use crate::allocate::allocate;
-use crate::{SHARED_ALIGN, UNIT_ALIGN};
+use crate::{ASYNC_ALIGN, SHARED_ALIGN};
 
 /// A buffer.
 #[derive(Clone, Debug)]
@@ -87,7 +87,7 @@ pub fn places(whole: &Verified, parts: &[Part<'_>], arch: Arch) -> Result<Places
             let StmtKind::Define(id) = stmt.kind else { continue };
             let bytes = parts.iter().find_map(|p| p.synthesis.shared(id)).map(|(_, bytes)| bytes);
             if let Some(bytes) = bytes {
-                let at = next.next_multiple_of(UNIT_ALIGN);
+                let at = next.next_multiple_of(ASYNC_ALIGN);
                 let buffer = put(&program.tensor(id).name, at, bytes);
                 common.insert(id, (at, buffer));
                 next = at.saturating_add(bytes);
@@ -108,7 +108,7 @@ pub fn places(whole: &Verified, parts: &[Part<'_>], arch: Arch) -> Result<Places
                 (None, None) => {}
             }
         }
-        let base = next.next_multiple_of(UNIT_ALIGN);
+        let base = next.next_multiple_of(ASYNC_ALIGN);
         let allocation = allocate(part.verified, &own);
         for (id, at) in &allocation.offsets {
             offsets[id.0 as usize] = base + at;

@@ -7,7 +7,7 @@ use tilewright_tile::{StmtKind, TensorId};
 use super::Solver;
 use super::solution::{Budget, Exhausted, Found, Registers};
 use crate::constraint::Equation;
-use crate::gemm::Arrangement;
+use crate::gemm::TiledMma;
 use crate::tv::TvLayout;
 
 /// What decides how a search goes on: the next product, and for each tensor the number of its layout, if that still matters.
@@ -89,7 +89,7 @@ impl Solver<'_> {
             return;
         };
         let StmtKind::Gemm { c, a, b, .. } = self.statements[i].0.kind else { return };
-        let fits: Vec<Arrangement> = self.fitting(&state, i);
+        let fits: Vec<TiledMma> = self.fitting(&state, i);
         if fits.is_empty() {
             return walk.found.fail(self.unfitting(&state, i));
         }
@@ -164,7 +164,7 @@ impl Solver<'_> {
         (next.unwrap_or(self.statements.len()), key)
     }
 
-    fn order(&self, mut fits: Vec<Arrangement>, i: usize, budget: Budget) -> Vec<Arrangement> {
+    fn order(&self, mut fits: Vec<TiledMma>, i: usize, budget: Budget) -> Vec<TiledMma> {
         if budget.seed != 0 {
             let mut random = budget.seed ^ (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             for last in (2..fits.len()).rev() {

@@ -4,7 +4,7 @@
 //! layouts come first, then matrix products, then, in a component that has neither, the copy that moves the most data. From
 //! there a queue of ready constraints leads layouts on, until one finds two that clash.
 //!
-//! A matrix product is a decision: its [`Arrangement`] is one of several. The search over them is depth-first: a product of
+//! A matrix product is a decision: its [`TiledMma`] is one of several. The search over them is depth-first: a product of
 //! which no operand has a layout branches; one that meets another through registers takes an arrangement that fits what it
 //! meets, such as the first product's accumulator as its left factor. Where none fits, the clash says which operand of which
 //! statement must be rearranged.
@@ -29,7 +29,7 @@ use tilewright_tile::{Code, Diagnostic, Origin, Stmt, StmtId, StmtKind, TensorId
 use crate::constraint::{Constraint, components, constraints};
 use crate::explain::Words;
 use crate::facts::Facts;
-use crate::gemm::{Arrangement, GemmLayouts};
+use crate::gemm::{GemmLayouts, TiledMma};
 use crate::tv::TvLayout;
 pub(crate) use solution::nothing_found;
 pub use solution::{Budget, Clash, Exhausted, Found, Registers};
@@ -51,9 +51,9 @@ pub struct Solver<'a> {
     /// For each tensor the constraints that it takes part in.
     touching: Vec<Vec<usize>>,
     /// For each matrix product the arrangements that fit its tile; products of the same tile share them.
-    arrangements: Vec<Rc<Arrangements>>,
+    arrangements: Vec<Rc<TiledMmas>>,
     /// The arrangements that agree with layouts of operands that are known, for products that share theirs.
-    fitting: RefCell<HashMap<FittingKey, Rc<Vec<Arrangement>>>>,
+    fitting: RefCell<HashMap<FittingKey, Rc<Vec<TiledMma>>>>,
     /// Copies between register tensors and other memories ([`Solver::anchors`]).
     anchors: Vec<Anchor>,
     /// The tensors that statements name.
@@ -74,10 +74,10 @@ struct Anchor {
 
 /// The arrangements of a product with the layouts of its operands. None for statements of other kinds.
 #[derive(Default)]
-struct Arrangements {
+struct TiledMmas {
     /// The first product that has them.
     first: usize,
-    all: Vec<Arrangement>,
+    all: Vec<TiledMma>,
     layouts: Vec<GemmLayouts>,
 }
 
@@ -116,7 +116,7 @@ impl<'a> Solver<'a> {
             touched: verified.touched(),
             steps: Cell::new(0),
         };
-        let none = Rc::new(Arrangements::default());
+        let none = Rc::new(TiledMmas::default());
         for (i, (stmt, _)) in statements.iter().enumerate() {
             let StmtKind::Gemm { c, a, warps, .. } = &stmt.kind else {
                 solver.arrangements.push(none.clone());

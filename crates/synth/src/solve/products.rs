@@ -6,8 +6,8 @@ use tilewright_machine::{MmaRow, mmas};
 use tilewright_tile::{Code, Diagnostic, StmtKind, TensorId};
 
 use super::solution::{Clash, Registers};
-use super::{Arrangements, Solver};
-use crate::gemm::{self, Arrangement, GemmLayouts};
+use super::{Solver, TiledMmas};
+use crate::gemm::{self, GemmLayouts, TiledMma};
 use crate::plan::GemmPlan;
 use crate::reason::Why;
 use crate::reject::MmaOperand;
@@ -18,9 +18,9 @@ const COMPARISON: u64 = 20;
 
 impl Solver<'_> {
     /// The arrangements of the fastest instruction that tiles product `i`; none for other statements.
-    pub(super) fn arrange(&self, i: usize) -> Result<Arrangements, Diagnostic> {
+    pub(super) fn arrange(&self, i: usize) -> Result<TiledMmas, Diagnostic> {
         let StmtKind::Gemm { c, a, ref warps, .. } = self.statements[i].0.kind else {
-            return Ok(Arrangements::default());
+            return Ok(TiledMmas::default());
         };
         let span = self.statements[i].0.span;
         let program = self.verified.program();
@@ -68,15 +68,15 @@ impl Solver<'_> {
             )));
         }
         let (all, layouts) = all.into_iter().filter_map(|by| Some((by, by.layouts(m, n, k)?))).unzip();
-        Ok(Arrangements { first: i, all, layouts })
+        Ok(TiledMmas { first: i, all, layouts })
     }
 
     /// The arrangements of product `i` that agree with the layouts that its operands have. A product that shares an operand
     /// with an earlier one of the same extents takes the same arrangement, if that fits.
-    pub(super) fn fitting(&self, state: &Registers, i: usize) -> Vec<Arrangement> {
+    pub(super) fn fitting(&self, state: &Registers, i: usize) -> Vec<TiledMma> {
         let StmtKind::Gemm { c, a, b, .. } = self.statements[i].0.kind else { return Vec::new() };
         let known = [c, a, b].map(|id| state.layouts[id.0 as usize].as_ref().map(|l| &l.0));
-        let Arrangements { first, all, layouts } = &*self.arrangements[i];
+        let TiledMmas { first, all, layouts } = &*self.arrangements[i];
         if known.iter().all(|tv| tv.is_none()) {
             return all.clone();
         }
@@ -97,7 +97,7 @@ impl Solver<'_> {
             return fitting.to_vec();
         }
         let both = all.iter().zip(layouts);
-        let fitting: Vec<Arrangement> =
+        let fitting: Vec<TiledMma> =
             both.filter(|(by, own)| self.fits(by, own, extents, known)).map(|(by, _)| *by).collect();
         self.fitting.borrow_mut().insert(key, Rc::new(fitting.clone()));
         fitting
@@ -106,7 +106,7 @@ impl Solver<'_> {
     /// Whether an arrangement with its own layouts of C, A and B agrees with those that are known.
     pub(super) fn fits(
         &self,
-        by: &Arrangement,
+        by: &TiledMma,
         own: &GemmLayouts,
         extents: (i64, i64, i64),
         known: [Option<&TvLayout>; 3],
@@ -137,7 +137,7 @@ impl Solver<'_> {
         state: &mut Registers,
         i: usize,
         (c, a, b): (TensorId, TensorId, TensorId),
-        by: Arrangement,
+        by: TiledMma,
     ) -> Result<(), Clash> {
         let (m, n, k) = self.extents(i);
         let span = self.statements[i].0.span;

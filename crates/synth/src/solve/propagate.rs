@@ -40,7 +40,7 @@ impl Solver<'_> {
             let threads = self.verified.threads();
             // Threads that hold what others hold too are of no use: more of them would not help.
             let copies: i64 = tv.threads().leaves().iter().filter(|l| l.1 == 0).map(|l| l.0).product();
-            let repeated = matches!(&why, Why::Operand { by, .. } if by.copies > 1);
+            let repeated = matches!(&why, Why::Operand { by, .. } if by.replication > 1);
             let help = if copies > 1 && repeated {
                 format!(
                     "the tile does not divide among the {} warps, so {copies} of them hold the same part: choose a tile \

@@ -2,7 +2,7 @@
 
 use tilewright_tile::{Code, Diagnostic, StmtId, TensorId};
 
-use crate::gemm::Arrangement;
+use crate::gemm::TiledMma;
 use crate::reason::Why;
 use crate::tv::TvLayout;
 
@@ -12,7 +12,7 @@ pub struct Registers {
     /// One entry a tensor; `None` for other memories, and for what is not solved yet.
     pub layouts: Vec<Option<(TvLayout, Why)>>,
     /// One entry a statement: the arrangement of each matrix product.
-    pub gemms: Vec<Option<Arrangement>>,
+    pub gemms: Vec<Option<TiledMma>>,
 }
 
 /// Two statements that want different layouts of one tensor.
