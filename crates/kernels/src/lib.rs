@@ -18,15 +18,16 @@
 //! [`OPERATORS`] lists them for tools, with their parameters by name.
 
 mod config;
+pub mod epilogue;
 mod estimate;
 pub mod gemm;
 pub mod gemm_fp8_blocks;
 pub mod gemm_hopper;
-mod hopper;
 mod operators;
 mod tiles;
 mod tuning;
 pub mod w4a16;
+mod warp_specialized;
 
 pub use config::{ConfigError, Parameter};
 pub use operators::{MakePrograms, OPERATORS, Operator, operator};

@@ -52,7 +52,7 @@ pub const OPERATORS: &[Operator] = &[
     Operator {
         name: "gemm_hopper",
         about: "c[m, n] = a[m, k] · b[n, k]ᵀ by tensor copies, products of warpgroups and blocks that stay",
-        needs: crate::hopper::NEEDS,
+        needs: crate::warp_specialized::NEEDS,
         parameters: parameter_list::<HopperGemmConfig>,
         programs: programs::<HopperGemmConfig>,
         tuning: Some(tuning::<HopperGemmConfig>()),
@@ -60,7 +60,7 @@ pub const OPERATORS: &[Operator] = &[
     Operator {
         name: "gemm_fp8_blocks",
         about: "c[m, n] = a[m, k] · b[n, k]ᵀ in 8-bit floats with scales sa and sb for blocks of 128",
-        needs: crate::hopper::NEEDS,
+        needs: crate::warp_specialized::NEEDS,
         parameters: parameter_list::<Fp8BlocksConfig>,
         programs: programs::<Fp8BlocksConfig>,
         tuning: Some(tuning::<Fp8BlocksConfig>()),

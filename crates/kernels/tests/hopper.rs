@@ -73,6 +73,7 @@ fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -> Re
         col_scale: draw(DType::F32, l * n),
         bias: draw(out, l * n),
         residual: draw(out, of_a * m * n),
+        ..Inputs::default()
     };
     let sizes = [l, m, n, k].map(|size| size as usize);
     let Groups { tiles, first, ends, groups } = Groups::new(config, l, m);

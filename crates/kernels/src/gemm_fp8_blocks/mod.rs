@@ -5,20 +5,16 @@
 //! The kernel is that of [`gemm_hopper`](crate::gemm_hopper) but for that: a warpgroup that promotes its sums leaves the tensor cores to
 //! another one. The scales of A come with a stage, those of B straight from memory, one step ahead.
 
-mod program;
 mod space;
 
 use tilewright_machine::{Arch, CacheHint, DType};
+use tilewright_tile::Program;
 
 use crate::config::{Codec, ConfigError, dtype_of, parameters};
-use crate::gemm_hopper::{Cluster, Order};
-use crate::hopper::{
-    BARRIERS, Registers, aligned, check_chunk, check_cluster, check_instruction, check_memory, check_order,
-    check_rows, refused, within,
-};
-
-/// Neighbours along k that share a scale, and neighbours along n that share one of B.
-pub const BLOCK: i64 = 128;
+use crate::epilogue::{Chain, EpilogueOp};
+use crate::gemm_hopper::{Batch, Cluster, Order};
+pub use crate::warp_specialized::BLOCK;
+use crate::warp_specialized::{BARRIERS, GemmKernel, Needs, Promoted, Tiling, aligned, refused, tiling};
 
 parameters! {
     /// The tiling of a product of scaled blocks and its distribution over blocks. The default is 128 × 128 in five stages, of which two
@@ -77,7 +73,7 @@ impl Codec<DType> {
     const FLOAT: Self = Codec { read: |field, text| dtype_of(&FLOATS, field, text), write: DType::to_string };
 }
 
-/// Registers that addresses, counters, scales and the compiler's temporaries want besides the fragments.
+/// Registers reserved for addresses, counters, scales and temporaries.
 const SPARE_REGISTERS: i64 = 30;
 
 impl Fp8BlocksConfig {
@@ -93,60 +89,54 @@ impl Fp8BlocksConfig {
         self.chunk.unwrap_or_else(|| [64, 32, 16].into_iter().find(fits).unwrap_or(8))
     }
 
-    /// Scales of B that a step along k of a tile needs, and which of them part `s` of the columns needs. Where a tile is no row of
-    /// whole blocks, nor within one, each part has its own.
-    fn scales(&self) -> (i64, impl Fn(i64) -> i64) {
-        let (part, each) = (self.part(), self.bn % BLOCK != 0);
-        let count = match self.bn {
-            _ if self.swap => 1,
-            bn if BLOCK % bn == 0 => 1,
-            bn if each => bn / part,
-            bn => bn / BLOCK,
-        };
-        (count, move |s| {
-            if count == 1 {
-                0
-            } else if each {
-                s
-            } else {
-                s * part / BLOCK
-            }
+    fn tiling(&self) -> Tiling {
+        tiling!(self; {
+            bk: BLOCK,
+            chunk: self.columns(),
+            dependent: false,
+            accumulator: DType::F32,
+            stored: self.out,
         })
     }
 
     /// Bytes of shared memory of a block.
-    fn shared_bytes(&self) -> i64 {
+    fn shared_bytes(&self, chain: &Chain<'_>) -> i64 {
         let (rows_of_a, _) = self.sides((self.bm, self.bn));
         let scales = (4 * rows_of_a + 127) / 128 * 128;
         let stage = aligned(self.bm * BLOCK) + aligned(self.bn * BLOCK) + BARRIERS;
-        let out = i64::from(self.out.bits() / 8) * self.bm * self.columns();
-        self.stages * stage + aligned(self.stages * scales) + self.buffers * aligned(out)
+        self.stages * stage + aligned(self.stages * scales) + self.tiling().epilogue_bytes(chain, self.out)
     }
 
     /// What belongs to m and to n, or to A and to B, of what belongs to a tile's rows and columns; and the other way round.
-    fn sides<T>(&self, (rows, cols): (T, T)) -> (T, T) {
-        if self.swap { (cols, rows) } else { (rows, cols) }
+    fn sides<T>(&self, both: (T, T)) -> (T, T) {
+        self.tiling().sides(both)
     }
 
     /// 32-bit registers of a math thread for its sums, those of a part, and results that wait.
-    fn fragments(&self) -> i64 {
+    fn fragments(&self, chain: &Chain<'_>) -> i64 {
         let threads = 128 * self.warpgroups;
         let (sums, part) = (self.bm * self.bn / threads, self.bm * self.part() / threads);
         let rounded = sums * i64::from(self.out.bits()) / 32;
         let scales = if self.swap { self.part() / 4 } else { 2 * self.bm / (64 * self.warpgroups) };
-        match (self.deferred, self.out) {
-            (true, _) => sums + part + rounded + scales,
-            (false, DType::F32) => sums + part + scales,
-            (false, _) => sums + part.max(rounded) + scales,
-        }
+        let chunks = if chain.is_empty() { 0 } else { 2 * self.bm * self.columns() / threads };
+        let leaving = match (self.deferred, self.out) {
+            (true, _) => part + rounded,
+            (false, DType::F32) => part,
+            (false, _) => part.max(rounded),
+        };
+        sums + leaving.max(chunks) + scales
     }
 
-    /// What is wrong with the configuration.
+    /// Checks the configuration.
     ///
     /// # Errors
     ///
     /// A [`ConfigError::Value`] that names the field and says what would be right.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        self.check(&[])
+    }
+
+    fn check(&self, custom: &[&dyn EpilogueOp]) -> Result<(), ConfigError> {
         for (field, dtype) in [("a", self.a), ("b", self.b)] {
             if !FLOATS8.contains(&dtype) {
                 return Err(ConfigError::value(field, dtype, "must be e4m3 or e5m2"));
@@ -155,61 +145,86 @@ impl Fp8BlocksConfig {
         if !FLOATS.contains(&self.out) {
             return Err(ConfigError::value("out", self.out, "must be bf16, f16 or f32"));
         }
-        check_rows(self.bm, self.warpgroups)?;
+        let tiling = self.tiling();
+        tiling.check_tile()?;
         if self.swap && BLOCK % self.bm != 0 {
-            return Err(ConfigError::value(
-                "bm",
-                self.bm,
-                "must be 64 or 128 if swapped: within a block of b",
-            ));
+            let wanted = "must be 64 or 128 if swapped: within a block of b";
+            return Err(ConfigError::value("bm", self.bm, wanted));
         }
-        within("bn", self.bn, [8, 512], 8)?;
         let part = self.part();
-        if !(8..=256).contains(&part) || part % 8 != 0 || self.bn % part != 0 {
-            let wanted =
-                format!("must be a multiple of 8 up to 256 that divides bn = {}, or be `widest`", self.bn);
-            return Err(ConfigError::value("part", part, wanted));
-        }
-        check_instruction(part, self.warpgroups)?;
-        if !self.swap && BLOCK % part != 0 {
-            let wanted = format!("must divide {BLOCK}, so that each part lies within a block of b");
-            return Err(ConfigError::value("part", part, wanted));
-        }
-        within("stages", self.stages, [1, 32], 1)?;
-        check_chunk(self.columns(), "part", part, self.out)?;
-        within("buffers", self.buffers, [1, 8], 1)?;
+        within_part(part, self.bn, self.swap)?;
         if matches!(self.cluster, Cluster::AlongK(_)) {
-            return Err(ConfigError::value(
-                "cluster",
-                self.cluster,
-                "must have 2, 4 or 8 blocks along m or n",
-            ));
+            let wanted = "must have 2, 4 or 8 blocks along m or n";
+            return Err(ConfigError::value("cluster", self.cluster, wanted));
         }
         let (of_a, of_b) = self.sides((self.bm, self.bn));
-        let shared = match self.cluster {
-            Cluster::AlongM(_) => Some(of_b),
-            Cluster::AlongN(_) => Some(of_a),
-            Cluster::None | Cluster::AlongK(_) => None,
-        };
-        check_cluster(self.cluster, shared)?;
-        check_order(self.order)?;
-        let registers = Registers {
-            load: self.load_registers,
-            math: self.math_registers,
-            warpgroups: self.warpgroups,
-            columns: self.bn,
-            fragments: self.fragments(),
+        let chain = Chain::new(&Default::default(), custom);
+        tiling.check_resources(&Needs {
+            chunk_of: ("part", part),
+            shared_rows: tiling.shared_rows(of_a, of_b),
+            fragments: self.fragments(&chain),
             spare: SPARE_REGISTERS,
-        };
-        registers.check()?;
-        within("sms", self.sms, [self.cluster.blocks(), 65_535], 1)?;
-        check_memory(self.stages, self.shared_bytes())
+            instruction: part,
+            shared_bytes: self.shared_bytes(&chain),
+        })
     }
 
-    /// Why the configuration cannot run on this architecture, if it cannot.
+    /// The program, with the sizes `m`, `n` and `k` and the parameters `a[m, k]`, `b[n, k]`, `sa[ceil_div(k, 128), m]`,
+    /// `sb[ceil_div(n, 128), ceil_div(k, 128)]` and `c[m, n]`.
+    ///
+    /// # Errors
+    ///
+    /// What [`validate`](Self::validate) says.
+    pub fn program(&self) -> Result<Program, ConfigError> {
+        self.program_with(&[])
+    }
+
+    /// The same with operations of the caller's own on the promoted sums.
+    ///
+    /// # Errors
+    ///
+    /// What [`validate`](Self::validate) says, and mistakes in what the operations write.
+    pub fn program_with(&self, custom: &[&dyn EpilogueOp]) -> Result<Program, ConfigError> {
+        self.check(custom)?;
+        let mainloop = Promoted {
+            tiling: self.tiling(),
+            dtypes: [self.a, self.b],
+            hints: [self.hint_a, self.hint_b],
+            part: self.part(),
+        };
+        let kernel = GemmKernel {
+            name: "gemm_fp8_blocks",
+            tiling: self.tiling(),
+            batch: Batch::None,
+            split: 1,
+            result: self.out,
+            mainloop,
+            chain: &Chain::new(&Default::default(), custom),
+        };
+        kernel.program()
+    }
+
+    fn programs(&self) -> Result<Vec<Program>, ConfigError> {
+        Ok(vec![self.program()?])
+    }
+
+    /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
         refused(arch).or_else(|| self.validate().err().map(|e| e.to_string()))
     }
+}
+
+/// Checks the columns that are promoted at a time.
+fn within_part(part: i64, bn: i64, swap: bool) -> Result<(), ConfigError> {
+    if !(8..=256).contains(&part) || part % 8 != 0 || bn % part != 0 {
+        let wanted = format!("must be a multiple of 8 up to 256 that divides bn = {bn}, or be `widest`");
+        return Err(ConfigError::value("part", part, wanted));
+    }
+    if !swap && BLOCK % part != 0 {
+        let wanted = format!("must divide {BLOCK}, so that each part lies within a block of b");
+        return Err(ConfigError::value("part", part, wanted));
+    }
+    Ok(())
 }
 
 /// Sizes at which tiles meet every kind of edge: one, one less and one more than a tile, scales that no vector divides, and rows

@@ -3,9 +3,10 @@
 use tilewright_machine::Arch;
 
 use super::{BLOCK, Fp8BlocksConfig};
+use crate::epilogue::Chain;
 use crate::gemm_hopper::{Cluster, HopperGemmConfig};
-use crate::hopper::TARGET;
 use crate::tuning::{MNK, SizeKind, Tunable, three};
+use crate::warp_specialized::TARGET;
 
 /// Rows of tiles, and the warpgroups that share them.
 const ROWS: [(i64, i64); 4] = [(64, 1), (128, 2), (192, 3), (256, 2)];
@@ -53,7 +54,9 @@ impl Fp8BlocksConfig {
     /// The same with as many stages as shared memory has room for.
     fn deepest(self) -> Self {
         let have = i64::from(TARGET.limits().shared_bytes_per_block);
-        let fits = |stages: &i64| Fp8BlocksConfig { stages: *stages, ..self }.shared_bytes() <= have;
+        let fits = |stages: &i64| {
+            Fp8BlocksConfig { stages: *stages, ..self }.shared_bytes(&Chain::default()) <= have
+        };
         Fp8BlocksConfig { stages: (2..=MOST_STAGES).rev().find(fits).unwrap_or(2), ..self }
     }
 

@@ -2,7 +2,7 @@
 //! port to the L2 cache and device memory want, and what begins and ends cost. Its numbers were fitted to some 1200 timings on an H200.
 
 use super::{Cluster, HopperGemmConfig, Major};
-use crate::hopper::bytes;
+use crate::warp_specialized::bytes;
 
 /// The clock under load, in cycles a microsecond. An H200 stays well below its highest clock.
 const CLOCK: f64 = 1580.0;

@@ -3,24 +3,23 @@
 //! send their results back in chunks; blocks stay and take one tile of C after another, whose results may leave while the next tile is
 //! multiplied. With few rows of A the sides may be swapped, so that those of B meet the 64 rows of `wgmma`.
 
-mod choices;
-mod epilogue;
 mod estimate;
-mod program;
 mod reference;
 mod space;
 mod split_sum;
 
 use tilewright_machine::{Arch, CacheHint, DType};
+use tilewright_tile::Program;
 
-pub use choices::{Batch, Cluster, Major, Order};
-pub use epilogue::{Epilogue, Part};
-pub use reference::{Inputs, edge_sizes, finish, sums};
+pub use crate::epilogue::{Epilogue, Part};
+pub use crate::warp_specialized::{Batch, Cluster, Major, Order};
+pub use reference::{Inputs, edge_sizes, finish, finish_with, sums};
 
 use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, parameters};
-use crate::hopper::{
-    BARRIERS, ROW_BYTES, Registers, aligned, bytes, check_chunk, check_cluster, check_instruction,
-    check_memory, check_order, check_rows, refused, within,
+use crate::epilogue::{Chain, EpilogueOp};
+use crate::warp_specialized::{
+    BARRIERS, CLUSTER_REDUCE_BYTES, GemmKernel, Needs, ROW_BYTES, Tiling, TmaWgmma, aligned, bytes, refused,
+    tiling, within,
 };
 
 parameters! {
@@ -126,14 +125,8 @@ impl Major {
     }
 }
 
-/// Registers that addresses, counters and the compiler's temporaries want besides the fragments.
+/// Registers reserved for addresses, counters and temporaries.
 const SPARE_REGISTERS: i64 = 16;
-
-/// Bytes of shared memory in which a thread shows its parts of sums to the other blocks of its cluster.
-const MEETING: i64 = 128;
-
-/// Stages of the pipelines that bring an epilogue's operands.
-const SIDE_STAGES: i64 = 2;
 
 impl HopperGemmConfig {
     /// The types that factors can have.
@@ -177,76 +170,75 @@ impl HopperGemmConfig {
         self.chunk.unwrap_or_else(|| [64, 32, 16].into_iter().find(wide).unwrap_or(8))
     }
 
-    /// Bytes of shared memory of a block.
-    fn shared_bytes(&self) -> i64 {
+    /// Bytes of shared memory of a block, where the kernel applies this epilogue.
+    fn shared_bytes(&self, chain: &Chain<'_>) -> i64 {
         let aligned = |elements: i64, dtype: DType| aligned(bytes(dtype) * elements);
         let stage =
             aligned(self.bm * self.bk, self.dtype) + aligned(self.bn * self.bk, self.right()) + BARRIERS;
-        let chunk = aligned(self.bm * self.columns(), self.stored());
-        let operands: i64 = self.applied().parts().map(|p| self.part_bytes(p)).sum();
-        let meeting = match self.cluster {
-            Cluster::AlongK(_) => MEETING * 128 * self.warpgroups,
+        let reduction = match self.cluster {
+            Cluster::AlongK(_) => CLUSTER_REDUCE_BYTES * 128 * self.warpgroups,
             _ => 0,
         };
-        self.stages * stage + self.buffers * chunk + operands + meeting
-    }
-
-    /// Bytes of shared memory for an operand of the epilogue.
-    fn part_bytes(&self, part: Part) -> i64 {
-        let (rows, cols) = self.sides((self.bm, self.bn));
-        let each = bytes(part.dtype(self.result()));
-        let whole = match part.vector() {
-            Some(along_columns) => each * if along_columns { cols } else { rows },
-            None if part == Part::Residual => each * self.bm * self.columns(),
-            None => return 0,
-        };
-        let whole = aligned(whole);
-        if part.sums() { whole } else { SIDE_STAGES * (whole + BARRIERS) }
+        self.stages * stage + self.tiling().epilogue_bytes(chain, self.result()) + reduction
     }
 
     /// What belongs to m and to n, or to A and to B, of what belongs to a tile's rows and columns; and the other way round.
-    fn sides<T>(&self, (rows, cols): (T, T)) -> (T, T) {
-        if self.swap { (cols, rows) } else { (rows, cols) }
+    fn sides<T>(&self, both: (T, T)) -> (T, T) {
+        self.tiling().sides(both)
     }
 
-    /// What the product's kernel does to its sums: nothing where they are those of parts of k.
-    fn applied(&self) -> Epilogue {
-        if self.split > 1 { Epilogue::default() } else { self.epilogue }
+    fn tiling(&self) -> Tiling {
+        tiling!(self; {
+            bk: self.bk,
+            chunk: self.columns(),
+            dependent: self.dependent,
+            accumulator: self.sum(),
+            stored: self.stored(),
+        })
     }
 
     /// 32-bit registers of a math thread for its sums, for rounded values that leave later, and for a chunk on its way.
-    fn fragments(&self) -> i64 {
+    fn fragments(&self, chain: &Chain<'_>) -> i64 {
         let sums = self.bm * self.bn / (128 * self.warpgroups);
         let chunk = self.bm * self.columns() / (128 * self.warpgroups);
         let rounded = |values: i64| values * bytes(self.stored()) / 4;
-        let chunks = if self.applied().is_empty() { rounded(chunk) } else { 2 * chunk };
+        let chunks = if chain.is_empty() { rounded(chunk) } else { 2 * chunk };
         sums + if self.deferred { rounded(sums).max(chunks) } else { chunks }
     }
 
-    /// What is wrong with the configuration.
+    /// Checks the configuration.
     ///
     /// # Errors
     ///
     /// A [`ConfigError::Value`] that names the field and says what would be right.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        self.validate_types()?;
-        check_rows(self.bm, self.warpgroups)?;
-        within("bn", self.bn, [8, 512], 8)?;
+        self.check(&[])
+    }
+
+    fn check(&self, custom: &[&dyn EpilogueOp]) -> Result<(), ConfigError> {
+        self.check_types(!custom.is_empty())?;
+        let tiling = self.tiling();
+        tiling.check_tile()?;
         within("bk", self.bk, [16, 256], 32 / bytes(self.dtype))?;
-        within("stages", self.stages, [1, 32], 1)?;
         if !(0..self.stages).contains(&self.in_flight) {
             let wanted = format!("must be from 0 to {}: fewer than the stages", self.stages - 1);
             return Err(ConfigError::value("in_flight", self.in_flight, wanted));
         }
-        check_chunk(self.columns(), "bn", self.bn, self.stored())?;
         within("split", self.split, [1, 64], 1)?;
         if self.split > 1 && self.batch != Batch::None {
             return Err(ConfigError::value("split", self.split, "one product at a time: batch must be none"));
         }
-        within("buffers", self.buffers, [1, 8], 1)?;
-        if self.batch == Batch::Ragged && self.epilogue.parts().any(Part::sums) {
-            let wanted = "rows of other groups would count: batch must not be ragged";
-            return Err(ConfigError::value("epilogue", self.epilogue, wanted));
+        if self.epilogue.parts().any(Part::sums) {
+            let wanted = if self.batch == Batch::Ragged {
+                "rows of other groups would count: batch must not be ragged"
+            } else if !custom.is_empty() {
+                "what an operation of one's own makes of elements outside of c would count: no sums"
+            } else {
+                ""
+            };
+            if !wanted.is_empty() {
+                return Err(ConfigError::value("epilogue", self.epilogue, wanted));
+            }
         }
         if let (true, Cluster::AlongM(_)) = (self.batch.has_groups(), self.cluster) {
             let wanted = "neighbours along m may be of different groups: use n2, k2 or none";
@@ -254,29 +246,76 @@ impl HopperGemmConfig {
         }
         let (of_a, of_b) = self.sides((self.bm, self.bn));
         // Each block copies the same number of rows of what they share.
-        let shared = match self.cluster {
-            Cluster::AlongM(_) => Some(if self.b == Major::K { of_b } else { self.bk }),
-            Cluster::AlongN(_) => Some(if self.a == Major::K { of_a } else { self.bk }),
-            Cluster::None | Cluster::AlongK(_) => None,
-        };
-        check_cluster(self.cluster, shared)?;
-        check_order(self.order)?;
-        let registers = Registers {
-            load: self.load_registers,
-            math: self.math_registers,
-            warpgroups: self.warpgroups,
-            columns: self.bn,
-            fragments: self.fragments(),
+        let rows = |major: Major, rows: i64| if major == Major::K { rows } else { self.bk };
+        let chain = self.applied(custom);
+        tiling.check_resources(&Needs {
+            chunk_of: ("bn", self.bn),
+            shared_rows: tiling.shared_rows(rows(self.a, of_a), rows(self.b, of_b)),
+            fragments: self.fragments(&chain),
             spare: SPARE_REGISTERS,
-        };
-        registers.check()?;
-        check_instruction(self.bn, self.warpgroups)?;
-        within("sms", self.sms, [self.cluster.blocks(), 65_535], 1)?;
-        check_memory(self.stages, self.shared_bytes())
+            instruction: self.bn,
+            shared_bytes: self.shared_bytes(&chain),
+        })
     }
 
-    /// What is wrong with the types, and what they do not go with.
-    fn validate_types(&self) -> Result<(), ConfigError> {
+    /// The epilogue of the product's kernel: none where its sums are those of parts of k.
+    fn applied<'a>(&self, custom: &[&'a dyn EpilogueOp]) -> Chain<'a> {
+        if self.split > 1 { Chain::default() } else { Chain::new(&self.epilogue, custom) }
+    }
+
+    /// The program that multiplies, with the sizes `m`, `n` and `k` (and `l`, the number of products): the only one, but where
+    /// [`split`](Self::split) says that others add what it writes.
+    ///
+    /// # Errors
+    ///
+    /// What [`validate`](Self::validate) says.
+    pub fn program(&self) -> Result<Program, ConfigError> {
+        self.product(&[])
+    }
+
+    /// The programs that compute C, to be launched in this order; tensors of the same name are the same. Of more than one the first
+    /// writes `partial`, which is no operand of the product.
+    ///
+    /// # Errors
+    ///
+    /// What [`validate`](Self::validate) says.
+    pub fn programs(&self) -> Result<Vec<Program>, ConfigError> {
+        self.programs_with(&[])
+    }
+
+    /// The same with operations of the caller's own, which are applied in this order behind those of [`epilogue`](Self::epilogue).
+    ///
+    /// # Errors
+    ///
+    /// What [`validate`](Self::validate) says, and mistakes in what the operations write.
+    pub fn programs_with(&self, custom: &[&dyn EpilogueOp]) -> Result<Vec<Program>, ConfigError> {
+        let product = self.product(custom)?;
+        if self.split > 1 { Ok(vec![product, self.split_sum(custom)?]) } else { Ok(vec![product]) }
+    }
+
+    fn product(&self, custom: &[&dyn EpilogueOp]) -> Result<Program, ConfigError> {
+        self.check(custom)?;
+        let mainloop = TmaWgmma {
+            tiling: self.tiling(),
+            dtypes: [self.dtype, self.right()],
+            majors: [self.a, self.b],
+            hints: [self.hint_a, self.hint_b],
+            in_flight: self.in_flight,
+        };
+        let kernel = GemmKernel {
+            name: "gemm_hopper",
+            tiling: self.tiling(),
+            batch: self.batch,
+            split: self.split,
+            result: self.result(),
+            mainloop,
+            chain: &self.applied(custom),
+        };
+        kernel.program()
+    }
+
+    /// Checks the types, and what goes with them.
+    fn check_types(&self, custom: bool) -> Result<(), ConfigError> {
         let integers = self.multiplies_integers();
         if !Self::FACTORS.contains(&self.dtype) {
             return Err(ConfigError::value("dtype", self.dtype, "must be f16, bf16, e4m3, e5m2, i8 or u8"));
@@ -296,7 +335,7 @@ impl HopperGemmConfig {
                 "must be f16, bf16 or f32, or i32 of integers",
             ));
         }
-        if self.result() == DType::I32 && !self.epilogue.is_empty() {
+        if self.result() == DType::I32 && (custom || !self.epilogue.is_empty()) {
             return Err(ConfigError::value(
                 "epilogue",
                 self.epilogue,
@@ -325,7 +364,7 @@ impl HopperGemmConfig {
         Ok(())
     }
 
-    /// Why the configuration cannot run on this architecture, if it cannot.
+    /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
         refused(arch).or_else(|| self.validate().err().map(|e| e.to_string()))
     }

@@ -1,6 +1,9 @@
-//! What the product is, by plain loops, and the sizes at which it is tested.
+//! The product by plain loops, and the sizes at which it is tested.
 
-use super::{HopperGemmConfig, Major, Part};
+use std::collections::BTreeMap;
+
+use super::{HopperGemmConfig, Major};
+use crate::epilogue::{Chain, EpilogueOp, OperandKind};
 
 /// Sizes at which tiles of `bm` × `bn` × `bk` meet every kind of edge: one, one less and one more than a tile, rows that no
 /// vector divides, and rows that tensor copies can take without being whole tiles.
@@ -22,7 +25,7 @@ pub fn edge_sizes(config: &HopperGemmConfig) -> Vec<[i64; 3]> {
 /// to rows of A is there once.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Inputs {
-    /// The factor of [`Part::Alpha`].
+    /// The factor of [`Part::Alpha`](super::Part::Alpha).
     pub alpha: f64,
     /// `[l, m]`.
     pub row_scale: Vec<f64>,
@@ -32,9 +35,24 @@ pub struct Inputs {
     pub bias: Vec<f64>,
     /// `[l, m, n]`.
     pub residual: Vec<f64>,
+    /// The operands of one's own operations, by name.
+    pub custom: BTreeMap<String, Vec<f64>>,
 }
 
-/// Which of the matrices B a row of C belongs to, where rows are counted through all products of `m` rows; `None`: rows of padding, and
+impl Inputs {
+    fn named(&self, name: &str) -> &[f64] {
+        match name {
+            "alpha" => std::slice::from_ref(&self.alpha),
+            "row_scale" => &self.row_scale,
+            "col_scale" => &self.col_scale,
+            "bias" => &self.bias,
+            "residual" => &self.residual,
+            name => self.custom.get(name).map_or(&[], Vec::as_slice),
+        }
+    }
+}
+
+/// The matrix B that a row of C belongs to, where rows are counted through all products of `m` rows; `None`: rows of padding, and
 /// those of a group that there is not among `l`. `groups` has the group of each row, where there are groups.
 fn matrix_of(config: &HopperGemmConfig, groups: &[i64], [l, m]: [usize; 2], row: usize) -> Option<usize> {
     if !config.batch.has_groups() {
@@ -64,28 +82,42 @@ pub fn sums(
     (0..rows).flat_map(|row| (0..n).map(move |j| (row, j))).map(|(row, j)| dot(row, j)).collect()
 }
 
-/// What the epilogue makes of sums, before it is rounded: all of C. Sums of its rows and columns are left to the caller.
+/// All of C before it is rounded: the sums after the epilogue. Sums of its rows and columns are left to the caller.
 pub fn finish(
     config: &HopperGemmConfig,
     inputs: &Inputs,
     sums: &[f64],
     groups: &[i64],
+    sizes: [usize; 3],
+) -> Vec<f64> {
+    finish_with(config, &[], inputs, sums, groups, sizes)
+}
+
+/// The same with operations of the caller's own. An operand that is not among the inputs, or too short, is 0.
+pub fn finish_with(
+    config: &HopperGemmConfig,
+    custom: &[&dyn EpilogueOp],
+    inputs: &Inputs,
+    sums: &[f64],
+    groups: &[i64],
     [l, m, n]: [usize; 3],
 ) -> Vec<f64> {
+    let chain = Chain::new(&config.epilogue, custom);
+    let ops: Vec<_> = chain.ops.iter().map(|op| (op, op.operands(config.result()))).collect();
     let each = |(at, sum): (usize, &f64)| {
         let (row, col) = (at / n, at % n);
-        let of_column =
-            |vector: &[f64]| matrix_of(config, groups, [l, m], row).map_or(0.0, |of| vector[of * n + col]);
-        config.epilogue.parts().fold(*sum, |v, part| {
-            let operand = match part {
-                Part::Alpha => inputs.alpha,
-                Part::RowScale => inputs.row_scale[row],
-                Part::ColScale => of_column(&inputs.col_scale),
-                Part::Bias => of_column(&inputs.bias),
-                Part::Residual => inputs.residual[at],
-                _ => 0.0,
+        let place = |kind: OperandKind| match kind {
+            OperandKind::Scalar(_) => Some(0),
+            OperandKind::Row => Some(row),
+            OperandKind::Column => matrix_of(config, groups, [l, m], row).map(|of| of * n + col),
+            OperandKind::Matrix => Some(at),
+        };
+        ops.iter().fold(*sum, |v, (op, operands)| {
+            let value = |name: &str, kind| {
+                place(kind).and_then(|place| inputs.named(name).get(place)).copied().unwrap_or(0.0)
             };
-            part.of(v, operand)
+            let operands: Vec<f64> = operands.iter().map(|o| value(&o.name, o.kind)).collect();
+            op.reference(v, &operands, [row % m, col])
         })
     };
     sums.iter().enumerate().map(each).collect()

@@ -3,8 +3,8 @@
 use tilewright_machine::{Arch, CacheHint};
 
 use super::{Cluster, HopperGemmConfig};
-use crate::hopper::{TARGET, bytes};
 use crate::tuning::{MNKL, SizeKind, Tunable, three};
+use crate::warp_specialized::{TARGET, bytes};
 
 /// Rows of tiles, and the warpgroups that share them.
 const ROWS: [(i64, i64); 4] = [(64, 1), (128, 2), (192, 3), (256, 2)];
@@ -70,7 +70,7 @@ impl HopperGemmConfig {
         let room = i64::from(TARGET.limits().shared_bytes_per_block);
         let fits = |buffers: i64| {
             let stages = (1..=MOST_STAGES).rev().map(|stages| Self { stages, buffers, ..self });
-            stages.take_while(|c| c.stages > 1).find(|c| c.shared_bytes() <= room)
+            stages.take_while(|c| c.stages > 1).find(|c| c.shared_bytes(&c.applied(&[])) <= room)
         };
         let wide = fits(self.buffers);
         // One buffer less may be a fourth stage, which is worth more.

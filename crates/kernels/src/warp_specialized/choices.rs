@@ -134,7 +134,7 @@ pub enum Batch {
 
 impl Batch {
     /// Whether tiles of rows of A belong to groups.
-    pub(super) fn has_groups(self) -> bool {
+    pub(crate) fn has_groups(self) -> bool {
         matches!(self, Batch::Grouped | Batch::Ragged)
     }
 }

@@ -1,0 +1,172 @@
+//! Mainloops: from operands in global memory to a tile's accumulators, by a role that loads stages and one that multiplies them.
+
+use tilewright_machine::{CacheHint, DType};
+use tilewright_tile::dsl::{Buffer, KernelBuilder, Pipeline, Tensor};
+use tilewright_tile::{AsyncHow, Expr};
+
+use super::choices::Major;
+use super::scheduler::{Problem, Scheduler, WorkTile};
+use super::tiling::{Numbers, Tiling};
+use super::views::{Steps, at, matrix_view};
+
+/// The accumulators of a tile.
+pub(crate) struct Accumulators {
+    /// Those of neighbouring parts of the tile's columns.
+    pub parts: Vec<Tensor>,
+    /// Scales that a mainloop keeps beside them.
+    pub scales: Vec<Tensor>,
+}
+
+/// A mainloop of a [kernel](super::GemmKernel). Its methods write parts of the program, in the order in which they stand here.
+pub(crate) trait Mainloop {
+    /// The tensor parameters.
+    type Params;
+    /// Their views.
+    type Views;
+    /// The shared tensors of a stage.
+    type Stage: AsRef<[Tensor]>;
+
+    /// Columns of the tile of each accumulator; `None`: there is one.
+    fn part(&self) -> Option<i64>;
+    /// Whether accumulators that need no epilogue are rounded at once rather than chunk by chunk, and chunks made once their buffers are
+    /// free: fewer registers are in use meanwhile.
+    fn rounds_at_once(&self) -> bool;
+
+    fn params(&self, t: &mut KernelBuilder, problem: &Problem, numbers: &Numbers) -> Self::Params;
+    fn views(
+        &self,
+        t: &mut KernelBuilder,
+        params: Self::Params,
+        problem: &Problem,
+        scheduler: &Scheduler,
+    ) -> Self::Views;
+    fn stage(&self, t: &mut KernelBuilder, numbers: &Numbers) -> Self::Stage;
+
+    /// Loads the stage of a step along k.
+    fn load(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, step: &Expr);
+    /// Accumulators of 0.
+    fn begin(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile) -> Accumulators;
+    /// Multiplies the stage of a step along k. The site tells the places of the program that do so apart.
+    fn step(
+        &self,
+        t: &mut KernelBuilder,
+        on: &Collective<Self>,
+        sums: &Accumulators,
+        tile: &WorkTile,
+        at: (&Expr, &str),
+    );
+    /// Waits until the accumulators are complete.
+    fn complete(&self, t: &mut KernelBuilder, sums: &Accumulators);
+}
+
+/// What a mainloop has declared.
+pub(crate) struct Collective<M: Mainloop + ?Sized> {
+    pub numbers: Numbers,
+    pub views: M::Views,
+    pub stage: M::Stage,
+    /// The ring of stages.
+    pub ring: Pipeline,
+}
+
+/// TMA loads of both operands, and wgmma straight into the accumulators of the tile.
+pub(crate) struct TmaWgmma {
+    pub tiling: Tiling,
+    /// Types of a and b.
+    pub dtypes: [DType; 2],
+    pub majors: [Major; 2],
+    pub hints: [Option<CacheHint>; 2],
+    /// Groups of wgmma in flight while the next one is issued.
+    pub in_flight: i64,
+}
+
+/// The attributes of loads of a and of b: those that a cluster shares are multicast.
+pub(super) fn load_attributes(tiling: &Tiling, hints: [Option<CacheHint>; 2]) -> [AsyncHow; 2] {
+    let [blocks_m, blocks_n, _] = tiling.cluster.shape();
+    let attributes = |multicast: bool, hint| AsyncHow { multicast, hint, ..AsyncHow::default() };
+    [attributes(blocks_n > 1, hints[0]), attributes(blocks_m > 1, hints[1])]
+}
+
+impl Mainloop for TmaWgmma {
+    type Params = [Buffer; 2];
+    type Views = [Tensor; 2];
+    type Stage = [Tensor; 2];
+
+    fn part(&self) -> Option<i64> {
+        None
+    }
+
+    fn rounds_at_once(&self) -> bool {
+        false
+    }
+
+    fn params(&self, t: &mut KernelBuilder, problem: &Problem, numbers: &Numbers) -> [Buffer; 2] {
+        let Problem { m, n, products, matrices, .. } = problem;
+        let ([a, b], k) = (self.dtypes, &numbers.k);
+        let a = problem.matrix(t, "a", a, [m, k], self.majors[0], products.as_ref());
+        let b = problem.matrix(t, "b", b, [n, k], self.majors[1], matrices.as_ref());
+        [a, b]
+    }
+
+    fn views(
+        &self,
+        t: &mut KernelBuilder,
+        [a, b]: [Buffer; 2],
+        Problem { products, matrices, .. }: &Problem,
+        scheduler: &Scheduler,
+    ) -> [Tensor; 2] {
+        let Numbers { k, bk, .. } = &scheduler.numbers;
+        let along_k = Steps::tiled(bk, k.ceil_div(bk));
+        let (of_a, of_b) = self.tiling.sides((&scheduler.along_rows, &scheduler.along_cols));
+        let a = matrix_view(t, "ga", &(&a).into(), products.as_ref(), (0, 1), of_a, &along_k);
+        let b = matrix_view(t, "gb", &(&b).into(), matrices.as_ref(), (0, 1), of_b, &along_k);
+        [a, b]
+    }
+
+    fn stage(&self, t: &mut KernelBuilder, Numbers { bm, bn, bk, .. }: &Numbers) -> [Tensor; 2] {
+        let (of_a, of_b) = self.tiling.sides((bm, bn));
+        let a = t.shared_tensor("sa", self.dtypes[0], [of_a, bk]);
+        let b = t.shared_tensor("sb", self.dtypes[1], [of_b, bk]);
+        [a, b]
+    }
+
+    fn load(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, step: &Expr) {
+        let ([a, b], [sa, sb]) = (&on.views, on.stage);
+        let (of_a, of_b) = self.tiling.sides((&tile.row, &tile.col));
+        let [how_a, how_b] = load_attributes(&self.tiling, self.hints);
+        t.copy_async_with(at(a, of_a, step, tile.product.as_ref()), sa, how_a);
+        t.copy_async_with(at(b, of_b, step, tile.of_b()), sb, how_b);
+    }
+
+    fn begin(&self, t: &mut KernelBuilder, on: &Collective<Self>, _: &WorkTile) -> Accumulators {
+        let sums = t.register_tensor("rc", self.tiling.accumulator, [&on.numbers.bm, &on.numbers.width]);
+        t.fill(&sums, 0.0);
+        Accumulators { parts: vec![sums], scales: Vec::new() }
+    }
+
+    fn step(
+        &self,
+        t: &mut KernelBuilder,
+        on: &Collective<Self>,
+        sums: &Accumulators,
+        _: &WorkTile,
+        _: (&Expr, &str),
+    ) {
+        let (left, right) = self.tiling.sides((on.stage[0], on.stage[1]));
+        t.consume(&on.ring, |t| {
+            for sums in &sums.parts {
+                t.gemm_async_over(sums, left, right, [self.tiling.warpgroups.into(), 1.into()]);
+            }
+            t.commit_gemm();
+            t.wait_gemm(self.in_flight);
+        });
+    }
+
+    fn complete(&self, t: &mut KernelBuilder, sums: &Accumulators) {
+        if self.in_flight > 0 {
+            t.wait_gemm(0);
+        }
+        if self.tiling.blocks()[2] > 1 {
+            sums.parts.iter().for_each(|sums| t.cluster_sum(sums));
+        }
+    }
+}

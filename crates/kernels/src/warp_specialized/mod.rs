@@ -1,0 +1,215 @@
+//! Warp-specialised matrix products: a kernel is a [scheduler] × a [mainloop](Mainloop) × an epilogue ([operands] and [store]). One
+//! warpgroup loads stages, others multiply them and store the results.
+
+mod choices;
+mod mainloop;
+mod operands;
+mod promoted;
+mod rules;
+mod scheduler;
+mod store;
+mod tiling;
+mod views;
+
+use tilewright_machine::DType;
+use tilewright_tile::Program;
+use tilewright_tile::dsl::KernelBuilder;
+
+pub use choices::{Batch, Cluster, Major, Order};
+pub(crate) use mainloop::{Mainloop, TmaWgmma};
+pub(crate) use operands::{Param, spread};
+pub use promoted::BLOCK;
+pub(crate) use promoted::Promoted;
+pub(crate) use rules::*;
+pub(crate) use scheduler::Problem;
+pub(crate) use tiling::{Tiling, tiling};
+
+use mainloop::Collective;
+use operands::Operands;
+use scheduler::{Scheduler, WorkTile};
+use store::{Store, Waiting};
+use tiling::Numbers;
+use views::matrix_view;
+
+use crate::config::ConfigError;
+use crate::epilogue::Chain;
+
+/// A matrix product, to be written as a program.
+pub(crate) struct GemmKernel<'a, M> {
+    pub name: &'static str,
+    pub tiling: Tiling,
+    pub batch: Batch,
+    /// Parts of k that are summed apart.
+    pub split: i64,
+    /// The type of C.
+    pub result: DType,
+    pub mainloop: M,
+    pub chain: &'a Chain<'a>,
+}
+
+impl<M: Mainloop> GemmKernel<'_, M> {
+    pub fn program(&self) -> Result<Program, ConfigError> {
+        let mut builder = KernelBuilder::new(self.name);
+        self.write(&mut builder);
+        Ok(builder.finish()?)
+    }
+
+    fn write(&self, t: &mut KernelBuilder) {
+        let (problem, k) = Problem::declare(t, self.batch);
+        let numbers = Numbers::declare(t, &self.tiling, k, self.mainloop.part());
+        let split = (self.split > 1).then(|| t.constant("SPLIT", self.split));
+        let params = self.mainloop.params(t, &problem, &numbers);
+        let work = (self.batch, split.as_ref());
+        let scheduler = Scheduler::declare(t, &self.tiling, &numbers, &problem, work);
+        let operands = self.chain.declare(t, &problem, self.result);
+        let shape = [&problem.m, &problem.n];
+        let c = match &split {
+            Some(split) => t.tensor("partial", DType::F32, [split, shape[0], shape[1]]),
+            None => problem.matrix(t, "c", self.result, shape, Major::K, problem.products.as_ref()),
+        };
+        let sums = self.chain.declare_sums(t, &problem, self.result);
+        scheduler.launch(t);
+        let views = self.mainloop.views(t, params, &problem, &scheduler);
+        let (modes, several) = (self.tiling.sides((0, 1)), scheduler.several.as_ref());
+        let (rows, columns) = (&scheduler.along_rows, &scheduler.chunked);
+        let view = matrix_view(t, "gc", &(&c).into(), several, modes, rows, columns);
+        let stage = self.mainloop.stage(t, &numbers);
+        let shape = [&numbers.bm, &numbers.chunk, &numbers.buffers];
+        let shared = t.shared_tensor("sc", self.tiling.stored, shape);
+        let ring = t.pipeline("ab", &numbers.stages, stage.as_ref());
+        let operands = Operands::declare(t, self.chain, (operands, sums), (&problem, &scheduler));
+        let roles = Roles {
+            store: Store {
+                tiling: self.tiling,
+                numbers: numbers.clone(),
+                buffer: c,
+                view,
+                shared,
+                late: self.mainloop.rounds_at_once(),
+            },
+            on: Collective { numbers, views, stage, ring },
+            kernel: self,
+            scheduler,
+            operands,
+        };
+        t.role("load", 1, Some(self.tiling.load_registers.into()), |t| roles.load(t));
+        let registers = Some(self.tiling.math_registers.into());
+        t.role("math", self.tiling.warpgroups, registers, |t| roles.math(t));
+    }
+}
+
+/// A kernel whose tensors are declared.
+struct Roles<'a, M: Mainloop> {
+    kernel: &'a GemmKernel<'a, M>,
+    scheduler: Scheduler,
+    on: Collective<M>,
+    operands: Operands<'a>,
+    store: Store,
+}
+
+impl<M: Mainloop> Roles<'_, M> {
+    /// The role that loads.
+    fn load(&self, t: &mut KernelBuilder) {
+        let (scheduler, dependent) = (&self.scheduler, self.kernel.tiling.dependent);
+        if dependent {
+            t.wait_dependencies();
+        }
+        scheduler.for_tiles(t, ["tm", "tn"], |t, tile| {
+            self.operands.load_vectors(t, scheduler, tile);
+            let range = scheduler.k_range(tile);
+            t.for_range("kl", 0, range.count.clone(), |t, step| {
+                let step = scheduler.k_step(&range, step);
+                t.produce(&self.on.ring, |t| self.kernel.mainloop.load(t, &self.on, tile, &step));
+            });
+            self.operands.load_matrices(t, scheduler, tile);
+        });
+        if dependent {
+            t.launch_dependents();
+        }
+    }
+
+    /// The role that multiplies and stores.
+    fn math(&self, t: &mut KernelBuilder) {
+        if self.kernel.tiling.dependent {
+            t.wait_dependencies();
+        }
+        if self.kernel.tiling.overlap {
+            self.overlapped(t);
+        } else {
+            self.immediate(t);
+        }
+        t.wait_group(0);
+    }
+
+    /// Each tile is stored before the next one is multiplied.
+    fn immediate(&self, t: &mut KernelBuilder) {
+        let (mainloop, on, store) = (&self.kernel.mainloop, &self.on, &self.store);
+        self.scheduler.for_tiles(t, ["um", "un"], |t, tile| {
+            let clipped = store.clipped(t, &self.scheduler, tile, "now");
+            let sums = mainloop.begin(t, on, tile);
+            let range = self.scheduler.k_range(tile);
+            t.for_range("km", 0, range.count, |t, step| mainloop.step(t, on, &sums, tile, (&step, "")));
+            mainloop.complete(t, &sums);
+            store.first_buffer(t);
+            let to = (&self.scheduler, tile);
+            if self.kernel.chain.is_empty() && mainloop.rounds_at_once() {
+                for (part, sums) in sums.parts.iter().enumerate() {
+                    let rounded =
+                        t.cast(&format!("rounded{}", on.numbers.tag(part)), sums, store.tiling.stored);
+                    on.numbers.for_chunks_of(t, part, "j", |t, chunk| {
+                        let values =
+                            |t: &mut KernelBuilder| store.slice(t, &chunk.name("out"), &rounded, chunk);
+                        store.chunk(t, to, values, chunk, &clipped);
+                    });
+                }
+                return;
+            }
+            self.operands.apply(t, to, &sums.parts, |t, values, chunk| {
+                let values = |t: &mut KernelBuilder| store.round(t, &chunk.name("half"), values);
+                store.chunk(t, to, values, chunk, &clipped);
+            });
+        });
+    }
+
+    /// Each tile is stored during the mainloop of the next one: its rounded results wait in registers, and a chunk leaves after each of the
+    /// first steps along k.
+    fn overlapped(&self, t: &mut KernelBuilder) {
+        let (mainloop, on, store) = (&self.kernel.mainloop, &self.on, &self.store);
+        let waiting = Waiting::declare(t, store, self.kernel.chain.is_empty());
+        let body = |t: &mut KernelBuilder, tile: &WorkTile, previous: &WorkTile| {
+            let to = (&self.scheduler, previous);
+            let clipped = store.clipped(t, &self.scheduler, previous, "late");
+            let sums = mainloop.begin(t, on, tile);
+            store.first_buffer(t);
+            on.numbers.for_chunks(t, "j", |t, chunk| {
+                mainloop.step(t, on, &sums, tile, (&chunk.index, &chunk.tag));
+                let values = |t: &mut KernelBuilder| waiting.chunk(t, store, "part", chunk);
+                store.chunk(t, to, values, chunk, &clipped);
+            });
+            let range = self.scheduler.k_range(tile);
+            t.for_range("km", &on.numbers.chunks, range.count, |t, step| {
+                mainloop.step(t, on, &sums, tile, (&step, ""));
+            });
+            mainloop.complete(t, &sums);
+            match &waiting {
+                Waiting::Parts(rounded) => {
+                    rounded.iter().zip(&sums.parts).for_each(|(rounded, sums)| t.cast_to(rounded, sums));
+                }
+                Waiting::Chunks(rounded) => {
+                    self.operands.apply(t, (&self.scheduler, tile), &sums.parts, |t, values, chunk| {
+                        let values = store.round(t, &chunk.name("half"), values);
+                        t.copy(values, rounded.at(chunk.index.clone()));
+                    });
+                }
+            }
+        };
+        self.scheduler.for_tiles_after(t, ["um", "un", "pm", "pn"], body, |t, last| {
+            let clipped = store.clipped(t, &self.scheduler, last, "last");
+            store.first_buffer(t);
+            on.numbers.for_chunks(t, "i", |t, chunk| {
+                let values = |t: &mut KernelBuilder| waiting.chunk(t, store, "rest", chunk);
+                store.chunk(t, (&self.scheduler, last), values, chunk, &clipped);
+            });
+        });
+    }
+}

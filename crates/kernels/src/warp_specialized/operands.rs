@@ -1,0 +1,364 @@
+//! The tensors of an epilogue: its operands come through pipelines of their own, and are applied to a tile's accumulators chunk by chunk.
+
+use tilewright_machine::DType;
+use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Pipeline, Reference, Tensor, block_x};
+use tilewright_tile::{AsyncHow, Expr, ReduceOp};
+
+use super::choices::Major;
+use super::rules::OPERAND_STAGES;
+use super::scheduler::{Problem, Scheduler, WorkTile};
+use super::tiling::{Chunk, Numbers, Tiling};
+use super::views::{at, matrix_view, with_batch};
+use crate::epilogue::{Chain, EpilogueTile, Operand, OperandKind};
+
+/// The parameter of an operand.
+pub(crate) enum Param {
+    Scalar(Elem),
+    Tensor(Buffer),
+}
+
+/// The parameters of a chain's operations: those of each, in its order.
+pub(crate) type Params = Vec<Vec<(Operand, Param)>>;
+
+impl Problem {
+    /// The tensor parameter of an operand; of a number its default.
+    pub fn operand(&self, t: &mut KernelBuilder, operand: &Operand) -> Result<Buffer, f64> {
+        let Operand { name, kind, dtype } = operand;
+        let (along, several) = match kind {
+            OperandKind::Scalar(default) => return Err(*default),
+            OperandKind::Row => (&self.m, &self.products),
+            OperandKind::Column => (&self.n, &self.matrices),
+            OperandKind::Matrix => {
+                let (shape, several) = ([&self.m, &self.n], self.products.as_ref());
+                return Ok(self.matrix(t, name, *dtype, shape, Major::K, several));
+            }
+        };
+        Ok(match several {
+            Some(several) => t.tensor(name, *dtype, [several, along]),
+            None => t.tensor(name, *dtype, [along]),
+        })
+    }
+}
+
+impl Chain<'_> {
+    /// Declares the operands: tensors first, then numbers.
+    pub fn declare(&self, t: &mut KernelBuilder, problem: &Problem, out: DType) -> Params {
+        let tensor = |t: &mut KernelBuilder, operand: Operand| {
+            let declared = problem.operand(t, &operand);
+            (operand, declared)
+        };
+        let tensors: Vec<Vec<_>> =
+            self.ops.iter().map(|op| op.operands(out).into_iter().map(|o| tensor(t, o)).collect()).collect();
+        let mut param = |(operand, declared): (Operand, Result<Buffer, f64>)| {
+            let number = |default| Param::Scalar(t.scalar(&operand.name, default));
+            let param = declared.map_or_else(number, Param::Tensor);
+            (operand, param)
+        };
+        tensors.into_iter().map(|operands| operands.into_iter().map(&mut param).collect()).collect()
+    }
+
+    /// Declares the vectors of sums.
+    pub fn declare_sums(
+        &self,
+        t: &mut KernelBuilder,
+        problem: &Problem,
+        out: DType,
+    ) -> Vec<(Operand, Buffer)> {
+        let sums = self.sums.iter().filter_map(|part| part.operand(out));
+        sums.filter_map(|operand| problem.operand(t, &operand).ok().map(|buffer| (operand, buffer))).collect()
+    }
+}
+
+/// A tensor operand in a kernel: a view of it, and the part that belongs to a tile or chunk in shared memory.
+struct Loaded {
+    operand: Operand,
+    view: Tensor,
+    shared: Tensor,
+    /// The mode of the tile along which a vector lies.
+    along: Option<u32>,
+}
+
+/// The source of an operand of an operation.
+enum Source {
+    Scalar(Elem),
+    /// A vector, by its number.
+    Vector(usize),
+    /// A matrix, by its number.
+    Matrix(usize),
+}
+
+/// See the [module](self).
+pub(super) struct Operands<'a> {
+    chain: &'a Chain<'a>,
+    numbers: Numbers,
+    tiling: Tiling,
+    /// The operands of each operation.
+    sources: Vec<Vec<Source>>,
+    /// Vectors, those of a tile in a stage.
+    vectors: Vec<Loaded>,
+    ring: Option<Pipeline>,
+    /// Matrices, each with a ring of chunks.
+    matrices: Vec<(Loaded, Pipeline)>,
+    sums: Vec<Loaded>,
+}
+
+impl<'a> Operands<'a> {
+    /// Declares views, shared tensors and pipelines.
+    pub fn declare(
+        t: &mut KernelBuilder,
+        chain: &'a Chain<'a>,
+        (params, sums): (Params, Vec<(Operand, Buffer)>),
+        (problem, scheduler): (&Problem, &Scheduler),
+    ) -> Self {
+        let (mut vectors, mut matrices) = (Vec::new(), Vec::new());
+        let mut source = |(operand, param): (Operand, Param)| match param {
+            Param::Scalar(number) => Source::Scalar(number),
+            Param::Tensor(buffer) => {
+                let loaded = Loaded::declare(t, operand, buffer, problem, scheduler);
+                let list = if loaded.along.is_some() { &mut vectors } else { &mut matrices };
+                list.push(loaded);
+                let number = list.len() - 1;
+                if list[number].along.is_some() { Source::Vector(number) } else { Source::Matrix(number) }
+            }
+        };
+        let sources = params.into_iter().map(|of| of.into_iter().map(&mut source).collect()).collect();
+        let sum = |(operand, buffer)| Loaded::declare(t, operand, buffer, problem, scheduler);
+        let sums = sums.into_iter().map(sum).collect();
+        let ring = (!vectors.is_empty())
+            .then(|| t.pipeline("sides", OPERAND_STAGES, vectors.iter().map(|vector| &vector.shared)));
+        let ringed = |matrix: Loaded| {
+            let ring = t.pipeline(&format!("{}s", matrix.operand.name), OPERAND_STAGES, [&matrix.shared]);
+            (matrix, ring)
+        };
+        let matrices = matrices.into_iter().map(ringed).collect();
+        let (numbers, tiling) = (scheduler.numbers.clone(), scheduler.tiling);
+        Operands { chain, numbers, tiling, sources, vectors, ring, matrices, sums }
+    }
+
+    /// Loads the vectors of a tile.
+    pub fn load_vectors(&self, t: &mut KernelBuilder, scheduler: &Scheduler, tile: &WorkTile) {
+        let Some(ring) = &self.ring else { return };
+        t.produce(ring, |t| {
+            for vector in &self.vectors {
+                vector.each(t, scheduler, tile, |t, view, shared| t.copy_async(view, shared));
+            }
+        });
+    }
+
+    /// Loads the matrices of a tile, chunk by chunk.
+    pub fn load_matrices(&self, t: &mut KernelBuilder, scheduler: &Scheduler, tile: &WorkTile) {
+        if self.matrices.is_empty() {
+            return;
+        }
+        t.for_range("jl", 0, &self.numbers.chunks, |t, j| {
+            let col = scheduler.chunk_column(tile, &j);
+            for (matrix, ring) in &self.matrices {
+                t.produce(ring, |t| {
+                    let from = at(&matrix.view, &tile.row, &col, tile.product.as_ref());
+                    t.copy_async(from, matrix.shared);
+                });
+            }
+        });
+    }
+
+    /// Applies the operations to the accumulators of a tile, chunk by chunk, and hands each chunk on.
+    pub fn apply(
+        &self,
+        t: &mut KernelBuilder,
+        (scheduler, tile): (&Scheduler, &WorkTile),
+        accumulators: &[Tensor],
+        mut hand_on: impl FnMut(&mut KernelBuilder, &Tensor, &Chunk),
+    ) {
+        if !self.sums.is_empty() {
+            // The sums of the previous tile have left.
+            t.wait_group(0);
+            t.syncthreads();
+        }
+        let mut totals = Vec::new();
+        for sum in self.sums.iter().filter(|sum| sum.along == Some(0)) {
+            let name = format!("{}_here", sum.operand.name);
+            let total = t.register_tensor(&name, DType::F32, [&self.numbers.bm]);
+            t.fill(&total, 0.0);
+            totals.push((sum, total));
+        }
+        let mut chunks = |t: &mut KernelBuilder| {
+            self.numbers.for_chunks(t, "je", |t, chunk| {
+                let from = &accumulators[chunk.part];
+                let mut v = t.slice(
+                    &chunk.name("v"),
+                    from,
+                    1,
+                    &chunk.within * &self.numbers.chunk,
+                    &self.numbers.chunk,
+                );
+                if self.tiling.accumulator != self.tiling.finished() {
+                    v = t.cast(&chunk.name("v_f32"), &v, DType::F32);
+                }
+                let origin = scheduler.origin(tile, &chunk.index);
+                let v = self.values(t, v, chunk, &origin);
+                for (sum, total) in &totals {
+                    let of_chunk =
+                        t.reduce(&chunk.name(&format!("{}_some", sum.operand.name)), &v, ReduceOp::Sum, 1);
+                    t.assign(total, Elem::from(total) + of_chunk);
+                }
+                for sum in self.sums.iter().filter(|sum| sum.along == Some(1)) {
+                    let of_chunk =
+                        t.reduce(&chunk.name(&format!("{}_some", sum.operand.name)), &v, ReduceOp::Sum, 0);
+                    t.copy(of_chunk, sum.shared.at(chunk.index.clone()));
+                }
+                hand_on(t, &v, chunk);
+            });
+        };
+        match &self.ring {
+            Some(ring) => t.consume(ring, chunks),
+            None => chunks(t),
+        }
+        self.add_sums(t, (scheduler, tile), totals);
+    }
+
+    /// The values of a chunk after all operations.
+    fn values(&self, t: &mut KernelBuilder, mut v: Tensor, chunk: &Chunk, origin: &[Expr; 2]) -> Tensor {
+        let shape = [&self.numbers.bm, &self.numbers.chunk];
+        for (op, sources) in self.chain.ops.iter().zip(&self.sources) {
+            let operands: Vec<Elem> =
+                sources.iter().map(|source| self.operand(t, source, chunk, shape)).collect();
+            let [row, col] = origin.clone();
+            let (row, col) = self.tiling.sides((row, col));
+            let tile = EpilogueTile {
+                value: v,
+                operands: &operands,
+                shape,
+                origin: [row, col],
+                transposed: self.tiling.swap,
+                site: &chunk.tag,
+            };
+            let value = op.apply(t, &tile);
+            v = t.define(&chunk.name(&format!("v_{}", op.name())), value);
+        }
+        v
+    }
+
+    /// An operand for a chunk, as large as the chunk.
+    fn operand(&self, t: &mut KernelBuilder, source: &Source, chunk: &Chunk, shape: [&Expr; 2]) -> Elem {
+        match source {
+            Source::Scalar(number) => number.clone(),
+            Source::Vector(number) => {
+                let Loaded { operand: Operand { name, dtype, .. }, shared, along, .. } =
+                    &self.vectors[*number];
+                let along = along.unwrap_or(0);
+                let vector =
+                    t.register_tensor(&chunk.name(&format!("{name}_r")), *dtype, [shape[along as usize]]);
+                t.copy(if along == 1 { shared.at(chunk.index.clone()) } else { shared.into() }, vector);
+                spread(t, &|word| chunk.name(&format!("{name}_{word}")), &vector, along, shape).into()
+            }
+            Source::Matrix(number) => {
+                let (Loaded { operand: Operand { name, dtype, .. }, shared, .. }, ring) =
+                    &self.matrices[*number];
+                let values = t.register_tensor(&chunk.name(&format!("{name}_r")), *dtype, shape);
+                t.consume(ring, |t| t.copy(*shared, values));
+                t.cast(&chunk.name(&format!("{name}_f32")), &values, DType::F32).into()
+            }
+        }
+    }
+
+    /// Adds the sums of a tile's rows and columns to those in memory.
+    fn add_sums(
+        &self,
+        t: &mut KernelBuilder,
+        (scheduler, tile): (&Scheduler, &WorkTile),
+        totals: Vec<(&Loaded, Tensor)>,
+    ) {
+        if self.sums.is_empty() {
+            return;
+        }
+        for (sum, total) in totals {
+            t.copy(total, sum.shared);
+        }
+        t.syncthreads();
+        // Of the blocks that have the same sums one adds them: to the others they are outside.
+        let (mut row, mut col) = (tile.row.clone(), tile.col.clone());
+        let [.., deep] = self.tiling.blocks();
+        if deep > 1 {
+            row = row + block_x() % deep * &scheduler.along_rows.count;
+            col = col + block_x() % deep * &scheduler.cluster_tiles[1];
+        }
+        let tile = WorkTile { row, col, ..tile.clone() };
+        for sum in &self.sums {
+            sum.each(t, scheduler, &tile, |t, view, shared| {
+                t.copy_async_with(shared, view, AsyncHow { add: true, ..AsyncHow::default() });
+            });
+        }
+        t.commit_group();
+    }
+}
+
+impl Loaded {
+    fn declare(
+        t: &mut KernelBuilder,
+        operand: Operand,
+        buffer: Buffer,
+        problem: &Problem,
+        scheduler: &Scheduler,
+    ) -> Self {
+        let Numbers { bm, chunk, chunks, .. } = &scheduler.numbers;
+        let Scheduler { tiling, along_rows, chunked, .. } = scheduler;
+        let names = [format!("g_{}", operand.name), format!("s_{}", operand.name)];
+        let dtype = operand.dtype;
+        let (along_columns, several) = match operand.kind {
+            OperandKind::Column => (true, &problem.matrices),
+            OperandKind::Row => (false, &problem.products),
+            OperandKind::Matrix | OperandKind::Scalar(_) => {
+                let (modes, several) = (tiling.sides((0, 1)), problem.products.as_ref());
+                let view = matrix_view(t, &names[0], &(&buffer).into(), several, modes, along_rows, chunked);
+                let shared = t.shared_tensor(&names[1], dtype, [bm, chunk]);
+                return Loaded { operand, view, shared, along: None };
+            }
+        };
+        // Along the tile's columns a vector is cut into chunks as the tile is.
+        let along = u32::from(along_columns != tiling.swap);
+        let mode = u32::from(several.is_some());
+        let (modes, shape) = match along {
+            1 => (chunked.modes(mode), vec![chunk, chunks]),
+            _ => (along_rows.modes(mode), vec![bm]),
+        };
+        let view = t.global_view(&names[0], &buffer, with_batch(modes, several.as_ref()));
+        let shared = t.shared_tensor(&names[1], dtype, shape);
+        Loaded { operand, view, shared, along: Some(along) }
+    }
+
+    /// Does something with the part of a vector that belongs to a tile, in memory and in shared memory: at once, or chunk by chunk.
+    fn each(
+        &self,
+        t: &mut KernelBuilder,
+        scheduler: &Scheduler,
+        tile: &WorkTile,
+        mut body: impl FnMut(&mut KernelBuilder, Reference, Reference),
+    ) {
+        let part = |of: Expr| {
+            let which =
+                if self.operand.kind == OperandKind::Column { tile.of_b() } else { tile.product.as_ref() };
+            let entries = [None, Some(of)].into_iter().chain(which.map(|p| Some(p.clone())));
+            self.view.index(entries)
+        };
+        if self.along == Some(1) {
+            t.unroll_for(&format!("j_{}", self.operand.name), 0, &scheduler.numbers.chunks, |t, j| {
+                body(t, part(scheduler.chunk_column(tile, &j)), self.shared.at(j));
+            });
+        } else {
+            body(t, part(tile.row.clone()), self.shared.into());
+        }
+    }
+}
+
+/// Makes a vector, which lies along mode `along` of the shape, f32 and as large as the shape.
+pub(crate) fn spread(
+    t: &mut KernelBuilder,
+    name: &dyn Fn(&str) -> String,
+    vector: &Tensor,
+    along: u32,
+    shape: [&Expr; 2],
+) -> Tensor {
+    let wide = t.cast(&name("f32"), vector, DType::F32);
+    let column = t.expand(&name("1"), &wide, 1 - along);
+    t.broadcast(&name("2"), &column, shape)
+}

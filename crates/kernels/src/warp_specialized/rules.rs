@@ -1,0 +1,243 @@
+//! Rules about tiles, stages, clusters and the registers of roles.
+
+use tilewright_machine::{Arch, DType, Feature, Features, WgmmaRow};
+
+use super::choices::{Cluster, Order};
+use super::tiling::Tiling;
+use crate::config::ConfigError;
+use crate::epilogue::{Chain, EpilogueOp, OperandKind};
+
+/// The features that these kernels need.
+pub(crate) const NEEDS: Features = WgmmaRow::NEEDS.and(&[
+    Feature::Tma,
+    Feature::TransactionBarrier,
+    Feature::Elect,
+    Feature::Cluster,
+    Feature::SetMaxRegisters,
+    Feature::DependentLaunch,
+]);
+
+/// The architecture that their spaces and rules are made for.
+pub(crate) const TARGET: Arch = Arch::SM_90A;
+
+/// Registers that the threads of a multiprocessor have together.
+const REGISTERS: i64 = TARGET.limits().registers_per_multiprocessor as i64;
+
+/// Registers that an instruction of the widest kind needs besides its sums, so that it can be assembled at all.
+const FEWEST_BESIDES: i64 = 26;
+
+/// Bytes of the two barriers of a stage.
+pub(crate) const BARRIERS: i64 = 16;
+
+/// Stages of the pipelines that bring an epilogue's operands.
+pub(crate) const OPERAND_STAGES: i64 = 2;
+
+/// Bytes of shared memory of a thread for a reduction over a cluster.
+pub(crate) const CLUSTER_REDUCE_BYTES: i64 = 128;
+
+/// Bytes of a row of a tile that a TMA store takes, at most: the widest swizzle.
+pub(crate) const ROW_BYTES: i64 = 128;
+
+/// Tiles start at multiples of this many bytes of shared memory: after so many the widest swizzle repeats.
+const ALIGNMENT: i64 = 1024;
+
+/// Bytes that a tile takes in shared memory.
+pub(crate) fn aligned(bytes: i64) -> i64 {
+    (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT
+}
+
+/// Bytes of an element of 8 bits or more.
+pub(crate) fn bytes(dtype: DType) -> i64 {
+    i64::from(dtype.bits()) / 8
+}
+
+/// Checks that a number is in a range and a multiple of another.
+pub(crate) fn within(
+    field: &'static str,
+    value: i64,
+    [low, high]: [i64; 2],
+    of: i64,
+) -> Result<(), ConfigError> {
+    if (low..=high).contains(&value) && value % of == 0 {
+        return Ok(());
+    }
+    let wanted = match of {
+        1 => format!("must be from {low} to {high}"),
+        _ => format!("must be a multiple of {of} from {low} to {high}"),
+    };
+    Err(ConfigError::value(field, value, wanted))
+}
+
+/// Checks that math warpgroups share the rows of a tile.
+fn check_rows(bm: i64, warpgroups: i64) -> Result<(), ConfigError> {
+    within("warpgroups", warpgroups, [1, 7], 1)?;
+    let rows = WgmmaRow::M * warpgroups;
+    if (rows..=1024).contains(&bm) && bm % rows == 0 {
+        return Ok(());
+    }
+    let wanted = format!("must be a multiple of 64 for each of {warpgroups} math warpgroups, at most 1024");
+    Err(ConfigError::value("bm", bm, wanted))
+}
+
+/// Checks that the columns that leave at a time divide those of `field`, and are rows that TMA takes.
+fn check_chunk(columns: i64, field: &str, of: i64, dtype: DType) -> Result<(), ConfigError> {
+    if ![8, 16, 32, 64].contains(&columns) || of % columns != 0 {
+        let wanted = format!("must be 8, 16, 32 or 64 and divide {field} = {of}, or be `widest`");
+        return Err(ConfigError::value("chunk", columns, wanted));
+    }
+    if columns * bytes(dtype) > ROW_BYTES {
+        let wanted = format!("{columns} columns of {dtype} are more than {ROW_BYTES} bytes");
+        return Err(ConfigError::value("chunk", columns, wanted));
+    }
+    Ok(())
+}
+
+/// Checks that the blocks of a cluster can share rows of a tile, if they share any: each loads as many of them, in groups of 8.
+fn check_cluster(cluster: Cluster, shared: Option<i64>) -> Result<(), ConfigError> {
+    let blocks = cluster.blocks();
+    if ![1, 2, 4, 8].contains(&blocks) {
+        return Err(ConfigError::value("cluster", cluster, "must have 2, 4 or 8 blocks"));
+    }
+    if let Some(rows) = shared.filter(|rows| rows % (8 * blocks) != 0) {
+        let wanted = format!("{blocks} blocks cannot share {rows} rows in groups of 8");
+        return Err(ConfigError::value("cluster", cluster, wanted));
+    }
+    Ok(())
+}
+
+/// Checks that the language has an order of tiles.
+fn check_order(order: Order) -> Result<(), ConfigError> {
+    let wanted = match order {
+        Order::Bands(rows) | Order::Snake(rows) if !(1..=1024).contains(&rows) => {
+            "bands have 1 to 1024 rows of tiles"
+        }
+        Order::Hilbert(level) if !(0..=8).contains(&level) => "the squares are of order 0 to 8",
+        _ => return Ok(()),
+    };
+    Err(ConfigError::value("order", order, wanted))
+}
+
+/// What a kernel needs of a block.
+pub(crate) struct Needs {
+    /// The columns that chunks divide: the parameter and its value.
+    pub chunk_of: (&'static str, i64),
+    /// Rows that the blocks of a cluster share.
+    pub shared_rows: Option<i64>,
+    /// Registers of a math thread for fragments, and those reserved for the rest.
+    pub fragments: i64,
+    pub spare: i64,
+    /// Columns of the widest instruction.
+    pub instruction: i64,
+    pub shared_bytes: i64,
+}
+
+impl Tiling {
+    /// Checks the tile and its stages.
+    pub fn check_tile(&self) -> Result<(), ConfigError> {
+        check_rows(self.bm, self.warpgroups)?;
+        within("bn", self.bn, [8, 512], 8)?;
+        within("stages", self.stages, [1, 32], 1)?;
+        within("buffers", self.buffers, [1, 8], 1)
+    }
+
+    /// Checks that a block, its cluster and the grid have what a kernel needs.
+    pub fn check_resources(&self, needs: &Needs) -> Result<(), ConfigError> {
+        let (field, columns) = needs.chunk_of;
+        check_chunk(self.chunk, field, columns, self.stored)?;
+        check_cluster(self.cluster, needs.shared_rows)?;
+        check_order(self.order)?;
+        self.check_registers(needs)?;
+        check_instruction(needs.instruction, self.warpgroups)?;
+        within("sms", self.sms, [self.cluster.blocks(), 65_535], 1)?;
+        check_memory(self.stages, needs.shared_bytes)
+    }
+
+    /// The rows of the operand that the blocks of a cluster share, given those of a's and of b's tile.
+    pub fn shared_rows(&self, of_a: i64, of_b: i64) -> Option<i64> {
+        match self.cluster {
+            Cluster::AlongM(_) => Some(of_b),
+            Cluster::AlongN(_) => Some(of_a),
+            Cluster::None | Cluster::AlongK(_) => None,
+        }
+    }
+
+    /// Bytes of shared memory for an epilogue's operands and for the chunks on their way.
+    pub fn epilogue_bytes(&self, chain: &Chain<'_>, result: DType) -> i64 {
+        let (rows, cols) = self.sides((self.bm, self.bn));
+        let operand = |kind: OperandKind, dtype: DType| {
+            let elements = match kind {
+                OperandKind::Scalar(_) => 0,
+                OperandKind::Row => rows,
+                OperandKind::Column => cols,
+                OperandKind::Matrix => self.bm * self.chunk,
+            };
+            aligned(elements * bytes(dtype))
+        };
+        let ringed = |bytes: i64| if bytes == 0 { 0 } else { OPERAND_STAGES * (bytes + BARRIERS) };
+        let of_op = |op: &&dyn EpilogueOp| -> i64 {
+            op.operands(result).iter().map(|o| ringed(operand(o.kind, o.dtype))).sum()
+        };
+        let sums = chain.sums.iter().filter_map(|part| part.operand(result));
+        let operands: i64 = chain.ops.iter().map(of_op).sum();
+        let sums: i64 = sums.map(|o| operand(o.kind, o.dtype)).sum();
+        operands + sums + self.buffers * aligned(self.bm * self.chunk * bytes(self.stored))
+    }
+
+    fn check_registers(&self, needs: &Needs) -> Result<(), ConfigError> {
+        within("load_registers", self.load_registers, [24, 240], 8)?;
+        within("math_registers", self.math_registers, [24, 240], 8)?;
+        let together = 128 * (self.load_registers + self.warpgroups * self.math_registers);
+        if together > REGISTERS {
+            let wanted = format!(
+                "the block's threads would have {together} registers, and there are {REGISTERS}: use fewer, or fewer \
+                 warpgroups"
+            );
+            return Err(ConfigError::value("math_registers", self.math_registers, wanted));
+        }
+        if needs.fragments + needs.spare > self.math_registers {
+            let wanted = format!(
+                "sums and results take {} registers of a thread, which has {} and needs about {} more: use a smaller \
+                 tile or more warpgroups",
+                needs.fragments, self.math_registers, needs.spare
+            );
+            return Err(ConfigError::value("bn", self.bn, wanted));
+        }
+        Ok(())
+    }
+}
+
+/// Checks that an instruction as wide as these columns finds its registers: a block starts with an even share of them all, in which the
+/// assembler must find room for one instruction's sums, whatever roles ask for.
+fn check_instruction(columns: i64, warpgroups: i64) -> Result<(), ConfigError> {
+    let threads = 128 * (1 + warpgroups);
+    let share = REGISTERS / threads / 8 * 8;
+    let wide = (1..=32).rev().map(|eighth| 8 * eighth).find(|n| columns % n == 0).unwrap_or(8);
+    if wide / 2 + FEWEST_BESIDES <= share {
+        return Ok(());
+    }
+    let wanted = format!(
+        "an instruction's sums take {} registers of a thread, and {threads} threads can start with {share} each: use \
+         a narrower tile or fewer warpgroups",
+        wide / 2
+    );
+    Err(ConfigError::value("bn", columns, wanted))
+}
+
+/// Checks that a block has this much shared memory.
+fn check_memory(stages: i64, need: i64) -> Result<(), ConfigError> {
+    let have = i64::from(TARGET.limits().shared_bytes_per_block);
+    if need <= have {
+        return Ok(());
+    }
+    let wanted = format!(
+        "the tiles take {need} bytes of shared memory, and {} has {have} a block: use fewer stages or smaller tiles",
+        TARGET
+    );
+    Err(ConfigError::value("stages", stages, wanted))
+}
+
+/// The reason why an architecture cannot run these kernels, if it cannot.
+pub(crate) fn refused(arch: Arch) -> Option<String> {
+    let missing = arch.lacks(NEEDS);
+    (missing != Features::NONE).then(|| format!("{arch} lacks {missing}, which {TARGET} has"))
+}

@@ -1,0 +1,340 @@
+//! The persistent tile scheduler: it deals the tiles of one product, of batches, groups or parts of k to the clusters of a grid of
+//! resident blocks, in a rasterization order.
+
+use tilewright_machine::DType;
+use tilewright_tile::Expr;
+use tilewright_tile::dsl::{Buffer, KernelBuilder, block_x};
+
+use super::choices::{Batch, Major};
+use super::tiling::{Numbers, Tiling};
+use super::views::Steps;
+
+/// The sizes of the problem.
+pub(crate) struct Problem {
+    pub m: Expr,
+    pub n: Expr,
+    /// The number of products of a batch.
+    pub products: Option<Expr>,
+    /// The number of matrices B, and of vectors along n: one a product, or one a group.
+    pub matrices: Option<Expr>,
+    strided: bool,
+}
+
+impl Problem {
+    /// Declares the sizes; the last one is that of k.
+    pub fn declare(t: &mut KernelBuilder, batch: Batch) -> (Self, Expr) {
+        let [m, n, k] = ["m", "n", "k"].map(|name| t.size(name, 4096));
+        let grouped = batch.has_groups();
+        let products = (batch != Batch::None && !grouped).then(|| t.size("l", 4));
+        let matrices = products.clone().or_else(|| grouped.then(|| t.size("g", 8)));
+        (Problem { m, n, products, matrices, strided: batch == Batch::Strided }, k)
+    }
+
+    /// One product.
+    pub fn one(m: Expr, n: Expr) -> Self {
+        Problem { m, n, products: None, matrices: None, strided: false }
+    }
+
+    /// A matrix parameter, or `several` of them, rows first; [`Major::Mn`]: contiguous along its first mode.
+    pub fn matrix(
+        &self,
+        t: &mut KernelBuilder,
+        name: &str,
+        dtype: DType,
+        [rows, cols]: [&Expr; 2],
+        major: Major,
+        several: Option<&Expr>,
+    ) -> Buffer {
+        let inner: [Expr; 2] =
+            if major == Major::K { [cols.clone(), 1.into()] } else { [1.into(), rows.clone()] };
+        match several {
+            None if major == Major::K => t.tensor(name, dtype, [rows, cols]),
+            None => t.strided_tensor(name, dtype, [rows, cols], inner),
+            Some(several) => {
+                let step = if self.strided && ["a", "b", "c"].contains(&name) {
+                    t.size(&format!("step_{name}"), 4096 * 4096)
+                } else {
+                    rows * cols
+                };
+                let [down, across] = inner;
+                t.strided_tensor(name, dtype, [several, rows, cols], [step, down, across])
+            }
+        }
+    }
+}
+
+/// A block's unit of work: the row and column of its tile among the tiles of C, and the problem that the tile belongs to.
+#[derive(Clone)]
+pub(crate) struct WorkTile {
+    pub row: Expr,
+    pub col: Expr,
+    /// The product of a batch.
+    pub product: Option<Expr>,
+    /// The part of k, of several that are summed apart.
+    pub part_of_k: Option<Expr>,
+    /// The group of its rows of A.
+    pub group: Option<Expr>,
+    /// The row behind the last of its group, where tiles reach beyond.
+    pub end: Option<Expr>,
+}
+
+impl WorkTile {
+    /// The index of its matrix B, and of its vectors along n.
+    pub fn of_b(&self) -> Option<&Expr> {
+        self.product.as_ref().or(self.group.as_ref())
+    }
+
+    /// The index of its matrix C.
+    pub fn of_c(&self) -> Option<&Expr> {
+        self.product.as_ref().or(self.part_of_k.as_ref())
+    }
+}
+
+/// The assignment of tiles to problems.
+enum Work {
+    /// One product.
+    One,
+    /// Rows of tiles are counted through all products of a batch.
+    Batched,
+    /// Rows of tiles are counted through all parts of k.
+    SplitK,
+    /// A table has the group of each tile along m.
+    Grouped { groups: Buffer },
+    /// The same without padding: tables have the first row of each of the `tiles`, and the row behind each group's last.
+    Ragged { groups: Buffer, first: Buffer, ends: Buffer, m: Expr, tiles: Expr },
+}
+
+/// The steps along k of a tile: their number, and the first of them if it is not 0.
+pub(crate) struct KRange {
+    pub count: Expr,
+    first: Option<Expr>,
+}
+
+/// See the [module](self).
+pub(crate) struct Scheduler {
+    pub tiling: Tiling,
+    pub numbers: Numbers,
+    work: Work,
+    /// The tiles of all clusters together along the tile's rows and columns.
+    pub cluster_tiles: [Expr; 2],
+    /// Steps along k that a block does of a tile.
+    pub depth: Expr,
+    /// What the first mode of C counts, if it has one more: products, or parts of k.
+    pub several: Option<Expr>,
+    /// Walks along the tile's rows and columns, the latter also by chunks of results.
+    pub along_rows: Steps,
+    pub along_cols: Steps,
+    pub chunked: Steps,
+}
+
+impl Scheduler {
+    /// Declares the tables of groups and counts the tiles.
+    pub fn declare(
+        t: &mut KernelBuilder,
+        tiling: &Tiling,
+        numbers: &Numbers,
+        problem: &Problem,
+        (batch, split): (Batch, Option<&Expr>),
+    ) -> Self {
+        let Problem { m, n, .. } = problem;
+        let Numbers { k, bm, bn, bk, chunk, chunks, .. } = numbers;
+        let (height, width) = tiling.sides((m, n));
+        let (of_m, _) = tiling.sides((bm, bn));
+        let tiles_of_m = if batch == Batch::Ragged { t.size("t", 40) } else { m.ceil_div(of_m) };
+        let mut table = |name: &str, length: &Expr| t.tensor(name, DType::I32, [length]);
+        let work = match (batch, &problem.matrices) {
+            (Batch::Grouped, _) => Work::Grouped { groups: table("groups", &tiles_of_m) },
+            (Batch::Ragged, Some(matrices)) => Work::Ragged {
+                groups: table("groups", &tiles_of_m),
+                first: table("first", &tiles_of_m),
+                ends: table("ends", matrices),
+                m: m.clone(),
+                tiles: tiles_of_m.clone(),
+            },
+            (_, Some(_)) => Work::Batched,
+            (_, None) if split.is_some() => Work::SplitK,
+            (_, None) => Work::One,
+        };
+        let (rows, cols) =
+            if tiling.swap { (height.ceil_div(bm), tiles_of_m) } else { (tiles_of_m, width.ceil_div(bn)) };
+        let [down, across, deep] = tiling.blocks();
+        let steps_of_k = k.ceil_div(bk);
+        let parts_of_k = split.map_or(deep.into(), |split| split * deep);
+        let depth = match parts_of_k.as_int() {
+            Some(1) => steps_of_k,
+            _ => steps_of_k.ceil_div(&parts_of_k),
+        };
+        // Every chunk of the previous tile has a step to leave after: a step past the end of k adds zeros.
+        let depth = if tiling.overlap { depth.max(chunks) } else { depth };
+        let several = problem.products.as_ref().or(split).cloned();
+        let cluster_rows = match &several {
+            Some(several) => shared_out(&rows, down) * several,
+            None => shared_out(&rows, down),
+        };
+        let cluster_tiles = [cluster_rows, shared_out(&cols, across)];
+
+        let (mut along_rows, mut along_cols) = (Steps::tiled(bm, rows), Steps::tiled(bn, cols));
+        let mut chunked = Steps::tiled(chunk, width.ceil_div(chunk));
+        if batch == Batch::Ragged {
+            // A tile begins at any row.
+            if tiling.swap {
+                (along_cols, chunked) = (Steps::anywhere(bn, m), Steps::anywhere(chunk, m));
+            } else {
+                along_rows = Steps::anywhere(bm, m);
+            }
+        }
+        Scheduler {
+            tiling: *tiling,
+            numbers: numbers.clone(),
+            work,
+            cluster_tiles,
+            depth,
+            several,
+            along_rows,
+            along_cols,
+            chunked,
+        }
+    }
+
+    /// The grid: as many clusters as there are tiles of clusters, and no more blocks than multiprocessors. One warpgroup of each block
+    /// copies.
+    pub fn launch(&self, t: &mut KernelBuilder) {
+        let [rows, cols] = &self.cluster_tiles;
+        let (sms, tiles, blocks) = (&self.numbers.sms, rows * cols, self.tiling.cluster.blocks());
+        if blocks > 1 {
+            t.grid([(sms / blocks).min(tiles) * blocks]);
+            t.cluster(blocks);
+        } else {
+            t.grid([sms.min(tiles)]);
+        }
+        t.threads(128 * (1 + self.tiling.warpgroups));
+    }
+
+    /// The loop of a role over its tiles.
+    pub fn for_tiles(
+        &self,
+        t: &mut KernelBuilder,
+        names: [&str; 2],
+        body: impl FnOnce(&mut KernelBuilder, &WorkTile),
+    ) {
+        let [rows, cols] = &self.cluster_tiles;
+        t.for_tiles(names, rows, cols, self.tiling.order.tiles(), |t, row, col| {
+            body(t, &self.tile(&row, &col));
+        });
+    }
+
+    /// The same with the previous tile at hand, and with what is done behind the last one.
+    pub fn for_tiles_after(
+        &self,
+        t: &mut KernelBuilder,
+        names: [&str; 4],
+        body: impl FnOnce(&mut KernelBuilder, &WorkTile, &WorkTile),
+        last: impl FnOnce(&mut KernelBuilder, &WorkTile),
+    ) {
+        let tile = |[row, col]: [Expr; 2]| self.tile(&row, &col);
+        t.for_tiles_after(
+            names,
+            self.cluster_tiles.clone(),
+            self.tiling.order.tiles(),
+            |t, current, previous| body(t, &tile(current), &tile(previous)),
+            |t, previous| last(t, &tile(previous)),
+        );
+    }
+
+    /// The work of a block, given the row and column of its cluster's tile.
+    fn tile(&self, row: &Expr, col: &Expr) -> WorkTile {
+        let [down, across, _] = self.tiling.blocks();
+        let (mut row, col) = (row.clone(), col.clone());
+        let work = |row: Expr, col: Expr| WorkTile {
+            row: block_of(&row, down),
+            col: block_of(&col, across),
+            product: None,
+            part_of_k: None,
+            group: None,
+            end: None,
+        };
+        let counted = |row: &mut Expr| {
+            let each = shared_out(&self.along_rows.count, down);
+            let which = &*row / &each;
+            *row = &*row % &each;
+            Some(which)
+        };
+        match &self.work {
+            Work::One => work(row, col),
+            Work::Batched => {
+                let product = counted(&mut row);
+                WorkTile { product, ..work(row, col) }
+            }
+            Work::SplitK => {
+                let part_of_k = counted(&mut row);
+                WorkTile { part_of_k, ..work(row, col) }
+            }
+            Work::Grouped { groups } => {
+                let mut tile = work(row, col);
+                let along_m = if self.tiling.swap { &tile.col } else { &tile.row };
+                tile.group = Some(groups.element(along_m));
+                tile
+            }
+            Work::Ragged { groups, first, ends, m, tiles } => {
+                let mut tile = work(row, col);
+                let along_m = if self.tiling.swap { &mut tile.col } else { &mut tile.row };
+                let group = groups.element(&*along_m);
+                // Behind the last tile, where the table reads as 0, there is nothing to write.
+                let counts = (tiles - &*along_m).max(0).min(1);
+                tile.end = Some(ends.element(&group).max(0).min(m) * counts);
+                *along_m = first.element(&*along_m).max(0).min(m);
+                tile.group = Some(group);
+                tile
+            }
+        }
+    }
+
+    /// The place of chunk `j` of a tile's columns among those of C.
+    pub fn chunk_column(&self, tile: &WorkTile, j: &Expr) -> Expr {
+        if self.tiling.swap && matches!(self.work, Work::Ragged { .. }) {
+            &tile.col + j * &self.numbers.chunk
+        } else {
+            &tile.col * &self.numbers.chunks + j
+        }
+    }
+
+    /// The first row and column of chunk `j` of a tile, in elements along the tile's rows and columns.
+    pub fn origin(&self, tile: &WorkTile, j: &Expr) -> [Expr; 2] {
+        [&tile.row * &self.along_rows.step, self.chunk_column(tile, j) * &self.chunked.step]
+    }
+
+    /// The steps along k of a tile: tiles of padding have none, or some past the end of k if results of others leave meanwhile.
+    pub fn k_range(&self, tile: &WorkTile) -> KRange {
+        if let Some(part) = &tile.part_of_k {
+            return KRange { count: self.depth.clone(), first: Some(part * &self.depth) };
+        }
+        let Some(group) = &tile.group else { return KRange { count: self.depth.clone(), first: None } };
+        // 1 for a group, 0 for a negative number.
+        let counts = (group.min(0) + 1).max(0);
+        if !self.tiling.overlap {
+            return KRange { count: counts * &self.depth, first: None };
+        }
+        let past = (Expr::from(1) - &counts) * &self.depth;
+        KRange { count: (counts * &self.depth).max(&self.numbers.chunks), first: Some(past) }
+    }
+
+    /// The step along k of all blocks, given the block's own.
+    pub fn k_step(&self, range: &KRange, step: Expr) -> Expr {
+        let [.., deep] = self.tiling.blocks();
+        let step = match &range.first {
+            Some(first) => first + step,
+            None => step,
+        };
+        if deep > 1 { step * deep + block_x() % deep } else { step }
+    }
+}
+
+/// The tiles of clusters, of which each has a number of blocks along a mode.
+fn shared_out(tiles: &Expr, blocks: i64) -> Expr {
+    if blocks > 1 { tiles.ceil_div(blocks) } else { tiles.clone() }
+}
+
+/// The tile of a block along a mode, given that of its cluster.
+fn block_of(tile: &Expr, blocks: i64) -> Expr {
+    if blocks > 1 { tile * blocks + block_x() % blocks } else { tile.clone() }
+}

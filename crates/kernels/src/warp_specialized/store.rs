@@ -1,0 +1,139 @@
+//! The way of results from registers to C: chunk by chunk through shared memory, by TMA stores.
+
+use tilewright_tile::AsyncHow;
+use tilewright_tile::dsl::{Buffer, KernelBuilder, Tensor, block_x};
+
+use super::scheduler::{Scheduler, WorkTile};
+use super::tiling::{Chunk, Numbers, Tiling};
+use super::views::{at, matrix_view};
+
+/// C, and the buffers of chunks on their way to it.
+pub(super) struct Store {
+    pub tiling: Tiling,
+    pub numbers: Numbers,
+    pub buffer: Buffer,
+    pub view: Tensor,
+    pub shared: Tensor,
+    /// Whether the values of a chunk are made once its buffer is free: fewer registers are in use meanwhile.
+    pub late: bool,
+}
+
+/// A view of C that ends with the rows of a group, and the word for the loops of chunks that leave through it.
+pub(super) struct Clipped {
+    view: Tensor,
+    site: &'static str,
+}
+
+impl Store {
+    /// The view for a tile that may reach beyond its group.
+    pub fn clipped(
+        &self,
+        t: &mut KernelBuilder,
+        scheduler: &Scheduler,
+        tile: &WorkTile,
+        site: &'static str,
+    ) -> Option<Clipped> {
+        let from = self.buffer.from([0, 0]).until(0, tile.end.clone()?);
+        let (modes, name) = (self.tiling.sides((0, 1)), format!("gc_{site}"));
+        let view = matrix_view(t, &name, &from, None, modes, &scheduler.along_rows, &scheduler.chunked);
+        Some(Clipped { view, site })
+    }
+
+    /// Rounds values to the type of C.
+    pub fn round(&self, t: &mut KernelBuilder, name: &str, values: &Tensor) -> Tensor {
+        let to = self.tiling.stored;
+        if to == self.tiling.finished() { *values } else { t.cast(name, values, to) }
+    }
+
+    /// A chunk of an accumulator's columns.
+    pub fn slice(&self, t: &mut KernelBuilder, name: &str, of: &Tensor, chunk: &Chunk) -> Tensor {
+        let columns = &self.numbers.chunk;
+        t.slice(name, of, 1, &chunk.within * columns, columns)
+    }
+
+    /// Lets a tile begin with the first buffer, whichever the previous one ended with.
+    pub fn first_buffer(&self, t: &mut KernelBuilder) {
+        if self.tiling.bn / self.tiling.chunk % self.tiling.buffers != 0 {
+            t.wait_group(0);
+        }
+    }
+
+    /// Stores a chunk of a tile, given what makes its values.
+    pub fn chunk(
+        &self,
+        t: &mut KernelBuilder,
+        (scheduler, tile): (&Scheduler, &WorkTile),
+        values: impl Fn(&mut KernelBuilder) -> Tensor,
+        chunk: &Chunk,
+        clipped: &Option<Clipped>,
+    ) {
+        let j = &chunk.index;
+        let buffer = || self.shared.at(j % &self.numbers.buffers);
+        let early = (!self.late).then(|| values(t));
+        t.wait_group(&self.numbers.buffers - 1);
+        t.syncthreads();
+        let values = early.unwrap_or_else(|| values(t));
+        t.copy(values, buffer());
+        t.syncthreads();
+        // Of the blocks that have the same sums, each stores some of the chunks: to the others they are outside.
+        let row = match self.tiling.blocks() {
+            [.., 1] => tile.row.clone(),
+            [.., deep] => &tile.row + (j + deep - block_x() % deep) % deep * &scheduler.along_rows.count,
+        };
+        let column = scheduler.chunk_column(tile, j);
+        let attributes = AsyncHow { hint: self.tiling.hint_c, ..AsyncHow::default() };
+        let to = at(&self.view, &row, &column, tile.of_c());
+        let Some((clipped, end)) = clipped.as_ref().zip(tile.end.as_ref()) else {
+            t.copy_async_with(buffer(), to, attributes);
+            t.commit_group();
+            return;
+        };
+        // A chunk that ends behind its group's end is stored by threads, which write the rows before it: a loop of one iteration or none.
+        let (begin, extent) =
+            if self.tiling.swap { (&column, &self.numbers.chunk) } else { (&tile.row, &self.numbers.bm) };
+        let whole = (end - begin - extent + 1).max(0).min(1);
+        let name = |word: &str| format!("{word}_{}", clipped.site);
+        t.for_range(&name("whole"), 0, &whole, |t, _| t.copy_async_with(buffer(), to, attributes));
+        t.for_range(&name("some"), whole, 1, |t, _| {
+            t.copy(buffer(), at(&clipped.view, &row, &column, None));
+        });
+        t.commit_group();
+    }
+}
+
+/// Rounded results that wait for the next tile's mainloop.
+pub(super) enum Waiting {
+    /// As they are in the accumulators.
+    Parts(Vec<Tensor>),
+    /// By chunks, which are the last mode.
+    Chunks(Tensor),
+}
+
+impl Waiting {
+    /// Declares the registers, with zeros for the tile before the first one.
+    pub fn declare(t: &mut KernelBuilder, store: &Store, plain: bool) -> Self {
+        let (numbers, stored) = (&store.numbers, store.tiling.stored);
+        let Numbers { bm, chunk, chunks, width, .. } = numbers;
+        if plain {
+            let parts: Vec<Tensor> = (0..numbers.parts)
+                .map(|part| t.register_tensor(&format!("rounded{}", numbers.tag(part)), stored, [bm, width]))
+                .collect();
+            parts.iter().for_each(|rounded| t.fill(rounded, 0.0));
+            return Waiting::Parts(parts);
+        }
+        let rounded = t.register_tensor("rounded", stored, [bm, chunk, chunks]);
+        t.unroll_for("jz", 0, chunks, |t, j| {
+            let part = t.part(rounded.at(j));
+            t.fill(&part, 0.0);
+        });
+        Waiting::Chunks(rounded)
+    }
+
+    /// The values of a chunk.
+    pub fn chunk(&self, t: &mut KernelBuilder, store: &Store, name: &str, chunk: &Chunk) -> Tensor {
+        match self {
+            Waiting::Parts(parts) => store.slice(t, &chunk.name(name), &parts[chunk.part], chunk),
+            Waiting::Chunks(rounded) => t.part(rounded.at(chunk.index.clone())),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The numbers of a kernel: its tile and the distribution of the tile over blocks, threads and chunks.
+
+use tilewright_machine::{CacheHint, DType};
+use tilewright_tile::Expr;
+use tilewright_tile::dsl::KernelBuilder;
+
+use super::choices::{Cluster, Order};
+
+/// The tile of a kernel, its distribution over blocks and threads, and its way out.
+#[derive(Clone, Copy)]
+pub(crate) struct Tiling {
+    /// Whether the tile's rows are along n and its columns along m.
+    pub swap: bool,
+    pub bm: i64,
+    pub bn: i64,
+    pub bk: i64,
+    pub stages: i64,
+    /// Math warpgroups.
+    pub warpgroups: i64,
+    pub cluster: Cluster,
+    pub order: Order,
+    /// Whether the previous tile is stored during a tile's mainloop.
+    pub overlap: bool,
+    /// Columns of the tile that leave at a time.
+    pub chunk: i64,
+    /// Chunks on their way to memory or being written for it.
+    pub buffers: i64,
+    pub hint_c: Option<CacheHint>,
+    pub dependent: bool,
+    pub load_registers: i64,
+    pub math_registers: i64,
+    pub sms: i64,
+    /// The types of accumulators and of what is stored.
+    pub accumulator: DType,
+    pub stored: DType,
+}
+
+/// The [`Tiling`] of a configuration: the fields of the same names, and the given ones.
+macro_rules! tiling {
+    ($config:expr; { $($field:ident: $value:expr,)+ }) => {{
+        let config = $config;
+        $crate::warp_specialized::Tiling {
+            swap: config.swap,
+            bm: config.bm,
+            bn: config.bn,
+            stages: config.stages,
+            warpgroups: config.warpgroups,
+            cluster: config.cluster,
+            order: config.order,
+            overlap: config.deferred,
+            buffers: config.buffers,
+            hint_c: config.hint_c,
+            load_registers: config.load_registers,
+            math_registers: config.math_registers,
+            sms: config.sms,
+            $($field: $value,)+
+        }
+    }};
+}
+pub(crate) use tiling;
+
+impl Tiling {
+    /// The type in which epilogues work: f32, but for integers that are stored as they are.
+    pub fn finished(&self) -> DType {
+        if self.stored == DType::I32 { DType::I32 } else { DType::F32 }
+    }
+
+    /// What belongs to m and to n, or to A and to B, of what belongs to a tile's rows and columns; and the other way round.
+    pub fn sides<T>(&self, (rows, cols): (T, T)) -> (T, T) {
+        if self.swap { (cols, rows) } else { (rows, cols) }
+    }
+
+    /// Blocks of a cluster along the tile's rows, its columns, and k.
+    pub fn blocks(&self) -> [i64; 3] {
+        let [m, n, k] = self.cluster.shape();
+        let (rows, cols) = self.sides((m, n));
+        [rows, cols, k]
+    }
+}
+
+/// The constants of a kernel.
+#[derive(Clone)]
+pub(crate) struct Numbers {
+    pub k: Expr,
+    pub bm: Expr,
+    pub bn: Expr,
+    pub bk: Expr,
+    pub stages: Expr,
+    pub sms: Expr,
+    pub chunk: Expr,
+    pub chunks: Expr,
+    pub buffers: Expr,
+    /// Columns of an accumulator.
+    pub width: Expr,
+    /// Accumulators of a tile, and chunks of each.
+    pub parts: usize,
+    per: Expr,
+    /// Whether names tell accumulators apart.
+    tagged: bool,
+}
+
+/// A chunk of a tile's columns.
+pub(crate) struct Chunk {
+    /// Its accumulator.
+    pub part: usize,
+    /// Its number in the accumulator, and in the tile.
+    pub within: Expr,
+    pub index: Expr,
+    /// The number of the accumulator for names.
+    pub tag: String,
+}
+
+impl Chunk {
+    /// A name in the statements for its accumulator.
+    pub fn name(&self, word: &str) -> String {
+        format!("{word}{}", self.tag)
+    }
+}
+
+impl Numbers {
+    pub fn declare(t: &mut KernelBuilder, tiling: &Tiling, k: Expr, part: Option<i64>) -> Self {
+        let (bm, bn) = (t.constant("BM", tiling.bm), t.constant("BN", tiling.bn));
+        let (bk, stages) = (t.constant("BK", tiling.bk), t.constant("STAGES", tiling.stages));
+        let (sms, chunk) = (t.constant("SMS", tiling.sms), t.constant("CHUNK", tiling.chunk));
+        let buffers = t.constant("BUFFERS", tiling.buffers);
+        let chunks = &bn / &chunk;
+        let (width, parts, per) = match part {
+            None => (&chunk * &chunks, 1, chunks.clone()),
+            Some(part) => {
+                (t.constant("PART", part), (tiling.bn / part) as usize, (part / tiling.chunk).into())
+            }
+        };
+        Numbers {
+            k,
+            bm,
+            bn,
+            bk,
+            stages,
+            sms,
+            chunk,
+            chunks,
+            buffers,
+            width,
+            parts,
+            per,
+            tagged: part.is_some(),
+        }
+    }
+
+    /// An unrolled loop over the chunks of each accumulator.
+    pub fn for_chunks(
+        &self,
+        t: &mut KernelBuilder,
+        counter: &str,
+        mut body: impl FnMut(&mut KernelBuilder, &Chunk),
+    ) {
+        for part in 0..self.parts {
+            self.for_chunks_of(t, part, counter, &mut body);
+        }
+    }
+
+    /// The same of one of the accumulators.
+    pub fn for_chunks_of(
+        &self,
+        t: &mut KernelBuilder,
+        part: usize,
+        counter: &str,
+        body: impl FnOnce(&mut KernelBuilder, &Chunk),
+    ) {
+        let tag = self.tag(part);
+        t.unroll_for(&format!("{counter}{tag}"), 0, &self.per, |t, within| {
+            let index = if part == 0 { within.clone() } else { &within + &self.per * part as i64 };
+            body(t, &Chunk { part, within, index, tag });
+        });
+    }
+
+    /// The number of an accumulator in names.
+    pub fn tag(&self, part: usize) -> String {
+        if self.tagged { format!("_{part}") } else { String::new() }
+    }
+}
