@@ -253,12 +253,12 @@ impl Walk<'_> {
                     self.body(body, &id.inner)?;
                 }
             }
-            StmtKind::Tiles { row, col, after, body, .. } => {
+            StmtKind::Tiles { row, col, previous, body, .. } => {
                 for i in 0..TILES {
                     for symbol in [row, col] {
                         self.values[symbol.0 as usize] = Some(i);
                     }
-                    for symbol in after.iter().flatten() {
+                    for symbol in previous.iter().flatten() {
                         self.values[symbol.0 as usize] = Some(i - 1);
                     }
                     self.body(body, &id.inner)?;
@@ -272,7 +272,7 @@ impl Walk<'_> {
                 self.body(body, &id.inner)?;
                 self.end();
             }
-            StmtKind::Stage { body, .. } | StmtKind::Finally { body, .. } => self.body(body, &id.inner)?,
+            StmtKind::Stage { body, .. } | StmtKind::Drain { body, .. } => self.body(body, &id.inner)?,
             StmtKind::Copy { src, dst } => {
                 self.touch(src, false);
                 self.touch(dst, true);

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use tilewright_machine::{CacheHint, DType};
+use tilewright_tile::renamed::{Place, renamed};
 use tilewright_tile::{Diagnostics, Program};
 
 /// The reason why a configuration has no program.
@@ -36,6 +37,16 @@ pub enum ConfigError {
         name: String,
         /// The known names.
         known: String,
+    },
+    /// The parameter, or the value, has another name now.
+    #[error("`{operator}`: `{old}` is called `{new}` now")]
+    Renamed {
+        /// The operator.
+        operator: &'static str,
+        /// The old name.
+        old: String,
+        /// The name that it has now.
+        new: &'static str,
     },
     /// The program could not be built.
     #[error(transparent)]
@@ -224,15 +235,20 @@ pub(crate) fn configured<C: Config>(given: &[(&str, &str)]) -> Result<C, ConfigE
 
 /// Sets the given values.
 pub(crate) fn apply<C: Config>(config: &mut C, given: &[(&str, &str)]) -> Result<(), ConfigError> {
+    let renamed = |place, old: &str| {
+        let new = renamed(place, old)?;
+        Some(ConfigError::Renamed { operator: C::NAME, old: old.to_string(), new })
+    };
     for (name, value) in given {
         let Some(field) = C::FIELDS.iter().find(|field| field.name == *name) else {
-            return Err(ConfigError::UnknownParameter {
+            return Err(renamed(Place::Parameter, name).unwrap_or_else(|| ConfigError::UnknownParameter {
                 operator: C::NAME,
                 name: name.to_string(),
                 known: list(C::FIELDS.iter().map(|field| field.name)),
-            });
+            }));
         };
-        (field.set)(config, value)?;
+        let word = value.split('(').next().unwrap_or(value);
+        (field.set)(config, value).map_err(|error| renamed(Place::Value, word).unwrap_or(error))?;
     }
     Ok(())
 }

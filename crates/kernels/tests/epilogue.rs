@@ -127,7 +127,7 @@ fn operations_of_ones_own_are_right_in_gemm_hopper() {
         bn: 64,
         stages: 3,
         warpgroups: 1,
-        order: Order::Bands(2),
+        order: Order::Grouped(2),
         sms: 4,
         ..HopperGemmConfig::default()
     };

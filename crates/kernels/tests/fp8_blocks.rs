@@ -41,7 +41,7 @@ fn small() -> Fp8BlocksConfig {
         stages: 2,
         warpgroups: 1,
         cluster: Cluster::None,
-        order: Order::Bands(2),
+        order: Order::Grouped(2),
         sms: 4,
         ..Fp8BlocksConfig::default()
     }
@@ -54,7 +54,7 @@ fn configs() -> Vec<Fp8BlocksConfig> {
     vec![
         small,
         Fp8BlocksConfig { deferred: false, a: DType::E5M2, out: DType::F16, ..small },
-        Fp8BlocksConfig { b: DType::E5M2, out: DType::F32, order: Order::Snake(1), ..small },
+        Fp8BlocksConfig { b: DType::E5M2, out: DType::F32, order: Order::Serpentine(1), ..small },
         Fp8BlocksConfig { deferred: false, out: DType::F32, bn: 8, stages: 1, ..small },
         // Parts of a tile that lie in blocks of their own, and tiles that begin within a block.
         Fp8BlocksConfig { part: Some(16), bn: 48, cluster: Cluster::AlongM(2), ..small },
@@ -195,7 +195,7 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     says(Fp8BlocksConfig { cluster: Cluster::AlongM(3), ..default }, "cluster", "2, 4 or 8");
     says(Fp8BlocksConfig { cluster: Cluster::AlongK(2), ..default }, "cluster", "along m or n");
     says(Fp8BlocksConfig { bn: 8, part: Some(8), ..default }, "cluster", "cannot share 8 rows");
-    says(Fp8BlocksConfig { order: Order::Bands(0), ..default }, "order", "1 to 1024");
+    says(Fp8BlocksConfig { order: Order::Grouped(0), ..default }, "order", "1 to 1024");
     says(Fp8BlocksConfig { order: Order::Hilbert(9), ..default }, "order", "0 to 8");
     says(Fp8BlocksConfig { load_registers: 25, ..default }, "load_registers", "multiple of 8");
     says(Fp8BlocksConfig { warpgroups: 4, bm: 256, ..default }, "math_registers", "fewer");
@@ -208,7 +208,7 @@ fn mistakes_name_the_field_and_what_would_be_right() {
         (("a", "f8"), "e4m3 or e5m2"),
         (("out", "half"), "bf16, f16 or f32"),
         (("cluster", "m0"), "none, or m"),
-        (("order", "rows"), "bands(rows)"),
+        (("order", "rows"), "grouped(rows)"),
         (("part", "most"), "an integer"),
         (("swap", "1"), "true or false"),
         (("hint_a", "keep"), "evict_first"),
@@ -228,7 +228,7 @@ fn mistakes_name_the_field_and_what_would_be_right() {
         ("stages", "6"),
         ("warpgroups", "1"),
         ("cluster", "n2"),
-        ("order", "snake(4)"),
+        ("order", "serpentine(4)"),
         ("deferred", "false"),
         ("chunk", "8"),
         ("buffers", "3"),
@@ -250,7 +250,7 @@ fn mistakes_name_the_field_and_what_would_be_right() {
         stages: 6,
         warpgroups: 1,
         cluster: Cluster::AlongN(2),
-        order: Order::Snake(4),
+        order: Order::Serpentine(4),
         deferred: false,
         chunk: Some(8),
         buffers: 3,

@@ -170,7 +170,7 @@ fn small_hopper() -> HopperGemmConfig {
         bn: 64,
         stages: 3,
         warpgroups: 1,
-        order: Order::Bands(2),
+        order: Order::Grouped(2),
         sms: 4,
         ..HopperGemmConfig::default()
     }
@@ -182,12 +182,12 @@ fn hopper_configs() -> Vec<HopperGemmConfig> {
     let default = HopperGemmConfig { sms: 4, ..HopperGemmConfig::default() };
     vec![
         small,
-        HopperGemmConfig { a: Major::Mn, in_flight: 0, order: Order::Snake(2), ..small },
+        HopperGemmConfig { a: Major::Mn, in_flight: 0, order: Order::Serpentine(2), ..small },
         HopperGemmConfig { b: Major::Mn, in_flight: 2, order: Order::Hilbert(1), ..small },
         HopperGemmConfig { a: Major::Mn, b: Major::Mn, dtype: DType::BF16, ..small },
         HopperGemmConfig { cluster: Cluster::AlongM(2), ..small },
         HopperGemmConfig { cluster: Cluster::AlongN(2), b: Major::Mn, in_flight: 2, ..small },
-        HopperGemmConfig { cluster: Cluster::AlongM(4), b: Major::Mn, order: Order::Snake(1), ..small },
+        HopperGemmConfig { cluster: Cluster::AlongM(4), b: Major::Mn, order: Order::Serpentine(1), ..small },
         HopperGemmConfig { bm: 128, bn: 112, stages: 2, warpgroups: 2, buffers: 3, ..small },
         HopperGemmConfig { bn: 192, a: Major::Mn, ..default },
         HopperGemmConfig {
@@ -329,7 +329,7 @@ fn tuned_hopper() -> Vec<HopperGemmConfig> {
         deferred,
         HopperGemmConfig { bn: 192, ..deferred },
         HopperGemmConfig { bn: 112, stages: 6, hint_b: Some(CacheHint::EvictFirst), ..deferred },
-        HopperGemmConfig { cluster: Cluster::AlongM(2), order: Order::Snake(12), ..deferred },
+        HopperGemmConfig { cluster: Cluster::AlongM(2), order: Order::Serpentine(12), ..deferred },
         HopperGemmConfig { bm: 64, bn: 16, stages: 20, warpgroups: 1, ..swapped },
         HopperGemmConfig { bn: 64, stages: 8, cluster: Cluster::AlongM(2), ..swapped },
     ]
@@ -422,7 +422,7 @@ fn ptxas_needs_no_spills_for_any_gemm_hopper() {
     let default = HopperGemmConfig::default();
     let wide = [
         HopperGemmConfig { bn: 224, cluster: Cluster::AlongM(2), order: Order::Hilbert(3), ..default },
-        HopperGemmConfig { bn: 160, cluster: Cluster::AlongN(2), order: Order::Snake(12), ..default },
+        HopperGemmConfig { bn: 160, cluster: Cluster::AlongN(2), order: Order::Serpentine(12), ..default },
         HopperGemmConfig { bm: 256, bn: 128, buffers: 1, b: Major::Mn, ..default },
         HopperGemmConfig { bm: 192, warpgroups: 3, math_registers: 160, bn: 144, ..default },
         HopperGemmConfig { bm: 256, bn: 160, buffers: 1, cluster: Cluster::AlongN(2), ..default },
@@ -484,7 +484,7 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         "cluster",
         "cannot share 120 rows",
     );
-    says(HopperGemmConfig { order: Order::Bands(0), ..default }, "order", "1 to 1024");
+    says(HopperGemmConfig { order: Order::Grouped(0), ..default }, "order", "1 to 1024");
     says(HopperGemmConfig { order: Order::Hilbert(9), ..default }, "order", "0 to 8");
     says(HopperGemmConfig { load_registers: 20, ..default }, "load_registers", "multiple of 8 from 24");
     says(HopperGemmConfig { load_registers: 48, ..default }, "math_registers", "there are 65536");
@@ -521,8 +521,8 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         ("cluster", "m2"),
         ("cluster", "n4"),
         ("cluster", "none"),
-        ("order", "bands(8)"),
-        ("order", "snake(12)"),
+        ("order", "grouped(8)"),
+        ("order", "serpentine(12)"),
         ("order", "hilbert(4)"),
         ("chunk", "32"),
         ("chunk", "widest"),

@@ -12,6 +12,7 @@ use tilewright_kernels::{ConfigError, OPERATORS, Path, operator};
 use tilewright_machine::{Arch, DType};
 use tilewright_sim::Report;
 use tilewright_tile::parse;
+use tilewright_tile::renamed::{Place, RENAMED};
 
 fn check_gemm(config: &GemmConfig, arch: Arch, size: [i64; 3]) -> Report {
     let [m, n, k] = size;
@@ -164,4 +165,18 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     assert!(
         operator("conv").is_err_and(|e| e.to_string().contains("gemm, gemm_hopper, gemm_fp8_blocks, w4a16"))
     );
+}
+
+#[test]
+fn old_names_of_parameters_and_values_are_refused_with_the_new_ones() {
+    for row in RENAMED {
+        let given = match row.place {
+            Place::Language => continue,
+            Place::Parameter => (row.old, "1".to_string()),
+            Place::Value => ("order", format!("{}(8)", row.old)),
+        };
+        let said = |error| matches!(error, ConfigError::Renamed { new, .. } if new == row.new);
+        let mut asked = OPERATORS.iter().map(|operator| (operator.programs)(&[(given.0, &given.1)]));
+        assert!(asked.any(|result| result.is_err_and(said)), "{}", row.old);
+    }
 }

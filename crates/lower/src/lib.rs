@@ -294,10 +294,10 @@ impl Lower<'_> {
             (StmtKind::Stage { pipeline, side, slot, body }, _) => {
                 self.stage((*pipeline, *side), *slot, body, stmt)
             }
-            (StmtKind::Tiles { row, col, after, rows, cols, order, body }, _) => {
-                self.tiles([*row, *col], *after, (rows, cols), order, body)
+            (StmtKind::Tiles { row, col, previous, rows, cols, order, body }, _) => {
+                self.tiles([*row, *col], *previous, (rows, cols), order, body)
             }
-            (StmtKind::Finally { after, body }, _) => self.finally(*after, body, stmt.span),
+            (StmtKind::Drain { previous, body }, _) => self.drain(*previous, body, stmt.span),
             (StmtKind::Pipeline(_), _) => Ok(()),
             (StmtKind::WaitDependencies, _) => {
                 self.b.sync(SyncOp::DependencyWait);

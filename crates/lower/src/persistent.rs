@@ -47,11 +47,11 @@ impl Arithmetic for Emit<'_> {
 }
 
 impl Lower<'_> {
-    /// `for (row, col) after (i, j) in tiles(rows, cols, order)`.
+    /// `for (row, col) previous (i, j) in tiles(rows, cols, order)`.
     pub(crate) fn tiles(
         &mut self,
         counters: [SymbolId; 2],
-        after: Option<[SymbolId; 2]>,
+        previous: Option<[SymbolId; 2]>,
         (rows, cols): (&Expr, &Expr),
         order: &TileOrder,
         body: &[Stmt],
@@ -66,10 +66,10 @@ impl Lower<'_> {
         let step = scalar::divide(&mut self.b, blocks, cluster);
         self.settle(None);
         let mut regs = Vec::new();
-        if let Some(after) = after {
+        if let Some(previous) = previous {
             let array = self.b.add_array("tile.before", 2);
             regs = vec![Reg { array, index: 0 }, Reg { array, index: 1 }];
-            self.units.after.extend(after.into_iter().zip(regs.iter().copied()));
+            self.units.previous.extend(previous.into_iter().zip(regs.iter().copied()));
             // Before the first tile: one outside.
             for (reg, extent) in regs.iter().zip([rows, cols]) {
                 self.b.write(*reg, extent);
@@ -78,7 +78,7 @@ impl Lower<'_> {
         let counter = self.b.open_loop();
         let (r, c) = order::tile(&mut Emit(&mut self.b), order, counter.into(), rows, cols);
         self.symbols.extend(counters.into_iter().zip([r, c]));
-        self.read_before(after);
+        self.read_before(previous);
         self.loops += 1;
         let result = self.block(body);
         self.loops -= 1;
@@ -86,35 +86,35 @@ impl Lower<'_> {
         for (reg, now) in regs.into_iter().zip([r, c]) {
             self.b.write(reg, now);
         }
-        for counter in counters.iter().chain(after.iter().flatten()) {
+        for counter in counters.iter().chain(previous.iter().flatten()) {
             self.symbols.remove(counter);
         }
         self.b.close_loop(counter, first, all, step);
         result
     }
 
-    /// `finally`, after the loop over tiles whose last it knows.
-    pub(crate) fn finally(
+    /// `drain`, after the loop over tiles whose last it knows.
+    pub(crate) fn drain(
         &mut self,
-        after: [SymbolId; 2],
+        previous: [SymbolId; 2],
         body: &[Stmt],
         span: Origin,
     ) -> Result<(), Diagnostic> {
-        if !after.iter().all(|counter| self.units.after.contains_key(counter)) {
-            return Err(internal(span, "a `finally` without its loop"));
+        if !previous.iter().all(|counter| self.units.previous.contains_key(counter)) {
+            return Err(internal(span, "a `drain` without its loop"));
         }
-        self.read_before(Some(after));
+        self.read_before(Some(previous));
         let result = self.block(body);
-        for counter in after {
+        for counter in previous {
             self.symbols.remove(&counter);
         }
         result
     }
 
-    /// Gives the counters of the round before's tile their values.
-    fn read_before(&mut self, after: Option<[SymbolId; 2]>) {
-        for counter in after.into_iter().flatten() {
-            if let Some(reg) = self.units.after.get(&counter) {
+    /// Gives the counters of the previous iteration's tile their values.
+    fn read_before(&mut self, previous: Option<[SymbolId; 2]>) {
+        for counter in previous.into_iter().flatten() {
+            if let Some(reg) = self.units.previous.get(&counter) {
                 let value = self.b.read(*reg);
                 self.symbols.insert(counter, value);
             }

@@ -84,8 +84,8 @@ pub struct Units<'a> {
     alone: bool,
     /// How the part sums over the blocks of a cluster, and the parities of the two barriers.
     pub(crate) sum: Option<(Sum, [Reg; 2])>,
-    /// The registers of counters that are the row and the column of the round before's tile.
-    pub(crate) after: BTreeMap<SymbolId, Reg>,
+    /// The registers of counters that are the row and the column of the previous iteration's tile.
+    pub(crate) previous: BTreeMap<SymbolId, Reg>,
 }
 
 impl<'a> Units<'a> {
@@ -120,7 +120,7 @@ impl<'a> Units<'a> {
             (
                 StmtKind::For { .. }
                 | StmtKind::Tiles { .. }
-                | StmtKind::Finally { .. }
+                | StmtKind::Drain { .. }
                 | StmtKind::Define(_)
                 | StmtKind::Pipeline(_)
                 | StmtKind::WaitDependencies
@@ -145,7 +145,7 @@ impl<'a> Units<'a> {
             fresh: BTreeSet::new(),
             alone: false,
             sum: None,
-            after: BTreeMap::new(),
+            previous: BTreeMap::new(),
         };
         if let Some(role) = part.role {
             b.set_origin(format!("warpgroup {}", role.name));

@@ -242,12 +242,12 @@ impl<'a, 'b> Clock<'a, 'b> {
             match &stmt.kind {
                 StmtKind::For { counter, lo, hi, body } => self.repeat(*counter, lo, hi, body),
                 // A tile stands for all of a block's.
-                StmtKind::Tiles { row, col, after, body, .. } => {
-                    let counters = [row, col].into_iter().chain(after.iter().flatten());
+                StmtKind::Tiles { row, col, previous, body, .. } => {
+                    let counters = [row, col].into_iter().chain(previous.iter().flatten());
                     self.counters.extend(counters.map(|counter| (*counter, 0)));
                     self.block(body);
                 }
-                StmtKind::Finally { body, .. } => self.block(body),
+                StmtKind::Drain { body, .. } => self.block(body),
                 StmtKind::Stage { slot, body, .. } => {
                     self.counters.extend(slot.map(|slot| (slot, 0)));
                     self.block(body);

@@ -34,11 +34,11 @@ impl<'a> Facts<'a> {
             StmtKind::For { counter, lo, hi, .. } => {
                 counters.insert(*counter, (lo.clone(), hi.clone()));
             }
-            StmtKind::Tiles { row, col, after, rows, cols, .. } => {
+            StmtKind::Tiles { row, col, previous, rows, cols, .. } => {
                 counters.insert(*row, (Expr::Int(0), rows.clone()));
                 counters.insert(*col, (Expr::Int(0), cols.clone()));
                 // Before the first round one past the last, which may be negative where there is none.
-                for (counter, extent) in after.iter().flatten().zip([rows, cols]) {
+                for (counter, extent) in previous.iter().flatten().zip([rows, cols]) {
                     let least = Expr::binary(IntOp::Min, Expr::Int(0), extent.clone());
                     counters.insert(*counter, (least, extent.clone() + 1));
                 }

@@ -43,13 +43,13 @@ pub(crate) enum Head {
     Tiles {
         row: SymbolId,
         col: SymbolId,
-        after: Option<[SymbolId; 2]>,
+        previous: Option<[SymbolId; 2]>,
         rows: Expr,
         cols: Expr,
         order: TileOrder,
     },
-    Finally {
-        after: [SymbolId; 2],
+    Drain {
+        previous: [SymbolId; 2],
     },
     Role {
         name: String,
@@ -68,7 +68,7 @@ impl Head {
     fn name(&self) -> &'static str {
         match self {
             Head::For { .. } | Head::Tiles { .. } => "loop",
-            Head::Finally { .. } => "`finally`",
+            Head::Drain { .. } => "`drain`",
             Head::Role { .. } => "role",
             Head::Stage { .. } => "stage",
         }
@@ -78,10 +78,10 @@ impl Head {
     fn with(self, body: Vec<Stmt>) -> Option<StmtKind> {
         Some(match self {
             Head::For { counter, lo, hi } => StmtKind::For { counter, lo, hi, body },
-            Head::Tiles { row, col, after, rows, cols, order } => {
-                StmtKind::Tiles { row, col, after, rows, cols, order, body }
+            Head::Tiles { row, col, previous, rows, cols, order } => {
+                StmtKind::Tiles { row, col, previous, rows, cols, order, body }
             }
-            Head::Finally { after } => StmtKind::Finally { after, body },
+            Head::Drain { previous } => StmtKind::Drain { previous, body },
             Head::Role { name, warpgroups, registers } => {
                 StmtKind::Role { name, warpgroups, registers, body }
             }
@@ -284,7 +284,7 @@ impl Builder {
     }
 
     /// Opens a loop over tiles. Its counters, visible until [`Builder::end`], are two, of a tile's row and column, or four: those of
-    /// the round before's tile too.
+    /// the previous iteration's tile too.
     pub(crate) fn begin_tiles(
         &mut self,
         counters: &[(&str, impl Into<Origin> + Copy)],
@@ -295,7 +295,7 @@ impl Builder {
         self.begin(Head::Tiles {
             row,
             col,
-            after: (counters.len() > 2).then_some([i, j]),
+            previous: (counters.len() > 2).then_some([i, j]),
             rows,
             cols,
             order,
@@ -303,15 +303,16 @@ impl Builder {
         counters.iter().map(|(name, span)| self.counter(name, (*span).into(), SymbolKind::Counter)).collect()
     }
 
-    /// Opens the `finally` of the loop over tiles that has just ended: the counters of its last round's tile are visible until
+    /// Opens the `drain` of the loop over tiles that has just ended: the counters of its last round's tile are visible until
     /// [`Builder::end`]. Whether the loop has such counters; without, nothing is opened.
-    pub(crate) fn begin_finally(&mut self) -> bool {
-        let Some(StmtKind::Tiles { after: Some(after), .. }) = self.body.last().map(|stmt| &stmt.kind) else {
+    pub(crate) fn begin_drain(&mut self) -> bool {
+        let Some(StmtKind::Tiles { previous: Some(previous), .. }) = self.body.last().map(|stmt| &stmt.kind)
+        else {
             return false;
         };
-        let after = *after;
-        self.begin(Head::Finally { after });
-        for counter in after {
+        let previous = *previous;
+        self.begin(Head::Drain { previous });
+        for counter in previous {
             let name = self.program.symbol(counter).name.clone();
             // A name that was taken stands for something else.
             if let Some(entry) = self.names.get_mut(&name)

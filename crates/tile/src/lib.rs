@@ -17,6 +17,7 @@ pub mod order;
 pub mod parser;
 mod printer;
 pub mod program;
+pub mod renamed;
 pub mod rings;
 pub mod roles;
 pub mod statement;

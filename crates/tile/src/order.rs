@@ -65,8 +65,8 @@ pub fn tile<A: Arithmetic>(
 ) -> (A::Value, A::Value) {
     // The verifier knows that both are literals of at least 1.
     match order {
-        TileOrder::Bands { rows: height, snake } => {
-            bands(a, height.as_int().unwrap_or(1).max(1), *snake, index, rows, cols)
+        TileOrder::Grouped { rows: height, serpentine } => {
+            grouped(a, height.as_int().unwrap_or(1).max(1), *serpentine, index, rows, cols)
         }
         TileOrder::Hilbert { order } => {
             hilbert(a, order.as_int().unwrap_or(1).clamp(0, MAX_HILBERT) as u32, index, rows, cols)
@@ -77,15 +77,15 @@ pub fn tile<A: Arithmetic>(
 /// The largest order of a Hilbert curve.
 pub const MAX_HILBERT: i64 = 8;
 
-fn bands<A: Arithmetic>(
+fn grouped<A: Arithmetic>(
     a: &mut A,
     height: i64,
-    snake: bool,
+    serpentine: bool,
     index: A::Value,
     rows: A::Value,
     cols: A::Value,
 ) -> (A::Value, A::Value) {
-    if height == 1 && !snake {
+    if height == 1 && !serpentine {
         return (a.div(index.clone(), cols.clone()), a.rem(index, cols));
     }
     let height = a.constant(height);
@@ -98,7 +98,7 @@ fn bands<A: Arithmetic>(
     let down = a.rem(inside.clone(), width.clone());
     let row = a.add(start, down);
     let col = a.div(inside, width);
-    if !snake {
+    if !serpentine {
         return (row, col);
     }
     let two = a.constant(2);
@@ -257,10 +257,11 @@ mod tests {
     }
 
     fn orders() -> Vec<TileOrder> {
-        let bands = [1, 2, 3, 5, 12, 100].into_iter();
-        let bands =
-            bands.flat_map(|n| [false, true].map(|snake| TileOrder::Bands { rows: Expr::Int(n), snake }));
-        bands.chain((1..5).map(|s| TileOrder::Hilbert { order: Expr::Int(s) })).collect()
+        let grouped = [1, 2, 3, 5, 12, 100].into_iter();
+        let grouped = grouped.flat_map(|n| {
+            [false, true].map(|serpentine| TileOrder::Grouped { rows: Expr::Int(n), serpentine })
+        });
+        grouped.chain((1..5).map(|s| TileOrder::Hilbert { order: Expr::Int(s) })).collect()
     }
 
     #[test]
@@ -298,10 +299,10 @@ mod tests {
 
     #[test]
     fn bands_go_down_their_columns_and_snake_back() {
-        let order = TileOrder::Bands { rows: Expr::Int(2), snake: true };
+        let order = TileOrder::Grouped { rows: Expr::Int(2), serpentine: true };
         let expected = [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2), (2, 1), (2, 0)];
         assert_eq!(walk(&order, 3, 3), expected);
-        let order = TileOrder::Bands { rows: Expr::Int(1), snake: false };
+        let order = TileOrder::Grouped { rows: Expr::Int(1), serpentine: false };
         assert_eq!(walk(&order, 2, 2), [(0, 0), (0, 1), (1, 0), (1, 1)]);
     }
 }

@@ -286,28 +286,28 @@ fn loop_head(out: &mut impl Write, program: &Program, id: SymbolId, lo: &Expr, h
     int(out, program, hi, SUM)
 }
 
-/// What stands before the body of a loop, a `finally`, a role or a stage; nothing for any other statement.
+/// What stands before the body of a loop, a `drain`, a role or a stage; nothing for any other statement.
 fn head(out: &mut impl Write, program: &Program, kind: &StmtKind) -> fmt::Result {
     match kind {
         StmtKind::For { counter, lo, hi, .. } => loop_head(out, program, *counter, lo, hi),
-        StmtKind::Tiles { row, col, after, rows, cols, order, .. } => {
+        StmtKind::Tiles { row, col, previous, rows, cols, order, .. } => {
             write!(out, "for ({}, {})", symbol(program, *row), symbol(program, *col))?;
-            if let Some([row, col]) = after {
+            if let Some([row, col]) = previous {
                 write!(out, " after ({}, {})", symbol(program, *row), symbol(program, *col))?;
             }
             out.write_str(" in tiles(")?;
             int(out, program, rows, SUM)?;
             out.write_str(", ")?;
             int(out, program, cols, SUM)?;
-            let (word, number, snake) = match order {
-                TileOrder::Bands { rows, snake } => ("bands", rows, *snake),
+            let (word, number, serpentine) = match order {
+                TileOrder::Grouped { rows, serpentine } => ("grouped", rows, *serpentine),
                 TileOrder::Hilbert { order } => ("hilbert", order, false),
             };
             write!(out, ", {word}(")?;
             int(out, program, number, SUM)?;
-            out.write_str(if snake { ", snake))" } else { "))" })
+            out.write_str(if serpentine { ", serpentine))" } else { "))" })
         }
-        StmtKind::Finally { .. } => out.write_str("finally"),
+        StmtKind::Drain { .. } => out.write_str("drain"),
         StmtKind::Role { name, warpgroups, registers, .. } => {
             write!(out, "warpgroup {name}(")?;
             int(out, program, warpgroups, SUM)?;
@@ -372,9 +372,9 @@ struct Printer<'a> {
 impl Printer<'_> {
     fn block(&mut self, out: &mut impl Write, body: &[Stmt], depth: usize) -> fmt::Result {
         for (i, stmt) in body.iter().enumerate() {
-            // A `finally` stands behind the brace that ends its loop.
+            // A `drain` stands behind the brace that ends its loop.
             match stmt.kind {
-                StmtKind::Finally { .. } if i > 0 => out.write_str(" ")?,
+                StmtKind::Drain { .. } if i > 0 => out.write_str(" ")?,
                 _ if i > 0 => write!(out, "\n{:width$}", "", width = 4 * depth)?,
                 _ => write!(out, "{:width$}", "", width = 4 * depth)?,
             }
@@ -526,7 +526,7 @@ impl Printer<'_> {
             StmtKind::Sync => out.write_str("syncthreads()"),
             StmtKind::For { body, .. }
             | StmtKind::Tiles { body, .. }
-            | StmtKind::Finally { body, .. }
+            | StmtKind::Drain { body, .. }
             | StmtKind::Role { body, .. }
             | StmtKind::Stage { body, .. } => {
                 head(out, program, kind)?;
@@ -594,7 +594,7 @@ pub fn statement_text(program: &Program, stmt: &Stmt) -> String {
     let written = match &stmt.kind {
         kind @ (StmtKind::For { .. }
         | StmtKind::Tiles { .. }
-        | StmtKind::Finally { .. }
+        | StmtKind::Drain { .. }
         | StmtKind::Role { .. }
         | StmtKind::Stage { .. }) => head(&mut text, program, kind),
         kind => printer.statement(&mut text, kind, 0),

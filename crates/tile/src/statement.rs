@@ -33,15 +33,15 @@ pub struct AsyncHow {
 /// the same time read the same rows and columns.
 #[derive(Clone, PartialEq, Debug)]
 pub enum TileOrder {
-    /// `bands(n)`, `bands(n, snake)`: bands of `n` rows of tiles (the last may have fewer); in a band column by column, each from top to
-    /// bottom. `snake`: every second band from its last column to its first.
-    Bands {
-        /// Rows of a band, over constants.
+    /// `grouped(n)`, `grouped(n, serpentine)`: groups of `n` rows of tiles (the last may have fewer); in a group column by column, each from top to
+    /// bottom. `serpentine`: every second group from its last column to its first.
+    Grouped {
+        /// Rows of a group, over constants.
         rows: Expr,
-        /// Whether every second band is walked backwards.
-        snake: bool,
+        /// Whether every second group is walked backwards.
+        serpentine: bool,
     },
-    /// `hilbert(s)`: squares of 2ˢ×2ˢ tiles, each along a Hilbert curve, in bands of squares; then the tiles that are in no whole square,
+    /// `hilbert(s)`: squares of 2ˢ×2ˢ tiles, each along a Hilbert curve, in groups of squares; then the tiles that are in no whole square,
     /// row by row.
     Hilbert {
         /// The curve's order, over constants.
@@ -196,9 +196,9 @@ pub enum StmtKind {
         row: SymbolId,
         /// The counter of the tile's column.
         col: SymbolId,
-        /// `for (row, col) after (i, j) in …`: the counters of the row and the column of the round before's tile; in the first round
+        /// `for (row, col) previous (i, j) in …`: the counters of the row and the column of the previous iteration's tile; in the first round
         /// they are `rows` and `cols`.
-        after: Option<[SymbolId; 2]>,
+        previous: Option<[SymbolId; 2]>,
         /// Rows of tiles.
         rows: Expr,
         /// Columns of tiles.
@@ -208,11 +208,11 @@ pub enum StmtKind {
         /// What is done for each.
         body: Vec<Stmt>,
     },
-    /// `finally { … }`: stands right behind a [`StmtKind::Tiles`] with [`after`](StmtKind::Tiles::after) and is done once, after its last
+    /// `drain { … }`: stands right behind a [`StmtKind::Tiles`] with [`previous`](StmtKind::Tiles::previous) and is done once, after its last
     /// round. The counters are of that round's tile; they are `rows` and `cols` where there was none.
-    Finally {
+    Drain {
         /// The counters that are the loop's `after`.
-        after: [SymbolId; 2],
+        previous: [SymbolId; 2],
         /// What is done.
         body: Vec<Stmt>,
     },
@@ -357,7 +357,7 @@ macro_rules! operands {
             Constant(&'a $($mut)? Expr),
             /// An integer over sizes, block indices and the counters of the loops around.
             Expr(&'a $($mut)? Expr),
-            /// A counter of a loop, defined; of a `finally`, read: the loop before defines it.
+            /// A counter of a loop, defined; of a `drain`, read: the loop before defines it.
             Counter(Use, &'a $($mut)? SymbolId),
             /// A pipeline: defined, filled or read.
             Pipeline(Use, &'a $($mut)? PipelineId),
@@ -419,19 +419,19 @@ macro_rules! operands {
                         }
                         out.push(Body(body));
                     }
-                    StmtKind::Tiles { row, col, after, rows, cols, order, body } => {
+                    StmtKind::Tiles { row, col, previous, rows, cols, order, body } => {
                         out.extend([Expr(rows), Expr(cols)]);
                         out.push(match order {
-                            TileOrder::Bands { rows, snake: _ } => Constant(rows),
+                            TileOrder::Grouped { rows, serpentine: _ } => Constant(rows),
                             TileOrder::Hilbert { order } => Constant(order),
                         });
                         out.extend([Counter(Use::Define, row), Counter(Use::Define, col)]);
-                        if let Some([i, j]) = after {
+                        if let Some([i, j]) = previous {
                             out.extend([Counter(Use::Define, i), Counter(Use::Define, j)]);
                         }
                         out.push(Body(body));
                     }
-                    StmtKind::Finally { after: [i, j], body } => {
+                    StmtKind::Drain { previous: [i, j], body } => {
                         out.extend([Counter(Use::Read, i), Counter(Use::Read, j), Body(body)]);
                     }
                     StmtKind::Cast { dst, src }
@@ -554,14 +554,14 @@ impl StmtKind {
         }
     }
 
-    /// The statements inside a loop, a `finally`, a role or a stage; none of any other.
+    /// The statements inside a loop, a `drain`, a role or a stage; none of any other.
     pub fn body(&self) -> &[Stmt] {
         match self {
             StmtKind::For { body, .. }
             | StmtKind::Role { body, .. }
             | StmtKind::Stage { body, .. }
             | StmtKind::Tiles { body, .. }
-            | StmtKind::Finally { body, .. } => body,
+            | StmtKind::Drain { body, .. } => body,
             _ => &[],
         }
     }
@@ -573,7 +573,7 @@ impl StmtKind {
             | StmtKind::Role { body, .. }
             | StmtKind::Stage { body, .. }
             | StmtKind::Tiles { body, .. }
-            | StmtKind::Finally { body, .. } => Some(body),
+            | StmtKind::Drain { body, .. } => Some(body),
             _ => None,
         }
     }

@@ -351,9 +351,9 @@ fn misuse_of_roles_and_pipelines_is_reported_at_the_end() {
     k.pipeline("q", 2, [&foreign]);
     other.consume(&p, |_| {});
     k.gemm_async(&foreign, s, s);
-    k.for_tiles(["i", "i"], 4, 4, tilewright_tile::dsl::bands(2), |_, _, _| {});
+    k.for_tiles(["i", "i"], 4, 4, tilewright_tile::dsl::grouped(2), |_, _, _| {});
     // The second name is taken: of the tile before, a row is known and no column.
-    let late = tilewright_tile::dsl::bands(2);
+    let late = tilewright_tile::dsl::grouped(2);
     k.for_tiles_after(["j", "l", "o", "o"], [4.into(), 4.into()], late, |_, _, _| {}, |_, _| {});
     let codes = |k: KernelBuilder| k.finish().unwrap_err().0.iter().map(|e| e.code).collect::<Vec<_>>();
     let expected = [

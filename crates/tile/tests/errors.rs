@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use tilewright_tile::renamed::{Place, RENAMED, renamed_message};
 use tilewright_tile::{Constants, Diagnostics, parse, unroll, verify};
 
 fn describe(source: &str, diagnostics: &Diagnostics) -> String {
@@ -57,4 +58,23 @@ fn every_mistake_is_told_as_its_file_says() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(found > 190, "{found}");
+}
+
+/// Every old word of the language has a file that shows its message, and the documentation has the table.
+#[test]
+fn every_old_word_is_refused_with_the_new_one() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let docs = fs::read_to_string(root.join("docs/tile-language.md")).unwrap();
+    for row in RENAMED {
+        let line = format!("| {} | `{}` | `{}` |", row.place.name(), row.old, row.new);
+        assert!(docs.contains(&line), "docs/tile-language.md lacks {line}");
+        if row.place == Place::Language {
+            let path = root.join(format!("tests/error/renamed_{}.tile", row.old));
+            let source = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            let message = renamed_message(row.place, row.old).unwrap();
+            assert!(parse(&source).unwrap_err().to_string().contains(&message), "{}", path.display());
+        }
+    }
+    let table = docs.lines().skip_while(|line| *line != "## Renamed words");
+    assert_eq!(table.filter(|line| line.starts_with("| ")).count(), RENAMED.len() + 2, "rows in the docs");
 }

@@ -22,7 +22,7 @@ kernel gemm(a: f16[m, k], b: f16[n, k], c: f16[m, n])
     sc = shared_tensor(f16, [BM, 16, 2])
     ab = pipeline(STAGES, sa, sb)
     warpgroup math(2) registers(240) {
-        for (ti, tj) in tiles(ceil_div(m, BM), ceil_div(n, BN), bands(12, snake)) {
+        for (ti, tj) in tiles(ceil_div(m, BM), ceil_div(n, BN), grouped(12, serpentine)) {
             rc = register_tensor(f32, [BM, BN])
             fill(rc, 0.0)
             for kk2 in 0..ceil_div(k, BK) {
@@ -47,7 +47,7 @@ kernel gemm(a: f16[m, k], b: f16[n, k], c: f16[m, n])
         wait_group(0)
     }
     warpgroup load(1) registers(24) {
-        for (tm, tn) in tiles(ceil_div(m, BM), ceil_div(n, BN), bands(12, snake)) {
+        for (tm, tn) in tiles(ceil_div(m, BM), ceil_div(n, BN), grouped(12, serpentine)) {
             for kk in 0..ceil_div(k, BK) {
                 produce ab {
                     copy.async(ga[:, tm, :, kk], sa, evict_last)
@@ -490,7 +490,7 @@ fn visits(rows: i64, cols: i64, blocks: i64, cluster: i64, order: &str) -> Vec<f
 
 #[test]
 fn clusters_share_the_tiles() {
-    for order in ["", ", bands(3)", ", bands(2, snake)", ", hilbert(1)", ", hilbert(2)"] {
+    for order in ["", ", grouped(3)", ", grouped(2, serpentine)", ", hilbert(1)", ", hilbert(2)"] {
         for (rows, cols) in [(1, 1), (1, 7), (5, 4), (7, 6), (4, 8)] {
             for (blocks, cluster) in [(1, 1), (3, 1), (40, 1), (4, 2), (8, 4)] {
                 let all = visits(rows, cols, blocks, cluster, order);
@@ -595,10 +595,10 @@ kernel late(y: f32[m, n]) grid(SMS) threads(32) {
     gy = global_view(y, (1, 1, m, n) : (e0, e1, e0, e1))
     r = register_tensor(f32, [1, 1])
     fill(r, -1.0)
-    for (i, j) after (p, q) in tiles(m, n, bands(2, snake)) {
+    for (i, j) previous (p, q) in tiles(m, n, grouped(2, serpentine)) {
         copy(r, gy[:, :, p, q])
         r = float(i + 10 * j)
-    } finally {
+    } drain {
         copy(r, gy[:, :, p, q])
     }
 }";
@@ -626,10 +626,10 @@ fn loops_in_unrolled_rounds_have_their_own_last_tiles() {
         r = register_tensor(f32, [1, 1])
         unroll for u in 0..2 {
             fill(r, 0.0)
-            for (i, j) after (p, q) in tiles(8, 4) {
+            for (i, j) previous (p, q) in tiles(8, 4) {
                 copy(r, v[:, :, p, q + 4 * u])
                 r = float(1 + 10 * i + j + 4 * u)
-            } finally {
+            } drain {
                 copy(r, v[:, :, p, q + 4 * u])
             }
         }",
@@ -674,7 +674,7 @@ fn counters_of_tiles_are_in_range() {
     assert!(check("4", "1000000", 2_000).is_ok());
     assert!(check("4", "1000000", 20_000).unwrap_err().contains("19999000000"));
     // The tile before the first is one further.
-    let after = source.replace("for (i, j)", "for (t, u) after (i, j)");
+    let after = source.replace("for (i, j)", "for (t, u) previous (i, j)");
     let sizes = BTreeMap::from([("m".to_string(), 2147)]);
     let ranges = |source: &str| {
         let source = source.replace("FACTOR", "4").replace("SCALE", "1000465");
@@ -682,7 +682,7 @@ fn counters_of_tiles_are_in_range() {
     };
     assert_eq!(ranges(source), Ok(()));
     assert!(ranges(&after).unwrap_err().contains("2147998355"));
-    let behind = after.replace("copy(g[:, i * SCALE], r) }", "} finally { copy(g[:, i * SCALE], r) }");
+    let behind = after.replace("copy(g[:, i * SCALE], r) }", "} drain { copy(g[:, i * SCALE], r) }");
     assert!(ranges(&behind).unwrap_err().contains("2147998355"));
 }
 
@@ -762,7 +762,7 @@ fn what_is_not_written_is_what_is_meant() {
     );
     let text = read(&source).to_string();
     assert!(!text.contains("cluster"), "{text}");
-    assert!(text.contains("in tiles(z, z, bands(1)) {"), "{text}");
+    assert!(text.contains("in tiles(z, z, grouped(1)) {"), "{text}");
     assert!(text.contains("copy.async(s, gy, add, evict_first)"), "{text}");
     assert_eq!(read(&text), read(&source));
     assert_eq!(run(&source).unwrap(), numbers(64, 3), "one block has the only tile");

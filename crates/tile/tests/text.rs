@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use tilewright_machine::CacheHint;
 use tilewright_machine::DType;
 use tilewright_tile::dsl::{
-    Elem, KernelBuilder, Pipeline, Tensor, bands, block_x, block_y, float, hilbert, nested, snake, steps,
-    tile,
+    Elem, KernelBuilder, Pipeline, Tensor, block_x, block_y, float, grouped, hilbert, nested, serpentine,
+    steps, tile,
 };
 use tilewright_tile::{AsyncHow, Code, Constants, Expr, Program, ReduceOp, parse, verify};
 
@@ -35,9 +35,9 @@ kernel roles(constant x: f16[A, A] : (A, 1), y: f32[A, A]) grid(8) threads(256) 
     t = shared_tensor(f32, [A, A])
     p = pipeline(STAGES, s)
     warpgroup load(1) registers(24) {
-        for (i, j) after (k, l) in tiles(4, 4, bands(2, snake)) {
+        for (i, j) previous (k, l) in tiles(4, 4, grouped(2, serpentine)) {
             produce p { copy.async(gx, s, multicast, evict_last) }
-        } finally {
+        } drain {
             launch_dependents()
         }
         wait_dependencies()
@@ -302,7 +302,7 @@ impl Choices<'_> {
             match self.next(25) {
                 16 if depth > 0 => {
                     let order = self.expr(&all[2..4], 1);
-                    let order = [bands, snake, hilbert][self.next(3) as usize](order);
+                    let order = [grouped, serpentine, hilbert][self.next(3) as usize](order);
                     let (rows, cols) = (self.expr(all, 1), self.expr(all, 2));
                     k.for_tiles([&name, &format!("{name}c")], rows, cols, order, |k, row, col| {
                         let inner = [all, &[row, col]].concat();
@@ -317,7 +317,7 @@ impl Choices<'_> {
                         let inner = [all, &tile, &before].concat();
                         self.statements(k, scene, &inner, depth - 1, fresh);
                     };
-                    k.for_tiles_after(names, extents, bands(2), body, |k, [row, _]| {
+                    k.for_tiles_after(names, extents, grouped(2), body, |k, [row, _]| {
                         k.copy(g.index([Some(row), None, None]), r);
                     });
                 }

@@ -15,7 +15,7 @@ const SEEDS: u64 = 2;
 const READS: &str = "it is for reads, which any arrival and any wait order";
 const OWN_BYTES: &str = "each thread reads the bytes that it copied itself";
 const IN_ORDER: &str =
-    "stages are given back in order, and the first of a round waits for the last of the round before";
+    "stages are given back in order, and the first of a round waits for the last of the previous iteration";
 
 /// Runs the mutants of a program; `equivalent` has the beginnings of the names of those that survive and that no reason of
 /// `tilewright::mutate` explains, with the reason.

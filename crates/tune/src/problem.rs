@@ -258,10 +258,10 @@ mod tests {
 
     #[test]
     fn candidates_are_read_back() {
-        let candidate = Candidate::parse("bm=64  order=bands(8) ").unwrap();
-        assert_eq!(candidate.to_string(), "bm=64 order=bands(8)");
+        let candidate = Candidate::parse("bm=64  order=grouped(8) ").unwrap();
+        assert_eq!(candidate.to_string(), "bm=64 order=grouped(8)");
         assert_eq!(candidate.value("bm"), Some("64"));
-        assert_eq!(candidate.with("bm", "128").with("bn", "8").to_string(), "bm=128 order=bands(8) bn=8");
+        assert_eq!(candidate.with("bm", "128").with("bn", "8").to_string(), "bm=128 order=grouped(8) bn=8");
         assert!(Candidate::parse("bm").unwrap_err().to_string().contains("not NAME=VALUE"));
         assert_eq!(Candidate::parse("").unwrap(), Candidate::default());
     }

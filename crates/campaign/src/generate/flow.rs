@@ -437,7 +437,7 @@ impl Flow<'_> {
         let mut next = Value { name: self.tensor("r", dtype, None), dtype };
         self.draft.line(format!("copy({tiles}[:, :, {counter}], {})", next.name));
         if let Some(shared) = &shared {
-            // The rearrangements of the round before may have barriers.
+            // The rearrangements of the previous iteration may have barriers.
             self.draft.line("syncthreads()");
             self.draft.line(format!("copy({}, {shared})", next.name));
             if self.marked() {

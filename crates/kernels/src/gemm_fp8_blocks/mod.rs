@@ -40,8 +40,8 @@ parameters! {
         warpgroups: i64 as INT = 2,
         /// Blocks that share an operand: none, m2 (b is shared), n2 (a is shared), m4 …
         cluster: Cluster as OWN = Cluster::AlongM(2),
-        /// The order of tiles: bands(rows), snake(rows) or hilbert(order).
-        order: Order as OWN = Order::Bands(12),
+        /// The order of tiles: grouped(rows), serpentine(rows) or hilbert(order).
+        order: Order as OWN = Order::Grouped(12),
         /// A tile's results leave while the next tile is multiplied, a chunk after each of its first steps along k.
         deferred: bool as FLAG = true,
         /// Columns of the tile that leave at a time: 8, 16, 32, 64, or widest.

@@ -110,7 +110,18 @@ impl Tunable for Fp8BlocksConfig {
     const MEANING: &'static [&'static str] = &["a", "b", "out"];
     const FAMILY: &'static [&'static str] = &["swap", "bm", "bn", "warpgroups", "part"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
-        ("order", &["bands(4)", "bands(8)", "bands(12)", "bands(16)", "snake(8)", "snake(12)", "hilbert(3)"]),
+        (
+            "order",
+            &[
+                "grouped(4)",
+                "grouped(8)",
+                "grouped(12)",
+                "grouped(16)",
+                "serpentine(8)",
+                "serpentine(12)",
+                "hilbert(3)",
+            ],
+        ),
         ("cluster", &["none", "m2", "n2", "m4", "n4"]),
         ("deferred", &["false", "true"]),
         ("part", &["widest", "64", "32"]),

@@ -58,8 +58,8 @@ parameters! {
         cluster: Cluster as OWN = Cluster::None,
         /// Split-k: parts of k whose sums meet in global memory; more than 1 for few tiles and a long k.
         split: i64 as INT = 1,
-        /// The order of tiles: bands(rows), snake(rows) or hilbert(order).
-        order: Order as OWN = Order::Bands(12),
+        /// The order of tiles: grouped(rows), serpentine(rows) or hilbert(order).
+        order: Order as OWN = Order::Grouped(12),
         /// Groups of wgmma in flight while the next one is issued.
         in_flight: i64 as INT = 1,
         /// A tile's results leave while the next tile is multiplied, a chunk after each of its first steps along k.

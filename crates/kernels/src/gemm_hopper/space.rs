@@ -115,7 +115,18 @@ impl Tunable for HopperGemmConfig {
     const MEANING: &'static [&'static str] = &["dtype", "dtype_b", "out", "a", "b", "batch", "epilogue"];
     const FAMILY: &'static [&'static str] = &["swap", "bm", "bn", "bk", "warpgroups", "split"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
-        ("order", &["bands(4)", "bands(8)", "bands(12)", "bands(16)", "snake(8)", "snake(12)", "hilbert(3)"]),
+        (
+            "order",
+            &[
+                "grouped(4)",
+                "grouped(8)",
+                "grouped(12)",
+                "grouped(16)",
+                "serpentine(8)",
+                "serpentine(12)",
+                "hilbert(3)",
+            ],
+        ),
         ("cluster", &["none", "m2", "n2"]),
         ("deferred", &["false", "true"]),
         ("hint_b", &["none", "evict_first", "evict_last"]),

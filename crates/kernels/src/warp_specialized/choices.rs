@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use tilewright_tile::TileOrder;
-use tilewright_tile::dsl::{bands, hilbert, snake};
+use tilewright_tile::dsl::{grouped, hilbert, serpentine};
 
 /// How a factor lies in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -74,10 +74,10 @@ impl FromStr for Cluster {
 /// In which order the tiles of C are taken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Order {
-    /// Bands of so many rows of tiles, each column by column.
-    Bands(i64),
-    /// The same, every second band from its last column to its first.
-    Snake(i64),
+    /// Groups of so many rows of tiles, each column by column.
+    Grouped(i64),
+    /// The same, every second group from its last column to its first.
+    Serpentine(i64),
     /// Squares of 2ˢ × 2ˢ tiles, each along a Hilbert curve.
     Hilbert(i64),
 }
@@ -85,8 +85,8 @@ pub enum Order {
 impl Order {
     pub(crate) fn tiles(self) -> TileOrder {
         match self {
-            Order::Bands(rows) => bands(rows),
-            Order::Snake(rows) => snake(rows),
+            Order::Grouped(rows) => grouped(rows),
+            Order::Serpentine(rows) => serpentine(rows),
             Order::Hilbert(order) => hilbert(order),
         }
     }
@@ -95,8 +95,8 @@ impl Order {
 impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Order::Bands(rows) => write!(f, "bands({rows})"),
-            Order::Snake(rows) => write!(f, "snake({rows})"),
+            Order::Grouped(rows) => write!(f, "grouped({rows})"),
+            Order::Serpentine(rows) => write!(f, "serpentine({rows})"),
             Order::Hilbert(order) => write!(f, "hilbert({order})"),
         }
     }
@@ -106,10 +106,10 @@ impl FromStr for Order {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let bands = numbered(text, "bands(", ")").map(Order::Bands);
-        let snake = numbered(text, "snake(", ")").map(Order::Snake);
+        let grouped = numbered(text, "grouped(", ")").map(Order::Grouped);
+        let serpentine = numbered(text, "serpentine(", ")").map(Order::Serpentine);
         let hilbert = numbered(text, "hilbert(", ")").map(Order::Hilbert);
-        bands.or(snake).or(hilbert).ok_or("must be bands(rows), snake(rows) or hilbert(order)")
+        grouped.or(serpentine).or(hilbert).ok_or("must be grouped(rows), serpentine(rows) or hilbert(order)")
     }
 }
 

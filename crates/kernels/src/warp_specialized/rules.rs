@@ -108,8 +108,8 @@ fn check_cluster(cluster: Cluster, shared: Option<i64>) -> Result<(), ConfigErro
 /// Checks that the language has an order of tiles.
 fn check_order(order: Order) -> Result<(), ConfigError> {
     let wanted = match order {
-        Order::Bands(rows) | Order::Snake(rows) if !(1..=1024).contains(&rows) => {
-            "bands have 1 to 1024 rows of tiles"
+        Order::Grouped(rows) | Order::Serpentine(rows) if !(1..=1024).contains(&rows) => {
+            "groups have 1 to 1024 rows of tiles"
         }
         Order::Hilbert(level) if !(0..=8).contains(&level) => "the squares are of order 0 to 8",
         _ => return Ok(()),

@@ -596,7 +596,7 @@ impl<'a> Flow<'a, '_> {
         let writes = touch.kind != Kind::Read && other.kind != Kind::Read;
         // Of tiles of different rounds of a loop, one of the pairs of counters differs.
         let rounds_apart = |equal: &[SymbolId], kind: &StmtKind| {
-            let tables = writes && matches!(kind, StmtKind::Tiles { .. } | StmtKind::Finally { .. });
+            let tables = writes && matches!(kind, StmtKind::Tiles { .. } | StmtKind::Drain { .. });
             pairs(kind).iter().any(|pair| {
                 (0..pair.len()).all(|i| {
                     let equal = [equal, &pair[..i]].concat();
@@ -629,24 +629,24 @@ impl<'a> Flow<'a, '_> {
             equal.extend(pairs(&nodes[first].stmt.kind).concat());
         }
         match self.loop_of_finally(store, later) {
-            Some(finally) => !rounds_apart(&equal, finally),
+            Some(drain) => !rounds_apart(&equal, drain),
             None => !apart(&a, &b, &known(&equal, false), None),
         }
     }
 
-    /// The `finally` that one statement is in, if the other is in its loop.
+    /// The `drain` that one statement is in, if the other is in its loop.
     fn loop_of_finally(&self, in_loop: usize, later: usize) -> Option<&StmtKind> {
         let nodes = self.nodes();
-        let finally = &nodes[self.finally_around(later)?].stmt.kind;
-        let StmtKind::Finally { after, .. } = finally else { return None };
-        let is_its = |i: &usize| matches!(&nodes[*i].stmt.kind, StmtKind::Tiles { after: Some(own), .. } if own == after);
-        nodes[in_loop].loops.iter().any(is_its).then_some(finally)
+        let drain = &nodes[self.finally_around(later)?].stmt.kind;
+        let StmtKind::Drain { previous, .. } = drain else { return None };
+        let is_its = |i: &usize| matches!(&nodes[*i].stmt.kind, StmtKind::Tiles { previous: Some(own), .. } if own == previous);
+        nodes[in_loop].loops.iter().any(is_its).then_some(drain)
     }
 
-    /// The `finally` that a statement is in.
+    /// The `drain` that a statement is in.
     fn finally_around(&self, mut at: usize) -> Option<usize> {
         let nodes = self.nodes();
-        while !matches!(nodes[at].stmt.kind, StmtKind::Finally { .. }) {
+        while !matches!(nodes[at].stmt.kind, StmtKind::Drain { .. }) {
             at = nodes[at].parent?;
         }
         Some(at)
@@ -660,8 +660,8 @@ impl<'a> Flow<'a, '_> {
                 StmtKind::For { counter, lo, hi, .. } => {
                     found.insert(*counter, Some((lo.clone(), hi.clone())));
                 }
-                StmtKind::Tiles { row, col, after, rows, cols, .. } => {
-                    for [i, j] in [[*row, *col]].into_iter().chain(*after) {
+                StmtKind::Tiles { row, col, previous, rows, cols, .. } => {
+                    for [i, j] in [[*row, *col]].into_iter().chain(*previous) {
                         found.insert(i, Some((Expr::Int(0), rows.clone())));
                         found.insert(j, Some((Expr::Int(0), cols.clone())));
                     }
@@ -678,10 +678,10 @@ impl<'a> Flow<'a, '_> {
 fn pairs(kind: &StmtKind) -> Vec<Vec<SymbolId>> {
     match kind {
         StmtKind::For { counter, .. } => vec![vec![*counter]],
-        StmtKind::Tiles { row, col, after, .. } => {
-            [[*row, *col]].into_iter().chain(*after).map(|pair| pair.to_vec()).collect()
+        StmtKind::Tiles { row, col, previous, .. } => {
+            [[*row, *col]].into_iter().chain(*previous).map(|pair| pair.to_vec()).collect()
         }
-        StmtKind::Finally { after, .. } => vec![after.to_vec()],
+        StmtKind::Drain { previous, .. } => vec![previous.to_vec()],
         _ => Vec::new(),
     }
 }

@@ -50,7 +50,7 @@ use crate::program::{
     ViewLeaf, ViewMode,
 };
 
-pub use roles::{Pipeline, bands, hilbert, snake};
+pub use roles::{Pipeline, grouped, hilbert, serpentine};
 pub use value::{Buffer, BufferAt, Elem, Reference, Tensor, float};
 
 /// `block.x`.

@@ -13,14 +13,14 @@ pub struct Pipeline {
     owner: u64,
 }
 
-/// `bands(rows)`: bands of so many rows of tiles, each column by column. Of one row: row by row.
-pub fn bands(rows: impl Into<Expr>) -> TileOrder {
-    TileOrder::Bands { rows: rows.into(), snake: false }
+/// `grouped(rows)`: groups of so many rows of tiles, each column by column. Of one row: row by row.
+pub fn grouped(rows: impl Into<Expr>) -> TileOrder {
+    TileOrder::Grouped { rows: rows.into(), serpentine: false }
 }
 
-/// `bands(rows, snake)`: the same, every second band from its last column to its first.
-pub fn snake(rows: impl Into<Expr>) -> TileOrder {
-    TileOrder::Bands { rows: rows.into(), snake: true }
+/// `grouped(rows, serpentine)`: the same, every second group from its last column to its first.
+pub fn serpentine(rows: impl Into<Expr>) -> TileOrder {
+    TileOrder::Grouped { rows: rows.into(), serpentine: true }
 }
 
 /// `hilbert(order)`: squares of 2ˢ×2ˢ tiles, each along a Hilbert curve.
@@ -32,7 +32,7 @@ pub fn hilbert(order: impl Into<Expr>) -> TileOrder {
 ///
 /// ```
 /// use tilewright_machine::{CacheHint, DType::{F16, F32}};
-/// use tilewright_tile::dsl::{KernelBuilder, snake, steps, tile};
+/// use tilewright_tile::dsl::{KernelBuilder, serpentine, steps, tile};
 /// use tilewright_tile::{AsyncHow, Constants, parse, verify};
 ///
 /// let mut k = KernelBuilder::new("product");
@@ -50,7 +50,7 @@ pub fn hilbert(order: impl Into<Expr>) -> TileOrder {
 /// let sb = k.shared_tensor("sb", F16, [256, 64]);
 /// let ab = k.pipeline("ab", 4, [&sa, &sb]);
 /// k.role("load", 1, Some(24.into()), |k| {
-///     k.for_tiles(["tm", "tn"], &rows, &cols, snake(12), |k, tm, tn| {
+///     k.for_tiles(["tm", "tn"], &rows, &cols, serpentine(12), |k, tm, tn| {
 ///         k.for_range("i", 0, &steps_of_k, |k, i| {
 ///             k.produce(&ab, |k| {
 ///                 let last = AsyncHow { hint: Some(CacheHint::EvictLast), ..AsyncHow::default() };
@@ -61,7 +61,7 @@ pub fn hilbert(order: impl Into<Expr>) -> TileOrder {
 ///     });
 /// });
 /// k.role("math", 2, Some(240.into()), |k| {
-///     k.for_tiles(["row", "col"], &rows, &cols, snake(12), |k, row, col| {
+///     k.for_tiles(["row", "col"], &rows, &cols, serpentine(12), |k, row, col| {
 ///         let rc = k.register_tensor("rc", F32, [128, 256]);
 ///         k.fill(&rc, 0.0);
 ///         k.for_range("j", 0, &steps_of_k, |k, _| {
@@ -87,7 +87,7 @@ pub fn hilbert(order: impl Into<Expr>) -> TileOrder {
 ///         sb = shared_tensor(f16, [256, 64])
 ///         ab = pipeline(4, sa, sb)
 ///         warpgroup load(1) registers(24) {
-///             for (tm, tn) in tiles(ceil_div(m, 128), ceil_div(n, 256), bands(12, snake)) {
+///             for (tm, tn) in tiles(ceil_div(m, 128), ceil_div(n, 256), grouped(12, serpentine)) {
 ///                 for i in 0..ceil_div(k, 64) {
 ///                     produce ab {
 ///                         copy.async(ga[:, tm, :, i], sa, evict_last)
@@ -97,7 +97,7 @@ pub fn hilbert(order: impl Into<Expr>) -> TileOrder {
 ///             }
 ///         }
 ///         warpgroup math(2) registers(240) {
-///             for (row, col) in tiles(ceil_div(m, 128), ceil_div(n, 256), bands(12, snake)) {
+///             for (row, col) in tiles(ceil_div(m, 128), ceil_div(n, 256), grouped(12, serpentine)) {
 ///                 rc = register_tensor(f32, [128, 256])
 ///                 fill(rc, 0.0)
 ///                 for j in 0..ceil_div(k, 64) {
@@ -201,7 +201,7 @@ impl KernelBuilder {
     }
 
     /// `for (row, col) in tiles(rows, cols, order) { body }`: this block's share of the tiles. The names are those of a tile's row and
-    /// column; [`bands`], [`snake`] and [`hilbert`] are orders.
+    /// column; [`grouped`], [`serpentine`] and [`hilbert`] are orders.
     #[track_caller]
     pub fn for_tiles(
         &mut self,
@@ -219,8 +219,8 @@ impl KernelBuilder {
         self.build.end(Origin::caller());
     }
 
-    /// `for (row, col) after (i, j) in tiles(rows, cols, order) { body } finally { last }`: [`for_tiles`](Self::for_tiles), in which `body` gets
-    /// the round's tile and that of the round before, each as row and column; in the first round that is (`rows`, `cols`). `last` is
+    /// `for (row, col) previous (i, j) in tiles(rows, cols, order) { body } drain { last }`: [`for_tiles`](Self::for_tiles), in which `body` gets
+    /// the round's tile and that of the previous iteration, each as row and column; in the first round that is (`rows`, `cols`). `last` is
     /// done once, after the last round, and gets that round's tile. The names are those of `row`, `col`, `i` and `j`.
     #[track_caller]
     pub fn for_tiles_after(
@@ -237,7 +237,7 @@ impl KernelBuilder {
         let [row, col, i, j] = self.begin_tiles(names, (rows, cols), order);
         body(self, [row, col], [i.clone(), j.clone()]);
         self.build.end(Origin::caller());
-        if self.build.begin_finally() {
+        if self.build.begin_drain() {
             last(self, [i, j]);
             self.build.end(Origin::caller());
         }

@@ -112,7 +112,7 @@ pub(super) enum Op {
     Tiles {
         row: usize,
         col: usize,
-        after: Option<[usize; 2]>,
+        previous: Option<[usize; 2]>,
         rows: Expr,
         cols: Expr,
         order: TileOrder,
@@ -482,16 +482,16 @@ impl Making<'_> {
                 });
                 Op::For { counter: counter as usize, lo: lo.clone(), hi: hi.clone(), unrolled, body }
             }
-            StmtKind::Tiles { row, col, after, rows, cols, order, body } => Op::Tiles {
+            StmtKind::Tiles { row, col, previous, rows, cols, order, body } => Op::Tiles {
                 row: row.0 as usize,
                 col: col.0 as usize,
-                after: after.map(|after| after.map(|counter| counter.0 as usize)),
+                previous: previous.map(|previous| previous.map(|counter| counter.0 as usize)),
                 rows: rows.clone(),
                 cols: cols.clone(),
                 order: order.clone(),
                 body: self.block(body, filling)?,
             },
-            StmtKind::Finally { body, .. } => {
+            StmtKind::Drain { body, .. } => {
                 return body.iter().try_for_each(|stmt| self.statement(stmt, filling, ops));
             }
             // `Plan::new` makes a plan of each.

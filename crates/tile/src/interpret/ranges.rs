@@ -134,14 +134,14 @@ impl Ranges<'_> {
                         self.counting(&[(*counter, (first, end - 1))], body)?;
                     }
                 }
-                StmtKind::Tiles { row, col, after, rows, cols, body, .. } => {
+                StmtKind::Tiles { row, col, previous, rows, cols, body, .. } => {
                     let both = [
                         self.interval("the number of rows of tiles", rows)?,
                         self.interval("the number of columns of tiles", cols)?,
                     ];
                     let [rows, cols] = both.map(|(_, most)| most);
-                    // The round before's tile, or one behind the last; also in the `finally` behind the loop.
-                    for (counter, (least, most)) in after.iter().flatten().zip(both) {
+                    // The round before's tile, or one behind the last; also in the `drain` behind the loop.
+                    for (counter, (least, most)) in previous.iter().flatten().zip(both) {
                         self.counters.insert(counter.0, (least.min(0), most.max(0)));
                     }
                     // Past the last tile, a block's number goes one step too far.

@@ -48,7 +48,7 @@ struct For<'a> {
 struct Tiles<'a> {
     /// Those of the row and the column, and those of the previous iteration's.
     counters: [usize; 2],
-    after: Option<[usize; 2]>,
+    previous: Option<[usize; 2]>,
     order: &'a TileOrder,
     rows: i64,
     cols: i64,
@@ -56,7 +56,7 @@ struct Tiles<'a> {
     next: i64,
     step: i64,
     /// The tile of the previous iteration; `rows` and `cols` before the first.
-    previous: (i64, i64),
+    tile: (i64, i64),
 }
 
 /// A tensor of an iteration of an unrolled loop that is not the current one.
@@ -235,13 +235,13 @@ impl<'a> Role<'a> {
                 let unrolled = unrolled.as_deref();
                 self.iterate(body, For { counter: *counter, next, hi, unrolled });
             }
-            Op::Tiles { row, col, after, rows, cols, order, body } => {
+            Op::Tiles { row, col, previous, rows, cols, order, body } => {
                 let rows = self.value(rows, || "the number of rows of tiles".to_string())?;
                 let cols = self.value(cols, || "the number of columns of tiles".to_string())?;
                 let cluster = self.plan.cluster;
                 let (next, step) = (self.index[0] / cluster, (self.width / cluster).max(1));
-                let (counters, previous) = ([*row, *col], (rows, cols));
-                let tiles = Tiles { counters, after: *after, order, rows, cols, next, step, previous };
+                let (counters, tile) = ([*row, *col], (rows, cols));
+                let tiles = Tiles { counters, previous: *previous, order, rows, cols, next, step, tile };
                 self.next_tile(body, tiles);
             }
             op => {
@@ -308,8 +308,8 @@ impl<'a> Role<'a> {
 
     /// Begins the next iteration of a loop over tiles, if there is one.
     fn next_tile(&mut self, ops: &'a [Op], mut of: Tiles<'a>) {
-        if let Some([row, col]) = of.after {
-            (self.values[row], self.values[col]) = (Some(of.previous.0), Some(of.previous.1));
+        if let Some([row, col]) = of.previous {
+            (self.values[row], self.values[col]) = (Some(of.tile.0), Some(of.tile.1));
         }
         let [row, col] = of.counters;
         // What a launch's ranges allow does not overflow.
@@ -318,8 +318,8 @@ impl<'a> Role<'a> {
             (self.values[row], self.values[col]) = (None, None);
             return;
         }
-        of.previous = order::tile(&mut order::Numbers, of.order, of.next, of.rows, of.cols);
-        (self.values[row], self.values[col]) = (Some(of.previous.0), Some(of.previous.1));
+        of.tile = order::tile(&mut order::Numbers, of.order, of.next, of.rows, of.cols);
+        (self.values[row], self.values[col]) = (Some(of.tile.0), Some(of.tile.1));
         of.next += of.step;
         self.open(ops, Body::Tiles(of));
     }

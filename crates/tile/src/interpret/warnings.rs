@@ -392,10 +392,10 @@ impl<'a> Report<'a> {
         for number in &site.loops {
             let counted = match &self.coverage.stmts[*number].kind {
                 StmtKind::For { counter, lo, hi, .. } => vec![(*counter, lo.clone(), hi.clone())],
-                StmtKind::Tiles { row, col, rows, cols, after, .. } => {
+                StmtKind::Tiles { row, col, rows, cols, previous, .. } => {
                     let mut all =
                         vec![(*row, Expr::Int(0), rows.clone()), (*col, Expr::Int(0), cols.clone())];
-                    let earlier = after.map(|[p, q]| [(p, rows.clone()), (q, cols.clone())]);
+                    let earlier = previous.map(|[p, q]| [(p, rows.clone()), (q, cols.clone())]);
                     all.extend(earlier.into_iter().flatten().map(|(id, end)| (id, Expr::Int(0), end)));
                     all
                 }

@@ -99,10 +99,10 @@ impl At<'_> {
                 let one = if rounds > 0 { self.body(body) } else { 0 };
                 one.saturating_add(WARP * warps).saturating_mul(rounds as u64)
             }
-            StmtKind::Tiles { row, col, after, rows, cols, body, .. } => {
+            StmtKind::Tiles { row, col, previous, rows, cols, body, .. } => {
                 let tiles = self.value(rows).max(0).saturating_mul(self.value(cols).max(0)) as u64;
                 let share = tiles.div_ceil((self.blocks / u64::from(self.v.cluster())).max(1));
-                let counters = [row, col].into_iter().chain(after.iter().flatten());
+                let counters = [row, col].into_iter().chain(previous.iter().flatten());
                 self.counters.extend(counters.map(|counter| (*counter, 0)));
                 self.body(body).saturating_add(WARP * warps).saturating_mul(share)
             }

@@ -9,6 +9,7 @@ use crate::diagnostic::Span;
 use crate::expr::Expr;
 use crate::names::{is_reserved, nearest};
 use crate::program::{AsyncHow, PipelineId, Side, StmtKind, TileOrder};
+use crate::renamed::{Place, renamed_message};
 
 /// The words after the operands of a `copy.async`.
 const HOW: [&str; 4] = ["multicast", "add", "evict_first", "evict_last"];
@@ -212,15 +213,16 @@ impl<'a> Parser<'a> {
         Ok([row, col])
     }
 
-    /// `for (row, col) in tiles(rows, cols, order) { … }` or `for (row, col) after (i, j) in tiles(…) { … } finally { … }`; the `for`
+    /// `for (row, col) in tiles(rows, cols, order) { … }` or `for (row, col) previous (i, j) in tiles(…) { … } drain { … }`; the `for`
     /// is passed.
     pub(super) fn tiles(&mut self, start: Span) -> Res<()> {
         let mut counters = self.counters()?.to_vec();
-        if self.eat_word("after") {
+        self.refuse_old("after")?;
+        if self.eat_word("previous") {
             counters.extend(self.counters()?);
         }
         if !self.eat_word("in") || !self.at_word("tiles") {
-            let help = "e.g. `for (row, col) in tiles(ceil_div(m, BM), ceil_div(n, BN), bands(8)) { … }`";
+            let help = "e.g. `for (row, col) in tiles(ceil_div(m, BM), ceil_div(n, BN), grouped(8)) { … }`";
             return Err(self.unexpected("`in tiles(…)`").help(help).into());
         }
         self.next();
@@ -228,7 +230,7 @@ impl<'a> Parser<'a> {
         let rows = self.expr()?;
         self.expect(",", "and the number of columns")?;
         let cols = self.expr()?;
-        let mut order = TileOrder::Bands { rows: Expr::Int(1), snake: false };
+        let mut order = TileOrder::Grouped { rows: Expr::Int(1), serpentine: false };
         if self.eat(",") && !self.at(")") {
             order = self.order()?;
             self.eat(",");
@@ -245,14 +247,20 @@ impl<'a> Parser<'a> {
         self.block()?;
         self.build.end(header);
         let start = self.span();
-        if !self.eat_word("finally") {
+        self.refuse_old("finally")?;
+        if !self.eat_word("drain") {
             return Ok(());
         }
-        if !self.build.begin_finally() {
-            return Err(syntax(start, "`finally` behind a loop that does not name the round before's tile")
-                .related(header, "the loop")
-                .help("write `for (row, col) after (i, j) in tiles(…)`: `finally` knows the last tile as `(i, j)`")
-                .into());
+        if !self.build.begin_drain() {
+            return Err(syntax(
+                start,
+                "`drain` behind a loop that does not name the previous iteration's tile",
+            )
+            .related(header, "the loop")
+            .help(
+                "write `for (row, col) previous (i, j) in tiles(…)`: `drain` knows the last tile as `(i, j)`",
+            )
+            .into());
         }
         self.skip_newlines();
         self.block()?;
@@ -260,15 +268,24 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// `bands(12)`, `bands(12, snake)` or `hilbert(3)`.
+    /// An error where the next word is this one, which has another name now.
+    fn refuse_old(&self, old: &str) -> Res<()> {
+        match renamed_message(Place::Language, old).filter(|_| self.at_word(old)) {
+            Some(message) => Err(syntax(self.span(), message).into()),
+            None => Ok(()),
+        }
+    }
+
+    /// `grouped(12)`, `grouped(12, serpentine)` or `hilbert(3)`.
     fn order(&mut self) -> Res<TileOrder> {
-        let (word, span) = self.word("`bands(…)` or `hilbert(…)`")?;
-        if !["bands", "hilbert"].contains(&word) {
+        self.refuse_old("bands")?;
+        let (word, span) = self.word("`grouped(…)` or `hilbert(…)`")?;
+        if !["grouped", "hilbert"].contains(&word) {
             let error = syntax(span, format!("there is no order `{word}` of tiles"))
-                .label("expected `bands` or `hilbert`");
-            return Err(match nearest(word, ["bands", "hilbert"]) {
+                .label("expected `grouped` or `hilbert`");
+            return Err(match nearest(word, ["grouped", "hilbert"]) {
                 Some(near) => error.help(format!("did you mean `{near}`?")),
-                None => error.help("there are `bands(8)`, `bands(8, snake)` and `hilbert(3)`"),
+                None => error.help("there are `grouped(8)`, `grouped(8, serpentine)` and `hilbert(3)`"),
             }
             .into());
         }
@@ -278,8 +295,11 @@ impl<'a> Parser<'a> {
             self.expect(")", "after the order of the curve")?;
             return Ok(TileOrder::Hilbert { order: number });
         }
-        let snake = self.eat(",") && self.eat_word("snake");
-        self.expect(")", "after the rows of a band, or `, snake`")?;
-        Ok(TileOrder::Bands { rows: number, snake })
+        let serpentine = self.eat(",") && {
+            self.refuse_old("snake")?;
+            self.eat_word("serpentine")
+        };
+        self.expect(")", "after the rows of a group, or `, serpentine`")?;
+        Ok(TileOrder::Grouped { rows: number, serpentine })
     }
 }

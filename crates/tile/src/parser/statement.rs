@@ -11,6 +11,7 @@ use crate::expr::Expr;
 use crate::lexer::Tok;
 use crate::names::{is_reserved, nearest};
 use crate::program::{ElemExpr, Side, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef};
+use crate::renamed::{Place, renamed_message};
 
 const STATEMENTS: [&str; 16] = [
     "copy",
@@ -120,9 +121,12 @@ impl Parser<'_> {
     }
 
     fn not_a_statement(&self, name: &str, span: Span) -> Diagnostic {
-        if name == "finally" {
-            return syntax(span, "`finally` without a loop over tiles before it")
-                .help("it follows the brace that ends the loop: `} finally { … }`");
+        if let Some(message) = renamed_message(Place::Language, name) {
+            return syntax(span, message);
+        }
+        if name == "drain" {
+            return syntax(span, "`drain` without a loop over tiles before it")
+                .help("it follows the brace that ends the loop: `} drain { … }`");
         }
         if name == "split" {
             return syntax(span, "the results of `split` have no names").help("write `lo, hi = split(t)`");

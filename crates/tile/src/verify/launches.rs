@@ -192,7 +192,7 @@ impl Walk<'_> {
                 self.rounds(stmt, body, some, waited)
             }
             StmtKind::Tiles { body, .. } => self.rounds(stmt, body, None, waited),
-            StmtKind::Finally { body, .. } => self.block(body, waited),
+            StmtKind::Drain { body, .. } => self.block(body, waited),
             StmtKind::Stage { pipeline, side: Side::Produce, body, .. } => {
                 // A stage is given back by a role that may have waited.
                 let free = self.produced && self.others_wait && waited == Waited::No;

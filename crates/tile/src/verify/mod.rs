@@ -90,8 +90,8 @@ const MAX_ERRORS: usize = 50;
 ///     one or several others read every stage.
 /// 26. **Stages.** The tensors of a pipeline are used only in its `produce`, which only writes them, and all of them, and in its
 ///     `consume`, which only reads them. One stage of a pipeline is at hand at a time. There is no `syncthreads` in a `produce`.
-/// 27. **Loops over tiles.** The grid has one extent, or others of 1. The rows of a band are at least 1, the order of a Hilbert
-///     curve is from 1 to 8: constants. A `finally` stands right behind a loop with `after`, and has its counters.
+/// 27. **Loops over tiles.** The grid has one extent, or others of 1. The rows of a group are at least 1, the order of a Hilbert
+///     curve is from 1 to 8: constants. A `drain` stands right behind a loop with `after`, and has its counters.
 /// 28. **Asynchronous products.** The block or role has whole warpgroups. `c` is a register tensor M×N, `a` a shared or register
 ///     tensor M×K, `b` a shared tensor N×K. Factors and accumulator are `f16` or 8-bit floats into `f32` or `f16`; `bf16` or
 ///     `f32` into `f32`; `i8` and `i8` or `u8` and `u8` into `i32`. The accumulator is not a factor. Given warpgroups are positive

@@ -108,7 +108,7 @@ impl Walk<'_> {
             StmtKind::Stage { pipeline, side: Side::Consume, body, .. } => {
                 self.consume(*pipeline, body, state, stmt.span);
             }
-            StmtKind::Stage { body, .. } | StmtKind::Finally { body, .. } => self.block(body, state),
+            StmtKind::Stage { body, .. } | StmtKind::Drain { body, .. } => self.block(body, state),
             // A role is walked on its own.
             _ => {}
         }

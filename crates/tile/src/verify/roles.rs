@@ -463,7 +463,7 @@ impl Checker<'_> {
         self.expr(rows, Allowed::All, span, "the number of rows of tiles");
         self.expr(cols, Allowed::All, span, "the number of columns of tiles");
         let (number, what, most) = match order {
-            TileOrder::Bands { rows, .. } => (rows, "the number of rows of a band", i64::from(i32::MAX)),
+            TileOrder::Grouped { rows, .. } => (rows, "the number of rows of a group", i64::from(i32::MAX)),
             TileOrder::Hilbert { order } => (order, "the order of a Hilbert curve", MAX_HILBERT),
         };
         if let Some(value) = self.literal(number, span, what)
@@ -471,7 +471,7 @@ impl Checker<'_> {
         {
             let message = format!("{what} is {value}; it must be from 1 to {most}");
             self.report(
-                Diagnostic::new(Code::BadValue, span, message).help("e.g. `bands(8)` or `hilbert(3)`"),
+                Diagnostic::new(Code::BadValue, span, message).help("e.g. `grouped(8)` or `hilbert(3)`"),
             );
         }
         if self.program.grid.iter().skip(1).any(|extent| *extent != Expr::Int(1)) {
@@ -484,12 +484,12 @@ impl Checker<'_> {
         }
     }
 
-    /// A `finally` stands right behind the loop of whose last tile its counters are.
-    pub(super) fn finally(&mut self, after: [SymbolId; 2], before: Option<&StmtKind>, span: Origin) {
-        if !matches!(before, Some(StmtKind::Tiles { after: Some(of), .. }) if *of == after) {
+    /// A `drain` stands right behind the loop of whose last tile its counters are.
+    pub(super) fn drain(&mut self, previous: [SymbolId; 2], before: Option<&StmtKind>, span: Origin) {
+        if !matches!(before, Some(StmtKind::Tiles { previous: Some(of), .. }) if *of == previous) {
             let message =
-                "a `finally` stands behind no loop over tiles of whose last it could tell".to_string();
-            let help = "write `for (row, col) after (i, j) in tiles(…) { … } finally { … }`";
+                "a `drain` stands behind no loop over tiles of whose last it could tell".to_string();
+            let help = "write `for (row, col) previous (i, j) in tiles(…) { … } drain { … }`";
             self.misplaced(span, message, help);
         }
     }

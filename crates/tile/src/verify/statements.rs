@@ -33,8 +33,8 @@ impl Checker<'_> {
         let mut defined = Vec::new();
         self.depth += 1;
         for (i, stmt) in body.iter().enumerate() {
-            if let StmtKind::Finally { after, .. } = &stmt.kind {
-                self.finally(*after, i.checked_sub(1).map(|i| &body[i].kind), stmt.span);
+            if let StmtKind::Drain { previous, .. } = &stmt.kind {
+                self.drain(*previous, i.checked_sub(1).map(|i| &body[i].kind), stmt.span);
             }
             self.statement(stmt, threads, &mut defined);
         }
@@ -86,13 +86,13 @@ impl Checker<'_> {
             StmtKind::Stage { pipeline, side, slot, body } => {
                 self.stage((*pipeline, *side, *slot), body, threads, span);
             }
-            StmtKind::Tiles { row, col, after, rows, cols, order, body } => {
+            StmtKind::Tiles { row, col, previous, rows, cols, order, body } => {
                 self.tiles(rows, cols, order, span);
-                let counters = [*row, *col].into_iter().chain(after.iter().flatten().copied());
+                let counters = [*row, *col].into_iter().chain(previous.iter().flatten().copied());
                 self.counting(counters, |check| check.block(body, threads, "loop"));
             }
-            StmtKind::Finally { after, body } => {
-                self.counting(*after, |check| check.block(body, threads, "`finally`"));
+            StmtKind::Drain { previous, body } => {
+                self.counting(*previous, |check| check.block(body, threads, "`drain`"));
             }
             StmtKind::Commit => {}
             StmtKind::Wait(groups) => self.wait(groups, span),
