@@ -148,7 +148,7 @@ fn refusal(errors: &Diagnostics, text: &str) -> Judgement {
     let mut judgement = Judgement::new(Class::Refused, errors.0.first().map_or(String::new(), said));
     for error in &errors.0 {
         let all = said(error);
-        if all.contains("mistake of the compiler") || all.contains("internal error") {
+        if error.code == Code::Internal {
             judgement.faults.push(Fault::new("internal", all));
             continue;
         }

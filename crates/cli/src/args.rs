@@ -11,6 +11,8 @@ use tilewright::synth::Options as SynthOptions;
 /// instructions, addresses and synchronisation, runs the kernel on a GPU or on a simulated one, and emits PTX.
 ///
 /// Begin with: tilewright run examples/gemm_shared.tile
+///
+/// Exit codes: 0 all is well, 1 the program or its result is wrong, 2 the command line is, 3 the compiler is: please report that.
 #[derive(Parser)]
 #[command(version, propagate_version = true)]
 pub struct Cli {

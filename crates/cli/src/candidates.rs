@@ -35,7 +35,7 @@ pub fn list(args: &CandidatesArgs) -> Result<ExitCode, Failure> {
     let mut all = candidates(&loaded.program, &options, device.as_ref(), &inputs, args.rounds).map_err(
         |e| match e {
             CandidatesError::Check(e) => refused(&loaded, e),
-            CandidatesError::Compile(e) => Failure::program(error(e)),
+            CandidatesError::Compile(d) => Failure::compile(&d),
         },
     )?;
     all.sort_by(|a, b| a.time.total_cmp(&b.time));

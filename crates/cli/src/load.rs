@@ -11,7 +11,7 @@ use tilewright::synth::{Ablation, Budget};
 use tilewright::tile::{Constants, ParamKind, Program, parse};
 
 use crate::args::{ProgramArgs, Without};
-use crate::messages::{Failure, render};
+use crate::messages::Failure;
 
 /// A file longer than this is not a tile program.
 const SIZE_LIMIT: u64 = 1 << 20;
@@ -67,7 +67,7 @@ fn read(file: &Path, what: &str) -> Result<(String, String), Failure> {
 /// Reads and parses the program, and sorts the given values by what they are for.
 pub fn load(args: &ProgramArgs) -> Result<Loaded, Failure> {
     let (path, source) = read(&args.file, "a tile program")?;
-    let program = parse(&source).map_err(|d| Failure::program(render(&path, &source, &d)))?;
+    let program = parse(&source).map_err(|d| Failure::refused(&path, &source, &d))?;
     let mut constants = Constants::new();
     let mut sizes: BTreeMap<String, i64> =
         program.sizes().map(|(_, s, default)| (s.name.clone(), default)).collect();
@@ -179,6 +179,6 @@ impl Loaded {
     /// Compiles, or says what is wrong with the program.
     pub fn compile(&self, options: &Options) -> Result<tilewright::compiler::Kernel, Failure> {
         tilewright::compiler::compile(&self.program, options)
-            .map_err(|d| Failure::program(render(&self.path, &self.source, &d)))
+            .map_err(|d| Failure::refused(&self.path, &self.source, &d))
     }
 }

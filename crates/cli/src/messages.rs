@@ -24,10 +24,25 @@ impl Failure {
         Failure { code: 1, text: text.into() }
     }
 
+    /// The compiler refuses the program, or fails.
+    pub fn refused(path: &str, source: &str, diagnostics: &Diagnostics) -> Self {
+        Failure { code: code_of(diagnostics), text: render(path, source, diagnostics) }
+    }
+
+    /// The same, of programs without a text.
+    pub fn compile(diagnostics: &Diagnostics) -> Self {
+        Failure { code: code_of(diagnostics), text: error(diagnostics) }
+    }
+
     /// The command line is wrong.
     pub fn usage(text: impl std::fmt::Display) -> Self {
         Failure { code: 2, text: error(text) }
     }
+}
+
+/// The exit code: 3 for a mistake of the compiler.
+fn code_of(diagnostics: &Diagnostics) -> u8 {
+    if diagnostics.any_internal() { 3 } else { 1 }
 }
 
 /// Prints results. A reader that has seen enough is no error; anything else that keeps them from being written is.
@@ -136,4 +151,37 @@ pub fn progress(bar: &ProgressBar, done: usize, total: usize, name: &str) {
     bar.set_length(total as u64);
     bar.set_position(done as u64);
     bar.set_message(name.to_string());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tilewright::tile::Code;
+
+    #[test]
+    fn a_mistake_of_the_compiler_has_an_exit_code_of_its_own() {
+        let wrong = Diagnostic::new(Code::Unsatisfiable, Origin::Unknown, "no instruction can do this");
+        let internal = Diagnostic::internal(Span::new(0, 4), "lowering met a statement without a plan");
+        let code = |diagnostics: &[&Diagnostic]| {
+            let diagnostics = Diagnostics(diagnostics.iter().map(|d| (*d).clone()).collect());
+            (Failure::refused("a.tile", "copy", &diagnostics).code, Failure::compile(&diagnostics).code)
+        };
+        assert_eq!(code(&[&wrong]), (1, 1));
+        assert_eq!(code(&[&wrong, &internal]), (3, 3));
+        let text = render("a.tile", "copy", &internal.into());
+        assert!(
+            text.contains(
+                "internal compiler error: lowering met a statement without a plan; please report it"
+            )
+        );
+    }
+
+    #[test]
+    fn a_message_about_a_call_in_rust_shows_its_place() {
+        let here = Origin::caller();
+        let error = Diagnostic::new(Code::WrongRank, here, "wrong").related(here, "defined here");
+        let text = render("", "", &error.into());
+        let place = here.rust().map(|location| location.to_string()).unwrap_or_default();
+        assert_eq!(text.matches(&place).count(), 2, "{text}");
+    }
 }

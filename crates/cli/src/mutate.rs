@@ -44,7 +44,8 @@ pub fn mutate(args: &MutateArgs) -> Result<ExitCode, Failure> {
     bar.finish_and_clear();
     let outcome = outcome.map_err(|e| match e {
         MutateError::Check(e) => refused(&loaded, e),
-        MutateError::Wrong(_) | MutateError::Compile(_) => Failure::program(error(e)),
+        MutateError::Compile(d) => Failure::compile(&d),
+        MutateError::Wrong(_) => Failure::program(error(e)),
     })?;
     let text = if args.json { format!("{:#}\n", as_json(&outcome, args.seeds)) } else { table(&outcome) };
     print(&text)?;

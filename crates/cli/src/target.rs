@@ -7,7 +7,7 @@ use tilewright::tile::{Need, least_architecture, verify};
 
 use crate::args::ProgramArgs;
 use crate::load::Loaded;
-use crate::messages::{Failure, note, render};
+use crate::messages::{Failure, note};
 use crate::problems::Places;
 
 /// An architecture, and why it is that one.
@@ -49,7 +49,7 @@ fn choose(args: &ProgramArgs, loaded: &Loaded, gpu: Option<(Arch, String)>) -> R
         return Ok(Target { arch, why: Some(format!("that of {name}")) });
     }
     let verified = verify(&loaded.program, &loaded.constants)
-        .map_err(|d| Failure::program(render(&loaded.path, &loaded.source, &d)))?;
+        .map_err(|d| Failure::refused(&loaded.path, &loaded.source, &d))?;
     match least_architecture(&verified) {
         Some((arch, need)) => Ok(Target { arch, why: need.map(|need| because(loaded, need)) }),
         None => Err(Failure::program("no architecture has everything that the program uses".to_string())),

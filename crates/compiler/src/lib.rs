@@ -156,10 +156,7 @@ pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnosti
     let mut explanation = parts::explain(&plain, &assigned, parts, &function);
     explanation.synchronisation = lowered.synchronisation;
     lap("lower");
-    tilewright_simt::verify(&function).map_err(|error| {
-        Diagnostic::new(Code::Unsatisfiable, Origin::Unknown, error.to_string())
-            .help("this is a mistake of the compiler: please report it with the program")
-    })?;
+    tilewright_simt::verify(&function).map_err(|error| Diagnostic::internal(Origin::Unknown, error))?;
     lap("verify the thread-level program");
     let ptx = tilewright_ptx::print(&function);
     lap("print PTX");

@@ -6,13 +6,14 @@ mod common;
 use common::{absolute, agree, assemble, bounds, kernel_for, ptxas, random};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use tilewright_compiler::{Options, compile};
 use tilewright_kernels::gemm::{self, GemmConfig};
 use tilewright_kernels::w4a16::{self, W4A16Config};
 use tilewright_kernels::{ConfigError, OPERATORS, Path, operator};
 use tilewright_machine::{Arch, DType};
 use tilewright_sim::Report;
-use tilewright_tile::parse;
 use tilewright_tile::renamed::{Place, RENAMED};
+use tilewright_tile::{Stmt, parse};
 
 fn check_gemm(config: &GemmConfig, arch: Arch, size: [i64; 3]) -> Report {
     let [m, n, k] = size;
@@ -179,4 +180,32 @@ fn old_names_of_parameters_and_values_are_refused_with_the_new_ones() {
         let mut asked = OPERATORS.iter().map(|operator| (operator.programs)(&[(given.0, &given.1)]));
         assert!(asked.any(|result| result.is_err_and(said)), "{}", row.old);
     }
+}
+
+#[test]
+fn messages_about_operators_name_the_line_that_builds_the_statement() {
+    fn all_are_of_operators(body: &[Stmt]) {
+        for stmt in body {
+            let location = stmt.span.rust().expect("a call in Rust");
+            assert!(location.file().starts_with("crates/kernels/src/"), "{location}");
+            all_are_of_operators(stmt.kind.body());
+        }
+    }
+    for operator in OPERATORS {
+        for program in (operator.programs)(&[]).unwrap() {
+            all_are_of_operators(&program.body);
+        }
+    }
+    // An architecture without what the operator uses.
+    let program = &(operator("gemm_hopper").unwrap().programs)(&[]).unwrap()[0];
+    let errors = compile(program, &Options::new(Arch::SM_80)).err().unwrap();
+    let place = errors.0[0].span.rust().expect("a call in Rust");
+    assert!(place.file().starts_with("crates/kernels/src/"), "{errors}");
+    assert!(errors.to_string().contains(&format!("--> {place}")), "{errors}");
+    // A tile that no matrix instruction divides.
+    let mut constants = Options::new(Arch::SM_80);
+    constants.constants.insert("BK".to_string(), 12);
+    let program = GemmConfig::default().program().unwrap();
+    let errors = compile(&program, &constants).err().unwrap();
+    assert!(errors.to_string().contains("--> crates/kernels/src/gemm.rs:"), "{errors}");
 }

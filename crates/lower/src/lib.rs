@@ -37,7 +37,7 @@ use tilewright_synth::block::proxy::{Accesses, Orders};
 use tilewright_synth::block::smem::places;
 use tilewright_synth::{Facts, GemmPlan, Multiples, StmtPlan, SyncNote, Synthesis};
 use tilewright_tile::{
-    Code, Diagnostic, Expr, Origin, ParamId, ParamKind, Stmt, StmtId, StmtKind, SymbolId, TensorId, Verified,
+    Diagnostic, Expr, Origin, ParamId, ParamKind, Stmt, StmtId, StmtKind, SymbolId, TensorId, Verified,
     statement_text,
 };
 
@@ -51,10 +51,9 @@ fn count_of(groups: &Expr, span: Origin) -> Result<u32, Diagnostic> {
     groups.ok_or_else(|| internal(span, "a wait for an unknown number"))
 }
 
-/// A state that synthesis should have ruled out: a mistake of the compiler.
+/// A state that synthesis should have ruled out.
 fn internal(span: Origin, what: &str) -> Diagnostic {
-    Diagnostic::new(Code::Unsatisfiable, span, format!("lowering met {what}"))
-        .help("this is a mistake of the compiler: please report it with the program")
+    Diagnostic::internal(span, format_args!("lowering met {what}"))
 }
 
 /// How a launch makes a tensor map: the tensor as the map sees it.

@@ -19,7 +19,7 @@ pub mod tensor;
 pub mod timing;
 pub mod wgmma;
 
-pub use arch::{Arch, ArchSpec, Limits, Memory, UnknownArch};
+pub use arch::{Arch, ArchSpec, Limits, MAX_THREADS, Memory, UnknownArch, WARP, WARPGROUP};
 pub use banks::{SECTOR_BYTES, Wavefronts, full_shared_wavefronts, global_sectors, shared_wavefronts};
 pub use copy::{CopyKind, CopyRow, Scope, copies, copies_anywhere, copy_named, copy_rows};
 pub use dtype::{DType, UnknownDType};

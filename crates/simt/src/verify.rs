@@ -28,7 +28,7 @@ use tilewright_machine::{
 
 use crate::function::{Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, Reg, Special, Value};
 
-/// A broken invariant: a mistake of the compiler, not of its user.
+/// A broken invariant: an internal compiler error.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("invalid thread-level program: {message} (in `{origin}`)")]
 pub struct VerifyError {

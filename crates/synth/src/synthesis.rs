@@ -3,7 +3,7 @@
 //! A shared tensor's layout maps the coordinate in its tile → offset in elements, the swizzle last.
 
 use tilewright_layout::SwizzledLayout;
-use tilewright_tile::{Code, Diagnostic, Stmt, StmtMap, TensorId};
+use tilewright_tile::{Diagnostic, Stmt, StmtMap, TensorId};
 
 use crate::allocate::Allocation;
 use crate::explain::Explanation;
@@ -47,9 +47,10 @@ impl Synthesis {
     /// A statement of another program: an internal error.
     pub fn plan(&self, stmt: &Stmt) -> Result<&StmtPlan, Diagnostic> {
         self.statements.get(stmt.id).ok_or_else(|| {
-            let message = format!("synthesis has no plan for the statement {}", stmt.id);
-            Diagnostic::new(Code::Unsatisfiable, stmt.span, message)
-                .help("this is a mistake of the compiler: please report it with the program")
+            Diagnostic::internal(
+                stmt.span,
+                format_args!("synthesis has no plan for the statement {}", stmt.id),
+            )
         })
     }
 

@@ -122,7 +122,7 @@ pub enum Code {
     WrongMemory,
     /// Element types do not fit together.
     TypeMismatch,
-    /// No instruction or no layout satisfies the statement's constraints.
+    /// No instruction or no layout satisfies the statement's constraints; other shapes, types or layouts would.
     Unsatisfiable,
     /// Two layout constraints contradict each other.
     LayoutConflict,
@@ -138,6 +138,8 @@ pub enum Code {
     Misplaced,
     /// Roles wait for each other for ever.
     Deadlock,
+    /// A mistake of the compiler, not of the program: [`Diagnostic::internal`].
+    Internal,
     /// A warning: elements of an output that nothing writes.
     PartlyWritten,
     /// A warning: elements of an input that nothing reads.
@@ -170,6 +172,7 @@ impl Code {
             Code::BadLaunch => "bad-launch",
             Code::Misplaced => "misplaced",
             Code::Deadlock => "deadlock",
+            Code::Internal => "internal",
             Code::PartlyWritten => "partly-written",
             Code::PartlyRead => "partly-read",
             Code::WrittenAgain => "written-again",
@@ -213,6 +216,12 @@ impl Diagnostic {
             related: Vec::new(),
             help: None,
         }
+    }
+
+    /// A state that earlier stages should have ruled out: nothing that the program's author can change.
+    pub fn internal(span: impl Into<Origin>, what: impl fmt::Display) -> Self {
+        let message = format!("internal compiler error: {what}; please report it with the program");
+        Diagnostic::new(Code::Internal, span, message)
     }
 
     /// True if both say the same about the same place.
@@ -263,6 +272,13 @@ impl std::error::Error for Diagnostic {}
 /// One or more messages: what a stage returns when it cannot go on.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Diagnostics(pub Vec<Diagnostic>);
+
+impl Diagnostics {
+    /// True if one is a mistake of the compiler.
+    pub fn any_internal(&self) -> bool {
+        self.0.iter().any(|d| d.code == Code::Internal)
+    }
+}
 
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use tilewright_layout::{Layout, SwizzledLayout};
+use tilewright_machine::WARPGROUP;
 
 use crate::ids::StmtId;
 use crate::program::{Operand, PipelineId, Stmt, StmtKind, TensorId, TensorKind};
@@ -50,7 +51,7 @@ impl Verified {
         for stmt in &self.program.body {
             if let StmtKind::Role { name, warpgroups, registers, .. } = &stmt.kind {
                 let number = |e: &crate::Expr| e.as_int().and_then(|n| u32::try_from(n).ok());
-                let threads = 128 * number(warpgroups).unwrap_or(0);
+                let threads = WARPGROUP * number(warpgroups).unwrap_or(0);
                 let registers = registers.as_ref().and_then(number);
                 roles.push(Role { name, first, threads, registers });
                 first += threads;

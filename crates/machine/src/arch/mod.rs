@@ -12,6 +12,15 @@ use std::str::FromStr;
 
 use crate::features::Features;
 
+/// Threads of a warp.
+pub const WARP: u32 = 32;
+
+/// Threads of a warpgroup: four warps.
+pub const WARPGROUP: u32 = 4 * WARP;
+
+/// Most threads of a block.
+pub const MAX_THREADS: u32 = 1024;
+
 /// A GPU architecture that kernels are compiled for: a handle of its [`ArchSpec`].
 #[derive(Clone, Copy)]
 pub struct Arch(&'static ArchSpec);

@@ -90,7 +90,7 @@ impl At<'_> {
     }
 
     fn statement(&mut self, stmt: &Stmt) -> u64 {
-        let warps = u64::from(self.v.threads() / 32).max(1);
+        let warps = u64::from(self.v.threads() / tilewright_machine::WARP).max(1);
         match &stmt.kind {
             StmtKind::For { counter, lo, hi, body } => {
                 let (lo, hi) = (self.value(lo), self.value(hi));

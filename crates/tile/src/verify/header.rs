@@ -11,7 +11,7 @@ use crate::program::{
     Operand, ParamKind, PipelineId, Program, Stmt, StmtKind, SymbolKind, TensorId, TensorKind,
 };
 use std::collections::{HashMap, HashSet};
-use tilewright_machine::DType;
+use tilewright_machine::{DType, MAX_THREADS, WARP};
 
 /// The strides of every parameter, in elements.
 pub(super) fn strides(program: &Program) -> Vec<Vec<Expr>> {
@@ -174,7 +174,7 @@ impl Checker<'_> {
         }
         let span = program.threads_span;
         let threads = self.literal(&program.threads, span, "the number of threads")?;
-        if !(32..=1024).contains(&threads) || threads % 32 != 0 {
+        if !(1..=i64::from(MAX_THREADS)).contains(&threads) || threads % i64::from(WARP) != 0 {
             self.report(
                 Diagnostic::new(Code::BadLaunch, span, format!("a block cannot have {threads} threads"))
                     .label("a multiple of 32, at most 1024")

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tilewright_machine::{DType, Memory};
+use tilewright_machine::{DType, Memory, WARP, WARPGROUP};
 
 use super::shapes::Site;
 use super::{Allowed, Checker, Life, count, depends_on, shape_text, static_shape};
@@ -79,7 +79,9 @@ impl Checker<'_> {
             StmtKind::Role { name, warpgroups, body, .. } => {
                 let outer = self.role;
                 self.role = self.role_names.iter().position(|role| role == name);
-                let own = warpgroups.as_int().and_then(|n| u32::try_from(n.checked_mul(128)?).ok());
+                let own = warpgroups
+                    .as_int()
+                    .and_then(|n| u32::try_from(n.checked_mul(i64::from(WARPGROUP))?).ok());
                 self.block(body, own, "role");
                 self.role = outer;
             }
@@ -431,7 +433,7 @@ impl Checker<'_> {
             return;
         }
         let [Some(m), Some(n)] = warps.each_ref().map(Expr::as_int) else { return };
-        let all = threads.map_or(i64::MAX, |threads| i64::from(threads / 32));
+        let all = threads.map_or(i64::MAX, |threads| i64::from(threads / WARP));
         let fits =
             m >= 1 && n >= 1 && m.checked_mul(n).is_some_and(|used| threads.is_none() || all % used == 0);
         if !fits {
