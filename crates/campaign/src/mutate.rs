@@ -1,72 +1,43 @@
 //! Changes of texts: what people mistype, and worse.
 
+use std::sync::LazyLock;
+
+use tilewright::tile::{Word, words};
+
 use crate::dice::Dice;
 
-/// Words of the language, for a mutant to put anywhere.
-const WORDS: [&str; 62] = [
-    "syncthreads()",
-    "wait_group(0)",
-    "wait_group(1)",
-    "commit_group()",
-    "wait_gemm(0)",
-    "commit_gemm()",
-    "wait_dependencies()",
-    "launch_dependents()",
-    "f16",
-    "bf16",
-    "f32",
-    "e4m3",
-    "e5m2",
-    "i8",
-    "i32",
-    "u4",
-    "i1",
-    "u8",
-    "copy",
+/// Words that are none of the language by themselves, but mean something in their places.
+const SPELLED: [&str; 16] = [
     "copy.async",
-    "gemm",
     "gemm.async",
-    "transpose",
-    "reshape",
-    "expand",
-    "slice",
-    "broadcast",
-    "join",
-    "split",
-    "reduce",
-    "gather",
-    "cast",
-    "rearrange",
-    "fill",
-    "cluster_sum",
-    "for",
-    "unroll",
-    "in",
     "tiles",
-    "produce",
-    "consume",
-    "pipeline",
-    "warpgroup",
     "registers",
     "block.x",
     "block.y",
     "e0",
     "e1",
     "e2",
-    "inf",
     "sum",
-    "max",
-    "min",
     "add",
     "multicast",
-    "float",
-    "ceil_div",
     "0",
     "1",
     ":",
-    "_",
     "-",
 ];
+
+/// Text for a mutant to put anywhere: the words of the language, its calls with and without a number.
+static WORDS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let mut all: Vec<String> = SPELLED.iter().map(|text| text.to_string()).collect();
+    for (text, word) in words() {
+        match word {
+            Word::Declaration | Word::Future => {}
+            Word::Call => all.extend(["", "()", "(0)", "(1)"].map(|arguments| format!("{text}{arguments}"))),
+            _ => all.push(text.to_string()),
+        }
+    }
+    all
+});
 
 /// Numbers at which things change.
 const NUMBERS: [i64; 22] =

@@ -34,7 +34,7 @@ pub use ids::{StmtId, StmtIds, StmtMap};
 pub use insert::insert_rearrangement;
 pub use interpret::{Argument, InterpretError, interpret};
 pub use interval::least_iterations;
-pub use names::RESERVED;
+pub use names::{Word, words};
 pub use parser::parse;
 pub use printer::statement_text;
 pub use program::{

@@ -1,38 +1,42 @@
-//! Names: which words are taken, and which name a mistyped one was meant to be.
+//! Names: the words of the language, and the name that a mistyped one was meant to be.
 
-/// Words of the language, which name nothing else. A kernel's own name is exempt: it never stands where these do.
-pub const RESERVED: [&str; 72] = [
-    "size",
-    "const",
-    "kernel",
-    "grid",
-    "threads",
-    "cluster",
-    "for",
-    "unroll",
-    "in",
-    "block",
+use tilewright_machine::DType;
+
+use crate::program::UnaryOp;
+use crate::statement::PLAIN;
+
+/// A word of the language by its part of speech.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Word {
+    /// Begins a declaration around the body.
+    Declaration,
+    /// Begins a statement that holds others.
+    Block,
+    /// Begins a statement that is a call without a result.
+    Call,
+    /// A function that stands alone to the right of `t = `.
+    Value,
+    /// A function of an elementwise expression.
+    Function,
+    /// An element type.
+    Type,
+    /// Any other word.
+    Other,
+    /// Kept for later.
+    Future,
+}
+
+const DECLARATIONS: [&str; 6] = ["size", "const", "kernel", "grid", "threads", "cluster"];
+const BLOCKS: [&str; 5] = ["for", "unroll", "warpgroup", "produce", "consume"];
+/// Calls with arguments of their own; the others are [`PLAIN`].
+const CALLS: [&str; 2] = ["copy", "gemm"];
+const VALUES: [&str; 15] = [
     "global_view",
     "register_tensor",
     "shared_tensor",
-    "copy",
-    "async",
-    "commit_group",
-    "wait_group",
-    "gemm",
-    "commit_gemm",
-    "wait_gemm",
-    "warpgroup",
     "pipeline",
-    "produce",
-    "consume",
-    "cluster_sum",
-    "wait_dependencies",
-    "launch_dependents",
     "cast",
     "rearrange",
-    "fill",
-    "syncthreads",
     "transpose",
     "reshape",
     "expand",
@@ -42,39 +46,40 @@ pub const RESERVED: [&str; 72] = [
     "split",
     "reduce",
     "gather",
-    "ceil_div",
-    "min",
-    "max",
-    "abs",
-    "exp",
-    "log",
-    "sqrt",
-    "rsqrt",
-    "tanh",
-    "float",
-    "layout",
-    "inf",
-    "f16",
-    "bf16",
-    "f32",
-    "e4m3",
-    "e5m2",
-    "i1",
-    "i2",
-    "i4",
-    "i8",
-    "i32",
-    "u1",
-    "u2",
-    "u4",
-    "u8",
-    "if",
-    "else",
-    "while",
-    "return",
-    "scan",
-    "_",
 ];
+/// Functions besides those of [`UnaryOp`].
+const FUNCTIONS: [&str; 3] = ["min", "max", "float"];
+const OTHERS: [&str; 7] = ["in", "block", "async", "ceil_div", "layout", "inf", "_"];
+const FUTURE: [&str; 5] = ["if", "else", "while", "return", "scan"];
+
+/// Every word of the language, with its part of speech. None is a name of anything else; but a kernel's own name is exempt, as it
+/// never stands where these do.
+pub fn words() -> impl Iterator<Item = (&'static str, Word)> {
+    fn of(words: &[&'static str], word: Word) -> impl Iterator<Item = (&'static str, Word)> {
+        words.iter().map(move |text| (*text, word))
+    }
+    let unary = UnaryOp::ALL.into_iter().map(UnaryOp::name).filter(|name| is_identifier(name));
+    of(&DECLARATIONS, Word::Declaration)
+        .chain(of(&BLOCKS, Word::Block))
+        .chain(of(&CALLS, Word::Call))
+        .chain(PLAIN.iter().map(|plain| (plain.name, Word::Call)))
+        .chain(of(&VALUES, Word::Value))
+        .chain(unary.map(|name| (name, Word::Function)))
+        .chain(of(&FUNCTIONS, Word::Function))
+        .chain(DType::ALL.into_iter().map(|dtype| (dtype.name(), Word::Type)))
+        .chain(of(&OTHERS, Word::Other))
+        .chain(of(&FUTURE, Word::Future))
+}
+
+/// The words of one part of speech.
+pub(crate) fn words_of(word: Word) -> Vec<&'static str> {
+    words().filter(|(_, kind)| *kind == word).map(|(text, _)| text).collect()
+}
+
+/// The part of speech of a word of the language.
+pub(crate) fn word(text: &str) -> Option<Word> {
+    words().find(|(known, _)| *known == text).map(|(_, word)| word)
+}
 
 /// Whether a name has the form of a basis element of a stride, such as `e0`.
 pub(crate) fn basis(name: &str) -> Option<u32> {
@@ -88,7 +93,7 @@ pub(crate) fn basis(name: &str) -> Option<u32> {
 
 /// Whether the word means something in the language already.
 pub(crate) fn is_reserved(name: &str) -> bool {
-    RESERVED.contains(&name) || basis(name).is_some()
+    word(name).is_some() || basis(name).is_some()
 }
 
 /// Whether the text is a letter or `_`, then letters, digits and `_`, of legal length.
@@ -132,9 +137,18 @@ mod tests {
     #[test]
     fn the_nearest_name_is_near() {
         assert_eq!(nearest("rcc", ["rc", "ra", "block"]), Some("rc"));
-        assert_eq!(nearest("global_veiw", RESERVED), Some("global_view"));
+        assert_eq!(nearest("global_veiw", words().map(|(text, _)| text)), Some("global_view"));
         assert_eq!(nearest("zzz", ["rc", "ra"]), None);
         assert_eq!(nearest("q", ["T"]), None);
+    }
+
+    #[test]
+    fn each_word_has_one_part_of_speech() {
+        let mut seen = std::collections::HashSet::new();
+        for (text, word) in words() {
+            assert!(seen.insert(text), "{text} is listed twice, again as {word:?}");
+            assert!(is_identifier(text), "{text}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::program::{
     BinaryOp, ElemExpr, Param, ParamKind, PipelineId, Program, ShapeOp, Side, Stmt, StmtKind, Symbol,
     SymbolKind, TensorId, TensorKind, TensorRef, TileOrder, UnaryOp, ViewLeaf,
 };
+use crate::statement::Argument;
 
 /// How tightly a place binds: a weaker expression there needs parentheses.
 const SUM: u8 = 0;
@@ -423,12 +424,6 @@ impl Printer<'_> {
                 }
                 out.write_str(")")
             }
-            StmtKind::Commit => out.write_str("commit_group()"),
-            StmtKind::Wait(groups) => {
-                out.write_str("wait_group(")?;
-                int(out, program, groups, SUM)?;
-                out.write_str(")")
-            }
             StmtKind::Gemm { c, a, b, warps } => {
                 write!(out, "gemm({}, {}, {}", name(c), name(a), name(b))?;
                 shares(out, program, "warps", warps)?;
@@ -442,15 +437,6 @@ impl Printer<'_> {
                 shares(out, program, "warpgroups", warpgroups)?;
                 out.write_str(")")
             }
-            StmtKind::CommitGemm => out.write_str("commit_gemm()"),
-            StmtKind::WaitGemm(groups) => {
-                out.write_str("wait_gemm(")?;
-                int(out, program, groups, SUM)?;
-                out.write_str(")")
-            }
-            StmtKind::ClusterSum { dst } => write!(out, "cluster_sum({})", name(dst)),
-            StmtKind::WaitDependencies => out.write_str("wait_dependencies()"),
-            StmtKind::LaunchDependents => out.write_str("launch_dependents()"),
             StmtKind::Pipeline(id) => {
                 let Some(row) = program.pipelines.get(id.0 as usize) else {
                     return out.write_str("?");
@@ -473,11 +459,6 @@ impl Printer<'_> {
                 {
                     write!(out, ", layout = {layout}")?;
                 }
-                out.write_str(")")
-            }
-            StmtKind::Fill { dst, value } => {
-                write!(out, "fill({}, ", name(dst))?;
-                number(out, *value)?;
                 out.write_str(")")
             }
             StmtKind::Elementwise { dst, expr } => {
@@ -523,7 +504,6 @@ impl Printer<'_> {
                 self.defined.insert(*dst);
                 write!(out, "{} = gather({}, {}, {axis})", name(dst), name(src), name(index))
             }
-            StmtKind::Sync => out.write_str("syncthreads()"),
             StmtKind::For { body, .. }
             | StmtKind::Tiles { body, .. }
             | StmtKind::Drain { body, .. }
@@ -533,6 +513,16 @@ impl Printer<'_> {
                 out.write_str(" {\n")?;
                 self.block(out, body, depth + 1)?;
                 write!(out, "{:width$}}}", "", width = 4 * depth)
+            }
+            plain => {
+                let Some((word, arguments)) = plain.plain() else { return out.write_str("?") };
+                write!(out, "{word}(")?;
+                list(out, &arguments, |out, argument| match argument {
+                    Argument::Tensor(id) => out.write_str(name(id)),
+                    Argument::Int(e) => int(out, program, e, SUM),
+                    Argument::Number(value) => number(out, *value),
+                })?;
+                out.write_str(")")
             }
         }
     }

@@ -343,9 +343,124 @@ impl Use {
     }
 }
 
+/// The statements that are plain calls, `name(arguments)`, one line each: all that the words of the language, the parser, the printer and
+/// [`StmtKind::operands`] know of them. An argument is a tensor with its use, an integer that is known when the kernel is compiled
+/// (`Int`), or a number (`Number`), with a noun for messages.
+macro_rules! with_plain_statements {
+    ($callback:ident! $arguments:tt) => {
+        $callback! { $arguments
+            commit_group() { StmtKind::Commit }
+            wait_group(groups: Int "number of groups") { StmtKind::Wait(groups) }
+            commit_gemm() { StmtKind::CommitGemm }
+            wait_gemm(groups: Int "number of groups") { StmtKind::WaitGemm(groups) }
+            fill(dst: Write "register tensor", value: Number "number") { StmtKind::Fill { dst, value } }
+            cluster_sum(dst: Accumulate "register tensor") { StmtKind::ClusterSum { dst } }
+            syncthreads() { StmtKind::Sync }
+            wait_dependencies() { StmtKind::WaitDependencies }
+            launch_dependents() { StmtKind::LaunchDependents }
+        }
+    };
+}
+
+/// An argument of a plain statement: a place in the table, or a value there.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Argument<Tensor, Int, Number> {
+    Tensor(Tensor),
+    Int(Int),
+    Number(Number),
+}
+
+/// A statement that is a plain call, as the parser reads it.
+pub(crate) struct Plain {
+    pub(crate) name: &'static str,
+    /// The kinds of its arguments, each with a noun for messages.
+    pub(crate) arguments: &'static [(Argument<(), (), ()>, &'static str)],
+    /// The statement with these arguments; `None` if they are of other kinds.
+    pub(crate) make: fn(Vec<Argument<TensorId, Expr, f64>>) -> Option<StmtKind>,
+}
+
+macro_rules! argument_kind {
+    (Int) => {
+        Argument::Int(())
+    };
+    (Number) => {
+        Argument::Number(())
+    };
+    ($used:ident) => {
+        Argument::Tensor(())
+    };
+}
+
+macro_rules! argument_value {
+    (Int $value:expr) => {
+        Argument::Int($value)
+    };
+    (Number $value:expr) => {
+        Argument::Number(*$value)
+    };
+    ($used:ident $value:expr) => {
+        Argument::Tensor(*$value)
+    };
+}
+
+macro_rules! argument_of {
+    (Int $argument:expr) => {
+        if let Some(Argument::Int(value)) = $argument { value } else { return None }
+    };
+    (Number $argument:expr) => {
+        if let Some(Argument::Number(value)) = $argument { value } else { return None }
+    };
+    ($used:ident $argument:expr) => {
+        if let Some(Argument::Tensor(value)) = $argument { value } else { return None }
+    };
+}
+
+macro_rules! operand_of {
+    ($Operand:ident Int $value:ident) => {
+        Some($Operand::Constant($value))
+    };
+    ($Operand:ident Number $value:ident) => {{
+        let _ = $value;
+        None
+    }};
+    ($Operand:ident $used:ident $value:ident) => {
+        Some($Operand::Tensor(Use::$used, $value))
+    };
+}
+
+macro_rules! plain_statements {
+    (() $($name:ident($($arg:ident: $shape:ident $noun:literal),*) { $($kind:tt)* })*) => {
+        /// Every statement that is a plain call.
+        pub(crate) const PLAIN: &[Plain] = &[$(Plain {
+            name: stringify!($name),
+            arguments: &[$((argument_kind!($shape), $noun)),*],
+            #[allow(unused_mut, unused_variables)] // of statements without arguments
+            make: |arguments| {
+                let mut arguments = arguments.into_iter();
+                $(let $arg = argument_of!($shape arguments.next());)*
+                Some($($kind)*)
+            },
+        }),*];
+
+        impl StmtKind {
+            /// The name and the arguments of a statement that is a plain call; `None` of any other.
+            pub(crate) fn plain(&self) -> Option<(&'static str, Vec<Argument<TensorId, &Expr, f64>>)> {
+                match self {
+                    $($($kind)* => Some((stringify!($name), vec![$(argument_value!($shape $arg)),*])),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+with_plain_statements!(plain_statements!());
+
 /// Defines an enum of operands, and the functions that list those of a statement. Twice: shared, and to change them.
 macro_rules! operands {
-    ($Operand:ident, $operands:ident, $collect:ident, $doc:literal $(, $mut:tt)?) => {
+    (
+        ($Operand:ident, $operands:ident, $collect:ident, $doc:literal $(, $mut:tt)?)
+        $($name:ident($($arg:ident: $shape:ident $noun:literal),*) { $($kind:tt)* })*
+    ) => {
         #[doc = $doc]
         #[derive(Debug)]
         pub enum $Operand<'a> {
@@ -393,13 +508,10 @@ macro_rules! operands {
                             out.extend([Constant(m), Constant(n)]);
                         }
                     }
-                    StmtKind::Wait(groups) | StmtKind::WaitGemm(groups) => out.push(Constant(groups)),
-                    StmtKind::ClusterSum { dst } => out.push(Tensor(Use::Accumulate, dst)),
-                    StmtKind::Commit
-                    | StmtKind::CommitGemm
-                    | StmtKind::WaitDependencies
-                    | StmtKind::LaunchDependents
-                    | StmtKind::Sync => {}
+                    $($($kind)* => {
+                        let plain: [Option<$Operand<'_>>; _] = [$(operand_of!($Operand $shape $arg)),*];
+                        out.extend(plain.into_iter().flatten());
+                    })*
                     StmtKind::Pipeline(id) => out.push(Pipeline(Use::Define, id)),
                     StmtKind::Role { name: _, warpgroups, registers, body } => {
                         out.push(Constant(warpgroups));
@@ -439,7 +551,6 @@ macro_rules! operands {
                     | StmtKind::Reduce { dst, src, op: _, axis: _ } => {
                         out.extend([Tensor(Use::Assign, dst), Tensor(Use::Read, src)]);
                     }
-                    StmtKind::Fill { dst, value: _ } => out.push(Tensor(Use::Write, dst)),
                     StmtKind::Elementwise { dst, expr } => {
                         out.push(Tensor(Use::Assign, dst));
                         expr.$collect(&mut out);
@@ -492,13 +603,19 @@ macro_rules! operands {
         }
     };
 }
-operands!(
+with_plain_statements!(operands!(
     Operand,
     operands,
     collect,
     "The operands of a statement: each use of a tensor, integer, counter, pipeline or body."
-);
-operands!(OperandMut, operands_mut, collect_mut, "The operands of a statement, to change them.", mut);
+));
+with_plain_statements!(operands!(
+    OperandMut,
+    operands_mut,
+    collect_mut,
+    "The operands of a statement, to change them.",
+    mut
+));
 
 impl StmtKind {
     /// The tensors of the statement and their uses, in the order of the text; not those of the statements inside.

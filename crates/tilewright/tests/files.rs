@@ -312,8 +312,8 @@ fn places(source: &str, d: &Diagnostic) -> String {
     format!("at {}", all.join(", "))
 }
 
-/// Below the least architecture that has all that the program uses, it is refused by what it uses; on that one, no message speaks of a
-/// mistake of the compiler.
+/// Below the least architecture that has all that the program uses, it is refused by what it uses; on that one, the compiler itself does not
+/// fail.
 fn architectures(path: &Path) -> Result<(), Failed> {
     let source = fs::read_to_string(path)?;
     let values = Values::parse(header(&source, "options").next().unwrap_or(""))?;

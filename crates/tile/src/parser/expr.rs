@@ -1,12 +1,11 @@
 //! Integer expressions and elementwise expressions.
 
-use super::statement::VALUES;
 use super::{Parser, Res, syntax};
 use crate::build::Named;
 use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::{Axis, Expr, IntOp};
 use crate::lexer::Tok;
-use crate::names::{RESERVED, is_reserved, nearest};
+use crate::names::{Word, is_reserved, nearest, word, words_of};
 use crate::program::{BinaryOp, ElemExpr, UnaryOp};
 
 /// An integer expression and the height of its tree.
@@ -289,14 +288,13 @@ impl Parser<'_> {
             let height = self.too_deep(height + 1, span)?;
             return Ok((ElemExpr::Unary(op, Box::new(x)), height));
         }
-        if VALUES.contains(&name) {
+        if word(name) == Some(Word::Value) {
             let results = if name == "split" { "lo, hi" } else { "t" };
             return Err(syntax(span, format!("`{name}` cannot be part of an elementwise expression"))
                 .help(format!("give it a line and a name of its own: `{results} = {name}(…)`"))
                 .into());
         }
-        let mut functions = vec!["abs", "exp", "log", "sqrt", "rsqrt", "tanh", "min", "max", "float"];
-        functions.extend(VALUES);
+        let functions = [words_of(Word::Function), words_of(Word::Value)].concat();
         Err(no_function(name, span, &functions).into())
     }
 
@@ -338,7 +336,7 @@ pub(super) fn no_function(name: &str, span: Span, candidates: &[&str]) -> Diagno
     let diagnostic = Diagnostic::new(Code::UnknownName, span, format!("there is no function `{name}` here"));
     match nearest(name, candidates.iter().copied()) {
         Some(near) => diagnostic.label("unknown function").help(format!("did you mean `{near}`?")),
-        None if RESERVED.contains(&name) => {
+        None if word(name).is_some() => {
             diagnostic.label("not an expression").help(format!("`{name}` stands on a line of its own"))
         }
         None => diagnostic.label("unknown function").help(format!("there are {}", candidates.join(", "))),

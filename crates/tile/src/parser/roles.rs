@@ -15,14 +15,6 @@ use crate::renamed::{Place, renamed_message};
 const HOW: [&str; 4] = ["multicast", "add", "evict_first", "evict_last"];
 
 impl<'a> Parser<'a> {
-    /// `()` of a statement without operands, whose word is passed.
-    pub(super) fn plain(&mut self, word: &str, kind: StmtKind, start: Span) -> Res<()> {
-        self.expect("(", &format!("after `{word}`"))?;
-        self.expect(")", &format!("after `{word}(`"))?;
-        self.build.emit(kind, self.since(start));
-        Ok(())
-    }
-
     /// Whether `.async` follows the word `copy` or `gemm`; it is passed.
     pub(super) fn eat_async(&mut self, word: &str, form: &str) -> Res<bool> {
         if !self.eat(".") {
@@ -87,27 +79,6 @@ impl<'a> Parser<'a> {
         if let (Some(c), Some(a), Some(b)) = (c, a, b) {
             let span = self.since(start);
             self.build.emit(StmtKind::GemmAsync { c, a, b, warpgroups }, span);
-        }
-        Ok(())
-    }
-
-    /// `wait_gemm(1)`; the word is passed.
-    pub(super) fn wait_gemm(&mut self, start: Span) -> Res<()> {
-        self.expect("(", "after `wait_gemm`")?;
-        let groups = self.expr()?;
-        self.expect(")", "after the number of groups")?;
-        self.build.emit(StmtKind::WaitGemm(groups), self.since(start));
-        Ok(())
-    }
-
-    /// `cluster_sum(rc)`; the word is passed.
-    pub(super) fn cluster_sum(&mut self, start: Span) -> Res<()> {
-        self.expect("(", "after `cluster_sum`")?;
-        let dst = self.tensor("a register tensor")?;
-        self.expect(")", "after the tensor")?;
-        if let Some(dst) = dst {
-            let span = self.since(start);
-            self.build.emit(StmtKind::ClusterSum { dst }, span);
         }
         Ok(())
     }

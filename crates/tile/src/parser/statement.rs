@@ -9,46 +9,10 @@ use crate::build::Named;
 use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::Expr;
 use crate::lexer::Tok;
-use crate::names::{is_reserved, nearest};
+use crate::names::{Word, is_reserved, nearest, word, words_of};
 use crate::program::{ElemExpr, Side, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef};
 use crate::renamed::{Place, renamed_message};
-
-const STATEMENTS: [&str; 16] = [
-    "copy",
-    "commit_group",
-    "wait_group",
-    "gemm",
-    "commit_gemm",
-    "wait_gemm",
-    "fill",
-    "cluster_sum",
-    "syncthreads",
-    "wait_dependencies",
-    "launch_dependents",
-    "for",
-    "unroll for",
-    "warpgroup",
-    "produce",
-    "consume",
-];
-/// Functions that stand alone to the right of `t = `.
-pub(super) const VALUES: [&str; 15] = [
-    "global_view",
-    "register_tensor",
-    "shared_tensor",
-    "pipeline",
-    "cast",
-    "rearrange",
-    "transpose",
-    "reshape",
-    "expand",
-    "slice",
-    "broadcast",
-    "join",
-    "split",
-    "reduce",
-    "gather",
-];
+use crate::statement::{Argument, PLAIN, Plain};
 
 impl Parser<'_> {
     /// `{ statements }`.
@@ -89,18 +53,12 @@ impl Parser<'_> {
         if self.at(",") && !is_reserved(name) {
             return self.split(name, token.span);
         }
+        if let Some(plain) = PLAIN.iter().find(|plain| plain.name == name) {
+            return self.plain(plain, token.span);
+        }
         match name {
             "copy" => self.copy(token.span),
             "gemm" => self.gemm(token.span),
-            "fill" => self.fill(token.span),
-            "syncthreads" => self.plain(name, StmtKind::Sync, token.span),
-            "commit_group" => self.plain(name, StmtKind::Commit, token.span),
-            "commit_gemm" => self.plain(name, StmtKind::CommitGemm, token.span),
-            "wait_dependencies" => self.plain(name, StmtKind::WaitDependencies, token.span),
-            "launch_dependents" => self.plain(name, StmtKind::LaunchDependents, token.span),
-            "wait_group" => self.wait_group(token.span),
-            "wait_gemm" => self.wait_gemm(token.span),
-            "cluster_sum" => self.cluster_sum(token.span),
             "warpgroup" => self.role(token.span),
             "produce" => self.stage(Side::Produce, token.span),
             "consume" => self.stage(Side::Consume, token.span),
@@ -131,15 +89,18 @@ impl Parser<'_> {
         if name == "split" {
             return syntax(span, "the results of `split` have no names").help("write `lo, hi = split(t)`");
         }
-        if VALUES.contains(&name) {
+        if word(name) == Some(Word::Value) {
             return syntax(span, format!("the result of `{name}` has no name"))
                 .help(format!("write `t = {name}(…)`"));
         }
         let diagnostic =
             syntax(span, format!("`{name}` does not begin a statement")).label("a statement was expected");
-        match nearest(name, STATEMENTS) {
+        let whole = |word| if word == "unroll" { "unroll for" } else { word };
+        let statements: Vec<&str> =
+            [words_of(Word::Call), words_of(Word::Block)].concat().into_iter().map(whole).collect();
+        match nearest(name, statements.iter().copied()) {
             Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
-            None => diagnostic.help(format!("statements are `t = …`, {}", STATEMENTS.join(", "))),
+            None => diagnostic.help(format!("statements are `t = …`, {}", statements.join(", "))),
         }
     }
 
@@ -164,9 +125,8 @@ impl Parser<'_> {
                 self.pos += 2;
                 self.rearrange(name, span)
             }
-            "copy" | "gemm" | "fill" | "syncthreads" | "commit_group" | "wait_group" | "commit_gemm"
-            | "wait_gemm" | "cluster_sum" | "wait_dependencies" | "launch_dependents" => {
-                Err(syntax(token.span, format!("`{}` has no result", self.text(token)))
+            call if word(call) == Some(Word::Call) => {
+                Err(syntax(token.span, format!("`{call}` has no result"))
                     .help("write it on a line of its own")
                     .into())
             }
@@ -194,10 +154,10 @@ impl Parser<'_> {
                 .help("name both: `lo, hi = split(t)`")
                 .into()),
             other => {
-                if let Some(near) = nearest(other, VALUES).filter(|_| {
-                    call && !["max", "min", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "float"]
-                        .contains(&other)
-                }) {
+                if call
+                    && word(other) != Some(Word::Function)
+                    && let Some(near) = nearest(other, words_of(Word::Value))
+                {
                     return Err(no_function(other, token.span, &[near]).into());
                 }
                 self.elementwise_assignment(name, span)
@@ -376,15 +336,6 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `wait_group(1)`; the word is passed.
-    fn wait_group(&mut self, start: Span) -> Res<()> {
-        self.expect("(", "after `wait_group`")?;
-        let groups = self.expr()?;
-        self.expect(")", "after the number of groups")?;
-        self.build.emit(StmtKind::Wait(groups), self.since(start));
-        Ok(())
-    }
-
     /// `gemm(c, a, b)` or `gemm.async(c, a, b)`; the `gemm` is passed.
     fn gemm(&mut self, start: Span) -> Res<()> {
         if self.eat_async("gemm", "c, a, b")? {
@@ -423,15 +374,30 @@ impl Parser<'_> {
         Ok(Some([m, n]))
     }
 
-    fn fill(&mut self, start: Span) -> Res<()> {
-        self.expect("(", "after `fill`")?;
-        let dst = self.tensor("a register tensor")?;
-        self.expect(",", "and a number")?;
-        let value = self.signed_number()?;
-        self.expect(")", "after the number")?;
-        if let Some(dst) = dst {
+    /// The arguments of a statement that is a plain call, whose word is passed.
+    fn plain(&mut self, plain: &Plain, start: Span) -> Res<()> {
+        self.expect("(", &format!("after `{}`", plain.name))?;
+        let mut values = Some(Vec::new());
+        for (i, (argument, noun)) in plain.arguments.iter().enumerate() {
+            if i > 0 {
+                self.expect(",", &format!("and a {noun}"))?;
+            }
+            let value = match argument {
+                Argument::Tensor(()) => self.tensor(&format!("a {noun}"))?.map(Argument::Tensor),
+                Argument::Int(()) => Some(Argument::Int(self.expr()?)),
+                Argument::Number(()) => Some(Argument::Number(self.signed_number()?)),
+            };
+            values = values.zip(value).map(|(mut values, value)| {
+                values.push(value);
+                values
+            });
+        }
+        let before = plain.arguments.last();
+        let before = before.map_or(format!("`{}(`", plain.name), |(_, noun)| format!("the {noun}"));
+        self.expect(")", &format!("after {before}"))?;
+        if let Some(kind) = values.and_then(plain.make) {
             let span = self.since(start);
-            self.build.emit(StmtKind::Fill { dst, value }, span);
+            self.build.emit(kind, span);
         }
         Ok(())
     }

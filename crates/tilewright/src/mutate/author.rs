@@ -2,7 +2,7 @@
 
 use tilewright_machine::Memory;
 use tilewright_tile::{
-    Expr, IntOp, Program, Stmt, StmtKind, TensorId, TensorKind, TensorRef, statement_text,
+    Expr, IntOp, OperandMut, Program, Stmt, TensorId, TensorKind, TensorRef, statement_text,
 };
 
 use super::{Edit, Kind, Mutant};
@@ -83,11 +83,8 @@ fn extent(program: &Program, id: TensorId, mode: usize) -> Option<Expr> {
 
 /// The tensors that a statement names with indices.
 fn references(stmt: &mut Stmt) -> Vec<&mut TensorRef> {
-    match &mut stmt.kind {
-        StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, .. } => vec![src, dst],
-        StmtKind::GemmAsync { a, b, .. } => vec![a, b],
-        _ => Vec::new(),
-    }
+    let reference = |operand| if let OperandMut::Reference(_, r) = operand { Some(r) } else { None };
+    stmt.kind.operands_mut().into_iter().filter_map(reference).collect()
 }
 
 /// The indices of shared tensors in a statement: which reference, which mode.
