@@ -153,7 +153,7 @@ pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnosti
     let lowered =
         tilewright_lower::lower(&plain, &parts::lowered(&plain, &parts), options.arch, &options.multiples)?;
     let (function, maps) = (lowered.function, lowered.maps);
-    let mut explanation = parts::explain(&plain, &assigned, parts, &function);
+    let mut explanation = parts::explain(&plain, &assigned, parts, &function, options.timing());
     explanation.synchronisation = lowered.synchronisation;
     lap("lower");
     tilewright_simt::verify(&function).map_err(|error| Diagnostic::internal(Origin::Unknown, error))?;

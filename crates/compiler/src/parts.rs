@@ -1,8 +1,10 @@
 //! The parts of a program: the whole, or one for each role of its warpgroups; each is prepared and synthesised on its own, for they
 //! meet only in shared memory, whose layouts are assigned before.
 
+use tilewright_machine::Timing;
 use tilewright_simt::Function;
 use tilewright_synth::block::Part;
+use tilewright_synth::cost::{Estimate, together};
 use tilewright_synth::{AsyncLayouts, Explanation, Options, Prepared, Synthesis, Words};
 use tilewright_tile::{Diagnostic, Verified, statement_text};
 
@@ -60,8 +62,11 @@ pub fn explain(
     assigned: &AsyncLayouts,
     parts: Vec<Synthesised>,
     function: &Function,
+    timing: &Timing,
 ) -> Explanation {
     let mut all = Explanation::default();
+    let estimates: Vec<Estimate> =
+        parts.iter().map(|part| part.synthesis.explanation.estimate.clone()).collect();
     for (i, part) in parts.into_iter().enumerate() {
         let mut one = part.synthesis.explanation;
         if part.role.is_some() {
@@ -83,7 +88,7 @@ pub fn explain(
         all.inserted.extend(one.inserted);
         all.fragment_registers = all.fragment_registers.max(one.fragment_registers);
         if one.candidates.len() >= all.candidates.len() {
-            (all.candidates, all.search, all.estimate) = (one.candidates, one.search, one.estimate);
+            (all.candidates, all.search) = (one.candidates, one.search);
         }
     }
     let words = Words { verified: &assigned.verified, statements: &[] };
@@ -115,6 +120,8 @@ pub fn explain(
             }
         }
         all.shared_bytes = function.shared_bytes;
+        let share = timing.arch.limits().registers_of_a_thread(whole.threads());
+        all.estimate = together(whole, timing, &estimates, share, function.shared_bytes);
     }
     all
 }

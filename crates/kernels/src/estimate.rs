@@ -5,9 +5,6 @@ use tilewright_machine::{Arch, Rate, timing};
 
 use crate::tiles::Tiles;
 
-/// Where the architecture's table has no figure for the clock, in MHz; under load chips stay below their highest.
-const CLOCK_MHZ: f64 = 1500.0;
-
 /// Cycles from the issue of a copy from global memory until its data can be multiplied.
 const LATENCY: f64 = 900.0;
 
@@ -18,17 +15,16 @@ fn ceil_div(a: i64, b: i64) -> i64 {
 /// Microseconds of a pipelined product by `mma.sync`, whose blocks do a tile each.
 pub(crate) fn tiles(tiles: &Tiles, arch: Arch, [m, n, k]: [i64; 3]) -> f64 {
     let (limits, table) = (arch.limits(), timing(arch));
-    let rate = |rate, otherwise: f64| table.rate(rate).unwrap_or(otherwise);
     let (bm, bn, bk) = (tiles.bm as f64, tiles.bn as f64, tiles.bk as f64);
     let threads = tiles.threads as u32;
     let registers = limits.registers_of_a_thread(threads).min(168);
     let shared = u32::try_from(tiles.shared_bytes()).unwrap_or(u32::MAX);
     let together = f64::from(limits.resident_blocks(threads, registers, shared));
-    let chips = rate(Rate::Multiprocessors, f64::from(limits.multiprocessors));
+    let chips = table.rate(Rate::Multiprocessors);
     // mma.sync of 16-bit floats: about 1024 products a cycle and multiprocessor on these architectures.
     let multiply = bm * bn * bk / 1024.0;
     let bytes = bk * (2.0 * bm + tiles.b_bits as f64 / 8.0 * bn);
-    let copy = bytes / rate(Rate::L2Bytes, 32.0);
+    let copy = bytes / table.rate(Rate::L2Bytes);
     // Blocks of one multiprocessor share its units and hide each other's latencies.
     let waiting = LATENCY / (together * (tiles.stages - 1).max(1) as f64);
     let step = multiply.max(copy).max(waiting);
@@ -38,8 +34,8 @@ pub(crate) fn tiles(tiles: &Tiles, arch: Arch, [m, n, k]: [i64; 3]) -> f64 {
     let cycles = rounds * together * tile;
     let (rows, cols, depth) = (m as f64, n as f64, k as f64);
     let traffic = 2.0 * rows * depth + cols * depth * tiles.b_bits as f64 / 8.0 + 2.0 * rows * cols;
-    let memory = traffic / (chips * rate(Rate::DramBytes, 12.0));
-    (cycles.max(memory) + 2.0 * LATENCY) / rate(Rate::ClockMhz, CLOCK_MHZ) + rate(Rate::LaunchUs, 2.0)
+    let memory = traffic / (chips * table.rate(Rate::DramBytes));
+    (cycles.max(memory) + 2.0 * LATENCY) / table.rate(Rate::ClockMhz) + table.rate(Rate::LaunchUs)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Sums over the blocks of a cluster, through distributed shared memory.
 
-use tilewright_machine::{MbarrierOp, ScalarOp, SyncOp, copy_named};
+use tilewright_machine::{MbarrierOp, Memory, ScalarOp, Scope, SyncOp, thread_copy};
 use tilewright_simt::{Address, ArrayId, Operand, Reg, Special};
 use tilewright_tile::{Diagnostic, Origin, TensorId, Verified};
 
@@ -36,13 +36,13 @@ impl Lower<'_> {
             return Err(internal(span, "a sum without a place"));
         };
         let (array, count) = (self.array(tensor)?, self.count(tensor)?);
-        let wide = |row: &str| copy_named(row).ok_or_else(|| internal(span, "a row that is not there"));
-        let (widths, names) = if count % 4 == 0 {
-            (4, ["st.shared.v4.b32", "ld.shared::cluster.v4.b32"])
-        } else {
-            (1, ["st.shared.b32", "ld.shared::cluster.b32"])
+        let widths = if count % 4 == 0 { 4 } else { 1 };
+        let (shared, register) = (Memory::Shared, Memory::Register);
+        let store = thread_copy(register, shared, Scope::Cta, 4 * widths);
+        let load = thread_copy(shared, register, Scope::Cluster, 4 * widths);
+        let (Some(store), Some(load)) = (store, load) else {
+            return Err(internal(span, "no row moves the registers of a sum"));
         };
-        let (store, load) = (wide(names[0])?, wide(names[1])?);
         let threads = self.verified.threads();
         let thread = Operand::Value(self.b.special(Special::ThreadIndex));
         let base = self.shared_base();

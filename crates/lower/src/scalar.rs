@@ -3,7 +3,7 @@
 //! A layout of a thread index becomes shifts and masks where its extents are powers of two, divisions elsewhere.
 
 use tilewright_layout::{Layout, Swizzle, coalesce};
-use tilewright_machine::{ScalarOp, copy_named};
+use tilewright_machine::{Memory, ScalarOp, Scope, thread_copy};
 use tilewright_simt::{Address, Builder, Operand, Special};
 use tilewright_synth::Facts;
 use tilewright_tile::{Expr, IntOp, ParamId, SymbolId};
@@ -141,7 +141,7 @@ fn element(
     let verified = facts.program();
     let (shape, strides) = (verified.buffer_shape(param), verified.strides(param));
     let (Some(extent), Some(stride), Some(row)) =
-        (shape.first(), strides.first(), copy_named("ld.global.b32"))
+        (shape.first(), strides.first(), thread_copy(Memory::Global, Memory::Register, Scope::Cta, 4))
     else {
         return int(0);
     };

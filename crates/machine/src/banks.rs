@@ -1,4 +1,4 @@
-//! What one warp's memory access costs: wavefronts of shared memory, sectors of global memory.
+//! Wavefronts of shared memory and sectors of global memory that one warp's access takes.
 //!
 //! Shared memory has 32 banks of 4 bytes. A request is served in wavefronts; in one, each bank delivers one word
 //! (to any number of lanes). Requests of 8 and 16 bytes a lane are served by half and quarter warps, and matrix
@@ -11,7 +11,7 @@ const NONE: u8 = u8::MAX;
 /// Bytes of a global-memory sector.
 pub const SECTOR_BYTES: u64 = 32;
 
-/// How a warp's shared-memory request was served.
+/// The wavefronts of a warp's shared-memory request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Wavefronts {
     /// Wavefronts that the request took.

@@ -14,7 +14,7 @@ use tilewright_layout::Layout;
 use crate::arch::{Arch, Memory};
 use crate::features::{Feature, Features};
 
-/// How the threads of a warp take part in a copy.
+/// The part that each thread of a warp has in a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CopyKind {
     /// Each thread moves its own bytes.
@@ -47,13 +47,13 @@ pub struct CopyRow {
     pub name: &'static str,
     /// PTX mnemonic with all its qualifiers.
     pub mnemonic: &'static str,
-    /// How threads take part.
+    /// The part of each thread.
     pub kind: CopyKind,
     /// Whose shared memory it reaches.
     pub scope: Scope,
-    /// Where data comes from.
+    /// The memory that is read.
     pub src: Memory,
-    /// Where it goes.
+    /// The memory that is written.
     pub dst: Memory,
     /// Bytes at one address: the contiguous run in memory that one lane's address names. It must be aligned to its size.
     pub bytes: u32,
@@ -65,10 +65,6 @@ pub struct CopyRow {
     pub dst_tv: Layout,
     /// The features that an architecture must have.
     pub needs: Features,
-    /// Cycles for which one warp's instruction occupies the load/store unit, without conflicts.
-    pub issue_cycles: u32,
-    /// Cycles until its result can be used.
-    pub latency_cycles: u32,
 }
 
 impl CopyRow {
@@ -109,32 +105,33 @@ fn layout(text: &str) -> Layout {
 }
 
 fn per_thread(src: Memory, dst: Memory, bytes: u32) -> CopyRow {
-    let (name, mnemonic, issue_cycles, latency_cycles) = match (src, dst, bytes) {
-        (Memory::Global, _, 16) => ("ld.global.v4.b32", "ld.global.v4.b32", 4, 480),
-        (Memory::Global, _, 8) => ("ld.global.v2.b32", "ld.global.v2.b32", 2, 480),
-        (Memory::Global, _, 4) => ("ld.global.b32", "ld.global.b32", 1, 480),
-        (Memory::Global, _, 2) => ("ld.global.u16", "ld.global.u16", 1, 480),
-        (Memory::Global, _, _) => ("ld.global.u8", "ld.global.u8", 1, 480),
-        (_, Memory::Global, 16) => ("st.global.v4.b32", "st.global.v4.b32", 4, 4),
-        (_, Memory::Global, 8) => ("st.global.v2.b32", "st.global.v2.b32", 2, 2),
-        (_, Memory::Global, 4) => ("st.global.b32", "st.global.b32", 1, 1),
-        (_, Memory::Global, 2) => ("st.global.u16", "st.global.u16", 1, 1),
-        (_, Memory::Global, _) => ("st.global.u8", "st.global.u8", 1, 1),
-        (Memory::Shared, _, 16) => ("ld.shared.v4.b32", "ld.shared.v4.b32", 4, 33),
-        (Memory::Shared, _, 8) => ("ld.shared.v2.b32", "ld.shared.v2.b32", 2, 31),
-        (Memory::Shared, _, 4) => ("ld.shared.b32", "ld.shared.b32", 1, 29),
-        (Memory::Shared, _, 2) => ("ld.shared.u16", "ld.shared.u16", 1, 29),
-        (Memory::Shared, _, _) => ("ld.shared.u8", "ld.shared.u8", 1, 29),
-        (_, _, 16) => ("st.shared.v4.b32", "st.shared.v4.b32", 4, 4),
-        (_, _, 8) => ("st.shared.v2.b32", "st.shared.v2.b32", 2, 2),
-        (_, _, 4) => ("st.shared.b32", "st.shared.b32", 1, 1),
-        (_, _, 2) => ("st.shared.u16", "st.shared.u16", 1, 1),
-        (_, _, _) => ("st.shared.u8", "st.shared.u8", 1, 1),
+    let name = match (src, dst, bytes) {
+        (Memory::Global, _, 16) => "ld.global.v4.b32",
+        (Memory::Global, _, 8) => "ld.global.v2.b32",
+        (Memory::Global, _, 4) => "ld.global.b32",
+        (Memory::Global, _, 2) => "ld.global.u16",
+        (Memory::Global, _, _) => "ld.global.u8",
+        (_, Memory::Global, 16) => "st.global.v4.b32",
+        (_, Memory::Global, 8) => "st.global.v2.b32",
+        (_, Memory::Global, 4) => "st.global.b32",
+        (_, Memory::Global, 2) => "st.global.u16",
+        (_, Memory::Global, _) => "st.global.u8",
+        (Memory::Shared, _, 16) => "ld.shared.v4.b32",
+        (Memory::Shared, _, 8) => "ld.shared.v2.b32",
+        (Memory::Shared, _, 4) => "ld.shared.b32",
+        (Memory::Shared, _, 2) => "ld.shared.u16",
+        (Memory::Shared, _, _) => "ld.shared.u8",
+        (_, _, 16) => "st.shared.v4.b32",
+        (_, _, 8) => "st.shared.v2.b32",
+        (_, _, 4) => "st.shared.b32",
+        (_, _, 2) => "st.shared.u16",
+        (_, _, _) => "st.shared.u8",
     };
+    // (T1,V bytes) -> byte
     let tv = layout(&format!("(1,{bytes}):(0,1)"));
     CopyRow {
         name,
-        mnemonic,
+        mnemonic: name,
         kind: CopyKind::PerThread,
         scope: Scope::Cta,
         src,
@@ -144,8 +141,6 @@ fn per_thread(src: Memory, dst: Memory, bytes: u32) -> CopyRow {
         src_tv: tv.clone(),
         dst_tv: tv,
         needs: Features::NONE,
-        issue_cycles,
-        latency_cycles,
     }
 }
 
@@ -160,8 +155,6 @@ fn cp_async(bytes: u32) -> CopyRow {
         mnemonic,
         kind: CopyKind::Async,
         needs: Feature::CpAsync.into(),
-        issue_cycles: bytes / 4,
-        latency_cycles: 510,
         ..per_thread(Memory::Global, Memory::Shared, bytes)
     }
 }
@@ -177,7 +170,6 @@ fn peer(bytes: u32) -> CopyRow {
         mnemonic: name,
         scope: Scope::Cluster,
         needs: Feature::Cluster.into(),
-        latency_cycles: 180,
         ..per_thread(Memory::Shared, Memory::Register, bytes)
     }
 }
@@ -198,16 +190,18 @@ fn matrix(store: bool, count: u32, trans: bool) -> CopyRow {
         (true, _, true) => ("stmatrix.x4.trans", "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16"),
     };
     // The instruction tile counts 64·matrix + 8·row + column, each matrix stored by rows.
+    // (T(8·count),V8) -> (row, matrix, column): lane i has the address of a row.
     let memory_tv = layout(&format!("({},8):(8,1)", 8 * count));
+    // (T32,V(2·count)) -> (M8·count,N8), transposed (N8,M8·count).
     let register_tv = if trans {
         layout(&format!("((4,8),(2,{count})):((16,1),(8,64))"))
     } else {
         layout(&format!("(32,(2,{count})):(2,(1,64))"))
     };
-    let (src, dst, src_tv, dst_tv, needs, latency_cycles) = if store {
-        (Memory::Register, Memory::Shared, register_tv, memory_tv, Feature::StMatrix.into(), count)
+    let (src, dst, src_tv, dst_tv, needs) = if store {
+        (Memory::Register, Memory::Shared, register_tv, memory_tv, Feature::StMatrix.into())
     } else {
-        (Memory::Shared, Memory::Register, memory_tv, register_tv, Features::NONE, 29 + count)
+        (Memory::Shared, Memory::Register, memory_tv, register_tv, Features::NONE)
     };
     CopyRow {
         name,
@@ -221,8 +215,6 @@ fn matrix(store: bool, count: u32, trans: bool) -> CopyRow {
         src_tv,
         dst_tv,
         needs,
-        issue_cycles: count,
-        latency_cycles,
     }
 }
 
@@ -260,6 +252,11 @@ pub fn copies_anywhere(src: Memory, dst: Memory, scope: Scope) -> impl Iterator<
 /// The rows of a scope that copy from `src` to `dst` and exist on `arch`, in the order of [`copy_rows`].
 pub fn copies(src: Memory, dst: Memory, scope: Scope, arch: Arch) -> impl Iterator<Item = &'static CopyRow> {
     copies_anywhere(src, dst, scope).filter(move |row| arch.has(row.needs))
+}
+
+/// The row with which each thread moves this many bytes of its own, on any architecture.
+pub fn thread_copy(src: Memory, dst: Memory, scope: Scope, bytes: u32) -> Option<&'static CopyRow> {
+    copies_anywhere(src, dst, scope).find(|row| row.kind == CopyKind::PerThread && row.bytes == bytes)
 }
 
 /// The row with this name.

@@ -7,6 +7,11 @@ use std::str::FromStr;
 
 use half::{bf16, f16};
 
+/// Elements of so many bits in a 32-bit register. No element has more than 32 bits: one that had would have to lie in several registers.
+pub const fn per_register(bits: u32) -> u32 {
+    32 / bits
+}
+
 /// The type of one tensor element.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum DType {

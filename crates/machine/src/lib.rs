@@ -1,7 +1,7 @@
-//! What the hardware is: element types, memories, architectures, and instruction families as data.
+//! The hardware: element types, memories, architectures, and instruction families as data.
 //!
-//! An instruction is one row: which memories it connects, the layouts of its operands, where it exists, what it
-//! costs, how it is spelled and what it does. [`copy`] and [`mma`] hold the instructions that a warp executes
+//! An instruction is one row: the memories that it connects, the layouts of its operands, the features that it needs, its spelling and
+//! its semantics. [`copy`] and [`mma`] hold the instructions that a warp executes
 //! together, [`wgmma`] and [`tensor`] those of a warpgroup and of the tensor memory accelerator; their layouts map (lane, value) → index in the instruction tile and *are* their semantics. [`scalar`]
 //! holds what one thread does to its own registers; there an evaluation function is the semantics. Synthesis reads
 //! layouts and cycles, lowering reads legality, PTX reads spellings, the simulator reads semantics: no second
@@ -14,6 +14,7 @@ pub mod dtype;
 pub mod error;
 pub mod features;
 pub mod mma;
+pub mod op;
 pub mod scalar;
 pub mod tensor;
 pub mod timing;
@@ -21,16 +22,17 @@ pub mod wgmma;
 
 pub use arch::{Arch, ArchSpec, Limits, MAX_THREADS, Memory, UnknownArch, WARP, WARPGROUP};
 pub use banks::{SECTOR_BYTES, Wavefronts, full_shared_wavefronts, global_sectors, shared_wavefronts};
-pub use copy::{CopyKind, CopyRow, Scope, copies, copies_anywhere, copy_named, copy_rows};
-pub use dtype::{DType, UnknownDType};
+pub use copy::{CopyKind, CopyRow, Scope, copies, copies_anywhere, copy_named, copy_rows, thread_copy};
+pub use dtype::{DType, UnknownDType, per_register};
 pub use error::ErrorBound;
 pub use features::{Feature, Features};
 pub use mma::{MmaRow, mma_rows, mmas};
+pub use op::{Class, OpKey, Unit, WgmmaKind};
 pub use scalar::{
     MbarrierOp, ProxyFence, RegType, ScalarOp, ScalarRow, ShuffleMode, SyncOp, conversion_needs,
 };
 pub use tensor::{
-    BoxError, BoxShape, BulkOp, CacheHint, TensorOp, TensorRow, tensor_map_type, tensor_row, tensor_rows,
+    BoxShape, BulkOp, CacheHint, InvalidBox, TensorOp, TensorRow, tensor_map_type, tensor_row, tensor_rows,
 };
-pub use timing::{Rate, Timing, TimingError, timing};
+pub use timing::{Cost, Rate, Timing, TimingError, timing};
 pub use wgmma::{Descriptor, Major, SwizzleMode, WgmmaRow, wgmma_rows, wgmmas};

@@ -4,7 +4,7 @@
 //! N×K with index `n + N·k`, C is M×N with index `m + M·n`. Values pack from low to high bits into 32-bit registers.
 //! The simulator multiplies what the layouts say; PTX prints registers in the order of the values.
 //!
-//! Sources: PTX ISA 8.0, section 9.7.13.4 (fragments of `mma.sync`); rates of H100: arXiv 2402.13499, table VII.
+//! Sources: PTX ISA 8.0, section 9.7.13.4 (fragments of `mma.sync`).
 
 use std::sync::LazyLock;
 
@@ -39,10 +39,6 @@ pub struct MmaRow {
     pub c_tv: Layout,
     /// The features that an architecture must have.
     pub needs: Features,
-    /// Cycles for which one warp's instruction occupies a tensor core.
-    pub issue_cycles: u32,
-    /// Cycles until its result can be used.
-    pub latency_cycles: u32,
 }
 
 impl MmaRow {
@@ -61,6 +57,7 @@ impl MmaRow {
 fn mma(name: &'static str, mnemonic: &'static str, k: i64, ab: DType, c: DType) -> MmaRow {
     let layout =
         |text: &str| -> Layout { text.parse().expect("the layouts of rows are literals that a test parses") };
+    // A: (T32,V8) -> (M16,K16) or (T32,V4) -> (M16,K8); B: (T32,V4) -> (N8,K16) or (T32,V2) -> (N8,K8).
     let (a_tv, b_tv) = if k == 16 {
         (layout("((4,8),(2,2,2)):((32,1),(16,8,128))"), layout("((4,8),(2,2)):((16,1),(8,64))"))
     } else {
@@ -76,10 +73,9 @@ fn mma(name: &'static str, mnemonic: &'static str, k: i64, ab: DType, c: DType) 
         c,
         a_tv,
         b_tv,
+        // (T32,V4) -> (M16,N8)
         c_tv: layout("((4,8),(2,2)):((32,1),(16,8))"),
         needs: Features::NONE,
-        issue_cycles: k as u32,
-        latency_cycles: if k == 16 { 33 } else { 24 },
     }
 }
 

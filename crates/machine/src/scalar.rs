@@ -1,4 +1,4 @@
-//! Operations of one thread on its own registers, one row each: operand types, spelling, cost, and the function that
+//! Operations of one thread on its own registers, one row each: operand types, spelling, and the function that
 //! evaluates it. The simulator calls the function, PTX prints the mnemonic, constant folding calls the function too.
 //!
 //! Values travel as `u64` bit patterns, zero-extended: a predicate is 0 or 1, an `f32` its bits.
@@ -34,12 +34,8 @@ pub struct ScalarRow {
     pub operands: &'static [RegType],
     /// Result type.
     pub result: RegType,
-    /// What it computes.
+    /// The function that evaluates it.
     pub eval: fn(&[u64]) -> u64,
-    /// Cycles for which one warp's instruction occupies its unit.
-    pub issue_cycles: u32,
-    /// Cycles until its result can be used.
-    pub latency_cycles: u32,
 }
 
 fn i(x: u64) -> i32 {
@@ -111,7 +107,7 @@ fn mask(len: u64) -> u32 {
 }
 
 macro_rules! scalar_ops {
-    ($( $(#[$doc:meta])* $op:ident: $name:literal = $mnemonic:literal ($($arg:ident),*) -> $ret:ident, $issue:literal / $latency:literal, $eval:expr; )*) => {
+    ($( $(#[$doc:meta])* $op:ident: $name:literal = $mnemonic:literal ($($arg:ident),*) -> $ret:ident, $eval:expr; )*) => {
         /// An operation of one thread on registers. See [`ScalarOp::row`].
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum ScalarOp { $( $(#[$doc])* $op, )* }
@@ -129,8 +125,6 @@ macro_rules! scalar_ops {
                         operands: &[$(RegType::$arg),*],
                         result: RegType::$ret,
                         eval: $eval,
-                        issue_cycles: $issue,
-                        latency_cycles: $latency,
                     }, )*
                 }
             }
@@ -140,50 +134,50 @@ macro_rules! scalar_ops {
 
 scalar_ops! {
     /// 32-bit addition, wrapping.
-    AddI32: "add" = "add.s32" (B32, B32) -> B32, 1 / 4, |a| from_i(i(a[0]).wrapping_add(i(a[1])));
+    AddI32: "add" = "add.s32" (B32, B32) -> B32, |a| from_i(i(a[0]).wrapping_add(i(a[1])));
     /// 32-bit subtraction, wrapping.
-    SubI32: "sub" = "sub.s32" (B32, B32) -> B32, 1 / 4, |a| from_i(i(a[0]).wrapping_sub(i(a[1])));
+    SubI32: "sub" = "sub.s32" (B32, B32) -> B32, |a| from_i(i(a[0]).wrapping_sub(i(a[1])));
     /// 32-bit product, low half.
-    MulI32: "mul" = "mul.lo.s32" (B32, B32) -> B32, 2 / 4, |a| from_i(i(a[0]).wrapping_mul(i(a[1])));
+    MulI32: "mul" = "mul.lo.s32" (B32, B32) -> B32, |a| from_i(i(a[0]).wrapping_mul(i(a[1])));
     /// Signed 32-bit quotient, rounded towards zero; by zero gives all ones.
-    DivI32: "div" = "div.s32" (B32, B32) -> B32, 16 / 100, |a| if i(a[1]) == 0 { 0xffff_ffff } else { from_i(i(a[0]).wrapping_div(i(a[1]))) };
+    DivI32: "div" = "div.s32" (B32, B32) -> B32, |a| if i(a[1]) == 0 { 0xffff_ffff } else { from_i(i(a[0]).wrapping_div(i(a[1]))) };
     /// Signed 32-bit remainder, with the sign of the dividend; by zero gives the dividend.
-    RemI32: "rem" = "rem.s32" (B32, B32) -> B32, 16 / 100, |a| if i(a[1]) == 0 { a[0] } else { from_i(i(a[0]).wrapping_rem(i(a[1]))) };
+    RemI32: "rem" = "rem.s32" (B32, B32) -> B32, |a| if i(a[1]) == 0 { a[0] } else { from_i(i(a[0]).wrapping_rem(i(a[1]))) };
     /// Signed minimum.
-    MinI32: "min" = "min.s32" (B32, B32) -> B32, 1 / 4, |a| from_i(i(a[0]).min(i(a[1])));
+    MinI32: "min" = "min.s32" (B32, B32) -> B32, |a| from_i(i(a[0]).min(i(a[1])));
     /// Signed maximum.
-    MaxI32: "max" = "max.s32" (B32, B32) -> B32, 1 / 4, |a| from_i(i(a[0]).max(i(a[1])));
+    MaxI32: "max" = "max.s32" (B32, B32) -> B32, |a| from_i(i(a[0]).max(i(a[1])));
     /// Bitwise and.
-    AndB32: "and" = "and.b32" (B32, B32) -> B32, 1 / 4, |a| a[0] & a[1];
+    AndB32: "and" = "and.b32" (B32, B32) -> B32, |a| a[0] & a[1];
     /// Bitwise or.
-    OrB32: "or" = "or.b32" (B32, B32) -> B32, 1 / 4, |a| a[0] | a[1];
+    OrB32: "or" = "or.b32" (B32, B32) -> B32, |a| a[0] | a[1];
     /// Bitwise exclusive or.
-    XorB32: "xor" = "xor.b32" (B32, B32) -> B32, 1 / 4, |a| a[0] ^ a[1];
+    XorB32: "xor" = "xor.b32" (B32, B32) -> B32, |a| a[0] ^ a[1];
     /// Shift left; by 32 or more gives 0.
-    ShlB32: "shl" = "shl.b32" (B32, B32) -> B32, 1 / 4, |a| if a[1] >= 32 { 0 } else { u64::from((a[0] as u32) << a[1]) };
+    ShlB32: "shl" = "shl.b32" (B32, B32) -> B32, |a| if a[1] >= 32 { 0 } else { u64::from((a[0] as u32) << a[1]) };
     /// Logical shift right; by 32 or more gives 0.
-    ShrU32: "shr" = "shr.u32" (B32, B32) -> B32, 1 / 4, |a| if a[1] >= 32 { 0 } else { u64::from((a[0] as u32) >> a[1]) };
+    ShrU32: "shr" = "shr.u32" (B32, B32) -> B32, |a| if a[1] >= 32 { 0 } else { u64::from((a[0] as u32) >> a[1]) };
     /// Bit field `(value, position, length)`, zero-extended. Of positions and lengths the low eight bits count.
-    BfeU32: "bfe.u32" = "bfe.u32" (B32, B32, B32) -> B32, 2 / 6, |a| {
+    BfeU32: "bfe.u32" = "bfe.u32" (B32, B32, B32) -> B32, |a| {
         let [position, length] = [a[1] & 0xff, a[2] & 0xff];
         u64::from((a[0] as u32).checked_shr(position as u32).unwrap_or(0) & mask(length))
     };
     /// Bit field `(value, position, length)`, extended by its highest bit; what lies above the word is the word's highest bit.
-    BfeS32: "bfe.s32" = "bfe.s32" (B32, B32, B32) -> B32, 2 / 6, |a| {
+    BfeS32: "bfe.s32" = "bfe.s32" (B32, B32, B32) -> B32, |a| {
         let [position, length] = [a[1] & 0xff, a[2] & 0xff];
         let rest = i64::from(i(a[0])) >> position.min(31);
         from_i(if length == 0 { 0 } else if length >= 32 { rest as i32 } else { (rest << (64 - length) >> (64 - length)) as i32 })
     };
     /// Inserts the low bits of the first operand into the second: `(field, base, position, length)`. Of the last two the low
     /// eight bits count.
-    BfiB32: "bfi" = "bfi.b32" (B32, B32, B32, B32) -> B32, 2 / 6, |a| {
+    BfiB32: "bfi" = "bfi.b32" (B32, B32, B32, B32) -> B32, |a| {
         let shifted = |x: u32| x.checked_shl((a[2] & 0xff) as u32).unwrap_or(0);
         let m = shifted(mask(a[3] & 0xff));
         u64::from((a[1] as u32 & !m) | (shifted(a[0] as u32) & m))
     };
     /// Bytes of two words, `(low, high, selector)`: each of the selector's four nibbles names a byte, 0 to 3 of the first
     /// operand, 4 to 7 of the second; with its top bit set the byte's sign, eight times.
-    PrmtB32: "prmt" = "prmt.b32" (B32, B32, B32) -> B32, 1 / 4, |a| {
+    PrmtB32: "prmt" = "prmt.b32" (B32, B32, B32) -> B32, |a| {
         let bytes = a[0] & 0xffff_ffff | a[1] << 32;
         (0..4).fold(0, |word, k| {
             let nibble = a[2] >> (4 * k) & 15;
@@ -194,124 +188,124 @@ scalar_ops! {
     };
     /// `(a, b, c, table)`: a function of three bits, place by place; its value at bits (x, y, z) is bit 4x + 2y + z of the
     /// table.
-    Lop3B32: "lop3" = "lop3.b32" (B32, B32, B32, B32) -> B32, 1 / 4, |a| {
+    Lop3B32: "lop3" = "lop3.b32" (B32, B32, B32, B32) -> B32, |a| {
         (0..8).filter(|k| a[3] >> k & 1 == 1).fold(0, |all, k| {
             let term = |word: u64, set: bool| if set { word } else { !word };
             all | term(a[0], k & 4 != 0) & term(a[1], k & 2 != 0) & term(a[2], k & 1 != 0) & 0xffff_ffff
         })
     };
     /// Sign-extends 32 to 64 bits.
-    ExtendI64: "extend" = "cvt.s64.s32" (B32) -> B64, 1 / 4, |a| i(a[0]) as i64 as u64;
+    ExtendI64: "extend" = "cvt.s64.s32" (B32) -> B64, |a| i(a[0]) as i64 as u64;
     /// 64-bit product of two signed 32-bit numbers.
-    MulWide: "mul.wide" = "mul.wide.s32" (B32, B32) -> B64, 2 / 5, |a| (i64::from(i(a[0])) * i64::from(i(a[1]))) as u64;
+    MulWide: "mul.wide" = "mul.wide.s32" (B32, B32) -> B64, |a| (i64::from(i(a[0])) * i64::from(i(a[1]))) as u64;
     /// 64-bit addition, wrapping.
-    AddI64: "add.64" = "add.s64" (B64, B64) -> B64, 2 / 5, |a| a[0].wrapping_add(a[1]);
+    AddI64: "add.64" = "add.s64" (B64, B64) -> B64, |a| a[0].wrapping_add(a[1]);
     /// 64-bit product, low half.
-    MulI64: "mul.64" = "mul.lo.s64" (B64, B64) -> B64, 4 / 10, |a| a[0].wrapping_mul(a[1]);
+    MulI64: "mul.64" = "mul.lo.s64" (B64, B64) -> B64, |a| a[0].wrapping_mul(a[1]);
     /// 64-bit shift left (the amount is 32 bits wide).
-    ShlB64: "shl.64" = "shl.b64" (B64, B32) -> B64, 2 / 5, |a| if a[1] >= 64 { 0 } else { a[0] << a[1] };
+    ShlB64: "shl.64" = "shl.b64" (B64, B32) -> B64, |a| if a[1] >= 64 { 0 } else { a[0] << a[1] };
     /// 64-bit arithmetic shift right (the amount is 32 bits wide).
-    ShrI64: "shr.64" = "shr.s64" (B64, B32) -> B64, 2 / 5, |a| (a[0] as i64 >> a[1].min(63)) as u64;
+    ShrI64: "shr.64" = "shr.s64" (B64, B32) -> B64, |a| (a[0] as i64 >> a[1].min(63)) as u64;
     /// The low 32 bits.
-    LowB32: "low32" = "cvt.u32.u64" (B64) -> B32, 1 / 4, |a| a[0] & 0xffff_ffff;
+    LowB32: "low32" = "cvt.u32.u64" (B64) -> B32, |a| a[0] & 0xffff_ffff;
     /// `(address, rank)`: the address, in the cluster's window, of the same place in the shared memory of block `rank` of the cluster.
-    Mapa: "mapa" = "mapa.shared::cluster.u32" (B32, B32) -> B32, 2 / 10, |a| a[0] & 0x00ff_ffff | (a[1] & 0xff) << 24;
+    Mapa: "mapa" = "mapa.shared::cluster.u32" (B32, B32) -> B32, |a| a[0] & 0x00ff_ffff | (a[1] & 0xff) << 24;
     /// Signed `<`.
-    LtI32: "lt" = "setp.lt.s32" (B32, B32) -> Pred, 1 / 6, |a| u64::from(i(a[0]) < i(a[1]));
+    LtI32: "lt" = "setp.lt.s32" (B32, B32) -> Pred, |a| u64::from(i(a[0]) < i(a[1]));
     /// Signed `>=`.
-    GeI32: "ge" = "setp.ge.s32" (B32, B32) -> Pred, 1 / 6, |a| u64::from(i(a[0]) >= i(a[1]));
+    GeI32: "ge" = "setp.ge.s32" (B32, B32) -> Pred, |a| u64::from(i(a[0]) >= i(a[1]));
     /// `==`.
-    EqI32: "eq" = "setp.eq.s32" (B32, B32) -> Pred, 1 / 6, |a| u64::from(a[0] as u32 == a[1] as u32);
+    EqI32: "eq" = "setp.eq.s32" (B32, B32) -> Pred, |a| u64::from(a[0] as u32 == a[1] as u32);
     /// `!=`.
-    NeI32: "ne" = "setp.ne.s32" (B32, B32) -> Pred, 1 / 6, |a| u64::from(a[0] as u32 != a[1] as u32);
+    NeI32: "ne" = "setp.ne.s32" (B32, B32) -> Pred, |a| u64::from(a[0] as u32 != a[1] as u32);
     /// Conjunction of predicates.
-    AndPred: "and.pred" = "and.pred" (Pred, Pred) -> Pred, 1 / 6, |a| a[0] & a[1];
+    AndPred: "and.pred" = "and.pred" (Pred, Pred) -> Pred, |a| a[0] & a[1];
     /// Exclusive or of predicates.
-    XorPred: "xor.pred" = "xor.pred" (Pred, Pred) -> Pred, 1 / 6, |a| a[0] ^ a[1];
+    XorPred: "xor.pred" = "xor.pred" (Pred, Pred) -> Pred, |a| a[0] ^ a[1];
     /// `(then, else, condition)`: selects by a predicate.
-    Select: "select" = "selp.b32" (B32, B32, Pred) -> B32, 1 / 4, |a| if a[2] != 0 { a[0] } else { a[1] };
+    Select: "select" = "selp.b32" (B32, B32, Pred) -> B32, |a| if a[2] != 0 { a[0] } else { a[1] };
     /// `f32` sum.
-    AddF32: "add.f32" = "add.rn.f32" (B32, B32) -> B32, 1 / 4, |a| from_f(f(a[0]) + f(a[1]));
+    AddF32: "add.f32" = "add.rn.f32" (B32, B32) -> B32, |a| from_f(f(a[0]) + f(a[1]));
     /// `f32` difference.
-    SubF32: "sub.f32" = "sub.rn.f32" (B32, B32) -> B32, 1 / 4, |a| from_f(f(a[0]) - f(a[1]));
+    SubF32: "sub.f32" = "sub.rn.f32" (B32, B32) -> B32, |a| from_f(f(a[0]) - f(a[1]));
     /// `f32` product.
-    MulF32: "mul.f32" = "mul.rn.f32" (B32, B32) -> B32, 1 / 4, |a| from_f(f(a[0]) * f(a[1]));
+    MulF32: "mul.f32" = "mul.rn.f32" (B32, B32) -> B32, |a| from_f(f(a[0]) * f(a[1]));
     /// `f32` product and sum, rounded once.
-    FmaF32: "fma.f32" = "fma.rn.f32" (B32, B32, B32) -> B32, 1 / 4, |a| from_f(f(a[0]).mul_add(f(a[1]), f(a[2])));
+    FmaF32: "fma.f32" = "fma.rn.f32" (B32, B32, B32) -> B32, |a| from_f(f(a[0]).mul_add(f(a[1]), f(a[2])));
     /// Packed `f16` sums.
-    AddF16x2: "add.f16x2" = "add.rn.f16x2" (B32, B32) -> B32, 1 / 4, |a| by_halves(DType::F16, a, |x, y| x + y);
+    AddF16x2: "add.f16x2" = "add.rn.f16x2" (B32, B32) -> B32, |a| by_halves(DType::F16, a, |x, y| x + y);
     /// Packed `f16` differences.
-    SubF16x2: "sub.f16x2" = "sub.rn.f16x2" (B32, B32) -> B32, 1 / 4, |a| by_halves(DType::F16, a, |x, y| x - y);
+    SubF16x2: "sub.f16x2" = "sub.rn.f16x2" (B32, B32) -> B32, |a| by_halves(DType::F16, a, |x, y| x - y);
     /// Packed `f16` products.
-    MulF16x2: "mul.f16x2" = "mul.rn.f16x2" (B32, B32) -> B32, 1 / 4, |a| by_halves(DType::F16, a, |x, y| x * y);
+    MulF16x2: "mul.f16x2" = "mul.rn.f16x2" (B32, B32) -> B32, |a| by_halves(DType::F16, a, |x, y| x * y);
     /// Packed `f16` minima; a NaN operand loses, and −0 lies below +0.
-    MinF16x2: "min.f16x2" = "min.f16x2" (B32, B32) -> B32, 1 / 4, |a| by_halves(DType::F16, a, least);
+    MinF16x2: "min.f16x2" = "min.f16x2" (B32, B32) -> B32, |a| by_halves(DType::F16, a, least);
     /// Packed `f16` maxima; a NaN operand loses, and −0 lies below +0.
-    MaxF16x2: "max.f16x2" = "max.f16x2" (B32, B32) -> B32, 1 / 4, |a| by_halves(DType::F16, a, most);
+    MaxF16x2: "max.f16x2" = "max.f16x2" (B32, B32) -> B32, |a| by_halves(DType::F16, a, most);
     /// Packed `bf16` sums.
-    AddBF16x2: "add.bf16x2" = "add.rn.bf16x2" (B32, B32) -> B32, 1 / 4, |a| by_halves(DType::BF16, a, |x, y| x + y);
+    AddBF16x2: "add.bf16x2" = "add.rn.bf16x2" (B32, B32) -> B32, |a| by_halves(DType::BF16, a, |x, y| x + y);
     /// Packed `bf16` differences.
-    SubBF16x2: "sub.bf16x2" = "sub.rn.bf16x2" (B32, B32) -> B32, 1 / 4, |a| by_halves(DType::BF16, a, |x, y| x - y);
+    SubBF16x2: "sub.bf16x2" = "sub.rn.bf16x2" (B32, B32) -> B32, |a| by_halves(DType::BF16, a, |x, y| x - y);
     /// Packed `bf16` products.
-    MulBF16x2: "mul.bf16x2" = "mul.rn.bf16x2" (B32, B32) -> B32, 1 / 4, |a| by_halves(DType::BF16, a, |x, y| x * y);
+    MulBF16x2: "mul.bf16x2" = "mul.rn.bf16x2" (B32, B32) -> B32, |a| by_halves(DType::BF16, a, |x, y| x * y);
     /// Packed `bf16` minima; a NaN operand loses, and −0 lies below +0.
-    MinBF16x2: "min.bf16x2" = "min.bf16x2" (B32, B32) -> B32, 1 / 4, |a| by_halves(DType::BF16, a, least);
+    MinBF16x2: "min.bf16x2" = "min.bf16x2" (B32, B32) -> B32, |a| by_halves(DType::BF16, a, least);
     /// Packed `bf16` maxima; a NaN operand loses, and −0 lies below +0.
-    MaxBF16x2: "max.bf16x2" = "max.bf16x2" (B32, B32) -> B32, 1 / 4, |a| by_halves(DType::BF16, a, most);
+    MaxBF16x2: "max.bf16x2" = "max.bf16x2" (B32, B32) -> B32, |a| by_halves(DType::BF16, a, most);
     /// Packed `f16` products and sums, rounded once.
-    FmaF16x2: "fma.f16x2" = "fma.rn.f16x2" (B32, B32, B32) -> B32, 1 / 4, |a| fused_halves(DType::F16, a);
+    FmaF16x2: "fma.f16x2" = "fma.rn.f16x2" (B32, B32, B32) -> B32, |a| fused_halves(DType::F16, a);
     /// Packed `bf16` products and sums, rounded once.
-    FmaBF16x2: "fma.bf16x2" = "fma.rn.bf16x2" (B32, B32, B32) -> B32, 1 / 4, |a| fused_halves(DType::BF16, a);
+    FmaBF16x2: "fma.bf16x2" = "fma.rn.bf16x2" (B32, B32, B32) -> B32, |a| fused_halves(DType::BF16, a);
     /// `f32` quotient, correctly rounded.
-    DivF32: "div.f32" = "div.rn.f32" (B32, B32) -> B32, 16 / 60, |a| from_f(f(a[0]) / f(a[1]));
+    DivF32: "div.f32" = "div.rn.f32" (B32, B32) -> B32, |a| from_f(f(a[0]) / f(a[1]));
     /// `f32` minimum; a NaN operand loses, and −0 lies below +0.
-    MinF32: "min.f32" = "min.f32" (B32, B32) -> B32, 1 / 4, |a| of_f32(a, least);
+    MinF32: "min.f32" = "min.f32" (B32, B32) -> B32, |a| of_f32(a, least);
     /// `f32` maximum; a NaN operand loses, and −0 lies below +0.
-    MaxF32: "max.f32" = "max.f32" (B32, B32) -> B32, 1 / 4, |a| of_f32(a, most);
+    MaxF32: "max.f32" = "max.f32" (B32, B32) -> B32, |a| of_f32(a, most);
     /// `f32` negation.
-    NegF32: "neg.f32" = "neg.f32" (B32) -> B32, 1 / 4, |a| from_f(-f(a[0]));
+    NegF32: "neg.f32" = "neg.f32" (B32) -> B32, |a| from_f(-f(a[0]));
     /// `f32` absolute value.
-    AbsF32: "abs.f32" = "abs.f32" (B32) -> B32, 1 / 4, |a| from_f(f(a[0]).abs());
+    AbsF32: "abs.f32" = "abs.f32" (B32) -> B32, |a| from_f(f(a[0]).abs());
     /// `f32` square root, correctly rounded.
-    SqrtF32: "sqrt.f32" = "sqrt.rn.f32" (B32) -> B32, 8 / 40, |a| from_f(f(a[0]).sqrt());
+    SqrtF32: "sqrt.f32" = "sqrt.rn.f32" (B32) -> B32, |a| from_f(f(a[0]).sqrt());
     /// `f32` 1/√x, to about 2 units in the last place.
-    RsqrtF32: "rsqrt.f32" = "rsqrt.approx.f32" (B32) -> B32, 2 / 18, |a| from_f(1.0 / f(a[0]).sqrt());
+    RsqrtF32: "rsqrt.f32" = "rsqrt.approx.f32" (B32) -> B32, |a| from_f(1.0 / f(a[0]).sqrt());
     /// `f32` 1/x, to a unit in the last place; subnormal operands and results are zeros.
-    RcpFtzF32: "rcp.ftz.f32" = "rcp.approx.ftz.f32" (B32) -> B32, 2 / 18, |a| from_f(flush(1.0 / flush(f(a[0]))));
+    RcpFtzF32: "rcp.ftz.f32" = "rcp.approx.ftz.f32" (B32) -> B32, |a| from_f(flush(1.0 / flush(f(a[0]))));
     /// `f32` 2ˣ, to about 2 units in the last place; subnormal results are zeros.
-    Ex2FtzF32: "ex2.ftz.f32" = "ex2.approx.ftz.f32" (B32) -> B32, 2 / 18, |a| from_f(flush(f(a[0]).exp2()));
+    Ex2FtzF32: "ex2.ftz.f32" = "ex2.approx.ftz.f32" (B32) -> B32, |a| from_f(flush(f(a[0]).exp2()));
     /// `f32` 2ˣ, to about 2 units in the last place.
-    Ex2F32: "ex2.f32" = "ex2.approx.f32" (B32) -> B32, 2 / 18, |a| from_f(f(a[0]).exp2());
+    Ex2F32: "ex2.f32" = "ex2.approx.f32" (B32) -> B32, |a| from_f(f(a[0]).exp2());
     /// `f32` log₂ x, to about 2 units in the last place.
-    Lg2F32: "lg2.f32" = "lg2.approx.f32" (B32) -> B32, 2 / 18, |a| from_f(f(a[0]).log2());
+    Lg2F32: "lg2.f32" = "lg2.approx.f32" (B32) -> B32, |a| from_f(f(a[0]).log2());
     /// The low 16 bits.
-    LowB16: "low16" = "cvt.u16.u32" (B32) -> B16, 1 / 4, |a| a[0] & 0xffff;
+    LowB16: "low16" = "cvt.u16.u32" (B32) -> B16, |a| a[0] & 0xffff;
     /// Zero-extends 16 to 32 bits.
-    ExtendB16: "extend16" = "cvt.u32.u16" (B16) -> B32, 1 / 4, |a| a[0] & 0xffff;
+    ExtendB16: "extend16" = "cvt.u32.u16" (B16) -> B32, |a| a[0] & 0xffff;
     /// `f16` to `f32`, exactly.
-    F32FromF16: "f32.f16" = "cvt.f32.f16" (B16) -> B32, 2 / 6, |a| from_f(f16::from_bits(a[0] as u16).to_f32());
+    F32FromF16: "f32.f16" = "cvt.f32.f16" (B16) -> B32, |a| from_f(f16::from_bits(a[0] as u16).to_f32());
     /// `f32` to `f16`, to nearest even.
-    F16FromF32: "f16.f32" = "cvt.rn.f16.f32" (B32) -> B16, 2 / 6, |a| u64::from(f16::from_f32(f(a[0])).to_bits());
+    F16FromF32: "f16.f32" = "cvt.rn.f16.f32" (B32) -> B16, |a| u64::from(f16::from_f32(f(a[0])).to_bits());
     /// `f32` to `bf16`, to nearest even.
-    BF16FromF32: "bf16.f32" = "cvt.rn.bf16.f32" (B32) -> B16, 2 / 6, |a| u64::from(bf16::from_f32(f(a[0])).to_bits());
+    BF16FromF32: "bf16.f32" = "cvt.rn.bf16.f32" (B32) -> B16, |a| u64::from(bf16::from_f32(f(a[0])).to_bits());
     /// Two `f32` to packed `f16`, to nearest even: the first operand becomes the upper half.
-    F16x2FromF32: "f16x2.f32" = "cvt.rn.f16x2.f32" (B32, B32) -> B32, 2 / 6, |a| pair(f16::from_f32(f(a[1])).to_bits(), f16::from_f32(f(a[0])).to_bits());
+    F16x2FromF32: "f16x2.f32" = "cvt.rn.f16x2.f32" (B32, B32) -> B32, |a| pair(f16::from_f32(f(a[1])).to_bits(), f16::from_f32(f(a[0])).to_bits());
     /// Two `f32` to packed `bf16`, to nearest even: the first operand becomes the upper half.
-    BF16x2FromF32: "bf16x2.f32" = "cvt.rn.bf16x2.f32" (B32, B32) -> B32, 2 / 6, |a| pair(bf16::from_f32(f(a[1])).to_bits(), bf16::from_f32(f(a[0])).to_bits());
+    BF16x2FromF32: "bf16x2.f32" = "cvt.rn.bf16x2.f32" (B32, B32) -> B32, |a| pair(bf16::from_f32(f(a[1])).to_bits(), bf16::from_f32(f(a[0])).to_bits());
     /// Packed `e4m3` to packed `f16`, exactly.
-    F16x2FromE4M3x2: "f16x2.e4m3x2" = "cvt.rn.f16x2.e4m3x2" (B16) -> B32, 2 / 6, |a| packed(DType::F16, [0, 8].map(|k| DType::E4M3.decode((a[0] >> k) as u32 & 0xff)));
+    F16x2FromE4M3x2: "f16x2.e4m3x2" = "cvt.rn.f16x2.e4m3x2" (B16) -> B32, |a| packed(DType::F16, [0, 8].map(|k| DType::E4M3.decode((a[0] >> k) as u32 & 0xff)));
     /// Packed `f16` to packed `e4m3`, to nearest even, saturating.
-    E4M3x2FromF16x2: "e4m3x2.f16x2" = "cvt.rn.satfinite.e4m3x2.f16x2" (B32) -> B16, 2 / 6, |a| packed(DType::E4M3, halves(DType::F16, a[0]));
+    E4M3x2FromF16x2: "e4m3x2.f16x2" = "cvt.rn.satfinite.e4m3x2.f16x2" (B32) -> B16, |a| packed(DType::E4M3, halves(DType::F16, a[0]));
     /// Packed `f16` to packed `e5m2`, to nearest even, saturating.
-    E5M2x2FromF16x2: "e5m2x2.f16x2" = "cvt.rn.satfinite.e5m2x2.f16x2" (B32) -> B16, 2 / 6, |a| packed(DType::E5M2, halves(DType::F16, a[0]));
+    E5M2x2FromF16x2: "e5m2x2.f16x2" = "cvt.rn.satfinite.e5m2x2.f16x2" (B32) -> B16, |a| packed(DType::E5M2, halves(DType::F16, a[0]));
     /// Two `f32` to packed `e4m3`, to nearest even, saturating: the first operand becomes the upper byte.
-    E4M3x2FromF32: "e4m3x2.f32" = "cvt.rn.satfinite.e4m3x2.f32" (B32, B32) -> B16, 2 / 6, |a| bytes_of_f32(DType::E4M3, a);
+    E4M3x2FromF32: "e4m3x2.f32" = "cvt.rn.satfinite.e4m3x2.f32" (B32, B32) -> B16, |a| bytes_of_f32(DType::E4M3, a);
     /// Two `f32` to packed `e5m2`, to nearest even, saturating: the first operand becomes the upper byte.
-    E5M2x2FromF32: "e5m2x2.f32" = "cvt.rn.satfinite.e5m2x2.f32" (B32, B32) -> B16, 2 / 6, |a| bytes_of_f32(DType::E5M2, a);
+    E5M2x2FromF32: "e5m2x2.f32" = "cvt.rn.satfinite.e5m2x2.f32" (B32, B32) -> B16, |a| bytes_of_f32(DType::E5M2, a);
     /// Signed 32-bit integer to `f32`, to nearest even.
-    F32FromI32: "f32.i32" = "cvt.rn.f32.s32" (B32) -> B32, 2 / 6, |a| from_f(i(a[0]) as f32);
+    F32FromI32: "f32.i32" = "cvt.rn.f32.s32" (B32) -> B32, |a| from_f(i(a[0]) as f32);
     /// `f32` to signed 32-bit integer, to nearest even, saturating; NaN gives 0.
-    I32FromF32: "i32.f32" = "cvt.rni.s32.f32" (B32) -> B32, 2 / 6, |a| from_i(f(a[0]).round_ties_even() as i32);
+    I32FromF32: "i32.f32" = "cvt.rni.s32.f32" (B32) -> B32, |a| from_i(f(a[0]).round_ties_even() as i32);
 }
 
 impl ScalarOp {
@@ -344,7 +338,7 @@ pub fn conversion_needs(from: DType, to: DType) -> Features {
     }
 }
 
-/// How a warp shuffle chooses the lane it reads from.
+/// The lane that a warp shuffle reads from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ShuffleMode {
     /// Lane `operand`.
@@ -377,11 +371,6 @@ impl ShuffleMode {
         if self == ShuffleMode::Up { 0 } else { 31 }
     }
 
-    /// Cycles for which one warp's shuffle occupies its unit.
-    pub const ISSUE_CYCLES: u32 = 2;
-    /// Cycles until its result can be used.
-    pub const LATENCY_CYCLES: u32 = 23;
-
     /// The lane that `lane` reads from; of the operand the low five bits count.
     pub fn source(self, lane: u32, operand: u32) -> u32 {
         match self {
@@ -393,7 +382,7 @@ impl ShuffleMode {
     }
 }
 
-/// Barriers and waits: spelling and cost.
+/// Barriers and waits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SyncOp {
     /// All threads of the block arrive; memory accesses before are seen after.
@@ -491,16 +480,6 @@ impl SyncOp {
             SyncOp::DependencyWait | SyncOp::DependentsLaunch => Feature::DependentLaunch.into(),
         }
     }
-
-    /// Cycles a warp spends issuing it, waiting not counted.
-    pub fn issue_cycles(self) -> u32 {
-        match self {
-            SyncOp::Barrier | SyncOp::NamedBarrier { .. } => 16,
-            SyncOp::ClusterBarrier => 32,
-            SyncOp::FenceProxyAsync(fence) => fence.issue_cycles(),
-            _ => 2,
-        }
-    }
 }
 
 /// The state spaces that a fence between the generic and the asynchronous proxy covers. It orders nothing in any other.
@@ -541,17 +520,9 @@ impl ProxyFence {
             Memory::Register => false,
         }
     }
-
-    /// Cycles a warp spends issuing it. The fence of global memory has no memory barrier before it (SASS of sm_90a).
-    pub fn issue_cycles(self) -> u32 {
-        match self {
-            ProxyFence::Global => 2,
-            _ => 8,
-        }
-    }
 }
 
-/// What is done to an mbarrier: 64 bits in shared memory that count arrivals and bytes. A phase ends when no arrival and no bytes are
+/// An operation on an mbarrier: 64 bits in shared memory that count arrivals and bytes. A phase ends when no arrival and no bytes are
 /// outstanding; the next then begins with the same number of arrivals.
 ///
 /// Source: PTX ISA 8.0, section 9.7.12.15.

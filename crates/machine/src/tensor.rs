@@ -13,7 +13,7 @@ use crate::dtype::DType;
 use crate::features::{Feature, Features};
 use crate::wgmma::SwizzleMode;
 
-/// What a tensor copy does.
+/// The direction of a tensor copy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TensorOp {
     /// Global to shared memory; signals bytes to an mbarrier.
@@ -31,14 +31,10 @@ pub struct TensorRow {
     pub name: String,
     /// PTX mnemonic with its qualifiers, but for those of multicast and cache hint, which follow in this order.
     pub mnemonic: String,
-    /// What it does.
+    /// The direction.
     pub op: TensorOp,
     /// Dimensions of the box, 1 to 5.
     pub rank: u32,
-    /// Cycles for which one instruction occupies the unit before its first bytes.
-    pub issue_cycles: u32,
-    /// Cycles from issue to the first bytes.
-    pub latency_cycles: u32,
 }
 
 impl TensorRow {
@@ -52,18 +48,16 @@ static ROWS: LazyLock<Vec<TensorRow>> = LazyLock::new(|| {
     let mut rows = Vec::new();
     for rank in 1..=5u32 {
         let load = "shared::cluster.global.tile.mbarrier::complete_tx::bytes";
-        for (name, op, word, rest, latency_cycles) in [
-            ("load", TensorOp::Load, "cp", load, 386),
-            ("store", TensorOp::Store, "cp", "global.shared::cta.tile.bulk_group", 109),
-            ("add", TensorOp::Add, "cp.reduce", "global.shared::cta.add.tile.bulk_group", 109),
+        for (name, op, word, rest) in [
+            ("load", TensorOp::Load, "cp", load),
+            ("store", TensorOp::Store, "cp", "global.shared::cta.tile.bulk_group"),
+            ("add", TensorOp::Add, "cp.reduce", "global.shared::cta.add.tile.bulk_group"),
         ] {
             rows.push(TensorRow {
                 name: format!("tma.{name}.{rank}d"),
                 mnemonic: format!("{word}.async.bulk.tensor.{rank}d.{rest}"),
                 op,
                 rank,
-                issue_cycles: 12,
-                latency_cycles,
             });
         }
     }
@@ -80,7 +74,7 @@ pub fn tensor_row(op: TensorOp, rank: u32) -> Option<&'static TensorRow> {
     tensor_rows().iter().find(|row| row.op == op && row.rank == rank)
 }
 
-/// Where bulk copies of contiguous bytes go. Sizes and addresses are multiples of 16.
+/// The direction of a bulk copy of contiguous bytes. Sizes and addresses are multiples of 16.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum BulkOp {
     /// Global to shared memory; signals bytes to an mbarrier.
@@ -122,7 +116,7 @@ impl BulkOp {
     }
 }
 
-/// How the L2 cache treats what a copy touches.
+/// The eviction priority in the L2 cache of what a copy touches.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CacheHint {
     /// Evicted first: read once.
@@ -161,20 +155,20 @@ pub fn tensor_map_type(dtype: DType) -> Option<u32> {
     })
 }
 
-/// What a tensor map has that is known when a kernel is compiled. Extents and strides follow at launch.
+/// The part of a tensor map that is known when a kernel is compiled. Extents and strides follow at launch.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct BoxShape {
     /// Element type.
     pub dtype: DType,
     /// Extents of the box, dimension 0 fastest; one to five, each 1 to 256.
     pub extents: Vec<u32>,
-    /// How the box is swizzled in shared memory.
+    /// The swizzle of the box in shared memory.
     pub swizzle: SwizzleMode,
 }
 
-/// Why a box is none.
+/// The rule that a TMA box breaks.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum BoxError {
+pub enum InvalidBox {
     /// Too few or too many dimensions.
     #[error("a tensor map has 1 to 5 dimensions, not {0}")]
     Rank(usize),
@@ -215,28 +209,28 @@ impl BoxShape {
         self.elements() * u64::from(self.dtype.bits()) / 8
     }
 
-    /// Whether the hardware takes it.
+    /// Checks the rules of the hardware.
     ///
     /// # Errors
     ///
     /// The first rule of `cuTensorMapEncodeTiled` that it breaks.
-    pub fn check(&self) -> Result<(), BoxError> {
+    pub fn check(&self) -> Result<(), InvalidBox> {
         if !(1..=5).contains(&self.extents.len()) {
-            return Err(BoxError::Rank(self.extents.len()));
+            return Err(InvalidBox::Rank(self.extents.len()));
         }
         if tensor_map_type(self.dtype).is_none() {
-            return Err(BoxError::Type(self.dtype));
+            return Err(InvalidBox::Type(self.dtype));
         }
         if let Some((dim, extent)) = self.extents.iter().enumerate().find(|(_, e)| !(1..=256).contains(*e)) {
-            return Err(BoxError::Extent { dim, extent: *extent });
+            return Err(InvalidBox::Extent { dim, extent: *extent });
         }
         let row = self.extents[0] * self.dtype.bits() / 8;
         if !row.is_multiple_of(16) {
-            return Err(BoxError::Row(row));
+            return Err(InvalidBox::Row(row));
         }
         let (span, swizzle) = (self.swizzle.span(), self.swizzle);
         if swizzle != SwizzleMode::None && row > span {
-            return Err(BoxError::Span { bytes: row, span, swizzle });
+            return Err(InvalidBox::Span { bytes: row, span, swizzle });
         }
         Ok(())
     }
@@ -262,12 +256,15 @@ mod tests {
             |extents: &[u32], swizzle| BoxShape { dtype: DType::F16, extents: extents.to_vec(), swizzle };
         assert_eq!(shape(&[64, 256], SwizzleMode::B128).check(), Ok(()));
         assert_eq!(shape(&[64, 256], SwizzleMode::B128).bytes(), 32768);
-        assert!(matches!(shape(&[64, 257], SwizzleMode::B128).check(), Err(BoxError::Extent { dim: 1, .. })));
-        assert!(matches!(shape(&[128, 8], SwizzleMode::B128).check(), Err(BoxError::Span { .. })));
+        assert!(matches!(
+            shape(&[64, 257], SwizzleMode::B128).check(),
+            Err(InvalidBox::Extent { dim: 1, .. })
+        ));
+        assert!(matches!(shape(&[128, 8], SwizzleMode::B128).check(), Err(InvalidBox::Span { .. })));
         assert_eq!(shape(&[128, 8], SwizzleMode::None).check(), Ok(()));
-        assert!(matches!(shape(&[12], SwizzleMode::None).check(), Err(BoxError::Row(24))));
-        assert!(matches!(shape(&[], SwizzleMode::None).check(), Err(BoxError::Rank(0))));
+        assert!(matches!(shape(&[12], SwizzleMode::None).check(), Err(InvalidBox::Row(24))));
+        assert!(matches!(shape(&[], SwizzleMode::None).check(), Err(InvalidBox::Rank(0))));
         let narrow = BoxShape { dtype: DType::U4, extents: vec![64], swizzle: SwizzleMode::None };
-        assert!(matches!(narrow.check(), Err(BoxError::Type(DType::U4))));
+        assert!(matches!(narrow.check(), Err(InvalidBox::Type(DType::U4))));
     }
 }

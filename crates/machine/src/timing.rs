@@ -1,4 +1,4 @@
-//! What instructions and the chip cost: one table an architecture, a text file that a person can read and compare.
+//! Latency and throughput tables: one an architecture, a text file that a person can read and compare. No other place has cycles.
 //!
 //! ```text
 //! # comment
@@ -9,9 +9,10 @@
 //!
 //! `like: sm_90a` says that what the table lacks is as in the built-in table of another architecture: a chip that nobody has measured.
 //! Other lines with a colon after their first word are rates of the chip ([`Rate`]); all others are entries: name, unit,
-//! issue, latency, source. *Issue* is the number of cycles for which one warp's instruction occupies its unit; how many
-//! of a unit a multiprocessor has says [`Unit::count`]. *Latency* is the number of cycles until the result can be used. An
-//! entry's name is that of a copy row, of a matrix row, or of a class of scalar operations ([`ScalarOp::class`]).
+//! issue, latency, source. *Issue* is the number of cycles for which one warp's instruction occupies its unit;
+//! [`Unit::count`] says how many of it a multiprocessor has. *Latency* is the number of cycles until the result can be used. An
+//! entry's name is that of a copy row, of a matrix row, of a class of operations ([`Class`](crate::op::Class)), or of a kind of warpgroup product with
+//! its `n` ([`WgmmaKind`](crate::op::WgmmaKind)): such a product occupies all four tensor cores for its issue.
 //!
 //! The built-in tables are in `tables/`; `tilewright calibrate` prints one for the GPU at hand. `docs/calibrate.md` says how
 //! each figure is measured.
@@ -21,55 +22,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{LazyLock, PoisonError, RwLock};
 
-use crate::arch::{Arch, ArchSpec, UnknownArch};
-use crate::copy::{CopyRow, Scope, copy_rows};
-use crate::mma::mma_rows;
-use crate::scalar::ScalarOp;
-
-/// What an instruction occupies.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub enum Unit {
-    /// The tensor core.
-    Tensor,
-    /// The pipe of `f32` arithmetic and of integer products.
-    Fma,
-    /// The pipe of integer sums, logic, comparisons, selections and most conversions.
-    Alu,
-    /// The pipe of transcendental functions and of conversions from floats to integers.
-    Mufu,
-    /// The load/store unit: shared memory, global memory and shuffles.
-    Lsu,
-    /// The scheduler's issue slots: sequences of several instructions.
-    Issue,
-}
-
-impl Unit {
-    /// Every unit.
-    pub const ALL: [Unit; 6] = [Unit::Tensor, Unit::Fma, Unit::Alu, Unit::Mufu, Unit::Lsu, Unit::Issue];
-
-    /// The name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Unit::Tensor => "tensor",
-            Unit::Fma => "fma",
-            Unit::Alu => "alu",
-            Unit::Mufu => "mufu",
-            Unit::Lsu => "lsu",
-            Unit::Issue => "issue",
-        }
-    }
-
-    /// How many a multiprocessor has: one in each of its four parts, but one load/store unit in all.
-    pub fn count(self) -> u32 {
-        if self == Unit::Lsu { 1 } else { 4 }
-    }
-}
-
-impl fmt::Display for Unit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+use crate::arch::{Arch, ArchSpec, Memory, UnknownArch};
+use crate::copy::CopyRow;
+use crate::features::Feature;
+use crate::op::{OpKey, Unit, WGMMA_KNOTS};
+use crate::wgmma::WgmmaRow;
 
 /// A figure of the whole chip, or of one multiprocessor beside its instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -78,8 +35,6 @@ pub enum Rate {
     ClockMhz,
     /// Multiprocessors.
     Multiprocessors,
-    /// Warp schedulers of a multiprocessor.
-    Schedulers,
     /// Bytes that shared memory gives one multiprocessor a cycle.
     SharedBytes,
     /// Bytes that the L2 cache gives one multiprocessor a cycle, all reading at once.
@@ -88,6 +43,10 @@ pub enum Rate {
     DramBytes,
     /// Bytes that one multiprocessor stores to global memory a cycle, when it goes on for long.
     StoreBytes,
+    /// Bytes that a multiprocessor's tensor memory accelerator moves into shared memory a cycle.
+    TmaLoadBytes,
+    /// Bytes that it moves out of shared memory a cycle.
+    TmaStoreBytes,
     /// Cycles of a load that hits the L1 cache.
     L1Latency,
     /// Cycles of a load that hits the L2 cache.
@@ -104,14 +63,15 @@ pub enum Rate {
 
 impl Rate {
     /// Every rate, in the order of tables.
-    pub const ALL: [Rate; 13] = [
+    pub const ALL: [Rate; 14] = [
         Rate::ClockMhz,
         Rate::Multiprocessors,
-        Rate::Schedulers,
         Rate::SharedBytes,
         Rate::L2Bytes,
         Rate::DramBytes,
         Rate::StoreBytes,
+        Rate::TmaLoadBytes,
+        Rate::TmaStoreBytes,
         Rate::L1Latency,
         Rate::L2Latency,
         Rate::DramLatency,
@@ -120,16 +80,23 @@ impl Rate {
         Rate::LaunchUs,
     ];
 
+    /// The rates of an architecture.
+    pub fn all(arch: Arch) -> impl Iterator<Item = Rate> {
+        let tma = [Rate::TmaLoadBytes, Rate::TmaStoreBytes];
+        Rate::ALL.into_iter().filter(move |rate| !tma.contains(rate) || arch.has(Feature::Tma))
+    }
+
     /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Rate::ClockMhz => "clock_mhz",
             Rate::Multiprocessors => "multiprocessors",
-            Rate::Schedulers => "schedulers",
             Rate::SharedBytes => "shared_bytes_per_clock",
             Rate::L2Bytes => "l2_bytes_per_clock",
             Rate::DramBytes => "dram_bytes_per_clock",
             Rate::StoreBytes => "store_bytes_per_clock",
+            Rate::TmaLoadBytes => "tma_load_bytes_per_clock",
+            Rate::TmaStoreBytes => "tma_store_bytes_per_clock",
             Rate::L1Latency => "l1_latency",
             Rate::L2Latency => "l2_latency",
             Rate::DramLatency => "dram_latency",
@@ -146,110 +113,56 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Classes of scalar operations with the unit that they occupy, in the order of tables. `shfl` is the warp shuffle;
-/// packed half-precision arithmetic (`fma.f16x2`) has an entry though no operation is of its class yet.
-pub const CLASSES: &[(&str, Unit)] = &[
-    ("fma.f32", Unit::Fma),
-    ("fma.f16x2", Unit::Fma),
-    ("min.f32", Unit::Alu),
-    ("add.i32", Unit::Alu),
-    ("min.i32", Unit::Alu),
-    ("lop3", Unit::Alu),
-    ("shift", Unit::Alu),
-    ("prmt", Unit::Alu),
-    ("bfe", Unit::Alu),
-    ("bfi", Unit::Alu),
-    ("setp", Unit::Alu),
-    ("selp", Unit::Alu),
-    ("imad", Unit::Fma),
-    ("imad.wide", Unit::Fma),
-    ("add.i64", Unit::Alu),
-    ("mul.i64", Unit::Fma),
-    ("shift.b64", Unit::Alu),
-    ("extend.i64", Unit::Alu),
-    ("cvt.f16x2.f32", Unit::Alu),
-    ("cvt.f32.f16", Unit::Fma),
-    ("cvt.f32.i32", Unit::Alu),
-    ("cvt.i32.f32", Unit::Mufu),
-    ("cvt.i16", Unit::Alu),
-    ("cvt.f8", Unit::Alu),
-    ("ex2", Unit::Mufu),
-    ("lg2", Unit::Mufu),
-    ("rsqrt", Unit::Mufu),
-    ("sqrt.f32", Unit::Issue),
-    ("div.f32", Unit::Issue),
-    ("div.i32", Unit::Issue),
-    ("shfl", Unit::Lsu),
-];
+/// Cycles of an instruction.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Cost {
+    /// The unit that it occupies.
+    pub unit: Unit,
+    /// Cycles for which one warp's instruction occupies one such unit.
+    pub issue: f64,
+    /// Cycles until its result can be used.
+    pub latency: f64,
+}
 
-impl ScalarOp {
-    /// The class of operations that cost the same: the name of its entry in a [`Timing`].
-    pub fn class(self) -> &'static str {
-        use ScalarOp::*;
-        match self {
-            AddI32 | SubI32 => "add.i32",
-            MulI32 => "imad",
-            DivI32 | RemI32 => "div.i32",
-            MinI32 | MaxI32 => "min.i32",
-            AndB32 | OrB32 | XorB32 | Lop3B32 => "lop3",
-            ShlB32 | ShrU32 => "shift",
-            BfeU32 | BfeS32 => "bfe",
-            BfiB32 => "bfi",
-            PrmtB32 => "prmt",
-            ExtendI64 => "extend.i64",
-            Mapa => "cvt.i16",
-            MulWide => "imad.wide",
-            AddI64 => "add.i64",
-            MulI64 => "mul.i64",
-            ShlB64 | ShrI64 => "shift.b64",
-            LtI32 | GeI32 | EqI32 | NeI32 | AndPred | XorPred => "setp",
-            Select => "selp",
-            // Negation and absolute value are mostly modifiers of what uses them; alone, they are a sum.
-            AddF32 | SubF32 | MulF32 | FmaF32 | NegF32 | AbsF32 => "fma.f32",
-            MinF32 | MaxF32 => "min.f32",
-            DivF32 => "div.f32",
-            SqrtF32 => "sqrt.f32",
-            RsqrtF32 => "rsqrt",
-            Ex2F32 | Ex2FtzF32 | RcpFtzF32 => "ex2",
-            Lg2F32 => "lg2",
-            LowB16 | ExtendB16 | LowB32 => "cvt.i16",
-            F32FromF16 => "cvt.f32.f16",
-            F16FromF32 | BF16FromF32 | F16x2FromF32 | BF16x2FromF32 => "cvt.f16x2.f32",
-            F32FromI32 => "cvt.f32.i32",
-            I32FromF32 => "cvt.i32.f32",
-            AddF16x2 | SubF16x2 | MulF16x2 | FmaF16x2 | AddBF16x2 | SubBF16x2 | MulBF16x2 | FmaBF16x2 => {
-                "fma.f16x2"
-            }
-            MinF16x2 | MaxF16x2 | MinBF16x2 | MaxBF16x2 => "min.f32",
-            F16x2FromE4M3x2 | E4M3x2FromF16x2 | E5M2x2FromF16x2 | E4M3x2FromF32 | E5M2x2FromF32 => "cvt.f8",
-        }
+impl Cost {
+    /// Cycles of the multiprocessor that one warp's instruction takes, with all units of the kind at work.
+    pub fn share(self) -> f64 {
+        self.issue / f64::from(self.unit.count())
+    }
+
+    /// The issue in whole cycles, at least 1.
+    pub fn whole_issue(self) -> u32 {
+        self.issue.round().max(1.0) as u32
+    }
+
+    /// The latency in whole cycles, at least 1.
+    pub fn whole_latency(self) -> u32 {
+        self.latency.round().max(1.0) as u32
     }
 }
 
-/// The cost of an instruction or of a class of operations.
+/// A line of a table with the cost of an instruction.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Entry {
-    /// The row's name, or the class's.
-    pub name: String,
-    /// What it occupies.
-    pub unit: Unit,
+    /// The instruction.
+    pub key: OpKey,
     /// Cycles for which one warp's instruction occupies one such unit.
     pub issue: f64,
     /// Cycles until its result can be used. Of a load from global memory: where the data are in the L2 cache. Of a store:
     /// until a load sees it (shared memory), or the same as issue (global memory, for which nobody waits).
     pub latency: f64,
-    /// Where the figures are from.
+    /// The source of the figures.
     pub source: String,
 }
 
 /// A rate's value.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Figure {
-    /// Which rate.
+    /// The rate.
     pub rate: Rate,
     /// Its value.
     pub value: f64,
-    /// Where it is from.
+    /// The source of the value.
     pub source: String,
 }
 
@@ -301,11 +214,11 @@ impl Arch {
             line: spec.timing.lines().count().max(1),
             mistake: TimingMistake::Incomplete(name.to_string()),
         };
-        if let Some(rate) = Rate::ALL.into_iter().find(|rate| table.rate(*rate).is_none()) {
+        if let Some(rate) = Rate::all(arch).find(|rate| table.figure(*rate).is_none()) {
             return Err(missing(rate.name()));
         }
-        if let Some((name, _)) = entry_names(arch).into_iter().find(|(name, _)| table.of(name).is_none()) {
-            return Err(missing(name));
+        if let Some(key) = OpKey::all(arch).into_iter().find(|key| table.entry(*key).is_none()) {
+            return Err(missing(&key.to_string()));
         }
         let mut tables = TABLES.write().unwrap_or_else(PoisonError::into_inner);
         tables.entry(arch).or_insert_with(|| Box::leak(Box::new(table)));
@@ -313,29 +226,55 @@ impl Arch {
     }
 }
 
-/// The names that a table of this architecture has entries for: copies, matrix products, classes of scalar operations.
-pub fn entry_names(arch: Arch) -> Vec<(&'static str, Unit)> {
-    let mma = mma_rows().iter().filter(|row| arch.has(row.needs)).map(|row| (row.name, Unit::Tensor));
-    // What a peer's memory costs is not measured: its rows carry figures of their own.
-    let own = |row: &&CopyRow| arch.has(row.needs) && row.scope == Scope::Cta;
-    let copies = copy_rows().iter().filter(own).map(|row| (row.name, Unit::Lsu));
-    mma.chain(copies).chain(CLASSES.iter().copied()).collect()
-}
-
 impl Timing {
-    /// The entry with this name: a copy row's, a matrix row's or a class's.
-    pub fn of(&self, name: &str) -> Option<&Entry> {
-        self.entries.iter().find(|e| e.name == name)
+    /// The line of an instruction, where the table has one.
+    pub fn entry(&self, key: impl Into<OpKey>) -> Option<&Entry> {
+        let key = key.into();
+        self.entries.iter().find(|entry| entry.key == key)
     }
 
-    /// The entry of a scalar operation's class.
-    pub fn of_scalar(&self, op: ScalarOp) -> Option<&Entry> {
-        self.of(op.class())
+    /// The line of a rate, where the table has one.
+    pub fn figure(&self, rate: Rate) -> Option<&Figure> {
+        self.figures.iter().find(|figure| figure.rate == rate)
     }
 
-    /// The value of a rate.
-    pub fn rate(&self, rate: Rate) -> Option<f64> {
-        self.figures.iter().find(|f| f.rate == rate).map(|f| f.value)
+    /// The cost of an instruction of the architecture. What the table lacks is as in the built-in one.
+    pub fn cost(&self, key: impl Into<OpKey>) -> Cost {
+        let key = key.into();
+        let entry = self.entry(key).or_else(|| timing(self.arch).entry(key));
+        let entry = entry.expect("every instruction of an architecture has a line, as its making checks");
+        Cost { unit: key.unit(), issue: entry.issue, latency: entry.latency }
+    }
+
+    /// Cycles of the load/store unit for one warp's copy. Where global memory takes part, the table's issue is the rate of the caches; the unit
+    /// itself moves as many bytes a cycle as shared memory gives.
+    pub fn lsu_issue(&self, row: &CopyRow) -> f64 {
+        if row.src == Memory::Global || row.dst == Memory::Global {
+            (f64::from(32 * row.bytes) / self.rate(Rate::SharedBytes)).max(1.0)
+        } else {
+            self.cost(row).issue
+        }
+    }
+
+    /// The cost of a product of a warpgroup: all tensor cores of the multiprocessor are occupied for its issue.
+    pub fn wgmma(&self, row: &WgmmaRow) -> Cost {
+        let at = |n: i64| self.cost(OpKey::Wgmma(row.kind(), n));
+        let upper = WGMMA_KNOTS.into_iter().find(|n| *n >= row.n).unwrap_or(row.n);
+        let lower = WGMMA_KNOTS.into_iter().rfind(|n| *n <= row.n).unwrap_or(row.n);
+        let (low, high) = (at(lower), at(upper));
+        let share = (row.n - lower) as f64 / (upper - lower).max(1) as f64;
+        let between = |a: f64, b: f64| a + (b - a) * share;
+        Cost {
+            unit: Unit::Tensor,
+            issue: between(low.issue, high.issue),
+            latency: between(low.latency, high.latency),
+        }
+    }
+
+    /// The value of a rate of the architecture. What the table lacks is as in the built-in one.
+    pub fn rate(&self, rate: Rate) -> f64 {
+        let figure = self.figure(rate).or_else(|| timing(self.arch).figure(rate));
+        figure.expect("every rate of an architecture has a line, as its making checks").value
     }
 
     /// This table, with what it lacks taken from the built-in one of its architecture.
@@ -347,13 +286,13 @@ impl Timing {
     /// Takes what it lacks, and its architecture has, from another table.
     fn complete_from(&mut self, other: &Timing) {
         for figure in &other.figures {
-            if self.rate(figure.rate).is_none() {
+            if self.figure(figure.rate).is_none() {
                 self.figures.push(figure.clone());
             }
         }
-        let known = entry_names(self.arch);
+        let known = OpKey::all(self.arch);
         for entry in &other.entries {
-            if self.of(&entry.name).is_none() && known.iter().any(|(name, _)| *name == entry.name) {
+            if self.entry(entry.key).is_none() && known.contains(&entry.key) {
                 self.entries.push(entry.clone());
             }
         }
@@ -393,8 +332,9 @@ impl fmt::Display for Figure {
 
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Entry { name, unit, issue, latency, source } = self;
-        write!(f, "{name:<24} {:<6} {:>6} {:>7}  {source}", unit.name(), number(*issue), number(*latency))
+        let Entry { key, issue, latency, source } = self;
+        let (name, unit) = (key.to_string(), key.unit().name());
+        write!(f, "{name:<24} {unit:<6} {:>6} {:>7}  {source}", number(*issue), number(*latency))
     }
 }
 
@@ -406,7 +346,7 @@ impl fmt::Display for Timing {
     }
 }
 
-/// What is wrong with a line of a table.
+/// A mistake in a line of a table.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TimingMistake {
@@ -440,9 +380,16 @@ pub enum TimingMistake {
         /// The known names that resemble it, as the end of the message.
         near: String,
     },
-    /// The unit does not exist.
-    #[error("`{0}` is not a unit; units are {units}", units = list(Unit::ALL.iter().map(|u| u.name())))]
-    UnknownUnit(String),
+    /// The unit is another.
+    #[error("`{name}` occupies the unit `{unit}`, not `{given}`")]
+    OtherUnit {
+        /// The instruction.
+        name: String,
+        /// Its unit.
+        unit: Unit,
+        /// The unit in the table.
+        given: String,
+    },
     /// The line ends too early.
     #[error(
         "the {0} is missing; an entry is `name unit issue latency source`, e.g. `ldmatrix.x4 lsu 4 33 measured`"
@@ -454,7 +401,7 @@ pub enum TimingMistake {
     /// The text is no number.
     #[error("the {what} is `{text}`; it must be a number above 0, e.g. 4 or 1.5")]
     Number {
-        /// What the number says.
+        /// The quantity.
         what: &'static str,
         /// The text.
         text: String,
@@ -473,24 +420,25 @@ fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// A text that is no table.
+/// An error in the text of a table.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("line {line}: {mistake}")]
 pub struct TimingError {
     /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The mistake.
     pub mistake: TimingMistake,
 }
 
 /// The known names that begin as `name` does, as the end of a message.
 fn near(name: &str, arch: Arch) -> String {
-    let known = entry_names(arch);
+    let known: Vec<String> = OpKey::all(arch).iter().map(OpKey::to_string).collect();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
     let head = name.split('.').next().unwrap_or(name);
     let alike: Vec<&str> =
-        known.iter().map(|(n, _)| *n).filter(|n| n.split('.').next() == Some(head)).take(12).collect();
+        known.iter().copied().filter(|n| n.split('.').next() == Some(head)).take(12).collect();
     if alike.is_empty() {
-        let heads: Vec<&str> = known.iter().map(|(n, _)| n.split('.').next().unwrap_or(n)).collect();
+        let heads: Vec<&str> = known.iter().map(|n| n.split('.').next().unwrap_or(n)).collect();
         let mut seen = Vec::new();
         heads.into_iter().for_each(|h| {
             if !seen.contains(&h) {
@@ -563,13 +511,13 @@ impl Parser {
             self.table.iter_mut().for_each(|table| table.figures.push(figure.clone()));
             return Ok(());
         }
-        if !entry_names(arch).iter().any(|(name, _)| *name == first) {
+        let Some(key) = OpKey::all(arch).into_iter().find(|key| key.to_string() == first) else {
             return Err(TimingMistake::UnknownName {
                 name: first.to_string(),
                 arch,
                 near: near(first, arch),
             });
-        }
+        };
         self.once(first, line)?;
         let (unit, rest) = word(rest);
         let (issue, rest) = word(rest);
@@ -579,12 +527,12 @@ impl Parser {
                 return Err(TimingMistake::Missing(what));
             }
         }
+        if unit != key.unit().name() {
+            let (name, given) = (first.to_string(), unit.to_string());
+            return Err(TimingMistake::OtherUnit { name, unit: key.unit(), given });
+        }
         let entry = Entry {
-            name: first.to_string(),
-            unit: Unit::ALL
-                .into_iter()
-                .find(|u| u.name() == unit)
-                .ok_or_else(|| TimingMistake::UnknownUnit(unit.to_string()))?,
+            key,
             issue: positive("issue", issue)?,
             latency: positive("latency", latency)?,
             source: source.to_string(),
@@ -605,34 +553,69 @@ impl FromStr for Timing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::copy::copy_rows;
+    use crate::dtype::DType;
+    use crate::features::Features;
+    use crate::mma::mma_rows;
+    use crate::op::{Class, WgmmaKind};
+    use crate::scalar::{MbarrierOp, ScalarOp};
+    use crate::tensor::{BulkOp, TensorRow, tensor_rows};
+    use crate::wgmma::{wgmma_rows, wgmmas};
 
     #[test]
     fn the_built_in_tables_are_complete() {
         for arch in Arch::ALL {
             let table = timing(arch);
             assert_eq!(table.arch, arch);
-            for rate in Rate::ALL {
-                assert!(table.rate(rate).is_some(), "{arch} lacks {rate}");
+            for rate in Rate::all(arch) {
+                assert!(table.figure(rate).is_some(), "{arch} lacks {rate}");
             }
-            for (name, _) in entry_names(arch) {
-                let entry = table.of(name).unwrap_or_else(|| panic!("{arch} lacks {name}"));
-                assert!(entry.latency > 0.0 && entry.issue > 0.0, "{arch} {name}");
+            for key in OpKey::all(arch) {
+                let entry = table.entry(key).unwrap_or_else(|| panic!("{arch} lacks {key}"));
+                assert!(entry.latency > 0.0 && entry.issue > 0.0, "{arch} {key}");
             }
-            assert_eq!(table.entries.len(), entry_names(arch).len(), "{arch}");
+            assert_eq!(table.entries.len(), OpKey::all(arch).len(), "{arch}");
+            assert_eq!(table.figures.len(), Rate::all(arch).count(), "{arch}");
             assert_eq!(table.clone().completed(), *table);
         }
     }
 
     #[test]
-    fn every_scalar_operation_has_an_entry() {
-        for op in ScalarOp::ALL {
-            assert!(timing(Arch::SM_90A).of_scalar(*op).is_some(), "{}: {}", op.row().name, op.class());
+    fn every_row_has_a_line_on_every_chip_that_has_its_features() {
+        for arch in Arch::ALL {
+            let table = timing(arch);
+            let has = |needs: Features, key: OpKey| !arch.has(needs) || table.entry(key).is_some();
+            assert!(copy_rows().iter().all(|row| has(row.needs, row.into())), "{arch}");
+            assert!(mma_rows().iter().all(|row| has(row.needs, row.into())), "{arch}");
+            assert!(ScalarOp::ALL.iter().all(|op| has(op.needs(), (*op).into())), "{arch}");
+            assert!(MbarrierOp::ALL.iter().all(|op| has(op.needs(), (*op).into())), "{arch}");
+            assert!(BulkOp::ALL.iter().all(|op| has(op.needs(), (*op).into())), "{arch}");
+            assert!(tensor_rows().iter().all(|row| has(TensorRow::NEEDS, row.op.into())), "{arch}");
+            for row in wgmma_rows().iter().filter(|_| arch.has(WgmmaRow::NEEDS)) {
+                assert!(table.wgmma(row).issue > 0.0, "{arch} {}", row.name);
+            }
         }
     }
 
     #[test]
-    fn names_of_rows_and_classes_do_not_clash() {
-        let mut names: Vec<_> = entry_names(Arch::SM_90A).into_iter().map(|(name, _)| name).collect();
+    fn products_of_a_warpgroup_between_two_lines_are_between_their_figures() {
+        let table: Timing =
+            "arch: sm_90a\nwgmma.n64.f32.f16 tensor 32 40 a\nwgmma.n128.f32.f16 tensor 64 72 a"
+                .parse()
+                .unwrap();
+        let of = |n| {
+            let row = wgmmas(DType::BF16, DType::BF16, DType::F32).find(|row| row.n == n).unwrap();
+            let cost = table.wgmma(row);
+            (cost.issue, cost.latency)
+        };
+        assert_eq!([of(64), of(80), of(128)], [(32.0, 40.0), (40.0, 48.0), (64.0, 72.0)]);
+        let built_in = timing(Arch::SM_90A);
+        assert_eq!(of(256), (128.0, built_in.cost(OpKey::Wgmma(WgmmaKind::HalfF32, 256)).latency));
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<_> = OpKey::all(Arch::SM_90A).iter().map(OpKey::to_string).collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();
@@ -651,11 +634,12 @@ mod tests {
     #[test]
     fn what_a_table_lacks_is_the_built_in() {
         let own: Timing = "arch: sm_90a # mine\n\nclock_mhz: 1500 a\nlop3 alu 3 5 a b\n".parse().unwrap();
-        assert_eq!(own.of("lop3").map(|e| (e.issue, e.source.as_str())), Some((3.0, "a b")));
-        let all = own.completed();
-        assert_eq!(all.rate(Rate::ClockMhz), Some(1500.0));
-        assert_eq!(all.of("lop3").map(|e| e.issue), Some(3.0));
-        assert_eq!(all.of("prmt"), timing(Arch::SM_90A).of("prmt"));
+        assert_eq!(own.entry(Class::Lop3).map(|e| (e.issue, e.source.as_str())), Some((3.0, "a b")));
+        assert_eq!(own.cost(Class::Prmt), timing(Arch::SM_90A).cost(Class::Prmt));
+        let completed = own.completed();
+        assert_eq!(completed.rate(Rate::ClockMhz), 1500.0);
+        assert_eq!(completed.cost(Class::Lop3).issue, 3.0);
+        assert_eq!(completed.entry(Class::Prmt), timing(Arch::SM_90A).entry(Class::Prmt));
     }
 
     #[test]
@@ -677,10 +661,7 @@ mod tests {
                 "arch: sm_80\nstmatrix.x4 lsu 1 1 x",
                 "line 2: `stmatrix.x4` is not an instruction of sm_80; names",
             ),
-            (
-                "arch: sm_80\nlop3 lut 1 4 x",
-                "line 2: `lut` is not a unit; units are tensor, fma, alu, mufu, lsu",
-            ),
+            ("arch: sm_80\nlop3 lut 1 4 x", "line 2: `lop3` occupies the unit `alu`, not `lut`"),
             (
                 "arch: sm_80\nlop3",
                 "line 2: the unit is missing; an entry is `name unit issue latency source`",

@@ -17,7 +17,7 @@ use tilewright_layout::{Layout, Swizzle};
 use crate::dtype::DType;
 use crate::features::{Feature, Features};
 
-/// How shared memory is swizzled for `wgmma` and for tensor copies: 16-byte units within a span of bytes are exchanged by bits of the
+/// The swizzle of shared memory for `wgmma` and for tensor copies: 16-byte units within a span of bytes are exchanged by bits of the
 /// address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum SwizzleMode {
@@ -106,7 +106,7 @@ impl fmt::Display for SwizzleMode {
     }
 }
 
-/// Along which of its modes an operand's elements are contiguous in shared memory.
+/// The mode along which an operand's elements are contiguous in shared memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Major {
     /// Along K: rows of A, rows of B (N×K).
@@ -121,7 +121,7 @@ impl fmt::Display for Major {
     }
 }
 
-/// A matrix descriptor: where an operand lies in shared memory.
+/// A matrix descriptor: the place and the layout of an operand in shared memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Descriptor {
     /// Byte address of the operand's first element, 18 bits, a multiple of 16.
@@ -224,10 +224,6 @@ pub struct WgmmaRow {
     pub a_tv: Layout,
     /// (thread, value) → `m + 64·n`.
     pub c_tv: Layout,
-    /// Cycles for which it occupies the tensor cores.
-    pub issue_cycles: u32,
-    /// Cycles until its result can be used.
-    pub latency_cycles: u32,
 }
 
 impl WgmmaRow {
@@ -274,6 +270,7 @@ fn row(n: i64, a: DType, b: DType, c: DType) -> WgmmaRow {
         t => t.to_string(),
     };
     let result = if c == DType::F32 { "f32".to_string() } else { ptx(c) };
+    // (T128,V(16/bytes)) -> (M64,K(32/bytes))
     let a_tv = match bytes {
         4 => "((4,8,4),(2,2)):((64,1,16),(8,256))".to_string(),
         2 => "((4,8,4),(2,2,2)):((128,1,16),(64,8,512))".to_string(),
@@ -288,9 +285,8 @@ fn row(n: i64, a: DType, b: DType, c: DType) -> WgmmaRow {
         b,
         c,
         a_tv: layout(a_tv),
+        // (T128,V(n/2)) -> (M64,Nn)
         c_tv: layout(format!("((4,8,4),(2,2,{})):((128,1,16),(64,8,512))", n / 8)),
-        issue_cycles: (n as u32 / 2).max(8),
-        latency_cycles: (n as u32 / 2).max(16) + 16,
     }
 }
 

@@ -106,3 +106,8 @@ pub fn print(function: &Function) -> String {
 
 #[cfg(test)]
 mod tests;
+
+/// The page about new instructions, whose examples are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/add-an-instruction.md")]
+struct AddAnInstruction;

@@ -2,13 +2,11 @@
 //!
 //! A warp issues in order. An instruction starts when its operands are ready (the latencies of the instructions that made
 //! them), and when the warp's previous use of the same unit is over (its issue cycles, plus one cycle for each shared-memory
-//! wavefront beyond the ideal). Matrix products and accesses to shared memory cost what the architecture's table of `machine`
-//! says, all else what its row says. That gives the time at which each warp reaches a barrier if nothing else runs.
+//! wavefront beyond the ideal). Every instruction costs what the architecture's table of `machine` says. That gives the time at which each warp reaches a barrier if nothing else runs.
 //!
-//! Between two barriers a block takes the longest of: its slowest warp; the work of its four schedulers (scalar
-//! instructions for their `issue_cycles`, all others for one cycle), evenly divided; that of its four tensor cores, evenly
-//! divided; that of the one load/store unit. Bandwidth and caches of global memory are not modelled: a load
-//! takes its row's latency.
+//! Between two barriers a block takes the longest of: its slowest warp; the issue slots of its schedulers, of which an instruction takes
+//! one; and the work of each kind of unit, evenly divided among those that there are. Bandwidth and caches of global memory are not
+//! modelled: a load takes the latency of the L2 cache.
 //!
 //! Matrix products of a warpgroup occupy the tensor cores, which all warpgroups of the block share, for the longer of their arithmetic and
 //! of reading their operands; tensor and bulk copies occupy the one unit that makes them, by their bytes. Both go on while their warp does
@@ -20,30 +18,10 @@
 //! many are resident; a wave takes as long as one block alone, or as long as the resident blocks together occupy their
 //! busiest unit. Blocks of a persistent grid are one wave, which takes as long as the longest.
 
+use tilewright_machine::{Rate, Unit, timing};
 use tilewright_simt::Function;
 
 use crate::decode::Program;
-
-/// The unit that an instruction occupies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unit {
-    Scalar,
-    Tensor,
-    LoadStore,
-    /// The tensor cores, by products that go on while the warp does something else.
-    Products,
-    /// The tensor memory accelerator.
-    Copy,
-}
-
-/// Bytes that a multiprocessor's tensor memory accelerator moves into shared memory a cycle.
-pub(crate) const COPY_BYTES: u64 = 108;
-
-/// Bytes that it moves out of shared memory a cycle.
-pub(crate) const STORE_BYTES: u64 = 32;
-
-/// Units of each kind that warps share, except the load/store unit, of which there is one.
-const SCHEDULERS: u64 = 4;
 
 /// When a unit that several warps share is busy.
 #[derive(Clone, Debug, Default)]
@@ -85,15 +63,15 @@ impl Calendar {
     }
 }
 
+/// Cycles for which each unit is occupied, in the order of [`Unit::ALL`].
+type Work = [u64; Unit::COUNT];
+
 /// Work since the last block barrier, and in all.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pipes {
-    scalar: u64,
-    tensor: u64,
-    load_store: u64,
-    copy: u64,
+    work: Work,
     start: u64,
-    total: [u64; 4],
+    total: Work,
     /// The tensor cores, by products of warpgroups.
     products: Calendar,
     /// The tensor memory accelerator.
@@ -101,15 +79,16 @@ pub(crate) struct Pipes {
 }
 
 impl Pipes {
-    fn longest([scalar, tensor, load_store, copy]: [u64; 4]) -> u64 {
-        load_store.max(copy).max(scalar.max(tensor).div_ceil(SCHEDULERS))
+    /// Cycles of the busiest unit, the work evenly divided among those of a kind.
+    fn longest(work: Work) -> u64 {
+        let each = Unit::ALL.map(|unit| work[unit as usize].div_ceil(u64::from(unit.count())));
+        each.into_iter().fold(0, u64::max)
     }
 
     /// Ends the segment whose slowest warp alone would end at `slowest`; returns when it ends.
     pub(crate) fn end_segment(&mut self, slowest: u64) -> u64 {
-        let work = [self.scalar, self.tensor, self.load_store, self.copy];
-        let end = slowest.max(self.start + Pipes::longest(work));
-        let total = std::array::from_fn(|i| self.total[i] + work[i]);
+        let end = slowest.max(self.start + Pipes::longest(self.work));
+        let total = std::array::from_fn(|i| self.total[i] + self.work[i]);
         let (products, copies) = (std::mem::take(&mut self.products), std::mem::take(&mut self.copies));
         *self = Pipes { start: end, total, products, copies, ..Pipes::default() };
         end
@@ -117,8 +96,13 @@ impl Pipes {
 
     /// Executes a product of a warpgroup whose operands are ready, and occupy shared memory for `shared`; returns when it begins.
     pub(crate) fn multiply(&mut self, ready: u64, busy: u64, shared: u64) -> u64 {
-        self.load_store += shared;
+        self.work[Unit::Lsu as usize] += shared;
         self.products.reserve(ready, busy)
+    }
+
+    /// Executes a copy of the tensor memory accelerator that was issued at `ready`; returns when it begins.
+    pub(crate) fn copy(&mut self, ready: u64, busy: u64) -> u64 {
+        self.copies.reserve(ready, busy)
     }
 
     /// Cycles for which the busiest unit has been occupied.
@@ -131,8 +115,8 @@ impl Pipes {
 #[derive(Clone, Debug)]
 pub(crate) struct Timing {
     pub clock: u64,
-    tensor_free: u64,
-    load_store_free: u64,
+    /// When the warp's last use of each unit is over.
+    free: Work,
     /// Cycles for which units were occupied since this was taken.
     pub spent: u64,
     /// When the last product's operands were ready.
@@ -145,8 +129,7 @@ impl Timing {
     pub(crate) fn new(program: &Program<'_>) -> Self {
         Timing {
             clock: 0,
-            tensor_free: 0,
-            load_store_free: 0,
+            free: [0; Unit::COUNT],
             spent: 0,
             product: 0,
             values: vec![0; program.slots],
@@ -159,38 +142,31 @@ impl Timing {
         registers.iter().map(|r| self.registers[*r as usize]).max().unwrap_or(0)
     }
 
-    /// Issues an instruction whose operands are ready at `ready`; returns when it starts.
+    /// Issues an instruction whose operands are ready at `ready`; returns when it starts. Sequences of several instructions take
+    /// the issue slots for all of them, any other instruction for one cycle.
     pub(crate) fn issue(&mut self, pipes: &mut Pipes, unit: Unit, ready: u64, busy: u64) -> u64 {
         let start = self.clock.max(ready);
         self.spent += busy;
-        let (free, work) = match unit {
-            Unit::Scalar => {
-                pipes.scalar += busy;
-                self.clock = start + busy;
-                return start;
-            }
-            // Units that work asynchronously take orders while they are busy.
-            Unit::Products => {
-                pipes.scalar += 1;
-                pipes.tensor += busy;
-                self.clock = start + 1;
-                return start;
-            }
-            Unit::Copy => {
-                pipes.scalar += 1;
-                pipes.copy += busy;
-                self.clock = start + 1;
-                return pipes.copies.reserve(start, busy);
-            }
-            Unit::Tensor => (&mut self.tensor_free, &mut pipes.tensor),
-            Unit::LoadStore => (&mut self.load_store_free, &mut pipes.load_store),
-        };
-        let begin = start.max(*free);
-        *free = begin + busy;
-        *work += busy;
-        pipes.scalar += 1;
+        pipes.work[unit as usize] += busy;
+        if unit == Unit::Issue {
+            self.clock = start + busy;
+            return start;
+        }
+        let begin = start.max(self.free[unit as usize]);
+        self.free[unit as usize] = begin + busy;
+        pipes.work[Unit::Issue as usize] += 1;
         self.clock = begin + 1;
         begin
+    }
+
+    /// Issues an instruction that a unit does later, which takes orders while it is busy; returns when it is issued.
+    pub(crate) fn order(&mut self, pipes: &mut Pipes, unit: Unit, ready: u64, busy: u64) -> u64 {
+        let start = self.clock.max(ready);
+        self.spent += busy;
+        pipes.work[unit as usize] += busy;
+        pipes.work[Unit::Issue as usize] += 1;
+        self.clock = start + 1;
+        start
     }
 }
 
@@ -210,7 +186,7 @@ fn resident(function: &Function) -> u64 {
 /// busiest units for `busy`.
 pub(crate) fn kernel(function: &Function, blocks: u64, longest: u64, sum: u64, busy: u64) -> u64 {
     let blocks = blocks.max(1);
-    let multiprocessors = u64::from(function.arch.limits().multiprocessors);
+    let multiprocessors = timing(function.arch).rate(Rate::Multiprocessors) as u64;
     let resident = resident(function).min(blocks.div_ceil(multiprocessors));
     let waves = blocks.div_ceil(multiprocessors * resident);
     let (mean, mean_busy) = (sum.div_ceil(blocks), busy.div_ceil(blocks));
@@ -225,9 +201,11 @@ mod tests {
 
     #[test]
     fn a_segment_takes_as_long_as_its_slowest_warp_or_its_busiest_unit() {
-        let mut pipes = Pipes { tensor: 400, load_store: 90, ..Pipes::default() };
+        let mut pipes = Pipes::default();
+        pipes.work[Unit::Tensor as usize] = 400;
+        pipes.work[Unit::Lsu as usize] = 90;
         assert_eq!(pipes.end_segment(50), 100);
-        pipes.load_store = 30;
+        pipes.work[Unit::Lsu as usize] = 30;
         assert_eq!(pipes.end_segment(200), 200);
         assert_eq!(pipes.busy(), 120);
     }

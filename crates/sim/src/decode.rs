@@ -7,8 +7,8 @@
 use std::collections::HashMap;
 
 use tilewright_machine::{
-    BulkOp, CopyRow, DType, Major, MbarrierOp, Memory, Scope, ShuffleMode, SyncOp, TensorOp, TensorRow,
-    tensor_row, timing,
+    BulkOp, CopyRow, DType, Major, MbarrierOp, Memory, OpKey, Scope, ShuffleMode, SyncOp, TensorOp, Unit,
+    timing,
 };
 use tilewright_simt::{
     Address, Factor, Function, Inst, Op, Operand, OriginId, Position, Reg, Special, verify,
@@ -21,9 +21,6 @@ use crate::wgmma::WgmmaTable;
 
 /// Most registers of a thread's fragments.
 const REGISTER_LIMIT: u32 = 1 << 16;
-
-/// Cycles of an operation on an mbarrier, waiting not counted.
-const MBARRIER_CYCLES: u32 = 8;
 
 /// A slot of the value file.
 pub(crate) type Slot = u32;
@@ -95,6 +92,7 @@ pub(crate) enum Code {
         eval: fn(&[u64]) -> u64,
         args: [Slot; 4],
         count: u8,
+        unit: Unit,
     },
     ReadReg {
         dst: Slot,
@@ -471,17 +469,15 @@ impl Decoder<'_> {
     }
 
     /// Issue and latency of an instruction by the architecture's table, in whole cycles.
-    fn cost(&self, name: &str, otherwise: (u32, u32)) -> (u32, u32) {
-        let whole = |cycles: f64| cycles.round().max(1.0) as u32;
-        let entry = timing(self.program.function.arch).of(name);
-        entry.map_or(otherwise, |e| (whole(e.issue), whole(e.latency)))
+    fn cost(&self, key: impl Into<OpKey>) -> (u32, u32) {
+        let cost = timing(self.program.function.arch).cost(key);
+        (cost.whole_issue(), cost.whole_latency())
     }
 
-    /// The same for a copy; with global memory, whose latency depends on where the data lie, the row's own.
+    /// The same for a copy, by what the load/store unit has to do.
     fn copy_cost(&self, row: &CopyRow) -> (u32, u32) {
-        let own = (row.issue_cycles, row.latency_cycles);
-        let global = row.src == Memory::Global || row.dst == Memory::Global;
-        if global { own } else { self.cost(row.name, own) }
+        let timing = timing(self.program.function.arch);
+        (timing.lsu_issue(row).round() as u32, timing.cost(row).whole_latency())
     }
 
     fn block(&mut self, body: &[Inst]) -> Result<(), SimError> {
@@ -503,8 +499,10 @@ impl Decoder<'_> {
                 for (slot, arg) in slots.iter_mut().zip(args) {
                     *slot = self.slot(*arg);
                 }
-                let code = Code::Scalar { dst: dst.0, eval: row.eval, args: slots, count: args.len() as u8 };
-                (code, row.issue_cycles, row.latency_cycles)
+                let (count, unit) = (args.len() as u8, op.class().unit());
+                let code = Code::Scalar { dst: dst.0, eval: row.eval, args: slots, count, unit };
+                let (issue, latency) = self.cost(*op);
+                (code, issue, latency)
             }
             // Moves between registers: PTX printing names the register instead.
             Op::ReadReg { dst, src } => (Code::ReadReg { dst: dst.0, src: self.regs(&[*src])[0] }, 0, 0),
@@ -537,7 +535,8 @@ impl Decoder<'_> {
                     src: self.place(src),
                     guard: guard.map(|g| g.0),
                 };
-                (code, row.issue_cycles, row.latency_cycles)
+                let (issue, latency) = self.copy_cost(row);
+                (code, issue, latency)
             }
             Op::Matrix { row, regs, address } => {
                 let table = match self.matrices.get(row.name) {
@@ -553,7 +552,7 @@ impl Decoder<'_> {
                 };
                 let place = self.place(address);
                 let code = Code::Matrix { statement, table, regs: self.regs(regs), place };
-                let (issue, latency) = self.copy_cost(row);
+                let (issue, latency) = self.cost(*row);
                 (code, issue, latency)
             }
             Op::Mma { row, d, a, b } => {
@@ -568,7 +567,7 @@ impl Decoder<'_> {
                     }
                 };
                 let code = Code::Mma { table, d: self.regs(d), a: self.regs(a), b: self.regs(b) };
-                let (issue, latency) = self.cost(row.name, (row.issue_cycles, row.latency_cycles));
+                let (issue, latency) = self.cost(*row);
                 (code, issue, latency)
             }
             Op::Shuffle { dst, src, mode, operand } => {
@@ -578,7 +577,8 @@ impl Decoder<'_> {
                     mode: *mode,
                     operand: self.slot(*operand),
                 };
-                (code, ShuffleMode::ISSUE_CYCLES, ShuffleMode::LATENCY_CYCLES)
+                let (issue, latency) = self.cost(*mode);
+                (code, issue, latency)
             }
             Op::Wgmma { row, d, a, b, accumulate } => {
                 let wgmmas = &mut self.program.wgmmas;
@@ -594,7 +594,8 @@ impl Decoder<'_> {
                     b: self.source(b),
                     accumulate: self.slot(*accumulate),
                 };
-                let (issue, latency) = self.cost(&row.name, (row.issue_cycles, row.latency_cycles));
+                let cost = timing(self.program.function.arch).wgmma(row);
+                let (issue, latency) = (cost.whole_issue(), cost.whole_latency());
                 (code, issue, latency)
             }
             Op::Tensor { row, map, coords, shared, barrier, multicast, .. } => {
@@ -614,7 +615,8 @@ impl Decoder<'_> {
                     barrier: barrier.map(|b| self.place(&b)),
                     multicast: multicast.map(|m| self.slot(m)),
                 };
-                (Code::Tensor(copy), row.issue_cycles, row.latency_cycles)
+                let (issue, latency) = self.cost(row.op);
+                (Code::Tensor(copy), issue, latency)
             }
             Op::Bulk { op, shared, other, bytes, barrier } => {
                 let copy = BulkCopy {
@@ -625,11 +627,8 @@ impl Decoder<'_> {
                     bytes: self.slot(*bytes),
                     barrier: barrier.map(|b| self.place(&b)),
                 };
-                // As a tensor copy of one dimension.
-                let kind = if *op == BulkOp::Load { TensorOp::Load } else { TensorOp::Store };
-                let cost =
-                    tensor_row(kind, 1).map_or((1, 1), |r: &TensorRow| (r.issue_cycles, r.latency_cycles));
-                (Code::Bulk(copy), cost.0, cost.1)
+                let (issue, latency) = self.cost(*op);
+                (Code::Bulk(copy), issue, latency)
             }
             Op::Mbarrier { op, address, operand } => {
                 self.program.roles = true;
@@ -639,7 +638,7 @@ impl Decoder<'_> {
                     place: self.place(address),
                     operand: self.slot(*operand),
                 };
-                (code, MBARRIER_CYCLES, 0)
+                (code, self.cost(*op).0, 0)
             }
             Op::Elect { dst } => (Code::Elect { dst: dst.0 }, 1, 4),
             Op::Sync(op) => {
@@ -651,7 +650,7 @@ impl Decoder<'_> {
                 }
                 let all = self.program.function.threads;
                 self.program.roles |= matches!(op, SyncOp::NamedBarrier { threads, .. } if *threads < all);
-                (Code::Sync { statement, op: *op }, op.issue_cycles(), 0)
+                (Code::Sync { statement, op: *op }, self.cost(*op).0, 0)
             }
             Op::For { counter, lo, hi, step, body } => {
                 let (lo, hi) = (self.slot(*lo), self.slot(*hi));

@@ -1,10 +1,9 @@
 //! What a warp asks of asynchronous engines and mbarriers.
 
-use tilewright_machine::{BulkOp, MbarrierOp, Memory, TensorOp};
+use tilewright_machine::{BulkOp, MbarrierOp, Memory, Rate, TensorOp, Unit, timing};
 
 use crate::clock::{Agent, HappensBefore, lanes};
 use crate::cluster::Cluster;
-use crate::cycles::{COPY_BYTES, STORE_BYTES, Unit};
 use crate::decode::{BulkCopy, Place, Slot, TensorCopy};
 use crate::flight::{Course, Request, bulk_course};
 use crate::mbarrier::{ARRIVALS_LIMIT, Mbarrier, Overflow, Posted};
@@ -68,10 +67,13 @@ impl Warp {
         lane: usize,
         (issue, latency): (u64, u64),
     ) {
-        let moved = u64::from(request.bytes).div_ceil(if store { STORE_BYTES } else { COPY_BYTES });
+        let rate = if store { Rate::TmaStoreBytes } else { Rate::TmaLoadBytes };
+        let rate = timing(cluster.context.program.function.arch).rate(rate);
+        let moved = (f64::from(request.bytes) / rate).ceil() as u64;
         let pipes = &mut cluster.ctas[self.rank as usize].pipes;
         let busy = issue.max(moved);
-        let start = self.timing.issue(pipes, Unit::Copy, request.ready, busy);
+        let issued = self.timing.order(pipes, Unit::Tma, request.ready, busy);
+        let start = pipes.copy(issued, busy);
         let ready = start + latency + moved;
         if let Some(tracer) = cluster.observer.as_mut().and_then(|o| o.tracer.as_mut()) {
             let name = cluster.context.program.origin(request.site.origin);

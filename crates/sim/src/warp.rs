@@ -1,11 +1,11 @@
 //! A warp: 32 lanes in lock-step, resumable between any two instructions.
 
-use tilewright_machine::{Memory, SyncOp};
+use tilewright_machine::{Memory, SyncOp, Unit};
 use tilewright_simt::Special;
 
 use crate::clock::{Agent, lanes};
 use crate::cluster::Cluster;
-use crate::cycles::{Timing, Unit};
+use crate::cycles::Timing;
 use crate::decode::{Code, Instruction, Program, Source};
 use crate::error::SimError;
 use crate::memory::SHARED_BASE;
@@ -301,22 +301,22 @@ impl Warp {
                         self.set(*dst, |_| now);
                     }
                 }
-                let start = self.issue(cluster, Unit::Scalar, 0, busy);
+                let start = self.issue(cluster, Unit::Issue, 0, busy);
                 self.timing.values[*dst as usize] = start + latency;
             }
             Code::Param { dst, param } => {
                 let bits = cluster.context.args.get(*param as usize).copied().unwrap_or(0);
                 self.set(*dst, |_| bits);
-                let start = self.issue(cluster, Unit::Scalar, 0, busy);
+                let start = self.issue(cluster, Unit::Issue, 0, busy);
                 self.timing.values[*dst as usize] = start + latency;
             }
-            Code::Scalar { dst, eval, args, count } => {
+            Code::Scalar { dst, eval, args, count, unit } => {
                 let mut ready = 0;
                 for arg in &args[..usize::from(*count)] {
                     ready = ready.max(self.timing.values[*arg as usize]);
                 }
                 self.scalar(*dst, *eval, args, usize::from(*count));
-                let start = self.issue(cluster, Unit::Scalar, ready, busy);
+                let start = self.issue(cluster, *unit, ready, busy);
                 self.timing.values[*dst as usize] = start + latency;
             }
             Code::ReadReg { dst, src } => {
@@ -335,7 +335,7 @@ impl Warp {
                 self.touch(cluster, &transfer.regs, true, self.active, at);
                 let lost = self.load(cluster, transfer, *origin);
                 let ready = self.address_ready(transfer.place, transfer.guard);
-                let start = self.issue(cluster, Unit::LoadStore, ready, busy + lost);
+                let start = self.issue(cluster, Unit::Lsu, ready, busy + lost);
                 transfer
                     .regs
                     .iter()
@@ -344,7 +344,7 @@ impl Warp {
             Code::Lookup { dst, transfer } => {
                 self.lookup(cluster, *dst, transfer, *origin);
                 let ready = self.address_ready(transfer.place, transfer.guard);
-                let start = self.issue(cluster, Unit::LoadStore, ready, busy);
+                let start = self.issue(cluster, Unit::Lsu, ready, busy);
                 self.timing.values[*dst as usize] = start + latency;
             }
             Code::Store(transfer) => {
@@ -352,12 +352,12 @@ impl Warp {
                 let lost = self.store(cluster, transfer, *origin);
                 let ready = self.address_ready(transfer.place, transfer.guard);
                 let ready = ready.max(self.timing.registers_ready(&transfer.regs));
-                self.issue(cluster, Unit::LoadStore, ready, busy + lost);
+                self.issue(cluster, Unit::Lsu, ready, busy + lost);
             }
             Code::AsyncCopy { statement, bytes, dst, src, guard } => {
                 let ready = self.address_ready(*dst, *guard).max(self.address_ready(*src, None));
                 // The conflicts of the landing are charged to the issue; the model has no later moment for them.
-                let start = self.issue(cluster, Unit::LoadStore, ready, busy);
+                let start = self.issue(cluster, Unit::Lsu, ready, busy);
                 let lost = self.async_copy(
                     cluster,
                     *statement,
@@ -367,7 +367,7 @@ impl Warp {
                     *guard,
                     start + latency,
                 );
-                self.issue(cluster, Unit::LoadStore, 0, lost);
+                self.issue(cluster, Unit::Lsu, 0, lost);
             }
             Code::Matrix { statement, table, regs, place } => {
                 let program = &cluster.context.program;
@@ -380,7 +380,7 @@ impl Warp {
                 if table.store {
                     ready = ready.max(self.timing.registers_ready(regs));
                 }
-                let start = self.issue(cluster, Unit::LoadStore, ready, busy + lost);
+                let start = self.issue(cluster, Unit::Lsu, ready, busy + lost);
                 if !table.store {
                     regs.iter().for_each(|r| self.timing.registers[*r as usize] = start + latency + lost);
                 }
@@ -409,7 +409,7 @@ impl Warp {
                 }
                 self.set(*dst, |lane| offered[source(lane)]);
                 let ready = self.timing.values[*src as usize].max(self.timing.values[*operand as usize]);
-                let start = self.issue(cluster, Unit::LoadStore, ready, busy);
+                let start = self.issue(cluster, Unit::Lsu, ready, busy);
                 self.timing.values[*dst as usize] = start + latency;
             }
             Code::Wgmma { statement, a, b, accumulate, .. } => {
@@ -428,24 +428,25 @@ impl Warp {
                     }
                 }
                 // When the product begins is known when all warps of the warpgroup are there.
-                self.timing.product = self.issue(cluster, Unit::Products, ready, busy);
+                let pipes = &mut cluster.ctas[self.rank as usize].pipes;
+                self.timing.product = self.timing.order(pipes, Unit::Tensor, ready, busy);
                 self.wait(Wait::Product(Issue { pc: self.pc - 1, descriptors, accumulate }));
             }
             Code::Tensor(copy) => self.tensor(cluster, copy, *origin, (busy, latency)),
             Code::Bulk(copy) => self.bulk(cluster, copy, *origin, (busy, latency)),
             Code::Mbarrier { statement, op, place, operand } => {
                 let ready = self.address_ready(*place, Some(*operand));
-                self.issue(cluster, Unit::Scalar, ready, busy);
+                self.issue(cluster, Unit::Issue, ready, busy);
                 self.mbarrier(cluster, *op, *place, *operand, (*statement, *origin));
             }
             Code::Elect { dst } => {
                 let elected = self.active.trailing_zeros() as usize;
                 self.set(*dst, |lane| u64::from(lane == elected));
-                let start = self.issue(cluster, Unit::Scalar, 0, busy);
+                let start = self.issue(cluster, Unit::Issue, 0, busy);
                 self.timing.values[*dst as usize] = start + latency;
             }
             Code::Sync { statement, op } => {
-                self.issue(cluster, Unit::Scalar, 0, busy);
+                self.issue(cluster, Unit::Issue, 0, busy);
                 self.sync(cluster, *op, *statement, *origin)?;
             }
             Code::If { condition, otherwise } => {
@@ -457,7 +458,7 @@ impl Warp {
                 self.stack.push(Frame { saved, other: aside });
                 (self.active, self.pc) = if then == 0 { (other, behind) } else { (then, self.pc) };
                 let ready = self.timing.values[*condition as usize];
-                self.issue(cluster, Unit::Scalar, ready, busy);
+                self.issue(cluster, Unit::Issue, ready, busy);
             }
             Code::Else { end } => {
                 self.pc = *end as usize;
@@ -478,7 +479,7 @@ impl Warp {
                     self.pop();
                     self.pc = *end as usize + 1;
                 }
-                let start = self.issue(cluster, Unit::Scalar, ready, busy);
+                let start = self.issue(cluster, Unit::Issue, ready, busy);
                 self.timing.values[*counter as usize] = start + latency;
             }
             Code::LoopEnd { counter, hi, step, begin } => {
@@ -498,7 +499,7 @@ impl Warp {
                 } else {
                     self.pc = *begin as usize + 1;
                 }
-                let start = self.issue(cluster, Unit::Scalar, 0, busy);
+                let start = self.issue(cluster, Unit::Issue, 0, busy);
                 self.timing.values[*counter as usize] = start + latency;
             }
         }

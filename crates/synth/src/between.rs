@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tilewright_machine::{Arch, Memory};
+use tilewright_machine::{Arch, Memory, Timing};
 use tilewright_tile::{Code, Diagnostic, ReduceOp, StmtKind, TensorId, Verified};
 
 use crate::copies::{self, global_copy};
@@ -19,7 +19,7 @@ pub(crate) type See<'a> = &'a dyn Fn(&TvLayout) -> Option<TvLayout>;
 /// The movement from one register tensor to another, the operand seen through a coordinate map.
 pub(crate) fn moved(
     verified: &Verified,
-    arch: Arch,
+    timing: &Timing,
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
     (src, dst): (TensorId, TensorId),
     map: Option<See<'_>>,
@@ -37,7 +37,7 @@ pub(crate) fn moved(
         shape: &verified.shape(dst),
         threads: i64::from(verified.threads()),
         bits: carried(verified, dst),
-        arch,
+        timing,
     })
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn carried(verified: &Verified, id: TensorId) -> u32 {
 /// The plan of a statement between register tensors of which the layouts are known.
 pub(crate) fn between_registers(
     verified: &Verified,
-    arch: Arch,
+    timing: &Timing,
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
     stmt: &tilewright_tile::Stmt,
 ) -> Option<Result<(StmtPlan, Vec<NotTaken>), Refusal>> {
@@ -62,7 +62,7 @@ pub(crate) fn between_registers(
     };
     let refusal = Refusals { verified, register };
     Some(match &stmt.kind {
-        StmtKind::Rearrange { dst, src } => moves_of(moved(verified, arch, register, (*src, *dst), None)),
+        StmtKind::Rearrange { dst, src } => moves_of(moved(verified, timing, register, (*src, *dst), None)),
         StmtKind::Shape { dst, src, op } => {
             let (from, to) = (shape(*src), shape(*dst));
             let see = |tv: &TvLayout| {
@@ -85,7 +85,7 @@ pub(crate) fn between_registers(
                 Ok(plan) => Ok((plan, Vec::new())),
                 Err(why) if matches!(op, tilewright_tile::ShapeOp::Slice { .. }) => Err(why.into()),
                 Err(_) if !matches!(op, tilewright_tile::ShapeOp::Broadcast(_)) => {
-                    moves_of(moved(verified, arch, register, (*src, *dst), Some(&see)))
+                    moves_of(moved(verified, timing, register, (*src, *dst), Some(&see)))
                 }
                 Err(_) => Err(refusal.broadcast(*dst, *src)),
             }
@@ -116,7 +116,7 @@ pub(crate) fn between_registers(
                 (&shape(*src), &shape(*dst)),
                 *axis,
                 (threads, bits(*dst)),
-                arch,
+                timing,
             );
             let plan = plan.map_err(|why| refusal.reduce(*src, *axis, *op).unwrap_or(why.into()))?;
             Ok((StmtPlan::Reduce(plan), Vec::new()))
@@ -128,7 +128,7 @@ pub(crate) fn between_registers(
                 (&shape(*src), &shape(*dst)),
                 *axis,
                 bits(*dst),
-                arch,
+                timing,
             );
             let (plan, others) =
                 planned.map_err(|why| refusal.gather(&[*src, *dst], *axis).unwrap_or(why.into()))?;

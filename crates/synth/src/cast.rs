@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 
-use tilewright_machine::{Arch, DType, Features, ScalarOp, conversion_needs};
+use tilewright_machine::{Arch, DType, Features, ScalarOp, Timing, conversion_needs};
 
 /// Takes instructions as they are chosen.
 pub trait Emit {
@@ -490,8 +490,8 @@ impl Plan {
     }
 
     /// Issue cycles of one warp.
-    pub fn cycles(&self) -> u32 {
-        self.steps.iter().map(|step| step.op.row().issue_cycles).sum()
+    pub fn cycles(&self, timing: &Timing) -> u32 {
+        self.steps.iter().map(|step| timing.cost(step.op).issue).sum::<f64>() as u32
     }
 
     /// The result's registers for these of the operand.

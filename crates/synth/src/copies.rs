@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap as HashMap;
 use tilewright_layout::{Layout, SwizzledLayout, compose};
 use tilewright_machine::{
-    Arch, CopyKind, CopyRow, DType, Features, Memory, Scope, Wavefronts, copies, copies_anywhere,
+    Arch, CopyKind, CopyRow, DType, Features, Memory, Scope, Timing, Wavefronts, copies, copies_anywhere,
 };
 use tilewright_tile::{Code, Diagnostic, TensorId, TensorKind, TensorRef, TileRef, Verified};
 
@@ -228,8 +228,8 @@ pub struct SharedProblem<'a> {
     pub verified: &'a Verified,
     /// What is known of sizes.
     pub facts: &'a Facts<'a>,
-    /// The architecture.
-    pub arch: Arch,
+    /// The table of the architecture.
+    pub timing: &'a Timing,
     /// The layout of each register tensor.
     pub register: &'a dyn Fn(TensorId) -> Option<TvLayout>,
     /// Every statement, with its loop depth.
@@ -262,6 +262,11 @@ pub fn copying(statements: &[(&tilewright_tile::Stmt, usize)]) -> HashMap<Tensor
 }
 
 impl SharedProblem<'_> {
+    /// Issue cycles of one call.
+    fn issue(&self, row: &CopyRow) -> u32 {
+        self.timing.lsu_issue(row).round() as u32
+    }
+
     /// The ways to do statement `i`, a copy that touches a shared tensor of this shape, and the instructions that cannot.
     fn candidates(&self, i: usize, (src, dst): (&TileRef, &TileRef), own: &Layout, shape: &[i64]) -> Ways {
         let from_global = src.memory == Memory::Global;
@@ -290,11 +295,11 @@ impl SharedProblem<'_> {
         let (widest, why) = widest_access(self.facts, src, threads, 16);
         for bytes in [16u32, 8, 4, 2, 1].into_iter().filter(|bytes| bytes * 8 >= bits) {
             let n = i64::from(bytes * 8 / bits);
-            let row =
-                copies(Memory::Global, Memory::Shared, Scope::Cta, self.arch).find(|r| r.bytes == bytes);
-            let load =
-                copies(Memory::Global, Memory::Register, Scope::Cta, self.arch).find(|r| r.bytes == bytes);
-            let store = copies(Memory::Register, Memory::Shared, Scope::Cta, self.arch)
+            let row = copies(Memory::Global, Memory::Shared, Scope::Cta, self.timing.arch)
+                .find(|r| r.bytes == bytes);
+            let load = copies(Memory::Global, Memory::Register, Scope::Cta, self.timing.arch)
+                .find(|r| r.bytes == bytes);
+            let store = copies(Memory::Register, Memory::Shared, Scope::Cta, self.timing.arch)
                 .find(|r| r.bytes == bytes && r.kind == CopyKind::PerThread);
             let (Some(load), Some(store)) = (load, store) else { continue };
             let name = row.map_or_else(|| format!("{} + {}", load.name, store.name), |r| r.name.to_string());
@@ -316,10 +321,10 @@ impl SharedProblem<'_> {
             let calls = access.calls.len() as u64;
             if let Some(row) = row {
                 let plan = CopyPlan::Async { row, access: access.clone() };
-                candidates.add(plan, row, access, &run, calls * u64::from(row.issue_cycles + ADDRESS_CYCLES));
+                candidates.add(plan, row, access, &run, calls * u64::from(self.issue(row) + ADDRESS_CYCLES));
             } else {
                 let plan = CopyPlan::Staged { load, store, access: access.clone() };
-                let cycles = calls * u64::from(load.issue_cycles + store.issue_cycles + ADDRESS_CYCLES);
+                let cycles = calls * u64::from(self.issue(load) + self.issue(store) + ADDRESS_CYCLES);
                 candidates.add(plan, store, access, &run, cycles);
             }
         }
@@ -334,9 +339,9 @@ impl SharedProblem<'_> {
         let Some(tv) = (self.register)(register.tensor) else { return };
         // What is narrower than one element is no alternative.
         for row in copies_anywhere(from, to, Scope::Cta).filter(|row| row.bytes * 8 >= bits) {
-            let missing = self.arch.lacks(row.needs);
+            let missing = self.timing.arch.lacks(row.needs);
             if missing != Features::NONE {
-                candidates.reject(row.name, Reject::Lacks(missing, self.arch));
+                candidates.reject(row.name, Reject::Lacks(missing, self.timing.arch));
                 continue;
             }
             match shared_access(&tv, bits, row) {
@@ -345,7 +350,7 @@ impl SharedProblem<'_> {
                 }
                 Ok((access, run)) => {
                     let access = Arc::new(access);
-                    let cycles = access.calls.len() as u64 * u64::from(row.issue_cycles);
+                    let cycles = access.calls.len() as u64 * u64::from(self.issue(row));
                     candidates.add(
                         CopyPlan::Direct { row, access: access.clone() },
                         row,
@@ -357,11 +362,12 @@ impl SharedProblem<'_> {
                 Err(reason) => candidates.reject(row.name, reason),
             }
         }
-        let lone = copies(from, to, Scope::Cta, self.arch).find(|r| r.bytes == 1 && bits < 8 && !is_store);
+        let lone =
+            copies(from, to, Scope::Cta, self.timing.arch).find(|r| r.bytes == 1 && bits < 8 && !is_store);
         if let (Some(row), Ok((access, run))) = (lone, vector_run(&tv, 1)) {
             // The byte that holds an element, and the element out of it: an address, a shift and a field more.
             let access = Arc::new(access);
-            let cycles = access.calls.len() as u64 * u64::from(row.issue_cycles + LONE_CYCLES);
+            let cycles = access.calls.len() as u64 * u64::from(self.issue(row) + LONE_CYCLES);
             candidates.add(CopyPlan::Direct { row, access: access.clone() }, row, access, &run, cycles);
         }
     }

@@ -13,51 +13,27 @@ use rustc_hash::FxHashMap as HashMap;
 use std::cell::Cell;
 
 use serde::Serialize;
-use tilewright_machine::{Arch, Memory, Rate, ScalarOp, ShuffleMode, Timing};
+use tilewright_machine::{Class, Memory, Rate, TensorOp, Timing, Unit};
 use tilewright_tile::{
-    Axis, ElemExpr, Expr, ParamId, ParamKind, Rounded, Scope, Stmt, StmtKind, StmtMap, SymbolId, TensorId,
-    Verified, rounded,
+    Axis, ElemExpr, Expr, ParamId, ParamKind, PipelineId, Rounded, Scope, Side, Stmt, StmtKind, StmtMap,
+    SymbolId, TensorId, Verified, rounded,
 };
 
+mod roles;
+
+pub use roles::together;
+
 use crate::cast;
+use crate::movement::HALVES;
 use crate::plan::{CopyPlan, StmtPlan};
 use crate::tv::TvLayout;
 
-/// A unit of the multiprocessor that instructions occupy.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Unit {
-    /// Tensor cores, one a scheduler.
-    Tensor,
-    /// Integer and logic pipes, one a scheduler.
-    Alu,
-    /// The load/store unit with shared memory.
-    LoadStore,
-    /// The way to the second-level cache.
-    Global,
-}
-
-impl Unit {
-    const ALL: [Unit; 4] = [Unit::Tensor, Unit::Alu, Unit::LoadStore, Unit::Global];
-
-    /// The name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Unit::Tensor => "tensor cores",
-            Unit::Alu => "arithmetic",
-            Unit::LoadStore => "load/store unit",
-            Unit::Global => "global memory",
-        }
-    }
-}
+/// The units that the model knows, all arithmetic in one.
+const UNITS: [Unit; 5] = [Unit::Tensor, Unit::Alu, Unit::Lsu, Unit::L2, Unit::Tma];
 
 /// Estimates beyond, which sizes near their limits have, are all the same; sums of them do not overflow.
 const MOST_CYCLES: f64 = 1e18;
 
-/// Warp schedulers of a multiprocessor.
-const SCHEDULERS: u32 = 4;
-/// Bytes that the tensor memory accelerator moves in a cycle.
-const TENSOR_BYTES: f64 = 108.0;
 /// Registers of a thread for scalars and addresses, beside fragments.
 const SCALAR_REGISTERS: u32 = 40;
 /// Rounds of a loop that are gone through; the last stands for those that follow.
@@ -101,15 +77,33 @@ pub struct Estimate {
     pub waves: u64,
     /// What decides: a unit, or `latency`.
     pub bound: &'static str,
+    /// Stages of pipelines, as a block fills or uses them.
+    #[serde(skip)]
+    stages: Vec<StageUse>,
+    /// Blocks of the grid.
+    #[serde(skip)]
+    blocks: i64,
+    /// Cycles that device memory takes at least.
+    #[serde(skip)]
+    memory: f64,
+}
+
+/// Stages of a pipeline, as the block's role fills or uses them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct StageUse {
+    pipeline: PipelineId,
+    side: Side,
+    /// How often.
+    times: f64,
+    /// Cycles from the first instruction to the last result, of the last that was gone through.
+    cycles: f64,
 }
 
 /// A program with what was decided for it.
 pub struct Problem<'a> {
     /// The program.
     pub verified: &'a Verified,
-    /// The architecture.
-    pub arch: Arch,
-    /// What instructions and the chip cost.
+    /// The table of the architecture.
     pub timing: &'a Timing,
     /// The plan of every statement.
     pub plans: &'a StmtMap<StmtPlan>,
@@ -207,6 +201,7 @@ struct Clock<'a, 'b> {
     counters: HashMap<SymbolId, i64>,
     /// How often the next statement runs.
     times: f64,
+    stages: Vec<StageUse>,
 }
 
 impl<'a, 'b> Clock<'a, 'b> {
@@ -220,6 +215,7 @@ impl<'a, 'b> Clock<'a, 'b> {
             busy: HashMap::default(),
             counters: HashMap::default(),
             times: 1.0,
+            stages: Vec::new(),
         }
     }
 
@@ -230,7 +226,7 @@ impl<'a, 'b> Clock<'a, 'b> {
     /// The warps of each block go on when its last one has arrived.
     fn barrier(&mut self) {
         let rate = if self.per_block > 4 { Rate::Barrier8 } else { Rate::Barrier4 };
-        let cycles = self.problem.timing.rate(rate).unwrap_or(24.0);
+        let cycles = self.problem.timing.rate(rate);
         for block in self.warps.chunks_mut(self.per_block) {
             let last = block.iter().map(|w| w.now).fold(0.0, f64::max) + cycles;
             block.iter_mut().for_each(|w| w.now = last);
@@ -241,16 +237,15 @@ impl<'a, 'b> Clock<'a, 'b> {
         for stmt in body {
             match &stmt.kind {
                 StmtKind::For { counter, lo, hi, body } => self.repeat(*counter, lo, hi, body),
-                // A tile stands for all of a block's.
-                StmtKind::Tiles { row, col, previous, body, .. } => {
+                StmtKind::Tiles { row, col, previous, rows, cols, body, .. } => {
                     let counters = [row, col].into_iter().chain(previous.iter().flatten());
                     self.counters.extend(counters.map(|counter| (*counter, 0)));
-                    self.block(body);
+                    self.tiles(rows, cols, body);
                 }
                 StmtKind::Drain { body, .. } => self.block(body),
-                StmtKind::Stage { slot, body, .. } => {
+                StmtKind::Stage { pipeline, side, slot, body } => {
                     self.counters.extend(slot.map(|slot| (slot, 0)));
-                    self.block(body);
+                    self.stage(*pipeline, *side, body);
                 }
                 StmtKind::Sync => {
                     self.warps.iter_mut().for_each(Warp::settle);
@@ -271,6 +266,38 @@ impl<'a, 'b> Clock<'a, 'b> {
         }
     }
 
+    /// A block's share of tiles: the first stands for all.
+    fn tiles(&mut self, rows: &Expr, cols: &Expr, body: &[Stmt]) {
+        let scope = At { problem: self.problem, counters: &self.counters };
+        let tiles = rows.eval(&scope).unwrap_or(1).saturating_mul(cols.eval(&scope).unwrap_or(1)).max(1);
+        let blocks = blocks(self.problem);
+        let each = (tiles / blocks + i64::from(tiles % blocks > 0)) as f64;
+        let (before, outer) = (self.now(), self.times);
+        self.times = outer * each;
+        self.block(body);
+        self.times = outer;
+        self.advance((self.now() - before) * (each - 1.0));
+    }
+
+    /// A stage of a pipeline, which is filled when its copies have landed.
+    fn stage(&mut self, pipeline: PipelineId, side: Side, body: &[Stmt]) {
+        let before = self.now();
+        self.block(body);
+        let copies = self.warps.iter().flat_map(|warp| &warp.open);
+        let landed = copies.map(|(_, landed)| *landed).filter(|_| side == Side::Produce);
+        let cycles = landed.fold(self.now(), f64::max) - before;
+        match self.stages.iter_mut().find(|stage| stage.pipeline == pipeline && stage.side == side) {
+            Some(stage) => (stage.times, stage.cycles) = (stage.times + self.times, cycles),
+            None => self.stages.push(StageUse { pipeline, side, times: self.times, cycles }),
+        }
+    }
+
+    /// Lets time pass in which what was gone through is done again.
+    fn advance(&mut self, by: f64) {
+        self.warps.iter_mut().for_each(|w| w.shift(by));
+        self.free.values_mut().for_each(|t| *t += by);
+    }
+
     fn repeat(&mut self, counter: SymbolId, lo: &Expr, hi: &Expr, body: &[Stmt]) {
         let scope = At { problem: self.problem, counters: &self.counters };
         let (lo, hi) = (lo.eval(&scope).unwrap_or(0), hi.eval(&scope).unwrap_or(1));
@@ -288,9 +315,7 @@ impl<'a, 'b> Clock<'a, 'b> {
             last = self.now() - before;
         }
         if trips > rounds {
-            let by = last * (trips - rounds) as f64;
-            self.warps.iter_mut().for_each(|w| w.shift(by));
-            self.free.values_mut().for_each(|t| *t += by);
+            self.advance(last * (trips - rounds) as f64);
         }
         self.times = outer;
         self.counters.remove(&counter);
@@ -304,10 +329,7 @@ impl<'a, 'b> Clock<'a, 'b> {
         order.sort_by(|a, b| self.warps[*a].now.total_cmp(&self.warps[*b].now));
         self.problem.steps.set(self.problem.steps.get().saturating_add(order.len() as u64));
         for w in order {
-            let lane = match work.unit {
-                Unit::Tensor | Unit::Alu => w % SCHEDULERS as usize,
-                Unit::LoadStore | Unit::Global => 0,
-            };
+            let lane = w % work.unit.count() as usize;
             let warp = &mut self.warps[w];
             let operands: Vec<Ready> = reads.iter().filter_map(|t| warp.ready.get(t).copied()).collect();
             let start = operands.iter().fold(warp.now, |t, r| t.max(r.0));
@@ -318,7 +340,7 @@ impl<'a, 'b> Clock<'a, 'b> {
             *free = unit_start + work.busy;
             let mut arrival = (unit_start + work.latency, end + work.latency);
             if work.global > 0.0 {
-                let way = self.free.entry((Unit::Global, 0)).or_default();
+                let way = self.free.entry((Unit::L2, 0)).or_default();
                 *way = way.max(unit_start) + work.global;
                 arrival = (arrival.0.max(*way), arrival.1.max(*way + work.latency));
             }
@@ -337,13 +359,9 @@ impl<'a, 'b> Clock<'a, 'b> {
             }
         }
         let warps = self.per_block as f64;
-        let rounds = f64::from((self.per_block as u32).div_ceil(SCHEDULERS));
-        let all = match work.unit {
-            Unit::Tensor | Unit::Alu => rounds * work.busy,
-            Unit::LoadStore | Unit::Global => warps * work.busy,
-        };
-        *self.busy.entry(work.unit).or_default() += all * self.times;
-        *self.busy.entry(Unit::Global).or_default() += warps * work.global * self.times;
+        let rounds = f64::from((self.per_block as u32).div_ceil(work.unit.count()));
+        *self.busy.entry(work.unit).or_default() += rounds * work.busy * self.times;
+        *self.busy.entry(Unit::L2).or_default() += warps * work.global * self.times;
         for _ in 0..work.barriers {
             self.barrier();
         }
@@ -360,26 +378,25 @@ impl<'a, 'b> Clock<'a, 'b> {
     }
 }
 
-/// Cycles for which a warp's instruction occupies its unit, by its name or that of its class.
-fn issue(timing: &Timing, name: &str) -> f64 {
-    timing.of(name).map_or(2.0, |e| e.issue)
-}
-
 /// Cycles of a warp for the operations of an elementwise statement, for each value of a thread.
 fn operations(timing: &Timing, tree: &Rounded) -> f64 {
     use tilewright_tile::{BinaryOp, UnaryOp};
-    let cost = |name: &str| issue(timing, name);
+    let cost = |class: Class| timing.cost(class).issue;
     match tree {
         Rounded::Unary(op, x) => {
             operations(timing, x)
                 + match op {
-                    UnaryOp::Neg | UnaryOp::Abs => cost("fma.f32"),
-                    UnaryOp::Exp => cost("ex2") + cost("fma.f32"),
-                    UnaryOp::Log => cost("lg2") + cost("fma.f32"),
-                    UnaryOp::Sqrt => cost("sqrt.f32"),
-                    UnaryOp::Rsqrt => cost("rsqrt"),
+                    UnaryOp::Neg | UnaryOp::Abs => cost(Class::FmaF32),
+                    UnaryOp::Exp => cost(Class::Ex2) + cost(Class::FmaF32),
+                    UnaryOp::Log => cost(Class::Lg2) + cost(Class::FmaF32),
+                    UnaryOp::Sqrt => cost(Class::SqrtF32),
+                    UnaryOp::Rsqrt => cost(Class::Rsqrt),
                     UnaryOp::Tanh => {
-                        2.0 * cost("ex2") + 9.0 * cost("fma.f32") + cost("lop3") + cost("setp") + cost("selp")
+                        2.0 * cost(Class::Ex2)
+                            + 9.0 * cost(Class::FmaF32)
+                            + cost(Class::Lop3)
+                            + cost(Class::Setp)
+                            + cost(Class::Selp)
                     }
                 }
         }
@@ -387,13 +404,13 @@ fn operations(timing: &Timing, tree: &Rounded) -> f64 {
             operations(timing, x)
                 + operations(timing, y)
                 + match op {
-                    BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul => cost("fma.f32"),
-                    BinaryOp::Div => cost("div.f32"),
-                    BinaryOp::Min | BinaryOp::Max => cost("min.f32"),
+                    BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul => cost(Class::FmaF32),
+                    BinaryOp::Div => cost(Class::DivF32),
+                    BinaryOp::Min | BinaryOp::Max => cost(Class::MinF32),
                 }
         }
         Rounded::Fma(operands) => {
-            operands.iter().map(|x| operations(timing, x)).sum::<f64>() + cost("fma.f32")
+            operands.iter().map(|x| operations(timing, x)).sum::<f64>() + cost(Class::FmaF32)
         }
         Rounded::Tensor(_) | Rounded::Number(_) | Rounded::Scalar(_) | Rounded::Int(_) => 0.0,
     }
@@ -410,7 +427,6 @@ fn work(problem: &Problem<'_>, stmt: &Stmt) -> Option<Work> {
     let warps = f64::from(problem.verified.threads() / 32);
     let program = problem.verified.program();
     let wavefronts = f64::from(problem.wavefronts.get(stmt.id).copied().unwrap_or(0)) / warps;
-    let rate = |rate: Rate, otherwise: f64| timing.rate(rate).unwrap_or(otherwise);
     let alu = |cycles: f64| Work {
         unit: Unit::Alu,
         busy: cycles,
@@ -422,22 +438,20 @@ fn work(problem: &Problem<'_>, stmt: &Stmt) -> Option<Work> {
     let values = |id: TensorId| (problem.register)(id).map_or(0.0, |tv| tv.count() as f64);
     let bits = |id: TensorId| program.tensor(id).dtype.bits();
     let words = |id: TensorId| (values(id) * f64::from(bits(id)) / 32.0).ceil();
-    // Shuffles are counted in a unit of which each takes several.
-    let shuffles = |cycles: u32, scratch: u32| Work {
-        unit: Unit::LoadStore,
-        busy: f64::from(cycles) / f64::from(ShuffleMode::ISSUE_CYCLES) * issue(timing, "shfl"),
-        latency: timing.of("shfl").map_or(26.0, |e| e.latency),
+    let moved = |halves: u32, scratch: u32| Work {
+        unit: Unit::Lsu,
+        busy: f64::from(halves) / f64::from(HALVES),
+        latency: timing.cost(Class::Shuffle).latency,
         barriers: if scratch > 0 { 2 } else { 0 },
         ..alu(0.0)
     };
     Some(match problem.plans.get(stmt.id)? {
         StmtPlan::Gemm(plan) => {
-            let entry = timing.of(plan.row.name);
-            let cycles = entry.map_or(f64::from(plan.row.issue_cycles), |e| e.issue);
+            let cost = timing.cost(plan.row);
             Work {
                 unit: Unit::Tensor,
-                busy: plan.calls.len() as f64 * cycles,
-                latency: entry.map_or(f64::from(plan.row.latency_cycles), |e| e.latency),
+                busy: plan.calls.len() as f64 * cost.issue,
+                latency: cost.latency,
                 ..alu(0.0)
             }
         }
@@ -453,63 +467,71 @@ fn work(problem: &Problem<'_>, stmt: &Stmt) -> Option<Work> {
             let memory = |t: TensorId| program.tensor(t).memory();
             let (from, to) = (memory(src.tensor), memory(dst.tensor));
             let bytes = calls * 32.0 * f64::from(row.bytes);
-            let entry = timing.of(row.name);
-            // Where global memory takes part the table's rate is that of the cache; the unit itself moves what it moves in
-            // shared memory.
-            let pipe = bytes / rate(Rate::SharedBytes, 128.0);
-            let (own, way) = if from == Memory::Global {
-                (pipe.max(calls), bytes / rate(Rate::L2Bytes, 64.0))
+            let cost = timing.cost(row);
+            let own = calls * timing.lsu_issue(row);
+            let way = if from == Memory::Global {
+                bytes / timing.rate(Rate::L2Bytes)
             } else if to == Memory::Global {
-                (pipe.max(calls), bytes / rate(Rate::StoreBytes, 32.0))
+                bytes / timing.rate(Rate::StoreBytes)
             } else {
-                (calls * entry.map_or(f64::from(row.issue_cycles), |e| e.issue), 0.0)
+                0.0
             };
             let staged = if let CopyPlan::Staged { store, .. } = copy {
-                calls * issue(timing, store.name)
+                calls * timing.cost(*store).issue
             } else {
                 0.0
             };
             Work {
-                unit: Unit::LoadStore,
+                unit: Unit::Lsu,
                 // Each call to global memory computes an address, and mostly a guard.
                 busy: (own + staged).max(wavefronts) + calls * if way > 0.0 { GLOBAL_CALL } else { CALL },
                 global: way,
-                latency: entry.map_or(f64::from(row.latency_cycles), |e| e.latency),
+                latency: cost.latency,
                 asynchronous,
                 barriers: 0,
             }
         }
-        StmtPlan::Tma(plan) => Work {
-            unit: Unit::Global,
-            busy: plan.bytes() as f64 / TENSOR_BYTES / warps,
-            latency: f64::from(plan.row.latency_cycles),
-            asynchronous: true,
-            ..alu(0.0)
-        },
+        StmtPlan::Tma(plan) => {
+            let cost = timing.cost(plan.row.op);
+            let (port, rate) = match plan.row.op {
+                TensorOp::Load => (Rate::L2Bytes, Rate::TmaLoadBytes),
+                TensorOp::Store | TensorOp::Add => (Rate::StoreBytes, Rate::TmaStoreBytes),
+            };
+            let bytes = plan.bytes() as f64;
+            let moving = (bytes / timing.rate(rate)).max(plan.calls.len() as f64 * cost.issue);
+            Work {
+                unit: Unit::Tma,
+                busy: moving / warps,
+                global: bytes / timing.rate(port) / warps,
+                latency: cost.latency,
+                asynchronous: true,
+                ..alu(0.0)
+            }
+        }
         StmtPlan::Wgmma(plan) => Work {
             unit: Unit::Tensor,
             // What the warpgroup's four tensor cores do together is spread over its warps.
-            busy: f64::from(plan.cycles()) * 4.0 / warps,
-            latency: f64::from(plan.row.latency_cycles),
+            busy: f64::from(plan.cycles(timing) * Unit::Tensor.count()) / warps,
+            latency: timing.wgmma(plan.row).latency,
             ..alu(0.0)
         },
-        StmtPlan::Move(movement) => shuffles(movement.cycles(), movement.shared_bytes()),
-        StmtPlan::Reduce(plan) => shuffles(plan.cycles(), plan.shared_bytes()),
-        StmtPlan::Gather(plan) => shuffles(plan.cycles(), plan.shared_bytes()),
+        StmtPlan::Move(movement) => moved(movement.cycles(timing), movement.shared_bytes()),
+        StmtPlan::Reduce(plan) => moved(plan.cycles(timing), plan.shared_bytes()),
+        StmtPlan::Gather(plan) => moved(plan.cycles(timing), plan.shared_bytes()),
         StmtPlan::Halves(moves) => alu(moves.iter().map(|m| m.len() as f64).sum::<f64>() / 2.0),
         StmtPlan::None => match &stmt.kind {
             StmtKind::Cast { dst, src } => {
                 let (from, to) = (program.tensor(*src).dtype, program.tensor(*dst).dtype);
-                let plan = cast::plan(from, to, problem.arch, values(*src) as u32).ok();
-                let of = |op: ScalarOp| issue(timing, op.class());
+                let plan = cast::plan(from, to, timing.arch, values(*src) as u32).ok();
                 let cycles = plan.map(|p| {
-                    p.instructions().iter().map(|(op, count)| of(*op) * f64::from(*count)).sum::<f64>()
+                    let each = |(op, count): &(_, u32)| timing.cost(*op).issue * f64::from(*count);
+                    p.instructions().iter().map(each).sum::<f64>()
                 });
                 alu(cycles.unwrap_or_else(|| 3.0 * words(*dst)))
             }
             StmtKind::Fill { dst, .. } => alu(words(*dst)),
             StmtKind::Elementwise { dst, expr } if bits(*dst) == 16 && is_single(expr) => {
-                alu(words(*dst) * issue(timing, "fma.f16x2"))
+                alu(words(*dst) * timing.cost(Class::FmaF16x2).issue)
             }
             StmtKind::Elementwise { dst, expr } => {
                 // Other types are unpacked and packed again.
@@ -517,7 +539,7 @@ fn work(problem: &Problem<'_>, stmt: &Stmt) -> Option<Work> {
                     0.0
                 } else {
                     let operands = expr.tensors().len() as f64;
-                    values(*dst) * (operands * issue(timing, "cvt.f32.f16") + 1.0)
+                    values(*dst) * (operands * timing.cost(Class::F32FromHalf).issue + 1.0)
                 };
                 alu(values(*dst) * operations(timing, &rounded(expr)) + conversions)
             }
@@ -548,24 +570,17 @@ fn footprint(problem: &Problem<'_>) -> f64 {
 /// Estimates a kernel.
 pub fn estimate(problem: &Problem<'_>) -> Estimate {
     let program = problem.verified.program();
-    let limits = problem.arch.limits();
+    let limits = problem.timing.arch.limits();
     let threads = problem.verified.threads();
     let registers = (problem.registers + SCALAR_REGISTERS).clamp(24, limits.registers_per_thread);
-    let counters = HashMap::default();
-    let scope = At { problem, counters: &counters };
-    let blocks: i64 = program.grid.iter().map(|e| e.eval(&scope).unwrap_or(1).max(1)).product();
-    let multiprocessors = i64::from(limits.multiprocessors);
-    let needed = (blocks + multiprocessors - 1) / multiprocessors;
+    let blocks = blocks(problem);
+    let multiprocessors = problem.timing.rate(Rate::Multiprocessors);
     let resident = limits.resident_blocks(threads, registers, problem.shared_bytes);
-    let resident = i64::from(resident).min(needed.max(1));
-    let waves = (blocks + multiprocessors * resident - 1) / (multiprocessors * resident);
+    let (resident, waves) = waves(blocks, resident, multiprocessors);
     let mut clock = Clock::new(problem, 1);
     clock.block(&program.body);
     let alone = clock.finish();
-    let busiest = Unit::ALL
-        .into_iter()
-        .map(|u| (u, clock.busy.get(&u).copied().unwrap_or(0.0)))
-        .fold((Unit::Tensor, 0.0), |best, next| if next.1 > best.1 { next } else { best });
+    let busy = UNITS.map(|u| (u, clock.busy.get(&u).copied().unwrap_or(0.0)));
     let followed = resident.min(FOLLOWED);
     let together = if followed > 1 {
         let mut several = Clock::new(problem, followed as usize);
@@ -574,21 +589,51 @@ pub fn estimate(problem: &Problem<'_>) -> Estimate {
     } else {
         alone
     };
-    let work = busiest.1 * resident as f64;
-    let wave = together.max(work) + WAVE;
-    let running = (wave * waves as f64).max(
-        footprint(problem)
-            / (problem.timing.rate(Rate::DramBytes).unwrap_or(16.0) * f64::from(limits.multiprocessors)),
-    );
+    let memory = footprint(problem) / (problem.timing.rate(Rate::DramBytes) * multiprocessors);
     Estimate {
-        cycles: running.min(MOST_CYCLES) as u64,
-        block_cycles: alone as u64,
-        busy: Unit::ALL
-            .into_iter()
-            .map(|u| (u.name(), clock.busy.get(&u).copied().unwrap_or(0.0) as u64))
-            .collect(),
-        resident: resident as u32,
-        waves: waves as u64,
-        bound: if 1.1 * work >= together { busiest.0.name() } else { "latency" },
+        stages: clock.stages,
+        blocks,
+        memory,
+        ..Estimate::new(busy, (alone, together), (resident, waves), memory)
+    }
+}
+
+/// Blocks of the grid.
+fn blocks(problem: &Problem<'_>) -> i64 {
+    let counters = HashMap::default();
+    let scope = At { problem, counters: &counters };
+    problem.verified.program().grid.iter().map(|e| e.eval(&scope).unwrap_or(1).max(1)).product()
+}
+
+/// Blocks that are resident on a multiprocessor together, and waves of them.
+fn waves(blocks: i64, resident: u32, multiprocessors: f64) -> (i64, i64) {
+    let multiprocessors = multiprocessors as i64;
+    let needed = (blocks + multiprocessors - 1) / multiprocessors;
+    let resident = i64::from(resident).min(needed.max(1));
+    (resident, (blocks + multiprocessors * resident - 1) / (multiprocessors * resident))
+}
+
+impl Estimate {
+    /// The estimate of blocks that occupy the units so long, take `alone` cycles each and `together` where some are resident together, in
+    /// waves, and that no less than `memory` cycles of device memory.
+    fn new(
+        busy: [(Unit, f64); UNITS.len()],
+        (alone, together): (f64, f64),
+        (resident, waves): (i64, i64),
+        memory: f64,
+    ) -> Estimate {
+        let first = (Unit::Tensor, 0.0);
+        let busiest = busy.into_iter().fold(first, |best, next| if next.1 > best.1 { next } else { best });
+        let work = busiest.1 * resident as f64;
+        let wave = together.max(work) + WAVE;
+        Estimate {
+            cycles: (wave * waves as f64).max(memory).min(MOST_CYCLES) as u64,
+            block_cycles: alone as u64,
+            busy: busy.into_iter().map(|(unit, cycles)| (unit.title(), cycles as u64)).collect(),
+            resident: resident as u32,
+            waves: waves as u64,
+            bound: if 1.1 * work >= together { busiest.0.title() } else { "latency" },
+            ..Estimate::default()
+        }
     }
 }

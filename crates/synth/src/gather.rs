@@ -3,10 +3,10 @@
 //! other coordinates lead.
 
 use tilewright_layout::{LayoutError, LinearLayout, Reorder, SharedAccess, single_element_swizzle};
-use tilewright_machine::{Arch, CopyRow, Memory, ScalarOp};
+use tilewright_machine::{Arch, Class, CopyRow, Memory, Timing};
 
 use crate::linear::Bits;
-use crate::movement::{BARRIER_CYCLES, Side, WAVEFRONT_CYCLES, per_thread};
+use crate::movement::{BARRIER_CYCLES, Side, WAVEFRONT_CYCLES, halves, per_thread};
 use crate::reason::{Lost, NotTaken};
 use crate::reject::Reject;
 use crate::tv::TvLayout;
@@ -80,19 +80,19 @@ impl GatherPlan {
         if let GatherPlan::Shared(g) = self { g.bytes } else { 0 }
     }
 
-    /// Issue cycles of one warp, the arithmetic on the index included.
-    pub fn cycles(&self) -> u32 {
+    /// Half cycles of the multiprocessor for one warp, the arithmetic on the index included.
+    pub fn cycles(&self, timing: &Timing) -> u32 {
         match self {
             GatherPlan::Warp(g) => {
                 let elements = (1 << g.to.register_bits()) * g.to.slices() as u32;
                 let selections = (1 << g.candidates.len()) - 1 + g.candidates.len() as u32;
                 let each = (RANDOM_SHUFFLE_HALF_CYCLES << g.candidates.len()) / 2;
-                elements * (each + (selections + INDEX_OPS) * ScalarOp::Select.row().issue_cycles)
+                elements * (each + (selections + INDEX_OPS) * halves(timing.cost(Class::Selp)))
             }
             GatherPlan::Shared(g) => {
                 let elements = (1 << g.to.register_bits()) * g.to.slices() as u32;
-                let each = g.wavefronts * WAVEFRONT_CYCLES + INDEX_OPS * ScalarOp::XorB32.row().issue_cycles;
-                g.store.cycles() + elements * each + 2 * BARRIER_CYCLES
+                let each = g.wavefronts * WAVEFRONT_CYCLES + INDEX_OPS * halves(timing.cost(Class::Lop3));
+                g.store.cycles(timing) + elements * each + 2 * BARRIER_CYCLES
             }
         }
     }
@@ -116,7 +116,7 @@ pub fn gather(
     (shape, result): (&[i64], &[i64]),
     axis: u32,
     bits: u32,
-    arch: Arch,
+    timing: &Timing,
 ) -> Result<(GatherPlan, Vec<NotTaken>), Reject> {
     let k = axis as usize;
     if !(shape[k] as u64).is_power_of_two() || !(result[k] as u64).is_power_of_two() {
@@ -129,14 +129,15 @@ pub fn gather(
     let name = format!("dim{axis}");
     let other = elsewhere(from.linear(), to.linear(), &name)?;
     let warp = within_warps(&from, &to, &other, &name)?;
-    let shared = through_shared(&from, &to, &other, &name, bits, arch)?;
+    let shared = through_shared(&from, &to, &other, &name, bits, timing.arch)?;
     let Some(warp) = warp else {
         let lost = NotTaken::rejected("shfl.sync", Reject::SeveralWarps);
         return Ok((GatherPlan::Shared(Box::new(shared)), vec![lost]));
     };
     let (a, b) = (GatherPlan::Warp(Box::new(warp)), GatherPlan::Shared(Box::new(shared)));
-    let (taken, other) = if a.cycles() <= b.cycles() { (a, b) } else { (b, a) };
-    let why = Lost::Slower { cycles: other.cycles(), against: taken.cycles() };
+    let (by_warp, by_shared) = (a.cycles(timing), b.cycles(timing));
+    let (taken, other) = if by_warp <= by_shared { (a, b) } else { (b, a) };
+    let why = Lost::Slower { cycles: by_warp.max(by_shared), against: by_warp.min(by_shared) };
     Ok((taken, vec![NotTaken { instruction: other.name(), why }]))
 }
 

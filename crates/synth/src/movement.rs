@@ -4,18 +4,25 @@
 //! Everything is about one tile: operand and result are seen in the coordinates of the result.
 
 use tilewright_layout::{Exchange, LinearLayout, Reorder, SharedAccess, optimal_swizzle};
-use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, ScalarOp, Scope, ShuffleMode, copies};
+use tilewright_machine::{Arch, Class, CopyKind, CopyRow, Cost, Memory, Scope, Timing, copies};
 
 use crate::linear::Bits;
 use crate::reason::{Lost, NotTaken};
 use crate::reject::Reject;
 use crate::tv::{TvLayout, moves};
 
-/// Issue cycles of a wavefront of shared memory, in the unit in which a shuffle has two: both move 32 words a cycle of the
-/// multiprocessor.
-pub const WAVEFRONT_CYCLES: u32 = ShuffleMode::ISSUE_CYCLES;
+/// Movements are counted in half cycles of the multiprocessor, of which an instruction of the arithmetic pipes takes one.
+pub const HALVES: u32 = 2;
 
-/// Issue cycles of a barrier between the two sides of an exchange, while other blocks run.
+/// Half cycles of a wavefront of shared memory.
+pub const WAVEFRONT_CYCLES: u32 = HALVES;
+
+/// Half cycles of the multiprocessor that one warp's instruction takes.
+pub(crate) fn halves(cost: Cost) -> u32 {
+    (f64::from(HALVES) * cost.share()).round().max(1.0) as u32
+}
+
+/// Half cycles of a barrier between the two sides of an exchange, while other blocks run.
 pub const BARRIER_CYCLES: u32 = 4;
 
 /// A movement through registers of other lanes.
@@ -92,12 +99,12 @@ impl Movement {
         if let Movement::Shared(t) = self { t.bytes } else { 0 }
     }
 
-    /// Issue cycles of one warp.
-    pub fn cycles(&self) -> u32 {
+    /// Half cycles of the multiprocessor for one warp.
+    pub fn cycles(&self, timing: &Timing) -> u32 {
         match self {
             Movement::Registers(_) => self.calls(),
-            Movement::Shuffles(s) => s.cycles(),
-            Movement::Shared(t) => t.cycles(),
+            Movement::Shuffles(s) => s.cycles(timing),
+            Movement::Shared(t) => t.cycles(timing),
         }
     }
 }
@@ -121,8 +128,9 @@ impl Shuffles {
         (before + after) * self.from.slices() as u32
     }
 
-    fn cycles(&self) -> u32 {
-        self.calls() * ShuffleMode::ISSUE_CYCLES + self.selections() * ScalarOp::Select.row().issue_cycles
+    fn cycles(&self, timing: &Timing) -> u32 {
+        self.calls() * halves(timing.cost(Class::Shuffle))
+            + self.selections() * halves(timing.cost(Class::Selp))
     }
 }
 
@@ -132,9 +140,10 @@ impl Side {
         self.access.instructions as u32 * self.bits.slices() as u32
     }
 
-    /// Issue cycles of one warp.
-    pub fn cycles(&self) -> u32 {
-        let each = self.access.wavefronts.max(u64::from(self.row.issue_cycles)) as u32;
+    /// Half cycles of the multiprocessor for one warp.
+    pub fn cycles(&self, timing: &Timing) -> u32 {
+        let issue = timing.cost(self.row).whole_issue();
+        let each = self.access.wavefronts.max(u64::from(issue)) as u32;
         self.calls() * each * WAVEFRONT_CYCLES
     }
 }
@@ -151,9 +160,9 @@ impl Trip {
         side(&self.store) + side(&self.load)
     }
 
-    /// Issue cycles of one warp.
-    pub fn cycles(&self) -> u32 {
-        self.store.cycles() + self.load.cycles() + 2 * BARRIER_CYCLES
+    /// Half cycles of the multiprocessor for one warp.
+    pub fn cycles(&self, timing: &Timing) -> u32 {
+        self.store.cycles(timing) + self.load.cycles(timing) + 2 * BARRIER_CYCLES
     }
 }
 
@@ -181,8 +190,8 @@ pub struct Between<'a> {
     pub threads: i64,
     /// Bits of an element.
     pub bits: u32,
-    /// The architecture.
-    pub arch: Arch,
+    /// The table of the architecture.
+    pub timing: &'a Timing,
 }
 
 /// The cheapest movement, and what else was possible.
@@ -199,14 +208,14 @@ pub fn movement(between: &Between<'_>) -> Result<(Movement, Vec<NotTaken>), Reje
         return Err(Reject::OddFactors);
     }
     let reorder = Reorder::new(from.linear(), to.linear())?;
-    let trip = trip(&from, &to, between.bits, between.arch)?;
+    let trip = trip(&from, &to, between.bits, between.timing.arch)?;
     let by_shared = Movement::Shared(Box::new(trip));
     if reorder.exchange == Exchange::Warps {
         return Ok((by_shared, vec![NotTaken::rejected("shfl.sync", Reject::BetweenWarps)]));
     }
     let packed = packable(&reorder, between.bits);
     let by_shuffles = Movement::Shuffles(Box::new(Shuffles { from, to, reorder, packed }));
-    let (a, b) = (by_shuffles.cycles(), by_shared.cycles());
+    let (a, b) = (by_shuffles.cycles(between.timing), by_shared.cycles(between.timing));
     let (taken, other) = if a <= b { (by_shuffles, by_shared) } else { (by_shared, by_shuffles) };
     let why = Lost::Slower { cycles: a.max(b), against: a.min(b) };
     Ok((taken, vec![NotTaken { instruction: other.name(), why }]))

@@ -35,6 +35,7 @@ pub(crate) fn note(
     tensors: &[Option<TensorLayout>],
     alternatives: Vec<Alternative>,
 ) -> Option<StatementNote> {
+    let timing = options.timing();
     let text = tilewright_tile::statement_text(verified.program(), stmt);
     let position = stmt.span.text().map_or(0, |span| span.start);
     // What touches no global memory; without words of shared memory, registers alone.
@@ -70,7 +71,7 @@ pub(crate) fn note(
             let Some(TensorLayout::Register(tv)) = &tensors[src.0 as usize] else { return None };
             let dtype = |id: &TensorId| verified.program().tensor(*id).dtype;
             let plan = cast::plan(dtype(src), dtype(dst), options.arch, tv.count() as u32).ok()?;
-            return moved(plan.name(), plan.calls(), (0, 0, 0), plan.cycles(), alternatives);
+            return moved(plan.name(), plan.calls(), (0, 0, 0), plan.cycles(timing), alternatives);
         }
         StmtPlan::Move(movement) => {
             let shared = match movement {
@@ -79,7 +80,7 @@ pub(crate) fn note(
                 }
                 _ => (0, 0, 0),
             };
-            let (name, calls, cycles) = (movement.name(), movement.calls(), movement.cycles());
+            let (name, calls, cycles) = (movement.name(), movement.calls(), movement.cycles(timing));
             return moved(name, calls, shared, cycles, alternatives);
         }
         StmtPlan::Halves(_) => return moved("nothing".to_string(), 0, (0, 0, 0), 0, alternatives),
@@ -94,18 +95,17 @@ pub(crate) fn note(
             };
             let shared_calls = plan.shared_instructions();
             let shared = (shared, shared_calls, wavefronts);
-            return moved(name, calls + shared_calls, shared, plan.cycles(), alternatives);
+            return moved(name, calls + shared_calls, shared, plan.cycles(timing), alternatives);
         }
         StmtPlan::Gather(plan) => {
             let shared = match plan {
                 gather::GatherPlan::Shared(g) => (g.store.row.bytes, plan.calls(), 0),
                 gather::GatherPlan::Warp(_) => (0, 0, 0),
             };
-            return moved(plan.name(), plan.calls(), shared, plan.cycles(), alternatives);
+            return moved(plan.name(), plan.calls(), shared, plan.cycles(timing), alternatives);
         }
         StmtPlan::Gemm(plan) => {
-            let issue = options.timing().of(plan.row.name);
-            let issue = issue.map_or(f64::from(plan.row.issue_cycles), |e| e.issue);
+            let issue = timing.cost(plan.row).issue;
             let calls = (plan.calls.len() as u32, plan.row.macs() as u32);
             let cycles = (f64::from(calls.0) * issue) as u32;
             return product(plan.row.name.to_string(), calls, cycles, alternatives);
@@ -128,24 +128,24 @@ pub(crate) fn note(
                 shared_calls: 0,
                 wavefronts: bytes.div_ceil(128),
                 bank_conflicts: 0,
-                cycles: plan.calls.len() as u32 * plan.row.issue_cycles,
+                cycles: plan.calls.len() as u32 * timing.cost(plan.row.op).whole_issue(),
                 alternatives,
             });
         }
         StmtPlan::Wgmma(plan) => {
             let calls = (plan.calls.len() as u32, plan.row.macs() as u32);
-            return product(plan.name(), calls, plan.cycles(), alternatives);
+            return product(plan.name(), calls, plan.cycles(timing), alternatives);
         }
         StmtPlan::Copy(copy) => copy,
     };
     let (calls, per_call, issue) = match copy {
         CopyPlan::Direct { row, access } | CopyPlan::Async { row, access } => {
-            (access.calls.len(), row.bytes_per_lane(), row.issue_cycles)
+            (access.calls.len(), row.bytes_per_lane(), timing.lsu_issue(row))
         }
         CopyPlan::Staged { load, store, access } => {
-            (access.calls.len(), load.bytes, load.issue_cycles + store.issue_cycles)
+            (access.calls.len(), load.bytes, timing.lsu_issue(load) + timing.lsu_issue(store))
         }
-        CopyPlan::Registers { moves } => (moves.len(), 4, 1),
+        CopyPlan::Registers { moves } => (moves.len(), 4, 1.0),
     };
     let (level, tensor) = stmt.kind.copied().map_or_else(Default::default, |ends| level(verified, ends));
     let mut result = StatementNote {
@@ -162,7 +162,7 @@ pub(crate) fn note(
         shared_calls: 0,
         wavefronts: 0,
         bank_conflicts: 0,
-        cycles: calls as u32 * issue,
+        cycles: (calls as f64 * issue) as u32,
         alternatives,
     };
     if let (StmtKind::CopyAsync { .. }, CopyPlan::Staged { .. }) = (&stmt.kind, copy) {

@@ -185,7 +185,7 @@ fn expand_rearrangements(
         let mut needed = BTreeSet::new();
         for (stmt, _) in &statements {
             let StmtKind::Rearrange { dst, src } = &stmt.kind else { continue };
-            let staged = match moved(&verified, options.arch, &register, (*src, *dst), None) {
+            let staged = match moved(&verified, options.timing(), &register, (*src, *dst), None) {
                 Err(_) => true,
                 Ok((Movement::Shared(trip), _)) => {
                     let mut question = Staging { verified: &verified, options, registers: &registers, steps };
@@ -272,7 +272,7 @@ impl Staging<'_> {
 
     /// The answer of the program with that shared tensor; `None` where it has no solution.
     fn ask(&mut self, stmt: &Stmt, trip: &Trip, fixed: bool) -> Option<bool> {
-        let (options, arch) = (self.options, self.options.arch);
+        let options = self.options;
         let variant = tilewright_tile::desugar_rearrangements(self.verified, &BTreeSet::from([stmt.id]));
         let buffer = TensorId(variant.program().tensors.len() as u32 - 1);
         let statements = solve::statements(&variant);
@@ -289,7 +289,7 @@ impl Staging<'_> {
         let problem = SharedProblem {
             verified: &variant,
             facts: &facts,
-            arch,
+            timing: options.timing(),
             register: &|id| registers.layouts.get(id.0 as usize)?.as_ref().map(|(tv, _)| tv.clone()),
             statements: &statements,
             copying: &copying,

@@ -3,10 +3,10 @@
 //! and table 4).
 
 use tilewright_layout::{Dim, HTuple, Layout, LinearLayout, Split, compose};
-use tilewright_machine::{Arch, ShuffleMode};
+use tilewright_machine::{Class, Timing};
 
 use crate::linear::{Bits, LANES};
-use crate::movement::{Between, Movement, Trip, movement, trip};
+use crate::movement::{Between, Movement, Trip, halves, movement, trip};
 use crate::reject::{LanesAlone, Reject};
 use crate::shapes;
 use crate::tv::TvLayout;
@@ -31,14 +31,15 @@ impl ReducePlan {
         self.warps.as_ref().map_or(0, |t| t.bytes).max(self.last.shared_bytes())
     }
 
-    /// Issue cycles of one warp.
-    pub fn cycles(&self) -> u32 {
+    /// Half cycles of the multiprocessor for one warp.
+    pub fn cycles(&self, timing: &Timing) -> u32 {
+        let combine = halves(timing.cost(Class::MinF32));
         let combined: usize = self.local.iter().map(|v| v.len().saturating_sub(1)).sum();
         let rounds = self.lanes.len() as u32 * self.local.len() as u32;
-        combined as u32
-            + rounds * (ShuffleMode::ISSUE_CYCLES + 1)
-            + self.warps.as_ref().map_or(0, |t| t.cycles())
-            + self.last.cycles()
+        combined as u32 * combine
+            + rounds * (halves(timing.cost(Class::Shuffle)) + combine)
+            + self.warps.as_ref().map_or(0, |t| t.cycles(timing))
+            + self.last.cycles(timing)
     }
 
     /// Instructions of one thread that access shared memory.
@@ -64,7 +65,7 @@ pub fn reduce(
     (shape, result): (&[i64], &[i64]),
     axis: u32,
     (threads, bits): (i64, u32),
-    arch: Arch,
+    timing: &Timing,
 ) -> Result<ReducePlan, Reject> {
     let map = shapes::without(axis, shape).ok_or(Reject::TooLarge)?;
     let partial = arises(src, shape, axis).ok_or(Reject::ModeStays)?;
@@ -108,9 +109,9 @@ pub fn reduce(
         let bits = Bits::new(&partial, result)?;
         let (store, load) = across_warps(&bits, &parts)?;
         // Partial results have 32 bits.
-        Some(Box::new(trip(&store, &load, 32, arch)?))
+        Some(Box::new(trip(&store, &load, 32, timing.arch)?))
     };
-    let between = Between { from: &partial, to: dst, shape: result, threads, bits, arch };
+    let between = Between { from: &partial, to: dst, shape: result, threads, bits, timing };
     let (last, _) = movement(&between)?;
     Ok(ReducePlan { local, lanes: lanes.into_iter().map(|k| 1 << k).collect(), warps, last })
 }

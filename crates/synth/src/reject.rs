@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 use tilewright_layout::{LayoutError, Swizzle};
-use tilewright_machine::{Arch, BoxError, DType, Features, Major, SwizzleMode};
+use tilewright_machine::{Arch, DType, Features, InvalidBox, Major, SwizzleMode};
 
 /// An operand of a matrix product.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -240,7 +240,7 @@ pub enum TmaReject {
     PartUneven(i64, u32),
     /// The box.
     #[error(transparent)]
-    Box(#[from] BoxError),
+    Box(#[from] InvalidBox),
     /// A step along a mode that the box does not have.
     #[error("a mode of the buffer is missing")]
     MissingMode,

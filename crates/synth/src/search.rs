@@ -315,7 +315,7 @@ impl<'a> Search<'a> {
         if let Some(plan) = self.planned.borrow().get(&key) {
             return plan.clone();
         }
-        let plan = between::between_registers(self.verified, self.options.arch, register, stmt)
+        let plan = between::between_registers(self.verified, self.options.timing(), register, stmt)
             .map(|planned| planned.map_err(|why| between::cannot_move(stmt, &why)));
         self.planned.borrow_mut().insert(key, plan.clone());
         plan
@@ -325,7 +325,7 @@ impl<'a> Search<'a> {
         SharedProblem {
             verified: self.verified,
             facts: self.facts,
-            arch: self.options.arch,
+            timing: self.options.timing(),
             register,
             statements: self.statements,
             copying: &self.copying,
@@ -432,7 +432,6 @@ impl<'a> Search<'a> {
         };
         let estimate = cost::estimate(&cost::Problem {
             verified: self.verified,
-            arch,
             timing: self.options.timing(),
             plans: &plans,
             wavefronts: &wavefronts,

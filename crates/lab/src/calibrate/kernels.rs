@@ -4,8 +4,14 @@
 //! clock, `rounds` times the unrolled body, barrier, clock. Each thread stores both clocks and what its chains hold, so that
 //! no assembler can drop the body. Numbers that the body uses come from memory, so that none can be folded.
 
-use tilewright_machine::{Arch, CopyKind, CopyRow, MmaRow, ScalarOp, ShuffleMode, SyncOp, copy_named};
-use tilewright_simt::{Address, ArrayId, Builder, Function, FunctionParamKind, Operand, Reg, Special};
+use tilewright_machine::{
+    Arch, BulkOp, CopyKind, CopyRow, Descriptor, Major, MbarrierOp, MmaRow, ProxyFence, ScalarOp,
+    ShuffleMode, SwizzleMode, SyncOp, WgmmaRow, copy_named,
+};
+use tilewright_simt::{
+    Address, ArrayId, Builder, DescriptorValue, Factor, Function, FunctionParamKind, Op, Operand, Reg,
+    Special, Value,
+};
 
 /// Threads that the kernels are printed for; a launch may have fewer.
 pub(crate) const THREADS: u32 = 512;
@@ -90,8 +96,23 @@ pub(crate) enum Step {
     AsyncChase(&'static CopyRow),
     /// An asynchronous copy of the same few lines; the round waits for all of its copies.
     AsyncCopy(&'static CopyRow),
+    /// A product of a warpgroup into the chain's accumulators, A in registers; the round waits for all of its products.
+    Wgmma(&'static WgmmaRow),
+    /// The same, waited for at once.
+    WgmmaWait(&'static WgmmaRow),
+    /// A bulk copy of so many bytes by one thread; the round waits for all of its copies.
+    Bulk(BulkOp, u32),
+    /// The same, waited for at once.
+    BulkWait(BulkOp, u32),
     /// A block barrier.
     Barrier,
+}
+
+impl Step {
+    /// Threads that the kernel is printed for: fewer where they need many registers.
+    fn threads(self) -> u32 {
+        if matches!(self, Step::Wgmma(_) | Step::WgmmaWait(_)) { 128 } else { THREADS }
+    }
 }
 
 /// A microbenchmark.
@@ -140,6 +161,8 @@ struct Frame {
     data: Operand,
     /// For steps that stream: where each chain's accesses of this round begin.
     streams: Vec<Operand>,
+    /// For bulk copies: their mbarrier, the parity of its phase, and whether this thread makes them.
+    bulk: Option<(Address, Reg, Value)>,
 }
 
 /// Registers that one chain of a step uses.
@@ -148,6 +171,10 @@ fn registers(step: Step) -> u32 {
         Step::Mma(row) => {
             let (a, b, c) = row.registers();
             a + b + c
+        }
+        Step::Wgmma(row) | Step::WgmmaWait(row) => {
+            let (a, d) = row.registers();
+            a + d
         }
         Step::SharedLoad(row)
         | Step::SharedStore(row)
@@ -160,6 +187,8 @@ fn registers(step: Step) -> u32 {
         | Step::Shuffle
         | Step::AsyncChase(_)
         | Step::AsyncCopy(_)
+        | Step::Bulk(..)
+        | Step::BulkWait(..)
         | Step::Barrier => 1,
     }
 }
@@ -172,7 +201,16 @@ fn uses_shared(step: Step) -> bool {
             | Step::SharedStore(_)
             | Step::AsyncChase(_)
             | Step::AsyncCopy(_)
-    )
+    ) || is_asynchronous(step)
+}
+
+/// Whether the asynchronous proxy reads or writes shared memory.
+fn is_asynchronous(step: Step) -> bool {
+    matches!(step, Step::Wgmma(_) | Step::WgmmaWait(_)) || is_bulk(step)
+}
+
+fn is_bulk(step: Step) -> bool {
+    matches!(step, Step::Bulk(..) | Step::BulkWait(..))
 }
 
 /// Declares what a launch passes: the data, the numbers, the results, and the sizes of the program that carries the kernels.
@@ -201,7 +239,7 @@ fn element(b: &mut Builder, param: u32, index: Operand, bytes: u32) -> Operand {
 
 /// A microbenchmark's function. `name` is its entry point's.
 pub(crate) fn chain(name: &str, arch: Arch, spec: Spec) -> Function {
-    let mut b = Builder::new(name, arch, THREADS);
+    let mut b = Builder::new(name, arch, spec.step.threads());
     let params = params(&mut b);
     let seeds = b.add_array("seeds", SEEDS);
     let clocks = b.add_array("clocks", 2);
@@ -251,7 +289,25 @@ pub(crate) fn chain(name: &str, arch: Arch, spec: Spec) -> Function {
     let data: Operand = b.param(params.data).into();
     let passes = Operand::from(b.param(params.passes));
     let rounds = Operand::from(b.param(params.rounds));
-    let mut frame = Frame { b, spec, values, state, work, per_chain, shared, data, streams: Vec::new() };
+    let bulk = is_bulk(spec.step).then(|| {
+        let offset = b.add_shared("barrier", 8, 8);
+        let window: Operand = b.special(Special::SharedBase).into();
+        let barrier = at(window, offset as i32);
+        let parity = reg(b.add_array("parity", 1), 0);
+        b.write(parity, imm(0));
+        let first = b.scalar(ScalarOp::EqI32, &[thread, imm(0)]);
+        let Operand::Value(first) = first else { unreachable!("a thread's index is no literal") };
+        b.open_branch();
+        b.mbarrier(MbarrierOp::Init, barrier, imm(1));
+        b.sync(SyncOp::FenceMbarrierInit);
+        b.close_branch(first);
+        (barrier, parity, first)
+    });
+    if is_asynchronous(spec.step) {
+        b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
+    }
+    let mut frame =
+        Frame { b, spec, values, state, work, per_chain, shared, data, streams: Vec::new(), bulk };
 
     let pass = frame.b.open_loop();
     frame.b.sync(SyncOp::Barrier);
@@ -307,11 +363,13 @@ impl Frame {
         if let Step::GlobalLoad(row) | Step::GlobalStore(row) | Step::AsyncCopy(row) = self.spec.step {
             self.begin_streams(row, &now);
         }
+        self.begin_round();
         for index in 0..self.spec.length {
             for chain in 0..chains {
                 now[chain as usize] = self.step(now[chain as usize], chain, index);
             }
         }
+        self.end_round();
         if let Step::AsyncCopy(_) = self.spec.step {
             self.b.sync(SyncOp::AsyncWaitAll);
         }
@@ -322,6 +380,65 @@ impl Frame {
                 self.b.write(reg(self.state, chain), x);
             }
         }
+    }
+
+    fn begin_round(&mut self) {
+        if let Step::Wgmma(_) | Step::WgmmaWait(_) = self.spec.step {
+            self.b.sync(SyncOp::WgmmaFence);
+        }
+        let Some((barrier, ..)) = self.bulk else { return };
+        self.b.open_branch();
+        if let Step::Bulk(BulkOp::Load, bytes) = self.spec.step {
+            self.b.mbarrier(MbarrierOp::ArriveExpect, barrier, imm(self.spec.length * bytes));
+        }
+    }
+
+    fn end_round(&mut self) {
+        if let Step::Wgmma(_) = self.spec.step {
+            self.b.sync(SyncOp::WgmmaCommit);
+            self.b.sync(SyncOp::WgmmaWait(0));
+        }
+        let Some((barrier, parity, first)) = self.bulk else { return };
+        match self.spec.step {
+            Step::Bulk(BulkOp::Load, _) => {
+                let now = self.b.read(parity);
+                self.b.mbarrier(MbarrierOp::Wait, barrier, now);
+                let next = self.b.scalar(ScalarOp::XorB32, &[now, imm(1)]);
+                self.b.write(parity, next);
+            }
+            Step::Bulk(..) => self.wait_for_stores(),
+            _ => {}
+        }
+        self.b.close_branch(first);
+    }
+
+    fn wait_for_stores(&mut self) {
+        self.b.sync(SyncOp::BulkCommit);
+        self.b.sync(SyncOp::BulkWaitRead(0));
+    }
+
+    /// A product of a warpgroup: A in registers, B without a swizzle, 8 rows of 32 bytes after another.
+    fn wgmma(&mut self, row: &'static WgmmaRow, chain: u32) {
+        let (a, d) = row.registers();
+        let (d, a) = (self.registers(chain, 0, d), self.registers(chain, d, a));
+        let descriptor =
+            Descriptor { start: 0, leading: 128, stride: 256, swizzle: SwizzleMode::None }.encode();
+        let window: Operand = self.b.special(Special::SharedBase).into();
+        let start = self.b.scalar(ScalarOp::ShrU32, &[window, imm(4)]);
+        let start = self.b.scalar(ScalarOp::AndB32, &[start, imm(0x3fff)]);
+        let low = self.b.scalar(ScalarOp::OrB32, &[start, imm(descriptor as u32)]);
+        let descriptor = DescriptorValue { low, high: (descriptor >> 32) as u32 };
+        let b = Factor::Shared { descriptor, major: Major::K };
+        self.b.wgmma(row, d, Factor::Registers(a), b, self.values.truth);
+    }
+
+    fn bulk(&mut self, op: BulkOp, bytes: u32, index: u32) {
+        let Some((barrier, ..)) = self.bulk else { return };
+        let window: Operand = self.b.special(Special::SharedBase).into();
+        let place = (index * bytes) as i32;
+        let barrier = (op == BulkOp::Load).then_some(barrier);
+        let (shared, other) = (at(window, place), at(self.data, place));
+        self.b.bulk(Op::Bulk { op, shared, other, bytes: imm(bytes), barrier });
     }
 
     fn registers(&self, chain: u32, skip: u32, count: u32) -> Vec<Reg> {
@@ -385,6 +502,32 @@ impl Frame {
                 let (a, b, c) = row.registers();
                 let [d, a, b] = [(0, c), (c, a), (c + a, b)].map(|(skip, n)| self.registers(chain, skip, n));
                 self.b.mma(row, d, a, b);
+                x
+            }
+            Step::Wgmma(row) => {
+                self.wgmma(row, chain);
+                x
+            }
+            Step::WgmmaWait(row) => {
+                self.wgmma(row, chain);
+                self.b.sync(SyncOp::WgmmaCommit);
+                self.b.sync(SyncOp::WgmmaWait(0));
+                x
+            }
+            Step::Bulk(op, bytes) => {
+                self.bulk(op, bytes, index);
+                x
+            }
+            Step::BulkWait(op, bytes) => {
+                if let (BulkOp::Load, Some((barrier, ..))) = (op, self.bulk) {
+                    // Bodies have an even number of steps: each begins in phase 0.
+                    self.b.mbarrier(MbarrierOp::ArriveExpect, barrier, imm(bytes));
+                    self.bulk(op, bytes, index);
+                    self.b.mbarrier(MbarrierOp::Wait, barrier, imm(index % 2));
+                } else {
+                    self.bulk(op, bytes, index);
+                    self.wait_for_stores();
+                }
                 x
             }
             Step::SharedLoad(row) => {

@@ -22,13 +22,13 @@ mod recipes;
 use std::fmt::Write;
 
 use tilewright_compiler::{Kernel, Options, compile};
-use tilewright_machine::timing::{Entry, Figure, Rate, Timing, entry_names, number, timing};
-use tilewright_machine::{Arch, ScalarOp, copy_named};
+use tilewright_machine::timing::{Entry, Figure, Rate, Timing, number, timing};
+use tilewright_machine::{Arch, OpKey, ScalarOp, copy_named};
 use tilewright_runtime::{Arg, Buffer, Device, DeviceKind, RuntimeError, Sizes};
 use tilewright_simt::{Builder, Function, Operand};
 
 use kernels::{CHUNK, SLOTS, Spec, Start, Step, THREADS};
-use recipes::{Data, Latency, Recipe, recipes};
+use recipes::{Data, LARGE, Latency, Recipe, rate_recipe, recipes};
 
 /// How thoroughly to measure.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,12 +73,12 @@ impl Calibration {
         }
         let _ = writeln!(text, "\narch: {}", self.timing.arch);
         for figure in &self.timing.figures {
-            let known = built_in.rate(figure.rate).map_or("none".to_string(), number);
+            let known = built_in.figure(figure.rate).map_or("none".to_string(), |f| number(f.value));
             let _ = writeln!(text, "{:<90} # built in: {known}", figure.to_string());
         }
         text.push('\n');
         for entry in &self.timing.entries {
-            let known = built_in.of(&entry.name);
+            let known = built_in.entry(entry.key);
             let known =
                 known.map_or("none".to_string(), |e| format!("{} {}", number(e.issue), number(e.latency)));
             let _ = writeln!(text, "{:<90} # built in: {known}", entry.to_string());
@@ -115,8 +115,6 @@ fn issue_lengths(recipe: &Recipe) -> [u32; 2] {
     }
 }
 
-/// Independent chains of a thread in an issue kernel.
-const CHAINS: u32 = 4;
 /// Steps of the short and of the long body of a chase and of barriers.
 const LENGTHS: [u32; 2] = [64, 160];
 
@@ -128,14 +126,19 @@ fn program(kind: &str, name: &str, mnemonic: &str, arch: Arch, spec: Spec) -> Pr
 
 fn latency_program(recipe: &Recipe, step: Step, arch: Arch, length: u32) -> Program {
     let spec = Spec { step, start: recipe.start, chains: 1, length };
-    let program = program("latency", recipe.name, recipe.mnemonic, arch, spec);
+    let program = program("latency", &recipe.key.to_string(), recipe.mnemonic, arch, spec);
     Program { count: program.count * recipe.fused, ..program }
 }
 
 fn issue_program(recipe: &Recipe, arch: Arch, length: u32) -> Program {
-    let spec = Spec { step: recipe.issue, start: recipe.start, chains: CHAINS, length };
-    let program = program("issue", recipe.name, recipe.mnemonic, arch, spec);
+    let spec = Spec { step: recipe.issue, start: recipe.start, chains: recipe.load.1, length };
+    let program = program("issue", &recipe.key.to_string(), recipe.mnemonic, arch, spec);
     Program { count: program.count * recipe.fused, ..program }
+}
+
+fn rate_program(recipe: &Recipe, arch: Arch, length: u32) -> Program {
+    let spec = Spec { step: recipe.issue, start: recipe.start, chains: 1, length };
+    program("rate", &recipe.key.to_string(), recipe.mnemonic, arch, spec)
 }
 
 fn chase_program(arch: Arch, length: u32) -> Program {
@@ -166,6 +169,9 @@ pub fn programs(arch: Arch) -> Vec<[Program; 2]> {
         }
         all.push(issue_lengths(&recipe).map(|n| issue_program(&recipe, arch, n)));
     }
+    for recipe in Rate::all(arch).filter_map(rate_recipe) {
+        all.push(issue_lengths(&recipe).map(|n| rate_program(&recipe, arch, n)));
+    }
     all.push(LENGTHS.map(|n| chase_program(arch, n)));
     all.push(LENGTHS.map(|n| barrier_program(arch, n)));
     all
@@ -191,15 +197,13 @@ pub fn simulated_instructions(arch: Arch, config: &Config) -> u64 {
             warps += both(latency_lengths(&recipe).map(|n| latency_program(&recipe, step, arch, n)));
         }
         let issue = both(issue_lengths(&recipe).map(|n| issue_program(&recipe, arch, n)));
-        warps += ISSUE_WARPS.map(u64::from).iter().sum::<u64>() * issue;
+        warps += recipe.load.0.iter().map(|warps| u64::from(*warps)).sum::<u64>() * issue;
     }
     32 * PASSES * warps * u64::from(config.rounds) * config.runs.max(1) as u64
 }
 
 /// Passes over the rounds of a kernel, the first to warm up.
 const PASSES: u64 = 2;
-/// Warps with which issue is measured.
-const ISSUE_WARPS: [u32; 3] = [4, 8, 16];
 
 /// The tile program whose parameters the kernels have. It runs nowhere.
 const CARRIER: &str = "
@@ -411,7 +415,7 @@ impl<'a> Bench<'a> {
     fn latency(&self, recipe: &Recipe, step: Step) -> Result<Measured, Failure> {
         let programs = latency_lengths(recipe).map(|n| latency_program(recipe, step, self.arch, n));
         let chased = matches!(step, Step::Chase(_) | Step::AsyncChase(_));
-        let mut run = self.run(if chased { recipe.data } else { Data::Scratch }, 1);
+        let mut run = self.run(if chased { recipe.data } else { Data::Scratch }, recipe.warps);
         if chased {
             // More lines than the L1 cache holds, so that the second pass finds none there.
             run.rounds = self.extents.long_chase;
@@ -428,10 +432,11 @@ impl<'a> Bench<'a> {
 
     fn issue(&self, recipe: &Recipe, units: u32) -> Result<Measured, Failure> {
         let mut best: Option<Measured> = None;
-        for warps in ISSUE_WARPS {
+        let (load, chains) = recipe.load;
+        for warps in load {
             let programs = issue_lengths(recipe).map(|n| issue_program(recipe, self.arch, n));
-            let all = self.slope(programs, CHAINS, &self.run(Data::Scratch, warps))?;
-            let share = f64::from(units) * self.fusion(recipe) / f64::from(CHAINS * warps);
+            let all = self.slope(programs, chains, &self.run(Data::Scratch, *warps))?;
+            let share = f64::from(units) * self.fusion(recipe) / f64::from(chains * warps);
             let one = Measured { value: all.value * share, spread: all.spread * share };
             if best.is_none_or(|b| one.value < b.value) {
                 best = Some(one);
@@ -544,11 +549,11 @@ struct Figures {
 impl Figures {
     fn rate(&self, rate: Rate) -> f64 {
         let measured = self.rates.iter().find(|f| f.rate == rate).map(|f| f.value);
-        measured.or_else(|| self.built_in.rate(rate)).unwrap_or(1.0)
+        measured.unwrap_or_else(|| self.built_in.rate(rate))
     }
 
     fn entry(&self, name: &str) -> Option<&Entry> {
-        self.entries.iter().find(|e| e.name == name).or_else(|| self.built_in.of(name))
+        self.entries.iter().chain(&self.built_in.entries).find(|e| e.key.to_string() == name)
     }
 
     fn sum(&self, names: &[&str], part: impl Fn(&Entry) -> f64) -> f64 {
@@ -599,7 +604,7 @@ pub fn calibrate(
         Figures { built_in, source, entries: Vec::new(), rates: Vec::new(), failures: Vec::new() };
 
     let recipes = recipes(arch);
-    let total = recipes.len() + Rate::ALL.len();
+    let total = recipes.len() + Rate::all(arch).count();
     let mut done = 0;
     let mut next = |name: &str| {
         progress(done, total, name);
@@ -617,11 +622,19 @@ pub fn calibrate(
         let source = format!("{}, as the driver says", device.name());
         figures.rates.push(Figure { rate: Rate::Multiprocessors, value: f64::from(count), source });
     }
+    for (rate, recipe) in Rate::all(arch).filter_map(|rate| Some((rate, rate_recipe(rate)?))) {
+        next(rate.name());
+        let programs = issue_lengths(&recipe).map(|n| rate_program(&recipe, arch, n));
+        let cycles = bench.slope(programs, 1, &bench.run(Data::Scratch, 1));
+        let per = |m: Measured| Measured { value: f64::from(LARGE) / m.value, spread: 0.0 };
+        figures.note_rate(rate, cycles.map(per));
+    }
     for recipe in &recipes {
-        next(recipe.name);
+        let name = recipe.key.to_string();
+        next(&name);
         match measure(&bench, recipe, &figures) {
             Ok(entry) => figures.entries.push(entry),
-            Err(message) => figures.failures.push((recipe.name.to_string(), message)),
+            Err(message) => figures.failures.push((name, message)),
         }
     }
     // An address of global memory is a product and a sum of 64 bits in one instruction.
@@ -639,7 +652,7 @@ pub fn calibrate(
     // A warp's widest access is of 512 bytes.
     for (rate, name) in [(Rate::SharedBytes, "ld.shared.v4.b32"), (Rate::StoreBytes, "st.global.v4.b32")] {
         next(rate.name());
-        let entry = figures.entries.iter().find(|e| e.name == name);
+        let entry = figures.entries.iter().find(|e| e.key.to_string() == name);
         let value = entry.map(|e| 512.0 / e.issue).ok_or_else(|| format!("{name} was not measured"));
         figures.note_rate(rate, value.map(|value| Measured { value, spread: 0.0 }));
     }
@@ -662,15 +675,14 @@ pub fn calibrate(
 
 /// An entry by its recipe.
 fn measure(bench: &Bench<'_>, recipe: &Recipe, figures: &Figures) -> Result<Entry, Failure> {
-    let unit = entry_names(bench.arch).into_iter().find(|(name, _)| *name == recipe.name);
-    let (_, unit) = unit.ok_or("the table has no such entry")?;
-    let mut issue = bench.issue(recipe, unit.count())?;
+    let mut issue = bench.issue(recipe, recipe.key.unit().count())?;
     issue.value -= figures.sum(recipe.less_issue, |e| e.issue);
     let issue = positive(issue)?;
     let (latency, how) = match recipe.latency {
         Latency::Chain(step) => {
             let mut latency = bench.latency(recipe, step)?;
             latency.value -= figures.sum(recipe.less_latency, |e| e.latency);
+            latency.value -= recipe.moved.map_or(0.0, |(rate, bytes)| f64::from(bytes) / figures.rate(rate));
             (positive(latency)?, String::new())
         }
         Latency::Like(name) => {
@@ -681,8 +693,7 @@ fn measure(bench: &Bench<'_>, recipe: &Recipe, figures: &Figures) -> Result<Entr
     };
     let spread = format!(" (± {} {})", number(issue.spread), number(latency.spread));
     Ok(Entry {
-        name: recipe.name.to_string(),
-        unit,
+        key: recipe.key,
         issue: issue.value,
         latency: latency.value,
         source: format!("{}{how}{spread}", figures.source),
@@ -691,17 +702,17 @@ fn measure(bench: &Bench<'_>, recipe: &Recipe, figures: &Figures) -> Result<Entr
 
 /// The whole table, in the usual order.
 fn table(arch: Arch, figures: &Figures) -> Timing {
-    let rates = Rate::ALL.into_iter().filter_map(|rate| {
+    let rates = Rate::all(arch).filter_map(|rate| {
         let measured = figures.rates.iter().find(|f| f.rate == rate).cloned();
         measured.or_else(|| {
-            let known = figures.built_in.figures.iter().find(|f| f.rate == rate)?;
+            let known = figures.built_in.figure(rate)?;
             Some(Figure { source: format!("not measured; built in: {}", known.source), ..known.clone() })
         })
     });
-    let entries = entry_names(arch).into_iter().filter_map(|(name, _)| {
-        let measured = figures.entries.iter().find(|e| e.name == name).cloned();
+    let entries = OpKey::all(arch).into_iter().filter_map(|key| {
+        let measured = figures.entries.iter().find(|e| e.key == key).cloned();
         measured.or_else(|| {
-            let known = figures.built_in.of(name)?;
+            let known = figures.built_in.entry(key)?;
             Some(Entry { source: format!("not measured; built in: {}", known.source), ..known.clone() })
         })
     });
@@ -710,7 +721,7 @@ fn table(arch: Arch, figures: &Figures) -> Timing {
 
 fn header(device: &dyn Device, arch: Arch, config: &Config) -> String {
     let chip = device.chip();
-    let mut text = "# What instructions and the chip cost, measured by `tilewright calibrate`.\n".to_string();
+    let mut text = "# Latency and throughput, measured by `tilewright calibrate`.\n".to_string();
     let mut line = |what: &str, value: String| text.push_str(&format!("# {what}: {value}\n"));
     line("device", format!("{} ({})", device.name(), device.kind()));
     if let Some(cuda) = chip.cuda {

@@ -1,6 +1,10 @@
-//! What is measured for each entry, and what is subtracted.
+//! Recipes: the steps that measure each entry, and what is subtracted.
 
-use tilewright_machine::{Arch, CopyKind, CopyRow, Memory, ScalarOp, Scope, copy_rows, mma_rows};
+use tilewright_machine::op::WGMMA_KNOTS;
+use tilewright_machine::{
+    Arch, BulkOp, Class, CopyKind, CopyRow, Feature, Memory, OpKey, Rate, ScalarOp, Scope, WgmmaKind,
+    WgmmaRow, copy_rows, mma_rows, wgmmas,
+};
 use tilewright_simt::{Builder, Operand};
 
 use super::kernels::{Start, Step, Values};
@@ -31,7 +35,7 @@ pub(crate) enum Data {
 #[derive(Clone, Copy)]
 pub(crate) struct Recipe {
     /// The entry.
-    pub name: &'static str,
+    pub key: OpKey,
     /// The mnemonic that the kernels hold once a step.
     pub mnemonic: &'static str,
     pub latency: Latency,
@@ -47,7 +51,20 @@ pub(crate) struct Recipe {
     pub fused: u32,
     /// Whether a step is many instructions: fewer steps then make a body.
     pub long: bool,
+    /// Warps with which the latency is measured.
+    pub warps: u32,
+    /// Warps with which the issue is measured, and independent chains of a thread.
+    pub load: (&'static [u32], u32),
+    /// A rate by which a step's bytes take time besides.
+    pub moved: Option<(Rate, u32)>,
 }
+
+/// Warps with which issue is measured, and independent chains of a thread.
+const LOAD: (&[u32], u32) = (&[4, 8, 16], 4);
+
+/// Bytes of a bulk copy that shows the rate, and of one that shows what each copy costs.
+pub(crate) const LARGE: u32 = 4096;
+const SMALL: u32 = 16;
 
 type Function = fn(&mut Builder, Operand, &Values) -> Operand;
 
@@ -57,8 +74,9 @@ fn apart(b: &mut Builder, x: Operand, v: &Values) -> Operand {
 }
 
 fn scalar(name: &'static str, op: ScalarOp, start: Start, f: Function) -> Recipe {
+    let class = Class::ALL.iter().find(|class| class.name() == name);
     Recipe {
-        name,
+        key: (*class.expect("the name of a class that a test looks up")).into(),
         mnemonic: op.row().mnemonic,
         latency: Latency::Chain(Step::Scalar(f)),
         issue: Step::Scalar(f),
@@ -68,6 +86,9 @@ fn scalar(name: &'static str, op: ScalarOp, start: Start, f: Function) -> Recipe
         less_issue: &[],
         fused: 1,
         long: false,
+        warps: 1,
+        load: LOAD,
+        moved: None,
     }
 }
 
@@ -205,7 +226,7 @@ fn copy(row: &'static CopyRow) -> Recipe {
         }
     };
     Recipe {
-        name: row.name,
+        key: row.into(),
         mnemonic: row.mnemonic,
         latency,
         issue,
@@ -215,6 +236,9 @@ fn copy(row: &'static CopyRow) -> Recipe {
         less_issue: &[],
         fused: 1,
         long: false,
+        warps: 1,
+        load: LOAD,
+        moved: None,
     }
 }
 
@@ -222,24 +246,70 @@ fn copy(row: &'static CopyRow) -> Recipe {
 pub(crate) fn recipes(arch: Arch) -> Vec<Recipe> {
     let mut all = scalars();
     all.push(Recipe {
-        name: "shfl",
+        key: Class::Shuffle.into(),
         mnemonic: tilewright_machine::ShuffleMode::Bfly.mnemonic(),
         latency: Latency::Chain(Step::Shuffle),
         issue: Step::Shuffle,
         ..all[0]
     });
     let model = all[0];
-    // What peers of a cluster share has no entry in the tables.
+    // What peers of a cluster share is not measured.
     let known = |row: &&CopyRow| arch.has(row.needs) && row.scope == Scope::Cta;
     let first = |row: &&CopyRow| row.name == "ld.shared.b32" || row.name == "ld.global.b32";
     all.extend(copy_rows().iter().filter(known).filter(first).map(copy));
     all.extend(copy_rows().iter().filter(known).filter(|row| !first(row)).map(copy));
     all.extend(mma_rows().iter().filter(|row| arch.has(row.needs)).map(|row| Recipe {
-        name: row.name,
+        key: row.into(),
         mnemonic: row.mnemonic,
         latency: Latency::Chain(Step::Mma(row)),
         issue: Step::Mma(row),
         ..model
     }));
+    if arch.has(Feature::Tma) {
+        all.push(bulk("tma.load", BulkOp::Load, Rate::TmaLoadBytes));
+        all.push(bulk("tma.store", BulkOp::Store, Rate::TmaStoreBytes));
+    }
+    if arch.has(WgmmaRow::NEEDS) {
+        let keys = WgmmaKind::ALL.into_iter().flat_map(|kind| WGMMA_KNOTS.map(|n| (kind, n)));
+        all.extend(keys.filter_map(|(kind, n)| product(kind, n)));
+    }
     all
+}
+
+/// Bulk copies stand for tensor copies: the unit is the same.
+fn bulk(name: &'static str, op: BulkOp, rate: Rate) -> Recipe {
+    Recipe {
+        mnemonic: op.mnemonic(),
+        latency: Latency::Chain(Step::BulkWait(op, SMALL)),
+        issue: Step::Bulk(op, SMALL),
+        long: true,
+        load: (&[1], 1),
+        moved: Some((rate, SMALL)),
+        ..scalar(name, ScalarOp::AddI32, Start::Offset, |_, x, _| x)
+    }
+}
+
+/// The step that shows a rate of the tensor memory accelerator.
+pub(crate) fn rate_recipe(rate: Rate) -> Option<Recipe> {
+    let (name, op) = match rate {
+        Rate::TmaLoadBytes => ("tma.load", BulkOp::Load),
+        Rate::TmaStoreBytes => ("tma.store", BulkOp::Store),
+        _ => return None,
+    };
+    Some(Recipe { issue: Step::Bulk(op, LARGE), ..bulk(name, op, rate) })
+}
+
+fn product(kind: WgmmaKind, n: i64) -> Option<Recipe> {
+    let (a, b, c) = kind.types();
+    let row = wgmmas(a, b, c).find(|row| row.n == n)?;
+    Some(Recipe {
+        key: OpKey::Wgmma(kind, n),
+        mnemonic: &row.mnemonic,
+        latency: Latency::Chain(Step::WgmmaWait(row)),
+        issue: Step::Wgmma(row),
+        long: true,
+        warps: 4,
+        load: (&[4], 1),
+        ..scalar("prmt", ScalarOp::PrmtB32, Start::Integer, |_, x, _| x)
+    })
 }

@@ -57,8 +57,6 @@ pub struct Limits {
     pub registers_per_multiprocessor: u32,
     /// Threads that one multiprocessor holds.
     pub threads_per_multiprocessor: u32,
-    /// Multiprocessors of the architecture's usual chip (A100, L40, H100).
-    pub multiprocessors: u32,
 }
 
 impl Arch {

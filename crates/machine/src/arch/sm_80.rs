@@ -19,7 +19,6 @@ pub(super) const LIMITS: Limits = Limits {
     registers_per_thread: 255,
     registers_per_multiprocessor: 65536,
     threads_per_multiprocessor: 2048,
-    multiprocessors: 108,
 };
 
 pub(super) const FEATURES: Features = Features::of(&[Feature::CpAsync]);

@@ -8,7 +8,7 @@ pub(super) static SM_90A: ArchSpec = ArchSpec {
     ptx_version: "8.0",
     capability: (9, 0),
     specific: true,
-    limits: Limits { shared_bytes_per_block: 227 * 1024, multiprocessors: 132, ..sm_80::LIMITS },
+    limits: Limits { shared_bytes_per_block: 227 * 1024, ..sm_80::LIMITS },
     features: Features::of(&Feature::ALL),
     timing: include_str!("../../tables/sm_90a.txt"),
 };

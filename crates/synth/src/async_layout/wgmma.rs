@@ -5,7 +5,7 @@
 //! A warpgroup with several rows of instructions reads each part of B once for each of them, so that rows are shared out first.
 
 use tilewright_layout::{Layout, SwizzledLayout};
-use tilewright_machine::{DType, Descriptor, Major, SwizzleMode, WgmmaRow, wgmmas};
+use tilewright_machine::{DType, Descriptor, Major, SwizzleMode, Timing, WgmmaRow, wgmmas};
 
 use crate::async_layout::descriptor::matrix_descriptor;
 use crate::reject::{MmaOperand, WgmmaReject};
@@ -234,10 +234,12 @@ impl WgmmaPlan {
     }
 
     /// Cycles for which the product occupies the tensor cores, with all its warpgroups.
-    pub fn cycles(&self) -> u32 {
+    pub fn cycles(&self, timing: &Timing) -> u32 {
         let groups = (self.warpgroups[0] * self.warpgroups[1]) as u32;
         let shared = matches!(self.a, OperandA::Shared(_));
-        self.calls.len() as u32 * groups * self.row.issue_cycles.max(self.row.shared_cycles(shared))
+        self.calls.len() as u32
+            * groups
+            * timing.wgmma(self.row).whole_issue().max(self.row.shared_cycles(shared))
     }
 }
 
