@@ -90,8 +90,8 @@ impl Lower<'_> {
             _ => partial,
         };
         let ordered_count = ordered.len() as u32;
-        for (k, group) in ordered.chunks((32 / bits) as usize).enumerate() {
-            let first = k as u32 * (32 / bits);
+        for (k, group) in ordered.chunks(tilewright_machine::per_register(bits) as usize).enumerate() {
+            let first = k as u32 * tilewright_machine::per_register(bits);
             if dtype.is_float() && op == ReduceOp::Sum {
                 elements::write_register(&mut self.b, result, dtype, first, group);
             } else if dtype.is_float() {
@@ -157,7 +157,7 @@ impl Lower<'_> {
     }
 
     fn gather_in_warp(&mut self, g: &WarpGather, src: ArrayId, by: ArrayId, bits: u32) -> Vec<Element> {
-        let per_register = 32 / bits;
+        let per_register = tilewright_machine::per_register(bits);
         let within = per_register.trailing_zeros().min(g.from.register_bits());
         let registers = g.source.outs()[0].bits;
         let lanes_of = g.source.outs()[1].bits;

@@ -237,7 +237,7 @@ impl Lower<'_> {
         bits: u32,
     ) {
         if row.bytes >= 4 {
-            let per_register = (32 / bits) as usize;
+            let per_register = tilewright_machine::per_register(bits) as usize;
             for call in self.wanted_calls(tensor, &access.calls) {
                 let (address, guard) = side.call(self, call.offset);
                 let regs = call
@@ -255,7 +255,7 @@ impl Lower<'_> {
         let lone = bits * per_call < 8;
         let mut by_value: Vec<(u32, i64)> = access.calls.iter().map(|c| (c.values[0], c.offset)).collect();
         by_value.sort_unstable();
-        let per_register = (32 / bits / per_call) as usize;
+        let per_register = (tilewright_machine::per_register(bits) / per_call) as usize;
         let batch = BATCH.next_multiple_of(per_register);
         let scratch = self.b.add_array("narrow", batch.min(by_value.len()) as u32);
         for group in by_value.chunks(batch) {
@@ -300,7 +300,7 @@ impl Lower<'_> {
             let regs = match scratch {
                 None => call
                     .values
-                    .chunks((32 / bits) as usize)
+                    .chunks(tilewright_machine::per_register(bits) as usize)
                     .map(|chunk| elements::place(array, chunk[0], bits).0)
                     .collect(),
                 Some(scratch) => {

@@ -41,7 +41,7 @@ impl Lower<'_> {
             return Ok(());
         }
         // What products multiply comes register by register, in the order in which they want it.
-        let per = 32 / to.bits();
+        let per = tilewright_machine::per_register(to.bits());
         for index in self.wanted(dst, elements::registers(count, to.bits()), to.bits()) {
             let order: Vec<u32> = (index * per..((index + 1) * per).min(count)).collect();
             let results = cast::emit(&mut elements::Into(&mut self.b), from, to, &words, &order);
@@ -69,7 +69,7 @@ impl Lower<'_> {
             return Ok(());
         }
         let tree = rounded(expr);
-        let per_register = 32 / dtype.bits();
+        let per_register = tilewright_machine::per_register(dtype.bits());
         for first in (0..count).step_by(per_register as usize) {
             let values = first..(first + per_register).min(count);
             let results: Vec<Operand> =

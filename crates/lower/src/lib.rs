@@ -394,7 +394,7 @@ impl Lower<'_> {
         let (ac, aa, ab) = (self.array(c)?, self.array(a)?, self.array(b)?);
         let regs = |array: ArrayId, values: &[u32], bits: u32| -> Vec<Reg> {
             values
-                .chunks((32 / bits) as usize)
+                .chunks(tilewright_machine::per_register(bits) as usize)
                 .map(|chunk| elements::place(array, chunk[0], bits).0)
                 .collect()
         };

@@ -65,8 +65,10 @@ impl Lower<'_> {
 
     /// Writes all values of a fragment. What was read for them must have been read before.
     pub(crate) fn write_values(&mut self, array: ArrayId, values: &[Element], bits: u32) {
-        let words: Vec<Operand> =
-            values.chunks((32 / bits) as usize).map(|parts| self.pack(parts, bits)).collect();
+        let words: Vec<Operand> = values
+            .chunks(tilewright_machine::per_register(bits) as usize)
+            .map(|parts| self.pack(parts, bits))
+            .collect();
         for (k, word) in words.into_iter().enumerate() {
             self.b.write(Reg { array, index: k as u32 }, word);
         }
@@ -98,7 +100,7 @@ impl Lower<'_> {
     fn few_bits(&mut self, ordered: &[(ArrayId, u32, u32)], dst: ArrayId, bits: u32) {
         let mut words: HashMap<Reg, Operand> = HashMap::new();
         let results: Vec<Operand> = ordered
-            .chunks((32 / bits) as usize)
+            .chunks(tilewright_machine::per_register(bits) as usize)
             .map(|group| {
                 let parts: Vec<Operand> = group
                     .iter()
@@ -333,7 +335,8 @@ impl Lower<'_> {
                 let constant = apply(&registers, *call);
                 let address = self.place(&base, constant, slice);
                 let values: Vec<u32> = elements.iter().map(|e| side.bits.value(call | e, slice)).collect();
-                let words: Vec<&[u32]> = values.chunks((32 / bits) as usize).collect();
+                let words: Vec<&[u32]> =
+                    values.chunks(tilewright_machine::per_register(bits) as usize).collect();
                 let aligned = words.iter().all(|w| is_register(w, bits));
                 let regs = words
                     .iter()
@@ -366,7 +369,7 @@ impl Lower<'_> {
         let (registers, base) = self.offsets(memory, side, bits, span)?;
         let (calls, elements) = Self::calls(side);
         let count = (side.bits.slices() as usize) << side.bits.register_bits();
-        let per_register = 32 / bits;
+        let per_register = tilewright_machine::per_register(bits);
         // Straight into the fragment where a call fills whole registers of it in order.
         let whole = |call: u64, slice: i64| {
             let values: Vec<u32> = elements.iter().map(|e| side.bits.value(call | e, slice)).collect();
@@ -415,7 +418,7 @@ fn whole_bytes(ordered: &[(ArrayId, u32, u32)], bits: u32) -> Option<Vec<(ArrayI
 
 /// Whether these values are all those of one register, in order.
 fn is_register(values: &[u32], bits: u32) -> bool {
-    let all = (32 / bits) as usize;
+    let all = tilewright_machine::per_register(bits) as usize;
     values.len() == all
         && values[0].is_multiple_of(all as u32)
         && values.iter().enumerate().all(|(k, v)| *v == values[0] + k as u32)

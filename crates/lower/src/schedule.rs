@@ -56,7 +56,7 @@ impl Lower<'_> {
     pub(crate) fn wanted(&self, tensor: TensorId, registers: u32, bits: u32) -> Vec<u32> {
         let mut order: Vec<u32> = (0..registers).collect();
         if let Some(ranks) = self.ranks.get(&tensor) {
-            let per = (32 / bits) as usize;
+            let per = tilewright_machine::per_register(bits) as usize;
             let rank = |index: u32| ranks.chunks(per).nth(index as usize).and_then(|c| c.iter().min());
             order.sort_by_key(|index| (rank(*index).copied(), *index));
         }

@@ -51,7 +51,7 @@ impl Lower<'_> {
         let accumulator = self.array(c)?;
         let regs = |array: ArrayId, values: &[u32], bits: u32| -> Vec<Reg> {
             values
-                .chunks((32 / bits) as usize)
+                .chunks(tilewright_machine::per_register(bits) as usize)
                 .map(|chunk| elements::place(array, chunk[0], bits).0)
                 .collect()
         };

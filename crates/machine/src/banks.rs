@@ -150,6 +150,26 @@ mod tests {
         }
     }
 
+    /// The algebra of linear layouts (LL, lemma 9.4) counts the same as looking at every address.
+    #[test]
+    fn wavefronts_of_linear_layouts_are_those_of_their_addresses() {
+        use tilewright_layout::{LinearLayout, wavefronts};
+        let memory: LinearLayout =
+            "[offset: 1 2 4 8 16 32 64 128 256 512 1024 2048] -> [x:4096]".parse().unwrap();
+        for (log_bytes, vector) in [(0, 0), (1, 0), (2, 0), (1, 2), (2, 1), (2, 2), (0, 4)] {
+            for first in 0..=7 - vector {
+                let step = 1u32 << (first + vector);
+                let bases: Vec<String> = (0..5).map(|bit| (step << bit).to_string()).collect();
+                let layout: LinearLayout =
+                    format!("[lane: {}] -> [x:4096]", bases.join(" ")).parse().unwrap();
+                let bytes = 1 << (log_bytes + vector);
+                let counted = request(|lane| lane * step << log_bytes, bytes).actual;
+                let algebra = wavefronts(&memory, &layout, log_bytes, vector).unwrap();
+                assert_eq!(u64::from(counted), algebra, "{log_bytes} {vector} {step}");
+            }
+        }
+    }
+
     #[test]
     fn inactive_lanes_cost_nothing() {
         assert_eq!(shared_wavefronts(&[None; 32], 16), Wavefronts::default());

@@ -154,7 +154,7 @@ fn place(
     from: &[u32],
     convert: impl Fn(u32) -> f32,
 ) {
-    let per_register = (32 / bits) as usize;
+    let per_register = tilewright_machine::per_register(bits) as usize;
     for (value, positions) in table.iter().enumerate() {
         let reg = &regs[from[value / per_register] as usize];
         let shift = (value % per_register) as u32 * bits;
@@ -166,7 +166,7 @@ fn place(
 
 fn scatter(tile: &[f32], table: &Lanes, dtype: DType, regs: &mut [[u32; 32]], to: &[u32]) {
     let bits = dtype.bits();
-    let per_register = (32 / bits) as usize;
+    let per_register = tilewright_machine::per_register(bits) as usize;
     for (value, positions) in table.iter().enumerate() {
         let reg = &mut regs[to[value / per_register] as usize];
         let shift = (value % per_register) as u32 * bits;

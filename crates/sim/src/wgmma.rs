@@ -265,7 +265,7 @@ impl WgmmaTable {
 
     fn scatter<T: Number>(&self, tile: &[T], registers: &mut Registers<'_>, to: &[u32]) {
         let (dtype, bits) = (self.row.c, self.row.c.bits());
-        let per = (32 / bits) as usize;
+        let per = tilewright_machine::per_register(bits) as usize;
         for (value, positions) in self.c.iter().enumerate() {
             let shift = (value % per) as u32 * bits;
             let mask = (u32::MAX >> (32 - bits)) << shift;
@@ -290,7 +290,7 @@ fn place<T: Number>(
     decode: impl Fn(u32) -> T,
 ) {
     let bits = dtype.bits();
-    let per = (32 / bits) as usize;
+    let per = tilewright_machine::per_register(bits) as usize;
     let mask = u32::MAX >> (32 - bits);
     for (value, positions) in table.iter().enumerate() {
         let shift = (value % per) as u32 * bits;

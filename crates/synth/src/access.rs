@@ -298,7 +298,7 @@ pub fn adds(layout: &Layout, threads: &Layout, offsets: impl Iterator<Item = i64
 
 /// Whether the values of a vector fill registers, or an aligned part of one, in order.
 fn packs(values: &[u32], bits: u32) -> bool {
-    let together = ((32 / bits) as usize).min(values.len());
+    let together = (tilewright_machine::per_register(bits) as usize).min(values.len());
     values.chunks(together).all(|chunk| {
         chunk[0] % together as u32 == 0 && chunk.iter().enumerate().all(|(i, v)| *v == chunk[0] + i as u32)
     })
@@ -483,7 +483,7 @@ fn matrix_access(tv: &TvLayout, bits: u32, count: usize, trans: bool) -> Result<
     {
         return Err(Reject::LanesAlike);
     }
-    let per = (32 / bits) as usize;
+    let per = tilewright_machine::per_register(bits) as usize;
     let registers = tv.count() / per;
     if !tv.count().is_multiple_of(per) || registers == 0 || !registers.is_multiple_of(count) {
         return Err(Reject::NoMatrixGroups(tv.count(), count));

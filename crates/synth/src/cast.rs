@@ -349,7 +349,7 @@ pub fn emit<E: Emit>(e: &mut E, from: DType, to: DType, words: &[E::Value], orde
         values.iter().map(read).collect()
     };
     order
-        .chunks((32 / to.bits()) as usize)
+        .chunks(tilewright_machine::per_register(to.bits()) as usize)
         .map(|values| match (from, to) {
             (DType::E4M3 | DType::E5M2, DType::F16) => {
                 let byte = |k: usize| place(values[k.min(values.len() - 1)]);
@@ -565,7 +565,7 @@ mod tests {
         [DType::I1, DType::I2, DType::I4, DType::I8, DType::U1, DType::U2, DType::U4, DType::U8];
 
     fn packed(dtype: DType, elements: &[u32]) -> Vec<u32> {
-        let per_word = (32 / dtype.bits()) as usize;
+        let per_word = tilewright_machine::per_register(dtype.bits()) as usize;
         let word = |part: &[u32]| {
             part.iter().enumerate().fold(0, |all, (i, bits)| all | bits << (i as u32 * dtype.bits()))
         };

@@ -260,7 +260,7 @@ impl<'a> Operand<'a> {
         let count = atom.size() / 32;
         let embed = (0..32).map(|lane| (0..count).map(|v| place(lane, v)).collect()).collect();
         let by_coordinate = (0..tv.count() as i64).map(|v| (tv.at(0, v), v as u32)).collect();
-        Some(Operand { tv, embed, by_coordinate, per: (32 / bits) as usize })
+        Some(Operand { tv, embed, by_coordinate, per: tilewright_machine::per_register(bits) as usize })
     }
 
     /// The values that the instruction tile at `base` (for warp 0) uses, if lane 0 has them, and in whole registers.

@@ -223,7 +223,7 @@ pub fn movement(between: &Between<'_>) -> Result<(Movement, Vec<NotTaken>), Reje
 
 /// The pairs of bits to pack words by: as many as a word has room for, those that are packed already first.
 fn packable(reorder: &Reorder, bits: u32) -> Vec<(u32, u32)> {
-    let room = (32 / bits).trailing_zeros() as usize;
+    let room = tilewright_machine::per_register(bits).trailing_zeros() as usize;
     let mut pairs = reorder.packable.clone();
     pairs.sort_by_key(|(j, i)| (i.max(j) >= &(room as u32), j != i, *j));
     pairs.truncate(room);

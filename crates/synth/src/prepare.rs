@@ -311,7 +311,10 @@ impl Staging<'_> {
         }
         let warps = variant.threads() / 32;
         let better = matrices && wavefronts <= trip.wavefronts() * warps && calls < trip.calls();
-        Some(better && (limits::surely_fits(&variant, &statements, arch) || self.is_possible(&variant)))
+        Some(
+            better
+                && (limits::surely_fits(&variant, &statements, options.arch) || self.is_possible(&variant)),
+        )
     }
 
     /// Whether the first solution of a program can be completed.
