@@ -86,7 +86,7 @@ impl UnaryOp {
         }
     }
 
-    /// How far a kernel's result may lie from the exact value; `None` where it is defined to the bit.
+    /// The distance of a kernel's result from the exact value, at most; `None` where it is defined to the bit.
     ///
     /// The bounds follow from those of the instructions ([`tilewright_machine::ScalarOp::error`]) and the roundings between them, and
     /// `tilewright fidelity --functions` measures them.

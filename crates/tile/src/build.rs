@@ -1,4 +1,4 @@
-//! What the parser and the Rust DSL share: a program under construction, its names and their scopes.
+//! A program under construction, its names and their scopes: shared by the parser and the Rust DSL.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::program::{
     SymbolKind, Tensor, TensorId, TensorKind, TileOrder,
 };
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Named {
     Symbol(SymbolId),
@@ -29,7 +29,7 @@ pub(crate) enum Named {
 struct Entry {
     named: Named,
     span: Origin,
-    /// What kind of block it was defined in, once that has ended.
+    /// The kind of block it was defined in, once that has ended.
     ended: Option<&'static str>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) enum Head {
 }
 
 impl Head {
-    /// What messages call it.
+    /// Its name in messages.
     fn name(&self) -> &'static str {
         match self {
             Head::For { .. } | Head::Tiles { .. } => "loop",
@@ -200,7 +200,7 @@ impl Builder {
         Ok(id)
     }
 
-    /// What a visible name stands for; `what` says in the message what was looked for.
+    /// The meaning of a visible name; `what` says in the message what was looked for.
     pub(crate) fn lookup(
         &self,
         name: &str,
@@ -231,12 +231,12 @@ impl Builder {
         }
     }
 
-    /// Whether the name is taken, visible or not.
+    /// The meaning of a name that is visible.
     pub(crate) fn get(&self, name: &str) -> Option<Named> {
         self.names.get(name).filter(|e| e.ended.is_none()).map(|e| e.named)
     }
 
-    /// Whether a tensor's name is visible here; an error where it is not.
+    /// Checks that a tensor's name is visible.
     pub(crate) fn visible(&self, tensor: TensorId, at: Origin) -> Result<(), Diagnostic> {
         let tensor = match self.program.tensor(tensor).kind {
             TensorKind::Part { of, .. } => of,
@@ -251,7 +251,7 @@ impl Builder {
         self.body.push(stmt);
     }
 
-    /// How many blocks are open.
+    /// The number of blocks that are open.
     pub(crate) fn depth(&self) -> usize {
         self.open.len()
     }
@@ -506,7 +506,7 @@ impl Builder {
     }
 }
 
-/// What to do about a tensor that is used after the block that defines it.
+/// Help for a tensor that is used after the block that defines it.
 pub(crate) fn before(block: &str) -> String {
     match block {
         "role" => "what a role defines is its own: define it in the role that uses it".to_string(),
@@ -514,7 +514,7 @@ pub(crate) fn before(block: &str) -> String {
     }
 }
 
-/// Whether the list has each of `0..rank` once.
+/// True if the list has each of `0..rank` once.
 pub(crate) fn is_permutation(order: &[u32], rank: usize) -> bool {
     let mut seen = vec![false; rank];
     order.len() == rank

@@ -54,7 +54,7 @@ pub(crate) fn fresh_name(names: &mut HashSet<String>, of: &str, suffix: &str) ->
     name
 }
 
-/// What to replace.
+/// The statements to replace.
 struct Which<'a> {
     copies: bool,
     /// All, or those that are among these statements.

@@ -103,7 +103,7 @@ impl PartialEq for Origin {
 }
 impl Eq for Origin {}
 
-/// What kind of mistake a [`Diagnostic`] is about. The text form is stable: tools may match on it.
+/// The kind of mistake that a [`Diagnostic`] is about. The text form is stable: tools may match on it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Code {
     /// The text is not a program of the language's grammar.
@@ -201,7 +201,7 @@ pub struct Diagnostic {
     pub label: String,
     /// Other places that take part, each with a few words.
     pub related: Vec<(Origin, String)>,
-    /// What would be right.
+    /// The remedy.
     pub help: Option<String>,
 }
 
@@ -241,7 +241,7 @@ impl Diagnostic {
         self
     }
 
-    /// With what would be right.
+    /// With the remedy.
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self

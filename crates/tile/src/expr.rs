@@ -86,7 +86,7 @@ pub enum Expr {
     Element(ParamId, Box<Expr>),
 }
 
-/// Where an expression finds its values.
+/// The values of names in an expression.
 pub trait Scope {
     /// The value of a symbol, if it is known.
     fn symbol(&self, id: SymbolId) -> Option<i64>;

@@ -50,7 +50,7 @@ impl StmtIds {
         id
     }
 
-    /// Whether the id is one of these.
+    /// True if the id is one of these.
     pub fn contains(&self, id: StmtId) -> bool {
         (id.0 as usize) < self.origins.len()
     }

@@ -7,10 +7,10 @@ use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
 pub(crate) const MAX_SOURCE: usize = 1 << 20;
 /// The longest name, in bytes.
 pub(crate) const MAX_NAME: usize = 128;
-/// How deep brackets nest.
+/// The deepest nesting of brackets.
 pub(crate) const MAX_BRACKETS: usize = 256;
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Tok {
     /// A name or a keyword; `_` too.

@@ -81,7 +81,7 @@ pub(crate) fn word(text: &str) -> Option<Word> {
     words().find(|(known, _)| *known == text).map(|(_, word)| word)
 }
 
-/// Whether a name has the form of a basis element of a stride, such as `e0`.
+/// The number of a name that has the form of a basis element of a stride, such as `e0`.
 pub(crate) fn basis(name: &str) -> Option<u32> {
     let digits = name.strip_prefix('e')?;
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -91,12 +91,12 @@ pub(crate) fn basis(name: &str) -> Option<u32> {
     Some(digits.parse().unwrap_or(u32::MAX))
 }
 
-/// Whether the word means something in the language already.
+/// True if the word means something in the language already.
 pub(crate) fn is_reserved(name: &str) -> bool {
     word(name).is_some() || basis(name).is_some()
 }
 
-/// Whether the text is a letter or `_`, then letters, digits and `_`, of legal length.
+/// True if the text is a letter or `_`, then letters, digits and `_`, of legal length.
 pub(crate) fn is_identifier(name: &str) -> bool {
     name.len() <= crate::lexer::MAX_NAME
         && name.bytes().next().is_some_and(|b| b == b'_' || b.is_ascii_alphabetic())

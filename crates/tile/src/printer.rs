@@ -11,7 +11,7 @@ use crate::program::{
 };
 use crate::statement::Argument;
 
-/// How tightly a place binds: a weaker expression there needs parentheses.
+/// The precedence of a place: an expression that binds less there needs parentheses.
 const SUM: u8 = 0;
 const PRODUCT: u8 = 1;
 const FACTOR: u8 = 2;
@@ -387,7 +387,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    /// Whether the order is that of `transpose(r)`: all modes of `r` in reverse.
+    /// True if the order is that of `transpose(r)`: all modes of `r` in reverse.
     fn reverses(&self, order: &[u32], src: TensorId) -> bool {
         let rank = self.program.tensors.get(src.0 as usize).map_or(0, |t| match &t.kind {
             TensorKind::View { modes, .. } => modes.len(),

@@ -39,15 +39,15 @@ pub struct Program {
     pub params: Vec<Param>,
     /// Blocks along x, y and z; one to three expressions over constants and sizes.
     pub grid: Vec<Expr>,
-    /// Where the grid is written.
+    /// The place of the grid.
     pub grid_span: Origin,
     /// Threads of a block; an expression over constants.
     pub threads: Expr,
-    /// Where the number of threads is written.
+    /// The place of the number of threads.
     pub threads_span: Origin,
     /// Blocks of a cluster: neighbours along x. An expression over constants; 1 where the program says nothing.
     pub cluster: Expr,
-    /// Where the cluster is written.
+    /// The place of the cluster.
     pub cluster_span: Origin,
     /// Every tensor, in the order of definition.
     pub tensors: Vec<Tensor>,
@@ -55,7 +55,7 @@ pub struct Program {
     pub pipelines: Vec<Pipeline>,
     /// The ids of statements.
     pub statements: StmtIds,
-    /// What each block does.
+    /// The statements of a block.
     pub body: Vec<Stmt>,
 }
 
@@ -64,13 +64,13 @@ pub struct Program {
 pub struct Symbol {
     /// The name.
     pub name: String,
-    /// What it stands for.
+    /// Its meaning.
     pub kind: SymbolKind,
-    /// Where it is declared.
+    /// The place of its declaration.
     pub span: Origin,
 }
 
-/// What a [`Symbol`] stands for.
+/// The meaning of a [`Symbol`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum SymbolKind {
     /// A tile constant: known when the kernel is compiled. The expression, over earlier constants, is its default.
@@ -93,18 +93,18 @@ pub struct Param {
     pub dtype: DType,
     /// A buffer, or one number.
     pub kind: ParamKind,
-    /// Where it is declared.
+    /// The place of its declaration.
     pub span: Origin,
 }
 
 impl Param {
-    /// Whether it is a tensor that is marked `constant`.
+    /// True for a tensor that is marked `constant`.
     pub fn is_constant(&self) -> bool {
         matches!(self.kind, ParamKind::Tensor { constant: true, .. })
     }
 }
 
-/// What a [`Param`] passes.
+/// The kind of a [`Param`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum ParamKind {
     /// A tensor in global memory.
@@ -132,11 +132,11 @@ pub enum ParamKind {
 pub struct Pipeline {
     /// The name.
     pub name: String,
-    /// How many stages: an expression over constants.
+    /// The number of stages: an expression over constants.
     pub stages: Expr,
     /// The shared tensors of a stage.
     pub tensors: Vec<TensorId>,
-    /// Where it is defined.
+    /// The place of its definition.
     pub span: Origin,
 }
 
@@ -147,9 +147,9 @@ pub struct Tensor {
     pub name: String,
     /// Element type; for a view, its parameter's.
     pub dtype: DType,
-    /// Where it lives, and how it is shaped.
+    /// Its memory and its shape.
     pub kind: TensorKind,
-    /// Where it is defined.
+    /// The place of its definition.
     pub span: Origin,
 }
 
@@ -164,7 +164,7 @@ impl Tensor {
     }
 }
 
-/// Where a [`Tensor`] lives, and how it is shaped.
+/// The memory and the shape of a [`Tensor`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum TensorKind {
     /// `global_view`: a part of a parameter's buffer, seen in another shape.
@@ -173,7 +173,7 @@ pub enum TensorKind {
         param: ParamId,
         /// The buffer's coordinate at which the view starts, one expression a mode of the buffer.
         offsets: Vec<Expr>,
-        /// Where it ends, if before the buffer does: one entry a mode of the buffer. What lies behind reads as zero and is not written.
+        /// The end of the view, if before the buffer's: one entry a mode of the buffer. Elements behind it read as zero and are not written.
         ends: Vec<Option<Expr>>,
         /// The view's modes.
         modes: Vec<ViewMode>,
@@ -238,12 +238,12 @@ pub struct ViewMode {
 /// `extent : scale·e_dim`: `extent` steps of `scale` along mode `dim` of the buffer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ViewLeaf {
-    /// How many steps. An expression over constants for a mode of the tile; sizes may occur in a mode that
+    /// The number of steps. An expression over constants for a mode of the tile; sizes may occur in a mode that
     /// every use indexes (an iteration mode).
     pub extent: Expr,
     /// Which mode of the buffer it walks.
     pub dim: u32,
-    /// How far a step goes: an expression over constants.
+    /// The length of a step: an expression over constants.
     pub scale: Expr,
 }
 

@@ -16,20 +16,20 @@ pub enum Side {
     Consume,
 }
 
-/// What a [`StmtKind::CopyAsync`] does besides copying.
+/// The attributes of a [`StmtKind::CopyAsync`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct AsyncHow {
     /// `multicast`: every block of the cluster copies the same tile, which is read once for all.
     pub multicast: bool,
     /// `add`: from shared to global memory, the elements are added to those there.
     pub add: bool,
-    /// Whether the tensor memory accelerator does it: synthesis decides.
+    /// True if TMA does the copy: synthesis decides.
     pub tensor: bool,
     /// `evict_first`, `evict_last`: how the L2 cache treats what is read or written.
     pub hint: Option<CacheHint>,
 }
 
-/// In which order a [`StmtKind::Tiles`] walks its tiles. Neighbours in the order are close together, so that blocks that run at
+/// The rasterization order of a [`StmtKind::Tiles`]. Neighbours in the order are close together, so that blocks that run at
 /// the same time read the same rows and columns.
 #[derive(Clone, PartialEq, Debug)]
 pub enum TileOrder {
@@ -60,7 +60,7 @@ pub struct TensorRef {
     pub index: Vec<Option<Expr>>,
     /// `transpose(t)`: the kept modes in reverse order. Costs nothing: it is a view.
     pub transposed: bool,
-    /// Where it is written.
+    /// Its place.
     pub span: Origin,
 }
 
@@ -82,9 +82,9 @@ impl From<TensorId> for TensorRef {
 pub struct Stmt {
     /// Its identity, unique in the program.
     pub id: StmtId,
-    /// What it does.
+    /// The kind, with the operands.
     pub kind: StmtKind,
-    /// Where it is written.
+    /// Its place.
     pub span: Origin,
 }
 
@@ -95,7 +95,7 @@ impl PartialEq for Stmt {
     }
 }
 
-/// What a statement does. All threads of the block do it together.
+/// A statement by kind. All threads of the block do it together.
 #[derive(Clone, PartialEq, Debug)]
 pub enum StmtKind {
     /// `t = global_view(…)`, `t = register_tensor(…)`, `t = shared_tensor(…)`: the tensor exists from here to the end of the
@@ -117,7 +117,7 @@ pub enum StmtKind {
         src: TensorRef,
         /// To here.
         dst: TensorRef,
-        /// What else it does.
+        /// Its attributes.
         how: AsyncHow,
     },
     /// `commit_group()`: the asynchronous copies since the last one become a group (perhaps an empty one).
@@ -170,11 +170,11 @@ pub enum StmtKind {
     Role {
         /// The role's name.
         name: String,
-        /// How many warpgroups, over constants.
+        /// The number of warpgroups, over constants.
         warpgroups: Expr,
         /// Registers of a thread, over constants; `None`: an even share.
         registers: Option<Expr>,
-        /// What they do.
+        /// The statements of the role.
         body: Vec<Stmt>,
     },
     /// `produce p { … }`: waits for a free stage, fills it, and hands it on once it is full. `consume p { … }`: waits for a full stage,
@@ -186,7 +186,7 @@ pub enum StmtKind {
         side: Side,
         /// The counter that is the stage's number, once [`rings`](crate::rings()) has made the tensors' stages a mode of theirs.
         slot: Option<SymbolId>,
-        /// What is done with the stage.
+        /// The statements that fill or read the stage.
         body: Vec<Stmt>,
     },
     /// `for (row, col) in tiles(rows, cols, order) { … }`: this block's share of `rows`×`cols` tiles: of the tiles in their order, those
@@ -203,9 +203,9 @@ pub enum StmtKind {
         rows: Expr,
         /// Columns of tiles.
         cols: Expr,
-        /// In which order.
+        /// The rasterization order.
         order: TileOrder,
-        /// What is done for each.
+        /// The statements done for each tile.
         body: Vec<Stmt>,
     },
     /// `drain { … }`: stands right behind a [`StmtKind::Tiles`] with [`previous`](StmtKind::Tiles::previous) and is done once, after its last
@@ -213,7 +213,7 @@ pub enum StmtKind {
     Drain {
         /// The counters that are the loop's `after`.
         previous: [SymbolId; 2],
-        /// What is done.
+        /// The statements done once.
         body: Vec<Stmt>,
     },
     /// `dst = cast(src, dtype)`: converts each element, rounding to nearest even.
@@ -253,7 +253,7 @@ pub enum StmtKind {
         dst: TensorId,
         /// The operand.
         src: TensorId,
-        /// How the shapes relate.
+        /// The relation of the shapes.
         op: ShapeOp,
     },
     /// `dst = join(a, b)`: two tensors of one shape side by side along a new last mode of extent 2:
@@ -261,9 +261,9 @@ pub enum StmtKind {
     Join {
         /// The result; neither operand.
         dst: TensorId,
-        /// What lies at 0.
+        /// The half at 0.
         a: TensorId,
-        /// What lies at 1.
+        /// The half at 1.
         b: TensorId,
     },
     /// `lo, hi = split(src)`: `join` undone. The last mode of `src` has extent 2: `lo[…] = src[…, 0]`,
@@ -283,7 +283,7 @@ pub enum StmtKind {
         dst: TensorId,
         /// The operand.
         src: TensorId,
-        /// How elements are put together.
+        /// The operation on two elements.
         op: ReduceOp,
         /// The mode that goes.
         axis: u32,
@@ -294,9 +294,9 @@ pub enum StmtKind {
     Gather {
         /// The result.
         dst: TensorId,
-        /// What is read.
+        /// The tensor that is read.
         src: TensorId,
-        /// Where, along the mode: `i32`, of the shape of `src` but for that mode.
+        /// The coordinates along the mode: `i32`, of the shape of `src` but for that mode.
         index: TensorId,
         /// The mode.
         axis: u32,
@@ -311,7 +311,7 @@ pub enum StmtKind {
         lo: Expr,
         /// One past its last value.
         hi: Expr,
-        /// What is repeated.
+        /// The statements of an iteration.
         body: Vec<Stmt>,
     },
 }
@@ -695,7 +695,7 @@ impl StmtKind {
         }
     }
 
-    /// Whether the body is done any number of times.
+    /// True if the body is done any number of times.
     pub fn repeats(&self) -> bool {
         matches!(self, StmtKind::For { .. } | StmtKind::Tiles { .. })
     }
@@ -710,7 +710,7 @@ impl StmtKind {
     }
 }
 
-/// How the result of a [`StmtKind::Shape`] relates to its operand. Elements are counted colexicographically, the leftmost
+/// The relation of the result of a [`StmtKind::Shape`] to its operand. Elements are counted colexicographically, the leftmost
 /// mode fastest, as everywhere.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum ShapeOp {
@@ -729,7 +729,7 @@ pub enum ShapeOp {
         axis: u32,
         /// The first coordinate, over constants and counters of `unroll for`.
         start: Expr,
-        /// How many, over constants.
+        /// The number of coordinates, over constants.
         extent: Expr,
     },
     /// `broadcast(r, [A, B])`: modes of extent 1 are repeated to these extents; the others have them already.
@@ -749,7 +749,7 @@ impl ShapeOp {
     }
 }
 
-/// How a [`StmtKind::Reduce`] puts elements together. In which order is the compiler's choice.
+/// The operation of a [`StmtKind::Reduce`]. The order of the elements is the compiler's choice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReduceOp {
     /// `sum`: floats are added in `f32`, and the sum is rounded once to the element type; `i32` counts modulo 2³².

@@ -91,7 +91,7 @@ struct Unroll<'a> {
     /// Each with its new tensors once its definition has been passed.
     pipelines: Vec<Pipeline>,
     names: HashSet<String>,
-    /// What stands for a counter: its value, or a counter of its own.
+    /// The replacement of a counter: its value, or a counter of its own.
     values: BTreeMap<SymbolId, Expr>,
     /// The new tensor of each tensor that is defined.
     now: BTreeMap<TensorId, TensorId>,

@@ -48,15 +48,15 @@ pub struct TileRef {
     pub shape: Vec<i64>,
     /// For a shared tensor: the modes that the reference fixes, and where.
     pub fixed: Vec<(usize, Expr)>,
-    /// Whether the tensor's own modes are in reverse order.
+    /// True if the tensor's own modes are in reverse order.
     pub transposed: bool,
     /// For a view of global memory: where the tile lies in the buffer.
     pub global: Option<GlobalTile>,
-    /// Where the reference is written.
+    /// The place of the reference.
     pub span: Origin,
 }
 
-/// Where a tile lies in a buffer: `coordinate[d] = base[d] + Σ over leaves with dim d of digit · scale`.
+/// The place of a tile in a buffer: `coordinate[d] = base[d] + Σ over leaves with dim d of digit · scale`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct GlobalTile {
     /// The buffer.

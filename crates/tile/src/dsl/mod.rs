@@ -319,7 +319,7 @@ impl KernelBuilder {
 
     // Statements.
 
-    /// Whether a handle is of this builder and was made without a mistake.
+    /// True if a handle is of this builder and was made without a mistake.
     #[track_caller]
     fn owned(&mut self, owner: Option<u64>, id: u32) -> bool {
         if owner.is_some_and(|owner| owner != self.owner) {

@@ -18,7 +18,7 @@ use crate::lexer::{Tok, Token, lex};
 use crate::names::nearest;
 use crate::program::{ParamKind, Program, SymbolKind};
 
-/// How high the tree of an expression grows, and how deep loops nest.
+/// The greatest height of an expression's tree, and the deepest nesting of loops.
 pub(crate) const MAX_DEPTH: u32 = 200;
 /// After how many mistakes the parser gives up.
 const MAX_ERRORS: usize = 20;
@@ -152,7 +152,7 @@ impl<'a> Parser<'a> {
         Ok((self.text(token), token.span))
     }
 
-    /// What stands here, for messages.
+    /// The current token, for messages.
     fn found(&self) -> String {
         let token = self.token();
         match token.tok {

@@ -15,7 +15,7 @@ use crate::renamed::{Place, renamed_message};
 const HOW: [&str; 4] = ["multicast", "add", "evict_first", "evict_last"];
 
 impl<'a> Parser<'a> {
-    /// Whether `.async` follows the word `copy` or `gemm`; it is passed.
+    /// Passes `.async` behind the word `copy` or `gemm`; false if it does not follow.
     pub(super) fn eat_async(&mut self, word: &str, form: &str) -> Res<bool> {
         if !self.eat(".") {
             return Ok(false);

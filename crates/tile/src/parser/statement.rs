@@ -517,7 +517,7 @@ impl Parser<'_> {
     }
 }
 
-/// Whether an operand was missing.
+/// True if an operand was missing.
 fn poisoned(expr: &ElemExpr) -> bool {
     match expr {
         ElemExpr::Number(x) => x.is_nan(),

@@ -94,7 +94,7 @@ impl Parser<'_> {
         Ok((offsets, ends))
     }
 
-    /// Whether the parenthesis here is a tuple: a comma stands in it, or it is empty.
+    /// True if the parenthesis here is a tuple: a comma stands in it, or it is empty.
     fn at_tuple(&self) -> bool {
         if !self.at("(") {
             return false;
@@ -244,7 +244,7 @@ impl Parser<'_> {
         Ok(Step { dim: dim.unwrap_or(0), scale })
     }
 
-    /// Whether the stride here names a basis element outside parentheses.
+    /// True if the stride here names a basis element outside parentheses.
     fn has_basis(&self) -> bool {
         let mut at = self.pos;
         loop {

@@ -185,7 +185,7 @@ impl Checker<'_> {
         Some(threads as u32)
     }
 
-    /// Whether every id is an index of its table: always, for programs that the parser or the builder made.
+    /// True if every id is an index of its table: always, for programs that the parser or the builder made.
     pub(super) fn ids_are_legal(&mut self) -> bool {
         let program = self.program;
         let views = program.tensors.iter().all(|t| match &t.kind {
@@ -217,7 +217,7 @@ impl Checker<'_> {
         ok
     }
 
-    /// Whether every statement has an id of the program's that no other has.
+    /// True if every statement has an id of the program's that no other has.
     fn statements_differ(&self, body: &[Stmt], seen: &mut HashSet<StmtId>) -> bool {
         body.iter().all(|stmt| {
             self.program.statements.contains(stmt.id)

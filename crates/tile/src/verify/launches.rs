@@ -86,7 +86,7 @@ fn writes_of_constants(program: &Program, body: &[Stmt], errors: &mut Vec<Diagno
     }
 }
 
-/// Where a program waits for the launches before it, and lets those behind it begin.
+/// The places at which a program waits for the launches before it, and lets those behind it begin.
 #[derive(Default)]
 struct Found {
     waits: Vec<Origin>,
@@ -105,7 +105,7 @@ impl Found {
     }
 }
 
-/// What some threads of the block do: a role, or the whole kernel.
+/// A role, or the whole kernel.
 #[derive(Clone, Copy)]
 struct Part<'a> {
     role: Option<&'a str>,
@@ -132,7 +132,7 @@ fn parts(program: &Program) -> Vec<Part<'_>> {
     roles
 }
 
-/// Whether threads are behind a wait for the launches before.
+/// The state of threads with respect to a wait for the launches before.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Waited {
     No,
@@ -146,7 +146,7 @@ impl Waited {
     }
 }
 
-/// Whether who fills the stages of a pipeline had waited then.
+/// The state of the role that fills the stages of each pipeline, at that time.
 #[derive(Clone, Copy, Default)]
 struct Handed {
     /// At the first stage.
@@ -155,7 +155,7 @@ struct Handed {
     any: bool,
 }
 
-/// What is done to a parameter.
+/// An access to a parameter.
 #[derive(Clone, Copy)]
 enum Access {
     Read,
@@ -166,9 +166,9 @@ enum Access {
 struct Walk<'a> {
     program: &'a Program,
     part: Part<'a>,
-    /// Whether another role waits.
+    /// True if another role waits.
     others_wait: bool,
-    /// Whether the part has filled a stage.
+    /// True if the part has filled a stage.
     produced: bool,
     /// By pipeline, as far as it is known, and as the walk finds it.
     handed: Vec<Handed>,

@@ -28,7 +28,7 @@ const MAX_ERRORS: usize = 50;
 
 /// Checks a program for given values of its constants; those not named keep their defaults.
 ///
-/// What [`Verified`] then holds:
+/// The invariants that [`Verified`] then holds:
 ///
 /// 1. **Constants.** Every given name is a constant. A default is an expression over earlier constants. Every constant
 ///    has a value.
@@ -209,7 +209,7 @@ fn constant_values(
     if errors.is_empty() { Ok((values, by_name)) } else { Err(Diagnostics(errors)) }
 }
 
-/// What an expression may refer to, besides literals.
+/// The names that an expression may refer to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Allowed {
     /// Sizes.
@@ -218,7 +218,7 @@ enum Allowed {
     All,
 }
 
-/// Where a tensor stands in its life.
+/// The state of a tensor's life.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Life {
     Undefined,
@@ -236,7 +236,7 @@ struct Checker<'a> {
     life: Vec<Life>,
     /// Tensors whose definition was wrong: uses of them are not reported again.
     broken: Vec<bool>,
-    /// Whether each counter's loop is open.
+    /// For each counter, true while its loop is open.
     counting: Vec<bool>,
     inputs: Vec<bool>,
     outputs: Vec<bool>,
@@ -244,7 +244,7 @@ struct Checker<'a> {
     elements: BTreeMap<ParamId, Origin>,
     /// Which modes of a register tensor its first use indexes, and where that use is.
     indexed: BTreeMap<TensorId, (Vec<bool>, Origin)>,
-    /// How many blocks of statements are open, the kernel's own among them.
+    /// The number of blocks of statements that are open, the kernel's own among them.
     depth: usize,
     /// The roles at the outermost level, in the order of the text.
     role_names: Vec<&'a str>,
@@ -371,7 +371,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// What is wrong with reading an element of a parameter, but for the index.
+    /// The mistake in reading an element of a parameter, but for the index.
     fn element_problem(&self, param: ParamId, allowed: Allowed) -> Option<(Code, String, &'static str)> {
         let Some(row) = self.program.params.get(param.0 as usize) else {
             let text = format!("refers to parameter {}, which does not exist", param.0);
@@ -445,7 +445,7 @@ impl<'a> Checker<'a> {
         None
     }
 
-    /// Whether an expression is over constants and counters of `unroll for`, so that it is known once those loops are expanded.
+    /// Checks that an expression is over constants and counters of `unroll for`, so that it is known once those loops are expanded.
     fn known(&mut self, expr: &Expr, span: Origin, what: &str) -> bool {
         if !self.expr(expr, Allowed::All, span, what) {
             return false;
@@ -470,7 +470,7 @@ impl<'a> Checker<'a> {
         self.at_least_one(expr, span, what).then_some(value)
     }
 
-    /// Whether an expression, if it is a literal, is at least 1.
+    /// Checks that an expression, if it is a literal, is at least 1.
     fn at_least_one(&mut self, expr: &Expr, span: Origin, what: &str) -> bool {
         match expr.as_int() {
             Some(value) if value < 1 => {

@@ -1,4 +1,4 @@
-//! Whether asynchronous products are waited for before what they use is touched, as far as the order of the statements shows it.
+//! Checks that asynchronous products are waited for before their operands are touched, as far as the order of the statements shows it.
 //!
 //! The statements are walked in their order with the products in flight; a loop until its rounds change nothing any more. What
 //! depends on numbers of a launch the interpreter checks. Parts of register tensors, and tensors that each round of an `unroll for` has
@@ -11,11 +11,11 @@ use crate::program::{
     PipelineId, Program, Side, Stmt, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef,
 };
 
-/// How many statements are walked at most: nested loops are no reason to walk for ever.
+/// The most statements that are walked: nested loops are no reason to walk for ever.
 const FUEL: usize = 20_000;
-/// How many rounds of a loop are walked: more than a pipeline has stages.
+/// The iterations of a loop that are walked: more than a pipeline has stages.
 const ROUNDS: i64 = 70;
-/// How many groups, and products in none yet, are known: the latest. Any wait covers what is older.
+/// The number of groups, and of products in none yet, that are known: the latest. Any wait covers what is older.
 const KEPT: usize = 70;
 
 /// The mistakes of a program, whose statements are legal each for itself.
@@ -198,7 +198,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether it is a part of a tensor, of which only `unroll for` tells which.
+    /// True for a part of a tensor, of which only `unroll for` tells which.
     fn is_part(&self, id: TensorId) -> bool {
         matches!(self.program.tensor(id).kind, TensorKind::Part { .. })
     }

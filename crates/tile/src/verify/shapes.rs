@@ -8,7 +8,7 @@ use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::program::{ReduceOp, ShapeOp, TensorId};
 
-/// What the statement is called, where it is, and what it needs of the body around it.
+/// A statement's name and place, and what it needs of the body around it.
 pub(super) struct Site<'a> {
     pub(super) statement: &'static str,
     pub(super) span: Origin,
@@ -273,7 +273,7 @@ impl Checker<'_> {
         None
     }
 
-    /// Whether a tensor of this shape has the mode.
+    /// True if a tensor of this shape has the mode.
     fn axis(&mut self, statement: &str, name: &str, axis: u32, rank: usize, span: Origin) -> bool {
         let has = (axis as usize) < rank;
         if !has {

@@ -159,12 +159,12 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether a tensor, or what it is a part of, may be used here.
+    /// Checks that a tensor, or what it is a part of, may be used here.
     fn alive(&mut self, id: TensorId, span: Origin) -> bool {
         self.exists(id, span) && self.belongs(self.base(id), span)
     }
 
-    /// Whether a tensor, or what it is a part of, is defined here.
+    /// Checks that a tensor, or what it is a part of, is defined here.
     pub(super) fn exists(&mut self, id: TensorId, span: Origin) -> bool {
         let id = self.base(id);
         let tensor = self.program.tensor(id);
