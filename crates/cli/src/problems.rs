@@ -1,4 +1,4 @@
-//! What the simulator found wrong, beside the statements that it is about.
+//! Findings of the simulator, beside the statements that they are about.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ const STARTS: &str = "starts what is still in flight";
 /// Longer lines are not shown.
 const LINE_LIMIT: usize = 400;
 
-/// Where statements are in the source.
+/// Positions of statements in the source.
 pub struct Places<'a> {
     path: &'a str,
     source: &'a str,

@@ -9,7 +9,7 @@ use crate::problems::Places;
 /// Characters of a statement that are shown.
 const STATEMENT: usize = 44;
 
-/// What instructions cost together.
+/// Cost of instructions together.
 #[derive(Default)]
 struct Sum {
     /// Warp instructions by [`Class`].

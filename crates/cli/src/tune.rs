@@ -14,8 +14,8 @@ use tilewright::kernels::operator;
 use tilewright::lab::measure::L2;
 use tilewright::runtime::{CudaDevice, DeviceChoice};
 use tilewright::tune::{
-    By, Entry, GpuMeter, Meter, Problem, Progress, Report, Settings, Store, Target, TuneError, Tuned,
-    arch_of_shipped, rank, refresh_hashes, tune as tune_problem,
+    Entry, GpuMeasurer, Measurer, Problem, Progress, RejectedBy, Report, Settings, Store, Target, TuneError,
+    Tuned, arch_of_shipped, rank, refresh_hashes, tune as tune_problem,
 };
 
 use crate::args::{L2Args, TuneArgs};
@@ -224,11 +224,11 @@ fn measured(
         L2Args::Clean => L2::Read,
     };
     let bar = bar();
-    let mut meter = |problem: &Problem| -> Result<Box<dyn Meter + '_>, TuneError> {
-        Ok(Box::new(GpuMeter::new(gpu, problem, l2, rest)?))
+    let mut measurer = |problem: &Problem| -> Result<Box<dyn Measurer + '_>, TuneError> {
+        Ok(Box::new(GpuMeasurer::new(gpu, problem, l2, rest)?))
     };
     let watch = &mut |p: Progress| shown(&bar, p);
-    let tuned = tune_problem(problem, target, &store, args.no_cache, settings, &mut meter, watch);
+    let tuned = tune_problem(problem, target, &store, args.no_cache, settings, &mut measurer, watch);
     bar.finish_and_clear();
     let Tuned { record, report, refused } = tuned?;
     for reason in refused {
@@ -293,8 +293,8 @@ fn table(report: &Report) -> String {
         report.space,
         report.refused_by_rules,
         report.entries.len(),
-        report.refused(By::Compiler),
-        report.refused(By::Assembler),
+        report.refused(RejectedBy::Compiler),
+        report.refused(RejectedBy::Assembler),
         report.measured().count(),
     );
     if let Some(conditions) = &report.conditions {

@@ -26,7 +26,7 @@ const LIBRARY: &str = "cuBLASLt";
 const VARIABLE: &str = "TILEWRIGHT_CUBLASLT";
 /// File names of the library, as dynamic loaders find them.
 const NAMES: [&str; 3] = ["libcublasLt.so", "libcublasLt.so.13", "libcublasLt.so.12"];
-/// Where CUDA is usually installed.
+/// Usual folders of CUDA.
 const FOLDERS: [&str; 2] = ["/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib"];
 /// Bytes of memory that a product may use besides its operands.
 const WORKSPACE: usize = 64 << 20;
@@ -242,7 +242,7 @@ fn type_number(dtype: DType) -> Option<u32> {
 pub struct Factor {
     /// The element type.
     pub dtype: DType,
-    /// Whether the rows of `a[m, k]`, or `b[n, k]`, are contiguous; otherwise its transpose is stored row by row.
+    /// True if the rows of `a[m, k]`, or `b[n, k]`, are contiguous; otherwise its transpose is stored row by row.
     pub k_major: bool,
 }
 
@@ -263,9 +263,9 @@ pub struct Product {
     pub b: Factor,
     /// The element type of `c`: sums are i32 if it is i32, and f32 otherwise.
     pub c: DType,
-    /// What every element is multiplied by; 1 if sums are i32.
+    /// Factor of every element; 1 if sums are i32.
     pub alpha: f32,
-    /// Whether 8-bit floats are summed in the tensor cores' own precision throughout, which is faster; otherwise partial sums are
+    /// True if 8-bit floats are summed in the tensor cores' own precision throughout, which is faster; otherwise partial sums are
     /// added in f32 from time to time.
     pub fast_accumulation: bool,
 }
@@ -300,12 +300,12 @@ impl fmt::Display for Product {
     }
 }
 
-/// Where the scales of 8-bit factors are: one f32 each.
+/// Scales of 8-bit operands: one f32 each.
 #[derive(Clone, Copy, Debug)]
 pub struct Scales<'b> {
-    /// What the elements of `a` are multiplied by.
+    /// Factor of the elements of `a`.
     pub a: &'b Buffer,
-    /// What the elements of `b` are multiplied by.
+    /// Factor of the elements of `b`.
     pub b: &'b Buffer,
 }
 
@@ -317,7 +317,7 @@ pub struct Algorithm {
     pub rank: usize,
     /// Bytes of memory that it uses besides the operands.
     pub workspace_bytes: usize,
-    /// How many times the GPU is filled, as the library estimates it.
+    /// Waves: times that the GPU is filled, as the library estimates it.
     pub waves: f32,
     /// The library's numbers for its parts, e.g. `algorithm 66, tile 24, stages 36`.
     pub config: String,
@@ -326,7 +326,7 @@ pub struct Algorithm {
 /// Which cuBLASLt is loaded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CublasLtPath {
-    /// What it was loaded by.
+    /// Path by which it was loaded.
     pub path: String,
     /// Its version, e.g. 130101 for 13.1.1.
     pub version: usize,
@@ -628,7 +628,7 @@ struct Matmul {
     pointers: [u64; 3],
     workspace: u64,
     what: String,
-    /// What the pointers point to.
+    /// Buffers that the pointers point to.
     _buffers: Vec<Buffer>,
     handle: Arc<Handle>,
 }

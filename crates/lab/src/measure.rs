@@ -56,7 +56,7 @@ impl Condition {
     pub const ALL: [Condition; 4] =
         [Condition::Rested, Condition::Sustained, Condition::Clean, Condition::Warm];
 
-    /// What the L2 cache holds when a run begins.
+    /// Content of the L2 cache when a run begins.
     pub fn l2(self) -> L2 {
         match self {
             Condition::Rested | Condition::Sustained => L2::Written,
@@ -91,7 +91,7 @@ impl FromStr for Condition {
 #[error("`{0}` is not a condition; conditions are rested, sustained, clean and warm")]
 pub struct UnknownCondition(String);
 
-/// How turns are taken. A turn has as many runs as take [`turn`](Measure::turn) of the GPU's time, as far as the limits allow.
+/// Settings of turns. A turn has as many runs as take [`turn`](Measure::turn) of the GPU's time, as far as the limits allow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Measure {
     /// The state of the GPU.
@@ -165,7 +165,7 @@ pub trait Runner {
     ///
     /// # Errors
     ///
-    /// What made a run fail.
+    /// The error of a run.
     fn turn(&mut self, turn: &Turn) -> Result<Vec<f64>, RuntimeError>;
 }
 
@@ -183,7 +183,7 @@ impl<R: Runner + ?Sized> Runner for Box<R> {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Contestant(usize);
 
-/// What a runner has shown so far.
+/// Score of a runner so far.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Score {
     /// The median of its turns' medians, in milliseconds.
@@ -198,7 +198,7 @@ pub struct Score {
 
 struct Entry<'a> {
     runner: Box<dyn Runner + 'a>,
-    /// How long a run takes, once that is known.
+    /// Duration of a run, once that is known.
     estimate_ms: Option<f64>,
     turns: Vec<Timing>,
     active: bool,
@@ -228,7 +228,7 @@ impl<'a> Contest<'a> {
         Contest { measure, entries: Vec::new(), done: 0 }
     }
 
-    /// How turns are taken.
+    /// Settings of turns.
     pub fn measure(&self) -> &Measure {
         &self.measure
     }
@@ -244,7 +244,7 @@ impl<'a> Contest<'a> {
     ///
     /// # Errors
     ///
-    /// What made a run fail. Turns before it count.
+    /// The error of a run. Turns before it count.
     pub fn round(&mut self) -> Result<(), RuntimeError> {
         let forwards = self.done.is_multiple_of(2);
         self.done += 1;
@@ -261,7 +261,7 @@ impl<'a> Contest<'a> {
     ///
     /// # Errors
     ///
-    /// What made a run fail.
+    /// The error of a run.
     pub fn rounds(&mut self, count: usize) -> Result<(), RuntimeError> {
         (0..count).try_for_each(|_| self.round())
     }
@@ -299,7 +299,7 @@ impl<'a> Contest<'a> {
         self.entries.get(contestant.0).map_or("", |entry| entry.runner.name())
     }
 
-    /// What a runner has shown so far; `None` if it had no turn yet.
+    /// Score of a runner so far; `None` if it had no turn yet.
     pub fn score(&self, contestant: Contestant) -> Option<Score> {
         let turns = &self.entries.get(contestant.0)?.turns;
         let turns_ms: Vec<f64> = turns.iter().map(|turn| turn.median_ms).collect();

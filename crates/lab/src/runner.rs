@@ -25,7 +25,7 @@ impl<'a> CudaRunner<'a> {
     ///
     /// # Errors
     ///
-    /// What made it fail.
+    /// The error of the run.
     pub fn run(&mut self) -> Result<(), RuntimeError> {
         self.turn(&Turn { rest: Duration::ZERO, l2: L2::Kept, warmup: 1, runs: 0 }).map(drop)
     }

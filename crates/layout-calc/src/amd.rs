@@ -38,9 +38,9 @@ fn refuse<T>(operation: &'static str, layout: impl fmt::Display, reason: &str) -
 pub struct Mfma {
     /// The instruction's M and N: 16×16, 32×32, 4×64, or 64×4, which is always transposed.
     pub tile: [u64; 2],
-    /// Whether lanes run down columns and registers along rows.
+    /// True if lanes run down columns and registers along rows.
     pub transposed: bool,
-    /// Whether the result has 64-bit elements, which lie otherwise; of 16×16 only.
+    /// True if the result has 64-bit elements, which lie otherwise; of 16×16 only.
     pub wide: bool,
     /// Tiles that a warp holds along each mode, in registers.
     pub tiles: Vec<u64>,
@@ -153,7 +153,7 @@ impl Mfma {
 pub struct Wmma {
     /// 1, 2 or 3: in the first, rows alternate between the halves of a warp, and both hold all of a factor.
     pub version: u32,
-    /// Whether lanes run down columns and registers along rows.
+    /// True if lanes run down columns and registers along rows.
     pub transposed: bool,
     /// From the tiles of a warp and the warps to the tiles of the matrix.
     pub grid: LinearLayout,

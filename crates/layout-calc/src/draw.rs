@@ -45,7 +45,7 @@ pub enum DrawError {
         thread: i64,
         /// The value.
         value: i64,
-        /// Where it is.
+        /// Its path.
         coord: i64,
         /// The rows of the tile.
         rows: i64,
@@ -482,7 +482,7 @@ impl Picture {
     }
 }
 
-/// Whether a linear layout leads from places in memory.
+/// True if a linear layout leads from places in memory.
 fn is_memory(layout: &LinearLayout) -> bool {
     matches!(layout.ins(), [one] if one.name == "offset")
 }

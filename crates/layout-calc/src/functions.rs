@@ -707,7 +707,7 @@ fn profile_of(value: &Value) -> Result<HTuple<Option<i64>>, Failure> {
     }
 }
 
-/// Whether both are the same function of integral coordinates: coalescing decides it.
+/// True if both are the same function of integral coordinates: coalescing decides it.
 fn equal(a: &Value, b: &Value) -> Result<Value, Failure> {
     let same = match (any(a)?, any(b)?) {
         (Any::Integers(a), Any::Integers(b)) => algebra::coalesce(&a) == algebra::coalesce(&b),

@@ -455,12 +455,12 @@ impl<'a> Reader<'a, '_> {
     }
 }
 
-/// Whether `name` means something else already.
+/// True if `name` means something else already.
 fn reserved(name: &str) -> bool {
     matches!(name, "let" | "o" | "Sw" | "_") || is_basis(name)
 }
 
-/// Whether `word` begins a basis element, `e0` or `e(0,1)`, or is a bit string, `f5`.
+/// True if `word` begins a basis element, `e0` or `e(0,1)`, or is a bit string, `f5`.
 fn is_basis(word: &str) -> bool {
     let digits = word.strip_prefix(['e', 'f']);
     word == "e" || digits.is_some_and(|d| !d.is_empty() && d.bytes().all(|b| b.is_ascii_digit()))

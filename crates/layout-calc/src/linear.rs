@@ -14,7 +14,7 @@ fn fail<T>(message: impl Into<String>) -> Result<T, Failure> {
     Err(Failure::Message(message.into()))
 }
 
-/// Whether a function that other layouts have, too, is asked about linear ones.
+/// True if a function that other layouts have, too, is asked about linear ones.
 fn is_linear(args: &[Value]) -> bool {
     args.iter().any(|a| matches!(a, Value::Linear(_) | Value::Affine(_)))
 }

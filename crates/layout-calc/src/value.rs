@@ -56,7 +56,7 @@ pub enum Value {
     F2Tuple(HTuple<F2>),
     /// A coordinate that leaves something out, `(2,_)`: it slices what it is applied to (paper 2.5.1).
     Slice(HTuple<Option<i64>>),
-    /// Whether something holds.
+    /// True if something holds.
     Bool(bool),
     /// A linear layout: `[register: 1; lane: 2 4] -> [x:8]`.
     Linear(LinearLayout),
@@ -221,7 +221,7 @@ impl Value {
         }
     }
 
-    /// Whether there are elements of a coordinate semimodule in it.
+    /// True if there are elements of a coordinate semimodule in it.
     pub(super) fn has_coords(&self) -> bool {
         use Value::{Coord, CoordAccessor, CoordLayout, CoordTensor, CoordTuple};
         matches!(self, CoordLayout(_) | CoordTensor { .. } | CoordTuple(_) | Coord(_) | CoordAccessor(_))

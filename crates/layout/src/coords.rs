@@ -119,7 +119,7 @@ impl HTuple<i64> {
         Ok(all)
     }
 
-    /// Whether `coord` is in bounds: an element of one of the coordinate sets of this shape (paper definition 2.9).
+    /// True if `coord` is in bounds: an element of one of the coordinate sets of this shape (paper definition 2.9).
     pub fn contains(&self, coord: &HTuple<i64>) -> bool {
         match (coord, self) {
             (HTuple::Leaf(c), s) => *c >= 0 && s.size().is_ok_and(|n| *c < n),

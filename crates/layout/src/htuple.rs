@@ -68,7 +68,7 @@ impl<T> HTuple<T> {
         go(self, &mut f)
     }
 
-    /// Whether both nest in the same way (paper 2.1, congruence).
+    /// True if both nest in the same way (paper 2.1, congruence).
     pub fn congruent<U>(&self, other: &HTuple<U>) -> bool {
         match (self, other) {
             (HTuple::Leaf(_), HTuple::Leaf(_)) => true,
@@ -79,7 +79,7 @@ impl<T> HTuple<T> {
         }
     }
 
-    /// Whether `other` nests like `self` wherever `self` is a tuple (paper 2.1, weak congruence): `self` is `other` with
+    /// True if `other` nests like `self` wherever `self` is a tuple (paper 2.1, weak congruence): `self` is `other` with
     /// some tuples replaced by leaves.
     pub fn weakly_congruent<U>(&self, other: &HTuple<U>) -> bool {
         match (self, other) {
@@ -131,7 +131,7 @@ impl HTuple<i64> {
         size.ok_or(overflow("the size of a shape"))
     }
 
-    /// Whether every coordinate of `self` is one of `other` (paper 2.2.1, compatibility, `self ⪯ other`): both are
+    /// True if every coordinate of `self` is one of `other` (paper 2.2.1, compatibility, `self ⪯ other`): both are
     /// congruent wherever `self` is a tuple, and where `self` is a leaf the sizes agree. `30 ⪯ (2,15) ⪯ (2,(3,5))`.
     pub fn compatible(&self, other: &Shape) -> bool {
         match (self, other) {
@@ -143,7 +143,7 @@ impl HTuple<i64> {
         }
     }
 
-    /// Whether this is a shape: no empty tuple, every extent at least 1, not too deep, of a size that fits in 64 bits.
+    /// True if this is a shape: no empty tuple, every extent at least 1, not too deep, of a size that fits in 64 bits.
     pub fn check_shape(&self) -> Result<(), LayoutError> {
         fn go(s: &Shape, depth: usize) -> Result<(), LayoutError> {
             match s {

@@ -232,19 +232,19 @@ impl<S: Stride> Layout<S> {
         values
     }
 
-    /// Whether both have the same profile (paper 2.4.1, `A ~ B`).
+    /// True if both have the same profile (paper 2.4.1, `A ~ B`).
     pub fn congruent<D: Stride>(&self, other: &Layout<D>) -> bool {
         self.shape().congruent(other.shape())
     }
 
-    /// Whether every coordinate of this layout is one of `other` (paper 2.4.1, `A ⪯ B`).
+    /// True if every coordinate of this layout is one of `other` (paper 2.4.1, `A ⪯ B`).
     pub fn compatible<D: Stride>(&self, other: &Layout<D>) -> bool {
         self.shape().compatible(other.shape())
     }
 }
 
 impl Layout<i64> {
-    /// How many consecutive integers the values span, from the least to the greatest: `1 + Σ (extent − 1)·|stride|`.
+    /// Number of consecutive integers that the values span, from the least to the greatest: `1 + Σ (extent − 1)·|stride|`.
     /// With no negative stride this is the greatest value plus one.
     pub fn cosize(&self) -> i64 {
         self.leaves().iter().fold(1i64, |sum, (s, d)| {

@@ -30,7 +30,7 @@ use std::fmt::{Debug, Display};
 /// laws(3, -2, Poly::symbol("k"), Poly::integer(2), Poly::symbol("n"));
 /// ```
 pub trait Stride: Clone + PartialEq + Debug + Display {
-    /// Whether scaling distributes over the addition of integers, `(a + b)·m = a·m + b·m`. An integer-semimodule need
+    /// True if scaling distributes over the addition of integers, `(a + b)·m = a·m + b·m`. An integer-semimodule need
     /// not have this law, and [`F2`] does not; operations on layouts over one without it check their results.
     const LINEAR: bool = true;
     /// The neutral element of addition.
@@ -43,22 +43,22 @@ pub trait Stride: Clone + PartialEq + Debug + Display {
     fn add(&self, other: &Self) -> Self;
     /// The multiple `by · self`; saturates where it cannot be represented.
     fn scale(&self, by: i64) -> Self;
-    /// Whether the layout `(extent,next_extent):(self,next)` agrees with `extent·next_extent:self` at every integral
+    /// True if the layout `(extent,next_extent):(self,next)` agrees with `extent·next_extent:self` at every integral
     /// coordinate in bounds, so that the two modes coalesce (paper 3.2).
     fn continues(&self, extent: i64, next: &Self, next_extent: i64) -> bool {
         let _ = next_extent;
         self.checked_scale(extent).as_ref() == Some(next)
     }
-    /// Whether this is [`zero`](Stride::zero).
+    /// True if this is [`zero`](Stride::zero).
     fn is_zero(&self) -> bool {
         *self == Self::zero()
     }
-    /// Whether the values of a layout with these leaves, (extent, stride), can all be represented, in whatever order
+    /// True if the values of a layout with these leaves, (extent, stride), can all be represented, in whatever order
     /// they are summed. [`Layout::new`](crate::Layout::new) asks, so that evaluation in bounds never overflows.
     fn span_fits(leaves: &[(i64, Self)]) -> bool;
 }
 
-/// Whether 1 + Σ (extent − 1)·|stride| fits in 64 bits.
+/// True if 1 + Σ (extent − 1)·|stride| fits in 64 bits.
 fn integer_span_fits(leaves: impl Iterator<Item = (i64, i64)>) -> bool {
     let mut sum = 1i128;
     for (extent, stride) in leaves {

@@ -1,7 +1,7 @@
 //! Swizzles: permutations of offsets that exclusive-or some bits onto others, so that neighbouring rows fall into
 //! different banks of shared memory. A swizzled layout applies its layout first, then its swizzle.
 
-use crate::error::LayoutError;
+use crate::error::{LayoutError, overflow};
 use crate::layout::Layout;
 use crate::text::Cursor;
 use std::fmt;
@@ -59,7 +59,20 @@ impl Swizzle {
         offset ^ ((offset >> self.shift) & (((1i64 << self.bits) - 1) << self.base))
     }
 
-    /// Whether no offset changes.
+    /// The offsets after which the pattern repeats, a power of two; 1 where no offset changes. The law:
+    /// `apply(k·period + x) = k·period + apply(x)`.
+    ///
+    /// ```
+    /// use tilewright_layout::Swizzle;
+    /// assert_eq!(Swizzle::new(3, 4, 3)?.period(), 1024);
+    /// assert_eq!(Swizzle::NONE.period(), 1);
+    /// # Ok::<(), tilewright_layout::LayoutError>(())
+    /// ```
+    pub fn period(&self) -> i64 {
+        if self.is_identity() { 1 } else { 1 << (self.bits + self.base + self.shift) }
+    }
+
+    /// True if no offset changes.
     pub fn is_identity(&self) -> bool {
         self.bits == 0
     }
@@ -137,6 +150,73 @@ impl SwizzledLayout {
     pub fn compose(&self, b: &Layout) -> Result<SwizzledLayout, LayoutError> {
         Ok(SwizzledLayout { swizzle: self.swizzle, layout: crate::compose(&self.layout, b)? })
     }
+}
+
+impl SwizzledLayout {
+    /// The least distance at which copies of this layout can follow each other: its cosize, rounded up to a multiple of the
+    /// swizzle's period and of `align`. `None` where it does not fit into 63 bits.
+    pub fn stage_distance(&self, align: i64) -> Option<i64> {
+        let multiple = lcm(self.swizzle.period(), align.max(1))?;
+        let rounded = self.layout.cosize().checked_add(multiple - 1)?;
+        Some(rounded / multiple * multiple)
+    }
+
+    /// The layout repeated: of a tensor of `shape` whose modes at `stages` tell repetitions apart, and whose other modes are those
+    /// of this layout. Stages lie `distance` offsets apart, the first stage mode counting fastest; `distance` is a multiple of the
+    /// swizzle's period. The law: `S(x, s) = s·distance + self(x)`.
+    ///
+    /// ```
+    /// use tilewright_layout::SwizzledLayout;
+    /// let tile: SwizzledLayout = "Sw<1,1,1> o (4,4):(1,4)".parse()?;
+    /// assert_eq!(tile.stage_distance(1), Some(16));
+    /// assert_eq!(tile.with_stages(&[4, 4, 3], &[2], 16)?.to_string(), "Sw<1,1,1> o (4,4,3):(1,4,16)");
+    /// # Ok::<(), tilewright_layout::LayoutError>(())
+    /// ```
+    pub fn with_stages(
+        &self,
+        shape: &[i64],
+        stages: &[usize],
+        distance: i64,
+    ) -> Result<SwizzledLayout, LayoutError> {
+        let refuse = |reason: String| {
+            let layout = self.to_string();
+            Err(LayoutError::Inadmissible { operation: "a layout with stages", layout, reason })
+        };
+        if distance % self.swizzle.period() != 0 {
+            let period = self.swizzle.period();
+            return refuse(format!("stages {distance} apart: no multiple of the swizzle's period, {period}"));
+        }
+        let kept = shape.len() - (0..shape.len()).filter(|mode| stages.contains(mode)).count();
+        // A tile of one mode may have any nesting.
+        let mut tile = match kept {
+            1 if self.layout.rank() != 1 => vec![self.layout.clone()],
+            _ => self.layout.modes(),
+        }
+        .into_iter();
+        if tile.len() != kept {
+            return refuse(format!("it must have {kept} modes"));
+        }
+        let mut next = distance;
+        let mut modes = Vec::with_capacity(shape.len());
+        for (mode, extent) in shape.iter().enumerate() {
+            if stages.contains(&mode) {
+                modes.push(Layout::from_leaves(&[(*extent, next)])?);
+                next = next.checked_mul(*extent).ok_or_else(|| overflow("the stages of a layout"))?;
+            } else {
+                modes.extend(tile.next());
+            }
+        }
+        Ok(SwizzledLayout { swizzle: self.swizzle, layout: Layout::concat(&modes)? })
+    }
+}
+
+/// The least common multiple of two positive numbers.
+fn lcm(a: i64, b: i64) -> Option<i64> {
+    let (mut x, mut y) = (a, b);
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    (a / x).checked_mul(b)
 }
 
 impl From<Layout> for SwizzledLayout {

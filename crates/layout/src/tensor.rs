@@ -11,9 +11,9 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::str::FromStr;
 
-/// What can be offset and dereferenced (paper definition 2.18). The law: `e.offset(a).offset(b)` is `e.offset(a + b)`.
+/// Something that can be offset and dereferenced (paper definition 2.18). The law: `e.offset(a).offset(b)` is `e.offset(a + b)`.
 pub trait Accessor<D>: Clone {
-    /// What dereferencing gives.
+    /// Type of an element.
     type Value;
     /// The accessor moved by `by`; an error where that cannot be represented.
     fn offset(&self, by: &D) -> Result<Self, LayoutError>;
@@ -140,7 +140,7 @@ impl<T> fmt::Display for PointerMut<'_, T> {
 /// The accessor that applies a function to what another gives (paper 2.5, `transform_iterator`).
 #[derive(Clone)]
 pub struct Transform<A, F> {
-    /// What is read.
+    /// The element.
     pub accessor: A,
     /// What is applied to it.
     pub function: F,
@@ -199,11 +199,6 @@ impl Slice {
     /// The given part with 0 for the holes, `c'` in the paper's `c = c' + c*`.
     pub fn given(&self) -> HTuple<i64> {
         self.0.map(|c| c.unwrap_or(0))
-    }
-
-    /// Whether nothing is left open.
-    pub fn is_complete(&self) -> bool {
-        self.0.leaves().into_iter().all(Option::is_some)
     }
 }
 

@@ -79,7 +79,7 @@ impl<'a> Cursor<'a> {
         rest.get(..len)
     }
 
-    /// Whether an integer comes next.
+    /// True if an integer comes next.
     pub fn at_integer(&mut self) -> bool {
         self.skip();
         let rest = self.rest();

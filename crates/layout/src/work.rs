@@ -1,4 +1,4 @@
-//! How much one expression of the calculator may cost. What searches or tries coordinate by coordinate pays for its
+//! Budget of one expression of the calculator. What searches or tries coordinate by coordinate pays for its
 //! steps here; without a limit, as for all callers but the calculator, paying always succeeds.
 
 use crate::error::LayoutError;
@@ -54,7 +54,7 @@ impl Limit {
         Limit { before: LEFT.replace(Some(STEPS)) }
     }
 
-    /// Whether something could not be paid for.
+    /// True if something could not be paid for.
     pub fn exhausted(&self) -> bool {
         LEFT.get() == Some(0)
     }

@@ -426,3 +426,53 @@ proptest! {
         prop_assert_eq!(sliced.outs().len(), shape.len() - 1);
     }
 }
+
+proptest! {
+    #[test]
+    fn swizzles_repeat_after_their_period(bits in 0u32..4, base in 0u32..5, more in 0u32..3, k in 0i64..5) {
+        let swizzle = Swizzle::new(bits, base, bits + more).unwrap();
+        let period = swizzle.period();
+        for x in 0..2 * period {
+            prop_assert_eq!(swizzle.apply(k * period + x), k * period + swizzle.apply(x));
+        }
+        // No smaller power of two is a period.
+        if period > 1 {
+            let half = period / 2;
+            prop_assert!((0..period).any(|x| swizzle.apply(half + x) != half + swizzle.apply(x)));
+        }
+    }
+
+    #[test]
+    fn stages_are_copies_of_the_tile(
+        (bits, base, more) in (0u32..4, 0u32..3, 0u32..3),
+        (rows, columns, order) in (1i64..9, 1i64..9, any::<bool>()),
+        (first, second, align) in (1i64..4, 1i64..4, 1i64..10),
+        between in any::<bool>(),
+    ) {
+        let swizzle = Swizzle::new(bits, base, bits + more).unwrap();
+        let strides = if order { (1, rows) } else { (columns, 1) };
+        let tile = Layout::new((rows, columns).into(), strides.into()).unwrap();
+        let tile = SwizzledLayout::new(swizzle, tile);
+        let distance = tile.stage_distance(align).unwrap();
+        prop_assert!(distance >= tile.layout.cosize() && distance % align == 0);
+        let (shape, stages) = if between {
+            ([rows, first, columns, second], [1, 3])
+        } else {
+            ([first, rows, columns, second], [0, 3])
+        };
+        let all = tile.with_stages(&shape, &stages, distance).unwrap();
+        let mut values = std::collections::BTreeSet::new();
+        for (i, j) in (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j))) {
+            for (p, q) in (0..first).flat_map(|p| (0..second).map(move |q| (p, q))) {
+                let at: [i64; 4] = if between { [i, p, j, q] } else { [p, i, j, q] };
+                let value = all.eval_coord(&(at[0], at[1], at[2], at[3]).into()).unwrap();
+                prop_assert_eq!(value, (p + first * q) * distance + tile.eval(i + rows * j));
+                // Offsets under a swizzle may reach beyond the cosize, never beyond the distance.
+                prop_assert!(values.insert(value));
+            }
+        }
+        if swizzle.period() > 1 {
+            prop_assert!(tile.with_stages(&shape, &stages, distance + 1).is_err());
+        }
+    }
+}

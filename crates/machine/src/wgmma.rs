@@ -50,7 +50,7 @@ impl SwizzleMode {
     pub fn period(self) -> u32 {
         match self {
             SwizzleMode::None => 128,
-            mode => 8 * mode.span(),
+            mode => mode.bytes().period() as u32,
         }
     }
 

@@ -51,7 +51,7 @@ impl From<f32> for Arg<'_> {
 /// Relation of a launch to the one before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LaunchOptions {
-    /// Whether its blocks may start before the launch before it has ended: as soon as all blocks of that one have allowed it or
+    /// True if its blocks may start before the launch before it has ended: as soon as all blocks of that one have allowed it or
     /// ended. Only kernels that wait for what they depend on
     /// ([`SyncOp::DependencyWait`](tilewright_machine::SyncOp::DependencyWait)) do, on GPUs that can (compute capability 9.0 and later);
     /// for all others this changes nothing.

@@ -20,7 +20,7 @@ impl DeviceId {
     }
 }
 
-/// Where a buffer's bytes are.
+/// Storage of a buffer's bytes.
 #[derive(Clone)]
 pub(crate) enum Storage {
     /// On the simulator: in this process.
@@ -43,7 +43,7 @@ impl Buffer {
         self.bytes
     }
 
-    /// Whether both are handles to the same memory.
+    /// True if both are handles to the same memory.
     pub fn same(&self, other: &Buffer) -> bool {
         self.key() == other.key()
     }

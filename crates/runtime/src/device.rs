@@ -27,7 +27,7 @@ pub trait Device: Any + Send + Sync {
     /// architecture, as the simulator does.
     fn arch(&self) -> Option<Arch>;
 
-    /// What the driver says of the chip; nothing on the simulator.
+    /// The driver's description of the chip; nothing on the simulator.
     fn chip(&self) -> Chip {
         Chip::default()
     }
@@ -56,7 +56,7 @@ pub trait Device: Any + Send + Sync {
     ) -> Result<Option<Timing>, RuntimeError>;
 }
 
-/// What a driver says of itself and of its chip.
+/// A driver's description of itself and of its chip.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Chip {
     /// Multiprocessors.
@@ -127,7 +127,7 @@ impl FromStr for DeviceChoice {
 /// A device that can be opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceInfo {
-    /// What to pass to [`open`](crate::open).
+    /// Argument of [`open`](crate::open).
     pub choice: DeviceChoice,
     /// The name.
     pub name: String,

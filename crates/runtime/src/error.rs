@@ -1,4 +1,4 @@
-//! What can go wrong between a kernel and a device.
+//! Errors of launches, transfers and devices.
 
 use std::fmt;
 
@@ -34,7 +34,7 @@ pub enum TensorMapError {
         place: MapDimension,
         /// The stride in elements.
         elements: i64,
-        /// What it must be a multiple of.
+        /// Required divisor.
         multiple: i64,
     },
     /// A stride is not positive, or too large.
@@ -92,7 +92,7 @@ pub enum RuntimeError {
     /// A call of the CUDA driver failed.
     #[error("{action}: {code} ({message})")]
     Driver {
-        /// What was being done.
+        /// Activity that failed.
         action: String,
         /// The driver's name for the error.
         code: String,
@@ -112,7 +112,7 @@ pub enum RuntimeError {
     Library {
         /// The library's name.
         library: &'static str,
-        /// What was being done.
+        /// Activity that failed.
         action: String,
         /// The library's name for the error.
         status: String,
@@ -144,7 +144,7 @@ pub enum RuntimeError {
     Simulator {
         /// The kernel.
         kernel: String,
-        /// What the simulator found.
+        /// Findings of the simulator.
         error: Box<SimError>,
     },
     /// The device cannot run code for the kernel's architecture.
@@ -154,7 +154,7 @@ pub enum RuntimeError {
     UnsupportedArch {
         /// The kernel.
         kernel: String,
-        /// What it is compiled for.
+        /// Target architecture.
         arch: Arch,
         /// The device.
         device: String,
@@ -180,11 +180,11 @@ pub enum RuntimeError {
     ArgumentCount {
         /// The kernel.
         kernel: String,
-        /// How many it takes.
+        /// Number expected.
         expected: usize,
         /// Their names.
         params: String,
-        /// How many are given.
+        /// Number given.
         given: usize,
     },
     /// A number is given for a tensor, or a buffer for a number.
@@ -194,9 +194,9 @@ pub enum RuntimeError {
         kernel: String,
         /// The parameter.
         param: String,
-        /// What it is.
+        /// Its kind.
         expected: &'static str,
-        /// What is given.
+        /// Given kind.
         given: &'static str,
     },
     /// A tensor parameter has no buffer of its name.
@@ -272,7 +272,7 @@ pub enum RuntimeError {
         given: usize,
         /// The size of the buffer.
         expected: usize,
-        /// What is counted.
+        /// Unit.
         unit: &'static str,
     },
     /// A size or an extent of a tensor is beyond what 32-bit coordinates reach
@@ -295,7 +295,7 @@ pub enum RuntimeError {
         kernel: String,
         /// The size.
         size: String,
-        /// What it must be a multiple of.
+        /// Required divisor.
         multiple: i64,
         /// Its value.
         value: i64,

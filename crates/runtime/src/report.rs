@@ -1,6 +1,6 @@
-//! What a launch says about itself.
+//! Reports of launches.
 
-/// What one launch did.
+/// Report of one launch.
 #[derive(Clone, Debug)]
 pub enum LaunchReport {
     /// On the simulator: what it counted.
@@ -10,7 +10,7 @@ pub enum LaunchReport {
 }
 
 impl LaunchReport {
-    /// How long the kernel took, on a device with a clock.
+    /// Duration of the kernel, on a device with a clock.
     pub fn milliseconds(&self) -> Option<f64> {
         match self {
             LaunchReport::Sim(_) => None,
@@ -41,7 +41,7 @@ impl LaunchReport {
     }
 }
 
-/// What one launch did on a GPU.
+/// Report of one launch on a GPU.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CudaReport {
     /// Blocks along x, y and z.
@@ -52,14 +52,14 @@ pub struct CudaReport {
     pub local_bytes: u32,
     /// Bytes of shared memory of a block.
     pub shared_bytes: u32,
-    /// What the driver's assembler warned of: e.g. products of warpgroups that wait for one another.
+    /// Warnings of the driver's assembler: e.g. products of warpgroups that wait for one another.
     pub advisories: Vec<String>,
-    /// How long the kernel took, between two events around it. One launch of a kernel that ran never before is no
+    /// Duration of the kernel, between two events around it. One launch of a kernel that ran never before is no
     /// measurement; see [`Device::time`](crate::Device::time).
     pub milliseconds: f64,
 }
 
-/// How long several runs of a kernel took, each between two events around it.
+/// Durations of several runs of a kernel, each between two events around it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Timing {
     /// The middle run (the mean of the two middle ones of an even number).

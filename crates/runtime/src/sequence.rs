@@ -1,4 +1,4 @@
-//! What the launches of a sequence do to buffers: a parameter that is `constant` is of a buffer that none of them writes.
+//! Use of buffers by the launches of a sequence: a parameter that is `constant` is of a buffer that none of them writes.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::arg::Arg;
 use crate::buffer::Buffer;
 use crate::error::{ParamOf, RuntimeError};
 
-/// What is known of one buffer: a parameter for which it is constant, and one through which it is written.
+/// Uses of one buffer: a parameter for which it is constant, and one through which it is written.
 #[derive(Clone, Debug, Default)]
 struct Use {
     constant: Option<ParamOf>,
@@ -48,7 +48,7 @@ impl Uses {
         Ok(())
     }
 
-    /// Whether a launch of the sequence writes the buffer.
+    /// True if a launch of the sequence writes the buffer.
     pub(crate) fn writes(&self, buffer: &Buffer) -> bool {
         self.0.get(&buffer.key()).is_some_and(|known| known.written.is_some())
     }

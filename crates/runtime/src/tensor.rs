@@ -70,7 +70,7 @@ impl Tensor {
         self.len
     }
 
-    /// Whether there are no elements.
+    /// True if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -9,16 +9,16 @@ pub enum L2 {
     Written,
     /// Lines of another buffer that were only read.
     Read,
-    /// What the run before left.
+    /// The previous run's content.
     Kept,
 }
 
 /// A pause, runs that do not count, and runs that do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Turn {
-    /// How long the GPU idles first.
+    /// Idle time before the turn.
     pub rest: Duration,
-    /// What the L2 cache holds before each run.
+    /// Content of the L2 cache before each run.
     pub l2: L2,
     /// Runs that do not count.
     pub warmup: usize,

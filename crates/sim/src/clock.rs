@@ -1,4 +1,4 @@
-//! What happened before what: clocks of agents, lanes told apart.
+//! Happens-before: vector clocks of agents, lanes told apart.
 //!
 //! An agent is a warp, or a unit that works asynchronously: the bulk copies that a warp started out of shared memory, the matrix products
 //! of a warpgroup, the copies that an mbarrier counts. An agent's accesses have times, which grow where it synchronises; of a
@@ -35,7 +35,7 @@ pub(crate) fn lanes(mask: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// What of one agent's past is known.
+/// Clock of one agent: how much of its past is known.
 #[derive(Clone, Debug, Default)]
 struct AgentClock {
     /// Every lane's accesses at earlier times.
@@ -95,7 +95,7 @@ impl AgentClock {
     }
 }
 
-/// What of every agent's past is known.
+/// Vector clock: how much of every agent's past is known.
 #[derive(Clone, Debug, Default)]
 struct VectorClock(Vec<AgentClock>);
 
@@ -139,7 +139,7 @@ fn of(fenced: &mut Vec<VectorClock>, space: Space) -> &mut VectorClock {
     &mut fenced[space.0]
 }
 
-/// What happened before, and what of it the asynchronous proxy sees, by space.
+/// Vector clocks of what happened before, and of what the asynchronous proxy sees of it, by space.
 #[derive(Clone, Debug, Default)]
 struct ProxyClocks {
     all: VectorClock,
@@ -177,14 +177,14 @@ impl ProxyClocks {
     }
 }
 
-/// What is known of accesses.
+/// Vector clocks of accesses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HappensBefore {
     /// Of all of them.
     known: ProxyClocks,
     /// Of whose reads it is known that they are over, though not what was written before.
     reads: ProxyClocks,
-    /// Whether the launches before this one are over. All that they did to global memory is one access of every byte, which both proxies
+    /// True if the launches before this one are over. All that they did to global memory is one access of every byte, which both proxies
     /// see, so that no clock is needed.
     launches: bool,
 }
@@ -230,7 +230,7 @@ impl HappensBefore {
     }
 }
 
-/// What the threads of a warp know.
+/// Vector clocks of the threads of a warp.
 #[derive(Clone, Debug)]
 pub(crate) struct Knowledge {
     agent: Agent,
@@ -239,7 +239,7 @@ pub(crate) struct Knowledge {
     /// The time of the warp's accesses now.
     pub time: u32,
     everyone: HappensBefore,
-    /// What only some lanes know, until they meet the others.
+    /// Clocks of some lanes only, until they meet the others.
     some: Vec<(u32, HappensBefore)>,
     /// By space: which of its own accesses each lane has fenced. The other lanes learn of it like of the accesses.
     fenced: Vec<AgentClock>,
@@ -269,7 +269,7 @@ impl Knowledge {
         }
     }
 
-    /// What all lanes know, after they [met](Self::meet_lanes).
+    /// Clocks of all lanes, after they [met](Self::meet_lanes).
     pub(crate) fn everyone(&self) -> &HappensBefore {
         &self.everyone
     }
@@ -338,7 +338,7 @@ impl Knowledge {
         self.known_to(mask).launches = true;
     }
 
-    /// What these lanes, acting together, know.
+    /// Clocks of these lanes, acting together.
     pub(crate) fn view(&self, mask: u32) -> View<'_> {
         View {
             agent: Some(self.agent),
@@ -350,7 +350,7 @@ impl Knowledge {
     }
 }
 
-/// What whoever makes an access knows.
+/// Clocks of the agent of an access.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     /// The warp.
@@ -363,7 +363,7 @@ pub(crate) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// What several warps know all of.
+    /// Clocks that several warps have in common.
     pub(crate) fn common(pair: &'a HappensBefore) -> Self {
         View { agent: None, lanes: u32::MAX, everyone: pair, some: &[], fenced: &[] }
     }
@@ -392,7 +392,7 @@ impl<'a> View<'a> {
         self.left(lanes, |pair, lanes| pair.known.all.unseen(agent, time, lanes))
     }
 
-    /// Whether the accesses of these lanes happened before.
+    /// True if the accesses of these lanes happened before.
     pub(crate) fn sees(&self, agent: Agent, time: u32, lanes: u32) -> bool {
         self.unseen(agent, time, lanes) == 0
     }
@@ -427,7 +427,7 @@ impl<'a> View<'a> {
         if fenced { own } else { 0 }
     }
 
-    /// Whether the launches before this one are over.
+    /// True if the launches before this one are over.
     pub(crate) fn sees_launches(&self) -> bool {
         self.left(1, |pair, left| if pair.launches { 0 } else { left }) == 0
     }

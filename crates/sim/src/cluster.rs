@@ -17,7 +17,7 @@ use crate::sink::{FaultKind, Place, Rule, Sink, Site, Wrong};
 use crate::tables::MmaTiles;
 use crate::wgmma::{Tiles, Unit};
 
-/// What uninitialised shared bytes read as: as `f16`, `bf16` and `f32` a NaN.
+/// Value of uninitialised shared bytes: as `f16`, `bf16` and `f32` a NaN.
 const POISON: u8 = 0xff;
 
 /// Bits of an address in the cluster's window that are below the block's rank.
@@ -54,7 +54,7 @@ pub(crate) struct Cluster<'a> {
     pub sink: Sink,
     pub tiles: AllTiles,
     pub ctas: Vec<Cta>,
-    /// What each warp knows.
+    /// Vector clocks of each warp.
     pub know: Vec<Knowledge>,
     /// By rank and offset in the window.
     pub barriers: BTreeMap<(u32, u32), Mbarrier>,
@@ -64,7 +64,7 @@ pub(crate) struct Cluster<'a> {
     pub posted: Vec<Posted>,
     /// The matrix units, one a warpgroup.
     pub units: Vec<Unit>,
-    /// What is known of global memory.
+    /// Accesses to global memory.
     pub global: Watched,
     /// Something has happened that a blocked warp may wait for.
     pub changed: bool,
@@ -124,7 +124,7 @@ impl<'a> Cluster<'a> {
         (3 * self.know.len() + self.units.len()) as Agent + warp
     }
 
-    /// Whether what an agent does carries over to whoever learns that a peer has come to a point, without a release for the cluster: the
+    /// True if what an agent does carries over to whoever learns that a peer has come to a point, without a release for the cluster: the
     /// units do, which work on shared memory; what they write to global memory does not (other multiprocessors' L1 caches keep it).
     pub(crate) fn carries(&self) -> impl Fn(Agent) -> bool + use<> {
         let (warps, stores) = (self.know.len() as Agent, self.stores_of(0));
@@ -153,7 +153,7 @@ impl<'a> Cluster<'a> {
         self.ctas.get(rank as usize).map_or([0; 3], |cta| cta.index)
     }
 
-    /// What a warp's access is to the shadow.
+    /// The shadow's record of a warp's access.
     pub(crate) fn access(&self, site: &Site) -> Access {
         let time = self.know[site.agent as usize].time;
         let flags = if site.collective { COLLECTIVE } else { 0 };
@@ -242,7 +242,7 @@ impl<'a> Cluster<'a> {
         Some((rank, offset))
     }
 
-    /// Whether any of these bytes belongs to an mbarrier.
+    /// True if any of these bytes belongs to an mbarrier.
     pub(crate) fn barrier_within(&self, (rank, offset): (u32, u32), bytes: u32) -> bool {
         let barriers = &self.ctas[rank as usize].barriers;
         !barriers.is_empty() && (offset / 8..(offset + bytes).div_ceil(8)).any(|i| barriers[i as usize])
@@ -455,7 +455,7 @@ impl<'a> Cluster<'a> {
     }
 }
 
-/// What is done to shared bytes.
+/// Kind of an access to shared bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// Read.

@@ -1,4 +1,4 @@
-//! What a launch passes, and what the simulator is asked to do with it.
+//! Arguments of a launch, and the configuration of the simulator.
 
 use crate::memory::BufferId;
 
@@ -22,28 +22,28 @@ pub enum Argument {
     },
 }
 
-/// How to simulate.
+/// Configuration of a simulation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
     /// Decides what hardware leaves open: in which order and for how long the warps of a cluster run, and when asynchronous engines
     /// do their work. 0 runs warps in order, each as far as it comes, and units as late as they may.
     pub seed: u64,
-    /// Whether races on shared memory are looked for.
+    /// True if races on shared memory are looked for.
     pub check_races: bool,
-    /// Whether races on global memory are looked for, within a cluster and between clusters.
+    /// True if races on global memory are looked for, within a cluster and between clusters.
     pub check_global: bool,
-    /// Whether the launch may begin before those ahead of it have ended: each of its accesses to global memory is then to come after
+    /// True if the launch may begin before those ahead of it have ended: each of its accesses to global memory is then to come after
     /// [`SyncOp::DependencyWait`](tilewright_machine::SyncOp::DependencyWait), in its thread or, by a barrier, in another of the cluster, but
     /// for reads of buffers that are [constant](crate::GlobalMemory::mark_constant). Asked of functions that wait so or let later launches
     /// begin, where `check_global` is on.
     pub overlaps: bool,
-    /// Whether reads of shared bytes that nothing has written are looked for.
+    /// True if reads of shared bytes that nothing has written are looked for.
     pub check_uninitialised: bool,
-    /// Whether reads of registers that nothing has written are looked for.
+    /// True if reads of registers that nothing has written are looked for.
     pub check_registers: bool,
     /// Warp instructions of a block after which its cluster is given up.
     pub step_limit: u64,
-    /// Whether [`Report::profile`](crate::Report::profile) is wanted.
+    /// True if [`Report::profile`](crate::Report::profile) is wanted.
     pub profile: bool,
     /// The number of a block, x fastest, whose cluster is traced in [`Report::trace`](crate::Report::trace).
     pub trace: Option<u64>,

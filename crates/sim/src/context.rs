@@ -1,4 +1,4 @@
-//! What all blocks of a launch share: the program, the arguments, and where buffers lie.
+//! Context of a launch, which all its blocks share: the program, the arguments, and where buffers lie.
 
 use tilewright_machine::{BoxShape, Memory, SyncOp};
 use tilewright_simt::{Function, FunctionParamKind, Op, SharedBuffer};
@@ -38,7 +38,7 @@ pub(crate) struct Context<'a> {
     buffers: Vec<(u32, String)>,
     /// By number: whether the buffer is one whose reads may race, for the function writes it.
     watched: Vec<bool>,
-    /// Whether launches before this one may still run when it begins.
+    /// True if launches before this one may still run when it begins.
     overlaps: bool,
     pub grid: [u32; 3],
 }
@@ -146,12 +146,12 @@ impl<'a> Context<'a> {
         Ok(Context { program, memory, config, owners, args: bits, maps, buffers, watched, overlaps, grid })
     }
 
-    /// Whether reads of a buffer may race.
+    /// True if reads of a buffer may race.
     pub(crate) fn watches(&self, buffer: u32) -> bool {
         self.watched.get(buffer as usize).copied().unwrap_or(false)
     }
 
-    /// Whether an access to a buffer has to come after a wait for the launches before this one.
+    /// True if an access to a buffer has to come after a wait for the launches before this one.
     pub(crate) fn depends(&self, buffer: u32, write: bool) -> bool {
         self.overlaps && (write || !self.memory.is_constant(buffer))
     }
@@ -203,7 +203,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Whether a function is made for launches that overlap.
+/// True if a function is made for launches that overlap.
 fn waits_or_lets_begin(function: &Function) -> bool {
     let mut found = false;
     function.visit(&mut |inst| {

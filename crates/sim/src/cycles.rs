@@ -28,7 +28,7 @@ use crate::decode::Program;
 struct Calendar {
     /// Intervals in which it is, in order, none touching the next.
     busy: Vec<(u64, u64)>,
-    /// What is before does not matter any more.
+    /// Time before which nothing matters any more.
     floor: u64,
 }
 

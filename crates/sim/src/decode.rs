@@ -38,7 +38,7 @@ pub(crate) struct Transfer {
     /// Index into [`Program::statements`].
     pub statement: u32,
     pub memory: Memory,
-    /// Whether addresses may be in the shared memory of any block of the cluster.
+    /// True if addresses may be in the shared memory of any block of the cluster.
     pub peer: bool,
     pub bytes: u32,
     pub regs: Vec<u32>,
@@ -202,7 +202,7 @@ pub(crate) struct Statement {
     pub nature: Nature,
 }
 
-/// What kind of instruction accesses memory.
+/// Kind of an instruction that accesses memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Nature {
     /// One that is done when the next begins.
@@ -269,9 +269,9 @@ pub(crate) struct Program<'a> {
     /// Of warpgroups.
     pub wgmmas: Vec<WgmmaTable>,
     pub statements: Vec<Statement>,
-    /// What is counted together in a profile, in program order.
+    /// Rows of a profile, in program order.
     pub rows: Vec<Row>,
-    /// Whether warpgroups go ways of their own: there are mbarriers, or barriers of some of the block's threads.
+    /// True if warpgroups go ways of their own: there are mbarriers, or barriers of some of the block's threads.
     pub roles: bool,
 }
 

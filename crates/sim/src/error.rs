@@ -50,7 +50,7 @@ pub enum SimError {
     TensorMap {
         /// The parameter.
         name: String,
-        /// What is wrong, in words.
+        /// The fault, as text.
         reason: String,
     },
     /// A block of no thread, or of more than the architecture runs.
@@ -64,9 +64,9 @@ pub enum SimError {
     /// More shared memory than a block may use.
     #[error("the function needs {bytes} bytes of shared memory; the architecture allows {limit}")]
     SharedMemory {
-        /// What the function needs.
+        /// Need of the function.
         bytes: u32,
-        /// What the architecture allows.
+        /// Limit of the architecture.
         limit: u32,
     },
     /// The program breaks an invariant of thread-level programs.
@@ -77,7 +77,7 @@ pub enum SimError {
     Unsupported {
         /// The instruction.
         instruction: String,
-        /// What is missing.
+        /// The missing part.
         reason: &'static str,
         /// The tile statement.
         origin: String,
@@ -126,9 +126,9 @@ pub enum SimError {
         waiting: u32,
         /// Warps of the cluster that have finished.
         exited: u32,
-        /// Who waits for what.
+        /// Waiting warps, with what each waits for.
         waits: Vec<Waiting>,
-        /// What else was found wrong in the cluster until then.
+        /// Other findings in the cluster until then.
         problems: Vec<String>,
     },
     /// The warps of a warpgroup execute different matrix products together, or some of them none.
@@ -170,7 +170,7 @@ pub struct Waiting {
     pub warps: Vec<u32>,
     /// The tile statement at which they wait.
     pub origin: String,
-    /// What they wait for, in words.
+    /// The awaited event, as text.
     pub what: String,
 }
 

@@ -58,9 +58,9 @@ pub struct Party {
     pub block: [u32; 3],
     /// The block's rank in its cluster.
     pub rank: u32,
-    /// Whether it writes.
+    /// True if it writes.
     pub write: bool,
-    /// Whether it is an asynchronous operation that the thread has started.
+    /// True if it is an asynchronous operation that the thread has started.
     pub asynchronous: bool,
 }
 
@@ -82,7 +82,7 @@ pub struct Race {
     /// The proxy fence that is missing between them, if that is what is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fence: Option<&'static str>,
-    /// What would order them.
+    /// Synchronisation that would order them.
     pub suggestion: String,
     /// A block in which it was found: that of the second access.
     pub block: [u32; 3],
@@ -162,7 +162,7 @@ pub struct Fault {
     pub bytes: u32,
     /// Size of the buffer, 0 where there is none; of registers, how many.
     pub size: u64,
-    /// Whether it writes.
+    /// True if it writes.
     pub write: bool,
     /// The thread in its block.
     pub thread: u32,
@@ -202,7 +202,7 @@ impl Fault {
     }
 }
 
-/// What a statement does wrong to an mbarrier, an asynchronous engine or registers, with the first case as an example.
+/// Misuse of an mbarrier, an asynchronous engine or registers, with the first case as an example.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Misuse {
     /// The tile statement.
@@ -211,7 +211,7 @@ pub struct Misuse {
     pub position: Option<Position>,
     /// The instruction.
     pub instruction: String,
-    /// What is wrong.
+    /// The fault.
     pub message: String,
     /// The thread in its block.
     pub thread: u32,
@@ -219,7 +219,7 @@ pub struct Misuse {
     pub block: [u32; 3],
     /// The block's rank in its cluster.
     pub rank: u32,
-    /// How often.
+    /// Number of occurrences.
     pub count: u64,
 }
 
@@ -244,7 +244,7 @@ pub struct Traffic {
     pub origin: String,
     /// The instruction row's name.
     pub instruction: &'static str,
-    /// What it moved and what that took.
+    /// Bytes moved, and requests.
     #[serde(flatten)]
     pub counts: Counts,
 }

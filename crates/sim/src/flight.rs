@@ -25,7 +25,7 @@ const BYTES_LIMIT: u32 = 1 << 20;
 /// The place of a unit of a box that lies in no shared buffer.
 const NOWHERE: u32 = u32::MAX;
 
-/// What a copy moves between.
+/// Ends of a copy.
 #[derive(Clone, Debug)]
 pub(crate) enum Course {
     /// A box of a tensor, at these coordinates.
@@ -37,7 +37,7 @@ pub(crate) enum Course {
 }
 
 impl Course {
-    /// Whether global memory is written, and the thread's groups count it.
+    /// True if global memory is written, and the thread's groups count it.
     fn is_store(&self) -> bool {
         match self {
             Course::Tensor { op, .. } => *op != TensorOp::Load,
@@ -53,9 +53,9 @@ pub(crate) struct Flight {
     pub site: Site,
     course: Course,
     bytes: u32,
-    /// Where each 16 bytes of the source lie in this block's shared memory.
+    /// Offset of each 16 bytes of the source in this block's shared memory.
     source: Vec<u32>,
-    /// Where each 16 bytes come to lie in every target's shared memory.
+    /// Offset of each 16 bytes in every target's shared memory.
     destination: Vec<u32>,
     /// Of what is not a store: the blocks that receive it.
     targets: Vec<u32>,
@@ -63,13 +63,13 @@ pub(crate) struct Flight {
     barrier: Option<u32>,
     /// Of stores: the group of the lane's.
     pub group: u32,
-    /// What it has read, once it has.
+    /// Bytes that it has read, once it has.
     data: Option<Vec<u8>>,
     /// When the cycle model has it complete.
     ready: u64,
 }
 
-/// What a thread asks for.
+/// Request of a thread.
 pub(crate) struct Request {
     pub site: Site,
     pub course: Course,
@@ -86,13 +86,13 @@ pub(crate) struct Request {
 }
 
 impl Flight {
-    /// Whether a group of its thread counts it.
+    /// True if a group of its thread counts it.
     pub(crate) fn is_store(&self) -> bool {
         self.course.is_store()
     }
 }
 
-/// Where the 16-byte units of a box at an offset of the window lie.
+/// Offsets of the 16-byte units of a box at an offset of the window.
 fn places(offset: u32, bytes: u32, swizzle: SwizzleMode) -> impl Iterator<Item = u32> {
     let swizzle = swizzle.bytes();
     (0..bytes / UNIT).map(move |i| {
@@ -264,7 +264,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Where the units of a box lie; those that lie in no shared buffer are reported.
+    /// Offsets of the units of a box; those that lie in no shared buffer are reported.
     fn units_of(
         &mut self,
         site: &Site,
@@ -494,7 +494,7 @@ fn add(buffer: &Buffer, offset: u64, data: &[u8], dtype: DType) {
     }
 }
 
-/// What a bulk copy moves between.
+/// Ends of a bulk copy.
 pub(crate) fn bulk_course(op: BulkOp, other: u64) -> Course {
     match op {
         BulkOp::Load => Course::Global { store: false, address: other },

@@ -16,7 +16,7 @@ const PAGE: u64 = 512;
 /// Ranges that are logged before they are merged.
 const MERGE: usize = 1 << 16;
 
-/// What is done to global bytes.
+/// Kind of an access to global bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 pub(crate) enum Touch {
     /// Read.
@@ -28,12 +28,12 @@ pub(crate) enum Touch {
 }
 
 impl Touch {
-    /// Whether both at once are a race.
+    /// True if both at once are a race.
     fn clashes(self, other: Touch) -> bool {
         self != other || self == Touch::Write
     }
 
-    /// Whether it changes the bytes.
+    /// True if it changes the bytes.
     pub(crate) fn writes(self) -> bool {
         self != Touch::Read
     }
@@ -59,11 +59,11 @@ impl Range {
     }
 }
 
-/// What a cluster has touched.
+/// Accesses of a cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     ranges: Vec<Range>,
-    /// How many there may be before they are merged.
+    /// Number of ranges before they are merged.
     limit: usize,
 }
 
@@ -113,7 +113,7 @@ fn bit(mask: &[u64], at: usize) -> bool {
     mask[at / 64] >> (at % 64) & 1 != 0
 }
 
-/// What a cluster has written, by buffer and page.
+/// Values written by a cluster, by buffer and page.
 #[derive(Debug, Default)]
 struct Values(HashMap<(u32, u64), Box<Page>>);
 
@@ -169,7 +169,7 @@ pub(crate) struct Watched {
     log: Log,
 }
 
-/// What a cluster has touched, and the values that it has written.
+/// Accesses of a cluster, and the values that it has written.
 #[derive(Debug, Default)]
 pub(crate) struct Touched {
     ranges: Vec<Range>,
@@ -177,7 +177,7 @@ pub(crate) struct Touched {
 }
 
 impl Watched {
-    /// What is left when the cluster has ended.
+    /// Accesses of an ended cluster.
     pub(crate) fn finish(self) -> Touched {
         Touched { ranges: self.log.finish(), values: self.values }
     }

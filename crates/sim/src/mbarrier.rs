@@ -25,17 +25,17 @@ pub(crate) struct Mbarrier {
     pub phase: u32,
     /// Its initialisation.
     pub init: Access,
-    /// Whether its initialisation was made visible to peers and asynchronous engines.
+    /// True if its initialisation was made visible to peers and asynchronous engines.
     pub visible: bool,
-    /// What those know who have arrived in this phase: what any wait learns, and what only one for the whole cluster does.
+    /// Vector clocks joined at this phase's arrivals: those that any wait acquires, and those that only one for the whole cluster does.
     current: [HappensBefore; 2],
-    /// What those knew who arrived in the last phase.
+    /// Vector clocks joined at the last phase's arrivals.
     done: [HappensBefore; 2],
     /// When the cycle model has the last arrival of this phase, and had that of the last.
     time: [u64; 2],
 }
 
-/// How an mbarrier is misused.
+/// Misuse of an mbarrier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Overflow {
     /// More arrivals than the phase has.
@@ -67,7 +67,7 @@ impl Mbarrier {
         self.phase & 1
     }
 
-    /// Where the knowledge of those who arrive goes.
+    /// Vector clock to which arrivals are joined.
     pub(crate) fn clock(&mut self) -> &mut HappensBefore {
         &mut self.current[0]
     }
@@ -87,7 +87,7 @@ impl Mbarrier {
         }
     }
 
-    /// What is known after the last phase; `cluster`: to those who wait for what peers did.
+    /// Vector clocks after the last phase; `cluster`: to those who wait for what peers did.
     pub(crate) fn done(&self, cluster: bool) -> impl Iterator<Item = &HappensBefore> {
         self.done.iter().take(1 + usize::from(cluster))
     }
@@ -143,9 +143,9 @@ pub(crate) struct Posted {
     pub site: Site,
     pub key: (u32, u32),
     pub expected: u32,
-    /// What those know who arrive.
+    /// Vector clocks of those who arrive.
     pub clock: HappensBefore,
-    /// Whether they release it to the whole cluster.
+    /// True if they release it to the whole cluster.
     pub releases: bool,
     /// When the cycle model has it arrive.
     pub time: u64,

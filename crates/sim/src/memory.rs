@@ -28,7 +28,7 @@ impl BufferId {
 #[derive(Debug)]
 pub(crate) struct Buffer {
     bytes: usize,
-    /// Whether no launch that the simulated one may overlap writes it.
+    /// True if no launch that the simulated one may overlap writes it.
     constant: bool,
     words: Vec<AtomicU32>,
 }
@@ -38,7 +38,7 @@ impl Buffer {
         self.bytes as u64
     }
 
-    /// Whether no launch that the simulated one may overlap writes it.
+    /// True if no launch that the simulated one may overlap writes it.
     pub(crate) fn is_constant(&self) -> bool {
         self.constant
     }
@@ -134,7 +134,7 @@ impl GlobalMemory {
         }
     }
 
-    /// Whether no launch that the simulated one may overlap writes the buffer of this number.
+    /// True if no launch that the simulated one may overlap writes the buffer of this number.
     pub(crate) fn is_constant(&self, buffer: u32) -> bool {
         self.buffers.get(buffer as usize).and_then(Option::as_ref).is_some_and(Buffer::is_constant)
     }

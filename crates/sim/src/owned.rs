@@ -61,7 +61,7 @@ impl Owned {
         self.fences += 1;
     }
 
-    /// Whether ordinary code has written a register, or no fence has come at all, since the last fence.
+    /// True if ordinary code has written a register, or no fence has come at all, since the last fence.
     pub(crate) fn unfenced(&self, register: u32) -> bool {
         self.fences == 0 || self.touched[register as usize] == self.fences + 1
     }

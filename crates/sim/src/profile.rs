@@ -27,7 +27,7 @@ pub struct Profile {
     pub issue_cycles: u64,
     /// Cycles for which warps waited in them: for operands or a busy unit; in barriers and waits, for what these wait for.
     pub stall_cycles: u64,
-    /// What they moved.
+    /// Bytes moved.
     pub bytes: Bytes,
     /// Requests, and what they took.
     #[serde(flatten)]

@@ -12,11 +12,11 @@ pub(crate) struct InFlight {
     pub offset: u32,
     pub statement: u32,
     pub origin: u32,
-    /// Where in global memory it reads, when it lands; zeros land where there is no such place.
+    /// Address in global memory that it reads, when it lands; zeros land where there is no such place.
     pub from: Option<u64>,
     /// The number of its read among those of the warp's copies that are followed; 0 of one that is not.
     pub fetch: u32,
-    /// Whether the bytes are there: as early as it may, before any wait.
+    /// True if the bytes are there: as early as it may, before any wait.
     pub landed: bool,
     /// When the cycle model has it arrive.
     pub ready: u64,

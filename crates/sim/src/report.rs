@@ -23,7 +23,7 @@ pub struct Report {
     pub misaligned: Vec<Fault>,
     /// Reads of shared bytes and of registers that nothing had written, one entry an instruction and memory.
     pub uninitialised: Vec<Fault>,
-    /// What was done wrong to mbarriers, asynchronous engines and the registers that they own, one entry a statement and rule.
+    /// Misuse of mbarriers, asynchronous engines and the registers that they own, one entry a statement and rule.
     pub protocol: Vec<Misuse>,
     /// Warp requests to shared memory, asynchronous copies' writes included.
     pub shared_requests: u64,
@@ -45,7 +45,7 @@ pub struct Report {
     pub wgmma_count: u64,
     /// Bytes that tensor and bulk copies moved.
     pub tma_bytes: u64,
-    /// What each instruction of each tile statement cost, in program order; empty without [`Config::profile`](crate::Config::profile).
+    /// Cost of each instruction of each tile statement, in program order; empty without [`Config::profile`](crate::Config::profile).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profile: Vec<Profile>,
     /// The execution of the cluster that was to be traced.
@@ -56,7 +56,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether nothing wrong was found: no race, no misuse, nothing out of bounds, misaligned or uninitialised.
+    /// True if nothing wrong was found: no race, no misuse, nothing out of bounds, misaligned or uninitialised.
     pub fn is_clean(&self) -> bool {
         self.races.is_empty()
             && self.out_of_bounds.is_empty()

@@ -20,7 +20,7 @@ const QUANTUM: u64 = 64;
 /// The findings of a cluster and how long its blocks took.
 pub(crate) struct Outcome {
     pub sink: Sink,
-    /// What of global memory the cluster has touched.
+    /// Global memory that the cluster has touched.
     pub touched: Touched,
     /// Cycles of the slowest block from start to end, alone on its multiprocessor.
     pub longest: u64,
@@ -412,7 +412,7 @@ impl Scheduler<'_> {
         table.execute(&products, &mut registers, shared, (&mut tiles.floats, &mut tiles.integers));
     }
 
-    /// What is left to do when all warps have ended.
+    /// Completes what is pending when all warps have ended.
     fn end(mut self) -> Outcome {
         self.cluster.report_unread();
         while !self.cluster.flights.is_empty() {
@@ -439,7 +439,7 @@ impl Scheduler<'_> {
         outcome
     }
 
-    /// Who waits for what.
+    /// Waiting warps, with what each waits for.
     fn deadlock(self) -> SimError {
         let program = &self.cluster.context.program;
         let mut waits: BTreeMap<(u32, u32, String), Vec<u32>> = BTreeMap::new();
@@ -474,7 +474,7 @@ impl Scheduler<'_> {
         SimError::Deadlock { origin, block, waiting, exited, waits, problems }
     }
 
-    /// What a warp waits for, in words.
+    /// The awaited event of a warp, as text.
     fn describe(&self, warp: usize, wait: &Wait) -> Vec<String> {
         let of = &self.warps[warp];
         let first = warp / self.per_block * self.per_block;

@@ -43,7 +43,7 @@ pub(crate) struct Access {
     pub statement: u32,
     /// The lanes that make it; all of a unit's or a matrix instruction's.
     pub lanes: u32,
-    /// Who makes it.
+    /// The agent.
     pub agent: Agent,
     /// The thread in its block.
     pub thread: u16,
@@ -58,12 +58,12 @@ impl Access {
         self.time != 0
     }
 
-    /// Whether it has this flag.
+    /// True if it has this flag.
     pub(crate) fn is(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 
-    /// Whether the asynchronous proxy makes it.
+    /// True if the asynchronous proxy makes it.
     fn proxied(&self) -> bool {
         self.flags & (ASYNC | ORDINARY) == ASYNC
     }
@@ -82,7 +82,7 @@ impl Access {
         if now.is(COLLECTIVE) { self.lanes } else { self.lanes & !view.own(self.agent) }
     }
 
-    /// Whether a later access of these lanes takes the place of this one.
+    /// True if a later access of these lanes takes the place of this one.
     fn same(&self, now: &Access) -> bool {
         self.agent == now.agent && self.flags == now.flags
     }
@@ -105,7 +105,7 @@ impl Access {
     }
 }
 
-/// What an access ran into.
+/// Conflict of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
     /// A race with an earlier access, in these bytes.
@@ -149,7 +149,7 @@ pub(crate) enum Finds {
 /// How an access comes not to be ordered before another: the kind of the race if that is one, and which lanes'.
 type Unordered = (RaceKind, u32);
 
-/// Whether an earlier access is ordered before `now`.
+/// True if an earlier access is ordered before `now`.
 fn unordered(first: &Access, now: &Now<'_>) -> Option<Unordered> {
     let Access { agent, time, lanes, .. } = *first;
     let view = &now.view;
@@ -204,7 +204,7 @@ struct Rest {
     live: Vec<Access>,
     /// What writes are ordered after, and whoever is unordered with these need not be.
     stale: Vec<Access>,
-    /// Whether the last write is ordered after all else.
+    /// True if the last write is ordered after all else.
     joined: bool,
 }
 

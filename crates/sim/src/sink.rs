@@ -1,4 +1,4 @@
-//! What a block finds and counts while it runs, and how the findings of all blocks become one report.
+//! The sink: collects findings and counts of blocks, and makes one report of them.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::report::Report;
 use crate::shadow::{ASYNC, Event};
 use crate::suggest::{Side, suggestion};
 
-/// Who does something, where in the program.
+/// Agent and statement of an action.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Site {
     /// Index into the program's statements.
@@ -25,7 +25,7 @@ pub(crate) struct Site {
     pub thread: u32,
     /// The warp in the cluster.
     pub agent: Agent,
-    /// Whether the lanes of the warp act together.
+    /// True if the lanes of the warp act together.
     pub collective: bool,
 }
 
@@ -41,7 +41,7 @@ impl Site {
 pub(crate) enum Rule {
     /// An mbarrier is initialised where one is.
     Again,
-    /// What begins at an address needs another alignment.
+    /// An address is not aligned as it has to be.
     Alignment,
     /// More arrivals than a phase has.
     Arrivals,
@@ -53,7 +53,7 @@ pub(crate) enum Rule {
     Dependency,
     /// The threads of a warpgroup or of a barrier do not agree.
     Disagree,
-    /// What has ended is used.
+    /// A block or barrier is used after its end.
     Ended,
     /// Registers are written before a product without a fence.
     Fence,
@@ -69,7 +69,7 @@ pub(crate) enum Rule {
     Visible,
 }
 
-/// How an access goes wrong.
+/// Kind of a wrong access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 pub(crate) enum FaultKind {
     OutOfBounds,
@@ -79,7 +79,7 @@ pub(crate) enum FaultKind {
     Unwritten,
 }
 
-/// Where a race is.
+/// Place of a race.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 pub(crate) enum Place {
     /// Of a block of the cluster, at an offset of its window.

@@ -1,4 +1,4 @@
-//! What would order two accesses that race, in the words of the tile language.
+//! Suggestions: synchronisation that would order two racing accesses, in the words of the tile language.
 
 use crate::context::Context;
 use crate::decode::Nature;
@@ -14,7 +14,7 @@ pub(crate) struct Side {
     pub thread: u32,
 }
 
-/// What would order them.
+/// Synchronisation that would order them.
 pub(crate) fn suggestion(
     context: &Context<'_>,
     kind: RaceKind,
@@ -31,7 +31,7 @@ pub(crate) fn suggestion(
     order(context, kind, global, (first, second)).to_string()
 }
 
-/// What would order them in time.
+/// Synchronisation that would order them in time.
 fn order(context: &Context<'_>, kind: RaceKind, global: bool, (first, second): (Side, Side)) -> &'static str {
     use Nature::{Copy, Load, Ordinary, Product, Store};
     let cluster = |block: [u32; 3]| (block[0] / context.program.function.cluster, block[1], block[2]);

@@ -20,7 +20,7 @@ fn fits(tv: &Layout, size: i64) -> bool {
 /// A matrix copy as data: shared rows on one side, registers on the other, an instruction tile between.
 #[derive(Debug)]
 pub(crate) struct MatrixTable {
-    /// Whether it writes shared memory.
+    /// True if it writes shared memory.
     pub store: bool,
     /// For each lane whose address counts, the tile positions of its row's eight elements.
     pub memory: Vec<[u16; 8]>,

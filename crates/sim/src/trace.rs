@@ -1,4 +1,4 @@
-//! Who did what when: a cluster's execution as a trace for ui.perfetto.dev.
+//! Traces: a cluster's execution as a trace for ui.perfetto.dev.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct Trace {
     pub tracks: Vec<Track>,
     /// The events; those of a track follow each other.
     pub events: Vec<Event>,
-    /// Whether there were more than [`EVENT_LIMIT`].
+    /// True if there were more than [`EVENT_LIMIT`].
     pub truncated: bool,
 }
 
@@ -64,7 +64,7 @@ pub struct Event {
 /// More about an event.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Details {
-    /// How many of each instruction.
+    /// Number of each instruction.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub instructions: BTreeMap<&'static str, u64>,
     /// Bytes that they move.

@@ -1,4 +1,4 @@
-//! What a warp asks of asynchronous engines and mbarriers.
+//! Requests of a warp to asynchronous engines and mbarriers.
 
 use tilewright_machine::{BulkOp, MbarrierOp, Memory, Rate, TensorOp, Unit, timing};
 
@@ -359,7 +359,7 @@ impl Cluster<'_> {
         self.barrier(site, key).then_some(key)
     }
 
-    /// Whether an mbarrier is there whose initialisation came before; all else is reported.
+    /// True if an mbarrier is there whose initialisation came before; all else is reported.
     pub(crate) fn barrier(&mut self, site: &Site, key: (u32, u32)) -> bool {
         let Some(barrier) = self.barriers.get(&key) else {
             self.misuse(site, Rule::Barrier, || {

@@ -13,10 +13,10 @@ use crate::owned::Owned;
 use crate::queues::{AsyncQueue, BulkQueue};
 use crate::sink::{FaultKind, Rule, Site};
 
-/// What uninitialised registers hold.
+/// Content of uninitialised registers.
 const POISON: u32 = u32::MAX;
 
-/// Whether a warp can run.
+/// True if a warp can run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     Running,
@@ -25,7 +25,7 @@ pub(crate) enum State {
     Done,
 }
 
-/// What a warp waits for.
+/// Event that a warp waits for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Wait {
     /// The other warps of the block.
@@ -53,7 +53,7 @@ pub(crate) struct Phase {
     pub offset: u32,
     /// The phase's parity.
     pub parity: u32,
-    /// Whether what peers released to the cluster is learnt.
+    /// True if what peers released to the cluster is learnt.
     pub cluster: bool,
     pub site: (u32, u32),
 }
@@ -68,7 +68,7 @@ pub(crate) struct Issue {
     pub accumulate: bool,
 }
 
-/// What to return to at the end of a branch or a loop.
+/// Target at the end of a branch or a loop.
 #[derive(Clone, Debug)]
 struct Frame {
     /// Lanes that were active before.
@@ -93,7 +93,7 @@ impl Strand {
     }
 }
 
-/// Whether lanes that wait in these branches for their turn can run.
+/// True if lanes that wait in these branches for their turn can run.
 fn can_run(stack: &[Frame]) -> bool {
     stack.iter().any(|frame| frame.other.as_ref().is_some_and(|other| other.can_run()))
 }

@@ -85,7 +85,7 @@ impl WgmmaTable {
         WgmmaTable { row, a: threads(&row.a_tv), c: threads(&row.c_tv) }
     }
 
-    /// Where the chunks of an operand of `mn` rows lie in the window, by its descriptor alone.
+    /// Offsets in the window of the chunks of an operand of `mn` rows, by its descriptor alone.
     pub(crate) fn places(&self, bits: u64, major: Major, left: bool) -> Vec<u32> {
         let (mn, dtype) = if left { (WgmmaRow::M, self.row.a) } else { (self.row.n, self.row.b) };
         let descriptor = Descriptor::decode(bits);

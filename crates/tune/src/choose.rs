@@ -4,14 +4,14 @@ use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::TuneError;
-use crate::meter::Meter;
+use crate::measurer::Measurer;
 use crate::problem::{Candidate, Problem, Target};
 use crate::record::Record;
 use crate::report::Report;
-use crate::search::{Progress, Settings, Watch, compiled, search};
+use crate::search::{Progress, ProgressFn, Settings, compiled, search};
 use crate::store::{Found, Store, all_shipped, shipped};
 
-/// Where a choice comes from.
+/// Source of a choice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
     /// A record of the user's cache.
@@ -40,7 +40,7 @@ impl fmt::Display for Origin {
 pub struct Choice {
     /// The configuration.
     pub candidate: Candidate,
-    /// Where it comes from.
+    /// Its source.
     pub from: Origin,
     /// The same in words.
     pub why: String,
@@ -50,7 +50,7 @@ pub struct Choice {
 
 /// Choices whose programs are compiled to find one that the compiler accepts.
 const TRIES: usize = 8;
-/// What nobody measured counts as slower than estimated by this part.
+/// Part by which an unmeasured candidate counts as slower than estimated.
 const UNPROVEN: f64 = 0.05;
 /// Sizes that are multiples of this power of two are aligned: rows of 16-bit elements at multiples of 16 bytes.
 const ALIGNED: u32 = 3;
@@ -173,7 +173,7 @@ fn refusal(place: &str, reason: &dyn fmt::Display) -> String {
     format!("the record in {place} is not used: {reason}")
 }
 
-/// What tuning a problem gave.
+/// Result of tuning a problem.
 #[derive(Debug)]
 pub struct Tuned {
     /// The record.
@@ -184,8 +184,8 @@ pub struct Tuned {
     pub refused: Vec<String>,
 }
 
-/// Makes the meter of a problem when it is needed.
-pub type MakeMeter<'a> = dyn FnMut(&Problem) -> Result<Box<dyn Meter + 'a>, TuneError> + 'a;
+/// Makes the measurer of a problem when it is needed.
+pub type MakeMeasurer<'a> = dyn FnMut(&Problem) -> Result<Box<dyn Measurer + 'a>, TuneError> + 'a;
 
 /// Tunes a problem: takes the record of its shape class from the store, or searches and writes one. Of several processes that tune the same, one
 /// measures and the others wait for its record; those that tune different problems on one device measure one after another.
@@ -200,11 +200,12 @@ pub fn tune(
     store: &Store,
     fresh: bool,
     settings: &Settings,
-    meter: &mut MakeMeter<'_>,
-    watch: &mut Watch<'_>,
+    measurer: &mut MakeMeasurer<'_>,
+    watch: &mut ProgressFn<'_>,
 ) -> Result<Tuned, TuneError> {
     let mut refused = Vec::new();
-    let wait = |watch: &mut Watch<'_>, what: &str| watch(Progress { spent: 0.0, doing: what.to_string() });
+    let wait =
+        |watch: &mut ProgressFn<'_>, what: &str| watch(Progress { spent: 0.0, doing: what.to_string() });
     let key = problem.key(target);
     let _of_problem =
         store.lock(&key, || wait(watch, "waiting for another process, which tunes the same"))?;
@@ -217,8 +218,8 @@ pub fn tune(
     }
     let device = format!("device | {}", target.device);
     let _of_device = store.lock(&device, || wait(watch, "waiting for another process, which measures"))?;
-    let mut meter = meter(problem)?;
-    let report = search(problem, target, settings, meter.as_mut(), watch)?;
+    let mut measurer = measurer(problem)?;
+    let report = search(problem, target, settings, measurer.as_mut(), watch)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let record = report.record(problem, target, now).ok_or_else(|| TuneError::NothingRuns {
         problem: problem.to_string(),

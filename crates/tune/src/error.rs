@@ -1,4 +1,4 @@
-//! What can go wrong while tuning or choosing.
+//! Errors of tuning and choosing.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub enum TuneError {
         operator: &'static str,
         /// The size.
         size: String,
-        /// What is wrong with it.
+        /// The fault.
         wrong: String,
         /// The operator's sizes.
         known: String,
@@ -45,7 +45,7 @@ pub enum TuneError {
         problem: String,
         /// The architecture.
         arch: String,
-        /// How many were looked at.
+        /// Number of candidates looked at.
         refused: usize,
         /// Why, for one of them.
         because: String,
@@ -55,7 +55,7 @@ pub enum TuneError {
     NothingRuns {
         /// The problem.
         problem: String,
-        /// How many were tried.
+        /// Number of candidates tried.
         tried: usize,
         /// Why the first cannot.
         reason: String,
@@ -63,7 +63,7 @@ pub enum TuneError {
     /// The device failed.
     #[error("{doing}: {error}")]
     Device {
-        /// What was being done.
+        /// Activity that failed.
         doing: String,
         /// The error.
         error: Box<RuntimeError>,
@@ -78,15 +78,15 @@ pub enum TuneError {
         problem: String,
         /// The fastest configuration.
         winner: String,
-        /// What it was compared with.
+        /// The other side of the comparison.
         other: String,
-        /// Where they differ.
+        /// The difference.
         difference: String,
     },
     /// A record could not be read or written.
     #[error("cannot {action} {}: {error}", path.display())]
     Store {
-        /// What was being done.
+        /// Activity that failed.
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
@@ -106,7 +106,7 @@ pub enum TuneError {
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
 }

@@ -17,7 +17,7 @@ use tilewright_tile::interpret::tensor_len;
 use tilewright_tile::{ParamId, ParamKind, Program};
 
 use crate::error::TuneError;
-use crate::meter::{Load, Meter};
+use crate::measurer::{Load, Measurer};
 use crate::problem::Problem;
 use crate::record::Conditions;
 
@@ -36,7 +36,7 @@ const RUNS: std::ops::RangeInclusive<usize> = 2..=8;
 /// Tensors are bound by name and allocated from the sizes. Those of the operator's default program hold random numbers, or
 /// not-a-number where they are only written; all others are workspaces and begin as zeros.
 #[derive(Debug)]
-pub struct GpuMeter<'a> {
+pub struct GpuMeasurer<'a> {
     device: &'a CudaDevice,
     sizes: Sizes,
     public: BTreeSet<String>,
@@ -68,7 +68,7 @@ fn failed(doing: &str) -> impl FnOnce(RuntimeError) -> TuneError {
     TuneError::device(doing.to_string())
 }
 
-impl<'a> GpuMeter<'a> {
+impl<'a> GpuMeasurer<'a> {
     /// For candidates of a problem.
     ///
     /// # Errors
@@ -83,7 +83,7 @@ impl<'a> GpuMeter<'a> {
 
         let sizes = problem.sizes().clone();
         let (tensors, loaded) = (BTreeMap::new(), BTreeMap::new());
-        Ok(GpuMeter { device, sizes, public, tensors, loaded, l2, rest })
+        Ok(GpuMeasurer { device, sizes, public, tensors, loaded, l2, rest })
     }
 
     /// Makes a kernel's tensors, where there are none of their names or too small ones.
@@ -140,12 +140,12 @@ impl<'a> GpuMeter<'a> {
     }
 }
 
-impl Meter for GpuMeter<'_> {
+impl Measurer for GpuMeasurer<'_> {
     fn conditions(&self) -> Conditions {
         Conditions { l2: name_of(self.l2).to_string(), rest_seconds: self.rest.as_secs_f64() }
     }
 
-    fn announce(&mut self, kernels: &[&Kernel]) {
+    fn prefetch(&mut self, kernels: &[&Kernel]) {
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         self.device.load_ahead(kernels, threads);
     }
@@ -221,7 +221,7 @@ impl Meter for GpuMeter<'_> {
     }
 }
 
-/// What records call a state of the L2 cache.
+/// Name of a state of the L2 cache in records.
 fn name_of(l2: L2) -> &'static str {
     match l2 {
         L2::Written => "dirty",

@@ -20,21 +20,21 @@
 mod choose;
 mod error;
 mod gpu;
-mod meter;
+mod measurer;
 mod problem;
 mod record;
 mod report;
 mod search;
 mod store;
 
-pub use choose::{Choice, MakeMeter, Origin, Tuned, choose, tune};
+pub use choose::{Choice, MakeMeasurer, Origin, Tuned, choose, tune};
 pub use error::TuneError;
-pub use gpu::GpuMeter;
-pub use meter::{Load, Meter};
+pub use gpu::GpuMeasurer;
+pub use measurer::{Load, Measurer};
 pub use problem::{Candidate, Problem, Target};
 pub use record::{COMPILER, Conditions, FORMAT, Measured, Record, RunnerUp, Stale};
-pub use report::{By, Entry, Refused, Report, Seconds, Source, Stop};
-pub use search::{Progress, Settings, Watch, rank, search};
+pub use report::{Entry, Refused, RejectedBy, Report, Seconds, Source, Stop};
+pub use search::{Progress, ProgressFn, Settings, rank, search};
 pub use store::{
     CACHE_VARIABLE, Found, Lock, SHIPPED, Store, arch_of_shipped, read_lines, refresh_hashes, shipped,
 };

@@ -165,7 +165,7 @@ impl Problem {
         self.operator
     }
 
-    /// What a tuner knows of it.
+    /// Tuning metadata.
     pub fn tuning(&self) -> &Tuning {
         &self.tuning
     }

@@ -1,4 +1,4 @@
-//! What was found for a problem: what is written, and when it no longer holds.
+//! Records: the configuration found for a problem, as it is written, and the conditions under which it holds.
 
 use std::collections::BTreeMap;
 
@@ -24,21 +24,21 @@ pub struct RunnerUp {
     pub estimate_rank: Option<usize>,
 }
 
-/// How times were measured.
+/// Conditions of measurement.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Conditions {
-    /// What the L2 cache holds before each run: `dirty` (emptied by writing) or `clean` (by reading).
+    /// Content of the L2 cache before each run: `dirty` (emptied by writing) or `clean` (by reading).
     pub l2: String,
     /// Seconds that the device rests before each turn.
     pub rest_seconds: f64,
 }
 
-/// How a configuration was found.
+/// Origin of a configuration.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Measured {
     /// When, in seconds since 1970.
     pub unix_seconds: u64,
-    /// How.
+    /// The origin.
     pub conditions: Conditions,
     /// Turns that the configuration had in the last contest.
     pub rounds: usize,
@@ -52,7 +52,7 @@ pub struct Measured {
     pub checked_against: Option<String>,
 }
 
-/// What was found for a problem.
+/// Configuration found for a problem.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Record {
     /// [`FORMAT`].
@@ -73,7 +73,7 @@ pub struct Record {
     pub compiler: String,
     /// The SHA-256 of the printed programs of the configuration.
     pub programs: String,
-    /// Whether those programs are the ones that were measured; false after their hash was brought up to date without measuring.
+    /// True if those programs are the ones that were measured; false after their hash was brought up to date without measuring.
     pub remeasured: bool,
     /// The configuration: parameters that differ from the defaults, as text.
     pub configuration: String,
@@ -83,7 +83,7 @@ pub struct Record {
     pub estimate_rank: Option<usize>,
     /// The configurations that lost, fastest first.
     pub runners_up: Vec<RunnerUp>,
-    /// How it was found.
+    /// Its origin.
     pub measured: Measured,
 }
 
@@ -100,11 +100,11 @@ pub enum Stale {
     /// It is for something else.
     #[error("it is for another {what}: {recorded}, not {wanted}")]
     Other {
-        /// What differs.
+        /// The difference.
         what: &'static str,
-        /// What the record says.
+        /// Value in the record.
         recorded: String,
-        /// What it should say.
+        /// Expected value.
         wanted: String,
     },
     /// Another compiler was measured.

@@ -1,4 +1,4 @@
-//! What a search did: every candidate with its estimate and its times.
+//! Report of a search: every candidate with its estimate and its times.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::problem::{Candidate, Problem, Target};
 use crate::record::{COMPILER, Conditions, FORMAT, Measured, Record, RunnerUp};
 
-/// Where a candidate comes from.
+/// Source of a candidate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
@@ -21,26 +21,26 @@ pub enum Source {
     Refined,
 }
 
-/// Who refused a candidate.
+/// Stage that refused a candidate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum By {
+pub enum RejectedBy {
     /// Synthesis or lowering.
     Compiler,
     /// The driver's assembler, or the launch's checks.
     Assembler,
 }
 
-/// Why a candidate was not measured.
+/// Reason why a candidate was not measured.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Refused {
-    /// By whom.
-    pub by: By,
+    /// The stage.
+    pub by: RejectedBy,
     /// Why.
     pub reason: String,
 }
 
-/// What time went to.
+/// Time by activity.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Seconds {
     /// Our compiler, of all threads together.
@@ -60,7 +60,7 @@ pub struct Entry {
     pub estimate: f64,
     /// Its place by estimate in the space, from 0.
     pub rank: Option<usize>,
-    /// Where it comes from.
+    /// Its source.
     pub source: Source,
     /// Why it was not measured.
     pub refused: Option<Refused>,
@@ -102,7 +102,7 @@ impl fmt::Display for Stop {
     }
 }
 
-/// What a search did.
+/// Report of a search.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Report {
     /// The operator.
@@ -117,7 +117,7 @@ pub struct Report {
     pub device: String,
     /// The architecture.
     pub arch: String,
-    /// How times were measured.
+    /// Conditions of measurement.
     pub conditions: Option<Conditions>,
     /// Points of the space that the operator's rules accept.
     pub space: usize,
@@ -127,7 +127,7 @@ pub struct Report {
     pub stop: Stop,
     /// The candidate with whose result that of the fastest was compared.
     pub checked_against: Option<String>,
-    /// What time went to.
+    /// Time by activity.
     pub seconds: Seconds,
     /// From start to end.
     pub wall_seconds: f64,
@@ -149,7 +149,7 @@ impl Report {
     }
 
     /// Candidates that were refused by this.
-    pub fn refused(&self, by: By) -> usize {
+    pub fn refused(&self, by: RejectedBy) -> usize {
         self.entries.iter().filter(|e| e.refused.as_ref().is_some_and(|r| r.by == by)).count()
     }
 
@@ -223,8 +223,8 @@ impl Report {
             "space": self.space,
             "refused_by_rules": self.refused_by_rules,
             "compiled": self.entries.len(),
-            "refused_by_compiler": self.refused(By::Compiler),
-            "refused_by_assembler": self.refused(By::Assembler),
+            "refused_by_compiler": self.refused(RejectedBy::Compiler),
+            "refused_by_assembler": self.refused(RejectedBy::Assembler),
             "measured": self.measured().count(),
             "finalists": self.finalists,
             "stop": self.stop,

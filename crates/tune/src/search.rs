@@ -10,11 +10,11 @@ use tilewright_kernels::Point;
 use tilewright_runtime::Timing;
 
 use crate::error::TuneError;
-use crate::meter::{Load, Meter};
+use crate::measurer::{Load, Measurer};
 use crate::problem::{Candidate, Problem, Target};
-use crate::report::{By, Entry, Refused, Report, Seconds, Source, Stop};
+use crate::report::{Entry, Refused, RejectedBy, Report, Seconds, Source, Stop};
 
-/// How far a search goes.
+/// Limits of a search.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Settings {
     /// Configurations of the space that are compiled and measured.
@@ -25,7 +25,7 @@ pub struct Settings {
     pub drop: f64,
     /// Turns of a contest: at least and at most.
     pub rounds: [usize; 2],
-    /// Whether parameters are varied around the fastest.
+    /// True if parameters are varied around the fastest.
     pub refine: bool,
 }
 
@@ -35,23 +35,23 @@ impl Default for Settings {
     }
 }
 
-/// What a search is doing.
+/// Progress of a search.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Progress {
-    /// How much of the budget is spent, from 0 to 1.
+    /// Part of the budget that is spent, from 0 to 1.
     pub spent: f64,
-    /// What is being done.
+    /// Current activity.
     pub doing: String,
 }
 
-/// Is told what a search is doing.
-pub type Watch<'a> = dyn FnMut(Progress) + 'a;
+/// Progress callback.
+pub type ProgressFn<'a> = dyn FnMut(Progress) + 'a;
 
 /// A second candidate of one family counts as slower by this part, a third by twice as much, and so on.
 const FAMILY_PENALTY: f64 = 0.03;
 /// Before the least number of rounds is played, what is slower by so many times the usual part drops out.
 const EARLY: f64 = 4.0;
-/// What is better than the base by less is noise.
+/// Improvements over the base by less are noise.
 const GAIN: f64 = 0.003;
 /// The leader is stable when it led for so many rounds.
 const STABLE_ROUNDS: usize = 3;
@@ -69,7 +69,7 @@ pub fn rank(
     problem: &Problem,
     target: &Target,
     settings: &Settings,
-    watch: &mut Watch<'_>,
+    watch: &mut ProgressFn<'_>,
 ) -> Result<Report, TuneError> {
     let mut search = Search::new(problem, target, settings, None, watch);
     search.first()?;
@@ -86,10 +86,10 @@ pub fn search(
     problem: &Problem,
     target: &Target,
     settings: &Settings,
-    meter: &mut dyn Meter,
-    watch: &mut Watch<'_>,
+    measurer: &mut dyn Measurer,
+    watch: &mut ProgressFn<'_>,
 ) -> Result<Report, TuneError> {
-    let mut search = Search::new(problem, target, settings, Some(meter), watch);
+    let mut search = Search::new(problem, target, settings, Some(measurer), watch);
     let entrants = search.first()?;
     let mut stop = search.contest("first contest", &entrants, settings.rounds[1], SHARES[0])?;
     let mut ranked = search.ranked(&entrants);
@@ -118,8 +118,8 @@ struct Search<'a, 'w> {
     problem: &'a Problem,
     target: &'a Target,
     settings: &'a Settings,
-    meter: Option<&'a mut dyn Meter>,
-    watch: &'a mut Watch<'w>,
+    measurer: Option<&'a mut dyn Measurer>,
+    watch: &'a mut ProgressFn<'w>,
     started: Instant,
     entries: Vec<Entry>,
     known: HashMap<Candidate, usize>,
@@ -137,8 +137,8 @@ impl<'a, 'w> Search<'a, 'w> {
         problem: &'a Problem,
         target: &'a Target,
         settings: &'a Settings,
-        meter: Option<&'a mut dyn Meter>,
-        watch: &'a mut Watch<'w>,
+        measurer: Option<&'a mut dyn Measurer>,
+        watch: &'a mut ProgressFn<'w>,
     ) -> Self {
         let (entries, known) = (Vec::new(), HashMap::new());
         let started = Instant::now();
@@ -146,7 +146,7 @@ impl<'a, 'w> Search<'a, 'w> {
             problem,
             target,
             settings,
-            meter,
+            measurer,
             watch,
             started,
             entries,
@@ -246,26 +246,26 @@ impl<'a, 'w> Search<'a, 'w> {
         let started = Instant::now();
         let able = compiled.iter().filter_map(|(.., kernels)| kernels.as_ref().ok());
         let all: Vec<&Kernel> = able.flatten().collect();
-        if self.meter.is_some() && !all.is_empty() {
+        if self.measurer.is_some() && !all.is_empty() {
             self.say(format!("assembling {} kernels", all.len()));
         }
-        if let Some(meter) = &mut self.meter {
-            meter.announce(&all);
+        if let Some(measurer) = &mut self.measurer {
+            measurer.prefetch(&all);
         }
         for (id, seconds, kernels) in compiled {
             self.entries[id].compiler_seconds = seconds;
-            let load = match (kernels, &mut self.meter) {
-                (Err(reason), _) => Err(Refused { by: By::Compiler, reason }),
+            let load = match (kernels, &mut self.measurer) {
+                (Err(reason), _) => Err(Refused { by: RejectedBy::Compiler, reason }),
                 (Ok(_), None) => Ok(Load::Ready),
-                (Ok(kernels), Some(meter)) => Ok(meter.load(id, kernels)?),
+                (Ok(kernels), Some(measurer)) => Ok(measurer.load(id, kernels)?),
             };
             self.entries[id].refused = match load {
                 Ok(Load::Ready) => None,
-                Ok(Load::Refused(reason)) => Some(Refused { by: By::Assembler, reason }),
+                Ok(Load::Refused(reason)) => Some(Refused { by: RejectedBy::Assembler, reason }),
                 Err(refused) => Some(refused),
             };
         }
-        if self.meter.is_some() {
+        if self.measurer.is_some() {
             self.assembling += started.elapsed().as_secs_f64();
         }
         ids.retain(|id| self.entries[*id].refused.is_none());
@@ -295,8 +295,8 @@ impl<'a, 'w> Search<'a, 'w> {
                 alive.reverse();
             }
             for id in alive.clone() {
-                let Some(meter) = &mut self.meter else { return Ok(Stop::Unmeasured) };
-                let time = meter.time(id)?;
+                let Some(measurer) = &mut self.measurer else { return Ok(Stop::Unmeasured) };
+                let time = measurer.time(id)?;
                 self.entries[id].times.push(time);
             }
             let leader = self.ranked(&alive)[0];
@@ -397,8 +397,8 @@ impl<'a, 'w> Search<'a, 'w> {
         let other = self.default.into_iter().chain(others).find(able);
         let Some(other) = other else { return Ok(None) };
         self.say("comparing results");
-        let Some(meter) = &mut self.meter else { return Ok(None) };
-        if let Some(difference) = meter.difference(winner, other)? {
+        let Some(measurer) = &mut self.measurer else { return Ok(None) };
+        if let Some(difference) = measurer.difference(winner, other)? {
             return Err(TuneError::Wrong {
                 problem: self.problem.to_string(),
                 winner: shown(&self.entries[winner].candidate),
@@ -429,7 +429,7 @@ impl<'a, 'w> Search<'a, 'w> {
             class: self.problem.class(),
             device: self.target.device.clone(),
             arch: self.target.arch.to_string(),
-            conditions: self.meter.as_ref().map(|meter| meter.conditions()),
+            conditions: self.measurer.as_ref().map(|measurer| measurer.conditions()),
             space: self.space,
             refused_by_rules: self.refused,
             stop,

@@ -21,14 +21,14 @@ pub const SHIPPED: &str = include_str!("../records/nvidia-h200.jsonl");
 /// The variable that names the folder of the cache.
 pub const CACHE_VARIABLE: &str = "TILEWRIGHT_CACHE";
 
-/// What was looked up.
+/// The key.
 #[derive(Debug)]
 pub enum Found {
     /// A record that holds, with its configuration.
     Record(Box<Record>, Candidate),
     /// A record that does not hold: where it is, and why.
     Refused {
-        /// Where it is.
+        /// Its path.
         place: String,
         /// Why it does not hold.
         reason: Stale,

@@ -10,7 +10,7 @@ use std::process::Command;
 use common::{Fake, columns_96, gpu, problem, quick};
 use tilewright_machine::Arch;
 use tilewright_tune::{
-    Candidate, Found, Meter, Origin, Problem, Record, SHIPPED, Settings, Store, Target, TuneError, Tuned,
+    Candidate, Found, Measurer, Origin, Problem, Record, SHIPPED, Settings, Store, Target, TuneError, Tuned,
     choose, read_lines, refresh_hashes, tune,
 };
 
@@ -20,9 +20,9 @@ fn settings() -> Settings {
     Settings { refine: false, ..quick() }
 }
 
-/// Tunes with a meter that knows the answer; `Err` from the meter's maker says that nothing may be measured.
+/// Tunes with a measurer that knows the answer; `Err` from the measurer's maker says that nothing may be measured.
 fn tuned(problem: &Problem, store: &Store, fresh: bool, may_measure: bool) -> Tuned {
-    let mut make = |_: &Problem| -> Result<Box<dyn Meter>, TuneError> {
+    let mut make = |_: &Problem| -> Result<Box<dyn Measurer>, TuneError> {
         assert!(may_measure, "measured what is in the cache");
         Ok(Box::new(Fake::new(columns_96)))
     };
@@ -115,7 +115,7 @@ fn a_wrong_winner_is_never_recorded() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::new(folder.path());
     let problem = problem("gemm", SIZES, &[]);
-    let mut make = |_: &Problem| -> Result<Box<dyn Meter>, TuneError> {
+    let mut make = |_: &Problem| -> Result<Box<dyn Measurer>, TuneError> {
         let mut fake = Fake::new(columns_96);
         fake.difference = Some("`c` differs".to_string());
         Ok(Box::new(fake))
@@ -212,7 +212,7 @@ fn two_processes_measure_once() {
         let folder = Path::new(&folder);
         let store = Store::new(folder.join("cache"));
         for problem in &problems {
-            let mut make = |problem: &Problem| -> Result<Box<dyn Meter>, TuneError> {
+            let mut make = |problem: &Problem| -> Result<Box<dyn Measurer>, TuneError> {
                 let notes = std::fs::OpenOptions::new().append(true).create(true).open(folder.join("notes"));
                 notes.unwrap().write_all(format!("{problem}\n").as_bytes()).unwrap();
                 Ok(Box::new(Fake::new(columns_96)))

@@ -42,7 +42,7 @@ pub struct Factor {
     batches: usize,
     rows: usize,
     k: usize,
-    /// Whether rows are contiguous; otherwise columns are.
+    /// True if rows are contiguous; otherwise columns are.
     k_major: bool,
     dtype: DType,
     /// The sequence as it is stored, and its values.
@@ -176,7 +176,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// How many elements are no number, or infinite.
+    /// Number of elements that are not finite.
     pub fn not_finite(&self) -> usize {
         (0..self.len()).into_par_iter().filter(|i| !self.at(*i).is_finite()).count()
     }

@@ -1,4 +1,4 @@
-//! What is measured: the kernels of an operator at a shape, prepared to run one after another.
+//! Subjects of a benchmark: the kernels of an operator at a shape, prepared to run one after another.
 
 use tilewright::compiler::{Kernel, Options, compile};
 use tilewright::kernels::operator;
@@ -17,7 +17,7 @@ use super::shapes::{BATCHES, Shape};
 pub struct Choice {
     /// The programs. What one leaves to another goes by the names of their tensors.
     pub programs: Vec<Program>,
-    /// What distinguishes it, for the table.
+    /// Label for the table.
     pub label: String,
 }
 
@@ -56,12 +56,12 @@ pub fn choose(
     Ok(Choice { programs, label: if label.is_empty() { "defaults".to_string() } else { label } })
 }
 
-/// How an operand lies in memory.
+/// Memory layout of an operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Operand {
     /// The element type.
     pub dtype: DType,
-    /// Whether rows are contiguous; otherwise columns are.
+    /// True if rows are contiguous; otherwise columns are.
     pub row_major: bool,
 }
 

@@ -21,9 +21,9 @@ pub struct Shape {
     pub m: usize,
     /// Columns of the result.
     pub n: usize,
-    /// What is summed over.
+    /// Extent of the sum.
     pub k: usize,
-    /// How many products.
+    /// Number of products.
     pub batches: usize,
 }
 

@@ -6,13 +6,13 @@ use tilewright::lab::measure::{Condition, Score};
 
 use super::shapes::Shape;
 
-/// What was measured of a peer.
+/// Measurements of a peer.
 pub struct Peer {
     /// Its name, e.g. `cuBLASLt`.
     pub name: String,
     /// Which of its ways was the fastest.
     pub config: String,
-    /// How long it took.
+    /// Its time.
     pub score: Score,
     /// Its relative error at sampled places.
     pub error: f64,
@@ -20,7 +20,7 @@ pub struct Peer {
     pub difference: f64,
 }
 
-/// What was measured at a shape under a condition.
+/// Measurements at a shape under a condition.
 pub struct Row {
     /// The shape.
     pub shape: Shape,
@@ -28,7 +28,7 @@ pub struct Row {
     pub condition: Condition,
     /// Our configuration.
     pub config: String,
-    /// How long ours took.
+    /// Our time.
     pub score: Score,
     /// Our relative error at sampled places.
     pub error: f64,
@@ -36,7 +36,7 @@ pub struct Row {
     pub tolerance: f64,
     /// Elements of our result that are no finite numbers.
     pub not_finite: usize,
-    /// What it is compared with.
+    /// The peer.
     pub peer: Option<Peer>,
 }
 
@@ -50,7 +50,7 @@ impl Row {
         self.shape.operations() / self.score.median_ms / 1e9
     }
 
-    /// What is wrong with our result, if anything.
+    /// Fault of our result, if any.
     pub fn wrong(&self) -> Option<String> {
         if self.not_finite > 0 {
             return Some(format!("{} elements are not written, or no numbers", self.not_finite));
@@ -65,7 +65,7 @@ impl Row {
     }
 }
 
-/// What could not be measured: where, and why.
+/// A shape that could not be measured, with the reason.
 pub struct Missing {
     /// The shape.
     pub shape: Shape,
@@ -207,7 +207,7 @@ pub fn as_json(row: &Row) -> Value {
     })
 }
 
-/// What is missing, as JSON.
+/// A shape that was not measured, as JSON.
 pub fn gap_as_json(gap: &Missing) -> Value {
     json!({ "shape": numbers(&gap.shape), "notes": [gap.reason] })
 }

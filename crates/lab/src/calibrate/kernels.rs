@@ -46,7 +46,7 @@ pub(crate) fn seeds(start: u32) -> Vec<u32> {
     words
 }
 
-/// What a chain holds at its start.
+/// Value of a chain at its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Start {
     /// The offset that a chase begins at.
@@ -204,7 +204,7 @@ fn uses_shared(step: Step) -> bool {
     ) || is_asynchronous(step)
 }
 
-/// Whether the asynchronous proxy reads or writes shared memory.
+/// True if the asynchronous proxy reads or writes shared memory.
 fn is_asynchronous(step: Step) -> bool {
     matches!(step, Step::Wgmma(_) | Step::WgmmaWait(_)) || is_bulk(step)
 }

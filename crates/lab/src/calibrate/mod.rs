@@ -30,7 +30,7 @@ use tilewright_simt::{Builder, Function, Operand};
 use kernels::{CHUNK, SLOTS, Spec, Start, Step, THREADS};
 use recipes::{Data, LARGE, Latency, Recipe, rate_recipe, recipes};
 
-/// How thoroughly to measure.
+/// Thoroughness of measurement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
     /// Runs of each kernel.
@@ -92,11 +92,11 @@ impl Calibration {
 pub struct Program {
     /// The entry point's name.
     pub name: String,
-    /// What one thread runs.
+    /// Program of one thread.
     pub function: Function,
     /// The instruction that is measured.
     pub mnemonic: String,
-    /// How often the body has it.
+    /// Occurrences in the body.
     pub count: u32,
 }
 
@@ -584,7 +584,7 @@ fn positive(m: Measured) -> Result<Measured, Failure> {
 ///
 /// # Errors
 ///
-/// Where nothing at all can run.
+/// Nothing at all can run.
 pub fn calibrate(
     device: &dyn Device,
     config: &Config,

@@ -9,7 +9,7 @@ use tilewright_simt::{Builder, Operand};
 
 use super::kernels::{Start, Step, Values};
 
-/// How an entry's latency is found.
+/// Measurement of an entry's latency.
 #[derive(Clone, Copy)]
 pub(crate) enum Latency {
     /// By a chain of this step.
@@ -20,7 +20,7 @@ pub(crate) enum Latency {
     Issue,
 }
 
-/// Where a chain of loads runs.
+/// Memory of a chain of loads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Data {
     /// A few lines that steps may write.
@@ -31,7 +31,7 @@ pub(crate) enum Data {
     Middle,
 }
 
-/// How an entry is measured.
+/// Measurement of an entry.
 #[derive(Clone, Copy)]
 pub(crate) struct Recipe {
     /// The entry.
@@ -41,7 +41,7 @@ pub(crate) struct Recipe {
     pub latency: Latency,
     pub issue: Step,
     pub start: Start,
-    /// Where the chain of the latency runs.
+    /// Memory of the latency's chain.
     pub data: Data,
     /// Entries whose latency is part of a step's.
     pub less_latency: &'static [&'static str],
@@ -49,7 +49,7 @@ pub(crate) struct Recipe {
     pub less_issue: &'static [&'static str],
     /// Operations of the step that an assembler makes one instruction of.
     pub fused: u32,
-    /// Whether a step is many instructions: fewer steps then make a body.
+    /// True if a step is many instructions: fewer steps then make a body.
     pub long: bool,
     /// Warps with which the latency is measured.
     pub warps: u32,

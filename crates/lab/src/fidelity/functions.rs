@@ -1,4 +1,4 @@
-//! How accurate the functions of elementwise statements are: each, compiled as any program is, on all `f16` numbers and many `f32`
+//! Accuracy of the functions of elementwise statements: each, compiled as any program is, on all `f16` numbers and many `f32`
 //! numbers, against double precision and the bound that the language states ([`UnaryOp::error`]).
 
 use tilewright_compiler::{Kernel, Options, compile};
@@ -64,7 +64,7 @@ pub struct Accuracy {
 }
 
 impl Accuracy {
-    /// Whether no result is farther from the exact one than stated.
+    /// True if no result is farther from the exact one than stated.
     pub fn is_right(&self) -> bool {
         self.wrong == 0
     }
@@ -166,7 +166,7 @@ fn run(device: &dyn Device, kernel: &Kernel, arguments: &[f32]) -> Result<Vec<f3
 ///
 /// # Errors
 ///
-/// Where a kernel cannot be run.
+/// A kernel cannot be run.
 pub fn functions(
     device: &dyn Device,
     config: &FunctionConfig,

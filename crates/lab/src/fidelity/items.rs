@@ -13,7 +13,7 @@ use super::values::{Domain, Random, operands};
 /// Lanes of a warp.
 const WARP: usize = 32;
 
-/// How two devices may differ in what a row gives.
+/// Permitted difference of two devices in the result of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Match {
     /// Not at all.
@@ -26,7 +26,7 @@ pub(super) enum Match {
     Sums(DType),
 }
 
-/// What is done to a row.
+/// Test of a row.
 #[derive(Clone, Debug)]
 enum Work {
     Scalar(ScalarOp, Vec<Domain>),
@@ -166,7 +166,7 @@ impl Code<'_> {
         self.store_words(&registers);
     }
 
-    /// Whether the lowest bit of a word is set.
+    /// True if the lowest bit of a word is set.
     fn predicate(&mut self, word: Operand) -> Option<Value> {
         let bit = self.b.scalar(ScalarOp::AndB32, &[word, imm(1)]);
         match self.b.scalar(ScalarOp::NeI32, &[bit, imm(0)]) {

@@ -33,7 +33,7 @@ const THREADS: u32 = 128;
 /// Rows that one kernel applies.
 const ROWS: usize = 16;
 
-/// How much to compare.
+/// Amount of comparison.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
     /// Blocks of 128 threads, each of which applies every row to operands of its own.
@@ -63,7 +63,7 @@ pub struct Row {
     pub nans: usize,
     /// The largest difference of others, relative to the value (of sums: to the sum of the terms' sizes).
     pub worst: f64,
-    /// What may differ, and why.
+    /// Permitted differences, with reasons.
     pub bound: String,
     /// Values that differ by more.
     pub wrong: usize,
@@ -72,7 +72,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether no value differs by more than it may.
+    /// True if no value differs by more than it may.
     pub fn is_right(&self) -> bool {
         self.wrong == 0
     }
@@ -86,7 +86,7 @@ fn sum_error(c: DType, k: usize) -> f64 {
     if c == DType::F16 { 2.0 * DType::F16.epsilon() + sums } else { sums }
 }
 
-/// What may differ, and why.
+/// Permitted differences, with reasons.
 fn bound(matches: Match) -> String {
     match matches {
         Match::Bits => "none: the PTX ISA defines every bit".to_string(),
@@ -296,7 +296,7 @@ fn compare(item: &Item, inputs: &[u32], expected: &[u32], actual: &[u32]) -> Row
 ///
 /// # Errors
 ///
-/// Where a kernel cannot be run.
+/// A kernel cannot be run.
 pub fn fidelity(
     device: &dyn Device,
     config: &Config,

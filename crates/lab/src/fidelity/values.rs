@@ -32,7 +32,7 @@ impl Random {
     }
 }
 
-/// What an operand stands for.
+/// Domain of an operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Domain {
     /// An `f32`.
@@ -49,7 +49,7 @@ pub(super) enum Domain {
     Wide,
     /// A divisor: neither 0 nor −1, of which the PTX ISA says nothing.
     Divisor,
-    /// How far to shift.
+    /// Shift distance.
     Amount,
     /// A position or a length of bits, of which the low eight bits count.
     Field,

@@ -174,7 +174,7 @@ pub fn compose_by_mode<S: Stride>(a: &Layout<S>, tilers: &[Layout<i64>]) -> Resu
     Layout::concat(&modes)
 }
 
-/// Whether these parts agree with the composition at every coordinate, for a domain of at most 2^16.
+/// True if these parts agree with the composition at every coordinate, for a domain of at most 2^16.
 fn agrees<S: Stride>(modes: &[(i64, S)], b: &Layout<i64>, parts: &Parts<S>) -> bool {
     let crossing = b.leaves().iter().filter(|(s, d)| *s > 1 && *d != 0).count();
     if crossing <= 1 && parts.iter().all(|p| p.len() == 1) {
@@ -264,7 +264,7 @@ fn base_case<S: Stride>(modes: &[(i64, S)], mode: usize, s: i64, d: i64) -> Resu
     Ok(out)
 }
 
-/// Whether `A` distributes over the sum of the leaves of `B`: at every boundary between modes of `A` the remainders of
+/// True if `A` distributes over the sum of the leaves of `B`: at every boundary between modes of `A` the remainders of
 /// the leaves sum to less than the boundary, so that nothing carries (paper equation 23; weaker than its segregated
 /// images, and as strong as needed when the strides of `A` are generic).
 fn distributes<S>(modes: &[(i64, S)], leaves: &[(i64, i64)]) -> Result<(), Refusal> {

@@ -138,7 +138,7 @@ struct Columns {
     bits: Vec<(u64, u64)>,
     /// A last leaf whose extent is not a power of two: its extent, stride and place.
     tail: Option<(i64, u64, u64)>,
-    /// Whether leaves follow the tail.
+    /// True if leaves follow the tail.
     more: bool,
 }
 

@@ -4,7 +4,7 @@
 use crate::layout::Layout;
 use crate::work;
 
-/// Whether the layout with these (extent, stride) leaves is injective; nothing where that is not decided within
+/// True if the layout with these (extent, stride) leaves is injective; nothing where that is not decided within
 /// `budget` steps of search.
 pub fn injective_within(leaves: &[(i64, i64)], budget: u64) -> Option<bool> {
     // The sign of a stride does not matter: reversing a mode only shifts the values.
@@ -30,13 +30,13 @@ pub fn injective_within(leaves: &[(i64, i64)], budget: u64) -> Option<bool> {
 }
 
 impl Layout {
-    /// Whether no two integral coordinates have the same value. Exact; searches only where no simple criterion decides.
+    /// True if no two integral coordinates have the same value. Exact; searches only where no simple criterion decides.
     pub fn is_injective(&self) -> bool {
         injective_within(&self.leaves(), u64::MAX).unwrap_or(false)
     }
 }
 
-/// Whether `sum` and differences in the modes add to zero, with `moved` or some difference not zero. The first
+/// True if `sum` and differences in the modes add to zero, with `moved` or some difference not zero. The first
 /// difference that is not zero is taken positive.
 fn has_kernel(
     modes: &[(i128, i128)],

@@ -148,12 +148,12 @@ pub fn inverse(layout: &Layout) -> Result<Layout, LayoutError> {
 }
 
 impl Layout {
-    /// Whether the values are exactly `0, …, n−1`, each taken once (paper 3.4: compact where `n` is the size).
+    /// True if the values are exactly `0, …, n−1`, each taken once (paper 3.4: compact where `n` is the size).
     pub fn is_bijective_onto(&self, n: i64) -> bool {
         self.size() == n && right_inverse(self).size() == n
     }
 
-    /// Whether this is a bijection onto `0, …, size−1` (paper 3.4.1).
+    /// True if this is a bijection onto `0, …, size−1` (paper 3.4.1).
     pub fn is_compact(&self) -> bool {
         self.is_bijective_onto(self.size())
     }

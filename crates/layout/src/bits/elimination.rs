@@ -18,7 +18,7 @@ impl Echelon {
         echelon
     }
 
-    /// What is left of `vector` after all that is known, and the combination that was taken away.
+    /// Remainder of `vector` after all that is known, and the combination that was taken away.
     fn reduce(&self, mut vector: u64, mut combination: u64) -> (u64, u64) {
         for (row, made_of) in &self.rows {
             if vector >> top(*row) & 1 == 1 {

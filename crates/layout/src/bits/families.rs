@@ -379,9 +379,9 @@ pub struct NvmmaShared {
     pub swizzle_bytes: u64,
     /// The bits of an element: a power of two from 4 to 128.
     pub bits: u64,
-    /// Whether `dim0` is the fastest mode, rather than the last; of matrices only.
+    /// True if `dim0` is the fastest mode, rather than the last; of matrices only.
     pub transposed: bool,
-    /// Whether 8 elements fill 16 bytes, as unpacked 4-bit elements do; with 128 bytes and 8 bits only. Offsets of the
+    /// True if 8 elements fill 16 bytes, as unpacked 4-bit elements do; with 128 bytes and 8 bits only. Offsets of the
     /// empty half lead to 0.
     pub padded: bool,
 }

@@ -1,4 +1,5 @@
-//! Gathers along a mode (LL 5.5): whether all elements along it are within a warp or a thread.
+//! Parts of a linear layout: the columns of an input along one mode (LL 5.5), which say whether a gather along it stays within a
+//! warp or a thread.
 
 use super::{LinearLayout, refuse, total};
 use crate::error::LayoutError;
@@ -11,10 +12,5 @@ impl LinearLayout {
         };
         let (at, size) = (total(&self.outs()[..k]), self.outs()[k].size());
         Ok(self.bases(input).iter().map(|c| c >> at & (size - 1)).collect())
-    }
-
-    /// Whether a gather along `mode` stays within warps: no bit of the warp leads along it (LL 5.5).
-    pub fn gathers_in_warp(&self, mode: &str) -> Result<bool, LayoutError> {
-        Ok(self.part("warp", mode)?.iter().all(|c| *c == 0))
     }
 }

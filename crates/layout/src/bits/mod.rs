@@ -1,6 +1,82 @@
 //! Linear layouts: linear maps between labelled spaces of bits (*Linear Layouts*, definition 4.1; "LL" in these pages).
-//! A column says where one bit of the input leads; the image of an index is the exclusive or of the columns of its bits.
+//! A column is the image of one bit of the input; the image of an index is the exclusive or of the columns of its bits.
 //! The first dimension of an input or output holds the lowest bits. `a.compose(&b)` applies `b` first.
+//!
+//! # A worked table
+//!
+//! Four lanes hold a 4×4 tile in four registers each: register `r` of lane `t` has the element of row `t` and column `r ⊕ t`.
+//! In every register the lanes are in different columns: a swizzle.
+//!
+//! | lane, register | 0 | 1 | 2 | 3 |
+//! | --- | --- | --- | --- | --- |
+//! | **0** | (0,0) | (0,1) | (0,2) | (0,3) |
+//! | **1** | (1,1) | (1,0) | (1,3) | (1,2) |
+//! | **2** | (2,2) | (2,3) | (2,0) | (2,1) |
+//! | **3** | (3,3) | (3,2) | (3,1) | (3,0) |
+//!
+//! The table has sixteen entries, and four of them say everything: those at powers of two. They are the columns of the
+//! matrix. All others are exclusive ors of these, coordinate by coordinate: lane 3, register 1 is
+//! `(1,1) ⊕ (2,2) ⊕ (0,1) = (3,2)`.
+//!
+//! ```
+//! use tilewright_layout::LinearLayout;
+//! let l: LinearLayout = "[register: (0,1) (0,2); lane: (1,1) (2,2)] -> [row:4, column:4]".parse()?;
+//! assert_eq!(l.apply(&[("lane", 3), ("register", 1)])?, [3, 2]);
+//! for (lane, register) in (0..4).flat_map(|t| (0..4).map(move |r| (t, r))) {
+//!     assert_eq!(l.apply(&[("lane", lane), ("register", register)])?, [lane, register ^ lane]);
+//! }
+//! # Ok::<(), tilewright_layout::LayoutError>(())
+//! ```
+//!
+//! # Why from hardware to tensor
+//!
+//! Each register of each lane holds one element, so "which element is here" is a function. "Where is this element" is not:
+//! several lanes may hold it (a column that is 0 is a broadcast), or none where the tensor is larger. Where every element
+//! has one place, [`inverse`](LinearLayout::inverse) turns the map around; where it has several,
+//! [`right_inverse`](LinearLayout::right_inverse) picks one.
+//!
+//! ```
+//! use tilewright_layout::LinearLayout;
+//! // A vector of four that both halves of a warp of eight hold: bit 2 of the lane leads nowhere.
+//! let l: LinearLayout = "[lane: 1 2 0] -> [x:4]".parse()?;
+//! assert_eq!((l.apply(&[("lane", 1)])?, l.apply(&[("lane", 5)])?), (vec![1], vec![1]));
+//! assert!(l.inverse().is_err());
+//! assert_eq!(l.right_inverse()?.to_string(), "[x: 1 2] -> [lane:8]");
+//! # Ok::<(), tilewright_layout::LayoutError>(())
+//! ```
+//!
+//! # Building, and converting
+//!
+//! A [`product`](LinearLayout::product) repeats one layout as another says: two registers along a row, then four lanes.
+//! Between two layouts of the same tile, the inverse of one after the other says where each element goes:
+//!
+//! ```
+//! use tilewright_layout::LinearLayout;
+//! let pair = LinearLayout::identity(2, "register", "x")?;
+//! let blocked = pair.product(&LinearLayout::identity(4, "lane", "x")?)?;
+//! assert_eq!(blocked.to_string(), "[register: 1; lane: 2 4] -> [x:8]");
+//! let cyclic: LinearLayout = "[register: 4; lane: 1 2] -> [x:8]".parse()?;
+//! // Register r of lane t of the cyclic layout: where the blocked one has it.
+//! let from = blocked.inverse()?.compose(&cyclic)?;
+//! assert_eq!(from.apply(&[("register", 1), ("lane", 3)])?, [1, 3]); // element 7
+//! assert_eq!(from.apply(&[("register", 0), ("lane", 1)])?, [1, 0]); // element 1
+//! # Ok::<(), tilewright_layout::LayoutError>(())
+//! ```
+//!
+//! # Beside CuTe's layouts
+//!
+//! A [`Layout`](crate::Layout) adds `coordinate · stride` with carries, takes any extents, and leads from coordinates to offsets. A
+//! linear layout adds without carries, takes powers of two, and names what it leads from. Where the bits of a CuTe layout do not
+//! meet, both are the same function; a swizzle is a linear layout like any other, for it only adds columns:
+//!
+//! ```
+//! use tilewright_layout::{LinearLayout, SwizzledLayout};
+//! let swizzled: SwizzledLayout = "Sw<2,0,2> o (4,4):(4,1)".parse()?;
+//! let l = LinearLayout::from_swizzled(&swizzled, "index", "offset")?;
+//! assert_eq!(l.to_string(), "[index: 5 10 1 2] -> [offset:16]");
+//! assert_eq!(l.to_swizzled(), Some(swizzled));
+//! # Ok::<(), tilewright_layout::LayoutError>(())
+//! ```
 
 mod affine;
 mod cute;

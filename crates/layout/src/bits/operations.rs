@@ -138,22 +138,22 @@ impl LinearLayout {
         Echelon::of(&self.columns).basis()
     }
 
-    /// Whether no two indices have the same image.
+    /// True if no two indices have the same image.
     pub fn is_injective(&self) -> bool {
         self.rank() == self.in_bits()
     }
 
-    /// Whether every output is an image.
+    /// True if every output is an image.
     pub fn is_surjective(&self) -> bool {
         self.rank() == self.out_bits()
     }
 
-    /// Whether both hold.
+    /// True if both hold.
     pub fn is_bijective(&self) -> bool {
         self.is_injective() && self.is_surjective()
     }
 
-    /// Whether this is a distributed layout (LL definition 4.10): surjective, at most one bit in a column, no column
+    /// True if this is a distributed layout (LL definition 4.10): surjective, at most one bit in a column, no column
     /// twice but zero.
     pub fn is_distributed(&self) -> bool {
         let columns: Vec<u64> = self.columns.iter().copied().filter(|c| *c != 0).collect();
@@ -162,7 +162,7 @@ impl LinearLayout {
             && columns.iter().all(|c| c.is_power_of_two())
     }
 
-    /// Whether this is a memory layout (LL definition 4.14): invertible, with one or two bits in a column.
+    /// True if this is a memory layout (LL definition 4.14): invertible, with one or two bits in a column.
     pub fn is_memory(&self) -> bool {
         self.is_bijective() && self.columns.iter().all(|c| (1..=2).contains(&c.count_ones()))
     }
@@ -304,7 +304,7 @@ impl LinearLayout {
         LinearLayout { ins, outs: self.outs.clone(), columns }
     }
 
-    /// Whether both are the same map once inputs that lead to 0 are left out (LL 5.1): they differ in broadcasting only.
+    /// True if both are the same map once inputs that lead to 0 are left out (LL 5.1): they differ in broadcasting only.
     pub fn equal_up_to_broadcast(&self, other: &LinearLayout) -> bool {
         let bare = |l: &LinearLayout| {
             let mut l = l.without_zeros();
@@ -328,12 +328,6 @@ impl LinearLayout {
             dim.name = to.to_string();
         }
         LinearLayout::from_columns(self.ins, self.outs, self.columns)
-    }
-
-    /// All inputs as one dimension.
-    pub fn flatten_ins(&self, name: &str) -> LinearLayout {
-        let ins = vec![Dim::new(name, self.in_bits())];
-        LinearLayout { ins, outs: self.outs.clone(), columns: self.columns.clone() }
     }
 
     /// All outputs as one dimension, the first the lowest.

@@ -1,4 +1,4 @@
-//! How a tile gets from one register layout to another (LL 5.4). All maps are linear over F2; the source map leads from
+//! Register layout conversion (LL 5.4). All maps are linear over F2; the source map leads from
 //! where an element is wanted to where it is: (register, lane, warp) of the result → (register, lane, warp) of the operand.
 
 use super::elimination::{Echelon, apply, complement, kernel, multiply};
@@ -8,7 +8,7 @@ use crate::error::LayoutError;
 /// The names of the inputs of a register layout, in the order used here.
 const PLACES: [&str; 3] = ["register", "lane", "warp"];
 
-/// What has to be exchanged to get from one register layout to another, from cheap to dear.
+/// Scope of the exchange between two register layouts, from cheap to expensive.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Exchange {
     /// Nothing: every thread has its elements in the right registers.
@@ -34,9 +34,9 @@ pub enum Exchange {
 /// Where `from` is the identity and `step(k)` is 0, nothing is exchanged in round `k`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reorder {
-    /// What is exchanged.
+    /// Scope of the exchange.
     pub exchange: Exchange,
-    /// Where each element of the result is in the operand.
+    /// Source of each element of the result in the operand.
     pub source: LinearLayout,
     /// For each bit of the lane and then of the warp: added to the register of the operand before the rounds.
     pub before: Vec<u64>,
@@ -54,7 +54,7 @@ pub struct Reorder {
 }
 
 impl Reorder {
-    /// How to get from layout `a` to layout `b` of one tile. Inputs are `register`, `lane` and `warp`, outputs are the same
+    /// Plan of the conversion of a tile from layout `a` to layout `b`. Inputs are `register`, `lane` and `warp`, outputs are the same
     /// by name and size; `a` must hold every element. Where an element is held several times the nearest copy is taken: the
     /// thread's own, else one of its warp (LL 5.4, "minimizing movement", "promoting broadcasting").
     ///

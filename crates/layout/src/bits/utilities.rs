@@ -1,4 +1,4 @@
-//! What code generation asks of a layout (LL 5.1 and 5.3): contiguity, vectors across modes, duplicated data, and
+//! Queries of code generation (LL 5.1 and 5.3): contiguity, vectors across modes, duplicated data, and
 //! instruction tiles with the permutation of registers that makes them fit.
 
 use super::elimination::Echelon;
@@ -108,12 +108,12 @@ impl LinearLayout {
         LinearLayout::from_columns(self.ins.clone(), self.outs.clone(), columns)
     }
 
-    /// How often each element is held: 2^(the bits of the kernel), where the layout is surjective.
+    /// Number of holders of each element: 2^(the bits of the kernel), where the layout is surjective.
     pub fn copies(&self) -> u64 {
         1 << (self.in_bits() - self.rank())
     }
 
-    /// Whether the element of an index is held by no lower index: the one to store it (LL 5.1). An index is redundant
+    /// True if the element of an index is held by no lower index: the one to store it (LL 5.1). An index is redundant
     /// where it has a free bit set.
     pub fn is_owner(&self, index: u64) -> bool {
         let mut echelon = Echelon::default();

@@ -21,7 +21,7 @@ impl Basis {
         &self.0
     }
 
-    /// Whether one names a mode within the other's, so that both cannot be parts of one coordinate.
+    /// True if one names a mode within the other's, so that both cannot be parts of one coordinate.
     pub fn conflicts(&self, other: &Basis) -> bool {
         self != other && (self.0.starts_with(&other.0) || other.0.starts_with(&self.0))
     }

@@ -82,15 +82,6 @@ impl Poly {
         Some(product)
     }
 
-    /// The constant that this is, if it is one.
-    pub fn as_integer(&self) -> Option<i64> {
-        match self.terms.len() {
-            0 => Some(0),
-            1 => self.terms.get(&Monomial::new()).copied(),
-            _ => None,
-        }
-    }
-
     /// The polynomial with these symbols replaced by numbers; others stay. An error where a factor does not fit.
     pub fn substitute(&self, values: &[(&str, i64)]) -> Result<Poly, LayoutError> {
         let too_big = || overflow("a factor of a symbolic integer");

@@ -52,11 +52,11 @@ const SYMBOLS: &[&str] = &[
     "cuStreamSynchronize",
 ];
 
-/// What kernels with clusters, tensor maps or waits for other grids need besides.
+/// Functions for kernels with clusters, tensor maps or waits for other grids.
 pub(super) const HOPPER_SYMBOLS: &[&str] =
     &["cuLaunchKernelEx", "cuOccupancyMaxActiveClusters", "cuTensorMapEncodeTiled"];
 
-/// Whether the driver, which is loaded, has these functions; otherwise why not.
+/// True if the driver, which is loaded, has these functions; otherwise why not.
 pub(super) fn has(symbols: &[&str]) -> Result<(), String> {
     // SAFETY: the library is present, as the caller says, so it loads; it is never unloaded.
     let library = unsafe { sys::culib() };

@@ -81,7 +81,7 @@ impl CudaDevice {
         })
     }
 
-    /// How many of the kernel's blocks the GPU holds at once, in whole clusters: the grid of a kernel whose blocks take one tile after
+    /// Occupancy: blocks of the kernel that the GPU holds at once, in whole clusters: the grid of a kernel whose blocks take one tile after
     /// another.
     pub fn resident_blocks(&self, kernel: &Kernel) -> Result<u32, RuntimeError> {
         use sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as COUNT;

@@ -141,20 +141,20 @@ impl CudaDevice {
     }
 }
 
-/// Whether launches of the kernel need [`HOPPER_SYMBOLS`].
+/// True if launches of the kernel need [`HOPPER_SYMBOLS`].
 pub(super) fn needs_hopper(kernel: &Kernel) -> bool {
     let function = &kernel.function;
     function.cluster > 1 || !function.tensor_maps.is_empty() || waits_for_others(kernel)
 }
 
-/// Whether the kernel waits for grids that it depends on.
+/// True if the kernel waits for grids that it depends on.
 pub(super) fn waits_for_others(kernel: &Kernel) -> bool {
     let mut waits = false;
     kernel.function.visit(&mut |inst| waits |= inst.op == Op::Sync(SyncOp::DependencyWait));
     waits
 }
 
-/// What the assembler wrote before the first NUL.
+/// Text of the assembler before the first NUL.
 fn log_text(log: &[u8]) -> String {
     let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
     String::from_utf8_lossy(&log[..end]).trim().to_string()

@@ -51,7 +51,7 @@ pub struct CudaDevice {
     modules: Mutex<HashMap<String, Entry>>,
     /// Tensor maps that were encoded.
     maps: Mutex<HashMap<MapKey, sys::CUtensorMap>>,
-    /// What empties the L2 cache, once it was needed.
+    /// Memory and code that empty the L2 cache, once needed.
     scrub: Mutex<Option<Arc<Scrub>>>,
     /// Held while work is on the stream, so that times are of one kernel only.
     stream: Mutex<CudaStream>,
@@ -98,7 +98,7 @@ impl CudaDevice {
         })
     }
 
-    /// What the device is.
+    /// Description of the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }

@@ -12,7 +12,7 @@ pub(super) struct Loaded {
     pub(super) registers_per_thread: u32,
     pub(super) local_bytes: u32,
     pub(super) static_shared_bytes: u32,
-    /// What the assembler warned of.
+    /// Warnings of the assembler.
     pub(super) advisories: Vec<String>,
     pub(super) context: Arc<CudaContext>,
 }

@@ -128,7 +128,7 @@ pub(super) struct Prepared {
     pub(super) shared_bytes: u32,
     pub(super) dependent: bool,
     pub(super) parameters: Vec<Parameter>,
-    /// What the parameters point to.
+    /// Buffers that the parameters point to.
     pub(super) _buffers: Vec<Buffer>,
 }
 

@@ -133,7 +133,7 @@ impl fmt::Debug for CudaSequence<'_> {
 /// between.
 pub struct CudaGraph<'a> {
     device: &'a CudaDevice,
-    /// What the graph runs: their code and their buffers.
+    /// Launches of the graph: their code and their buffers.
     launches: Vec<Prepared>,
     exec: sys::CUgraphExec,
 }

@@ -86,7 +86,7 @@ impl CudaDevice {
     ///
     /// # Errors
     ///
-    /// What made a run fail.
+    /// The error of a run.
     pub fn turn(&self, turn: &Turn, work: &dyn StreamWork) -> Result<Vec<f64>, RuntimeError> {
         self.bind()?;
         let scrub = if turn.l2 == L2::Kept { None } else { Some(self.scrub()?) };

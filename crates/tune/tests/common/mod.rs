@@ -1,4 +1,4 @@
-//! A meter without a device, and problems for it.
+//! A measurer without a device, and problems for it.
 #![allow(dead_code, reason = "not every test file uses all of it")]
 
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tilewright_compiler::Kernel;
 use tilewright_machine::Arch;
-use tilewright_tune::{Conditions, Load, Meter, Problem, Settings, Target, TuneError};
+use tilewright_tune::{Conditions, Load, Measurer, Problem, Settings, Target, TuneError};
 
 /// Gives the time that a function has for the printed program.
 pub struct Fake {
@@ -31,7 +31,7 @@ impl Fake {
     }
 }
 
-impl Meter for Fake {
+impl Measurer for Fake {
     fn conditions(&self) -> Conditions {
         Conditions { l2: "dirty".to_string(), rest_seconds: 0.0 }
     }

@@ -1,11 +1,11 @@
-//! What a search needs of whoever measures.
+//! Measurement backend of the search.
 
 use tilewright_compiler::Kernel;
 
 use crate::error::TuneError;
 use crate::record::Conditions;
 
-/// What became of kernels that were given to a [`Meter`].
+/// Outcome of loading kernels that were given to a [`Measurer`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum Load {
     /// They can be run.
@@ -16,12 +16,12 @@ pub enum Load {
 
 /// Measures candidates, each of which is the kernels that run one after another. Candidates are told apart by numbers that the search
 /// gives.
-pub trait Meter {
-    /// How times are measured.
+pub trait Measurer {
+    /// Conditions of measurement.
     fn conditions(&self) -> Conditions;
 
-    /// Is told of kernels that will be loaded one after another: what can be done for all of them at once.
-    fn announce(&mut self, _: &[&Kernel]) {}
+    /// Prepares kernels that will be loaded one after another, all at once.
+    fn prefetch(&mut self, _: &[&Kernel]) {}
 
     /// Takes the kernels of a candidate.
     ///
