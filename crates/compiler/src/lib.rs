@@ -1,7 +1,7 @@
 //! From a tile program to a kernel: the visible list of passes.
 //!
 //! ```text
-//! verify → check the architecture → unroll → rings → assign async layouts → desugar → (of each role: prepare → synthesise) → lower → clean up → verify → print PTX
+//! verify → check the architecture → unroll → rings → assign async layouts → desugar → (of each role: prepare → synthesise) → plan the block → lower → clean up → verify → print PTX
 //! ```
 //!
 //! Each pass is one function of another crate; here is their order, and the clock around each.
@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tilewright_machine::{Arch, Timing, UnknownArch};
+use tilewright_synth::block::BlockPlan;
 use tilewright_synth::{Ablation, Budget, Multiples, Options as SynthOptions};
 use tilewright_tile::{
     Code, Constants, Diagnostic, Diagnostics, Origin, Program, check_architecture, desugar_copies, rings,
@@ -150,11 +151,14 @@ pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnosti
     lap("desugar");
     let parts = parts::parts(&plain, &wanted)?;
     lap("synthesise");
-    let lowered =
-        tilewright_lower::lower(&plain, &parts::lowered(&plain, &parts), options.arch, &options.multiples)?;
+    let of_roles = parts::lowered(&plain, &parts);
+    let plan = BlockPlan::new(&plain, &of_roles, options.arch, &options.multiples)?;
+    lap("plan the block");
+    let lowered = tilewright_lower::lower(&plain, &of_roles, &plan, options.arch, &options.multiples)?;
     let (function, maps) = (lowered.function, lowered.maps);
     let mut explanation = parts::explain(&plain, &assigned, parts, &function, options.timing());
-    explanation.synchronisation = lowered.synchronisation;
+    explanation.pipelines = plan.pipeline_notes;
+    explanation.synchronisation = plan.sync_notes;
     lap("lower");
     tilewright_simt::verify(&function).map_err(|error| Diagnostic::internal(Origin::Unknown, error))?;
     lap("verify the thread-level program");

@@ -2,37 +2,17 @@
 
 use tilewright_machine::{MbarrierOp, Memory, ScalarOp, Scope, SyncOp, thread_copy};
 use tilewright_simt::{Address, ArrayId, Operand, Reg, Special};
-use tilewright_tile::{Diagnostic, Origin, TensorId, Verified};
+use tilewright_tile::{Diagnostic, Origin, TensorId};
 
 use crate::roles::condition;
 use crate::scalar::{self, add, int};
 use crate::{Lower, internal};
-use tilewright_synth::block::Part;
-use tilewright_synth::block::smem::{Places, SumPlace};
-
-/// How a part sums over the blocks of a cluster.
-#[derive(Clone, Copy)]
-pub struct Sum {
-    pub(crate) place: SumPlace,
-    /// Arrivals that end a phase of its barriers: every warp of the part, in every block.
-    pub(crate) arrivals: u32,
-    blocks: u32,
-}
-
-/// The sums over clusters of each part.
-pub fn sums(whole: &Verified, parts: &[Part<'_>], places: &Places) -> Vec<Option<Sum>> {
-    let blocks = whole.cluster();
-    let one = |(part, place): (&Part<'_>, &Option<SumPlace>)| {
-        place.map(|place| Sum { place, arrivals: part.verified.threads() / 32 * blocks, blocks })
-    };
-    parts.iter().zip(&places.sums).map(one).collect()
-}
 
 impl Lower<'_> {
     /// `cluster_sum(c)`: every block shows its part in its shared memory, a few registers of each thread at a time, and every thread
     /// adds what the same thread of each block shows, in the order of ranks.
     pub(crate) fn cluster_sum(&mut self, tensor: TensorId, span: Origin) -> Result<(), Diagnostic> {
-        let Some((sum, [full, free])) = self.units.sum else {
+        let Some((plan, [full, free])) = self.state.cluster_reduce else {
             return Err(internal(span, "a sum without a place"));
         };
         let (array, count) = (self.array(tensor)?, self.count(tensor)?);
@@ -47,16 +27,16 @@ impl Lower<'_> {
         let thread = Operand::Value(self.b.special(Special::ThreadIndex));
         let base = self.shared_base();
         let own = scalar::scale(&mut self.b, thread, i64::from(4 * widths));
-        let buffer = add(&mut self.b, base, int(i64::from(sum.place.buffer)));
+        let buffer = add(&mut self.b, base, int(i64::from(plan.slot.buffer)));
         let mine = add(&mut self.b, buffer, own);
         let lane = self.b.scalar(ScalarOp::AndB32, &[thread, int(31)]);
-        let barriers = add(&mut self.b, base, int(i64::from(sum.place.barriers)));
+        let barriers = add(&mut self.b, base, int(i64::from(plan.slot.barriers)));
         let there = self.b.scalar(ScalarOp::Mapa, &[barriers, lane]);
-        let tells = condition(&mut self.b, ScalarOp::LtI32, lane, int(i64::from(sum.blocks)));
-        let peers: Vec<Operand> = (0..sum.blocks)
+        let tells = condition(&mut self.b, ScalarOp::LtI32, lane, int(i64::from(plan.blocks)));
+        let peers: Vec<Operand> = (0..plan.blocks)
             .map(|rank| self.b.scalar(ScalarOp::Mapa, &[mine, int(i64::from(rank))]))
             .collect();
-        let parts = self.b.add_array("sum.parts", widths * sum.blocks);
+        let parts = self.b.add_array("sum.parts", widths * plan.blocks);
         let some = |array: ArrayId, first: u32| -> Vec<Reg> {
             (first..first + widths).map(|index| Reg { array, index }).collect()
         };
@@ -67,7 +47,7 @@ impl Lower<'_> {
             });
         };
         let groups: Vec<u32> = (0..count / widths).map(|g| widths * g).collect();
-        for chunk in groups.chunks((sum.place.registers / widths) as usize) {
+        for chunk in groups.chunks((plan.slot.registers / widths) as usize) {
             let offset = |i: usize| (i as u32 * 4 * widths * threads) as i32;
             self.wait_flip(barriers, 8, free);
             for (i, first) in chunk.iter().enumerate() {
@@ -82,7 +62,7 @@ impl Lower<'_> {
                 }
                 for k in 0..widths {
                     let mut total = self.b.read(Reg { array: parts, index: k });
-                    for rank in 1..sum.blocks {
+                    for rank in 1..plan.blocks {
                         let next = self.b.read(Reg { array: parts, index: widths * rank + k });
                         total = self.b.scalar(ScalarOp::AddF32, &[total, next]);
                     }

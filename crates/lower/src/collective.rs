@@ -291,7 +291,7 @@ impl Lower<'_> {
                 self.b.scalar(ScalarOp::XorB32, &[mine, int(apply(by_register, u64::from(value)) as i64)]);
             let place = self.b.scalar(ScalarOp::XorB32, &[place, along]);
             let base = add(&mut self.b, window, place);
-            let address = Address { base, offset: self.scratch as i32 };
+            let address = Address { base, offset: self.memory.scratch as i32 };
             self.b.load(g.load, vec![Reg { array: arrived, index: value }], address, None);
         }
         if bits > 32 {

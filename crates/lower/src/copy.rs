@@ -45,17 +45,9 @@ impl Lower<'_> {
         let bits = tile.dtype.bits();
         match (&tile.global, tile.memory) {
             (Some(global), _) => {
-                let symbols = self.symbols.clone();
-                let facts = self.facts;
-                let symbol = |id| symbols[&id];
-                let side = GlobalAddressing::new(
-                    &mut self.b,
-                    facts,
-                    global,
-                    access,
-                    (global.param.0, bits),
-                    &symbol,
-                );
+                let (symbols, param) = (&self.symbols, (global.param.0, bits));
+                let side =
+                    GlobalAddressing::new(self.b, self.facts, global, access, param, &|id| symbols[&id]);
                 side.map(Side::Global)
                     .ok_or_else(|| internal(tile.span, "a global tile that does not compose"))
             }
@@ -66,7 +58,7 @@ impl Lower<'_> {
                     .synthesis
                     .shared(reference.tensor)
                     .ok_or_else(|| internal(tile.span, "a shared tensor without a layout"))?;
-                let buffer = self.shared[reference.tensor.0 as usize];
+                let buffer = self.memory.offsets[reference.tensor.0 as usize];
                 let at = self.offset(layout, tile)?;
                 SharedAddressing::new(&mut self.b, layout, &own, access, (bits, buffer), at)
                     .map(Side::Shared)
@@ -130,10 +122,10 @@ impl Lower<'_> {
         // again, and before global memory, where its source may lie, is written.
         for shared in [(&from, src), (&to, dst)].into_iter().filter(|(tile, _)| tile.memory == Memory::Shared)
         {
-            self.settle(Some(shared.1.tensor));
+            self.wait_for_copies(Some(shared.1.tensor));
         }
         if to.memory == Memory::Global {
-            self.settle(None);
+            self.wait_for_copies(None);
         }
         match plan {
             CopyPlan::Direct { row, access } => {
@@ -144,7 +136,7 @@ impl Lower<'_> {
                 let array = self.array(tensor)?;
                 let bits = from.dtype.bits();
                 if row.is_collective() {
-                    for call in self.wanted_calls(tensor, &access.calls) {
+                    for call in self.calls_by_first_use(tensor, &access.calls) {
                         let (address, _) = side.call(self, call.offset);
                         let regs = call.values.iter().map(|v| elements::place(array, *v, bits).0).collect();
                         self.b.matrix(row, regs, address);
@@ -182,7 +174,7 @@ impl Lower<'_> {
                             |_| {},
                         );
                         if waited {
-                            self.pending.insert(dst.tensor);
+                            self.pending_copies.insert(dst.tensor);
                         }
                         return Ok(());
                     }
@@ -193,7 +185,7 @@ impl Lower<'_> {
                     self.b.async_copy(row, target, source, guard);
                 }
                 if waited {
-                    self.pending.insert(dst.tensor);
+                    self.pending_copies.insert(dst.tensor);
                 }
             }
             CopyPlan::Staged { load, store, access } => {
@@ -238,7 +230,7 @@ impl Lower<'_> {
     ) {
         if row.bytes >= 4 {
             let per_register = tilewright_machine::per_register(bits) as usize;
-            for call in self.wanted_calls(tensor, &access.calls) {
+            for call in self.calls_by_first_use(tensor, &access.calls) {
                 let (address, guard) = side.call(self, call.offset);
                 let regs = call
                     .values

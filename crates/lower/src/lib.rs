@@ -31,14 +31,15 @@ mod wgmma;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_machine::{Arch, Memory, SyncOp};
-use tilewright_simt::{ArrayId, Builder, Function, FunctionParamKind, Operand, Position, Reg};
-use tilewright_synth::block::Part;
-use tilewright_synth::block::proxy::{Accesses, Orders};
-use tilewright_synth::block::smem::places;
-use tilewright_synth::{Facts, GemmPlan, Multiples, StmtPlan, SyncNote, Synthesis};
+use tilewright_simt::{ArrayId, Build, Builder, Function, FunctionParamKind, Operand, Position, Reg};
+use tilewright_synth::block::pipeline::Pipelines;
+use tilewright_synth::block::role::RolePlan;
+use tilewright_synth::block::smem::PartMemory;
+use tilewright_synth::block::{BlockPlan, Part};
+use tilewright_synth::{Facts, GemmPlan, Multiples, StmtPlan, Synthesis};
 use tilewright_tile::{
-    Diagnostic, Expr, Origin, ParamId, ParamKind, Stmt, StmtId, StmtKind, SymbolId, TensorId, Verified,
-    statement_text,
+    Diagnostic, Expr, Origin, ParamId, ParamKind, Stmt, StmtId, StmtKind, SymbolId, Tensor, TensorId,
+    Verified, statement_text,
 };
 
 /// The largest run-time size and the largest extent of a buffer's mode: coordinates are 32 bits wide, and a tile may
@@ -74,8 +75,16 @@ pub struct Lowered {
     pub function: Function,
     /// One recipe a tensor map of the function.
     pub maps: Vec<MapRecipe>,
-    /// What orders accesses of threads and of asynchronous engines, for reports.
-    pub synchronisation: Vec<SyncNote>,
+}
+
+/// The parts' common ground.
+struct Block<'a> {
+    whole: &'a Verified,
+    plan: &'a BlockPlan,
+    arch: Arch,
+    multiples: &'a Multiples,
+    /// The values of sizes.
+    symbols: BTreeMap<SymbolId, Operand>,
 }
 
 struct Lower<'a> {
@@ -83,40 +92,41 @@ struct Lower<'a> {
     synthesis: &'a Synthesis,
     facts: &'a Facts<'a>,
     arch: Arch,
-    b: Builder,
+    b: &'a mut Builder,
+    /// The tensor maps so far.
+    maps: &'a mut tma::Maps,
     /// The fragment of each register tensor.
     arrays: Vec<Option<ArrayId>>,
-    /// The offset of each shared tensor.
-    shared: Vec<u32>,
-    /// The buffer of each, by which reports name it.
-    buffers: Vec<Option<u32>>,
+    /// The offsets of shared tensors, their buffers, by which reports name them, and the scratch buffer.
+    memory: &'a PartMemory,
     /// Values of sizes and of the counters in scope: the verifier has seen that no other is used.
     symbols: BTreeMap<SymbolId, Operand>,
-    /// Shared tensors with instructions in flight that do a synchronous copy.
-    pending: BTreeSet<TensorId>,
-    /// The offset of the buffer that statements use one after the other.
-    scratch: u32,
-    /// Whether a statement before has used it.
+    /// Shared tensors that synchronous copies in flight fill.
+    pending_copies: BTreeSet<TensorId>,
+    /// Whether a statement before has used the scratch buffer.
     scratch_used: bool,
     /// Loops around the statement.
     loops: u32,
-    /// When products want what.
-    ranks: schedule::Ranks,
-    /// Fences and forms of waits, by statement.
-    orders: Orders,
-    /// What Hopper's asynchronous engines need.
-    units: roles::Units<'a>,
+    /// The first use of each value in a product.
+    first_use: schedule::FirstUse,
+    /// The plan of the part.
+    role: &'a RolePlan,
+    /// The pipelines of the block.
+    pipelines: &'a Pipelines,
+    /// The state of asynchronous operations.
+    state: roles::AsyncState,
 }
 
-/// Lowers a program with the synthesis of each of its parts. `whole` is the program of all parts, from which each was taken.
+/// Lowers a program with the synthesis of each of its parts and the plan of the block. `whole` is the program of all parts, from
+/// which each was taken.
 ///
 /// # Errors
 ///
-/// A [`Diagnostic`] if the parts' shared memory does not fit together, or the program cannot be expressed; the latter is a mistake
-/// of the compiler after a successful synthesis.
+/// A [`Diagnostic`] if the program cannot be expressed, which is a mistake of the compiler after a successful synthesis.
 pub fn lower(
     whole: &Verified,
     parts: &[Part<'_>],
+    plan: &BlockPlan,
     arch: Arch,
     multiples: &Multiples,
 ) -> Result<Lowered, Diagnostic> {
@@ -135,66 +145,80 @@ pub fn lower(
         let param = b.add_param(symbol.name.clone(), FunctionParamKind::I32);
         symbols.insert(id, Operand::Value(b.param(param)));
     }
-    let places = places(whole, parts, arch)?;
-    smem::buffers(&places, &mut b);
-    let accesses = Accesses::new(parts, &places)?;
-    let rings = pipeline::rings(whole, parts, &places, &accesses)?;
+    smem::buffers(&plan.memory, &mut b);
     let mut maps = tma::Maps::default();
-    let sums = cluster_reduce::sums(whole, parts, &places);
-    pipeline::prologue(&mut b, &rings, &sums);
+    pipeline::prologue(&mut b, plan);
     let mut bodies = Vec::new();
-    let mut synchronisation = pipeline::notes(whole, &rings);
-    for (number, ((part, place), sum)) in parts.iter().zip(&places.parts).zip(&sums).enumerate() {
-        let facts = Facts::new(part.verified, multiples);
-        let touched = part.verified.touched();
-        let mut arrays = Vec::new();
-        for (i, tensor) in part.verified.program().tensors.iter().enumerate() {
-            let id = TensorId(i as u32);
-            arrays.push(match (tensor.memory(), part.synthesis.register(id)) {
-                (Memory::Register, Some(tv)) if touched.contains(&id) => {
-                    let registers = elements::registers(tv.count() as u32, tensor.dtype.bits());
-                    Some(b.add_array(tensor.name.clone(), registers))
-                }
-                _ => None,
-            });
-        }
-        if part.role.is_some() {
-            b.open_branch();
-        }
-        let floor = b.floor_here();
-        let units = roles::Units::new(whole, part, (&rings, *sum), maps, &facts, &mut b)?;
-        let mut lower = Lower {
-            verified: part.verified,
-            synthesis: part.synthesis,
-            facts: &facts,
-            arch,
-            b,
-            arrays,
-            shared: place.offsets.clone(),
-            buffers: place.buffers.clone(),
-            symbols: symbols.clone(),
-            pending: BTreeSet::new(),
-            scratch: place.scratch,
-            scratch_used: false,
-            loops: 0,
-            ranks: schedule::ranks(part.verified, part.synthesis),
-            orders: accesses.orders(number),
-            units,
-        };
-        lower.part(&part.verified.program().body)?;
-        synchronisation.append(&mut lower.orders.notes);
-        (b, maps) = (lower.b, lower.units.maps);
-        b.set_floor(floor);
-        b.set_team(None);
-        if let Some(role) = part.role {
-            bodies.push((role, b.close_side()));
+    let block = Block { whole, plan, arch, multiples, symbols };
+    for (i, part) in parts.iter().enumerate() {
+        let mut emit = |b: &mut Builder| lower_part(&block, (i, part), &mut maps, b);
+        match part.role {
+            Some(role) => {
+                let (result, body) = b.side(emit);
+                result?;
+                bodies.push((role, body));
+            }
+            None => emit(&mut b)?,
         }
     }
     roles::roles(&mut b, bodies);
     let recipes = maps.finish(&mut b);
     let mut function = b.finish();
     tilewright_simt::passes::dead_code(&mut function);
-    Ok(Lowered { function, maps: recipes, synchronisation })
+    Ok(Lowered { function, maps: recipes })
+}
+
+/// Lowers one part into the block that the builder is in.
+fn lower_part(
+    block: &Block<'_>,
+    (index, part): (usize, &Part<'_>),
+    maps: &mut tma::Maps,
+    b: &mut Builder,
+) -> Result<(), Diagnostic> {
+    let facts = Facts::new(part.verified, block.multiples);
+    let arrays = fragments(part, b);
+    let (role, memory) = (&block.plan.roles[index], &block.plan.memory.parts[index]);
+    let state = roles::AsyncState::new(block.whole, part.role, role, b);
+    let mut lower = Lower {
+        verified: part.verified,
+        synthesis: part.synthesis,
+        facts: &facts,
+        arch: block.arch,
+        b,
+        maps,
+        arrays,
+        memory,
+        symbols: block.symbols.clone(),
+        pending_copies: BTreeSet::new(),
+        scratch_used: false,
+        loops: 0,
+        first_use: schedule::first_use(part.verified, part.synthesis),
+        role,
+        pipelines: &block.plan.pipelines,
+        state,
+    };
+    let team = lower.state.team;
+    lower.as_team(team, |lower| lower.part(&part.verified.program().body))
+}
+
+/// The register arrays of a part's fragments.
+fn fragments(part: &Part<'_>, b: &mut Builder) -> Vec<Option<ArrayId>> {
+    let touched = part.verified.touched();
+    let fragment = |(i, tensor): (usize, &Tensor)| match tensor.memory() {
+        Memory::Register if touched.contains(&TensorId(i as u32)) => {
+            let tv = part.synthesis.register(TensorId(i as u32))?;
+            let registers = elements::registers(tv.count() as u32, tensor.dtype.bits());
+            Some(b.add_array(tensor.name.clone(), registers))
+        }
+        _ => None,
+    };
+    part.verified.program().tensors.iter().enumerate().map(fragment).collect()
+}
+
+impl Build for Lower<'_> {
+    fn builder(&mut self) -> &mut Builder {
+        self.b
+    }
 }
 
 impl Lower<'_> {
@@ -215,19 +239,19 @@ impl Lower<'_> {
         scalar::expr(&mut self.b, self.facts, &|id| symbols[&id], e)
     }
 
-    /// Waits for asynchronous copies: of one tensor, or of all.
-    fn settle(&mut self, tensor: Option<TensorId>) {
-        if tensor.map_or(!self.pending.is_empty(), |t| self.pending.contains(&t)) {
+    /// Waits for the asynchronous copies that do synchronous ones: of one tensor, or of all.
+    fn wait_for_copies(&mut self, tensor: Option<TensorId>) {
+        if tensor.map_or(!self.pending_copies.is_empty(), |t| self.pending_copies.contains(&t)) {
             self.b.sync(SyncOp::AsyncWaitAll);
-            self.pending.clear();
+            self.pending_copies.clear();
         }
     }
 
     /// The fences that stand at a statement, behind what is in flight.
     fn fences(&mut self, statement: StmtId) {
-        let fences = self.orders.fences(statement).to_vec();
+        let fences = self.role.sync.fences(statement).to_vec();
         if !fences.is_empty() {
-            self.settle(None);
+            self.wait_for_copies(None);
         }
         for fence in fences {
             self.b.sync(SyncOp::FenceProxyAsync(fence));
@@ -257,7 +281,7 @@ impl Lower<'_> {
         };
         self.b.set_origin_at(statement_text(self.verified.program(), stmt), position);
         for tensor in stmt.kind.reads().into_iter().chain(stmt.kind.writes()) {
-            if let Some(Some(buffer)) = self.buffers.get(tensor.0 as usize) {
+            if let Some(Some(buffer)) = self.memory.buffers.get(tensor.0 as usize) {
                 self.b.name_shared(*buffer);
             }
         }
@@ -266,18 +290,18 @@ impl Lower<'_> {
             (StmtKind::Copy { src, dst }, StmtPlan::Copy(plan)) => self.copy(src, dst, plan, true),
             (StmtKind::CopyAsync { src, dst, .. }, StmtPlan::Copy(plan)) => {
                 // What fills a stage is waited for when the stage is handed on.
-                let waited = self.units.fills_stage();
+                let waited = self.state.fills_stage();
                 self.copy(src, dst, plan, waited)
             }
             (StmtKind::CopyAsync { src, dst, .. }, StmtPlan::Tma(plan)) => self.tensor_copy(src, dst, plan),
             (StmtKind::Commit, _) => {
-                self.units.commit(&mut self.b);
+                self.commit_copies();
                 Ok(())
             }
             (StmtKind::Wait(groups), _) => {
                 let groups = count_of(groups, stmt.span)?;
-                let writes = self.orders.waits_for_writes(stmt.id);
-                self.units.wait(&mut self.b, groups, writes);
+                let writes = self.role.sync.waits_for_writes(stmt.id);
+                self.wait_group(groups, writes);
                 Ok(())
             }
             (StmtKind::GemmAsync { c, a, b, .. }, StmtPlan::Wgmma(plan)) => self.product(*c, a, b, plan),
@@ -315,7 +339,7 @@ impl Lower<'_> {
             (StmtKind::Fill { dst, value }, _) => self.fill(*dst, *value),
             (StmtKind::Elementwise { dst, expr }, _) => self.elementwise(*dst, expr),
             (StmtKind::Sync, _) => {
-                self.settle(None);
+                self.wait_for_copies(None);
                 self.fences(stmt.id);
                 self.b.sync(SyncOp::Barrier);
                 Ok(())
@@ -376,18 +400,18 @@ impl Lower<'_> {
 
     fn repeat(&mut self, counter: SymbolId, lo: &Expr, hi: &Expr, body: &[Stmt]) -> Result<(), Diagnostic> {
         let (lo, hi) = (self.expr(lo), self.expr(hi));
-        // What is in flight when the loop begins may be read in it.
-        self.settle(None);
-        let value = self.b.open_loop();
-        self.symbols.insert(counter, Operand::Value(value));
-        self.loops += 1;
-        let result = self.block(body);
-        self.loops -= 1;
-        // The next round may read what this one has in flight.
-        self.settle(None);
-        self.symbols.remove(&counter);
-        self.b.close_loop(value, lo, hi, Operand::Imm(1));
-        result
+        // Copies in flight when the loop begins may be read in it.
+        self.wait_for_copies(None);
+        self.in_loop([lo, hi, Operand::Imm(1)], |lower, value| {
+            lower.symbols.insert(counter, Operand::Value(value));
+            lower.loops += 1;
+            let result = lower.block(body);
+            lower.loops -= 1;
+            // The next iteration may read what this one has in flight.
+            lower.wait_for_copies(None);
+            lower.symbols.remove(&counter);
+            result
+        })
     }
 
     fn gemm(&mut self, c: TensorId, a: TensorId, b: TensorId, plan: &GemmPlan) -> Result<(), Diagnostic> {

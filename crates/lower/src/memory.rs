@@ -7,7 +7,7 @@
 
 use tilewright_layout::{Layout, SwizzledLayout, compose};
 use tilewright_machine::ScalarOp;
-use tilewright_simt::{Address, Builder, Operand, Special, Value};
+use tilewright_simt::{Address, Build, Builder, Operand, Special, Value};
 use tilewright_synth::{Access, Facts, access, facts::gcd, shared::period};
 use tilewright_tile::{Expr, GlobalTile, SymbolId};
 
@@ -68,13 +68,10 @@ impl<'a> GlobalAddressing<'a> {
 
     /// The place of a call, and the condition under which it lies in the buffer.
     pub fn call(&self, b: &mut Builder, offset: i64) -> (Place, Option<Value>) {
-        let before = b.set_hoisting(self.hoist);
-        let result = self.call_here(b, offset);
-        b.set_hoisting(before);
-        result
+        b.hoisting(self.hoist, |b| self.place(b, offset))
     }
 
-    fn call_here(&self, b: &mut Builder, offset: i64) -> (Place, Option<Value>) {
+    fn place(&self, b: &mut Builder, offset: i64) -> (Place, Option<Value>) {
         // Offsets count bytes; of elements of a few bits, elements.
         let bytes = i64::from(self.bits / 8).max(1);
         let mut guard: Option<Operand> = None;

@@ -289,7 +289,7 @@ impl Lower<'_> {
         let window = Operand::Value(self.b.special(Special::SharedBase));
         let address = add(&mut self.b, window, own);
         let rest = (constant & !base.reached) as i64 + slice * base.slice;
-        Address { base: address, offset: self.scratch as i32 + rest as i32 }
+        Address { base: address, offset: self.memory.scratch as i32 + rest as i32 }
     }
 
     /// The registers that one access moves after another: for each the index without the vector's bits.

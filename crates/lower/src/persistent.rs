@@ -1,7 +1,7 @@
-//! Persistent loops: walks of a block over tiles, and the tile of the iteration before.
+//! Persistent loops over tiles, and the tile of the previous iteration.
 
 use tilewright_machine::ScalarOp;
-use tilewright_simt::{Builder, Operand, Reg, Special};
+use tilewright_simt::{Build, Builder, Operand, Reg, Special};
 use tilewright_tile::order::{self, Arithmetic};
 use tilewright_tile::{Diagnostic, Expr, Origin, Stmt, SymbolId, TileOrder};
 
@@ -58,39 +58,39 @@ impl Lower<'_> {
     ) -> Result<(), Diagnostic> {
         let cluster = i64::from(self.verified.cluster());
         let (rows, cols) = (self.expr(rows), self.expr(cols));
-        let all = self.b.scalar(ScalarOp::MulI32, &[rows, cols]);
+        let tiles = self.b.scalar(ScalarOp::MulI32, &[rows, cols]);
         let block = Operand::Value(self.b.special(Special::BlockIndex(0)));
         let first = scalar::divide(&mut self.b, block, cluster);
         let grid = self.verified.program().grid.first().cloned().unwrap_or(Expr::Int(1));
         let blocks = self.expr(&grid);
         let step = scalar::divide(&mut self.b, blocks, cluster);
-        self.settle(None);
+        self.wait_for_copies(None);
         let mut regs = Vec::new();
         if let Some(previous) = previous {
             let array = self.b.add_array("tile.before", 2);
             regs = vec![Reg { array, index: 0 }, Reg { array, index: 1 }];
-            self.units.previous.extend(previous.into_iter().zip(regs.iter().copied()));
+            self.state.previous_tile.extend(previous.into_iter().zip(regs.iter().copied()));
             // Before the first tile: one outside.
             for (reg, extent) in regs.iter().zip([rows, cols]) {
                 self.b.write(*reg, extent);
             }
         }
-        let counter = self.b.open_loop();
-        let (r, c) = order::tile(&mut Emit(&mut self.b), order, counter.into(), rows, cols);
-        self.symbols.extend(counters.into_iter().zip([r, c]));
-        self.read_before(previous);
-        self.loops += 1;
-        let result = self.block(body);
-        self.loops -= 1;
-        self.settle(None);
-        for (reg, now) in regs.into_iter().zip([r, c]) {
-            self.b.write(reg, now);
-        }
-        for counter in counters.iter().chain(previous.iter().flatten()) {
-            self.symbols.remove(counter);
-        }
-        self.b.close_loop(counter, first, all, step);
-        result
+        self.in_loop([first, tiles, step], |lower, counter| {
+            let (r, c) = order::tile(&mut Emit(lower.b), order, counter.into(), rows, cols);
+            lower.symbols.extend(counters.into_iter().zip([r, c]));
+            lower.read_previous_tile(previous);
+            lower.loops += 1;
+            let result = lower.block(body);
+            lower.loops -= 1;
+            lower.wait_for_copies(None);
+            for (reg, current) in regs.into_iter().zip([r, c]) {
+                lower.b.write(reg, current);
+            }
+            for counter in counters.iter().chain(previous.iter().flatten()) {
+                lower.symbols.remove(counter);
+            }
+            result
+        })
     }
 
     /// `drain`, after the loop over tiles whose last it knows.
@@ -100,10 +100,10 @@ impl Lower<'_> {
         body: &[Stmt],
         span: Origin,
     ) -> Result<(), Diagnostic> {
-        if !previous.iter().all(|counter| self.units.previous.contains_key(counter)) {
+        if !previous.iter().all(|counter| self.state.previous_tile.contains_key(counter)) {
             return Err(internal(span, "a `drain` without its loop"));
         }
-        self.read_before(Some(previous));
+        self.read_previous_tile(Some(previous));
         let result = self.block(body);
         for counter in previous {
             self.symbols.remove(&counter);
@@ -112,9 +112,9 @@ impl Lower<'_> {
     }
 
     /// Gives the counters of the previous iteration's tile their values.
-    fn read_before(&mut self, previous: Option<[SymbolId; 2]>) {
+    fn read_previous_tile(&mut self, previous: Option<[SymbolId; 2]>) {
         for counter in previous.into_iter().flatten() {
-            if let Some(reg) = self.units.previous.get(&counter) {
+            if let Some(reg) = self.state.previous_tile.get(&counter) {
                 let value = self.b.read(*reg);
                 self.symbols.insert(counter, value);
             }

@@ -1,37 +1,43 @@
 //! The release of pipeline stages by their consumers, at the end of a `consume` or at the `wait_gemm` that covers the last product that
-//! reads the stage. `held.rs` knows how many stages that are at each statement, and what registers have to count.
+//! reads the stage. [`ReleasePlan`](tilewright_synth::block::release::ReleasePlan) knows how many stages that are at each statement, and what registers have to count.
 
 use tilewright_machine::{MbarrierOp, ProxyFence, ScalarOp, SyncOp};
-use tilewright_simt::{Address, ArrayId, Builder, Operand, Reg, Special};
-use tilewright_tile::{PipelineId, StmtId};
+use tilewright_simt::{Address, ArrayId, Builder, Operand, Reg, Special, Value};
+use tilewright_tile::{PipelineId, Side, StmtId};
 
 use crate::Lower;
-use crate::pipeline::Ring;
 use crate::roles::condition;
 use crate::scalar::{add, int};
-use tilewright_synth::block::release::{GiveBack, Kept};
+use tilewright_synth::block::pipeline::PipelinePlan;
+use tilewright_synth::block::release::{Release, Tracking};
 
-/// Where a side of a pipeline is: registers for the stage's number and the parity of its phase; a consumer's also for what [`Kept`] says
-/// of the stages that it holds back.
+/// The place of a side in its ring: registers for the stage's number and the parity of its phase; a consumer's also for what [`Tracking`]
+/// says of its unreleased stages.
 #[derive(Clone, Copy)]
 pub(crate) struct Position {
     array: ArrayId,
-    kept: Kept,
+    tracking: Tracking,
     /// Ages that are told apart.
     ages: u32,
 }
 
 impl Position {
     /// Makes the registers of a side, which begins with stage 0.
-    pub(crate) fn new(b: &mut Builder, name: String, produces: bool, kept: Kept, ages: u32) -> Position {
-        let (kept, ages) = (if produces { Kept::Nothing } else { kept }, ages);
-        let registers = match kept {
-            Kept::Nothing => 2,
-            Kept::Oldest => 3,
-            Kept::Count => 4,
-            Kept::Ages => 5 + 2 * ages,
+    pub(crate) fn new(
+        b: &mut Builder,
+        name: String,
+        produces: bool,
+        tracking: Tracking,
+        ages: u32,
+    ) -> Position {
+        let tracking = if produces { Tracking::Immediate } else { tracking };
+        let registers = match tracking {
+            Tracking::Immediate => 2,
+            Tracking::Oldest => 3,
+            Tracking::Count => 4,
+            Tracking::ByAge => 5 + 2 * ages,
         };
-        let position = Position { array: b.add_array(name, registers), kept, ages };
+        let position = Position { array: b.add_array(name, registers), tracking, ages };
         for index in 0..registers {
             let first = Reg { array: position.array, index };
             b.write(first, int(i64::from(produces && first == position.parity())));
@@ -48,118 +54,120 @@ impl Position {
     pub(crate) fn parity(self) -> Reg {
         self.reg(1)
     }
-    /// The oldest stage that is held back; the stage at hand where there is none.
+    /// The oldest unreleased stage; the current one if there is none.
     fn oldest(self) -> Reg {
         self.reg(2)
     }
-    /// How many are held back.
-    fn held(self) -> Reg {
+    /// The number of unreleased stages.
+    fn unreleased(self) -> Reg {
         self.reg(3)
     }
-    /// Whether a group in flight reads the stage at hand.
+    /// 1 if a group in flight reads the current stage.
     fn read(self) -> Reg {
         self.reg(4)
     }
-    /// For each age how many stages are held back whose last group has it.
-    fn held_by_age(self) -> Vec<Reg> {
+    /// The numbers of unreleased stages by the age of the last group that reads them.
+    fn unreleased_by_age(self) -> Vec<Reg> {
         (0..self.ages).map(|age| self.reg(5 + age)).collect()
     }
-    /// For each age whether the last group that reads the stage at hand has it.
+    /// 1 for the age of the last group that reads the current stage.
     fn read_by_age(self) -> Vec<Reg> {
         (0..self.ages).map(|age| self.reg(5 + self.ages + age)).collect()
     }
 }
 
-impl Lower<'_> {
-    /// Gives the oldest stage back.
-    fn give_back_oldest(&mut self, ring: &Ring, position: Position) {
+impl<'a> Lower<'a> {
+    /// Releases the oldest stage.
+    fn release_oldest(&mut self, pipeline: &PipelinePlan, position: Position) {
         let oldest = self.b.read(position.oldest());
-        self.give_back(ring, oldest);
-        self.advance(ring, position.oldest(), None);
+        self.release_stage(pipeline, oldest, None);
+        self.advance(pipeline, position.oldest(), None);
     }
 
-    /// Gives the oldest stage back where more than `keep` are held.
-    fn give_back_beyond(&mut self, ring: &Ring, position: Position, keep: u32) {
-        let held = self.b.read(position.held());
-        let Some(more) = condition(&mut self.b, ScalarOp::GeI32, held, int(i64::from(keep) + 1)) else {
-            return;
-        };
+    /// Releases the oldest stage where a condition holds. Nothing but the arrival stands behind a branch: between products whose
+    /// operand A is in registers, the assembler serialises them for any larger one (C7513).
+    fn release_oldest_where(&mut self, pipeline: &PipelinePlan, position: Position, condition: Value) {
         let oldest = self.b.read(position.oldest());
-        self.guarded(Some(more), |lower| {
-            lower.give_back(ring, oldest);
-            lower.advance(ring, position.oldest(), None);
-            let fewer = add(&mut lower.b, held, int(-1));
-            lower.b.write(position.held(), fewer);
-        });
+        self.release_stage(pipeline, oldest, Some(condition));
+        let next = self.next_stage(pipeline, oldest).0;
+        let next = self.b.scalar(ScalarOp::Select, &[next, oldest, condition.into()]);
+        self.b.write(position.oldest(), next);
     }
 
-    /// Gives back what a statement gives back of each pipeline whose held stages a count tells.
-    fn give_back_at(&mut self, statement: StmtId) {
-        for (id, ring, position) in self.consumed() {
-            match self.units.held.at(statement, id) {
-                GiveBack::Exactly(0) => {}
-                GiveBack::Exactly(stages) => {
-                    (0..stages).for_each(|_| self.give_back_oldest(&ring, position));
-                    if position.kept == Kept::Count {
-                        let held = self.b.read(position.held());
+    /// Releases the oldest stage where more than `keep` are unreleased.
+    fn release_beyond(&mut self, pipeline: &PipelinePlan, position: Position, keep: u32) {
+        let unreleased = self.b.read(position.unreleased());
+        let more = condition(&mut self.b, ScalarOp::GeI32, unreleased, int(i64::from(keep) + 1));
+        let Some(more) = more else { return };
+        self.release_oldest_where(pipeline, position, more);
+        let fewer = add(&mut self.b, unreleased, int(-1));
+        let fewer = self.b.scalar(ScalarOp::Select, &[fewer, unreleased, more.into()]);
+        self.b.write(position.unreleased(), fewer);
+    }
+
+    /// Releases what a statement releases of each pipeline of which a count of unreleased stages tells it.
+    fn release_at(&mut self, statement: StmtId) {
+        for (id, pipeline, position) in self.consumed() {
+            match self.role.release.at(statement, id) {
+                Release::Exactly(0) => {}
+                Release::Exactly(stages) => {
+                    (0..stages).for_each(|_| self.release_oldest(pipeline, position));
+                    if position.tracking == Tracking::Count {
+                        let held = self.b.read(position.unreleased());
                         let left = add(&mut self.b, held, int(-i64::from(stages)));
-                        self.b.write(position.held(), left);
+                        self.b.write(position.unreleased(), left);
                     }
                 }
-                GiveBack::Above { keep, most } => {
-                    (0..most).for_each(|_| self.give_back_beyond(&ring, position, keep));
+                Release::Above { keep, most } => {
+                    (0..most).for_each(|_| self.release_beyond(pipeline, position, keep));
                 }
             }
         }
     }
 
     /// The pipelines that the part consumes.
-    fn consumed(&self) -> Vec<(PipelineId, Ring, Position)> {
-        let consumers = self.units.positions.iter().filter(|((_, produces), _)| !produces);
-        let with_ring = |((id, _), position): (&(PipelineId, bool), &Position)| {
-            Some((*id, self.units.rings.get(id)?.clone(), *position))
+    fn consumed(&self) -> Vec<(PipelineId, &'a PipelinePlan, Position)> {
+        let consumers = self.state.positions.iter().filter(|((_, side), _)| *side == Side::Consume);
+        let with_plan = |((id, _), position): (&(PipelineId, Side), &Position)| {
+            Some((*id, self.pipelines.get(id)?, *position))
         };
-        consumers.filter_map(with_ring).collect()
+        consumers.filter_map(with_plan).collect()
     }
 
-    /// The end of a `consume`, after the wait that may stand there.
+    /// Ends a `consume`, after the wait that may stand there.
     pub(crate) fn end_of_consume(
         &mut self,
         statement: StmtId,
-        ring: &Ring,
+        pipeline: &PipelinePlan,
         position: Position,
         slot: Operand,
     ) {
-        match position.kept {
-            Kept::Nothing => self.give_back(ring, slot),
-            Kept::Oldest => {}
-            Kept::Count => {
-                let held = self.b.read(position.held());
+        match position.tracking {
+            Tracking::Immediate => self.release_stage(pipeline, slot, None),
+            Tracking::Oldest => {}
+            Tracking::Count => {
+                let held = self.b.read(position.unreleased());
                 let held = add(&mut self.b, held, int(1));
-                self.b.write(position.held(), held);
+                self.b.write(position.unreleased(), held);
             }
-            Kept::Ages => self.hold_by_age(ring, position),
+            Tracking::ByAge => self.count_by_age(pipeline, position),
         }
-        self.give_back_at(statement);
+        self.release_at(statement);
     }
 
-    /// Gives the stage at hand back, where nothing reads it and none is held before it; otherwise holds it back too, with the age of
-    /// the last group that reads it or, if there is none, of the stage before.
-    fn hold_by_age(&mut self, ring: &Ring, position: Position) {
-        let (held, read) = (self.b.read(position.held()), self.b.read(position.read()));
+    /// Releases the current stage, if nothing reads it and none before it is unreleased; otherwise counts it with the age of the last
+    /// group that reads it or, if there is none, of the stage before.
+    fn count_by_age(&mut self, pipeline: &PipelinePlan, position: Position) {
+        let (held, read) = (self.b.read(position.unreleased()), self.b.read(position.read()));
         let either = self.b.scalar(ScalarOp::OrB32, &[held, read]);
         let Some(free) = condition(&mut self.b, ScalarOp::EqI32, either, int(0)) else { return };
-        let oldest = self.b.read(position.oldest());
-        self.guarded(Some(free), |lower| {
-            lower.give_back(ring, oldest);
-            lower.advance(ring, position.oldest(), None);
-        });
+        self.release_oldest_where(pipeline, position, free);
         let more = add(&mut self.b, held, int(1));
         let more = self.b.scalar(ScalarOp::Select, &[int(0), more, free.into()]);
-        self.b.write(position.held(), more);
+        self.b.write(position.unreleased(), more);
         // 1 as long as the stage has no age.
         let mut ageless = self.b.scalar(ScalarOp::XorB32, &[read, int(1)]);
-        for (held, read) in position.held_by_age().into_iter().zip(position.read_by_age()) {
+        for (held, read) in position.unreleased_by_age().into_iter().zip(position.read_by_age()) {
             let (of_age, own) = (self.b.read(held), self.b.read(read));
             let Some(none) = condition(&mut self.b, ScalarOp::EqI32, of_age, int(0)) else { continue };
             let joins = self.b.scalar(ScalarOp::Select, &[int(0), ageless, none.into()]);
@@ -172,49 +180,48 @@ impl Lower<'_> {
         self.b.write(position.read(), int(0));
     }
 
-    /// One arrival of the warp at the empty barrier of a stage, in every block that fills it.
-    fn give_back(&mut self, ring: &Ring, slot: Operand) {
-        if ring.meets {
+    /// Arrives once for the warp at the empty barrier of a stage, in every block that fills it, where a condition holds if there is one.
+    fn release_stage(&mut self, pipeline: &PipelinePlan, slot: Operand, where_: Option<Value>) {
+        if pipeline.warps_meet {
             self.b.sync(SyncOp::WarpBarrier);
         }
         // The lane that arrives knows, behind the barrier, of its warp's reads: its fence orders them all. Where the copies come from
-        // other blocks it stands here, in the block that reads.
-        let fences = ring.order.fence_empty && !ring.fenced_by_producer();
-        let fence = |b: &mut Builder| {
-            if fences {
+        // other blocks it stands here, in the block that reads; by all lanes where an arrival has a condition, to keep branches short.
+        let fences = pipeline.fences.fence_empty && !pipeline.fenced_by_producer();
+        let fence = |b: &mut Builder, stands: bool| {
+            if stands {
                 b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
             }
         };
-        let at = self.barrier(ring, true, slot);
-        if ring.blocks > 1 {
+        fence(&mut self.b, fences && where_.is_some());
+        let at = self.barrier(pipeline, true, slot);
+        let (arrival, address, lanes) = if pipeline.multicast > 1 {
             let thread = Operand::Value(self.b.special(Special::ThreadIndex));
             let lane = self.b.scalar(ScalarOp::AndB32, &[thread, int(31)]);
-            let tells = condition(&mut self.b, ScalarOp::LtI32, lane, int(i64::from(ring.blocks)));
-            let here = add(&mut self.b, at.base, int(i64::from(at.offset)));
-            let there = self.b.scalar(ScalarOp::Mapa, &[here, lane]);
-            self.guarded(tells, |lower| {
-                let address = Address { base: there, offset: 0 };
-                fence(&mut lower.b);
-                lower.b.mbarrier(MbarrierOp::ArrivePeer, address, int(0));
-            });
+            let blocks = int(i64::from(pipeline.multicast));
+            let lanes = condition(&mut self.b, ScalarOp::LtI32, lane, blocks);
+            let local = add(&mut self.b, at.base, int(i64::from(at.offset)));
+            let peer = self.b.scalar(ScalarOp::Mapa, &[local, lane]);
+            (MbarrierOp::ArrivePeer, Address { base: peer, offset: 0 }, lanes)
         } else {
-            let elected = self.units.elected;
-            self.guarded(elected, |lower| {
-                fence(&mut lower.b);
-                lower.b.mbarrier(MbarrierOp::Arrive, at, int(0));
-            });
-        }
+            (MbarrierOp::Arrive, at, self.state.elected)
+        };
+        let lanes = self.both(lanes, where_);
+        self.guarded(lanes, |lower| {
+            fence(&mut lower.b, fences && where_.is_none());
+            lower.b.mbarrier(arrival, address, int(0));
+        });
     }
 
     /// `commit_gemm()`: the groups before are one older.
     pub(crate) fn commit_gemm(&mut self, statement: StmtId) {
         self.b.sync(SyncOp::WgmmaCommit);
         for (id, _, position) in self.consumed() {
-            if position.kept != Kept::Ages {
+            if position.tracking != Tracking::ByAge {
                 continue;
             }
-            let reads = self.units.held.commits(statement, id);
-            for (regs, begin) in [(position.held_by_age(), false), (position.read_by_age(), reads)] {
+            let reads = self.role.release.commits(statement, id);
+            for (regs, begin) in [(position.unreleased_by_age(), false), (position.read_by_age(), reads)] {
                 for pair in regs.windows(2).rev() {
                     let younger = if begin { int(0) } else { self.b.read(pair[0]) };
                     self.b.write(pair[1], younger);
@@ -229,37 +236,40 @@ impl Lower<'_> {
         }
     }
 
-    /// `wait_gemm(n)`: the held stages that only products read which are now complete are given back.
+    /// `wait_gemm(n)`: releases the stages that only products read which are now complete.
     pub(crate) fn wait_gemm(&mut self, statement: StmtId, groups: u32) {
         self.b.sync(SyncOp::WgmmaWait(groups));
         self.fences(statement);
-        for (_, ring, position) in self.consumed() {
-            if position.kept == Kept::Ages {
-                self.give_back_by_age(&ring, position, groups as usize);
+        for (_, pipeline, position) in self.consumed() {
+            if position.tracking == Tracking::ByAge {
+                self.release_by_age(pipeline, position, groups as usize);
             }
         }
-        self.give_back_at(statement);
+        self.release_at(statement);
     }
 
-    /// Gives back the held stages whose last groups have at least the age `from`.
-    fn give_back_by_age(&mut self, ring: &Ring, position: Position, from: usize) {
+    /// Releases the stages whose last groups have at least the age `from`.
+    fn release_by_age(&mut self, pipeline: &PipelinePlan, position: Position, from: usize) {
         let sum = |lower: &mut Self, regs: &[Reg]| {
             regs.iter().fold(int(0), |sum, reg| {
                 let more = lower.b.read(*reg);
                 add(&mut lower.b, sum, more)
             })
         };
-        let (held, read) = (position.held_by_age(), position.read_by_age());
+        let (held, read) = (position.unreleased_by_age(), position.read_by_age());
         let from = from.min(held.len());
         let keep = sum(self, &held[..from]);
         let reads = sum(self, &read[..from]);
         self.b.write(position.read(), reads);
         held[from..].iter().chain(&read[from..]).for_each(|reg| self.b.write(*reg, int(0)));
-        let all = self.b.read(position.held());
+        let all = self.b.read(position.unreleased());
         let free = self.b.scalar(ScalarOp::SubI32, &[all, keep]);
-        let counter = self.b.open_loop();
-        self.give_back_oldest(ring, position);
-        self.b.close_loop(counter, int(0), free, int(1));
-        self.b.write(position.held(), keep);
+        for released in 0..pipeline.stages {
+            let more = condition(&mut self.b, ScalarOp::GeI32, free, int(i64::from(released) + 1));
+            if let Some(more) = more {
+                self.release_oldest_where(pipeline, position, more);
+            }
+        }
+        self.b.write(position.unreleased(), keep);
     }
 }

@@ -6,19 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tilewright_machine::{ScalarOp, ShuffleMode, SyncOp, TensorOp};
-use tilewright_simt::{Builder, Inst, Operand, Reg, Special, Value};
-use tilewright_synth::block::release::Held;
-use tilewright_synth::block::{Part, walk_part};
-use tilewright_synth::{Facts, StmtPlan};
-use tilewright_tile::{Diagnostic, PipelineId, Role, Side, Stmt, StmtKind, SymbolId, TensorId, Verified};
+use tilewright_machine::{ScalarOp, ShuffleMode, SyncOp};
+use tilewright_simt::{Build, Builder, Inst, Operand, Reg, Special, Value};
+use tilewright_synth::block::role::{ClusterReducePlan, RegisterBudget, RolePlan};
+use tilewright_tile::{Diagnostic, PipelineId, Role, Side, Stmt, SymbolId, TensorId, Verified};
 
 use crate::Lower;
-use crate::cluster_reduce::Sum;
-use crate::pipeline::Rings;
 use crate::release::Position;
 use crate::scalar::int;
-use crate::tma::Maps;
 
 /// The index of the thread's warp in the block, the same in all its lanes as far as the assembler can see.
 pub(crate) fn warp_index(b: &mut Builder) -> Operand {
@@ -57,200 +52,153 @@ pub fn roles(b: &mut Builder, mut bodies: Vec<(Role<'_>, Vec<Inst>)>) {
     b.append(otherwise);
 }
 
-/// What a part needs for asynchronous engines.
-pub struct Units<'a> {
-    pub(crate) rings: &'a Rings,
-    /// The tensor maps so far.
-    pub maps: Maps,
-    /// Which stages products in flight hold back.
-    pub(crate) held: Held,
-    pub(crate) positions: BTreeMap<(PipelineId, bool), Position>,
+/// The state of asynchronous operations while a part is lowered.
+pub struct AsyncState {
+    /// The threads of a role, with their barrier.
+    pub(crate) team: Option<(Value, SyncOp)>,
+    /// The registers of the sides of pipelines.
+    pub(crate) positions: BTreeMap<(PipelineId, Side), Position>,
     /// The stage that is being filled or read.
     pub(crate) stage: Option<(PipelineId, Side, Operand)>,
-    /// The part's first warp in the block, and its warp's index.
+    /// The thread's warp, counted from the part's first.
     pub(crate) warps: (u32, Operand),
-    /// Whether this lane is the elected one of its warp.
+    /// True in the elected lane of each warp.
     pub(crate) elected: Option<Value>,
-    /// Whether this thread starts tensor copies; `None` where only one thread is here.
-    pub(crate) starts: Option<Value>,
-    /// Whether the part has tensor copies out of shared memory, and asynchronous copies of threads outside stages.
-    stores: bool,
-    pub(crate) copies: bool,
-    /// For each accumulator that a fill starts afresh, a register: 0 while nothing has been added.
-    pub(crate) begun: BTreeMap<TensorId, Reg>,
-    /// Accumulators whose next product is the first.
-    pub(crate) fresh: BTreeSet<TensorId>,
-    /// Whether the part does nothing but start tensor copies: one thread does it.
-    alone: bool,
-    /// How the part sums over the blocks of a cluster, and the parities of the two barriers.
-    pub(crate) sum: Option<(Sum, [Reg; 2])>,
-    /// The registers of counters that are the row and the column of the previous iteration's tile.
-    pub(crate) previous: BTreeMap<SymbolId, Reg>,
+    /// True in the thread that issues TMA copies; `None` where only one thread is active.
+    pub(crate) tma_issuer: Option<Value>,
+    /// For each accumulator that a fill with zero leaves to its products a register: 0 until the first has been issued.
+    pub(crate) accumulate: BTreeMap<TensorId, Reg>,
+    /// Accumulators whose next product is the first: it overwrites them.
+    pub(crate) zero_init: BTreeSet<TensorId>,
+    /// The part's sums over the cluster, and the parities of their two barriers.
+    pub(crate) cluster_reduce: Option<(ClusterReducePlan, [Reg; 2])>,
+    /// The registers that hold row and column of the previous iteration's tile.
+    pub(crate) previous_tile: BTreeMap<SymbolId, Reg>,
 }
 
-impl<'a> Units<'a> {
-    /// Begins a part: its registers, its thread's index, which of its threads start copies.
-    pub fn new(
-        whole: &Verified,
-        part: &Part<'_>,
-        (rings, sum): (&'a Rings, Option<Sum>),
-        maps: Maps,
-        facts: &Facts<'_>,
-        b: &mut Builder,
-    ) -> Result<Self, Diagnostic> {
-        let (mut stores, mut copies, mut products, mut plain) = (false, false, false, false);
-        let mut sides = BTreeSet::new();
-        let mut tensors = false;
-        walk_part(part, &mut |stmt, plan, stage| match (&stmt.kind, plan) {
-            (StmtKind::CopyAsync { .. }, StmtPlan::Tma(plan)) => {
-                tensors = true;
-                if plan.row.op != TensorOp::Load {
-                    (stores, plain) = (true, true);
-                }
-            }
-            (StmtKind::CopyAsync { .. }, _) => {
-                plain = true;
-                copies |= !matches!(stage, Some((_, Side::Produce)));
-            }
-            (StmtKind::GemmAsync { .. }, _) => (products, plain) = (true, true),
-            (StmtKind::Stage { pipeline, side, .. }, _) => {
-                plain |= *side == Side::Consume;
-                sides.insert((*pipeline, *side == Side::Produce));
-            }
-            (
-                StmtKind::For { .. }
-                | StmtKind::Tiles { .. }
-                | StmtKind::Drain { .. }
-                | StmtKind::Define(_)
-                | StmtKind::Pipeline(_)
-                | StmtKind::WaitDependencies
-                | StmtKind::LaunchDependents,
-                _,
-            ) => {}
-            _ => plain = true,
-        })?;
-        let first = part.role.map_or(0, |role| role.first / 32);
-        let mut units = Units {
-            rings,
-            maps,
-            held: Held::new(part.verified.program(), facts),
+impl AsyncState {
+    /// Begins a part: its registers, its thread's index, and which of its threads issue copies.
+    pub fn new(whole: &Verified, role: Option<Role<'_>>, plan: &RolePlan, b: &mut Builder) -> Self {
+        let mut state = AsyncState {
+            team: None,
             positions: BTreeMap::new(),
             stage: None,
-            warps: (first, int(0)),
+            warps: (plan.first_warp, int(0)),
             elected: None,
-            starts: None,
-            stores,
-            copies,
-            begun: BTreeMap::new(),
-            fresh: BTreeSet::new(),
-            alone: false,
-            sum: None,
-            previous: BTreeMap::new(),
+            tma_issuer: None,
+            accumulate: BTreeMap::new(),
+            zero_init: BTreeSet::new(),
+            cluster_reduce: None,
+            previous_tile: BTreeMap::new(),
         };
-        if let Some(role) = part.role {
+        if let Some(role) = role {
             b.set_origin(format!("warpgroup {}", role.name));
-            let own = whole.roles().iter().map(|r| r.registers).collect::<Option<Vec<u32>>>();
-            let limits = b.arch().limits();
-            let entry = limits.registers_of_a_thread(whole.threads());
-            if let (Some(registers), Some(_)) = (role.registers, own)
-                && registers != entry
-            {
-                b.sync(SyncOp::SetMaxRegisters { more: registers > entry, registers });
-            }
         }
-        let asynchronous = tensors || !sides.is_empty() || products;
-        if asynchronous {
-            let warp = warp_index(b);
-            units.warps.1 = warp;
-            let elected = b.elect();
-            units.elected = Some(elected);
-            units.starts = condition(b, ScalarOp::EqI32, warp, int(i64::from(first)))
-                .map(|mine| b.scalar(ScalarOp::AndPred, &[mine.into(), elected.into()]))
-                .and_then(|both| if let Operand::Value(value) = both { Some(value) } else { None });
+        if let Some(RegisterBudget { registers, more }) = plan.registers {
+            b.sync(SyncOp::SetMaxRegisters { more, registers });
         }
-        if let Some(role) = part.role {
-            let thread = b.special(Special::ThreadIndex);
-            let own = b.scalar(ScalarOp::SubI32, &[thread.into(), int(i64::from(role.first))]);
-            let index = whole.roles().iter().position(|r| r.first == role.first).unwrap_or(0) as u32;
-            let barrier = SyncOp::NamedBarrier { id: index + 1, threads: role.threads };
-            if let Operand::Value(own) = own {
-                b.set_team(Some((own, barrier)));
-            }
+        if plan.elects {
+            state.elect(plan, b);
         }
-        for (id, produces) in sides {
-            let name = &whole.program().pipeline(id).name;
-            let side = if produces { "produced" } else { "consumed" };
-            let (kept, ages) = (units.held.kept(id), units.held.ages());
-            let position = Position::new(b, format!("{name}.{side}"), produces, kept, ages);
-            units.positions.insert((id, produces), position);
+        state.team = role.and_then(|role| team(whole, role, b));
+        for (id, side) in &plan.sides {
+            let name = &whole.program().pipeline(*id).name;
+            let name = format!("{name}.{}", if *side == Side::Produce { "produced" } else { "consumed" });
+            let (tracking, ages) = (plan.release.tracking(*id), plan.release.ages());
+            let position = Position::new(b, name, *side == Side::Produce, tracking, ages);
+            state.positions.insert((*id, *side), position);
         }
-        units.sum = sum.map(|sum| {
+        state.cluster_reduce = plan.cluster_reduce.map(|reduce| {
             let array = b.add_array("sum.parities", 2);
             let parities = [0, 1].map(|index| Reg { array, index });
             // Nothing is there to be read at first, and everything has been read.
             b.write(parities[0], int(0));
             b.write(parities[1], int(1));
-            (sum, parities)
+            (reduce, parities)
         });
-        units.alone = !plain && tensors && part.role.is_some();
-        Ok(units)
+        state
     }
 
-    /// Whether what is copied fills a stage.
+    /// Elects a lane of each warp, and of these the one that issues TMA copies.
+    fn elect(&mut self, plan: &RolePlan, b: &mut Builder) {
+        let warp = warp_index(b);
+        self.warps.1 = warp;
+        let elected = b.elect();
+        self.elected = Some(elected);
+        let first = condition(b, ScalarOp::EqI32, warp, int(i64::from(plan.first_warp)));
+        let issuer = first.map(|first| b.scalar(ScalarOp::AndPred, &[first.into(), elected.into()]));
+        self.tma_issuer = match issuer {
+            Some(Operand::Value(issuer)) => Some(issuer),
+            _ => None,
+        };
+    }
+
+    /// Whether a copy fills a stage.
     pub fn fills_stage(&self) -> bool {
         matches!(self.stage, Some((_, Side::Produce, _)))
     }
+}
 
-    /// Closes a group of copies.
-    pub fn commit(&self, b: &mut Builder) {
-        if self.copies || !self.stores {
-            b.sync(SyncOp::AsyncCommit);
+/// The index of a thread among those of its role, and the barrier of these.
+fn team(whole: &Verified, role: Role<'_>, b: &mut Builder) -> Option<(Value, SyncOp)> {
+    let thread = b.special(Special::ThreadIndex);
+    let thread = b.scalar(ScalarOp::SubI32, &[thread.into(), int(i64::from(role.first))]);
+    let number = whole.roles().iter().take_while(|r| r.first != role.first).count() as u32;
+    match thread {
+        Operand::Value(thread) => {
+            Some((thread, SyncOp::NamedBarrier { id: number + 1, threads: role.threads }))
         }
-        if self.stores {
-            b.sync(SyncOp::BulkCommit);
-        }
-    }
-
-    /// Waits for groups of copies; of tensor copies to global memory for their `writes` too.
-    pub fn wait(&self, b: &mut Builder, groups: u32, writes: bool) {
-        if self.copies || !self.stores {
-            b.sync(SyncOp::AsyncWaitGroup(groups));
-        }
-        if self.stores {
-            b.sync(if writes { SyncOp::BulkWait(groups) } else { SyncOp::BulkWaitRead(groups) });
-        }
+        Operand::Imm(_) => None,
     }
 }
 
 impl Lower<'_> {
     /// The whole of a part.
     pub(crate) fn part(&mut self, body: &[Stmt]) -> Result<(), Diagnostic> {
-        if self.units.alone {
-            return self.alone(|lower| lower.block(body));
+        if self.role.single_thread {
+            return self.by_issuer(|lower| lower.block(body));
         }
         self.block(body)?;
-        if self.units.stores {
+        if self.role.stores {
             // Shared memory must outlive the copies that read it.
             self.b.sync(SyncOp::BulkWaitRead(0));
         }
-        let shared = self.units.rings.values().any(|ring| ring.blocks > 1);
-        if shared || self.units.sum.is_some() {
+        if self.role.ends_with_cluster {
             // A block must not end while its peers may still reach its memory.
             self.b.sync(SyncOp::ClusterBarrier);
         }
         Ok(())
     }
 
-    /// Does something with the one thread that starts tensor copies.
-    fn alone(&mut self, body: impl FnOnce(&mut Self) -> Result<(), Diagnostic>) -> Result<(), Diagnostic> {
-        let Some(starts) = self.units.starts.take() else { return body(self) };
-        self.b.open_branch();
-        let floor = self.b.floor_here();
-        let result = body(self);
-        self.b.set_floor(floor);
-        self.b.close_branch(starts);
-        self.units.starts = Some(starts);
+    /// Does something with the one thread that issues TMA copies.
+    fn by_issuer(
+        &mut self,
+        body: impl FnOnce(&mut Self) -> Result<(), Diagnostic>,
+    ) -> Result<(), Diagnostic> {
+        let Some(issuer) = self.state.tma_issuer.take() else { return body(self) };
+        let result = self.only_where(issuer, body);
+        self.state.tma_issuer = Some(issuer);
         result
+    }
+
+    /// Closes a group of copies.
+    pub(crate) fn commit_copies(&mut self) {
+        if self.role.copies || !self.role.stores {
+            self.b.sync(SyncOp::AsyncCommit);
+        }
+        if self.role.stores {
+            self.b.sync(SyncOp::BulkCommit);
+        }
+    }
+
+    /// Waits for groups of copies; of TMA stores for their `writes` too.
+    pub(crate) fn wait_group(&mut self, groups: u32, writes: bool) {
+        if self.role.copies || !self.role.stores {
+            self.b.sync(SyncOp::AsyncWaitGroup(groups));
+        }
+        if self.role.stores {
+            self.b.sync(if writes { SyncOp::BulkWait(groups) } else { SyncOp::BulkWaitRead(groups) });
+        }
     }
 
     pub(crate) fn shared_base(&mut self) -> Operand {
@@ -261,13 +209,16 @@ impl Lower<'_> {
     pub(crate) fn guarded(&mut self, condition: Option<Value>, body: impl FnOnce(&mut Self)) {
         match condition {
             None => body(self),
-            Some(condition) => {
-                self.b.open_branch();
-                let floor = self.b.floor_here();
-                body(self);
-                self.b.set_floor(floor);
-                self.b.close_branch(condition);
-            }
+            Some(condition) => self.only_where(condition, body),
+        }
+    }
+
+    /// Two conditions of which either may be missing.
+    pub(crate) fn both(&mut self, a: Option<Value>, b: Option<Value>) -> Option<Value> {
+        let (Some(x), Some(y)) = (a, b) else { return a.or(b) };
+        match self.b.scalar(ScalarOp::AndPred, &[x.into(), y.into()]) {
+            Operand::Value(both) => Some(both),
+            Operand::Imm(_) => None,
         }
     }
 }

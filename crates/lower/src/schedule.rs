@@ -1,4 +1,4 @@
-//! In which order registers are wanted: the order in which matrix products first use them.
+//! Orders loads and casts by the first use of their values in a matrix product.
 //!
 //! A statement on a whole fragment is many instructions, and a product many more. If what feeds a product is computed in the
 //! order in which the product's instructions take it, the first of them may begin when the first registers are there, and the
@@ -11,12 +11,12 @@ use tilewright_tile::{StmtKind, TensorId, Verified};
 
 use crate::Lower;
 
-/// For each tensor, for each value, the number of the first instruction of a product that it goes into.
-pub type Ranks = HashMap<TensorId, Vec<u32>>;
+/// For each tensor, for each value, the number of the first instruction of a product that takes it.
+pub type FirstUse = HashMap<TensorId, Vec<u32>>;
 
-/// The ranks of the operands of matrix products, and of what they are computed from value by value.
-pub fn ranks(verified: &Verified, synthesis: &Synthesis) -> Ranks {
-    let mut ranks = Ranks::new();
+/// The first uses of the operands of matrix products, and of the tensors that they are computed from value by value.
+pub fn first_use(verified: &Verified, synthesis: &Synthesis) -> FirstUse {
+    let mut first = FirstUse::new();
     let count = |id: TensorId| synthesis.register(id).map_or(0, |tv| tv.count());
     let statements = solve::statements(verified);
     for (stmt, _) in &statements {
@@ -27,48 +27,48 @@ pub fn ranks(verified: &Verified, synthesis: &Synthesis) -> Ranks {
         };
         for (i, call) in plan.calls.iter().enumerate() {
             for (id, values) in [(*a, &call.a), (*b, &call.b)] {
-                let of = ranks.entry(id).or_insert_with(|| vec![u32::MAX; count(id)]);
+                let of = first.entry(id).or_insert_with(|| vec![u32::MAX; count(id)]);
                 for v in values {
                     of[*v as usize] = of[*v as usize].min(i as u32);
                 }
             }
         }
     }
-    // What a statement computes value by value is wanted in the order of its result.
+    // Operands of a statement that computes value by value are used in the order of its result.
     for (stmt, _) in statements.iter().rev() {
         let (dst, sources) = match &stmt.kind {
             StmtKind::Cast { dst, src } => (*dst, vec![*src]),
             StmtKind::Elementwise { dst, expr } => (*dst, expr.tensors()),
             _ => continue,
         };
-        let Some(of) = ranks.get(&dst).cloned() else { continue };
+        let Some(of) = first.get(&dst).cloned() else { continue };
         for src in sources {
             if src != dst && count(src) == of.len() {
-                ranks.entry(src).or_insert_with(|| of.clone());
+                first.entry(src).or_insert_with(|| of.clone());
             }
         }
     }
-    ranks
+    first
 }
 
 impl Lower<'_> {
-    /// The numbers of a fragment's registers, in the order in which products want them.
-    pub(crate) fn wanted(&self, tensor: TensorId, registers: u32, bits: u32) -> Vec<u32> {
+    /// The numbers of a fragment's registers, by their first use.
+    pub(crate) fn by_first_use(&self, tensor: TensorId, registers: u32, bits: u32) -> Vec<u32> {
         let mut order: Vec<u32> = (0..registers).collect();
-        if let Some(ranks) = self.ranks.get(&tensor) {
+        if let Some(first) = self.first_use.get(&tensor) {
             let per = tilewright_machine::per_register(bits) as usize;
-            let rank = |index: u32| ranks.chunks(per).nth(index as usize).and_then(|c| c.iter().min());
+            let rank = |index: u32| first.chunks(per).nth(index as usize).and_then(|c| c.iter().min());
             order.sort_by_key(|index| (rank(*index).copied(), *index));
         }
         order
     }
 
-    /// The calls that load a fragment, in the order in which products want what they load.
-    pub(crate) fn wanted_calls<'c>(&self, tensor: TensorId, calls: &'c [Call]) -> Vec<&'c Call> {
+    /// The calls that load a fragment, by the first use of their values.
+    pub(crate) fn calls_by_first_use<'c>(&self, tensor: TensorId, calls: &'c [Call]) -> Vec<&'c Call> {
         let mut order: Vec<&Call> = calls.iter().collect();
-        if let Some(ranks) = self.ranks.get(&tensor) {
+        if let Some(first) = self.first_use.get(&tensor) {
             order
-                .sort_by_key(|call| call.values.iter().filter_map(|v| ranks.get(*v as usize)).min().copied());
+                .sort_by_key(|call| call.values.iter().filter_map(|v| first.get(*v as usize)).min().copied());
         }
         order
     }

@@ -1,15 +1,15 @@
 //! The block's shared memory: the buffers of the function, and the addresses of tensors in them.
 
 use tilewright_simt::{Builder, Operand};
-use tilewright_synth::block::smem::Places;
+use tilewright_synth::block::smem::SharedMemoryMap;
 use tilewright_tile::{Diagnostic, Origin, TensorRef};
 
 use crate::scalar::{self, add};
 use crate::{Lower, internal};
 
 /// Tells the builder which buffers there are.
-pub fn buffers(places: &Places, b: &mut Builder) {
-    for buffer in &places.all {
+pub fn buffers(memory: &SharedMemoryMap, b: &mut Builder) {
+    for buffer in &memory.buffers {
         b.add_shared_at(buffer.name.clone(), buffer.at, buffer.bytes);
     }
 }
@@ -28,7 +28,7 @@ impl Lower<'_> {
             .ok_or_else(|| internal(span, "a shared tensor without a layout"))?;
         let bytes = i64::from(tile.dtype.bits() / 8);
         let unit = if coarse { 16 } else { 1 };
-        let mut constant = i64::from(self.shared[reference.tensor.0 as usize]);
+        let mut constant = i64::from(self.memory.offsets[reference.tensor.0 as usize]);
         let mut dynamic: Option<Operand> = None;
         for (mode, index) in &tile.fixed {
             let mode = layout.layout.mode(*mode).map_err(|_| internal(span, "a mode that is not there"))?;

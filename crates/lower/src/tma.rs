@@ -55,7 +55,7 @@ impl Lower<'_> {
             strides: dims[1..].iter().map(|d| global.strides[*d].clone()).collect(),
         };
         let map = TensorMap { name: param.name.clone(), shape: plan.shape.clone() };
-        let map = self.units.maps.index(map, recipe);
+        let map = self.maps.index(map, recipe);
         let rank = plan.multicast.map(|_| Operand::Value(self.b.special(Special::ClusterRank)));
         let mut base: Vec<Operand> = Vec::new();
         for (k, dim) in dims.iter().enumerate() {
@@ -75,11 +75,10 @@ impl Lower<'_> {
             let own = scalar::scale(&mut self.b, rank, share.bytes);
             at = add(&mut self.b, at, own);
         }
-        let barrier = match self.units.stage {
+        let barrier = match self.state.stage {
             Some((id, Side::Produce, slot)) if loads => {
-                let ring = self.units.rings.get(&id).cloned();
-                let ring = ring.ok_or_else(|| internal(span, "a pipeline without barriers"))?;
-                Some(self.barrier(&ring, false, slot))
+                let pipeline = self.pipeline(id, span)?;
+                Some(self.barrier(pipeline, false, slot))
             }
             _ if loads => return Err(internal(span, "a tensor copy that fills no stage")),
             _ => None,
@@ -102,8 +101,8 @@ impl Lower<'_> {
                 hint: plan.hint,
             });
         }
-        let starts = self.units.starts;
-        self.guarded(starts, |lower| copies.into_iter().for_each(|copy| lower.b.bulk(copy)));
+        let issuer = self.state.tma_issuer;
+        self.guarded(issuer, |lower| copies.into_iter().for_each(|copy| lower.b.bulk(copy)));
         Ok(())
     }
 }

@@ -25,7 +25,7 @@ impl Lower<'_> {
         let bits = Descriptor { start: 0, ..operand.descriptor }.encode();
         let mut low = self.b.scalar(ScalarOp::OrB32, &[units, Operand::Imm(bits & 0xffff_ffff)]);
         if operand.warpgroup != 0 && count > 1 {
-            let (first, warp) = self.units.warps;
+            let (first, warp) = self.state.warps;
             let own = add(&mut self.b, warp, int(-i64::from(first)));
             let group = self.b.scalar(ScalarOp::ShrU32, &[own, int(2)]);
             let over = scalar::divide(&mut self.b, group, along);
@@ -63,11 +63,11 @@ impl Lower<'_> {
         };
         let left_array = if left.is_none() { Some(self.array(a.tensor)?) } else { None };
         // The first product after a fill does not read what the accumulator holds.
-        let begun = self.units.begun.get(&c).copied();
-        let first = if self.units.fresh.remove(&c) {
+        let flag = self.state.accumulate.get(&c).copied();
+        let first = if self.state.zero_init.remove(&c) {
             Operand::Imm(0)
-        } else if let Some(begun) = begun {
-            let added = self.b.read(begun);
+        } else if let Some(flag) = flag {
+            let added = self.b.read(flag);
             self.b.scalar(ScalarOp::NeI32, &[added, int(0)])
         } else {
             Operand::Imm(1)
@@ -90,8 +90,8 @@ impl Lower<'_> {
             let accumulate = if call.first { first } else { Operand::Imm(1) };
             self.b.wgmma(plan.row, d, x, y, accumulate);
         }
-        if let Some(begun) = begun {
-            self.b.write(begun, int(1));
+        if let Some(flag) = flag {
+            self.b.write(flag, int(1));
         }
         Ok(())
     }
@@ -101,19 +101,19 @@ impl Lower<'_> {
     pub(crate) fn starts_afresh(&mut self, tensor: TensorId, rest: &[Stmt]) -> bool {
         let Some(looped) = self.next_is_product(tensor, rest) else { return false };
         if !looped {
-            self.units.fresh.insert(tensor);
+            self.state.zero_init.insert(tensor);
             return true;
         }
-        let begun = match self.units.begun.get(&tensor) {
-            Some(begun) => *begun,
+        let flag = match self.state.accumulate.get(&tensor) {
+            Some(flag) => *flag,
             None => {
                 let name = format!("{}.begun", self.verified.program().tensor(tensor).name);
-                let begun = Reg { array: self.b.add_array(name, 1), index: 0 };
-                self.units.begun.insert(tensor, begun);
-                begun
+                let flag = Reg { array: self.b.add_array(name, 1), index: 0 };
+                self.state.accumulate.insert(tensor, flag);
+                flag
             }
         };
-        self.b.write(begun, int(0));
+        self.b.write(flag, int(0));
         true
     }
 

@@ -85,27 +85,23 @@ impl Builder {
         self.function.arch
     }
 
-    /// What is built from here on is done by some of the block's threads: their index among themselves, and the barrier that they
-    /// have instead of the block's. `None`: by all.
-    pub fn set_team(&mut self, team: Option<(Value, SyncOp)>) {
-        self.team = team;
+    /// Sets the team; returns the one before.
+    pub(crate) fn set_team(&mut self, team: Option<(Value, SyncOp)>) -> Option<(Value, SyncOp)> {
+        std::mem::replace(&mut self.team, team)
     }
 
-    /// Operations made from here on stay inside the current block, also where their operands exist outside: what only some warps
-    /// need must not cost the registers of all. Returns what was set before, for [`set_floor`](Self::set_floor).
-    pub fn floor_here(&mut self) -> usize {
+    /// Keeps operations inside the current block; returns the outermost block before.
+    pub(crate) fn floor_here(&mut self) -> usize {
         std::mem::replace(&mut self.floor, self.scopes.len() - 1)
     }
 
     /// Sets what [`floor_here`](Self::floor_here) returned.
-    pub fn set_floor(&mut self, floor: usize) {
+    pub(crate) fn set_floor(&mut self, floor: usize) {
         self.floor = floor;
     }
 
-    /// Whether pure operations made from here on go to the outermost block they can (as at first), or stay in the current
-    /// one. What a loop computes many of, each once a round, is better computed where it is used: hoisted, every
-    /// result would hold a register through the whole loop. Returns what was set before.
-    pub fn set_hoisting(&mut self, hoist: bool) -> bool {
+    /// Sets whether operations are hoisted; returns whether they were.
+    pub(crate) fn set_hoisting(&mut self, hoist: bool) -> bool {
         std::mem::replace(&mut self.hoist, hoist)
     }
 

@@ -7,6 +7,7 @@ pub mod builder;
 pub mod function;
 pub mod passes;
 mod print;
+mod scopes;
 pub mod verify;
 
 pub use builder::Builder;
@@ -14,4 +15,5 @@ pub use function::{
     Address, Array, ArrayId, DescriptorValue, Factor, Function, FunctionParam, FunctionParamKind, Inst, Op,
     Operand, OriginId, Position, Reg, SharedBuffer, Special, TensorMap, Value,
 };
+pub use scopes::Build;
 pub use verify::{VerifyError, verify};

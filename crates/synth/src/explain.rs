@@ -7,6 +7,7 @@ use serde::Serialize;
 use tilewright_machine::SwizzleMode;
 use tilewright_tile::{Stmt, StmtId, TensorId, Verified, statement_text};
 
+use crate::block::pipeline::ReleaseDelay;
 use crate::cost::Estimate;
 use crate::reason::{Lost, NotTaken, Why};
 
@@ -21,6 +22,8 @@ pub struct Explanation {
     pub fragment_registers: u32,
     /// Shared memory of a block in bytes.
     pub shared_bytes: u32,
+    /// The pipelines.
+    pub pipelines: Vec<PipelineNote>,
     /// What orders accesses of threads and of asynchronous engines.
     pub synchronisation: Vec<SyncNote>,
     /// The equations over thread-value layouts.
@@ -33,6 +36,29 @@ pub struct Explanation {
     pub search: SearchNote,
     /// What the chosen candidate is estimated at.
     pub estimate: Estimate,
+}
+
+/// A pipeline: the arrivals and bytes that its barriers count, and when its stages are released.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PipelineNote {
+    /// Its name.
+    pub name: String,
+    /// The byte at which it is declared in the source text.
+    pub position: u32,
+    /// Stages of the ring.
+    pub stages: u32,
+    /// The byte of shared memory at which its barriers begin: a full one a stage, then an empty one a stage.
+    pub barriers: u32,
+    /// Arrivals that end a phase of a full barrier.
+    pub full_arrivals: u32,
+    /// Bytes of TMA loads that end it with them.
+    pub tx_bytes: u32,
+    /// Arrivals that end a phase of an empty barrier: one a warp of the consumers, in every block that a load reaches.
+    pub empty_arrivals: u32,
+    /// Blocks that receive what one block loads: 1 without multicast.
+    pub multicast: u32,
+    /// Stages that stay unreleased behind the end of their `consume`.
+    pub release_delay: ReleaseDelay,
 }
 
 /// A fence between threads and asynchronous engines, or a form of a wait, that was chosen or left out.
@@ -306,6 +332,7 @@ impl fmt::Display for Explanation {
             }
         }
         self.levels(f)?;
+        self.pipelines(f)?;
         self.synchronisation(f)?;
         for text in &self.inserted {
             writeln!(f, "inserted {text}")?;
@@ -360,6 +387,34 @@ impl Explanation {
         }
         for (name, entries) in tensors {
             writeln!(f, "  {name}: {}", entries.join(", "))?;
+        }
+        Ok(())
+    }
+
+    /// The pipelines: barriers, arrivals, byte counts, release.
+    fn pipelines(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.pipelines.is_empty() {
+            writeln!(f, "pipelines")?;
+        }
+        for p in &self.pipelines {
+            let count = |n: u32, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+            let (stages, barriers) = (count(p.stages, "stage"), count(2 * p.stages, "barrier"));
+            writeln!(f, "  {}: {stages}, {barriers} at {}", p.name, p.barriers)?;
+            let full = count(p.full_arrivals, "arrival");
+            writeln!(f, "      full     {full}, {} of tensor copies", count(p.tx_bytes, "byte"))?;
+            write!(f, "      empty    {}", count(p.empty_arrivals, "arrival"))?;
+            match p.multicast {
+                1 => writeln!(f)?,
+                blocks => writeln!(f, " from {blocks} blocks")?,
+            }
+            let late = "when the products that read the stage are waited for";
+            match p.release_delay {
+                ReleaseDelay::Stages(0) => writeln!(f, "      release  at the end of `consume`")?,
+                ReleaseDelay::Stages(n) => {
+                    writeln!(f, "      release  {late}, at most {} later", count(n, "stage"))?
+                }
+                ReleaseDelay::Counted => writeln!(f, "      release  {late}, counted by age")?,
+            }
         }
         Ok(())
     }

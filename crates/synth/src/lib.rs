@@ -46,8 +46,8 @@ pub use async_layout::tma::{Multicast, TmaCall, TmaPlan};
 pub use async_layout::wgmma::{OperandA, SharedOperand, WgmmaCall, WgmmaPlan};
 pub use async_layout::{AsyncLayouts, assign_async_layouts};
 pub use explain::{
-    Alternative, CandidateNote, ConstraintNote, Explanation, SearchNote, StatementNote, SyncNote, TensorNote,
-    Words,
+    Alternative, CandidateNote, ConstraintNote, Explanation, PipelineNote, SearchNote, StatementNote,
+    SyncNote, TensorNote, Words,
 };
 pub use facts::{Facts, Multiples};
 pub use gemm::GemmCall;

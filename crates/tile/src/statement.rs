@@ -8,7 +8,7 @@ use crate::ids::StmtId;
 use crate::program::{ParamId, PipelineId, TensorId};
 
 /// Which side of a pipeline a [`StmtKind::Stage`] is.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Side {
     /// `produce`: fills the next free stage.
     Produce,

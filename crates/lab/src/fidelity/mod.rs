@@ -22,7 +22,7 @@ mod values;
 use tilewright_compiler::{Kernel, Options, compile};
 use tilewright_machine::{Arch, DType, ScalarOp};
 use tilewright_runtime::{Arg, Device, DeviceKind, RuntimeError, SimDevice, Sizes};
-use tilewright_simt::{Builder, Function, FunctionParamKind, Operand};
+use tilewright_simt::{Build, Builder, Function, FunctionParamKind, Operand};
 
 pub use functions::{Accuracy, FunctionConfig, Sample, functions};
 use items::{Code, Item, Match, begin, items, padded};
@@ -140,15 +140,16 @@ fn function(name: &str, arch: Arch, rows: &[Item], threads: usize) -> Function {
     }
     let (index, warp, lane) = begin(&mut b);
     // Addresses stay where they are used: hoisted, those of all rows would hold registers through the whole kernel.
-    b.set_hoisting(false);
-    let (mut input, mut output) = (0, 0);
-    for row in rows {
-        let from = element(&mut b, data, 4 * input, index, padded(row.inputs));
-        let to = element(&mut b, out, 4 * output, index, padded(row.outputs));
-        row.emit(&mut Code { b: &mut b, from, to, warp, lane });
-        input += threads * padded(row.inputs);
-        output += threads * padded(row.outputs);
-    }
+    b.hoisting(false, |b| {
+        let (mut input, mut output) = (0, 0);
+        for row in rows {
+            let from = element(b, data, 4 * input, index, padded(row.inputs));
+            let to = element(b, out, 4 * output, index, padded(row.outputs));
+            row.emit(&mut Code { b, from, to, warp, lane });
+            input += threads * padded(row.inputs);
+            output += threads * padded(row.outputs);
+        }
+    });
     b.finish()
 }
 

@@ -30,7 +30,7 @@ use tilewright_tile::{
 
 use super::Part;
 use super::disjoint::{Known, apart};
-use super::smem::{PartPlaces, Places};
+use super::smem::{PartMemory, SharedMemoryMap};
 use crate::explain::SyncNote;
 use crate::plan::{CopyPlan, StmtPlan};
 
@@ -153,7 +153,7 @@ pub struct Accesses<'a> {
 
 /// What orders the accesses to the stages of a pipeline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Stages {
+pub struct StageFences {
     /// Whether threads, and not only asynchronous engines, read a stage.
     pub read: bool,
     /// Whether a fence stands before an arrival at the full barrier: threads write what asynchronous engines read or overwrite.
@@ -185,7 +185,7 @@ impl Orders {
 
 struct Collect<'a, 'p> {
     part: &'p Part<'a>,
-    places: &'p PartPlaces,
+    places: &'p PartMemory,
     nodes: Vec<Node<'a>>,
     loops: Vec<usize>,
     stages: Vec<(PipelineId, Side)>,
@@ -243,14 +243,14 @@ impl<'a> Accesses<'a> {
     /// # Errors
     ///
     /// A statement without a plan.
-    pub fn new(parts: &[Part<'a>], places: &Places) -> Result<Self, Diagnostic> {
-        let one = |(part, places): (&Part<'a>, &PartPlaces)| {
+    pub fn new(parts: &[Part<'a>], memory: &SharedMemoryMap) -> Result<Self, Diagnostic> {
+        let one = |(part, places): (&Part<'a>, &PartMemory)| {
             let (nodes, loops, stages) = (Vec::new(), Vec::new(), Vec::new());
             let mut collect = Collect { part, places, nodes, loops, stages };
             collect.body(&part.verified.program().body, None)?;
             Ok(PartAccesses { verified: part.verified, nodes: collect.nodes })
         };
-        Ok(Accesses { parts: parts.iter().zip(&places.parts).map(one).collect::<Result<_, Diagnostic>>()? })
+        Ok(Accesses { parts: parts.iter().zip(&memory.parts).map(one).collect::<Result<_, Diagnostic>>()? })
     }
 
     fn touches(&self) -> impl Iterator<Item = &Touch<'a>> {
@@ -259,8 +259,8 @@ impl<'a> Accesses<'a> {
 
     /// What the arrivals at the barriers of the pipeline of these tensors must order. What threads do to a stage is ordered there and
     /// nowhere else.
-    pub fn of_stages(&self, tensors: &[TensorId]) -> Stages {
-        let mut stages = Stages::default();
+    pub fn of_stages(&self, tensors: &[TensorId]) -> StageFences {
+        let mut stages = StageFences::default();
         let ordinary = |t: &&Touch<'_>| t.proxy == Proxy::Generic && tensors.contains(&t.reference.tensor);
         for touch in self.touches().filter(ordinary) {
             let clashes = self.touches().any(|other| touch.clashes(other));

@@ -1,17 +1,18 @@
-//! How many stages products in flight hold back, at each statement that gives stages back.
+//! The release of pipeline stages: how many stay unreleased because products in flight read them, at each statement that releases some.
 //!
 //! A stage is free once its `consume` has ended and every group of products that reads it has been waited for; those of a pipeline
 //! become free in their order, for in that order they are filled again. So a group has an *age*, the groups committed since, and
 //! `wait_gemm(n)` covers those of age `n` and more.
 //!
 //! The statements of a part are walked with all states that can be there: for each pipeline the stages that are held back, oldest
-//! first, each with the age of the last group that reads it. Where all states that reach a statement want as many stages given back
-//! as a count of held stages tells, that count is kept in a register, or nothing. Elsewhere registers count the held stages by age.
+//! first, each with the age of the last group that reads it. Where all states that reach a statement want as many stages released
+//! as a count of unreleased ones tells, that count is kept in a register, or nothing. Elsewhere registers count the held stages by age.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_tile::{Expr, PipelineId, Program, Side, Stmt, StmtId, StmtKind};
 
+use super::pipeline::ReleaseDelay;
 use crate::facts::Facts;
 
 /// The largest age that is told from larger ones: any wait covers it.
@@ -21,60 +22,68 @@ const STATES: usize = 256;
 /// The most rounds of a loop that are walked one by one.
 const ROUNDS: i64 = 16;
 
-/// How many stages of a pipeline a statement gives back.
+/// The stages of a pipeline that a statement releases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GiveBack {
-    /// So many.
+pub enum Release {
+    /// `n` stages.
     Exactly(u32),
-    /// Those that are held back beyond the latest `keep`.
+    /// The unreleased ones beyond the latest `keep`.
     Above {
-        /// How many stay held back.
+        /// Stages that stay unreleased.
         keep: u32,
-        /// How many are given back at most.
+        /// The most that are released.
         most: u32,
     },
 }
 
-/// What a consumer keeps in registers about the stages of a pipeline that it holds back.
+/// Registers in which a consumer keeps track of its unreleased stages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kept {
-    /// Nothing: each stage is given back at the end of its `consume`.
-    Nothing,
+pub enum Tracking {
+    /// Nothing: each stage is released at the end of its `consume`.
+    Immediate,
     /// The number of the oldest one.
     Oldest,
     /// That, and how many there are.
     Count,
     /// That, and how many there are of each age.
-    Ages,
+    ByAge,
 }
 
-/// What a part gives back, and where.
+/// The points at which a part releases stages.
 #[derive(Default)]
-pub struct Held {
-    kept: BTreeMap<PipelineId, Kept>,
+pub struct ReleasePlan {
+    tracking: BTreeMap<PipelineId, Tracking>,
     /// By the statement, a `wait_gemm` or a `consume`, whose end counts.
-    points: BTreeMap<(StmtId, PipelineId), GiveBack>,
+    points: BTreeMap<(StmtId, PipelineId), Release>,
     /// By `commit_gemm` the pipelines whose stage at hand its group reads.
     commits: BTreeMap<StmtId, BTreeSet<PipelineId>>,
     /// The most groups that a wait leaves in flight.
     ages: u32,
+    /// The most stages that are unreleased when a `consume` has ended.
+    delays: BTreeMap<PipelineId, u32>,
 }
 
-impl Held {
+impl ReleasePlan {
     /// Walks the statements of a part.
-    pub fn new(program: &Program, facts: &Facts<'_>) -> Held {
+    pub fn new(program: &Program, facts: &Facts<'_>) -> ReleasePlan {
         let mut walk = Walk {
             program,
             facts,
             seen: BTreeMap::new(),
             commits: BTreeMap::new(),
             ages: 0,
+            delays: BTreeMap::new(),
             overflow: false,
         };
         let ids = (0..program.pipelines.len()).map(|i| PipelineId(i as u32));
         let begin: State = ids.clone().map(|id| (id, Stages::default())).collect();
         walk.block(&program.body, BTreeSet::from([begin]), None);
-        let mut held = Held { commits: walk.commits, ages: walk.ages, ..Held::default() };
+        let mut held = ReleasePlan {
+            commits: walk.commits,
+            ages: walk.ages,
+            delays: walk.delays,
+            ..ReleasePlan::default()
+        };
         for id in ids {
             let own: Vec<(StmtId, &BTreeSet<Seen>)> = walk
                 .seen
@@ -84,30 +93,38 @@ impl Held {
                 .collect();
             let points = own.iter().map(|(at, seen)| Some(((*at, id), give_back(seen)?)));
             let points = points.collect::<Option<BTreeMap<_, _>>>().filter(|_| !walk.overflow);
-            let kept = match &points {
-                None => Kept::Ages,
-                _ if own.iter().all(|(_, seen)| at_once(seen)) => Kept::Nothing,
-                Some(points) if points.values().any(|give| matches!(give, GiveBack::Above { .. })) => {
-                    Kept::Count
+            let tracking = match &points {
+                None => Tracking::ByAge,
+                _ if own.iter().all(|(_, seen)| at_once(seen)) => Tracking::Immediate,
+                Some(points) if points.values().any(|give| matches!(give, Release::Above { .. })) => {
+                    Tracking::Count
                 }
-                Some(_) => Kept::Oldest,
+                Some(_) => Tracking::Oldest,
             };
-            held.kept.insert(id, kept);
-            if matches!(kept, Kept::Oldest | Kept::Count) {
+            held.tracking.insert(id, tracking);
+            if matches!(tracking, Tracking::Oldest | Tracking::Count) {
                 held.points.extend(points.into_iter().flatten());
             }
         }
         held
     }
 
-    /// What registers keep about the stages of a pipeline that the part holds back.
-    pub fn kept(&self, id: PipelineId) -> Kept {
-        self.kept.get(&id).copied().unwrap_or(Kept::Nothing)
+    /// The registers for the unreleased stages of a pipeline.
+    pub fn tracking(&self, id: PipelineId) -> Tracking {
+        self.tracking.get(&id).copied().unwrap_or(Tracking::Immediate)
     }
 
-    /// How many stages of a pipeline are given back at a statement, if a count of them tells.
-    pub fn at(&self, statement: StmtId, id: PipelineId) -> GiveBack {
-        self.points.get(&(statement, id)).copied().unwrap_or(GiveBack::Exactly(0))
+    /// Stages that stay unreleased behind the end of their `consume`.
+    pub fn delay(&self, id: PipelineId) -> ReleaseDelay {
+        match self.tracking(id) {
+            Tracking::ByAge => ReleaseDelay::Counted,
+            _ => ReleaseDelay::Stages(self.delays.get(&id).copied().unwrap_or(0)),
+        }
+    }
+
+    /// The stages of a pipeline that a statement releases, if a count of unreleased ones tells it.
+    pub fn at(&self, statement: StmtId, id: PipelineId) -> Release {
+        self.points.get(&(statement, id)).copied().unwrap_or(Release::Exactly(0))
     }
 
     /// Whether the group that a statement commits reads the stage at hand of a pipeline.
@@ -133,17 +150,17 @@ pub fn wait_at_the_end(body: &[Stmt]) -> Option<&Expr> {
 type Seen = (u32, u32);
 
 /// What gives back the right number of stages in every state, if a count of held stages tells it.
-fn give_back(seen: &BTreeSet<Seen>) -> Option<GiveBack> {
+fn give_back(seen: &BTreeSet<Seen>) -> Option<Release> {
     let given: BTreeSet<u32> = seen.iter().map(|(before, after)| before - after).collect();
     let most = given.last().copied().unwrap_or(0);
     if given.len() <= 1 {
-        return Some(GiveBack::Exactly(most));
+        return Some(Release::Exactly(most));
     }
     let keep: BTreeSet<u32> =
         seen.iter().filter(|(before, after)| before > after).map(|(_, after)| *after).collect();
     let keep = keep.first().copied().filter(|_| keep.len() == 1)?;
     let idle = seen.iter().all(|(before, after)| before > after || *before <= keep);
-    idle.then_some(GiveBack::Above { keep, most })
+    idle.then_some(Release::Above { keep, most })
 }
 
 /// Whether a stage is given back where its `consume` ends, or there is none.
@@ -178,6 +195,7 @@ struct Walk<'a> {
     seen: BTreeMap<(StmtId, PipelineId), BTreeSet<Seen>>,
     commits: BTreeMap<StmtId, BTreeSet<PipelineId>>,
     ages: u32,
+    delays: BTreeMap<PipelineId, u32>,
     /// Whether there were too many states.
     overflow: bool,
 }
@@ -323,13 +341,17 @@ impl Walk<'_> {
             stages.held.push(age.or(stages.held.last().copied()).unwrap_or(OLD));
             let before = stages.held.len() as u32;
             if let Some(groups) = last {
-                return self.wait(index, groups, state);
+                state = self.wait(index, groups, state);
+            } else {
+                if free {
+                    stages.held.clear();
+                }
+                let after = stages.held.len() as u32;
+                self.see((index, id), before, after);
             }
-            if free {
-                stages.held.clear();
-            }
-            let after = stages.held.len() as u32;
-            self.see((index, id), before, after);
+            let unreleased = state.get(&id).map_or(0, |stages| stages.held.len() as u32);
+            let most = self.delays.entry(id).or_default();
+            *most = unreleased.max(*most);
             state
         };
         states.into_iter().map(end).collect()

@@ -22,7 +22,7 @@ pub struct Buffer {
 }
 
 /// Where a part's tensors lie.
-pub struct PartPlaces {
+pub struct PartMemory {
     /// The offset of each of its shared tensors.
     pub offsets: Vec<u32>,
     /// Of each of its tensors the buffer, if it is a shared one.
@@ -33,7 +33,7 @@ pub struct PartPlaces {
 
 /// Where a part's sums over the blocks of a cluster go through.
 #[derive(Clone, Copy, Debug)]
-pub struct SumPlace {
+pub struct ClusterReduceSlot {
     /// The offset of the buffer.
     pub buffer: u32,
     /// The offset of its two barriers: for what is there to be read, and for what has been read by all.
@@ -56,16 +56,25 @@ fn summed(part: &Part<'_>) -> u32 {
     most
 }
 
-/// Where everything lies.
-pub struct Places {
+/// The barriers of a pipeline: 8 bytes a stage for full ones, then as many for empty ones.
+#[derive(Clone, Copy, Debug)]
+pub struct Barriers {
+    /// The offset.
+    pub at: u32,
+    /// Stages of the pipeline.
+    pub stages: u32,
+}
+
+/// The map of a block's shared memory.
+pub struct SharedMemoryMap {
     /// All buffers.
-    pub all: Vec<Buffer>,
+    pub buffers: Vec<Buffer>,
     /// By part.
-    pub parts: Vec<PartPlaces>,
+    pub parts: Vec<PartMemory>,
     /// Where the blocks of a cluster show each other their parts of a sum: for each part of the program, if it has sums.
-    pub sums: Vec<Option<SumPlace>>,
-    /// For each pipeline the offset of its barriers: 8 bytes a stage for full ones, then as many for empty ones.
-    pub barriers: BTreeMap<PipelineId, u32>,
+    pub cluster_reduce: Vec<Option<ClusterReduceSlot>>,
+    /// The barriers of each pipeline.
+    pub barriers: BTreeMap<PipelineId, Barriers>,
 }
 
 /// Places everything.
@@ -73,7 +82,7 @@ pub struct Places {
 /// # Errors
 ///
 /// More shared memory than a block has.
-pub fn places(whole: &Verified, parts: &[Part<'_>], arch: Arch) -> Result<Places, Diagnostic> {
+pub fn map(whole: &Verified, parts: &[Part<'_>], arch: Arch) -> Result<SharedMemoryMap, Diagnostic> {
     let program = whole.program();
     let mut common: BTreeMap<TensorId, (u32, u32)> = BTreeMap::new();
     let mut next = 0u32;
@@ -124,14 +133,14 @@ pub fn places(whole: &Verified, parts: &[Part<'_>], arch: Arch) -> Result<Places
             put("exchange", scratch, part.synthesis.scratch_bytes);
             next = scratch.saturating_add(part.synthesis.scratch_bytes);
         }
-        placed.push(PartPlaces { offsets, buffers, scratch });
+        placed.push(PartMemory { offsets, buffers, scratch });
     }
     let mut barriers = BTreeMap::new();
     for (i, pipeline) in program.pipelines.iter().enumerate() {
         let stages = pipeline.stages.as_int().and_then(|n| u32::try_from(n).ok()).unwrap_or(1);
         let at = next.next_multiple_of(8);
         put(&format!("{}.barriers", pipeline.name), at, 16 * stages);
-        barriers.insert(PipelineId(i as u32), at);
+        barriers.insert(PipelineId(i as u32), Barriers { at, stages });
         next = at.saturating_add(16 * stages);
     }
     let mut sums = Vec::new();
@@ -143,7 +152,7 @@ pub fn places(whole: &Verified, parts: &[Part<'_>], arch: Arch) -> Result<Places
             put("sum.barriers", barriers, 16);
             put("sum", buffer, bytes);
             next = buffer.saturating_add(bytes);
-            SumPlace { buffer, barriers, registers }
+            ClusterReduceSlot { buffer, barriers, registers }
         }));
     }
     let limit = arch.limits().shared_bytes_per_block;
@@ -157,5 +166,5 @@ pub fn places(whole: &Verified, parts: &[Part<'_>], arch: Arch) -> Result<Places
         )
         .help(format!("make the tiles smaller or the stages fewer; in bytes: {}", sizes.join(", "))));
     }
-    Ok(Places { all, parts: placed, sums, barriers })
+    Ok(SharedMemoryMap { buffers: all, parts: placed, cluster_reduce: sums, barriers })
 }

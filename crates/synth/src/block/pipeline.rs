@@ -1,0 +1,286 @@
+//! Pipelines: the arrivals and the bytes that the barriers of their stages count.
+//!
+//! A stage has two mbarriers. The *full* one ends a phase when its producer has arrived, with the number of bytes that TMA loads bring
+//! (`expect_tx`), and the bytes have landed; the *empty* one when every warp of its consumers has released the stage.
+
+use std::collections::BTreeMap;
+
+use tilewright_machine::ProxyFence;
+use tilewright_tile::{
+    Code, Diagnostic, Origin, PipelineId, Side, Stmt, StmtKind, Verified, least_iterations,
+};
+
+use super::proxy::{Accesses, StageFences};
+use super::smem::SharedMemoryMap;
+use super::{Part, Sites};
+use crate::explain::{PipelineNote, SyncNote};
+use crate::plan::StmtPlan;
+
+/// The barriers of a pipeline, the same for all its roles.
+#[derive(Clone, Debug)]
+pub struct PipelinePlan {
+    /// Stages of the ring.
+    pub stages: u32,
+    /// The offset of the full barriers, 8 bytes each; the empty ones follow.
+    pub barriers: u32,
+    /// Arrivals that end a phase of a full barrier.
+    pub full_arrivals: u32,
+    /// Arrivals that end a phase of an empty barrier.
+    pub empty_arrivals: u32,
+    /// Bytes that TMA loads bring for a stage.
+    pub tx_bytes: u32,
+    /// Whether threads write to the stage.
+    pub stored: bool,
+    /// The proxy fences where a stage is handed on.
+    pub fences: StageFences,
+    /// Whether a warp's threads meet before one of them releases a stage for all. Where none of them reads it, nor multiplies, a thread
+    /// could otherwise fall behind by a phase.
+    pub warps_meet: bool,
+    /// Blocks that receive what one block loads: 1 without multicast.
+    pub multicast: u32,
+    /// Stages that a consumer has not released when a later one's `consume` ends, at most; `None` where that is counted at run time.
+    pub release_delay: ReleaseDelay,
+}
+
+/// Stages that stay unreleased behind the end of their `consume`, because products in flight read them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReleaseDelay {
+    /// So many at most.
+    Stages(u32),
+    /// As many as the launch makes it: registers count them by age.
+    Counted,
+}
+
+impl PipelinePlan {
+    /// Whether the fence between what threads have read of a stage and the loads that overwrite it stands with the thread that issues
+    /// these, behind its wait. It is the cheaper place: that thread has no loads of its own outstanding, which a fence waits for. A load
+    /// that other blocks issue is fenced in the block that reads.
+    pub fn fenced_by_producer(&self) -> bool {
+        self.fences.fence_empty && self.multicast == 1
+    }
+}
+
+/// The most bytes that a phase of an mbarrier counts (PTX ISA 9.0, section 9.7.13.15.5).
+const MAX_TX_BYTES: u64 = (1 << 20) - 1;
+
+/// The pipelines of a program.
+pub type Pipelines = BTreeMap<PipelineId, PipelinePlan>;
+
+/// What a `produce` fills its stage with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Fill {
+    tx_bytes: u64,
+    stored: bool,
+    multicast: u32,
+}
+
+/// A `produce`.
+struct Produce {
+    pipeline: PipelineId,
+    span: Origin,
+    fill: Fill,
+    /// A tensor copy that is done nobody knows how often.
+    uncounted: Option<Origin>,
+}
+
+/// Whether the statements certainly do a product, for which the threads of each warp meet.
+fn multiplies(v: &Verified, body: &[Stmt]) -> bool {
+    body.iter().any(|stmt| match &stmt.kind {
+        StmtKind::GemmAsync { .. } => true,
+        StmtKind::For { lo, hi, body, .. } => {
+            least_iterations(v.program(), lo, hi) > 0 && multiplies(v, body)
+        }
+        StmtKind::Stage { body, .. } => multiplies(v, body),
+        _ => false,
+    })
+}
+
+/// The `produce`s of a part, and the pipelines that it consumes: whether each `consume` of one multiplies.
+fn stages(part: &Part<'_>) -> Result<(Vec<Produce>, BTreeMap<PipelineId, bool>), Diagnostic> {
+    let mut produces: BTreeMap<usize, Produce> = BTreeMap::new();
+    let mut consumed = BTreeMap::new();
+    let mut number = 0;
+    for site in Sites::of(part)? {
+        if let StmtKind::Stage { pipeline, side, body, .. } = &site.stmt.kind {
+            match side {
+                Side::Consume => {
+                    *consumed.entry(*pipeline).or_insert(true) &= multiplies(part.verified, body)
+                }
+                Side::Produce => {
+                    let fill = Fill { tx_bytes: 0, stored: false, multicast: 1 };
+                    let produce =
+                        Produce { pipeline: *pipeline, span: site.stmt.span, fill, uncounted: None };
+                    produces.insert(number, produce);
+                }
+            }
+            number += 1;
+        }
+        let Some(produce) = site.stage.and_then(|stage| produces.get_mut(&stage.number)) else { continue };
+        match site.plan {
+            StmtPlan::Tma(plan) => {
+                let bytes = site.times.and_then(|times| times.checked_mul(plan.bytes()));
+                match bytes.and_then(|bytes| produce.fill.tx_bytes.checked_add(bytes)) {
+                    Some(bytes) => produce.fill.tx_bytes = bytes,
+                    None => _ = produce.uncounted.get_or_insert(site.stmt.span),
+                }
+                produce.fill.multicast = produce.fill.multicast.max(plan.multicast.map_or(1, |s| s.blocks));
+            }
+            StmtPlan::Copy(_) => produce.fill.stored = true,
+            _ => {}
+        }
+    }
+    Ok((produces.into_values().collect(), consumed))
+}
+
+/// Checks that a barrier can count what fills a stage, and that each `produce` of a pipeline brings the same.
+fn check(whole: &Verified, produce: &Produce, first: Fill) -> Result<u32, Diagnostic> {
+    let name = &whole.program().pipeline(produce.pipeline).name;
+    let fail = |span: Origin, message: String, help: &str| {
+        Diagnostic::new(Code::Unsatisfiable, span, message).help(help)
+    };
+    if let Some(span) = produce.uncounted {
+        return Err(fail(
+            span,
+            "how many tensor copies fill the stage is not known when the kernel is compiled".to_string(),
+            "a stage's barrier counts its bytes: let loops in `produce` have constant bounds",
+        ));
+    }
+    let bytes = produce.fill.tx_bytes;
+    let counted = u32::try_from(bytes).ok().filter(|_| bytes <= MAX_TX_BYTES).ok_or_else(|| {
+        fail(
+            produce.span,
+            format!(
+                "this `produce` copies {bytes} bytes into a stage of `{name}`, and its barrier counts up to {MAX_TX_BYTES}"
+            ),
+            "copy each part of a stage once; a loop around the copies repeats them",
+        )
+    })?;
+    if produce.fill != first {
+        return Err(fail(
+            produce.span,
+            format!("this `produce` fills a stage of `{name}` otherwise than another"),
+            "a pipeline's barriers count the same bytes for every stage: copy the same tiles by the same means",
+        ));
+    }
+    Ok(counted)
+}
+
+/// Plans the pipelines of a program.
+///
+/// # Errors
+///
+/// A stage of which the bytes that fill it are not known, or too many.
+pub fn plan(
+    whole: &Verified,
+    parts: &[Part<'_>],
+    memory: &SharedMemoryMap,
+    accesses: &Accesses<'_>,
+) -> Result<Pipelines, Diagnostic> {
+    let mut plans = Pipelines::new();
+    for (id, barriers) in &memory.barriers {
+        let fences = accesses.of_stages(&whole.program().pipeline(*id).tensors);
+        let plan = PipelinePlan {
+            stages: barriers.stages,
+            barriers: barriers.at,
+            full_arrivals: 1,
+            empty_arrivals: 0,
+            tx_bytes: 0,
+            stored: false,
+            fences,
+            warps_meet: fences.read,
+            multicast: 1,
+            release_delay: ReleaseDelay::Stages(0),
+        };
+        plans.insert(*id, plan);
+    }
+    for part in parts {
+        let (produces, consumed) = stages(part)?;
+        let mut first: BTreeMap<PipelineId, Fill> = BTreeMap::new();
+        for produce in &produces {
+            let fill = *first.entry(produce.pipeline).or_insert(produce.fill);
+            let tx_bytes = check(whole, produce, fill)?;
+            let Some(plan) = plans.get_mut(&produce.pipeline) else { continue };
+            // A stage that nothing is copied to is handed on by all threads of the role.
+            plan.stored = fill.stored || tx_bytes == 0;
+            (plan.tx_bytes, plan.multicast) = (tx_bytes, fill.multicast);
+            plan.full_arrivals = if plan.stored { part.verified.threads() } else { 1 };
+        }
+        for (id, multiplies) in consumed {
+            if let Some(plan) = plans.get_mut(&id) {
+                plan.warps_meet |= !multiplies;
+                plan.empty_arrivals += part.verified.threads() / 32;
+            }
+        }
+    }
+    for plan in plans.values_mut() {
+        plan.empty_arrivals *= plan.multicast;
+    }
+    Ok(plans)
+}
+
+/// The pipelines, for reports.
+pub fn notes(whole: &Verified, plans: &Pipelines) -> Vec<PipelineNote> {
+    let note = |(id, plan): (&PipelineId, &PipelinePlan)| {
+        let pipeline = whole.program().pipeline(*id);
+        PipelineNote {
+            name: pipeline.name.clone(),
+            position: pipeline.span.text().map_or(0, |span| span.start),
+            stages: plan.stages,
+            barriers: plan.barriers,
+            full_arrivals: plan.full_arrivals,
+            tx_bytes: plan.tx_bytes,
+            empty_arrivals: plan.empty_arrivals,
+            multicast: plan.multicast,
+            release_delay: plan.release_delay,
+        }
+    };
+    plans.iter().map(note).collect()
+}
+
+/// What orders the accesses to each pipeline's stages, for reports.
+pub fn sync_notes(whole: &Verified, plans: &Pipelines) -> Vec<SyncNote> {
+    let mut notes = Vec::new();
+    for (id, plan) in plans {
+        let pipeline = whole.program().pipeline(*id);
+        let fence = ProxyFence::Shared.spelling();
+        let mut note = |what: String, why: &str| {
+            let text = format!("stages of `{}`", pipeline.name);
+            notes.push(SyncNote {
+                text,
+                position: pipeline.span.text().map_or(0, |span| span.start),
+                what,
+                why: why.to_string(),
+            });
+        };
+        match (plan.fences.fence_full, plan.stored) {
+            (true, _) => note(
+                format!("{fence} before a stage is handed on"),
+                "threads fill it, and asynchronous engines read it",
+            ),
+            (false, true) => note(
+                "no fence before a stage is handed on".to_string(),
+                "threads fill it, and no asynchronous engine reads it",
+            ),
+            (false, false) => {}
+        }
+        match (plan.fences.fence_empty, plan.fences.read) {
+            (true, _) if plan.fenced_by_producer() => note(
+                format!("{fence} before a stage is filled again, by the thread that starts the copies"),
+                "ordinary instructions read it, and tensor copies overwrite it",
+            ),
+            (true, _) => note(
+                format!("{fence} before a stage is given back, by the lane of each warp that arrives"),
+                "ordinary instructions read it, and tensor copies of other blocks overwrite it",
+            ),
+            (false, true) => note(
+                "no fence before a stage is given back".to_string(),
+                "no asynchronous engine overwrites it",
+            ),
+            (false, false) => {
+                note("no fence before a stage is given back".to_string(), "no ordinary instruction reads it")
+            }
+        }
+    }
+    notes
+}

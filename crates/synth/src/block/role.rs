@@ -1,0 +1,134 @@
+//! Roles: which of a part's threads issue asynchronous operations, and what they wait for.
+
+use std::collections::BTreeSet;
+
+use tilewright_machine::{Arch, TensorOp};
+use tilewright_tile::{Diagnostic, PipelineId, Side, StmtKind, Verified};
+
+use super::proxy::Orders;
+use super::release::ReleasePlan;
+use super::smem::ClusterReduceSlot;
+use super::{Part, Sites};
+use crate::facts::Facts;
+use crate::plan::StmtPlan;
+
+/// A change of the registers that a thread of a role may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RegisterBudget {
+    /// Registers of a thread from here on.
+    pub registers: u32,
+    /// Whether they are more than a thread has at entry.
+    pub more: bool,
+}
+
+/// Sums over the blocks of a cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct ClusterReducePlan {
+    /// The buffer and the barriers.
+    pub slot: ClusterReduceSlot,
+    /// Arrivals that end a phase of the barriers: every warp of the part, in every block.
+    pub arrivals: u32,
+    /// Blocks of the cluster.
+    pub blocks: u32,
+}
+
+/// The plan of one part of a block.
+pub struct RolePlan {
+    /// The first warp in the block.
+    pub first_warp: u32,
+    /// The sides of pipelines that the part is on.
+    pub sides: BTreeSet<(PipelineId, Side)>,
+    /// Whether it issues TMA stores or reductions, which read shared memory.
+    pub stores: bool,
+    /// Whether it has `cp.async` outside stages.
+    pub copies: bool,
+    /// Whether it issues TMA copies or products of warpgroups, or is on a side of a pipeline: one thread is elected.
+    pub elects: bool,
+    /// Whether it only issues TMA loads: a single thread does all of it.
+    pub single_thread: bool,
+    /// The change of its register budget on entry.
+    pub registers: Option<RegisterBudget>,
+    /// Whether it ends with a barrier of the cluster: peers may still reach the block's memory.
+    pub ends_with_cluster: bool,
+    /// Its sums over the cluster.
+    pub cluster_reduce: Option<ClusterReducePlan>,
+    /// When it releases the stages that it consumes.
+    pub release: ReleasePlan,
+    /// Its proxy fences, and the forms of its waits.
+    pub sync: Orders,
+}
+
+impl RolePlan {
+    /// Plans a part; fences and waits are those of the whole block's accesses, and left out.
+    ///
+    /// # Errors
+    ///
+    /// A statement without a plan.
+    pub fn new(
+        whole: &Verified,
+        part: &Part<'_>,
+        slot: Option<ClusterReduceSlot>,
+        arch: Arch,
+        facts: &Facts<'_>,
+    ) -> Result<RolePlan, Diagnostic> {
+        let blocks = whole.cluster();
+        let mut plan = RolePlan {
+            first_warp: part.role.map_or(0, |role| role.first / 32),
+            sides: BTreeSet::new(),
+            stores: false,
+            copies: false,
+            elects: false,
+            single_thread: false,
+            registers: budget(whole, part, arch),
+            ends_with_cluster: slot.is_some(),
+            cluster_reduce: slot.map(|slot| ClusterReducePlan {
+                slot,
+                arrivals: part.verified.threads() / 32 * blocks,
+                blocks,
+            }),
+            release: ReleasePlan::new(part.verified.program(), facts),
+            sync: Orders::default(),
+        };
+        let (mut issues_tma, mut products, mut threads) = (false, false, false);
+        for site in Sites::of(part)? {
+            match (&site.stmt.kind, site.plan) {
+                (StmtKind::CopyAsync { .. }, StmtPlan::Tma(copy)) => {
+                    issues_tma = true;
+                    if copy.row.op != TensorOp::Load {
+                        (plan.stores, threads) = (true, true);
+                    }
+                }
+                (StmtKind::CopyAsync { .. }, _) => {
+                    threads = true;
+                    plan.copies |= site.stage.is_none_or(|stage| stage.side == Side::Consume);
+                }
+                (StmtKind::GemmAsync { .. }, _) => (products, threads) = (true, true),
+                (StmtKind::Stage { pipeline, side, .. }, _) => {
+                    threads |= *side == Side::Consume;
+                    plan.sides.insert((*pipeline, *side));
+                }
+                (
+                    StmtKind::For { .. }
+                    | StmtKind::Tiles { .. }
+                    | StmtKind::Drain { .. }
+                    | StmtKind::Define(_)
+                    | StmtKind::Pipeline(_)
+                    | StmtKind::WaitDependencies
+                    | StmtKind::LaunchDependents,
+                    _,
+                ) => {}
+                _ => threads = true,
+            }
+        }
+        plan.elects = issues_tma || products || !plan.sides.is_empty();
+        plan.single_thread = issues_tma && !threads && part.role.is_some();
+        Ok(plan)
+    }
+}
+
+/// The change of a role's register budget, if all roles have one and it is not what a thread has at entry.
+fn budget(whole: &Verified, part: &Part<'_>, arch: Arch) -> Option<RegisterBudget> {
+    let registers = part.role?.registers.filter(|_| whole.roles().iter().all(|r| r.registers.is_some()))?;
+    let entry = arch.limits().registers_of_a_thread(whole.threads());
+    (registers != entry).then_some(RegisterBudget { registers, more: registers > entry })
+}
