@@ -107,7 +107,7 @@ impl Fp8BlocksConfig {
         self.stages * stage + aligned(self.stages * scales) + self.tiling().epilogue_bytes(chain, self.out)
     }
 
-    /// What belongs to m and to n, or to A and to B, of what belongs to a tile's rows and columns; and the other way round.
+    /// See [`Tiling::sides`].
     fn sides<T>(&self, both: (T, T)) -> (T, T) {
         self.tiling().sides(both)
     }
@@ -174,7 +174,7 @@ impl Fp8BlocksConfig {
     ///
     /// # Errors
     ///
-    /// What [`validate`](Self::validate) says.
+    /// Those of [`validate`](Self::validate).
     pub fn program(&self) -> Result<Program, ConfigError> {
         self.program_with(&[])
     }
@@ -183,7 +183,7 @@ impl Fp8BlocksConfig {
     ///
     /// # Errors
     ///
-    /// What [`validate`](Self::validate) says, and mistakes in what the operations write.
+    /// Those of [`validate`](Self::validate), and mistakes in what the operations write.
     pub fn program_with(&self, custom: &[&dyn EpilogueOp]) -> Result<Program, ConfigError> {
         self.check(custom)?;
         let mainloop = Promoted {

@@ -60,7 +60,7 @@ impl Fp8BlocksConfig {
         Fp8BlocksConfig { stages: (2..=MOST_STAGES).rev().find(fits).unwrap_or(2), ..self }
     }
 
-    /// Whether the configuration is in proportion to the problem.
+    /// Returns whether the configuration is in proportion to the problem.
     pub(crate) fn suits(&self, m: i64, n: i64, k: i64) -> bool {
         let [blocks_m, blocks_n, _] = self.cluster.shape();
         let ((of_m, of_n), (least_m, least_n)) = (self.sides((self.bm, self.bn)), self.sides((64, 16)));

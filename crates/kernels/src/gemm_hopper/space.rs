@@ -78,7 +78,7 @@ impl HopperGemmConfig {
         narrow.or(wide)
     }
 
-    /// Whether the configuration is in proportion to the problem.
+    /// Returns whether the configuration is in proportion to the problem.
     pub(crate) fn suits(&self, m: i64, n: i64, k: i64) -> bool {
         let [blocks_m, blocks_n, blocks_k] = self.cluster.shape();
         let ((of_m, of_n), (least_m, least_n)) = (self.sides((self.bm, self.bn)), self.sides((64, 16)));

@@ -23,8 +23,8 @@ pub(crate) const TARGET: Arch = Arch::SM_90A;
 /// Registers that the threads of a multiprocessor have together.
 const REGISTERS: i64 = TARGET.limits().registers_per_multiprocessor as i64;
 
-/// Registers that an instruction of the widest kind needs besides its sums, so that it can be assembled at all.
-const FEWEST_BESIDES: i64 = 26;
+/// Registers that an instruction of the widest kind needs in addition to its sums, so that it can be assembled at all.
+const FEWEST_OTHERS: i64 = 26;
 
 /// Bytes of the two barriers of a stage.
 pub(crate) const BARRIERS: i64 = 16;
@@ -117,7 +117,7 @@ fn check_order(order: Order) -> Result<(), ConfigError> {
     Err(ConfigError::value("order", order, wanted))
 }
 
-/// What a kernel needs of a block.
+/// The needs of a kernel.
 pub(crate) struct Needs {
     /// The columns that chunks divide: the parameter and its value.
     pub chunk_of: (&'static str, i64),
@@ -212,7 +212,7 @@ fn check_instruction(columns: i64, warpgroups: i64) -> Result<(), ConfigError> {
     let threads = 128 * (1 + warpgroups);
     let share = REGISTERS / threads / 8 * 8;
     let wide = (1..=32).rev().map(|eighth| 8 * eighth).find(|n| columns % n == 0).unwrap_or(8);
-    if wide / 2 + FEWEST_BESIDES <= share {
+    if wide / 2 + FEWEST_OTHERS <= share {
         return Ok(());
     }
     let wanted = format!(

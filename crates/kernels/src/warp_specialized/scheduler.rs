@@ -119,7 +119,7 @@ pub(crate) struct Scheduler {
     pub cluster_tiles: [Expr; 2],
     /// Steps along k that a block does of a tile.
     pub depth: Expr,
-    /// What the first mode of C counts, if it has one more: products, or parts of k.
+    /// The extent of C's first mode, if it has one more: products, or parts of k.
     pub several: Option<Expr>,
     /// Walks along the tile's rows and columns, the latter also by chunks of results.
     pub along_rows: Steps,

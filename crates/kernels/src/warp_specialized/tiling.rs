@@ -9,7 +9,7 @@ use super::choices::{Cluster, Order};
 /// The tile of a kernel, its distribution over blocks and threads, and its way out.
 #[derive(Clone, Copy)]
 pub(crate) struct Tiling {
-    /// Whether the tile's rows are along n and its columns along m.
+    /// Puts the tile's rows along n and its columns along m.
     pub swap: bool,
     pub bm: i64,
     pub bn: i64,
@@ -19,7 +19,7 @@ pub(crate) struct Tiling {
     pub warpgroups: i64,
     pub cluster: Cluster,
     pub order: Order,
-    /// Whether the previous tile is stored during a tile's mainloop.
+    /// Stores the previous tile during a tile's mainloop.
     pub overlap: bool,
     /// Columns of the tile that leave at a time.
     pub chunk: i64,
@@ -65,7 +65,8 @@ impl Tiling {
         if self.stored == DType::I32 { DType::I32 } else { DType::F32 }
     }
 
-    /// What belongs to m and to n, or to A and to B, of what belongs to a tile's rows and columns; and the other way round.
+    /// Exchanges two things if the operands are swapped: from those of a tile's rows and columns to those of m and n, or of A and B, and
+    /// back.
     pub fn sides<T>(&self, (rows, cols): (T, T)) -> (T, T) {
         if self.swap { (cols, rows) } else { (rows, cols) }
     }
@@ -95,7 +96,7 @@ pub(crate) struct Numbers {
     /// Accumulators of a tile, and chunks of each.
     pub parts: usize,
     per: Expr,
-    /// Whether names tell accumulators apart.
+    /// Names tell accumulators apart.
     tagged: bool,
 }
 
