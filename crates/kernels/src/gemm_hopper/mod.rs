@@ -13,7 +13,7 @@ use tilewright_machine::{Arch, CacheHint, DType};
 use tilewright_tile::Program;
 
 pub use crate::epilogue::{Epilogue, Part};
-pub use crate::warp_specialized::{Batch, Cluster, Major, Order};
+pub use crate::warp_specialized::{Batch, Cluster, Major, Rasterization};
 pub use reference::{Inputs, edge_sizes, finish, finish_with, sums};
 
 use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, parameters};
@@ -60,11 +60,11 @@ parameters! {
         /// Split-k: parts of k whose sums meet in global memory; more than 1 for few tiles and a long k.
         split: i64 as INT = 1,
         /// The order of tiles: grouped(rows), serpentine(rows) or hilbert(order).
-        order: Order as OWN = Order::Grouped(12),
+        rasterization: Rasterization as OWN = Rasterization::Grouped(12),
         /// Groups of wgmma in flight while the next one is issued.
         in_flight: i64 as INT = 1,
         /// A tile's results leave while the next tile is multiplied, a chunk after each of its first steps along k.
-        deferred: bool as FLAG = false,
+        overlap_epilogue: bool as FLAG = false,
         /// Columns of the tile that leave at a time: 8, 16, 32, 64, or widest.
         chunk: Option<i64> as WIDEST = None,
         /// Chunks on their way to memory or being written for it.
@@ -82,7 +82,7 @@ parameters! {
         /// Registers of a thread that multiplies.
         math_registers: i64 as INT = 240,
         /// Blocks that are launched, at most.
-        sms: i64 as INT = 132,
+        sm_count: i64 as INT = 132,
     }
 }
 
@@ -204,7 +204,7 @@ impl HopperGemmConfig {
         let chunk = self.bm * self.columns() / (128 * self.warpgroups);
         let rounded = |values: i64| values * bytes(self.stored()) / 4;
         let chunks = if chain.is_empty() { rounded(chunk) } else { 2 * chunk };
-        sums + if self.deferred { rounded(sums).max(chunks) } else { chunks }
+        sums + if self.overlap_epilogue { rounded(sums).max(chunks) } else { chunks }
     }
 
     /// Checks the configuration.

@@ -73,7 +73,7 @@ impl FromStr for Cluster {
 
 /// The rasterization order: the order in which the tiles of C are taken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Order {
+pub enum Rasterization {
     /// Groups of so many rows of tiles, each column by column.
     Grouped(i64),
     /// The same, every second group from its last column to its first.
@@ -82,33 +82,33 @@ pub enum Order {
     Hilbert(i64),
 }
 
-impl Order {
+impl Rasterization {
     pub(crate) fn tiles(self) -> TileOrder {
         match self {
-            Order::Grouped(rows) => grouped(rows),
-            Order::Serpentine(rows) => serpentine(rows),
-            Order::Hilbert(order) => hilbert(order),
+            Rasterization::Grouped(rows) => grouped(rows),
+            Rasterization::Serpentine(rows) => serpentine(rows),
+            Rasterization::Hilbert(order) => hilbert(order),
         }
     }
 }
 
-impl fmt::Display for Order {
+impl fmt::Display for Rasterization {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Order::Grouped(rows) => write!(f, "grouped({rows})"),
-            Order::Serpentine(rows) => write!(f, "serpentine({rows})"),
-            Order::Hilbert(order) => write!(f, "hilbert({order})"),
+            Rasterization::Grouped(rows) => write!(f, "grouped({rows})"),
+            Rasterization::Serpentine(rows) => write!(f, "serpentine({rows})"),
+            Rasterization::Hilbert(order) => write!(f, "hilbert({order})"),
         }
     }
 }
 
-impl FromStr for Order {
+impl FromStr for Rasterization {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let grouped = numbered(text, "grouped(", ")").map(Order::Grouped);
-        let serpentine = numbered(text, "serpentine(", ")").map(Order::Serpentine);
-        let hilbert = numbered(text, "hilbert(", ")").map(Order::Hilbert);
+        let grouped = numbered(text, "grouped(", ")").map(Rasterization::Grouped);
+        let serpentine = numbered(text, "serpentine(", ")").map(Rasterization::Serpentine);
+        let hilbert = numbered(text, "hilbert(", ")").map(Rasterization::Hilbert);
         grouped.or(serpentine).or(hilbert).ok_or("must be grouped(rows), serpentine(rows) or hilbert(order)")
     }
 }

@@ -2,7 +2,7 @@
 
 use tilewright_machine::{Arch, DType, Feature, Features, WgmmaRow};
 
-use super::choices::{Cluster, Order};
+use super::choices::{Cluster, Rasterization};
 use super::tiling::Tiling;
 use crate::config::ConfigError;
 use crate::epilogue::{Chain, EpilogueOp, OperandKind};
@@ -106,15 +106,15 @@ fn check_cluster(cluster: Cluster, shared: Option<i64>) -> Result<(), ConfigErro
 }
 
 /// Checks that the language has an order of tiles.
-fn check_order(order: Order) -> Result<(), ConfigError> {
-    let wanted = match order {
-        Order::Grouped(rows) | Order::Serpentine(rows) if !(1..=1024).contains(&rows) => {
+fn check_order(rasterization: Rasterization) -> Result<(), ConfigError> {
+    let wanted = match rasterization {
+        Rasterization::Grouped(rows) | Rasterization::Serpentine(rows) if !(1..=1024).contains(&rows) => {
             "groups have 1 to 1024 rows of tiles"
         }
-        Order::Hilbert(level) if !(0..=8).contains(&level) => "the squares are of order 0 to 8",
+        Rasterization::Hilbert(level) if !(0..=8).contains(&level) => "the squares are of order 0 to 8",
         _ => return Ok(()),
     };
-    Err(ConfigError::value("order", order, wanted))
+    Err(ConfigError::value("rasterization", rasterization, wanted))
 }
 
 /// The needs of a kernel.
@@ -145,10 +145,10 @@ impl Tiling {
         let (field, columns) = needs.chunk_of;
         check_chunk(self.chunk, field, columns, self.stored)?;
         check_cluster(self.cluster, needs.shared_rows)?;
-        check_order(self.order)?;
+        check_order(self.rasterization)?;
         self.check_registers(needs)?;
         check_instruction(needs.instruction, self.warpgroups)?;
-        within("sms", self.sms, [self.cluster.blocks(), 65_535], 1)?;
+        within("sm_count", self.sm_count, [self.cluster.blocks(), 65_535], 1)?;
         check_memory(self.stages, needs.shared_bytes)
     }
 

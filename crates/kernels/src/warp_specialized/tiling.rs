@@ -4,7 +4,7 @@ use tilewright_machine::{CacheHint, DType};
 use tilewright_tile::Expr;
 use tilewright_tile::dsl::KernelBuilder;
 
-use super::choices::{Cluster, Order};
+use super::choices::{Cluster, Rasterization};
 
 /// The tile of a kernel, its distribution over blocks and threads, and its way out.
 #[derive(Clone, Copy)]
@@ -18,7 +18,7 @@ pub(crate) struct Tiling {
     /// Math warpgroups.
     pub warpgroups: i64,
     pub cluster: Cluster,
-    pub order: Order,
+    pub rasterization: Rasterization,
     /// Stores the previous tile during a tile's mainloop.
     pub overlap: bool,
     /// Columns of the tile that leave at a time.
@@ -29,7 +29,7 @@ pub(crate) struct Tiling {
     pub dependent: bool,
     pub load_registers: i64,
     pub math_registers: i64,
-    pub sms: i64,
+    pub sm_count: i64,
     /// The types of accumulators and of what is stored.
     pub accumulator: DType,
     pub stored: DType,
@@ -46,13 +46,13 @@ macro_rules! tiling {
             stages: config.stages,
             warpgroups: config.warpgroups,
             cluster: config.cluster,
-            order: config.order,
-            overlap: config.deferred,
+            rasterization: config.rasterization,
+            overlap: config.overlap_epilogue,
             buffers: config.buffers,
             hint_c: config.hint_c,
             load_registers: config.load_registers,
             math_registers: config.math_registers,
-            sms: config.sms,
+            sm_count: config.sm_count,
             $($field: $value,)+
         }
     }};
@@ -87,7 +87,7 @@ pub(crate) struct Numbers {
     pub bn: Expr,
     pub bk: Expr,
     pub stages: Expr,
-    pub sms: Expr,
+    pub sm_count: Expr,
     pub chunk: Expr,
     pub chunks: Expr,
     pub buffers: Expr,
@@ -122,7 +122,7 @@ impl Numbers {
     pub fn declare(t: &mut KernelBuilder, tiling: &Tiling, k: Expr, part: Option<i64>) -> Self {
         let (bm, bn) = (t.constant("BM", tiling.bm), t.constant("BN", tiling.bn));
         let (bk, stages) = (t.constant("BK", tiling.bk), t.constant("STAGES", tiling.stages));
-        let (sms, chunk) = (t.constant("SMS", tiling.sms), t.constant("CHUNK", tiling.chunk));
+        let (sm_count, chunk) = (t.constant("SMS", tiling.sm_count), t.constant("CHUNK", tiling.chunk));
         let buffers = t.constant("BUFFERS", tiling.buffers);
         let chunks = &bn / &chunk;
         let (width, parts, per) = match part {
@@ -137,7 +137,7 @@ impl Numbers {
             bn,
             bk,
             stages,
-            sms,
+            sm_count,
             chunk,
             chunks,
             buffers,
