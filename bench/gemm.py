@@ -2,7 +2,7 @@
 """Matrix products beside cuBLAS, Triton and what else is installed, in one process, in turns: time, ratio, error.
 
     python3 bench/gemm.py --set issue --dtype f16 --plan plan.txt --condition all --json rows.jsonl
-    python3 bench/gemm.py --shapes 4096,4096,4096 --config "bn=192 stages=4" "deferred=true"
+    python3 bench/gemm.py --shapes 4096,4096,4096 --config "bn=192 stages=4" "overlap_epilogue=true"
     python3 bench/gemm.py --set issue --plan plan.txt --emit-launches launches      # no GPU: compiles only
     python3 bench/gemm.py --set issue --plan plan.txt --launches launches           # compiles nothing
 

@@ -175,7 +175,7 @@ def arguments():
     parser.add_argument("--shapes", nargs="+", metavar="G,ROWS,N,K", help="other shapes than the set's")
     parser.add_argument("--even", action="store_true", help="as many rows in each group")
     parser.add_argument("--dtype", default="bf16", choices=["f16", "bf16"])
-    parser.add_argument("--config", nargs="+", default=["", "deferred=true", "batch=ragged", "batch=ragged deferred=true"], metavar="WORDS")
+    parser.add_argument("--config", nargs="+", default=["", "overlap_epilogue=true", "batch=ragged", "batch=ragged overlap_epilogue=true"], metavar="WORDS")
     return common.parsed(parser, repeat=5)
 
 

@@ -75,10 +75,10 @@ class Gemm(unittest.TestCase):
 
     def test_a_plan_has_configurations_by_shape(self):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-            file.write("# comment\n4096,4096,4096: bn=192 stages=4; deferred=true\n16,4096,4096  swap=true # small\n4096,4096,4096\n")
+            file.write("# comment\n4096,4096,4096: bn=192 stages=4; overlap_epilogue=true\n16,4096,4096  swap=true # small\n4096,4096,4096\n")
             file.flush()
             plan = gemm.planned(file.name)
-        self.assertEqual(plan[4096, 4096, 4096], ["bn=192 stages=4", "deferred=true", ""])
+        self.assertEqual(plan[4096, 4096, 4096], ["bn=192 stages=4", "overlap_epilogue=true", ""])
         self.assertEqual(plan[16, 4096, 4096], ["swap=true"])
 
     def test_a_configuration_may_name_several_kernels(self):

@@ -49,7 +49,7 @@ pub struct EpilogueTile<'a> {
     pub shape: [&'a Expr; 2],
     /// The row and column of C of its first element.
     pub origin: [Expr; 2],
-    /// Whether the tile's rows are along the columns of C.
+    /// The tile's rows are along the columns of C.
     pub transposed: bool,
     pub(crate) site: &'a str,
 }
@@ -166,7 +166,7 @@ impl Part {
         }
     }
 
-    /// Whether the part adds to a vector of sums; it is no operation on the values.
+    /// Returns whether the part adds to a vector of sums; then it is no operation on the values.
     pub(crate) fn sums(self) -> bool {
         matches!(self, Part::RowSums | Part::ColSums)
     }
@@ -262,12 +262,12 @@ impl Epilogue {
         self.parts.into_iter().flatten()
     }
 
-    /// Whether it has no parts.
+    /// Returns whether it has no parts.
     pub fn is_empty(&self) -> bool {
         self.parts[0].is_none()
     }
 
-    /// Whether it has a part.
+    /// Returns whether it has a part.
     pub fn has(&self, part: Part) -> bool {
         self.parts().any(|p| p == part)
     }
@@ -316,7 +316,7 @@ impl<'a> Chain<'a> {
         Chain { ops: parts.chain(custom.iter().copied()).collect(), sums }
     }
 
-    /// Whether the accumulators are the results.
+    /// Returns whether the accumulators are the results.
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty() && self.sums.is_empty()
     }

@@ -47,7 +47,7 @@ impl GemmConfig {
         Tiles { bm, bn, bk, kk, stages, threads, b_bits: 16, epilogue }
     }
 
-    /// What is wrong with the configuration, whatever the architecture.
+    /// Checks the configuration, whatever the architecture.
     ///
     /// # Errors
     ///
@@ -59,7 +59,7 @@ impl GemmConfig {
         self.tiles().check()
     }
 
-    /// Why the configuration cannot run on this architecture, if it cannot.
+    /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
         self.validate().and_then(|()| self.tiles().check_for(arch)).err().map(|e| e.to_string())
     }
@@ -68,7 +68,7 @@ impl GemmConfig {
     ///
     /// # Errors
     ///
-    /// What [`validate`](Self::validate) says.
+    /// Those of [`validate`](Self::validate).
     pub fn program(&self) -> Result<Program, ConfigError> {
         self.validate()?;
         let mut t = KernelBuilder::new("gemm");
@@ -144,15 +144,15 @@ impl GemmConfig {
 
     /// The points of which [`space`](Self::space) keeps the valid ones.
     pub fn grid() -> impl Iterator<Item = GemmConfig> {
-        let all = [16, 32, 64, 96, 128, 192, 256]
+        let points = [16, 32, 64, 96, 128, 192, 256]
             .into_iter()
             .flat_map(|bm| [32, 64, 96, 128, 192, 256].map(|bn| (bm, bn)));
-        let all = all
+        let points = points
             .flat_map(|(bm, bn)| [(32, 16), (32, 32), (64, 16), (64, 32)].map(|(bk, kk)| (bm, bn, bk, kk)));
-        let all = all.flat_map(|tile| {
+        let points = points.flat_map(|tile| {
             (2..=6).flat_map(move |stages| [128, 256].map(|threads| (tile, stages, threads)))
         });
-        all.map(|((bm, bn, bk, kk), stages, threads)| GemmConfig {
+        points.map(|((bm, bn, bk, kk), stages, threads)| GemmConfig {
             bm,
             bn,
             bk,

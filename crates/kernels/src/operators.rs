@@ -15,7 +15,7 @@ use crate::w4a16::W4A16Config;
 pub struct Operator {
     /// The name.
     pub name: &'static str,
-    /// What it computes.
+    /// The formula that it computes.
     pub about: &'static str,
     /// The features that it needs.
     pub needs: Features,
@@ -24,7 +24,7 @@ pub struct Operator {
     /// The programs for values of parameters by name; those not named have their defaults. Where there are several they are launched
     /// in this order, and tensors of the same name are the same.
     pub programs: MakePrograms,
-    /// What a tuner may try; `None` if it is not tuned.
+    /// Its tuning space; `None` if it is not tuned.
     pub tuning: Option<Tuning>,
 }
 
@@ -51,7 +51,7 @@ pub const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "gemm_hopper",
-        about: "c[m, n] = a[m, k] · b[n, k]ᵀ by tensor copies, products of warpgroups and blocks that stay",
+        about: "c[m, n] = a[m, k] · b[n, k]ᵀ by TMA loads, wgmma and persistent scheduling",
         needs: crate::warp_specialized::NEEDS,
         parameters: parameter_list::<HopperGemmConfig>,
         programs: programs::<HopperGemmConfig>,

@@ -51,14 +51,14 @@ pub(crate) struct Tiles {
     pub epilogue: Path,
 }
 
-/// Registers that addresses, counters and the compiler's temporaries want besides the fragments.
+/// Registers reserved for addresses, counters and temporaries.
 const SPARE_REGISTERS: i64 = 40;
 
 /// Tiles longer than this in any direction are refused.
 const MAX_TILE: i64 = 1024;
 
 impl Tiles {
-    /// What is wrong whatever the architecture.
+    /// Checks the tiles, whatever the architecture.
     pub fn check(&self) -> Result<(), ConfigError> {
         let multiple = |field, value: i64, of: i64| {
             if (of..=MAX_TILE).contains(&value) && value % of == 0 {
@@ -101,7 +101,7 @@ impl Tiles {
         Ok(())
     }
 
-    /// What is wrong on this architecture.
+    /// Checks the tiles for an architecture.
     pub fn check_for(&self, arch: Arch) -> Result<(), ConfigError> {
         self.check()?;
         let (need, have) = (self.shared_bytes(), i64::from(arch.limits().shared_bytes_per_block));
@@ -115,7 +115,7 @@ impl Tiles {
         Ok(())
     }
 
-    /// How warps can divide the tile: parts of whole instructions.
+    /// The grids of warps that divide the tile into parts of whole instructions.
     fn grids(&self) -> impl Iterator<Item = (i64, i64)> + use<> {
         let Tiles { bm, bn, threads, .. } = *self;
         let warps = threads / 32;
@@ -144,7 +144,7 @@ impl Tiles {
         (self.stages * stage).max(results)
     }
 
-    /// Whether the tile is not out of proportion to the problem.
+    /// Returns whether the tile is in proportion to the problem.
     pub fn suits(&self, m: i64, n: i64, k: i64) -> bool {
         (self.bm <= 16 || self.bm < 2 * m)
             && (self.bn <= 32 || self.bn < 2 * n)

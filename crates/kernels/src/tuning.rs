@@ -1,4 +1,4 @@
-//! What a tuner knows of an operator: its sizes, the configurations worth trying for a problem with an estimate of each, and what is
+//! The knowledge of a tuner about an operator: its sizes, the configurations worth trying for a problem with an estimate of each, and what is
 //! varied around a good one. By name and as text, so that a tuner is the same for every operator.
 
 use std::collections::{BTreeMap, HashSet};
@@ -8,7 +8,7 @@ use tilewright_machine::Arch;
 
 use crate::config::{Config, ConfigError, apply, configured, differences};
 
-/// What a size of an operator counts: problems whose sizes differ a little share a choice, and this says what a little is.
+/// The kind of a size: problems whose sizes differ a little share a choice, and this says what a little is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SizeKind {
     /// Rows or columns of a result: shared out among blocks.
@@ -37,7 +37,7 @@ pub struct Space {
     pub refused: usize,
 }
 
-/// What a tuner knows of an operator. Sizes and parameters are given by name; estimates are closed forms, for ranking.
+/// The knowledge of a tuner about an operator. Sizes and parameters are given by name; estimates are closed forms, for ranking.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
     /// The sizes of a problem, in the order in which people name them.
@@ -52,14 +52,14 @@ pub struct Tuning {
     pub space: ForProblem<Space>,
     /// One configuration: the given parameters that differ from the defaults, with its estimate.
     pub point: ForProblem<Point>,
-    /// Why a configuration cannot run on an architecture, if it cannot: whatever the sizes, as far as the operator's rules know.
+    /// The reason why a configuration cannot run on an architecture, if it cannot: whatever the sizes, as far as the operator's rules know.
     pub reject: Reject,
 }
 
 /// Something for a problem on an architecture, from its sizes and from parameters, both by name.
 pub type ForProblem<T> = fn(Arch, &BTreeMap<String, i64>, &[(&str, &str)]) -> Result<T, ConfigError>;
 
-/// Why parameters do not go together on an architecture, if they do not.
+/// The reason why parameters do not go together on an architecture, if they do not.
 pub type Reject = fn(Arch, &[(&str, &str)]) -> Option<String>;
 
 /// A configuration that can be tuned.
@@ -75,9 +75,9 @@ pub(crate) trait Tunable: Config + Copy + Eq + Hash {
     fn fitted(self, _given: &dyn Fn(&str) -> bool) -> Self {
         self
     }
-    /// Whether the point is in proportion to the problem, whose sizes are in the order of `SIZES`.
+    /// Returns whether the point is in proportion to the problem, whose sizes are in the order of `SIZES`.
     fn suits(&self, sizes: &[i64]) -> bool;
-    /// Why the point cannot run, if it cannot.
+    /// The reason why the point cannot run, if it cannot.
     fn reject(&self, arch: Arch) -> Option<String>;
     /// The estimated time in microseconds.
     fn estimate(&self, arch: Arch, sizes: &[i64]) -> f64;

@@ -50,7 +50,7 @@ impl W4A16Config {
         Tiles { bm, bn, bk, kk, stages, threads, b_bits: 4, epilogue }
     }
 
-    /// What is wrong with the configuration, whatever the architecture.
+    /// Checks the configuration, whatever the architecture.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl W4A16Config {
         }
     }
 
-    /// Why the configuration cannot run on this architecture, if it cannot.
+    /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
         self.validate().and_then(|()| self.tiles().check_for(arch)).err().map(|e| e.to_string())
     }
@@ -75,7 +75,7 @@ impl W4A16Config {
     ///
     /// # Errors
     ///
-    /// What [`validate`](Self::validate) says.
+    /// Those of [`validate`](Self::validate).
     pub fn program(&self) -> Result<Program, ConfigError> {
         self.validate()?;
         let mut t = KernelBuilder::new("w4a16");
@@ -177,14 +177,14 @@ impl W4A16Config {
 
     /// The points of which [`space`](Self::space) keeps the valid ones.
     pub fn grid(group: Option<i64>) -> impl Iterator<Item = W4A16Config> {
-        let all = [16, 32, 64, 128].into_iter().flat_map(|bm| [64, 96, 128, 192, 256].map(|bn| (bm, bn)));
-        let all = all.flat_map(|(bm, bn)| {
+        let points = [16, 32, 64, 128].into_iter().flat_map(|bm| [64, 96, 128, 192, 256].map(|bn| (bm, bn)));
+        let points = points.flat_map(|(bm, bn)| {
             [(32, 32), (64, 32), (64, 64), (128, 32), (128, 64)].map(|(bk, kk)| (bm, bn, bk, kk))
         });
-        let all = all.flat_map(|tile| {
+        let points = points.flat_map(|tile| {
             (2..=6).flat_map(move |stages| [128, 256].map(|threads| (tile, stages, threads)))
         });
-        all.map(move |((bm, bn, bk, kk), stages, threads)| W4A16Config {
+        points.map(move |((bm, bn, bk, kk), stages, threads)| W4A16Config {
             group,
             bm,
             bn,

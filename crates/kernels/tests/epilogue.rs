@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::ConfigError;
 use tilewright_kernels::epilogue::{EpilogueOp, EpilogueTile, Operand, OperandKind};
 use tilewright_kernels::gemm_fp8_blocks::{self, Fp8BlocksConfig};
-use tilewright_kernels::gemm_hopper::{self, Batch, Cluster, HopperGemmConfig, Inputs, Order};
+use tilewright_kernels::gemm_hopper::{self, Batch, Cluster, HopperGemmConfig, Inputs, Rasterization};
 use tilewright_machine::{Arch, DType};
 use tilewright_tile::dsl::{Elem, KernelBuilder, float};
 
@@ -127,15 +127,15 @@ fn operations_of_ones_own_are_right_in_gemm_hopper() {
         bn: 64,
         stages: 3,
         warpgroups: 1,
-        order: Order::Grouped(2),
-        sms: 4,
+        rasterization: Rasterization::Grouped(2),
+        sm_count: 4,
         ..HopperGemmConfig::default()
     };
     let configs = [
         small,
-        HopperGemmConfig { deferred: true, chunk: Some(32), ..small },
+        HopperGemmConfig { overlap_epilogue: true, chunk: Some(32), ..small },
         HopperGemmConfig { swap: true, ..small },
-        HopperGemmConfig { swap: true, deferred: true, dtype: DType::BF16, ..small },
+        HopperGemmConfig { swap: true, overlap_epilogue: true, dtype: DType::BF16, ..small },
         HopperGemmConfig { batch: Batch::Packed, cluster: Cluster::AlongM(2), ..small },
         HopperGemmConfig { split: 3, ..small },
     ];
@@ -158,10 +158,10 @@ fn operations_of_ones_own_are_right_on_promoted_sums() {
         stages: 2,
         warpgroups: 1,
         cluster: Cluster::None,
-        sms: 4,
+        sm_count: 4,
         ..Fp8BlocksConfig::default()
     };
-    for config in [small, Fp8BlocksConfig { part: Some(32), deferred: false, ..small }] {
+    for config in [small, Fp8BlocksConfig { part: Some(32), overlap_epilogue: false, ..small }] {
         let [m, n, k] = [72, 200, 264];
         let mut rng = ChaCha8Rng::seed_from_u64(5);
         let (a, b) = (random(&mut rng, config.a, m * k), random(&mut rng, config.b, n * k));

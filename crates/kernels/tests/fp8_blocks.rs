@@ -6,7 +6,7 @@ use common::{absolute, agree, assemble, bounds, kernel_for, ptxas, random};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm_fp8_blocks::{self, BLOCK, Fp8BlocksConfig};
-use tilewright_kernels::gemm_hopper::{Cluster, Order};
+use tilewright_kernels::gemm_hopper::{Cluster, Rasterization};
 use tilewright_kernels::{ConfigError, operator};
 use tilewright_machine::{Arch, CacheHint, DType};
 use tilewright_sim::Report;
@@ -41,8 +41,8 @@ fn small() -> Fp8BlocksConfig {
         stages: 2,
         warpgroups: 1,
         cluster: Cluster::None,
-        order: Order::Grouped(2),
-        sms: 4,
+        rasterization: Rasterization::Grouped(2),
+        sm_count: 4,
         ..Fp8BlocksConfig::default()
     }
 }
@@ -50,19 +50,30 @@ fn small() -> Fp8BlocksConfig {
 /// Configurations in which everything that there is to choose is chosen differently once.
 fn configs() -> Vec<Fp8BlocksConfig> {
     let small = small();
-    let default = Fp8BlocksConfig { sms: 4, ..Fp8BlocksConfig::default() };
+    let default = Fp8BlocksConfig { sm_count: 4, ..Fp8BlocksConfig::default() };
     vec![
         small,
-        Fp8BlocksConfig { deferred: false, a: DType::E5M2, out: DType::F16, ..small },
-        Fp8BlocksConfig { b: DType::E5M2, out: DType::F32, order: Order::Serpentine(1), ..small },
-        Fp8BlocksConfig { deferred: false, out: DType::F32, bn: 8, stages: 1, ..small },
+        Fp8BlocksConfig { overlap_epilogue: false, a: DType::E5M2, out: DType::F16, ..small },
+        Fp8BlocksConfig {
+            b: DType::E5M2,
+            out: DType::F32,
+            rasterization: Rasterization::Serpentine(1),
+            ..small
+        },
+        Fp8BlocksConfig { overlap_epilogue: false, out: DType::F32, bn: 8, stages: 1, ..small },
         // Parts of a tile that lie in blocks of their own, and tiles that begin within a block.
         Fp8BlocksConfig { part: Some(16), bn: 48, cluster: Cluster::AlongM(2), ..small },
         Fp8BlocksConfig { part: Some(64), bn: 192, buffers: 3, ..small },
-        Fp8BlocksConfig { bn: 256, stages: 3, deferred: false, ..default },
+        Fp8BlocksConfig { bn: 256, stages: 3, overlap_epilogue: false, ..default },
         Fp8BlocksConfig { part: Some(32), chunk: Some(8), cluster: Cluster::AlongN(2), ..small },
         Fp8BlocksConfig { swap: true, bn: 24, part: Some(24), hint_b: Some(CacheHint::EvictFirst), ..small },
-        Fp8BlocksConfig { swap: true, deferred: false, part: Some(32), cluster: Cluster::AlongM(2), ..small },
+        Fp8BlocksConfig {
+            swap: true,
+            overlap_epilogue: false,
+            part: Some(32),
+            cluster: Cluster::AlongM(2),
+            ..small
+        },
         Fp8BlocksConfig { swap: true, cluster: Cluster::AlongN(4), ..default },
         default,
     ]
@@ -73,15 +84,15 @@ fn wide() -> Vec<Fp8BlocksConfig> {
     let default = Fp8BlocksConfig::default();
     let narrow = Fp8BlocksConfig { cluster: Cluster::None, stages: 7, ..default };
     vec![
-        Fp8BlocksConfig { cluster: Cluster::None, order: Order::Hilbert(3), ..default },
+        Fp8BlocksConfig { cluster: Cluster::None, rasterization: Rasterization::Hilbert(3), ..default },
         Fp8BlocksConfig { cluster: Cluster::AlongN(2), ..default },
-        Fp8BlocksConfig { bn: 256, stages: 4, buffers: 1, deferred: false, ..default },
+        Fp8BlocksConfig { bn: 256, stages: 4, buffers: 1, overlap_epilogue: false, ..default },
         Fp8BlocksConfig {
             bm: 192,
             warpgroups: 3,
             math_registers: 160,
             stages: 4,
-            deferred: false,
+            overlap_epilogue: false,
             ..default
         },
         Fp8BlocksConfig { bm: 256, bn: 64, stages: 4, buffers: 1, ..default },
@@ -89,7 +100,14 @@ fn wide() -> Vec<Fp8BlocksConfig> {
         Fp8BlocksConfig { bn: 32, ..narrow },
         Fp8BlocksConfig { swap: true, bn: 64, ..narrow },
         Fp8BlocksConfig { swap: true, bm: 64, warpgroups: 1, bn: 16, stages: 12, ..narrow },
-        Fp8BlocksConfig { swap: true, bn: 160, part: Some(160), stages: 4, deferred: false, ..narrow },
+        Fp8BlocksConfig {
+            swap: true,
+            bn: 160,
+            part: Some(160),
+            stages: 4,
+            overlap_epilogue: false,
+            ..narrow
+        },
     ]
 }
 
@@ -107,9 +125,9 @@ fn it_computes_the_same_whatever_the_order_of_events() {
     let small = small();
     let configs = [
         small,
-        Fp8BlocksConfig { cluster: Cluster::AlongM(2), deferred: false, ..small },
+        Fp8BlocksConfig { cluster: Cluster::AlongM(2), overlap_epilogue: false, ..small },
         Fp8BlocksConfig { cluster: Cluster::AlongN(2), swap: true, buffers: 1, ..small },
-        Fp8BlocksConfig { part: Some(32), sms: 2, ..small },
+        Fp8BlocksConfig { part: Some(32), sm_count: 2, ..small },
     ];
     for config in configs {
         check(&config, [200, 200, 400], &[1, 2, 3, 4, 5]);
@@ -119,7 +137,7 @@ fn it_computes_the_same_whatever_the_order_of_events() {
 #[test]
 fn the_default_is_right_without_conflicts() {
     for config in [Fp8BlocksConfig::default()].into_iter().chain(wide()) {
-        let report = check(&Fp8BlocksConfig { sms: 4, ..config }, [256, 256, 384], &[7]);
+        let report = check(&Fp8BlocksConfig { sm_count: 4, ..config }, [256, 256, 384], &[7]);
         assert_eq!(report.shared_conflicts, 0, "{config:?}");
     }
 }
@@ -187,7 +205,7 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     says(Fp8BlocksConfig { stages: 7, ..default }, "stages", "fewer stages");
     says(Fp8BlocksConfig { chunk: Some(48), ..default }, "chunk", "divide part = 128");
     says(
-        Fp8BlocksConfig { out: DType::F32, chunk: Some(64), deferred: false, ..default },
+        Fp8BlocksConfig { out: DType::F32, chunk: Some(64), overlap_epilogue: false, ..default },
         "chunk",
         "128 bytes",
     );
@@ -195,12 +213,16 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     says(Fp8BlocksConfig { cluster: Cluster::AlongM(3), ..default }, "cluster", "2, 4 or 8");
     says(Fp8BlocksConfig { cluster: Cluster::AlongK(2), ..default }, "cluster", "along m or n");
     says(Fp8BlocksConfig { bn: 8, part: Some(8), ..default }, "cluster", "cannot share 8 rows");
-    says(Fp8BlocksConfig { order: Order::Grouped(0), ..default }, "order", "1 to 1024");
-    says(Fp8BlocksConfig { order: Order::Hilbert(9), ..default }, "order", "0 to 8");
+    says(
+        Fp8BlocksConfig { rasterization: Rasterization::Grouped(0), ..default },
+        "rasterization",
+        "1 to 1024",
+    );
+    says(Fp8BlocksConfig { rasterization: Rasterization::Hilbert(9), ..default }, "rasterization", "0 to 8");
     says(Fp8BlocksConfig { load_registers: 25, ..default }, "load_registers", "multiple of 8");
     says(Fp8BlocksConfig { warpgroups: 4, bm: 256, ..default }, "math_registers", "fewer");
     says(Fp8BlocksConfig { bn: 256, stages: 2, ..default }, "bn", "registers of a thread");
-    says(Fp8BlocksConfig { sms: 1, ..default }, "sms", "from 2");
+    says(Fp8BlocksConfig { sm_count: 1, ..default }, "sm_count", "from 2");
     assert!(default.reject(Arch::SM_80).is_some_and(|reason| reason.contains("sm_90a")));
 
     let named = |given: &[(&str, &str)]| (operator("gemm_fp8_blocks").unwrap().programs)(given);
@@ -208,7 +230,7 @@ fn mistakes_name_the_field_and_what_would_be_right() {
         (("a", "f8"), "e4m3 or e5m2"),
         (("out", "half"), "bf16, f16 or f32"),
         (("cluster", "m0"), "none, or m"),
-        (("order", "rows"), "grouped(rows)"),
+        (("rasterization", "rows"), "grouped(rows)"),
         (("part", "most"), "an integer"),
         (("swap", "1"), "true or false"),
         (("hint_a", "keep"), "evict_first"),
@@ -228,8 +250,8 @@ fn mistakes_name_the_field_and_what_would_be_right() {
         ("stages", "6"),
         ("warpgroups", "1"),
         ("cluster", "n2"),
-        ("order", "serpentine(4)"),
-        ("deferred", "false"),
+        ("rasterization", "serpentine(4)"),
+        ("overlap_epilogue", "false"),
         ("chunk", "8"),
         ("buffers", "3"),
         ("hint_a", "evict_last"),
@@ -237,7 +259,7 @@ fn mistakes_name_the_field_and_what_would_be_right() {
         ("hint_c", "none"),
         ("load_registers", "32"),
         ("math_registers", "232"),
-        ("sms", "78"),
+        ("sm_count", "78"),
     ];
     let same = Fp8BlocksConfig {
         a: DType::E5M2,
@@ -250,8 +272,8 @@ fn mistakes_name_the_field_and_what_would_be_right() {
         stages: 6,
         warpgroups: 1,
         cluster: Cluster::AlongN(2),
-        order: Order::Serpentine(4),
-        deferred: false,
+        rasterization: Rasterization::Serpentine(4),
+        overlap_epilogue: false,
         chunk: Some(8),
         buffers: 3,
         hint_a: Some(CacheHint::EvictLast),
@@ -259,7 +281,7 @@ fn mistakes_name_the_field_and_what_would_be_right() {
         hint_c: None,
         load_registers: 32,
         math_registers: 232,
-        sms: 78,
+        sm_count: 78,
     };
     assert_eq!(named(&given).unwrap(), vec![same.program().unwrap()]);
 }

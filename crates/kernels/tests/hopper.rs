@@ -6,7 +6,7 @@ use common::{Launch, Tensors, absolute, assemble, bounds, close, kernel_for, ptx
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm_hopper::{
-    self, Batch, Cluster, Epilogue, HopperGemmConfig, Inputs, Major, Order, Part,
+    self, Batch, Cluster, Epilogue, HopperGemmConfig, Inputs, Major, Part, Rasterization,
 };
 use tilewright_kernels::{ConfigError, Point, operator};
 use tilewright_machine::{Arch, CacheHint, DType};
@@ -170,8 +170,8 @@ fn small_hopper() -> HopperGemmConfig {
         bn: 64,
         stages: 3,
         warpgroups: 1,
-        order: Order::Grouped(2),
-        sms: 4,
+        rasterization: Rasterization::Grouped(2),
+        sm_count: 4,
         ..HopperGemmConfig::default()
     }
 }
@@ -179,15 +179,20 @@ fn small_hopper() -> HopperGemmConfig {
 /// Configurations in which everything that there is to choose is chosen differently once.
 fn hopper_configs() -> Vec<HopperGemmConfig> {
     let small = small_hopper();
-    let default = HopperGemmConfig { sms: 4, ..HopperGemmConfig::default() };
+    let default = HopperGemmConfig { sm_count: 4, ..HopperGemmConfig::default() };
     vec![
         small,
-        HopperGemmConfig { a: Major::Mn, in_flight: 0, order: Order::Serpentine(2), ..small },
-        HopperGemmConfig { b: Major::Mn, in_flight: 2, order: Order::Hilbert(1), ..small },
+        HopperGemmConfig { a: Major::Mn, in_flight: 0, rasterization: Rasterization::Serpentine(2), ..small },
+        HopperGemmConfig { b: Major::Mn, in_flight: 2, rasterization: Rasterization::Hilbert(1), ..small },
         HopperGemmConfig { a: Major::Mn, b: Major::Mn, dtype: DType::BF16, ..small },
         HopperGemmConfig { cluster: Cluster::AlongM(2), ..small },
         HopperGemmConfig { cluster: Cluster::AlongN(2), b: Major::Mn, in_flight: 2, ..small },
-        HopperGemmConfig { cluster: Cluster::AlongM(4), b: Major::Mn, order: Order::Serpentine(1), ..small },
+        HopperGemmConfig {
+            cluster: Cluster::AlongM(4),
+            b: Major::Mn,
+            rasterization: Rasterization::Serpentine(1),
+            ..small
+        },
         HopperGemmConfig { bm: 128, bn: 112, stages: 2, warpgroups: 2, buffers: 3, ..small },
         HopperGemmConfig { bn: 192, a: Major::Mn, ..default },
         HopperGemmConfig {
@@ -199,9 +204,9 @@ fn hopper_configs() -> Vec<HopperGemmConfig> {
             in_flight: 0,
             ..small
         },
-        HopperGemmConfig { deferred: true, chunk: Some(16), ..small },
+        HopperGemmConfig { overlap_epilogue: true, chunk: Some(16), ..small },
         HopperGemmConfig {
-            deferred: true,
+            overlap_epilogue: true,
             cluster: Cluster::AlongM(2),
             bn: 48,
             buffers: 2,
@@ -209,7 +214,13 @@ fn hopper_configs() -> Vec<HopperGemmConfig> {
             in_flight: 2,
             ..small
         },
-        HopperGemmConfig { deferred: true, swap: true, cluster: Cluster::AlongN(2), in_flight: 0, ..small },
+        HopperGemmConfig {
+            overlap_epilogue: true,
+            swap: true,
+            cluster: Cluster::AlongN(2),
+            in_flight: 0,
+            ..small
+        },
         HopperGemmConfig { swap: true, bn: 16, stages: 5, hint_b: Some(CacheHint::EvictFirst), ..small },
         HopperGemmConfig {
             swap: true,
@@ -222,7 +233,7 @@ fn hopper_configs() -> Vec<HopperGemmConfig> {
             hint_c: Some(CacheHint::EvictFirst),
             ..small
         },
-        HopperGemmConfig { deferred: true, sms: 2, ..default },
+        HopperGemmConfig { overlap_epilogue: true, sm_count: 2, ..default },
         default,
     ]
 }
@@ -235,21 +246,37 @@ fn eight_bits() -> Vec<HopperGemmConfig> {
     let scaled = HopperGemmConfig { epilogue: list("row_scale+col_scale"), ..small };
     vec![
         small,
-        HopperGemmConfig { out: Some(DType::F32), in_flight: 0, bk: 64, deferred: true, ..small },
+        HopperGemmConfig { out: Some(DType::F32), in_flight: 0, bk: 64, overlap_epilogue: true, ..small },
         HopperGemmConfig { dtype: DType::E5M2, out: Some(DType::F16), bk: 32, stages: 5, ..small },
-        HopperGemmConfig { dtype_b: Some(DType::E5M2), deferred: true, epilogue: list("alpha"), ..small },
+        HopperGemmConfig {
+            dtype_b: Some(DType::E5M2),
+            overlap_epilogue: true,
+            epilogue: list("alpha"),
+            ..small
+        },
         HopperGemmConfig { dtype: DType::E5M2, dtype_b: Some(DType::E4M3), bn: 112, ..scaled },
-        HopperGemmConfig { swap: true, bn: 16, cluster: Cluster::AlongM(2), deferred: true, ..scaled },
+        HopperGemmConfig {
+            swap: true,
+            bn: 16,
+            cluster: Cluster::AlongM(2),
+            overlap_epilogue: true,
+            ..scaled
+        },
         HopperGemmConfig { split: 3, ..scaled },
         HopperGemmConfig { cluster: Cluster::AlongK(2), batch: Batch::Packed, ..small },
         integers,
-        HopperGemmConfig { dtype: DType::U8, deferred: true, cluster: Cluster::AlongN(2), ..integers },
+        HopperGemmConfig {
+            dtype: DType::U8,
+            overlap_epilogue: true,
+            cluster: Cluster::AlongN(2),
+            ..integers
+        },
         HopperGemmConfig { swap: true, bn: 24, batch: Batch::Strided, in_flight: 0, ..integers },
         HopperGemmConfig { out: Some(DType::F32), bk: 32, ..integers },
         HopperGemmConfig {
             out: Some(DType::BF16),
             epilogue: list("row_scale+col_scale+bias"),
-            deferred: true,
+            overlap_epilogue: true,
             ..integers
         },
     ]
@@ -259,15 +286,20 @@ fn eight_bits() -> Vec<HopperGemmConfig> {
 fn wide_eight_bits() -> Vec<HopperGemmConfig> {
     let floats = HopperGemmConfig { dtype: DType::E4M3, bk: 128, ..HopperGemmConfig::default() };
     let integers = HopperGemmConfig { dtype: DType::I8, bk: 128, ..HopperGemmConfig::default() };
-    let deferred = HopperGemmConfig { deferred: true, epilogue: "alpha".parse().unwrap(), ..floats };
+    let overlap_epilogue =
+        HopperGemmConfig { overlap_epilogue: true, epilogue: "alpha".parse().unwrap(), ..floats };
     vec![
         floats,
-        deferred,
-        HopperGemmConfig { cluster: Cluster::AlongM(2), ..deferred },
-        HopperGemmConfig { epilogue: "row_scale+col_scale".parse().unwrap(), chunk: Some(32), ..deferred },
+        overlap_epilogue,
+        HopperGemmConfig { cluster: Cluster::AlongM(2), ..overlap_epilogue },
+        HopperGemmConfig {
+            epilogue: "row_scale+col_scale".parse().unwrap(),
+            chunk: Some(32),
+            ..overlap_epilogue
+        },
         HopperGemmConfig { swap: true, bn: 64, stages: 8, cluster: Cluster::AlongM(2), ..floats },
         integers,
-        HopperGemmConfig { bn: 128, stages: 5, deferred: true, ..integers },
+        HopperGemmConfig { bn: 128, stages: 5, overlap_epilogue: true, ..integers },
         HopperGemmConfig { bn: 192, cluster: Cluster::AlongM(2), ..integers },
     ]
 }
@@ -282,7 +314,7 @@ fn eight_bit_factors_are_right_at_edges() {
         check(&config, [l, 72, 88, 400], &[1, 2]);
     }
     for config in wide_eight_bits() {
-        let report = check_hopper(&HopperGemmConfig { sms: 4, ..config }, [256, 256, 384], &[7]);
+        let report = check_hopper(&HopperGemmConfig { sm_count: 4, ..config }, [256, 256, 384], &[7]);
         // Pairs of 32-bit results meet each other on their way out: two rows of a swizzled tile have the same 32 bytes.
         let half = config.result().bits() == 16;
         assert!(report.shared_conflicts == 0 || !half, "{config:?}: {}", report.shared_conflicts);
@@ -323,13 +355,17 @@ fn ptxas_needs_no_spills_for_eight_bit_factors() {
 /// What is fastest for problems of few rows, and with results that leave late.
 fn tuned_hopper() -> Vec<HopperGemmConfig> {
     let default = HopperGemmConfig::default();
-    let deferred = HopperGemmConfig { deferred: true, ..default };
+    let overlap_epilogue = HopperGemmConfig { overlap_epilogue: true, ..default };
     let swapped = HopperGemmConfig { swap: true, hint_b: Some(CacheHint::EvictFirst), ..default };
     vec![
-        deferred,
-        HopperGemmConfig { bn: 192, ..deferred },
-        HopperGemmConfig { bn: 112, stages: 6, hint_b: Some(CacheHint::EvictFirst), ..deferred },
-        HopperGemmConfig { cluster: Cluster::AlongM(2), order: Order::Serpentine(12), ..deferred },
+        overlap_epilogue,
+        HopperGemmConfig { bn: 192, ..overlap_epilogue },
+        HopperGemmConfig { bn: 112, stages: 6, hint_b: Some(CacheHint::EvictFirst), ..overlap_epilogue },
+        HopperGemmConfig {
+            cluster: Cluster::AlongM(2),
+            rasterization: Rasterization::Serpentine(12),
+            ..overlap_epilogue
+        },
         HopperGemmConfig { bm: 64, bn: 16, stages: 20, warpgroups: 1, ..swapped },
         HopperGemmConfig { bn: 64, stages: 8, cluster: Cluster::AlongM(2), ..swapped },
     ]
@@ -351,16 +387,22 @@ fn gemm_hopper_computes_the_same_whatever_the_order_of_events() {
         small,
         HopperGemmConfig { cluster: Cluster::AlongM(2), in_flight: 0, ..small },
         HopperGemmConfig { cluster: Cluster::AlongN(2), in_flight: 2, buffers: 1, ..small },
-        HopperGemmConfig { sms: 2, ..HopperGemmConfig::default() },
-        HopperGemmConfig { deferred: true, chunk: Some(16), ..small },
+        HopperGemmConfig { sm_count: 2, ..HopperGemmConfig::default() },
+        HopperGemmConfig { overlap_epilogue: true, chunk: Some(16), ..small },
         HopperGemmConfig {
-            deferred: true,
+            overlap_epilogue: true,
             cluster: Cluster::AlongM(2),
             chunk: Some(32),
             in_flight: 2,
             ..small
         },
-        HopperGemmConfig { deferred: true, swap: true, cluster: Cluster::AlongM(2), buffers: 3, ..small },
+        HopperGemmConfig {
+            overlap_epilogue: true,
+            swap: true,
+            cluster: Cluster::AlongM(2),
+            buffers: 3,
+            ..small
+        },
     ];
     for config in configs {
         check_hopper(&config, [200, 200, 328], &[1, 2, 3, 4, 5]);
@@ -378,7 +420,7 @@ fn the_default_gemm_hopper_is_right_without_conflicts() {
         }
     }
     for config in tuned_hopper() {
-        let report = check_hopper(&HopperGemmConfig { sms: 2, ..config }, [128, 256, 320], &[7]);
+        let report = check_hopper(&HopperGemmConfig { sm_count: 2, ..config }, [128, 256, 320], &[7]);
         assert_eq!(report.shared_conflicts, 0, "{config:?}");
     }
 }
@@ -421,8 +463,18 @@ fn ptxas_needs_no_spills_for_any_gemm_hopper() {
     let Some(ptxas) = ptxas() else { return };
     let default = HopperGemmConfig::default();
     let wide = [
-        HopperGemmConfig { bn: 224, cluster: Cluster::AlongM(2), order: Order::Hilbert(3), ..default },
-        HopperGemmConfig { bn: 160, cluster: Cluster::AlongN(2), order: Order::Serpentine(12), ..default },
+        HopperGemmConfig {
+            bn: 224,
+            cluster: Cluster::AlongM(2),
+            rasterization: Rasterization::Hilbert(3),
+            ..default
+        },
+        HopperGemmConfig {
+            bn: 160,
+            cluster: Cluster::AlongN(2),
+            rasterization: Rasterization::Serpentine(12),
+            ..default
+        },
         HopperGemmConfig { bm: 256, bn: 128, buffers: 1, b: Major::Mn, ..default },
         HopperGemmConfig { bm: 192, warpgroups: 3, math_registers: 160, bn: 144, ..default },
         HopperGemmConfig { bm: 256, bn: 160, buffers: 1, cluster: Cluster::AlongN(2), ..default },
@@ -484,8 +536,12 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         "cluster",
         "cannot share 120 rows",
     );
-    says(HopperGemmConfig { order: Order::Grouped(0), ..default }, "order", "1 to 1024");
-    says(HopperGemmConfig { order: Order::Hilbert(9), ..default }, "order", "0 to 8");
+    says(
+        HopperGemmConfig { rasterization: Rasterization::Grouped(0), ..default },
+        "rasterization",
+        "1 to 1024",
+    );
+    says(HopperGemmConfig { rasterization: Rasterization::Hilbert(9), ..default }, "rasterization", "0 to 8");
     says(HopperGemmConfig { load_registers: 20, ..default }, "load_registers", "multiple of 8 from 24");
     says(HopperGemmConfig { load_registers: 48, ..default }, "math_registers", "there are 65536");
     says(HopperGemmConfig { bm: 256, stages: 2, ..default }, "bn", "more warpgroups");
@@ -493,7 +549,7 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
     says(three, "bn", "can start with 128 each");
     says(HopperGemmConfig { bn: 208, ..three }, "bn", "take 104 registers");
     assert!(HopperGemmConfig { bn: 200, ..three }.validate().is_ok());
-    says(HopperGemmConfig { sms: 0, ..default }, "sms", "from 1");
+    says(HopperGemmConfig { sm_count: 0, ..default }, "sm_count", "from 1");
     says(HopperGemmConfig { split: 2, batch: Batch::Packed, ..default }, "split", "batch must be none");
     says(HopperGemmConfig { split: 2, batch: Batch::Grouped, ..default }, "split", "batch must be none");
     says(
@@ -521,12 +577,12 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         ("cluster", "m2"),
         ("cluster", "n4"),
         ("cluster", "none"),
-        ("order", "grouped(8)"),
-        ("order", "serpentine(12)"),
-        ("order", "hilbert(4)"),
+        ("rasterization", "grouped(8)"),
+        ("rasterization", "serpentine(12)"),
+        ("rasterization", "hilbert(4)"),
         ("chunk", "32"),
         ("chunk", "widest"),
-        ("deferred", "true"),
+        ("overlap_epilogue", "true"),
         ("batch", "strided"),
         ("batch", "grouped"),
         ("batch", "ragged"),
@@ -553,8 +609,8 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         ("out", "i8", "f16 or bf16 or f32"),
         ("split", "65", "from 1 to 64"),
         ("cluster", "m0", "none, or"),
-        ("order", "rows", "hilbert(order)"),
-        ("deferred", "yes", "true or false"),
+        ("rasterization", "rows", "hilbert(order)"),
+        ("overlap_epilogue", "yes", "true or false"),
         ("hint_a", "first", "none, evict_first or evict_last"),
         ("bm", "x", "integer"),
         ("dtype", "f32", "f16 or bf16"),
@@ -587,12 +643,22 @@ fn every_part_of_an_epilogue_is_right_at_edges() {
     let list = |parts: &str| parts.parse::<Epilogue>().unwrap();
     let configs = [
         HopperGemmConfig { epilogue: list("alpha"), ..small },
-        HopperGemmConfig { epilogue: list("bias+relu"), deferred: true, ..small },
+        HopperGemmConfig { epilogue: list("bias+relu"), overlap_epilogue: true, ..small },
         HopperGemmConfig { epilogue: list("row_scale+col_scale+bias+gelu+residual"), ..small },
-        HopperGemmConfig { epilogue: list("residual+silu"), dtype: DType::BF16, deferred: true, ..small },
+        HopperGemmConfig {
+            epilogue: list("residual+silu"),
+            dtype: DType::BF16,
+            overlap_epilogue: true,
+            ..small
+        },
         HopperGemmConfig { epilogue: list("row_sums+col_sums"), ..small },
         HopperGemmConfig { epilogue: list("alpha+residual+row_sums"), swap: true, bn: 32, ..small },
-        HopperGemmConfig { epilogue: list("row_scale+silu+col_sums"), swap: true, deferred: true, ..small },
+        HopperGemmConfig {
+            epilogue: list("row_scale+silu+col_sums"),
+            swap: true,
+            overlap_epilogue: true,
+            ..small
+        },
         HopperGemmConfig { epilogue: list("alpha+relu+col_sums"), cluster: Cluster::AlongM(2), ..small },
         HopperGemmConfig { epilogue: list("bias+row_sums"), cluster: Cluster::AlongK(2), bn: 128, ..small },
         HopperGemmConfig { epilogue: list("bias+residual+relu"), out: Some(DType::F32), ..small },
@@ -611,7 +677,7 @@ fn batches_are_right_at_edges() {
     let bias = "bias+relu+residual".parse::<Epilogue>().unwrap();
     let configs = [
         HopperGemmConfig { batch: Batch::Packed, ..small },
-        HopperGemmConfig { batch: Batch::Strided, deferred: true, b: Major::Mn, ..small },
+        HopperGemmConfig { batch: Batch::Strided, overlap_epilogue: true, b: Major::Mn, ..small },
         HopperGemmConfig { batch: Batch::Packed, cluster: Cluster::AlongM(2), epilogue: bias, ..small },
         HopperGemmConfig { batch: Batch::Packed, swap: true, cluster: Cluster::AlongN(2), ..small },
         HopperGemmConfig { batch: Batch::Packed, cluster: Cluster::AlongK(2), a: Major::Mn, ..small },
@@ -629,22 +695,35 @@ fn grouped_hopper() -> Vec<HopperGemmConfig> {
     let list = |parts: &str| parts.parse::<Epilogue>().unwrap();
     vec![
         small,
-        HopperGemmConfig { deferred: true, chunk: Some(32), b: Major::Mn, ..small },
+        HopperGemmConfig { overlap_epilogue: true, chunk: Some(32), b: Major::Mn, ..small },
         HopperGemmConfig { cluster: Cluster::AlongN(2), a: Major::Mn, dtype: DType::BF16, ..small },
-        HopperGemmConfig { cluster: Cluster::AlongK(2), deferred: true, ..small },
+        HopperGemmConfig { cluster: Cluster::AlongK(2), overlap_epilogue: true, ..small },
         HopperGemmConfig { swap: true, bn: 16, stages: 5, ..small },
-        HopperGemmConfig { swap: true, bn: 24, deferred: true, in_flight: 0, out: Some(DType::F32), ..small },
+        HopperGemmConfig {
+            swap: true,
+            bn: 24,
+            overlap_epilogue: true,
+            in_flight: 0,
+            out: Some(DType::F32),
+            ..small
+        },
         HopperGemmConfig { epilogue: list("row_scale+col_scale+bias+silu+residual"), ..small },
-        HopperGemmConfig { epilogue: list("col_scale+row_sums+col_sums"), deferred: true, ..small },
-        HopperGemmConfig { batch: Batch::Grouped, sms: 2, ..HopperGemmConfig::default() },
+        HopperGemmConfig { epilogue: list("col_scale+row_sums+col_sums"), overlap_epilogue: true, ..small },
+        HopperGemmConfig { batch: Batch::Grouped, sm_count: 2, ..HopperGemmConfig::default() },
         HopperGemmConfig { batch: Batch::Ragged, ..small },
-        HopperGemmConfig { batch: Batch::Ragged, deferred: true, chunk: Some(32), in_flight: 2, ..small },
+        HopperGemmConfig {
+            batch: Batch::Ragged,
+            overlap_epilogue: true,
+            chunk: Some(32),
+            in_flight: 2,
+            ..small
+        },
         HopperGemmConfig { batch: Batch::Ragged, swap: true, bn: 32, chunk: Some(16), stages: 5, ..small },
-        HopperGemmConfig { batch: Batch::Ragged, swap: true, bn: 64, deferred: true, ..small },
+        HopperGemmConfig { batch: Batch::Ragged, swap: true, bn: 64, overlap_epilogue: true, ..small },
         HopperGemmConfig { batch: Batch::Ragged, cluster: Cluster::AlongK(2), dtype: DType::BF16, ..small },
         HopperGemmConfig { batch: Batch::Ragged, cluster: Cluster::AlongN(2), b: Major::Mn, ..small },
         HopperGemmConfig { batch: Batch::Ragged, epilogue: list("row_scale+bias+relu+residual"), ..small },
-        HopperGemmConfig { batch: Batch::Ragged, sms: 2, ..HopperGemmConfig::default() },
+        HopperGemmConfig { batch: Batch::Ragged, sm_count: 2, ..HopperGemmConfig::default() },
     ]
 }
 
@@ -668,7 +747,7 @@ fn products_by_groups_copy_by_tensor_maps_and_need_no_spills() {
     let default = HopperGemmConfig { batch: Batch::Grouped, ..HopperGemmConfig::default() };
     let decode = HopperGemmConfig { swap: true, bm: 128, bn: 32, stages: 8, ..default };
     let ragged = HopperGemmConfig { batch: Batch::Ragged, ..default };
-    let late = HopperGemmConfig { deferred: true, ..default };
+    let late = HopperGemmConfig { overlap_epilogue: true, ..default };
     let few = HopperGemmConfig { batch: Batch::Ragged, ..decode };
     for (i, config) in [default, late, decode, ragged, few].into_iter().enumerate() {
         let kernel = kernel_for(&config.program().unwrap(), Arch::SM_90A, [4096, 4096, 4096]);
@@ -692,11 +771,16 @@ fn splits_of_k_are_right_at_edges() {
         HopperGemmConfig { split: 19, bn: 16, ..small },
         HopperGemmConfig { split: 2, cluster: Cluster::AlongM(2), out: Some(DType::F32), ..small },
         HopperGemmConfig { split: 3, swap: true, bn: 16, dependent: true, ..small },
-        HopperGemmConfig { split: 2, cluster: Cluster::AlongK(2), deferred: true, ..small },
+        HopperGemmConfig { split: 2, cluster: Cluster::AlongK(2), overlap_epilogue: true, ..small },
         HopperGemmConfig { cluster: Cluster::AlongK(2), ..small },
         HopperGemmConfig { cluster: Cluster::AlongK(4), bn: 24, swap: true, dtype: DType::BF16, ..small },
-        HopperGemmConfig { cluster: Cluster::AlongK(2), deferred: true, out: Some(DType::F32), ..small },
-        HopperGemmConfig { cluster: Cluster::AlongK(8), sms: 8, ..small },
+        HopperGemmConfig {
+            cluster: Cluster::AlongK(2),
+            overlap_epilogue: true,
+            out: Some(DType::F32),
+            ..small
+        },
+        HopperGemmConfig { cluster: Cluster::AlongK(8), sm_count: 8, ..small },
     ];
     for config in configs {
         for size in [[1, 1, 1], [7, 65, 129], [130, 200, 328], [64, 64, 2000], [200, 129, 200]] {

@@ -174,7 +174,7 @@ fn old_names_of_parameters_and_values_are_refused_with_the_new_ones() {
         let given = match row.place {
             Place::Language => continue,
             Place::Parameter => (row.old, "1".to_string()),
-            Place::Value => ("order", format!("{}(8)", row.old)),
+            Place::Value => ("rasterization", format!("{}(8)", row.old)),
         };
         let said = |error| matches!(error, ConfigError::Renamed { new, .. } if new == row.new);
         let mut asked = OPERATORS.iter().map(|operator| (operator.programs)(&[(given.0, &given.1)]));

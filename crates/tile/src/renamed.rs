@@ -43,6 +43,9 @@ pub const RENAMED: &[Renamed] = &[
     word(Place::Language, "finally", "drain"),
     word(Place::Language, "bands", "grouped"),
     word(Place::Language, "snake", "serpentine"),
+    word(Place::Parameter, "deferred", "overlap_epilogue"),
+    word(Place::Parameter, "order", "rasterization"),
+    word(Place::Parameter, "sms", "sm_count"),
     word(Place::Value, "bands", "grouped"),
     word(Place::Value, "snake", "serpentine"),
 ];

@@ -108,7 +108,7 @@ fn roles_of_warpgroups() {
         ("stages", "2"),
         ("warpgroups", "1"),
         ("chunk", "8"),
-        ("sms", "2"),
+        ("sm_count", "2"),
     ];
     let alone = (operator("gemm_hopper").unwrap().programs)(&given).unwrap().remove(0);
     judge(&alone, Arch::SM_90A, &[], &[("m", 128), ("n", 128), ("k", 288)], &[]);

@@ -12,7 +12,7 @@ use tilewright_tile::Program;
 use crate::error::TuneError;
 
 /// Values of an operator's parameters: those that differ from the defaults, in the operator's order. As text
-/// `bm=128 bn=192 deferred=true`; the defaults are the empty text.
+/// `bm=128 bn=192 overlap_epilogue=true`; the defaults are the empty text.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Candidate(pub Vec<(String, String)>);
 
@@ -258,10 +258,13 @@ mod tests {
 
     #[test]
     fn candidates_are_read_back() {
-        let candidate = Candidate::parse("bm=64  order=grouped(8) ").unwrap();
-        assert_eq!(candidate.to_string(), "bm=64 order=grouped(8)");
+        let candidate = Candidate::parse("bm=64  rasterization=grouped(8) ").unwrap();
+        assert_eq!(candidate.to_string(), "bm=64 rasterization=grouped(8)");
         assert_eq!(candidate.value("bm"), Some("64"));
-        assert_eq!(candidate.with("bm", "128").with("bn", "8").to_string(), "bm=128 order=grouped(8) bn=8");
+        assert_eq!(
+            candidate.with("bm", "128").with("bn", "8").to_string(),
+            "bm=128 rasterization=grouped(8) bn=8"
+        );
         assert!(Candidate::parse("bm").unwrap_err().to_string().contains("not NAME=VALUE"));
         assert_eq!(Candidate::parse("").unwrap(), Candidate::default());
     }

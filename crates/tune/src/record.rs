@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tilewright_kernels::ConfigError;
+use tilewright_tile::renamed::{Place, renamed};
 
 use crate::problem::{Candidate, Problem, Target, sha256};
 
@@ -151,7 +152,12 @@ impl Record {
         if form.format != FORMAT {
             return Err(Stale::Format(form.format));
         }
-        serde_json::from_str(text).map_err(corrupt)
+        let mut record: Record = serde_json::from_str(text).map_err(corrupt)?;
+        let Record { pinned, configuration, runners_up, measured, .. } = &mut record;
+        let lost = runners_up.iter_mut().map(|runner_up| &mut runner_up.configuration);
+        let texts = [pinned, configuration].into_iter().chain(lost).chain(&mut measured.checked_against);
+        texts.for_each(|text| *text = with_new_names(text));
+        Ok(record)
     }
 
     /// One line of JSON, without its end.
@@ -252,8 +258,33 @@ impl Record {
     }
 }
 
+/// The text of a configuration with the new names of parameters and values that had others when it was written.
+fn with_new_names(text: &str) -> String {
+    let word = |word: &str| {
+        let Some((name, value)) = word.split_once('=') else { return word.to_string() };
+        let (value, arguments) = value.split_at(value.find('(').unwrap_or(value.len()));
+        let name = renamed(Place::Parameter, name).unwrap_or(name);
+        format!("{name}={}{arguments}", renamed(Place::Value, value).unwrap_or(value))
+    };
+    text.split_whitespace().map(word).collect::<Vec<_>>().join(" ")
+}
+
 /// The name of the file of a key.
 pub(crate) fn file_of(key: &str) -> String {
     let operator: String = key.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
     format!("{operator}-{}", &sha256(key)[..32])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configurations_of_old_records_get_the_new_names() {
+        let old = "bm=256 order=snake(8) deferred=true sms=120 hint_b=evict_first";
+        let new = "bm=256 rasterization=serpentine(8) overlap_epilogue=true sm_count=120 hint_b=evict_first";
+        assert_eq!(with_new_names(old), new);
+        assert_eq!(with_new_names(new), new);
+        assert_eq!(with_new_names(""), "");
+    }
 }

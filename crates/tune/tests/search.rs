@@ -19,7 +19,7 @@ fn parameters_are_varied_around_the_fastest() {
     let mut said = Vec::new();
     let report = search(&problem, &gpu(), &quick(), &mut measurer, &mut |p| said.push(p.doing)).unwrap();
     let winner = report.winner().unwrap();
-    assert_eq!(winner.candidate.value("order"), Some("hilbert(3)"), "{}", winner.candidate);
+    assert_eq!(winner.candidate.value("rasterization"), Some("hilbert(3)"), "{}", winner.candidate);
     assert!(winner.candidate.to_string().contains("evict_last"), "{}", winner.candidate);
     assert_eq!((winner.source, report.stop), (Source::Refined, Stop::Stable));
     assert!(winner.median().unwrap() < 156.0);

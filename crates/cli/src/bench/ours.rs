@@ -150,7 +150,7 @@ mod tests {
         let target = Target { device: "NVIDIA H200".to_string(), arch: Arch::SM_90A };
         let large = Shape { m: 4096, n: 4096, k: 4096, batches: 1 };
         let chosen = choose("gemm_hopper", "f16", &[], &large, Some((&target, None))).unwrap();
-        assert!(chosen.label.contains("deferred=true"), "{}", chosen.label);
+        assert!(chosen.label.contains("overlap_epilogue=true"), "{}", chosen.label);
     }
 
     #[test]

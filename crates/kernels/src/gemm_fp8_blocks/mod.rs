@@ -12,7 +12,7 @@ use tilewright_tile::Program;
 
 use crate::config::{Codec, ConfigError, dtype_of, parameters};
 use crate::epilogue::{Chain, EpilogueOp};
-use crate::gemm_hopper::{Batch, Cluster, Order};
+use crate::gemm_hopper::{Batch, Cluster, Rasterization};
 pub use crate::warp_specialized::BLOCK;
 use crate::warp_specialized::{BARRIERS, GemmKernel, Needs, Promoted, Tiling, aligned, refused, tiling};
 
@@ -41,9 +41,9 @@ parameters! {
         /// Blocks that share an operand: none, m2 (b is shared), n2 (a is shared), m4 …
         cluster: Cluster as OWN = Cluster::AlongM(2),
         /// The order of tiles: grouped(rows), serpentine(rows) or hilbert(order).
-        order: Order as OWN = Order::Grouped(12),
+        rasterization: Rasterization as OWN = Rasterization::Grouped(12),
         /// A tile's results leave while the next tile is multiplied, a chunk after each of its first steps along k.
-        deferred: bool as FLAG = true,
+        overlap_epilogue: bool as FLAG = true,
         /// Columns of the tile that leave at a time: 8, 16, 32, 64, or widest.
         chunk: Option<i64> as WIDEST = None,
         /// Chunks on their way to memory or being written for it.
@@ -59,7 +59,7 @@ parameters! {
         /// Registers of a thread that multiplies.
         math_registers: i64 as INT = 240,
         /// Blocks that are launched, at most.
-        sms: i64 as INT = 132,
+        sm_count: i64 as INT = 132,
     }
 }
 
@@ -107,7 +107,7 @@ impl Fp8BlocksConfig {
         self.stages * stage + aligned(self.stages * scales) + self.tiling().epilogue_bytes(chain, self.out)
     }
 
-    /// What belongs to m and to n, or to A and to B, of what belongs to a tile's rows and columns; and the other way round.
+    /// See [`Tiling::sides`].
     fn sides<T>(&self, both: (T, T)) -> (T, T) {
         self.tiling().sides(both)
     }
@@ -119,7 +119,7 @@ impl Fp8BlocksConfig {
         let rounded = sums * i64::from(self.out.bits()) / 32;
         let scales = if self.swap { self.part() / 4 } else { 2 * self.bm / (64 * self.warpgroups) };
         let chunks = if chain.is_empty() { 0 } else { 2 * self.bm * self.columns() / threads };
-        let leaving = match (self.deferred, self.out) {
+        let leaving = match (self.overlap_epilogue, self.out) {
             (true, _) => part + rounded,
             (false, DType::F32) => part,
             (false, _) => part.max(rounded),
@@ -174,7 +174,7 @@ impl Fp8BlocksConfig {
     ///
     /// # Errors
     ///
-    /// What [`validate`](Self::validate) says.
+    /// Those of [`validate`](Self::validate).
     pub fn program(&self) -> Result<Program, ConfigError> {
         self.program_with(&[])
     }
@@ -183,7 +183,7 @@ impl Fp8BlocksConfig {
     ///
     /// # Errors
     ///
-    /// What [`validate`](Self::validate) says, and mistakes in what the operations write.
+    /// Those of [`validate`](Self::validate), and mistakes in what the operations write.
     pub fn program_with(&self, custom: &[&dyn EpilogueOp]) -> Result<Program, ConfigError> {
         self.check(custom)?;
         let mainloop = Promoted {

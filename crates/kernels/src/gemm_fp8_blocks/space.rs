@@ -33,15 +33,15 @@ impl Fp8BlocksConfig {
         let sides = tiles.flat_map(|tile| [false, true].map(|swap| (tile, swap)));
         let clusters = [Cluster::None, Cluster::AlongM(2), Cluster::AlongN(2)];
         let shares = sides.flat_map(move |both| clusters.map(|cluster| (both, cluster)));
-        let late = shares.flat_map(|point| [false, true].map(|deferred| (point, deferred)));
-        late.flat_map(|(((((bm, warpgroups), bn), swap), cluster), deferred)| {
+        let late = shares.flat_map(|point| [false, true].map(|overlap_epilogue| (point, overlap_epilogue)));
+        late.flat_map(|(((((bm, warpgroups), bn), swap), cluster), overlap_epilogue)| {
             [1, 2].map(|buffers| Fp8BlocksConfig {
                 bm,
                 bn,
                 warpgroups,
                 swap,
                 cluster,
-                deferred,
+                overlap_epilogue,
                 buffers,
                 // A third math warpgroup leaves 160 registers for each thread.
                 math_registers: if warpgroups > 2 { 160 } else { 240 },
@@ -60,7 +60,7 @@ impl Fp8BlocksConfig {
         Fp8BlocksConfig { stages: (2..=MOST_STAGES).rev().find(fits).unwrap_or(2), ..self }
     }
 
-    /// Whether the configuration is in proportion to the problem.
+    /// Returns whether the configuration is in proportion to the problem.
     pub(crate) fn suits(&self, m: i64, n: i64, k: i64) -> bool {
         let [blocks_m, blocks_n, _] = self.cluster.shape();
         let ((of_m, of_n), (least_m, least_n)) = (self.sides((self.bm, self.bn)), self.sides((64, 16)));
@@ -71,7 +71,7 @@ impl Fp8BlocksConfig {
         let (steps, chunks) = ((k + BLOCK - 1) / BLOCK, self.bn / self.columns());
         fits(of_m, blocks_m, least_m, m)
             && fits(of_n, blocks_n, least_n, n)
-            && (!self.deferred || steps >= 2 * chunks)
+            && (!self.overlap_epilogue || steps >= 2 * chunks)
     }
 
     /// The estimated time in microseconds on an H200: that of the product alone, longer where warpgroups that promote leave the tensor
@@ -87,12 +87,12 @@ impl Fp8BlocksConfig {
             stages: self.stages,
             warpgroups: self.warpgroups,
             cluster: self.cluster,
-            order: self.order,
-            deferred: self.deferred,
+            rasterization: self.rasterization,
+            overlap_epilogue: self.overlap_epilogue,
             chunk: Some(self.columns()),
             buffers: self.buffers,
             hint_b: self.hint_b,
-            sms: self.sms,
+            sm_count: self.sm_count,
             ..HopperGemmConfig::default()
         };
         let (bm, groups) = (self.bm as f64, self.warpgroups as f64);
@@ -111,7 +111,7 @@ impl Tunable for Fp8BlocksConfig {
     const FAMILY: &'static [&'static str] = &["swap", "bm", "bn", "warpgroups", "part"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         (
-            "order",
+            "rasterization",
             &[
                 "grouped(4)",
                 "grouped(8)",
@@ -123,7 +123,7 @@ impl Tunable for Fp8BlocksConfig {
             ],
         ),
         ("cluster", &["none", "m2", "n2", "m4", "n4"]),
-        ("deferred", &["false", "true"]),
+        ("overlap_epilogue", &["false", "true"]),
         ("part", &["widest", "64", "32"]),
         ("hint_b", &["none", "evict_first", "evict_last"]),
         ("hint_a", &["none", "evict_first", "evict_last"]),

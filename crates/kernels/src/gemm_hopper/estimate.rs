@@ -50,14 +50,14 @@ impl HopperGemmConfig {
         let blocks = self.cluster.blocks();
         let copies = l as f64 * self.split as f64;
         let tiles = rounds(rows, self.bm * down) * rounds(cols, self.bn * across) * copies;
-        let resident = (self.sms.min(self.cluster.resident()) / blocks) as f64;
+        let resident = (self.sm_count.min(self.cluster.resident()) / blocks) as f64;
         let waves = (tiles / resident).ceil();
         let active = tiles.min(resident) * blocks as f64;
         let (bm, bn, bk) = (self.bm as f64, self.bn as f64, self.bk as f64);
         let columns = self.columns() as f64;
         let chunks = bn / columns;
         let steps = rounds(k, self.bk * deep * self.split);
-        let steps = if self.deferred { steps.max(chunks) } else { steps };
+        let steps = if self.overlap_epilogue { steps.max(chunks) } else { steps };
 
         // A step: products of 64 rows and 32 bytes of k each read their factors from shared memory.
         let products = bm / 64.0 * bk * size / 32.0;
@@ -86,10 +86,10 @@ impl HopperGemmConfig {
 
         // A tile, and what is not hidden behind others.
         let drain = 600.0 + chunks * (200.0 + bm * columns / 32.0);
-        let leaving = if self.deferred { 200.0 + 60.0 * chunks } else { drain };
+        let leaving = if self.overlap_epilogue { 200.0 + 60.0 * chunks } else { drain };
         // Every block reads what all of its cluster have summed.
         let meeting = if deep > 1 { 1000.0 + bm * bn * 4.0 * deep as f64 / 5.0 } else { 0.0 };
-        let last = if self.deferred { drain } else { 0.0 };
+        let last = if self.overlap_epilogue { drain } else { 0.0 };
         let cycles = 1300.0 + waves * (steps * step + leaving + meeting) + last;
 
         // Device memory: what is in flight limits how fast it comes.
@@ -126,20 +126,20 @@ impl HopperGemmConfig {
 mod tests {
     use super::*;
 
-    const DEFERRED: fn(i64) -> HopperGemmConfig =
-        |bn| HopperGemmConfig { bn, deferred: true, ..HopperGemmConfig::default() };
+    const OVERLAPPED: fn(i64) -> HopperGemmConfig =
+        |bn| HopperGemmConfig { bn, overlap_epilogue: true, ..HopperGemmConfig::default() };
 
     #[test]
     fn a_tile_that_fills_the_last_round_is_ahead() {
         // 1024 × 6144: 192 tiles of 128 × 256 are 1.45 rounds of 132 blocks, 256 of 128 × 192 are 1.94.
-        assert!(DEFERRED(192).estimate(1024, 6144, 4096) < DEFERRED(256).estimate(1024, 6144, 4096));
-        assert!(DEFERRED(256).estimate(8192, 8192, 8192) < DEFERRED(128).estimate(8192, 8192, 8192));
+        assert!(OVERLAPPED(192).estimate(1024, 6144, 4096) < OVERLAPPED(256).estimate(1024, 6144, 4096));
+        assert!(OVERLAPPED(256).estimate(8192, 8192, 8192) < OVERLAPPED(128).estimate(8192, 8192, 8192));
     }
 
     #[test]
     fn rows_across_lines_want_clusters() {
         // Rows of 7624 elements begin anywhere within a line of the cache, those of 8192 do not.
-        let alone = DEFERRED(256);
+        let alone = OVERLAPPED(256);
         let shared = HopperGemmConfig { cluster: Cluster::AlongM(2), ..alone };
         assert!(shared.estimate(8192, 8192, 7624) < 0.9 * alone.estimate(8192, 8192, 7624));
         assert!(alone.estimate(8192, 8192, 8192) < shared.estimate(8192, 8192, 8192));
@@ -148,8 +148,8 @@ mod tests {
     #[test]
     fn the_largest_sizes_have_an_estimate() {
         let most = i64::from(i32::MAX);
-        let all = HopperGemmConfig { split: 2, ..DEFERRED(256) }.estimate_with(0.0, [most; 4]);
-        assert!(all.is_finite() && all > DEFERRED(256).estimate(most, most, most), "{all}");
+        let all = HopperGemmConfig { split: 2, ..OVERLAPPED(256) }.estimate_with(0.0, [most; 4]);
+        assert!(all.is_finite() && all > OVERLAPPED(256).estimate(most, most, most), "{all}");
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! C = A · Bᵀ in f16, bf16 or 8-bit floats with f32 sums, or in 8-bit integers with i32 sums, for Hopper: `examples/gemm_hopper.tile` with everything about it a parameter. One
-//! warpgroup copies tiles of A and B with the tensor memory accelerator into a ring of stages, others multiply them with `wgmma` and
-//! send their results back in chunks; blocks stay and take one tile of C after another, whose results may leave while the next tile is
-//! multiplied. With few rows of A the sides may be swapped, so that those of B meet the 64 rows of `wgmma`.
+//! C = A · Bᵀ in f16, bf16 or 8-bit floats with f32 sums, or in 8-bit integers with i32 sums, by TMA and wgmma:
+//! `examples/gemm_hopper.tile` with everything about it a parameter. One warpgroup loads tiles of A and B into a ring of stages,
+//! others multiply them and store their results in chunks. The grid is persistent: a block takes one tile of C after another, and may
+//! store one during the mainloop of the next (epilogue overlap). With few rows of A the operands may be swapped, so that the rows of B
+//! meet the 64 rows of `wgmma`.
 
 mod estimate;
 mod reference;
@@ -12,7 +13,7 @@ use tilewright_machine::{Arch, CacheHint, DType};
 use tilewright_tile::Program;
 
 pub use crate::epilogue::{Epilogue, Part};
-pub use crate::warp_specialized::{Batch, Cluster, Major, Order};
+pub use crate::warp_specialized::{Batch, Cluster, Major, Rasterization};
 pub use reference::{Inputs, edge_sizes, finish, finish_with, sums};
 
 use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, parameters};
@@ -39,7 +40,7 @@ parameters! {
         /// Batching: none; packed (l products, one behind the other); strided (l products a number of elements apart); grouped (each tile of
         /// rows of a has the matrix b of its group); ragged (the same for groups that are not padded).
         batch: Batch as OWN = Batch::None,
-        /// What is done to the sums, in order: none, or of alpha, row_scale, col_scale, bias, relu, gelu, silu, residual, row_sums,
+        /// Operations on the sums, in order: none, or of alpha, row_scale, col_scale, bias, relu, gelu, silu, residual, row_sums,
         /// col_sums some joined with +.
         epilogue: Epilogue as OWN = Epilogue::default(),
         /// Computes cᵀ = b · aᵀ: the tile's rows are along n and its columns along m, for small m.
@@ -59,11 +60,11 @@ parameters! {
         /// Split-k: parts of k whose sums meet in global memory; more than 1 for few tiles and a long k.
         split: i64 as INT = 1,
         /// The order of tiles: grouped(rows), serpentine(rows) or hilbert(order).
-        order: Order as OWN = Order::Grouped(12),
+        rasterization: Rasterization as OWN = Rasterization::Grouped(12),
         /// Groups of wgmma in flight while the next one is issued.
         in_flight: i64 as INT = 1,
         /// A tile's results leave while the next tile is multiplied, a chunk after each of its first steps along k.
-        deferred: bool as FLAG = false,
+        overlap_epilogue: bool as FLAG = false,
         /// Columns of the tile that leave at a time: 8, 16, 32, 64, or widest.
         chunk: Option<i64> as WIDEST = None,
         /// Chunks on their way to memory or being written for it.
@@ -81,7 +82,7 @@ parameters! {
         /// Registers of a thread that multiplies.
         math_registers: i64 as INT = 240,
         /// Blocks that are launched, at most.
-        sms: i64 as INT = 132,
+        sm_count: i64 as INT = 132,
     }
 }
 
@@ -182,7 +183,7 @@ impl HopperGemmConfig {
         self.stages * stage + self.tiling().epilogue_bytes(chain, self.result()) + reduction
     }
 
-    /// What belongs to m and to n, or to A and to B, of what belongs to a tile's rows and columns; and the other way round.
+    /// See [`Tiling::sides`].
     fn sides<T>(&self, both: (T, T)) -> (T, T) {
         self.tiling().sides(both)
     }
@@ -203,7 +204,7 @@ impl HopperGemmConfig {
         let chunk = self.bm * self.columns() / (128 * self.warpgroups);
         let rounded = |values: i64| values * bytes(self.stored()) / 4;
         let chunks = if chain.is_empty() { rounded(chunk) } else { 2 * chunk };
-        sums + if self.deferred { rounded(sums).max(chunks) } else { chunks }
+        sums + if self.overlap_epilogue { rounded(sums).max(chunks) } else { chunks }
     }
 
     /// Checks the configuration.
@@ -268,7 +269,7 @@ impl HopperGemmConfig {
     ///
     /// # Errors
     ///
-    /// What [`validate`](Self::validate) says.
+    /// Those of [`validate`](Self::validate).
     pub fn program(&self) -> Result<Program, ConfigError> {
         self.product(&[])
     }
@@ -278,7 +279,7 @@ impl HopperGemmConfig {
     ///
     /// # Errors
     ///
-    /// What [`validate`](Self::validate) says.
+    /// Those of [`validate`](Self::validate).
     pub fn programs(&self) -> Result<Vec<Program>, ConfigError> {
         self.programs_with(&[])
     }
@@ -287,7 +288,7 @@ impl HopperGemmConfig {
     ///
     /// # Errors
     ///
-    /// What [`validate`](Self::validate) says, and mistakes in what the operations write.
+    /// Those of [`validate`](Self::validate), and mistakes in what the operations write.
     pub fn programs_with(&self, custom: &[&dyn EpilogueOp]) -> Result<Vec<Program>, ConfigError> {
         let product = self.product(custom)?;
         if self.split > 1 { Ok(vec![product, self.split_sum(custom)?]) } else { Ok(vec![product]) }

@@ -55,11 +55,16 @@ impl HopperGemmConfig {
         let clusters =
             [Cluster::None, Cluster::AlongM(2), Cluster::AlongN(2), Cluster::AlongM(4), Cluster::AlongN(4)];
         let clustered = clusters.into_iter().flat_map(|cluster| {
-            [false, true].map(|deferred| Self { cluster, deferred, sms: cluster.resident(), ..self })
+            [false, true].map(|overlap_epilogue| Self {
+                cluster,
+                overlap_epilogue,
+                sm_count: cluster.resident(),
+                ..self
+            })
         });
         let along_k = [2, 4].map(|blocks| {
             let cluster = Cluster::AlongK(blocks);
-            Self { cluster, sms: cluster.resident(), ..self }
+            Self { cluster, sm_count: cluster.resident(), ..self }
         });
         let split = [2, 3, 4, 6, 8, 16, 32].map(|split| Self { split, ..self });
         clustered.chain(along_k).chain(split).collect()
@@ -78,7 +83,7 @@ impl HopperGemmConfig {
         narrow.or(wide)
     }
 
-    /// Whether the configuration is in proportion to the problem.
+    /// Returns whether the configuration is in proportion to the problem.
     pub(crate) fn suits(&self, m: i64, n: i64, k: i64) -> bool {
         let [blocks_m, blocks_n, blocks_k] = self.cluster.shape();
         let ((of_m, of_n), (least_m, least_n)) = (self.sides((self.bm, self.bn)), self.sides((64, 16)));
@@ -92,7 +97,7 @@ impl HopperGemmConfig {
         fits(of_m, blocks_m, least_m, m)
             && fits(of_n, blocks_n, least_n, n)
             && (self.bk * bytes(self.dtype) <= 64) == (k * bytes(self.dtype) <= 64)
-            && (!self.deferred || steps >= 2 * chunks)
+            && (!self.overlap_epilogue || steps >= 2 * chunks)
             && (parts == 1 || (steps >= 4 * parts && m * n <= 1 << 22))
             && (self.hint_b.is_none() || m <= FEW)
     }
@@ -116,7 +121,7 @@ impl Tunable for HopperGemmConfig {
     const FAMILY: &'static [&'static str] = &["swap", "bm", "bn", "bk", "warpgroups", "split"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         (
-            "order",
+            "rasterization",
             &[
                 "grouped(4)",
                 "grouped(8)",
@@ -128,7 +133,7 @@ impl Tunable for HopperGemmConfig {
             ],
         ),
         ("cluster", &["none", "m2", "n2"]),
-        ("deferred", &["false", "true"]),
+        ("overlap_epilogue", &["false", "true"]),
         ("hint_b", &["none", "evict_first", "evict_last"]),
         ("hint_a", &["none", "evict_first", "evict_last"]),
         ("hint_c", &["none", "evict_first"]),

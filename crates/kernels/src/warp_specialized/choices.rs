@@ -1,4 +1,4 @@
-//! What there is to choose about a product, as data.
+//! The choices about a product, as data.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use tilewright_tile::TileOrder;
 use tilewright_tile::dsl::{grouped, hilbert, serpentine};
 
-/// How a factor lies in memory.
+/// The order of an operand's modes in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Major {
     /// Contiguous along k: `a[m, k]`, `b[n, k]`, row-major.
@@ -15,16 +15,16 @@ pub enum Major {
     Mn,
 }
 
-/// Which blocks are a cluster.
+/// The shape of clusters of blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Cluster {
     /// Each block is on its own.
     None,
-    /// So many neighbours along m: each brings a part of their tile of B to all of them.
+    /// `n` neighbours along m: each loads a part of their tile of B and multicasts it.
     AlongM(i64),
-    /// So many neighbours along n: each brings a part of their tile of A to all of them.
+    /// `n` neighbours along n: each loads a part of their tile of A and multicasts it.
     AlongN(i64),
-    /// So many blocks share one tile of C: each sums a part of k, and the parts meet in distributed shared memory.
+    /// `n` blocks share one tile of C: each sums a part of k, and the parts meet in distributed shared memory.
     AlongK(i64),
 }
 
@@ -71,9 +71,9 @@ impl FromStr for Cluster {
     }
 }
 
-/// In which order the tiles of C are taken.
+/// The rasterization order: the order in which the tiles of C are taken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Order {
+pub enum Rasterization {
     /// Groups of so many rows of tiles, each column by column.
     Grouped(i64),
     /// The same, every second group from its last column to its first.
@@ -82,38 +82,38 @@ pub enum Order {
     Hilbert(i64),
 }
 
-impl Order {
+impl Rasterization {
     pub(crate) fn tiles(self) -> TileOrder {
         match self {
-            Order::Grouped(rows) => grouped(rows),
-            Order::Serpentine(rows) => serpentine(rows),
-            Order::Hilbert(order) => hilbert(order),
+            Rasterization::Grouped(rows) => grouped(rows),
+            Rasterization::Serpentine(rows) => serpentine(rows),
+            Rasterization::Hilbert(order) => hilbert(order),
         }
     }
 }
 
-impl fmt::Display for Order {
+impl fmt::Display for Rasterization {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Order::Grouped(rows) => write!(f, "grouped({rows})"),
-            Order::Serpentine(rows) => write!(f, "serpentine({rows})"),
-            Order::Hilbert(order) => write!(f, "hilbert({order})"),
+            Rasterization::Grouped(rows) => write!(f, "grouped({rows})"),
+            Rasterization::Serpentine(rows) => write!(f, "serpentine({rows})"),
+            Rasterization::Hilbert(order) => write!(f, "hilbert({order})"),
         }
     }
 }
 
-impl FromStr for Order {
+impl FromStr for Rasterization {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let grouped = numbered(text, "grouped(", ")").map(Order::Grouped);
-        let serpentine = numbered(text, "serpentine(", ")").map(Order::Serpentine);
-        let hilbert = numbered(text, "hilbert(", ")").map(Order::Hilbert);
+        let grouped = numbered(text, "grouped(", ")").map(Rasterization::Grouped);
+        let serpentine = numbered(text, "serpentine(", ")").map(Rasterization::Serpentine);
+        let hilbert = numbered(text, "hilbert(", ")").map(Rasterization::Hilbert);
         grouped.or(serpentine).or(hilbert).ok_or("must be grouped(rows), serpentine(rows) or hilbert(order)")
     }
 }
 
-/// Of which products there are several.
+/// The batching mode.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Batch {
     /// One product.
@@ -127,13 +127,13 @@ pub enum Batch {
     /// −1 for rows that are padding. There all sums are 0.
     Grouped,
     /// The same for rows that lie one group behind the other, with no padding. There are `t` tiles of rows: `groups[t]` has the group of
-    /// each, −1 of one that is none, `first[t]` its first row, and `ends[g]` the row behind each group's last. All are i32. What a tile has
+    /// each, −1 of an unused tile, `first[t]` its first row, and `ends[g]` the row behind each group's last. All are i32. What a tile has
     /// behind its group's end is not written.
     Ragged,
 }
 
 impl Batch {
-    /// Whether tiles of rows of A belong to groups.
+    /// Returns whether tiles of rows of A belong to groups.
     pub(crate) fn has_groups(self) -> bool {
         matches!(self, Batch::Grouped | Batch::Ragged)
     }

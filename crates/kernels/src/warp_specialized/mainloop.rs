@@ -28,7 +28,7 @@ pub(crate) trait Mainloop {
 
     /// Columns of the tile of each accumulator; `None`: there is one.
     fn part(&self) -> Option<i64>;
-    /// Whether accumulators that need no epilogue are rounded at once rather than chunk by chunk, and chunks made once their buffers are
+    /// Returns whether accumulators that need no epilogue are rounded at once rather than chunk by chunk, and chunks made once their buffers are
     /// free: fewer registers are in use meanwhile.
     fn rounds_at_once(&self) -> bool;
 
@@ -59,7 +59,7 @@ pub(crate) trait Mainloop {
     fn complete(&self, t: &mut KernelBuilder, sums: &Accumulators);
 }
 
-/// What a mainloop has declared.
+/// The declarations of a mainloop.
 pub(crate) struct Collective<M: Mainloop + ?Sized> {
     pub numbers: Numbers,
     pub views: M::Views,

@@ -15,7 +15,7 @@ use tilewright_machine::DType;
 use tilewright_tile::Program;
 use tilewright_tile::dsl::KernelBuilder;
 
-pub use choices::{Batch, Cluster, Major, Order};
+pub use choices::{Batch, Cluster, Major, Rasterization};
 pub(crate) use mainloop::{Mainloop, TmaWgmma};
 pub(crate) use operands::{Param, spread};
 pub use promoted::BLOCK;

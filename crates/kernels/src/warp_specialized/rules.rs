@@ -2,7 +2,7 @@
 
 use tilewright_machine::{Arch, DType, Feature, Features, WgmmaRow};
 
-use super::choices::{Cluster, Order};
+use super::choices::{Cluster, Rasterization};
 use super::tiling::Tiling;
 use crate::config::ConfigError;
 use crate::epilogue::{Chain, EpilogueOp, OperandKind};
@@ -23,8 +23,8 @@ pub(crate) const TARGET: Arch = Arch::SM_90A;
 /// Registers that the threads of a multiprocessor have together.
 const REGISTERS: i64 = TARGET.limits().registers_per_multiprocessor as i64;
 
-/// Registers that an instruction of the widest kind needs besides its sums, so that it can be assembled at all.
-const FEWEST_BESIDES: i64 = 26;
+/// Registers that an instruction of the widest kind needs in addition to its sums, so that it can be assembled at all.
+const FEWEST_OTHERS: i64 = 26;
 
 /// Bytes of the two barriers of a stage.
 pub(crate) const BARRIERS: i64 = 16;
@@ -106,18 +106,18 @@ fn check_cluster(cluster: Cluster, shared: Option<i64>) -> Result<(), ConfigErro
 }
 
 /// Checks that the language has an order of tiles.
-fn check_order(order: Order) -> Result<(), ConfigError> {
-    let wanted = match order {
-        Order::Grouped(rows) | Order::Serpentine(rows) if !(1..=1024).contains(&rows) => {
+fn check_order(rasterization: Rasterization) -> Result<(), ConfigError> {
+    let wanted = match rasterization {
+        Rasterization::Grouped(rows) | Rasterization::Serpentine(rows) if !(1..=1024).contains(&rows) => {
             "groups have 1 to 1024 rows of tiles"
         }
-        Order::Hilbert(level) if !(0..=8).contains(&level) => "the squares are of order 0 to 8",
+        Rasterization::Hilbert(level) if !(0..=8).contains(&level) => "the squares are of order 0 to 8",
         _ => return Ok(()),
     };
-    Err(ConfigError::value("order", order, wanted))
+    Err(ConfigError::value("rasterization", rasterization, wanted))
 }
 
-/// What a kernel needs of a block.
+/// The needs of a kernel.
 pub(crate) struct Needs {
     /// The columns that chunks divide: the parameter and its value.
     pub chunk_of: (&'static str, i64),
@@ -145,10 +145,10 @@ impl Tiling {
         let (field, columns) = needs.chunk_of;
         check_chunk(self.chunk, field, columns, self.stored)?;
         check_cluster(self.cluster, needs.shared_rows)?;
-        check_order(self.order)?;
+        check_order(self.rasterization)?;
         self.check_registers(needs)?;
         check_instruction(needs.instruction, self.warpgroups)?;
-        within("sms", self.sms, [self.cluster.blocks(), 65_535], 1)?;
+        within("sm_count", self.sm_count, [self.cluster.blocks(), 65_535], 1)?;
         check_memory(self.stages, needs.shared_bytes)
     }
 
@@ -212,7 +212,7 @@ fn check_instruction(columns: i64, warpgroups: i64) -> Result<(), ConfigError> {
     let threads = 128 * (1 + warpgroups);
     let share = REGISTERS / threads / 8 * 8;
     let wide = (1..=32).rev().map(|eighth| 8 * eighth).find(|n| columns % n == 0).unwrap_or(8);
-    if wide / 2 + FEWEST_BESIDES <= share {
+    if wide / 2 + FEWEST_OTHERS <= share {
         return Ok(());
     }
     let wanted = format!(

@@ -119,7 +119,7 @@ pub(crate) struct Scheduler {
     pub cluster_tiles: [Expr; 2],
     /// Steps along k that a block does of a tile.
     pub depth: Expr,
-    /// What the first mode of C counts, if it has one more: products, or parts of k.
+    /// The extent of C's first mode, if it has one more: products, or parts of k.
     pub several: Option<Expr>,
     /// Walks along the tile's rows and columns, the latter also by chunks of results.
     pub along_rows: Steps,
@@ -200,12 +200,12 @@ impl Scheduler {
     /// copies.
     pub fn launch(&self, t: &mut KernelBuilder) {
         let [rows, cols] = &self.cluster_tiles;
-        let (sms, tiles, blocks) = (&self.numbers.sms, rows * cols, self.tiling.cluster.blocks());
+        let (sm_count, tiles, blocks) = (&self.numbers.sm_count, rows * cols, self.tiling.cluster.blocks());
         if blocks > 1 {
-            t.grid([(sms / blocks).min(tiles) * blocks]);
+            t.grid([(sm_count / blocks).min(tiles) * blocks]);
             t.cluster(blocks);
         } else {
-            t.grid([sms.min(tiles)]);
+            t.grid([sm_count.min(tiles)]);
         }
         t.threads(128 * (1 + self.tiling.warpgroups));
     }
@@ -218,7 +218,7 @@ impl Scheduler {
         body: impl FnOnce(&mut KernelBuilder, &WorkTile),
     ) {
         let [rows, cols] = &self.cluster_tiles;
-        t.for_tiles(names, rows, cols, self.tiling.order.tiles(), |t, row, col| {
+        t.for_tiles(names, rows, cols, self.tiling.rasterization.tiles(), |t, row, col| {
             body(t, &self.tile(&row, &col));
         });
     }
@@ -235,7 +235,7 @@ impl Scheduler {
         t.for_tiles_after(
             names,
             self.cluster_tiles.clone(),
-            self.tiling.order.tiles(),
+            self.tiling.rasterization.tiles(),
             |t, current, previous| body(t, &tile(current), &tile(previous)),
             |t, previous| last(t, &tile(previous)),
         );

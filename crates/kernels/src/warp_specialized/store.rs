@@ -14,7 +14,7 @@ pub(super) struct Store {
     pub buffer: Buffer,
     pub view: Tensor,
     pub shared: Tensor,
-    /// Whether the values of a chunk are made once its buffer is free: fewer registers are in use meanwhile.
+    /// Makes the values of a chunk once its buffer is free: fewer registers are in use meanwhile.
     pub late: bool,
 }
 

@@ -4,12 +4,12 @@ use tilewright_machine::{CacheHint, DType};
 use tilewright_tile::Expr;
 use tilewright_tile::dsl::KernelBuilder;
 
-use super::choices::{Cluster, Order};
+use super::choices::{Cluster, Rasterization};
 
 /// The tile of a kernel, its distribution over blocks and threads, and its way out.
 #[derive(Clone, Copy)]
 pub(crate) struct Tiling {
-    /// Whether the tile's rows are along n and its columns along m.
+    /// Puts the tile's rows along n and its columns along m.
     pub swap: bool,
     pub bm: i64,
     pub bn: i64,
@@ -18,8 +18,8 @@ pub(crate) struct Tiling {
     /// Math warpgroups.
     pub warpgroups: i64,
     pub cluster: Cluster,
-    pub order: Order,
-    /// Whether the previous tile is stored during a tile's mainloop.
+    pub rasterization: Rasterization,
+    /// Stores the previous tile during a tile's mainloop.
     pub overlap: bool,
     /// Columns of the tile that leave at a time.
     pub chunk: i64,
@@ -29,7 +29,7 @@ pub(crate) struct Tiling {
     pub dependent: bool,
     pub load_registers: i64,
     pub math_registers: i64,
-    pub sms: i64,
+    pub sm_count: i64,
     /// The types of accumulators and of what is stored.
     pub accumulator: DType,
     pub stored: DType,
@@ -46,13 +46,13 @@ macro_rules! tiling {
             stages: config.stages,
             warpgroups: config.warpgroups,
             cluster: config.cluster,
-            order: config.order,
-            overlap: config.deferred,
+            rasterization: config.rasterization,
+            overlap: config.overlap_epilogue,
             buffers: config.buffers,
             hint_c: config.hint_c,
             load_registers: config.load_registers,
             math_registers: config.math_registers,
-            sms: config.sms,
+            sm_count: config.sm_count,
             $($field: $value,)+
         }
     }};
@@ -65,7 +65,8 @@ impl Tiling {
         if self.stored == DType::I32 { DType::I32 } else { DType::F32 }
     }
 
-    /// What belongs to m and to n, or to A and to B, of what belongs to a tile's rows and columns; and the other way round.
+    /// Exchanges two things if the operands are swapped: from those of a tile's rows and columns to those of m and n, or of A and B, and
+    /// back.
     pub fn sides<T>(&self, (rows, cols): (T, T)) -> (T, T) {
         if self.swap { (cols, rows) } else { (rows, cols) }
     }
@@ -86,7 +87,7 @@ pub(crate) struct Numbers {
     pub bn: Expr,
     pub bk: Expr,
     pub stages: Expr,
-    pub sms: Expr,
+    pub sm_count: Expr,
     pub chunk: Expr,
     pub chunks: Expr,
     pub buffers: Expr,
@@ -95,7 +96,7 @@ pub(crate) struct Numbers {
     /// Accumulators of a tile, and chunks of each.
     pub parts: usize,
     per: Expr,
-    /// Whether names tell accumulators apart.
+    /// Names tell accumulators apart.
     tagged: bool,
 }
 
@@ -121,7 +122,7 @@ impl Numbers {
     pub fn declare(t: &mut KernelBuilder, tiling: &Tiling, k: Expr, part: Option<i64>) -> Self {
         let (bm, bn) = (t.constant("BM", tiling.bm), t.constant("BN", tiling.bn));
         let (bk, stages) = (t.constant("BK", tiling.bk), t.constant("STAGES", tiling.stages));
-        let (sms, chunk) = (t.constant("SMS", tiling.sms), t.constant("CHUNK", tiling.chunk));
+        let (sm_count, chunk) = (t.constant("SMS", tiling.sm_count), t.constant("CHUNK", tiling.chunk));
         let buffers = t.constant("BUFFERS", tiling.buffers);
         let chunks = &bn / &chunk;
         let (width, parts, per) = match part {
@@ -136,7 +137,7 @@ impl Numbers {
             bn,
             bk,
             stages,
-            sms,
+            sm_count,
             chunk,
             chunks,
             buffers,
