@@ -19,7 +19,7 @@ pub fn together(
     let busy = UNITS.map(|unit| {
         let of =
             |role: &Estimate| role.busy.iter().find(|(title, _)| *title == unit.title()).map_or(0, |b| b.1);
-        (unit, roles.iter().map(of).sum::<u64>() as f64)
+        (unit, roles.iter().map(of).fold(0u64, u64::saturating_add) as f64)
     });
     let uses =
         |side: Side| roles.iter().flat_map(|role| &role.stages).filter(move |stage| stage.side == side);
