@@ -294,7 +294,7 @@ fn head(out: &mut impl Write, program: &Program, kind: &StmtKind) -> fmt::Result
         StmtKind::Tiles { row, col, previous, rows, cols, order, .. } => {
             write!(out, "for ({}, {})", symbol(program, *row), symbol(program, *col))?;
             if let Some([row, col]) = previous {
-                write!(out, " after ({}, {})", symbol(program, *row), symbol(program, *col))?;
+                write!(out, " previous ({}, {})", symbol(program, *row), symbol(program, *col))?;
             }
             out.write_str(" in tiles(")?;
             int(out, program, rows, SUM)?;
