@@ -1,0 +1,197 @@
+//! Checks of asynchronous copies and products, and of sums over clusters.
+
+use tilewright_machine::{DType, Memory};
+
+use super::pipelines::{OpenStage, word};
+use super::{Checker, count, shape_text};
+use crate::diagnostic::{Code, Diagnostic, Origin};
+use crate::expr::Expr;
+use crate::program::{AsyncHow, Side, TensorId, TensorKind, TensorRef};
+
+/// The most groups of products that a `wait_gemm` leaves in flight.
+const MAX_GROUPS: i64 = 7;
+
+impl Checker<'_> {
+    /// Checks the flags of a `copy.async`, whose operands are legal.
+    pub(super) fn how(&mut self, dst: &TensorRef, how: AsyncHow, span: Origin) {
+        let to = self.program.tensor(dst.tensor);
+        let stores = to.memory() == Memory::Global;
+        let filling = self.stages.iter().rev().find(|stage| stage.side == Side::Produce);
+        if let Some(filling) = filling.map(|stage| stage.pipeline)
+            && self.stage_of[dst.tensor.0 as usize] != Some(filling)
+        {
+            let name = self.pipeline_name(filling);
+            let message = format!(
+                "`copy.async` in `produce {name}` writes `{}`, which is no part of the stage",
+                to.name
+            );
+            let help = format!("a copy that fills no stage stands outside `produce {name}`");
+            self.misplaced(span, message, help);
+        }
+        if how.multicast && (filling_none(&self.stages) || !self.clustered()) {
+            let message = if self.clustered() {
+                "`multicast` stands outside `produce`".to_string()
+            } else {
+                "`multicast` in clusters of one block".to_string()
+            };
+            let help = "every block of a cluster of several fills its stage with what is read once: \
+                        `cluster(2)`, and `multicast` in a `produce`";
+            self.misplaced(span, message, help);
+        }
+        if how.add && !stores {
+            let message =
+                format!("`add` adds to global memory, and `{}` is in {} memory", to.name, to.memory());
+            let help = "copy to a register tensor, and add there";
+            self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
+        } else if how.add && !matches!(to.dtype, DType::F32 | DType::F16 | DType::BF16 | DType::I32) {
+            let message = format!("there is no `add` of {}, which is what `{}` holds", to.dtype, to.name);
+            self.report(
+                Diagnostic::new(Code::TypeMismatch, span, message).help("f32, f16, bf16 and i32 are added"),
+            );
+        }
+        if let TensorKind::View { param, .. } = &to.kind
+            && how.add
+        {
+            self.inputs[param.0 as usize] = true;
+        }
+    }
+
+    /// Checks that whole warpgroups do what concerns asynchronous products.
+    pub(super) fn whole_warpgroups(&mut self, word: &str, threads: Option<u32>, span: Origin) {
+        if let Some(threads) = threads.filter(|threads| threads % 128 != 0) {
+            let message =
+                format!("`{word}` is done by whole warpgroups of 128 threads, and there are {threads}");
+            let help = "give the block or the role a multiple of 128 threads";
+            self.report(Diagnostic::new(Code::BadLaunch, span, message).help(help));
+        }
+    }
+
+    /// `gemm.async(c, a, b)`.
+    pub(super) fn gemm_async(
+        &mut self,
+        c: TensorId,
+        (a, b): (&TensorRef, &TensorRef),
+        warpgroups: Option<&[Expr; 2]>,
+        threads: Option<u32>,
+        span: Origin,
+    ) {
+        self.whole_warpgroups("gemm.async", threads, span);
+        if let Some(warpgroups) = warpgroups {
+            self.warpgroups(warpgroups, threads, span);
+        }
+        let acc = self.register(c, span, "gemm.async");
+        let (left, right) = (self.reference(a, span), self.reference(b, span));
+        let (Some(acc), Some(left), Some(right)) = (acc, left, right) else { return };
+        let names = [c, a.tensor, b.tensor].map(|id| self.name(id));
+        for (operand, name, memories, text) in [
+            (&left, names[1], &[Memory::Shared, Memory::Register][..], "shared memory or registers"),
+            (&right, names[2], &[Memory::Shared][..], "shared memory"),
+        ] {
+            if !memories.contains(&operand.memory) {
+                let message = format!(
+                    "this factor of `gemm.async` is read from {text}; `{name}` is in {} memory",
+                    operand.memory
+                );
+                self.report(Diagnostic::new(Code::WrongMemory, span, message).help(
+                    "the left factor lies in shared memory or registers, the right one in shared memory",
+                ));
+                return;
+            }
+        }
+        let shapes = [&acc.shape, &left.shape, &right.shape];
+        if let Some((shape, name)) = shapes.into_iter().zip(names).find(|(shape, _)| shape.len() != 2) {
+            let message =
+                format!("`gemm.async` multiplies matrices; `{name}` has {}", count(shape.len(), "mode"));
+            self.report(
+                Diagnostic::new(Code::WrongRank, span, message)
+                    .help("shapes are c: [M, N], a: [M, K], b: [N, K]"),
+            );
+            return;
+        }
+        let [m, l, r] = shapes;
+        if m[0] != l[0] || m[1] != r[0] || l[1] != r[1] {
+            let list: Vec<String> = shapes
+                .into_iter()
+                .zip(names)
+                .map(|(shape, name)| format!("`{name}` {}", shape_text(shape)))
+                .collect();
+            let message = format!("the shapes of this product do not fit: {}", list.join(", "));
+            self.report(
+                Diagnostic::new(Code::ShapeMismatch, span, message)
+                    .help("shapes are c: [M, N], a: [M, K], b: [N, K]; the right factor is stored N by K"),
+            );
+        }
+        let bytes = |dtype| matches!(dtype, DType::E4M3 | DType::E5M2);
+        let legal = match (left.dtype, right.dtype, acc.dtype) {
+            (DType::F16, DType::F16, DType::F16 | DType::F32)
+            | (DType::BF16, DType::BF16, DType::F32)
+            | (DType::F32, DType::F32, DType::F32)
+            | (DType::I8, DType::I8, DType::I32)
+            | (DType::U8, DType::U8, DType::I32) => true,
+            (left, right, DType::F16 | DType::F32) => bytes(left) && bytes(right),
+            _ => false,
+        };
+        if !legal {
+            let message =
+                format!("there is no gemm.async of {} and {} into {}", left.dtype, right.dtype, acc.dtype);
+            self.report(Diagnostic::new(Code::TypeMismatch, span, message).help(
+                "f16 and f16, or 8-bit floats, into f32 or f16; bf16 and bf16, or f32 and f32, into f32; \
+                 i8 and i8, or u8 and u8, into i32",
+            ));
+        }
+        if c == a.tensor {
+            let message = format!("the accumulator `{}` is also a factor", names[0]);
+            let help = "copy the factor to another register tensor";
+            self.report(Diagnostic::new(Code::BadValue, span, message).help(help));
+        }
+    }
+
+    /// The warpgroups of a product are those of the role.
+    fn warpgroups(&mut self, warpgroups: &[Expr; 2], threads: Option<u32>, span: Origin) {
+        let [m, n] = warpgroups.each_ref().map(|e| self.literal(e, span, "a number of warpgroups"));
+        let (Some(m), Some(n), Some(threads)) = (m, n, threads) else { return };
+        let all = i64::from(threads / 128);
+        if m < 1 || n < 1 || m.checked_mul(n) != Some(all) {
+            let here = if self.role.is_some() { "role" } else { "block" };
+            let message = format!("the product is given {m}×{n} warpgroups, and the {here} has {all}");
+            let help = "give numbers of at least 1 whose product is the number of warpgroups";
+            self.report(Diagnostic::new(Code::BadValue, span, message).help(help));
+        }
+    }
+
+    /// `wait_gemm(n)`.
+    pub(super) fn wait_gemm(&mut self, groups: &Expr, threads: Option<u32>, span: Origin) {
+        self.whole_warpgroups("wait_gemm", threads, span);
+        if let Some(n) = self.literal(groups, span, "the number of groups")
+            && !(0..=MAX_GROUPS).contains(&n)
+        {
+            let message = format!("the number of groups is {n}; it must be from 0 to {MAX_GROUPS}");
+            let help = "`wait_gemm(1)` waits until at most the latest group of products is in flight";
+            self.report(Diagnostic::new(Code::BadValue, span, message).help(help));
+        }
+    }
+
+    /// `cluster_sum(dst)`.
+    pub(super) fn cluster_sum(&mut self, dst: TensorId, span: Origin) {
+        if let Some(operand) = self.register(dst, span, "cluster_sum")
+            && operand.dtype != DType::F32
+        {
+            let message = format!("`cluster_sum` adds f32; `{}` is {}", self.name(dst), operand.dtype);
+            self.report(Diagnostic::new(Code::TypeMismatch, span, message).help("cast it to f32 first"));
+        }
+        if !self.clustered() {
+            let message = "`cluster_sum` in clusters of one block".to_string();
+            self.misplaced(span, message, "give the kernel clusters of several: `cluster(2)`");
+        }
+        if let Some(stage) = self.stages.last() {
+            let message =
+                format!("`cluster_sum` inside `{} {}`", word(stage.side), self.pipeline_name(stage.pipeline));
+            self.misplaced(span, message, "the blocks of a cluster wait for each other: place it outside");
+        }
+    }
+}
+
+/// True if no stage is being filled.
+fn filling_none(stages: &[OpenStage]) -> bool {
+    !stages.iter().any(|stage| stage.side == Side::Produce)
+}
