@@ -21,7 +21,7 @@ pub(super) struct Element {
 /// An element that nothing has written.
 pub(super) const UNWRITTEN: Element = Element { value: f64::NAN, bound: 0.0 };
 
-/// How far an interval reaches from a value in it.
+/// The distance that an interval reaches from a value in it.
 fn reach(value: f64, low: f64, high: f64) -> f64 {
     let side = |end: f64| if end == value { 0.0 } else { (end - value).abs() };
     let [low, high] = [side(low), side(high)];
@@ -32,7 +32,7 @@ fn to_f32(x: f64) -> f64 {
     f64::from(x as f32)
 }
 
-/// What an error of double precision may move a centre by.
+/// The distance that an error of double precision may move a centre by.
 fn slack(centre: f64) -> f64 {
     centre.abs() * 2f64.powi(-51)
 }
@@ -172,7 +172,7 @@ impl Element {
     }
 }
 
-/// Where an interval ends that an approximation widens: an end `y` of f's values, taken at `x`, moved outwards by the bound. A result
+/// The end of an interval that an approximation widens: an end `y` of f's values, taken at `x`, moved outwards by the bound. A result
 /// beyond the largest `f32` is infinite.
 fn near(bound: ErrorBound, x: f64, y: f64, sign: f64) -> f64 {
     let moved = y.clamp(-f64::MAX, f64::MAX) + sign * bound.at(x, y);
@@ -224,7 +224,7 @@ pub(super) fn extreme(op: ReduceOp, elements: impl Iterator<Item = Element>) -> 
     Element::new(value, bound)
 }
 
-/// How the tensor cores sum products: [`Accumulation::error`] bounds what one product of tiles adds.
+/// The way in which tensor cores sum products: [`Accumulation::error`] bounds what one product of tiles adds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Accumulation {
     /// The type of the factors.

@@ -17,7 +17,7 @@ pub(super) enum Buffer<'a> {
         values: Vec<AtomicU64>,
         /// The bits of their bounds.
         bounds: Vec<AtomicU32>,
-        /// Where the kernel adds: what is known of the additions to each element.
+        /// The additions to each element, of a tensor that the kernel adds to.
         added: Option<Added>,
     },
     /// A number.
@@ -28,7 +28,7 @@ pub(super) enum Buffer<'a> {
 /// is at most as large as the sum of all sizes.
 pub(super) struct Added {
     dtype: DType,
-    /// How many there have been.
+    /// Their number.
     counts: Vec<AtomicU32>,
     /// The bits of the sum of the sizes of what was added, and of what was there.
     sizes: Vec<AtomicU64>,
@@ -43,7 +43,7 @@ impl Added {
         }
     }
 
-    /// What the roundings of so many additions may come to, here and in a kernel together. An addition of `f32` takes subnormal
+    /// The sum that the roundings of so many additions may come to, here and in a kernel together. An addition of `f32` takes subnormal
     /// numbers for 0 (PTX ISA 8.1, section 9.7.12.4).
     fn bound(&self, offset: usize) -> f64 {
         let count = f64::from(self.counts[offset].load(Ordering::Relaxed));

@@ -2,7 +2,7 @@
 //!
 //! [`Coverage`] is one for a launch, with a byte an element of what is read and a few an element of what is written; [`Watch`] goes with
 //! one block. A tensor of the block has a mask only while some of its elements are unwritten, so that a run pays for little else than
-//! the first round. `warnings.rs` says what the masks mean.
+//! the first iteration. `warnings.rs` says what the masks mean.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -21,9 +21,9 @@ pub(super) type Number = usize;
 /// The elements of one parameter.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// Whether each is read; empty where nothing of the parameter is.
+    /// For each, true if it is read; empty where nothing of the parameter is.
     read: Vec<AtomicBool>,
-    /// Who wrote each last, and whether nothing has read it since; empty where nothing of the parameter is written.
+    /// The last writer of each, and whether nothing has read it since; empty where nothing of the parameter is written.
     writer: Vec<AtomicU64>,
     /// One more than the statement that wrote each over another value, 0 where none did.
     again: Vec<AtomicU32>,
@@ -34,7 +34,7 @@ fn tag(block: u64, stmt: Number) -> u64 {
     (((block << 16) | (stmt as u64 & 0xffff)) + 1) << 1
 }
 
-/// Where nothing has read the element since it was written.
+/// The bit of an element that nothing has read since it was written.
 const UNREAD: u64 = 1;
 
 impl Seen {
@@ -59,10 +59,10 @@ impl Seen {
 /// A read of elements of a tensor of the block that nothing had written, by statement and tensor.
 pub(super) type Reads = BTreeMap<(Number, usize), Vec<bool>>;
 
-/// What blocks find out about their own tensors.
+/// Findings of blocks about their own tensors.
 #[derive(Default)]
 pub(super) struct Found {
-    /// How often the first statement's result, in this tensor, was overwritten by the second before anything read it.
+    /// The number of times that the first statement's result, in this tensor, was overwritten by the second before anything read it.
     pub(super) lost: BTreeMap<(Number, Number, usize), u64>,
     /// Reads of unwritten elements on which an element of an output depends.
     pub(super) unwritten: Reads,
@@ -75,7 +75,7 @@ pub(super) struct Coverage<'a> {
     pub(super) stmts: Vec<&'a Stmt>,
     /// The number of each by its address, which is a name and never followed.
     numbers: HashMap<usize, Number>,
-    /// How many elements each tensor of the block has; 0 of a view.
+    /// The number of elements of each tensor of the block; 0 of a view.
     lens: Vec<usize>,
     pub(super) params: Vec<Seen>,
     found: Mutex<Found>,
@@ -116,7 +116,7 @@ impl<'a> Coverage<'a> {
         self.numbers.get(&std::ptr::from_ref(stmt).addr()).copied()
     }
 
-    /// What the blocks found.
+    /// The findings of the blocks.
     pub(super) fn found(&self) -> std::sync::MutexGuard<'_, Found> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -210,7 +210,7 @@ impl<'a> Watch<'a> {
         self.role = role;
     }
 
-    /// What the role does from now on is part of this statement.
+    /// Notes that the role goes on with this statement.
     pub(super) fn at(&mut self, stmt: Number) {
         self.roles[self.role].stmt = stmt;
     }
@@ -555,7 +555,7 @@ fn pick(mask: &Mask, places: impl Iterator<Item = usize>) -> Mask {
     Mask { missing: places.map(|at| mask.missing[at]).collect(), origin: mask.origin }
 }
 
-/// Whether an element that is missing lies within the buffer.
+/// True if an element that is missing lies within the buffer.
 fn inside(role: &Role<'_>, access: &Access, missing: &[bool]) -> Result<bool, InterpretError> {
     let corner: Corner = role.corner(access)?;
     if access.start_if_inside(&corner).is_some() {
@@ -575,7 +575,7 @@ impl Coverage<'_> {
         }
     }
 
-    /// Whether the statement reads the tensor, or a part of it.
+    /// True if the statement reads the tensor, or a part of it.
     pub(super) fn reads(&self, stmt: &Stmt, tensor: usize) -> bool {
         // A product reads what it adds to.
         let own = match &stmt.kind {

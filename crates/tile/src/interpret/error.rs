@@ -43,7 +43,7 @@ pub enum InterpretError {
     ArgumentLength {
         /// The parameter.
         param: String,
-        /// What shape and strides span.
+        /// The number of elements that shape and strides span.
         expected: usize,
         /// The elements given.
         found: usize,
@@ -123,7 +123,7 @@ pub enum InterpretError {
         left: usize,
         /// Number of stages filled.
         filled: usize,
-        /// Whether the role that fills them has ended; otherwise it waits for a free stage.
+        /// True if the role that fills them has ended; otherwise it waits for a free stage.
         ended: bool,
     },
     /// A slice begins where it does not fit.
@@ -131,7 +131,7 @@ pub enum InterpretError {
     SliceOutside {
         /// The statement.
         statement: String,
-        /// Where it begins.
+        /// The coordinate at which it begins.
         start: i64,
         /// The largest coordinate at which it may begin.
         most: i64,
@@ -158,7 +158,7 @@ pub enum InterpretError {
         statement: String,
         /// A block that fills another number than block 0, by its rank in the cluster.
         other: usize,
-        /// What block 0 fills, and what it does.
+        /// The number of stages that block 0 fills, and that the other block fills.
         counts: [usize; 2],
     },
     /// Roles wait for each other for ever.

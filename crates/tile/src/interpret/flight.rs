@@ -11,7 +11,7 @@ use super::ring::Ring;
 use super::role::Role;
 use super::{InterpretError, gemm::gemm};
 
-/// What an asynchronous copy or product in flight still has to write.
+/// The writes that an asynchronous copy or product in flight still has to do.
 pub(super) enum Effect<'a> {
     /// These elements, at the places of the shared tensor that it writes.
     Tile { values: Vec<Element> },
@@ -25,9 +25,9 @@ pub(super) enum Effect<'a> {
 pub(super) struct InFlight<'a> {
     mark: Mark,
     effect: Effect<'a>,
-    /// What it writes.
+    /// The places that it writes.
     writes: Option<Touched>,
-    /// What it reads.
+    /// The places that it reads.
     reads: Vec<Touched>,
     /// The stages that it reads: of which pipeline, and their numbers.
     stages: Vec<(usize, usize)>,

@@ -1,4 +1,4 @@
-//! What a launch's sizes make of a kernel: its grid, and the shapes of its tensors.
+//! Values of a launch's sizes in a kernel: its grid, and the shapes of its tensors.
 
 use std::collections::BTreeMap;
 
@@ -114,7 +114,7 @@ pub fn tensor_strides(
     v.strides(param).iter().map(|e| value(e, &values, i64::MAX, what)).collect()
 }
 
-/// How many elements a tensor parameter spans: one more than the offset of its last element. 1 for a scalar.
+/// The number of elements that a tensor parameter spans: one more than the offset of its last element. 1 for a scalar.
 pub fn tensor_len(
     v: &Verified,
     param: ParamId,

@@ -46,7 +46,7 @@ pub use round::round;
 pub use schedule::{Wait, WaitFor};
 pub use work::{Work, work};
 
-/// What a launch passes for a parameter.
+/// An argument of a launch.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Argument {
     /// A tensor: as many elements as its shape and strides span (see [`tensor_len`]), each a value of its element type.

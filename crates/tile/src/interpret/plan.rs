@@ -32,13 +32,13 @@ pub(super) struct Plan {
     pub(super) cluster: i64,
     /// Extent and stride of each parameter of one mode, whose elements may be integers of the kernel; (0, 0) of others.
     pub(super) lists: Vec<(i64, i64)>,
-    /// Whether the blocks of a cluster depend on each other, by sums or by stages that each fills for all.
+    /// True if the blocks of a cluster depend on each other, by sums or by stages that each fills for all.
     pub(super) meets: bool,
     /// The roles in the order of the text; of a program without roles one that does everything.
     pub(super) roles: Vec<RolePlan>,
 }
 
-/// What a role does.
+/// The operations of a role.
 pub(super) struct RolePlan {
     /// Its name, if the program has roles.
     pub(super) name: Option<String>,
@@ -55,7 +55,7 @@ pub(super) struct Pipeline {
     pub(super) producer: Option<usize>,
     /// The roles that read it.
     pub(super) consumers: Vec<usize>,
-    /// Whether each block of a cluster fills its stages for all.
+    /// True if each block of a cluster fills its stages for all.
     pub(super) multicast: bool,
 }
 
@@ -65,7 +65,7 @@ impl Pipeline {
         self.consumers.iter().position(|consumer| *consumer == role)
     }
 
-    /// Whether the tensor is part of a stage.
+    /// True if the tensor is part of a stage.
     pub(super) fn has(&self, tensor: usize) -> bool {
         self.tensors.iter().any(|(part, _)| *part == tensor)
     }
@@ -73,7 +73,7 @@ impl Pipeline {
 
 /// One statement.
 pub(super) enum Op {
-    /// What follows is part of the statement of this number, for the masks.
+    /// The next operations are part of the statement of this number, for the masks.
     Mark(usize),
     /// The tensor begins, with so many elements.
     Define { tensor: usize, len: usize },
@@ -143,11 +143,11 @@ pub(super) enum Op {
 /// An asynchronous product.
 pub(super) struct Product {
     pub(super) c: usize,
-    /// Where `c` lies, which may be a part of a tensor.
+    /// The place of `c`, which may be a part of a tensor.
     pub(super) place: Tile,
     pub(super) a: Side,
     pub(super) b: Side,
-    /// Where the factors lie, of which each may be a part of a tensor.
+    /// The places of the operands, of which each may be a part of a tensor.
     pub(super) reads: [Tile; 2],
     pub(super) shape: [usize; 3],
     pub(super) how: Accumulation,
@@ -158,7 +158,7 @@ pub(super) struct Product {
 
 /// A part of a register tensor.
 pub(super) struct PartOf {
-    /// Where the statement finds it.
+    /// The tensor in which the statement finds it.
     pub(super) part: usize,
     pub(super) tile: Tile,
 }
@@ -166,7 +166,7 @@ pub(super) struct PartOf {
 /// A tile of a tensor of the block.
 pub(super) struct Tile {
     pub(super) tensor: usize,
-    /// What messages call it.
+    /// The name in messages.
     pub(super) name: String,
     /// The offset of each element; `None` for the whole tensor in its own order.
     pub(super) order: Option<Vec<u32>>,
@@ -193,7 +193,7 @@ pub(super) enum Side {
 /// A tile of a buffer.
 pub(super) struct Access {
     pub(super) param: usize,
-    /// What messages call it.
+    /// The name in messages.
     pub(super) name: String,
     /// The coordinate of the first element.
     pub(super) base: Vec<Expr>,
@@ -201,7 +201,7 @@ pub(super) struct Access {
     pub(super) shape: Vec<Expr>,
     /// The buffer's strides.
     pub(super) strides: Vec<i64>,
-    /// How far the tile reaches from its first element along each mode of the buffer; `None` if that overflows.
+    /// The distance that the tile reaches from its first element along each mode of the buffer; `None` if that overflows.
     pub(super) reach: Option<Vec<i64>>,
     /// For each element its offset from the first: right where the tile lies within the buffer.
     pub(super) offsets: Vec<i64>,
@@ -284,7 +284,7 @@ impl Plan {
     }
 }
 
-/// Whether one of the operations fills, or reads, stages of the pipeline.
+/// True if one of the operations fills, or reads, stages of the pipeline.
 fn uses(ops: &[Op], of: usize, fills: bool) -> bool {
     ops.iter().any(|op| match op {
         Op::Stage { pipeline, produce, body, .. } => {
@@ -306,21 +306,21 @@ fn used(stmt: &Stmt) -> BTreeSet<TensorId> {
 struct Making<'a> {
     v: &'a Verified,
     sizes: &'a BTreeMap<String, i64>,
-    /// Whether there are asynchronous products.
+    /// True if there are asynchronous products.
     products: bool,
     /// The masks, and the statement at hand by its number in them.
     coverage: Option<&'a Coverage<'a>>,
     number: usize,
     flights: Vec<String>,
     flight_statements: Vec<usize>,
-    /// How many sums over clusters there are so far.
+    /// The number of sums over clusters so far.
     sums: usize,
-    /// The tensors that are defined so far, and not in rounds of unrolled loops that are over.
+    /// The tensors that are defined so far, and not in iterations of unrolled loops that are over.
     defined: BTreeSet<TensorId>,
 }
 
 impl Making<'_> {
-    /// What each role does, after the definitions that stand beside the roles as far as it uses them.
+    /// The operations of each role, after the definitions that stand beside the roles as far as it uses them.
     fn roles(&mut self) -> Result<Vec<RolePlan>, InterpretError> {
         let body = &self.v.program().body;
         let staged: BTreeSet<TensorId> =
@@ -531,7 +531,7 @@ impl Making<'_> {
         self.flights.len() - 1
     }
 
-    /// Where a register tensor, or a part of one, lies.
+    /// The place of a register tensor, or of a part of one.
     fn place(&self, id: TensorId) -> Tile {
         match &self.v.program().tensor(id).kind {
             TensorKind::Part { of, index, .. } => tile_of(self.v, *of, index, false),
@@ -539,7 +539,7 @@ impl Making<'_> {
         }
     }
 
-    /// Where a factor of a product lies.
+    /// The place of an operand of a product.
     fn factor(&self, r: &TensorRef) -> Tile {
         match self.v.program().tensor(r.tensor).memory() {
             Memory::Register => self.place(r.tensor),

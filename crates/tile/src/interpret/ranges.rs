@@ -1,4 +1,4 @@
-//! Whether every integer of a kernel fits in 32 bits at given sizes.
+//! Checks that every integer of a kernel fits in 32 bits at given sizes.
 //!
 //! A kernel computes integers (coordinates, offsets, loop bounds, `float(…)`) in 32 bits; only strides have 64. Before a
 //! kernel runs, interval arithmetic over the grid and the loops' bounds shows that no expression leaves that range, so that the
@@ -140,7 +140,7 @@ impl Ranges<'_> {
                         self.interval("the number of columns of tiles", cols)?,
                     ];
                     let [rows, cols] = both.map(|(_, most)| most);
-                    // The round before's tile, or one behind the last; also in the `drain` behind the loop.
+                    // The previous iteration's tile, or one behind the last; also in the `drain` behind the loop.
                     for (counter, (least, most)) in previous.iter().flatten().zip(both) {
                         self.counters.insert(counter.0, (least.min(0), most.max(0)));
                     }

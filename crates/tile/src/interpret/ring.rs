@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use super::bound::Element;
 use super::coverage;
 
-/// What a stage holds: the elements of the pipeline's tensors, and their masks where a run has masks.
+/// The contents of a stage: the elements of the pipeline's tensors, and their masks where a run has masks.
 #[derive(Clone)]
 pub(super) struct Contents {
     pub(super) tiles: Vec<Vec<Element>>,
@@ -28,7 +28,7 @@ struct Full {
 struct Unreleased {
     /// Number of products in flight that read it.
     products: usize,
-    /// Whether its `consume` has ended.
+    /// True if its `consume` has ended.
     ended: bool,
 }
 

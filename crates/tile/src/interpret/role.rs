@@ -171,7 +171,7 @@ impl<'a> Role<'a> {
         &self.plan.flights[number]
     }
 
-    /// Whether it has come to its end.
+    /// True if it has come to its end.
     pub(super) fn ended(&self) -> bool {
         self.frames.is_empty()
     }

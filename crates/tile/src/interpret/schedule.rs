@@ -24,13 +24,13 @@ pub struct Wait {
     pub role: Option<String>,
     /// The rank of its block in the cluster, where blocks of a cluster depend on each other.
     pub block: Option<usize>,
-    /// What it waits for.
+    /// The event that it waits for.
     pub what: WaitFor,
     /// The statement at which it waits.
     pub span: Origin,
 }
 
-/// What a role waits for.
+/// An event that a role waits for.
 #[derive(Clone, PartialEq, Debug)]
 pub enum WaitFor {
     /// `produce`: a stage that others have to release.
@@ -39,7 +39,7 @@ pub enum WaitFor {
         pipeline: String,
         /// The number of the stage in its ring.
         stage: usize,
-        /// How many times the role has come to the pipeline with this one.
+        /// The number of times that the role has come to the pipeline, with this one.
         time: usize,
         /// The roles that have not released it.
         by: Vec<String>,
@@ -50,7 +50,7 @@ pub enum WaitFor {
         pipeline: String,
         /// The number of the stage in its ring.
         stage: usize,
-        /// How many times the role has come to the pipeline with this one.
+        /// The number of times that the role has come to the pipeline, with this one.
         time: usize,
         /// The roles that have not filled it.
         by: Vec<String>,
@@ -118,9 +118,9 @@ pub(super) struct Block<'a> {
     pub(super) watch: Option<Box<Watch<'a>>>,
 }
 
-/// Where one role meets itself in the other blocks, to add up what they have.
+/// The meeting of one role's instances in all blocks, which add up a tile.
 pub(super) struct Meeting {
-    /// What each block that has arrived brings: the number of its statement, and its elements.
+    /// For each block that has arrived the number of its statement, and its elements.
     brought: Vec<Option<(usize, Vec<Element>)>>,
     /// The sum, for each block that has not left with it.
     sums: Vec<Option<Vec<Element>>>,
@@ -296,7 +296,7 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// What a role waits for, if it waits.
+    /// The wait of a role, if it waits.
     fn wait(&self, role: &Role<'a>, roles: &[Role<'a>]) -> Option<Wait> {
         let op = role.waiting?;
         let clustered = self.blocks.len() > 1;

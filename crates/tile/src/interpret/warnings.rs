@@ -1,4 +1,4 @@
-//! What the masks of a run mean: warnings with a place, the elements, and the number that would be right.
+//! Meaning of the masks of a run: warnings with a place, the elements, and the number that would be right.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +14,12 @@ use crate::verified::{GlobalTile, Verified};
 /// Ranges of coordinates that a message lists.
 const RANGES: usize = 3;
 
-/// What moves a tile along its buffer.
+/// A reason why a tile moves along its buffer.
 #[derive(Clone)]
 enum Mover {
     /// The blocks of the grid.
     Grid(Axis),
-    /// A loop's rounds; the statement that it is.
+    /// A loop's iterations; the statement that it is.
     Loop(SymbolId, Number),
 }
 
@@ -32,7 +32,7 @@ struct Site<'a> {
     tile: GlobalTile,
     /// The loops around, outermost first.
     loops: Vec<Number>,
-    /// Whether elements of a buffer say where, or how often.
+    /// True if elements of a buffer say where, or how often.
     by_data: bool,
 }
 
@@ -46,7 +46,7 @@ struct Report<'a> {
     warnings: Vec<Diagnostic>,
 }
 
-/// The values of expressions at one block and in one round of each loop.
+/// The values of expressions at one block and in one iteration of each loop.
 struct Point<'a> {
     values: &'a [Option<i64>],
     block: [i64; 3],
@@ -63,7 +63,7 @@ impl Scope for Point<'_> {
     }
 }
 
-/// What the masks of a run over these sizes show, in the order of the text.
+/// The findings of the masks of a run over these sizes, in the order of the text.
 pub(super) fn warnings(
     coverage: &Coverage<'_>,
     sizes: &BTreeMap<String, i64>,
@@ -92,7 +92,7 @@ pub(super) fn warnings(
     Ok(report.warnings)
 }
 
-/// Whether an element of a buffer takes part.
+/// True if an element of a buffer takes part.
 fn by_data(e: &Expr) -> bool {
     match e {
         Expr::Element(..) => true,
@@ -151,7 +151,7 @@ struct Marked {
     slices: Vec<Vec<(i64, i64)>>,
     /// By mode, the first and the last coordinate of a marked element.
     bounds: Vec<(i64, i64)>,
-    /// Whether the slices are all that is marked.
+    /// True if the slices are all that is marked.
     whole_slices: bool,
 }
 
@@ -287,7 +287,7 @@ impl<'a> Report<'a> {
         &mut self.warnings[last]
     }
 
-    /// What is wrong with the elements of a parameter.
+    /// The mistakes with the elements of a parameter.
     fn param(&mut self, id: ParamId) -> Result<(), InterpretError> {
         let row = self.v.program().param(id);
         if !matches!(row.kind, ParamKind::Tensor { .. }) {
@@ -383,8 +383,8 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// What moves tiles: the grid, and the loops around a statement, outermost first, each with how often. A loop whose bounds depend
-    /// on those around it counts as often as in their first or last round, whichever is more.
+    /// The movers of tiles: the grid, and the loops around a statement, outermost first, each with how often. A loop whose bounds depend
+    /// on those around it counts as often as in their first or last iteration, whichever is more.
     fn movers(&self, site: &Site<'_>) -> Vec<(Mover, i64, i64)> {
         let (mut point, mut end) = (self.origin(), self.origin());
         let grid = [Axis::X, Axis::Y, Axis::Z].map(|axis| (Mover::Grid(axis), 0, self.grid[axis.index()]));
@@ -416,7 +416,7 @@ impl<'a> Report<'a> {
         Point { values: &self.values, block: [0; 3], counters: BTreeMap::new() }
     }
 
-    /// How a tile lies along a mode of its buffer, and what moves it.
+    /// The position of a tile along a mode of its buffer, and what moves it.
     fn reach(&self, site: &Site<'_>, mode: usize) -> Option<Reach> {
         let movers = self.movers(site);
         let at = |moved: Option<&Mover>| {
@@ -489,7 +489,7 @@ impl<'a> Report<'a> {
         if first + covered >= bound {
             return None;
         }
-        // The longest step has too few rounds.
+        // The longest step has too few iterations.
         let (mover, step, count) = moves.last().filter(|(_, step, _)| *step > 0)?;
         let mover = mover.as_ref()?;
         let inner = covered - step * (count - 1).max(0);
@@ -514,7 +514,7 @@ impl<'a> Report<'a> {
         Some(Short { help, place: Some(place).filter(|(span, _)| !span.is_unknown()) })
     }
 
-    /// How many steps a mode has, in the program's names: `ceil_div(m, BM)`.
+    /// The number of steps of a mode, in the program's names: `ceil_div(m, BM)`.
     fn count_text(&self, site: &Site<'_>, mode: usize, step: i64) -> Option<String> {
         let source = &self.v.source;
         let ParamKind::Tensor { shape, .. } = &source.param(site.tile.param).kind else { return None };
@@ -587,7 +587,7 @@ impl<'a> Report<'a> {
                 covered += step.max(&0) * (count - 1).max(0);
             }
         }
-        // A loop whose number of rounds differs.
+        // A loop whose number of iterations differs.
         let open = |(mover, _, _): &(Mover, i64, i64)| {
             matches!(mover, Mover::Loop(..)) && !site.tile.base.iter().any(|base| uses(base, mover))
         };
@@ -623,7 +623,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Whether a statement on the way from one to another may read the tensor, in a loop that did not run at these sizes perhaps.
+    /// True if a statement on the way from one to another may read the tensor, in a loop that did not run at these sizes perhaps.
     fn may_be_read_between(&self, first: Number, second: Number, tensor: usize) -> bool {
         let stmts = &self.coverage.stmts;
         let len = |number: Number| -> usize {
@@ -711,19 +711,19 @@ impl<'a> Report<'a> {
     }
 }
 
-/// What would be right, and the place that is short of it.
+/// The number that would be right, and the place that is short of it.
 struct Short {
     help: String,
     place: Option<(Origin, String)>,
 }
 
-/// How a tile lies along a mode of its buffer, and moves.
+/// The position of a tile along a mode of its buffer, and its movement.
 struct Reach {
     first: i64,
     /// Of what it is made and what moves it, by how much a step and how many of them: the view's own modes without a mover. The longest step
     /// is the last.
     moves: Vec<(Option<Mover>, i64, i64)>,
-    /// Where the buffer, or the view of it, ends.
+    /// The end of the buffer, or of the view of it.
     bound: i64,
 }
 

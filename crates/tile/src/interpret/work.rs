@@ -8,7 +8,7 @@ use crate::expr::{Axis, Expr, Scope, SymbolId};
 use crate::program::{ParamId, ParamKind, Stmt, StmtKind};
 use crate::verified::Verified;
 
-/// What a launch takes on a CPU, as an estimate that depends on nothing but the program and its sizes.
+/// The work of a launch on a CPU, as an estimate that depends on nothing but the program and its sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Work {
     /// Blocks.

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::roles::stages_of;
+use super::pipelines::stages_of;
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::{Expr, IntOp, SymbolId};
 use crate::interpret::{Wait, WaitFor, who};
@@ -36,11 +36,11 @@ struct Event {
     span: Origin,
 }
 
-/// What a role does to stages.
+/// The events of a role.
 struct Role {
     name: Option<String>,
     events: Vec<Event>,
-    /// Whether the list is complete.
+    /// True if the list is complete.
     complete: bool,
     /// The pipelines that it fills or reads anywhere.
     sides: Vec<(PipelineId, Side)>,
@@ -51,7 +51,7 @@ struct Role {
 }
 
 impl Role {
-    /// Whether what it does from here on is not known.
+    /// True if what it does from here on is not known.
     fn is_open(&self) -> bool {
         !self.complete && self.at == self.events.len()
     }
@@ -203,7 +203,7 @@ impl Run<'_> {
         Some(waits[1..].iter().fold(error, |error, wait| error.related(wait.span, label(wait))))
     }
 
-    /// What a role waits for at its next event, if it does.
+    /// The wait of a role at its next event, if it waits there.
     fn wait(&self, role: &Role) -> Option<Wait> {
         let event = role.events.get(role.at)?;
         let name = |peer: &Role| {

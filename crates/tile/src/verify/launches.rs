@@ -1,13 +1,13 @@
 //! Launches that overlap: whether parameters are accessed only behind `wait_dependencies()`, as far as the order of the statements shows it.
 //!
-//! Each role is walked in its order with whether it has waited: no, yes, or perhaps (a wait in a loop that may have no rounds, a stage from a
+//! Each role is walked in its order with whether it has waited: no, yes, or perhaps (a wait in a loop that may have no iterations, a stage from a
 //! role that waits between others). Only what is certain is refused; the simulator follows the rest.
 
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::program::{Operand, ParamId, Program, Side, Stmt, StmtKind, TensorId, TensorKind};
 
-use super::roles::stages_of;
+use super::pipelines::stages_of;
 
 /// The mistakes of a program whose statements are legal each for itself.
 pub(super) fn check(program: &Program) -> Vec<Diagnostic> {
@@ -217,7 +217,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A loop that certainly has rounds, or none, or perhaps some.
+    /// A loop that certainly has iterations, or none, or perhaps some.
     fn rounds(&mut self, stmt: &Stmt, body: &[Stmt], some: Option<bool>, before: Waited) -> Waited {
         if some == Some(false) {
             return before;

@@ -1,15 +1,18 @@
 //! Program to [`Verified`]: every rule of the language that the grammar does not express, checked after the constants
 //! have their values.
 
+mod asynchronous;
 mod deadlock;
 mod definitions;
 mod fold;
 mod header;
 mod launches;
+mod pipelines;
 mod products;
 mod roles;
 mod shapes;
 mod statements;
+mod tiles;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -259,9 +262,9 @@ struct Checker<'a> {
     /// Which pipelines have been defined.
     piped: Vec<bool>,
     /// The stages at hand, outermost first.
-    stages: Vec<roles::OpenStage>,
+    stages: Vec<pipelines::OpenStage>,
     /// Every `produce` and `consume` so far.
-    uses: Vec<roles::Use>,
+    uses: Vec<pipelines::Use>,
 }
 
 impl<'a> Checker<'a> {

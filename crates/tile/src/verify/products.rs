@@ -1,7 +1,7 @@
 //! Checks that asynchronous products are waited for before their operands are touched, as far as the order of the statements shows it.
 //!
-//! The statements are walked in their order with the products in flight; a loop until its rounds change nothing any more. What
-//! depends on numbers of a launch the interpreter checks. Parts of register tensors, and tensors that each round of an `unroll for` has
+//! The statements are walked in their order with the products in flight; a loop until its iterations change nothing any more. What
+//! depends on numbers of a launch the interpreter checks. Parts of register tensors, and tensors that each iteration of an `unroll for` has
 //! for itself, are told apart once the loops are unrolled, when the program is verified again.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -61,7 +61,7 @@ struct Walk<'a> {
     errors: Vec<Diagnostic>,
     /// The pipelines whose stages are being read.
     stages: Vec<PipelineId>,
-    /// The tensors that are defined, but for those of rounds of unrolled loops that are over.
+    /// The tensors that are defined, but for those of iterations of unrolled loops that are over.
     defined: BTreeSet<TensorId>,
 }
 
@@ -120,7 +120,7 @@ impl Walk<'_> {
             let defined = unrolled.then(|| self.defined.clone());
             self.block(body, state);
             if let Some(defined) = defined {
-                // The next round has its own.
+                // The next iteration has its own.
                 let own = &self.defined - &defined;
                 self.defined = defined;
                 for product in state.products() {
