@@ -11,7 +11,7 @@ use tilewright_layout::{Layout, SwizzledLayout, compose};
 use tilewright_machine::{
     Arch, CopyKind, CopyRow, DType, Features, Memory, Scope, Timing, Wavefronts, copies, copies_anywhere,
 };
-use tilewright_tile::{Code, Diagnostic, TensorId, TensorKind, TensorRef, TileRef, Verified};
+use tilewright_tile::{Code, Diagnostic, Origin, TensorId, TensorKind, TensorRef, TileRef, Verified};
 
 use crate::access::{Run, coalesced, global_access, shared_access, vector_run, widest_access};
 use crate::allocate::SHARED_ALIGN;
@@ -380,51 +380,80 @@ impl SharedProblem<'_> {
     ///
     /// A copy that no instruction does; copies of which no layout suits all.
     pub fn solve(&self, tensor: TensorId, limit: usize) -> Result<Vec<SharedSolution>, Diagnostic> {
-        let program = self.verified.program();
-        let whole = self.verified.shape(tensor);
-        let row = program.tensor(tensor);
+        let row = self.verified.program().tensor(tensor);
         let bits = row.dtype.bits();
-        let mut pinned = match &row.kind {
+        let given = match &row.kind {
             TensorKind::Shared { pinned, .. } => pinned.clone(),
             _ => None,
         };
-        // Modes that every use fixes are stages: the layout is found for the others, and repeated for each stage.
-        let stages = if pinned.is_some() { Vec::new() } else { self.stage_modes(tensor, whole.len()) };
-        let kept: Vec<usize> = (0..whole.len()).filter(|mode| !stages.contains(mode)).collect();
-        let shape: Vec<i64> = kept.iter().map(|mode| whole[*mode]).collect();
-        let stage = (!stages.is_empty()).then(|| {
+        let stages = self.stages(tensor, given.is_some());
+        let shape = &stages.shape;
+        let sites = self.sites(tensor, &stages)?;
+        let plain = (self.plain && given.is_none()).then(|| plain_layout(shape, &sites));
+        let pinned = given.clone().or(plain);
+        let mut search = Search {
+            sites: &sites,
+            bits,
+            pinned: pinned.as_ref(),
+            stage: stages.distance,
+            limit: limit.max(1),
+            best: Vec::new(),
+            clashes: Vec::new(),
+            budget: 2000,
+            steps: self.steps,
+            most_steps: self.limit,
+        };
+        search.descend(&mut Vec::new(), Constraint::unknown(shape), 0);
+        let clashes = std::mem::take(&mut search.clashes);
+        let best = std::mem::take(&mut search.best);
+        if best.is_empty() {
+            let unsuited = given.as_ref().and_then(|pinned| {
+                let suits = |c: &Candidate| holds(pinned, &c.constraint, c.vector);
+                sites.iter().find(|site| !site.candidates.iter().any(suits))
+            });
+            return Err(match unsuited {
+                Some(site) => self.unsuited(tensor, site, shape),
+                None => self.unsolvable(tensor, &sites, &clashes, given.is_some()),
+            });
+        }
+        let sites = Rc::new(sites);
+        best.into_iter().map(|leaf| self.solution(tensor, &sites, &stages, leaf)).collect()
+    }
+
+    /// The stages of a shared tensor: the layout is found for the other modes, and repeated for each stage.
+    fn stages(&self, tensor: TensorId, given: bool) -> Stages {
+        let whole = self.verified.shape(tensor);
+        let modes = if given { Vec::new() } else { self.stage_modes(tensor, whole.len()) };
+        let kept = (0..whole.len()).filter(|mode| !modes.contains(mode));
+        let shape: Vec<i64> = kept.map(|mode| whole[mode]).collect();
+        let bits = self.verified.program().tensor(tensor).dtype.bits();
+        let distance = (!modes.is_empty()).then(|| {
             let aligned = (i64::from(SHARED_ALIGN) * 8 / i64::from(bits)).max(1);
             let size: i64 = shape.iter().product();
             size + (aligned - size % aligned) % aligned
         });
+        Stages { whole, modes, shape, distance }
+    }
+
+    /// The copies that touch a shared tensor, with the ways to do them.
+    fn sites(&self, tensor: TensorId, stages: &Stages) -> Result<Vec<Site>, Diagnostic> {
+        let row = self.verified.program().tensor(tensor);
         let words = Words { verified: self.verified, statements: self.statements };
         let mut sites: Vec<Site> = Vec::new();
         for i in self.copying.get(&tensor).into_iter().flatten().copied() {
             let (stmt, depth) = &self.statements[i];
             let Some((src, dst)) = stmt.kind.copied() else { continue };
-            let reference = if src.tensor == tensor {
-                src
-            } else if dst.tensor == tensor {
-                dst
-            } else {
-                continue;
-            };
-            let own = own_without(self.verified, reference, &stages).ok_or_else(|| {
-                Diagnostic::new(
-                    Code::BadValue,
-                    stmt.span,
-                    format!("`{}` is too large to be laid out", row.name),
-                )
-            })?;
-            let (candidates, rejected) =
-                self.candidates(i, (&self.verified.tile(src), &self.verified.tile(dst)), &own, &shape);
-            if candidates.is_empty() && row.dtype.bits() < 8 && dst.tensor == tensor {
-                let why = rejected.last().map_or_else(String::new, |other| words.lost(&other.why));
-                return Err(shares_bytes(self.verified, stmt, row.dtype, &why));
-            }
+            let Some(reference) = [src, dst].into_iter().find(|r| r.tensor == tensor) else { continue };
+            let own = own_without(self.verified, reference, &stages.modes)
+                .ok_or_else(|| too_large(&row.name, stmt.span))?;
+            let ends = (&self.verified.tile(src), &self.verified.tile(dst));
+            let (candidates, rejected) = self.candidates(i, ends, &own, &stages.shape);
             if candidates.is_empty() {
-                let why =
-                    rejected.last().map_or_else(String::new, |other| format!(": {}", words.lost(&other.why)));
+                let why = rejected.last().map(|other| words.lost(&other.why));
+                if row.dtype.bits() < 8 && dst.tensor == tensor {
+                    return Err(shares_bytes(self.verified, stmt, row.dtype, &why.unwrap_or_default()));
+                }
+                let why = why.map_or_else(String::new, |why| format!(": {why}"));
                 return Err(Diagnostic::new(
                     Code::Unsatisfiable,
                     stmt.span,
@@ -440,61 +469,41 @@ impl SharedProblem<'_> {
                 None => sites.push(Site { statements: vec![(i, rejected)], own, weight, candidates }),
             }
         }
-        if self.plain && pinned.is_none() {
-            pinned = Some(plain_layout(&shape, &sites));
-        }
-        let mut search = Search {
-            sites: &sites,
-            bits,
-            pinned: pinned.as_ref(),
-            stage,
-            limit: limit.max(1),
-            best: Vec::new(),
-            clashes: Vec::new(),
-            budget: 2000,
-            steps: self.steps,
-            most_steps: self.limit,
-        };
-        search.descend(&mut Vec::new(), Constraint::unknown(&shape), 0);
-        let clashes = std::mem::take(&mut search.clashes);
-        let best = std::mem::take(&mut search.best);
-        if best.is_empty() {
-            let given = matches!(&row.kind, TensorKind::Shared { pinned: Some(_), .. });
-            let unsuited = pinned.as_ref().filter(|_| given).and_then(|pinned| {
-                let suits = |c: &Candidate| holds(pinned, &c.constraint, c.vector);
-                sites.iter().find(|site| !site.candidates.iter().any(suits))
-            });
-            return Err(match unsuited {
-                Some(site) => self.unsuited(tensor, site, &shape),
-                None => self.unsolvable(tensor, &sites, &clashes, given),
-            });
-        }
+        Ok(sites)
+    }
+
+    /// A choice for every site, as the solution of a tensor with its stages.
+    fn solution(
+        &self,
+        tensor: TensorId,
+        sites: &Rc<Vec<Site>>,
+        stages: &Stages,
+        Leaf { cost, chosen, layout, constraint }: Leaf,
+    ) -> Result<SharedSolution, Diagnostic> {
+        let row = self.verified.program().tensor(tensor);
+        let bits = row.dtype.bits();
         let warps = i64::from(self.verified.threads()) / 32;
-        let sites = Rc::new(sites);
-        let solution = |Leaf { cost, chosen, layout, constraint }: Leaf| {
-            let mut wavefronts = Vec::new();
-            for (site, c) in sites.iter().zip(&chosen) {
-                let candidate = &site.candidates[*c];
-                let (row, access) = (candidate.row, &candidate.access);
-                let usage = SharedUse { row, access, own: &site.own, weight: 1 };
-                let all = count(&usage, &layout, bits, 0..warps).map_or(0, |w| w.actual);
-                wavefronts.extend(site.statements.iter().map(|(i, _)| (*i, all)));
+        let mut wavefronts = Vec::new();
+        for (site, c) in sites.iter().zip(&chosen) {
+            let candidate = &site.candidates[*c];
+            let (row, access) = (candidate.row, &candidate.access);
+            let usage = SharedUse { row, access, own: &site.own, weight: 1 };
+            let all = count(&usage, &layout, bits, 0..warps).map_or(0, |w| w.actual);
+            wavefronts.extend(site.statements.iter().map(|(i, _)| (*i, all)));
+        }
+        let Stages { whole, modes, distance: stage, .. } = stages;
+        let layout = match stage {
+            None => layout,
+            Some(stage) => {
+                staged(&layout, whole, modes, *stage).ok_or_else(|| too_large(&row.name, row.span))?
             }
-            let layout = match stage {
-                None => layout,
-                Some(stage) => staged(&layout, &whole, &stages, stage).ok_or_else(|| {
-                    let message = format!("`{}` is too large to be laid out", row.name);
-                    Diagnostic::new(Code::BadValue, row.span, message)
-                })?,
-            };
-            let size = (elements(&layout) * i64::from(bits) + 7) / 8;
-            let bytes = u32::try_from(size).unwrap_or(u32::MAX);
-            let sites = sites.clone();
-            let stages = stage
-                .map(|stage| (stages.iter().map(|mode| whole[*mode]).product(), stage * i64::from(bits) / 8));
-            Ok(SharedSolution { layout, sites, chosen, cost, constraint, stage, bytes, wavefronts, stages })
         };
-        best.into_iter().map(solution).collect()
+        let size = (elements(&layout) * i64::from(bits) + 7) / 8;
+        let bytes = u32::try_from(size).unwrap_or(u32::MAX);
+        let (sites, stage) = (sites.clone(), *stage);
+        let stages =
+            stage.map(|stage| (modes.iter().map(|mode| whole[*mode]).product(), stage * i64::from(bits) / 8));
+        Ok(SharedSolution { layout, sites, chosen, cost, constraint, stage, bytes, wavefronts, stages })
     }
 
     /// The pinned layout of a shared tensor that has no instruction for some copy.
@@ -615,6 +624,22 @@ impl SharedProblem<'_> {
         }
         all
     }
+}
+
+/// A shared tensor's modes: stages, which every use fixes, and the others.
+struct Stages {
+    /// The tensor's shape.
+    whole: Vec<i64>,
+    /// The modes that are stages.
+    modes: Vec<usize>,
+    /// The extents of the others.
+    shape: Vec<i64>,
+    /// Elements from one stage to the next; `None` without stages.
+    distance: Option<i64>,
+}
+
+fn too_large(name: &str, place: Origin) -> Diagnostic {
+    Diagnostic::new(Code::BadValue, place, format!("`{name}` is too large to be laid out"))
 }
 
 /// What a constraint wants next to each other, in words.

@@ -19,6 +19,7 @@ use tilewright_machine::MmaRow;
 use crate::tv::{TvLayout, flat};
 
 /// The layouts of the three operands of a matrix product.
+#[derive(Clone)]
 pub struct GemmLayouts {
     /// Accumulator, M×N.
     pub c: TvLayout,

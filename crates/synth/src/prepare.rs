@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 use tilewright_machine::{CopyKind, Memory};
@@ -18,7 +19,7 @@ use crate::options::Options;
 use crate::plan::CopyPlan;
 use crate::reason::Why;
 use crate::search::Search;
-use crate::solve::{self, Budget, Registers, Solver, nothing_found};
+use crate::solve::{self, Budget, Cache, Registers, Solver, nothing_found};
 use crate::tv::TvLayout;
 
 /// A program that is ready for [`synthesise`](crate::synthesise).
@@ -82,10 +83,11 @@ pub fn prepare(verified: &Verified, options: &Options) -> Result<Prepared, Diagn
         verified = tilewright_tile::insert_rearrangement(&verified, before, operand).0;
     }
     let mut steps = 0;
+    let cache = Rc::new(Cache::default());
     let registers = loop {
         let statements = solve::statements(&verified);
         let facts = Facts::new(&verified, &options.multiples);
-        let solver = Solver::new(&verified, &facts, options.arch, &statements)?;
+        let solver = Solver::with(&verified, &facts, options.arch, &statements, cache.clone())?;
         let found = solver.search(first_solution(options.budget, steps));
         steps += solver.steps();
         if let Some(registers) = found.solutions.into_iter().next() {

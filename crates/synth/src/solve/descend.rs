@@ -1,30 +1,36 @@
 //! The depth-first search over the arrangements of matrix products.
 
-use std::collections::HashMap;
-
+use rustc_hash::FxHashMap;
 use tilewright_tile::{StmtKind, TensorId};
 
 use super::Solver;
 use super::solution::{Budget, Exhausted, Found, Registers};
-use crate::constraint::Equation;
 use crate::gemm::TiledMma;
 use crate::tv::TvLayout;
 
-/// What decides how a search goes on: the next product, and for each tensor the number of its layout, if that still matters.
-type Frontier = (usize, Vec<u32>);
-
-/// The layout of a tensor in a [`Frontier`] that no later statement meets, and that of one that has none yet.
-const SETTLED: u32 = 0;
-const OPEN: u32 = 1;
+/// What decides how a search goes on: the next product, which tensors have a layout, the layouts that later statements meet, by number,
+/// and the arrangements that later products may take over.
+type Frontier = (usize, Vec<u64>, Vec<(TensorId, u32)>, Vec<u32>);
 
 /// A search on its way.
 struct Walk {
     budget: Budget,
     found: Found,
     /// The numbers of layouts in frontiers.
-    numbers: HashMap<TvLayout, u32>,
+    numbers: FxHashMap<TvLayout, u32>,
     /// Frontiers beyond which there is no solution, with the clashes there.
-    dead: HashMap<Frontier, usize>,
+    dead: FxHashMap<Frontier, usize>,
+}
+
+/// What later statements may meet of what a branch has decided. It only shrinks on the way down, but for what is decided there.
+#[derive(Clone, Default)]
+struct Alive {
+    /// Tensors with layouts.
+    tensors: Vec<TensorId>,
+    /// Products with arrangements.
+    products: Vec<usize>,
+    /// How much of the trail has been looked at.
+    seen: usize,
 }
 
 impl Solver<'_> {
@@ -32,18 +38,13 @@ impl Solver<'_> {
     pub fn search(&self, budget: Budget) -> Found {
         let found = Found { solutions: Vec::new(), exhausted: None, clash: None, clashes: 0 };
         let budget = Budget { steps: budget.steps.saturating_add(self.steps()), ..budget };
-        let mut walk = Walk { budget, found, numbers: HashMap::new(), dead: HashMap::new() };
-        let mut state = Registers {
-            layouts: vec![None; self.verified.program().tensors.len()],
-            gemms: vec![None; self.statements.len()],
-        };
-        let started = self.pinned(&mut state);
-        match started {
-            Ok(()) => self.descend(state, 0, &mut walk),
-            Err(clash) => {
-                walk.found.clash = Some(clash);
-                walk.found.clashes = 1;
-            }
+        let (numbers, dead) = (FxHashMap::default(), FxHashMap::default());
+        let mut walk = Walk { budget, found, numbers, dead };
+        let tensors = self.verified.program().tensors.len();
+        let mut state = Registers::open(tensors, self.statements.len());
+        match self.pinned(&mut state) {
+            Ok(()) => self.descend(&mut state, 0, &Alive::default(), &mut walk),
+            Err(clash) => walk.found.fail(|| clash),
         }
         walk.found
     }
@@ -60,108 +61,102 @@ impl Solver<'_> {
         walk.found.exhausted.is_some()
     }
 
-    /// Decides the matrix products from statement `from` on, then everything else.
-    fn descend(&self, state: Registers, from: usize, walk: &mut Walk) {
+    /// Decides the matrix products from statement `from` on, then everything else, and leaves the state as it was.
+    fn descend(&self, state: &mut Registers, from: usize, above: &Alive, walk: &mut Walk) {
         if self.spent(walk) {
             return;
         }
-        let is_product = |i: &usize| matches!(self.statements[*i].0.kind, StmtKind::Gemm { .. });
-        let next = (from..self.statements.len()).find(is_product);
-        let frontier = self.frontier(&state, next, &mut walk.numbers);
+        let next = self.products.get(self.products.partition_point(|i| *i < from)).copied();
+        let alive = self.alive(state, next, above);
+        let frontier = self.frontier(state, next, &alive, &mut walk.numbers);
         if let Some(clashes) = walk.dead.get(&frontier) {
             walk.found.clashes = walk.found.clashes.saturating_add(*clashes);
             return;
         }
         let (solutions, clashes) = (walk.found.solutions.len(), walk.found.clashes);
-        self.branch(state, next, walk);
+        self.branch(state, next, alive, walk);
         if walk.found.exhausted.is_none() && walk.found.solutions.len() == solutions {
             walk.dead.insert(frontier, walk.found.clashes - clashes);
         }
     }
 
     /// Decides product `next` and what follows it; without one, everything else.
-    fn branch(&self, mut state: Registers, next: Option<usize>, walk: &mut Walk) {
+    fn branch(&self, state: &mut Registers, next: Option<usize>, mut alive: Alive, walk: &mut Walk) {
+        let mark = state.mark();
         let Some(i) = next else {
-            match self.rest(&mut state) {
-                Ok(()) => walk.found.solutions.push(state),
-                Err(clash) => walk.found.fail(clash),
+            match self.rest(state) {
+                Ok(()) => walk.found.solutions.push(state.solution()),
+                Err(clash) => walk.found.fail(|| clash),
             }
-            return;
+            return state.undo(mark);
         };
         let StmtKind::Gemm { c, a, b, .. } = self.statements[i].0.kind else { return };
-        let fits: Vec<TiledMma> = self.fitting(&state, i);
+        let fits: Vec<TiledMma> = self.fitting(state, i);
         if fits.is_empty() {
-            return walk.found.fail(self.unfitting(&state, i));
+            return walk.found.fail(|| self.unfitting(state, i));
         }
+        alive.products.push(i);
         for by in self.order(fits, i, walk.budget) {
             if self.spent(walk) {
                 return;
             }
-            let mut branch = state.clone();
-            match self.place(&mut branch, i, (c, a, b), by) {
-                Ok(()) => self.descend(branch, i + 1, walk),
-                Err(clash) => walk.found.fail(clash),
+            match self.place(state, i, (c, a, b), by) {
+                Ok(()) => self.descend(state, i + 1, &alive, walk),
+                Err(clash) => walk.found.fail(|| clash),
             }
+            state.undo(mark);
+            state.gemms[i] = None;
         }
     }
 
-    /// What decides how a search goes on from product `next`: which tensors have no layout; the layouts of those that a statement
-    /// meets together with one that has none, or that a product meets that is not decided yet; and the arrangements that
-    /// [`fitting`](Self::fitting) may take over. A constraint of which every tensor has a layout has been checked.
+    /// What statements meet together with a tensor that has no layout, and what products from `next` on meet. A constraint of which
+    /// every tensor has a layout has been checked.
+    fn alive(&self, state: &Registers, next: Option<usize>, above: &Alive) -> Alive {
+        let open = |group: &Vec<TensorId>| group.iter().any(|t| state.layouts[t.0 as usize].is_none());
+        let later = |t: &TensorId| {
+            next.is_some_and(|next| self.last_product[t.0 as usize].is_some_and(|last| last >= next))
+        };
+        let meets =
+            |t: &TensorId| later(t) || self.groups[t.0 as usize].iter().any(|g| open(&self.members[*g]));
+        let news = state.since(above.seen);
+        let tensors = above.tensors.iter().chain(news).copied().filter(meets).collect();
+        let shares = |i: &usize| match &self.statements[*i].0.kind {
+            StmtKind::Gemm { c, a, b, .. } => [c, a, b].into_iter().any(later),
+            _ => false,
+        };
+        let products = above.products.iter().copied().filter(shares).collect();
+        Alive { tensors, products, seen: state.mark() }
+    }
+
+    /// What decides how a search goes on from product `next`.
     fn frontier(
         &self,
         state: &Registers,
         next: Option<usize>,
-        numbers: &mut HashMap<TvLayout, u32>,
+        alive: &Alive,
+        numbers: &mut FxHashMap<TvLayout, u32>,
     ) -> Frontier {
         self.step(1 + self.constraints.len() as u64 / 8);
-        let known = |t: TensorId| state.layouts[t.0 as usize].as_ref().map(|l| &l.0);
-        let mut key = vec![SETTLED; state.layouts.len()];
-        let mut meets = |tensors: &[TensorId]| {
-            for t in tensors {
-                let next = numbers.len() as u32 + OPEN + 1;
-                key[t.0 as usize] = known(*t).map_or(OPEN, |tv| match numbers.get(tv) {
-                    Some(number) => *number,
-                    None => {
-                        numbers.insert(tv.clone(), next);
-                        next
-                    }
-                });
-            }
+        let mut met = Vec::with_capacity(alive.tensors.len());
+        for t in &alive.tensors {
+            let Some((tv, _)) = &state.layouts[t.0 as usize] else { continue };
+            let number = match numbers.get(tv) {
+                Some(number) => *number,
+                None => {
+                    let number = numbers.len() as u32;
+                    numbers.insert(tv.clone(), number);
+                    number
+                }
+            };
+            met.push((*t, number));
+        }
+        met.sort_unstable();
+        let position = |i: &usize| {
+            let by = state.gemms[*i]?;
+            self.arrangements[*i].all.iter().position(|other| *other == by)
         };
-        let open = |tensors: &[TensorId]| tensors.iter().any(|t| known(*t).is_none());
-        for constraint in &self.constraints {
-            let tensors = constraint.tensors();
-            let later = matches!(constraint.equation, Equation::Gemm { .. })
-                && next.is_some_and(|next| constraint.statement >= next);
-            if later || open(&tensors) {
-                meets(&tensors);
-            }
-        }
-        let mut taken = Vec::new();
-        let mut shared: Vec<TensorId> = Vec::new();
-        for (i, (stmt, _)) in self.statements.iter().enumerate().rev() {
-            match &stmt.kind {
-                // The operand of a gather is in no constraint with the others.
-                StmtKind::Gather { dst, src, index, .. } => {
-                    let tensors = [*dst, *src, *index];
-                    if open(&tensors) {
-                        meets(&tensors);
-                    }
-                }
-                StmtKind::Gemm { c, a, b, .. } if next.is_some_and(|next| i >= next) => {
-                    shared.extend([*c, *a, *b]);
-                }
-                StmtKind::Gemm { c, a, b, .. } if [c, a, b].iter().any(|t| shared.contains(t)) => {
-                    let by = state.gemms[i]
-                        .and_then(|by| self.arrangements[i].all.iter().position(|own| *own == by));
-                    taken.push(by.map_or(u32::MAX, |by| by as u32));
-                }
-                _ => {}
-            }
-        }
-        key.extend(taken);
-        (next.unwrap_or(self.statements.len()), key)
+        let taken = alive.products.iter().map(|i| position(i).map_or(u32::MAX, |at| at as u32)).collect();
+        (next.unwrap_or(self.statements.len()), state.known().to_vec(), met, taken)
     }
 
     fn order(&self, mut fits: Vec<TiledMma>, i: usize, budget: Budget) -> Vec<TiledMma> {

@@ -23,8 +23,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
-use tilewright_machine::Arch;
-use tilewright_tile::{Code, Diagnostic, Origin, Stmt, StmtId, StmtKind, TensorId, TileRef, Verified};
+use tilewright_machine::{Arch, DType};
+use tilewright_tile::{Code, Diagnostic, Expr, Origin, Stmt, StmtId, StmtKind, TensorId, TileRef, Verified};
 
 use crate::constraint::{Constraint, components, constraints};
 use crate::explain::Words;
@@ -50,10 +50,18 @@ pub struct Solver<'a> {
     constraints: Vec<Constraint>,
     /// For each tensor the constraints that it takes part in.
     touching: Vec<Vec<usize>>,
+    /// The tensors that statements meet together: those of each constraint, then those of each gather.
+    members: Vec<Vec<TensorId>>,
+    /// For each tensor the members that it is among.
+    groups: Vec<Vec<usize>>,
+    /// The statements that are matrix products.
+    products: Vec<usize>,
+    /// For each tensor the last product that meets it.
+    last_product: Vec<Option<usize>>,
     /// For each matrix product the arrangements that fit its tile; products of the same tile share them.
     arrangements: Vec<Rc<TiledMmas>>,
-    /// The arrangements that agree with layouts of operands that are known, for products that share theirs.
-    fitting: RefCell<HashMap<FittingKey, Rc<Vec<TiledMma>>>>,
+    /// What holds for other programs too.
+    cache: Rc<Cache>,
     /// Copies between register tensors and other memories ([`Solver::anchors`]).
     anchors: Vec<Anchor>,
     /// The tensors that statements name.
@@ -75,13 +83,26 @@ struct Anchor {
 /// The arrangements of a product with the layouts of its operands. None for statements of other kinds.
 #[derive(Default)]
 struct TiledMmas {
-    /// The first product that has them.
-    first: usize,
+    /// Their number in the [`Cache`].
+    number: usize,
+    /// M, N and K.
+    extents: (i64, i64, i64),
     all: Vec<TiledMma>,
     layouts: Vec<GemmLayouts>,
 }
 
-/// The first product with the same arrangements, and the known layouts of C, A and B.
+/// The arrangements of products, for the solvers of programs that differ in some statements: found once for all of them.
+#[derive(Default)]
+pub struct Cache {
+    arrangements: RefCell<Vec<(ProductKey, Rc<TiledMmas>)>>,
+    /// The arrangements that agree with layouts of operands that are known.
+    fitting: RefCell<HashMap<FittingKey, Rc<Vec<TiledMma>>>>,
+}
+
+/// The element types of C and A, the warps that are asked for, and M, N and K.
+type ProductKey = (DType, DType, Option<[Expr; 2]>, (i64, i64, i64));
+
+/// The number of a product's arrangements, and the known layouts of C, A and B.
 type FittingKey = (usize, [Option<TvLayout>; 3]);
 
 impl<'a> Solver<'a> {
@@ -96,12 +117,47 @@ impl<'a> Solver<'a> {
         arch: Arch,
         statements: &'a [(&'a Stmt, usize)],
     ) -> Result<Self, Diagnostic> {
+        Solver::with(verified, facts, arch, statements, Rc::default())
+    }
+
+    /// [`new`](Self::new), with what solvers of like programs for as many threads of the same architecture have found.
+    ///
+    /// # Errors
+    ///
+    /// A matrix product that no instruction does.
+    pub fn with(
+        verified: &'a Verified,
+        facts: &'a Facts<'a>,
+        arch: Arch,
+        statements: &'a [(&'a Stmt, usize)],
+        cache: Rc<Cache>,
+    ) -> Result<Self, Diagnostic> {
         let constraints = constraints(verified, statements);
         let mut touching = vec![Vec::new(); verified.program().tensors.len()];
         for (i, constraint) in constraints.iter().enumerate() {
             for tensor in constraint.tensors() {
                 touching[tensor.0 as usize].push(i);
             }
+        }
+        let mut members: Vec<Vec<TensorId>> = constraints.iter().map(Constraint::tensors).collect();
+        let mut products = Vec::new();
+        let mut last_product = vec![None; verified.program().tensors.len()];
+        for (i, (stmt, _)) in statements.iter().enumerate() {
+            match &stmt.kind {
+                // The operand of a gather is in no constraint with the others.
+                StmtKind::Gather { dst, src, index, .. } => members.push(vec![*dst, *src, *index]),
+                StmtKind::Gemm { c, a, b, .. } => {
+                    products.push(i);
+                    for t in [c, a, b] {
+                        last_product[t.0 as usize] = Some(i);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let mut groups = vec![Vec::new(); verified.program().tensors.len()];
+        for (number, group) in members.iter().enumerate() {
+            group.iter().for_each(|t| groups[t.0 as usize].push(number));
         }
         let mut solver = Solver {
             verified,
@@ -110,31 +166,19 @@ impl<'a> Solver<'a> {
             statements,
             constraints,
             touching,
+            members,
+            groups,
+            products,
+            last_product,
             arrangements: Vec::new(),
-            fitting: RefCell::default(),
+            cache,
             anchors: Solver::anchors(verified, facts, statements),
             touched: verified.touched(),
             steps: Cell::new(0),
         };
         let none = Rc::new(TiledMmas::default());
-        for (i, (stmt, _)) in statements.iter().enumerate() {
-            let StmtKind::Gemm { c, a, warps, .. } = &stmt.kind else {
-                solver.arrangements.push(none.clone());
-                continue;
-            };
-            let dtypes = |i: usize| match &statements[i].0.kind {
-                StmtKind::Gemm { c, a, warps, .. } => {
-                    let dtype = |t: &TensorId| verified.program().tensor(*t).dtype;
-                    Some((dtype(c), dtype(a), warps))
-                }
-                _ => None,
-            };
-            let own = Some((verified.program().tensor(*c).dtype, verified.program().tensor(*a).dtype, warps));
-            let like = (0..i).find(|j| dtypes(*j) == own && solver.extents(*j) == solver.extents(i));
-            let arrangements = match like {
-                Some(j) => solver.arrangements[j].clone(),
-                None => Rc::new(solver.arrange(i)?),
-            };
+        for i in 0..statements.len() {
+            let arrangements = solver.arrangements(i)?.unwrap_or_else(|| none.clone());
             solver.arrangements.push(arrangements);
         }
         Ok(solver)
@@ -180,8 +224,6 @@ impl<'a> Solver<'a> {
 
     /// M, N and K of product `i`.
     pub(crate) fn extents(&self, i: usize) -> (i64, i64, i64) {
-        let StmtKind::Gemm { c, a, .. } = self.statements[i].0.kind else { return (1, 1, 1) };
-        let shape = self.verified.shape(c);
-        (shape[0], shape[1], self.verified.shape(a)[1])
+        self.arrangements[i].extents
     }
 }

@@ -17,15 +17,31 @@ use crate::tv::TvLayout;
 const COMPARISON: u64 = 20;
 
 impl Solver<'_> {
-    /// The arrangements of the fastest instruction that tiles product `i`; none for other statements.
-    pub(super) fn arrange(&self, i: usize) -> Result<TiledMmas, Diagnostic> {
+    /// The arrangements of product `i`; none for other statements.
+    pub(super) fn arrangements(&self, i: usize) -> Result<Option<Rc<TiledMmas>>, Diagnostic> {
+        let StmtKind::Gemm { c, a, ref warps, .. } = self.statements[i].0.kind else { return Ok(None) };
+        let dtype = |t: TensorId| self.verified.program().tensor(t).dtype;
+        let shape = self.verified.shape(c);
+        let extents = (shape[0], shape[1], self.verified.shape(a)[1]);
+        let key = (dtype(c), dtype(a), warps.clone(), extents);
+        let known = &self.cache.arrangements;
+        if let Some((_, found)) = known.borrow().iter().find(|(other, _)| *other == key) {
+            return Ok(Some(found.clone()));
+        }
+        let number = known.borrow().len();
+        let found = Rc::new(self.arrange(i, number, extents)?);
+        known.borrow_mut().push((key, found.clone()));
+        Ok(Some(found))
+    }
+
+    /// The arrangements of the fastest instruction that tiles product `i`.
+    fn arrange(&self, i: usize, number: usize, (m, n, k): (i64, i64, i64)) -> Result<TiledMmas, Diagnostic> {
         let StmtKind::Gemm { c, a, ref warps, .. } = self.statements[i].0.kind else {
             return Ok(TiledMmas::default());
         };
         let span = self.statements[i].0.span;
         let program = self.verified.program();
         let (ab, acc) = (program.tensor(a).dtype, program.tensor(c).dtype);
-        let (m, n, k) = self.extents(i);
         let rows: Vec<&'static MmaRow> = mmas(ab, acc, self.arch).collect();
         if rows.is_empty() {
             return Err(Diagnostic::new(
@@ -68,7 +84,7 @@ impl Solver<'_> {
             )));
         }
         let (all, layouts) = all.into_iter().filter_map(|by| Some((by, by.layouts(m, n, k)?))).unzip();
-        Ok(TiledMmas { first: i, all, layouts })
+        Ok(TiledMmas { number, extents: (m, n, k), all, layouts })
     }
 
     /// The arrangements of product `i` that agree with the layouts that its operands have. A product that shares an operand
@@ -76,7 +92,7 @@ impl Solver<'_> {
     pub(super) fn fitting(&self, state: &Registers, i: usize) -> Vec<TiledMma> {
         let StmtKind::Gemm { c, a, b, .. } = self.statements[i].0.kind else { return Vec::new() };
         let known = [c, a, b].map(|id| state.layouts[id.0 as usize].as_ref().map(|l| &l.0));
-        let TiledMmas { first, all, layouts } = &*self.arrangements[i];
+        let TiledMmas { number, all, layouts, .. } = &*self.arrangements[i];
         if known.iter().all(|tv| tv.is_none()) {
             return all.clone();
         }
@@ -92,14 +108,14 @@ impl Solver<'_> {
         if let Some(by) = earlier {
             return vec![by];
         }
-        let key = (*first, known.map(|tv| tv.cloned()));
-        if let Some(fitting) = self.fitting.borrow().get(&key) {
+        let key = (*number, known.map(|tv| tv.cloned()));
+        if let Some(fitting) = self.cache.fitting.borrow().get(&key) {
             return fitting.to_vec();
         }
         let both = all.iter().zip(layouts);
         let fitting: Vec<TiledMma> =
             both.filter(|(by, own)| self.fits(by, own, extents, known)).map(|(by, _)| *by).collect();
-        self.fitting.borrow_mut().insert(key, Rc::new(fitting.clone()));
+        self.cache.fitting.borrow_mut().insert(key, Rc::new(fitting.clone()));
         fitting
     }
 
@@ -139,9 +155,10 @@ impl Solver<'_> {
         (c, a, b): (TensorId, TensorId, TensorId),
         by: TiledMma,
     ) -> Result<(), Clash> {
-        let (m, n, k) = self.extents(i);
         let span = self.statements[i].0.span;
-        let layouts = by.layouts(m, n, k).ok_or_else(|| {
+        let TiledMmas { extents: (m, n, k), all, layouts, .. } = &*self.arrangements[i];
+        let made = all.iter().position(|other| *other == by).map(|at| layouts[at].clone());
+        let layouts = made.or_else(|| by.layouts(*m, *n, *k)).ok_or_else(|| {
             Diagnostic::new(
                 Code::Unsatisfiable,
                 span,

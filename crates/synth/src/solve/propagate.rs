@@ -66,7 +66,7 @@ impl Solver<'_> {
             .label(format!("{size} elements of {dtype} over {threads} threads"))
             .help(help));
         }
-        state.layouts[id.0 as usize] = Some((tv, why));
+        state.set(id, tv, why);
         Ok(())
     }
 

@@ -13,6 +13,56 @@ pub struct Registers {
     pub layouts: Vec<Option<(TvLayout, Why)>>,
     /// One entry a statement: the arrangement of each matrix product.
     pub gemms: Vec<Option<TiledMma>>,
+    /// The tensors that have layouts, in the order in which they got them.
+    trail: Vec<TensorId>,
+    /// The same tensors as a set of bits.
+    known: Vec<u64>,
+}
+
+impl Registers {
+    /// Nothing decided yet.
+    pub(super) fn open(tensors: usize, statements: usize) -> Self {
+        let known = vec![0; tensors.div_ceil(64)];
+        Registers { layouts: vec![None; tensors], gemms: vec![None; statements], trail: Vec::new(), known }
+    }
+
+    /// Gives a tensor its layout.
+    pub(super) fn set(&mut self, id: TensorId, tv: TvLayout, why: Why) {
+        let at = id.0 as usize;
+        self.layouts[at] = Some((tv, why));
+        self.known[at / 64] |= 1 << (at % 64);
+        self.trail.push(id);
+    }
+
+    /// How many layouts there are, to come back to ([`undo`](Self::undo)).
+    pub(super) fn mark(&self) -> usize {
+        self.trail.len()
+    }
+
+    /// The tensors that have got layouts since there were `mark`.
+    pub(super) fn since(&self, mark: usize) -> &[TensorId] {
+        &self.trail[mark..]
+    }
+
+    /// Takes layouts back until there are `mark`.
+    pub(super) fn undo(&mut self, mark: usize) {
+        for id in self.trail.drain(mark..) {
+            let at = id.0 as usize;
+            self.layouts[at] = None;
+            self.known[at / 64] &= !(1 << (at % 64));
+        }
+    }
+
+    /// The tensors that have layouts, as a set of bits.
+    pub(super) fn known(&self) -> &[u64] {
+        &self.known
+    }
+
+    /// What was decided, without the way there.
+    pub(super) fn solution(&self) -> Self {
+        let (layouts, gemms) = (self.layouts.clone(), self.gemms.clone());
+        Registers { layouts, gemms, trail: Vec::new(), known: Vec::new() }
+    }
 }
 
 /// Two statements that want different layouts of one tensor.
@@ -64,10 +114,15 @@ pub struct Found {
 }
 
 impl Found {
-    pub(super) fn fail(&mut self, clash: Clash) {
+    /// A branch ended in a clash, which is looked at only if it may be worth more than the one there is.
+    pub(super) fn fail(&mut self, clash: impl FnOnce() -> Clash) {
         self.clashes += 1;
+        if self.clash.as_ref().is_some_and(|old| old.remedy.is_some()) {
+            return;
+        }
+        let clash = clash();
         // The clash that a rearrangement resolves is worth more than one that nothing does.
-        if self.clash.as_ref().is_none_or(|old| old.remedy.is_none() && clash.remedy.is_some()) {
+        if self.clash.is_none() || clash.remedy.is_some() {
             self.clash = Some(clash);
         }
     }
