@@ -1,7 +1,8 @@
 //! The depth-first search over the arrangements of matrix products.
 
 use rustc_hash::FxHashMap;
-use tilewright_tile::{StmtKind, TensorId};
+use tilewright_tile::TensorId;
+use tilewright_tile::core::StmtKind;
 
 use super::Solver;
 use super::solution::{Budget, Exhausted, Found, Registers};
@@ -40,7 +41,7 @@ impl Solver<'_> {
         let budget = Budget { steps: budget.steps.saturating_add(self.steps()), ..budget };
         let (numbers, dead) = (FxHashMap::default(), FxHashMap::default());
         let mut walk = Walk { budget, found, numbers, dead };
-        let tensors = self.verified.program().tensors.len();
+        let tensors = self.verified.tensors.len();
         let mut state = Registers::open(tensors, self.statements.len());
         match self.pinned(&mut state) {
             Ok(()) => self.descend(&mut state, 0, &Alive::default(), &mut walk),

@@ -24,7 +24,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use tilewright_machine::{Arch, DType};
-use tilewright_tile::{Code, Diagnostic, Expr, Origin, Stmt, StmtId, StmtKind, TensorId, TileRef, Verified};
+use tilewright_tile::core::{Program, Stmt, StmtKind, TileRef};
+use tilewright_tile::{Code, Diagnostic, Origin, StmtId, TensorId};
 
 use crate::constraint::{Constraint, components, constraints};
 use crate::explain::Words;
@@ -34,8 +35,8 @@ use crate::tv::TvLayout;
 pub(crate) use solution::nothing_found;
 pub use solution::{Budget, Clash, Exhausted, Found, Registers};
 
-/// Every statement, in the order of [`Verified::visit`], with the depth of loops around it.
-pub fn statements(verified: &Verified) -> Vec<(&Stmt, usize)> {
+/// Every statement, in the order of [`Program::visit`], with the depth of loops around it.
+pub fn statements(verified: &Program) -> Vec<(&Stmt, usize)> {
     let mut all = Vec::new();
     verified.visit(&mut |stmt, depth| all.push((stmt, depth)));
     all
@@ -43,7 +44,7 @@ pub fn statements(verified: &Verified) -> Vec<(&Stmt, usize)> {
 
 /// The thread-value constraints of a program, and how they are solved.
 pub struct Solver<'a> {
-    verified: &'a Verified,
+    verified: &'a Program,
     facts: &'a Facts<'a>,
     arch: Arch,
     statements: &'a [(&'a Stmt, usize)],
@@ -100,7 +101,7 @@ pub struct Cache {
 }
 
 /// The element types of C and A, the warps that are asked for, and M, N and K.
-type ProductKey = (DType, DType, Option<[Expr; 2]>, (i64, i64, i64));
+type ProductKey = (DType, DType, Option<[i64; 2]>, (i64, i64, i64));
 
 /// The number of a product's arrangements, and the known layouts of C, A and B.
 type FittingKey = (usize, [Option<TvLayout>; 3]);
@@ -112,7 +113,7 @@ impl<'a> Solver<'a> {
     ///
     /// A matrix product that no instruction does.
     pub fn new(
-        verified: &'a Verified,
+        verified: &'a Program,
         facts: &'a Facts<'a>,
         arch: Arch,
         statements: &'a [(&'a Stmt, usize)],
@@ -126,14 +127,14 @@ impl<'a> Solver<'a> {
     ///
     /// A matrix product that no instruction does.
     pub fn with(
-        verified: &'a Verified,
+        verified: &'a Program,
         facts: &'a Facts<'a>,
         arch: Arch,
         statements: &'a [(&'a Stmt, usize)],
         cache: Rc<Cache>,
     ) -> Result<Self, Diagnostic> {
         let constraints = constraints(verified, statements);
-        let mut touching = vec![Vec::new(); verified.program().tensors.len()];
+        let mut touching = vec![Vec::new(); verified.tensors.len()];
         for (i, constraint) in constraints.iter().enumerate() {
             for tensor in constraint.tensors() {
                 touching[tensor.0 as usize].push(i);
@@ -141,7 +142,7 @@ impl<'a> Solver<'a> {
         }
         let mut members: Vec<Vec<TensorId>> = constraints.iter().map(Constraint::tensors).collect();
         let mut products = Vec::new();
-        let mut last_product = vec![None; verified.program().tensors.len()];
+        let mut last_product = vec![None; verified.tensors.len()];
         for (i, (stmt, _)) in statements.iter().enumerate() {
             match &stmt.kind {
                 // The operand of a gather is in no constraint with the others.
@@ -155,7 +156,7 @@ impl<'a> Solver<'a> {
                 _ => {}
             }
         }
-        let mut groups = vec![Vec::new(); verified.program().tensors.len()];
+        let mut groups = vec![Vec::new(); verified.tensors.len()];
         for (number, group) in members.iter().enumerate() {
             group.iter().for_each(|t| groups[t.0 as usize].push(number));
         }
@@ -214,11 +215,11 @@ impl<'a> Solver<'a> {
     }
 
     fn name(&self, id: TensorId) -> &str {
-        &self.verified.program().tensor(id).name
+        &self.verified.tensor(id).name
     }
 
     fn too_large(&self, id: TensorId) -> Diagnostic {
-        let tensor = self.verified.program().tensor(id);
+        let tensor = self.verified.tensor(id);
         Diagnostic::new(Code::BadValue, tensor.span, format!("`{}` is too large to be laid out", tensor.name))
     }
 

@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use tilewright_machine::{MmaRow, mmas};
-use tilewright_tile::{Code, Diagnostic, StmtKind, TensorId};
+use tilewright_tile::core::StmtKind;
+use tilewright_tile::{Code, Diagnostic, TensorId};
 
 use super::solution::{Clash, Registers};
 use super::{Solver, TiledMmas};
@@ -20,7 +21,7 @@ impl Solver<'_> {
     /// The arrangements of product `i`; none for other statements.
     pub(super) fn arrangements(&self, i: usize) -> Result<Option<Rc<TiledMmas>>, Diagnostic> {
         let StmtKind::Gemm { c, a, ref warps, .. } = self.statements[i].0.kind else { return Ok(None) };
-        let dtype = |t: TensorId| self.verified.program().tensor(t).dtype;
+        let dtype = |t: TensorId| self.verified.tensor(t).dtype;
         let shape = self.verified.shape(c);
         let extents = (shape[0], shape[1], self.verified.shape(a)[1]);
         let key = (dtype(c), dtype(a), warps.clone(), extents);
@@ -40,7 +41,7 @@ impl Solver<'_> {
             return Ok(TiledMmas::default());
         };
         let span = self.statements[i].0.span;
-        let program = self.verified.program();
+        let program = self.verified;
         let (ab, acc) = (program.tensor(a).dtype, program.tensor(c).dtype);
         let rows: Vec<&'static MmaRow> = mmas(ab, acc, self.arch).collect();
         if rows.is_empty() {
@@ -65,7 +66,7 @@ impl Solver<'_> {
                 smallest.name, smallest.m, smallest.n, smallest.k
             )));
         };
-        let grid = warps.as_ref().and_then(|[m, n]| Some((m.as_int()?, n.as_int()?)));
+        let grid = warps.map(|[m, n]| (m, n));
         let all = gemm::arrangements(row, (m, n, k), i64::from(self.verified.threads()) / 32, grid);
         if let (true, Some((wm, wn))) = (all.is_empty(), grid) {
             return Err(Diagnostic::new(
