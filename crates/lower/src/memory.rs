@@ -8,7 +8,7 @@
 use tilewright_layout::{Layout, SwizzledLayout, compose};
 use tilewright_machine::ScalarOp;
 use tilewright_simt::{Address, Build, Builder, Operand, Special, Value};
-use tilewright_synth::{Access, Facts, access, facts::gcd, shared::period};
+use tilewright_synth::{Access, Facts, access, facts::gcd};
 use tilewright_tile::{Expr, GlobalTile, SymbolId};
 
 use crate::scalar;
@@ -260,7 +260,7 @@ impl SharedAddressing {
         let mut plain = scalar::layout(b, &threads, thread);
         // What is added after the swizzle is a whole number of bytes.
         let per_byte = i64::from(8 / bits.min(8));
-        let period = period(layout.swizzle).max(per_byte);
+        let period = layout.swizzle.period().max(per_byte);
         let after = at.dynamic.filter(|_| at.multiple % period == 0);
         let before = at.dynamic.filter(|_| after.is_none());
         if let Some(before) = before {

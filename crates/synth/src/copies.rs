@@ -20,7 +20,7 @@ use crate::facts::{Facts, weight};
 use crate::plan::CopyPlan;
 use crate::reason::{Lost, NotTaken};
 use crate::reject::Reject;
-use crate::shared::{Constraint, SharedUse, UnifyError, choose_swizzle, count, elements};
+use crate::shared::{Constraint, SharedUse, UnifyError, choose_swizzle, count, elements, stage_modes};
 use crate::tv::{Access, TvLayout};
 
 /// A copy of a register tensor from or to global memory.
@@ -389,7 +389,7 @@ impl SharedProblem<'_> {
             _ => None,
         };
         // Modes that every use fixes are stages: the layout is found for the others, and repeated for each stage.
-        let stages = if pinned.is_some() { Vec::new() } else { self.stage_modes(tensor, whole.len()) };
+        let stages = if pinned.is_some() { Vec::new() } else { self.stages(tensor, whole.len()) };
         let kept: Vec<usize> = (0..whole.len()).filter(|mode| !stages.contains(mode)).collect();
         let shape: Vec<i64> = kept.iter().map(|mode| whole[*mode]).collect();
         let stage = (!stages.is_empty()).then(|| {
@@ -482,7 +482,7 @@ impl SharedProblem<'_> {
             }
             let layout = match stage {
                 None => layout,
-                Some(stage) => staged(&layout, &whole, &stages, stage).ok_or_else(|| {
+                Some(stage) => layout.with_stages(&whole, &stages, stage).map_err(|_| {
                     let message = format!("`{}` is too large to be laid out", row.name);
                     Diagnostic::new(Code::BadValue, row.span, message)
                 })?,
@@ -567,14 +567,12 @@ impl SharedProblem<'_> {
         error
     }
 
-    /// The modes of a shared tensor that every use fixes; none if that leaves no mode, or if nothing uses it.
-    fn stage_modes(&self, tensor: TensorId, rank: usize) -> Vec<usize> {
+    /// The stages of a shared tensor; none if that leaves no mode, or if nothing uses it.
+    fn stages(&self, tensor: TensorId, rank: usize) -> Vec<usize> {
         let copying = self.copying.get(&tensor).into_iter().flatten();
-        let all = copying.filter_map(|i| self.statements[*i].0.kind.copied());
-        let uses: Vec<&TensorRef> =
-            all.flat_map(|(src, dst)| [src, dst]).filter(|r| r.tensor == tensor).collect();
-        let fixed = |mode: &usize| uses.iter().all(|r| matches!(r.index.get(*mode), Some(Some(_))));
-        if uses.is_empty() { Vec::new() } else { (0..rank).filter(fixed).collect() }
+        let operands = copying.filter_map(|i| self.statements[*i].0.kind.copied());
+        let references = operands.flat_map(|(src, dst)| [src, dst]).filter(|r| r.tensor == tensor);
+        stage_modes(rank, references)
     }
 
     /// For each statement that touches the tensor what else could have done it, and why it lost.
@@ -773,27 +771,6 @@ impl Search<'_> {
             self.best.truncate(self.limit);
         }
     }
-}
-
-/// The layout of a tensor with stage modes, from that of one stage: stages lie one after the other, `distance` elements apart.
-fn staged(one: &SwizzledLayout, shape: &[i64], stages: &[usize], distance: i64) -> Option<SwizzledLayout> {
-    let mut kept = 0;
-    let mut next = distance;
-    let mut modes = Vec::new();
-    for (mode, extent) in shape.iter().enumerate() {
-        if stages.contains(&mode) {
-            modes.push(Layout::from_leaves(&[(*extent, next)]).ok()?);
-            next = next.checked_mul(*extent)?;
-        } else {
-            modes.push(if shape.len() - stages.len() == 1 {
-                one.layout.clone()
-            } else {
-                one.layout.mode(kept).ok()?
-            });
-            kept += 1;
-        }
-    }
-    Some(SwizzledLayout::new(one.swizzle, Layout::concat(&modes).ok()?))
 }
 
 /// Whether a given layout has the runs of a constraint, aligned, with a swizzle that keeps them together.

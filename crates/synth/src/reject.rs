@@ -203,9 +203,6 @@ pub enum TmaReject {
     /// The shared layout crosses modes.
     #[error("the shared layout does not follow the tile's modes")]
     ModesCrossed,
-    /// The shared layout splits modes.
-    #[error("the shared layout splits a mode of the tile unevenly")]
-    ModeSplit,
     /// Bytes at which a tile can begin, period of the swizzle.
     #[error(
         "the tile can begin {0} bytes into its tensor, no multiple of the {1} after which the swizzle repeats"

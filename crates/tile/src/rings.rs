@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use tilewright_layout::{Layout, SwizzledLayout};
+use tilewright_layout::SwizzledLayout;
 
 use crate::expr::{Expr, SymbolId};
 use crate::program::{OperandMut, Side, Stmt, StmtKind, Symbol, SymbolKind, TensorId, TensorKind, TensorRef};
@@ -24,10 +24,10 @@ pub fn rings(v: &Verified) -> Verified {
             pass.modes.insert(*tensor, None);
             if let TensorKind::Shared { shape, pinned } = &mut result.program.tensors[tensor.0 as usize].kind
             {
-                if let Some(layout) = pinned {
-                    *pinned = staged(layout, pipeline.stages.as_int().unwrap_or(1));
-                }
                 shape.push(pipeline.stages.clone());
+                if let Some(layout) = pinned {
+                    *pinned = staged(layout, shape);
+                }
             }
         }
     }
@@ -36,16 +36,10 @@ pub fn rings(v: &Verified) -> Verified {
     result
 }
 
-/// A pinned layout of one stage, repeated: stages begin at multiples of what the swizzle repeats after.
-fn staged(layout: &SwizzledLayout, stages: i64) -> Option<SwizzledLayout> {
-    let swizzle = layout.swizzle;
-    let period = 1i64 << (swizzle.bits() + swizzle.base() + swizzle.shift());
-    let apart = layout.layout.cosize().checked_add(period - 1)? / period * period;
-    let stages = Layout::from_leaves(&[(stages, apart)]).ok()?;
-    let mut modes =
-        (0..layout.layout.rank()).map(|i| layout.layout.mode(i)).collect::<Result<Vec<_>, _>>().ok()?;
-    modes.push(stages);
-    Some(SwizzledLayout { layout: Layout::concat(&modes).ok()?, swizzle })
+/// The layout of a tensor whose last mode is its stages, from a pinned one of a single stage.
+fn staged(layout: &SwizzledLayout, shape: &[Expr]) -> Option<SwizzledLayout> {
+    let shape = shape.iter().map(Expr::as_int).collect::<Option<Vec<i64>>>()?;
+    layout.with_stages(&shape, &[shape.len() - 1], layout.stage_distance(1)?).ok()
 }
 
 struct Rings<'a> {

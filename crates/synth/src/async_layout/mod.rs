@@ -27,6 +27,7 @@ use crate::facts::Facts;
 use crate::options::Options;
 use crate::reason::{Lost, NotTaken, Why};
 use crate::reject::{Reject, TmaReject, WgmmaReject};
+use crate::shared::stage_modes;
 use descriptor::swizzle_atom_layout;
 use tma::{SharedTile, TmaPlan};
 use wgmma::{Grid, WgmmaPlan};
@@ -285,20 +286,12 @@ impl AsyncAssignment<'_> {
         Ok(())
     }
 
-    /// Modes that every reference to a tensor fixes: its stages.
-    fn stage_modes(&self, id: TensorId, uses: &[Use]) -> Vec<bool> {
-        let rank = self.v.shape(id).len();
-        let own = uses.iter().map(|u| match u {
+    /// The stages of a tensor.
+    fn stages(&self, id: TensorId, uses: &[Use]) -> Vec<usize> {
+        let references = uses.iter().map(|u| match u {
             Use::Product { reference, .. } | Use::Copy { reference, .. } => reference,
         });
-        let others = self.others.get(&id).into_iter().flatten();
-        let mut stages = vec![true; rank];
-        for reference in own.chain(others) {
-            for (mode, stage) in stages.iter_mut().enumerate() {
-                *stage &= matches!(reference.index.get(mode), Some(Some(_)));
-            }
-        }
-        stages
+        stage_modes(self.v.shape(id).len(), references.chain(self.others.get(&id).into_iter().flatten()))
     }
 
     /// The layouts that a tensor may have, the best first.
@@ -308,8 +301,8 @@ impl AsyncAssignment<'_> {
             return vec![(pinned.clone(), None)];
         }
         let shape = self.v.shape(id);
-        let stages = self.stage_modes(id, uses);
-        let kept: Vec<usize> = (0..shape.len()).filter(|k| !stages[*k]).collect();
+        let stages = self.stages(id, uses);
+        let kept: Vec<usize> = (0..shape.len()).filter(|k| !stages.contains(k)).collect();
         let inner: Vec<i64> = kept.iter().map(|k| shape[*k]).collect();
         if tensor.dtype.bits() < 8 {
             return Vec::new();
@@ -335,10 +328,10 @@ impl AsyncAssignment<'_> {
         if let Some((layout, _)) = self.candidates(id, uses).into_iter().next() {
             return Some(layout);
         }
-        let (shape, stages) = (self.v.shape(id), self.stage_modes(id, uses));
+        let (shape, stages) = (self.v.shape(id), self.stages(id, uses));
         let mut next = 1;
         let mut tile = Vec::new();
-        for (extent, _) in shape.iter().zip(&stages).rev().filter(|(_, stage)| !**stage) {
+        for (_, extent) in shape.iter().enumerate().rev().filter(|(mode, _)| !stages.contains(mode)) {
             tile.insert(0, Layout::from_leaves(&[(*extent, next)]).ok()?);
             next *= extent;
         }
@@ -352,9 +345,9 @@ impl AsyncAssignment<'_> {
         if dtype.bits() < 8 {
             return Lost::Rejected(TmaReject::ElementType(dtype).into());
         }
-        let stages = self.stage_modes(id, uses);
-        let extents = self.v.shape(id).into_iter().zip(stages).filter(|(_, stage)| !stage);
-        let bytes = extents.map(|(extent, _)| extent * i64::from(dtype.bits() / 8)).collect();
+        let stages = self.stages(id, uses);
+        let extents = self.v.shape(id).into_iter().enumerate().filter(|(mode, _)| !stages.contains(mode));
+        let bytes = extents.map(|(_, extent)| extent * i64::from(dtype.bits() / 8)).collect();
         Lost::RowBytes { tensor: id, bytes }
     }
 
@@ -472,24 +465,11 @@ fn word(op: TensorOp) -> &'static str {
 fn with_stages(
     tile: &SwizzledLayout,
     shape: &[i64],
-    stages: &[bool],
+    stages: &[usize],
     mode: SwizzleMode,
     bits: u32,
 ) -> Option<SwizzledLayout> {
-    let period = i64::from(mode.period() * 8 / bits);
-    let mut next = tile.layout.size().checked_add(period - 1)? / period * period;
-    let mut inner = 0;
-    let mut modes = Vec::new();
-    for (extent, stage) in shape.iter().zip(stages) {
-        if *stage {
-            modes.push(Layout::from_leaves(&[(*extent, next)]).ok()?);
-            next *= extent;
-        } else {
-            modes.push(tile.layout.mode(inner).ok()?);
-            inner += 1;
-        }
-    }
-    Some(SwizzledLayout { layout: Layout::concat(&modes).ok()?, swizzle: tile.swizzle })
+    tile.with_stages(shape, stages, tile.stage_distance(i64::from(mode.period() * 8 / bits))?).ok()
 }
 
 /// The plan of a copy that is marked for the tensor memory accelerator, given the layout of its shared tensor.

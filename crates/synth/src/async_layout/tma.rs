@@ -5,7 +5,7 @@
 //! along which mode of the buffer that is. What is contiguous in both, from the first element on, is the box; what is left is one copy
 //! each.
 
-use tilewright_layout::{Layout, SwizzledLayout, right_inverse};
+use tilewright_layout::{Coord, Layout, Stride, SwizzledLayout, compose, right_inverse};
 use tilewright_machine::{BoxShape, CacheHint, SwizzleMode, TensorOp, TensorRow, tensor_row};
 use tilewright_tile::{GlobalTile, TileRef};
 
@@ -82,31 +82,21 @@ fn walks(layout: &Layout, tile: &TileRef, global: &GlobalTile) -> Result<Vec<Wal
     if layout.size() != size || inverse.size() != size {
         return Err(TmaReject::Gaps);
     }
-    // The tile's leaves: where each begins to count.
-    let mut leaves = Vec::new();
-    let mut unit = 1;
-    for (extent, dim, scale) in global.modes.iter().flatten() {
-        leaves.push((*extent, unit, *dim, *scale));
-        unit *= extent;
-    }
-    let mut found = Vec::new();
+    // Tile coordinate → coordinate in the buffer; with the inverse before, offset in shared memory → coordinate in the buffer.
+    let step = |dim: u32, scale: i64| Coord::basis(dim as usize).checked_scale(scale);
+    let steps =
+        global.modes.iter().flatten().map(|(extent, dim, scale)| Some((*extent, step(*dim, *scale)?)));
+    let steps = steps.collect::<Option<Vec<_>>>().ok_or(TmaReject::ModesCrossed)?;
+    let buffer = Layout::from_leaves(&steps).and_then(|tile| compose(&tile, &inverse));
+    let buffer = buffer.map_err(|_| TmaReject::ModesCrossed)?;
     let mut apart = 1;
-    for (mut extent, mut stride) in inverse.leaves() {
-        while extent > 1 {
-            let leaf = leaves.iter().find(|(e, u, ..)| *u <= stride && stride < u * e && stride % u == 0);
-            let Some((e, u, dim, scale)) = leaf.copied() else {
-                return Err(TmaReject::ModesCrossed);
-            };
-            // As far as this leaf goes; the rest is the next one's.
-            let here = extent.min(u * e / stride);
-            if extent % here != 0 || (u * e) % stride != 0 {
-                return Err(TmaReject::ModeSplit);
-            }
-            found.push(Walk { extent: here, dim, step: stride / u * scale, apart });
-            apart *= here;
-            extent /= here;
-            stride *= here;
-        }
+    let mut found = Vec::new();
+    for (extent, step) in buffer.leaves().into_iter().filter(|(extent, _)| *extent > 1) {
+        let [(basis, step)] = step.terms() else {
+            return Err(TmaReject::ModesCrossed);
+        };
+        found.push(Walk { extent, dim: basis.path()[0] as u32, step: *step, apart });
+        apart *= extent;
     }
     Ok(found)
 }

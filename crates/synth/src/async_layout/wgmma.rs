@@ -4,7 +4,7 @@
 //! 64×n×k, the widest n that divides its columns: the wider, the fewer bytes of shared memory it reads for a multiplication.
 //! A warpgroup with several rows of instructions reads each part of B once for each of them, so that rows are shared out first.
 
-use tilewright_layout::{Layout, SwizzledLayout};
+use tilewright_layout::{Layout, SwizzledLayout, compose};
 use tilewright_machine::{DType, Descriptor, Major, SwizzleMode, Timing, WgmmaRow, wgmmas};
 
 use crate::async_layout::descriptor::matrix_descriptor;
@@ -123,15 +123,16 @@ impl Grid {
     /// An operand's layout: from the instruction's (thread, value) → row + 64 · column to the threads of all warpgroups and all values →
     /// row + rows · column of the whole operand. `groups` and `calls` are leaves of threads and of values in units of the operand.
     fn layout(tv: &Layout, rows: i64, groups: &[(i64, i64)], calls: &[(i64, i64)]) -> Option<TvLayout> {
-        let widen = |layout: &Layout| -> Vec<(i64, i64)> {
-            let leaf = |(extent, stride): (i64, i64)| (extent, stride % 64 + stride / 64 * rows);
-            layout.leaves().into_iter().map(leaf).collect()
+        let columns = (tv.cosize() + WgmmaRow::M - 1) / WgmmaRow::M;
+        let embedded = compose(&Layout::from_leaves(&[(WgmmaRow::M, 1), (columns, rows)]).ok()?, tv).ok()?;
+        let widened = |mode: usize, more: &[(i64, i64)]| {
+            let more = more.iter().copied().filter(|leaf| leaf.0 > 1);
+            Layout::from_leaves(
+                &embedded.mode(mode).ok()?.leaves().into_iter().chain(more).collect::<Vec<_>>(),
+            )
+            .ok()
         };
-        let mut threads = widen(&tv.mode(0).ok()?);
-        threads.extend(groups.iter().filter(|g| g.0 > 1));
-        let mut values = widen(&tv.mode(1).ok()?);
-        values.extend(calls.iter().filter(|c| c.0 > 1));
-        TvLayout::new(Layout::from_leaves(&threads).ok()?, Layout::from_leaves(&values).ok()?).ok()
+        TvLayout::new(widened(0, groups)?, widened(1, calls)?).ok()
     }
 
     /// The accumulator's thread-value layout: values of an instruction, then instructions along M, then along N.
