@@ -1,6 +1,6 @@
 //! Pipelines with several consuming roles, and pipelines that lead in a circle.
 
-use super::{Case, Draft, columns_layout, expression, rows_layout};
+use super::draft::{Case, Draft, columns_layout, expression, rows_layout};
 use crate::dice::Dice;
 
 /// One role fills stages, two or three read every one of them, each in its own layout.

@@ -1,6 +1,6 @@
 //! One tile through a random sequence of statements: registers, shared memory, global memory, every type.
 
-use super::{Case, Draft, bits, columns_layout, dtype, expression, is_float, rows_layout};
+use super::draft::{Case, Draft, bits, columns_layout, dtype, expression, is_float, rows_layout};
 use crate::dice::Dice;
 
 /// A register tensor of the flow's shape.

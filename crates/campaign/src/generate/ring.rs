@@ -1,6 +1,6 @@
 //! Rings of stages that a program manages itself, with asynchronous copies and groups.
 
-use super::{Case, Draft, columns_layout, rows_layout};
+use super::draft::{Case, Draft, bits, columns_layout, rows_layout};
 use crate::dice::Dice;
 
 /// A ring: tile i + `ahead` is on its way while tile i is read.
@@ -16,7 +16,7 @@ pub fn ring(dice: &mut Dice) -> Case {
     let mut draft = Draft::default();
     let columns = rounds * n - if dice.once_in(3) { dice.range(0, n - 1) } else { 0 };
     // Rows of whole words, known when the kernel is compiled, and a layout that keeps them: then the copies are asynchronous.
-    let words = 32 / super::bits(dtype);
+    let words = 32 / bits(dtype);
     let columns = columns / words * words;
     let short = if dice.once_in(4) { dice.range(0, m / 2) } else { 0 };
     let (rows, k) = (draft.size("m", m - short), columns);

@@ -1,6 +1,6 @@
 //! Roles, pipelines, asynchronous products, clusters and sums over them.
 
-use super::{Case, Draft, bits, columns_layout, expression, is_float, rows_layout};
+use super::draft::{Case, Draft, bits, columns_layout, expression, is_float, rows_layout};
 use crate::dice::Dice;
 
 /// What a product is made of.

@@ -1,0 +1,159 @@
+//! Programs that are being written: names, statements with their marks, layouts, element types and expressions.
+
+use crate::dice::Dice;
+
+/// A generated program.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The text, with its marks.
+    pub text: String,
+    /// The architecture's name.
+    pub arch: &'static str,
+    /// Which generator made it.
+    pub family: &'static str,
+}
+
+/// A program that is being written.
+#[derive(Default)]
+pub(super) struct Draft {
+    pub(super) sizes: Vec<(String, i64)>,
+    pub(super) params: Vec<String>,
+    pub(super) body: Vec<String>,
+    pub(super) depth: usize,
+    pub(super) names: usize,
+}
+
+impl Draft {
+    /// A name that nothing has yet.
+    pub(super) fn name(&mut self, stem: &str) -> String {
+        self.names += 1;
+        format!("{stem}{}_", self.names)
+    }
+
+    pub(super) fn line(&mut self, text: impl AsRef<str>) {
+        self.body.push(format!("{}{}", "    ".repeat(self.depth + 1), text.as_ref()));
+    }
+
+    pub(super) fn open(&mut self, text: impl AsRef<str>) {
+        self.line(format!("{} {{", text.as_ref()));
+        self.depth += 1;
+    }
+
+    pub(super) fn close(&mut self) {
+        self.depth -= 1;
+        self.line("}");
+    }
+
+    /// A run-time size.
+    pub(super) fn size(&mut self, stem: &str, value: i64) -> String {
+        let name = self.name(stem);
+        self.sizes.push((name.clone(), value));
+        name
+    }
+
+    /// A synchronising statement with its mark. A needed one is sometimes written twice: then neither is.
+    /// (Not `commit_group`: a group more is one that a wait counts.)
+    pub(super) fn sync(&mut self, dice: &mut Dice, statement: &str, needed_for: &[&str]) {
+        if dice.once_in(12) {
+            self.line(format!("{statement} // redundant"));
+            self.line(format!("{statement} // redundant"));
+        } else {
+            self.line(format!("{statement} // needed for {}", needed_for.join(" ")));
+        }
+    }
+
+    pub(super) fn text(&self, grid: &str, threads: i64, cluster: i64) -> String {
+        let mut text = String::new();
+        if !self.sizes.is_empty() {
+            let all: Vec<String> =
+                self.sizes.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+            text += &format!("size {}\n", all.join(", "));
+        }
+        let cluster = if cluster > 1 { format!(" cluster({cluster})") } else { String::new() };
+        text += &format!("kernel f({})\n", self.params.join(", "));
+        text += &format!("    grid({grid}) threads({threads}){cluster}\n{{\n{}\n}}\n", self.body.join("\n"));
+        text
+    }
+}
+
+/// A layout in which each warp holds rows of an `m`×`n` tile: `m` is a multiple of the threads.
+pub(super) fn rows_layout(dice: &mut Dice, threads: i64, m: i64, n: i64) -> String {
+    let per = m / threads;
+    match (per, dice.once_in(2)) {
+        (1, _) => format!("({threads}, {n}) : (1, {m})"),
+        // A warp's rows are neighbours either way.
+        (_, true) => format!("({threads}, ({per}, {n})) : ({per}, (1, {m}))"),
+        (_, false) => {
+            let warps = threads / 32;
+            format!("((32, {warps}), ({per}, {n})) : ((1, {}), (32, {m}))", 32 * per)
+        }
+    }
+}
+
+/// A layout in which each warp holds columns: `n` is a multiple of the warps, `m` of 32.
+pub(super) fn columns_layout(threads: i64, m: i64, n: i64) -> String {
+    let warps = threads / 32;
+    let (per, rows) = (n / warps, m / 32);
+    format!("((32, {warps}), ({rows}, {per})) : ((1, {}), (32, {m}))", m * per)
+}
+
+/// The integer types.
+const INTEGERS: [&str; 9] = ["i8", "u8", "i32", "i4", "u4", "i2", "u2", "i1", "u1"];
+
+/// The bits of an element.
+pub(super) fn bits(dtype: &str) -> i64 {
+    match dtype {
+        "f32" | "i32" => 32,
+        "f16" | "bf16" => 16,
+        "e4m3" | "e5m2" | "i8" | "u8" => 8,
+        "i4" | "u4" => 4,
+        "i2" | "u2" => 2,
+        _ => 1,
+    }
+}
+
+pub(super) fn is_float(dtype: &str) -> bool {
+    !INTEGERS.contains(&dtype)
+}
+
+/// Any type, floats and wide ones more often.
+pub(super) fn dtype(dice: &mut Dice) -> &'static str {
+    let common = ["f32", "f16", "f32", "f16", "bf16", "i8", "i32", "u8", "e4m3", "e5m2"];
+    if dice.once_in(8) { dice.pick(&INTEGERS) } else { dice.pick(&common) }
+}
+
+/// An elementwise expression over operands of one float type.
+pub(super) fn expression(dice: &mut Dice, operands: &[String], depth: usize) -> String {
+    if depth == 0 || dice.once_in(6) {
+        return match dice.below(8) {
+            0 => format!("{}.{}", dice.below(4), dice.pick(&[0, 5, 25, 125])),
+            _ => dice.pick(operands),
+        };
+    }
+    let inner = |dice: &mut Dice| expression(dice, operands, depth - 1);
+    match dice.below(14) {
+        0..=2 => format!("({} + {})", inner(dice), inner(dice)),
+        3..=4 => format!("({} - {})", inner(dice), inner(dice)),
+        5..=6 => format!("{} * {}", factor(dice, operands, depth), factor(dice, operands, depth)),
+        7 => format!("min({}, {})", inner(dice), inner(dice)),
+        8 => format!("max({}, {})", inner(dice), inner(dice)),
+        9 => format!("{} / (abs({}) + 0.5)", factor(dice, operands, depth), inner(dice)),
+        10 => format!("abs({})", inner(dice)),
+        11 => format!("(-{})", factor(dice, operands, depth)),
+        _ => {
+            let x = inner(dice);
+            match dice.below(6) {
+                0 => format!("exp(min({x}, 2.0))"),
+                1 => format!("log(abs({x}) + 0.25)"),
+                2 => format!("sqrt(abs({x}))"),
+                3 => format!("rsqrt(abs({x}) + 0.5)"),
+                _ => format!("tanh({x})"),
+            }
+        }
+    }
+}
+
+fn factor(dice: &mut Dice, operands: &[String], depth: usize) -> String {
+    let text = expression(dice, operands, depth - 1);
+    if text.contains(' ') { format!("({text})") } else { text }
+}
