@@ -163,7 +163,7 @@ mod tests {
                 let layout: LinearLayout =
                     format!("[lane: {}] -> [x:4096]", bases.join(" ")).parse().unwrap();
                 let bytes = 1 << (log_bytes + vector);
-                let counted = request(|lane| lane * step << log_bytes, bytes).actual;
+                let counted = request(|lane| (lane * step) << log_bytes, bytes).actual;
                 let algebra = wavefronts(&memory, &layout, log_bytes, vector).unwrap();
                 assert_eq!(u64::from(counted), algebra, "{log_bytes} {vector} {step}");
             }

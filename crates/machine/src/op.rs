@@ -1,4 +1,4 @@
-//! Units, classes and keys: how a latency and throughput table ([`crate::timing`]) names what it has figures for.
+//! Units, classes and keys: how a latency and throughput table ([`mod@crate::timing`]) names what it has figures for.
 //!
 //! A copy or a warp's matrix product is a row of its own; operations of one thread, shuffles, barriers, and the copies of the tensor memory
 //! accelerator cost the same by classes ([`Class`]); products of a warpgroup by operand types and `n` ([`WgmmaKind`]).

@@ -40,7 +40,7 @@ pub struct ArchSpec {
     pub limits: Limits,
     /// The features that it has.
     pub features: Features,
-    /// The text of its latency and throughput table ([`crate::timing`]).
+    /// The text of its latency and throughput table ([`mod@crate::timing`]).
     pub timing: &'static str,
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use tilewright_layout::{Layout, SwizzledLayout};
+use tilewright_layout::SwizzledLayout;
 
 use super::{Changed, Coord, OperandMut, PipelineId, Program, Slot, Stmt, StmtKind, TensorId, TensorKind};
 
@@ -17,7 +17,7 @@ pub fn multi_buffer(program: &mut Program) -> Changed {
             if let TensorKind::Shared { shape, pinned } = &mut program.tensors[tensor.0 as usize].kind {
                 staged.insert(*tensor, (PipelineId(i as u32), shape.len()));
                 shape.push(i64::from(pipeline.stages));
-                *pinned = pinned.as_ref().and_then(|layout| with_stages(layout, i64::from(pipeline.stages)));
+                *pinned = pinned.as_ref().and_then(|layout| with_stages(layout, shape));
             }
         }
     }
@@ -25,16 +25,9 @@ pub fn multi_buffer(program: &mut Program) -> Changed {
     Changed::from(!staged.is_empty())
 }
 
-/// A pinned layout of one stage, repeated: stages begin at multiples of what the swizzle repeats after.
-fn with_stages(layout: &SwizzledLayout, stages: i64) -> Option<SwizzledLayout> {
-    let swizzle = layout.swizzle;
-    let period = 1i64 << (swizzle.bits() + swizzle.base() + swizzle.shift());
-    let apart = layout.layout.cosize().checked_add(period - 1)? / period * period;
-    let stages = Layout::from_leaves(&[(stages, apart)]).ok()?;
-    let mut modes =
-        (0..layout.layout.rank()).map(|i| layout.layout.mode(i)).collect::<Result<Vec<_>, _>>().ok()?;
-    modes.push(stages);
-    Some(SwizzledLayout { layout: Layout::concat(&modes).ok()?, swizzle })
+/// The layout of a tensor whose last mode is its stages, from a pinned one of a single stage.
+fn with_stages(layout: &SwizzledLayout, shape: &[i64]) -> Option<SwizzledLayout> {
+    layout.with_stages(shape, &[shape.len() - 1], layout.stage_distance(1)?).ok()
 }
 
 fn block(body: &mut [Stmt], staged: &BTreeMap<TensorId, (PipelineId, usize)>, open: &mut Vec<Slot>) {
