@@ -223,6 +223,10 @@ pub enum Emit {
     Tile,
     /// The layout of every tensor and the instruction of every statement
     Layouts,
+    /// The core program, which synthesis works on: integers, stages and roles resolved
+    Core,
+    /// The core program after each pass
+    Passes,
     /// What one thread runs
     Simt,
     /// PTX for a driver or ptxas

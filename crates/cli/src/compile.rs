@@ -44,6 +44,8 @@ pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
     let text = match args.emit {
         _ if args.draw.is_some() => drawn(&kernel, args)?,
         Emit::Tile => loaded.program.to_string(),
+        Emit::Core => kernel.core.to_string(),
+        Emit::Passes => loaded.passes(&options)?,
         Emit::Simt => kernel.function.to_string(),
         Emit::Ptx => kernel.ptx.clone(),
         Emit::Layouts | Emit::Report if args.json => {

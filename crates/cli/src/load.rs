@@ -177,6 +177,13 @@ impl Loaded {
     }
 
     /// Compiles, or says what is wrong with the program.
+    /// The core program after each of its passes, as text.
+    pub fn passes(&self, options: &Options) -> Result<String, Failure> {
+        let dumps = tilewright::compiler::dumps(&self.program, options)
+            .map_err(|d| Failure::refused(&self.path, &self.source, &d))?;
+        Ok(dumps.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+    }
+
     pub fn compile(&self, options: &Options) -> Result<tilewright::compiler::Kernel, Failure> {
         tilewright::compiler::compile(&self.program, options)
             .map_err(|d| Failure::refused(&self.path, &self.source, &d))

@@ -3,7 +3,7 @@
 use tilewright_lower::MapRecipe;
 use tilewright_simt::Function;
 use tilewright_synth::Explanation;
-use tilewright_tile::{Expr, Program, SymbolId, Verified};
+use tilewright_tile::{Expr, Program, SymbolId, Verified, core};
 
 use crate::PassTime;
 
@@ -15,6 +15,8 @@ use crate::PassTime;
 pub struct Kernel {
     /// The program it was compiled from, verified and folded over the tile constants.
     pub verified: Verified,
+    /// The core program: what its parts were synthesised from.
+    pub core: core::Program,
     /// The thread-level program: what the simulator executes.
     pub function: Function,
     /// How a launch makes the function's tensor maps, one recipe each.

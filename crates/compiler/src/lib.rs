@@ -1,7 +1,7 @@
 //! From a tile program to a kernel: the visible list of passes.
 //!
 //! ```text
-//! verify → check the architecture → unroll → rings → assign async layouts → desugar → (of each role: prepare → synthesise) → plan the block → lower → clean up → verify → print PTX
+//! verify → check the architecture → unroll → (core program:) multi-buffer → assign async layouts → desugar → (of each role: prepare → synthesise) → plan the block → lower → clean up → verify → print PTX
 //! ```
 //!
 //! Each pass is one function of another crate; here is their order, and the clock around each.
@@ -10,15 +10,16 @@ pub mod kernel;
 mod parts;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tilewright_machine::{Arch, Timing, UnknownArch};
 use tilewright_synth::block::BlockPlan;
-use tilewright_synth::{Ablation, Budget, Multiples, Options as SynthOptions};
+use tilewright_synth::{Ablation, AsyncLayouts, Budget, Multiples, Options as SynthOptions};
+use tilewright_tile::core::{self, Changed};
 use tilewright_tile::{
-    Code, Constants, Diagnostic, Diagnostics, Origin, Program, check_architecture, desugar_copies, rings,
-    unroll, verify,
+    Code, Constants, Diagnostic, Diagnostics, Origin, Program, Verified, check_architecture, unroll, verify,
 };
 
 pub use kernel::{Assumption, Kernel};
@@ -141,14 +142,8 @@ pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnosti
     let verified = verify(program, &options.constants)?;
     check_architecture(&verified, options.arch)?;
     lap("verify");
-    let plain = unroll(&verified)?;
-    lap("unroll");
-    let plain = rings(&plain);
     let wanted = options.synthesis();
-    let assigned = tilewright_synth::assign_async_layouts(&plain, &wanted)?;
-    lap("assign async layouts");
-    let plain = desugar_copies(&assigned.verified);
-    lap("desugar");
+    let (plain, assigned) = core_passes(&verified, &wanted, &mut |pass, _, _| lap(pass))?;
     let parts = parts::parts(&plain, &wanted)?;
     lap("synthesise");
     let of_roles = parts::lowered(&plain, &parts);
@@ -170,7 +165,71 @@ pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnosti
         .filter(|(_, multiple)| **multiple > 1)
         .map(|(size, multiple)| Assumption { size: size.clone(), multiple: *multiple })
         .collect();
-    Ok(Kernel { verified, function, maps, ptx, assumptions, explanation, times })
+    Ok(Kernel { verified, core: plain, function, maps, ptx, assumptions, explanation, times })
+}
+
+/// Follows the passes of the core program: the pass, whether it changed the program, the program after it.
+type Observer<'a> = dyn FnMut(&'static str, Changed, &core::Program) + 'a;
+
+/// The core program of a verified program, ready for the synthesis of its parts. Its invariants are checked after every pass.
+fn core_passes(
+    verified: &Verified,
+    wanted: &SynthOptions,
+    observe: &mut Observer<'_>,
+) -> Result<(core::Program, AsyncLayouts), Diagnostics> {
+    let mut after = |pass: &'static str, changed: Changed, program: &core::Program| {
+        if changed == Changed::Yes {
+            core::verify(program, pass)?;
+        }
+        observe(pass, changed, program);
+        Ok::<(), Diagnostic>(())
+    };
+    let mut program = core::build(&unroll(verified)?)?;
+    after("unroll", Changed::Yes, &program)?;
+    let changed = core::multi_buffer(&mut program);
+    after("multi-buffer", changed, &program)?;
+    let assigned = tilewright_synth::assign_async_layouts(&program, wanted)?;
+    let changed = Changed::from(assigned.verified != program);
+    program = assigned.verified.clone();
+    after("assign async layouts", changed, &program)?;
+    let changed = core::desugar_copies(&mut program);
+    after("desugar", changed, &program)?;
+    Ok((program, assigned))
+}
+
+/// The core program after one of its passes.
+#[derive(Clone, Debug)]
+pub struct Dump {
+    /// The pass.
+    pub pass: &'static str,
+    /// The program as text; `None` where the pass left it as it was.
+    pub text: Option<String>,
+}
+
+impl fmt::Display for Dump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.text {
+            Some(text) => write!(f, "// after {}\n{text}", self.pass),
+            None => writeln!(f, "// after {} (unchanged)", self.pass),
+        }
+    }
+}
+
+/// The core program after each of its passes.
+///
+/// # Errors
+///
+/// What the verifier or a pass has to say about the program.
+pub fn dumps(program: &Program, options: &Options) -> Result<Vec<Dump>, Diagnostics> {
+    check_multiples(program, options)?;
+    let verified = verify(program, &options.constants)?;
+    check_architecture(&verified, options.arch)?;
+    let mut dumps = Vec::new();
+    core_passes(&verified, &options.synthesis(), &mut |pass, changed, program| {
+        let text = (changed == Changed::Yes).then(|| program.to_string());
+        dumps.push(Dump { pass, text });
+    })?;
+    Ok(dumps)
 }
 
 /// Assumptions are about sizes of the program.

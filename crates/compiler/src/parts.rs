@@ -6,7 +6,8 @@ use tilewright_simt::Function;
 use tilewright_synth::block::Part;
 use tilewright_synth::cost::{Estimate, together};
 use tilewright_synth::{AsyncLayouts, Explanation, Options, Prepared, Synthesis, Words};
-use tilewright_tile::{Diagnostic, Verified, statement_text};
+use tilewright_tile::core::Program;
+use tilewright_tile::{Diagnostic, statement_text};
 
 /// A part, synthesised.
 pub struct Synthesised {
@@ -17,7 +18,7 @@ pub struct Synthesised {
 }
 
 /// Prepares and synthesises every part of a program. A candidate that is asked for is one of the part that has the most.
-pub fn parts(whole: &Verified, options: &Options) -> Result<Vec<Synthesised>, Diagnostic> {
+pub fn parts(whole: &Program, options: &Options) -> Result<Vec<Synthesised>, Diagnostic> {
     let roles = whole.roles();
     if roles.is_empty() {
         return Ok(vec![part(whole, None, options)?]);
@@ -37,7 +38,7 @@ pub fn parts(whole: &Verified, options: &Options) -> Result<Vec<Synthesised>, Di
     Ok(all)
 }
 
-fn part(program: &Verified, role: Option<usize>, options: &Options) -> Result<Synthesised, Diagnostic> {
+fn part(program: &Program, role: Option<usize>, options: &Options) -> Result<Synthesised, Diagnostic> {
     let prepared = tilewright_synth::prepare(program, options)?;
     let synthesis = tilewright_synth::synthesise(&prepared.verified, options);
     let mut synthesis = synthesis.map_err(|error| prepared.explain(error))?;
@@ -46,19 +47,19 @@ fn part(program: &Verified, role: Option<usize>, options: &Options) -> Result<Sy
 }
 
 /// The parts as lowering takes them.
-pub fn lowered<'a>(whole: &'a Verified, parts: &'a [Synthesised]) -> Vec<Part<'a>> {
+pub fn lowered<'a>(whole: &'a Program, parts: &'a [Synthesised]) -> Vec<Part<'a>> {
     let roles = whole.roles();
     let one = |part: &'a Synthesised| Part {
         verified: &part.prepared.verified,
         synthesis: &part.synthesis,
-        role: part.role.and_then(|i| roles.get(i).copied()),
+        role: part.role.and_then(|i| roles.get(i)),
     };
     parts.iter().map(one).collect()
 }
 
 /// One explanation of all parts.
 pub fn explain(
-    whole: &Verified,
+    whole: &Program,
     assigned: &AsyncLayouts,
     parts: Vec<Synthesised>,
     function: &Function,
@@ -71,7 +72,7 @@ pub fn explain(
         let mut one = part.synthesis.explanation;
         if part.role.is_some() {
             let own = part.prepared.verified.touched();
-            let program = part.prepared.verified.program();
+            let program = part.prepared.verified;
             one.tensors.retain(|tensor| own.iter().any(|id| program.tensor(*id).name == tensor.name));
         }
         if i == 0 {
@@ -93,7 +94,7 @@ pub fn explain(
     }
     let words = Words { verified: &assigned.verified, statements: &[] };
     for (id, why) in &assigned.reasons {
-        let name = &whole.program().tensor(*id).name;
+        let name = &whole.tensor(*id).name;
         all.tensors.iter_mut().filter(|t| t.name == *name).for_each(|t| t.why = words.why(why));
     }
     assigned.verified.visit(&mut |stmt, _| {
@@ -101,7 +102,7 @@ pub fn explain(
             let refused = words.alternative(refused);
             let mut notes = all.statements.iter_mut().filter(|note| note.id == stmt.id).peekable();
             if notes.peek().is_none() {
-                let text = statement_text(assigned.verified.program(), stmt);
+                let text = statement_text(&assigned.verified, stmt);
                 let what = format!(
                     "copies through registers for `{text}`: no {}, {}",
                     refused.instruction, refused.reason

@@ -23,7 +23,7 @@ impl Lower<'_> {
         plan: &ReducePlan,
         span: Origin,
     ) -> Result<(), Diagnostic> {
-        let dtype = self.verified.program().tensor(src).dtype;
+        let dtype = self.verified.tensor(src).dtype;
         let (from, to) = (self.array(src)?, self.array(dst)?);
         let combine = match (dtype.is_float(), op) {
             (true, ReduceOp::Sum) => ScalarOp::AddF32,
@@ -131,7 +131,7 @@ impl Lower<'_> {
         plan: &GatherPlan,
         span: Origin,
     ) -> Result<(), Diagnostic> {
-        let own = self.verified.program().tensor(src).dtype.bits();
+        let own = self.verified.tensor(src).dtype.bits();
         let (from, to, by) = (self.array(src)?, self.array(dst)?, self.array(index)?);
         // Elements of a few bits travel in bytes.
         let bits = own.max(8);

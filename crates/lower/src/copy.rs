@@ -4,7 +4,8 @@ use tilewright_layout::{Layout, SwizzledLayout};
 use tilewright_machine::{CopyRow, Memory, ScalarOp};
 use tilewright_simt::{Address, ArrayId, Operand, Reg, Special, Value};
 use tilewright_synth::{Access, CopyPlan, copies::own_layout};
-use tilewright_tile::{Diagnostic, TensorId, TensorRef, TileRef};
+use tilewright_tile::core::{TensorRef, TileRef};
+use tilewright_tile::{Diagnostic, TensorId};
 
 use crate::elements;
 use crate::memory::{GlobalAddressing, Offset, Place, SharedAddressing, both, narrow};
@@ -78,8 +79,8 @@ impl Lower<'_> {
                 at.constant += mode.eval(index);
                 continue;
             }
-            let inside = self.facts.is_within(index, mode.size());
-            let index = self.expr(index);
+            let inside = self.facts.is_inside(index, mode.size());
+            let index = self.coord(index, tile.span)?;
             let term = scalar::layout(&mut self.b, &mode, index);
             at.add(&mut self.b, term, &mode);
             if !inside {
@@ -193,7 +194,7 @@ impl Lower<'_> {
                 let owner = if access.broadcast { self.owner(&access.threads) } else { None };
                 let width = load.registers();
                 let scratch = self.b.add_array(
-                    format!("{}.staged", self.verified.program().tensor(dst.tensor).name),
+                    format!("{}.staged", self.verified.tensor(dst.tensor).name),
                     width * BATCH.min(access.calls.len()) as u32,
                 );
                 let regs = |slot: usize| -> Vec<Reg> {

@@ -13,7 +13,7 @@ use crate::{Lower, elements, packed, scalar};
 impl Lower<'_> {
     pub(crate) fn fill(&mut self, dst: TensorId, value: f64) -> Result<(), Diagnostic> {
         let array = self.array(dst)?;
-        let dtype = self.verified.program().tensor(dst).dtype;
+        let dtype = self.verified.tensor(dst).dtype;
         let bits = dtype.encode(value);
         // The element in every place of a register.
         let word = (0..32).step_by(dtype.bits() as usize).fold(0, |word, place| word | bits << place);
@@ -26,7 +26,7 @@ impl Lower<'_> {
 
     /// A cast, by the rows that [`cast`] chooses.
     pub(crate) fn cast(&mut self, dst: TensorId, src: TensorId) -> Result<(), Diagnostic> {
-        let dtype = |id| self.verified.program().tensor(id).dtype;
+        let dtype = |id| self.verified.tensor(id).dtype;
         let (from, to) = (dtype(src), dtype(dst));
         let (source, target) = (self.array(src)?, self.array(dst)?);
         let count = self.count(dst)?;
@@ -54,7 +54,7 @@ impl Lower<'_> {
 
     pub(crate) fn elementwise(&mut self, dst: TensorId, expr: &ElemExpr) -> Result<(), Diagnostic> {
         let array = self.array(dst)?;
-        let dtype = self.verified.program().tensor(dst).dtype;
+        let dtype = self.verified.tensor(dst).dtype;
         let count = self.count(dst)?;
         // A register of the result may be one of the operands': its elements are all read before it is written.
         if packed::applies(expr, dtype) {
@@ -83,7 +83,7 @@ impl Lower<'_> {
         Ok(match tree {
             Rounded::Tensor(id) => {
                 let array = self.array(*id)?;
-                let dtype = self.verified.program().tensor(*id).dtype;
+                let dtype = self.verified.tensor(*id).dtype;
                 elements::read_f32(&mut self.b, array, value, dtype)
             }
             Rounded::Number(x) => scalar::float(f64::from(*x)),

@@ -37,9 +37,9 @@ use tilewright_synth::block::role::RolePlan;
 use tilewright_synth::block::smem::PartMemory;
 use tilewright_synth::block::{BlockPlan, Part};
 use tilewright_synth::{Facts, GemmPlan, Multiples, StmtPlan, Synthesis};
+use tilewright_tile::core::{Coord, Program, Slot, Stmt, StmtKind, Tensor};
 use tilewright_tile::{
-    Diagnostic, Expr, Origin, ParamId, ParamKind, Stmt, StmtId, StmtKind, SymbolId, Tensor, TensorId,
-    Verified, statement_text,
+    Diagnostic, Expr, Origin, ParamId, ParamKind, StmtId, SymbolId, TensorId, statement_text,
 };
 
 /// The largest run-time size and the largest extent of a buffer's mode: coordinates are 32 bits wide, and a tile may
@@ -47,9 +47,8 @@ use tilewright_tile::{
 pub const MAX_EXTENT: i64 = (1 << 31) - (1 << 21);
 
 /// The number of groups that a wait leaves in flight.
-fn count_of(groups: &Expr, span: Origin) -> Result<u32, Diagnostic> {
-    let groups = groups.as_int().and_then(|n| u32::try_from(n).ok());
-    groups.ok_or_else(|| internal(span, "a wait for an unknown number"))
+fn count_of(groups: i64, span: Origin) -> Result<u32, Diagnostic> {
+    u32::try_from(groups).map_err(|_| internal(span, "a wait for an unknown number"))
 }
 
 /// A state that synthesis should have ruled out.
@@ -79,7 +78,7 @@ pub struct Lowered {
 
 /// The parts' common ground.
 struct Block<'a> {
-    whole: &'a Verified,
+    whole: &'a Program,
     plan: &'a BlockPlan,
     arch: Arch,
     multiples: &'a Multiples,
@@ -88,7 +87,7 @@ struct Block<'a> {
 }
 
 struct Lower<'a> {
-    verified: &'a Verified,
+    verified: &'a Program,
     synthesis: &'a Synthesis,
     facts: &'a Facts<'a>,
     arch: Arch,
@@ -101,6 +100,8 @@ struct Lower<'a> {
     memory: &'a PartMemory,
     /// Values of sizes and of the counters in scope: the verifier has seen that no other is used.
     symbols: BTreeMap<SymbolId, Operand>,
+    /// The numbers of the stages that statements around have.
+    slots: BTreeMap<Slot, Operand>,
     /// Shared tensors that synchronous copies in flight fill.
     pending_copies: BTreeSet<TensorId>,
     /// Whether a statement before has used the scratch buffer.
@@ -124,13 +125,13 @@ struct Lower<'a> {
 ///
 /// A [`Diagnostic`] if the program cannot be expressed, which is a mistake of the compiler after a successful synthesis.
 pub fn lower(
-    whole: &Verified,
+    whole: &Program,
     parts: &[Part<'_>],
     plan: &BlockPlan,
     arch: Arch,
     multiples: &Multiples,
 ) -> Result<Lowered, Diagnostic> {
-    let program = whole.program();
+    let program = whole;
     let mut b = Builder::new(program.name.clone(), arch, whole.threads());
     b.set_cluster(whole.cluster());
     for param in &program.params {
@@ -189,6 +190,7 @@ fn lower_part(
         arrays,
         memory,
         symbols: block.symbols.clone(),
+        slots: BTreeMap::new(),
         pending_copies: BTreeSet::new(),
         scratch_used: false,
         loops: 0,
@@ -198,7 +200,7 @@ fn lower_part(
         state,
     };
     let team = lower.state.team;
-    lower.as_team(team, |lower| lower.part(&part.verified.program().body))
+    lower.as_team(team, |lower| lower.part(&part.verified.body))
 }
 
 /// The register arrays of a part's fragments.
@@ -212,7 +214,7 @@ fn fragments(part: &Part<'_>, b: &mut Builder) -> Vec<Option<ArrayId>> {
         }
         _ => None,
     };
-    part.verified.program().tensors.iter().enumerate().map(fragment).collect()
+    part.verified.tensors.iter().enumerate().map(fragment).collect()
 }
 
 impl Build for Lower<'_> {
@@ -223,13 +225,13 @@ impl Build for Lower<'_> {
 
 impl Lower<'_> {
     fn array(&self, tensor: TensorId) -> Result<ArrayId, Diagnostic> {
-        let span = self.verified.program().tensor(tensor).span;
+        let span = self.verified.tensor(tensor).span;
         self.arrays[tensor.0 as usize].ok_or_else(|| internal(span, "a tensor that is not in registers"))
     }
 
     /// Values a thread holds of a register tensor.
     fn count(&self, tensor: TensorId) -> Result<u32, Diagnostic> {
-        let span = self.verified.program().tensor(tensor).span;
+        let span = self.verified.tensor(tensor).span;
         let tv = self.synthesis.register(tensor);
         tv.map(|tv| tv.count() as u32).ok_or_else(|| internal(span, "a register tensor without a layout"))
     }
@@ -237,6 +239,17 @@ impl Lower<'_> {
     fn expr(&mut self, e: &Expr) -> Operand {
         let symbols = &self.symbols;
         scalar::expr(&mut self.b, self.facts, &|id| symbols[&id], e)
+    }
+
+    /// An entry of an index.
+    fn coord(&mut self, coord: &Coord, span: Origin) -> Result<Operand, Diagnostic> {
+        match coord {
+            Coord::Expr(e) => Ok(self.expr(e)),
+            Coord::Slot(slot) => {
+                let number = self.slots.get(slot).copied();
+                number.ok_or_else(|| internal(span, "a stage outside of its pipeline"))
+            }
+        }
     }
 
     /// Waits for the asynchronous copies that do synchronous ones: of one tensor, or of all.
@@ -279,7 +292,7 @@ impl Lower<'_> {
             Origin::Text(span) => Some(Position::Text(span.start)),
             Origin::Rust(location) => Some(Position::Rust(location)),
         };
-        self.b.set_origin_at(statement_text(self.verified.program(), stmt), position);
+        self.b.set_origin_at(statement_text(self.verified, stmt), position);
         for tensor in stmt.kind.reads().into_iter().chain(stmt.kind.writes()) {
             if let Some(Some(buffer)) = self.memory.buffers.get(tensor.0 as usize) {
                 self.b.name_shared(*buffer);
@@ -299,7 +312,7 @@ impl Lower<'_> {
                 Ok(())
             }
             (StmtKind::Wait(groups), _) => {
-                let groups = count_of(groups, stmt.span)?;
+                let groups = count_of(*groups, stmt.span)?;
                 let writes = self.role.sync.waits_for_writes(stmt.id);
                 self.wait_group(groups, writes);
                 Ok(())
@@ -310,13 +323,11 @@ impl Lower<'_> {
                 Ok(())
             }
             (StmtKind::WaitGemm(groups), _) => {
-                let groups = count_of(groups, stmt.span)?;
+                let groups = count_of(*groups, stmt.span)?;
                 self.wait_gemm(stmt.id, groups);
                 Ok(())
             }
-            (StmtKind::Stage { pipeline, side, slot, body }, _) => {
-                self.stage((*pipeline, *side), *slot, body, stmt)
-            }
+            (StmtKind::Stage { pipeline, side, body, .. }, _) => self.stage((*pipeline, *side), body, stmt),
             (StmtKind::Tiles { row, col, previous, rows, cols, order, body }, _) => {
                 self.tiles([*row, *col], *previous, (rows, cols), order, body)
             }
@@ -351,12 +362,12 @@ impl Lower<'_> {
             ) => {
                 let ends = (self.array(*src)?, self.array(*dst)?);
                 let counts = (self.count(*src)?, self.count(*dst)?);
-                let bits = self.verified.program().tensor(*dst).dtype.bits();
+                let bits = self.verified.tensor(*dst).dtype.bits();
                 self.movement_of(ends, counts, bits, movement, stmt.span)
             }
             (StmtKind::Join { dst, a, b }, StmtPlan::Halves(halves)) => {
                 let (to, sides) = (self.array(*dst)?, [self.array(*a)?, self.array(*b)?]);
-                let bits = self.verified.program().tensor(*dst).dtype.bits();
+                let bits = self.verified.tensor(*dst).dtype.bits();
                 let moves: Vec<(ArrayId, u32, u32)> = halves
                     .iter()
                     .zip(sides)
@@ -367,7 +378,7 @@ impl Lower<'_> {
             }
             (StmtKind::Split { lo, hi, src }, StmtPlan::Halves(halves)) => {
                 let from = self.array(*src)?;
-                let bits = self.verified.program().tensor(*src).dtype.bits();
+                let bits = self.verified.tensor(*src).dtype.bits();
                 for (half, moves) in [lo, hi].into_iter().zip(halves) {
                     let to = self.array(*half)?;
                     let moves: Vec<(ArrayId, u32, u32)> = moves.iter().map(|(s, d)| (from, *s, *d)).collect();

@@ -2,8 +2,9 @@
 
 use tilewright_machine::ScalarOp;
 use tilewright_simt::{Build, Builder, Operand, Reg, Special};
+use tilewright_tile::core::{Stmt, TileOrder};
 use tilewright_tile::order::{self, Arithmetic};
-use tilewright_tile::{Diagnostic, Expr, Origin, Stmt, SymbolId, TileOrder};
+use tilewright_tile::{Diagnostic, Expr, Origin, SymbolId};
 
 use crate::scalar::{self, add, int};
 use crate::{Lower, internal};
@@ -61,7 +62,7 @@ impl Lower<'_> {
         let tiles = self.b.scalar(ScalarOp::MulI32, &[rows, cols]);
         let block = Operand::Value(self.b.special(Special::BlockIndex(0)));
         let first = scalar::divide(&mut self.b, block, cluster);
-        let grid = self.verified.program().grid.first().cloned().unwrap_or(Expr::Int(1));
+        let grid = self.verified.grid.first().cloned().unwrap_or(Expr::Int(1));
         let blocks = self.expr(&grid);
         let step = scalar::divide(&mut self.b, blocks, cluster);
         self.wait_for_copies(None);

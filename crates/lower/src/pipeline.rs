@@ -7,7 +7,8 @@ use tilewright_machine::{MbarrierOp, ProxyFence, ScalarOp, SyncOp};
 use tilewright_simt::{Address, Build, Builder, Operand, Reg, Special};
 use tilewright_synth::block::BlockPlan;
 use tilewright_synth::block::pipeline::PipelinePlan;
-use tilewright_tile::{Diagnostic, Origin, PipelineId, Side, Stmt, StmtKind, SymbolId};
+use tilewright_tile::core::{Slot, Stmt, StmtKind};
+use tilewright_tile::{Diagnostic, Origin, PipelineId, Side};
 
 use crate::release::Position;
 use crate::roles::{condition, warp_index};
@@ -89,7 +90,6 @@ impl<'a> Lower<'a> {
     pub(crate) fn stage(
         &mut self,
         (id, side): (PipelineId, Side),
-        slot_of: Option<SymbolId>,
         body: &[Stmt],
         stmt: &Stmt,
     ) -> Result<(), Diagnostic> {
@@ -102,7 +102,7 @@ impl<'a> Lower<'a> {
             let slot = lower.b.read(position.slot());
             let full = lower.acquire_stage(pipeline, side, position, slot);
             let outer = lower.state.stage.replace((id, side, slot));
-            lower.symbols.extend(slot_of.map(|symbol| (symbol, slot)));
+            let around = lower.slots.insert(Slot { pipeline: id, side }, slot);
             lower.block(body)?;
             if side == Side::Consume || pipeline.stored {
                 lower.wait_for_copies(None);
@@ -120,7 +120,10 @@ impl<'a> Lower<'a> {
                 }
             }
             lower.advance(pipeline, position.slot(), Some(position.parity()));
-            slot_of.map(|symbol| lower.symbols.remove(&symbol));
+            match around {
+                Some(slot) => lower.slots.insert(Slot { pipeline: id, side }, slot),
+                None => lower.slots.remove(&Slot { pipeline: id, side }),
+            };
             lower.state.stage = outer;
             Ok(())
         })
@@ -183,7 +186,7 @@ impl<'a> Lower<'a> {
 
     /// Whether tensor copies read a stage's memory.
     fn stores_from(&self, id: PipelineId, body: &[Stmt]) -> bool {
-        let tensors = &self.verified.program().pipeline(id).tensors;
+        let tensors = &self.verified.pipeline(id).tensors;
         body.iter().any(|stmt| match &stmt.kind {
             StmtKind::CopyAsync { src, how, .. } => how.tensor && tensors.contains(&src.tensor),
             kind => self.stores_from(id, kind.body()),

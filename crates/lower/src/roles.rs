@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tilewright_machine::{ScalarOp, ShuffleMode, SyncOp};
 use tilewright_simt::{Build, Builder, Inst, Operand, Reg, Special, Value};
 use tilewright_synth::block::role::{ClusterReducePlan, RegisterBudget, RolePlan};
-use tilewright_tile::{Diagnostic, PipelineId, Role, Side, Stmt, SymbolId, TensorId, Verified};
+use tilewright_tile::core::{Program, Role, Stmt};
+use tilewright_tile::{Diagnostic, PipelineId, Side, SymbolId, TensorId};
 
 use crate::Lower;
 use crate::release::Position;
@@ -31,7 +32,7 @@ pub(crate) fn condition(b: &mut Builder, op: ScalarOp, x: Operand, y: Operand) -
 }
 
 /// Puts the roles' bodies side by side: each warp does that of its role.
-pub fn roles(b: &mut Builder, mut bodies: Vec<(Role<'_>, Vec<Inst>)>) {
+pub fn roles(b: &mut Builder, mut bodies: Vec<(&Role, Vec<Inst>)>) {
     let Some((_, last)) = bodies.pop() else { return };
     b.set_origin("the roles of warpgroups");
     let warp = warp_index(b);
@@ -78,7 +79,7 @@ pub struct AsyncState {
 
 impl AsyncState {
     /// Begins a part: its registers, its thread's index, and which of its threads issue copies.
-    pub fn new(whole: &Verified, role: Option<Role<'_>>, plan: &RolePlan, b: &mut Builder) -> Self {
+    pub fn new(whole: &Program, role: Option<&Role>, plan: &RolePlan, b: &mut Builder) -> Self {
         let mut state = AsyncState {
             team: None,
             positions: BTreeMap::new(),
@@ -102,7 +103,7 @@ impl AsyncState {
         }
         state.team = role.and_then(|role| team(whole, role, b));
         for (id, side) in &plan.sides {
-            let name = &whole.program().pipeline(*id).name;
+            let name = &whole.pipeline(*id).name;
             let name = format!("{name}.{}", if *side == Side::Produce { "produced" } else { "consumed" });
             let (tracking, ages) = (plan.release.tracking(*id), plan.release.ages());
             let position = Position::new(b, name, *side == Side::Produce, tracking, ages);
@@ -140,7 +141,7 @@ impl AsyncState {
 }
 
 /// The index of a thread among those of its role, and the barrier of these.
-fn team(whole: &Verified, role: Role<'_>, b: &mut Builder) -> Option<(Value, SyncOp)> {
+fn team(whole: &Program, role: &Role, b: &mut Builder) -> Option<(Value, SyncOp)> {
     let thread = b.special(Special::ThreadIndex);
     let thread = b.scalar(ScalarOp::SubI32, &[thread.into(), int(i64::from(role.first))]);
     let number = whole.roles().iter().take_while(|r| r.first != role.first).count() as u32;

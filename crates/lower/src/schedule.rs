@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 
 use tilewright_synth::{Call, StmtPlan, Synthesis, solve};
-use tilewright_tile::{StmtKind, TensorId, Verified};
+use tilewright_tile::TensorId;
+use tilewright_tile::core::{Program, StmtKind};
 
 use crate::Lower;
 
@@ -15,7 +16,7 @@ use crate::Lower;
 pub type FirstUse = HashMap<TensorId, Vec<u32>>;
 
 /// The first uses of the operands of matrix products, and of the tensors that they are computed from value by value.
-pub fn first_use(verified: &Verified, synthesis: &Synthesis) -> FirstUse {
+pub fn first_use(verified: &Program, synthesis: &Synthesis) -> FirstUse {
     let mut first = FirstUse::new();
     let count = |id: TensorId| synthesis.register(id).map_or(0, |tv| tv.count());
     let statements = solve::statements(verified);

@@ -2,7 +2,8 @@
 
 use tilewright_simt::{Builder, Operand};
 use tilewright_synth::block::smem::SharedMemoryMap;
-use tilewright_tile::{Diagnostic, Origin, TensorRef};
+use tilewright_tile::core::TensorRef;
+use tilewright_tile::{Diagnostic, Origin};
 
 use crate::scalar::{self, add};
 use crate::{Lower, internal};
@@ -40,7 +41,7 @@ impl Lower<'_> {
                 mode.leaves().into_iter().map(|(e, s)| (e, s * bytes / unit)).collect();
             let scaled = tilewright_layout::Layout::from_leaves(&scaled)
                 .map_err(|_| internal(span, "a stage that is too far away"))?;
-            let index = self.expr(index);
+            let index = self.coord(index, span)?;
             let term = scalar::layout(&mut self.b, &scaled, index);
             dynamic = Some(match dynamic {
                 Some(sum) => add(&mut self.b, sum, term),

@@ -3,7 +3,8 @@
 use tilewright_machine::TensorOp;
 use tilewright_simt::{Address, Builder, Op, Operand, Special, TensorMap};
 use tilewright_synth::TmaPlan;
-use tilewright_tile::{Diagnostic, Side, TensorRef};
+use tilewright_tile::core::TensorRef;
+use tilewright_tile::{Diagnostic, Side};
 
 use crate::scalar::{self, add, int};
 use crate::{Lower, MapRecipe, internal};
@@ -47,7 +48,7 @@ impl Lower<'_> {
         let tile = self.verified.tile(view);
         let span = view.span;
         let global = tile.global.ok_or_else(|| internal(span, "a tensor copy without a view"))?;
-        let param = self.verified.program().param(global.param);
+        let param = self.verified.param(global.param);
         let dims: Vec<usize> = plan.dims.iter().map(|d| *d as usize).collect();
         let recipe = MapRecipe {
             param: global.param,

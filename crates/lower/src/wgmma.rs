@@ -3,7 +3,8 @@
 use tilewright_machine::{Descriptor, ScalarOp, SyncOp};
 use tilewright_simt::{ArrayId, DescriptorValue, Factor, Operand, Reg};
 use tilewright_synth::{OperandA, SharedOperand, WgmmaPlan};
-use tilewright_tile::{Diagnostic, Origin, Stmt, StmtKind, TensorId, TensorRef};
+use tilewright_tile::core::{Stmt, StmtKind, TensorRef};
+use tilewright_tile::{Diagnostic, Origin, TensorId};
 
 use crate::scalar::{self, add, int};
 use crate::{Lower, elements, internal};
@@ -47,7 +48,7 @@ impl Lower<'_> {
         b: &TensorRef,
         plan: &WgmmaPlan,
     ) -> Result<(), Diagnostic> {
-        let span = self.verified.program().tensor(c).span;
+        let span = self.verified.tensor(c).span;
         let accumulator = self.array(c)?;
         let regs = |array: ArrayId, values: &[u32], bits: u32| -> Vec<Reg> {
             values
@@ -107,7 +108,7 @@ impl Lower<'_> {
         let flag = match self.state.accumulate.get(&tensor) {
             Some(flag) => *flag,
             None => {
-                let name = format!("{}.begun", self.verified.program().tensor(tensor).name);
+                let name = format!("{}.begun", self.verified.tensor(tensor).name);
                 let flag = Reg { array: self.b.add_array(name, 1), index: 0 };
                 self.state.accumulate.insert(tensor, flag);
                 flag

@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 
 use tilewright_layout::{Layout, compose};
 use tilewright_machine::{CopyKind, CopyRow, Memory};
-use tilewright_tile::{GlobalTile, StmtKind, TensorId, TileRef, Verified};
+use tilewright_tile::core::{Program, StmtKind, TileRef};
+use tilewright_tile::{GlobalTile, TensorId};
 
 use crate::facts::{Facts, gcd};
 use crate::reject::Reject;
@@ -187,8 +188,8 @@ pub fn widest_vector(
 }
 
 /// The most elements that share a byte of a tensor, or of one that registers connect it with.
-fn elements_of_a_byte(verified: &Verified, tensor: TensorId) -> i64 {
-    let program = verified.program();
+fn elements_of_a_byte(verified: &Program, tensor: TensorId) -> i64 {
+    let program = verified;
     if program.tensors.iter().all(|t| t.dtype.per_byte() == 1) {
         return 1;
     }

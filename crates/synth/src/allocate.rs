@@ -10,7 +10,8 @@ use rustc_hash::FxHashMap as HashMap;
 use std::ops::Range;
 
 use tilewright_machine::Memory;
-use tilewright_tile::{Stmt, StmtKind, TensorId, Verified};
+use tilewright_tile::TensorId;
+use tilewright_tile::core::{Program, Stmt, StmtKind};
 
 /// Shared tensors start at multiples of this many bytes, so that a swizzle of their offsets is one of their addresses.
 pub const SHARED_ALIGN: u32 = 128;
@@ -73,8 +74,8 @@ struct Bodies {
 }
 
 impl Bodies {
-    fn new(verified: &Verified) -> Self {
-        let program = verified.program();
+    fn new(verified: &Program) -> Self {
+        let program = verified;
         let n = program.tensors.len();
         let mut bodies = Bodies { all: Vec::new(), ways: vec![None; n], outlives: vec![false; n] };
         for id in program.pipelines.iter().flat_map(|p| &p.tensors) {
@@ -103,7 +104,7 @@ impl Bodies {
                     self.outlives[a.tensor.0 as usize] = true;
                     self.outlives[b.tensor.0 as usize] = true;
                 }
-                StmtKind::Wait(groups) if groups.as_int() == Some(0) => body.waits.push(i),
+                StmtKind::Wait(0) => body.waits.push(i),
                 _ => {}
             }
             if !stmt.kind.body().is_empty() {
@@ -204,8 +205,8 @@ pub struct Lifetimes {
 
 impl Lifetimes {
     /// The lifetimes of the tensors of a program.
-    pub fn new(verified: &Verified) -> Self {
-        let tensors = &verified.program().tensors;
+    pub fn new(verified: &Program) -> Self {
+        let tensors = &verified.tensors;
         Lifetimes {
             bodies: Bodies::new(verified),
             clashes: HashMap::default(),
@@ -251,7 +252,7 @@ impl Lifetimes {
 }
 
 /// Places the shared tensors of a program, each of some bytes, the largest first, each as low as it may lie.
-pub fn allocate(verified: &Verified, sizes: &[(TensorId, u32)]) -> Allocation {
+pub fn allocate(verified: &Program, sizes: &[(TensorId, u32)]) -> Allocation {
     Lifetimes::new(verified).allocate(sizes)
 }
 
@@ -271,11 +272,11 @@ mod tests {
             }}"
         );
         let verified = verify(&parse(&source).unwrap(), &Constants::new()).unwrap();
-        let program = verified.program();
+        let program = tilewright_tile::core::build(&verified).unwrap();
         let sizes: Vec<(TensorId, u32)> =
             (0..program.tensors.len()).map(|i| (TensorId(i as u32), 1024)).collect();
         let named = |(id, offset): (TensorId, u32)| (program.tensor(id).name.clone(), offset);
-        allocate(&verified, &sizes).offsets.into_iter().map(named).collect()
+        allocate(&program, &sizes).offsets.into_iter().map(named).collect()
     }
 
     const A: &str = "a = shared_tensor(f32, [256])\n";

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use tilewright_machine::{Arch, Memory, Timing};
-use tilewright_tile::{Code, Diagnostic, ReduceOp, StmtKind, TensorId, Verified};
+use tilewright_tile::core::{Program, StmtKind};
+use tilewright_tile::{Code, Diagnostic, ReduceOp, TensorId};
 
 use crate::copies::{self, global_copy};
 use crate::facts::Facts;
@@ -18,7 +19,7 @@ pub(crate) type See<'a> = &'a dyn Fn(&TvLayout) -> Option<TvLayout>;
 
 /// The movement from one register tensor to another, the operand seen through a coordinate map.
 pub(crate) fn moved(
-    verified: &Verified,
+    verified: &Program,
     timing: &Timing,
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
     (src, dst): (TensorId, TensorId),
@@ -42,16 +43,16 @@ pub(crate) fn moved(
 }
 
 /// Bits in which an element travels between threads: its own, at least a byte.
-pub(crate) fn carried(verified: &Verified, id: TensorId) -> u32 {
-    verified.program().tensor(id).dtype.bits().max(8)
+pub(crate) fn carried(verified: &Program, id: TensorId) -> u32 {
+    verified.tensor(id).dtype.bits().max(8)
 }
 
 /// The plan of a statement between register tensors of which the layouts are known.
 pub(crate) fn between_registers(
-    verified: &Verified,
+    verified: &Program,
     timing: &Timing,
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
-    stmt: &tilewright_tile::Stmt,
+    stmt: &tilewright_tile::core::Stmt,
 ) -> Option<Result<(StmtPlan, Vec<NotTaken>), Refusal>> {
     let layout = |id: TensorId| register(id).ok_or(Reject::NoLayout);
     let shape = |id: TensorId| verified.shape(id);
@@ -68,7 +69,7 @@ pub(crate) fn between_registers(
             let see = |tv: &TvLayout| {
                 let there = shapes::seen(tv, &shapes::forward(op, &from, &to)?)?;
                 match op {
-                    tilewright_tile::ShapeOp::Broadcast(_) => shapes::repeated(&there, &from, &to),
+                    tilewright_tile::core::ShapeOp::Broadcast(_) => shapes::repeated(&there, &from, &to),
                     _ => Some(there),
                 }
             };
@@ -83,8 +84,8 @@ pub(crate) fn between_registers(
             };
             match broadcast() {
                 Ok(plan) => Ok((plan, Vec::new())),
-                Err(why) if matches!(op, tilewright_tile::ShapeOp::Slice { .. }) => Err(why.into()),
-                Err(_) if !matches!(op, tilewright_tile::ShapeOp::Broadcast(_)) => {
+                Err(why) if matches!(op, tilewright_tile::core::ShapeOp::Slice { .. }) => Err(why.into()),
+                Err(_) if !matches!(op, tilewright_tile::core::ShapeOp::Broadcast(_)) => {
                     moves_of(moved(verified, timing, register, (*src, *dst), Some(&see)))
                 }
                 Err(_) => Err(refusal.broadcast(*dst, *src)),
@@ -150,7 +151,7 @@ pub(crate) fn halves(
 }
 
 /// A statement between registers that no plan does.
-pub(crate) fn cannot_move(stmt: &tilewright_tile::Stmt, why: &Refusal) -> Diagnostic {
+pub(crate) fn cannot_move(stmt: &tilewright_tile::core::Stmt, why: &Refusal) -> Diagnostic {
     Diagnostic::new(Code::LayoutConflict, stmt.span, why.message.clone()).help(why.help.clone())
 }
 
@@ -172,13 +173,13 @@ impl From<Reject> for Refusal {
 
 /// Words for refusals, with the program's own names.
 pub(crate) struct Refusals<'a> {
-    verified: &'a Verified,
+    verified: &'a Program,
     register: &'a dyn Fn(TensorId) -> Option<TvLayout>,
 }
 
 impl Refusals<'_> {
     fn name(&self, id: TensorId) -> &str {
-        &self.verified.program().tensor(id).name
+        &self.verified.tensor(id).name
     }
 
     /// A tensor and its layout.
@@ -280,14 +281,14 @@ impl Refusals<'_> {
 
 /// The plan of a copy between registers and global memory, or from registers to registers.
 pub(crate) fn direct(
-    verified: &Verified,
+    verified: &Program,
     facts: &Facts<'_>,
     arch: Arch,
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
-    stmt: &tilewright_tile::Stmt,
+    stmt: &tilewright_tile::core::Stmt,
 ) -> Result<Option<(StmtPlan, Vec<NotTaken>)>, Diagnostic> {
     let StmtKind::Copy { src, dst } = &stmt.kind else { return Ok(None) };
-    let memory = |t: TensorId| verified.program().tensor(t).memory();
+    let memory = |t: TensorId| verified.tensor(t).memory();
     let fail = |why: Reject| {
         Diagnostic::new(Code::Unsatisfiable, stmt.span, format!("no instruction can do this copy: {why}"))
     };
@@ -299,7 +300,7 @@ pub(crate) fn direct(
             let tv = layout(tensor)?;
             let (plan, others) =
                 global_copy(facts, arch, &tv, &verified.tile(view), is_load).map_err(|why| {
-                    let dtype = verified.program().tensor(tensor).dtype;
+                    let dtype = verified.tensor(tensor).dtype;
                     if is_load || dtype.bits() >= 8 {
                         return fail(why);
                     }

@@ -6,7 +6,8 @@
 //! is solved for the memory's side in [`access`](crate::access); it connects no two register tensors.
 
 use tilewright_machine::Memory;
-use tilewright_tile::{ElemExpr, ShapeOp, Stmt, StmtKind, TensorId, Verified};
+use tilewright_tile::core::{Program, ShapeOp, Stmt, StmtKind};
+use tilewright_tile::{ElemExpr, TensorId};
 
 use crate::tv::TvLayout;
 use crate::{reduce, shapes};
@@ -14,7 +15,7 @@ use crate::{reduce, shapes};
 /// What a statement asks of the layouts of its register tensors.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Constraint {
-    /// The statement, by its number in the order of [`Verified::visit`].
+    /// The statement, by its number in the order of [`Program::visit`].
     pub statement: usize,
     /// The equation.
     pub equation: Equation,
@@ -72,8 +73,8 @@ pub enum Equation {
 }
 
 /// The constraints of a program, in the order of its statements. A rearrangement has none: that is what it is for.
-pub fn constraints(verified: &Verified, statements: &[(&Stmt, usize)]) -> Vec<Constraint> {
-    let memory = |t: TensorId| verified.program().tensor(t).memory();
+pub fn constraints(verified: &Program, statements: &[(&Stmt, usize)]) -> Vec<Constraint> {
+    let memory = |t: TensorId| verified.tensor(t).memory();
     let mut all = Vec::new();
     for (statement, (stmt, _)) in statements.iter().enumerate() {
         let mut push = |equation| all.push(Constraint { statement, equation });
@@ -133,8 +134,8 @@ impl Constraint {
     }
 
     /// The equation as text, with the program's own names.
-    pub fn text(&self, verified: &Verified) -> String {
-        let f = |id: &TensorId| format!("f({})", verified.program().tensor(*id).name);
+    pub fn text(&self, verified: &Program) -> String {
+        let f = |id: &TensorId| format!("f({})", verified.tensor(*id).name);
         match &self.equation {
             Equation::Equal(tensors) => tensors.iter().map(f).collect::<Vec<_>>().join(" = "),
             Equation::Shape { dst, src, op } => format!("{} = {}∘{}", f(dst), op.name(), f(src)),
@@ -161,7 +162,7 @@ impl Constraint {
     /// products are solved by an [`TiledMma`](crate::gemm::TiledMma), memory's side by [`access`](crate::access).
     pub fn solve<'l>(
         &self,
-        verified: &Verified,
+        verified: &Program,
         unknown: TensorId,
         known: &dyn Fn(TensorId) -> Option<&'l TvLayout>,
         any: bool,
@@ -177,7 +178,7 @@ impl Constraint {
                 if let ShapeOp::Slice { axis, start, .. } = op {
                     // A part does not say how the rest is held.
                     let whole = if unknown == *dst { known(*src)? } else { return None };
-                    return Some((*src, shapes::sliced(whole, &from, &to, *axis, start.as_int()?)?));
+                    return Some((*src, shapes::sliced(whole, &from, &to, *axis, *start)?));
                 }
                 if unknown == *src {
                     return Some((*dst, shapes::seen(known(*dst)?, &shapes::backward(op, &from, &to)?)?));
@@ -212,8 +213,8 @@ impl Constraint {
 
 /// The connected components of the register tensors: those that constraints connect, memory between them. One entry a
 /// tensor, the number of its component; `None` for tensors in other memories.
-pub fn components(verified: &Verified, constraints: &[Constraint]) -> Vec<Option<usize>> {
-    let n = verified.program().tensors.len();
+pub fn components(verified: &Program, constraints: &[Constraint]) -> Vec<Option<usize>> {
+    let n = verified.tensors.len();
     let mut parent: Vec<usize> = (0..n).collect();
     fn root(parent: &mut [usize], mut i: usize) -> usize {
         while parent[i] != i {
@@ -232,7 +233,7 @@ pub fn components(verified: &Verified, constraints: &[Constraint]) -> Vec<Option
     let mut numbers = std::collections::BTreeMap::new();
     (0..n)
         .map(|i| {
-            let register = verified.program().tensors[i].memory() == Memory::Register;
+            let register = verified.tensors[i].memory() == Memory::Register;
             register.then(|| {
                 let next = numbers.len();
                 *numbers.entry(root(&mut parent, i)).or_insert(next)

@@ -11,7 +11,8 @@ use tilewright_layout::{Layout, SwizzledLayout, compose};
 use tilewright_machine::{
     Arch, CopyKind, CopyRow, DType, Features, Memory, Scope, Timing, Wavefronts, copies, copies_anywhere,
 };
-use tilewright_tile::{Code, Diagnostic, TensorId, TensorKind, TensorRef, TileRef, Verified};
+use tilewright_tile::core::{Program, TensorKind, TensorRef, TileRef};
+use tilewright_tile::{Code, Diagnostic, TensorId};
 
 use crate::access::{Run, coalesced, global_access, shared_access, vector_run, widest_access};
 use crate::allocate::SHARED_ALIGN;
@@ -56,13 +57,13 @@ const LONE_CYCLES: u32 = 6;
 
 /// A store of elements that share a byte with those of another thread.
 pub fn shares_bytes(
-    verified: &Verified,
-    stmt: &tilewright_tile::Stmt,
+    verified: &Program,
+    stmt: &tilewright_tile::core::Stmt,
     dtype: DType,
     why: &dyn fmt::Display,
 ) -> Diagnostic {
     let n = dtype.per_byte();
-    let text = tilewright_tile::statement_text(verified.program(), stmt);
+    let text = tilewright_tile::statement_text(verified, stmt);
     Diagnostic::new(
         Code::Unsatisfiable,
         stmt.span,
@@ -189,12 +190,12 @@ impl SharedSolution {
 
 /// Statement's tile coordinate → the tensor's own coordinate, where the modes that the reference fixes are 0: the identity, a
 /// choice of modes, perhaps transposed.
-pub fn own_layout(verified: &Verified, reference: &TensorRef) -> Option<Layout> {
+pub fn own_layout(verified: &Program, reference: &TensorRef) -> Option<Layout> {
     own_without(verified, reference, &[])
 }
 
 /// [`own_layout`] for the tensor without some modes, which the reference fixes.
-fn own_without(verified: &Verified, reference: &TensorRef, without: &[usize]) -> Option<Layout> {
+fn own_without(verified: &Program, reference: &TensorRef, without: &[usize]) -> Option<Layout> {
     let shape = verified.shape(reference.tensor);
     let mut leaves = Vec::new();
     let mut stride = 1;
@@ -225,7 +226,7 @@ pub struct Memo(RefCell<HashMap<usize, Ways>>);
 /// Everything needed to solve the shared tensors of a program.
 pub struct SharedProblem<'a> {
     /// The program.
-    pub verified: &'a Verified,
+    pub verified: &'a Program,
     /// What is known of sizes.
     pub facts: &'a Facts<'a>,
     /// The table of the architecture.
@@ -233,7 +234,7 @@ pub struct SharedProblem<'a> {
     /// The layout of each register tensor.
     pub register: &'a dyn Fn(TensorId) -> Option<TvLayout>,
     /// Every statement, with its loop depth.
-    pub statements: &'a [(&'a tilewright_tile::Stmt, usize)],
+    pub statements: &'a [(&'a tilewright_tile::core::Stmt, usize)],
     /// Without synthesis of layouts: each tensor as it is copied from global memory, without a swizzle.
     pub plain: bool,
     /// What was found for one solution and holds for all.
@@ -247,7 +248,7 @@ pub struct SharedProblem<'a> {
 }
 
 /// For each tensor the statements that copy it, or to it, in order.
-pub fn copying(statements: &[(&tilewright_tile::Stmt, usize)]) -> HashMap<TensorId, Vec<usize>> {
+pub fn copying(statements: &[(&tilewright_tile::core::Stmt, usize)]) -> HashMap<TensorId, Vec<usize>> {
     let mut all: HashMap<TensorId, Vec<usize>> = HashMap::default();
     for (i, (stmt, _)) in statements.iter().enumerate() {
         let Some((src, dst)) = stmt.kind.copied() else { continue };
@@ -380,7 +381,7 @@ impl SharedProblem<'_> {
     ///
     /// A copy that no instruction does; copies of which no layout suits all.
     pub fn solve(&self, tensor: TensorId, limit: usize) -> Result<Vec<SharedSolution>, Diagnostic> {
-        let program = self.verified.program();
+        let program = self.verified;
         let whole = self.verified.shape(tensor);
         let row = program.tensor(tensor);
         let bits = row.dtype.bits();
@@ -499,7 +500,7 @@ impl SharedProblem<'_> {
 
     /// The pinned layout of a shared tensor that has no instruction for some copy.
     fn unsuited(&self, tensor: TensorId, site: &Site, shape: &[i64]) -> Diagnostic {
-        let program = self.verified.program();
+        let program = self.verified;
         let row = program.tensor(tensor);
         let stmt = &self.statements[site.first()].0;
         let text = tilewright_tile::statement_text(program, stmt);
@@ -529,7 +530,7 @@ impl SharedProblem<'_> {
         clashes: &[(usize, usize, UnifyError)],
         given: bool,
     ) -> Diagnostic {
-        let row = self.verified.program().tensor(tensor);
+        let row = self.verified.tensor(tensor);
         let mut error = Diagnostic::new(
             Code::Unsatisfiable,
             row.span,

@@ -14,9 +14,10 @@ use std::cell::Cell;
 
 use serde::Serialize;
 use tilewright_machine::{Class, Memory, Rate, TensorOp, Timing, Unit};
+use tilewright_tile::core::{Program, Stmt, StmtKind};
 use tilewright_tile::{
-    Axis, ElemExpr, Expr, ParamId, ParamKind, PipelineId, Rounded, Scope, Side, Stmt, StmtKind, StmtMap,
-    SymbolId, TensorId, Verified, rounded,
+    Axis, ElemExpr, Expr, ParamId, ParamKind, PipelineId, Rounded, Scope, Side, StmtMap, SymbolId, TensorId,
+    rounded,
 };
 
 mod roles;
@@ -102,7 +103,7 @@ struct StageUse {
 /// A program with what was decided for it.
 pub struct Problem<'a> {
     /// The program.
-    pub verified: &'a Verified,
+    pub verified: &'a Program,
     /// The table of the architecture.
     pub timing: &'a Timing,
     /// The plan of every statement.
@@ -243,8 +244,7 @@ impl<'a, 'b> Clock<'a, 'b> {
                     self.tiles(rows, cols, body);
                 }
                 StmtKind::Drain { body, .. } => self.block(body),
-                StmtKind::Stage { pipeline, side, slot, body } => {
-                    self.counters.extend(slot.map(|slot| (slot, 0)));
+                StmtKind::Stage { pipeline, side, body, .. } => {
                     self.stage(*pipeline, *side, body);
                 }
                 StmtKind::Sync => {
@@ -258,7 +258,7 @@ impl<'a, 'b> Clock<'a, 'b> {
                     }
                 }
                 StmtKind::Wait(keep) => {
-                    let keep = keep.as_int().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+                    let keep = usize::try_from(*keep).unwrap_or(0);
                     self.warps.iter_mut().for_each(|w| w.wait(keep));
                 }
                 _ => self.statement(stmt),
@@ -425,7 +425,7 @@ fn is_single(expr: &ElemExpr) -> bool {
 fn work(problem: &Problem<'_>, stmt: &Stmt) -> Option<Work> {
     let timing = problem.timing;
     let warps = f64::from(problem.verified.threads() / 32);
-    let program = problem.verified.program();
+    let program = problem.verified;
     let wavefronts = f64::from(problem.wavefronts.get(stmt.id).copied().unwrap_or(0)) / warps;
     let alu = |cycles: f64| Work {
         unit: Unit::Alu,
@@ -554,7 +554,7 @@ fn footprint(problem: &Problem<'_>) -> f64 {
     let scope = At { problem, counters: &counters };
     let used: Vec<_> =
         problem.verified.inputs().iter().chain(problem.verified.outputs()).map(|p| p.0 as usize).collect();
-    let params = problem.verified.program().params.iter().enumerate();
+    let params = problem.verified.params.iter().enumerate();
     params
         .filter(|(i, _)| used.contains(i))
         .map(|(_, param)| match &param.kind {
@@ -569,7 +569,7 @@ fn footprint(problem: &Problem<'_>) -> f64 {
 
 /// Estimates a kernel.
 pub fn estimate(problem: &Problem<'_>) -> Estimate {
-    let program = problem.verified.program();
+    let program = problem.verified;
     let limits = problem.timing.arch.limits();
     let threads = problem.verified.threads();
     let registers = (problem.registers + SCALAR_REGISTERS).clamp(24, limits.registers_per_thread);
@@ -602,7 +602,7 @@ pub fn estimate(problem: &Problem<'_>) -> Estimate {
 fn blocks(problem: &Problem<'_>) -> i64 {
     let counters = HashMap::default();
     let scope = At { problem, counters: &counters };
-    problem.verified.program().grid.iter().map(|e| e.eval(&scope).unwrap_or(1).max(1)).product()
+    problem.verified.grid.iter().map(|e| e.eval(&scope).unwrap_or(1).max(1)).product()
 }
 
 /// Blocks that are resident on a multiprocessor together, and waves of them.

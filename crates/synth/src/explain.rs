@@ -5,7 +5,8 @@ use std::fmt;
 
 use serde::Serialize;
 use tilewright_machine::SwizzleMode;
-use tilewright_tile::{Stmt, StmtId, TensorId, Verified, statement_text};
+use tilewright_tile::core::{Program, Stmt};
+use tilewright_tile::{StmtId, TensorId, statement_text};
 
 use crate::block::pipeline::ReleaseDelay;
 use crate::cost::Estimate;
@@ -190,7 +191,7 @@ pub struct SearchNote {
 #[derive(Clone, Copy)]
 pub struct Words<'a> {
     /// The program.
-    pub verified: &'a Verified,
+    pub verified: &'a Program,
     /// Those of its statements that reasons name.
     pub statements: &'a [(&'a Stmt, usize)],
 }
@@ -198,11 +199,11 @@ pub struct Words<'a> {
 impl Words<'_> {
     fn text(&self, id: StmtId) -> String {
         let stmt = self.statements.iter().find(|(stmt, _)| stmt.id == id);
-        stmt.map_or_else(|| id.to_string(), |(stmt, _)| statement_text(self.verified.program(), stmt))
+        stmt.map_or_else(|| id.to_string(), |(stmt, _)| statement_text(self.verified, stmt))
     }
 
     fn name(&self, id: TensorId) -> &str {
-        &self.verified.program().tensor(id).name
+        &self.verified.tensor(id).name
     }
 
     /// Why a tensor has its layout.

@@ -4,14 +4,15 @@
 
 use std::collections::BTreeMap;
 
-use tilewright_tile::{Expr, GlobalTile, IntOp, StmtKind, SymbolId, SymbolKind, Verified};
+use tilewright_tile::core::{Coord, Program, StmtKind};
+use tilewright_tile::{Expr, GlobalTile, IntOp, SymbolId};
 
 /// Known multiples of run-time sizes, by name: `k → 16` says that `k` is a multiple of 16.
 pub type Multiples = BTreeMap<String, i64>;
 
 /// Facts about one program.
 pub struct Facts<'a> {
-    verified: &'a Verified,
+    verified: &'a Program,
     multiples: &'a Multiples,
     /// Bounds of each loop counter.
     counters: BTreeMap<SymbolId, (Expr, Expr)>,
@@ -28,7 +29,7 @@ pub fn gcd(a: i64, b: i64) -> i64 {
 
 impl<'a> Facts<'a> {
     /// The facts that follow from the program and the multiples.
-    pub fn new(verified: &'a Verified, multiples: &'a Multiples) -> Self {
+    pub fn new(verified: &'a Program, multiples: &'a Multiples) -> Self {
         let mut counters = BTreeMap::new();
         verified.visit(&mut |stmt, _| match &stmt.kind {
             StmtKind::For { counter, lo, hi, .. } => {
@@ -43,18 +44,22 @@ impl<'a> Facts<'a> {
                     counters.insert(*counter, (least, extent.clone() + 1));
                 }
             }
-            StmtKind::Stage { pipeline, slot: Some(slot), .. } => {
-                let stages = verified.program().pipeline(*pipeline).stages.clone();
-                counters.insert(*slot, (Expr::Int(0), stages));
-            }
             _ => {}
         });
         Facts { verified, multiples, counters }
     }
 
     /// The program.
-    pub fn program(&self) -> &'a Verified {
+    pub fn program(&self) -> &'a Program {
         self.verified
+    }
+
+    /// Whether an entry of an index is sure to lie within a mode of this extent.
+    pub fn is_inside(&self, coord: &Coord, extent: i64) -> bool {
+        match coord {
+            Coord::Expr(e) => self.is_within(e, extent),
+            Coord::Slot(slot) => i64::from(self.verified.pipeline(slot.pipeline).stages) <= extent,
+        }
     }
 
     /// A number that divides every value of the expression; 0 says that the value is 0.
@@ -63,10 +68,10 @@ impl<'a> Facts<'a> {
             Expr::Int(value) => value.abs(),
             Expr::Block(_) | Expr::Element(..) => 1,
             Expr::Symbol(id) => {
-                let symbol = self.verified.program().symbol(*id);
-                match symbol.kind {
-                    SymbolKind::Size(_) => self.multiples.get(&symbol.name).copied().unwrap_or(1).max(1),
-                    _ => 1,
+                let symbol = self.verified.symbol(*id);
+                match symbol.size {
+                    Some(_) => self.multiples.get(&symbol.name).copied().unwrap_or(1).max(1),
+                    None => 1,
                 }
             }
             Expr::Binary(op, a, b) => {
@@ -112,7 +117,7 @@ impl<'a> Facts<'a> {
         match expr {
             Expr::Int(value) => (Some(*value), Some(*value)),
             Expr::Block(axis) => {
-                let extent = self.verified.program().grid.get(axis.index()).and_then(Expr::as_int);
+                let extent = self.verified.grid.get(axis.index()).and_then(Expr::as_int);
                 (Some(0), extent.map(|n| n - 1))
             }
             Expr::Element(..) => (None, None),
@@ -173,7 +178,7 @@ impl<'a> Facts<'a> {
             _ => return false,
         };
         let bound = match index {
-            Expr::Block(axis) => match self.verified.program().grid.get(axis.index()) {
+            Expr::Block(axis) => match self.verified.grid.get(axis.index()) {
                 Some(bound) => bound,
                 None => return false,
             },

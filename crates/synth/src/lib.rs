@@ -39,7 +39,8 @@ pub mod solve;
 mod synthesis;
 pub mod tv;
 
-use tilewright_tile::{Diagnostic, TensorId, Verified, check_architecture};
+use tilewright_tile::core::Program;
+use tilewright_tile::{Diagnostic, TensorId};
 
 pub use allocate::{ASYNC_ALIGN, SHARED_ALIGN};
 pub use async_layout::tma::{Multicast, TmaCall, TmaPlan};
@@ -68,8 +69,7 @@ pub use tv::{Access, Call, TvLayout, moves};
 ///
 /// A [`Diagnostic`] that names the statement: the architecture lacks what it uses, no matrix instruction fits, two statements want
 /// different layouts of one tensor, a tensor is too large for registers or shared memory.
-pub fn synthesise(verified: &Verified, options: &Options) -> Result<Synthesis, Diagnostic> {
-    check_architecture(verified, options.arch)?;
+pub fn synthesise(verified: &Program, options: &Options) -> Result<Synthesis, Diagnostic> {
     let facts = Facts::new(verified, &options.multiples);
     let statements = solve::statements(verified);
     let mut search = Search::new(verified, options, &facts, &statements)?;
@@ -81,11 +81,11 @@ pub fn synthesise(verified: &Verified, options: &Options) -> Result<Synthesis, D
         .iter()
         .map(|c| ConstraintNote {
             component: c.tensors().first().and_then(|t| components[t.0 as usize]).unwrap_or(0),
-            statement: tilewright_tile::statement_text(verified.program(), &statements[c.statement].0),
+            statement: tilewright_tile::statement_text(verified, &statements[c.statement].0),
             equation: c.text(verified),
         })
         .collect();
-    let program = verified.program();
+    let program = verified;
     let tensors = outcome.tensors(verified);
     let Candidate { registers, shared, mut plans, alternatives, .. } = outcome.chosen.clone();
     for (i, plan) in outcome.gemms.iter_mut().enumerate() {

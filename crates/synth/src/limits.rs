@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap as HashMap;
 use tilewright_machine::{Arch, Memory};
-use tilewright_tile::{Code, Diagnostic, Origin, Stmt, StmtKind, StmtMap, TensorId, TensorKind, Verified};
+use tilewright_tile::core::{Program, Stmt, StmtKind, TensorKind};
+use tilewright_tile::{Code, Diagnostic, Origin, StmtMap, TensorId};
 
 use crate::allocate::{ASYNC_ALIGN, SHARED_ALIGN};
 use crate::copies::SharedSolution;
@@ -15,7 +16,7 @@ use crate::shared::elements;
 use crate::tv::TvLayout;
 
 pub(crate) fn check_shared(
-    verified: &Verified,
+    verified: &Program,
     arch: Arch,
     shared: &[(TensorId, Rc<SharedSolution>)],
     scratch: u32,
@@ -26,7 +27,7 @@ pub(crate) fn check_shared(
         return Ok(());
     }
     let largest = shared.iter().max_by_key(|(_, s)| s.bytes).map_or(0, |(id, _)| id.0 as usize);
-    let program = verified.program();
+    let program = verified;
     let mut sizes: Vec<String> = shared
         .iter()
         .map(|(id, s)| match s.stages {
@@ -50,8 +51,8 @@ pub(crate) fn check_shared(
 
 /// Whether the shared memory of a program is sure to fit into a block, whatever layouts its tensors get: by their elements, what stages
 /// are rounded up by, and an exchange of the largest register tensor.
-pub(crate) fn surely_fits(verified: &Verified, statements: &[(&Stmt, usize)], arch: Arch) -> bool {
-    let program = verified.program();
+pub(crate) fn surely_fits(verified: &Program, statements: &[(&Stmt, usize)], arch: Arch) -> bool {
+    let program = verified;
     let size = |id: TensorId| verified.shape(id).into_iter().fold(1, i64::saturating_mul);
     let mut total = 0i64;
     for (stmt, _) in statements {
@@ -76,7 +77,7 @@ pub(crate) fn surely_fits(verified: &Verified, statements: &[(&Stmt, usize)], ar
 }
 
 /// The tensors that a statement reads and writes.
-pub(crate) fn touched(stmt: &tilewright_tile::Stmt) -> Vec<TensorId> {
+pub(crate) fn touched(stmt: &tilewright_tile::core::Stmt) -> Vec<TensorId> {
     let mut all = stmt.kind.reads();
     all.extend(stmt.kind.writes());
     all
@@ -101,8 +102,8 @@ impl Live {
 /// was used before a loop and is used in it lives through the whole loop. A slice or another shape of a tensor, or a cast to its own
 /// type, is a name for its registers, and a statement between elements may leave its result where an operand was that nobody needs any more.
 pub(crate) fn live_registers(
-    verified: &Verified,
-    statements: &[(&tilewright_tile::Stmt, usize)],
+    verified: &Program,
+    statements: &[(&tilewright_tile::core::Stmt, usize)],
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
     plans: &StmtMap<StmtPlan>,
 ) -> Live {
@@ -129,7 +130,7 @@ pub(crate) fn live_registers(
         }
     }
     let size = |id: &TensorId| {
-        let bits = verified.program().tensor(*id).dtype.bits();
+        let bits = verified.tensor(*id).dtype.bits();
         register(*id).map_or(0, |tv| (tv.count() as u32 * bits).div_ceil(32))
     };
     // Registers that begin and that end to be needed at each statement.
@@ -174,8 +175,8 @@ fn renames(plan: &StmtPlan, bits: u32) -> bool {
 
 /// Of every tensor that is written once, as another shape of one that is not written before its own last use, that one.
 fn names(
-    verified: &Verified,
-    statements: &[(&tilewright_tile::Stmt, usize)],
+    verified: &Program,
+    statements: &[(&tilewright_tile::core::Stmt, usize)],
     plans: &StmtMap<StmtPlan>,
 ) -> HashMap<TensorId, TensorId> {
     let mut writes: HashMap<TensorId, Vec<usize>> = HashMap::default();
@@ -188,7 +189,7 @@ fn names(
             uses.entry(id).and_modify(|u| u.1 = i).or_insert((i, i));
         }
     }
-    let dtype = |id: &TensorId| verified.program().tensor(*id).dtype;
+    let dtype = |id: &TensorId| verified.tensor(*id).dtype;
     let mut names = HashMap::default();
     // Backwards: a name of a name is a use of what both name.
     for (i, (stmt, _)) in statements.iter().enumerate().rev() {
@@ -216,12 +217,12 @@ const LISTED: usize = 8;
 
 /// More registers than a thread has.
 pub(crate) fn too_many_registers(
-    verified: &Verified,
+    verified: &Program,
     limit: u32,
     live: &Live,
-    statements: &[(&tilewright_tile::Stmt, usize)],
+    statements: &[(&tilewright_tile::core::Stmt, usize)],
 ) -> Diagnostic {
-    let program = verified.program();
+    let program = verified;
     let total = live.registers();
     let tensor = |id: TensorId| program.tensor(id);
     let mut list: Vec<String> =

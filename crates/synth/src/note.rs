@@ -1,7 +1,8 @@
 //! What a report says of a statement.
 
 use tilewright_machine::Memory;
-use tilewright_tile::{StmtKind, TensorId, TensorRef, Verified};
+use tilewright_tile::TensorId;
+use tilewright_tile::core::{Program, StmtKind, TensorRef};
 
 use crate::copies::{own_layout, plan_name};
 use crate::explain::{Alternative, StatementNote};
@@ -12,8 +13,8 @@ use crate::synthesis::TensorLayout;
 use crate::{cast, gather, movement};
 
 /// From where to where a copy goes, in letters, and the tensor in memory that it is about; nothing for copies between registers.
-pub(crate) fn level(verified: &Verified, (src, dst): (&TensorRef, &TensorRef)) -> (String, String) {
-    let tensor = |r: &TensorRef| verified.program().tensor(r.tensor);
+pub(crate) fn level(verified: &Program, (src, dst): (&TensorRef, &TensorRef)) -> (String, String) {
+    let tensor = |r: &TensorRef| verified.tensor(r.tensor);
     let letter = |r: &TensorRef| match tensor(r).memory() {
         Memory::Global => 'G',
         Memory::Shared => 'S',
@@ -29,14 +30,14 @@ pub(crate) fn level(verified: &Verified, (src, dst): (&TensorRef, &TensorRef)) -
 }
 
 pub(crate) fn note(
-    (verified, options): (&Verified, &Options),
-    stmt: &tilewright_tile::Stmt,
+    (verified, options): (&Program, &Options),
+    stmt: &tilewright_tile::core::Stmt,
     plan: &StmtPlan,
     tensors: &[Option<TensorLayout>],
     alternatives: Vec<Alternative>,
 ) -> Option<StatementNote> {
     let timing = options.timing();
-    let text = tilewright_tile::statement_text(verified.program(), stmt);
+    let text = tilewright_tile::statement_text(verified, stmt);
     let position = stmt.span.text().map_or(0, |span| span.start);
     // What touches no global memory; without words of shared memory, registers alone.
     let local = |instruction: String,
@@ -69,7 +70,7 @@ pub(crate) fn note(
         StmtPlan::None => {
             let StmtKind::Cast { dst, src } = &stmt.kind else { return None };
             let Some(TensorLayout::Register(tv)) = &tensors[src.0 as usize] else { return None };
-            let dtype = |id: &TensorId| verified.program().tensor(*id).dtype;
+            let dtype = |id: &TensorId| verified.tensor(*id).dtype;
             let plan = cast::plan(dtype(src), dtype(dst), options.arch, tv.count() as u32).ok()?;
             return moved(plan.name(), plan.calls(), (0, 0, 0), plan.cycles(timing), alternatives);
         }
@@ -181,7 +182,7 @@ pub(crate) fn note(
         CopyPlan::Staged { store, access, .. } => (*store, access),
         CopyPlan::Registers { .. } => return Some(result),
     };
-    let program = verified.program();
+    let program = verified;
     for reference in [src, dst] {
         match &tensors[reference.tensor.0 as usize] {
             Some(TensorLayout::Shared { layout, .. }) => {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tilewright_machine::{Arch, Timing};
-use tilewright_tile::Verified;
+use tilewright_tile::core::Program;
 
 use crate::facts::Multiples;
 use crate::solve::Budget;
@@ -63,7 +63,7 @@ impl Options {
     }
 
     /// Registers that a thread of a program may have.
-    pub fn registers_of_a_thread(&self, verified: &Verified) -> u32 {
+    pub fn registers_of_a_thread(&self, verified: &Program) -> u32 {
         let limits = self.arch.limits();
         let own = self.registers.unwrap_or_else(|| limits.registers_of_a_thread(verified.threads()));
         own.min(limits.registers_per_thread)

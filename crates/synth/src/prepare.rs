@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 use tilewright_machine::{CopyKind, Memory};
-use tilewright_tile::{Diagnostic, Stmt, StmtId, StmtKind, TensorId, Verified};
+use tilewright_tile::core::{self, Program, Stmt, StmtKind};
+use tilewright_tile::{Diagnostic, StmtId, TensorId};
 
 use crate::access;
 use crate::between::moved;
@@ -25,7 +26,7 @@ use crate::tv::TvLayout;
 #[derive(Clone, Debug)]
 pub struct Prepared {
     /// The program.
-    pub verified: Verified,
+    pub verified: Program,
     /// What was inserted where statements clash, in words.
     pub inserted: Vec<String>,
     /// Steps that it took ([`Budget::steps`]), of as many as a search may take.
@@ -71,7 +72,7 @@ impl Prepared {
 /// # Errors
 ///
 /// A clash that no rearrangement of an operand resolves; what [`synthesise`](crate::synthesise) says of register tensors.
-pub fn prepare(verified: &Verified, options: &Options) -> Result<Prepared, Diagnostic> {
+pub fn prepare(verified: &Program, options: &Options) -> Result<Prepared, Diagnostic> {
     let mut verified = verified.clone();
     let (mut inserted, mut moved) = (Vec::new(), Vec::new());
     // What each insertion was to resolve: if it does not help, that is what there is to say.
@@ -79,7 +80,7 @@ pub fn prepare(verified: &Verified, options: &Options) -> Result<Prepared, Diagn
     while options.without.thread_values
         && let Some((before, operand)) = unmoved(&verified)
     {
-        verified = tilewright_tile::insert_rearrangement(&verified, before, operand).0;
+        core::insert_rearrangement(&mut verified, before, operand);
     }
     let mut steps = 0;
     let registers = loop {
@@ -98,16 +99,19 @@ pub fn prepare(verified: &Verified, options: &Options) -> Result<Prepared, Diagn
             let error = first.iter().find(same).cloned().unwrap_or(*clash.diagnostic);
             return Err(with_origins(error, &moved));
         };
-        let (next, fresh) = tilewright_tile::insert_rearrangement(&verified, before, operand);
-        let program = next.program();
+        let text = statements
+            .iter()
+            .find(|(s, _)| s.id == before)
+            .map_or_else(String::new, |(s, _)| tilewright_tile::statement_text(&verified, s));
+        let Some(fresh) = core::insert_rearrangement(&mut verified, before, operand) else {
+            return Err(*clash.diagnostic);
+        };
+        let program = &verified;
         inserted.push(format!(
             "`{} = rearrange({})` before `{}`: {}",
             program.tensor(fresh).name,
             program.tensor(operand).name,
-            statements
-                .iter()
-                .find(|(s, _)| s.id == before)
-                .map_or_else(String::new, |(s, _)| tilewright_tile::statement_text(verified.program(), s)),
+            text,
             clash.diagnostic.message
         ));
         moved.push(Moved {
@@ -116,7 +120,6 @@ pub fn prepare(verified: &Verified, options: &Options) -> Result<Prepared, Diagn
             why: clash.diagnostic.message.clone(),
         });
         first.push(*clash.diagnostic);
-        verified = next;
     };
     let verified = expand_rearrangements(verified, registers, options, &mut inserted, &mut steps)
         .map_err(|error| with_origins(error, &moved))?;
@@ -129,7 +132,7 @@ fn first_solution(budget: Budget, taken: u64) -> Budget {
 }
 
 /// A matrix product with a factor that does not come out of a rearrangement, and that factor.
-fn unmoved(verified: &Verified) -> Option<(StmtId, TensorId)> {
+fn unmoved(verified: &Program) -> Option<(StmtId, TensorId)> {
     let statements = solve::statements(verified);
     let moved = |t: TensorId| {
         statements.iter().any(|(s, _)| matches!(s.kind, StmtKind::Rearrange { dst, .. } if dst == t))
@@ -146,12 +149,12 @@ const MAX_INSERTED: usize = 256;
 /// Replaces rearrangements by copies through shared tensors where that is better, or the only way. `registers` is the first solution of
 /// the program.
 fn expand_rearrangements(
-    mut verified: Verified,
+    mut verified: Program,
     registers: Registers,
     options: &Options,
     inserted: &mut Vec<String>,
     steps: &mut u64,
-) -> Result<Verified, Diagnostic> {
+) -> Result<Program, Diagnostic> {
     let mut solved = Some(registers);
     let mut known = Answers::default();
     loop {
@@ -164,13 +167,13 @@ fn expand_rearrangements(
                 if let StmtKind::CopyAsync { src, .. } = &stmt.kind {
                     inserted.push(format!(
                         "a register tensor in `{}`, which is done through registers, at once: rows of `{}` begin within bytes",
-                        tilewright_tile::statement_text(verified.program(), stmt),
-                        verified.program().tensor(src.tensor).name
+                        tilewright_tile::statement_text(&verified, stmt),
+                        verified.tensor(src.tensor).name
                     ));
                 }
             }
-            let parts = parts.into_iter().map(|stmt| stmt.id).collect();
-            verified = tilewright_tile::desugar_rearrangements(&verified, &parts);
+            let parts: BTreeSet<StmtId> = parts.into_iter().map(|stmt| stmt.id).collect();
+            core::desugar_rearrangements(&mut verified, &parts);
             solved = None;
             continue;
         }
@@ -201,13 +204,13 @@ fn expand_rearrangements(
             return Ok(verified);
         }
         // The layouts of what is left may change with the new copies, so look again.
-        verified = tilewright_tile::desugar_rearrangements(&verified, &needed);
+        core::desugar_rearrangements(&mut verified, &needed);
     }
 }
 
 /// The first solution of a program's thread-value constraints.
 fn first_registers(
-    verified: &Verified,
+    verified: &Program,
     facts: &Facts<'_>,
     statements: &[(&Stmt, usize)],
     options: &Options,
@@ -223,9 +226,9 @@ fn first_registers(
 
 /// Whether a statement copies elements of a few bits from global to shared memory whose rows do not begin at whole bytes:
 /// then they are put together in registers, at once, even if the copy is asynchronous.
-fn parts_of_bytes(verified: &Verified, facts: &Facts<'_>, stmt: &Stmt) -> bool {
+fn parts_of_bytes(verified: &Program, facts: &Facts<'_>, stmt: &Stmt) -> bool {
     let Some((src, dst)) = stmt.kind.copied() else { return false };
-    let program = verified.program();
+    let program = verified;
     let memory = |t: TensorId| program.tensor(t).memory();
     let per_byte = i64::from(program.tensor(src.tensor).dtype.per_byte());
     per_byte > 1
@@ -240,7 +243,7 @@ type Answers = FxHashMap<(TvLayout, TvLayout, Vec<i64>), bool>;
 
 /// The question which way a rearrangement takes through shared memory.
 struct Staging<'a> {
-    verified: &'a Verified,
+    verified: &'a Program,
     options: &'a Options,
     /// The first solution of the program.
     registers: &'a Registers,
@@ -252,7 +255,7 @@ impl Staging<'_> {
     /// fewer calls: then they are better than the accesses of single threads.
     fn matrices_are_fewer(&mut self, stmt: &Stmt, trip: &Trip, known: &mut Answers) -> bool {
         let StmtKind::Rearrange { dst, src } = stmt.kind else { return false };
-        if self.verified.program().tensor(src).dtype.bits() != 16 {
+        if self.verified.tensor(src).dtype.bits() != 16 {
             return false;
         }
         // The new copies fix no layout that other statements have fixed before.
@@ -273,8 +276,9 @@ impl Staging<'_> {
     /// The answer of the program with that shared tensor; `None` where it has no solution.
     fn ask(&mut self, stmt: &Stmt, trip: &Trip, fixed: bool) -> Option<bool> {
         let options = self.options;
-        let variant = tilewright_tile::desugar_rearrangements(self.verified, &BTreeSet::from([stmt.id]));
-        let buffer = TensorId(variant.program().tensors.len() as u32 - 1);
+        let mut variant = self.verified.clone();
+        core::desugar_rearrangements(&mut variant, &BTreeSet::from([stmt.id]));
+        let buffer = TensorId(variant.tensors.len() as u32 - 1);
         let statements = solve::statements(&variant);
         let facts = Facts::new(&variant, &options.multiples);
         let solved;
@@ -318,7 +322,7 @@ impl Staging<'_> {
     }
 
     /// Whether the first solution of a program can be completed.
-    fn is_possible(&mut self, variant: &Verified) -> bool {
+    fn is_possible(&mut self, variant: &Program) -> bool {
         let budget = first_solution(self.options.budget, *self.steps);
         let options = Options { budget, candidate: None, ..self.options.clone() };
         let statements = solve::statements(variant);

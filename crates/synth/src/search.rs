@@ -10,7 +10,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use tilewright_machine::Memory;
-use tilewright_tile::{Code, Diagnostic, Origin, Stmt, StmtKind, StmtMap, SymbolId, TensorId, Verified};
+use tilewright_tile::core::{Program, Stmt, StmtKind};
+use tilewright_tile::{Code, Diagnostic, Origin, StmtMap, SymbolId, TensorId};
 
 use crate::allocate::{Allocation, Lifetimes, SHARED_ALIGN};
 use crate::copies::{Memo, SharedProblem, SharedSolution};
@@ -53,7 +54,7 @@ pub struct Candidate {
 
 /// A program, and what is asked of its synthesis.
 pub struct Search<'a> {
-    verified: &'a Verified,
+    verified: &'a Program,
     options: &'a Options,
     facts: &'a Facts<'a>,
     statements: &'a [(&'a Stmt, usize)],
@@ -99,7 +100,7 @@ impl<'a> Search<'a> {
     ///
     /// A matrix product that no instruction does.
     pub fn new(
-        verified: &'a Verified,
+        verified: &'a Program,
         options: &'a Options,
         facts: &'a Facts<'a>,
         statements: &'a [(&'a Stmt, usize)],
@@ -371,7 +372,7 @@ impl<'a> Search<'a> {
         registers: Registers,
         variant: Option<(TensorId, Rc<SharedSolution>)>,
     ) -> Result<Candidate, Diagnostic> {
-        let program = self.verified.program();
+        let program = self.verified;
         let arch = self.options.arch;
         let mut plans: StmtMap<StmtPlan> =
             self.statements.iter().map(|(stmt, _)| (stmt.id, StmtPlan::None)).collect();
@@ -494,8 +495,8 @@ impl<'a> Search<'a> {
 
 impl Outcome {
     /// The layout of each register and shared tensor.
-    pub fn tensors(&self, verified: &Verified) -> Vec<Option<TensorLayout>> {
-        let mut tensors: Vec<Option<TensorLayout>> = vec![None; verified.program().tensors.len()];
+    pub fn tensors(&self, verified: &Program) -> Vec<Option<TensorLayout>> {
+        let mut tensors: Vec<Option<TensorLayout>> = vec![None; verified.tensors.len()];
         for (i, layout) in self.chosen.registers.layouts.iter().enumerate() {
             tensors[i] = layout.as_ref().map(|(tv, _)| TensorLayout::Register(tv.clone()));
         }

@@ -3,7 +3,7 @@
 //! fastest; each map leads from the coordinate of the tile named first to that of the other.
 
 use tilewright_layout::{Layout, compose};
-use tilewright_tile::ShapeOp;
+use tilewright_tile::core::ShapeOp;
 
 use crate::tv::TvLayout;
 
@@ -65,7 +65,7 @@ pub fn backward(op: &ShapeOp, src: &[i64], dst: &[i64]) -> Option<Layout> {
 /// The coordinate of the operand at which the result of a shape statement begins: 0 but for a slice.
 pub fn begins(op: &ShapeOp, src: &[i64]) -> i64 {
     match op {
-        ShapeOp::Slice { axis, start, .. } => start.as_int().unwrap_or(0) * strides(src)[*axis as usize],
+        ShapeOp::Slice { axis, start, .. } => *start * strides(src)[*axis as usize],
         _ => 0,
     }
 }

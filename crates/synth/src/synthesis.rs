@@ -3,7 +3,8 @@
 //! A shared tensor's layout maps the coordinate in its tile → offset in elements, the swizzle last.
 
 use tilewright_layout::SwizzledLayout;
-use tilewright_tile::{Diagnostic, Stmt, StmtMap, TensorId};
+use tilewright_tile::core::Stmt;
+use tilewright_tile::{Diagnostic, StmtMap, TensorId};
 
 use crate::allocate::Allocation;
 use crate::explain::Explanation;

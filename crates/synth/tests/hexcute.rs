@@ -11,9 +11,8 @@ use tilewright_synth::{
     CopyPlan, GemmPlan, Multiples, Options, StatementNote, StmtPlan, Synthesis, TvLayout, prepare, shared,
     solve, synthesise,
 };
-use tilewright_tile::{
-    Code, Constants, Diagnostic, ShapeOp, StmtKind, TensorId, Verified, desugar_copies, parse, unroll, verify,
-};
+use tilewright_tile::core::{self, Program, ShapeOp, StmtKind};
+use tilewright_tile::{Code, Constants, Diagnostic, TensorId, parse, unroll, verify};
 
 fn layout(text: &str) -> Layout {
     text.parse().unwrap()
@@ -25,7 +24,7 @@ fn tv(text: &str) -> TvLayout {
 
 /// A program after synthesis.
 struct Made {
-    verified: Verified,
+    verified: Program,
     synthesis: Synthesis,
     inserted: Vec<String>,
 }
@@ -36,7 +35,8 @@ fn options() -> Options {
 
 fn make_with(source: &str, options: &Options) -> Result<Made, Diagnostic> {
     let verified = verify(&parse(source).unwrap(), &Constants::new()).unwrap();
-    let plain = desugar_copies(&unroll(&verified).unwrap());
+    let mut plain = core::build(&unroll(&verified).unwrap()).unwrap();
+    core::desugar_copies(&mut plain);
     let prepared = prepare(&plain, options)?;
     let synthesis = synthesise(&prepared.verified, options)?;
     Ok(Made { verified: prepared.verified, synthesis, inserted: prepared.inserted })
@@ -48,7 +48,7 @@ fn make(source: &str) -> Made {
 
 impl Made {
     fn id(&self, name: &str) -> TensorId {
-        let at = self.verified.program().tensors.iter().position(|t| t.name == name).expect(name);
+        let at = self.verified.tensors.iter().position(|t| t.name == name).expect(name);
         TensorId(at as u32)
     }
 
@@ -143,7 +143,7 @@ fn figure_17_is_loaded_by_ldmatrix_without_conflicts() {
     let note = made.note("copy(a, b)");
     assert_eq!((note.instruction.as_str(), note.calls, note.bank_conflicts), ("ldmatrix.x4", 1, 0));
     // f = g∘q⁻¹∘p: what lane 17's pointer names is what the composite sends (17, 0..8) to.
-    let at = made.verified.program();
+    let at = &made.verified;
     let (stmts, plans) = (solve::statements(&made.verified), &made.synthesis.statements);
     let plan = stmts.iter().find_map(|(stmt, _)| match (&stmt.kind, plans.get(stmt.id)?) {
         (StmtKind::Copy { dst, .. }, StmtPlan::Copy(CopyPlan::Direct { access, .. }))
@@ -357,7 +357,7 @@ fn source(op: &ShapeOp, place: i64, src: &[i64], dst: &[i64]) -> i64 {
         ShapeOp::Reshape(_) | ShapeOp::Expand { .. } => place,
         ShapeOp::Slice { axis, start, .. } => {
             let mut from = there;
-            from[*axis as usize] += start.as_int().unwrap();
+            from[*axis as usize] += *start;
             index(&from, src)
         }
         ShapeOp::Transpose(order) => {
@@ -376,7 +376,7 @@ fn source(op: &ShapeOp, place: i64, src: &[i64], dst: &[i64]) -> i64 {
 }
 
 /// Whether layouts satisfy an equation, thread by thread and element by element.
-fn holds(verified: &Verified, equation: &Equation, get: &dyn Fn(TensorId) -> TvLayout) -> bool {
+fn holds(verified: &Program, equation: &Equation, get: &dyn Fn(TensorId) -> TvLayout) -> bool {
     let threads = i64::from(verified.threads());
     let shape = |id: &TensorId| verified.shape(*id);
     (0..threads).all(|t| match equation {
@@ -508,7 +508,7 @@ fn figure_19_each_equation_solved_for_each_unknown() {
             let get = |id: TensorId| {
                 if id == unknown { found.clone() } else { made.synthesis.register(id).unwrap().clone() }
             };
-            let name = &made.verified.program().tensor(unknown).name;
+            let name = &made.verified.tensor(unknown).name;
             // Equations are between layouts of whole tensors: every element is still held.
             let elements: i64 = made.verified.shape(unknown).iter().product();
             let image: BTreeSet<i64> = found.layout().image().into_iter().collect();
@@ -661,7 +661,7 @@ fn takes_whole_registers(made: &Made) -> bool {
         let (StmtKind::Gemm { c, a, b, .. }, StmtPlan::Gemm(plan)) = (&stmt.kind, plan) else { return true };
         plan.calls.iter().all(|call| {
             [(c, &call.c), (a, &call.a), (b, &call.b)].into_iter().all(|(id, values)| {
-                let together = 32 / made.verified.program().tensor(*id).dtype.bits();
+                let together = 32 / made.verified.tensor(*id).dtype.bits();
                 values.chunks(together as usize).all(|chunk| {
                     chunk[0] % together == 0
                         && chunk.iter().enumerate().all(|(i, v)| *v == chunk[0] + i as u32)

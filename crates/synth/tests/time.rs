@@ -2,10 +2,11 @@
 
 use tilewright_machine::Arch;
 use tilewright_synth::{Budget, Multiples, Options, prepare, synthesise};
-use tilewright_tile::{Constants, Verified, desugar_copies, parse, unroll, verify};
+use tilewright_tile::core::{self, Program};
+use tilewright_tile::{Constants, parse, unroll, verify};
 
 /// A kernel of a 64×64 tile with this body between the load of `r0` and the store of `r{last}`.
-fn kernel(dtype: &str, body: &str, last: usize) -> Verified {
+fn kernel(dtype: &str, body: &str, last: usize) -> Program {
     let source = format!(
         "kernel k(x: {dtype}[64, 64], y: {dtype}[64, 64]) grid(1) threads(128) {{
             gx = global_view(x, (64, 64) : (e0, e1))
@@ -16,11 +17,14 @@ fn kernel(dtype: &str, body: &str, last: usize) -> Verified {
             copy(r{last}, gy)
         }}"
     );
-    desugar_copies(&unroll(&verify(&parse(&source).unwrap(), &Constants::new()).unwrap()).unwrap())
+    let verified = verify(&parse(&source).unwrap(), &Constants::new()).unwrap();
+    let mut program = core::build(&unroll(&verified).unwrap()).unwrap();
+    core::desugar_copies(&mut program);
+    program
 }
 
 /// Products in a chain, both factors of each made of the one before.
-fn chained(products: usize) -> Verified {
+fn chained(products: usize) -> Program {
     let one = |i: usize| {
         format!(
             "h{i} = cast(r{i}, f16)
@@ -35,7 +39,7 @@ fn chained(products: usize) -> Verified {
 }
 
 /// Shared tensors one after the other.
-fn shared(tensors: usize) -> Verified {
+fn shared(tensors: usize) -> Program {
     let one = |i: usize| {
         format!(
             "s{i} = shared_tensor(f16, [64, 64])
@@ -51,7 +55,7 @@ fn shared(tensors: usize) -> Verified {
 }
 
 /// Steps of a whole compilation, and why its search ended.
-fn steps(verified: &Verified, budget: Budget) -> (u64, String) {
+fn steps(verified: &Program, budget: Budget) -> (u64, String) {
     let options = Options { budget, ..Options::new(Arch::SM_80, Multiples::new()) };
     let prepared = prepare(verified, &options).unwrap();
     let search = synthesise(&prepared.verified, &options).unwrap().explanation.search;

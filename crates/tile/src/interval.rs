@@ -1,10 +1,10 @@
 //! Values of expressions as far as they are known before a launch.
 
 use crate::expr::{Expr, IntOp, SymbolId};
-use crate::program::{Program, SymbolKind};
+use crate::printer::Names;
 
 /// The iterations that a loop from `lo` to `hi` has at least, whatever the sizes and in every block; 0 where that depends on them.
-pub fn least_iterations(program: &Program, lo: &Expr, hi: &Expr) -> i64 {
+pub fn least_iterations(program: &dyn Names, lo: &Expr, hi: &Expr) -> i64 {
     let of = |e| Interval::of(program, e, None, &|_| None);
     of(lo).least_iterations(of(hi))
 }
@@ -19,16 +19,16 @@ pub(crate) struct Interval {
 impl Interval {
     /// The values of an expression whatever the sizes, in the blocks of one index along every axis or in all; `counter` knows some counters.
     pub(crate) fn of(
-        program: &Program,
+        program: &dyn Names,
         expr: &Expr,
         block: Option<i64>,
         counter: &dyn Fn(SymbolId) -> Option<i64>,
     ) -> Interval {
         match expr {
             Expr::Int(value) => Interval::exactly(*value),
-            Expr::Symbol(id) => match program.symbol(*id).kind {
-                SymbolKind::Size(_) => Interval { low: Some(1), high: None },
-                _ => counter(*id).map_or(Interval::default(), Interval::exactly),
+            Expr::Symbol(id) => match program.is_size(*id) {
+                true => Interval { low: Some(1), high: None },
+                false => counter(*id).map_or(Interval::default(), Interval::exactly),
             },
             Expr::Block(_) => block.map_or(Interval { low: Some(0), high: None }, Interval::exactly),
             Expr::Element(..) => Interval::default(),

@@ -1,8 +1,10 @@
 //! Names: the words of the language, and the name that a mistyped one was meant to be.
 
+use std::collections::HashSet;
+
 use tilewright_machine::DType;
 
-use crate::program::UnaryOp;
+use crate::program::{Program, StmtKind, UnaryOp};
 use crate::statement::PLAIN;
 
 /// A word of the language by its part of speech.
@@ -128,6 +130,31 @@ fn distance(a: &[u8], b: &[u8]) -> usize {
         }
     }
     row[b.len()]
+}
+
+/// Every name of a program.
+pub(crate) fn names_of(program: &Program) -> HashSet<String> {
+    let symbols = program.symbols.iter().map(|s| &s.name);
+    let params = program.params.iter().map(|p| &p.name);
+    let pipelines = program.pipelines.iter().map(|p| &p.name);
+    let roles = program.body.iter().filter_map(|stmt| match &stmt.kind {
+        StmtKind::Role { name, .. } => Some(name),
+        _ => None,
+    });
+    let tensors = program.tensors.iter().map(|t| &t.name);
+    symbols.chain(params).chain(tensors).chain(pipelines).chain(roles).cloned().collect()
+}
+
+/// A name that nothing has yet, made of another and a suffix.
+pub(crate) fn fresh_name(names: &mut HashSet<String>, of: &str, suffix: &str) -> String {
+    // The base is cut so that the name stays a legal one.
+    let base: String = of.chars().take(100).collect();
+    let name = (0..)
+        .map(|i: u64| if i == 0 { format!("{base}_{suffix}") } else { format!("{base}_{suffix}_{i}") })
+        .find(|name| !names.contains(name))
+        .unwrap_or_default();
+    names.insert(name.clone());
+    name
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! Written once, over any [`Arithmetic`]: the interpreter computes numbers with it, the compiler emits instructions.
 
-use crate::program::TileOrder;
+use crate::program::{Form, TileOrder};
 
 /// Computes with integers that are never negative.
 pub trait Arithmetic {
@@ -56,9 +56,9 @@ pub trait Arithmetic {
 ///
 /// Every order reaches each of the `rows`×`cols` tiles once. What it is over, besides constants, are the given values; nothing in
 /// between exceeds `rows · cols` or the larger of both plus a square's side.
-pub fn tile<A: Arithmetic>(
+pub fn tile<A: Arithmetic, F: Form>(
     a: &mut A,
-    order: &TileOrder,
+    order: &TileOrder<F>,
     index: A::Value,
     rows: A::Value,
     cols: A::Value,
@@ -66,10 +66,10 @@ pub fn tile<A: Arithmetic>(
     // The verifier knows that both are literals of at least 1.
     match order {
         TileOrder::Grouped { rows: height, serpentine } => {
-            grouped(a, height.as_int().unwrap_or(1).max(1), *serpentine, index, rows, cols)
+            grouped(a, F::value(height).unwrap_or(1).max(1), *serpentine, index, rows, cols)
         }
         TileOrder::Hilbert { order } => {
-            hilbert(a, order.as_int().unwrap_or(1).clamp(0, MAX_HILBERT) as u32, index, rows, cols)
+            hilbert(a, F::value(order).unwrap_or(1).clamp(0, MAX_HILBERT) as u32, index, rows, cols)
         }
     }
 }

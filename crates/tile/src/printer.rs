@@ -6,10 +6,106 @@ use std::fmt::{self, Display, Write};
 
 use crate::expr::{Axis, Expr, IntOp, SymbolId};
 use crate::program::{
-    BinaryOp, ElemExpr, Param, ParamKind, PipelineId, Program, ShapeOp, Side, Stmt, StmtKind, Symbol,
-    SymbolKind, TensorId, TensorKind, TensorRef, TileOrder, UnaryOp, ViewLeaf,
+    BinaryOp, ElemExpr, Form, Param, ParamId, ParamKind, PipelineId, Program, ShapeOp, Side, Stmt, StmtKind,
+    Surface, Symbol, SymbolKind, TensorId, TensorKind, TensorRef, TileOrder, UnaryOp, ViewLeaf, ViewMode,
 };
 use crate::statement::Argument;
+use tilewright_layout::Layout;
+use tilewright_machine::DType;
+
+/// The names and kinds of a program's things, and its definitions as text. Those of ids that it does not have are `?`.
+pub trait Names {
+    /// A size, a constant or a counter.
+    fn symbol(&self, id: SymbolId) -> &str;
+    /// A parameter.
+    fn param(&self, id: ParamId) -> &str;
+    /// A tensor.
+    fn tensor(&self, id: TensorId) -> &str;
+    /// A pipeline.
+    fn pipeline(&self, id: PipelineId) -> &str;
+    /// Whether the symbol is a size.
+    fn is_size(&self, id: SymbolId) -> bool;
+    /// Whether the counter is that of an `unroll for`.
+    fn is_unrolled(&self, counter: SymbolId) -> bool;
+    /// The element type of a tensor.
+    fn dtype(&self, id: TensorId) -> Option<DType>;
+    /// How many modes a tensor has.
+    fn rank(&self, id: TensorId) -> usize;
+    /// The pinned layout of a register tensor.
+    fn pinned(&self, id: TensorId) -> Option<&Layout>;
+    /// Writes what a tensor is defined as.
+    fn write_tensor(&self, out: &mut dyn Write, id: TensorId) -> fmt::Result;
+    /// Writes what a pipeline is defined as: its stages and its tensors.
+    fn write_pipeline(&self, out: &mut dyn Write, id: PipelineId) -> fmt::Result;
+}
+
+impl Names for Program {
+    fn symbol(&self, id: SymbolId) -> &str {
+        self.symbols.get(id.0 as usize).map_or("?", |s| &s.name)
+    }
+
+    fn param(&self, id: ParamId) -> &str {
+        self.params.get(id.0 as usize).map_or("?", |p| &p.name)
+    }
+
+    fn tensor(&self, id: TensorId) -> &str {
+        self.tensors.get(id.0 as usize).map_or("?", |t| &t.name)
+    }
+
+    fn pipeline(&self, id: PipelineId) -> &str {
+        self.pipelines.get(id.0 as usize).map_or("?", |p| &p.name)
+    }
+
+    fn is_size(&self, id: SymbolId) -> bool {
+        self.symbols.get(id.0 as usize).is_some_and(|s| matches!(s.kind, SymbolKind::Size(_)))
+    }
+
+    fn is_unrolled(&self, counter: SymbolId) -> bool {
+        self.symbols.get(counter.0 as usize).is_some_and(|s| s.kind == SymbolKind::Unrolled)
+    }
+
+    fn dtype(&self, id: TensorId) -> Option<DType> {
+        self.tensors.get(id.0 as usize).map(|t| t.dtype)
+    }
+
+    fn rank(&self, id: TensorId) -> usize {
+        self.tensors.get(id.0 as usize).map_or(0, |t| match &t.kind {
+            TensorKind::View { modes, .. } => modes.len(),
+            TensorKind::Register { shape, .. }
+            | TensorKind::Shared { shape, .. }
+            | TensorKind::Part { shape, .. } => shape.len(),
+        })
+    }
+
+    fn pinned(&self, id: TensorId) -> Option<&Layout> {
+        match self.tensors.get(id.0 as usize).map(|t| &t.kind) {
+            Some(TensorKind::Register { pinned, .. }) => pinned.as_ref(),
+            _ => None,
+        }
+    }
+
+    fn write_tensor(&self, out: &mut dyn Write, id: TensorId) -> fmt::Result {
+        let Some(row) = self.tensors.get(id.0 as usize) else { return out.write_str("?") };
+        match &row.kind {
+            TensorKind::Register { shape, pinned } => {
+                fragment(out, self, ("register", row.dtype), shape, pinned.as_ref())
+            }
+            TensorKind::Shared { shape, pinned } => {
+                fragment(out, self, ("shared", row.dtype), shape, pinned.as_ref())
+            }
+            // Parts are never defined.
+            TensorKind::Part { .. } => out.write_str("?"),
+            TensorKind::View { param, offsets, ends, modes } => {
+                view(out, self, *param, (offsets, ends), modes)
+            }
+        }
+    }
+
+    fn write_pipeline(&self, out: &mut dyn Write, id: PipelineId) -> fmt::Result {
+        let Some(row) = self.pipelines.get(id.0 as usize) else { return out.write_str("?") };
+        pipeline(out, self, &row.stages, &row.tensors)
+    }
+}
 
 /// The precedence of a place: an expression that binds less there needs parentheses.
 const SUM: u8 = 0;
@@ -17,30 +113,31 @@ const PRODUCT: u8 = 1;
 const FACTOR: u8 = 2;
 
 /// An integer expression in the program's names.
-pub(crate) fn expr_text(program: &Program, expr: &Expr) -> String {
+pub(crate) fn expr_text(program: &dyn Names, expr: &Expr) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = int(&mut text, program, expr, SUM);
     text
 }
 
-fn symbol(program: &Program, id: SymbolId) -> &str {
-    program.symbols.get(id.0 as usize).map_or("?", |s| &s.name)
+/// Writes an integer expression.
+pub(crate) fn write_expr(out: &mut dyn Write, program: &dyn Names, expr: &Expr) -> fmt::Result {
+    int(out, program, expr, SUM)
 }
 
-fn int(out: &mut impl Write, program: &Program, expr: &Expr, place: u8) -> fmt::Result {
+fn int(out: &mut dyn Write, program: &dyn Names, expr: &Expr, place: u8) -> fmt::Result {
     match expr {
         // The literal without its sign would not fit.
         Expr::Int(i64::MIN) => write!(out, "(-{} - 1)", i64::MAX),
         Expr::Int(value) => write!(out, "{value}"),
-        Expr::Symbol(id) => out.write_str(symbol(program, *id)),
+        Expr::Symbol(id) => out.write_str(program.symbol(*id)),
         Expr::Block(axis) => out.write_str(match axis {
             Axis::X => "block.x",
             Axis::Y => "block.y",
             Axis::Z => "block.z",
         }),
         Expr::Element(param, index) => {
-            write!(out, "{}[", program.params.get(param.0 as usize).map_or("?", |p| &p.name))?;
+            write!(out, "{}[", program.param(*param))?;
             int(out, program, index, SUM)?;
             out.write_str("]")
         }
@@ -70,7 +167,7 @@ fn int(out: &mut impl Write, program: &Program, expr: &Expr, place: u8) -> fmt::
     }
 }
 
-fn call(out: &mut impl Write, program: &Program, name: &str, a: &Expr, b: &Expr) -> fmt::Result {
+fn call(out: &mut dyn Write, program: &dyn Names, name: &str, a: &Expr, b: &Expr) -> fmt::Result {
     write!(out, "{name}(")?;
     int(out, program, a, SUM)?;
     out.write_str(", ")?;
@@ -78,16 +175,16 @@ fn call(out: &mut impl Write, program: &Program, name: &str, a: &Expr, b: &Expr)
     out.write_str(")")
 }
 
-fn number(out: &mut impl Write, value: f64) -> fmt::Result {
+fn number(out: &mut dyn Write, value: f64) -> fmt::Result {
     // The shortest text that reads back; always with a point or an exponent.
     write!(out, "{value:?}")
 }
 
-fn elementwise(out: &mut impl Write, program: &Program, expr: &ElemExpr, place: u8) -> fmt::Result {
+fn elementwise(out: &mut dyn Write, program: &dyn Names, expr: &ElemExpr, place: u8) -> fmt::Result {
     match expr {
-        ElemExpr::Tensor(id) => out.write_str(tensor(program, *id)),
+        ElemExpr::Tensor(id) => out.write_str(program.tensor(*id)),
         ElemExpr::Number(value) => number(out, *value),
-        ElemExpr::Scalar(id) => out.write_str(program.params.get(id.0 as usize).map_or("?", |p| &p.name)),
+        ElemExpr::Scalar(id) => out.write_str(program.param(*id)),
         ElemExpr::Int(value) => {
             out.write_str("float(")?;
             int(out, program, value, SUM)?;
@@ -131,13 +228,9 @@ fn elementwise(out: &mut impl Write, program: &Program, expr: &ElemExpr, place: 
     }
 }
 
-fn tensor(program: &Program, id: TensorId) -> &str {
-    program.tensors.get(id.0 as usize).map_or("?", |t| &t.name)
-}
-
 /// `BK * e1`: the factors of the scale, each in parentheses where it is no atom, then the basis element.
-fn step(out: &mut impl Write, program: &Program, leaf: &ViewLeaf) -> fmt::Result {
-    fn factors(out: &mut impl Write, program: &Program, scale: &Expr) -> fmt::Result {
+fn step(out: &mut dyn Write, program: &dyn Names, leaf: &ViewLeaf) -> fmt::Result {
+    fn factors(out: &mut dyn Write, program: &dyn Names, scale: &Expr) -> fmt::Result {
         match scale {
             Expr::Binary(IntOp::Mul, a, b) => {
                 factors(out, program, a)?;
@@ -153,10 +246,10 @@ fn step(out: &mut impl Write, program: &Program, leaf: &ViewLeaf) -> fmt::Result
     write!(out, "e{}", leaf.dim)
 }
 
-fn list<T>(
-    out: &mut impl Write,
+pub(crate) fn list<T>(
+    out: &mut dyn Write,
     items: &[T],
-    mut item: impl FnMut(&mut String, &T) -> fmt::Result,
+    mut item: impl FnMut(&mut dyn Write, &T) -> fmt::Result,
 ) -> fmt::Result {
     for (i, value) in items.iter().enumerate() {
         let mut text = String::new();
@@ -166,11 +259,11 @@ fn list<T>(
     Ok(())
 }
 
-fn ints(out: &mut impl Write, program: &Program, items: &[Expr]) -> fmt::Result {
+pub(crate) fn ints(out: &mut dyn Write, program: &dyn Names, items: &[Expr]) -> fmt::Result {
     list(out, items, |out, e| int(out, program, e, SUM))
 }
 
-fn param(out: &mut String, program: &Program, param: &Param) -> fmt::Result {
+pub(crate) fn param(out: &mut dyn Write, program: &dyn Names, param: &Param) -> fmt::Result {
     if param.is_constant() {
         out.write_str("constant ")?;
     }
@@ -194,107 +287,115 @@ fn param(out: &mut String, program: &Program, param: &Param) -> fmt::Result {
     }
 }
 
-fn definition(out: &mut impl Write, program: &Program, id: TensorId) -> fmt::Result {
-    let Some(row) = program.tensors.get(id.0 as usize) else {
-        return out.write_str("?");
-    };
-    write!(out, "{} = ", row.name)?;
-    match &row.kind {
-        TensorKind::Register { shape, pinned } => {
-            write!(out, "register_tensor({}, [", row.dtype)?;
-            ints(out, program, shape)?;
-            out.write_str("]")?;
-            if let Some(layout) = pinned {
-                write!(out, ", layout = {layout}")?;
-            }
-            out.write_str(")")
-        }
-        TensorKind::Shared { shape, pinned } => {
-            write!(out, "shared_tensor({}, [", row.dtype)?;
-            ints(out, program, shape)?;
-            out.write_str("]")?;
-            if let Some(layout) = pinned {
-                write!(out, ", layout = {layout}")?;
-            }
-            out.write_str(")")
-        }
-        // Parts are never defined.
-        TensorKind::Part { .. } => out.write_str("?"),
-        TensorKind::View { param, offsets, ends, modes } => {
-            let buffer = program.params.get(param.0 as usize).map_or("?", |p| &p.name);
-            write!(out, "global_view({buffer}[")?;
-            let both: Vec<_> = offsets.iter().zip(ends).collect();
-            list(out, &both, |out, (offset, end)| {
-                if **offset != Expr::Int(0) {
-                    int(out, program, offset, SUM)?;
-                    out.write_str(" ")?;
-                }
-                out.write_str(":")?;
-                end.as_ref().map_or(Ok(()), |end| {
-                    out.write_str(" ")?;
-                    int(out, program, end, SUM)
-                })
-            })?;
-            out.write_str("], (")?;
-            list(out, modes, |out, mode| match mode.leaves.as_slice() {
-                [leaf] => int(out, program, &leaf.extent, SUM),
-                leaves => {
-                    out.write_str("(")?;
-                    list(out, leaves, |out, leaf| int(out, program, &leaf.extent, SUM))?;
-                    out.write_str(")")
-                }
-            })?;
-            out.write_str(") : (")?;
-            list(out, modes, |out, mode| match mode.leaves.as_slice() {
-                [leaf] => step(out, program, leaf),
-                leaves => {
-                    out.write_str("(")?;
-                    list(out, leaves, |out, leaf| step(out, program, leaf))?;
-                    out.write_str(")")
-                }
-            })?;
-            out.write_str("))")
-        }
+/// `register_tensor(f16, [64, 32])` or `shared_tensor(…)`, with its layout where one is pinned.
+fn fragment(
+    out: &mut dyn Write,
+    program: &dyn Names,
+    (memory, dtype): (&str, DType),
+    shape: &[Expr],
+    pinned: Option<&impl Display>,
+) -> fmt::Result {
+    write!(out, "{memory}_tensor({dtype}, [")?;
+    ints(out, program, shape)?;
+    out.write_str("]")?;
+    if let Some(layout) = pinned {
+        write!(out, ", layout = {layout}")?;
     }
+    out.write_str(")")
+}
+
+/// `pipeline(3, sa, sb)`.
+pub(crate) fn pipeline(
+    out: &mut dyn Write,
+    program: &dyn Names,
+    stages: &Expr,
+    tensors: &[TensorId],
+) -> fmt::Result {
+    out.write_str("pipeline(")?;
+    int(out, program, stages, SUM)?;
+    tensors.iter().try_for_each(|id| write!(out, ", {}", program.tensor(*id)))?;
+    out.write_str(")")
+}
+
+/// `global_view(x[:, :], (64, 64) : (e0, e1))`.
+pub(crate) fn view(
+    out: &mut dyn Write,
+    program: &dyn Names,
+    param: ParamId,
+    (offsets, ends): (&[Expr], &[Option<Expr>]),
+    modes: &[ViewMode],
+) -> fmt::Result {
+    write!(out, "global_view({}[", program.param(param))?;
+    let both: Vec<_> = offsets.iter().zip(ends).collect();
+    list(out, &both, |out, (offset, end)| {
+        if **offset != Expr::Int(0) {
+            int(out, program, offset, SUM)?;
+            out.write_str(" ")?;
+        }
+        out.write_str(":")?;
+        end.as_ref().map_or(Ok(()), |end| {
+            out.write_str(" ")?;
+            int(out, program, end, SUM)
+        })
+    })?;
+    out.write_str("], (")?;
+    list(out, modes, |out, mode| match mode.leaves.as_slice() {
+        [leaf] => int(out, program, &leaf.extent, SUM),
+        leaves => {
+            out.write_str("(")?;
+            list(out, leaves, |out, leaf| int(out, program, &leaf.extent, SUM))?;
+            out.write_str(")")
+        }
+    })?;
+    out.write_str(") : (")?;
+    list(out, modes, |out, mode| match mode.leaves.as_slice() {
+        [leaf] => step(out, program, leaf),
+        leaves => {
+            out.write_str("(")?;
+            list(out, leaves, |out, leaf| step(out, program, leaf))?;
+            out.write_str(")")
+        }
+    })?;
+    out.write_str("))")
 }
 
 /// `[:, :, ki]`.
-fn entries(out: &mut impl Write, program: &Program, index: &[Option<Expr>]) -> fmt::Result {
+fn entries<F: Form>(out: &mut dyn Write, program: &dyn Names, index: &[Option<F::Index>]) -> fmt::Result {
     out.write_str("[")?;
     list(out, index, |out, entry| match entry {
         None => out.write_str(":"),
-        Some(e) => int(out, program, e, SUM),
+        Some(e) => F::write_index(out, program, e),
     })?;
     out.write_str("]")
 }
 
 /// The name of a part of a register tensor: `ra[:, :, kk % 2]`.
-pub(crate) fn part_text(program: &Program, of: TensorId, index: &[Option<Expr>]) -> String {
-    let mut text = tensor(program, of).to_string();
+pub(crate) fn part_text(program: &dyn Names, of: TensorId, index: &[Option<Expr>]) -> String {
+    let mut text = program.tensor(of).to_string();
     // Writing to a string cannot fail.
-    let _ = entries(&mut text, program, index);
+    let _ = entries::<Surface>(&mut text, program, index);
     text
 }
 
 /// `for ki in 0..ceil_div(k, 32)`, or `unroll for …`.
-fn loop_head(out: &mut impl Write, program: &Program, id: SymbolId, lo: &Expr, hi: &Expr) -> fmt::Result {
-    if program.symbols.get(id.0 as usize).is_some_and(|s| s.kind == SymbolKind::Unrolled) {
+fn loop_head(out: &mut dyn Write, program: &dyn Names, id: SymbolId, lo: &Expr, hi: &Expr) -> fmt::Result {
+    if program.is_unrolled(id) {
         out.write_str("unroll ")?;
     }
-    write!(out, "for {} in ", symbol(program, id))?;
+    write!(out, "for {} in ", program.symbol(id))?;
     int(out, program, lo, SUM)?;
     out.write_str("..")?;
     int(out, program, hi, SUM)
 }
 
 /// What stands before the body of a loop, a `drain`, a role or a stage; nothing for any other statement.
-fn head(out: &mut impl Write, program: &Program, kind: &StmtKind) -> fmt::Result {
+fn head<F: Form>(out: &mut dyn Write, program: &dyn Names, kind: &StmtKind<F>) -> fmt::Result {
     match kind {
         StmtKind::For { counter, lo, hi, .. } => loop_head(out, program, *counter, lo, hi),
         StmtKind::Tiles { row, col, previous, rows, cols, order, .. } => {
-            write!(out, "for ({}, {})", symbol(program, *row), symbol(program, *col))?;
+            write!(out, "for ({}, {})", program.symbol(*row), program.symbol(*col))?;
             if let Some([row, col]) = previous {
-                write!(out, " previous ({}, {})", symbol(program, *row), symbol(program, *col))?;
+                write!(out, " previous ({}, {})", program.symbol(*row), program.symbol(*col))?;
             }
             out.write_str(" in tiles(")?;
             int(out, program, rows, SUM)?;
@@ -305,17 +406,17 @@ fn head(out: &mut impl Write, program: &Program, kind: &StmtKind) -> fmt::Result
                 TileOrder::Hilbert { order } => ("hilbert", order, false),
             };
             write!(out, ", {word}(")?;
-            int(out, program, number, SUM)?;
+            int(out, program, &F::int(number), SUM)?;
             out.write_str(if serpentine { ", serpentine))" } else { "))" })
         }
         StmtKind::Drain { .. } => out.write_str("drain"),
         StmtKind::Role { name, warpgroups, registers, .. } => {
-            write!(out, "warpgroup {name}(")?;
-            int(out, program, warpgroups, SUM)?;
+            write!(out, "warpgroup {}(", F::role(name))?;
+            int(out, program, &F::int(warpgroups), SUM)?;
             out.write_str(")")?;
             if let Some(registers) = registers {
                 out.write_str(" registers(")?;
-                int(out, program, registers, SUM)?;
+                int(out, program, &F::int(registers), SUM)?;
                 out.write_str(")")?;
             }
             Ok(())
@@ -325,9 +426,9 @@ fn head(out: &mut impl Write, program: &Program, kind: &StmtKind) -> fmt::Result
                 Side::Produce => "produce ",
                 Side::Consume => "consume ",
             })?;
-            out.write_str(pipeline_name(program, *pipeline))?;
-            match slot {
-                Some(slot) => write!(out, "[{}]", symbol(program, *slot)),
+            out.write_str(program.pipeline(*pipeline))?;
+            match F::counter(slot) {
+                Some(slot) => write!(out, "[{}]", program.symbol(*slot)),
                 None => Ok(()),
             }
         }
@@ -335,28 +436,29 @@ fn head(out: &mut impl Write, program: &Program, kind: &StmtKind) -> fmt::Result
     }
 }
 
-fn pipeline_name(program: &Program, id: PipelineId) -> &str {
-    program.pipelines.get(id.0 as usize).map_or("?", |p| &p.name)
-}
-
 /// `, warps = (2, 2)`.
-fn shares(out: &mut impl Write, program: &Program, word: &str, shares: &Option<[Expr; 2]>) -> fmt::Result {
+fn shares<F: Form>(
+    out: &mut dyn Write,
+    program: &dyn Names,
+    word: &str,
+    shares: &Option<[F::Int; 2]>,
+) -> fmt::Result {
     let Some([m, n]) = shares else { return Ok(()) };
     write!(out, ", {word} = (")?;
-    int(out, program, m, SUM)?;
+    int(out, program, &F::int(m), SUM)?;
     out.write_str(", ")?;
-    int(out, program, n, SUM)?;
+    int(out, program, &F::int(n), SUM)?;
     out.write_str(")")
 }
 
 /// A reference as it is written in a copy.
-pub(crate) fn reference(out: &mut impl Write, program: &Program, r: &TensorRef) -> fmt::Result {
+pub(crate) fn reference<F: Form>(out: &mut dyn Write, program: &dyn Names, r: &TensorRef<F>) -> fmt::Result {
     if r.transposed {
         out.write_str("transpose(")?;
     }
-    out.write_str(tensor(program, r.tensor))?;
+    out.write_str(program.tensor(r.tensor))?;
     if !r.index.is_empty() {
-        entries(out, program, &r.index)?;
+        entries::<F>(out, program, &r.index)?;
     }
     if r.transposed {
         out.write_str(")")?;
@@ -364,14 +466,23 @@ pub(crate) fn reference(out: &mut impl Write, program: &Program, r: &TensorRef) 
     Ok(())
 }
 
-struct Printer<'a> {
-    program: &'a Program,
+pub(crate) struct Printer<'a> {
+    program: &'a dyn Names,
     /// Tensors whose definition has been printed: a layout is given only there.
     defined: BTreeSet<TensorId>,
 }
 
-impl Printer<'_> {
-    fn block(&mut self, out: &mut impl Write, body: &[Stmt], depth: usize) -> fmt::Result {
+impl<'a> Printer<'a> {
+    pub(crate) fn new(program: &'a dyn Names) -> Self {
+        Printer { program, defined: BTreeSet::new() }
+    }
+
+    pub(crate) fn block<F: Form>(
+        &mut self,
+        out: &mut dyn Write,
+        body: &[Stmt<F>],
+        depth: usize,
+    ) -> fmt::Result {
         for (i, stmt) in body.iter().enumerate() {
             // A `drain` stands behind the brace that ends its loop.
             match stmt.kind {
@@ -389,22 +500,18 @@ impl Printer<'_> {
 
     /// True if the order is that of `transpose(r)`: all modes of `r` in reverse.
     fn reverses(&self, order: &[u32], src: TensorId) -> bool {
-        let rank = self.program.tensors.get(src.0 as usize).map_or(0, |t| match &t.kind {
-            TensorKind::View { modes, .. } => modes.len(),
-            TensorKind::Register { shape, .. }
-            | TensorKind::Shared { shape, .. }
-            | TensorKind::Part { shape, .. } => shape.len(),
-        });
+        let rank = self.program.rank(src);
         order.len() == rank && order.iter().rev().enumerate().all(|(i, mode)| i == *mode as usize)
     }
 
-    fn statement(&mut self, out: &mut impl Write, kind: &StmtKind, depth: usize) -> fmt::Result {
+    fn statement<F: Form>(&mut self, out: &mut dyn Write, kind: &StmtKind<F>, depth: usize) -> fmt::Result {
         let program = self.program;
-        let name = |id: &TensorId| tensor(program, *id);
+        let name = |id: &TensorId| program.tensor(*id);
         match kind {
             StmtKind::Define(id) => {
                 self.defined.insert(*id);
-                definition(out, program, *id)
+                write!(out, "{} = ", name(id))?;
+                program.write_tensor(out, *id)
             }
             StmtKind::Copy { src, dst } => {
                 out.write_str("copy(")?;
@@ -426,7 +533,7 @@ impl Printer<'_> {
             }
             StmtKind::Gemm { c, a, b, warps } => {
                 write!(out, "gemm({}, {}, {}", name(c), name(a), name(b))?;
-                shares(out, program, "warps", warps)?;
+                shares::<F>(out, program, "warps", warps)?;
                 out.write_str(")")
             }
             StmtKind::GemmAsync { c, a, b, warpgroups } => {
@@ -434,28 +541,31 @@ impl Printer<'_> {
                 reference(out, program, a)?;
                 out.write_str(", ")?;
                 reference(out, program, b)?;
-                shares(out, program, "warpgroups", warpgroups)?;
+                shares::<F>(out, program, "warpgroups", warpgroups)?;
                 out.write_str(")")
             }
-            StmtKind::Pipeline(id) => {
-                let Some(row) = program.pipelines.get(id.0 as usize) else {
-                    return out.write_str("?");
-                };
-                write!(out, "{} = pipeline(", row.name)?;
-                int(out, program, &row.stages, SUM)?;
-                row.tensors.iter().try_for_each(|id| write!(out, ", {}", name(id)))?;
+            StmtKind::CommitGemm => out.write_str("commit_gemm()"),
+            StmtKind::WaitGemm(groups) => {
+                out.write_str("wait_gemm(")?;
+                int(out, program, &F::int(groups), SUM)?;
                 out.write_str(")")
+            }
+            StmtKind::ClusterSum { dst } => write!(out, "cluster_sum({})", name(dst)),
+            StmtKind::WaitDependencies => out.write_str("wait_dependencies()"),
+            StmtKind::LaunchDependents => out.write_str("launch_dependents()"),
+            StmtKind::Pipeline(id) => {
+                write!(out, "{} = ", program.pipeline(*id))?;
+                program.write_pipeline(out, *id)
             }
             StmtKind::Cast { dst, src } => {
                 self.defined.insert(*dst);
-                let dtype = program.tensors.get(dst.0 as usize).map_or("?", |t| t.dtype.name());
+                let dtype = program.dtype(*dst).map_or("?", |dtype| dtype.name());
                 write!(out, "{} = cast({}, {dtype})", name(dst), name(src))
             }
             StmtKind::Rearrange { dst, src } => {
                 write!(out, "{} = rearrange({}", name(dst), name(src))?;
                 if self.defined.insert(*dst)
-                    && let Some(TensorKind::Register { pinned: Some(layout), .. }) =
-                        program.tensors.get(dst.0 as usize).map(|t| &t.kind)
+                    && let Some(layout) = program.pinned(*dst)
                 {
                     write!(out, ", layout = {layout}")?;
                 }
@@ -475,15 +585,15 @@ impl Printer<'_> {
                     ShapeOp::Transpose(order) => order.iter().try_for_each(|mode| write!(out, ", {mode}"))?,
                     ShapeOp::Reshape(shape) | ShapeOp::Broadcast(shape) => {
                         out.write_str(", [")?;
-                        ints(out, program, shape)?;
+                        list(out, shape, |out, extent| int(out, program, &F::int(extent), SUM))?;
                         out.write_str("]")?;
                     }
                     ShapeOp::Expand { axis } => write!(out, ", {axis}")?,
                     ShapeOp::Slice { axis, start, extent } => {
                         write!(out, ", {axis}, ")?;
-                        int(out, program, start, SUM)?;
+                        int(out, program, &F::int(start), SUM)?;
                         out.write_str(", ")?;
-                        int(out, program, extent, SUM)?;
+                        int(out, program, &F::int(extent), SUM)?;
                     }
                 }
                 out.write_str(")")
@@ -519,7 +629,7 @@ impl Printer<'_> {
                 write!(out, "{word}(")?;
                 list(out, &arguments, |out, argument| match argument {
                     Argument::Tensor(id) => out.write_str(name(id)),
-                    Argument::Int(e) => int(out, program, e, SUM),
+                    Argument::Int(e) => int(out, program, &F::int(e), SUM),
                     Argument::Number(value) => number(out, *value),
                 })?;
                 out.write_str(")")
@@ -529,7 +639,7 @@ impl Printer<'_> {
 }
 
 /// Declarations of one kind that follow each other share a line.
-fn declarations(out: &mut impl Write, program: &Program) -> fmt::Result {
+fn declarations(out: &mut dyn Write, program: &Program) -> fmt::Result {
     let keyword = |s: &Symbol| match s.kind {
         SymbolKind::Size(_) => Some("size"),
         SymbolKind::Constant(_) => Some("const"),
@@ -569,18 +679,16 @@ impl Display for Program {
             int(f, self, &self.cluster, SUM)?;
         }
         f.write_str(")\n{\n")?;
-        Printer { program: self, defined: BTreeSet::new() }.block(f, &self.body, 1)?;
+        Printer::new(self).block(f, &self.body, 1)?;
         f.write_str("}\n")
     }
 }
 
 /// One statement of a program as text, without what a loop, a role or a stage holds: `for ki in 0..ceil_div(k, 32)`.
-pub fn statement_text(program: &Program, stmt: &Stmt) -> String {
+pub fn statement_text<F: Form>(program: &dyn Names, stmt: &Stmt<F>) -> String {
     let mut text = String::new();
-    let mut printer = Printer {
-        program,
-        defined: program.tensors.iter().enumerate().map(|(i, _)| TensorId(i as u32)).collect(),
-    };
+    // As if every tensor had been defined: no layout is given.
+    let mut printer = Printer { program, defined: stmt.kind.assigned().into_iter().collect() };
     let written = match &stmt.kind {
         kind @ (StmtKind::For { .. }
         | StmtKind::Tiles { .. }

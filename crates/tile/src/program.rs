@@ -12,8 +12,8 @@ use crate::diagnostic::Origin;
 use crate::expr::{Expr, SymbolId};
 use crate::ids::StmtIds;
 pub use crate::statement::{
-    AsyncHow, BinaryOp, ElemExpr, Operand, OperandMut, ReduceOp, ShapeOp, Side, Stmt, StmtKind, TensorRef,
-    TileOrder, UnaryOp, Use,
+    AsyncHow, BinaryOp, ElemExpr, Form, Operand, OperandMut, ReduceOp, ShapeOp, Side, Stmt, StmtKind,
+    Surface, TensorRef, TileOrder, UnaryOp, Use,
 };
 
 /// A kernel's parameter: an index into [`Program::params`].

@@ -1,11 +1,75 @@
 //! Statements: what a program's blocks do, and what every statement's operands are.
 
+use std::fmt;
+
 use tilewright_machine::CacheHint;
 
 use crate::diagnostic::Origin;
 use crate::expr::{Expr, SymbolId};
 use crate::ids::StmtId;
+use crate::printer::Names;
 use crate::program::{ParamId, PipelineId, TensorId};
+
+/// A form of programs: types of what the surface program and the [core program](crate::core) write differently. Every statement is
+/// defined once, for both.
+pub trait Form: Copy + PartialEq + Eq + std::hash::Hash + fmt::Debug + Default + 'static {
+    /// An integer that is known when the kernel is compiled.
+    type Int: Clone + PartialEq + Eq + std::hash::Hash + fmt::Debug;
+    /// An entry of an index into a view or a shared tensor.
+    type Index: Clone + PartialEq + fmt::Debug;
+    /// The counter that stands for a stage's number.
+    type Slot: Clone + PartialEq + fmt::Debug;
+    /// The name of a role, where roles are statements.
+    type RoleName: Clone + PartialEq + fmt::Debug;
+
+    /// The value of an integer; `None` before constants have values.
+    fn value(int: &Self::Int) -> Option<i64>;
+    /// The integer as an expression.
+    fn int(int: &Self::Int) -> Expr;
+    /// The text of a role's name.
+    fn role(name: &Self::RoleName) -> &str;
+    /// The counter of a slot.
+    fn counter(slot: &Self::Slot) -> Option<&SymbolId>;
+    /// The same, to change it.
+    fn counter_mut(slot: &mut Self::Slot) -> Option<&mut SymbolId>;
+    /// Writes an entry of an index as text.
+    fn write_index(out: &mut dyn fmt::Write, names: &dyn Names, index: &Self::Index) -> fmt::Result;
+}
+
+/// The form of the programs that authors write: integers are expressions over constants.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Surface;
+
+impl Form for Surface {
+    type Int = Expr;
+    type Index = Expr;
+    type Slot = Option<SymbolId>;
+    type RoleName = String;
+
+    fn value(int: &Expr) -> Option<i64> {
+        int.as_int()
+    }
+
+    fn int(int: &Expr) -> Expr {
+        int.clone()
+    }
+
+    fn role(name: &String) -> &str {
+        name
+    }
+
+    fn counter(slot: &Option<SymbolId>) -> Option<&SymbolId> {
+        slot.as_ref()
+    }
+
+    fn counter_mut(slot: &mut Option<SymbolId>) -> Option<&mut SymbolId> {
+        slot.as_mut()
+    }
+
+    fn write_index(out: &mut dyn fmt::Write, names: &dyn Names, index: &Expr) -> fmt::Result {
+        crate::printer::write_expr(out, names, index)
+    }
+}
 
 /// Which side of a pipeline a [`StmtKind::Stage`] is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -14,6 +78,16 @@ pub enum Side {
     Produce,
     /// `consume`: reads the next full stage.
     Consume,
+}
+
+impl Side {
+    /// The word by which the counter of a side's stages is named.
+    pub(crate) fn end(self) -> &'static str {
+        match self {
+            Side::Produce => "produced",
+            Side::Consume => "consumed",
+        }
+    }
 }
 
 /// The attributes of a [`StmtKind::CopyAsync`].
@@ -32,12 +106,12 @@ pub struct AsyncHow {
 /// The rasterization order of a [`StmtKind::Tiles`]. Neighbours in the order are close together, so that blocks that run at
 /// the same time read the same rows and columns.
 #[derive(Clone, PartialEq, Debug)]
-pub enum TileOrder {
+pub enum TileOrder<F: Form = Surface> {
     /// `grouped(n)`, `grouped(n, serpentine)`: groups of `n` rows of tiles (the last may have fewer); in a group column by column, each from top to
     /// bottom. `serpentine`: every second group from its last column to its first.
     Grouped {
         /// Rows of a group, over constants.
-        rows: Expr,
+        rows: F::Int,
         /// Whether every second group is walked backwards.
         serpentine: bool,
     },
@@ -45,33 +119,33 @@ pub enum TileOrder {
     /// row by row.
     Hilbert {
         /// The curve's order, over constants.
-        order: Expr,
+        order: F::Int,
     },
 }
 
 /// A tensor as a statement uses it: perhaps indexed, perhaps transposed.
 #[derive(Clone, PartialEq, Debug)]
-pub struct TensorRef {
+pub struct TensorRef<F: Form = Surface> {
     /// The tensor.
     pub tensor: TensorId,
     /// One entry a mode: an expression fixes the mode at that coordinate, `None` (`:` or `_` in the text) keeps it. An
     /// empty list keeps every mode. Global views and shared tensors are indexed here; of a register tensor, a statement
     /// names a [`TensorKind::Part`].
-    pub index: Vec<Option<Expr>>,
+    pub index: Vec<Option<F::Index>>,
     /// `transpose(t)`: the kept modes in reverse order. Costs nothing: it is a view.
     pub transposed: bool,
     /// Its place.
     pub span: Origin,
 }
 
-impl TensorRef {
+impl<F: Form> TensorRef<F> {
     /// The whole tensor.
     pub fn whole(tensor: TensorId) -> Self {
         TensorRef { tensor, index: Vec::new(), transposed: false, span: Origin::Unknown }
     }
 }
 
-impl From<TensorId> for TensorRef {
+impl<F: Form> From<TensorId> for TensorRef<F> {
     fn from(tensor: TensorId) -> Self {
         TensorRef::whole(tensor)
     }
@@ -79,17 +153,17 @@ impl From<TensorId> for TensorRef {
 
 /// A statement, its identity, and where it is written.
 #[derive(Clone, Debug)]
-pub struct Stmt {
+pub struct Stmt<F: Form = Surface> {
     /// Its identity, unique in the program.
     pub id: StmtId,
     /// The kind, with the operands.
-    pub kind: StmtKind,
+    pub kind: StmtKind<F>,
     /// Its place.
     pub span: Origin,
 }
 
 /// Statements are equal that do the same, whatever their ids.
-impl PartialEq for Stmt {
+impl<F: Form> PartialEq for Stmt<F> {
     fn eq(&self, other: &Self) -> bool {
         self.kind == other.kind
     }
@@ -97,7 +171,7 @@ impl PartialEq for Stmt {
 
 /// A statement by kind. All threads of the block do it together.
 #[derive(Clone, PartialEq, Debug)]
-pub enum StmtKind {
+pub enum StmtKind<F: Form = Surface> {
     /// `t = global_view(…)`, `t = register_tensor(…)`, `t = shared_tensor(…)`: the tensor exists from here to the end of the
     /// enclosing block. Registers and shared memory hold anything until they are written.
     Define(TensorId),
@@ -105,18 +179,18 @@ pub enum StmtKind {
     /// zero and is not written. A write to shared memory is seen by other threads after the next `syncthreads`.
     Copy {
         /// From here.
-        src: TensorRef,
+        src: TensorRef<F>,
         /// To here.
-        dst: TensorRef,
+        dst: TensorRef<F>,
     },
     /// `copy.async(src, dst)` from a global view to a shared tensor, or from a shared tensor to a global view. The source is read, and
     /// the destination written, between here and the wait that covers the copy; until then nothing may read or write the
     /// destination, or write the source. In a `produce` the copy is part of filling the stage, and no wait covers it.
     CopyAsync {
         /// From here.
-        src: TensorRef,
+        src: TensorRef<F>,
         /// To here.
-        dst: TensorRef,
+        dst: TensorRef<F>,
         /// Its attributes.
         how: AsyncHow,
     },
@@ -124,7 +198,7 @@ pub enum StmtKind {
     Commit,
     /// `wait_group(n)`: of the groups so far, all but the `n` latest are complete. The number is at least 0, over constants and
     /// counters of `unroll for`.
-    Wait(Expr),
+    Wait(F::Int),
     /// `gemm(c, a, b)`, `gemm(c, a, b, warps = (2, 2))`: `c += a · bᵀ`, with `c` M×N, `a` M×K, `b` N×K, all in registers.
     Gemm {
         /// The accumulator.
@@ -135,7 +209,7 @@ pub enum StmtKind {
         b: TensorId,
         /// `warps = (m, n)`: the warps of the block along M and along N; `None` leaves them to the compiler. Over constants and
         /// counters of `unroll for`.
-        warps: Option<[Expr; 2]>,
+        warps: Option<[F::Int; 2]>,
     },
     /// `gemm.async(c, a, b)`, `gemm.async(c, a, b, warpgroups = (2, 1))`: `c += a · bᵀ` by the asynchronous tensor cores of a warpgroup, with
     /// `c` M×N in registers, `a` M×K in shared memory or registers, `b` N×K in shared memory. Until the [`StmtKind::WaitGemm`] that
@@ -144,16 +218,16 @@ pub enum StmtKind {
         /// The accumulator.
         c: TensorId,
         /// The left factor.
-        a: TensorRef,
+        a: TensorRef<F>,
         /// The right factor, N×K.
-        b: TensorRef,
+        b: TensorRef<F>,
         /// `warpgroups = (m, n)`: the warpgroups of the role along M and along N; `None` leaves them to the compiler. Over constants.
-        warpgroups: Option<[Expr; 2]>,
+        warpgroups: Option<[F::Int; 2]>,
     },
     /// `commit_gemm()`: the asynchronous products since the last one become a group (perhaps an empty one).
     CommitGemm,
     /// `wait_gemm(n)`: of the groups of products so far, all but the `n` latest are complete. Over constants.
-    WaitGemm(Expr),
+    WaitGemm(F::Int),
     /// `cluster_sum(c)`: `c` becomes, in every block of the cluster, the sum of the `c` of all its blocks, added in the order of their ranks.
     ClusterSum {
         /// A register tensor of `f32`.
@@ -169,13 +243,13 @@ pub enum StmtKind {
     /// stand at the program's outermost level; beside them are only definitions.
     Role {
         /// The role's name.
-        name: String,
+        name: F::RoleName,
         /// The number of warpgroups, over constants.
-        warpgroups: Expr,
+        warpgroups: F::Int,
         /// Registers of a thread, over constants; `None`: an even share.
-        registers: Option<Expr>,
+        registers: Option<F::Int>,
         /// The statements of the role.
-        body: Vec<Stmt>,
+        body: Vec<Stmt<F>>,
     },
     /// `produce p { … }`: waits for a free stage, fills it, and hands it on once it is full. `consume p { … }`: waits for a full stage,
     /// reads it, and gives it back once nothing reads it any more.
@@ -185,9 +259,9 @@ pub enum StmtKind {
         /// Which side.
         side: Side,
         /// The counter that is the stage's number, once [`rings`](crate::rings()) has made the tensors' stages a mode of theirs.
-        slot: Option<SymbolId>,
+        slot: F::Slot,
         /// The statements that fill or read the stage.
-        body: Vec<Stmt>,
+        body: Vec<Stmt<F>>,
     },
     /// `for (row, col) in tiles(rows, cols, order) { … }`: this block's share of `rows`×`cols` tiles: of the tiles in their order, those
     /// whose number is the cluster's index plus a multiple of the number of clusters (along x).
@@ -204,9 +278,9 @@ pub enum StmtKind {
         /// Columns of tiles.
         cols: Expr,
         /// The rasterization order.
-        order: TileOrder,
+        order: TileOrder<F>,
         /// The statements done for each tile.
-        body: Vec<Stmt>,
+        body: Vec<Stmt<F>>,
     },
     /// `drain { … }`: stands right behind a [`StmtKind::Tiles`] with [`previous`](StmtKind::Tiles::previous) and is done once, after its last
     /// round. The counters are of that round's tile; they are `rows` and `cols` where there was none.
@@ -214,7 +288,7 @@ pub enum StmtKind {
         /// The counters that are the loop's `after`.
         previous: [SymbolId; 2],
         /// The statements done once.
-        body: Vec<Stmt>,
+        body: Vec<Stmt<F>>,
     },
     /// `dst = cast(src, dtype)`: converts each element, rounding to nearest even.
     Cast {
@@ -254,7 +328,7 @@ pub enum StmtKind {
         /// The operand.
         src: TensorId,
         /// The relation of the shapes.
-        op: ShapeOp,
+        op: ShapeOp<F>,
     },
     /// `dst = join(a, b)`: two tensors of one shape side by side along a new last mode of extent 2:
     /// `dst[…, 0] = a[…]`, `dst[…, 1] = b[…]`. Costs nothing.
@@ -312,7 +386,7 @@ pub enum StmtKind {
         /// One past its last value.
         hi: Expr,
         /// The statements of an iteration.
-        body: Vec<Stmt>,
+        body: Vec<Stmt<F>>,
     },
 }
 
@@ -442,9 +516,9 @@ macro_rules! plain_statements {
             },
         }),*];
 
-        impl StmtKind {
+        impl<F: Form> StmtKind<F> {
             /// The name and the arguments of a statement that is a plain call; `None` of any other.
-            pub(crate) fn plain(&self) -> Option<(&'static str, Vec<Argument<TensorId, &Expr, f64>>)> {
+            pub(crate) fn plain(&self) -> Option<(&'static str, Vec<Argument<TensorId, &F::Int, f64>>)> {
                 match self {
                     $($($kind)* => Some((stringify!($name), vec![$(argument_value!($shape $arg)),*])),)*
                     _ => None,
@@ -458,18 +532,18 @@ with_plain_statements!(plain_statements!());
 /// Defines an enum of operands, and the functions that list those of a statement. Twice: shared, and to change them.
 macro_rules! operands {
     (
-        ($Operand:ident, $operands:ident, $collect:ident, $doc:literal $(, $mut:tt)?)
+        ($Operand:ident, $operands:ident, $collect:ident, $counter:ident, $doc:literal $(, $mut:tt)?)
         $($name:ident($($arg:ident: $shape:ident $noun:literal),*) { $($kind:tt)* })*
     ) => {
         #[doc = $doc]
         #[derive(Debug)]
-        pub enum $Operand<'a> {
+        pub enum $Operand<'a, F: Form = Surface> {
             /// A whole tensor (or a [`TensorKind::Part`](crate::TensorKind::Part)).
             Tensor(Use, &'a $($mut)? TensorId),
             /// A tensor that may be indexed and transposed.
-            Reference(Use, &'a $($mut)? TensorRef),
+            Reference(Use, &'a $($mut)? TensorRef<F>),
             /// An integer over constants and counters of `unroll for`.
-            Constant(&'a $($mut)? Expr),
+            Constant(&'a $($mut)? F::Int),
             /// An integer over sizes, block indices and the counters of the loops around.
             Expr(&'a $($mut)? Expr),
             /// A counter of a loop, defined; of a `drain`, read: the loop before defines it.
@@ -479,14 +553,14 @@ macro_rules! operands {
             /// A scalar parameter.
             Scalar(&'a $($mut)? ParamId),
             /// The statements inside.
-            Body(&'a $($mut)? Vec<Stmt>),
+            Body(&'a $($mut)? Vec<Stmt<F>>),
         }
 
-        impl StmtKind {
+        impl<F: Form> StmtKind<F> {
             #[doc = $doc]
             ///
             /// In the order of the text; but the counters that a loop defines follow its bounds, and its body is last.
-            pub fn $operands(&$($mut)? self) -> Vec<$Operand<'_>> {
+            pub fn $operands(&$($mut)? self) -> Vec<$Operand<'_, F>> {
                 use $Operand::{Body, Constant, Counter, Expr, Pipeline, Reference, Tensor};
                 let mut out = Vec::new();
                 match self {
@@ -509,7 +583,7 @@ macro_rules! operands {
                         }
                     }
                     $($($kind)* => {
-                        let plain: [Option<$Operand<'_>>; _] = [$(operand_of!($Operand $shape $arg)),*];
+                        let plain: [Option<$Operand<'_, F>>; _] = [$(operand_of!($Operand $shape $arg)),*];
                         out.extend(plain.into_iter().flatten());
                     })*
                     StmtKind::Pipeline(id) => out.push(Pipeline(Use::Define, id)),
@@ -526,7 +600,7 @@ macro_rules! operands {
                             Side::Consume => Use::Read,
                         };
                         out.push(Pipeline(side, pipeline));
-                        if let Some(slot) = slot {
+                        if let Some(slot) = F::$counter(slot) {
                             out.push(Counter(Use::Define, slot));
                         }
                         out.push(Body(body));
@@ -587,7 +661,7 @@ macro_rules! operands {
         }
 
         impl ElemExpr {
-            fn $collect<'a>(&'a $($mut)? self, out: &mut Vec<$Operand<'a>>) {
+            fn $collect<'a, F: Form>(&'a $($mut)? self, out: &mut Vec<$Operand<'a, F>>) {
                 match self {
                     ElemExpr::Tensor(id) => out.push($Operand::Tensor(Use::Read, id)),
                     ElemExpr::Scalar(id) => out.push($Operand::Scalar(id)),
@@ -607,17 +681,19 @@ with_plain_statements!(operands!(
     Operand,
     operands,
     collect,
+    counter,
     "The operands of a statement: each use of a tensor, integer, counter, pipeline or body."
 ));
 with_plain_statements!(operands!(
     OperandMut,
     operands_mut,
     collect_mut,
+    counter_mut,
     "The operands of a statement, to change them.",
     mut
 ));
 
-impl StmtKind {
+impl<F: Form> StmtKind<F> {
     /// The tensors of the statement and their uses, in the order of the text; not those of the statements inside.
     pub fn tensors(&self) -> Vec<(Use, TensorId)> {
         let tensor = |operand| match operand {
@@ -648,7 +724,7 @@ impl StmtKind {
     }
 
     /// The references of a statement whose operands may be indexed, and their uses.
-    pub fn references(&self) -> Vec<(Use, &TensorRef)> {
+    pub fn references(&self) -> Vec<(Use, &TensorRef<F>)> {
         let reference = |operand| match operand {
             Operand::Reference(used, r) => Some((used, r)),
             _ => None,
@@ -656,23 +732,8 @@ impl StmtKind {
         self.operands().into_iter().filter_map(reference).collect()
     }
 
-    /// Calls `visit` for every integer expression, also in indices and in the statements inside.
-    pub fn exprs_mut(&mut self, visit: &mut impl FnMut(&mut Expr)) {
-        for operand in self.operands_mut() {
-            match operand {
-                OperandMut::Constant(e) | OperandMut::Expr(e) => visit(e),
-                OperandMut::Reference(_, r) => r.index.iter_mut().flatten().for_each(&mut *visit),
-                OperandMut::Body(body) => body.iter_mut().for_each(|stmt| stmt.kind.exprs_mut(visit)),
-                OperandMut::Tensor(..)
-                | OperandMut::Counter(..)
-                | OperandMut::Pipeline(..)
-                | OperandMut::Scalar(_) => {}
-            }
-        }
-    }
-
     /// The statements inside a loop, a `drain`, a role or a stage; none of any other.
-    pub fn body(&self) -> &[Stmt] {
+    pub fn body(&self) -> &[Stmt<F>] {
         match self {
             StmtKind::For { body, .. }
             | StmtKind::Role { body, .. }
@@ -684,7 +745,7 @@ impl StmtKind {
     }
 
     /// The same, to change them.
-    pub fn body_mut(&mut self) -> Option<&mut Vec<Stmt>> {
+    pub fn body_mut(&mut self) -> Option<&mut Vec<Stmt<F>>> {
         match self {
             StmtKind::For { body, .. }
             | StmtKind::Role { body, .. }
@@ -701,7 +762,7 @@ impl StmtKind {
     }
 
     /// Source and destination of a copy of either kind that threads do: not by the tensor memory accelerator.
-    pub fn copied(&self) -> Option<(&TensorRef, &TensorRef)> {
+    pub fn copied(&self) -> Option<(&TensorRef<F>, &TensorRef<F>)> {
         match self {
             StmtKind::CopyAsync { how, .. } if how.tensor => None,
             StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, .. } => Some((src, dst)),
@@ -710,14 +771,31 @@ impl StmtKind {
     }
 }
 
+impl StmtKind {
+    /// Calls `visit` for every integer expression, also in indices and in the statements inside.
+    pub fn exprs_mut(&mut self, visit: &mut impl FnMut(&mut Expr)) {
+        for operand in self.operands_mut() {
+            match operand {
+                OperandMut::Constant(e) | OperandMut::Expr(e) => visit(e),
+                OperandMut::Reference(_, r) => r.index.iter_mut().flatten().for_each(&mut *visit),
+                OperandMut::Body(body) => body.iter_mut().for_each(|stmt| stmt.kind.exprs_mut(visit)),
+                OperandMut::Tensor(..)
+                | OperandMut::Counter(..)
+                | OperandMut::Pipeline(..)
+                | OperandMut::Scalar(_) => {}
+            }
+        }
+    }
+}
+
 /// The relation of the result of a [`StmtKind::Shape`] to its operand. Elements are counted colexicographically, the leftmost
 /// mode fastest, as everywhere.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum ShapeOp {
+pub enum ShapeOp<F: Form = Surface> {
     /// `transpose(r, 1, 0, 2)`: mode `i` of the result is mode `order[i]` of the operand. Each mode occurs once.
     Transpose(Vec<u32>),
     /// `reshape(r, [A, B])`: the same elements in the same order, in this shape.
-    Reshape(Vec<Expr>),
+    Reshape(Vec<F::Int>),
     /// `expand(r, axis)`: a new mode of extent 1, which is mode `axis` of the result.
     Expand {
         /// From 0 to the number of modes of the operand.
@@ -728,15 +806,15 @@ pub enum ShapeOp {
         /// The mode.
         axis: u32,
         /// The first coordinate, over constants and counters of `unroll for`.
-        start: Expr,
+        start: F::Int,
         /// The number of coordinates, over constants.
-        extent: Expr,
+        extent: F::Int,
     },
     /// `broadcast(r, [A, B])`: modes of extent 1 are repeated to these extents; the others have them already.
-    Broadcast(Vec<Expr>),
+    Broadcast(Vec<F::Int>),
 }
 
-impl ShapeOp {
+impl<F: Form> ShapeOp<F> {
     /// The word of the tile language.
     pub fn name(&self) -> &'static str {
         match self {
@@ -859,7 +937,155 @@ impl ElemExpr {
     pub fn tensors(&self) -> Vec<TensorId> {
         let mut operands = Vec::new();
         self.collect(&mut operands);
-        let tensor = |operand| if let Operand::Tensor(_, id) = operand { Some(*id) } else { None };
+        let tensor =
+            |operand: Operand<'_>| if let Operand::Tensor(_, id) = operand { Some(*id) } else { None };
         operands.into_iter().filter_map(tensor).collect()
+    }
+}
+
+/// How the parts of statements that differ between forms are converted from `F` to `G`.
+pub trait Convert<F: Form, G: Form> {
+    /// Why something cannot be converted.
+    type Error;
+    /// An integer.
+    fn int(&mut self, int: &F::Int) -> Result<G::Int, Self::Error>;
+    /// An entry of an index.
+    fn index(&mut self, index: &F::Index) -> Result<G::Index, Self::Error>;
+    /// The slot of a stage.
+    fn slot(&mut self, stage: (PipelineId, Side), slot: &F::Slot) -> Result<G::Slot, Self::Error>;
+    /// The name of a role.
+    fn role(&mut self, name: &F::RoleName) -> Result<G::RoleName, Self::Error>;
+
+    /// A reference.
+    ///
+    /// # Errors
+    ///
+    /// What an entry of its index cannot be converted for.
+    fn reference(&mut self, r: &TensorRef<F>) -> Result<TensorRef<G>, Self::Error> {
+        let index = r.index.iter().map(|entry| entry.as_ref().map(|e| self.index(e)).transpose());
+        let index = index.collect::<Result<_, _>>()?;
+        Ok(TensorRef { tensor: r.tensor, index, transposed: r.transposed, span: r.span })
+    }
+
+    /// A number of warps or warpgroups along M and N.
+    ///
+    /// # Errors
+    ///
+    /// What an integer cannot be converted for.
+    fn shares(&mut self, shares: &Option<[F::Int; 2]>) -> Result<Option<[G::Int; 2]>, Self::Error> {
+        let Some([m, n]) = shares else { return Ok(None) };
+        Ok(Some([self.int(m)?, self.int(n)?]))
+    }
+
+    /// Statements.
+    ///
+    /// # Errors
+    ///
+    /// What one of them cannot be converted for.
+    fn body(&mut self, body: &[Stmt<F>]) -> Result<Vec<Stmt<G>>, Self::Error> {
+        body.iter()
+            .map(|stmt| Ok(Stmt { id: stmt.id, kind: self.kind(&stmt.kind)?, span: stmt.span }))
+            .collect()
+    }
+
+    /// What a shape statement does.
+    ///
+    /// # Errors
+    ///
+    /// What an integer cannot be converted for.
+    fn shape(&mut self, op: &ShapeOp<F>) -> Result<ShapeOp<G>, Self::Error> {
+        Ok(match op {
+            ShapeOp::Transpose(order) => ShapeOp::Transpose(order.clone()),
+            ShapeOp::Reshape(shape) => {
+                ShapeOp::Reshape(shape.iter().map(|e| self.int(e)).collect::<Result<_, _>>()?)
+            }
+            ShapeOp::Expand { axis } => ShapeOp::Expand { axis: *axis },
+            ShapeOp::Slice { axis, start, extent } => {
+                ShapeOp::Slice { axis: *axis, start: self.int(start)?, extent: self.int(extent)? }
+            }
+            ShapeOp::Broadcast(shape) => {
+                ShapeOp::Broadcast(shape.iter().map(|e| self.int(e)).collect::<Result<_, _>>()?)
+            }
+        })
+    }
+
+    /// What a statement does.
+    ///
+    /// # Errors
+    ///
+    /// What a part of it cannot be converted for.
+    fn kind(&mut self, kind: &StmtKind<F>) -> Result<StmtKind<G>, Self::Error> {
+        Ok(match kind {
+            StmtKind::Define(id) => StmtKind::Define(*id),
+            StmtKind::Copy { src, dst } => {
+                StmtKind::Copy { src: self.reference(src)?, dst: self.reference(dst)? }
+            }
+            StmtKind::CopyAsync { src, dst, how } => {
+                StmtKind::CopyAsync { src: self.reference(src)?, dst: self.reference(dst)?, how: *how }
+            }
+            StmtKind::Commit => StmtKind::Commit,
+            StmtKind::Wait(groups) => StmtKind::Wait(self.int(groups)?),
+            StmtKind::Gemm { c, a, b, warps } => {
+                StmtKind::Gemm { c: *c, a: *a, b: *b, warps: self.shares(warps)? }
+            }
+            StmtKind::GemmAsync { c, a, b, warpgroups } => StmtKind::GemmAsync {
+                c: *c,
+                a: self.reference(a)?,
+                b: self.reference(b)?,
+                warpgroups: self.shares(warpgroups)?,
+            },
+            StmtKind::CommitGemm => StmtKind::CommitGemm,
+            StmtKind::WaitGemm(groups) => StmtKind::WaitGemm(self.int(groups)?),
+            StmtKind::ClusterSum { dst } => StmtKind::ClusterSum { dst: *dst },
+            StmtKind::WaitDependencies => StmtKind::WaitDependencies,
+            StmtKind::LaunchDependents => StmtKind::LaunchDependents,
+            StmtKind::Pipeline(id) => StmtKind::Pipeline(*id),
+            StmtKind::Role { name, warpgroups, registers, body } => StmtKind::Role {
+                name: self.role(name)?,
+                warpgroups: self.int(warpgroups)?,
+                registers: registers.as_ref().map(|n| self.int(n)).transpose()?,
+                body: self.body(body)?,
+            },
+            StmtKind::Stage { pipeline, side, slot, body } => StmtKind::Stage {
+                pipeline: *pipeline,
+                side: *side,
+                slot: self.slot((*pipeline, *side), slot)?,
+                body: self.body(body)?,
+            },
+            StmtKind::Tiles { row, col, previous, rows, cols, order, body } => StmtKind::Tiles {
+                row: *row,
+                col: *col,
+                previous: *previous,
+                rows: rows.clone(),
+                cols: cols.clone(),
+                order: match order {
+                    TileOrder::Grouped { rows, serpentine } => {
+                        TileOrder::Grouped { rows: self.int(rows)?, serpentine: *serpentine }
+                    }
+                    TileOrder::Hilbert { order } => TileOrder::Hilbert { order: self.int(order)? },
+                },
+                body: self.body(body)?,
+            },
+            StmtKind::Drain { previous, body } => {
+                StmtKind::Drain { previous: *previous, body: self.body(body)? }
+            }
+            StmtKind::Cast { dst, src } => StmtKind::Cast { dst: *dst, src: *src },
+            StmtKind::Rearrange { dst, src } => StmtKind::Rearrange { dst: *dst, src: *src },
+            StmtKind::Fill { dst, value } => StmtKind::Fill { dst: *dst, value: *value },
+            StmtKind::Elementwise { dst, expr } => StmtKind::Elementwise { dst: *dst, expr: expr.clone() },
+            StmtKind::Shape { dst, src, op } => StmtKind::Shape { dst: *dst, src: *src, op: self.shape(op)? },
+            StmtKind::Join { dst, a, b } => StmtKind::Join { dst: *dst, a: *a, b: *b },
+            StmtKind::Split { lo, hi, src } => StmtKind::Split { lo: *lo, hi: *hi, src: *src },
+            StmtKind::Reduce { dst, src, op, axis } => {
+                StmtKind::Reduce { dst: *dst, src: *src, op: *op, axis: *axis }
+            }
+            StmtKind::Gather { dst, src, index, axis } => {
+                StmtKind::Gather { dst: *dst, src: *src, index: *index, axis: *axis }
+            }
+            StmtKind::Sync => StmtKind::Sync,
+            StmtKind::For { counter, lo, hi, body } => {
+                StmtKind::For { counter: *counter, lo: lo.clone(), hi: hi.clone(), body: self.body(body)? }
+            }
+        })
     }
 }

@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use crate::desugar::{fresh_name, names_of};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Origin};
 use crate::expr::{Expr, SymbolId};
 use crate::ids::{StmtId, StmtIds};
+use crate::names::{fresh_name, names_of};
 use crate::program::{
     OperandMut, Pipeline, Stmt, StmtKind, Symbol, SymbolKind, Tensor, TensorId, TensorKind, Use,
 };

@@ -8,7 +8,9 @@ use tilewright_machine::{DType, Memory};
 
 use crate::diagnostic::Origin;
 use crate::expr::Expr;
-use crate::program::{ParamId, ParamKind, Program, Stmt, TensorId, TensorKind, TensorRef};
+use crate::program::{
+    Form, ParamId, ParamKind, Program, Stmt, Surface, TensorId, TensorKind, TensorRef, ViewMode,
+};
 
 /// Values for tile constants, by name; those not named keep their defaults.
 pub type Constants = BTreeMap<String, i64>;
@@ -37,7 +39,7 @@ pub struct Verified {
 /// A tensor as a statement sees it after indexing and transposition: `shape` and, for a view, how its modes
 /// walk the buffer.
 #[derive(Clone, PartialEq, Debug)]
-pub struct TileRef {
+pub struct TileRef<F: Form = Surface> {
     /// The tensor.
     pub tensor: TensorId,
     /// Memory.
@@ -47,7 +49,7 @@ pub struct TileRef {
     /// The tile's shape, in the statement's order of modes.
     pub shape: Vec<i64>,
     /// For a shared tensor: the modes that the reference fixes, and where.
-    pub fixed: Vec<(usize, Expr)>,
+    pub fixed: Vec<(usize, F::Index)>,
     /// True if the tensor's own modes are in reverse order.
     pub transposed: bool,
     /// For a view of global memory: where the tile lies in the buffer.
@@ -69,6 +71,46 @@ pub struct GlobalTile {
     pub shape: Vec<Expr>,
     /// The buffer's strides in elements.
     pub strides: Vec<Expr>,
+}
+
+impl GlobalTile {
+    /// The tile of a view at an index, and its shape.
+    pub(crate) fn new(
+        (param, extents, strides): (ParamId, &[Expr], &[Expr]),
+        (offsets, ends): (&[Expr], &[Option<Expr>]),
+        modes: &[ViewMode],
+        index: &[Option<&Expr>],
+    ) -> (Vec<i64>, GlobalTile) {
+        let int = |e: &Expr| e.as_int().unwrap_or(0);
+        let mut base = offsets.to_vec();
+        let mut kept = Vec::new();
+        for (i, mode) in modes.iter().enumerate() {
+            let Some(Some(index)) = index.get(i) else {
+                kept.push(
+                    mode.leaves.iter().map(|l| (int(&l.extent), l.dim, int(&l.scale))).collect::<Vec<_>>(),
+                );
+                continue;
+            };
+            // The digits of the index over the mode's leaves; the last leaf takes what is left.
+            let mut rest = (*index).clone();
+            for (j, leaf) in mode.leaves.iter().enumerate() {
+                let last = j + 1 == mode.leaves.len();
+                let digit = if last { rest.clone() } else { rest.clone() % &leaf.extent };
+                if !last {
+                    rest = rest / &leaf.extent;
+                }
+                let dim = leaf.dim as usize;
+                base[dim] = base[dim].clone() + digit * &leaf.scale;
+            }
+        }
+        let shape = kept.iter().map(|leaves| leaves.iter().map(|l| l.0).product()).collect();
+        let bounded = extents.iter().zip(ends).map(|(extent, end)| match end {
+            Some(end) => end.min(extent),
+            None => extent.clone(),
+        });
+        let shape_of_buffer = bounded.collect();
+        (shape, GlobalTile { param, base, modes: kept, shape: shape_of_buffer, strides: strides.to_vec() })
+    }
 }
 
 impl Verified {
@@ -137,43 +179,10 @@ impl Verified {
                 ((0..shape.len()).filter(kept).map(|i| int(&shape[i])).collect::<Vec<_>>(), None)
             }
             TensorKind::View { param, offsets, ends, modes } => {
-                let mut base = offsets.clone();
-                let mut kept = Vec::new();
-                for (i, mode) in modes.iter().enumerate() {
-                    match reference.index.get(i) {
-                        Some(Some(index)) => {
-                            // The digits of the index over the mode's leaves; the last leaf takes what is left.
-                            let mut rest = index.clone();
-                            for (j, leaf) in mode.leaves.iter().enumerate() {
-                                let last = j + 1 == mode.leaves.len();
-                                let digit = if last { rest.clone() } else { rest.clone() % &leaf.extent };
-                                if !last {
-                                    rest = rest / &leaf.extent;
-                                }
-                                let dim = leaf.dim as usize;
-                                base[dim] = base[dim].clone() + digit * &leaf.scale;
-                            }
-                        }
-                        _ => kept.push(
-                            mode.leaves
-                                .iter()
-                                .map(|l| (int(&l.extent), l.dim, int(&l.scale)))
-                                .collect::<Vec<_>>(),
-                        ),
-                    }
-                }
-                let shape = kept.iter().map(|leaves| leaves.iter().map(|l| l.0).product()).collect();
-                let bounded = self.buffer_shape(*param).iter().zip(ends).map(|(extent, end)| match end {
-                    Some(end) => end.min(extent),
-                    None => extent.clone(),
-                });
-                let global = GlobalTile {
-                    param: *param,
-                    base,
-                    modes: kept,
-                    shape: bounded.collect(),
-                    strides: self.strides(*param).to_vec(),
-                };
+                let index = reference.index.iter().map(Option::as_ref);
+                let buffer = (*param, self.buffer_shape(*param), self.strides(*param));
+                let (shape, global) =
+                    GlobalTile::new(buffer, (offsets, ends), modes, &index.collect::<Vec<_>>());
                 (shape, Some(global))
             }
         };

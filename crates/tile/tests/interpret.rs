@@ -5,9 +5,20 @@ use std::collections::BTreeMap;
 use tilewright_machine::DType;
 use tilewright_tile::interpret::{grid, round, size_values, tensor_len, tensor_shape};
 use tilewright_tile::{
-    Argument, Constants, InterpretError, ParamId, StmtKind, Verified, desugar, interpret, parse, unroll,
-    verify,
+    Argument, Constants, InterpretError, ParamId, StmtKind, Verified, interpret, parse, unroll, verify,
 };
+
+/// The program as a core program, with this done to it.
+fn core(v: &Verified, pass: impl Fn(&mut tilewright_tile::core::Program)) -> Verified {
+    let mut program = tilewright_tile::core::build(&unroll(v).unwrap()).unwrap();
+    pass(&mut program);
+    tilewright_tile::core::verify(&program, "the test").unwrap();
+    program.surface()
+}
+
+fn desugar(v: &Verified) -> Verified {
+    core(v, |program| _ = tilewright_tile::core::desugar(program))
+}
 
 fn verified(source: &str, constants: &[(&str, i64)]) -> Verified {
     let constants: Constants = constants.iter().map(|(n, v)| (n.to_string(), *v)).collect();

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use tilewright_tile::{
-    Argument, Code, Constants, InterpretError, Program, Verified, desugar, insert_rearrangement, interpret,
-    parse, rings, unroll, verify,
+    Argument, Code, Constants, InterpretError, Program, Verified, interpret, parse, unroll, verify,
 };
 
 const GEMM: &str = "
@@ -58,6 +57,18 @@ kernel gemm(a: f16[m, k], b: f16[n, k], c: f16[m, n])
     }
 }";
 
+/// The program as a core program, with this done to it.
+fn core(v: &Verified, pass: impl Fn(&mut tilewright_tile::core::Program)) -> Verified {
+    let mut program = tilewright_tile::core::build(&unroll(v).unwrap()).unwrap();
+    pass(&mut program);
+    tilewright_tile::core::verify(&program, "the test").unwrap();
+    program.surface()
+}
+
+fn desugar(v: &Verified) -> Verified {
+    core(v, |program| _ = tilewright_tile::core::desugar(program))
+}
+
 fn read(source: &str) -> Program {
     parse(source).unwrap_or_else(|e| panic!("{e}\n{source}"))
 }
@@ -108,7 +119,7 @@ fn the_text_of_roles_reads_back() {
 
 #[test]
 fn stages_as_a_mode_mean_the_same() {
-    let v = rings(&verified(GEMM));
+    let v = core(&verified(GEMM), |program| _ = tilewright_tile::core::multi_buffer(program));
     let mut plain = [numbers(40 * 50, 1), numbers(70 * 50, 2), vec![0.0; 40 * 70]].map(Argument::Tensor);
     let mut staged = plain.clone();
     interpret(&verified(GEMM), &BTreeMap::new(), &mut plain).unwrap();
@@ -733,14 +744,17 @@ fn passes_go_into_roles_and_stages() {
     assert_eq!(found, expected);
     assert_eq!(tensor(&found, 1), numbers(64, 3));
 
-    let mut number = None;
-    v.visit(&mut |stmt, _| {
-        if tilewright_tile::statement_text(v.program(), stmt) == "copy(m, t)" {
-            number = Some(stmt.id);
-        }
+    let inserted = core(&v, |program| {
+        let mut before = None;
+        program.visit(&mut |stmt, _| {
+            if tilewright_tile::statement_text(&*program, stmt) == "copy(m, t)" {
+                before = Some(stmt.id);
+            }
+        });
+        let m = program.tensors.iter().position(|t| t.name == "m").unwrap();
+        let m = tilewright_tile::TensorId(m as u32);
+        tilewright_tile::core::insert_rearrangement(program, before.unwrap(), m).unwrap();
     });
-    let m = v.program().tensors.iter().position(|t| t.name == "m").unwrap();
-    let (inserted, _) = insert_rearrangement(&v, number.unwrap(), tilewright_tile::TensorId(m as u32));
     let text = inserted.program().to_string();
     assert!(text.contains("m_moved = rearrange(m)\n            copy(m_moved, t)"), "{text}");
     verified(&text);

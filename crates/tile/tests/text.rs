@@ -459,7 +459,7 @@ proptest! {
         }
         if let Ok(program) = parse(&source) {
             prop_assert_eq!(&read(&program.to_string()), &program);
-            let _ = verify(&program, &Constants::new()).map(|v| tilewright_tile::desugar(&v));
+            let _ = verify(&program, &Constants::new()).map(|v| tilewright_tile::unroll(&v).map(|v| tilewright_tile::core::build(&v)));
         }
     }
 

@@ -2,12 +2,13 @@
 //!
 //! - `// error: CODE at LINE:COLUMN: MESSAGE` — compiling (with `// options: NAME=VALUE … arch=sm_80`) must fail with this message.
 //! - `// run: NAME=VALUE …` — compile for these values (without `arch=…` for the least architecture that has all that is used), execute on the simulator, compare with the interpreter; no race, no stray
-//!   or misaligned access. Each such line is a case of its own. `arch=…` and `seed=…` are values too.
+//!   or misaligned access. The interpretation of the core program must equal that of the program bit by bit. Each such line is a case of its own. `arch=…` and `seed=…` are values too.
 //! - `// warned: NAME=VALUE …` — compile and interpret for these values: for programs that are wrong, so that the simulator need not agree.
 //! - `// warning: CODE at LINE:COLUMN: MESSAGE` — the case (`run` or `warned`) before it must give this warning. A case gives all its
 //!   warnings and no others.
 //! - `// conflicts: N` — a bound on the bank conflicts of the cases after it.
-//! - `// snapshot: tile|layouts|simt|ptx` — the form must equal the file beside it with that extension.
+//! - `// snapshot: tile|layouts|core|simt|ptx` — the form must equal the file beside it with that extension; `core` is the core
+//!   program after each of its passes.
 //! - `// problem: TEXT` — the simulator must find something wrong with the kernel, at its default sizes, and say this text.
 //! - `// refused: TEXT` — the interpreter must refuse the kernel, at its default sizes, and say this text; of one whose roles wait for ever also
 //!   `at LINE:COLUMN, …`, the statements that wait.
@@ -24,12 +25,12 @@ use std::process::Command;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use tilewright::check::{CheckError, CheckOptions, check, interpreted, problems, watched};
-use tilewright::compiler::{Kernel, Options, arch_named, compile, multiple_of};
+use tilewright::compiler::{Kernel, Options, arch_named, compile, dumps, multiple_of};
 use tilewright::machine::Arch;
 use tilewright::runtime::SimDevice;
 use tilewright::tile::{
-    Code, Constants, Diagnostic, Diagnostics, ParamKind, Program, StmtKind, least_architecture, needs, parse,
-    verify,
+    Argument, Code, Constants, Diagnostic, Diagnostics, ParamKind, Program, StmtKind, least_architecture,
+    needs, parse, verify,
 };
 
 fn root() -> PathBuf {
@@ -73,7 +74,7 @@ impl Values {
         program.constants().filter_map(|(_, symbol, _)| given(&symbol.name)).collect()
     }
 
-    fn compile(&self, program: &Program) -> Result<Kernel, Diagnostics> {
+    fn options(&self, program: &Program) -> Result<Options, Diagnostics> {
         let constants = self.constants(program);
         let arch = match self.arch {
             Some(arch) => arch,
@@ -84,7 +85,11 @@ impl Values {
         let mut options = Options::new(arch);
         options.constants = constants;
         options.multiples = self.sizes(program).into_iter().map(|(n, v)| (n, multiple_of(v))).collect();
-        compile(program, &options)
+        Ok(options)
+    }
+
+    fn compile(&self, program: &Program) -> Result<Kernel, Diagnostics> {
+        compile(program, &self.options(program)?)
     }
 
     fn sizes(&self, program: &Program) -> BTreeMap<String, i64> {
@@ -158,6 +163,33 @@ fn write_ptx(name: &str, kernel: &Kernel) -> Result<(), Failed> {
     Ok(())
 }
 
+/// Interprets the core program of a kernel: every element that it writes is, bit by bit, what the surface program writes. Where copies add
+/// to global memory, in an order that the program leaves open, elements may differ by their bounds.
+fn core_agrees(kernel: &Kernel, options: &CheckOptions) -> Result<(), Failed> {
+    let core = Kernel { verified: kernel.core.surface(), ..kernel.clone() };
+    let surface = interpreted(kernel, options).map_err(|e| e.to_string())?;
+    let core = interpreted(&core, options).map_err(|e| e.to_string())?;
+    let mut adds = false;
+    kernel.verified.visit(&mut |stmt, _| {
+        adds |= matches!(&stmt.kind, StmtKind::CopyAsync { how, .. } if how.add);
+    });
+    for (i, pair) in surface.arguments.iter().zip(&core.arguments).enumerate() {
+        let (Argument::Tensor(x), Argument::Tensor(y)) = pair else { continue };
+        let bounds = surface.bounds.get(i).and_then(Option::as_ref).filter(|_| adds);
+        for (k, (x, y)) in x.iter().zip(y).enumerate() {
+            let bound = bounds.and_then(|b| b.get(k)).map_or(0.0, |b| f64::from(*b));
+            if x.to_bits() != y.to_bits()
+                && (x - y).abs().partial_cmp(&bound) != Some(std::cmp::Ordering::Less)
+            {
+                return Err(
+                    format!("element {k} of parameter {i} is {x}, and {y} by the core program").into()
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Runs a case, and gives its warnings.
 fn run_case(
     name: &str,
@@ -185,6 +217,7 @@ fn run_case(
         .collect();
     let options =
         CheckOptions { sizes: values.sizes(&program), scalars, seed: values.seed, ..Default::default() };
+    core_agrees(&kernel, &options)?;
     let outcome = check(&kernel, &device, &options).map_err(|e| e.to_string())?;
     if !outcome.is_right() {
         return Err(format!("{:?}\n{:?}", outcome.comparisons, outcome.problems).into());
@@ -251,6 +284,11 @@ fn snapshot(path: &Path, form: &str) -> Result<(), Failed> {
         "layouts" => kernel.explanation.without_search().to_string(),
         "simt" => kernel.function.to_string(),
         "ptx" => kernel.ptx,
+        "core" => {
+            let dumps = values.options(&program).and_then(|options| dumps(&program, &options));
+            let dumps = dumps.map_err(|d| describe(&source, &d))?;
+            dumps.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        }
         other => return Err(format!("there is no form `{other}`").into()),
     };
     let beside = path.with_extension(form);

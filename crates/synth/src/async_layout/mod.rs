@@ -16,10 +16,8 @@ use std::fmt;
 
 use tilewright_layout::{Layout, SwizzledLayout, compose};
 use tilewright_machine::{Memory, SwizzleMode, TensorOp, TensorRow};
-use tilewright_tile::{
-    AsyncHow, Code, Diagnostic, Expr, Side, Stmt, StmtId, StmtKind, TensorId, TensorKind, TensorRef,
-    Verified, check_architecture,
-};
+use tilewright_tile::core::{Program, Stmt, StmtKind, TensorKind, TensorRef};
+use tilewright_tile::{AsyncHow, Code, Diagnostic, Side, StmtId, TensorId};
 
 use crate::copies::own_layout;
 use crate::explain::Words;
@@ -36,7 +34,7 @@ use wgmma::{Grid, WgmmaPlan};
 #[derive(Clone, Debug)]
 pub struct AsyncLayouts {
     /// The program: layouts are pinned, and copies that the tensor memory accelerator does are marked.
-    pub verified: Verified,
+    pub verified: Program,
     /// Why each shared tensor has the layout that it has.
     pub reasons: BTreeMap<TensorId, Why>,
     /// What tensor copies could not do, by copy: the reason.
@@ -53,7 +51,7 @@ enum Use {
 }
 
 struct AsyncAssignment<'a> {
-    v: &'a Verified,
+    v: &'a Program,
     facts: Facts<'a>,
     options: &'a Options,
     uses: BTreeMap<TensorId, Vec<Use>>,
@@ -65,8 +63,8 @@ struct AsyncAssignment<'a> {
 }
 
 /// Whether statements may be copied by the tensor memory accelerator: in a `produce`, loads; outside, stores.
-fn tensor_op(v: &Verified, src: &TensorRef, how: AsyncHow, produces: bool) -> Option<TensorOp> {
-    let stores = v.program().tensor(src.tensor).memory() == Memory::Shared;
+fn tensor_op(v: &Program, src: &TensorRef, how: AsyncHow, produces: bool) -> Option<TensorOp> {
+    let stores = v.tensor(src.tensor).memory() == Memory::Shared;
     match (stores, produces) {
         (true, _) => Some(if how.add { TensorOp::Add } else { TensorOp::Store }),
         (false, true) => Some(TensorOp::Load),
@@ -79,8 +77,7 @@ fn tensor_op(v: &Verified, src: &TensorRef, how: AsyncHow, produces: bool) -> Op
 /// # Errors
 ///
 /// What the architecture lacks; a product that no instruction does, or of which no layout of its operands can be read.
-pub fn assign_async_layouts(v: &Verified, options: &Options) -> Result<AsyncLayouts, Diagnostic> {
-    check_architecture(v, options.arch)?;
+pub fn assign_async_layouts(v: &Program, options: &Options) -> Result<AsyncLayouts, Diagnostic> {
     let facts = Facts::new(v, &options.multiples);
     let mut pass = AsyncAssignment {
         v,
@@ -91,17 +88,9 @@ pub fn assign_async_layouts(v: &Verified, options: &Options) -> Result<AsyncLayo
         registers: BTreeMap::new(),
         cluster: v.cluster(),
     };
-    let roles: Vec<u32> = v.roles().iter().map(|r| r.threads).collect();
-    let mut role = 0;
-    for stmt in &v.program().body {
-        let threads = match &stmt.kind {
-            StmtKind::Role { .. } => {
-                role += 1;
-                roles[role - 1]
-            }
-            _ => v.threads(),
-        };
-        pass.collect(std::slice::from_ref(stmt), threads, false)?;
+    pass.collect(&v.body, v.threads(), false)?;
+    for role in v.roles() {
+        pass.collect(&role.body, role.threads, false)?;
     }
     let mut result = v.clone();
     let mut reasons = BTreeMap::new();
@@ -124,7 +113,7 @@ pub fn assign_async_layouts(v: &Verified, options: &Options) -> Result<AsyncLayo
     }
     pass.check_requirements(&tensors, &refused)?;
     for id in tensors_shared_by_roles(v) {
-        let TensorKind::Shared { pinned: None, .. } = &result.program().tensor(id).kind else { continue };
+        let TensorKind::Shared { pinned: None, .. } = &result.tensor(id).kind else { continue };
         let uses = pass.uses.get(&id).map_or(&[][..], Vec::as_slice);
         if let Some(layout) = pass.common(id, uses) {
             result.pin_shared(id, layout);
@@ -136,14 +125,14 @@ pub fn assign_async_layouts(v: &Verified, options: &Options) -> Result<AsyncLayo
 }
 
 /// The shared tensors that more than one role touches. Each role is synthesised alone, so they must not be left to it.
-fn tensors_shared_by_roles(v: &Verified) -> BTreeSet<TensorId> {
+fn tensors_shared_by_roles(v: &Program) -> BTreeSet<TensorId> {
     let mut roles: BTreeMap<TensorId, usize> = BTreeMap::new();
     for role in 0..v.roles().len() {
         for id in v.of_role(role).touched() {
             *roles.entry(id).or_default() += 1;
         }
     }
-    let shared = |id: &TensorId| v.program().tensor(*id).memory() == Memory::Shared;
+    let shared = |id: &TensorId| v.tensor(*id).memory() == Memory::Shared;
     roles.into_iter().filter(|(_, roles)| *roles > 1).map(|(id, _)| id).filter(shared).collect()
 }
 
@@ -204,7 +193,7 @@ impl AsyncAssignment<'_> {
     }
 
     fn memory(&self, id: TensorId) -> Memory {
-        self.v.program().tensor(id).memory()
+        self.v.tensor(id).memory()
     }
 
     /// What a copy is asked for besides copying, and no other instruction does, the accelerator must do. (A tile that blocks share is
@@ -243,9 +232,9 @@ impl AsyncAssignment<'_> {
         threads: u32,
         c: TensorId,
         (a, b): (&TensorRef, &TensorRef),
-        asked: Option<&[Expr; 2]>,
+        asked: Option<&[i64; 2]>,
     ) -> Result<(), Diagnostic> {
-        let program = self.v.program();
+        let program = self.v;
         let fail = |why: &dyn fmt::Display| {
             Diagnostic::new(
                 Code::Unsatisfiable,
@@ -256,7 +245,7 @@ impl AsyncAssignment<'_> {
         let dtype = |id: TensorId| program.tensor(id).dtype;
         let types = (dtype(a.tensor), dtype(b.tensor), dtype(c));
         let (left, right) = (self.v.tile(a).shape, self.v.tile(b).shape);
-        let asked = asked.and_then(|[x, y]| Some([x.as_int()?, y.as_int()?]));
+        let asked = asked.copied();
         let grid = Grid::new(types, [left[0], right[0], left[1]], i64::from(threads / 128), asked)
             .map_err(|why| fail(&why))?;
         let too_large = || fail(&"its tile is too large");
@@ -296,7 +285,7 @@ impl AsyncAssignment<'_> {
 
     /// The layouts that a tensor may have, the best first.
     fn candidates(&self, id: TensorId, uses: &[Use]) -> Vec<(SwizzledLayout, Option<SwizzleMode>)> {
-        let tensor = self.v.program().tensor(id);
+        let tensor = self.v.tensor(id);
         if let TensorKind::Shared { pinned: Some(pinned), .. } = &tensor.kind {
             return vec![(pinned.clone(), None)];
         }
@@ -336,12 +325,12 @@ impl AsyncAssignment<'_> {
             next *= extent;
         }
         let tile = SwizzledLayout::from(Layout::concat(&tile).ok()?);
-        with_stages(&tile, &shape, &stages, SwizzleMode::None, self.v.program().tensor(id).dtype.bits())
+        with_stages(&tile, &shape, &stages, SwizzleMode::None, self.v.tensor(id).dtype.bits())
     }
 
     /// Why there is no layout that tensor copies could move.
     fn without_layout(&self, id: TensorId, uses: &[Use]) -> Lost {
-        let dtype = self.v.program().tensor(id).dtype;
+        let dtype = self.v.tensor(id).dtype;
         if dtype.bits() < 8 {
             return Lost::Rejected(TmaReject::ElementType(dtype).into());
         }
@@ -365,7 +354,7 @@ impl AsyncAssignment<'_> {
                 Use::Product { grid, left, reference, stmt } => {
                     let reads = seen(reference).and_then(|tile| {
                         grid.operand(*left, &tile.layout)?;
-                        let bits = self.v.program().tensor(id).dtype.bits();
+                        let bits = self.v.tensor(id).dtype.bits();
                         let mode = SwizzleMode::of(&tile.layout.swizzle, bits).unwrap_or(SwizzleMode::None);
                         let period = if mode == SwizzleMode::None { 16 } else { mode.period() };
                         Ok(tile.begins_at(period, bits)?)
@@ -405,7 +394,7 @@ impl AsyncAssignment<'_> {
                 break;
             }
         }
-        let name = &self.v.program().tensor(id).name;
+        let name = &self.v.tensor(id).name;
         // The first of those that allow the most tensor copies.
         let most = tried.iter().filter(|t| t.failed.is_none()).map(|t| t.copies.len()).max();
         let Some(most) = most else {
@@ -478,12 +467,12 @@ fn with_stages(
 ///
 /// Why it cannot be: then it would not have been marked.
 pub fn copy_plan(
-    v: &Verified,
+    v: &Program,
     facts: &Facts<'_>,
     (src, dst, how): (&TensorRef, &TensorRef, AsyncHow),
     layout: &dyn Fn(TensorId) -> Option<SwizzledLayout>,
 ) -> Result<TmaPlan, Reject> {
-    let stores = v.program().tensor(src.tensor).memory() == Memory::Shared;
+    let stores = v.tensor(src.tensor).memory() == Memory::Shared;
     let (view, reference) = if stores { (dst, src) } else { (src, dst) };
     let op = tensor_op(v, src, how, !stores).ok_or(TmaReject::NotTma)?;
     let blocks = if how.multicast { v.cluster() } else { 1 };
@@ -494,7 +483,7 @@ pub fn copy_plan(
 
 /// A shared tile as a reference sees it, given the layout of its tensor.
 fn tile_of(
-    v: &Verified,
+    v: &Program,
     facts: &Facts<'_>,
     reference: &TensorRef,
     whole: &SwizzledLayout,
@@ -508,7 +497,9 @@ fn tile_of(
         let leaves: Vec<(i64, i64)> = mode.leaves().into_iter().filter(|(extent, _)| *extent > 1).collect();
         match (index.as_int(), leaves.as_slice()) {
             (Some(index), _) => begins.push(mode.eval(index)),
-            (None, [(_, stride)]) => begins.push(stride.saturating_mul(facts.divisor(&index))),
+            (None, [(_, stride)]) => {
+                begins.push(stride.saturating_mul(index.expr().map_or(1, |e| facts.divisor(e))))
+            }
             (None, leaves) => begins.extend(leaves.iter().map(|(_, stride)| *stride)),
         }
     }
@@ -521,15 +512,15 @@ fn tile_of(
 ///
 /// Why no instruction does it: [`assign_async_layouts`] has seen to it that one does.
 pub fn product_plan(
-    (v, facts): (&Verified, &Facts<'_>),
+    (v, facts): (&Program, &Facts<'_>),
     (c, a, b): (TensorId, &TensorRef, &TensorRef),
-    asked: Option<&[Expr; 2]>,
+    asked: Option<&[i64; 2]>,
     layout: &dyn Fn(TensorId) -> Option<SwizzledLayout>,
 ) -> Result<WgmmaPlan, Reject> {
-    let program = v.program();
+    let program = v;
     let dtype = |id: TensorId| program.tensor(id).dtype;
     let (left, right) = (v.tile(a).shape, v.tile(b).shape);
-    let asked = asked.and_then(|[x, y]| Some([x.as_int()?, y.as_int()?]));
+    let asked = asked.copied();
     let types = (dtype(a.tensor), dtype(b.tensor), dtype(c));
     let grid = Grid::new(types, [left[0], right[0], left[1]], i64::from(v.threads() / 128), asked)?;
     let tile = |reference: &TensorRef| {

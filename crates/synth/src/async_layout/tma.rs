@@ -7,7 +7,8 @@
 
 use tilewright_layout::{Coord, Layout, Stride, SwizzledLayout, compose, right_inverse};
 use tilewright_machine::{BoxShape, CacheHint, SwizzleMode, TensorOp, TensorRow, tensor_row};
-use tilewright_tile::{GlobalTile, TileRef};
+use tilewright_tile::GlobalTile;
+use tilewright_tile::core::TileRef;
 
 use crate::facts::Facts;
 use crate::reject::TmaReject;

@@ -11,7 +11,8 @@ pub mod role;
 pub mod smem;
 
 use tilewright_machine::Arch;
-use tilewright_tile::{Diagnostic, PipelineId, Role, Side, Stmt, StmtKind, Verified};
+use tilewright_tile::core::{Program, Role, Stmt, StmtKind};
+use tilewright_tile::{Diagnostic, PipelineId, Side};
 
 use crate::explain::{PipelineNote, SyncNote};
 use crate::facts::{Facts, Multiples};
@@ -26,11 +27,11 @@ use smem::SharedMemoryMap;
 #[derive(Clone, Copy)]
 pub struct Part<'a> {
     /// Its program, prepared for synthesis.
-    pub verified: &'a Verified,
+    pub verified: &'a Program,
     /// Its layouts and instructions.
     pub synthesis: &'a Synthesis,
     /// The role; `None` if all threads do it.
-    pub role: Option<Role<'a>>,
+    pub role: Option<&'a Role>,
 }
 
 /// The plan of a block.
@@ -54,7 +55,7 @@ impl BlockPlan {
     ///
     /// More shared memory than a block has; a pipeline stage of which the bytes that fill it are not known.
     pub fn new(
-        whole: &Verified,
+        whole: &Program,
         parts: &[Part<'_>],
         arch: Arch,
         multiples: &Multiples,
@@ -119,7 +120,7 @@ impl<'a> Sites<'a> {
     /// The statements of a part, in their order.
     fn of(part: &Part<'a>) -> Result<Vec<Site<'a>>, Diagnostic> {
         let mut sites = Sites { part: *part, stages: 0, found: Vec::new() };
-        sites.body(&part.verified.program().body, None, Some(1))?;
+        sites.body(&part.verified.body, None, Some(1))?;
         Ok(sites.found)
     }
 

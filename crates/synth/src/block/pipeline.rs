@@ -6,9 +6,8 @@
 use std::collections::BTreeMap;
 
 use tilewright_machine::ProxyFence;
-use tilewright_tile::{
-    Code, Diagnostic, Origin, PipelineId, Side, Stmt, StmtKind, Verified, least_iterations,
-};
+use tilewright_tile::core::{Program, Stmt, StmtKind};
+use tilewright_tile::{Code, Diagnostic, Origin, PipelineId, Side, least_iterations};
 
 use super::proxy::{Accesses, StageFences};
 use super::smem::SharedMemoryMap;
@@ -85,12 +84,10 @@ struct Produce {
 }
 
 /// Whether the statements certainly do a product, for which the threads of each warp meet.
-fn multiplies(v: &Verified, body: &[Stmt]) -> bool {
+fn multiplies(v: &Program, body: &[Stmt]) -> bool {
     body.iter().any(|stmt| match &stmt.kind {
         StmtKind::GemmAsync { .. } => true,
-        StmtKind::For { lo, hi, body, .. } => {
-            least_iterations(v.program(), lo, hi) > 0 && multiplies(v, body)
-        }
+        StmtKind::For { lo, hi, body, .. } => least_iterations(v, lo, hi) > 0 && multiplies(v, body),
         StmtKind::Stage { body, .. } => multiplies(v, body),
         _ => false,
     })
@@ -134,8 +131,8 @@ fn stages(part: &Part<'_>) -> Result<(Vec<Produce>, BTreeMap<PipelineId, bool>),
 }
 
 /// Checks that a barrier can count what fills a stage, and that each `produce` of a pipeline brings the same.
-fn check(whole: &Verified, produce: &Produce, first: Fill) -> Result<u32, Diagnostic> {
-    let name = &whole.program().pipeline(produce.pipeline).name;
+fn check(whole: &Program, produce: &Produce, first: Fill) -> Result<u32, Diagnostic> {
+    let name = &whole.pipeline(produce.pipeline).name;
     let fail = |span: Origin, message: String, help: &str| {
         Diagnostic::new(Code::Unsatisfiable, span, message).help(help)
     };
@@ -172,14 +169,14 @@ fn check(whole: &Verified, produce: &Produce, first: Fill) -> Result<u32, Diagno
 ///
 /// A stage of which the bytes that fill it are not known, or too many.
 pub fn plan(
-    whole: &Verified,
+    whole: &Program,
     parts: &[Part<'_>],
     memory: &SharedMemoryMap,
     accesses: &Accesses<'_>,
 ) -> Result<Pipelines, Diagnostic> {
     let mut plans = Pipelines::new();
     for (id, barriers) in &memory.barriers {
-        let fences = accesses.of_stages(&whole.program().pipeline(*id).tensors);
+        let fences = accesses.of_stages(&whole.pipeline(*id).tensors);
         let plan = PipelinePlan {
             stages: barriers.stages,
             barriers: barriers.at,
@@ -220,9 +217,9 @@ pub fn plan(
 }
 
 /// The pipelines, for reports.
-pub fn notes(whole: &Verified, plans: &Pipelines) -> Vec<PipelineNote> {
+pub fn notes(whole: &Program, plans: &Pipelines) -> Vec<PipelineNote> {
     let note = |(id, plan): (&PipelineId, &PipelinePlan)| {
-        let pipeline = whole.program().pipeline(*id);
+        let pipeline = whole.pipeline(*id);
         PipelineNote {
             name: pipeline.name.clone(),
             position: pipeline.span.text().map_or(0, |span| span.start),
@@ -239,10 +236,10 @@ pub fn notes(whole: &Verified, plans: &Pipelines) -> Vec<PipelineNote> {
 }
 
 /// What orders the accesses to each pipeline's stages, for reports.
-pub fn sync_notes(whole: &Verified, plans: &Pipelines) -> Vec<SyncNote> {
+pub fn sync_notes(whole: &Program, plans: &Pipelines) -> Vec<SyncNote> {
     let mut notes = Vec::new();
     for (id, plan) in plans {
-        let pipeline = whole.program().pipeline(*id);
+        let pipeline = whole.pipeline(*id);
         let fence = ProxyFence::Shared.spelling();
         let mut note = |what: String, why: &str| {
             let text = format!("stages of `{}`", pipeline.name);

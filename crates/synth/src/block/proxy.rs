@@ -23,9 +23,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_machine::{Memory, ProxyFence, TensorOp};
+use tilewright_tile::core::{Program, Stmt, StmtKind, TensorRef};
 use tilewright_tile::{
-    Diagnostic, Expr, ParamId, PipelineId, Side, Stmt, StmtId, StmtKind, SymbolId, TensorId, TensorRef,
-    Verified, statement_text,
+    Diagnostic, Expr, ParamId, PipelineId, Side, StmtId, SymbolId, TensorId, statement_text,
 };
 
 use super::Part;
@@ -141,8 +141,8 @@ struct Node<'a> {
 
 /// The statements of a part.
 struct PartAccesses<'a> {
-    verified: &'a Verified,
-    /// In the order of [`Verified::visit`].
+    verified: &'a Program,
+    /// In the order of [`Program::visit`].
     nodes: Vec<Node<'a>>,
 }
 
@@ -223,7 +223,7 @@ impl<'a> Collect<'a, '_> {
     }
 
     fn touch(&self, (reference, proxy, kind): (&'a TensorRef, Proxy, Kind)) -> Option<Touch<'a>> {
-        let (program, tensor) = (self.part.verified.program(), reference.tensor);
+        let (program, tensor) = (self.part.verified, reference.tensor);
         let place = match program.tensor(tensor).memory() {
             Memory::Register => return None,
             Memory::Shared => {
@@ -247,7 +247,7 @@ impl<'a> Accesses<'a> {
         let one = |(part, places): (&Part<'a>, &PartMemory)| {
             let (nodes, loops, stages) = (Vec::new(), Vec::new(), Vec::new());
             let mut collect = Collect { part, places, nodes, loops, stages };
-            collect.body(&part.verified.program().body, None)?;
+            collect.body(&part.verified.body, None)?;
             Ok(PartAccesses { verified: part.verified, nodes: collect.nodes })
         };
         Ok(Accesses { parts: parts.iter().zip(&memory.parts).map(one).collect::<Result<_, Diagnostic>>()? })
@@ -318,7 +318,7 @@ impl<'a> Accesses<'a> {
 
     fn text(&self, part: usize, statement: usize) -> String {
         let part = &self.parts[part];
-        statement_text(part.verified.program(), part.nodes[statement].stmt)
+        statement_text(part.verified, part.nodes[statement].stmt)
     }
 
     fn note(&self, part: usize, statement: usize, what: String, why: String) -> SyncNote {
@@ -373,7 +373,7 @@ struct Need {
 
 fn groups(kind: &StmtKind) -> Option<i64> {
     match kind {
-        StmtKind::Wait(groups) => groups.as_int(),
+        StmtKind::Wait(groups) => Some(*groups),
         _ => None,
     }
 }
@@ -666,7 +666,6 @@ impl<'a> Flow<'a, '_> {
                         found.insert(j, Some((Expr::Int(0), cols.clone())));
                     }
                 }
-                StmtKind::Stage { slot: Some(slot), .. } => _ = found.insert(*slot, None),
                 _ => {}
             }
         }

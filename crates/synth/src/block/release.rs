@@ -10,7 +10,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tilewright_tile::{Expr, PipelineId, Program, Side, Stmt, StmtId, StmtKind};
+use tilewright_tile::core::{Program, Stmt, StmtKind};
+use tilewright_tile::{PipelineId, Side, StmtId};
 
 use super::pipeline::ReleaseDelay;
 use crate::facts::Facts;
@@ -139,9 +140,9 @@ impl ReleasePlan {
 }
 
 /// The groups that the wait leaves in flight at which a `consume` ends: what it covers is given back with the stage.
-pub fn wait_at_the_end(body: &[Stmt]) -> Option<&Expr> {
+pub fn wait_at_the_end(body: &[Stmt]) -> Option<i64> {
     match body.last().map(|stmt| &stmt.kind) {
-        Some(StmtKind::WaitGemm(groups)) => Some(groups),
+        Some(StmtKind::WaitGemm(groups)) => Some(*groups),
         _ => None,
     }
 }
@@ -215,7 +216,7 @@ fn merged(states: BTreeSet<State>) -> State {
 
 impl Walk<'_> {
     /// Walks statements; the wait at which the `consume` ends whose body they are is left to it.
-    fn block(&mut self, body: &[Stmt], mut states: BTreeSet<State>, left: Option<&Expr>) -> BTreeSet<State> {
+    fn block(&mut self, body: &[Stmt], mut states: BTreeSet<State>, left: Option<i64>) -> BTreeSet<State> {
         for (i, stmt) in body.iter().enumerate() {
             if left.is_some() && i + 1 == body.len() {
                 break;
@@ -246,7 +247,7 @@ impl Walk<'_> {
             }
             StmtKind::CommitGemm => states.into_iter().map(|state| self.commit(stmt.id, state)).collect(),
             StmtKind::WaitGemm(groups) => {
-                states.into_iter().map(|state| self.wait(stmt.id, groups, state)).collect()
+                states.into_iter().map(|state| self.wait(stmt.id, *groups, state)).collect()
             }
             StmtKind::Stage { pipeline, side: Side::Consume, body, .. } => {
                 self.consume(stmt.id, *pipeline, body, states)
@@ -297,8 +298,8 @@ impl Walk<'_> {
     }
 
     /// `wait_gemm`, where stages are given back at statement `index`.
-    fn wait(&mut self, index: StmtId, groups: &Expr, mut state: State) -> State {
-        let left = groups.as_int().and_then(|n| u8::try_from(n).ok()).unwrap_or(0).min(OLD);
+    fn wait(&mut self, index: StmtId, groups: i64, mut state: State) -> State {
+        let left = u8::try_from(groups).unwrap_or(OLD).min(OLD);
         self.ages = self.ages.max(u32::from(left));
         for (id, stages) in &mut state {
             let before = stages.held.len() as u32;
@@ -322,12 +323,12 @@ impl Walk<'_> {
         body: &[Stmt],
         states: BTreeSet<State>,
     ) -> BTreeSet<State> {
-        let all = self.program.pipeline(id).stages.as_int().unwrap_or(1);
+        let all = self.program.pipeline(id).stages;
         let begin = |mut state: State| {
             let stages = state.entry(id).or_default();
             stages.now = Some(Now::default());
             // Where all stages are held back none comes: this state waits for ever.
-            ((stages.held.len() as i64) < all).then_some(state)
+            ((stages.held.len() as u32) < all).then_some(state)
         };
         let states = states.into_iter().filter_map(begin).collect();
         let last = wait_at_the_end(body);

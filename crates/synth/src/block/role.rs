@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use tilewright_machine::{Arch, TensorOp};
-use tilewright_tile::{Diagnostic, PipelineId, Side, StmtKind, Verified};
+use tilewright_tile::core::{Program, StmtKind};
+use tilewright_tile::{Diagnostic, PipelineId, Side};
 
 use super::proxy::Orders;
 use super::release::ReleasePlan;
@@ -65,7 +66,7 @@ impl RolePlan {
     ///
     /// A statement without a plan.
     pub fn new(
-        whole: &Verified,
+        whole: &Program,
         part: &Part<'_>,
         slot: Option<ClusterReduceSlot>,
         arch: Arch,
@@ -86,7 +87,7 @@ impl RolePlan {
                 arrivals: part.verified.threads() / 32 * blocks,
                 blocks,
             }),
-            release: ReleasePlan::new(part.verified.program(), facts),
+            release: ReleasePlan::new(part.verified, facts),
             sync: Orders::default(),
         };
         let (mut issues_tma, mut products, mut threads) = (false, false, false);
@@ -127,7 +128,7 @@ impl RolePlan {
 }
 
 /// The change of a role's register budget, if all roles have one and it is not what a thread has at entry.
-fn budget(whole: &Verified, part: &Part<'_>, arch: Arch) -> Option<RegisterBudget> {
+fn budget(whole: &Program, part: &Part<'_>, arch: Arch) -> Option<RegisterBudget> {
     let registers = part.role?.registers.filter(|_| whole.roles().iter().all(|r| r.registers.is_some()))?;
     let entry = arch.limits().registers_of_a_thread(whole.threads());
     (registers != entry).then_some(RegisterBudget { registers, more: registers > entry })

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use tilewright_machine::Arch;
-use tilewright_tile::{Code, Diagnostic, PipelineId, StmtKind, TensorId, Verified};
+use tilewright_tile::core::{Program, StmtKind};
+use tilewright_tile::{Code, Diagnostic, PipelineId, TensorId};
 
 use super::Part;
 use crate::allocate::allocate;
@@ -82,8 +83,8 @@ pub struct SharedMemoryMap {
 /// # Errors
 ///
 /// More shared memory than a block has.
-pub fn map(whole: &Verified, parts: &[Part<'_>], arch: Arch) -> Result<SharedMemoryMap, Diagnostic> {
-    let program = whole.program();
+pub fn map(whole: &Program, parts: &[Part<'_>], arch: Arch) -> Result<SharedMemoryMap, Diagnostic> {
+    let program = whole;
     let mut common: BTreeMap<TensorId, (u32, u32)> = BTreeMap::new();
     let mut next = 0u32;
     let mut all = Vec::new();
@@ -105,7 +106,7 @@ pub fn map(whole: &Verified, parts: &[Part<'_>], arch: Arch) -> Result<SharedMem
     }
     let mut placed = Vec::new();
     for part in parts {
-        let tensors = &part.verified.program().tensors;
+        let tensors = &part.verified.tensors;
         let mut offsets = vec![0; tensors.len()];
         let mut buffers = vec![None; tensors.len()];
         let mut own = Vec::new();
@@ -137,7 +138,7 @@ pub fn map(whole: &Verified, parts: &[Part<'_>], arch: Arch) -> Result<SharedMem
     }
     let mut barriers = BTreeMap::new();
     for (i, pipeline) in program.pipelines.iter().enumerate() {
-        let stages = pipeline.stages.as_int().and_then(|n| u32::try_from(n).ok()).unwrap_or(1);
+        let stages = pipeline.stages;
         let at = next.next_multiple_of(8);
         put(&format!("{}.barriers", pipeline.name), at, 16 * stages);
         barriers.insert(PipelineId(i as u32), Barriers { at, stages });

@@ -2,7 +2,8 @@
 //! one back where the other has not come as far.
 
 use tilewright_machine::{Rate, Timing};
-use tilewright_tile::{PipelineId, Side, Verified};
+use tilewright_tile::core::Program;
+use tilewright_tile::{PipelineId, Side};
 
 use super::{Estimate, SCALAR_REGISTERS, StageUse, UNITS, waves};
 
@@ -10,7 +11,7 @@ use super::{Estimate, SCALAR_REGISTERS, StageUse, UNITS, waves};
 /// together; its slowest role, if nothing held it back; and each pipeline, whose `n` stages are filled and used in turn, so that a
 /// stage comes round no sooner than it is filled and used. Before, the first stage is filled.
 pub fn together(
-    whole: &Verified,
+    whole: &Program,
     timing: &Timing,
     roles: &[Estimate],
     registers: u32,
@@ -23,7 +24,7 @@ pub fn together(
     });
     let uses =
         |side: Side| roles.iter().flat_map(|role| &role.stages).filter(move |stage| stage.side == side);
-    let stages = |id: PipelineId| whole.program().pipeline(id).stages.as_int().map_or(1.0, |n| n as f64);
+    let stages = |id: PipelineId| f64::from(whole.pipeline(id).stages);
     let turn = |filled: &StageUse| {
         let used =
             uses(Side::Consume).filter(|used| used.pipeline == filled.pipeline).map(|used| used.cycles);

@@ -1,7 +1,8 @@
 //! Anchors: what distributes the tensors that no matrix product and no program does.
 
 use tilewright_machine::Memory;
-use tilewright_tile::{Stmt, StmtKind, TensorId, Verified};
+use tilewright_tile::TensorId;
+use tilewright_tile::core::{Program, Stmt, StmtKind};
 
 use super::solution::{Clash, Registers};
 use super::{Anchor, Solver};
@@ -32,7 +33,7 @@ impl Solver<'_> {
         }
         // A role's program lists what other roles have.
         for id in self.touched.iter().copied() {
-            let tensor = self.verified.program().tensor(id);
+            let tensor = self.verified.tensor(id);
             if tensor.memory() == Memory::Register && state.layouts[id.0 as usize].is_none() {
                 let tile = self.verified.tile(&id.into());
                 let n = widest_vector(self.facts, &tile, threads, 16).0;
@@ -76,7 +77,7 @@ impl Solver<'_> {
 
     /// The copies between register tensors and other memories, those that move the most data first, global memory before all.
     pub(super) fn anchors(
-        verified: &Verified,
+        verified: &Program,
         facts: &Facts<'_>,
         statements: &[(&Stmt, usize)],
     ) -> Vec<Anchor> {
@@ -85,7 +86,7 @@ impl Solver<'_> {
             let StmtKind::Copy { src, dst } = &stmt.kind else { continue };
             for (register, memory) in [(src, dst), (dst, src)] {
                 let tensor = register.tensor;
-                if verified.program().tensor(tensor).memory() != Memory::Register {
+                if verified.tensor(tensor).memory() != Memory::Register {
                     continue;
                 }
                 let tile = verified.tile(memory);

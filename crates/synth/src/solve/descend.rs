@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use tilewright_tile::{StmtKind, TensorId};
+use tilewright_tile::TensorId;
+use tilewright_tile::core::StmtKind;
 
 use super::Solver;
 use super::solution::{Budget, Exhausted, Found, Registers};
@@ -34,7 +35,7 @@ impl Solver<'_> {
         let budget = Budget { steps: budget.steps.saturating_add(self.steps()), ..budget };
         let mut walk = Walk { budget, found, numbers: HashMap::new(), dead: HashMap::new() };
         let mut state = Registers {
-            layouts: vec![None; self.verified.program().tensors.len()],
+            layouts: vec![None; self.verified.tensors.len()],
             gemms: vec![None; self.statements.len()],
         };
         let started = self.pinned(&mut state);

@@ -24,7 +24,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use tilewright_machine::Arch;
-use tilewright_tile::{Code, Diagnostic, Origin, Stmt, StmtId, StmtKind, TensorId, TileRef, Verified};
+use tilewright_tile::core::{Program, Stmt, StmtKind, TileRef};
+use tilewright_tile::{Code, Diagnostic, Origin, StmtId, TensorId};
 
 use crate::constraint::{Constraint, components, constraints};
 use crate::explain::Words;
@@ -34,8 +35,8 @@ use crate::tv::TvLayout;
 pub(crate) use solution::nothing_found;
 pub use solution::{Budget, Clash, Exhausted, Found, Registers};
 
-/// Every statement, in the order of [`Verified::visit`], with the depth of loops around it.
-pub fn statements(verified: &Verified) -> Vec<(&Stmt, usize)> {
+/// Every statement, in the order of [`Program::visit`], with the depth of loops around it.
+pub fn statements(verified: &Program) -> Vec<(&Stmt, usize)> {
     let mut all = Vec::new();
     verified.visit(&mut |stmt, depth| all.push((stmt, depth)));
     all
@@ -43,7 +44,7 @@ pub fn statements(verified: &Verified) -> Vec<(&Stmt, usize)> {
 
 /// The thread-value constraints of a program, and how they are solved.
 pub struct Solver<'a> {
-    verified: &'a Verified,
+    verified: &'a Program,
     facts: &'a Facts<'a>,
     arch: Arch,
     statements: &'a [(&'a Stmt, usize)],
@@ -91,13 +92,13 @@ impl<'a> Solver<'a> {
     ///
     /// A matrix product that no instruction does.
     pub fn new(
-        verified: &'a Verified,
+        verified: &'a Program,
         facts: &'a Facts<'a>,
         arch: Arch,
         statements: &'a [(&'a Stmt, usize)],
     ) -> Result<Self, Diagnostic> {
         let constraints = constraints(verified, statements);
-        let mut touching = vec![Vec::new(); verified.program().tensors.len()];
+        let mut touching = vec![Vec::new(); verified.tensors.len()];
         for (i, constraint) in constraints.iter().enumerate() {
             for tensor in constraint.tensors() {
                 touching[tensor.0 as usize].push(i);
@@ -124,12 +125,12 @@ impl<'a> Solver<'a> {
             };
             let dtypes = |i: usize| match &statements[i].0.kind {
                 StmtKind::Gemm { c, a, warps, .. } => {
-                    let dtype = |t: &TensorId| verified.program().tensor(*t).dtype;
+                    let dtype = |t: &TensorId| verified.tensor(*t).dtype;
                     Some((dtype(c), dtype(a), warps))
                 }
                 _ => None,
             };
-            let own = Some((verified.program().tensor(*c).dtype, verified.program().tensor(*a).dtype, warps));
+            let own = Some((verified.tensor(*c).dtype, verified.tensor(*a).dtype, warps));
             let like = (0..i).find(|j| dtypes(*j) == own && solver.extents(*j) == solver.extents(i));
             let arrangements = match like {
                 Some(j) => solver.arrangements[j].clone(),
@@ -170,11 +171,11 @@ impl<'a> Solver<'a> {
     }
 
     fn name(&self, id: TensorId) -> &str {
-        &self.verified.program().tensor(id).name
+        &self.verified.tensor(id).name
     }
 
     fn too_large(&self, id: TensorId) -> Diagnostic {
-        let tensor = self.verified.program().tensor(id);
+        let tensor = self.verified.tensor(id);
         Diagnostic::new(Code::BadValue, tensor.span, format!("`{}` is too large to be laid out", tensor.name))
     }
 

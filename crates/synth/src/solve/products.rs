@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use tilewright_machine::{MmaRow, mmas};
-use tilewright_tile::{Code, Diagnostic, StmtKind, TensorId};
+use tilewright_tile::core::StmtKind;
+use tilewright_tile::{Code, Diagnostic, TensorId};
 
 use super::solution::{Clash, Registers};
 use super::{Solver, TiledMmas};
@@ -23,7 +24,7 @@ impl Solver<'_> {
             return Ok(TiledMmas::default());
         };
         let span = self.statements[i].0.span;
-        let program = self.verified.program();
+        let program = self.verified;
         let (ab, acc) = (program.tensor(a).dtype, program.tensor(c).dtype);
         let (m, n, k) = self.extents(i);
         let rows: Vec<&'static MmaRow> = mmas(ab, acc, self.arch).collect();
@@ -49,7 +50,7 @@ impl Solver<'_> {
                 smallest.name, smallest.m, smallest.n, smallest.k
             )));
         };
-        let grid = warps.as_ref().and_then(|[m, n]| Some((m.as_int()?, n.as_int()?)));
+        let grid = warps.map(|[m, n]| (m, n));
         let all = gemm::arrangements(row, (m, n, k), i64::from(self.verified.threads()) / 32, grid);
         if let (true, Some((wm, wn))) = (all.is_empty(), grid) {
             return Err(Diagnostic::new(

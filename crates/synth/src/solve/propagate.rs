@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use tilewright_tile::{Code, Diagnostic, StmtKind, TensorId, TensorKind};
+use tilewright_tile::core::{StmtKind, TensorKind};
+use tilewright_tile::{Code, Diagnostic, TensorId};
 
 use super::Solver;
 use super::solution::{Clash, Registers};
@@ -14,7 +15,7 @@ impl Solver<'_> {
     pub(super) fn pinned(&self, state: &mut Registers) -> Result<(), Clash> {
         let mut ready = Vec::new();
         for id in self.touched.iter().copied() {
-            let tensor = self.verified.program().tensor(id);
+            let tensor = self.verified.tensor(id);
             let TensorKind::Register { pinned: Some(layout), .. } = &tensor.kind else { continue };
             // The verifier has checked that it has two modes, the first of the block's threads, and covers the tile.
             let tv = TvLayout::from_layout(layout.clone()).map_err(|_| self.too_large(id))?;
@@ -31,11 +32,11 @@ impl Solver<'_> {
         tv: TvLayout,
         why: Why,
     ) -> Result<(), Diagnostic> {
-        let dtype = self.verified.program().tensor(id).dtype;
+        let dtype = self.verified.tensor(id).dtype;
         let registers = (tv.count() as u32 * dtype.bits()).div_ceil(32);
         let limit = self.arch.limits().registers_of_a_thread(self.verified.threads());
         if registers > limit {
-            let tensor = self.verified.program().tensor(id);
+            let tensor = self.verified.tensor(id);
             let size: i64 = self.verified.shape(id).iter().product();
             let threads = self.verified.threads();
             // Threads that hold what others hold too are of no use: more of them would not help.
@@ -92,7 +93,7 @@ impl Solver<'_> {
             for next in 0..self.constraints.len() {
                 let broadcast = matches!(
                     self.constraints[next].equation,
-                    Equation::Shape { op: tilewright_tile::ShapeOp::Broadcast(_), .. }
+                    Equation::Shape { op: tilewright_tile::core::ShapeOp::Broadcast(_), .. }
                 );
                 if broadcast {
                     news = self.apply(state, next, true)?;

@@ -518,7 +518,7 @@ impl<'a> Report<'a> {
     fn count_text(&self, site: &Site<'_>, mode: usize, step: i64) -> Option<String> {
         let source = &self.v.source;
         let ParamKind::Tensor { shape, .. } = &source.param(site.tile.param).kind else { return None };
-        let extent = expr_text(source, shape.get(mode)?);
+        let extent = expr_text(&**source, shape.get(mode)?);
         let constant = |id: SymbolId| self.v.constants().get(&source.symbol(id).name).copied();
         let is_step = |e: &&Expr| e.substitute(&constant).as_int() == Some(step);
         let TensorKind::View { offsets, modes, .. } = &source.tensor(site.view).kind else { return None };
@@ -530,7 +530,7 @@ impl<'a> Report<'a> {
             .into_iter()
             .chain(scales)
             .find(is_step)
-            .map_or(step.to_string(), |e| expr_text(source, e));
+            .map_or(step.to_string(), |e| expr_text(&**source, e));
         Some(if step == "1" { extent } else { format!("ceil_div({extent}, {step})") })
     }
 

@@ -1,0 +1,119 @@
+//! Core program to text. The words are those of the surface; a stage is `ab.produced` or `ab.consumed`, and a role is a list entry with its
+//! first thread: `role load(threads 128..256, registers 40) { … }`.
+
+use std::fmt::{self, Display, Write};
+
+use tilewright_layout::Layout;
+use tilewright_machine::DType;
+
+use super::{Expr, ParamId, PipelineId, Program, SymbolId, TensorId, TensorKind};
+use crate::printer::{self, Names, Printer, ints, list};
+
+fn fragment(
+    out: &mut dyn Write,
+    (memory, dtype): (&str, DType),
+    shape: &[i64],
+    pinned: Option<&impl Display>,
+) -> fmt::Result {
+    let shape: Vec<String> = shape.iter().map(i64::to_string).collect();
+    write!(out, "{memory}_tensor({dtype}, [{}]", shape.join(", "))?;
+    if let Some(layout) = pinned {
+        write!(out, ", layout = {layout}")?;
+    }
+    out.write_str(")")
+}
+
+impl Names for Program {
+    fn symbol(&self, id: SymbolId) -> &str {
+        self.symbols.get(&id).map_or("?", |s| &s.name)
+    }
+
+    fn param(&self, id: ParamId) -> &str {
+        self.params.get(id.0 as usize).map_or("?", |p| &p.name)
+    }
+
+    fn tensor(&self, id: TensorId) -> &str {
+        self.tensors.get(id.0 as usize).map_or("?", |t| &t.name)
+    }
+
+    fn pipeline(&self, id: PipelineId) -> &str {
+        self.pipelines.get(id.0 as usize).map_or("?", |p| &p.name)
+    }
+
+    fn is_size(&self, id: SymbolId) -> bool {
+        self.symbols.get(&id).is_some_and(|s| s.size.is_some())
+    }
+
+    fn is_unrolled(&self, _: SymbolId) -> bool {
+        false
+    }
+
+    fn dtype(&self, id: TensorId) -> Option<DType> {
+        self.tensors.get(id.0 as usize).map(|t| t.dtype)
+    }
+
+    fn rank(&self, id: TensorId) -> usize {
+        self.tensors.get(id.0 as usize).map_or(0, |t| match &t.kind {
+            TensorKind::View { modes, .. } => modes.len(),
+            TensorKind::Register { shape, .. } | TensorKind::Shared { shape, .. } => shape.len(),
+        })
+    }
+
+    fn pinned(&self, id: TensorId) -> Option<&Layout> {
+        match self.tensors.get(id.0 as usize).map(|t| &t.kind) {
+            Some(TensorKind::Register { pinned, .. }) => pinned.as_ref(),
+            _ => None,
+        }
+    }
+
+    fn write_tensor(&self, out: &mut dyn Write, id: TensorId) -> fmt::Result {
+        let Some(row) = self.tensors.get(id.0 as usize) else { return out.write_str("?") };
+        match &row.kind {
+            TensorKind::Register { shape, pinned } => {
+                fragment(out, ("register", row.dtype), shape, pinned.as_ref())
+            }
+            TensorKind::Shared { shape, pinned } => {
+                fragment(out, ("shared", row.dtype), shape, pinned.as_ref())
+            }
+            TensorKind::View { param, offsets, ends, modes } => {
+                printer::view(out, self, *param, (offsets, ends), modes)
+            }
+        }
+    }
+
+    fn write_pipeline(&self, out: &mut dyn Write, id: PipelineId) -> fmt::Result {
+        let Some(row) = self.pipelines.get(id.0 as usize) else { return out.write_str("?") };
+        printer::pipeline(out, self, &Expr::Int(i64::from(row.stages)), &row.tensors)
+    }
+}
+
+impl Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sizes: Vec<String> =
+            self.sizes().map(|(_, symbol, default)| format!("{} = {default}", symbol.name)).collect();
+        if !sizes.is_empty() {
+            write!(f, "size {}\n\n", sizes.join(", "))?;
+        }
+        write!(f, "core {}(", self.name)?;
+        list(f, &self.params, |out, p| printer::param(out, self, p))?;
+        f.write_str(")\n    grid(")?;
+        ints(f, self, &self.grid)?;
+        write!(f, ") threads({})", self.threads)?;
+        if self.cluster != 1 {
+            write!(f, " cluster({})", self.cluster)?;
+        }
+        f.write_str("\n{\n")?;
+        let mut printer = Printer::new(self);
+        printer.block(f, &self.body, 1)?;
+        for role in &self.roles {
+            write!(f, "    role {}(threads {}..{}", role.name, role.first, role.first + role.threads)?;
+            if let Some(registers) = role.registers {
+                write!(f, ", registers {registers}")?;
+            }
+            f.write_str(") {\n")?;
+            printer.block(f, &role.body, 2)?;
+            f.write_str("    }\n")?;
+        }
+        f.write_str("}\n")
+    }
+}
