@@ -5,7 +5,7 @@ use tilewright_tile::{Constants, Expr, Side, SymbolId, TensorId, parse, unroll, 
 
 const SOURCE: &str = "size n = 256
     kernel k(x: f32[n], y: f32[n]) grid(1) threads(256) {
-        gx = global_view(x, (64, 4) : (e0, 64 e0))
+        gx = global_view(x, (64, 4) : (e0, 64 * e0))
         sx = shared_tensor(f32, [64])
         p = pipeline(2, sx)
         warpgroup load(1) {
@@ -13,7 +13,7 @@ const SOURCE: &str = "size n = 256
         }
         warpgroup store(1) {
             r = register_tensor(f32, [64])
-            gy = global_view(y, (64, 4) : (e0, 64 e0))
+            gy = global_view(y, (64, 4) : (e0, 64 * e0))
             for j in 0..4 { consume p { copy(sx, r) copy(r, gy[:, j]) } }
         }
     }";
