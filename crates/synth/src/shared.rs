@@ -8,7 +8,7 @@ use std::fmt;
 
 use tilewright_layout::{Layout, Swizzle, SwizzledLayout, compose};
 use tilewright_machine::{CopyKind, CopyRow, Wavefronts, full_shared_wavefronts};
-use tilewright_tile::TensorRef;
+use tilewright_tile::core::TensorRef;
 
 use crate::access::{Run, adds};
 use crate::tv::Access;
