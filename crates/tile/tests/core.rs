@@ -14,7 +14,7 @@ const SOURCE: &str = "size n = 256
         warpgroup store(1) {
             r = register_tensor(f32, [64])
             gy = global_view(y, (64, 4) : (e0, 64 * e0))
-            for j in 0..4 { consume p { copy(sx, r) copy(r, gy[:, j]) } }
+            for j in 0..4 { consume p { copy(sx, r); copy(r, gy[:, j]) } }
         }
     }";
 
