@@ -205,7 +205,11 @@ pub(crate) fn optional_text<T: fmt::Display>(none: &str, value: &Option<T>) -> S
 pub(crate) fn dtype_of(known: &[DType], field: &'static str, text: &str) -> Result<DType, ConfigError> {
     known.iter().copied().find(|dtype| dtype.to_string() == text).ok_or_else(|| {
         let names: Vec<_> = known.iter().map(DType::to_string).collect();
-        ConfigError::value(field, text, format!("must be {}", names.join(" or ")))
+        let wanted = match names.split_last() {
+            Some((last, others)) if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+            _ => names.concat(),
+        };
+        ConfigError::value(field, text, format!("must be {wanted}"))
     })
 }
 

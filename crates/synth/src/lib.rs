@@ -81,7 +81,7 @@ pub fn synthesise(verified: &Program, options: &Options) -> Result<Synthesis, Di
         .iter()
         .map(|c| ConstraintNote {
             component: c.tensors().first().and_then(|t| components[t.0 as usize]).unwrap_or(0),
-            statement: tilewright_tile::statement_text(verified, &statements[c.statement].0),
+            statement: tilewright_tile::statement_text(verified, statements[c.statement].0),
             equation: c.text(verified),
         })
         .collect();

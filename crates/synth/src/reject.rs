@@ -155,7 +155,7 @@ pub enum Reject {
     Diagonal(&'static str),
     /// Threads that are no bits, and why lanes alone do not do it.
     #[error("threads share the mode in a way that is not one of bits: {0}; {1}")]
-    NotBits(LayoutError, LanesAlone),
+    NotBits(Box<LayoutError>, LanesAlone),
     /// A gather along an odd mode.
     #[error("a gather runs along modes of power-of-two extents")]
     OddMode,

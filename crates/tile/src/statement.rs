@@ -130,7 +130,7 @@ pub struct TensorRef<F: Form = Surface> {
     pub tensor: TensorId,
     /// One entry a mode: an expression fixes the mode at that coordinate, `None` (`:` or `_` in the text) keeps it. An
     /// empty list keeps every mode. Global views and shared tensors are indexed here; of a register tensor, a statement
-    /// names a [`TensorKind::Part`].
+    /// names a [`TensorKind::Part`](crate::TensorKind::Part).
     pub index: Vec<Option<F::Index>>,
     /// `transpose(t)`: the kept modes in reverse order. Costs nothing: it is a view.
     pub transposed: bool,
@@ -444,13 +444,16 @@ pub(crate) enum Argument<Tensor, Int, Number> {
     Number(Number),
 }
 
+/// The statement with these arguments; `None` if they are of other kinds than its own.
+type Make = fn(Vec<Argument<TensorId, Expr, f64>>) -> Option<StmtKind>;
+
 /// A statement that is a plain call, as the parser reads it.
 pub(crate) struct Plain {
     pub(crate) name: &'static str,
     /// The kinds of its arguments, each with a noun for messages.
     pub(crate) arguments: &'static [(Argument<(), (), ()>, &'static str)],
     /// The statement with these arguments; `None` if they are of other kinds.
-    pub(crate) make: fn(Vec<Argument<TensorId, Expr, f64>>) -> Option<StmtKind>,
+    pub(crate) make: Make,
 }
 
 macro_rules! argument_kind {

@@ -32,7 +32,7 @@ fn parameters_are_varied_around_the_fastest() {
     assert!(report.estimate_loses().unwrap() > 0.1);
     // The default's result is what the winner's is compared with.
     assert_eq!((measurer.compared.len(), report.checked_against.as_deref()), (1, Some("")));
-    assert!(said.iter().any(|s| s.contains("varying order")), "{said:?}");
+    assert!(said.iter().any(|s| s.contains("varying rasterization")), "{said:?}");
     let json = report.json();
     assert_eq!(json["measured"], times.len());
     assert_eq!(json["entries"][0]["configuration"], winner.candidate.to_string());

@@ -24,7 +24,7 @@ impl Solver<'_> {
         let dtype = |t: TensorId| self.verified.tensor(t).dtype;
         let shape = self.verified.shape(c);
         let extents = (shape[0], shape[1], self.verified.shape(a)[1]);
-        let key = (dtype(c), dtype(a), warps.clone(), extents);
+        let key = (dtype(c), dtype(a), *warps, extents);
         let known = &self.cache.arrangements;
         if let Some((_, found)) = known.borrow().iter().find(|(other, _)| *other == key) {
             return Ok(Some(found.clone()));
