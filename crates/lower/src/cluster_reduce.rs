@@ -26,13 +26,13 @@ impl Lower<'_> {
         let threads = self.verified.threads();
         let thread = Operand::Value(self.b.special(Special::ThreadIndex));
         let base = self.shared_base();
-        let own = scalar::scale(&mut self.b, thread, i64::from(4 * widths));
-        let buffer = add(&mut self.b, base, int(i64::from(plan.slot.buffer)));
-        let mine = add(&mut self.b, buffer, own);
+        let own = scalar::scale(self.b, thread, i64::from(4 * widths));
+        let buffer = add(self.b, base, int(i64::from(plan.slot.buffer)));
+        let mine = add(self.b, buffer, own);
         let lane = self.b.scalar(ScalarOp::AndB32, &[thread, int(31)]);
-        let barriers = add(&mut self.b, base, int(i64::from(plan.slot.barriers)));
+        let barriers = add(self.b, base, int(i64::from(plan.slot.barriers)));
         let there = self.b.scalar(ScalarOp::Mapa, &[barriers, lane]);
-        let tells = condition(&mut self.b, ScalarOp::LtI32, lane, int(i64::from(plan.blocks)));
+        let tells = condition(self.b, ScalarOp::LtI32, lane, int(i64::from(plan.blocks)));
         let peers: Vec<Operand> = (0..plan.blocks)
             .map(|rank| self.b.scalar(ScalarOp::Mapa, &[mine, int(i64::from(rank))]))
             .collect();

@@ -39,9 +39,9 @@ impl Lower<'_> {
                 .iter()
                 .map(|v| {
                     if dtype.is_float() {
-                        elements::read_f32(&mut self.b, from, *v, dtype)
+                        elements::read_f32(self.b, from, *v, dtype)
                     } else {
-                        elements::read_i32(&mut self.b, from, *v, dtype)
+                        elements::read_i32(self.b, from, *v, dtype)
                     }
                 })
                 .collect();
@@ -93,11 +93,11 @@ impl Lower<'_> {
         for (k, group) in ordered.chunks(tilewright_machine::per_register(bits) as usize).enumerate() {
             let first = k as u32 * tilewright_machine::per_register(bits);
             if dtype.is_float() && op == ReduceOp::Sum {
-                elements::write_register(&mut self.b, result, dtype, first, group);
+                elements::write_register(self.b, result, dtype, first, group);
             } else if dtype.is_float() {
-                elements::write_exact(&mut self.b, result, dtype, first, group);
+                elements::write_exact(self.b, result, dtype, first, group);
             } else {
-                let word = elements::join(&mut self.b, group, bits);
+                let word = elements::join(self.b, group, bits);
                 self.b.write(elements::place(result, first, bits).0, word);
             }
         }
@@ -153,7 +153,7 @@ impl Lower<'_> {
 
     /// The index of a value, its bits beyond the mode's extent still there.
     fn index_of(&mut self, array: ArrayId, value: u32) -> Operand {
-        elements::read_i32(&mut self.b, array, value, DType::I32)
+        elements::read_i32(self.b, array, value, DType::I32)
     }
 
     fn gather_in_warp(&mut self, g: &WarpGather, src: ArrayId, by: ArrayId, bits: u32) -> Vec<Element> {
@@ -169,7 +169,7 @@ impl Lower<'_> {
         let known = (1u64 << by_thread.len()) - 1;
         let register_columns: Vec<u64> = by_thread.iter().map(|c| c & mask).collect();
         let lane_columns: Vec<u64> = by_thread.iter().map(|c| c >> registers & lane_mask).collect();
-        let lane = masked_linear_map(&mut self.b, &lane_columns, thread, known);
+        let lane = masked_linear_map(self.b, &lane_columns, thread, known);
         let index_registers: Vec<u64> = g.index.iter().map(|i| i.0).collect();
         let index_lanes: Vec<u64> = g.index.iter().map(|i| i.1).collect();
         let lanes = g.source.ins()[1].bits as usize;
@@ -188,11 +188,8 @@ impl Lower<'_> {
             let from = if still {
                 lane
             } else {
-                let lane_index = if is_lane {
-                    index
-                } else {
-                    masked_linear_map(&mut self.b, &index_lanes, index, u64::MAX)
-                };
+                let lane_index =
+                    if is_lane { index } else { masked_linear_map(self.b, &index_lanes, index, u64::MAX) };
                 let from = self.b.scalar(ScalarOp::XorB32, &[lane, lane_index]);
                 self.b.scalar(ScalarOp::XorB32, &[from, int((place >> registers & lane_mask) as i64)])
             };
@@ -225,8 +222,8 @@ impl Lower<'_> {
             let at = (fixed & ((1 << within) - 1)) as u32;
             if inside != 0 {
                 let only = |columns: &[u64]| columns.iter().map(|c| c & inside).collect::<Vec<u64>>();
-                let mine = masked_linear_map(&mut self.b, &only(&register_columns), thread, known);
-                let theirs = masked_linear_map(&mut self.b, &only(&index_registers), index, u64::MAX);
+                let mine = masked_linear_map(self.b, &only(&register_columns), thread, known);
+                let theirs = masked_linear_map(self.b, &only(&index_registers), index, u64::MAX);
                 let part = self.b.scalar(ScalarOp::XorB32, &[mine, theirs]);
                 let part = self.b.scalar(ScalarOp::XorB32, &[part, int((place & inside) as i64)]);
                 let shift = i64::from(bits.trailing_zeros());
@@ -254,7 +251,7 @@ impl Lower<'_> {
         all.extend(sources(index_columns).into_iter().map(|k| (index, k)));
         let mut sum = None;
         for (value, k) in all {
-            let here = bit(&mut self.b, value, k);
+            let here = bit(self.b, value, k);
             sum = Some(match sum {
                 None => here,
                 Some(before) => self.b.scalar(ScalarOp::XorPred, &[before, here]),
@@ -279,18 +276,18 @@ impl Lower<'_> {
         let (by_register, by_thread) = columns.split_at(own);
         let thread = self.thread();
         let known = (1u64 << by_thread.len()) - 1;
-        let mine = masked_linear_map(&mut self.b, by_thread, thread, known);
+        let mine = masked_linear_map(self.b, by_thread, thread, known);
         let index_columns = bytes(&g.index);
         let window = Operand::Value(self.b.special(Special::SharedBase));
         let count = 1u32 << own;
         let arrived = self.b.add_array("gathered", count);
         for value in 0..count {
             let index = self.index_of(by, value);
-            let along = masked_linear_map(&mut self.b, &index_columns, index, u64::MAX);
+            let along = masked_linear_map(self.b, &index_columns, index, u64::MAX);
             let place =
                 self.b.scalar(ScalarOp::XorB32, &[mine, int(apply(by_register, u64::from(value)) as i64)]);
             let place = self.b.scalar(ScalarOp::XorB32, &[place, along]);
-            let base = add(&mut self.b, window, place);
+            let base = add(self.b, window, place);
             let address = Address { base, offset: self.memory.scratch as i32 };
             self.b.load(g.load, vec![Reg { array: arrived, index: value }], address, None);
         }

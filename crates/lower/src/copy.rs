@@ -24,8 +24,8 @@ enum Side<'a> {
 impl Side<'_> {
     fn place(&self, lower: &mut Lower<'_>, offset: i64) -> (Place, Option<Value>) {
         match self {
-            Side::Global(global) => global.call(&mut lower.b, offset),
-            Side::Shared(shared) => (shared.call(&mut lower.b, offset), None),
+            Side::Global(global) => global.call(lower.b, offset),
+            Side::Shared(shared) => (shared.call(lower.b, offset), None),
         }
     }
 
@@ -61,7 +61,7 @@ impl Lower<'_> {
                     .ok_or_else(|| internal(tile.span, "a shared tensor without a layout"))?;
                 let buffer = self.memory.offsets[reference.tensor.0 as usize];
                 let at = self.offset(layout, tile)?;
-                SharedAddressing::new(&mut self.b, layout, &own, access, (bits, buffer), at)
+                SharedAddressing::new(self.b, layout, &own, access, (bits, buffer), at)
                     .map(Side::Shared)
                     .ok_or_else(|| internal(tile.span, "a shared tile that does not compose"))
             }
@@ -81,13 +81,13 @@ impl Lower<'_> {
             }
             let inside = self.facts.is_inside(index, mode.size());
             let index = self.coord(index, tile.span)?;
-            let term = scalar::layout(&mut self.b, &mode, index);
-            at.add(&mut self.b, term, &mode);
+            let term = scalar::layout(self.b, &mode, index);
+            at.add(self.b, term, &mode);
             if !inside {
                 let above = self.b.scalar(ScalarOp::GeI32, &[index, scalar::int(0)]);
                 let below = self.b.scalar(ScalarOp::LtI32, &[index, scalar::int(mode.size())]);
-                at.inside = Some(both(&mut self.b, at.inside, above));
-                at.inside = Some(both(&mut self.b, at.inside, below));
+                at.inside = Some(both(self.b, at.inside, above));
+                at.inside = Some(both(self.b, at.inside, below));
             }
         }
         Ok(at)
@@ -100,10 +100,10 @@ impl Lower<'_> {
         let mut done = 1;
         for (extent, stride) in threads.leaves() {
             if extent > 1 && stride == 0 {
-                let digit = scalar::divide(&mut self.b, thread, done);
-                let digit = scalar::remainder(&mut self.b, digit, extent);
+                let digit = scalar::divide(self.b, thread, done);
+                let digit = scalar::remainder(self.b, digit, extent);
                 let first = self.b.scalar(ScalarOp::EqI32, &[digit, scalar::int(0)]);
-                condition = Some(both(&mut self.b, condition, first));
+                condition = Some(both(self.b, condition, first));
             }
             done *= extent;
         }
@@ -207,7 +207,7 @@ impl Lower<'_> {
                     }
                     for (slot, call) in batch.iter().enumerate() {
                         let (address, _) = shared.call(self, call.offset);
-                        let guard = narrow(&mut self.b, None, owner);
+                        let guard = narrow(self.b, None, owner);
                         self.b.store(store, regs(slot), address, guard);
                     }
                 }
@@ -269,7 +269,7 @@ impl Lower<'_> {
                         }
                     })
                     .collect();
-                let word = elements::join(&mut self.b, &words, bits * per_call);
+                let word = elements::join(self.b, &words, bits * per_call);
                 let (reg, _) = elements::place(array, parts[0].0, bits);
                 self.b.write(reg, word);
             }
@@ -289,7 +289,7 @@ impl Lower<'_> {
         let scratch = if narrow_row { Some(self.b.add_array("narrow", 1)) } else { None };
         for call in &access.calls {
             let (address, guard) = side.call(self, call.offset);
-            let guard = narrow(&mut self.b, guard, owner);
+            let guard = narrow(self.b, guard, owner);
             let regs = match scratch {
                 None => call
                     .values

@@ -31,10 +31,10 @@ impl Lower<'_> {
         let (source, target) = (self.array(src)?, self.array(dst)?);
         let count = self.count(dst)?;
         let held = elements::registers(self.count(src)?, from.bits());
-        let words = elements::read_words(&mut self.b, source, held);
+        let words = elements::read_words(self.b, source, held);
         if from == to || to.bits() != 16 {
             let order: Vec<u32> = (0..count).collect();
-            let results = cast::emit(&mut elements::Into(&mut self.b), from, to, &words, &order);
+            let results = cast::emit(&mut elements::Into(self.b), from, to, &words, &order);
             for (index, word) in results.into_iter().enumerate() {
                 self.b.write(Reg { array: target, index: index as u32 }, word);
             }
@@ -44,7 +44,7 @@ impl Lower<'_> {
         let per = tilewright_machine::per_register(to.bits());
         for index in self.by_first_use(dst, elements::registers(count, to.bits()), to.bits()) {
             let order: Vec<u32> = (index * per..((index + 1) * per).min(count)).collect();
-            let results = cast::emit(&mut elements::Into(&mut self.b), from, to, &words, &order);
+            let results = cast::emit(&mut elements::Into(self.b), from, to, &words, &order);
             for word in results {
                 self.b.write(Reg { array: target, index }, word);
             }
@@ -63,7 +63,7 @@ impl Lower<'_> {
                 ids.into_iter().map(|id| Ok((id, self.array(id)?))).collect::<Result<_, Diagnostic>>()?;
             for index in self.by_first_use(dst, elements::registers(count, dtype.bits()), dtype.bits()) {
                 let mut read = |b: &mut Builder, id: TensorId| b.read(Reg { array: arrays[&id], index });
-                let word = packed::register(&mut self.b, (self.arch, dtype), expr, &mut read);
+                let word = packed::register(self.b, (self.arch, dtype), expr, &mut read);
                 self.b.write(Reg { array, index }, word);
             }
             return Ok(());
@@ -74,7 +74,7 @@ impl Lower<'_> {
             let values = first..(first + per_register).min(count);
             let results: Vec<Operand> =
                 values.map(|value| self.element(&tree, value)).collect::<Result<_, _>>()?;
-            elements::write_register(&mut self.b, array, dtype, first, &results);
+            elements::write_register(self.b, array, dtype, first, &results);
         }
         Ok(())
     }
@@ -84,7 +84,7 @@ impl Lower<'_> {
             Rounded::Tensor(id) => {
                 let array = self.array(*id)?;
                 let dtype = self.verified.tensor(*id).dtype;
-                elements::read_f32(&mut self.b, array, value, dtype)
+                elements::read_f32(self.b, array, value, dtype)
             }
             Rounded::Number(x) => scalar::float(f64::from(*x)),
             Rounded::Scalar(param) => Operand::Value(self.b.param(param.0)),
@@ -94,7 +94,7 @@ impl Lower<'_> {
             }
             Rounded::Unary(op, x) => {
                 let x = self.element(x, value)?;
-                unary(&mut self.b, *op, x)
+                unary(self.b, *op, x)
             }
             Rounded::Binary(op, x, y) => {
                 let (x, y) = (self.element(x, value)?, self.element(y, value)?);

@@ -238,7 +238,7 @@ impl Lower<'_> {
 
     fn expr(&mut self, e: &Expr) -> Operand {
         let symbols = &self.symbols;
-        scalar::expr(&mut self.b, self.facts, &|id| symbols[&id], e)
+        scalar::expr(self.b, self.facts, &|id| symbols[&id], e)
     }
 
     /// An entry of an index.

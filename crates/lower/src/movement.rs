@@ -60,7 +60,7 @@ impl Lower<'_> {
     fn pack(&mut self, parts: &[Element], bits: u32) -> Operand {
         let bytes: Vec<Element> =
             parts.iter().flat_map(|(word, byte)| (0..bits / 8).map(move |k| (*word, byte + k))).collect();
-        assemble(&mut self.b, &bytes)
+        assemble(self.b, &bytes)
     }
 
     /// Writes all values of a fragment. What was read for them must have been read before.
@@ -110,7 +110,7 @@ impl Lower<'_> {
                         self.b.scalar(ScalarOp::ShrU32, &[word, int(i64::from(shift))])
                     })
                     .collect();
-                elements::join(&mut self.b, &parts, bits)
+                elements::join(self.b, &parts, bits)
             })
             .collect();
         for (k, word) in results.into_iter().enumerate() {
@@ -120,8 +120,8 @@ impl Lower<'_> {
 
     /// A fragment of elements of a few bits with each in a byte of its own.
     pub(crate) fn in_bytes(&mut self, array: ArrayId, bits: u32, count: u32) -> ArrayId {
-        let words = elements::read_words(&mut self.b, array, elements::registers(count, bits));
-        let spread = cast::to_bytes(&mut elements::Into(&mut self.b), &words, bits, count);
+        let words = elements::read_words(self.b, array, elements::registers(count, bits));
+        let spread = cast::to_bytes(&mut elements::Into(self.b), &words, bits, count);
         let bytes = self.b.add_array("bytes", spread.len() as u32);
         for (k, word) in spread.into_iter().enumerate() {
             self.b.write(Reg { array: bytes, index: k as u32 }, word);
@@ -131,8 +131,8 @@ impl Lower<'_> {
 
     /// The way back from [`in_bytes`](Self::in_bytes).
     pub(crate) fn out_of_bytes(&mut self, bytes: ArrayId, array: ArrayId, bits: u32, count: u32) {
-        let words = elements::read_words(&mut self.b, bytes, elements::registers(count, 8));
-        let packed = cast::from_bytes(&mut elements::Into(&mut self.b), &words, bits, count);
+        let words = elements::read_words(self.b, bytes, elements::registers(count, 8));
+        let packed = cast::from_bytes(&mut elements::Into(self.b), &words, bits, count);
         for (k, word) in packed.into_iter().enumerate() {
             self.b.write(Reg { array, index: k as u32 }, word);
         }
@@ -186,7 +186,7 @@ impl Lower<'_> {
         let thread = self.thread();
         for (k, column) in columns.iter().enumerate().filter(|(_, c)| **c != 0) {
             let distance = compress(*column, free) as usize;
-            let swap = bit(&mut self.b, thread, k as u32);
+            let swap = bit(self.b, thread, k as u32);
             let old = words.to_vec();
             for (x, word) in words.iter_mut().enumerate() {
                 *word = self.b.scalar(ScalarOp::Select, &[old[x ^ distance], old[x], swap]);
@@ -206,7 +206,7 @@ impl Lower<'_> {
         let lanes = s.reorder.source.ins()[1].bits as usize;
         let still = s.reorder.from.iter().enumerate().all(|(k, f)| *f == if k < lanes { 1 << k } else { 0 });
         let thread = self.thread();
-        let lane = if still { int(0) } else { linear_map(&mut self.b, &s.reorder.from, thread) };
+        let lane = if still { int(0) } else { linear_map(self.b, &s.reorder.from, thread) };
         let count = (s.to.slices() as usize) << s.to.register_bits();
         let mut values: Vec<Element> = vec![(int(0), 0); count];
         for slice in 0..s.from.slices() {
@@ -277,7 +277,7 @@ impl Lower<'_> {
         let bytes = |input: &str| offsets.bases(input).iter().map(|c| c << shift).collect::<Vec<u64>>();
         let threads: Vec<u64> = bytes("lane").into_iter().chain(bytes("warp")).collect();
         let thread = self.thread();
-        let own = linear_map(&mut self.b, &threads, thread);
+        let own = linear_map(self.b, &threads, thread);
         let reached = threads.iter().fold(0, |all, c| all | c);
         Ok((bytes("register"), SharedBase { own, reached, slice: 1 << (memory.in_bits() + shift) }))
     }
@@ -287,7 +287,7 @@ impl Lower<'_> {
         let meets = constant & base.reached;
         let own = self.b.scalar(ScalarOp::XorB32, &[base.own, int(meets as i64)]);
         let window = Operand::Value(self.b.special(Special::SharedBase));
-        let address = add(&mut self.b, window, own);
+        let address = add(self.b, window, own);
         let rest = (constant & !base.reached) as i64 + slice * base.slice;
         Address { base: address, offset: self.memory.scratch as i32 + rest as i32 }
     }
@@ -326,7 +326,7 @@ impl Lower<'_> {
             let thread = self.thread();
             let extra = self.b.scalar(ScalarOp::AndB32, &[thread, int(mask as i64)]);
             let first = self.b.scalar(ScalarOp::EqI32, &[extra, int(0)]);
-            crate::memory::predicate(&mut self.b, Some(first))
+            crate::memory::predicate(self.b, Some(first))
         };
         let (calls, elements) = Self::calls(side);
         let scratch = self.b.add_array("exchanged", side.row.registers());

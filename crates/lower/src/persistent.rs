@@ -61,10 +61,10 @@ impl Lower<'_> {
         let (rows, cols) = (self.expr(rows), self.expr(cols));
         let tiles = self.b.scalar(ScalarOp::MulI32, &[rows, cols]);
         let block = Operand::Value(self.b.special(Special::BlockIndex(0)));
-        let first = scalar::divide(&mut self.b, block, cluster);
+        let first = scalar::divide(self.b, block, cluster);
         let grid = self.verified.grid.first().cloned().unwrap_or(Expr::Int(1));
         let blocks = self.expr(&grid);
-        let step = scalar::divide(&mut self.b, blocks, cluster);
+        let step = scalar::divide(self.b, blocks, cluster);
         self.wait_for_copies(None);
         let mut regs = Vec::new();
         if let Some(previous) = previous {

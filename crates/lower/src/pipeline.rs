@@ -61,14 +61,14 @@ impl<'a> Lower<'a> {
     /// The barrier of a stage.
     pub(crate) fn barrier(&mut self, pipeline: &PipelinePlan, empty: bool, slot: Operand) -> Address {
         let base = self.shared_base();
-        let offset = scalar::scale(&mut self.b, slot, 8);
-        let base = add(&mut self.b, base, offset);
+        let offset = scalar::scale(self.b, slot, 8);
+        let base = add(self.b, base, offset);
         Address { base, offset: (pipeline.barriers + if empty { 8 * pipeline.stages } else { 0 }) as i32 }
     }
 
     /// The number of the stage after one, and whether the ring wraps there.
     pub(crate) fn next_stage(&mut self, pipeline: &PipelinePlan, slot: Operand) -> (Operand, Operand) {
-        let next = add(&mut self.b, slot, int(1));
+        let next = add(self.b, slot, int(1));
         let wraps = self.b.scalar(ScalarOp::EqI32, &[next, int(i64::from(pipeline.stages))]);
         (self.b.scalar(ScalarOp::Select, &[int(0), next, wraps]), wraps)
     }

@@ -97,10 +97,10 @@ impl<'a> Lower<'a> {
     /// Releases the oldest stage where more than `keep` are unreleased.
     fn release_beyond(&mut self, pipeline: &PipelinePlan, position: Position, keep: u32) {
         let unreleased = self.b.read(position.unreleased());
-        let more = condition(&mut self.b, ScalarOp::GeI32, unreleased, int(i64::from(keep) + 1));
+        let more = condition(self.b, ScalarOp::GeI32, unreleased, int(i64::from(keep) + 1));
         let Some(more) = more else { return };
         self.release_oldest_where(pipeline, position, more);
-        let fewer = add(&mut self.b, unreleased, int(-1));
+        let fewer = add(self.b, unreleased, int(-1));
         let fewer = self.b.scalar(ScalarOp::Select, &[fewer, unreleased, more.into()]);
         self.b.write(position.unreleased(), fewer);
     }
@@ -114,7 +114,7 @@ impl<'a> Lower<'a> {
                     (0..stages).for_each(|_| self.release_oldest(pipeline, position));
                     if position.tracking == Tracking::Count {
                         let held = self.b.read(position.unreleased());
-                        let left = add(&mut self.b, held, int(-i64::from(stages)));
+                        let left = add(self.b, held, int(-i64::from(stages)));
                         self.b.write(position.unreleased(), left);
                     }
                 }
@@ -147,7 +147,7 @@ impl<'a> Lower<'a> {
             Tracking::Oldest => {}
             Tracking::Count => {
                 let held = self.b.read(position.unreleased());
-                let held = add(&mut self.b, held, int(1));
+                let held = add(self.b, held, int(1));
                 self.b.write(position.unreleased(), held);
             }
             Tracking::ByAge => self.count_by_age(pipeline, position),
@@ -160,20 +160,20 @@ impl<'a> Lower<'a> {
     fn count_by_age(&mut self, pipeline: &PipelinePlan, position: Position) {
         let (held, read) = (self.b.read(position.unreleased()), self.b.read(position.read()));
         let either = self.b.scalar(ScalarOp::OrB32, &[held, read]);
-        let Some(free) = condition(&mut self.b, ScalarOp::EqI32, either, int(0)) else { return };
+        let Some(free) = condition(self.b, ScalarOp::EqI32, either, int(0)) else { return };
         self.release_oldest_where(pipeline, position, free);
-        let more = add(&mut self.b, held, int(1));
+        let more = add(self.b, held, int(1));
         let more = self.b.scalar(ScalarOp::Select, &[int(0), more, free.into()]);
         self.b.write(position.unreleased(), more);
         // 1 as long as the stage has no age.
         let mut ageless = self.b.scalar(ScalarOp::XorB32, &[read, int(1)]);
         for (held, read) in position.unreleased_by_age().into_iter().zip(position.read_by_age()) {
             let (of_age, own) = (self.b.read(held), self.b.read(read));
-            let Some(none) = condition(&mut self.b, ScalarOp::EqI32, of_age, int(0)) else { continue };
+            let Some(none) = condition(self.b, ScalarOp::EqI32, of_age, int(0)) else { continue };
             let joins = self.b.scalar(ScalarOp::Select, &[int(0), ageless, none.into()]);
             ageless = self.b.scalar(ScalarOp::Select, &[ageless, int(0), none.into()]);
-            let sum = add(&mut self.b, of_age, own);
-            let sum = add(&mut self.b, sum, joins);
+            let sum = add(self.b, of_age, own);
+            let sum = add(self.b, sum, joins);
             self.b.write(held, sum);
             self.b.write(read, int(0));
         }
@@ -193,14 +193,14 @@ impl<'a> Lower<'a> {
                 b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
             }
         };
-        fence(&mut self.b, fences && where_.is_some());
+        fence(self.b, fences && where_.is_some());
         let at = self.barrier(pipeline, true, slot);
         let (arrival, address, lanes) = if pipeline.multicast > 1 {
             let thread = Operand::Value(self.b.special(Special::ThreadIndex));
             let lane = self.b.scalar(ScalarOp::AndB32, &[thread, int(31)]);
             let blocks = int(i64::from(pipeline.multicast));
-            let lanes = condition(&mut self.b, ScalarOp::LtI32, lane, blocks);
-            let local = add(&mut self.b, at.base, int(i64::from(at.offset)));
+            let lanes = condition(self.b, ScalarOp::LtI32, lane, blocks);
+            let local = add(self.b, at.base, int(i64::from(at.offset)));
             let peer = self.b.scalar(ScalarOp::Mapa, &[local, lane]);
             (MbarrierOp::ArrivePeer, Address { base: peer, offset: 0 }, lanes)
         } else {
@@ -208,7 +208,7 @@ impl<'a> Lower<'a> {
         };
         let lanes = self.both(lanes, where_);
         self.guarded(lanes, |lower| {
-            fence(&mut lower.b, fences && where_.is_none());
+            fence(lower.b, fences && where_.is_none());
             lower.b.mbarrier(arrival, address, int(0));
         });
     }
@@ -253,7 +253,7 @@ impl<'a> Lower<'a> {
         let sum = |lower: &mut Self, regs: &[Reg]| {
             regs.iter().fold(int(0), |sum, reg| {
                 let more = lower.b.read(*reg);
-                add(&mut lower.b, sum, more)
+                add(lower.b, sum, more)
             })
         };
         let (held, read) = (position.unreleased_by_age(), position.read_by_age());
@@ -265,7 +265,7 @@ impl<'a> Lower<'a> {
         let all = self.b.read(position.unreleased());
         let free = self.b.scalar(ScalarOp::SubI32, &[all, keep]);
         for released in 0..pipeline.stages {
-            let more = condition(&mut self.b, ScalarOp::GeI32, free, int(i64::from(released) + 1));
+            let more = condition(self.b, ScalarOp::GeI32, free, int(i64::from(released) + 1));
             if let Some(more) = more {
                 self.release_oldest_where(pipeline, position, more);
             }

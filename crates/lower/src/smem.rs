@@ -42,9 +42,9 @@ impl Lower<'_> {
             let scaled = tilewright_layout::Layout::from_leaves(&scaled)
                 .map_err(|_| internal(span, "a stage that is too far away"))?;
             let index = self.coord(index, span)?;
-            let term = scalar::layout(&mut self.b, &scaled, index);
+            let term = scalar::layout(self.b, &scaled, index);
             dynamic = Some(match dynamic {
-                Some(sum) => add(&mut self.b, sum, term),
+                Some(sum) => add(self.b, sum, term),
                 None => term,
             });
         }

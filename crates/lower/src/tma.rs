@@ -62,19 +62,19 @@ impl Lower<'_> {
         for (k, dim) in dims.iter().enumerate() {
             let mut at = self.expr(&global.base[*dim]);
             if let (Some(share), Some(rank)) = (plan.multicast.filter(|s| s.dim == k), rank) {
-                let own = scalar::scale(&mut self.b, rank, share.step);
-                at = add(&mut self.b, at, own);
+                let own = scalar::scale(self.b, rank, share.step);
+                at = add(self.b, at, own);
             }
             base.push(at);
         }
         let (constant, dynamic) = self.begins(shared, false, span)?;
         let mut at = self.shared_base();
         if let Some(dynamic) = dynamic {
-            at = add(&mut self.b, at, dynamic);
+            at = add(self.b, at, dynamic);
         }
         if let (Some(share), Some(rank)) = (plan.multicast, rank) {
-            let own = scalar::scale(&mut self.b, rank, share.bytes);
-            at = add(&mut self.b, at, own);
+            let own = scalar::scale(self.b, rank, share.bytes);
+            at = add(self.b, at, own);
         }
         let barrier = match self.state.stage {
             Some((id, Side::Produce, slot)) if loads => {
@@ -89,7 +89,7 @@ impl Lower<'_> {
         for call in &plan.calls {
             let mut coords = Vec::new();
             for (at, more) in base.iter().zip(&call.coords) {
-                coords.push(add(&mut self.b, *at, int(*more)));
+                coords.push(add(self.b, *at, int(*more)));
             }
             let shared = Address { base: at, offset: (constant + call.shared) as i32 };
             copies.push(Op::Tensor {

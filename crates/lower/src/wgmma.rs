@@ -20,22 +20,22 @@ impl Lower<'_> {
     ) -> Result<DescriptorValue, Diagnostic> {
         let (constant, dynamic) = self.begins(reference, true, span)?;
         let base = self.shared_base();
-        let start = add(&mut self.b, base, int(constant));
+        let start = add(self.b, base, int(constant));
         let window = self.b.scalar(ScalarOp::AndB32, &[start, int(0x3ffff)]);
         let units = self.b.scalar(ScalarOp::ShrU32, &[window, int(4)]);
         let bits = Descriptor { start: 0, ..operand.descriptor }.encode();
         let mut low = self.b.scalar(ScalarOp::OrB32, &[units, Operand::Imm(bits & 0xffff_ffff)]);
         if operand.warpgroup != 0 && count > 1 {
             let (first, warp) = self.state.warps;
-            let own = add(&mut self.b, warp, int(-i64::from(first)));
+            let own = add(self.b, warp, int(-i64::from(first)));
             let group = self.b.scalar(ScalarOp::ShrU32, &[own, int(2)]);
-            let over = scalar::divide(&mut self.b, group, along);
-            let index = scalar::remainder(&mut self.b, over, count);
-            let part = scalar::scale(&mut self.b, index, operand.warpgroup / 16);
-            low = add(&mut self.b, low, part);
+            let over = scalar::divide(self.b, group, along);
+            let index = scalar::remainder(self.b, over, count);
+            let part = scalar::scale(self.b, index, operand.warpgroup / 16);
+            low = add(self.b, low, part);
         }
         if let Some(dynamic) = dynamic {
-            low = add(&mut self.b, low, dynamic);
+            low = add(self.b, low, dynamic);
         }
         Ok(DescriptorValue { low, high: (bits >> 32) as u32 })
     }
@@ -75,7 +75,7 @@ impl Lower<'_> {
         };
         self.b.sync(SyncOp::WgmmaFence);
         let at = |lower: &mut Self, low: DescriptorValue, bytes: i64| {
-            let sum = add(&mut lower.b, low.low, int(bytes / 16));
+            let sum = add(lower.b, low.low, int(bytes / 16));
             DescriptorValue { low: sum, ..low }
         };
         for call in &plan.calls {

@@ -100,7 +100,8 @@ pub fn reduce(
         }
         Err(_) if !crosses => {}
         Err(e) => {
-            lanes = lanes_alone(src, (shape, axis), &local).map_err(|alone| Reject::NotBits(Box::new(e), alone))?;
+            lanes = lanes_alone(src, (shape, axis), &local)
+                .map_err(|alone| Reject::NotBits(Box::new(e), alone))?;
         }
     }
     let warps = if parts.is_empty() {
