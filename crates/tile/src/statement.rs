@@ -130,7 +130,7 @@ pub struct TensorRef<F: Form = Surface> {
     pub tensor: TensorId,
     /// One entry a mode: an expression fixes the mode at that coordinate, `None` (`:` or `_` in the text) keeps it. An
     /// empty list keeps every mode. Global views and shared tensors are indexed here; of a register tensor, a statement
-    /// names a [`TensorKind::Part`].
+    /// names a [`TensorKind::Part`](crate::TensorKind::Part).
     pub index: Vec<Option<F::Index>>,
     /// `transpose(t)`: the kept modes in reverse order. Costs nothing: it is a view.
     pub transposed: bool,
@@ -258,7 +258,7 @@ pub enum StmtKind<F: Form = Surface> {
         pipeline: PipelineId,
         /// Which side.
         side: Side,
-        /// The counter that is the stage's number, once [`rings`](crate::rings()) has made the tensors' stages a mode of theirs.
+        /// The counter that is the stage's number, in the surface program of a core program whose tensors have a mode of stages.
         slot: F::Slot,
         /// The statements that fill or read the stage.
         body: Vec<Stmt<F>>,
@@ -444,13 +444,16 @@ pub(crate) enum Argument<Tensor, Int, Number> {
     Number(Number),
 }
 
+/// An argument as the parser has read it.
+pub(crate) type Parsed = Argument<TensorId, Expr, f64>;
+
 /// A statement that is a plain call, as the parser reads it.
 pub(crate) struct Plain {
     pub(crate) name: &'static str,
     /// The kinds of its arguments, each with a noun for messages.
     pub(crate) arguments: &'static [(Argument<(), (), ()>, &'static str)],
     /// The statement with these arguments; `None` if they are of other kinds.
-    pub(crate) make: fn(Vec<Argument<TensorId, Expr, f64>>) -> Option<StmtKind>,
+    pub(crate) make: fn(Vec<Parsed>) -> Option<StmtKind>,
 }
 
 macro_rules! argument_kind {
