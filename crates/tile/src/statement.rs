@@ -258,7 +258,7 @@ pub enum StmtKind<F: Form = Surface> {
         pipeline: PipelineId,
         /// Which side.
         side: Side,
-        /// The counter that is the stage's number, once [`rings`](crate::rings()) has made the tensors' stages a mode of theirs.
+        /// The counter that is the stage's number, in the surface program of a core program whose tensors have a mode of stages.
         slot: F::Slot,
         /// The statements that fill or read the stage.
         body: Vec<Stmt<F>>,
@@ -444,8 +444,8 @@ pub(crate) enum Argument<Tensor, Int, Number> {
     Number(Number),
 }
 
-/// The statement with these arguments; `None` if they are of other kinds than its own.
-type Make = fn(Vec<Argument<TensorId, Expr, f64>>) -> Option<StmtKind>;
+/// An argument as the parser has read it.
+pub(crate) type Parsed = Argument<TensorId, Expr, f64>;
 
 /// A statement that is a plain call, as the parser reads it.
 pub(crate) struct Plain {
@@ -453,7 +453,7 @@ pub(crate) struct Plain {
     /// The kinds of its arguments, each with a noun for messages.
     pub(crate) arguments: &'static [(Argument<(), (), ()>, &'static str)],
     /// The statement with these arguments; `None` if they are of other kinds.
-    pub(crate) make: Make,
+    pub(crate) make: fn(Vec<Parsed>) -> Option<StmtKind>,
 }
 
 macro_rules! argument_kind {

@@ -18,7 +18,7 @@ pub type Constants = BTreeMap<String, i64>;
 /// A program that holds every invariant listed at [`verify`](crate::verify()).
 ///
 /// In it every expression is folded over the constants: what is left are literals, sizes, loop counters, block
-/// indices and elements of tensors. Rearrangements are still statements; see [`crate::desugar()`].
+/// indices and elements of tensors. Rearrangements are still statements; see [`crate::core`].
 #[derive(Clone, Debug)]
 pub struct Verified {
     pub(crate) program: Program,

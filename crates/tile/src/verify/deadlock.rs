@@ -23,7 +23,7 @@ pub(super) fn check(program: &Program) -> Vec<Diagnostic> {
         return Vec::new();
     }
     let mut run = Run { program, roles: roles(program) };
-    run.run_to_the_end();
+    run.run_run_to_end();
     run.deadlock().map_or_else(|| run.unread(), |error| vec![error])
 }
 
@@ -171,7 +171,7 @@ impl Run<'_> {
         self.roles.iter().filter(|peer| !peer.is_open()).filter(late).collect()
     }
 
-    fn run_to_the_end(&mut self) {
+    fn run_run_to_end(&mut self) {
         loop {
             let next = (0..self.roles.len()).find(|i| {
                 self.roles[*i].at < self.roles[*i].events.len() && self.waits_for(&self.roles[*i]).is_empty()
