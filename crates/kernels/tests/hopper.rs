@@ -606,7 +606,7 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         ("epilogue", "bias+bias", "twice"),
         ("epilogue", "row_sums+relu", "must be last"),
         ("epilogue", "bias+col_sums", "outside of c"),
-        ("out", "i8", "f16, bf16 or f32"),
+        ("out", "i8", "f16, bf16, f32 or i32"),
         ("split", "65", "from 1 to 64"),
         ("cluster", "m0", "none, or"),
         ("rasterization", "rows", "hilbert(order)"),

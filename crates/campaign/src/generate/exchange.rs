@@ -98,7 +98,7 @@ pub fn exchange(dice: &mut Dice) -> Case {
         draft.close();
     }
     let text = expression(dice, &["c".to_string()], 2);
-    draft.line(format!("e = min(max({text}, -4.0), 4.0)"));
+    draft.line(format!("e = min(max(c + {text}, -4.0), 4.0)"));
     draft.line("d = rearrange(e)");
     draft.open("produce back");
     draft.line("copy(e, sq)");
