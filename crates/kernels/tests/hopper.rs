@@ -613,7 +613,7 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         ("overlap_epilogue", "yes", "true or false"),
         ("hint_a", "first", "none, evict_first or evict_last"),
         ("bm", "x", "integer"),
-        ("dtype", "f32", "f16 or bf16"),
+        ("dtype", "f32", "f16, bf16"),
     ] {
         assert!(set(field, value).is_err_and(|e| e.to_string().contains(text)), "{field} = {value}");
     }
