@@ -33,20 +33,11 @@ impl Wavefronts {
 }
 
 /// Counts the wavefronts of a request in which lane `i` accesses `bytes` (1, 2, 4, 8 or 16) at byte address
-/// `addresses[i]`, or nothing for `None`. At most 32 lanes.
-pub fn shared_wavefronts(addresses: &[Option<u32>], bytes: u32) -> Wavefronts {
+/// `addresses[i]`, or nothing for `None`; of plain numbers, every lane accesses memory. At most 32 lanes.
+pub fn shared_wavefronts<A: Copy + Into<Option<u32>>>(addresses: &[A], bytes: u32) -> Wavefronts {
     let mut total = Wavefronts::default();
     for phase in addresses.chunks(lanes_of_a_phase(bytes)) {
-        total.add(phase_wavefronts(phase.iter().flatten().copied(), bytes));
-    }
-    total
-}
-
-/// [`shared_wavefronts`] of a request in which every lane accesses memory.
-pub fn full_shared_wavefronts(addresses: &[u32], bytes: u32) -> Wavefronts {
-    let mut total = Wavefronts::default();
-    for phase in addresses.chunks(lanes_of_a_phase(bytes)) {
-        total.add(phase_wavefronts(phase.iter().copied(), bytes));
+        total.add(phase_wavefronts(phase.iter().filter_map(|address| (*address).into()), bytes));
     }
     total
 }
@@ -145,7 +136,7 @@ mod tests {
             for stride in [0, 4, 8, 16, 36, 64, 128, 136] {
                 let addresses: Vec<u32> = (0..32).map(|lane| lane * stride).collect();
                 let all: Vec<_> = addresses.iter().copied().map(Some).collect();
-                assert_eq!(full_shared_wavefronts(&addresses, bytes), shared_wavefronts(&all, bytes));
+                assert_eq!(shared_wavefronts(&addresses, bytes), shared_wavefronts(&all, bytes));
             }
         }
     }
@@ -172,7 +163,7 @@ mod tests {
 
     #[test]
     fn inactive_lanes_cost_nothing() {
-        assert_eq!(shared_wavefronts(&[None; 32], 16), Wavefronts::default());
+        assert_eq!(shared_wavefronts(&[None::<u32>; 32], 16), Wavefronts::default());
         let one: Vec<_> = (0..32).map(|l| (l == 9).then_some(0)).collect();
         assert_eq!(shared_wavefronts(&one, 16), Wavefronts { actual: 1, ideal: 1 });
     }

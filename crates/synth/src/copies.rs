@@ -424,7 +424,7 @@ impl SharedProblem<'_> {
     /// The stages of a shared tensor: the layout is found for the other modes, and repeated for each stage.
     fn stages(&self, tensor: TensorId, given: bool) -> Stages {
         let whole = self.verified.shape(tensor);
-        let modes = if given { Vec::new() } else { self.stages_of(tensor, whole.len()) };
+        let modes = if given { Vec::new() } else { self.stage_modes(tensor, whole.len()) };
         let kept = (0..whole.len()).filter(|mode| !modes.contains(mode));
         let shape: Vec<i64> = kept.map(|mode| whole[mode]).collect();
         let bits = self.verified.tensor(tensor).dtype.bits();
@@ -577,8 +577,8 @@ impl SharedProblem<'_> {
         error
     }
 
-    /// The stages of a shared tensor; none if that leaves no mode, or if nothing uses it.
-    fn stages_of(&self, tensor: TensorId, rank: usize) -> Vec<usize> {
+    /// The modes of a shared tensor that are stages; none if that leaves no mode, or if nothing uses it.
+    fn stage_modes(&self, tensor: TensorId, rank: usize) -> Vec<usize> {
         let copying = self.copying.get(&tensor).into_iter().flatten();
         let operands = copying.filter_map(|i| self.statements[*i].0.kind.copied());
         let references = operands.flat_map(|(src, dst)| [src, dst]).filter(|r| r.tensor == tensor);

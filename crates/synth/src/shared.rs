@@ -7,7 +7,7 @@
 use std::fmt;
 
 use tilewright_layout::{Layout, Swizzle, SwizzledLayout, compose};
-use tilewright_machine::{CopyKind, CopyRow, Wavefronts, full_shared_wavefronts};
+use tilewright_machine::{CopyKind, CopyRow, Wavefronts, shared_wavefronts};
 use tilewright_tile::core::TensorRef;
 
 use crate::access::{Run, adds};
@@ -337,7 +337,7 @@ impl Trace {
                 for (address, distance) in addresses.iter_mut().zip(&lanes.distances) {
                     *address = (swizzle.apply(distance + call) as u64 * u64::from(bits) / 8) as u32;
                 }
-                let w = full_shared_wavefronts(&addresses[..lanes.distances.len()], self.bytes);
+                let w = shared_wavefronts(&addresses[..lanes.distances.len()], self.bytes);
                 total.actual += w.actual * count;
                 total.ideal += w.ideal * count;
                 if u64::from(total.actual) >= enough {

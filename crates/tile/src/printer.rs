@@ -288,7 +288,7 @@ pub(crate) fn param(out: &mut dyn Write, program: &dyn Names, param: &Param) -> 
 }
 
 /// `register_tensor(f16, [64, 32])` or `shared_tensor(…)`, with its layout where one is pinned.
-fn fragment(
+pub(crate) fn fragment(
     out: &mut dyn Write,
     program: &dyn Names,
     (memory, dtype): (&str, DType),

@@ -390,6 +390,14 @@ pub enum StmtKind<F: Form = Surface> {
     },
 }
 
+/// Calls `f` for every statement of a body, `depth` loops deep, and of the bodies within, each before its body.
+pub(crate) fn visit<'a, F: Form>(body: &'a [Stmt<F>], depth: usize, f: &mut impl FnMut(&'a Stmt<F>, usize)) {
+    for stmt in body {
+        f(stmt, depth);
+        visit(stmt.kind.body(), depth + usize::from(stmt.kind.repeats()), f);
+    }
+}
+
 /// A statement's use of a tensor, a counter or a pipeline.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Use {

@@ -1,5 +1,5 @@
-//! A program that the verifier has accepted, with constants replaced by their values and shapes worked out.
-//! Later stages take `&Verified`: that they do is the proof that they need not check again.
+//! A program that the verifier has accepted, with constants replaced by their values and shapes worked out. [`unroll`](crate::unroll()) and
+//! the [core program](crate::core) are made of it alone: later stages need not check again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use crate::expr::Expr;
 use crate::program::{
     Form, ParamId, ParamKind, Program, Stmt, Surface, TensorId, TensorKind, TensorRef, ViewMode,
 };
+use crate::statement;
 
 /// Values for tile constants, by name; those not named keep their defaults.
 pub type Constants = BTreeMap<String, i64>;
@@ -50,12 +51,31 @@ pub struct TileRef<F: Form = Surface> {
     pub shape: Vec<i64>,
     /// For a shared tensor: the modes that the reference fixes, and where.
     pub fixed: Vec<(usize, F::Index)>,
-    /// True if the tensor's own modes are in reverse order.
+    /// True if the tensor's modes are in reverse order.
     pub transposed: bool,
     /// For a view of global memory: where the tile lies in the buffer.
     pub global: Option<GlobalTile>,
     /// The place of the reference.
     pub span: Origin,
+}
+
+impl<F: Form> TileRef<F> {
+    /// The tile of a reference, from the modes that it keeps in the tensor's order.
+    pub(crate) fn new(
+        reference: &TensorRef<F>,
+        (memory, dtype): (Memory, DType),
+        (mut shape, mut global): (Vec<i64>, Option<GlobalTile>),
+        fixed: Vec<(usize, F::Index)>,
+    ) -> Self {
+        if reference.transposed {
+            shape.reverse();
+            if let Some(global) = &mut global {
+                global.modes.reverse();
+            }
+        }
+        let TensorRef { tensor, transposed, span, .. } = *reference;
+        TileRef { tensor, memory, dtype, shape, fixed, transposed, global, span }
+    }
 }
 
 /// The place of a tile in a buffer: `coordinate[d] = base[d] + Σ over leaves with dim d of digit · scale`.
@@ -171,7 +191,7 @@ impl Verified {
     pub fn tile(&self, reference: &TensorRef) -> TileRef {
         let tensor = self.program.tensor(reference.tensor);
         let int = |e: &Expr| e.as_int().unwrap_or(0);
-        let (mut shape, mut global) = match &tensor.kind {
+        let (shape, global) = match &tensor.kind {
             TensorKind::Register { shape, .. }
             | TensorKind::Shared { shape, .. }
             | TensorKind::Part { shape, .. } => {
@@ -186,37 +206,16 @@ impl Verified {
                 (shape, Some(global))
             }
         };
-        if reference.transposed {
-            shape.reverse();
-            if let Some(global) = &mut global {
-                global.modes.reverse();
-            }
-        }
         let entries = reference.index.iter().enumerate();
         let fixed = match tensor.memory() {
             Memory::Shared => entries.filter_map(|(i, e)| Some((i, e.clone()?))).collect(),
             Memory::Global | Memory::Register => Vec::new(),
         };
-        TileRef {
-            tensor: reference.tensor,
-            memory: tensor.memory(),
-            dtype: tensor.dtype,
-            shape,
-            fixed,
-            transposed: reference.transposed,
-            global,
-            span: reference.span,
-        }
+        TileRef::new(reference, (tensor.memory(), tensor.dtype), (shape, global), fixed)
     }
 
     /// Calls `visit` for every statement, loops, roles and stages before their bodies, with the number of loops around it.
     pub fn visit<'a>(&'a self, visit: &mut impl FnMut(&'a Stmt, usize)) {
-        fn go<'a>(body: &'a [Stmt], depth: usize, visit: &mut impl FnMut(&'a Stmt, usize)) {
-            for stmt in body {
-                visit(stmt, depth);
-                go(stmt.kind.body(), depth + usize::from(stmt.kind.repeats()), visit);
-            }
-        }
-        go(&self.program.body, 0, visit);
+        statement::visit(&self.program.body, 0, visit);
     }
 }

@@ -1,5 +1,7 @@
 //! The interpreter against plain loops.
 
+mod common;
+
 use std::collections::BTreeMap;
 
 use tilewright_machine::DType;
@@ -8,17 +10,7 @@ use tilewright_tile::{
     Argument, Constants, InterpretError, ParamId, StmtKind, Verified, interpret, parse, unroll, verify,
 };
 
-/// The program as a core program, with this done to it.
-fn core(v: &Verified, pass: impl Fn(&mut tilewright_tile::core::Program)) -> Verified {
-    let mut program = tilewright_tile::core::build(&unroll(v).unwrap()).unwrap();
-    pass(&mut program);
-    tilewright_tile::core::verify(&program, "the test").unwrap();
-    program.surface()
-}
-
-fn desugar(v: &Verified) -> Verified {
-    core(v, |program| _ = tilewright_tile::core::desugar(program))
-}
+use common::desugar;
 
 fn verified(source: &str, constants: &[(&str, i64)]) -> Verified {
     let constants: Constants = constants.iter().map(|(n, v)| (n.to_string(), *v)).collect();

@@ -1,10 +1,14 @@
 //! Roles, pipelines, loops over tiles, clusters and asynchronous products.
 
+mod common;
+
 use std::collections::BTreeMap;
 
 use tilewright_tile::{
     Argument, Code, Constants, InterpretError, Program, Verified, interpret, parse, unroll, verify,
 };
+
+use common::{desugar, through_core};
 
 const GEMM: &str = "
 size m = 40, n = 70, k = 50
@@ -57,18 +61,6 @@ kernel gemm(a: f16[m, k], b: f16[n, k], c: f16[m, n])
     }
 }";
 
-/// The program as a core program, with this done to it.
-fn core(v: &Verified, pass: impl Fn(&mut tilewright_tile::core::Program)) -> Verified {
-    let mut program = tilewright_tile::core::build(&unroll(v).unwrap()).unwrap();
-    pass(&mut program);
-    tilewright_tile::core::verify(&program, "the test").unwrap();
-    program.surface()
-}
-
-fn desugar(v: &Verified) -> Verified {
-    core(v, |program| _ = tilewright_tile::core::desugar(program))
-}
-
 fn read(source: &str) -> Program {
     parse(source).unwrap_or_else(|e| panic!("{e}\n{source}"))
 }
@@ -119,7 +111,7 @@ fn the_text_of_roles_reads_back() {
 
 #[test]
 fn stages_as_a_mode_mean_the_same() {
-    let v = core(&verified(GEMM), |program| _ = tilewright_tile::core::multi_buffer(program));
+    let v = through_core(&verified(GEMM), |program| _ = tilewright_tile::core::multi_buffer(program));
     let mut plain = [numbers(40 * 50, 1), numbers(70 * 50, 2), vec![0.0; 40 * 70]].map(Argument::Tensor);
     let mut staged = plain.clone();
     interpret(&verified(GEMM), &BTreeMap::new(), &mut plain).unwrap();
@@ -744,7 +736,7 @@ fn passes_go_into_roles_and_stages() {
     assert_eq!(found, expected);
     assert_eq!(tensor(&found, 1), numbers(64, 3));
 
-    let inserted = core(&v, |program| {
+    let inserted = through_core(&v, |program| {
         let mut before = None;
         program.visit(&mut |stmt, _| {
             if tilewright_tile::statement_text(&*program, stmt) == "copy(m, t)" {

@@ -1,14 +1,17 @@
 //! Shape statements, reductions and gathers against plain loops.
 
+mod common;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tilewright_machine::DType;
 use tilewright_tile::dsl::{KernelBuilder, Tensor, tile};
 use tilewright_tile::{
-    Argument, Code, Constants, Program, ReduceOp, ShapeOp, StmtKind, TensorId, Verified, interpret, parse,
-    unroll, verify,
+    Argument, Code, Constants, Program, ReduceOp, ShapeOp, StmtKind, TensorId, interpret, parse, verify,
 };
+
+use common::desugar;
 
 /// What a register tensor is in these tests: a type, a shape, and its elements, leftmost mode fastest.
 #[derive(Clone, Debug)]
@@ -58,18 +61,6 @@ impl Tile {
 }
 
 /// A kernel that loads the inputs into registers, does what `body` says, and stores the tensors that it returns.
-/// The program as a core program, with this done to it.
-fn core(v: &Verified, pass: impl Fn(&mut tilewright_tile::core::Program)) -> Verified {
-    let mut program = tilewright_tile::core::build(&unroll(v).unwrap()).unwrap();
-    pass(&mut program);
-    tilewright_tile::core::verify(&program, "the test").unwrap();
-    program.surface()
-}
-
-fn desugar(v: &Verified) -> Verified {
-    core(v, |program| _ = tilewright_tile::core::desugar(program))
-}
-
 fn run(
     inputs: &[Tile],
     outputs: &[(DType, Vec<i64>)],

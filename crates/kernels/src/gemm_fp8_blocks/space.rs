@@ -6,7 +6,7 @@ use super::{BLOCK, Fp8BlocksConfig};
 use crate::epilogue::Chain;
 use crate::gemm_hopper::{Cluster, HopperGemmConfig};
 use crate::tuning::{MNK, SizeKind, Tunable, three};
-use crate::warp_specialized::TARGET;
+use crate::warp_specialized::{RASTERIZATIONS, TARGET};
 
 /// Rows of tiles, and the warpgroups that share them.
 const ROWS: [(i64, i64); 4] = [(64, 1), (128, 2), (192, 3), (256, 2)];
@@ -110,18 +110,7 @@ impl Tunable for Fp8BlocksConfig {
     const MEANING: &'static [&'static str] = &["a", "b", "out"];
     const FAMILY: &'static [&'static str] = &["swap", "bm", "bn", "warpgroups", "part"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
-        (
-            "rasterization",
-            &[
-                "grouped(4)",
-                "grouped(8)",
-                "grouped(12)",
-                "grouped(16)",
-                "serpentine(8)",
-                "serpentine(12)",
-                "hilbert(3)",
-            ],
-        ),
+        ("rasterization", RASTERIZATIONS),
         ("cluster", &["none", "m2", "n2", "m4", "n4"]),
         ("overlap_epilogue", &["false", "true"]),
         ("part", &["widest", "64", "32"]),

@@ -4,7 +4,7 @@ use tilewright_machine::{Arch, CacheHint};
 
 use super::{Cluster, HopperGemmConfig};
 use crate::tuning::{MNKL, SizeKind, Tunable, three};
-use crate::warp_specialized::{TARGET, bytes};
+use crate::warp_specialized::{RASTERIZATIONS, TARGET, bytes};
 
 /// Rows of tiles, and the warpgroups that share them.
 const ROWS: [(i64, i64); 4] = [(64, 1), (128, 2), (192, 3), (256, 2)];
@@ -120,18 +120,7 @@ impl Tunable for HopperGemmConfig {
     const MEANING: &'static [&'static str] = &["dtype", "dtype_b", "out", "a", "b", "batch", "epilogue"];
     const FAMILY: &'static [&'static str] = &["swap", "bm", "bn", "bk", "warpgroups", "split"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
-        (
-            "rasterization",
-            &[
-                "grouped(4)",
-                "grouped(8)",
-                "grouped(12)",
-                "grouped(16)",
-                "serpentine(8)",
-                "serpentine(12)",
-                "hilbert(3)",
-            ],
-        ),
+        ("rasterization", RASTERIZATIONS),
         ("cluster", &["none", "m2", "n2"]),
         ("overlap_epilogue", &["false", "true"]),
         ("hint_b", &["none", "evict_first", "evict_last"]),

@@ -19,6 +19,16 @@ pub(crate) const NEEDS: Features = WgmmaRow::NEEDS.and(&[
 
 /// The architecture that their spaces and rules are made for.
 pub(crate) const TARGET: Arch = Arch::SM_90A;
+/// The orders of tiles that a search varies.
+pub(crate) const RASTERIZATIONS: &[&str] = &[
+    "grouped(4)",
+    "grouped(8)",
+    "grouped(12)",
+    "grouped(16)",
+    "serpentine(8)",
+    "serpentine(12)",
+    "hilbert(3)",
+];
 
 /// Registers that the threads of a multiprocessor have together.
 const REGISTERS: i64 = TARGET.limits().registers_per_multiprocessor as i64;

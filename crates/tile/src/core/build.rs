@@ -1,5 +1,7 @@
 //! The core program of a verified surface program.
 
+use tilewright_machine::WARPGROUP;
+
 use super::{Coord, Core, Never, Pipeline, Program, Role, Symbol, Tensor, TensorKind};
 use crate::diagnostic::{Diagnostic, Origin};
 use crate::expr::{Expr, SymbolId};
@@ -54,7 +56,7 @@ pub fn build(v: &Verified) -> Result<Program, Diagnostic> {
             body.append(&mut convert.body(std::slice::from_ref(stmt))?);
             continue;
         };
-        let threads = 128 * convert.number(warpgroups)?;
+        let threads = WARPGROUP * convert.number(warpgroups)?;
         let registers = registers.as_ref().map(|n| convert.number(n)).transpose()?;
         let (name, inner) = (name.clone(), convert.body(inner)?);
         roles.push(Role { name, first, threads, registers, id: stmt.id, span: stmt.span, body: inner });

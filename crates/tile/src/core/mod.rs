@@ -373,34 +373,13 @@ impl Program {
                 (shape, global) = (extents, Some(tile));
             }
         }
-        if reference.transposed {
-            shape.reverse();
-            if let Some(global) = &mut global {
-                global.modes.reverse();
-            }
-        }
-        TileRef {
-            tensor: reference.tensor,
-            memory: tensor.memory(),
-            dtype: tensor.dtype,
-            shape,
-            fixed,
-            transposed: reference.transposed,
-            global,
-            span: reference.span,
-        }
+        TileRef::new(reference, (tensor.memory(), tensor.dtype), (shape, global), fixed)
     }
 
     /// Calls `visit` for every statement, loops and stages before their bodies, with the number of loops around it.
     pub fn visit<'a>(&'a self, visit: &mut impl FnMut(&'a Stmt, usize)) {
-        fn go<'a>(body: &'a [Stmt], depth: usize, visit: &mut impl FnMut(&'a Stmt, usize)) {
-            for stmt in body {
-                visit(stmt, depth);
-                go(stmt.kind.body(), depth + usize::from(stmt.kind.repeats()), visit);
-            }
-        }
-        go(&self.body, 0, visit);
-        self.roles.iter().for_each(|role| go(&role.body, 0, visit));
+        statement::visit(&self.body, 0, visit);
+        self.roles.iter().for_each(|role| statement::visit(&role.body, 0, visit));
     }
 
     /// The outermost bodies: the program's and those of its roles.

@@ -9,18 +9,9 @@ use tilewright_machine::DType;
 use super::{Expr, ParamId, PipelineId, Program, SymbolId, TensorId, TensorKind};
 use crate::printer::{self, Names, Printer, ints, list};
 
-fn fragment(
-    out: &mut dyn Write,
-    (memory, dtype): (&str, DType),
-    shape: &[i64],
-    pinned: Option<&impl Display>,
-) -> fmt::Result {
-    let shape: Vec<String> = shape.iter().map(i64::to_string).collect();
-    write!(out, "{memory}_tensor({dtype}, [{}]", shape.join(", "))?;
-    if let Some(layout) = pinned {
-        write!(out, ", layout = {layout}")?;
-    }
-    out.write_str(")")
+/// The extents as the surface writes them.
+fn extents(shape: &[i64]) -> Vec<Expr> {
+    shape.iter().copied().map(Expr::Int).collect()
 }
 
 impl Names for Program {
@@ -70,10 +61,10 @@ impl Names for Program {
         let Some(row) = self.tensors.get(id.0 as usize) else { return out.write_str("?") };
         match &row.kind {
             TensorKind::Register { shape, pinned } => {
-                fragment(out, ("register", row.dtype), shape, pinned.as_ref())
+                printer::fragment(out, self, ("register", row.dtype), &extents(shape), pinned.as_ref())
             }
             TensorKind::Shared { shape, pinned } => {
-                fragment(out, ("shared", row.dtype), shape, pinned.as_ref())
+                printer::fragment(out, self, ("shared", row.dtype), &extents(shape), pinned.as_ref())
             }
             TensorKind::View { param, offsets, ends, modes } => {
                 printer::view(out, self, *param, (offsets, ends), modes)
