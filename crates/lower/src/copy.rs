@@ -47,8 +47,9 @@ impl Lower<'_> {
         match (&tile.global, tile.memory) {
             (Some(global), _) => {
                 let (symbols, param) = (&self.symbols, (global.param.0, bits));
-                let side =
-                    GlobalAddressing::new(self.b, self.facts, global, access, param, &|id| symbols[&id]);
+                let side = GlobalAddressing::new(self.b, self.divisibility, global, access, param, &|id| {
+                    symbols[&id]
+                });
                 side.map(Side::Global)
                     .ok_or_else(|| internal(tile.span, "a global tile that does not compose"))
             }
@@ -79,7 +80,7 @@ impl Lower<'_> {
                 at.constant += mode.eval(index);
                 continue;
             }
-            let inside = self.facts.is_inside(index, mode.size());
+            let inside = self.divisibility.is_inside(index, mode.size());
             let index = self.coord(index, tile.span)?;
             let term = scalar::layout(self.b, &mode, index);
             at.add(self.b, term, &mode);

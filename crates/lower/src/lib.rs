@@ -36,7 +36,7 @@ use tilewright_synth::block::pipeline::Pipelines;
 use tilewright_synth::block::role::RolePlan;
 use tilewright_synth::block::smem::PartMemory;
 use tilewright_synth::block::{BlockPlan, Part};
-use tilewright_synth::{Facts, GemmPlan, Multiples, StmtPlan, Synthesis};
+use tilewright_synth::{Divisibility, GemmPlan, Multiples, StmtPlan, Synthesis};
 use tilewright_tile::core::{Coord, Program, Slot, Stmt, StmtKind, Tensor};
 use tilewright_tile::{
     Diagnostic, Expr, Origin, ParamId, ParamKind, StmtId, SymbolId, TensorId, statement_text,
@@ -89,7 +89,7 @@ struct Block<'a> {
 struct Lower<'a> {
     verified: &'a Program,
     synthesis: &'a Synthesis,
-    facts: &'a Facts<'a>,
+    divisibility: &'a Divisibility<'a>,
     arch: Arch,
     b: &'a mut Builder,
     /// The tensor maps so far.
@@ -176,14 +176,14 @@ fn lower_part(
     maps: &mut tma::Maps,
     b: &mut Builder,
 ) -> Result<(), Diagnostic> {
-    let facts = Facts::new(part.verified, block.multiples);
+    let divisibility = Divisibility::new(part.verified, block.multiples);
     let arrays = fragments(part, b);
     let (role, memory) = (&block.plan.roles[index], &block.plan.memory.parts[index]);
     let state = roles::AsyncState::new(block.whole, part.role, role, b);
     let mut lower = Lower {
         verified: part.verified,
         synthesis: part.synthesis,
-        facts: &facts,
+        divisibility: &divisibility,
         arch: block.arch,
         b,
         maps,
@@ -238,7 +238,7 @@ impl Lower<'_> {
 
     fn expr(&mut self, e: &Expr) -> Operand {
         let symbols = &self.symbols;
-        scalar::expr(self.b, self.facts, &|id| symbols[&id], e)
+        scalar::expr(self.b, self.divisibility, &|id| symbols[&id], e)
     }
 
     /// An entry of an index.

@@ -8,7 +8,7 @@
 use tilewright_layout::{Layout, SwizzledLayout, compose};
 use tilewright_machine::ScalarOp;
 use tilewright_simt::{Address, Build, Builder, Operand, Special, Value};
-use tilewright_synth::{Access, Facts, access, facts::gcd};
+use tilewright_synth::{Access, Divisibility, access, divisibility::gcd};
 use tilewright_tile::{Expr, GlobalTile, SymbolId};
 
 use crate::scalar;
@@ -39,13 +39,13 @@ impl<'a> GlobalAddressing<'a> {
     /// Prepares the addresses of an access.
     pub fn new(
         b: &mut Builder,
-        facts: &Facts<'_>,
+        divisibility: &Divisibility<'_>,
         tile: &'a GlobalTile,
         access: &Access,
         (param, bits): (u32, u32),
         symbol: &dyn Fn(SymbolId) -> Operand,
     ) -> Option<Self> {
-        let eval = |b: &mut Builder, e: &Expr| scalar::expr(b, facts, symbol, e);
+        let eval = |b: &mut Builder, e: &Expr| scalar::expr(b, divisibility, symbol, e);
         let dims = access::buffer_layouts(tile)?;
         let extents = access::extents(tile);
         let thread = Operand::Value(b.special(Special::ThreadIndex));
@@ -55,10 +55,10 @@ impl<'a> GlobalAddressing<'a> {
             let own = scalar::layout(b, &threads, thread);
             let base = eval(b, &tile.base[d]);
             coordinates.push(scalar::add(b, own, base));
-            strides.push(scalar::stride(b, facts, symbol, &tile.strides[d]));
-            let negative = !facts.is_nonnegative(&tile.base[d])
+            strides.push(scalar::stride(b, divisibility, symbol, &tile.strides[d]));
+            let negative = !divisibility.is_nonnegative(&tile.base[d])
                 || tile.modes.iter().flatten().any(|(_, dim, scale)| *dim as usize == d && *scale < 0);
-            let inside = !negative && facts.stays_inside(tile, d, extents[d]);
+            let inside = !negative && divisibility.stays_inside(tile, d, extents[d]);
             bounds.push(if inside { None } else { Some((eval(b, &tile.shape[d]), negative)) });
         }
         let pointer = Operand::Value(b.param(param));

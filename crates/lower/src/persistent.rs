@@ -3,7 +3,7 @@
 use tilewright_machine::ScalarOp;
 use tilewright_simt::{Build, Builder, Operand, Reg, Special};
 use tilewright_tile::core::{Stmt, TileOrder};
-use tilewright_tile::order::{self, Arithmetic};
+use tilewright_tile::rasterization::{self, Arithmetic};
 use tilewright_tile::{Diagnostic, Expr, Origin, SymbolId};
 
 use crate::scalar::{self, add, int};
@@ -77,7 +77,7 @@ impl Lower<'_> {
             }
         }
         self.in_loop([first, tiles, step], |lower, counter| {
-            let (r, c) = order::tile(&mut Emit(lower.b), order, counter.into(), rows, cols);
+            let (r, c) = rasterization::tile(&mut Emit(lower.b), order, counter.into(), rows, cols);
             lower.symbols.extend(counters.into_iter().zip([r, c]));
             lower.read_previous_tile(previous);
             lower.loops += 1;

@@ -5,7 +5,7 @@
 use tilewright_layout::{Layout, Swizzle, coalesce};
 use tilewright_machine::{Memory, ScalarOp, Scope, thread_copy};
 use tilewright_simt::{Address, Builder, Operand, Special};
-use tilewright_synth::Facts;
+use tilewright_synth::Divisibility;
 use tilewright_tile::{Expr, IntOp, ParamId, SymbolId};
 
 use crate::memory::{both, predicate};
@@ -83,16 +83,21 @@ pub fn swizzle(b: &mut Builder, swizzle: Swizzle, offset: Operand) -> Operand {
 }
 
 /// Evaluates an expression; `symbol` gives the values of sizes and counters.
-pub fn expr(b: &mut Builder, facts: &Facts<'_>, symbol: &dyn Fn(SymbolId) -> Operand, e: &Expr) -> Operand {
+pub fn expr(
+    b: &mut Builder,
+    divisibility: &Divisibility<'_>,
+    symbol: &dyn Fn(SymbolId) -> Operand,
+    e: &Expr,
+) -> Operand {
     match e {
         Expr::Int(value) => int(*value),
         Expr::Symbol(id) => symbol(*id),
         Expr::Block(axis) => Operand::Value(b.special(Special::BlockIndex(axis.index() as u8))),
-        Expr::Element(param, index) => element(b, facts, symbol, *param, index),
+        Expr::Element(param, index) => element(b, divisibility, symbol, *param, index),
         Expr::Binary(op, x, y) => {
-            let natural = facts.is_nonnegative(x) && facts.is_nonnegative(y);
+            let natural = divisibility.is_nonnegative(x) && divisibility.is_nonnegative(y);
             let literal = y.as_int().filter(|d| *d > 0);
-            let (vx, vy) = (expr(b, facts, symbol, x), expr(b, facts, symbol, y));
+            let (vx, vy) = (expr(b, divisibility, symbol, x), expr(b, divisibility, symbol, y));
             match op {
                 IntOp::Add => add(b, vx, vy),
                 IntOp::Sub => b.scalar(ScalarOp::SubI32, &[vx, vy]),
@@ -133,29 +138,29 @@ pub fn expr(b: &mut Builder, facts: &Facts<'_>, symbol: &dyn Fn(SymbolId) -> Ope
 /// An element of a tensor of one mode that the kernel does not write: 0 where the index is outside.
 fn element(
     b: &mut Builder,
-    facts: &Facts<'_>,
+    divisibility: &Divisibility<'_>,
     symbol: &dyn Fn(SymbolId) -> Operand,
     param: ParamId,
     index: &Expr,
 ) -> Operand {
-    let verified = facts.program();
+    let verified = divisibility.program();
     let (shape, strides) = (verified.buffer_shape(param), verified.strides(param));
     let (Some(extent), Some(stride), Some(row)) =
         (shape.first(), strides.first(), thread_copy(Memory::Global, Memory::Register, Scope::Cta, 4))
     else {
         return int(0);
     };
-    let at = expr(b, facts, symbol, index);
+    let at = expr(b, divisibility, symbol, index);
     let mut guard = None;
-    if !facts.lies_below(index, extent, 1) {
-        let extent = expr(b, facts, symbol, extent);
+    if !divisibility.lies_below(index, extent, 1) {
+        let extent = expr(b, divisibility, symbol, extent);
         guard = Some(b.scalar(ScalarOp::LtI32, &[at, extent]));
     }
-    if !facts.is_nonnegative(index) {
+    if !divisibility.is_nonnegative(index) {
         let above = b.scalar(ScalarOp::GeI32, &[at, int(0)]);
         guard = Some(both(b, guard, above));
     }
-    let offset = match self::stride(b, facts, symbol, stride) {
+    let offset = match self::stride(b, divisibility, symbol, stride) {
         Stride::Narrow(Operand::Imm(stride)) if stride < 1 << 28 => {
             b.scalar(ScalarOp::MulWide, &[at, int(4 * stride as i64)])
         }
@@ -180,11 +185,16 @@ pub enum Stride {
 }
 
 /// Evaluates a stride: products and sums of sizes in 64 bits.
-pub fn stride(b: &mut Builder, facts: &Facts<'_>, symbol: &dyn Fn(SymbolId) -> Operand, e: &Expr) -> Stride {
+pub fn stride(
+    b: &mut Builder,
+    divisibility: &Divisibility<'_>,
+    symbol: &dyn Fn(SymbolId) -> Operand,
+    e: &Expr,
+) -> Stride {
     match e {
         Expr::Int(value) if i32::try_from(*value).is_err() => Stride::Wide(Operand::Imm(*value as u64)),
         Expr::Binary(op @ (IntOp::Mul | IntOp::Add), x, y) => {
-            let (x, y) = (stride(b, facts, symbol, x), stride(b, facts, symbol, y));
+            let (x, y) = (stride(b, divisibility, symbol, x), stride(b, divisibility, symbol, y));
             Stride::Wide(match (op, x, y) {
                 (IntOp::Mul, Stride::Narrow(x), Stride::Narrow(y)) => b.scalar(ScalarOp::MulWide, &[x, y]),
                 (IntOp::Mul, x, y) => {
@@ -197,7 +207,7 @@ pub fn stride(b: &mut Builder, facts: &Facts<'_>, symbol: &dyn Fn(SymbolId) -> O
                 }
             })
         }
-        _ => Stride::Narrow(expr(b, facts, symbol, e)),
+        _ => Stride::Narrow(expr(b, divisibility, symbol, e)),
     }
 }
 

@@ -13,7 +13,7 @@ use tilewright_machine::{CopyKind, CopyRow, Memory};
 use tilewright_tile::core::{Program, StmtKind, TileRef};
 use tilewright_tile::{GlobalTile, TensorId};
 
-use crate::facts::{Facts, gcd};
+use crate::divisibility::{Divisibility, gcd};
 use crate::reject::Reject;
 use crate::tv::{Access, Call, TvLayout, flat};
 
@@ -55,20 +55,25 @@ pub fn extents(tile: &GlobalTile) -> Vec<i64> {
 
 /// Whether `n` contiguous elements of the buffer at a tile coordinate that is a multiple of `n` are aligned to their
 /// size and lie wholly inside or wholly outside; if not, why.
-pub fn vector_fits(facts: &Facts<'_>, tile: &GlobalTile, mode: usize, n: i64) -> Result<(), Reject> {
+pub fn vector_fits(
+    divisibility: &Divisibility<'_>,
+    tile: &GlobalTile,
+    mode: usize,
+    n: i64,
+) -> Result<(), Reject> {
     if n == 1 {
         return Ok(());
     }
-    if !facts.is_multiple(&tile.base[mode], n) {
+    if !divisibility.is_multiple(&tile.base[mode], n) {
         return Err(Reject::OffsetUnaligned(mode, n));
     }
     for (dim, stride) in tile.strides.iter().enumerate() {
-        if dim != mode && !facts.is_multiple(stride, n) {
+        if dim != mode && !divisibility.is_multiple(stride, n) {
             return Err(Reject::StrideUnaligned(dim, n));
         }
     }
     let extent = extents(tile)[mode];
-    if !facts.is_multiple(&tile.shape[mode], n) && !facts.stays_inside(tile, mode, extent) {
+    if !divisibility.is_multiple(&tile.shape[mode], n) && !divisibility.stays_inside(tile, mode, extent) {
         return Err(Reject::ExtentUnaligned(mode, n));
     }
     Ok(())
@@ -176,13 +181,13 @@ fn leaves_fit(tile: &TileRef, n: i64) -> Result<(), Reject> {
 /// byte, of the tile or of what is distributed like it, where the tile's contiguous extent allows a whole one: only whole
 /// bytes can be stored.
 pub fn widest_vector(
-    facts: &Facts<'_>,
+    divisibility: &Divisibility<'_>,
     tile: &TileRef,
     threads: i64,
     max_bytes: u32,
 ) -> (i64, Option<Reject>) {
-    let (n, why) = widest_access(facts, tile, threads, max_bytes);
-    let byte = elements_of_a_byte(facts.program(), tile.tensor);
+    let (n, why) = widest_access(divisibility, tile, threads, max_bytes);
+    let byte = elements_of_a_byte(divisibility.program(), tile.tensor);
     let whole = taken(&leaves_by_memory(tile), byte).is_some();
     (if whole { n.max(byte) } else { n }, why)
 }
@@ -221,7 +226,7 @@ fn elements_of_a_byte(verified: &Program, tensor: TensorId) -> i64 {
 
 /// The widest vector, in elements, with which a tile can be copied by coalesced accesses, and why not wider.
 pub fn widest_access(
-    facts: &Facts<'_>,
+    divisibility: &Divisibility<'_>,
     tile: &TileRef,
     threads: i64,
     max_bytes: u32,
@@ -243,8 +248,9 @@ pub fn widest_access(
         } else if total / n < threads && n * i64::from(bits) > 32 {
             Some(Reject::IdleThreads(n, threads))
         } else if let Some(global) = &tile.global {
-            contiguous_mode(global)
-                .and_then(|mode| vector_fits(facts, global, mode, n).and_then(|()| leaves_fit(tile, n)).err())
+            contiguous_mode(global).and_then(|mode| {
+                vector_fits(divisibility, global, mode, n).and_then(|()| leaves_fit(tile, n)).err()
+            })
         } else {
             None
         };
@@ -307,7 +313,7 @@ fn packs(values: &[u32], bits: u32) -> bool {
 
 /// The calls of a per-thread instruction of `row` between the registers of `tv` and a global tile; or why there are none.
 pub fn global_access(
-    facts: &Facts<'_>,
+    divisibility: &Divisibility<'_>,
     tile: &TileRef,
     global: &GlobalTile,
     tv: &TvLayout,
@@ -318,17 +324,17 @@ pub fn global_access(
         return Err(Reject::NarrowerThan(tile.dtype));
     }
     let n = i64::from(row.bytes * 8 / bits);
-    let found = global_vectors(facts, tile, global, tv, n);
+    let found = global_vectors(divisibility, tile, global, tv, n);
     if found.is_err() && row.bytes == 1 && row.src == Memory::Global {
         // An element of a few bits is taken out of the byte that holds it.
-        return global_vectors(facts, tile, global, tv, 1);
+        return global_vectors(divisibility, tile, global, tv, 1);
     }
     found
 }
 
 /// The calls that move `n` elements at a time; or why there are none.
 fn global_vectors(
-    facts: &Facts<'_>,
+    divisibility: &Divisibility<'_>,
     tile: &TileRef,
     global: &GlobalTile,
     tv: &TvLayout,
@@ -351,7 +357,7 @@ fn global_vectors(
     let mode = contiguous_mode(global);
     if n > 1 {
         let mode = mode.ok_or(Reject::BufferNotContiguous)?;
-        vector_fits(facts, global, mode, n)?;
+        vector_fits(divisibility, global, mode, n)?;
         let threads = composed[mode].mode(0)?;
         if threads.leaves().iter().any(|(extent, stride)| *extent > 1 && stride % n != 0) {
             return Err(Reject::ThreadsUnaligned(n));

@@ -7,7 +7,7 @@ use tilewright_tile::core::{Program, StmtKind};
 use tilewright_tile::{Code, Diagnostic, ReduceOp, TensorId};
 
 use crate::copies::{self, global_copy};
-use crate::facts::Facts;
+use crate::divisibility::Divisibility;
 use crate::plan::{CopyPlan, StmtPlan};
 use crate::reason::NotTaken;
 use crate::reject::Reject;
@@ -282,7 +282,7 @@ impl Refusals<'_> {
 /// The plan of a copy between registers and global memory, or from registers to registers.
 pub(crate) fn direct(
     verified: &Program,
-    facts: &Facts<'_>,
+    divisibility: &Divisibility<'_>,
     arch: Arch,
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
     stmt: &tilewright_tile::core::Stmt,
@@ -298,8 +298,8 @@ pub(crate) fn direct(
             let is_load = memory(src.tensor) == Memory::Global;
             let (view, tensor) = if is_load { (src, dst.tensor) } else { (dst, src.tensor) };
             let tv = layout(tensor)?;
-            let (plan, others) =
-                global_copy(facts, arch, &tv, &verified.tile(view), is_load).map_err(|why| {
+            let (plan, others) = global_copy(divisibility, arch, &tv, &verified.tile(view), is_load)
+                .map_err(|why| {
                     let dtype = verified.tensor(tensor).dtype;
                     if is_load || dtype.bits() >= 8 {
                         return fail(why);

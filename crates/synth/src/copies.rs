@@ -16,8 +16,8 @@ use tilewright_tile::{Code, Diagnostic, Origin, TensorId};
 
 use crate::access::{Run, coalesced, global_access, shared_access, vector_run, widest_access};
 use crate::allocate::SHARED_ALIGN;
+use crate::divisibility::{Divisibility, weight};
 use crate::explain::Words;
-use crate::facts::{Facts, weight};
 use crate::plan::CopyPlan;
 use crate::reason::{Lost, NotTaken};
 use crate::reject::Reject;
@@ -26,7 +26,7 @@ use crate::tv::{Access, TvLayout};
 
 /// A copy of a register tensor from or to global memory.
 pub fn global_copy(
-    facts: &Facts<'_>,
+    divisibility: &Divisibility<'_>,
     arch: Arch,
     tv: &TvLayout,
     tile: &TileRef,
@@ -38,7 +38,7 @@ pub fn global_copy(
     let mut not_taken = Vec::new();
     let mut last = Reject::NotAView;
     for row in copies(src, dst, Scope::Cta, arch) {
-        match global_access(facts, tile, global, tv, row) {
+        match global_access(divisibility, tile, global, tv, row) {
             Ok(access) => {
                 let access = Arc::new(access);
                 return Ok((CopyPlan::Direct { row, access }, not_taken));
@@ -228,7 +228,7 @@ pub struct SharedProblem<'a> {
     /// The program.
     pub verified: &'a Program,
     /// What is known of sizes.
-    pub facts: &'a Facts<'a>,
+    pub divisibility: &'a Divisibility<'a>,
     /// The table of the architecture.
     pub timing: &'a Timing,
     /// The layout of each register tensor.
@@ -293,7 +293,7 @@ impl SharedProblem<'_> {
     fn without_registers(&self, src: &TileRef, candidates: &mut Candidates<'_>) {
         let bits = src.dtype.bits();
         let threads = i64::from(self.verified.threads());
-        let (widest, why) = widest_access(self.facts, src, threads, 16);
+        let (widest, why) = widest_access(self.divisibility, src, threads, 16);
         for bytes in [16u32, 8, 4, 2, 1].into_iter().filter(|bytes| bytes * 8 >= bits) {
             let n = i64::from(bytes * 8 / bits);
             let row = copies(Memory::Global, Memory::Shared, Scope::Cta, self.timing.arch)

@@ -18,8 +18,8 @@ pub mod cast;
 pub mod constraint;
 pub mod copies;
 pub mod cost;
+pub mod divisibility;
 pub mod explain;
-pub mod facts;
 pub mod gather;
 pub mod gemm;
 mod limits;
@@ -46,11 +46,11 @@ pub use allocate::{ASYNC_ALIGN, SHARED_ALIGN};
 pub use async_layout::tma::{Multicast, TmaCall, TmaPlan};
 pub use async_layout::wgmma::{OperandA, SharedOperand, WgmmaCall, WgmmaPlan};
 pub use async_layout::{AsyncLayouts, assign_async_layouts};
+pub use divisibility::{Divisibility, Multiples};
 pub use explain::{
     Alternative, CandidateNote, ConstraintNote, Explanation, PipelineNote, SearchNote, StatementNote,
     SyncNote, TensorNote, Words,
 };
-pub use facts::{Facts, Multiples};
 pub use gemm::GemmCall;
 pub use options::{Ablation, Options};
 pub use plan::{CopyPlan, GemmPlan, StmtPlan};
@@ -70,9 +70,9 @@ pub use tv::{Access, Call, TvLayout, moves};
 /// A [`Diagnostic`] that names the statement: the architecture lacks what it uses, no matrix instruction fits, two statements want
 /// different layouts of one tensor, a tensor is too large for registers or shared memory.
 pub fn synthesise(verified: &Program, options: &Options) -> Result<Synthesis, Diagnostic> {
-    let facts = Facts::new(verified, &options.multiples);
+    let divisibility = Divisibility::new(verified, &options.multiples);
     let statements = solve::statements(verified);
-    let mut search = Search::new(verified, options, &facts, &statements)?;
+    let mut search = Search::new(verified, options, &divisibility, &statements)?;
     let mut outcome = search.run()?;
     let components = search.solver().components();
     let constraints = search

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tilewright_machine::{Arch, Timing};
 use tilewright_tile::core::Program;
 
-use crate::facts::Multiples;
+use crate::divisibility::Multiples;
 use crate::solve::Budget;
 
 /// What is asked of a synthesis.

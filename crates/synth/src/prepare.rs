@@ -13,7 +13,7 @@ use tilewright_tile::{Diagnostic, StmtId, TensorId};
 use crate::access;
 use crate::between::moved;
 use crate::copies::{self, Memo, SharedProblem};
-use crate::facts::Facts;
+use crate::divisibility::Divisibility;
 use crate::limits;
 use crate::movement::{Movement, Trip};
 use crate::options::Options;
@@ -87,8 +87,8 @@ pub fn prepare(verified: &Program, options: &Options) -> Result<Prepared, Diagno
     let cache = Rc::new(Cache::default());
     let registers = loop {
         let statements = solve::statements(&verified);
-        let facts = Facts::new(&verified, &options.multiples);
-        let solver = Solver::with(&verified, &facts, options.arch, &statements, cache.clone())?;
+        let divisibility = Divisibility::new(&verified, &options.multiples);
+        let solver = Solver::with(&verified, &divisibility, options.arch, &statements, cache.clone())?;
         let found = solver.search(first_solution(options.budget, steps));
         steps += solver.steps();
         if let Some(registers) = found.solutions.into_iter().next() {
@@ -161,9 +161,12 @@ fn expand_rearrangements(
     let mut known = Answers::default();
     loop {
         let statements = solve::statements(&verified);
-        let facts = Facts::new(&verified, &options.multiples);
-        let parts: Vec<&Stmt> =
-            statements.iter().map(|(s, _)| *s).filter(|s| parts_of_bytes(&verified, &facts, s)).collect();
+        let divisibility = Divisibility::new(&verified, &options.multiples);
+        let parts: Vec<&Stmt> = statements
+            .iter()
+            .map(|(s, _)| *s)
+            .filter(|s| parts_of_bytes(&verified, &divisibility, s))
+            .collect();
         if !parts.is_empty() {
             for stmt in &parts {
                 if let StmtKind::CopyAsync { src, .. } = &stmt.kind {
@@ -184,7 +187,7 @@ fn expand_rearrangements(
         }
         let registers = match solved.take() {
             Some(registers) => registers,
-            None => first_registers(&verified, &facts, &statements, options, steps)?,
+            None => first_registers(&verified, &divisibility, &statements, options, steps)?,
         };
         let register = |id: TensorId| registers.layouts[id.0 as usize].as_ref().map(|(tv, _)| tv.clone());
         let mut needed = BTreeSet::new();
@@ -213,12 +216,12 @@ fn expand_rearrangements(
 /// The first solution of a program's thread-value constraints.
 fn first_registers(
     verified: &Program,
-    facts: &Facts<'_>,
+    divisibility: &Divisibility<'_>,
     statements: &[(&Stmt, usize)],
     options: &Options,
     steps: &mut u64,
 ) -> Result<Registers, Diagnostic> {
-    let solver = Solver::new(verified, facts, options.arch, statements)?;
+    let solver = Solver::new(verified, divisibility, options.arch, statements)?;
     let found = solver.search(first_solution(options.budget, *steps));
     *steps += solver.steps();
     let clash = found.clash;
@@ -228,7 +231,7 @@ fn first_registers(
 
 /// Whether a statement copies elements of a few bits from global to shared memory whose rows do not begin at whole bytes:
 /// then they are put together in registers, at once, even if the copy is asynchronous.
-fn parts_of_bytes(verified: &Program, facts: &Facts<'_>, stmt: &Stmt) -> bool {
+fn parts_of_bytes(verified: &Program, divisibility: &Divisibility<'_>, stmt: &Stmt) -> bool {
     let Some((src, dst)) = stmt.kind.copied() else { return false };
     let program = verified;
     let memory = |t: TensorId| program.tensor(t).memory();
@@ -236,7 +239,8 @@ fn parts_of_bytes(verified: &Program, facts: &Facts<'_>, stmt: &Stmt) -> bool {
     per_byte > 1
         && memory(src.tensor) == Memory::Global
         && memory(dst.tensor) == Memory::Shared
-        && access::widest_access(facts, &verified.tile(src), i64::from(verified.threads()), 1).0 < per_byte
+        && access::widest_access(divisibility, &verified.tile(src), i64::from(verified.threads()), 1).0
+            < per_byte
 }
 
 /// Whether copies through a shared tensor are better than a trip by the accesses of single threads, by the layouts on both sides and the
@@ -282,19 +286,19 @@ impl Staging<'_> {
         core::desugar_rearrangements(&mut variant, &BTreeSet::from([stmt.id]));
         let buffer = TensorId(variant.tensors.len() as u32 - 1);
         let statements = solve::statements(&variant);
-        let facts = Facts::new(&variant, &options.multiples);
+        let divisibility = Divisibility::new(&variant, &options.multiples);
         let solved;
         let registers = if fixed {
             self.registers
         } else {
-            solved = first_registers(&variant, &facts, &statements, options, self.steps).ok()?;
+            solved = first_registers(&variant, &divisibility, &statements, options, self.steps).ok()?;
             &solved
         };
         let taken = Cell::new(0);
         let copying = copies::copying(&statements);
         let problem = SharedProblem {
             verified: &variant,
-            facts: &facts,
+            divisibility: &divisibility,
             timing: options.timing(),
             register: &|id| registers.layouts.get(id.0 as usize)?.as_ref().map(|(tv, _)| tv.clone()),
             statements: &statements,
@@ -328,8 +332,8 @@ impl Staging<'_> {
         let budget = first_solution(self.options.budget, *self.steps);
         let options = Options { budget, candidate: None, ..self.options.clone() };
         let statements = solve::statements(variant);
-        let facts = Facts::new(variant, &options.multiples);
-        let Ok(mut search) = Search::new(variant, &options, &facts, &statements) else { return false };
+        let divisibility = Divisibility::new(variant, &options.multiples);
+        let Ok(mut search) = Search::new(variant, &options, &divisibility, &statements) else { return false };
         let possible = search.first_is_possible();
         *self.steps += search.steps();
         possible

@@ -16,8 +16,8 @@ use tilewright_tile::{Code, Diagnostic, Origin, StmtMap, SymbolId, TensorId};
 use crate::allocate::{Allocation, Lifetimes, SHARED_ALIGN};
 use crate::copies::{Memo, SharedProblem, SharedSolution};
 use crate::cost::{self, Estimate};
+use crate::divisibility::{Divisibility, weight};
 use crate::explain::{CandidateNote, SearchNote};
-use crate::facts::{Facts, weight};
 use crate::gemm::{GemmCall, TiledMma};
 use crate::options::Options;
 use crate::plan::{CopyPlan, GemmPlan, StmtPlan};
@@ -56,7 +56,7 @@ pub struct Candidate {
 pub struct Search<'a> {
     verified: &'a Program,
     options: &'a Options,
-    facts: &'a Facts<'a>,
+    divisibility: &'a Divisibility<'a>,
     statements: &'a [(&'a Stmt, usize)],
     solver: Solver<'a>,
     /// Shared tensors that were solved, with the layouts of the register tensors on the other side.
@@ -102,14 +102,14 @@ impl<'a> Search<'a> {
     pub fn new(
         verified: &'a Program,
         options: &'a Options,
-        facts: &'a Facts<'a>,
+        divisibility: &'a Divisibility<'a>,
         statements: &'a [(&'a Stmt, usize)],
     ) -> Result<Self, Diagnostic> {
-        let solver = Solver::new(verified, facts, options.arch, statements)?;
+        let solver = Solver::new(verified, divisibility, options.arch, statements)?;
         Ok(Search {
             verified,
             options,
-            facts,
+            divisibility,
             statements,
             solver,
             solved: HashMap::default(),
@@ -325,7 +325,7 @@ impl<'a> Search<'a> {
     fn problem<'p>(&'p self, register: &'p dyn Fn(TensorId) -> Option<TvLayout>) -> SharedProblem<'p> {
         SharedProblem {
             verified: self.verified,
-            facts: self.facts,
+            divisibility: self.divisibility,
             timing: self.options.timing(),
             register,
             statements: self.statements,
@@ -405,7 +405,7 @@ impl<'a> Search<'a> {
                 plans.insert(stmt.id, plan);
                 alternatives.insert(stmt.id, others);
             } else if let Some((plan, others)) =
-                between::direct(self.verified, self.facts, arch, &register, stmt)?
+                between::direct(self.verified, self.divisibility, arch, &register, stmt)?
             {
                 plans.insert(stmt.id, plan);
                 alternatives.insert(stmt.id, others);
@@ -466,11 +466,11 @@ impl<'a> Search<'a> {
             |id: TensorId| shared.iter().find(|(t, _)| *t == id).map(|(_, solution)| solution.layout.clone());
         let plan = match &stmt.kind {
             StmtKind::CopyAsync { src, dst, how } if how.tensor => {
-                async_layout::copy_plan(self.verified, self.facts, (src, dst, *how), &layout)
+                async_layout::copy_plan(self.verified, self.divisibility, (src, dst, *how), &layout)
                     .map(StmtPlan::Tma)
             }
             StmtKind::GemmAsync { c, a, b, warpgroups } => async_layout::product_plan(
-                (self.verified, self.facts),
+                (self.verified, self.divisibility),
                 (*c, a, b),
                 warpgroups.as_ref(),
                 &layout,

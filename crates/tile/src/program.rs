@@ -12,7 +12,7 @@ use crate::diagnostic::Origin;
 use crate::expr::{Expr, SymbolId};
 use crate::ids::StmtIds;
 pub use crate::statement::{
-    AsyncHow, BinaryOp, ElemExpr, Form, Operand, OperandMut, ReduceOp, ShapeOp, Side, Stmt, StmtKind,
+    AsyncCopyAttrs, BinaryOp, ElemExpr, Form, Operand, OperandMut, ReduceOp, ShapeOp, Side, Stmt, StmtKind,
     Surface, TensorRef, TileOrder, UnaryOp, Use,
 };
 

@@ -92,7 +92,7 @@ impl Side {
 
 /// The attributes of a [`StmtKind::CopyAsync`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct AsyncHow {
+pub struct AsyncCopyAttrs {
     /// `multicast`: every block of the cluster copies the same tile, which is read once for all.
     pub multicast: bool,
     /// `add`: from shared to global memory, the elements are added to those there.
@@ -192,7 +192,7 @@ pub enum StmtKind<F: Form = Surface> {
         /// To here.
         dst: TensorRef<F>,
         /// Its attributes.
-        how: AsyncHow,
+        how: AsyncCopyAttrs,
     },
     /// `commit_group()`: the asynchronous copies since the last one become a group (perhaps an empty one).
     Commit,

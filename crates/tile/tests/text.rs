@@ -7,7 +7,7 @@ use tilewright_tile::dsl::{
     Elem, KernelBuilder, Pipeline, Tensor, block_x, block_y, float, grouped, hilbert, nested, serpentine,
     steps, tile,
 };
-use tilewright_tile::{AsyncHow, Code, Constants, Expr, Program, ReduceOp, parse, verify};
+use tilewright_tile::{AsyncCopyAttrs, Code, Constants, Expr, Program, ReduceOp, parse, verify};
 
 const SHAPES: &str = "const A = 4, B = 8
 kernel shapes(x: f32[A, B]) grid(1) threads(32) {
@@ -333,11 +333,11 @@ impl Choices<'_> {
                 }
                 19 => {
                     let hint = [None, Some(CacheHint::EvictFirst), Some(CacheHint::EvictLast)];
-                    let how = AsyncHow {
+                    let how = AsyncCopyAttrs {
                         multicast: self.next(2) == 0,
                         add: self.next(2) == 0,
                         hint: hint[self.next(3) as usize],
-                        ..AsyncHow::default()
+                        ..AsyncCopyAttrs::default()
                     };
                     k.copy_async_with(h, s.transpose(), how);
                     k.copy_async(s, h.transpose());

@@ -3,7 +3,7 @@
 
 use tilewright_machine::DType;
 use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Tensor, block_x, block_y, steps, tile};
-use tilewright_tile::{AsyncHow, Expr, Program, ReduceOp};
+use tilewright_tile::{AsyncCopyAttrs, Expr, Program, ReduceOp};
 
 use super::HopperGemmConfig;
 use crate::config::ConfigError;
@@ -127,7 +127,7 @@ impl Tile {
         let shared = t.shared_tensor(&format!("s_{name}"), DType::F32, [&self.shape[along as usize]]);
         t.copy(sums, shared);
         t.syncthreads();
-        t.copy_async_with(shared, view, AsyncHow { add: true, ..AsyncHow::default() });
+        t.copy_async_with(shared, view, AsyncCopyAttrs { add: true, ..AsyncCopyAttrs::default() });
         t.commit_group();
         t.wait_group(0);
     }

@@ -2,7 +2,7 @@
 
 use tilewright_machine::{CacheHint, DType};
 use tilewright_tile::dsl::{Buffer, KernelBuilder, Pipeline, Tensor};
-use tilewright_tile::{AsyncHow, Expr};
+use tilewright_tile::{AsyncCopyAttrs, Expr};
 
 use super::choices::Major;
 use super::scheduler::{Problem, Scheduler, WorkTile};
@@ -80,9 +80,9 @@ pub(crate) struct TmaWgmma {
 }
 
 /// The attributes of loads of a and of b: those that a cluster shares are multicast.
-pub(super) fn load_attributes(tiling: &Tiling, hints: [Option<CacheHint>; 2]) -> [AsyncHow; 2] {
+pub(super) fn load_attributes(tiling: &Tiling, hints: [Option<CacheHint>; 2]) -> [AsyncCopyAttrs; 2] {
     let [blocks_m, blocks_n, _] = tiling.cluster.shape();
-    let attributes = |multicast: bool, hint| AsyncHow { multicast, hint, ..AsyncHow::default() };
+    let attributes = |multicast: bool, hint| AsyncCopyAttrs { multicast, hint, ..AsyncCopyAttrs::default() };
     [attributes(blocks_n > 1, hints[0]), attributes(blocks_m > 1, hints[1])]
 }
 

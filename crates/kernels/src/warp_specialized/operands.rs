@@ -2,7 +2,7 @@
 
 use tilewright_machine::DType;
 use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Pipeline, Reference, Tensor, block_x};
-use tilewright_tile::{AsyncHow, Expr, ReduceOp};
+use tilewright_tile::{AsyncCopyAttrs, Expr, ReduceOp};
 
 use super::choices::Major;
 use super::rules::OPERAND_STAGES;
@@ -285,7 +285,7 @@ impl<'a> Operands<'a> {
         let tile = WorkTile { row, col, ..tile.clone() };
         for sum in &self.sums {
             sum.each(t, scheduler, &tile, |t, view, shared| {
-                t.copy_async_with(shared, view, AsyncHow { add: true, ..AsyncHow::default() });
+                t.copy_async_with(shared, view, AsyncCopyAttrs { add: true, ..AsyncCopyAttrs::default() });
             });
         }
         t.commit_group();

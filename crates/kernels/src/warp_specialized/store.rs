@@ -1,6 +1,6 @@
 //! The way of results from registers to C: chunk by chunk through shared memory, by TMA stores.
 
-use tilewright_tile::AsyncHow;
+use tilewright_tile::AsyncCopyAttrs;
 use tilewright_tile::dsl::{Buffer, KernelBuilder, Tensor, block_x};
 
 use super::scheduler::{Scheduler, WorkTile};
@@ -81,7 +81,7 @@ impl Store {
             [.., deep] => &tile.row + (j + deep - block_x() % deep) % deep * &scheduler.along_rows.count,
         };
         let column = scheduler.chunk_column(tile, j);
-        let attributes = AsyncHow { hint: self.tiling.hint_c, ..AsyncHow::default() };
+        let attributes = AsyncCopyAttrs { hint: self.tiling.hint_c, ..AsyncCopyAttrs::default() };
         let to = at(&self.view, &row, &column, tile.of_c());
         let Some((clipped, end)) = clipped.as_ref().zip(tile.end.as_ref()) else {
             t.copy_async_with(buffer(), to, attributes);

@@ -17,11 +17,11 @@ use std::fmt;
 use tilewright_layout::{Layout, SwizzledLayout, compose};
 use tilewright_machine::{Memory, SwizzleMode, TensorOp, TensorRow};
 use tilewright_tile::core::{Program, Stmt, StmtKind, TensorKind, TensorRef};
-use tilewright_tile::{AsyncHow, Code, Diagnostic, Side, StmtId, TensorId};
+use tilewright_tile::{AsyncCopyAttrs, Code, Diagnostic, Side, StmtId, TensorId};
 
 use crate::copies::own_layout;
+use crate::divisibility::Divisibility;
 use crate::explain::Words;
-use crate::facts::Facts;
 use crate::options::Options;
 use crate::reason::{Lost, NotTaken, Why};
 use crate::reject::{Reject, TmaReject, WgmmaReject};
@@ -47,12 +47,12 @@ enum Use {
     /// As an operand of a product.
     Product { grid: Grid, left: bool, reference: TensorRef, stmt: Stmt },
     /// By an asynchronous copy.
-    Copy { view: TensorRef, reference: TensorRef, how: AsyncHow, op: TensorOp, copy: StmtId },
+    Copy { view: TensorRef, reference: TensorRef, how: AsyncCopyAttrs, op: TensorOp, copy: StmtId },
 }
 
 struct AsyncAssignment<'a> {
     v: &'a Program,
-    facts: Facts<'a>,
+    divisibility: Divisibility<'a>,
     options: &'a Options,
     uses: BTreeMap<TensorId, Vec<Use>>,
     /// Every other reference to a shared tensor.
@@ -63,7 +63,7 @@ struct AsyncAssignment<'a> {
 }
 
 /// Whether statements may be copied by the tensor memory accelerator: in a `produce`, loads; outside, stores.
-fn tensor_op(v: &Program, src: &TensorRef, how: AsyncHow, produces: bool) -> Option<TensorOp> {
+fn tensor_op(v: &Program, src: &TensorRef, how: AsyncCopyAttrs, produces: bool) -> Option<TensorOp> {
     let stores = v.tensor(src.tensor).memory() == Memory::Shared;
     match (stores, produces) {
         (true, _) => Some(if how.add { TensorOp::Add } else { TensorOp::Store }),
@@ -78,10 +78,10 @@ fn tensor_op(v: &Program, src: &TensorRef, how: AsyncHow, produces: bool) -> Opt
 ///
 /// What the architecture lacks; a product that no instruction does, or of which no layout of its operands can be read.
 pub fn assign_async_layouts(v: &Program, options: &Options) -> Result<AsyncLayouts, Diagnostic> {
-    let facts = Facts::new(v, &options.multiples);
+    let divisibility = Divisibility::new(v, &options.multiples);
     let mut pass = AsyncAssignment {
         v,
-        facts,
+        divisibility,
         options,
         uses: BTreeMap::new(),
         others: BTreeMap::new(),
@@ -349,7 +349,7 @@ impl AsyncAssignment<'_> {
     ) -> Tried {
         let mut tried = Tried { layout, mode, copies: Vec::new(), refused: Vec::new(), failed: None };
         for one in uses {
-            let seen = |reference| tile_of(self.v, &self.facts, reference, &tried.layout);
+            let seen = |reference| tile_of(self.v, &self.divisibility, reference, &tried.layout);
             match one {
                 Use::Product { grid, left, reference, stmt } => {
                     let reads = seen(reference).and_then(|tile| {
@@ -366,7 +366,7 @@ impl AsyncAssignment<'_> {
                 Use::Copy { view, reference, how, op, copy } => {
                     let blocks = if how.multicast { self.cluster } else { 1 };
                     let plan = seen(reference).and_then(|tile| {
-                        Ok(tma::plan(&self.facts, *op, &self.v.tile(view), &tile, blocks, how.hint)?)
+                        Ok(tma::plan(&self.divisibility, *op, &self.v.tile(view), &tile, blocks, how.hint)?)
                     });
                     match plan {
                         Ok(_) => tried.copies.push(*copy),
@@ -468,8 +468,8 @@ fn with_stages(
 /// Why it cannot be: then it would not have been marked.
 pub fn copy_plan(
     v: &Program,
-    facts: &Facts<'_>,
-    (src, dst, how): (&TensorRef, &TensorRef, AsyncHow),
+    divisibility: &Divisibility<'_>,
+    (src, dst, how): (&TensorRef, &TensorRef, AsyncCopyAttrs),
     layout: &dyn Fn(TensorId) -> Option<SwizzledLayout>,
 ) -> Result<TmaPlan, Reject> {
     let stores = v.tensor(src.tensor).memory() == Memory::Shared;
@@ -477,14 +477,14 @@ pub fn copy_plan(
     let op = tensor_op(v, src, how, !stores).ok_or(TmaReject::NotTma)?;
     let blocks = if how.multicast { v.cluster() } else { 1 };
     let whole = layout(reference.tensor).ok_or(TmaReject::NoLayout)?;
-    let tile = tile_of(v, facts, reference, &whole)?;
-    Ok(tma::plan(facts, op, &v.tile(view), &tile, blocks, how.hint)?)
+    let tile = tile_of(v, divisibility, reference, &whole)?;
+    Ok(tma::plan(divisibility, op, &v.tile(view), &tile, blocks, how.hint)?)
 }
 
 /// A shared tile as a reference sees it, given the layout of its tensor.
 fn tile_of(
     v: &Program,
-    facts: &Facts<'_>,
+    divisibility: &Divisibility<'_>,
     reference: &TensorRef,
     whole: &SwizzledLayout,
 ) -> Result<SharedTile, Reject> {
@@ -498,7 +498,7 @@ fn tile_of(
         match (index.as_int(), leaves.as_slice()) {
             (Some(index), _) => begins.push(mode.eval(index)),
             (None, [(_, stride)]) => {
-                begins.push(stride.saturating_mul(index.expr().map_or(1, |e| facts.divisor(e))))
+                begins.push(stride.saturating_mul(index.expr().map_or(1, |e| divisibility.divisor(e))))
             }
             (None, leaves) => begins.extend(leaves.iter().map(|(_, stride)| *stride)),
         }
@@ -512,7 +512,7 @@ fn tile_of(
 ///
 /// Why no instruction does it: [`assign_async_layouts`] has seen to it that one does.
 pub fn product_plan(
-    (v, facts): (&Program, &Facts<'_>),
+    (v, divisibility): (&Program, &Divisibility<'_>),
     (c, a, b): (TensorId, &TensorRef, &TensorRef),
     asked: Option<&[i64; 2]>,
     layout: &dyn Fn(TensorId) -> Option<SwizzledLayout>,
@@ -525,7 +525,7 @@ pub fn product_plan(
     let grid = Grid::new(types, [left[0], right[0], left[1]], i64::from(v.threads() / 128), asked)?;
     let tile = |reference: &TensorRef| {
         let whole = layout(reference.tensor).ok_or(TmaReject::NoLayout)?;
-        tile_of(v, facts, reference, &whole).map(|tile| tile.layout)
+        tile_of(v, divisibility, reference, &whole).map(|tile| tile.layout)
     };
     let first = match program.tensor(a.tensor).memory() {
         Memory::Shared => Some(tile(a)?),

@@ -10,7 +10,7 @@ use tilewright_machine::{BoxShape, CacheHint, SwizzleMode, TensorOp, TensorRow, 
 use tilewright_tile::GlobalTile;
 use tilewright_tile::core::TileRef;
 
-use crate::facts::Facts;
+use crate::divisibility::Divisibility;
 use crate::reject::TmaReject;
 
 /// A copy of a box.
@@ -131,7 +131,7 @@ impl SharedTile {
 ///
 /// Why tensor copies cannot do it.
 pub fn plan(
-    facts: &Facts<'_>,
+    divisibility: &Divisibility<'_>,
     op: TensorOp,
     tile: &TileRef,
     shared: &SharedTile,
@@ -146,7 +146,7 @@ pub fn plan(
     let bytes = i64::from(bits / 8);
     let layout = &shared.layout;
     let swizzle = SwizzleMode::of(&layout.swizzle, bits).ok_or(TmaReject::Swizzle(layout.swizzle))?;
-    let buffer = facts.program().buffer_shape(global.param);
+    let buffer = divisibility.program().buffer_shape(global.param);
     if let Some(dim) = buffer.iter().zip(&global.shape).position(|(whole, seen)| whole != seen) {
         return Err(TmaReject::ViewEnds(dim));
     }
@@ -157,7 +157,7 @@ pub fn plan(
     let contiguous = global.strides.iter().position(|s| s.as_int() == Some(1));
     let contiguous = contiguous.ok_or(TmaReject::BufferNotContiguous)? as u32;
     for (dim, stride) in global.strides.iter().enumerate().filter(|(d, _)| *d as u32 != contiguous) {
-        if !facts.is_multiple(stride, 16 / bytes) {
+        if !divisibility.is_multiple(stride, 16 / bytes) {
             return Err(TmaReject::StepsUnaligned(dim, 16 / bytes));
         }
     }

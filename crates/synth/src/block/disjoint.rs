@@ -329,9 +329,9 @@ mod tests {
     #[test]
     fn a_table_may_say_the_same_twice() {
         let table = tile([Expr::Element(ParamId(1), Box::new(symbol(0))), Expr::Int(0)]);
-        let mut facts = known(&[], symbol(7));
-        assert!(!apart(&table, &table, &facts, Some(&symbol(0))));
-        facts.tables = true;
-        assert!(apart(&table, &table, &facts, Some(&symbol(0))));
+        let mut divisibility = known(&[], symbol(7));
+        assert!(!apart(&table, &table, &divisibility, Some(&symbol(0))));
+        divisibility.tables = true;
+        assert!(apart(&table, &table, &divisibility, Some(&symbol(0))));
     }
 }

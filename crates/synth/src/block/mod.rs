@@ -14,8 +14,8 @@ use tilewright_machine::Arch;
 use tilewright_tile::core::{Program, Role, Stmt, StmtKind};
 use tilewright_tile::{Diagnostic, PipelineId, Side};
 
+use crate::divisibility::{Divisibility, Multiples};
 use crate::explain::{PipelineNote, SyncNote};
-use crate::facts::{Facts, Multiples};
 use crate::plan::StmtPlan;
 use crate::synthesis::Synthesis;
 use pipeline::Pipelines;
@@ -66,8 +66,8 @@ impl BlockPlan {
         let mut sync_notes = pipeline::sync_notes(whole, &pipelines);
         let mut roles = Vec::new();
         for (i, part) in parts.iter().enumerate() {
-            let facts = Facts::new(part.verified, multiples);
-            let mut role = RolePlan::new(whole, part, memory.cluster_reduce[i], arch, &facts)?;
+            let divisibility = Divisibility::new(part.verified, multiples);
+            let mut role = RolePlan::new(whole, part, memory.cluster_reduce[i], arch, &divisibility)?;
             role.sync = accesses.orders(i);
             sync_notes.append(&mut role.sync.notes);
             for (id, _) in role.sides.iter().filter(|(_, side)| *side == Side::Consume) {

@@ -14,7 +14,7 @@ use tilewright_tile::core::{Program, Stmt, StmtKind};
 use tilewright_tile::{PipelineId, Side, StmtId};
 
 use super::pipeline::ReleaseDelay;
-use crate::facts::Facts;
+use crate::divisibility::Divisibility;
 
 /// The largest age that is told from larger ones: any wait covers it.
 const OLD: u8 = 7;
@@ -66,10 +66,10 @@ pub struct ReleasePlan {
 
 impl ReleasePlan {
     /// Walks the statements of a part.
-    pub fn new(program: &Program, facts: &Facts<'_>) -> ReleasePlan {
+    pub fn new(program: &Program, divisibility: &Divisibility<'_>) -> ReleasePlan {
         let mut walk = Walk {
             program,
-            facts,
+            divisibility,
             seen: BTreeMap::new(),
             commits: BTreeMap::new(),
             ages: 0,
@@ -192,7 +192,7 @@ type State = BTreeMap<PipelineId, Stages>;
 
 struct Walk<'a> {
     program: &'a Program,
-    facts: &'a Facts<'a>,
+    divisibility: &'a Divisibility<'a>,
     seen: BTreeMap<(StmtId, PipelineId), BTreeSet<Seen>>,
     commits: BTreeMap<StmtId, BTreeSet<PipelineId>>,
     ages: u32,
@@ -254,7 +254,7 @@ impl Walk<'_> {
             }
             StmtKind::For { lo, hi, body, .. } => {
                 let rounds = lo.as_int().zip(hi.as_int()).map(|(lo, hi)| hi.saturating_sub(lo).max(0));
-                self.rounds(body, rounds, self.facts.has_round(lo, hi), states)
+                self.rounds(body, rounds, self.divisibility.has_round(lo, hi), states)
             }
             StmtKind::Tiles { body, .. } => self.rounds(body, None, false, states),
             kind => self.block(kind.body(), states, None),

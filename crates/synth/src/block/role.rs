@@ -10,7 +10,7 @@ use super::proxy::Orders;
 use super::release::ReleasePlan;
 use super::smem::ClusterReduceSlot;
 use super::{Part, Sites};
-use crate::facts::Facts;
+use crate::divisibility::Divisibility;
 use crate::plan::StmtPlan;
 
 /// A change of the registers that a thread of a role may have.
@@ -70,7 +70,7 @@ impl RolePlan {
         part: &Part<'_>,
         slot: Option<ClusterReduceSlot>,
         arch: Arch,
-        facts: &Facts<'_>,
+        divisibility: &Divisibility<'_>,
     ) -> Result<RolePlan, Diagnostic> {
         let blocks = whole.cluster();
         let mut plan = RolePlan {
@@ -87,7 +87,7 @@ impl RolePlan {
                 arrivals: part.verified.threads() / 32 * blocks,
                 blocks,
             }),
-            release: ReleasePlan::new(part.verified, facts),
+            release: ReleasePlan::new(part.verified, divisibility),
             sync: Orders::default(),
         };
         let (mut issues_tma, mut products, mut threads) = (false, false, false);

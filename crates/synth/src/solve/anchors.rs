@@ -7,7 +7,7 @@ use tilewright_tile::core::{Program, Stmt, StmtKind};
 use super::solution::{Clash, Registers};
 use super::{Anchor, Solver};
 use crate::access::{coalesced, widest_vector};
-use crate::facts::Facts;
+use crate::divisibility::Divisibility;
 use crate::linear::LANES;
 use crate::reason::Why;
 use crate::shapes;
@@ -36,7 +36,7 @@ impl Solver<'_> {
             let tensor = self.verified.tensor(id);
             if tensor.memory() == Memory::Register && state.layouts[id.0 as usize].is_none() {
                 let tile = self.verified.tile(&id.into());
-                let n = widest_vector(self.facts, &tile, threads, 16).0;
+                let n = widest_vector(self.divisibility, &tile, threads, 16).0;
                 let tv = coalesced(&tile, threads, n).ok_or_else(|| self.too_large(id))?;
                 self.set(state, id, tv, Why::RowMajor)?;
                 self.propagate_all(state, vec![id])?;
@@ -78,7 +78,7 @@ impl Solver<'_> {
     /// The copies between register tensors and other memories, those that move the most data first, global memory before all.
     pub(super) fn anchors(
         verified: &Program,
-        facts: &Facts<'_>,
+        divisibility: &Divisibility<'_>,
         statements: &[(&Stmt, usize)],
     ) -> Vec<Anchor> {
         let mut anchors = Vec::new();
@@ -94,7 +94,7 @@ impl Solver<'_> {
                     continue;
                 }
                 let bits = tile.shape.iter().product::<i64>() * i64::from(tile.dtype.bits());
-                let vector = widest_vector(facts, &tile, i64::from(verified.threads()), 16).0;
+                let vector = widest_vector(divisibility, &tile, i64::from(verified.threads()), 16).0;
                 let key = (tile.memory == Memory::Global, bits, vector, std::cmp::Reverse(i));
                 anchors.push((key, Anchor { statement: i, tensor, tile, vector }));
             }

@@ -28,8 +28,8 @@ use tilewright_tile::core::{Program, Stmt, StmtKind, TileRef};
 use tilewright_tile::{Code, Diagnostic, Origin, StmtId, TensorId};
 
 use crate::constraint::{Constraint, components, constraints};
+use crate::divisibility::Divisibility;
 use crate::explain::Words;
-use crate::facts::Facts;
 use crate::gemm::{GemmLayouts, TiledMma};
 use crate::tv::TvLayout;
 pub(crate) use solution::nothing_found;
@@ -45,7 +45,7 @@ pub fn statements(verified: &Program) -> Vec<(&Stmt, usize)> {
 /// The thread-value constraints of a program, and how they are solved.
 pub struct Solver<'a> {
     verified: &'a Program,
-    facts: &'a Facts<'a>,
+    divisibility: &'a Divisibility<'a>,
     arch: Arch,
     statements: &'a [(&'a Stmt, usize)],
     constraints: Vec<Constraint>,
@@ -114,11 +114,11 @@ impl<'a> Solver<'a> {
     /// A matrix product that no instruction does.
     pub fn new(
         verified: &'a Program,
-        facts: &'a Facts<'a>,
+        divisibility: &'a Divisibility<'a>,
         arch: Arch,
         statements: &'a [(&'a Stmt, usize)],
     ) -> Result<Self, Diagnostic> {
-        Solver::with(verified, facts, arch, statements, Rc::default())
+        Solver::with(verified, divisibility, arch, statements, Rc::default())
     }
 
     /// [`new`](Self::new), with what solvers of like programs for as many threads of the same architecture have found.
@@ -128,7 +128,7 @@ impl<'a> Solver<'a> {
     /// A matrix product that no instruction does.
     pub fn with(
         verified: &'a Program,
-        facts: &'a Facts<'a>,
+        divisibility: &'a Divisibility<'a>,
         arch: Arch,
         statements: &'a [(&'a Stmt, usize)],
         cache: Rc<Cache>,
@@ -162,7 +162,7 @@ impl<'a> Solver<'a> {
         }
         let mut solver = Solver {
             verified,
-            facts,
+            divisibility,
             arch,
             statements,
             constraints,
@@ -173,7 +173,7 @@ impl<'a> Solver<'a> {
             last_product,
             arrangements: Vec::new(),
             cache,
-            anchors: Solver::anchors(verified, facts, statements),
+            anchors: Solver::anchors(verified, divisibility, statements),
             touched: verified.touched(),
             steps: Cell::new(0),
         };

@@ -26,7 +26,7 @@ pub use crate::diagnostic::Origin;
 pub use crate::expr::{Expr, SymbolId};
 pub use crate::ids::{StmtId, StmtIds, StmtMap};
 pub use crate::program::{
-    AsyncHow, ElemExpr, Param, ParamId, ParamKind, PipelineId, Side, TensorId, Use, ViewMode,
+    AsyncCopyAttrs, ElemExpr, Param, ParamId, ParamKind, PipelineId, Side, TensorId, Use, ViewMode,
 };
 pub use build::build;
 pub use desugar::{desugar, desugar_copies, desugar_rearrangements};

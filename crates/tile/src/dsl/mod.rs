@@ -46,8 +46,8 @@ use crate::diagnostic::{Code, Diagnostic, Diagnostics, Origin};
 use crate::expr::{Axis, Expr, SymbolId};
 use crate::parser::MAX_DEPTH;
 use crate::program::{
-    AsyncHow, ElemExpr, ParamId, ParamKind, Program, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef,
-    ViewLeaf, ViewMode,
+    AsyncCopyAttrs, ElemExpr, ParamId, ParamKind, Program, StmtKind, SymbolKind, TensorId, TensorKind,
+    TensorRef, ViewLeaf, ViewMode,
 };
 
 pub use roles::{Pipeline, grouped, hilbert, serpentine};
@@ -369,7 +369,7 @@ impl KernelBuilder {
     /// [`produce`](Self::produce), at its end.
     #[track_caller]
     pub fn copy_async(&mut self, src: impl Into<Reference>, dst: impl Into<Reference>) {
-        self.copy_async_with(src, dst, AsyncHow::default());
+        self.copy_async_with(src, dst, AsyncCopyAttrs::default());
     }
 
     /// `commit_group()`.

@@ -3,7 +3,7 @@
 use super::{KernelBuilder, Reference, Tensor};
 use crate::diagnostic::{Code, Origin};
 use crate::expr::Expr;
-use crate::program::{AsyncHow, PipelineId, Side, StmtKind, TileOrder};
+use crate::program::{AsyncCopyAttrs, PipelineId, Side, StmtKind, TileOrder};
 
 /// A pipeline: a ring of stages of shared tensors.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ pub fn hilbert(order: impl Into<Expr>) -> TileOrder {
 /// ```
 /// use tilewright_machine::{CacheHint, DType::{F16, F32}};
 /// use tilewright_tile::dsl::{KernelBuilder, serpentine, steps, tile};
-/// use tilewright_tile::{AsyncHow, Constants, parse, verify};
+/// use tilewright_tile::{AsyncCopyAttrs, Constants, parse, verify};
 ///
 /// let mut k = KernelBuilder::new("product");
 /// let [m, n, kk] = ["m", "n", "k"].map(|name| k.size(name, 1024));
@@ -53,7 +53,7 @@ pub fn hilbert(order: impl Into<Expr>) -> TileOrder {
 ///     k.for_tiles(["tm", "tn"], &rows, &cols, serpentine(12), |k, tm, tn| {
 ///         k.for_range("i", 0, &steps_of_k, |k, i| {
 ///             k.produce(&ab, |k| {
-///                 let last = AsyncHow { hint: Some(CacheHint::EvictLast), ..AsyncHow::default() };
+///                 let last = AsyncCopyAttrs { hint: Some(CacheHint::EvictLast), ..AsyncCopyAttrs::default() };
 ///                 k.copy_async_with(ga.index([None, Some(tm), None, Some(i.clone())]), sa, last);
 ///                 k.copy_async(gb.index([None, Some(tn), None, Some(i)]), sb);
 ///             });
@@ -258,7 +258,12 @@ impl KernelBuilder {
 
     /// `copy.async(src, dst, …)`: [`copy_async`](Self::copy_async), and what else it does.
     #[track_caller]
-    pub fn copy_async_with(&mut self, src: impl Into<Reference>, dst: impl Into<Reference>, how: AsyncHow) {
+    pub fn copy_async_with(
+        &mut self,
+        src: impl Into<Reference>,
+        dst: impl Into<Reference>,
+        how: AsyncCopyAttrs,
+    ) {
         self.copies(src.into(), dst.into(), |src, dst| StmtKind::CopyAsync { src, dst, how });
     }
 

@@ -15,8 +15,8 @@ use super::plan::{Op, Plan};
 use super::ring::{Contents, Ring};
 use super::schedule::Cluster;
 use crate::expr::{Axis, Expr, Scope, SymbolId};
-use crate::order;
 use crate::program::{ParamId, TileOrder};
+use crate::rasterization;
 
 /// A body under way.
 struct Frame<'a> {
@@ -318,7 +318,7 @@ impl<'a> Role<'a> {
             (self.values[row], self.values[col]) = (None, None);
             return;
         }
-        of.tile = order::tile(&mut order::Numbers, of.order, of.next, of.rows, of.cols);
+        of.tile = rasterization::tile(&mut rasterization::Numbers, of.order, of.next, of.rows, of.cols);
         (self.values[row], self.values[col]) = (Some(of.tile.0), Some(of.tile.1));
         of.next += of.step;
         self.open(ops, Body::Tiles(of));

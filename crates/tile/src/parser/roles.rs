@@ -8,7 +8,7 @@ use crate::build::Named;
 use crate::diagnostic::Span;
 use crate::expr::Expr;
 use crate::names::{is_reserved, nearest};
-use crate::program::{AsyncHow, PipelineId, Side, StmtKind, TileOrder};
+use crate::program::{AsyncCopyAttrs, PipelineId, Side, StmtKind, TileOrder};
 use crate::renamed::{Place, renamed_message};
 
 /// The words after the operands of a `copy.async`.
@@ -28,8 +28,8 @@ impl<'a> Parser<'a> {
     }
 
     /// `, multicast, evict_last` and the closing parenthesis.
-    pub(super) fn how(&mut self) -> Res<AsyncHow> {
-        let mut how = AsyncHow::default();
+    pub(super) fn how(&mut self) -> Res<AsyncCopyAttrs> {
+        let mut how = AsyncCopyAttrs::default();
         if !self.eat(",") {
             self.expect(")", "after the destination")?;
             return Ok(how);

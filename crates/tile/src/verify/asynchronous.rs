@@ -6,14 +6,14 @@ use super::pipelines::{OpenStage, word};
 use super::{Checker, count, shape_text};
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
-use crate::program::{AsyncHow, Side, TensorId, TensorKind, TensorRef};
+use crate::program::{AsyncCopyAttrs, Side, TensorId, TensorKind, TensorRef};
 
 /// The most groups of products that a `wait_gemm` leaves in flight.
 const MAX_GROUPS: i64 = 7;
 
 impl Checker<'_> {
     /// Checks the flags of a `copy.async`, whose operands are legal.
-    pub(super) fn how(&mut self, dst: &TensorRef, how: AsyncHow, span: Origin) {
+    pub(super) fn how(&mut self, dst: &TensorRef, how: AsyncCopyAttrs, span: Origin) {
         let to = self.program.tensor(dst.tensor);
         let stores = to.memory() == Memory::Global;
         let filling = self.stages.iter().rev().find(|stage| stage.side == Side::Produce);

@@ -10,8 +10,8 @@ use crate::build::before;
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::program::{
-    AsyncHow, ElemExpr, ParamKind, Program, Stmt, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef,
-    ViewLeaf, ViewMode,
+    AsyncCopyAttrs, ElemExpr, ParamKind, Program, Stmt, StmtKind, SymbolKind, TensorId, TensorKind,
+    TensorRef, ViewLeaf, ViewMode,
 };
 
 /// A tensor as a statement sees it.
@@ -396,7 +396,7 @@ impl Checker<'_> {
     }
 
     /// `copy.async(src, dst, how)`.
-    fn copy_async(&mut self, src: &TensorRef, dst: &TensorRef, how: AsyncHow, span: Origin) {
+    fn copy_async(&mut self, src: &TensorRef, dst: &TensorRef, how: AsyncCopyAttrs, span: Origin) {
         let before = self.errors.len();
         self.copy(src, dst, span);
         let memory = |r: &TensorRef| self.program.tensor(self.base(r.tensor)).memory();

@@ -3,8 +3,8 @@
 use super::{Allowed, Checker};
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::{Expr, SymbolId};
-use crate::order::MAX_HILBERT;
 use crate::program::{StmtKind, TileOrder};
+use crate::rasterization::MAX_HILBERT;
 
 impl Checker<'_> {
     /// Does something while these counters count.

@@ -1,6 +1,6 @@
-//! What is known of run-time sizes when a kernel is compiled: divisors of expressions, and accesses that cannot
-//! leave their buffer. Vector widths and the absence of edge checks rest on these facts, so each that a kernel relies on
-//! is an assumption that its launch checks.
+//! Divisors of expressions of run-time sizes, known when a kernel is compiled, and accesses that cannot leave their buffer.
+//! Vector widths and the absence of edge checks rest on them, so each that a kernel relies on is an assumption that its
+//! launch checks.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use tilewright_tile::{Expr, GlobalTile, IntOp, SymbolId};
 /// Known multiples of run-time sizes, by name: `k → 16` says that `k` is a multiple of 16.
 pub type Multiples = BTreeMap<String, i64>;
 
-/// Facts about one program.
-pub struct Facts<'a> {
+/// Divisors of one program's expressions, and bounds of its loop counters.
+pub struct Divisibility<'a> {
     verified: &'a Program,
     multiples: &'a Multiples,
     /// Bounds of each loop counter.
@@ -27,8 +27,8 @@ pub fn gcd(a: i64, b: i64) -> i64 {
     a as i64
 }
 
-impl<'a> Facts<'a> {
-    /// The facts that follow from the program and the multiples.
+impl<'a> Divisibility<'a> {
+    /// What follows from the program and the multiples.
     pub fn new(verified: &'a Program, multiples: &'a Multiples) -> Self {
         let mut counters = BTreeMap::new();
         verified.visit(&mut |stmt, _| match &stmt.kind {
@@ -46,7 +46,7 @@ impl<'a> Facts<'a> {
             }
             _ => {}
         });
-        Facts { verified, multiples, counters }
+        Divisibility { verified, multiples, counters }
     }
 
     /// The program.
