@@ -22,7 +22,7 @@ struct Source {
     name: String,
     text: String,
     cases: Vec<String>,
-    /// Whether it is meant to be wrong; and to be refused.
+    /// True if the file is a test of a program that is wrong; `refused`: of one that the compiler refuses.
     wrong: bool,
     refused: bool,
 }
@@ -74,7 +74,7 @@ impl Corpus {
         corpus
     }
 
-    /// How many files there are.
+    /// Number of files.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.sources.len()

@@ -1,4 +1,4 @@
-//! Why a program may lack a synchronising statement and still be right: reasons that are checked, statement by statement.
+//! Checked reasons why a program may lack a synchronising statement and still be right, statement by statement.
 //!
 //! Waits and commits of asynchronous copies and products: the interpreter and the verifier refuse a program that touches anything in
 //! flight, element by element. Where both accept it without the statement, nothing in flight is touched, which is the reason.
@@ -8,7 +8,7 @@
 //! between. What asynchronous copies and products touch counts where they begin and where they are waited for. Tensors of
 //! pipelines do not count inside their stages, which order them.
 //!
-//! Where neither holds, the change is tried with other candidates of the synthesis and other sizes (`Worker::elsewhere`).
+//! If neither holds, the change is tried with other candidates of the synthesis and other sizes (`Worker::elsewhere`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,7 +55,7 @@ pub fn explain(base: &str, changed: &Changed) -> Option<&'static str> {
     })
 }
 
-/// Whether a moved barrier passed a statement that touches neither shared nor global memory.
+/// True if a moved barrier passed a statement that touches neither shared nor global memory.
 fn moved_over_nothing(base: &str, changed: &Changed) -> Option<bool> {
     let (old, new): (Vec<&str>, Vec<&str>) = (base.lines().collect(), changed.text.lines().collect());
     if old.len() != new.len() {
@@ -113,7 +113,7 @@ struct Part {
 }
 
 impl Part {
-    /// Whether two may overlap: they are of one tensor, and no mode that both fix differs.
+    /// True if the two parts may overlap: they are of one tensor, and no mode that both fix differs.
     fn meets(&self, other: &Part) -> bool {
         match (self.param, other.param) {
             // Views of one buffer may lie anywhere in it; parts of one view with different indices lie apart.
@@ -164,7 +164,8 @@ impl Scope for Walk<'_> {
     }
 }
 
-/// Whether two accesses that conflict, one of them of the statement in line `passed` if it is given, stand on the two sides of a barrier; `None` where the program cannot be walked.
+/// True if two conflicting accesses stand on the two sides of the barrier number `target`, one of them of the statement in line `passed`
+/// if it is given; `None` if the program cannot be walked.
 fn crossed(text: &str, target: usize, passed: Option<usize>) -> Option<bool> {
     let verified = verify(&parse(text).ok()?, &Constants::new()).ok()?;
     let program = verified.program();

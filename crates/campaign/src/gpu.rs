@@ -18,37 +18,37 @@ use tilewright::tile::parse;
 use crate::dice::Dice;
 use crate::generate::{Case, generate};
 
-/// What is run on which device.
+/// Programs of a campaign to run, and the device that runs them.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The campaign's seed.
     pub seed: u64,
     /// The first program.
     pub first: u64,
-    /// How many.
+    /// Number of programs.
     pub count: u64,
     /// The device: `cuda`, `cuda:1`, or `sim` for a trial.
     pub device: String,
-    /// Whether nothing is compared, and the programs only run on the device.
+    /// Runs the programs on the device alone, and compares nothing.
     pub run_only: bool,
     /// Processes that share the device.
     pub processes: u64,
 }
 
-/// What became of one program.
+/// Outcome of one program.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Line {
     /// Its number: it is that of job `4 · number + 1` of a campaign.
     number: u64,
     /// `right`, `refused`, `ran`, or what is wrong.
     state: String,
-    /// What was said, where it is not right.
+    /// The error or the first difference; empty if the outcome is right.
     message: String,
     /// The largest differences of device and simulator from the interpreter, as parts of their bounds.
     errors: [f64; 2],
-    /// Whether device and simulator left the same bits.
+    /// True if device and simulator left the same bits.
     equal: bool,
-    /// Whether the device cannot be used any more.
+    /// True if the device cannot be used any more.
     broken: bool,
 }
 
@@ -61,7 +61,7 @@ pub fn job(number: u64) -> u64 {
 ///
 /// # Errors
 ///
-/// Where no process can be started.
+/// If no process can be started.
 pub fn gpu(plan: &Plan) -> std::io::Result<bool> {
     let lines = Mutex::new(Vec::<Line>::new());
     let started = Instant::now();
@@ -85,7 +85,7 @@ pub fn gpu(plan: &Plan) -> std::io::Result<bool> {
 ///
 /// # Errors
 ///
-/// Where the device cannot be opened.
+/// If the device cannot be opened.
 pub fn here(plan: &Plan, step: u64, print_lines: bool) -> Result<bool, String> {
     let choice: DeviceChoice = plan.device.parse().map_err(|e| format!("{e}"))?;
     let device = open(choice).map_err(|e| e.to_string())?;
@@ -191,7 +191,7 @@ fn summary(plan: &Plan, lines: &[Line], seconds: f64) -> bool {
     bad.is_empty()
 }
 
-/// What is wrong with an outcome, if anything is.
+/// The first wrong output or the first problem of an outcome, as a message; `None` if it is right.
 fn wrong(outcome: &Outcome) -> Option<String> {
     let first = outcome.comparisons.iter().find(|c| c.wrong > 0);
     let text = first.map(|c| format!("output `{}`: {} wrong elements; {c}", c.name, c.wrong));
@@ -204,7 +204,7 @@ fn error_of(outcome: &Outcome) -> f64 {
     worst.map(Difference::ratio).filter(|e| e.is_finite()).fold(0.0, f64::max)
 }
 
-/// Whether two runs left the same bits, NaNs of any kind being equal.
+/// True if two runs left the same bits; NaNs of any kind are equal.
 fn equal(a: &Outcome, b: &Outcome) -> bool {
     let same = |x: &f64, y: &f64| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan());
     a.results.iter().zip(&b.results).all(|pair| match pair {

@@ -1,4 +1,4 @@
-//! The oracle for one text: what the compiler, the interpreter and the simulator make of it, and what of that is a mistake of ours
+//! The oracle for one text: what the compiler, the interpreter and the simulator make of it, and which of that is a mistake of Tilewright
 //! whatever the text says.
 
 use std::path::Path;
@@ -26,7 +26,7 @@ const STEP_LIMIT: u64 = 3_000_000;
 pub struct How {
     /// The architecture's name.
     pub arch: String,
-    /// Whether the kernel relies on what its sizes are multiples of.
+    /// Compiles for the program's default sizes: the kernel may rely on their divisors.
     pub for_sizes: bool,
     /// Solutions that synthesis looks at, where not as many as usual.
     pub solutions: Option<usize>,
@@ -38,12 +38,12 @@ pub struct How {
     pub seeds: Vec<u64>,
     /// The seed of the inputs.
     pub inputs: u64,
-    /// Whether the PTX is assembled.
+    /// Assembles the PTX.
     pub assemble: bool,
 }
 
 impl How {
-    /// What the compiler is asked for.
+    /// Compiler options that this stands for.
     fn options(&self, program: &Program, arch: Arch) -> Options {
         let mut options = Options::new(arch);
         if self.for_sizes {
@@ -58,7 +58,7 @@ impl How {
     }
 }
 
-/// What became of a text.
+/// Outcome of a text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
@@ -76,13 +76,13 @@ pub enum Class {
     Right,
 }
 
-/// What is a mistake of ours.
+/// A mistake of Tilewright, not of the text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// The kind: `panic`, `crash`, `hang`, `internal`, `placeless`, `round_trip`, `assembler`, `advice`, `disagreement`, `deadlock`,
     /// `false_alarm`, `refused`, `missed`, `unreported`, `candidate`.
     pub kind: String,
-    /// What was said.
+    /// The panic's, compiler's or assembler's message.
     pub message: String,
 }
 
@@ -96,17 +96,17 @@ impl Fault {
 /// The judgement of one text.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Judgement {
-    /// What became of it.
+    /// Outcome of the text.
     pub class: Class,
-    /// What was said: the first diagnostic, report or difference.
+    /// The first diagnostic, report or difference.
     pub message: String,
-    /// Whether the simulator alone finds it, where the interpreter rejects it.
+    /// True if the simulator alone also finds the mistake for which the interpreter rejects the text.
     pub simulator_finds: bool,
-    /// Mistakes of ours that do not depend on what the text is.
+    /// Mistakes of Tilewright that do not depend on what the text is.
     pub faults: Vec<Fault>,
     /// Numbers of the candidates that synthesis could complete.
     pub candidates: Vec<usize>,
-    /// Whether the PTX was assembled.
+    /// True if the PTX was assembled.
     pub assembled: bool,
     /// Elements that were compared, and those of them of which any value is right.
     pub compared: [usize; 2],
@@ -128,18 +128,18 @@ impl Judgement {
         }
     }
 
-    /// Whether the text compiled.
+    /// True if the text compiled.
     pub fn compiled(&self) -> bool {
         self.class != Class::Refused
     }
 
-    /// Whether somebody said that the program is wrong: the compiler, the interpreter or the simulator.
+    /// True if the compiler, the interpreter or the simulator reports that the program is wrong.
     pub fn says_wrong(&self) -> bool {
         matches!(self.class, Class::Refused | Class::Rejected | Class::Reported)
     }
 }
 
-/// What a refusal is, and what is wrong with it.
+/// Judges a refusal: the first diagnostic, and a fault for each that is internal or names no place.
 fn refusal(errors: &Diagnostics, text: &str) -> Judgement {
     let said = |d: &tilewright::tile::Diagnostic| {
         let help = d.help.as_ref().map_or(String::new(), |h| format!(" [{h}]"));
@@ -240,7 +240,7 @@ fn executed(program: &Program, kernel: &Kernel, how: &How) -> Judgement {
     }
 }
 
-/// What the simulator makes of a kernel that the interpreter accepts.
+/// Runs a kernel that the interpreter accepts on the simulator, once for each seed, and judges the outcomes.
 fn simulated(
     kernel: &Kernel,
     how: &How,
@@ -276,7 +276,7 @@ fn simulated(
     }
 }
 
-/// What a launch that did not work is.
+/// Judges a launch that ended with an error.
 fn failed(seed: u64, error: CheckError) -> Judgement {
     let text = format!("seed {seed}: {error}");
     let CheckError::Runtime(error) = error else { return Judgement::new(Class::Rejected, text) };
@@ -302,12 +302,12 @@ fn failed(seed: u64, error: CheckError) -> Judgement {
     }
 }
 
-/// What `ptxas` said.
+/// Output of `ptxas`.
 #[derive(Debug)]
 pub struct Said {
     /// Its words.
     pub text: String,
-    /// Whether it assembled the PTX, and only says that it may be slow.
+    /// True if it assembled the PTX, and only warns that it may be slow.
     pub advice: bool,
 }
 
@@ -315,7 +315,7 @@ pub struct Said {
 ///
 /// # Errors
 ///
-/// What it says, if it says anything.
+/// The assembler's output, if there is any.
 pub fn assemble(ptx: &str, arch: &str) -> Result<bool, Said> {
     let Some(ptxas) = std::env::var_os("TILEWRIGHT_PTXAS") else { return Ok(false) };
     let folder = std::env::temp_dir();

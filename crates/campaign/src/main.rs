@@ -9,7 +9,7 @@
 //! - No text makes anything panic, crash or take longer than 20 s; every PTX assembles without a word ([`judge`]).
 //!
 //! Jobs are numbered, and everything about one follows from the campaign's seed and its number. Workers are processes ([`pool`]).
-//! What is found is written as JSON lines, and shrunk ([`shrink`]).
+//! Findings are written as JSON lines, and shrunk ([`shrink`]).
 
 mod corpus;
 mod cost;
@@ -79,10 +79,10 @@ struct CorpusArgs {
 
 #[derive(Args)]
 struct RunArgs {
-    /// Decides everything.
+    /// Seed that decides everything.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How long to go on.
+    /// Seconds for which new jobs begin.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
     /// Jobs to do, however long it takes, instead of a time.
@@ -91,13 +91,13 @@ struct RunArgs {
     /// Worker processes; one for each core where nothing is said.
     #[arg(long)]
     threads: Option<usize>,
-    /// Of so many generated programs one is assembled, for every architecture.
+    /// Generated programs for each one that is assembled, for every architecture.
     #[arg(long, default_value_t = 40)]
     assemble_one_in: usize,
     /// Also changes every synchronising statement of every program of the checkout, first.
     #[arg(long)]
     written: bool,
-    /// Where findings go, one JSON line each.
+    /// File that findings go to, one JSON line each.
     #[arg(long, default_value = "target/campaign.jsonl")]
     findings: PathBuf,
     /// Seconds for making each kind of finding smaller.
@@ -109,13 +109,13 @@ struct RunArgs {
 
 #[derive(Args)]
 struct GpuArgs {
-    /// Decides everything.
+    /// Seed that decides everything.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// The first program.
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// How many programs.
+    /// Number of programs.
     #[arg(long, default_value_t = 2000)]
     count: u64,
     /// The device.
@@ -276,7 +276,7 @@ fn shrink_all(findings: &mut [Finding], arguments: &[String], seconds: u64) -> s
     Ok(())
 }
 
-/// Whether a judgement shows what was found.
+/// True if a judgement shows the same fault as a finding.
 fn shows(wanted: &Finding, judgement: &Judgement) -> bool {
     let kind = wanted.fault.kind.as_str();
     let alike = |message: &str| {

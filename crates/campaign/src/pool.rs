@@ -23,11 +23,11 @@ struct Worker {
     output: Receiver<Message>,
 }
 
-/// What became of a request.
+/// Result of a request.
 pub struct Done {
-    /// What was counted.
+    /// Counters that rose, by name.
     pub counts: BTreeMap<String, u64>,
-    /// What was found.
+    /// Mistakes of Tilewright that came up.
     pub findings: Vec<Finding>,
     /// The judgement, of a request for one.
     pub judgement: Option<Judgement>,
@@ -74,7 +74,7 @@ impl Seat {
     ///
     /// # Errors
     ///
-    /// Where no worker can be started.
+    /// If no worker can be started.
     pub fn ask(&mut self, request: &Request, patience: f64) -> std::io::Result<Done> {
         let mut worker = match self.worker.take() {
             Some(worker) => worker,
@@ -175,7 +175,7 @@ impl Tally {
 ///
 /// # Errors
 ///
-/// Where no worker can be started.
+/// If no worker can be started.
 pub fn run(
     seats: usize,
     arguments: &[String],

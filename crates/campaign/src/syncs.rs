@@ -1,6 +1,6 @@
 //! Synchronising statements taken away, moved by one statement, or made to wait for less: which of these make a program wrong.
 
-/// What a statement that synchronises begins with.
+/// Beginnings of statements that synchronise.
 const WORDS: [&str; 7] = [
     "syncthreads(",
     "wait_group(",
@@ -11,7 +11,7 @@ const WORDS: [&str; 7] = [
     "launch_dependents(",
 ];
 
-/// What the comment behind a synchronising statement says.
+/// Comment behind a synchronising statement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Mark {
     /// Needed for accesses of these tensors.
@@ -22,7 +22,7 @@ pub enum Mark {
     None,
 }
 
-/// How a program differs from the one it was made from.
+/// Difference between a program and the one it was made from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
     /// The statement is not there.
@@ -47,7 +47,7 @@ impl Change {
     }
 }
 
-/// What the changed program has to be.
+/// Judgement that a changed program must get.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expected {
     /// Found wrong.
@@ -67,16 +67,16 @@ pub struct Changed {
     pub line: usize,
     /// The statement, without its mark.
     pub statement: String,
-    /// What was done.
+    /// The change of the statement.
     pub change: Change,
-    /// What has to be found.
+    /// The judgement that the changed program must get.
     pub expected: Expected,
     /// Tensors of which the copies have to be in flight for the change to break anything.
     pub in_flight: Vec<String>,
 }
 
 impl Changed {
-    /// Whether it is the same change of the same statement, in a program that may have other sizes.
+    /// True if it is the same change of the same statement, in a program that may have other sizes.
     pub fn same_as(&self, other: &Changed) -> bool {
         (self.line, self.change, &self.statement) == (other.line, other.change, &other.statement)
     }
@@ -87,7 +87,7 @@ fn statement(line: &str) -> &str {
     line.split("//").next().unwrap_or("").trim()
 }
 
-/// Whether a line is one synchronising statement.
+/// True if a line is one synchronising statement.
 fn synchronises(line: &str) -> bool {
     WORDS.iter().any(|word| statement(line).starts_with(word))
 }
@@ -104,7 +104,7 @@ pub fn mark(line: &str) -> Mark {
     }
 }
 
-/// Whether a statement mentions a name as a whole word.
+/// True if a statement mentions a name as a whole word.
 pub fn mentions(line: &str, name: &str) -> bool {
     statement(line).split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).any(|word| word == name)
 }
@@ -154,7 +154,7 @@ pub fn changes(text: &str) -> Vec<Changed> {
     all
 }
 
-/// Whether a statement may change places with the one beside it: it is no end or head of a block.
+/// True if a statement may change places with its neighbour: it neither begins nor ends a block.
 fn movable(line: &str) -> bool {
     let text = statement(line);
     !text.is_empty()
@@ -164,14 +164,14 @@ fn movable(line: &str) -> bool {
         && !text.starts_with("kernel ")
 }
 
-/// Whether two lines are a wait for copies and a barrier: what went through registers at once is there before the wait.
+/// True if two lines are a wait for copies and a barrier: copies that go through registers at once are complete before the wait.
 fn wait_and_barrier(line: &str, other: &str) -> bool {
     let is = |line: &str, word| statement(line).starts_with(word);
     (is(line, "wait_group") && is(other, "syncthreads"))
         || (is(line, "syncthreads") && is(other, "wait_group"))
 }
 
-/// What becomes of a program in which a statement changes places with another one.
+/// Judgement that a program must get in which a statement changed places with another one.
 fn displaced(line: &str, other: &str) -> Expected {
     let pair = |a: &str, b: &str| {
         let (x, y) = (statement(line), statement(other));

@@ -27,7 +27,7 @@ const REFUSALS: [&str; 5] = [
     "unsupported-architecture",
 ];
 
-/// What a worker is asked to do.
+/// Request to a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
@@ -37,7 +37,7 @@ pub enum Request {
         seed: u64,
         /// The job's number.
         number: u64,
-        /// How many PTX texts there are for one that is assembled.
+        /// PTX texts for each one that is assembled.
         assemble_one_in: usize,
     },
     /// Every change of the synchronising statements of a program of the corpus that is right, by its number.
@@ -54,7 +54,7 @@ pub enum Request {
     },
 }
 
-/// What a worker says.
+/// Message from a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
@@ -67,9 +67,9 @@ pub enum Message {
     },
     /// The request is done.
     Done {
-        /// What was counted.
+        /// Counters that rose, by name.
         counts: BTreeMap<String, u64>,
-        /// What was found.
+        /// Mistakes of Tilewright that came up.
         findings: Vec<Finding>,
         /// The judgement, of a request for one.
         judgement: Option<Judgement>,
@@ -87,7 +87,7 @@ pub struct Finding {
     pub text: String,
     /// With what it was judged.
     pub how: How,
-    /// What was changed, where the text is a right program with one statement changed; and that program.
+    /// The change and the right program, if the text is a right program with one statement changed.
     pub change: Option<(String, String)>,
     /// The smallest text that shows the same.
     pub shrunk: Option<String>,
@@ -430,7 +430,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Whether the same change is found with another candidate or other sizes.
+    /// Reason that another candidate or other sizes give: with them the same change is found.
     fn elsewhere(
         &mut self,
         seed: &Seed,
@@ -457,7 +457,7 @@ impl<'a> Worker<'a> {
         None
     }
 
-    /// Whether the same change of another program, which is right, is found wrong, with some candidates.
+    /// True if the same change of another right program is found wrong, by itself or with one of the first `candidates`.
     fn found_in(&mut self, base: &str, changed: &Changed, how: &How, candidates: usize) -> bool {
         let Some(same) = changes(base).into_iter().find(|c| c.same_as(changed)) else { return false };
         if self.judged(base, how).class != Class::Right {
@@ -477,7 +477,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Whether a changed program is found wrong with a candidate with which it is right unchanged.
+    /// True if a changed program is found wrong with a candidate with which it is right unchanged.
     fn another_layout(&mut self, base: &str, changed: &str, how: &How, possible: &[usize]) -> bool {
         possible.iter().take(CANDIDATES).any(|number| {
             let how = How { candidate: Some(*number), ..how.clone() };

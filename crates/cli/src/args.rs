@@ -16,12 +16,12 @@ use tilewright::synth::Options as SynthOptions;
 #[derive(Parser)]
 #[command(version, propagate_version = true)]
 pub struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// Subcommands of `tilewright`.
 #[derive(Subcommand)]
 pub enum Command {
     /// Compile a program, run it on random inputs, and compare with the reference interpreter
@@ -48,7 +48,7 @@ pub enum Command {
     Bench(BenchArgs),
 }
 
-/// Which program, with which values.
+/// A program, and values for its sizes, constants and scalars.
 #[derive(Args)]
 pub struct ProgramArgs {
     /// The tile program; `-` reads it from standard input
@@ -89,7 +89,7 @@ pub enum Without {
     ThreadValues,
 }
 
-/// What the simulator looks for.
+/// Checks of the simulator.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Checks {
     /// Only what costs no time: accesses out of bounds, misuses of barriers and asynchronous engines
@@ -108,10 +108,10 @@ pub enum Checks {
 /// the simulator finds, and how its seeds, profiles and traces are read.
 #[derive(Args)]
 pub struct RunArgs {
-    /// Which program.
+    /// The program.
     #[command(flatten)]
     pub program: ProgramArgs,
-    /// Where to run: auto (a GPU if there is one, else the simulator), sim, cuda or cuda:N
+    /// Device to run on: auto (a GPU if there is one, else the simulator), sim, cuda or cuda:N
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: String,
     /// Seed of the random inputs
@@ -120,7 +120,7 @@ pub struct RunArgs {
     /// Let an element x differ from the interpreter's by T · (1 + |x|), instead of the bound that the interpreter carries to it
     #[arg(long, value_name = "T", value_parser = tolerance)]
     pub tolerance: Option<f64>,
-    /// What the simulator looks for besides wrong results and accesses
+    /// Checks of the simulator, in addition to wrong results and accesses
     #[arg(long, value_enum, value_name = "WHAT", default_value = "all")]
     pub checks: Checks,
     /// Time this many further launches (GPU only) and report their median
@@ -144,7 +144,7 @@ pub struct RunArgs {
     /// The block whose cluster is traced, counted along x, then y, then z
     #[arg(long, value_name = "N", default_value_t = 0, requires = "trace")]
     pub trace_block: u64,
-    /// What counts as a mistake besides mistakes: warnings are what a comparison with the interpreter cannot show, such as elements of outputs
+    /// Make warnings mistakes: they say what a comparison with the interpreter cannot show, such as elements of outputs
     /// that nothing writes
     #[arg(long, value_enum, value_name = "WHAT")]
     pub deny: Vec<Deny>,
@@ -157,13 +157,13 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// Whether warnings are mistakes.
+    /// True if warnings are mistakes.
     pub fn denies_warnings(&self) -> bool {
         self.deny.contains(&Deny::Warnings)
     }
 }
 
-/// What counts as a mistake.
+/// Messages that are made mistakes.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Deny {
     /// Every warning
@@ -175,10 +175,10 @@ pub enum Deny {
 /// The exit code is 0 only if all candidates agree on every output.
 #[derive(Args)]
 pub struct CandidatesArgs {
-    /// Which program.
+    /// The program.
     #[command(flatten)]
     pub program: ProgramArgs,
-    /// Where to run: auto (a GPU if there is one, else the simulator), sim, cuda or cuda:N
+    /// Device to run on: auto (a GPU if there is one, else the simulator), sim, cuda or cuda:N
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: String,
     /// Seed of the random inputs
@@ -202,7 +202,7 @@ pub struct CandidatesArgs {
 /// kernels. Choose sizes with a few rounds more than a kernel has stages, and more than one tile a block.
 #[derive(Args)]
 pub struct MutateArgs {
-    /// Which program.
+    /// The program.
     #[command(flatten)]
     pub program: ProgramArgs,
     /// Seeds of the simulator to try on each mutant, at most
@@ -227,7 +227,7 @@ pub enum Emit {
     Core,
     /// The core program after each pass
     Passes,
-    /// What one thread runs
+    /// The thread-level program: the code of one thread
     Simt,
     /// PTX for a driver or ptxas
     Ptx,
@@ -240,10 +240,10 @@ pub enum Emit {
 /// `tilewright compile`
 #[derive(Args)]
 pub struct CompileArgs {
-    /// Which program.
+    /// The program.
     #[command(flatten)]
     pub program: ProgramArgs,
-    /// What to print
+    /// Form to print
     #[arg(long, value_enum, default_value = "report")]
     pub emit: Emit,
     /// Rely on a size being a multiple of a number, e.g. --assume k=16; without any, the sizes' values (-p, else their
@@ -343,7 +343,7 @@ pub struct KernelsArgs {
     /// Of an operator that is several programs with these parameters: which one to print, counted from 1
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub step: usize,
-    /// What to print
+    /// Form to print
     #[arg(long, value_enum)]
     pub emit: Option<EmitOperator>,
     /// Choose the parameters for a problem, e.g. --for m=4096,n=4096,k=4096: by a record (`tilewright tune`), else by estimate
@@ -363,7 +363,7 @@ pub struct KernelsArgs {
     pub cache: Option<PathBuf>,
 }
 
-/// What the L2 cache holds when a timed run begins.
+/// State of the L2 cache when a timed run begins.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum L2Args {
     /// Other data that was written
@@ -390,7 +390,7 @@ pub struct TuneArgs {
     /// A file with one problem a line: 4096,4096,4096 or m=4096 n=4096 k=4096 dtype=bf16
     #[arg(long, value_name = "FILE")]
     pub shapes: Option<PathBuf>,
-    /// Where to measure: auto (a GPU if there is one, else the simulator, which ranks by estimate), sim, cuda or cuda:N
+    /// Device to measure on: auto (a GPU if there is one, else the simulator, which ranks by estimate), sim, cuda or cuda:N
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: String,
     /// The architecture to compile for, instead of the device's
@@ -405,7 +405,7 @@ pub struct TuneArgs {
     /// Seconds that the GPU rests before each turn
     #[arg(long, value_name = "SECONDS", default_value_t = 0.03)]
     pub rest: f64,
-    /// What the L2 cache holds when a timed run begins
+    /// State of the L2 cache when a timed run begins
     #[arg(long, value_enum, default_value = "dirty")]
     pub l2: L2Args,
     /// Vary no parameters around the fastest
@@ -442,7 +442,7 @@ pub struct DevicesArgs {
 /// docs/calibrate.md says how each figure is measured.
 #[derive(Args)]
 pub struct CalibrateArgs {
-    /// What to measure: auto (a GPU if there is one, else the simulator), sim, cuda or cuda:N
+    /// Device to measure: auto (a GPU if there is one, else the simulator), sim, cuda or cuda:N
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: String,
     /// Write to a file instead of standard output
@@ -469,7 +469,7 @@ pub struct CalibrateArgs {
 /// bit by bit or within the bound that is printed. docs/fidelity.md says more.
 #[derive(Args)]
 pub struct FidelityArgs {
-    /// What to compare: auto (a GPU if there is one, else the simulator), sim, cuda or cuda:N
+    /// Device to compare: auto (a GPU if there is one, else the simulator), sim, cuda or cuda:N
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: String,
     /// Blocks of 128 threads, each of which applies every instruction to operands of its own
@@ -498,12 +498,12 @@ pub struct FidelityArgs {
 /// `tilewright bench`
 #[derive(Args)]
 pub struct BenchArgs {
-    /// What to measure.
+    /// The operator to measure.
     #[command(subcommand)]
     pub what: BenchWhat,
 }
 
-/// What to measure.
+/// Operators that can be measured.
 #[derive(Subcommand)]
 pub enum BenchWhat {
     /// Matrix products c[m, n] = a[m, k] · b[n, k]ᵀ
@@ -550,7 +550,7 @@ impl FactorType {
 /// `tilewright bench gemm`
 #[derive(Args)]
 pub struct GemmBenchArgs {
-    /// What to compare with; without it, ours is measured alone
+    /// Library to compare with; without it, ours is measured alone
     #[arg(long, value_enum, value_name = "LIBRARY")]
     pub vs: Option<PeerName>,
     /// Shapes as M,N,K, or M,N,K,BATCHES [default: 4096,4096,4096]

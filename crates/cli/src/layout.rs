@@ -168,7 +168,7 @@ fn json_of_error(e: &CalcError) -> Json {
     json!({ "error": object })
 }
 
-/// What `--draw` shows of a value.
+/// The picture of a value that `--draw` asks for.
 fn picture(value: &Value, args: &LayoutArgs) -> Result<Picture, Failure> {
     let refuse = |e: DrawError| Failure::program(error(e));
     if let Some(tile) = &args.tile {

@@ -34,7 +34,7 @@ pub struct Loaded {
     pub candidate: Option<usize>,
     /// The budget of the search.
     pub search: Budget,
-    /// What synthesis is to leave out.
+    /// Parts of synthesis to leave out.
     pub without: Ablation,
 }
 

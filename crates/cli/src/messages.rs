@@ -10,7 +10,7 @@ use tilewright::tile::{Diagnostic, Diagnostics, Origin, Span};
 /// Longer lines are shown in part: a mark in a line of megabytes helps nobody.
 const LINE_LIMIT: usize = 400;
 
-/// Why the command ends without success.
+/// Exit code and message of a command that ends without success.
 pub struct Failure {
     /// The exit code.
     pub code: u8,
@@ -40,7 +40,7 @@ impl Failure {
     }
 }
 
-/// The exit code: 3 for a mistake of the compiler.
+/// The exit code: 3 for an internal compiler error.
 fn code_of(diagnostics: &Diagnostics) -> u8 {
     if diagnostics.any_internal() { 3 } else { 1 }
 }
@@ -133,12 +133,12 @@ fn floor_boundary(source: &str, mut at: usize) -> usize {
     at
 }
 
-/// What an error while a file or a folder is written is.
+/// Failure to write a file or a folder.
 pub fn cannot_write(path: &Path, e: impl std::fmt::Display) -> Failure {
     Failure::program(error(format!("cannot write `{}`: {e}", path.display())))
 }
 
-/// A bar for so many things, each with its name.
+/// A progress bar for some things, each with its name.
 pub fn bar(things: u64) -> ProgressBar {
     ProgressBar::new(things).with_style(
         ProgressStyle::with_template("{elapsed_precise} {bar:30} {pos}/{len} {msg}")

@@ -11,7 +11,7 @@ use crate::load::Loaded;
 /// Problems that are printed; of the others, the number.
 const LIMIT: usize = 10;
 
-/// What a thread does to an asynchronous operation that has not ended.
+/// Message for a thread that starts an asynchronous operation again before it has ended.
 const STARTS: &str = "starts what is still in flight";
 
 /// Longer lines are not shown.
@@ -49,7 +49,7 @@ impl<'a> Places<'a> {
 
 /// A problem: what it is, where and who, and what would help.
 struct Problem {
-    /// What kind it is: of an unrolled loop's statements, problems of one kind at the same places are shown once.
+    /// The kind: of an unrolled loop's statements, problems of one kind at the same places are shown once.
     kind: String,
     title: String,
     /// Positions of statements with what is to be said about them, the one that shows the problem first.

@@ -88,7 +88,7 @@ pub fn refused(loaded: &Loaded, e: CheckError) -> Failure {
     Failure::program(error(format!("{e}{forced}")))
 }
 
-/// What the simulator is to look for, with a seed.
+/// Configuration of the simulator for the checks that are asked for, with a seed.
 pub fn config(args: &RunArgs, seed: u64) -> Config {
     let config = Config { seed, ..Config::default() };
     match args.checks {
@@ -133,7 +133,7 @@ fn write_trace(path: &Path, trace: &Trace) -> Result<(), Failure> {
     file.flush().map_err(|e| failed(&e))
 }
 
-/// What outputs are, against what they should be.
+/// Comparison of each output with the interpreter's, as JSON.
 pub fn comparisons(outcome: &Outcome) -> Vec<serde_json::Value> {
     let finite = |x: f64| if x.is_finite() { json!(x) } else { json!(x.to_string()) };
     let one = |c: &Comparison| {
@@ -155,7 +155,7 @@ pub fn comparisons(outcome: &Outcome) -> Vec<serde_json::Value> {
     outcome.comparisons.iter().map(one).collect()
 }
 
-/// What the simulator found, one sentence each, with the lines of the statements.
+/// The simulator's reports, one sentence each, with the lines of the statements.
 pub fn sentences(loaded: &Loaded, outcome: &Outcome) -> Vec<String> {
     let places = Places::new(loaded);
     let line =
@@ -163,7 +163,7 @@ pub fn sentences(loaded: &Loaded, outcome: &Outcome) -> Vec<String> {
     outcome.report.sim().map(|sim| sim.problems_at(&line)).unwrap_or_default()
 }
 
-/// What is wrong: elements of outputs, and what the simulator found.
+/// Wrong elements of outputs, and the simulator's reports, as messages.
 pub fn mistakes(loaded: &Loaded, outcome: &Outcome) -> String {
     let mut text = String::new();
     for c in &outcome.comparisons {

@@ -317,7 +317,7 @@ fn table(report: &Report) -> String {
     text
 }
 
-/// What a choice is made for: the device that is named, else the one that is opened.
+/// Device and architecture of a choice: of the device that is named, else of the one that is opened.
 pub fn target(problem: &Problem, device: &str, name: Option<&str>) -> Result<Target, Failure> {
     let since = problem.operator().least_architecture();
     if let Some(name) = name {

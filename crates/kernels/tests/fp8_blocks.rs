@@ -79,7 +79,7 @@ fn configs() -> Vec<Fp8BlocksConfig> {
     ]
 }
 
-/// What is fastest, or may be.
+/// Configurations that are the fastest, or may be.
 fn wide() -> Vec<Fp8BlocksConfig> {
     let default = Fp8BlocksConfig::default();
     let narrow = Fp8BlocksConfig { cluster: Cluster::None, stages: 7, ..default };

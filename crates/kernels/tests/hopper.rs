@@ -13,7 +13,7 @@ use tilewright_machine::{Arch, CacheHint, DType};
 use tilewright_sim::Report;
 use tilewright_tile::parse;
 
-/// Which rows of A belong to which of `l` groups, by tile and by row.
+/// Rows of A of each of `l` groups, by tile and by row.
 struct Groups {
     /// The group of each tile.
     tiles: Vec<i64>,
@@ -282,7 +282,7 @@ fn eight_bits() -> Vec<HopperGemmConfig> {
     ]
 }
 
-/// What is fastest for factors of 8 bits, or may be.
+/// Configurations that are the fastest for operands of 8 bits, or may be.
 fn wide_eight_bits() -> Vec<HopperGemmConfig> {
     let floats = HopperGemmConfig { dtype: DType::E4M3, bk: 128, ..HopperGemmConfig::default() };
     let integers = HopperGemmConfig { dtype: DType::I8, bk: 128, ..HopperGemmConfig::default() };
@@ -352,7 +352,7 @@ fn ptxas_needs_no_spills_for_eight_bit_factors() {
     }
 }
 
-/// What is fastest for problems of few rows, and with results that leave late.
+/// Configurations that are the fastest for problems of few rows, and ones with an overlapped epilogue.
 fn tuned_hopper() -> Vec<HopperGemmConfig> {
     let default = HopperGemmConfig::default();
     let overlap_epilogue = HopperGemmConfig { overlap_epilogue: true, ..default };

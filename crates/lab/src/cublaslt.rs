@@ -28,7 +28,7 @@ const VARIABLE: &str = "TILEWRIGHT_CUBLASLT";
 const NAMES: [&str; 3] = ["libcublasLt.so", "libcublasLt.so.13", "libcublasLt.so.12"];
 /// Usual folders of CUDA.
 const FOLDERS: [&str; 2] = ["/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib"];
-/// Bytes of memory that a product may use besides its operands.
+/// Bytes of memory that a product may use in addition to its operands.
 const WORKSPACE: usize = 64 << 20;
 /// `CUBLAS_STATUS_SUCCESS`.
 const SUCCESS: Status = 0;
@@ -70,7 +70,7 @@ mod layout {
 /// `CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES`.
 const MAX_WORKSPACE: u32 = 1;
 
-/// What `cublasLtMatmulAlgoConfigAttributes_t` can tell of an algorithm: its number there, its bytes, and a word for it.
+/// Attributes of `cublasLtMatmulAlgoConfigAttributes_t` that describe an algorithm: the attribute's number, its bytes, and a word for it.
 const CONFIG: [(u32, usize, &str); 7] = [
     (0, 4, "algorithm"),
     (1, 4, "tile"),
@@ -131,7 +131,7 @@ struct Api {
     _library: Library,
 }
 
-/// Where the library is looked for: only where the environment says, if it says anything.
+/// Paths at which the library is looked for: the one that the environment names, else the usual ones.
 fn candidates(named: Option<PathBuf>) -> Vec<PathBuf> {
     if let Some(path) = named {
         return vec![path];
@@ -315,7 +315,7 @@ pub struct Algorithm {
     raw: RawAlgorithm,
     /// Its place among those proposed, from 0.
     pub rank: usize,
-    /// Bytes of memory that it uses besides the operands.
+    /// Bytes of memory that it uses in addition to the operands.
     pub workspace_bytes: usize,
     /// Waves: times that the GPU is filled, as the library estimates it.
     pub waves: f32,
@@ -323,7 +323,7 @@ pub struct Algorithm {
     pub config: String,
 }
 
-/// Which cuBLASLt is loaded.
+/// The cuBLASLt that is loaded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CublasLtPath {
     /// Path by which it was loaded.
@@ -455,7 +455,7 @@ fn describe(api: &Api, product: &Product, scales: Option<[u64; 2]>) -> Result<De
     })
 }
 
-/// The parts of an algorithm that are not 0, in words.
+/// The parts of an algorithm that are not 0, as text.
 fn config(api: &Api, algorithm: &RawAlgorithm) -> String {
     let part = |(number, bytes, word): (u32, usize, &str)| {
         let (mut value, mut written) = ([0u8; 4], 0usize);
@@ -499,7 +499,7 @@ impl<'a> CublasLt<'a> {
         Ok(CublasLt { device, handle, workspace: device.alloc(WORKSPACE)? })
     }
 
-    /// Which library it is.
+    /// Path and version of the library.
     pub fn library(&self) -> CublasLtPath {
         CublasLtPath { path: self.handle.api.path.clone(), version: self.handle.api.version }
     }
@@ -520,7 +520,7 @@ impl<'a> CublasLt<'a> {
     }
 
     /// The first `count` ways to compute the product that the library's heuristics propose, the most promising first. They may use
-    /// up to 64 MiB of memory besides the operands.
+    /// up to 64 MiB of memory in addition to the operands.
     ///
     /// # Errors
     ///
@@ -698,7 +698,7 @@ mod tests {
         }
     }
 
-    /// Where the environment names the library it can be asked what it takes, also without a GPU.
+    /// The library that the environment names can be asked what it takes, also without a GPU.
     #[test]
     fn the_library_takes_what_it_is_told() {
         let Some(path) = env::var_os(VARIABLE) else {

@@ -3,7 +3,7 @@
 //! A GPU's clock, its heat and what its caches hold change from one second to the next, so two numbers that were measured one after
 //! the other say little about each other. Here runners take turns: in a round each has one, in the next round in the opposite order. A turn is
 //! a pause, some runs that do not count, and then many that do, each between two events and each from the same state of the L2 cache.
-//! What a runner scores is the median of its turns' medians. The [`Condition`] says how long the pause is and what the cache holds.
+//! The score of a runner is the median of its turns' medians. The [`Condition`] says how long the pause is and what the cache holds.
 //!
 //! ```
 //! use tilewright_lab::measure::{Condition, Contest, Measure, Runner, Turn};
@@ -109,7 +109,7 @@ pub struct Measure {
 }
 
 impl Measure {
-    /// What is usual for a condition: a pause of 0.2 s and turns of 15 ms, and for [`Condition::Sustained`] no pause and turns of 80 ms.
+    /// The usual settings of a condition: a pause of 0.2 s and turns of 15 ms, and for [`Condition::Sustained`] no pause and turns of 80 ms.
     pub fn new(condition: Condition) -> Self {
         let ms = Duration::from_millis;
         let usual = Measure { condition, rest: ms(200), warmup: ms(2), turn: ms(15), least: 3, most: 200 };
@@ -135,7 +135,7 @@ impl Measure {
         }
     }
 
-    /// The turn of a runner whose runs take about so many milliseconds.
+    /// The turn of a runner whose runs take about `estimate_ms` milliseconds.
     fn of(&self, estimate_ms: f64) -> Turn {
         let runs = |time: Duration, least: usize, most: usize| {
             // A time of 0 or none at all gives the most.

@@ -20,7 +20,7 @@ const MAX_INPUTS: i64 = 1 << 20;
 const BANKS: i64 = 32;
 const BANK_BITS: i64 = 32;
 
-/// Why there is no picture.
+/// Reasons why there is no picture.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum DrawError {
@@ -487,7 +487,7 @@ fn is_memory(layout: &LinearLayout) -> bool {
     matches!(layout.ins(), [one] if one.name == "offset")
 }
 
-/// Where heavier lines are drawn.
+/// Positions of the heavier lines.
 fn lines(group: usize, of: usize) -> impl Iterator<Item = usize> {
     let every = if group > 1 { group } else { of.max(1) };
     (every..of).step_by(every)

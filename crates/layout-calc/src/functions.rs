@@ -154,7 +154,7 @@ pub const FUNCTIONS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What went wrong, before it is known where.
+/// An error before its place is known.
 pub(super) enum Failure {
     Layout(LayoutError),
     Message(String),
@@ -268,7 +268,7 @@ fn tiler_of(value: &Value) -> Result<Tiler, Failure> {
     })
 }
 
-/// What stands in angle brackets.
+/// The tiler of a list in angle brackets.
 pub(super) fn tiler(values: &[Value]) -> Result<Tiler, Failure> {
     let tiler = Tiler::Modes(values.iter().map(tiler_of).collect::<Result<_, _>>()?);
     if tiler.depth() > MAX_DEPTH {
@@ -332,7 +332,7 @@ fn concat(values: &[Value]) -> Result<Value, Failure> {
     }
 }
 
-/// What stands in braces: where a tensor begins.
+/// The accessor of a value in braces, at which a tensor begins.
 pub(super) fn accessor(value: Value) -> Result<Value, Failure> {
     match value {
         Value::Integer(n) => Ok(Value::Accessor(n)),

@@ -61,16 +61,16 @@ pub const MAX_LENGTH: usize = 1 << 16;
 /// The most integers in any one value; a sum of basis elements has one for each.
 pub const MAX_LEAVES: usize = 4096;
 
-/// How deep expressions nest: the leaf of a tuple of the greatest depth in a tiler still reads.
+/// Greatest depth of an expression: the leaf of a tuple of the greatest depth in a tiler still reads.
 const NESTING: usize = MAX_DEPTH + 2;
 
-/// Why an expression has no value.
+/// Place and reason of an expression that has no value.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("at byte {offset}: {message}")]
 pub struct CalcError {
     /// The offset in bytes of what is wrong.
     pub offset: usize,
-    /// What is wrong, and what would be right.
+    /// The fault, and what would be right.
     pub message: String,
     /// The operation's own error, where an operation on layouts refused.
     pub cause: Option<Box<LayoutError>>,
@@ -336,7 +336,7 @@ impl<'a> Reader<'a, '_> {
         Ok(Value::Affine(affine))
     }
 
-    /// What an affine layout adds, as one integer over the outputs of its linear part.
+    /// Reads the offset of an affine layout, as one integer over the outputs of its linear part.
     fn added(&mut self, layout: &LinearLayout) -> Result<u64, LayoutError> {
         let mut elements = Vec::new();
         if self.cursor.eat("(") {

@@ -211,7 +211,7 @@ fn named(fields: Vec<(&str, Value)>) -> Value {
     Value::Record(fields.into_iter().map(|(name, value)| (name.to_string(), value)).collect())
 }
 
-/// What one side of an exchange through shared memory does.
+/// Fields of a record about one side of an exchange through shared memory: vector, instructions and wavefronts.
 fn access_fields<'a>(
     names: [&'a str; 3],
     layout: &LinearLayout,

@@ -24,14 +24,14 @@ pub enum Value {
     Swizzle(Swizzle),
     /// A tensor over a counting accessor, `{8} o (3,2):(15,100)`: the layout's value plus the offset (paper 2.5).
     Tensor {
-        /// What is added to every value.
+        /// Added to every value.
         offset: i64,
         /// The layout.
         layout: Layout,
     },
     /// A tensor over a coordinate accessor, `{e0} o 8:e1`.
     CoordTensor {
-        /// What is added to every value.
+        /// Added to every value.
         offset: Coord,
         /// The layout.
         layout: Layout<Coord>,
@@ -142,7 +142,7 @@ impl From<Layout<F2>> for Value {
 }
 
 impl Value {
-    /// What the value is, in one word: `layout`, `tensor`, `swizzle`, `tiler`, `integer`, `tuple`, …
+    /// The kind of the value in one word: `layout`, `tensor`, `swizzle`, `tiler`, `integer`, `tuple`, …
     pub fn kind(&self) -> &'static str {
         match self {
             Value::Layout(_) | Value::CoordLayout(_) | Value::F2Layout(_) => "layout",
@@ -167,7 +167,7 @@ impl Value {
         }
     }
 
-    /// What the value is, with its article.
+    /// The kind of the value, with its article.
     pub(super) fn described(&self) -> &'static str {
         match self {
             Value::Layout(_) => "a layout",

@@ -1,4 +1,4 @@
-//! What fuzzing, and writing the fuzz targets, found: each of these once took too long, too much memory, or printed as
+//! Findings of fuzzing, and of writing the fuzz targets: each of these once took too long, too much memory, or printed as
 //! text that did not read again.
 
 use std::time::{Duration, Instant};

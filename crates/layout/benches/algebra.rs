@@ -1,4 +1,4 @@
-//! How long the algebra takes on the layouts of a matrix multiplication. `scripts/layout-oracle/bench.py` runs the same
+//! Time of the algebra on the layouts of a matrix multiplication. `scripts/layout-oracle/bench.py` runs the same
 //! operations with other implementations.
 
 #![allow(missing_docs)] // criterion's macros make public functions without documentation

@@ -493,7 +493,7 @@ proptest! {
     }
 }
 
-/// Whether some layout of depth at most 1 and this size has these values. In its coalesced form the first extent is the
+/// True if some layout of depth at most 1 and this size has these values. In its coalesced form the first extent is the
 /// length of the linear run; anything else divides it.
 fn refines(f: &[i64]) -> bool {
     if f.len() <= 1 {

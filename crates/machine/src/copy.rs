@@ -26,12 +26,12 @@ pub enum CopyKind {
     Matrix {
         /// Matrices moved by one instruction: 1, 2 or 4.
         count: u32,
-        /// Whether each matrix is transposed on its way.
+        /// Transposes each matrix on its way.
         trans: bool,
     },
 }
 
-/// Whose shared memory an instruction reaches.
+/// Blocks whose shared memory an instruction reaches.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Scope {
     /// That of the thread's block.
@@ -49,7 +49,7 @@ pub struct CopyRow {
     pub mnemonic: &'static str,
     /// The part of each thread.
     pub kind: CopyKind,
-    /// Whose shared memory it reaches.
+    /// Blocks whose shared memory it reaches.
     pub scope: Scope,
     /// The memory that is read.
     pub src: Memory,
@@ -68,7 +68,7 @@ pub struct CopyRow {
 }
 
 impl CopyRow {
-    /// Whether the instruction involves the whole warp.
+    /// True if the instruction involves the whole warp.
     pub fn is_collective(&self) -> bool {
         matches!(self.kind, CopyKind::Matrix { .. })
     }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use half::{bf16, f16};
 
-/// Elements of so many bits in a 32-bit register. No element has more than 32 bits: one that had would have to lie in several registers.
+/// Elements of `bits` bits in a 32-bit register. No element has more than 32 bits: one that had would have to lie in several registers.
 pub const fn per_register(bits: u32) -> u32 {
     32 / bits
 }
@@ -109,7 +109,7 @@ impl DType {
         (8 / self.bits()).max(1)
     }
 
-    /// Whether this is a floating-point type.
+    /// True for a floating-point type.
     pub fn is_float(self) -> bool {
         matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::E4M3 | DType::E5M2)
     }

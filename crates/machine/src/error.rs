@@ -1,4 +1,4 @@
-//! How far results of approximate instructions may lie from the exact ones.
+//! Error bounds of approximate instructions: the largest distance of a result from the exact one.
 
 use std::fmt;
 
@@ -8,11 +8,11 @@ use crate::scalar::ScalarOp;
 /// `relative` · |y| + `per_argument` · |x| · |y| + `absolute`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ErrorBound {
-    /// What it may differ by, as a part of the exact result.
+    /// The relative error: a part of the exact result.
     pub relative: f64,
     /// By how much that part grows with the size of the argument.
     pub per_argument: f64,
-    /// What it may differ by besides.
+    /// The absolute error, in addition.
     pub absolute: f64,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for ErrorBound {
 }
 
 impl ScalarOp {
-    /// How far the result may lie from the exact one, on a GPU and on the simulator; `None` where the PTX ISA defines every bit.
+    /// Largest distance of the result from the exact one, on a GPU and on the simulator; `None` if the PTX ISA defines every bit.
     ///
     /// Source: PTX ISA 8.1, sections 9.7.3.14 (`rcp`), 9.7.3.17 (`rsqrt`), 9.7.3.20 (`lg2`) and 9.7.3.21 (`ex2`). The
     /// simulator's own results are within a unit in the last place.

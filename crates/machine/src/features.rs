@@ -97,7 +97,7 @@ impl Features {
         Features(self.0 | Features::of(features).0)
     }
 
-    /// Whether all of `needs` are in this set.
+    /// True if all of `needs` are in this set.
     pub const fn has(self, needs: Features) -> bool {
         needs.0 & !self.0 == 0
     }

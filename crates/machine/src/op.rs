@@ -37,7 +37,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// How many units there are.
+    /// Number of units.
     pub const COUNT: usize = 8;
 
     /// Every unit.
@@ -72,7 +72,7 @@ impl Unit {
         }
     }
 
-    /// How many a multiprocessor has: one in each of its four sub-partitions, or one in all.
+    /// Number of these units in a multiprocessor: one in each of its four sub-partitions, or one in all.
     pub const fn count(self) -> u32 {
         match self {
             Unit::Tensor | Unit::Fma | Unit::Alu | Unit::Mufu | Unit::Issue => 4,
@@ -247,7 +247,7 @@ impl ScalarOp {
     }
 }
 
-/// A, and the accumulators: what the cost of a warpgroup's product depends on, besides `n`.
+/// A, and the accumulators: what the cost of a warpgroup's product depends on, in addition to `n`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum WgmmaKind {
     /// 16-bit floats into `f32`.

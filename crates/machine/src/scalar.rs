@@ -397,9 +397,9 @@ pub enum SyncOp {
     AsyncWaitAll,
     /// `threads` threads of the block arrive at barrier `id` (1 to 15); memory accesses before are seen after.
     NamedBarrier {
-        /// Which of the block's sixteen barriers.
+        /// Number of the barrier, one of the block's sixteen.
         id: u32,
-        /// How many threads take part, a multiple of 32.
+        /// Number of threads that take part, a multiple of 32.
         threads: u32,
     },
     /// Every thread of the cluster arrives and waits for the others; memory accesses before, also to the shared memory of peers, are
@@ -424,9 +424,9 @@ pub enum SyncOp {
     FenceMbarrierInit,
     /// Registers of each thread of the warpgroup from here on: more or fewer than before. A multiple of 8 from 24 to 256.
     SetMaxRegisters {
-        /// Whether the warpgroup asks for more (and waits until others have given theirs).
+        /// True if the warpgroup asks for more (and waits until others have given theirs); false if it gives some away.
         more: bool,
-        /// How many.
+        /// Registers of each thread from here on.
         registers: u32,
     },
     /// Waits until the grids that this one depends on have ended and their writes are visible.
@@ -512,7 +512,7 @@ impl ProxyFence {
         }
     }
 
-    /// Whether it covers this memory, of the thread's own block or of a peer.
+    /// True if it covers this memory, of the thread's own block or of a peer.
     pub fn covers(self, memory: Memory) -> bool {
         match memory {
             Memory::Shared => self != ProxyFence::Global,
@@ -534,7 +534,7 @@ pub enum MbarrierOp {
     Arrive,
     /// One arrival at the mbarrier of a peer in the cluster, by its address there. No operand (0).
     ArrivePeer,
-    /// The same, and what the thread did before is seen by whoever waits with [`MbarrierOp::WaitCluster`], in any block of the
+    /// The same, and what the thread did before is seen by threads that wait with [`MbarrierOp::WaitCluster`], in any block of the
     /// cluster. No operand (0).
     ArriveCluster,
     /// The phase waits for as many more bytes as the operand says, and one arrival.
@@ -557,12 +557,12 @@ impl MbarrierOp {
         MbarrierOp::WaitCluster,
     ];
 
-    /// Whether it waits for the end of a phase.
+    /// True if it waits for the end of a phase.
     pub fn waits(self) -> bool {
         matches!(self, MbarrierOp::Wait | MbarrierOp::WaitCluster)
     }
 
-    /// Whether it is an arrival at a barrier by its address in the cluster.
+    /// True if it is an arrival at a barrier by its address in the cluster.
     pub fn reaches_peers(self) -> bool {
         matches!(self, MbarrierOp::ArrivePeer | MbarrierOp::ArriveCluster)
     }
@@ -577,7 +577,7 @@ impl MbarrierOp {
         }
     }
 
-    /// Whether it has an operand.
+    /// True if it has an operand.
     pub fn has_operand(self) -> bool {
         matches!(self, MbarrierOp::Init | MbarrierOp::ArriveExpect) || self.waits()
     }

@@ -14,7 +14,7 @@
 //! entry's name is that of a copy row, of a matrix row, of a class of operations ([`Class`](crate::op::Class)), or of a kind of warpgroup product with
 //! its `n` ([`WgmmaKind`](crate::op::WgmmaKind)): such a product occupies all four tensor cores for its issue.
 //!
-//! The built-in tables are in `tables/`; `tilewright calibrate` prints one for the GPU at hand. `docs/calibrate.md` says how
+//! The built-in tables are in `tables/`; `tilewright calibrate` prints one for the current GPU. `docs/calibrate.md` says how
 //! each figure is measured.
 
 use std::collections::HashMap;

@@ -242,12 +242,12 @@ impl WgmmaRow {
         (4, self.n as u32 * self.c.bits() / 64)
     }
 
-    /// Whether operands in shared memory may be contiguous along M or N.
+    /// True if operands in shared memory may be contiguous along M or N.
     pub fn takes_mn_major(&self) -> bool {
         self.a.bits() == 16
     }
 
-    /// Whether the instruction has factors of its input (`imm-scale-a`, `imm-scale-b`): the floating-point ones do.
+    /// True if the instruction has factors of its input (`imm-scale-a`, `imm-scale-b`): the floating-point ones do.
     pub fn has_scales(&self) -> bool {
         self.a.is_float()
     }

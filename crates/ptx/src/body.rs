@@ -300,7 +300,7 @@ impl<'a> Body<'a> {
         self.line(format!("{} {}", row.mnemonic, operands.join(", ")));
     }
 
-    /// Where the guard is false, the number of source bytes is 0: nothing is read, and zeros are written.
+    /// Emits a `cp.async`. If the guard is false, the number of source bytes is 0: nothing is read, and zeros are written.
     fn async_copy(&mut self, row: &CopyRow, dst: &Address, src: &Address, guard: Option<Value>) {
         let dst = self.address(dst, Memory::Shared);
         let src = self.address(src, Memory::Global);

@@ -85,7 +85,7 @@ impl fmt::Display for DeviceKind {
     }
 }
 
-/// Which device to open. The text forms are `auto`, `sim`, `cuda` (the first GPU) and `cuda:1`.
+/// The device to open. The text forms are `auto`, `sim`, `cuda` (the first GPU) and `cuda:1`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum DeviceChoice {
     /// The first GPU that kernels can be compiled for, or else the simulator.

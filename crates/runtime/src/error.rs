@@ -75,7 +75,7 @@ pub enum RuntimeError {
     /// There is no CUDA on this machine.
     #[error("CUDA is not available: {reason}")]
     NoCuda {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// There are fewer GPUs.
@@ -104,7 +104,7 @@ pub enum RuntimeError {
     NoLibrary {
         /// The library's name.
         library: &'static str,
-        /// Why, and how to say where it is.
+        /// The reason, and how to say where it is.
         reason: String,
     },
     /// A library refused something, or failed.
@@ -244,7 +244,7 @@ pub enum RuntimeError {
         kernel: String,
         /// The parameter.
         param: String,
-        /// Why.
+        /// The rule of tensor maps that they break.
         error: TensorMapError,
     },
     /// A parameter is `constant`, which says that no launch of a sequence writes it, and one does.
@@ -306,10 +306,10 @@ pub enum RuntimeError {
     Sizes {
         /// The kernel.
         kernel: String,
-        /// Why.
+        /// The interpreter's refusal of the sizes.
         error: Box<InterpretError>,
     },
-    /// The kernel's function does not take what its program says that a launch passes: a mistake of the compiler.
+    /// The kernel's function does not take what its program says that a launch passes: an internal compiler error.
     #[error("the code of kernel `{kernel}` does not fit its program")]
     Inconsistent {
         /// The kernel.

@@ -19,7 +19,7 @@ impl dyn Device {
 pub struct DeviceList {
     /// Every device, the simulator first.
     pub devices: Vec<DeviceInfo>,
-    /// Why there is no GPU among them, if there is none.
+    /// The reason why there is no GPU among them, if there is none.
     pub cuda_absent: Option<String>,
 }
 

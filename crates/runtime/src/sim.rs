@@ -131,7 +131,7 @@ impl<'a> SimSequence<'a> {
     ///
     /// # Errors
     ///
-    /// What [`Device::launch`] refuses, and [`RuntimeError::ConstantWritten`] where a parameter of one launch is `constant` and another launch
+    /// Those of [`Device::launch`], and [`RuntimeError::ConstantWritten`] if a parameter of one launch is `constant` and another launch
     /// of the sequence writes its buffer.
     pub fn push(
         &mut self,

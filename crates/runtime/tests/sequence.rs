@@ -75,7 +75,7 @@ fn assert_written(result: Result<(), RuntimeError>) {
     );
 }
 
-/// What one launch writes and another one has for constant, in either order, as the tensors of two launches.
+/// Tensors of two launches, one of which writes what the other one has for constant, in either order.
 const WRITTEN: [[[usize; 3]; 2]; 2] = [[[0, 1, 2], [0, 2, 3]], [[0, 2, 3], [0, 1, 2]]];
 
 #[test]

@@ -18,7 +18,7 @@ impl Warp {
         Site { statement, origin, rank: self.rank, thread, agent: self.agent, collective: false }
     }
 
-    /// When the cycle model has the address and the guard.
+    /// Cycle at which the address and the guard are ready.
     pub(crate) fn address_ready(&self, place: Place, guard: Option<Slot>) -> u64 {
         let base = self.timing.values[place.base as usize];
         guard.map_or(base, |g| base.max(self.timing.values[g as usize]))

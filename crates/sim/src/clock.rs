@@ -373,7 +373,7 @@ impl<'a> View<'a> {
         if self.agent == Some(agent) && self.lanes.is_power_of_two() { self.lanes } else { 0 }
     }
 
-    /// What of `mask` is left by `rest` with each of those whose knowledge it has.
+    /// Lanes of `mask` that `rest` leaves, applied to the common clock and to that of each group of lanes that covers `self.lanes`.
     fn left(&self, mask: u32, rest: impl Fn(&HappensBefore, u32) -> u32) -> u32 {
         let mut left = rest(self.everyone, mask);
         for (lanes, pair) in self.some {

@@ -36,7 +36,7 @@ pub(crate) struct Cta {
     pub running: u32,
     pub shared: Vec<u8>,
     shadow: Option<Shadow>,
-    /// Which 8 bytes are an mbarrier; empty before the first.
+    /// Marks of the 8 bytes that are an mbarrier; empty before the first.
     barriers: Vec<bool>,
 }
 
@@ -124,7 +124,7 @@ impl<'a> Cluster<'a> {
         (3 * self.know.len() + self.units.len()) as Agent + warp
     }
 
-    /// True if what an agent does carries over to whoever learns that a peer has come to a point, without a release for the cluster: the
+    /// True if what an agent does carries over to an agent that learns that a peer has come to a point, without a release for the cluster: the
     /// units do, which work on shared memory; what they write to global memory does not (other multiprocessors' L1 caches keep it).
     pub(crate) fn carries(&self) -> impl Fn(Agent) -> bool + use<> {
         let (warps, stores) = (self.know.len() as Agent, self.stores_of(0));

@@ -246,7 +246,7 @@ fn check_tensor(shape: &BoxShape, extents: &[u64], strides: &[u64], size: u64) -
     }
 }
 
-/// Which shared buffer holds each byte.
+/// Map from bytes of shared memory to the buffers that hold them.
 #[derive(Debug)]
 pub(crate) struct Owners {
     buffers: Vec<SharedBuffer>,

@@ -23,7 +23,7 @@ use tilewright_simt::Function;
 
 use crate::decode::Program;
 
-/// When a unit that several warps share is busy.
+/// Busy times of a unit that several warps share.
 #[derive(Clone, Debug, Default)]
 struct Calendar {
     /// Intervals in which it is, in order, none touching the next.
@@ -115,11 +115,11 @@ impl Pipes {
 #[derive(Clone, Debug)]
 pub(crate) struct Timing {
     pub clock: u64,
-    /// When the warp's last use of each unit is over.
+    /// Cycle at which the warp's last use of each unit ends.
     free: Work,
     /// Cycles for which units were occupied since this was taken.
     pub spent: u64,
-    /// When the last product's operands were ready.
+    /// Cycle at which the last product's operands were ready.
     pub product: u64,
     pub values: Vec<u64>,
     pub registers: Vec<u64>,
@@ -137,7 +137,7 @@ impl Timing {
         }
     }
 
-    /// When all these registers are ready.
+    /// Cycle at which all these registers are ready.
     pub(crate) fn registers_ready(&self, registers: &[u32]) -> u64 {
         registers.iter().map(|r| self.registers[*r as usize]).max().unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! Why a launch could not be simulated to its end.
+//! Errors that end a simulation.
 
 use std::fmt;
 
@@ -21,9 +21,9 @@ pub enum SimError {
     ArgumentKind {
         /// The parameter.
         name: String,
-        /// Its kind, in words.
+        /// Its kind, as text.
         expected: &'static str,
-        /// The kind of the argument, in words.
+        /// The kind of the argument, as text.
         given: &'static str,
     },
     /// A buffer that this memory does not hold.

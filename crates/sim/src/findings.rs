@@ -341,7 +341,7 @@ pub(crate) enum Flow {
     Async,
     UnitLoad,
     UnitStore,
-    /// From shared memory into a product, so many bytes a warp instruction.
+    /// From shared memory into a product: bytes a warp instruction.
     Product(u64),
 }
 

@@ -57,7 +57,7 @@ pub(crate) struct Flight {
     source: Vec<u32>,
     /// Offset of each 16 bytes in every target's shared memory.
     destination: Vec<u32>,
-    /// Of what is not a store: the blocks that receive it.
+    /// Blocks that receive it; empty for a store.
     targets: Vec<u32>,
     /// The mbarrier in each of them.
     barrier: Option<u32>,
@@ -65,7 +65,7 @@ pub(crate) struct Flight {
     pub group: u32,
     /// Bytes that it has read, once it has.
     data: Option<Vec<u8>>,
-    /// When the cycle model has it complete.
+    /// Cycle at which it is complete.
     ready: u64,
 }
 

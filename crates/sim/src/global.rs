@@ -103,7 +103,7 @@ impl Log {
 struct Page {
     /// The bytes that it has last written.
     bytes: [u8; PAGE as usize],
-    /// Which bytes it has written.
+    /// Bits of the bytes that it has written.
     written: [u64; PAGE as usize / 64],
     /// Those that it has written with several values.
     mixed: [u64; PAGE as usize / 64],
@@ -124,7 +124,7 @@ impl Values {
         (bit(&page.written, at) && !bit(&page.mixed, at)).then_some(page.bytes[at])
     }
 
-    /// What these bytes of a page find there that was written last.
+    /// Compares the bytes that a write brings with those last written at that place of a page.
     fn finds(&self, buffer: u32, at: u64, data: &[u8]) -> Finds {
         let Some(page) = self.0.get(&(buffer, at / PAGE)) else { return Finds::Different };
         let equal = page.bytes.iter().skip((at % PAGE) as usize).zip(data).filter(|(old, new)| old == new);

@@ -9,10 +9,10 @@
 //! instructions. Clusters run in parallel on the CPU's threads, and their findings are merged in the order of the grid, so that a report
 //! is deterministic unless blocks race on global memory.
 //!
-//! Where the lanes of a warp are on both sides of a branch, those on one side run to its end or until they wait for an mbarrier; then those
+//! If the lanes of a warp are on both sides of a branch, those on one side run to its end or until they wait for an mbarrier; then those
 //! on the other side may run, so that one side may wait for the other. At the end of the branch they meet again.
 //!
-//! What instructions do comes from their rows: scalar operations from the rows' functions, matrix copies and products from
+//! Instructions do what their rows say: scalar operations by the rows' functions, matrix copies and products by
 //! their layouts, operands of a warpgroup's products from the bits of their descriptors. Products and their sums are `f32` in the order
 //! of rising k, and are rounded once an instruction to the accumulator's type, so results differ from hardware's in the last
 //! bits; integers are exact.
@@ -45,7 +45,7 @@
 //! instruction, orders nothing. A matrix instruction's rows are accessed by the warp together: such an access needs a barrier
 //! even from the thread that gives the row's address.
 //!
-//! What an asynchronous engine does happens after its issue, and before whoever waits for it: for the phase of the mbarrier that counts
+//! The work of an asynchronous engine happens after its issue, and before what follows a wait for it: for the phase of the mbarrier that counts
 //! its bytes, for the thread's group of bulk copies, for the warpgroup's group of products. Who waits for it learns of what it did, not of
 //! what its thread did before. What ordinary instructions (`cp.async` among them) have written, the asynchronous proxy reads or overwrites
 //! only after a proxy fence of that state space between, and what they have read it overwrites only after one: by the accessing threads
@@ -64,7 +64,7 @@
 //! Nothing that a later access may race with is forgotten: `tests/reference.rs` compares what is found with every pair of accesses of
 //! random programs.
 //!
-//! What launches before this one do to global memory is one access of every byte, before the first of this launch: a read, and a write but in
+//! Launches before this one access every byte of global memory once, before the first access of this launch: by a read, and by a write but in
 //! buffers that are [constant](GlobalMemory::mark_constant). In a function that waits for such launches or lets later ones begin,
 //! each access has to come after a wait for them, in its thread or by a barrier ([`Config::overlaps`]); one that does not is in
 //! [`Report::protocol`].

@@ -31,7 +31,7 @@ pub(crate) struct Mbarrier {
     current: [HappensBefore; 2],
     /// Vector clocks joined at the last phase's arrivals.
     done: [HappensBefore; 2],
-    /// When the cycle model has the last arrival of this phase, and had that of the last.
+    /// Cycles of the last arrival of this phase, and of that of the last phase.
     time: [u64; 2],
 }
 
@@ -92,7 +92,7 @@ impl Mbarrier {
         self.done.iter().take(1 + usize::from(cluster))
     }
 
-    /// When the last phase ended.
+    /// Cycle at which the last phase ended.
     pub(crate) fn done_time(&self) -> u64 {
         self.time[1]
     }
@@ -147,7 +147,7 @@ pub(crate) struct Posted {
     pub clock: HappensBefore,
     /// True if they release it to the whole cluster.
     pub releases: bool,
-    /// When the cycle model has it arrive.
+    /// Cycle at which it arrives.
     pub time: u64,
 }
 

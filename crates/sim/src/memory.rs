@@ -55,7 +55,7 @@ impl Buffer {
         }
     }
 
-    /// Replaces the bits of `mask` in word `index`, leaving the others to whoever writes them meanwhile.
+    /// Replaces the bits of `mask` in word `index`, leaving the others to threads that write them meanwhile.
     pub(crate) fn set_bits(&self, index: usize, mask: u32, value: u32) {
         self.update(index, |old| (old & !mask) | (value & mask));
     }

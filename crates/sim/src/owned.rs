@@ -1,4 +1,4 @@
-//! Which registers of a warp belong to matrix products of its warpgroup that are in flight.
+//! Registers of a warp that belong to matrix products of its warpgroup in flight.
 
 /// The products of a warp and the registers that they own.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct Owned {
     groups: Vec<(u32, u64)>,
     /// Products that a wait has covered.
     covered: u32,
-    /// When the cycle model has the last product done.
+    /// Cycle at which the last product is done.
     pub ready: u64,
 }
 
@@ -78,7 +78,7 @@ impl Owned {
         self.groups.push((self.issued, self.ready));
     }
 
-    /// How many products all groups but the last `n` have, and when they are done; a wait covers them from now on.
+    /// Number of products in all groups but the last `n`, and the cycle at which they are done; a wait covers them from now on.
     pub(crate) fn covered(&mut self, n: u32) -> (u32, u64) {
         let last = self.groups.len().checked_sub(n as usize + 1);
         let (products, ready) = last.map_or((0, 0), |group| self.groups[group]);

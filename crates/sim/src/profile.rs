@@ -63,7 +63,7 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// That of a cluster of so many warps, if its launch is observed.
+    /// That of a cluster of `warps` warps, if its launch is observed.
     pub(crate) fn new(context: &Context<'_>, cluster: u64, warps: usize) -> Option<Box<Self>> {
         let blocks = u64::from(context.program.function.cluster);
         let traced = context.config.trace.is_some_and(|block| block / blocks == cluster);

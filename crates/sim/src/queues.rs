@@ -18,7 +18,7 @@ pub(crate) struct InFlight {
     pub fetch: u32,
     /// True if the bytes are there: as early as it may, before any wait.
     pub landed: bool,
-    /// When the cycle model has it arrive.
+    /// Cycle at which it arrives.
     pub ready: u64,
 }
 

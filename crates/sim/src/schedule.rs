@@ -391,7 +391,7 @@ impl Scheduler<'_> {
         owned.issue(d, a, site.origin);
     }
 
-    /// Executes the first products in the queue of a unit that are alike, at most so many.
+    /// Executes the first products in the queue of a unit that are alike, at most `most`.
     fn execute_products(&mut self, unit: usize, most: u32) {
         let Unit { queue, executed, .. } = &mut self.cluster.units[unit];
         let alike =

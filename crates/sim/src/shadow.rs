@@ -3,17 +3,17 @@
 //! Exact to the byte, and cheap where 16 bytes share their history: such a granule has one cell, and is split into a
 //! cell a byte when an access touches a part of it.
 //!
-//! Two accesses are ordered when whoever makes the second knows of the first ([`View`]), or when the same thread makes both.
+//! Two accesses are ordered when the agent of the second knows of the first ([`View`]), or when the same thread makes both.
 //! A matrix instruction moves data between lanes, so it is nobody's own access: it is ordered with a lane's plain accesses
 //! only by a barrier. What an asynchronous engine accesses after an ordinary access must also be fenced.
 //!
 //! # What a cell remembers
 //!
 //! Every access that a later one may race with, and no other. A write forgets what is ordered before it: order is transitive, so that
-//! whoever is not after the forgotten is not after the write either, and races with that. This fails where being unordered with the
+//! an access that is not after the forgotten is not after the write either, and races with that. This fails where being unordered with the
 //! write is no race: two atomic additions, two writes of equal bytes. So both stay ([`Rest::live`]), and what they were ordered after
-//! stays behind them ([`Rest::stale`]), to be compared with whoever else adds, or writes these bytes. A later access of a lane takes the
-//! place of its earlier one of the same sort, for whoever knows of the later knows of the earlier: a cell never holds more accesses than
+//! stays behind them ([`Rest::stale`]), to be compared with others that add, or write these bytes. A later access of a lane takes the
+//! place of its earlier one of the same sort, for an agent that knows of the later knows of the earlier: a cell never holds more accesses than
 //! the cluster has threads and units, times the statements that access it.
 
 use crate::clock::{Agent, Space, View};
@@ -49,7 +49,7 @@ pub(crate) struct Access {
     pub thread: u16,
     /// The block in its cluster.
     pub rank: u8,
-    /// Of what sort it is.
+    /// Its kind: [`WRITES`], [`ATOMIC`], [`ASYNC`] and the other flags.
     pub flags: u8,
 }
 
@@ -135,7 +135,7 @@ impl Now<'_> {
     }
 }
 
-/// What a write finds in memory, as far as that matters to races.
+/// Comparison of the bytes that a write brings with those in memory, as far as it matters to races.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Finds {
     /// The very bytes that it writes, the last write's.
@@ -146,7 +146,7 @@ pub(crate) enum Finds {
     Mixed,
 }
 
-/// How an access comes not to be ordered before another: the kind of the race if that is one, and which lanes'.
+/// An access that is not ordered before another: the kind of race, and its lanes.
 type Unordered = (RaceKind, u32);
 
 /// True if an earlier access is ordered before `now`.
@@ -197,12 +197,12 @@ impl Bytes {
     }
 }
 
-/// What a cell remembers where accesses are unordered that may be.
+/// Further accesses that a cell remembers: of those that may be unordered without a race.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Rest {
     /// Writes that are unordered with the last one, and with each other.
     live: Vec<Access>,
-    /// What writes are ordered after, and whoever is unordered with these need not be.
+    /// Accesses that writes are ordered after: an access that is unordered with a write need not be with these.
     stale: Vec<Access>,
     /// True if the last write is ordered after all else.
     joined: bool,
@@ -308,7 +308,7 @@ impl Cell {
         }
     }
 
-    /// What is to be remembered beside a write that others may be unordered with.
+    /// Records a write; returns the accesses to remember beside it, if others may be unordered with it.
     fn overwrite(
         &mut self,
         now: &Now<'_>,
@@ -337,7 +337,7 @@ impl Cell {
                 how.inspect(|how| at.report(old, *how, report)).is_none()
             });
         }
-        // Whoever is not after the last write, where that was after all else, races with it.
+        // An access that is not after the last write, if that was after all else, races with it.
         if alone && !before.is_empty() {
             rest.stale.clear();
         }
@@ -443,7 +443,7 @@ impl Shadow {
         self.visit(offset, bytes, |_, _| false, |cell, at| cell.write(now, finds, at, report));
     }
 
-    /// The landing of an asynchronous copy in these bytes: a write of whoever waits, at the wait, or of a unit.
+    /// The landing of an asynchronous copy in these bytes: a write of the waiting thread, at the wait, or of an engine.
     pub(crate) fn land(&mut self, offset: u32, bytes: u32, mut access: Access) {
         access.flags |= WRITES;
         self.visit(

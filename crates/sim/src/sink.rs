@@ -36,7 +36,7 @@ impl Site {
     }
 }
 
-/// Which rule is broken.
+/// Rule of asynchronous engines and mbarriers that is broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 pub(crate) enum Rule {
     /// An mbarrier is initialised where one is.

@@ -165,7 +165,7 @@ impl Warp {
         self.timing.clock = self.timing.clock.max(time);
     }
 
-    /// Runs until it waits or ends, or for so many instructions.
+    /// Runs until it waits or ends, or for `quantum` instructions.
     pub(crate) fn run(&mut self, cluster: &mut Cluster<'_>, quantum: u64) -> Result<(), SimError> {
         let program = &cluster.context.program;
         let limit = cluster.context.config.step_limit;
@@ -197,7 +197,7 @@ impl Warp {
         Ok(())
     }
 
-    /// Where the active lanes wait on one side of a branch, lets those run on the other side that can; whether there are any.
+    /// While the active lanes wait on one side of a branch, lets those run on the other side that can; false if there are none.
     pub(crate) fn switch(&mut self) -> bool {
         while self.state != State::Running {
             let side = |frame: &Frame| frame.other.as_ref().is_some_and(|other| other.can_run());
@@ -225,7 +225,7 @@ impl Warp {
         aside(&mut self.stack, f);
     }
 
-    /// What lanes wait for on other sides of branches than the active ones, and before which instruction.
+    /// Waits of lanes on other sides of branches than the active ones, each with the position of its instruction.
     pub(crate) fn waits_aside(&self) -> Vec<(usize, &Wait)> {
         let mut found = Vec::new();
         let mut rest: Vec<&[Frame]> = vec![&self.stack];
@@ -536,7 +536,8 @@ impl Warp {
             .fold(0, |mask, lane| mask | 1 << lane)
     }
 
-    /// When the warp's next instruction begins on a unit of its multiprocessor that it keeps busy so long, once its operands are ready.
+    /// Cycle at which the warp's next instruction begins on a unit of its multiprocessor, which it keeps for `busy` cycles, once its
+    /// operands are ready.
     fn issue(&mut self, cluster: &mut Cluster<'_>, unit: Unit, ready: u64, busy: u64) -> u64 {
         self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, unit, ready, busy)
     }

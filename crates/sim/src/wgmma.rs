@@ -61,7 +61,7 @@ pub(crate) struct Unit {
     pub queue: VecDeque<Product>,
     /// Products that have been executed.
     pub executed: u32,
-    /// When the cycle model has it free.
+    /// Cycle at which it is free.
     pub free: u64,
 }
 

@@ -9,7 +9,7 @@ use tilewright_machine::{
 use tilewright_sim::{Argument, Config, GlobalMemory, RaceKind, Report, SimError, run};
 use tilewright_simt::{Builder, Function, Operand, Special};
 
-/// Where the box lies in the window; the mbarrier lies before it.
+/// Offset of the box in the window, in bytes; the mbarrier lies before it.
 const BOX: i64 = 2048;
 
 /// Loads a box and stores the block's shared memory as it lies there.

@@ -13,7 +13,7 @@ const STEPS: i64 = 9;
 const STAGE: i64 = 1024;
 const FIRST: i64 = 128;
 
-/// How consumers give a stage back.
+/// Arrivals by which consumers release a stage.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Release {
     /// One lane a warp and block, after the warp has met.
@@ -24,7 +24,7 @@ enum Release {
     Own,
 }
 
-/// Who makes the asynchronous proxy see that a stage was read, before it is filled again.
+/// Proxy fence between the reads of a stage and the copy that fills it again.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Fence {
     /// Each reader, before its warp meets.

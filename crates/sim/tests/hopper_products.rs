@@ -9,7 +9,7 @@ use tilewright_machine::{
 use tilewright_sim::{Argument, Config, GlobalMemory, RaceKind, Report, SimError, run};
 use tilewright_simt::{ArrayId, Builder, DescriptorValue, Factor, Operand, Reg};
 
-/// Where operands begin in the window: multiples of every swizzle's period.
+/// Offsets of the operands in the window, in bytes: multiples of every swizzle's period.
 const A: u32 = 1024;
 const B: u32 = 32 * 1024;
 

@@ -22,7 +22,7 @@ const N: i64 = 32;
 const FIRST: i64 = 1024;
 const RESULT: i64 = FIRST + STAGES * STAGE;
 
-/// What is wrong with a ring.
+/// Mistake in a ring.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Fault {
     Nothing,

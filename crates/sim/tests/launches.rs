@@ -108,7 +108,7 @@ impl How {
     }
 }
 
-/// What happens around the access.
+/// Waits and barriers around the access.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Around {
     WaitBefore,
@@ -161,7 +161,7 @@ fn run(function: &Function, memory: &GlobalMemory, x: BufferId, config: &Config)
     tilewright_sim::run(function, [1, 1, 1], memory, &args, config).unwrap()
 }
 
-/// How many accesses are said to come before the wait.
+/// Number of accesses that are reported to come before the wait.
 fn found(function: &Function, constant: bool, config: &Config) -> u64 {
     let mut memory = GlobalMemory::new();
     let x = memory.alloc(512);

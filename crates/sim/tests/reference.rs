@@ -19,7 +19,7 @@ use tilewright_simt::{Address, Builder, Function, Operand, Special};
 const THREADS: [u32; 6] = [0, 1, 32, 33, 64, 65];
 /// Places of 16 bytes that they act on, in each memory.
 const PLACES: usize = 2;
-/// What writes write: words that have some bytes in common.
+/// Values of writes: words that have some bytes in common.
 const WORDS: [u32; 3] = [0, 1, 0x100];
 
 /// Offsets in the block's window: mbarriers, the places, a tile of each word, and a place for what is only read.
@@ -130,13 +130,13 @@ enum Bulk {
 }
 
 impl Step {
-    /// Whether an mbarrier's phase ends by it.
+    /// True if an mbarrier's phase ends by it.
     fn completes(&self) -> bool {
         matches!(self, Step::Arrive { .. } | Step::Load { .. } | Step::LoadFrom { .. })
     }
 }
 
-/// What the blocks of a program do, which are clusters of one.
+/// Steps of each block of a program; blocks are clusters of one.
 type Program = Vec<Vec<Step>>;
 
 fn generate(seed: u64) -> Program {
@@ -183,7 +183,7 @@ fn generate(seed: u64) -> Program {
         .collect()
 }
 
-/// How an access is made.
+/// Kind of an access.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Touch {
     Read,
@@ -212,7 +212,7 @@ impl Access {
     }
 }
 
-/// What precedes what in a block.
+/// Order of the steps of a block.
 #[derive(Default)]
 struct Graph {
     /// For each node, the nodes from which an edge comes.
@@ -221,7 +221,7 @@ struct Graph {
     /// The last node of each thread, and the last of each warp where all its lanes were.
     last: [Option<usize>; THREADS.len()],
     met: [Option<usize>; 3],
-    /// What warps did together since they met.
+    /// Nodes that warps executed together since they met.
     together: [Vec<usize>; 3],
 }
 
@@ -556,7 +556,7 @@ fn emit(
     }
 }
 
-/// What all threads of these warps do.
+/// Adds `body` for all threads of these warps.
 fn in_warps(f: &mut Builder, warps: &[usize], mut body: impl FnMut(&mut Builder)) {
     let t = f.thread();
     let warp = f.op(ScalarOp::ShrU32, t, 5);
@@ -579,7 +579,7 @@ fn simulate(f: &Function, blocks: usize, seed: u64) -> Report {
     run(f, [blocks as u32, 1, 1], &memory, &args, &seeded(seed)).unwrap()
 }
 
-/// How the simulator and the reference disagree about a program.
+/// Difference between the races that the simulator and the reference find in a program.
 fn disagreement(program: &Program, seeds: u64) -> Option<String> {
     let wanted = by_force(program);
     let f = build(program);

@@ -1,4 +1,4 @@
-//! What only a simulator sees: races on global memory, registers that nothing has written, lanes of one warp that wait for each
+//! Mistakes that only a simulator sees: races on global memory, registers that nothing has written, lanes of one warp that wait for each
 //! other, and what reports say.
 
 mod common;
@@ -10,7 +10,7 @@ use tilewright_machine::{
 use tilewright_sim::{Argument, Config, GlobalMemory, RaceKind, Report, SimError, run};
 use tilewright_simt::{Builder, Function, Operand, Position, Special};
 
-/// Runs so many blocks with one buffer of `words` words for each parameter, tensors being vectors of words.
+/// Runs some blocks with one buffer of `words` words for each parameter, tensors being vectors of words.
 fn run_on(f: &Function, blocks: u32, words: usize, config: &Config) -> Result<(Report, Vec<u32>), SimError> {
     let mut memory = GlobalMemory::new();
     let id = memory.alloc(4 * words);

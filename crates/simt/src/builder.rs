@@ -44,7 +44,7 @@ pub struct Builder {
     hoist: bool,
     /// No operation goes to a block outside this one.
     floor: usize,
-    /// What stands for the thread's index and for the barrier of all threads, where only some do what is built.
+    /// Thread index and barrier of the threads that run the code under construction, if these are only some of the block.
     team: Option<(Value, SyncOp)>,
     /// Waits for the kernels before this one, whose writes lookups may read, and the scope of the last.
     waits: (u32, usize),
@@ -332,12 +332,12 @@ impl Builder {
         self.push(op);
     }
 
-    /// What is done to an mbarrier.
+    /// Emits an operation on an mbarrier.
     pub fn mbarrier(&mut self, op: MbarrierOp, address: Address, operand: Operand) {
         self.push(Op::Mbarrier { op, address, operand });
     }
 
-    /// Whether this lane is the elected one of those that are active here.
+    /// True in the elected lane of those that are active.
     pub fn elect(&mut self) -> Value {
         let dst = self.new_value(RegType::Pred, self.scopes.len() - 1);
         self.push(Op::Elect { dst });

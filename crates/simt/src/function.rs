@@ -50,7 +50,7 @@ impl From<Value> for Operand {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct OriginId(pub u32);
 
-/// What a launch passes.
+/// An argument that a launch passes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FunctionParam {
     /// The name.
@@ -98,7 +98,7 @@ pub enum Factor {
     Registers(Vec<Reg>),
     /// In shared memory.
     Shared {
-        /// Where.
+        /// Its matrix descriptor.
         descriptor: DescriptorValue,
         /// Along which mode it is contiguous.
         major: Major,
@@ -141,7 +141,7 @@ pub enum Special {
 }
 
 impl Special {
-    /// Whether it has the same value whenever a thread reads it.
+    /// True if it has the same value whenever a thread reads it.
     pub fn is_constant(self) -> bool {
         self != Special::Clock
     }
@@ -159,20 +159,20 @@ pub struct Address {
 /// An instruction: what it does, and where it comes from.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Inst {
-    /// What it does.
+    /// The operation.
     pub op: Op,
     /// The tile statement it comes from.
     pub origin: OriginId,
 }
 
-/// What an instruction does.
+/// An operation of a thread.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Op {
     /// `dst = special register`. Pure, unless the register is the clock. `B32`.
     Special {
         /// The result.
         dst: Value,
-        /// Which.
+        /// The special register.
         special: Special,
     },
     /// `dst = parameter`. Pure. `B64` for pointers, else `B32`.
@@ -214,7 +214,7 @@ pub enum Op {
         dst: Vec<Reg>,
         /// The address, aligned to `row.bytes`.
         address: Address,
-        /// Whether to read, per thread.
+        /// The predicate of reading, per thread.
         guard: Option<Value>,
     },
     /// `dst = the word at address`, in global memory that nothing writes while the function runs. Pure. Where `guard` is false nothing is
@@ -226,7 +226,7 @@ pub enum Op {
         dst: Value,
         /// The address, aligned to 4 bytes.
         address: Address,
-        /// Whether to read, per thread.
+        /// The predicate of reading, per thread.
         guard: Option<Value>,
     },
     /// Stores `row.bytes` from `src` at `address`, where `guard` holds.
@@ -237,7 +237,7 @@ pub enum Op {
         src: Vec<Reg>,
         /// The address, aligned to `row.bytes`.
         address: Address,
-        /// Whether to write, per thread.
+        /// The predicate of writing, per thread.
         guard: Option<Value>,
     },
     /// Starts a copy of `row.bytes` from global to shared memory; where `guard` is false zeros are written. It is
@@ -245,11 +245,11 @@ pub enum Op {
     AsyncCopy {
         /// The instruction.
         row: &'static CopyRow,
-        /// Where to, in shared memory.
+        /// Destination in shared memory.
         dst: Address,
-        /// Where from, in global memory.
+        /// Source in global memory.
         src: Address,
-        /// Whether to read, per thread.
+        /// The predicate of reading, per thread.
         guard: Option<Value>,
     },
     /// `ldmatrix` or `stmatrix`: every lane's address names a row of 16 bytes. All lanes take part.
@@ -276,9 +276,9 @@ pub enum Op {
     Shuffle {
         /// The result, `B32`.
         dst: Value,
-        /// What each lane offers.
+        /// The value that each lane offers.
         src: Operand,
-        /// How the lane is chosen.
+        /// The rule that chooses the lane.
         mode: ShuffleMode,
         /// The `B32` operand of the mode.
         operand: Operand,
@@ -295,7 +295,7 @@ pub enum Op {
         a: Factor,
         /// Right factor, N×K, in shared memory.
         b: Factor,
-        /// Whether the product is added to what `d` holds: a `Pred`, the same in all threads.
+        /// The predicate of accumulation: adds the product to `d`, else overwrites it. A `Pred`, the same in all threads.
         accumulate: Operand,
     },
     /// A tensor copy: every active thread starts one.
@@ -313,25 +313,25 @@ pub enum Op {
         /// Of loads: the blocks of the cluster that receive the box, a bit each (`B32`), at the same place as in this block and signalled
         /// to the same mbarrier of theirs; `None`: this block.
         multicast: Option<Operand>,
-        /// What becomes of it in the L2 cache.
+        /// L2 cache policy.
         hint: Option<CacheHint>,
     },
     /// A bulk copy of contiguous bytes: every active thread starts one.
     Bulk {
-        /// Which.
+        /// The operation.
         op: BulkOp,
         /// In this block's shared memory.
         shared: Address,
         /// The other side: in global memory, or an address in the cluster's window.
         other: Address,
-        /// How many bytes, a multiple of 16; `B32`.
+        /// Number of bytes, a multiple of 16; `B32`.
         bytes: Operand,
         /// The mbarrier that counts the bytes; of a copy to a peer, one of the peer's.
         barrier: Option<Address>,
     },
-    /// What is done to an mbarrier in shared memory, by every active thread.
+    /// An operation on an mbarrier in shared memory, by every active thread.
     Mbarrier {
-        /// What.
+        /// The operation.
         op: MbarrierOp,
         /// The mbarrier, aligned to 8 bytes.
         address: Address,
@@ -355,16 +355,16 @@ pub enum Op {
         hi: Operand,
         /// Added after each round.
         step: Operand,
-        /// What is repeated.
+        /// The body.
         body: Vec<Inst>,
     },
     /// `if condition { then } else { otherwise }`, per thread.
     If {
         /// The condition.
         condition: Value,
-        /// Where it holds.
+        /// The side of threads in which it holds.
         then: Vec<Inst>,
-        /// Where it does not.
+        /// The side of threads in which it does not.
         otherwise: Vec<Inst>,
     },
 }
@@ -384,7 +384,7 @@ impl Op {
         }
     }
 
-    /// Whether removing it changes nothing when its value is unused.
+    /// True if removing it changes nothing when its value is unused.
     pub fn is_removable(&self) -> bool {
         match self {
             Op::Special { special, .. } => special.is_constant(),
@@ -503,7 +503,7 @@ pub struct Function {
     /// For each origin the shared buffers that its statement names, as indices into [`Function::shared`]: those that its accesses mean
     /// where buffers lie at the same place. May be shorter than the origins: nothing is said of the rest.
     pub named: Vec<Vec<u32>>,
-    /// What each thread runs.
+    /// The code that each thread runs.
     pub body: Vec<Inst>,
 }
 

@@ -6,7 +6,7 @@ use tilewright_machine::SyncOp;
 use crate::builder::Builder;
 use crate::function::{Inst, Operand, Value};
 
-/// Builds a function: a [`Builder`], or whoever has one.
+/// Builds a function: a [`Builder`], or a type that has one.
 pub trait Build: Sized {
     /// The builder.
     fn builder(&mut self) -> &mut Builder;

@@ -32,7 +32,7 @@ use crate::function::{Address, Factor, Function, FunctionParamKind, Inst, Op, Op
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("invalid thread-level program: {message} (in `{origin}`)")]
 pub struct VerifyError {
-    /// What is broken.
+    /// The invariant that is broken.
     pub message: String,
     /// The tile statement that the instruction comes from.
     pub origin: String,
@@ -87,7 +87,7 @@ impl Checker<'_> {
         guard.map_or(Ok(()), |g| self.operand(Operand::Value(g), RegType::Pred))
     }
 
-    /// Whether all warps of each warpgroup of the block exist.
+    /// Checks that all warps of each warpgroup of the block exist.
     fn warpgroups(&self, name: &str) -> Result<(), String> {
         let threads = self.function.threads;
         if threads.is_multiple_of(128) {

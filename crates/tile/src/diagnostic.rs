@@ -138,7 +138,7 @@ pub enum Code {
     Misplaced,
     /// Roles wait for each other for ever.
     Deadlock,
-    /// A mistake of the compiler, not of the program: [`Diagnostic::internal`].
+    /// An internal compiler error, not a mistake of the program: [`Diagnostic::internal`].
     Internal,
     /// A warning: elements of an output that nothing writes.
     PartlyWritten,
@@ -274,7 +274,7 @@ impl std::error::Error for Diagnostic {}
 pub struct Diagnostics(pub Vec<Diagnostic>);
 
 impl Diagnostics {
-    /// True if one is a mistake of the compiler.
+    /// True if one is an internal compiler error.
     pub fn any_internal(&self) -> bool {
         self.0.iter().any(|d| d.code == Code::Internal)
     }

@@ -49,7 +49,7 @@ const VALUES: [&str; 15] = [
     "reduce",
     "gather",
 ];
-/// Functions besides those of [`UnaryOp`].
+/// Functions other than those of [`UnaryOp`].
 const FUNCTIONS: [&str; 3] = ["min", "max", "float"];
 const OTHERS: [&str; 7] = ["in", "block", "async", "ceil_div", "layout", "inf", "_"];
 const FUTURE: [&str; 5] = ["if", "else", "while", "return", "scan"];

@@ -23,13 +23,13 @@ pub trait Names {
     fn tensor(&self, id: TensorId) -> &str;
     /// A pipeline.
     fn pipeline(&self, id: PipelineId) -> &str;
-    /// Whether the symbol is a size.
+    /// True if the symbol is a size.
     fn is_size(&self, id: SymbolId) -> bool;
-    /// Whether the counter is that of an `unroll for`.
+    /// True if the counter is that of an `unroll for`.
     fn is_unrolled(&self, counter: SymbolId) -> bool;
     /// The element type of a tensor.
     fn dtype(&self, id: TensorId) -> Option<DType>;
-    /// How many modes a tensor has.
+    /// Number of modes of a tensor.
     fn rank(&self, id: TensorId) -> usize;
     /// The pinned layout of a register tensor.
     fn pinned(&self, id: TensorId) -> Option<&Layout>;
@@ -388,7 +388,7 @@ fn loop_head(out: &mut dyn Write, program: &dyn Names, id: SymbolId, lo: &Expr, 
     int(out, program, hi, SUM)
 }
 
-/// What stands before the body of a loop, a `drain`, a role or a stage; nothing for any other statement.
+/// Writes the head of a loop, a `drain`, a role or a stage; nothing for any other statement.
 fn head<F: Form>(out: &mut dyn Write, program: &dyn Names, kind: &StmtKind<F>) -> fmt::Result {
     match kind {
         StmtKind::For { counter, lo, hi, .. } => loop_head(out, program, *counter, lo, hi),

@@ -127,7 +127,7 @@ pub enum ParamKind {
 /// A ring of stages between one role that fills them and one that reads them.
 ///
 /// Each shared tensor of the pipeline exists once a stage. Inside a `produce` or `consume` of the pipeline its name stands for
-/// that of the stage at hand; outside, it cannot be used.
+/// that of the current stage; outside, it cannot be used.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Pipeline {
     /// The name.
@@ -241,7 +241,7 @@ pub struct ViewLeaf {
     /// The number of steps. An expression over constants for a mode of the tile; sizes may occur in a mode that
     /// every use indexes (an iteration mode).
     pub extent: Expr,
-    /// Which mode of the buffer it walks.
+    /// The mode of the buffer that it walks.
     pub dim: u32,
     /// The length of a step: an expression over constants.
     pub scale: Expr,

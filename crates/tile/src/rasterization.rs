@@ -54,7 +54,7 @@ pub trait Arithmetic {
 
 /// The row and the column of tile number `index`, which is less than `rows · cols`.
 ///
-/// Every order reaches each of the `rows`×`cols` tiles once. What it is over, besides constants, are the given values; nothing in
+/// Every order reaches each of the `rows`×`cols` tiles once. What it is over, apart from constants, are the given values; nothing in
 /// between exceeds `rows · cols` or the larger of both plus a square's side.
 pub fn tile<A: Arithmetic, F: Form>(
     a: &mut A,

@@ -71,7 +71,7 @@ impl Form for Surface {
     }
 }
 
-/// Which side of a pipeline a [`StmtKind::Stage`] is.
+/// Side of a pipeline that a [`StmtKind::Stage`] is on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Side {
     /// `produce`: fills the next free stage.
@@ -112,7 +112,7 @@ pub enum TileOrder<F: Form = Surface> {
     Grouped {
         /// Rows of a group, over constants.
         rows: F::Int,
-        /// Whether every second group is walked backwards.
+        /// Walks every second group backwards.
         serpentine: bool,
     },
     /// `hilbert(s)`: squares of 2ˢ×2ˢ tiles, each along a Hilbert curve, in groups of squares; then the tiles that are in no whole square,
@@ -256,7 +256,7 @@ pub enum StmtKind<F: Form = Surface> {
     Stage {
         /// The pipeline.
         pipeline: PipelineId,
-        /// Which side.
+        /// The side.
         side: Side,
         /// The counter that is the stage's number, in the surface program of a core program whose tensors have a mode of stages.
         slot: F::Slot,
@@ -954,9 +954,9 @@ impl ElemExpr {
     }
 }
 
-/// How the parts of statements that differ between forms are converted from `F` to `G`.
+/// Conversion of the parts of statements that differ between the forms `F` and `G`.
 pub trait Convert<F: Form, G: Form> {
-    /// Why something cannot be converted.
+    /// Reason why something cannot be converted.
     type Error;
     /// An integer.
     fn int(&mut self, int: &F::Int) -> Result<G::Int, Self::Error>;
@@ -971,7 +971,7 @@ pub trait Convert<F: Form, G: Form> {
     ///
     /// # Errors
     ///
-    /// What an entry of its index cannot be converted for.
+    /// The error of an entry of its index.
     fn reference(&mut self, r: &TensorRef<F>) -> Result<TensorRef<G>, Self::Error> {
         let index = r.index.iter().map(|entry| entry.as_ref().map(|e| self.index(e)).transpose());
         let index = index.collect::<Result<_, _>>()?;
@@ -982,7 +982,7 @@ pub trait Convert<F: Form, G: Form> {
     ///
     /// # Errors
     ///
-    /// What an integer cannot be converted for.
+    /// The error of an integer.
     fn shares(&mut self, shares: &Option<[F::Int; 2]>) -> Result<Option<[G::Int; 2]>, Self::Error> {
         let Some([m, n]) = shares else { return Ok(None) };
         Ok(Some([self.int(m)?, self.int(n)?]))
@@ -992,18 +992,18 @@ pub trait Convert<F: Form, G: Form> {
     ///
     /// # Errors
     ///
-    /// What one of them cannot be converted for.
+    /// The error of one of them.
     fn body(&mut self, body: &[Stmt<F>]) -> Result<Vec<Stmt<G>>, Self::Error> {
         body.iter()
             .map(|stmt| Ok(Stmt { id: stmt.id, kind: self.kind(&stmt.kind)?, span: stmt.span }))
             .collect()
     }
 
-    /// What a shape statement does.
+    /// Converts a shape statement's operation.
     ///
     /// # Errors
     ///
-    /// What an integer cannot be converted for.
+    /// The error of an integer.
     fn shape(&mut self, op: &ShapeOp<F>) -> Result<ShapeOp<G>, Self::Error> {
         Ok(match op {
             ShapeOp::Transpose(order) => ShapeOp::Transpose(order.clone()),
@@ -1020,11 +1020,11 @@ pub trait Convert<F: Form, G: Form> {
         })
     }
 
-    /// What a statement does.
+    /// Converts a statement's kind and its parts.
     ///
     /// # Errors
     ///
-    /// What a part of it cannot be converted for.
+    /// The error of one of the parts.
     fn kind(&mut self, kind: &StmtKind<F>) -> Result<StmtKind<G>, Self::Error> {
         Ok(match kind {
             StmtKind::Define(id) => StmtKind::Define(*id),

@@ -13,7 +13,7 @@ use tilewright_tile::{
 
 use common::desugar;
 
-/// What a register tensor is in these tests: a type, a shape, and its elements, leftmost mode fastest.
+/// A register tensor in these tests: a type, a shape, and its elements, leftmost mode fastest.
 #[derive(Clone, Debug)]
 struct Tile {
     dtype: DType,

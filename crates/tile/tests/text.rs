@@ -187,7 +187,7 @@ fn layout_of_the_text_does_not_matter() {
     assert_eq!(plain, odd);
 }
 
-/// What statements of a random program use.
+/// Tensors, a pipeline and a scalar that statements of a random program use.
 struct Scene {
     tensors: [Tensor; 4],
     pipeline: Pipeline,

@@ -9,7 +9,7 @@ use tilewright_tile::{Diagnostics, Program, StmtKind};
 
 use crate::check::{CheckError, CheckOptions, prepare};
 
-/// Why candidates could not be measured.
+/// Errors of [`candidates`].
 #[derive(Debug, thiserror::Error)]
 pub enum CandidatesError {
     /// The program does not compile.
@@ -23,11 +23,11 @@ pub enum CandidatesError {
 /// A candidate that was run.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// What the search says of it.
+    /// The search's note: instructions, estimate and reason for its place.
     pub note: CandidateNote,
     /// Milliseconds of a launch, the median of all rounds; of the simulator the cycles that it estimates.
     pub time: f64,
-    /// Whether its outputs agree with those of the first candidate that was run.
+    /// True if its outputs agree with those of the first candidate that was run.
     pub agrees: bool,
     /// Bytes that the driver spilled, on a GPU.
     pub spilled: Option<u32>,
@@ -37,7 +37,7 @@ pub struct Measured {
 ///
 /// # Errors
 ///
-/// What the compiler says of the program; what the device says of a launch.
+/// The compiler's diagnostics of the program, and the device's errors of a launch.
 pub fn candidates(
     program: &Program,
     options: &Options,
@@ -108,7 +108,7 @@ fn compile_all(
     })
 }
 
-/// Whether two candidates left the same in every output, within what other orders of sums may separate: relative to the larger of the
+/// True if two candidates left the same in every output, within what other orders of sums may separate: relative to the larger of the
 /// element and the root mean square of the output. No interpreter is asked, so that sizes may be a GPU's.
 fn agree(kernel: &Kernel, expected: &[Option<Vec<f64>>], actual: &[Option<Vec<f64>>]) -> bool {
     let (mut integers, mut narrow) = (false, false);
@@ -135,7 +135,7 @@ fn agree(kernel: &Kernel, expected: &[Option<Vec<f64>>], actual: &[Option<Vec<f6
     })
 }
 
-/// How many times as long the chosen candidate takes as the fastest.
+/// Time of the chosen candidate over that of the fastest.
 pub fn regret(measured: &[Measured]) -> f64 {
     let best = measured.iter().map(|m| m.time).fold(f64::INFINITY, f64::min);
     measured.iter().find(|m| m.note.chosen).map_or(f64::NAN, |m| m.time / best)

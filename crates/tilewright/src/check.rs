@@ -21,7 +21,7 @@ pub const WORK_LIMIT: u64 = 1 << 40;
 /// memory with what it knows of the accesses to it.
 pub const BYTES_OF_AN_ELEMENT: u64 = 64;
 
-/// What to check a kernel with.
+/// Inputs and limits of a check.
 #[derive(Clone, Debug, Default)]
 pub struct CheckOptions {
     /// The value of every size; those not named take their defaults.
@@ -38,7 +38,7 @@ pub struct CheckOptions {
     pub tolerance: Option<f64>,
 }
 
-/// Why a kernel could not be checked.
+/// Reasons why a kernel could not be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// The device refused or failed.
@@ -76,13 +76,13 @@ pub enum CheckError {
 }
 
 impl CheckError {
-    /// Whether [`CheckOptions::force`] would have begun it all the same.
+    /// True if [`CheckOptions::force`] would have begun it all the same.
     pub fn is_estimate(&self) -> bool {
         matches!(self, CheckError::TooLarge { .. } | CheckError::TooLong { .. })
     }
 }
 
-/// The time of some operations on this machine's cores, in words.
+/// The time of some operations on this machine's cores, as text.
 pub fn duration(operations: u64) -> String {
     let seconds = operations / 1_000_000_000 / rayon::current_num_threads().max(1) as u64;
     match seconds {
@@ -122,7 +122,7 @@ fn affordable(
     Ok(())
 }
 
-/// What the interpreter says of a kernel: the reference of [`check_against`].
+/// The interpreter's results of a kernel: the reference of [`check_against`].
 #[derive(Clone, Debug)]
 pub struct Expected {
     /// The arguments after the launch, by parameter.
@@ -141,7 +141,7 @@ pub struct Difference {
     pub expected: f64,
     /// The device's.
     pub actual: f64,
-    /// How far they may lie apart.
+    /// Largest distance of the two at which the device's value is right.
     pub bound: f64,
 }
 
@@ -196,34 +196,34 @@ impl fmt::Display for Comparison {
     }
 }
 
-/// What a check found.
+/// Results of a check.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What the device reported.
+    /// The device's report of the launch.
     pub report: LaunchReport,
-    /// How long the launch that was checked took, compilation by the driver included.
+    /// Seconds of the launch that was checked, with compilation by the driver.
     pub seconds: f64,
     /// Times of further launches, if they were asked for and the device has a clock.
     pub timing: Option<Timing>,
     /// One entry an output.
     pub comparisons: Vec<Comparison>,
-    /// What the outputs hold after the launch, by parameter; `None` for parameters that are no outputs.
+    /// Elements of the outputs after the launch, by parameter; `None` for parameters that are no outputs.
     pub results: Vec<Option<Vec<f64>>>,
-    /// What the simulator found: races, stray and misaligned accesses, one sentence each.
+    /// The simulator's reports: races, stray and misaligned accesses, one sentence each.
     pub problems: Vec<String>,
-    /// What the interpreter's masks show ([`interpret_watched`]): mistakes that a comparison with the interpreter cannot find, since it
+    /// Warnings of the interpreter's masks ([`interpret_watched`]): mistakes that a comparison with the interpreter cannot find, since it
     /// does what the program says. Empty of [`check_against`].
     pub warnings: Vec<Diagnostic>,
 }
 
-/// What there is to say of a check in a word.
+/// Summary of a check in a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// Every element of every output is written, and right.
     Right,
     /// The same, but the interpreter's masks show what may be a mistake.
     RightWithWarnings,
-    /// What is written is right, but some elements of outputs are not written.
+    /// Every element that is written is right, but some elements of outputs are not written.
     RightWhereWritten,
     /// An output is wrong, or depends on what nothing had written, or the simulator found something.
     Wrong,
@@ -241,13 +241,13 @@ impl std::fmt::Display for Verdict {
 }
 
 impl Outcome {
-    /// Whether every output is right where it is written, and nothing is wrong on the way to it. See [`Outcome::verdict`] for the rest.
+    /// True if every output is right where it is written, and nothing is wrong on the way to it. See [`Outcome::verdict`] for the rest.
     pub fn is_right(&self) -> bool {
         let garbage = self.warnings.iter().any(|warning| warning.code == Code::ReadUnwritten);
         !garbage && self.problems.is_empty() && self.comparisons.iter().all(|c| c.wrong == 0)
     }
 
-    /// What there is to say in a word.
+    /// Summary of the check in a word.
     pub fn verdict(&self) -> Verdict {
         let partly = self.warnings.iter().any(|warning| warning.code == Code::PartlyWritten);
         match (self.is_right(), partly, self.warnings.is_empty()) {
@@ -262,7 +262,7 @@ impl Outcome {
 /// Runs a kernel on a device with uniform random inputs in [−1, 1) (integers: of their whole range, i32 up to a million; those
 /// of which elements are integers of the kernel: from −2 to 7) and compares every output with the reference interpreter's.
 ///
-/// What is only written begins as NaN (integers: 85, or the nearest there is) on both sides, so that elements nobody writes show.
+/// Elements that are only written begin as NaN (integers: 85, or the nearest there is) on both sides, so that elements nobody writes show.
 ///
 /// # Errors
 ///
@@ -343,7 +343,7 @@ pub fn watched(kernel: &Kernel, options: &CheckOptions) -> Result<(Expected, Vec
 struct Launched {
     seconds: f64,
     report: LaunchReport,
-    /// What the tensors hold then, by parameter.
+    /// Elements of the tensors after the launch, by parameter.
     results: Vec<Option<Vec<f64>>>,
     timing: Option<Timing>,
 }
@@ -372,7 +372,7 @@ impl Prepared {
         .collect()
     }
 
-    /// What the kernel's outputs hold, by parameter.
+    /// Elements of the kernel's outputs, by parameter.
     pub(crate) fn read(
         &self,
         kernel: &Kernel,
@@ -485,7 +485,7 @@ pub(crate) fn compare(
     Ok(all)
 }
 
-/// Where an element lies in a tensor, by its offset; the offset where it is no element of the tensor.
+/// Coordinate of the element at an offset; the offset itself if no element of the tensor lies there.
 fn coordinate(offset: usize, shape: &[i64], strides: &[i64]) -> Vec<i64> {
     let mut rest = offset as i64;
     let mut modes: Vec<usize> = (0..shape.len()).collect();

@@ -96,7 +96,7 @@ pub use tilewright_synth as synth;
 pub use tilewright_tile as tile;
 pub use tilewright_tune as tune;
 
-/// What a program that writes, compiles and runs kernels usually needs.
+/// Imports for a program that writes, compiles and runs kernels.
 pub mod prelude {
     pub use crate::check::{CheckOptions, Outcome, check};
     pub use tilewright_compiler::{Kernel, Options, compile};

@@ -1,4 +1,4 @@
-//! How many wrong kernels the simulator finds: a compiled kernel is made wrong in every way that this module knows, one at a
+//! Score of the simulator against wrong kernels: a compiled kernel is made wrong in every way that this module knows, one at a
 //! time, and each mutant is simulated. `tilewright mutate` prints what comes out; `docs/mutation.md` says what did.
 //!
 //! A mutant is *found* by a launch in which the simulator reports anything, does not come to an end, or leaves another output
@@ -27,7 +27,7 @@ pub use reasons::Reason;
 
 use crate::check::{CheckError, CheckOptions, Expected, compare, interpreted, prepare};
 
-/// How a mutant differs from its kernel.
+/// Kind of difference between a mutant and its kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum Kind {
     /// A synchronisation is missing.
@@ -37,7 +37,7 @@ pub enum Kind {
     Weaken,
     /// A counter of stages, phases or products is not written.
     Skip,
-    /// What an elected thread does, more threads do.
+    /// More threads do the elected thread's work.
     Guard,
     /// Two synchronisations with nothing between them are in the other order.
     Swap,
@@ -99,11 +99,11 @@ impl fmt::Display for Kind {
 pub struct Mutant {
     /// The kind.
     pub kind: Kind,
-    /// What is changed, in words.
+    /// Description of the change.
     pub what: String,
     /// The tile statement that the instruction comes from.
     pub origin: String,
-    /// Which of those of the same kind, words and statement, counted from 1.
+    /// Position among the mutants of the same kind, description and statement, counted from 1.
     pub ordinal: usize,
     /// The block of instructions: from the outermost in, the position of a loop or branch and whether its second side is meant.
     block: Vec<(usize, bool)>,
@@ -112,7 +112,7 @@ pub struct Mutant {
     edit: Edit,
 }
 
-/// What becomes of an instruction.
+/// Change of an instruction.
 #[derive(Clone, Debug)]
 enum Edit {
     Remove,
@@ -249,7 +249,7 @@ impl Edit {
 pub struct Mutants {
     /// The mutants, in the order of the program, the outermost block first.
     pub mutants: Vec<Mutant>,
-    /// How many more there would be, were they valid.
+    /// Mutants that were left out because they are no valid thread-level programs.
     pub invalid: usize,
 }
 
@@ -333,7 +333,7 @@ impl Elected {
     }
 }
 
-/// What an instruction is called, if it is a synchronisation that is to be deleted or moved.
+/// Name of a synchronisation that is to be deleted or moved; `None` of any other instruction.
 fn synchronisation(op: &Op) -> Option<String> {
     match op {
         Op::Sync(SyncOp::SetMaxRegisters { .. } | SyncOp::DependentsLaunch) => None,
@@ -426,7 +426,7 @@ fn edits(function: &Function, elected: &Elected, body: &[Inst], index: usize) ->
     all
 }
 
-/// What stands in another place: a fence in another role, a wait for the kernels before behind the first access to global memory;
+/// Mutants in which an instruction moves: a fence to another role, a wait for the kernels before behind the first access to global memory;
 /// and loops that end early.
 fn displaced(
     function: &Function,
@@ -466,7 +466,7 @@ fn displaced(
     all
 }
 
-/// Whether an instruction, or one within it, touches global memory.
+/// True if an instruction, or one within it, touches global memory.
 fn touches_global(op: &Op) -> bool {
     use tilewright_machine::Memory;
     match op {
@@ -479,7 +479,7 @@ fn touches_global(op: &Op) -> bool {
     }
 }
 
-/// The counters of stages of a function: registers that begin again at 0 after so many steps, and the arithmetic on them.
+/// The counters of stages of a function: registers that begin again at 0 after `stages` steps, and the arithmetic on them.
 struct Slots {
     /// For each value its operation.
     scalars: BTreeMap<Value, (ScalarOp, Vec<Operand>)>,
@@ -645,7 +645,7 @@ fn weaker(op: SyncOp) -> Vec<SyncOp> {
     }
 }
 
-/// What gave a mutant away.
+/// Symptom by which a mutant was found.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum Sign {
     /// A race on shared memory.
@@ -683,7 +683,7 @@ impl fmt::Display for Sign {
 pub struct Found {
     /// The simulator's seed.
     pub seed: u64,
-    /// What gave it away.
+    /// The symptom.
     pub sign: Sign,
     /// The first message, or which output is wrong.
     pub message: String,
@@ -700,7 +700,7 @@ pub struct Verdict {
     pub reason: Option<Reason>,
 }
 
-/// What became of all mutants of a kernel.
+/// Verdicts on all mutants of a kernel.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// One entry a mutant.
@@ -710,7 +710,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// How many were found.
+    /// Number of mutants that were found.
     pub fn found(&self) -> usize {
         self.verdicts.iter().filter(|v| v.found.is_some()).count()
     }
@@ -731,7 +731,7 @@ impl Outcome {
     }
 }
 
-/// Why a kernel's mutants could not be judged.
+/// Errors of [`mutate`] and [`mutate_program`].
 #[derive(Debug, thiserror::Error)]
 pub enum MutateError {
     /// The kernel cannot be run, or its program not be interpreted.
@@ -751,7 +751,7 @@ struct Judge<'a> {
     inputs: &'a CheckOptions,
     expected: Expected,
     step_limit: u64,
-    /// What mutants of the program's text are compiled with.
+    /// Options with which mutants of the program's text are compiled.
     options: Option<&'a Options>,
 }
 
@@ -789,7 +789,7 @@ impl Judge<'_> {
         Ok((if right { None } else { found(Sign::Output, wrong) }, instructions))
     }
 
-    /// The first of so many launches that finds something.
+    /// The first of `seeds` launches that finds something.
     fn judge(&self, mutant: &Mutant, seeds: u64) -> Result<(Option<Found>, Option<Reason>), CheckError> {
         let kernel = match (mutant.program(), self.options) {
             (Some(program), Some(options)) => match compile(program, options) {
@@ -819,7 +819,7 @@ impl Judge<'_> {
 ///
 /// # Errors
 ///
-/// Where the kernel cannot be run, or is found wrong itself.
+/// If the kernel cannot be run, or is found wrong itself.
 pub fn mutate(
     kernel: &Kernel,
     inputs: &CheckOptions,
@@ -829,12 +829,12 @@ pub fn mutate(
     judged(kernel, None, inputs, seeds, progress)
 }
 
-/// Does the same as [`mutate`] with the kernel of a program, and with mutants of the program's text besides: a stage or a buffer for
+/// Does the same as [`mutate`] with the kernel of a program, and also with mutants of the program's text: a stage or a buffer for
 /// another. A mutant that the compiler refuses is found.
 ///
 /// # Errors
 ///
-/// Where the program does not compile, its kernel cannot be run, or is found wrong itself.
+/// If the program does not compile, its kernel cannot be run, or is found wrong itself.
 pub fn mutate_program(
     program: &Program,
     options: &Options,

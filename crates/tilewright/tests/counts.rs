@@ -1,4 +1,4 @@
-//! What synthesis counts, the simulator counts too: wavefronts and bank conflicts of every statement.
+//! Agreement of synthesis and simulator: wavefronts and bank conflicts of every statement.
 
 use tilewright::prelude::*;
 

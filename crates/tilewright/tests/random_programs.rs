@@ -56,7 +56,7 @@ fn repacked() -> impl Strategy<Value = Vec<(i64, bool, u32)>> {
     prop::collection::vec((extent, any::<bool>(), any::<u32>()), 1..9)
 }
 
-/// Such a view as text, shape and strides, and the elements it spans. `gap` multiplies the steps after the first so many leaves.
+/// Such a view as text, shape and strides, and the elements it spans. `gap` multiplies the steps after some first leaves.
 fn view_of(leaves: &[(i64, bool, u32)], gap: (usize, i64)) -> (String, [i64; 2], i64) {
     let mut order: Vec<usize> = (0..leaves.len()).collect();
     order.sort_by_key(|i| (leaves[*i].2, *i));

@@ -42,7 +42,7 @@ pub struct Choice {
     pub candidate: Candidate,
     /// Its source.
     pub from: Origin,
-    /// The same in words.
+    /// The same as text.
     pub why: String,
     /// Records that were refused, each with its reason.
     pub refused: Vec<String>,
@@ -193,7 +193,7 @@ pub type MakeMeasurer<'a> = dyn FnMut(&Problem) -> Result<Box<dyn Measurer + 'a>
 ///
 /// # Errors
 ///
-/// What the search says ([`search`]), and [`TuneError::Store`].
+/// Those of [`search`], and [`TuneError::Store`].
 pub fn tune(
     problem: &Problem,
     target: &Target,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tilewright_kernels::ConfigError;
 use tilewright_runtime::RuntimeError;
 
-/// Why nothing was chosen or tuned.
+/// Reasons why nothing was chosen or tuned.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TuneError {
@@ -47,7 +47,7 @@ pub enum TuneError {
         arch: String,
         /// Number of candidates looked at.
         refused: usize,
-        /// Why, for one of them.
+        /// The rule that refuses one of them.
         because: String,
     },
     /// The compiler or the driver refuses every configuration that was tried.
@@ -57,7 +57,7 @@ pub enum TuneError {
         problem: String,
         /// Number of candidates tried.
         tried: usize,
-        /// Why the first cannot.
+        /// The reason of the first.
         reason: String,
     },
     /// The device failed.
@@ -71,7 +71,7 @@ pub enum TuneError {
     /// The fastest configuration computes something else than another one.
     #[error(
         "WRONG RESULT: the fastest configuration of {problem}, `{winner}`, and `{other}` disagree: {difference}. Nothing is recorded. \
-         This is a mistake of the compiler or of the operator: please report it"
+         This is an internal error of the compiler or the operator; please report it"
     )]
     Wrong {
         /// The problem.
@@ -96,10 +96,10 @@ pub enum TuneError {
     /// There is no place for the cache.
     #[error("there is no folder for the cache ({reason}): set TILEWRIGHT_CACHE or give one with --cache")]
     NoCache {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A file of records has a line that is none.
+    /// A file of records has an invalid line.
     #[error("{}, line {line}: {reason}", path.display())]
     RecordFile {
         /// The file.

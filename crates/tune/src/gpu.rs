@@ -52,7 +52,7 @@ struct Bound {
     buffer: Buffer,
     dtype: DType,
     elements: usize,
-    /// What it holds before a run whose result is looked at, if that matters.
+    /// Bytes that it holds before a run whose result is compared, if they matter.
     before: Option<Vec<u8>>,
 }
 
@@ -251,7 +251,7 @@ fn random(dtype: DType, bytes: usize) -> Vec<u8> {
     drawn.iter().copied().cycle().take(bytes).collect()
 }
 
-/// Where two results differ by more than roundings explain: several of the element type, relative to the larger of the element and the
+/// The first difference of two results larger than roundings explain: several of the element type, relative to the larger of the element and the
 /// root of the mean square of the first ones.
 fn compare(dtype: DType, elements: usize, own: &[u8], expected: &[u8]) -> Option<String> {
     let each = CHUNK / dtype.per_byte().max(1) as usize * (dtype.bits().max(8) / 8) as usize;

@@ -1,4 +1,4 @@
-//! What is tuned: an operator with fixed sizes and pinned parameters, on a device. And what is chosen: values of its parameters.
+//! Tuning problems, an operator with fixed sizes and pinned parameters on a device, and candidates, values of its parameters.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -55,7 +55,7 @@ impl Candidate {
     ///
     /// # Errors
     ///
-    /// What the operator says of them.
+    /// The operator's refusal of the values.
     pub fn programs(&self, operator: &Operator) -> Result<Vec<Program>, ConfigError> {
         (operator.programs)(&self.given())
     }
@@ -64,7 +64,7 @@ impl Candidate {
     ///
     /// # Errors
     ///
-    /// What the operator says of the values.
+    /// The operator's refusal of the values.
     pub fn hash(&self, operator: &Operator) -> Result<String, ConfigError> {
         Ok(hash_of(&self.programs(operator)?))
     }
@@ -94,7 +94,7 @@ pub(crate) fn sha256(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What kernels are chosen for: records of one device say nothing of another.
+/// Device and architecture that kernels are chosen for: records of one device say nothing of another.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Target {
     /// The device's name, e.g. `NVIDIA H200`.
@@ -194,7 +194,7 @@ impl Problem {
         self.tuning.sizes.iter().filter_map(one).collect::<Vec<_>>().join(" ")
     }
 
-    /// What a record is found by, as text: operator, pinned parameters, shape class, device and architecture. Programs and the compiler's
+    /// Key of a record, as text: operator, pinned parameters, shape class, device and architecture. Programs and the compiler's
     /// version are in the record, so that one that no longer holds can be refused with a reason.
     pub fn key(&self, target: &Target) -> String {
         let Target { device, arch } = target;

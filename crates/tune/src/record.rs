@@ -37,7 +37,7 @@ pub struct Conditions {
 /// Origin of a configuration.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Measured {
-    /// When, in seconds since 1970.
+    /// Time of the measurement, in seconds since 1970.
     pub unix_seconds: u64,
     /// The origin.
     pub conditions: Conditions,
@@ -47,7 +47,7 @@ pub struct Measured {
     pub measured: usize,
     /// Seconds that it took.
     pub seconds: f64,
-    /// Why the search ended.
+    /// The reason for which the search ended.
     pub stop: String,
     /// The configuration whose result its result was compared with; none if there was no other.
     pub checked_against: Option<String>,
@@ -88,7 +88,7 @@ pub struct Record {
     pub measured: Measured,
 }
 
-/// Why a record is refused.
+/// Reasons why a record is refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Stale {
@@ -165,7 +165,7 @@ impl Record {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// What it is found by: see [`Problem::key`].
+    /// Key of the record: see [`Problem::key`].
     pub fn key(&self) -> String {
         let Record { operator, pinned, class, device, arch, .. } = self;
         format!("{operator} | {pinned} | {class} | {device} | {arch}")
@@ -176,7 +176,7 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// Why it does not.
+    /// The reason why it does not.
     pub fn holds(&self, problem: &Problem, target: &Target, any_compiler: bool) -> Result<Candidate, Stale> {
         let same = |what, recorded: &str, wanted: &str| {
             if recorded == wanted {
@@ -217,7 +217,7 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// Why there is no such problem.
+    /// [`Stale::Corrupt`] if there is no such problem.
     pub fn problem(&self) -> Result<Problem, Stale> {
         let pinned = Candidate::parse(&self.pinned).map_err(|error| Stale::Corrupt(error.to_string()))?;
         Problem::new(&self.operator, &self.sizes, &pinned.given())
@@ -241,7 +241,7 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// Why the configuration is no longer one.
+    /// The reason why the configuration is no longer one.
     pub fn refresh(&mut self) -> Result<bool, Stale> {
         let (problem, target) = (self.problem()?, self.target()?);
         match self.holds(&problem, &target, true) {

@@ -36,7 +36,7 @@ pub enum RejectedBy {
 pub struct Refused {
     /// The stage.
     pub by: RejectedBy,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -62,7 +62,7 @@ pub struct Entry {
     pub rank: Option<usize>,
     /// Its source.
     pub source: Source,
-    /// Why it was not measured.
+    /// The reason why it was not measured.
     pub refused: Option<Refused>,
     /// Its turns in its last contest, in microseconds.
     pub times: Vec<f64>,
@@ -77,7 +77,7 @@ impl Entry {
     }
 }
 
-/// Why a search ended.
+/// Reason for the end of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stop {
@@ -123,7 +123,7 @@ pub struct Report {
     pub space: usize,
     /// Points that they refuse, or that are out of proportion to the problem.
     pub refused_by_rules: usize,
-    /// Why it ended.
+    /// Reason for its end.
     pub stop: Stop,
     /// The candidate with whose result that of the fastest was compared.
     pub checked_against: Option<String>,
@@ -131,7 +131,7 @@ pub struct Report {
     pub seconds: Seconds,
     /// From start to end.
     pub wall_seconds: f64,
-    /// How many of the entries, from the first, met in the last contest: their times can be compared best.
+    /// Number of the entries, from the first, that met in the last contest: their times can be compared best.
     pub finalists: usize,
     /// Every candidate that was compiled: those measured by time, then those not measured by estimate.
     pub entries: Vec<Entry>,

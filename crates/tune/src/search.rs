@@ -49,13 +49,13 @@ pub type ProgressFn<'a> = dyn FnMut(Progress) + 'a;
 
 /// A second candidate of one family counts as slower by this part, a third by twice as much, and so on.
 const FAMILY_PENALTY: f64 = 0.03;
-/// Before the least number of rounds is played, what is slower by so many times the usual part drops out.
+/// Before the least number of rounds is played, a candidate that is slower by this many times the usual part drops out.
 const EARLY: f64 = 4.0;
 /// Improvements over the base by less are noise.
 const GAIN: f64 = 0.003;
-/// The leader is stable when it led for so many rounds.
+/// The leader is stable when it led for this many rounds.
 const STABLE_ROUNDS: usize = 3;
-/// How many of the first contest are the start of a search around them, and how many meet in the last.
+/// Leaders of the first contest around which the search goes on, and number of those that meet in the last.
 const BASES: usize = 2;
 /// The part of the budget in which the first contest and the search around its best must end.
 const SHARES: [f64; 2] = [0.5, 0.85];

@@ -1,4 +1,4 @@
-//! Where records are kept: a folder of the user with one file a key, and the file that comes with the kernels. Files are written
+//! Storage of records: a folder of the user with one file a key, and the file that comes with the kernels. Files are written
 //! beside their place and moved there, under locks that the operating system gives back when a process ends.
 
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub enum Found {
     Refused {
         /// Its path.
         place: String,
-        /// Why it does not hold.
+        /// The reason why it does not hold.
         reason: Stale,
     },
     /// Nothing.

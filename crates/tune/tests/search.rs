@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::{Fake, columns_96, gpu, problem, quick};
 use tilewright_tune::{RejectedBy, Settings, Source, Stop, TuneError, rank, search};
 
-/// What the space does not vary is found by the search around its best.
+/// Parameters that the space does not vary are found by the search around its best.
 #[test]
 fn parameters_are_varied_around_the_fastest() {
     let problem = problem("gemm_hopper", [4096, 4096, 4096], &[]);

@@ -9,7 +9,7 @@ pub struct Case {
     pub text: String,
     /// The architecture's name.
     pub arch: &'static str,
-    /// Which generator made it.
+    /// Name of the generator that made it.
     pub family: &'static str,
 }
 

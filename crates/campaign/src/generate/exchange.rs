@@ -44,7 +44,7 @@ pub fn fan_out(dice: &mut Dice) -> Case {
     Case { text: draft.text("1", 128 * (1 + readers), 1), arch: "sm_90a", family: "fan-out" }
 }
 
-/// Two roles hand each other tiles both ways, some iterations long; sometimes a turn besides, which a pipeline without tensors gives.
+/// Two roles hand each other tiles both ways, some iterations long; sometimes also a turn, which a pipeline without tensors gives.
 pub fn exchange(dice: &mut Dice) -> Case {
     let dtype = dice.pick(&["f32", "f16", "bf16"]);
     let (m, n) = (128, 4 * dice.pick(&[2i64, 4, 8]));

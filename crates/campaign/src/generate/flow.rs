@@ -23,7 +23,7 @@ struct Flow<'a> {
     scalars: Vec<String>,
     /// Products: they make it costly.
     heavy: usize,
-    /// Where the last bulk store ends in the body, and its view.
+    /// Position in the body behind the last bulk store, and the view it writes.
     last_bulk: Option<(usize, String)>,
 }
 
@@ -291,7 +291,7 @@ impl Flow<'_> {
         Value { name, dtype }
     }
 
-    /// Whether there are several warps, so that marks are certain.
+    /// True if there are several warps, so that marks are certain.
     fn marked(&self) -> bool {
         self.threads > 32
     }

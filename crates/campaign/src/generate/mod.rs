@@ -5,8 +5,8 @@
 //! statement, or with it on the other side of one of these accesses, the program is wrong. `// redundant`: the statement orders nothing
 //! that is not ordered without it. A statement without a mark may be either.
 //!
-//! What makes a mark certain is that a shared tile is read twice, once in a layout in which each warp holds rows, once in one in
-//! which each warp holds columns: whoever wrote an element, one of its two readers is another warp.
+//! A mark is certain because a shared tile is read twice, once in a layout in which each warp holds rows, once in one in
+//! which each warp holds columns: one of an element's two readers is another warp than its writer.
 
 mod draft;
 mod exchange;

@@ -3,7 +3,7 @@
 use super::draft::{Case, Draft, bits, columns_layout, expression, is_float, rows_layout};
 use crate::dice::Dice;
 
-/// What a product is made of.
+/// Sizes of a product: groups, tile extents, stages, iterations along K and blocks of a cluster.
 struct Shape {
     groups: i64,
     m: i64,

@@ -9,7 +9,7 @@ use tilewright::runtime::encode;
 
 use super::shapes::Shape;
 
-/// After so many elements a factor repeats: a prime a little above 2²⁰.
+/// Period of a factor's elements: a prime a little above 2²⁰.
 const PERIOD: usize = 1_048_583;
 /// Rows and columns of the result that are computed exactly, at most.
 const SAMPLES: usize = 48;
@@ -77,7 +77,7 @@ impl Factor {
     }
 }
 
-/// Some of so many: the first, the last, and others between, spread unevenly.
+/// Sample of the indices below `count`: the first, the last, and others between, spread unevenly.
 fn sample(count: usize) -> Vec<usize> {
     if count <= SAMPLES {
         return (0..count).collect();

@@ -108,7 +108,7 @@ impl Ours {
         Ok(Ours { kernels, operands })
     }
 
-    /// The kernels with their code loaded, on these buffers; what they need besides is allocated.
+    /// The kernels with their code loaded, on these buffers; what else they need is allocated.
     pub fn runner<'a>(
         &self,
         device: &'a CudaDevice,

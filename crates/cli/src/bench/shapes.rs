@@ -14,7 +14,7 @@ const MAX_ELEMENTS: u128 = 1 << 38;
 /// The size of operators that says how many products there are.
 pub const BATCHES: &str = "l";
 
-/// `c[m, n] = a[m, k] · b[n, k]ᵀ`, of so many matrices each.
+/// `c[m, n] = a[m, k] · b[n, k]ᵀ`, for each matrix of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// Rows of the result.

@@ -10,7 +10,7 @@ use super::shapes::Shape;
 pub struct Peer {
     /// Its name, e.g. `cuBLASLt`.
     pub name: String,
-    /// Which of its ways was the fastest.
+    /// The fastest of its configurations.
     pub config: String,
     /// Its time.
     pub score: Score,
@@ -69,7 +69,7 @@ impl Row {
 pub struct Missing {
     /// The shape.
     pub shape: Shape,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 

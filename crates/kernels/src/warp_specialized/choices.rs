@@ -74,7 +74,7 @@ impl FromStr for Cluster {
 /// The rasterization order: the order in which the tiles of C are taken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Rasterization {
-    /// Groups of so many rows of tiles, each column by column.
+    /// Groups of this many rows of tiles, each column by column.
     Grouped(i64),
     /// The same, every second group from its last column to its first.
     Serpentine(i64),

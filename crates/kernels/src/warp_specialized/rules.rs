@@ -48,7 +48,7 @@ pub(crate) const CLUSTER_REDUCE_BYTES: i64 = 128;
 /// Bytes of a row of a tile that a TMA store takes, at most: the widest swizzle.
 pub(crate) const ROW_BYTES: i64 = 128;
 
-/// Tiles start at multiples of this many bytes of shared memory: after so many the widest swizzle repeats.
+/// Tiles start at multiples of this many bytes of shared memory: the period of the widest swizzle.
 const ALIGNMENT: i64 = 1024;
 
 /// Bytes that a tile takes in shared memory.

@@ -223,7 +223,7 @@ impl Scheduler {
         });
     }
 
-    /// The same with the previous tile at hand, and with what is done behind the last one.
+    /// The same with the previous tile, and with what is done behind the last one.
     pub fn for_tiles_after(
         &self,
         t: &mut KernelBuilder,

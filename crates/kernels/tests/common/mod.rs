@@ -1,4 +1,4 @@
-//! What the tests of all operators share: running programs in all executions, bounds of errors, and `ptxas`.
+//! Support for the tests of all operators: running programs in all executions, bounds of errors, and `ptxas`.
 
 #![allow(dead_code)] // Each test binary uses some of it.
 
@@ -179,7 +179,7 @@ pub fn agree(
     reports.remove(0)
 }
 
-/// How far a result may be from the exact one: `roundings` of each product to `dtype`, sums in f32, one rounding at the end.
+/// Largest distances of the results from the exact ones: `roundings` of each product to `dtype`, sums in f32, one rounding at the end.
 /// `magnitudes` are the sums of the products' absolute values.
 pub fn bounds(dtype: DType, roundings: f64, k: i64, exact: &[f64], magnitudes: &[f64]) -> Vec<f64> {
     let each = |(c, sum): (&f64, &f64)| {
@@ -193,7 +193,7 @@ pub fn absolute(values: &[f64]) -> Vec<f64> {
     values.iter().map(|x| x.abs()).collect()
 }
 
-/// Where `ptxas` is, if it is anywhere.
+/// Path of `ptxas`, if there is one.
 pub fn ptxas() -> Option<std::path::PathBuf> {
     let found = std::env::var_os("TILEWRIGHT_PTXAS").map(std::path::PathBuf::from).or_else(|| {
         std::env::split_paths(&std::env::var_os("PATH")?).map(|p| p.join("ptxas")).find(|p| p.is_file())

@@ -100,7 +100,7 @@ pub(crate) enum Step {
     Wgmma(&'static WgmmaRow),
     /// The same, waited for at once.
     WgmmaWait(&'static WgmmaRow),
-    /// A bulk copy of so many bytes by one thread; the round waits for all of its copies.
+    /// A bulk copy of this many bytes by one thread; the round waits for all of its copies.
     Bulk(BulkOp, u32),
     /// The same, waited for at once.
     BulkWait(BulkOp, u32),
@@ -472,7 +472,7 @@ impl Frame {
         at(base, (chain * 16 * THREADS) as i32)
     }
 
-    /// What a load gave: its words' exclusive or, since an assembler would narrow a load whose words are not all used. All
+    /// A word that depends on a load: its words' exclusive or, since an assembler would narrow a load whose words are not all used. All
     /// but the first are zero. The words of a matrix are needed only to the first.
     fn loaded(&mut self, row: &CopyRow, registers: &[Reg]) -> Operand {
         let mut all = self.b.read(registers[0]);
@@ -595,7 +595,7 @@ impl Frame {
         }
     }
 
-    /// Where the chains' streams of this round begin: in the block's own part of the data, contiguous threads `row.bytes` apart.
+    /// Begins the chains' streams of this round in the block's own part of the data, contiguous threads `row.bytes` apart.
     /// It depends on what the chain loaded before (zeros), so that no assembler takes a load out of the loop.
     fn begin_streams(&mut self, row: &CopyRow, now: &[Operand]) {
         let thread: Operand = self.b.special(Special::ThreadIndex).into();

@@ -40,7 +40,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// What the built-in tables are measured with; less than a minute on a GPU.
+    /// The configuration that the built-in tables are measured with; less than a minute on a GPU.
     pub fn full() -> Self {
         Config { runs: 5, rounds: 32 }
     }
@@ -287,7 +287,7 @@ fn median(mut values: Vec<f64>) -> Option<Measured> {
     Some(Measured { value: (values[(n - 1) / 2] + values[n / 2]) / 2.0, spread: (high - low) / 2.0 })
 }
 
-/// Why a figure is missing.
+/// Reason why a figure is missing.
 type Failure = String;
 
 /// The device with the buffers of all microbenchmarks.
@@ -537,7 +537,7 @@ fn carrier(_: &tilewright_tile::Diagnostics) -> RuntimeError {
     RuntimeError::Inconsistent { kernel: "microbenchmark".to_string() }
 }
 
-/// What was measured so far; what was not is the built-in table's.
+/// Figures measured so far; those that were not are the built-in table's.
 struct Figures {
     built_in: &'static Timing,
     source: String,

@@ -55,7 +55,7 @@ pub(crate) struct Recipe {
     pub warps: u32,
     /// Warps with which the issue is measured, and independent chains of a thread.
     pub load: (&'static [u32], u32),
-    /// A rate by which a step's bytes take time besides.
+    /// A rate by which a step's bytes take time in addition.
     pub moved: Option<(Rate, u32)>,
 }
 

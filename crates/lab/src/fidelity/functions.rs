@@ -17,7 +17,7 @@ const LAUNCH: usize = 1 << 20;
 /// On how many arguments functions are measured.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FunctionConfig {
-    /// `f32` arguments, besides the 65536 `f16` numbers.
+    /// `f32` arguments, in addition to the 65536 `f16` numbers.
     pub arguments: usize,
     /// The seed of the `f32` arguments.
     pub seed: u64,

@@ -94,7 +94,7 @@ pub(super) fn items(arch: Arch) -> Vec<Item> {
     all
 }
 
-/// How far results of an operation may differ. The match has no wildcard: a new operation says what it is.
+/// Largest difference that results of an operation may have. The match has no wildcard: a new operation says what it is.
 fn matches(op: ScalarOp) -> Match {
     use ScalarOp::*;
     match op {
@@ -117,10 +117,10 @@ fn matches(op: ScalarOp) -> Match {
 /// Code that is being built: one thread's registers and addresses.
 pub(super) struct Code<'a> {
     pub b: &'a mut Builder,
-    /// Where the thread's words and its results are, 64 bits each.
+    /// Addresses of the thread's words and of its results, 64 bits each.
     pub from: Operand,
     pub to: Operand,
-    /// Where its warp's shared memory begins, and the lane.
+    /// Address of its warp's shared memory, and the lane.
     pub warp: Operand,
     pub lane: Operand,
 }
@@ -372,7 +372,7 @@ impl Item {
         words
     }
 
-    /// What must come out by the row's own description.
+    /// Words that the row's own description gives.
     pub(super) fn evaluate(&self, words: &[u32]) -> Vec<u32> {
         let threads = words.chunks_exact(self.inputs);
         match &self.work {
@@ -422,7 +422,7 @@ impl Item {
     }
 }
 
-/// What a copy leaves in the results of a warp.
+/// Results of a warp after a copy, by the layouts of its row.
 fn copied(row: &CopyRow, warp: &[u32]) -> Vec<u32> {
     let words = |lane: usize| &warp[5 * lane..5 * lane + 4];
     let control = |lane: usize| warp[5 * lane + 4];

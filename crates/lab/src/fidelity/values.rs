@@ -182,7 +182,7 @@ impl Domain {
     }
 }
 
-/// What the operands of an operation stand for, once for each literal that is tried; empty where it is tested elsewhere.
+/// Domains of an operation's operands, once for each literal that is tried; empty if it is tested elsewhere.
 pub(super) fn operands(op: ScalarOp) -> Vec<Vec<Domain>> {
     use Domain::*;
     use ScalarOp::*;

@@ -34,7 +34,7 @@ pub struct ArchSpec {
     pub ptx_version: &'static str,
     /// The compute capability.
     pub capability: (u32, u32),
-    /// Whether its code runs on this compute capability alone (targets with an `a`), not on later ones.
+    /// True if its code runs on this compute capability alone (targets with an `a`), not on later ones.
     pub specific: bool,
     /// Sizes.
     pub limits: Limits,
@@ -95,7 +95,7 @@ impl Arch {
         &self.0.limits
     }
 
-    /// Whether it has all of these features.
+    /// True if it has all of these features.
     pub fn has(self, needs: impl Into<Features>) -> bool {
         self.0.features.has(needs.into())
     }
@@ -105,7 +105,7 @@ impl Arch {
         needs.into() - self.0.features
     }
 
-    /// Whether a GPU of this compute capability runs its code. PTX runs on the capability that it names and on every later one; that of a
+    /// True if a GPU of this compute capability runs its code. PTX runs on the capability that it names and on every later one; that of a
     /// specific target runs on the one that it names.
     pub fn runs_on(self, capability: (u32, u32)) -> bool {
         if self.0.specific { capability == self.0.capability } else { capability >= self.0.capability }

@@ -11,7 +11,7 @@ use super::module::Entry;
 use super::{CudaDevice, lock};
 
 impl CudaDevice {
-    /// Gives the PTX of these kernels to the driver's assembler, on so many threads (at least one). What it rejects is left out: the
+    /// Gives the PTX of these kernels to the driver's assembler, on `threads` threads (at least one). What it rejects is left out: the
     /// kernel's launch will say why. Afterwards launches find the code.
     pub fn load_ahead(&self, kernels: &[&Kernel], threads: usize) {
         let wanted: Vec<&Kernel> = {

@@ -73,7 +73,7 @@ impl<'a> CudaSequence<'a> {
     ///
     /// # Errors
     ///
-    /// What [`Device::launch`](crate::Device::launch) refuses, and [`RuntimeError::ConstantWritten`] where a parameter of one launch is
+    /// Those of [`Device::launch`](crate::Device::launch), and [`RuntimeError::ConstantWritten`] if a parameter of one launch is
     /// `constant` and another launch of the sequence writes its buffer.
     pub fn push(
         &mut self,

@@ -167,7 +167,7 @@ impl Hopper for Builder {
         self.add_tensor_map(TensorMap { name: name.to_string(), shape })
     }
 
-    /// What one thread of the block does.
+    /// Adds `body` for one thread of the block.
     fn only(&mut self, thread: i64, body: impl FnOnce(&mut Builder)) {
         let t = self.thread();
         let it = self.op(ScalarOp::EqI32, t, thread);

@@ -67,7 +67,7 @@ pub(super) fn mutants(program: &Program) -> Vec<Mutant> {
     all
 }
 
-/// Whether a tensor is a shared one that belongs to no pipeline.
+/// True if a tensor is a shared one that belongs to no pipeline.
 fn own(program: &Program, id: TensorId) -> bool {
     program.tensor(id).memory() == Memory::Shared
         && !program.pipelines.iter().any(|p| p.tensors.contains(&id))
@@ -130,7 +130,7 @@ fn every(body: &mut [Stmt], f: &mut dyn FnMut(&mut Stmt)) {
     }
 }
 
-/// What `f` gives for the statement of this number, in the order of [`every`].
+/// Applies `f` to the statement of this number, in the order of [`every`].
 fn at<T>(program: &Program, number: usize, f: impl Fn(&Stmt) -> T) -> Option<T> {
     let (mut next, mut found) = (0, None);
     every(&mut program.body.clone(), &mut |stmt| {

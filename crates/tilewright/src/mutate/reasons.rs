@@ -7,7 +7,7 @@ use tilewright_simt::{Function, Inst, Op, Reg};
 
 use super::{Edit, Kind, Mutant, block_of};
 
-/// Why a mutant that was not found is as right as its kernel.
+/// Proof that a mutant that was not found is as right as its kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reason {
     /// It waits for more than the kernel, so all is ordered that is ordered there.
@@ -92,7 +92,7 @@ pub(super) fn reason(function: &Function, mutant: &Mutant) -> Option<Reason> {
     }
 }
 
-/// Whether a fence between proxies became one of more state spaces.
+/// True if a fence between proxies became one of more state spaces.
 fn covers_more(op: &Op, edit: &Edit) -> bool {
     let (Op::Sync(SyncOp::FenceProxyAsync(old)), Edit::Replace(Op::Sync(SyncOp::FenceProxyAsync(new)))) =
         (op, edit)
@@ -131,7 +131,7 @@ fn swapped(op: &Op, edit: &Edit, body: &[Inst]) -> Option<Reason> {
     .then_some(Reason::Registers)
 }
 
-/// Why a synchronisation may be missing, or less.
+/// Reason why a synchronisation may be missing, or order less.
 fn weakened(function: &Function, mutant: &Mutant, op: &Op) -> Option<Reason> {
     let Op::Sync(sync) = op else { return None };
     let body = block_of(function, &mutant.block)?;
@@ -175,7 +175,7 @@ fn weakened(function: &Function, mutant: &Mutant, op: &Op) -> Option<Reason> {
     }
 }
 
-/// Whether all of a thread's asynchronous copies are waited for before any groups are counted.
+/// True if all of a thread's asynchronous copies are waited for before any groups are counted.
 fn waits_for_all(after: &[Inst]) -> bool {
     for inst in after {
         match &inst.op {
@@ -195,12 +195,12 @@ fn is_init(op: &Op) -> bool {
     matches!(op, Op::Mbarrier { op: MbarrierOp::Init, .. })
 }
 
-/// What fences that stand side by side may have between them.
+/// True if fences that stand side by side may have this between them.
 fn passes(op: &Op) -> bool {
     op.is_removable() || is_init(op) || is_fence(op)
 }
 
-/// What `f` says of an instruction beside this one, nothing but arithmetic, fences and initialisations between.
+/// Applies `f` to the instructions beside this one, with nothing but arithmetic, fences and initialisations between; the first result.
 fn beside(body: &[Inst], index: usize, f: impl Fn(&Op) -> Option<Reason>) -> Option<Reason> {
     let scan = |all: &mut dyn Iterator<Item = &Inst>| {
         for inst in all {
@@ -227,7 +227,7 @@ fn is_wait(op: SyncOp) -> bool {
     )
 }
 
-/// Whether a wait orders all that another one does.
+/// True if a wait orders all that another one does.
 fn covers(wait: SyncOp, other: SyncOp) -> bool {
     match (wait, other) {
         (SyncOp::AsyncWaitAll, SyncOp::AsyncWaitAll | SyncOp::AsyncWaitGroup(_)) => true,
@@ -300,7 +300,7 @@ fn unread(function: &Function, register: Reg) -> bool {
     !read
 }
 
-/// Whether all that a guarded block does is to store from shared memory to global memory, and to wait for that.
+/// True if a guarded block does nothing but store from shared memory to global memory, and wait for that.
 fn same_bytes(op: &Op) -> bool {
     let Op::If { then, otherwise, .. } = op else { return false };
     otherwise.is_empty()
@@ -312,7 +312,7 @@ fn same_bytes(op: &Op) -> bool {
         })
 }
 
-/// Whether nothing that touches shared memory, and no synchronisation, stands before a mutant's instruction, which is in no loop.
+/// True if nothing that touches shared memory, and no synchronisation, stands before a mutant's instruction, which is in no loop.
 fn nothing_before(function: &Function, mutant: &Mutant) -> bool {
     let mut body = &function.body;
     let ways = mutant.block.iter().map(|(position, second)| (*position, Some(*second)));
@@ -335,7 +335,7 @@ fn nothing_before(function: &Function, mutant: &Mutant) -> bool {
     true
 }
 
-/// Whether an instruction, or one within it, touches shared memory or synchronises.
+/// True if an instruction, or one within it, touches shared memory or synchronises.
 fn touches(op: &Op) -> bool {
     match op {
         Op::For { body, .. } => body.iter().any(|inst| touches(&inst.op)),
