@@ -16,10 +16,11 @@ use std::time::{Duration, Instant};
 
 use tilewright_machine::{Arch, Timing, UnknownArch};
 use tilewright_synth::block::BlockPlan;
-use tilewright_synth::{Ablation, AsyncLayouts, Budget, Multiples, Options as SynthOptions};
+use tilewright_synth::{Ablation, AsyncLayouts, Budget, Multiples, Options as SynthOptions, Words};
 use tilewright_tile::core::{self, Changed};
 use tilewright_tile::{
-    Code, Constants, Diagnostic, Diagnostics, Origin, Program, Verified, check_architecture, unroll, verify,
+    Code, Constants, Diagnostic, Diagnostics, Origin, Program, StmtId, Verified, check_architecture,
+    statement_text, unroll, verify,
 };
 
 pub use kernel::{Assumption, Kernel};
@@ -126,54 +127,112 @@ pub struct PassTime {
     pub time: Duration,
 }
 
+/// The clock around the passes.
+struct Clock {
+    times: Vec<PassTime>,
+    last: Instant,
+}
+
+impl Clock {
+    fn new() -> Self {
+        Clock { times: Vec::new(), last: Instant::now() }
+    }
+
+    /// A pass has ended.
+    fn lap(&mut self, name: &'static str) {
+        self.times.push(PassTime { name, time: self.last.elapsed() });
+        self.last = Instant::now();
+    }
+}
+
 /// Compiles a program.
 ///
 /// # Errors
 ///
 /// What the verifier, synthesis or lowering have to say about the program.
 pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnostics> {
-    let mut times = Vec::new();
-    let mut last = Instant::now();
-    let mut lap = |name: &'static str| {
-        times.push(PassTime { name, time: last.elapsed() });
-        last = Instant::now();
-    };
+    let mut clock = Clock::new();
+    let verified = front(program, options)?;
+    clock.lap("verify");
+    let program = of_surface(&verified)?;
+    clock.lap("unroll");
+    finish(verified, program, options, clock)
+}
+
+/// Compiles a core program that an author wrote, perhaps after some of its passes: those that have nothing left to do leave it as it is.
+///
+/// # Errors
+///
+/// What [`core::check`], synthesis or lowering have to say about the program; a copy with the word `tma` that TMA cannot do.
+pub fn compile_core(program: &core::Program, options: &Options) -> Result<Kernel, Diagnostics> {
+    let mut clock = Clock::new();
+    let verified = front_core(program, options)?;
+    clock.lap("verify");
+    finish(verified, program.clone(), options, clock)
+}
+
+/// Checks a program and what is asked for.
+fn front(program: &Program, options: &Options) -> Result<Verified, Diagnostics> {
     check_multiples(program, options)?;
     let verified = verify(program, &options.constants)?;
     check_architecture(&verified, options.arch)?;
-    lap("verify");
+    Ok(verified)
+}
+
+/// The same for a core program; the result is the surface program that says the same.
+fn front_core(program: &core::Program, options: &Options) -> Result<Verified, Diagnostics> {
+    let verified = core::check(program)?;
+    check_multiples(verified.program(), options)?;
+    check_architecture(&verified, options.arch)?;
+    Ok(verified)
+}
+
+/// The core program of a surface program.
+fn of_surface(verified: &Verified) -> Result<core::Program, Diagnostics> {
+    let program = core::build(&unroll(verified)?)?;
+    core::verify(&program, "unroll")?;
+    Ok(program)
+}
+
+/// The passes of a core program, and all that is behind them.
+fn finish(
+    verified: Verified,
+    program: core::Program,
+    options: &Options,
+    mut clock: Clock,
+) -> Result<Kernel, Diagnostics> {
     let wanted = options.synthesis();
-    let (plain, assigned) = core_passes(&verified, &wanted, &mut |pass, _, _| lap(pass))?;
+    let (plain, assigned) = core_passes(program, &wanted, &mut |pass, _, _| clock.lap(pass))?;
     let parts = parts::parts(&plain, &wanted)?;
-    lap("synthesise");
+    clock.lap("synthesise");
     let of_roles = parts::lowered(&plain, &parts);
     let plan = BlockPlan::new(&plain, &of_roles, options.arch, &options.multiples)?;
-    lap("plan the block");
+    clock.lap("plan the block");
     let lowered = tilewright_lower::lower(&plain, &of_roles, &plan, options.arch, &options.multiples)?;
     let (function, maps) = (lowered.function, lowered.maps);
     let mut explanation = parts::explain(&plain, &assigned, parts, &function, options.timing());
     explanation.pipelines = plan.pipeline_notes;
     explanation.synchronisation = plan.sync_notes;
-    lap("lower");
+    clock.lap("lower");
     tilewright_simt::verify(&function).map_err(|error| Diagnostic::internal(Origin::Unknown, error))?;
-    lap("verify the thread-level program");
+    clock.lap("verify the thread-level program");
     let ptx = tilewright_ptx::print(&function);
-    lap("print PTX");
+    clock.lap("print PTX");
     let assumptions = options
         .multiples
         .iter()
         .filter(|(_, multiple)| **multiple > 1)
         .map(|(size, multiple)| Assumption { size: size.clone(), multiple: *multiple })
         .collect();
-    Ok(Kernel { verified, core: plain, function, maps, ptx, assumptions, explanation, times })
+    Ok(Kernel { verified, core: plain, function, maps, ptx, assumptions, explanation, times: clock.times })
 }
 
 /// Follows the passes of the core program: the pass, whether it changed the program, the program after it.
 type Observer<'a> = dyn FnMut(&'static str, Changed, &core::Program) + 'a;
 
-/// The core program of a verified program, ready for the synthesis of its parts. Its invariants are checked after every pass.
+/// Makes a core program ready for the synthesis of its parts. Its invariants are checked after every pass.
 fn core_passes(
-    verified: &Verified,
+    mut program: core::Program,
     wanted: &SynthOptions,
     observe: &mut Observer<'_>,
 ) -> Result<(core::Program, AsyncLayouts), Diagnostics> {
@@ -184,11 +243,10 @@ fn core_passes(
         observe(pass, changed, program);
         Ok::<(), Diagnostic>(())
     };
-    let mut program = core::build(&unroll(verified)?)?;
-    after("unroll", Changed::Yes, &program)?;
     let changed = core::multi_buffer(&mut program);
     after("multi-buffer", changed, &program)?;
     let assigned = tilewright_synth::assign_async_layouts(&program, wanted)?;
+    check_marks(&program, &assigned)?;
     let changed = Changed::from(assigned.verified != program);
     program = assigned.verified.clone();
     after("assign async layouts", changed, &program)?;
@@ -197,19 +255,44 @@ fn core_passes(
     Ok((program, assigned))
 }
 
+/// The copies of a program that TMA does.
+fn tma_copies(program: &core::Program) -> BTreeMap<StmtId, &core::Stmt> {
+    let mut copies = BTreeMap::new();
+    program.visit(&mut |stmt, _| {
+        if matches!(&stmt.kind, core::StmtKind::CopyAsync { how, .. } if how.tensor) {
+            copies.insert(stmt.id, stmt);
+        }
+    });
+    copies
+}
+
+/// An error about a copy that an author gave the word `tma`, and that TMA cannot do.
+fn check_marks(before: &core::Program, assigned: &AsyncLayouts) -> Result<(), Diagnostic> {
+    let done = tma_copies(&assigned.verified);
+    let refused = tma_copies(before).into_iter().find(|(id, _)| !done.contains_key(id));
+    let Some((id, copy)) = refused else { return Ok(()) };
+    let why = assigned.refused.get(&id).map_or_else(
+        || "only copies to a stage and from shared memory are its".to_string(),
+        |refused| Words { verified: &assigned.verified, statements: &[] }.alternative(refused).reason,
+    );
+    let message = format!("TMA cannot do `{}`: {why}", statement_text(before, copy));
+    Err(Diagnostic::new(Code::Unsatisfiable, copy.span, message)
+        .help("without the word `tma`, the compiler finds what does the copy"))
+}
+
 /// The core program after one of its passes.
 #[derive(Clone, Debug)]
 pub struct Dump {
     /// The pass.
     pub pass: &'static str,
-    /// The program as text; `None` where the pass left it as it was.
-    pub text: Option<String>,
+    /// The program; `None` where the pass left it as it was.
+    pub program: Option<core::Program>,
 }
 
 impl fmt::Display for Dump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.text {
-            Some(text) => write!(f, "// after {}\n{text}", self.pass),
+        match &self.program {
+            Some(program) => write!(f, "// after {}\n{program}", self.pass),
             None => writeln!(f, "// after {} (unchanged)", self.pass),
         }
     }
@@ -221,13 +304,25 @@ impl fmt::Display for Dump {
 ///
 /// What the verifier or a pass has to say about the program.
 pub fn dumps(program: &Program, options: &Options) -> Result<Vec<Dump>, Diagnostics> {
-    check_multiples(program, options)?;
-    let verified = verify(program, &options.constants)?;
-    check_architecture(&verified, options.arch)?;
+    let program = of_surface(&front(program, options)?)?;
+    let first = Dump { pass: "unroll", program: Some(program.clone()) };
+    Ok([first].into_iter().chain(dumps_of_passes(program, options)?).collect())
+}
+
+/// A core program that an author wrote after each of its passes.
+///
+/// # Errors
+///
+/// What [`core::check`] or a pass has to say about the program.
+pub fn core_dumps(program: &core::Program, options: &Options) -> Result<Vec<Dump>, Diagnostics> {
+    front_core(program, options)?;
+    dumps_of_passes(program.clone(), options)
+}
+
+fn dumps_of_passes(program: core::Program, options: &Options) -> Result<Vec<Dump>, Diagnostics> {
     let mut dumps = Vec::new();
-    core_passes(&verified, &options.synthesis(), &mut |pass, changed, program| {
-        let text = (changed == Changed::Yes).then(|| program.to_string());
-        dumps.push(Dump { pass, text });
+    core_passes(program, &options.synthesis(), &mut |pass, changed, program| {
+        dumps.push(Dump { pass, program: (changed == Changed::Yes).then(|| program.clone()) });
     })?;
     Ok(dumps)
 }

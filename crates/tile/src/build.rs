@@ -104,6 +104,8 @@ pub(crate) struct Builder {
     names: HashMap<String, Entry>,
     open: Vec<Open>,
     body: Vec<Stmt>,
+    /// Whether counters and tensors are declared before the statements, so that no statement declares one.
+    pub(crate) declared: bool,
 }
 
 impl Builder {
@@ -127,6 +129,7 @@ impl Builder {
             names: HashMap::new(),
             open: Vec::new(),
             body: Vec::new(),
+            declared: false,
         }
     }
 
@@ -256,14 +259,35 @@ impl Builder {
         self.open.len()
     }
 
-    fn begin(&mut self, head: Head) {
+    /// Takes the latest statement out of the block at hand.
+    pub(crate) fn take_last(&mut self) -> Option<Stmt> {
+        self.body.pop()
+    }
+
+    /// Opens a block.
+    pub(crate) fn begin(&mut self, head: Head) {
         let outer = std::mem::take(&mut self.body);
         let id = self.program.statements.fresh(None);
         self.open.push(Open { head, id, outer, names: Vec::new() });
     }
 
+    /// The counter of this name: the declared one, or, `after` others, the one that is next declared.
+    fn next_counter(&self, name: &str, after: u32) -> SymbolId {
+        match self.get(name) {
+            Some(Named::Symbol(id)) if self.declared => id,
+            _ => SymbolId(self.program.symbols.len() as u32 + after),
+        }
+    }
+
     /// A counter of the loop that has just begun.
     fn counter(&mut self, name: &str, span: Origin, kind: SymbolKind) -> Result<SymbolId, Diagnostic> {
+        if self.declared {
+            return match self.lookup(name, span, "a counter")? {
+                Named::Symbol(id) => Ok(id),
+                _ => Err(Diagnostic::new(Code::TypeMismatch, span, format!("`{name}` is not a counter"))
+                    .help(format!("declare one: `counter {name}_`"))),
+            };
+        }
         let counter = SymbolId(self.program.symbols.len() as u32);
         let bound = self.bind(name, span, Named::Symbol(counter));
         self.program.symbols.push(Symbol { name: name.to_string(), kind, span });
@@ -279,7 +303,7 @@ impl Builder {
         kind: SymbolKind,
     ) -> Result<SymbolId, Diagnostic> {
         let span = span.into();
-        self.begin(Head::For { counter: SymbolId(self.program.symbols.len() as u32), lo, hi });
+        self.begin(Head::For { counter: self.next_counter(name, 0), lo, hi });
         self.counter(name, span, kind)
     }
 
@@ -291,7 +315,10 @@ impl Builder {
         (rows, cols): (Expr, Expr),
         order: TileOrder,
     ) -> Vec<Result<SymbolId, Diagnostic>> {
-        let [row, col, i, j] = [0, 1, 2, 3].map(|n| SymbolId(self.program.symbols.len() as u32 + n));
+        let [row, col, i, j] = [0, 1, 2, 3].map(|n: u32| {
+            let name = counters.get(n as usize).map_or("", |(name, _)| *name);
+            self.next_counter(name, n)
+        });
         self.begin(Head::Tiles {
             row,
             col,
@@ -484,6 +511,11 @@ impl Builder {
     ) -> Result<Option<TensorId>, Diagnostic> {
         let span = span.into();
         match self.get(name) {
+            None if self.declared => {
+                self.poison(name, span);
+                Err(Diagnostic::new(Code::UnknownName, span, format!("nothing is named `{name}`"))
+                    .help(format!("declare the result: `{name} = register_tensor(f32, [64, 64])`")))
+            }
             None => self.declare_tensor(name, span, dtype, TensorKind::Register { shape, pinned }).map(Some),
             Some(Named::Tensor(id)) if pinned.is_none() => Ok(Some(id)),
             Some(Named::Tensor(id)) => Err(Diagnostic::new(

@@ -138,6 +138,8 @@ pub enum Code {
     Misplaced,
     /// Roles wait for each other for ever.
     Deadlock,
+    /// A core program that was given as text violates an invariant of core programs ([`core::verify`](crate::core::verify())).
+    Invariant,
     /// An internal compiler error, not a mistake of the program: [`Diagnostic::internal`].
     Internal,
     /// A warning: elements of an output that nothing writes.
@@ -172,6 +174,7 @@ impl Code {
             Code::BadLaunch => "bad-launch",
             Code::Misplaced => "misplaced",
             Code::Deadlock => "deadlock",
+            Code::Invariant => "invariant",
             Code::Internal => "internal",
             Code::PartlyWritten => "partly-written",
             Code::PartlyRead => "partly-read",

@@ -470,11 +470,19 @@ pub(crate) struct Printer<'a> {
     program: &'a dyn Names,
     /// Tensors whose definition has been printed: a layout is given only there.
     defined: BTreeSet<TensorId>,
+    /// Whether the text declares every tensor before the statements: what these say of it need not be repeated, and all else that a
+    /// core program holds is said.
+    declared: bool,
 }
 
 impl<'a> Printer<'a> {
     pub(crate) fn new(program: &'a dyn Names) -> Self {
-        Printer { program, defined: BTreeSet::new() }
+        Printer { program, defined: BTreeSet::new(), declared: false }
+    }
+
+    /// A printer of statements behind declarations, as core programs have them.
+    pub(crate) fn declared(program: &'a dyn Names) -> Self {
+        Printer { declared: true, ..Printer::new(program) }
     }
 
     pub(crate) fn block<F: Form>(
@@ -508,6 +516,8 @@ impl<'a> Printer<'a> {
         let program = self.program;
         let name = |id: &TensorId| program.tensor(*id);
         match kind {
+            StmtKind::Define(id) if self.declared => write!(out, "define {}", name(id)),
+            StmtKind::Pipeline(id) if self.declared => write!(out, "define {}", program.pipeline(*id)),
             StmtKind::Define(id) => {
                 self.defined.insert(*id);
                 write!(out, "{} = ", name(id))?;
@@ -525,8 +535,9 @@ impl<'a> Printer<'a> {
                 reference(out, program, src)?;
                 out.write_str(", ")?;
                 reference(out, program, dst)?;
+                let tma = (self.declared && how.tensor).then_some("tma");
                 let words = [how.multicast.then_some("multicast"), how.add.then_some("add")];
-                for word in words.into_iter().chain([how.hint.map(|hint| hint.name())]).flatten() {
+                for word in words.into_iter().chain([how.hint.map(|hint| hint.name()), tma]).flatten() {
                     write!(out, ", {word}")?;
                 }
                 out.write_str(")")
@@ -565,6 +576,7 @@ impl<'a> Printer<'a> {
             StmtKind::Rearrange { dst, src } => {
                 write!(out, "{} = rearrange({}", name(dst), name(src))?;
                 if self.defined.insert(*dst)
+                    && !self.declared
                     && let Some(layout) = program.pinned(*dst)
                 {
                     write!(out, ", layout = {layout}")?;
@@ -620,6 +632,11 @@ impl<'a> Printer<'a> {
             | StmtKind::Role { body, .. }
             | StmtKind::Stage { body, .. } => {
                 head(out, program, kind)?;
+                if let StmtKind::Drain { previous: [i, j], .. } = kind
+                    && self.declared
+                {
+                    write!(out, "({}, {})", program.symbol(*i), program.symbol(*j))?;
+                }
                 out.write_str(" {\n")?;
                 self.block(out, body, depth + 1)?;
                 write!(out, "{:width$}}}", "", width = 4 * depth)
@@ -688,7 +705,8 @@ impl Display for Program {
 pub fn statement_text<F: Form>(program: &dyn Names, stmt: &Stmt<F>) -> String {
     let mut text = String::new();
     // As if every tensor had been defined: no layout is given.
-    let mut printer = Printer { program, defined: stmt.kind.assigned().into_iter().collect() };
+    let mut printer =
+        Printer { program, defined: stmt.kind.assigned().into_iter().collect(), declared: false };
     let written = match &stmt.kind {
         kind @ (StmtKind::For { .. }
         | StmtKind::Tiles { .. }

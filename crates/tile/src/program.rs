@@ -102,6 +102,23 @@ impl Param {
     pub fn is_constant(&self) -> bool {
         matches!(self.kind, ParamKind::Tensor { constant: true, .. })
     }
+
+    /// The strides in elements: those given, else those of a row-major tensor; empty for a scalar.
+    pub fn strides(&self) -> Vec<Expr> {
+        match &self.kind {
+            ParamKind::Tensor { shape, strides, .. } => strides.clone().unwrap_or_else(|| row_major(shape)),
+            ParamKind::Scalar { .. } => Vec::new(),
+        }
+    }
+}
+
+/// The strides of a row-major tensor: the last mode is contiguous.
+pub(crate) fn row_major(shape: &[Expr]) -> Vec<Expr> {
+    let mut strides = vec![Expr::Int(1); shape.len()];
+    for d in (1..shape.len()).rev() {
+        strides[d - 1] = shape[d].clone() * &strides[d];
+    }
+    strides
 }
 
 /// The kind of a [`Param`].

@@ -25,12 +25,12 @@ use std::process::Command;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use tilewright::check::{CheckError, CheckOptions, check, interpreted, problems, watched};
-use tilewright::compiler::{Kernel, Options, arch_named, compile, dumps, multiple_of};
+use tilewright::compiler::{Kernel, Options, arch_named, compile, compile_core, dumps, multiple_of};
 use tilewright::machine::Arch;
 use tilewright::runtime::SimDevice;
 use tilewright::tile::{
-    Argument, Code, Constants, Diagnostic, Diagnostics, ParamKind, Program, StmtKind, least_architecture,
-    needs, parse, verify,
+    Argument, Code, Constants, Diagnostic, Diagnostics, ParamKind, Program, StmtKind, core,
+    least_architecture, needs, parse, verify,
 };
 
 fn root() -> PathBuf {
@@ -190,6 +190,27 @@ fn core_agrees(kernel: &Kernel, options: &CheckOptions) -> Result<(), Failed> {
     Ok(())
 }
 
+/// The core program after each of its passes reads back from its text, and keeps the rules of core programs and of the language; that after the
+/// last compiles to the same PTX.
+fn core_texts(program: &Program, options: &Options, kernel: &Kernel) -> Result<(), Failed> {
+    let dumps = dumps(program, options).map_err(|d| d.to_string())?;
+    let programs: Vec<_> =
+        dumps.iter().filter_map(|dump| Some((dump.pass, dump.program.as_ref()?))).collect();
+    for (i, (pass, program)) in programs.iter().enumerate() {
+        let text = program.to_string();
+        let said = |d: Diagnostics| format!("after {pass}: {}\nin\n{text}", describe(&text, &d));
+        let again = core::parse(&text).map_err(said)?;
+        if again != program.renumbered() || again.to_string() != text {
+            return Err(format!("after {pass}, it reads back as\n{again}\nwritten\n{text}").into());
+        }
+        core::check(&again).map_err(said)?;
+        if i + 1 == programs.len() && compile_core(&again, options).map_err(said)?.ptx != kernel.ptx {
+            return Err(format!("after {pass}, its text compiles to other PTX:\n{text}").into());
+        }
+    }
+    Ok(())
+}
+
 /// Runs a case, and gives its warnings.
 fn run_case(
     name: &str,
@@ -218,6 +239,7 @@ fn run_case(
     let options =
         CheckOptions { sizes: values.sizes(&program), scalars, seed: values.seed, ..Default::default() };
     core_agrees(&kernel, &options)?;
+    core_texts(&program, &values.options(&program)?, &kernel)?;
     let outcome = check(&kernel, &device, &options).map_err(|e| e.to_string())?;
     if !outcome.is_right() {
         return Err(format!("{:?}\n{:?}", outcome.comparisons, outcome.problems).into());

@@ -1,18 +1,16 @@
-//! The core program of a verified surface program.
+//! The core program of a verified surface program, and of a text.
+
+use std::collections::BTreeMap;
 
 use tilewright_machine::WARPGROUP;
 
-use super::{Coord, Core, Never, Pipeline, Program, Role, Symbol, Tensor, TensorKind};
-use crate::diagnostic::{Diagnostic, Origin};
+use super::{Coord, Core, Never, Pipeline, Program, Role, Slot, Symbol, Tensor, TensorKind};
+use crate::diagnostic::{Code, Diagnostic, Diagnostics, Origin};
 use crate::expr::{Expr, SymbolId};
-use crate::program::{self, PipelineId, Side, StmtKind, SymbolKind};
+use crate::parser::{CoreText, RoleText, core_text};
+use crate::program::{self, Param, PipelineId, Side, Stmt, StmtKind, SymbolKind};
 use crate::statement::{Convert, Surface};
 use crate::verified::Verified;
-
-/// A state that the surface's verifier should have ruled out.
-fn internal(span: Origin, what: &str) -> Diagnostic {
-    Diagnostic::internal(span, format_args!("the core program cannot hold {what}"))
-}
 
 /// Makes the core program of a program whose `unroll for` loops are expanded ([`unroll`](crate::unroll())).
 ///
@@ -20,37 +18,9 @@ fn internal(span: Origin, what: &str) -> Diagnostic {
 ///
 /// An integer that has no value, an `unroll for`, or a part of a register tensor: internal errors.
 pub fn build(v: &Verified) -> Result<Program, Diagnostic> {
-    let program = v.program();
-    let mut symbols = std::collections::BTreeMap::new();
-    for (i, row) in program.symbols.iter().enumerate() {
-        let size = match row.kind {
-            SymbolKind::Size(default) => Some(default),
-            SymbolKind::Counter => None,
-            // Constants have their values, counters of expanded loops theirs.
-            SymbolKind::Constant(_) | SymbolKind::Unrolled => continue,
-        };
-        symbols.insert(SymbolId(i as u32), Symbol { name: row.name.clone(), size, span: row.span });
-    }
-    let mut convert = Build { span: Origin::Unknown };
-    let mut tensors = Vec::new();
-    for row in &program.tensors {
-        convert.span = row.span;
-        let kind = tensor_kind(&row.kind, &mut convert)?;
-        tensors.push(Tensor { name: row.name.clone(), dtype: row.dtype, kind, span: row.span });
-    }
-    let mut pipelines = Vec::new();
-    for row in &program.pipelines {
-        convert.span = row.span;
-        let stages = convert.number(&row.stages)?;
-        pipelines.push(Pipeline {
-            name: row.name.clone(),
-            stages,
-            tensors: row.tensors.clone(),
-            span: row.span,
-        });
-    }
+    let mut convert = Build::default();
     let (mut body, mut roles, mut first) = (Vec::new(), Vec::new(), 0);
-    for stmt in &program.body {
+    for stmt in &v.program().body {
         convert.span = stmt.span;
         let StmtKind::Role { name, warpgroups, registers, body: inner } = &stmt.kind else {
             body.append(&mut convert.body(std::slice::from_ref(stmt))?);
@@ -62,24 +32,53 @@ pub fn build(v: &Verified) -> Result<Program, Diagnostic> {
         roles.push(Role { name, first, threads, registers, id: stmt.id, span: stmt.span, body: inner });
         first += threads;
     }
-    Ok(Program {
-        name: program.name.clone(),
-        symbols,
-        params: program.params.clone(),
-        strides: v.strides.clone(),
-        outputs: v.outputs.clone(),
-        inputs: v.inputs.clone(),
-        elements: v.elements.clone(),
-        grid: program.grid.clone(),
-        threads: v.threads(),
-        threads_span: program.threads_span,
-        cluster: convert.number(&program.cluster)?,
-        tensors,
-        pipelines,
-        statements: program.statements.clone(),
-        body,
-        roles,
-    })
+    convert.program(v.program(), body, roles)
+}
+
+/// Reads a core program from its text form, which `Display` writes; `docs/core-program.md` has the grammar.
+///
+/// The result is resolved (every name stands for a declared thing) but not checked: see [`check`](super::check()).
+///
+/// The law: `parse(&program.to_string())` is [`program.renumbered()`](Program::renumbered()) for every program that [`build`] and the passes
+/// made.
+///
+/// # Errors
+///
+/// The first mistake of grammar; of a text without any, every mistake about names and numbers, up to twenty.
+///
+/// ```
+/// let program = tilewright_tile::core::parse(
+///     "core double(x: f32[128], y: f32[128])
+///          grid(1) threads(128)
+///          declare {
+///              gx = global_view(x[:], (128) : (e0))
+///              gy = global_view(y[:], (128) : (e0))
+///              r = register_tensor(f32, [128])
+///          }
+///      {
+///          define gx
+///          define gy
+///          define r
+///          copy(gx, r)
+///          r = 2.0 * r
+///          copy(r, gy)
+///      }",
+/// )?;
+/// assert_eq!(tilewright_tile::core::parse(&program.to_string())?, program);
+/// # Ok::<(), tilewright_tile::Diagnostics>(())
+/// ```
+pub fn parse(source: &str) -> Result<Program, Diagnostics> {
+    let CoreText { program, slots, roles } = core_text(source)?;
+    let slots = slots.into_iter().map(|(id, (pipeline, side))| (id, Slot { pipeline, side })).collect();
+    let mut convert = Build { written: true, slots, ..Build::default() };
+    let body = convert.body(&program.body)?;
+    let role = |RoleText { name, first, threads, registers, stmt }| {
+        let Stmt { id, kind, span } = stmt;
+        let body = convert.body(kind.body())?;
+        Ok(Role { name, first, threads, registers, id, span, body })
+    };
+    let roles = roles.into_iter().map(role).collect::<Result<_, Diagnostic>>()?;
+    Ok(convert.program(&program, body, roles)?)
 }
 
 fn tensor_kind(kind: &program::TensorKind, convert: &mut Build) -> Result<TensorKind, Diagnostic> {
@@ -97,17 +96,31 @@ fn tensor_kind(kind: &program::TensorKind, convert: &mut Build) -> Result<Tensor
             TensorKind::Register { shape: convert.ints(shape)?, pinned: pinned.clone() }
         }
         program::TensorKind::Part { .. } => {
-            return Err(internal(convert.span, "a part of a register tensor"));
+            return Err(convert.refuse("a part of a register tensor"));
         }
     })
 }
 
 /// The conversion of what is written at a place.
+#[derive(Default)]
 struct Build {
     span: Origin,
+    /// Whether an author wrote a core program: else the surface's verifier has seen what is converted.
+    written: bool,
+    /// The symbols that stand for slots.
+    slots: BTreeMap<SymbolId, Slot>,
 }
 
 impl Build {
+    /// An error about something that a core program cannot hold.
+    fn refuse(&self, what: &str) -> Diagnostic {
+        if self.written {
+            return Diagnostic::new(Code::BadValue, self.span, format!("a core program cannot hold {what}"))
+                .help("shapes, stages, threads, groups and warps are literals there");
+        }
+        Diagnostic::internal(self.span, format_args!("the core program cannot hold {what}"))
+    }
+
     fn ints(&mut self, list: &[Expr]) -> Result<Vec<i64>, Diagnostic> {
         list.iter().map(|e| self.int(e)).collect()
     }
@@ -115,7 +128,63 @@ impl Build {
     /// A number that is not negative.
     fn number(&mut self, e: &Expr) -> Result<u32, Diagnostic> {
         let value = self.int(e)?;
-        u32::try_from(value).map_err(|_| internal(self.span, "such a number"))
+        u32::try_from(value).map_err(|_| self.refuse(&format!("{value} here")))
+    }
+
+    /// The program with the tables of `program` and these statements.
+    fn program(
+        &mut self,
+        program: &program::Program,
+        body: Vec<super::Stmt>,
+        roles: Vec<Role>,
+    ) -> Result<Program, Diagnostic> {
+        let mut symbols = BTreeMap::new();
+        for (i, row) in program.symbols.iter().enumerate() {
+            let size = match row.kind {
+                SymbolKind::Size(default) => Some(default),
+                SymbolKind::Counter if !self.slots.contains_key(&SymbolId(i as u32)) => None,
+                // Slots are no symbols, constants have their values, counters of expanded loops theirs.
+                SymbolKind::Counter | SymbolKind::Constant(_) | SymbolKind::Unrolled => continue,
+            };
+            symbols.insert(SymbolId(i as u32), Symbol { name: row.name.clone(), size, span: row.span });
+        }
+        let mut tensors = Vec::new();
+        for row in &program.tensors {
+            self.span = row.span;
+            let kind = tensor_kind(&row.kind, self)?;
+            tensors.push(Tensor { name: row.name.clone(), dtype: row.dtype, kind, span: row.span });
+        }
+        let mut pipelines = Vec::new();
+        for row in &program.pipelines {
+            self.span = row.span;
+            let (name, stages) = (row.name.clone(), self.number(&row.stages)?);
+            pipelines.push(Pipeline { name, stages, tensors: row.tensors.clone(), span: row.span });
+        }
+        self.span = program.threads_span;
+        let threads = self.number(&program.threads)?;
+        self.span = program.cluster_span;
+        let mut result = Program {
+            name: program.name.clone(),
+            symbols,
+            params: program.params.clone(),
+            strides: program.params.iter().map(Param::strides).collect(),
+            outputs: Vec::new(),
+            inputs: Vec::new(),
+            elements: Vec::new(),
+            grid: program.grid.clone(),
+            grid_span: program.grid_span,
+            threads,
+            threads_span: program.threads_span,
+            cluster: self.number(&program.cluster)?,
+            cluster_span: program.cluster_span,
+            tensors,
+            pipelines,
+            statements: program.statements.clone(),
+            body,
+            roles,
+        };
+        result.list_accesses();
+        Ok(result)
     }
 }
 
@@ -123,21 +192,32 @@ impl Convert<Surface, Core> for Build {
     type Error = Diagnostic;
 
     fn int(&mut self, e: &Expr) -> Result<i64, Diagnostic> {
-        e.as_int().ok_or_else(|| internal(self.span, "an integer without a value"))
+        e.as_int().ok_or_else(|| self.refuse("an integer without a value"))
     }
 
     fn index(&mut self, e: &Expr) -> Result<Coord, Diagnostic> {
-        Ok(Coord::Expr(e.clone()))
+        Ok(match e {
+            Expr::Symbol(id) if self.slots.contains_key(id) => Coord::Slot(self.slots[id]),
+            e => Coord::Expr(e.clone()),
+        })
     }
 
     fn slot(&mut self, _: (PipelineId, Side), slot: &Option<SymbolId>) -> Result<(), Diagnostic> {
         match slot {
             None => Ok(()),
-            Some(_) => Err(internal(self.span, "a counter of stages")),
+            Some(_) => Err(self.refuse("a counter of stages")),
         }
     }
 
     fn role(&mut self, _: &String) -> Result<Never, Diagnostic> {
-        Err(internal(self.span, "a role within another"))
+        Err(self.refuse("a role within another"))
+    }
+
+    fn body(&mut self, body: &[Stmt]) -> Result<Vec<super::Stmt>, Diagnostic> {
+        let statement = |stmt: &Stmt| {
+            self.span = stmt.span;
+            Ok(super::Stmt { id: stmt.id, kind: self.kind(&stmt.kind)?, span: stmt.span })
+        };
+        body.iter().map(statement).collect()
     }
 }

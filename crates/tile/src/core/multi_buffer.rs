@@ -1,6 +1,6 @@
 //! Multi-buffering: adds a stage mode to the tensors of pipelines.
 //!
-//! Needs: no tensor of a pipeline has one yet. Keeps: its meaning, and every id. Afterwards each shared tensor of a pipeline has one more
+//! Keeps: its meaning, and every id. Tensors that have it already stay as they are. Afterwards each shared tensor of a pipeline has one more
 //! mode, its last: the stages. In a `produce` or `consume` every reference to it fixes that mode at the [`Slot`].
 
 use std::collections::BTreeMap;
@@ -12,8 +12,9 @@ use super::{Changed, Coord, OperandMut, PipelineId, Program, Slot, Stmt, StmtKin
 /// Adds the stages of pipelines to their tensors as a mode.
 pub fn multi_buffer(program: &mut Program) -> Changed {
     let mut staged = BTreeMap::new();
+    let before = program.staged();
     for (i, pipeline) in program.pipelines.iter().enumerate() {
-        for tensor in &pipeline.tensors {
+        for tensor in pipeline.tensors.iter().filter(|id| !before.contains(id)) {
             if let TensorKind::Shared { shape, pinned } = &mut program.tensors[tensor.0 as usize].kind {
                 staged.insert(*tensor, (PipelineId(i as u32), shape.len()));
                 shape.push(i64::from(pipeline.stages));

@@ -1,5 +1,7 @@
-//! Core program to text. The words are those of the surface; a stage is `ab.produced` or `ab.consumed`, and a role is a list entry with its
-//! first thread: `role load(threads 128..256, registers 40) { … }`.
+//! Core program to text, which [`parse`](super::parse()) reads back to the same program. The words are those of the surface, and the
+//! tables stand before the statements, in their order: `declare { … }` has the counters, and every tensor and pipeline with all that
+//! is known of it. `define t` says where its life begins. A stage is `ab.produced` or `ab.consumed`, a copy that TMA does has the word
+//! `tma`, and a role its threads in the block: `role load(threads 128..256, registers 40) { … }`.
 
 use std::fmt::{self, Display, Write};
 
@@ -78,6 +80,32 @@ impl Names for Program {
     }
 }
 
+impl Program {
+    /// Writes the counters, tensors and pipelines, each kind in the order of its table.
+    fn write_declarations(&self, out: &mut dyn Write) -> fmt::Result {
+        let counters = self.symbols.values().filter(|symbol| symbol.size.is_none());
+        let counters: Vec<&str> = counters.map(|symbol| symbol.name.as_str()).collect();
+        if counters.is_empty() && self.tensors.is_empty() && self.pipelines.is_empty() {
+            return Ok(());
+        }
+        out.write_str("    declare {\n")?;
+        if !counters.is_empty() {
+            writeln!(out, "        counter {}", counters.join(", "))?;
+        }
+        for (i, row) in self.tensors.iter().enumerate() {
+            write!(out, "        {} = ", row.name)?;
+            self.write_tensor(out, TensorId(i as u32))?;
+            out.write_str("\n")?;
+        }
+        for (i, row) in self.pipelines.iter().enumerate() {
+            write!(out, "        {} = ", row.name)?;
+            self.write_pipeline(out, PipelineId(i as u32))?;
+            out.write_str("\n")?;
+        }
+        out.write_str("    }\n")
+    }
+}
+
 impl Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sizes: Vec<String> =
@@ -93,8 +121,10 @@ impl Display for Program {
         if self.cluster != 1 {
             write!(f, " cluster({})", self.cluster)?;
         }
-        f.write_str("\n{\n")?;
-        let mut printer = Printer::new(self);
+        f.write_str("\n")?;
+        self.write_declarations(f)?;
+        f.write_str("{\n")?;
+        let mut printer = Printer::declared(self);
         printer.block(f, &self.body, 1)?;
         for role in &self.roles {
             write!(f, "    role {}(threads {}..{}", role.name, role.first, role.first + role.threads)?;

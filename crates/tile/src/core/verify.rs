@@ -15,26 +15,29 @@ use tilewright_machine::Memory;
 /// 4. **Life.** A tensor is read or written within the body that defines or assigns it, behind that.
 /// 5. **Counters.** Expressions are over sizes and the counters of the loops around; those of a `drain` are of the loop before it.
 /// 6. **References.** An index has an entry a mode, or none at all. Register tensors have none.
-/// 7. **Slots.** A slot fixes the last mode of a tensor of its pipeline, in a stage of that pipeline and side.
+/// 7. **Slots.** A slot fixes the last mode of a tensor of its pipeline, in a stage of that pipeline and side. That mode has the pipeline's
+///    stages, and every use of the tensor is at a slot.
 ///
 /// # Errors
 ///
 /// The first violation: an internal error of the pass `after` which it is found.
 pub fn verify(program: &Program, after: &str) -> Result<(), Diagnostic> {
+    let Some((span, violated)) = violation(program) else { return Ok(()) };
+    Err(Diagnostic::internal(span, format_args!("after {after}, the core program violates {violated}")))
+}
+
+/// The first violated invariant, and its place.
+pub(super) fn violation(program: &Program) -> Option<(Origin, String)> {
     let mut check = Check {
         program,
+        staged: program.staged(),
         ids: HashSet::new(),
         alive: BTreeSet::new(),
         counters: BTreeSet::new(),
         open: Vec::new(),
     };
-    let result = check.tables().and_then(|()| check.bodies());
-    result.map_err(|Violation { rule, what, span }| {
-        Diagnostic::internal(
-            span,
-            format_args!("after {after}, the core program violates invariant {rule}: {what}"),
-        )
-    })
+    let Violation { rule, what, span } = check.tables().and_then(|()| check.bodies()).err()?;
+    Some((span, format!("invariant {rule}: {what}")))
 }
 
 /// A violated invariant.
@@ -50,6 +53,8 @@ fn ensure(holds: bool, rule: u32, span: Origin, what: impl FnOnce() -> String) -
 
 struct Check<'a> {
     program: &'a Program,
+    /// The tensors whose last mode is their stages.
+    staged: BTreeSet<TensorId>,
     ids: HashSet<super::StmtId>,
     alive: BTreeSet<TensorId>,
     counters: BTreeSet<SymbolId>,
@@ -78,6 +83,13 @@ impl<'a> Check<'a> {
             ensure(pipeline.stages > 0, 2, pipeline.span, what)?;
             let known = pipeline.tensors.iter().all(|id| (id.0 as usize) < program.tensors.len());
             ensure(known, 1, pipeline.span, || format!("`{}` has an unknown tensor", pipeline.name))?;
+            for id in pipeline.tensors.iter().filter(|id| self.staged.contains(id)) {
+                let row = program.tensor(*id);
+                let TensorKind::Shared { shape, .. } = &row.kind else { continue };
+                let what =
+                    || format!("the last mode of `{}` is not the stages of `{}`", row.name, pipeline.name);
+                ensure(shape.last() == Some(&i64::from(pipeline.stages)), 7, row.span, what)?;
+            }
         }
         Ok(())
     }
@@ -217,6 +229,9 @@ impl<'a> Check<'a> {
         let what =
             || format!("`{}` has another number of modes than its index in `{}`", row.name, self.text(stmt));
         ensure(r.index.is_empty() || r.index.len() == rank, 6, stmt.span, what)?;
+        let at_stage = matches!(r.index.last(), Some(Some(Coord::Slot(_))));
+        let outside = || format!("`{}` is at no stage of its pipeline in `{}`", row.name, self.text(stmt));
+        ensure(at_stage || !self.staged.contains(&r.tensor), 7, stmt.span, outside)?;
         for (mode, coord) in r.index.iter().enumerate() {
             match coord {
                 None => {}
@@ -228,9 +243,7 @@ impl<'a> Check<'a> {
                         && mode + 1 == rank
                         && program.pipeline(slot.pipeline).tensors.contains(&r.tensor)
                         && self.open.contains(slot);
-                    let what =
-                        || format!("`{}` is at no stage of its pipeline in `{}`", row.name, self.text(stmt));
-                    ensure(holds, 7, stmt.span, what)?;
+                    ensure(holds, 7, stmt.span, outside)?;
                 }
             }
         }

@@ -1,13 +1,14 @@
 //! Text to program: a recursive-descent parser that resolves names as it goes. The first mistake of grammar ends it;
 //! mistakes about names are collected, and reported together.
 
+mod core;
 mod expr;
 mod roles;
 mod shapes;
 mod statement;
 mod view;
 
-pub(crate) use view::row_major;
+pub(crate) use core::{CoreText, RoleText, core_text};
 
 use tilewright_machine::DType;
 
@@ -51,7 +52,7 @@ type Res<T> = Result<T, Diagnostics>;
 /// ```
 pub fn parse(source: &str) -> Result<Program, Diagnostics> {
     let tokens = lex(source)?;
-    let mut parser = Parser { source, tokens, pos: 0, build: Builder::new(), errors: Vec::new() };
+    let mut parser = Parser { source, tokens, pos: 0, build: Builder::new(), errors: Vec::new(), core: None };
     parser.file()?;
     if parser.errors.is_empty() {
         let end = parser.span();
@@ -67,6 +68,8 @@ struct Parser<'a> {
     pos: usize,
     build: Builder,
     errors: Vec<Diagnostic>,
+    /// Of the text of a core program, what a surface program cannot hold.
+    core: Option<core::Parts>,
 }
 
 fn syntax(span: Span, message: impl Into<String>) -> Diagnostic {
@@ -291,6 +294,13 @@ impl<'a> Parser<'a> {
     /// `kernel name(params) grid(…) threads(…) cluster(…) { … }`.
     fn kernel(&mut self) -> Res<()> {
         self.next();
+        self.header()?;
+        self.block()?;
+        self.end_of_statement()
+    }
+
+    /// `name(params) grid(…) threads(…) cluster(…)`.
+    fn header(&mut self) -> Res<()> {
         self.skip_newlines();
         let (name, _) = self.word("the kernel's name")?;
         self.build.program.name = name.to_string();
@@ -322,8 +332,7 @@ impl<'a> Parser<'a> {
             self.build.program.cluster_span = self.since(start).into();
             self.skip_newlines();
         }
-        self.block()?;
-        self.end_of_statement()
+        Ok(())
     }
 
     fn header_word(&mut self, word: &str, example: &str) -> Res<()> {

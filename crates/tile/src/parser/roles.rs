@@ -44,6 +44,7 @@ impl<'a> Parser<'a> {
             let again = match word {
                 "multicast" => std::mem::replace(&mut how.multicast, true),
                 "add" => std::mem::replace(&mut how.add, true),
+                "tma" if p.core.is_some() => std::mem::replace(&mut how.tensor, true),
                 _ if hint.is_some() => std::mem::replace(&mut how.hint, hint).is_some(),
                 _ => {
                     let error = syntax(span, format!("`{word}` says nothing about a copy"))
@@ -151,7 +152,7 @@ impl<'a> Parser<'a> {
     }
 
     /// A pipeline's name; `None` after a mistake about it.
-    fn named_pipeline(&mut self) -> Res<Option<PipelineId>> {
+    pub(super) fn named_pipeline(&mut self) -> Res<Option<PipelineId>> {
         let (name, span) = self.word("a pipeline")?;
         if is_reserved(name) {
             return Err(self.misplaced_word(name, span, "a pipeline").into());
@@ -175,7 +176,7 @@ impl<'a> Parser<'a> {
     }
 
     /// `(row, col)` of a loop over tiles.
-    fn counters(&mut self) -> Res<[(&'a str, Span); 2]> {
+    pub(super) fn counters(&mut self) -> Res<[(&'a str, Span); 2]> {
         self.expect("(", "and the names of a tile's row and column")?;
         let row = self.word("a name for the tile's row")?;
         self.expect(",", "and a name for the tile's column")?;
@@ -218,6 +219,9 @@ impl<'a> Parser<'a> {
         self.block()?;
         self.build.end(header);
         let start = self.span();
+        if self.core.is_some() {
+            return self.core_drains();
+        }
         self.refuse_old("finally")?;
         if !self.eat_word("drain") {
             return Ok(());

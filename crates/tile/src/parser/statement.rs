@@ -3,6 +3,7 @@
 use tilewright_layout::{Layout, LayoutError, SwizzledLayout};
 use tilewright_machine::Memory;
 
+use super::core::no_parts;
 use super::expr::{mistyped, no_function};
 use super::{Parser, Res, syntax};
 use crate::build::Named;
@@ -38,6 +39,9 @@ impl Parser<'_> {
                 .unexpected("a statement")
                 .help("e.g. `copy(a, b)` or `t = cast(r, f16)`")
                 .into());
+        }
+        if self.core_statement(token)? {
+            return Ok(());
         }
         let name = self.text(token);
         if self.ahead(1).tok == Tok::Punct("=") {
@@ -166,7 +170,7 @@ impl Parser<'_> {
     }
 
     /// `(f16, [BM, BK], layout = …)`; the opening parenthesis is passed.
-    fn allocate(&mut self, name: &str, span: Span, shared: bool) -> Res<()> {
+    pub(super) fn allocate(&mut self, name: &str, span: Span, shared: bool) -> Res<()> {
         let close = self.tokens[self.pos - 1].close;
         let dtype = self.dtype()?;
         self.expect(",", "and the shape")?;
@@ -437,7 +441,7 @@ impl Parser<'_> {
         let span = self.since(start);
         Ok(tensor.map(|tensor| {
             let registers = self.build.program.tensor(tensor).memory() == Memory::Register;
-            let tensor = if registers && !index.is_empty() {
+            let tensor = if registers && !index.is_empty() && self.core.is_none() {
                 self.build.part(tensor, std::mem::take(&mut index), span)
             } else {
                 tensor
@@ -452,7 +456,11 @@ impl Parser<'_> {
         if self.eat("[") {
             self.list("]", |p| {
                 let keep = p.eat(":") || p.eat_word("_");
-                index.push(if keep { None } else { Some(p.expr()?) });
+                index.push(match p.slot()? {
+                    _ if keep => None,
+                    None => Some(p.expr()?),
+                    slot => slot,
+                });
                 Ok(())
             })?;
             if index.is_empty() {
@@ -475,6 +483,10 @@ impl Parser<'_> {
     pub(super) fn part(&mut self, tensor: Option<TensorId>, start: Span) -> Res<Option<TensorId>> {
         let index = self.index(start)?;
         let span = self.since(start);
+        if self.core.is_some() && !index.is_empty() {
+            self.report(no_parts(span))?;
+            return Ok(tensor);
+        }
         Ok(match tensor {
             Some(tensor) if !index.is_empty() => Some(self.build.part(tensor, index, span)),
             other => other,

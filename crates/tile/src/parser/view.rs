@@ -7,7 +7,9 @@ use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::{Expr, IntOp};
 use crate::lexer::Tok;
 use crate::names::{basis, is_reserved};
-use crate::program::{ParamId, ParamKind, Program, StmtKind, SymbolKind, TensorKind, ViewLeaf, ViewMode};
+use crate::program::{
+    ParamId, ParamKind, Program, StmtKind, SymbolKind, TensorKind, ViewLeaf, ViewMode, row_major,
+};
 
 /// A step of a view's mode: `scale` along mode `dim` of the buffer.
 struct Step {
@@ -302,15 +304,6 @@ fn not_congruent(span: Span, what: &str, modes: usize) -> Diagnostic {
             "the strides mirror the shape: one for each of its {modes} modes, one for each leaf of a mode"
         ),
     )
-}
-
-/// The strides of a row-major tensor: the last mode is contiguous.
-pub(crate) fn row_major(shape: &[Expr]) -> Vec<Expr> {
-    let mut strides = vec![Expr::Int(1); shape.len()];
-    for d in (1..shape.len()).rev() {
-        strides[d - 1] = shape[d].clone() * &strides[d];
-    }
-    strides
 }
 
 fn only_constants(expr: &Expr, program: &Program) -> bool {

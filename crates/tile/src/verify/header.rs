@@ -3,27 +3,12 @@
 use super::{Allowed, Checker, count};
 use crate::build::check_name;
 use crate::diagnostic::{Code, Diagnostic, Origin};
-use crate::expr::{Expr, SymbolId};
+use crate::expr::SymbolId;
 use crate::ids::StmtId;
 use crate::names::is_identifier;
-use crate::parser::row_major;
-use crate::program::{
-    Operand, ParamKind, PipelineId, Program, Stmt, StmtKind, SymbolKind, TensorId, TensorKind,
-};
+use crate::program::{Operand, ParamKind, PipelineId, Stmt, StmtKind, SymbolKind, TensorId, TensorKind};
 use std::collections::{HashMap, HashSet};
 use tilewright_machine::{DType, MAX_THREADS, WARP};
-
-/// The strides of every parameter, in elements.
-pub(super) fn strides(program: &Program) -> Vec<Vec<Expr>> {
-    program
-        .params
-        .iter()
-        .map(|p| match &p.kind {
-            ParamKind::Tensor { shape, strides, .. } => strides.clone().unwrap_or_else(|| row_major(shape)),
-            ParamKind::Scalar { .. } => Vec::new(),
-        })
-        .collect()
-}
 
 impl Checker<'_> {
     pub(super) fn names(&mut self) {

@@ -20,7 +20,9 @@ use std::sync::Arc;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Origin};
 use crate::expr::{Axis, Expr, IntOp, SymbolId};
 use crate::names::nearest;
-use crate::program::{ParamId, ParamKind, PipelineId, Program, StmtKind, SymbolKind, TensorId, TensorKind};
+use crate::program::{
+    Param, ParamId, ParamKind, PipelineId, Program, StmtKind, SymbolKind, TensorId, TensorKind,
+};
 use crate::verified::{Constants, Verified};
 use tilewright_machine::DType;
 
@@ -147,7 +149,7 @@ pub fn verify(program: &Program, constants: &Constants) -> Result<Verified, Diag
     if !errors.is_empty() {
         return Err(Diagnostics(errors));
     }
-    let strides = header::strides(&folded);
+    let strides = folded.params.iter().map(Param::strides).collect();
     let listed = |used: &[bool]| {
         used.iter().enumerate().filter(|(_, u)| **u).map(|(i, _)| ParamId(i as u32)).collect::<Vec<_>>()
     };
