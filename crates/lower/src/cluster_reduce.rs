@@ -4,9 +4,8 @@ use tilewright_machine::{MbarrierOp, Memory, ScalarOp, Scope, SyncOp, thread_cop
 use tilewright_simt::{Address, ArrayId, Operand, Reg, Special};
 use tilewright_tile::{Diagnostic, Origin, TensorId};
 
-use crate::roles::condition;
-use crate::scalar::{self, add, int};
-use crate::{Lower, internal};
+use crate::context::{Lower, internal};
+use crate::scalar::{self, add, condition, int};
 
 impl Lower<'_> {
     /// `cluster_sum(c)`: every block shows its part in its shared memory, a few registers of each thread at a time, and every thread

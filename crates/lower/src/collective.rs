@@ -3,15 +3,15 @@
 use tilewright_machine::{DType, ScalarOp, ShuffleMode};
 use tilewright_simt::{Address, ArrayId, Operand, Reg, Special};
 use tilewright_synth::gather::{GatherPlan, SharedGather, WarpGather};
-use tilewright_synth::movement::Movement;
+use tilewright_synth::movement::{Movement, Trip};
 use tilewright_synth::reduce::ReducePlan;
 use tilewright_tile::{Diagnostic, Origin, ReduceOp, TensorId};
 
 use crate::bits::{bit, masked_linear_map};
+use crate::context::{Lower, internal};
 use crate::elements;
 use crate::movement::{Element, apply};
 use crate::scalar::{add, int};
-use crate::{Lower, internal};
 
 impl Lower<'_> {
     /// `dst = reduce(src, op, …)`. Floats are combined in `f32` and rounded once; integers in 32 bits.
@@ -33,19 +33,11 @@ impl Lower<'_> {
             (false, ReduceOp::Max) => ScalarOp::MaxI32,
             (false, ReduceOp::Min) => ScalarOp::MinI32,
         };
+        let read = if dtype.is_float() { elements::read_f32 } else { elements::read_i32 };
         let mut partial: Vec<Operand> = Vec::new();
         for values in &plan.local {
-            let read: Vec<Operand> = values
-                .iter()
-                .map(|v| {
-                    if dtype.is_float() {
-                        elements::read_f32(self.b, from, *v, dtype)
-                    } else {
-                        elements::read_i32(self.b, from, *v, dtype)
-                    }
-                })
-                .collect();
-            partial.push(self.tree(combine, read).unwrap_or(int(0)));
+            let values: Vec<Operand> = values.iter().map(|v| read(self.b, from, *v, dtype)).collect();
+            partial.push(self.tree(combine, values).unwrap_or(int(0)));
         }
         for distance in &plan.lanes {
             for value in &mut partial {
@@ -54,58 +46,66 @@ impl Lower<'_> {
             }
         }
         if let Some(trip) = &plan.warps {
-            let (given, taken) = (trip.store.bits.register_bits(), trip.load.bits.register_bits());
-            let slices = trip.store.bits.slices() as u32;
-            let parts = 1usize << (taken - given);
-            let stored = self.b.add_array("partial", slices << given);
-            let loaded = self.b.add_array("parts", slices << taken);
-            for (index, value) in partial.iter().enumerate() {
-                self.b.write(Reg { array: stored, index: index as u32 }, *value);
-            }
-            self.movement((stored, loaded), 32, &Movement::Shared(trip.clone()), span)?;
-            for slice in 0..trip.store.bits.slices() {
-                for register in 0..1u64 << given {
-                    let all: Vec<Operand> = (0..parts as u64)
-                        .map(|p| {
-                            let index = trip.load.bits.value(register << (taken - given) | p, slice);
-                            self.b.read(Reg { array: loaded, index })
-                        })
-                        .collect();
-                    let value = trip.store.bits.value(register, slice);
-                    partial[value as usize] = self.tree(combine, all).unwrap_or(int(0));
-                }
+            self.reduce_across_warps(combine, trip, &mut partial, span)?;
+        }
+        let exact = op != ReduceOp::Sum;
+        if let Movement::Registers(moves) = &plan.last {
+            let mut ordered = vec![int(0); moves.len()];
+            moves.iter().for_each(|(s, d)| ordered[*d as usize] = partial[*s as usize]);
+            self.write_reduced(to, dtype, exact, &ordered);
+            return Ok(());
+        }
+        let (count, bits) = (partial.len() as u32, dtype.bits());
+        let result = self.b.add_array("reduced", elements::registers(count, bits));
+        self.write_reduced(result, dtype, exact, &partial);
+        let counts = (count, self.count(dst)?);
+        self.movement_of((result, to), counts, bits, &plan.last, span)
+    }
+
+    /// Combines the values of several warps, which meet in the scratch buffer.
+    fn reduce_across_warps(
+        &mut self,
+        combine: ScalarOp,
+        trip: &Trip,
+        partial: &mut [Operand],
+        span: Origin,
+    ) -> Result<(), Diagnostic> {
+        let (given, taken) = (trip.store.bits.register_bits(), trip.load.bits.register_bits());
+        let slices = trip.store.bits.slices() as u32;
+        let parts = 1usize << (taken - given);
+        let stored = self.b.add_array("partial", slices << given);
+        let loaded = self.b.add_array("parts", slices << taken);
+        for (index, value) in partial.iter().enumerate() {
+            self.b.write(Reg { array: stored, index: index as u32 }, *value);
+        }
+        self.trip(trip, (stored, loaded), 32, span)?;
+        for slice in 0..trip.store.bits.slices() {
+            for register in 0..1u64 << given {
+                let values: Vec<Operand> = (0..parts as u64)
+                    .map(|part| {
+                        let index = trip.load.bits.value(register << (taken - given) | part, slice);
+                        self.b.read(Reg { array: loaded, index })
+                    })
+                    .collect();
+                let value = trip.store.bits.value(register, slice);
+                partial[value as usize] = self.tree(combine, values).unwrap_or(int(0));
             }
         }
-        let bits = dtype.bits();
-        let result = match &plan.last {
-            Movement::Registers(_) => to,
-            _ => self.b.add_array("reduced", elements::registers(partial.len() as u32, bits)),
-        };
-        let ordered: Vec<Operand> = match &plan.last {
-            Movement::Registers(moves) => {
-                let mut ordered = vec![int(0); moves.len()];
-                moves.iter().for_each(|(s, d)| ordered[*d as usize] = partial[*s as usize]);
-                ordered
-            }
-            _ => partial,
-        };
-        let ordered_count = ordered.len() as u32;
-        for (k, group) in ordered.chunks(tilewright_machine::per_register(bits) as usize).enumerate() {
-            let first = k as u32 * tilewright_machine::per_register(bits);
-            if dtype.is_float() && op == ReduceOp::Sum {
-                elements::write_register(self.b, result, dtype, first, group);
-            } else if dtype.is_float() {
-                elements::write_exact(self.b, result, dtype, first, group);
-            } else {
+        Ok(())
+    }
+
+    /// Writes results to a fragment; `exact` ones are numbers of the element type.
+    fn write_reduced(&mut self, array: ArrayId, dtype: DType, exact: bool, results: &[Operand]) {
+        let (bits, per_register) = (dtype.bits(), tilewright_machine::per_register(dtype.bits()));
+        for (k, group) in results.chunks(per_register as usize).enumerate() {
+            let first = k as u32 * per_register;
+            if !dtype.is_float() {
                 let word = elements::join(self.b, group, bits);
-                self.b.write(elements::place(result, first, bits).0, word);
-            }
-        }
-        match &plan.last {
-            Movement::Registers(_) => Ok(()),
-            last => {
-                let counts = (ordered_count, self.count(dst)?);
-                self.movement_of((result, to), counts, bits, last, span)
+                self.b.write(elements::place(array, first, bits).0, word);
+            } else if exact {
+                elements::write_exact(self.b, array, dtype, first, group);
+            } else {
+                elements::write_register(self.b, array, dtype, first, group);
             }
         }
     }

@@ -1,16 +1,17 @@
 //! Copies: the calls of the chosen instructions, with addresses, guards, and packing of elements smaller than a register.
 
-use tilewright_layout::{Layout, SwizzledLayout};
+use tilewright_layout::SwizzledLayout;
 use tilewright_machine::{CopyRow, Memory, ScalarOp};
-use tilewright_simt::{Address, ArrayId, Operand, Reg, Special, Value};
-use tilewright_synth::{Access, CopyPlan, copies::own_layout};
+use tilewright_simt::{Address, ArrayId, Builder, Operand, Reg, Special, Value};
+use tilewright_synth::{Access, Call, CopyPlan, copies::own_layout};
 use tilewright_tile::core::{TensorRef, TileRef};
 use tilewright_tile::{Diagnostic, TensorId};
 
+use crate::context::{Lower, internal};
 use crate::elements;
-use crate::memory::{GlobalAddressing, Offset, Place, SharedAddressing, both, narrow};
-use crate::scalar;
-use crate::{Lower, internal};
+use crate::memory::{GlobalAddressing, Offset, Place, SharedAddressing, narrow};
+use crate::movement::moves_from;
+use crate::scalar::{self, both};
 
 /// Loads whose results wait in scratch registers before they are packed or stored on.
 const BATCH: usize = 16;
@@ -95,11 +96,14 @@ impl Lower<'_> {
     }
 
     /// Holds for the first of the threads that touch the same elements; `None` if there is only one.
-    fn owner(&mut self, threads: &Layout) -> Option<Operand> {
+    fn owner(&mut self, access: &Access) -> Option<Operand> {
+        if !access.broadcast {
+            return None;
+        }
         let thread = Operand::Value(self.b.special(Special::ThreadIndex));
         let mut condition = None;
         let mut done = 1;
-        for (extent, stride) in threads.leaves() {
+        for (extent, stride) in access.threads.leaves() {
             if extent > 1 && stride == 0 {
                 let digit = scalar::divide(self.b, thread, done);
                 let digit = scalar::remainder(self.b, digit, extent);
@@ -129,94 +133,114 @@ impl Lower<'_> {
         if to.memory == Memory::Global {
             self.wait_for_copies(None);
         }
+        let tiles = (&from, &to);
         match plan {
-            CopyPlan::Direct { row, access } => {
-                let is_load = to.memory == Memory::Register;
-                let (reference, tile, tensor) =
-                    if is_load { (src, &from, dst.tensor) } else { (dst, &to, src.tensor) };
-                let side = self.side(reference, tile, access)?;
-                let array = self.array(tensor)?;
-                let bits = from.dtype.bits();
-                if row.is_collective() {
-                    for call in self.calls_by_first_use(tensor, &access.calls) {
-                        let (address, _) = side.call(self, call.offset);
-                        let regs = call.values.iter().map(|v| elements::place(array, *v, bits).0).collect();
-                        self.b.matrix(row, regs, address);
-                    }
-                } else if is_load {
-                    self.load_fragment(row, access, &side, (tensor, array), bits);
-                } else {
-                    let owner = if access.broadcast { self.owner(&access.threads) } else { None };
-                    self.store_fragment(row, access, &side, array, bits, owner);
-                }
-            }
+            CopyPlan::Direct { row, access } => self.copy_direct((src, dst), tiles, row, access)?,
             CopyPlan::Async { row, access } => {
-                let (global, shared) = (self.side(src, &from, access)?, self.side(dst, &to, access)?);
-                if access.broadcast {
-                    // Zero-filling is a write too, so threads that do not own an element must not issue at all: a guard
-                    // cannot say that, a branch can.
-                    let owner = self.owner(&access.threads);
-                    if let Some(Operand::Value(owner)) = owner {
-                        let calls: Vec<_> = access
-                            .calls
-                            .iter()
-                            .map(|call| {
-                                let (target, _) = shared.call(self, call.offset);
-                                let (source, guard) = global.call(self, call.offset);
-                                (target, source, guard)
-                            })
-                            .collect();
-                        self.b.branch(
-                            owner,
-                            |b| {
-                                for (target, source, guard) in calls {
-                                    b.async_copy(row, target, source, guard);
-                                }
-                            },
-                            |_| {},
-                        );
-                        if waited {
-                            self.pending_copies.insert(dst.tensor);
-                        }
-                        return Ok(());
-                    }
-                }
-                for call in &access.calls {
-                    let (target, _) = shared.call(self, call.offset);
-                    let (source, guard) = global.call(self, call.offset);
-                    self.b.async_copy(row, target, source, guard);
-                }
+                self.copy_async((src, dst), tiles, row, access)?;
                 if waited {
                     self.pending_copies.insert(dst.tensor);
                 }
             }
             CopyPlan::Staged { load, store, access } => {
-                let (global, shared) = (self.side(src, &from, access)?, self.side(dst, &to, access)?);
-                let owner = if access.broadcast { self.owner(&access.threads) } else { None };
-                let width = load.registers();
-                let scratch = self.b.add_array(
-                    format!("{}.staged", self.verified.tensor(dst.tensor).name),
-                    width * BATCH.min(access.calls.len()) as u32,
-                );
-                let regs = |slot: usize| -> Vec<Reg> {
-                    (0..width).map(|i| Reg { array: scratch, index: slot as u32 * width + i }).collect()
-                };
-                for batch in access.calls.chunks(BATCH) {
-                    for (slot, call) in batch.iter().enumerate() {
-                        let (address, guard) = global.call(self, call.offset);
-                        self.b.load(load, regs(slot), address, guard);
-                    }
-                    for (slot, call) in batch.iter().enumerate() {
-                        let (address, _) = shared.call(self, call.offset);
-                        let guard = narrow(self.b, None, owner);
-                        self.b.store(store, regs(slot), address, guard);
-                    }
-                }
+                self.copy_staged((src, dst), tiles, (load, store), access)?;
             }
             CopyPlan::Registers { moves } => {
                 let (a, d) = (self.array(src.tensor)?, self.array(dst.tensor)?);
-                let moves: Vec<(ArrayId, u32, u32)> = moves.iter().map(|(s, t)| (a, *s, *t)).collect();
-                self.moves(&moves, d, from.dtype.bits());
+                self.moves(&moves_from(a, moves), d, from.dtype.bits());
+            }
+        }
+        Ok(())
+    }
+
+    /// A copy between registers and memory.
+    fn copy_direct(
+        &mut self,
+        (src, dst): (&TensorRef, &TensorRef),
+        (from, to): (&TileRef, &TileRef),
+        row: &'static CopyRow,
+        access: &Access,
+    ) -> Result<(), Diagnostic> {
+        let is_load = to.memory == Memory::Register;
+        let (reference, tile, tensor) = if is_load { (src, from, dst.tensor) } else { (dst, to, src.tensor) };
+        let side = self.side(reference, tile, access)?;
+        let array = self.array(tensor)?;
+        let bits = from.dtype.bits();
+        if row.is_collective() {
+            for call in self.first_use.calls(tensor, &access.calls) {
+                let (address, _) = side.call(self, call.offset);
+                let regs = call.values.iter().map(|v| elements::place(array, *v, bits).0).collect();
+                self.b.matrix(row, regs, address);
+            }
+        } else if is_load {
+            self.load_fragment(row, access, &side, (tensor, array), bits);
+        } else {
+            let owner = self.owner(access);
+            self.store_fragment(row, access, &side, array, bits, owner);
+        }
+        Ok(())
+    }
+
+    /// A copy from global to shared memory without registers.
+    fn copy_async(
+        &mut self,
+        (src, dst): (&TensorRef, &TensorRef),
+        (from, to): (&TileRef, &TileRef),
+        row: &'static CopyRow,
+        access: &Access,
+    ) -> Result<(), Diagnostic> {
+        let (global, shared) = (self.side(src, from, access)?, self.side(dst, to, access)?);
+        let ends = |lower: &mut Self, call: &Call| {
+            let (target, _) = shared.call(lower, call.offset);
+            let (source, guard) = global.call(lower, call.offset);
+            (target, source, guard)
+        };
+        // Zero-filling is a write too, so threads that do not own an element must not issue at all: a guard cannot say that, a branch
+        // can.
+        if let Some(owner) = self.owner(access).and_then(scalar::value) {
+            let calls: Vec<_> = access.calls.iter().map(|call| ends(self, call)).collect();
+            let issue = |b: &mut Builder| {
+                for (target, source, guard) in calls {
+                    b.async_copy(row, target, source, guard);
+                }
+            };
+            self.b.branch(owner, issue, |_| {});
+            return Ok(());
+        }
+        for call in &access.calls {
+            let (target, source, guard) = ends(self, call);
+            self.b.async_copy(row, target, source, guard);
+        }
+        Ok(())
+    }
+
+    /// A copy from global to shared memory through registers of the moment.
+    fn copy_staged(
+        &mut self,
+        (src, dst): (&TensorRef, &TensorRef),
+        (from, to): (&TileRef, &TileRef),
+        (load, store): (&'static CopyRow, &'static CopyRow),
+        access: &Access,
+    ) -> Result<(), Diagnostic> {
+        let (global, shared) = (self.side(src, from, access)?, self.side(dst, to, access)?);
+        let owner = self.owner(access);
+        let width = load.registers();
+        let scratch = self.b.add_array(
+            format!("{}.staged", self.verified.tensor(dst.tensor).name),
+            width * BATCH.min(access.calls.len()) as u32,
+        );
+        let regs = |slot: usize| -> Vec<Reg> {
+            (0..width).map(|i| Reg { array: scratch, index: slot as u32 * width + i }).collect()
+        };
+        for batch in access.calls.chunks(BATCH) {
+            for (slot, call) in batch.iter().enumerate() {
+                let (address, guard) = global.call(self, call.offset);
+                self.b.load(load, regs(slot), address, guard);
+            }
+            for (slot, call) in batch.iter().enumerate() {
+                let (address, _) = shared.call(self, call.offset);
+                let guard = narrow(self.b, None, owner);
+                self.b.store(store, regs(slot), address, guard);
             }
         }
         Ok(())
@@ -231,15 +255,9 @@ impl Lower<'_> {
         bits: u32,
     ) {
         if row.bytes >= 4 {
-            let per_register = tilewright_machine::per_register(bits) as usize;
-            for call in self.calls_by_first_use(tensor, &access.calls) {
+            for call in self.first_use.calls(tensor, &access.calls) {
                 let (address, guard) = side.call(self, call.offset);
-                let regs = call
-                    .values
-                    .chunks(per_register)
-                    .map(|chunk| elements::place(array, chunk[0], bits).0)
-                    .collect();
-                self.b.load(row, regs, address, guard);
+                self.b.load(row, elements::places(array, &call.values, bits), address, guard);
             }
             return;
         }

@@ -25,6 +25,12 @@ pub fn place(array: ArrayId, value: u32, bits: u32) -> (Reg, u32) {
     (Reg { array, index: value * bits / 32 }, value * bits % 32)
 }
 
+/// The registers that hold values of a fragment, of which each register's stand side by side.
+pub fn places(array: ArrayId, values: &[u32], bits: u32) -> Vec<Reg> {
+    let registers = values.chunks(tilewright_machine::per_register(bits) as usize);
+    registers.map(|values| place(array, values[0], bits).0).collect()
+}
+
 /// Registers of a fragment of `values` elements.
 pub fn registers(values: u32, bits: u32) -> u32 {
     cast::registers(values, bits)

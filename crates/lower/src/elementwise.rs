@@ -8,7 +8,8 @@ use tilewright_simt::{ArrayId, Builder, Operand, Reg};
 use tilewright_synth::cast;
 use tilewright_tile::{BinaryOp, Diagnostic, ElemExpr, Rounded, TensorId, UnaryOp, rounded};
 
-use crate::{Lower, elements, packed, scalar};
+use crate::context::Lower;
+use crate::{elements, packed, scalar};
 
 impl Lower<'_> {
     pub(crate) fn fill(&mut self, dst: TensorId, value: f64) -> Result<(), Diagnostic> {
@@ -42,7 +43,7 @@ impl Lower<'_> {
         }
         // What products multiply comes register by register, in the order in which they want it.
         let per = tilewright_machine::per_register(to.bits());
-        for index in self.by_first_use(dst, elements::registers(count, to.bits()), to.bits()) {
+        for index in self.first_use.registers(dst, elements::registers(count, to.bits()), to.bits()) {
             let order: Vec<u32> = (index * per..((index + 1) * per).min(count)).collect();
             let results = cast::emit(&mut elements::Into(self.b), from, to, &words, &order);
             for word in results {
@@ -61,7 +62,8 @@ impl Lower<'_> {
             let ids = expr.tensors();
             let arrays: BTreeMap<TensorId, ArrayId> =
                 ids.into_iter().map(|id| Ok((id, self.array(id)?))).collect::<Result<_, Diagnostic>>()?;
-            for index in self.by_first_use(dst, elements::registers(count, dtype.bits()), dtype.bits()) {
+            for index in self.first_use.registers(dst, elements::registers(count, dtype.bits()), dtype.bits())
+            {
                 let mut read = |b: &mut Builder, id: TensorId| b.read(Reg { array: arrays[&id], index });
                 let word = packed::register(self.b, (self.arch, dtype), expr, &mut read);
                 self.b.write(Reg { array, index }, word);

@@ -9,12 +9,15 @@
 //! The roles of a program are lowered one after the other, each as a side of one branch on the warp's index: `roles.rs`. A mechanism
 //! has a file: `tma.rs`, `wgmma.rs`, `pipeline.rs` and `release.rs` (stages of pipelines), `cluster_reduce.rs`, `persistent.rs`.
 
+mod async_state;
 mod bits;
 mod cluster_reduce;
 mod collective;
+mod context;
 mod copy;
 mod elements;
 mod elementwise;
+mod maps;
 mod memory;
 mod movement;
 mod packed;
@@ -31,16 +34,17 @@ mod wgmma;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_machine::{Arch, Memory, SyncOp};
-use tilewright_simt::{ArrayId, Build, Builder, Function, FunctionParamKind, Operand, Position, Reg};
-use tilewright_synth::block::pipeline::Pipelines;
-use tilewright_synth::block::role::RolePlan;
-use tilewright_synth::block::smem::PartMemory;
+use tilewright_simt::{ArrayId, Build, Builder, Function, FunctionParamKind, Operand, Position};
 use tilewright_synth::block::{BlockPlan, Part};
-use tilewright_synth::{Divisibility, GemmPlan, Multiples, StmtPlan, Synthesis};
-use tilewright_tile::core::{Coord, Program, Slot, Stmt, StmtKind, Tensor};
-use tilewright_tile::{
-    Diagnostic, Expr, Origin, ParamId, ParamKind, StmtId, SymbolId, TensorId, statement_text,
-};
+use tilewright_synth::{Divisibility, GemmPlan, Multiples, StmtPlan};
+use tilewright_tile::core::{Program, Stmt, StmtKind, Tensor};
+use tilewright_tile::{Diagnostic, Expr, Origin, ParamKind, SymbolId, TensorId, statement_text};
+
+use async_state::AsyncState;
+use context::{Lower, internal};
+pub use maps::MapRecipe;
+use maps::Maps;
+use schedule::FirstUse;
 
 /// The largest run-time size and the largest extent of a buffer's mode: coordinates are 32 bits wide, and a tile may
 /// reach its own extent past the end.
@@ -49,22 +53,6 @@ pub const MAX_EXTENT: i64 = (1 << 31) - (1 << 21);
 /// The number of groups that a wait leaves in flight.
 fn count_of(groups: i64, span: Origin) -> Result<u32, Diagnostic> {
     u32::try_from(groups).map_err(|_| internal(span, "a wait for an unknown number"))
-}
-
-/// A state that synthesis should have ruled out.
-fn internal(span: Origin, what: &str) -> Diagnostic {
-    Diagnostic::internal(span, format_args!("lowering met {what}"))
-}
-
-/// How a launch makes a tensor map: the tensor as the map sees it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct MapRecipe {
-    /// The parameter that is the tensor's buffer.
-    pub param: ParamId,
-    /// Extents, dimension 0 (which is contiguous) first, over sizes.
-    pub extents: Vec<Expr>,
-    /// Strides of the dimensions from 1 on, in elements, over sizes.
-    pub strides: Vec<Expr>,
 }
 
 /// A lowered program.
@@ -84,38 +72,6 @@ struct Block<'a> {
     multiples: &'a Multiples,
     /// The values of sizes.
     symbols: BTreeMap<SymbolId, Operand>,
-}
-
-struct Lower<'a> {
-    verified: &'a Program,
-    synthesis: &'a Synthesis,
-    divisibility: &'a Divisibility<'a>,
-    arch: Arch,
-    b: &'a mut Builder,
-    /// The tensor maps so far.
-    maps: &'a mut tma::Maps,
-    /// The fragment of each register tensor.
-    arrays: Vec<Option<ArrayId>>,
-    /// The offsets of shared tensors, their buffers, by which reports name them, and the scratch buffer.
-    memory: &'a PartMemory,
-    /// Values of sizes and of the counters in scope: the verifier has seen that no other is used.
-    symbols: BTreeMap<SymbolId, Operand>,
-    /// The numbers of the stages that statements around have.
-    slots: BTreeMap<Slot, Operand>,
-    /// Shared tensors that synchronous copies in flight fill.
-    pending_copies: BTreeSet<TensorId>,
-    /// Whether a statement before has used the scratch buffer.
-    scratch_used: bool,
-    /// Loops around the statement.
-    loops: u32,
-    /// The first use of each value in a product.
-    first_use: schedule::FirstUse,
-    /// The plan of the part.
-    role: &'a RolePlan,
-    /// The pipelines of the block.
-    pipelines: &'a Pipelines,
-    /// The state of asynchronous operations.
-    state: roles::AsyncState,
 }
 
 /// Lowers a program with the synthesis of each of its parts and the plan of the block. `whole` is the program of all parts, from
@@ -146,8 +102,10 @@ pub fn lower(
         let param = b.add_param(symbol.name.clone(), FunctionParamKind::I32);
         symbols.insert(id, Operand::Value(b.param(param)));
     }
-    smem::buffers(&plan.memory, &mut b);
-    let mut maps = tma::Maps::default();
+    for buffer in &plan.memory.buffers {
+        b.add_shared_at(buffer.name.clone(), buffer.at, buffer.bytes);
+    }
+    let mut maps = Maps::default();
     pipeline::prologue(&mut b, plan);
     let mut bodies = Vec::new();
     let block = Block { whole, plan, arch, multiples, symbols };
@@ -173,13 +131,13 @@ pub fn lower(
 fn lower_part(
     block: &Block<'_>,
     (index, part): (usize, &Part<'_>),
-    maps: &mut tma::Maps,
+    maps: &mut Maps,
     b: &mut Builder,
 ) -> Result<(), Diagnostic> {
     let divisibility = Divisibility::new(part.verified, block.multiples);
     let arrays = fragments(part, b);
     let (role, memory) = (&block.plan.roles[index], &block.plan.memory.parts[index]);
-    let state = roles::AsyncState::new(block.whole, part.role, role, b);
+    let state = AsyncState::new(block.whole, part.role, role, b);
     let mut lower = Lower {
         verified: part.verified,
         synthesis: part.synthesis,
@@ -194,7 +152,7 @@ fn lower_part(
         pending_copies: BTreeSet::new(),
         scratch_used: false,
         loops: 0,
-        first_use: schedule::first_use(part.verified, part.synthesis),
+        first_use: FirstUse::of(part.verified, part.synthesis),
         role,
         pipelines: &block.plan.pipelines,
         state,
@@ -217,60 +175,7 @@ fn fragments(part: &Part<'_>, b: &mut Builder) -> Vec<Option<ArrayId>> {
     part.verified.tensors.iter().enumerate().map(fragment).collect()
 }
 
-impl Build for Lower<'_> {
-    fn builder(&mut self) -> &mut Builder {
-        self.b
-    }
-}
-
 impl Lower<'_> {
-    fn array(&self, tensor: TensorId) -> Result<ArrayId, Diagnostic> {
-        let span = self.verified.tensor(tensor).span;
-        self.arrays[tensor.0 as usize].ok_or_else(|| internal(span, "a tensor that is not in registers"))
-    }
-
-    /// Values a thread holds of a register tensor.
-    fn count(&self, tensor: TensorId) -> Result<u32, Diagnostic> {
-        let span = self.verified.tensor(tensor).span;
-        let tv = self.synthesis.register(tensor);
-        tv.map(|tv| tv.count() as u32).ok_or_else(|| internal(span, "a register tensor without a layout"))
-    }
-
-    fn expr(&mut self, e: &Expr) -> Operand {
-        let symbols = &self.symbols;
-        scalar::expr(self.b, self.divisibility, &|id| symbols[&id], e)
-    }
-
-    /// An entry of an index.
-    fn coord(&mut self, coord: &Coord, span: Origin) -> Result<Operand, Diagnostic> {
-        match coord {
-            Coord::Expr(e) => Ok(self.expr(e)),
-            Coord::Slot(slot) => {
-                let number = self.slots.get(slot).copied();
-                number.ok_or_else(|| internal(span, "a stage outside of its pipeline"))
-            }
-        }
-    }
-
-    /// Waits for the asynchronous copies that do synchronous ones: of one tensor, or of all.
-    fn wait_for_copies(&mut self, tensor: Option<TensorId>) {
-        if tensor.map_or(!self.pending_copies.is_empty(), |t| self.pending_copies.contains(&t)) {
-            self.b.sync(SyncOp::AsyncWaitAll);
-            self.pending_copies.clear();
-        }
-    }
-
-    /// The fences that stand at a statement, behind what is in flight.
-    fn fences(&mut self, statement: StmtId) {
-        let fences = self.role.sync.fences(statement).to_vec();
-        if !fences.is_empty() {
-            self.wait_for_copies(None);
-        }
-        for fence in fences {
-            self.b.sync(SyncOp::FenceProxyAsync(fence));
-        }
-    }
-
     fn block(&mut self, body: &[Stmt]) -> Result<(), Diagnostic> {
         for (i, stmt) in body.iter().enumerate() {
             if let StmtKind::Fill { dst, value } = &stmt.kind
@@ -285,8 +190,7 @@ impl Lower<'_> {
     }
 
     fn statement(&mut self, stmt: &Stmt) -> Result<(), Diagnostic> {
-        let synthesis = self.synthesis;
-        let plan = synthesis.plan(stmt)?;
+        let plan = self.synthesis.plan(stmt)?;
         let position = match stmt.span {
             Origin::Unknown => None,
             Origin::Text(span) => Some(Position::Text(span.start)),
@@ -299,7 +203,7 @@ impl Lower<'_> {
             }
         }
         match (&stmt.kind, plan) {
-            (StmtKind::Define(_), _) => Ok(()),
+            (StmtKind::Define(_) | StmtKind::Pipeline(_), _) => Ok(()),
             (StmtKind::Copy { src, dst }, StmtPlan::Copy(plan)) => self.copy(src, dst, plan, true),
             (StmtKind::CopyAsync { src, dst, .. }, StmtPlan::Copy(plan)) => {
                 // What fills a stage is waited for when the stage is handed on.
@@ -307,84 +211,18 @@ impl Lower<'_> {
                 self.copy(src, dst, plan, waited)
             }
             (StmtKind::CopyAsync { src, dst, .. }, StmtPlan::Tma(plan)) => self.tensor_copy(src, dst, plan),
-            (StmtKind::Commit, _) => {
-                self.commit_copies();
-                Ok(())
-            }
-            (StmtKind::Wait(groups), _) => {
-                let groups = count_of(*groups, stmt.span)?;
-                let writes = self.role.sync.waits_for_writes(stmt.id);
-                self.wait_group(groups, writes);
-                Ok(())
-            }
             (StmtKind::GemmAsync { c, a, b, .. }, StmtPlan::Wgmma(plan)) => self.product(*c, a, b, plan),
-            (StmtKind::CommitGemm, _) => {
-                self.commit_gemm(stmt.id);
-                Ok(())
-            }
-            (StmtKind::WaitGemm(groups), _) => {
-                let groups = count_of(*groups, stmt.span)?;
-                self.wait_gemm(stmt.id, groups);
-                Ok(())
-            }
-            (StmtKind::Stage { pipeline, side, body, .. }, _) => self.stage((*pipeline, *side), body, stmt),
-            (StmtKind::Tiles { row, col, previous, rows, cols, order, body }, _) => {
-                self.tiles([*row, *col], *previous, (rows, cols), order, body)
-            }
-            (StmtKind::Drain { previous, body }, _) => self.drain(*previous, body, stmt.span),
-            (StmtKind::Pipeline(_), _) => Ok(()),
-            (StmtKind::WaitDependencies, _) => {
-                self.b.sync(SyncOp::DependencyWait);
-                Ok(())
-            }
-            (StmtKind::LaunchDependents, _) => {
-                self.b.sync(SyncOp::DependentsLaunch);
-                Ok(())
-            }
-            (StmtKind::ClusterSum { dst }, _) => {
-                self.fences(stmt.id);
-                self.cluster_sum(*dst, stmt.span)
-            }
             (StmtKind::Gemm { c, a, b, .. }, StmtPlan::Gemm(plan)) => self.gemm(*c, *a, *b, plan),
             (StmtKind::Cast { dst, src }, _) => self.cast(*dst, *src),
             (StmtKind::Fill { dst, value }, _) => self.fill(*dst, *value),
             (StmtKind::Elementwise { dst, expr }, _) => self.elementwise(*dst, expr),
-            (StmtKind::Sync, _) => {
-                self.wait_for_copies(None);
-                self.fences(stmt.id);
-                self.b.sync(SyncOp::Barrier);
-                Ok(())
-            }
-            (StmtKind::For { counter, lo, hi, body }, _) => self.repeat(*counter, lo, hi, body),
             (
                 StmtKind::Rearrange { dst, src } | StmtKind::Shape { dst, src, .. },
                 StmtPlan::Move(movement),
-            ) => {
-                let ends = (self.array(*src)?, self.array(*dst)?);
-                let counts = (self.count(*src)?, self.count(*dst)?);
-                let bits = self.verified.tensor(*dst).dtype.bits();
-                self.movement_of(ends, counts, bits, movement, stmt.span)
-            }
-            (StmtKind::Join { dst, a, b }, StmtPlan::Halves(halves)) => {
-                let (to, sides) = (self.array(*dst)?, [self.array(*a)?, self.array(*b)?]);
-                let bits = self.verified.tensor(*dst).dtype.bits();
-                let moves: Vec<(ArrayId, u32, u32)> = halves
-                    .iter()
-                    .zip(sides)
-                    .flat_map(|(moves, side)| moves.iter().map(move |(s, d)| (side, *s, *d)))
-                    .collect();
-                self.moves(&moves, to, bits);
-                Ok(())
-            }
+            ) => self.rearrange(*src, *dst, movement, stmt.span),
+            (StmtKind::Join { dst, a, b }, StmtPlan::Halves(halves)) => self.join([*a, *b], *dst, halves),
             (StmtKind::Split { lo, hi, src }, StmtPlan::Halves(halves)) => {
-                let from = self.array(*src)?;
-                let bits = self.verified.tensor(*src).dtype.bits();
-                for (half, moves) in [lo, hi].into_iter().zip(halves) {
-                    let to = self.array(*half)?;
-                    let moves: Vec<(ArrayId, u32, u32)> = moves.iter().map(|(s, d)| (from, *s, *d)).collect();
-                    self.moves(&moves, to, bits);
-                }
-                Ok(())
+                self.split(*src, [*lo, *hi], halves)
             }
             (StmtKind::Reduce { dst, src, op, .. }, StmtPlan::Reduce(plan)) => {
                 self.reduce(*dst, *src, *op, plan, stmt.span)
@@ -392,6 +230,26 @@ impl Lower<'_> {
             (StmtKind::Gather { dst, src, index, .. }, StmtPlan::Gather(plan)) => {
                 self.gather((*dst, *src, *index), plan, stmt.span)
             }
+            (StmtKind::ClusterSum { dst }, _) => {
+                self.fences(stmt.id);
+                self.cluster_sum(*dst, stmt.span)
+            }
+            (StmtKind::Stage { pipeline, side, body, .. }, _) => self.stage((*pipeline, *side), body, stmt),
+            (StmtKind::For { counter, lo, hi, body }, _) => self.repeat(*counter, lo, hi, body),
+            (StmtKind::Tiles { row, col, previous, rows, cols, order, body }, _) => {
+                self.tiles([*row, *col], *previous, (rows, cols), order, body)
+            }
+            (StmtKind::Drain { previous, body }, _) => self.drain(*previous, body, stmt.span),
+            (
+                StmtKind::Commit
+                | StmtKind::Wait(_)
+                | StmtKind::CommitGemm
+                | StmtKind::WaitGemm(_)
+                | StmtKind::WaitDependencies
+                | StmtKind::LaunchDependents
+                | StmtKind::Sync,
+                _,
+            ) => self.synchronise(stmt),
             (
                 StmtKind::Copy { .. }
                 | StmtKind::CopyAsync { .. }
@@ -407,6 +265,28 @@ impl Lower<'_> {
                 _,
             ) => Err(internal(stmt.span, "a statement without a plan")),
         }
+    }
+
+    /// A statement that orders others and computes nothing.
+    fn synchronise(&mut self, stmt: &Stmt) -> Result<(), Diagnostic> {
+        match &stmt.kind {
+            StmtKind::Commit => self.commit_copies(),
+            StmtKind::Wait(groups) => {
+                let groups = count_of(*groups, stmt.span)?;
+                self.wait_group(groups, self.role.sync.waits_for_writes(stmt.id));
+            }
+            StmtKind::CommitGemm => self.commit_gemm(stmt.id),
+            StmtKind::WaitGemm(groups) => self.wait_gemm(stmt.id, count_of(*groups, stmt.span)?),
+            StmtKind::WaitDependencies => self.b.sync(SyncOp::DependencyWait),
+            StmtKind::LaunchDependents => self.b.sync(SyncOp::DependentsLaunch),
+            StmtKind::Sync => {
+                self.wait_for_copies(None);
+                self.fences(stmt.id);
+                self.b.sync(SyncOp::Barrier);
+            }
+            _ => return Err(internal(stmt.span, "a statement that orders nothing")),
+        }
+        Ok(())
     }
 
     fn repeat(&mut self, counter: SymbolId, lo: &Expr, hi: &Expr, body: &[Stmt]) -> Result<(), Diagnostic> {
@@ -427,16 +307,10 @@ impl Lower<'_> {
 
     fn gemm(&mut self, c: TensorId, a: TensorId, b: TensorId, plan: &GemmPlan) -> Result<(), Diagnostic> {
         let (ac, aa, ab) = (self.array(c)?, self.array(a)?, self.array(b)?);
-        let regs = |array: ArrayId, values: &[u32], bits: u32| -> Vec<Reg> {
-            values
-                .chunks(tilewright_machine::per_register(bits) as usize)
-                .map(|chunk| elements::place(array, chunk[0], bits).0)
-                .collect()
-        };
         for call in &plan.calls {
-            let d = regs(ac, &call.c, plan.row.c.bits());
-            let x = regs(aa, &call.a, plan.row.ab.bits());
-            let y = regs(ab, &call.b, plan.row.ab.bits());
+            let d = elements::places(ac, &call.c, plan.row.c.bits());
+            let x = elements::places(aa, &call.a, plan.row.ab.bits());
+            let y = elements::places(ab, &call.b, plan.row.ab.bits());
             self.b.mma(plan.row, d, x, y);
         }
         Ok(())

@@ -11,7 +11,7 @@ use tilewright_simt::{Address, Build, Builder, Operand, Special, Value};
 use tilewright_synth::{Access, Divisibility, access, divisibility::gcd};
 use tilewright_tile::{Expr, GlobalTile, SymbolId};
 
-use crate::scalar;
+use crate::scalar::{self, both, predicate};
 
 /// How the accesses of a statement to global memory are addressed.
 pub struct GlobalAddressing<'a> {
@@ -154,30 +154,6 @@ pub struct Place {
     pub address: Address,
     /// The bit of that byte, of elements of a few bits: 0 where an access begins at a byte.
     pub bit: Option<Operand>,
-}
-
-/// The conjunction of two conditions, the first of which may be absent.
-pub fn both(b: &mut Builder, a: Option<Operand>, c: Operand) -> Operand {
-    match a {
-        Some(a) => b.scalar(ScalarOp::AndPred, &[a, c]),
-        None => c,
-    }
-}
-
-/// A condition as a guard: one that always holds needs none, and one that never holds is that the thread's index is
-/// negative.
-pub fn predicate(b: &mut Builder, condition: Option<Operand>) -> Option<Value> {
-    let condition = match condition? {
-        Operand::Imm(0) => {
-            let thread = Operand::Value(b.special(Special::ThreadIndex));
-            b.scalar(ScalarOp::LtI32, &[thread, scalar::int(0)])
-        }
-        other => other,
-    };
-    match condition {
-        Operand::Value(value) => Some(value),
-        Operand::Imm(_) => None,
-    }
 }
 
 /// Adds a condition to a guard.

@@ -8,12 +8,12 @@ use tilewright_machine::{ScalarOp, ShuffleMode, SyncOp};
 use tilewright_simt::{Address, ArrayId, Operand, Reg, Special};
 use tilewright_synth::cast;
 use tilewright_synth::movement::{Movement, Shuffles, Side, Trip};
-use tilewright_tile::{Diagnostic, Origin};
+use tilewright_tile::{Diagnostic, Origin, TensorId};
 
 use crate::bits::{assemble, bit, linear_map};
+use crate::context::{Lower, internal};
 use crate::elements;
-use crate::scalar::{add, int};
-use crate::{Lower, internal};
+use crate::scalar::{add, int, predicate};
 
 /// An element on its way: a word, and the byte at which the element starts.
 pub type Element = (Operand, u32);
@@ -26,6 +26,11 @@ fn expand(index: u64, bits: &[u32]) -> u64 {
 /// The other way around.
 fn compress(spread: u64, bits: &[u32]) -> u64 {
     bits.iter().enumerate().fold(0, |all, (k, bit)| all | (spread >> bit & 1) << k)
+}
+
+/// Moves that all begin in one fragment.
+pub fn moves_from(src: ArrayId, moves: &[(u32, u32)]) -> Vec<(ArrayId, u32, u32)> {
+    moves.iter().map(|(from, to)| (src, *from, *to)).collect()
 }
 
 impl Lower<'_> {
@@ -138,6 +143,48 @@ impl Lower<'_> {
         }
     }
 
+    /// A movement from one register tensor to another.
+    pub(crate) fn rearrange(
+        &mut self,
+        src: TensorId,
+        dst: TensorId,
+        movement: &Movement,
+        span: Origin,
+    ) -> Result<(), Diagnostic> {
+        let ends = (self.array(src)?, self.array(dst)?);
+        let counts = (self.count(src)?, self.count(dst)?);
+        self.movement_of(ends, counts, self.verified.tensor(dst).dtype.bits(), movement, span)
+    }
+
+    /// `dst = join(a, b)`: the moves of both sides.
+    pub(crate) fn join(
+        &mut self,
+        sides: [TensorId; 2],
+        dst: TensorId,
+        halves: &[Vec<(u32, u32)>; 2],
+    ) -> Result<(), Diagnostic> {
+        let sides = [self.array(sides[0])?, self.array(sides[1])?];
+        let [first, second] = halves;
+        let moves = [moves_from(sides[0], first), moves_from(sides[1], second)].concat();
+        self.moves(&moves, self.array(dst)?, self.verified.tensor(dst).dtype.bits());
+        Ok(())
+    }
+
+    /// `lo, hi = split(src)`: the moves to both sides.
+    pub(crate) fn split(
+        &mut self,
+        src: TensorId,
+        sides: [TensorId; 2],
+        halves: &[Vec<(u32, u32)>; 2],
+    ) -> Result<(), Diagnostic> {
+        let (from, bits) = (self.array(src)?, self.verified.tensor(src).dtype.bits());
+        for (side, moves) in sides.into_iter().zip(halves) {
+            let to = self.array(side)?;
+            self.moves(&moves_from(from, moves), to, bits);
+        }
+        Ok(())
+    }
+
     /// A movement from one fragment to another, of `counts` values each. Between threads, elements of a few bits travel
     /// in bytes.
     pub(crate) fn movement_of(
@@ -168,8 +215,7 @@ impl Lower<'_> {
     ) -> Result<(), Diagnostic> {
         match movement {
             Movement::Registers(moves) => {
-                let moves: Vec<(ArrayId, u32, u32)> = moves.iter().map(|(s, d)| (src, *s, *d)).collect();
-                self.moves(&moves, dst, bits);
+                self.moves(&moves_from(src, moves), dst, bits);
                 Ok(())
             }
             Movement::Shuffles(shuffles) => {
@@ -252,7 +298,8 @@ impl Lower<'_> {
         self.write_values(dst, &values, bits);
     }
 
-    fn trip(
+    /// A trip through the scratch buffer.
+    pub(crate) fn trip(
         &mut self,
         trip: &Trip,
         (src, dst): (ArrayId, ArrayId),
@@ -326,7 +373,7 @@ impl Lower<'_> {
             let thread = self.thread();
             let extra = self.b.scalar(ScalarOp::AndB32, &[thread, int(mask as i64)]);
             let first = self.b.scalar(ScalarOp::EqI32, &[extra, int(0)]);
-            crate::memory::predicate(self.b, Some(first))
+            predicate(self.b, Some(first))
         };
         let (calls, elements) = Self::calls(side);
         let scratch = self.b.add_array("exchanged", side.row.registers());

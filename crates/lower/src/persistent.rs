@@ -6,8 +6,8 @@ use tilewright_tile::core::{Stmt, TileOrder};
 use tilewright_tile::rasterization::{self, Arithmetic};
 use tilewright_tile::{Diagnostic, Expr, Origin, SymbolId};
 
+use crate::context::{Lower, internal};
 use crate::scalar::{self, add, int};
-use crate::{Lower, internal};
 
 /// Emits code for integer arithmetic without signs.
 struct Emit<'a>(&'a mut Builder);

@@ -10,10 +10,9 @@ use tilewright_synth::block::pipeline::PipelinePlan;
 use tilewright_tile::core::{Slot, Stmt, StmtKind};
 use tilewright_tile::{Diagnostic, Origin, PipelineId, Side};
 
-use crate::release::Position;
-use crate::roles::{condition, warp_index};
-use crate::scalar::{self, add, int};
-use crate::{Lower, internal};
+use crate::async_state::Position;
+use crate::context::{Lower, internal};
+use crate::scalar::{self, add, condition, int, value, warp_index};
 
 /// Makes the barriers of pipelines and sums, and has every thread wait until they are there.
 pub fn prologue(b: &mut Builder, plan: &BlockPlan) {
@@ -27,7 +26,7 @@ pub fn prologue(b: &mut Builder, plan: &BlockPlan) {
     let elected = b.elect();
     let first = condition(b, ScalarOp::EqI32, warp, int(0));
     let issuer = first.map(|first| b.scalar(ScalarOp::AndPred, &[first.into(), elected.into()]));
-    if let Some(Operand::Value(issuer)) = issuer {
+    if let Some(issuer) = issuer.and_then(value) {
         b.only_where(issuer, |b| {
             for pipeline in plan.pipelines.values() {
                 let empty = pipeline.barriers + 8 * pipeline.stages;
@@ -52,6 +51,7 @@ pub fn prologue(b: &mut Builder, plan: &BlockPlan) {
     }
     b.sync(if plan.meets_cluster() { SyncOp::ClusterBarrier } else { SyncOp::Barrier });
 }
+
 impl<'a> Lower<'a> {
     /// The plan of a pipeline.
     pub(crate) fn pipeline(&self, id: PipelineId, span: Origin) -> Result<&'a PipelinePlan, Diagnostic> {

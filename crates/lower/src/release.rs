@@ -2,79 +2,14 @@
 //! reads the stage. [`ReleasePlan`](tilewright_synth::block::release::ReleasePlan) knows how many stages that are at each statement, and what registers have to count.
 
 use tilewright_machine::{MbarrierOp, ProxyFence, ScalarOp, SyncOp};
-use tilewright_simt::{Address, ArrayId, Builder, Operand, Reg, Special, Value};
-use tilewright_tile::{PipelineId, Side, StmtId};
-
-use crate::Lower;
-use crate::roles::condition;
-use crate::scalar::{add, int};
+use tilewright_simt::{Address, Builder, Operand, Reg, Special, Value};
 use tilewright_synth::block::pipeline::PipelinePlan;
 use tilewright_synth::block::release::{Release, Tracking};
+use tilewright_tile::{PipelineId, Side, StmtId};
 
-/// The place of a side in its ring: registers for the stage's number and the parity of its phase; a consumer's also for what [`Tracking`]
-/// says of its unreleased stages.
-#[derive(Clone, Copy)]
-pub(crate) struct Position {
-    array: ArrayId,
-    tracking: Tracking,
-    /// Ages that are told apart.
-    ages: u32,
-}
-
-impl Position {
-    /// Makes the registers of a side, which begins with stage 0.
-    pub(crate) fn new(
-        b: &mut Builder,
-        name: String,
-        produces: bool,
-        tracking: Tracking,
-        ages: u32,
-    ) -> Position {
-        let tracking = if produces { Tracking::Immediate } else { tracking };
-        let registers = match tracking {
-            Tracking::Immediate => 2,
-            Tracking::Oldest => 3,
-            Tracking::Count => 4,
-            Tracking::ByAge => 5 + 2 * ages,
-        };
-        let position = Position { array: b.add_array(name, registers), tracking, ages };
-        for index in 0..registers {
-            let first = Reg { array: position.array, index };
-            b.write(first, int(i64::from(produces && first == position.parity())));
-        }
-        position
-    }
-
-    fn reg(self, index: u32) -> Reg {
-        Reg { array: self.array, index }
-    }
-    pub(crate) fn slot(self) -> Reg {
-        self.reg(0)
-    }
-    pub(crate) fn parity(self) -> Reg {
-        self.reg(1)
-    }
-    /// The oldest unreleased stage; the current one if there is none.
-    fn oldest(self) -> Reg {
-        self.reg(2)
-    }
-    /// The number of unreleased stages.
-    fn unreleased(self) -> Reg {
-        self.reg(3)
-    }
-    /// 1 if a group in flight reads the current stage.
-    fn read(self) -> Reg {
-        self.reg(4)
-    }
-    /// The numbers of unreleased stages by the age of the last group that reads them.
-    fn unreleased_by_age(self) -> Vec<Reg> {
-        (0..self.ages).map(|age| self.reg(5 + age)).collect()
-    }
-    /// 1 for the age of the last group that reads the current stage.
-    fn read_by_age(self) -> Vec<Reg> {
-        (0..self.ages).map(|age| self.reg(5 + self.ages + age)).collect()
-    }
-}
+use crate::async_state::Position;
+use crate::context::Lower;
+use crate::scalar::{add, condition, int};
 
 impl<'a> Lower<'a> {
     /// Releases the oldest stage.

@@ -3,12 +3,10 @@
 //! A layout of a thread index becomes shifts and masks where its extents are powers of two, divisions elsewhere.
 
 use tilewright_layout::{Layout, Swizzle, coalesce};
-use tilewright_machine::{Memory, ScalarOp, Scope, thread_copy};
-use tilewright_simt::{Address, Builder, Operand, Special};
+use tilewright_machine::{Memory, ScalarOp, Scope, ShuffleMode, thread_copy};
+use tilewright_simt::{Address, Builder, Operand, Special, Value};
 use tilewright_synth::Divisibility;
 use tilewright_tile::{Expr, IntOp, ParamId, SymbolId};
-
-use crate::memory::{both, predicate};
 
 /// A literal 32-bit integer.
 pub fn int(value: i64) -> Operand {
@@ -18,6 +16,47 @@ pub fn int(value: i64) -> Operand {
 /// The bits of a literal `f32`.
 pub fn float(value: f64) -> Operand {
     Operand::Imm(u64::from((value as f32).to_bits()))
+}
+
+/// The value that an operand is, unless it is a literal.
+pub fn value(operand: Operand) -> Option<Value> {
+    match operand {
+        Operand::Value(value) => Some(value),
+        Operand::Imm(_) => None,
+    }
+}
+
+/// The index of the thread's warp in the block, the same in all its lanes as far as the assembler can see.
+pub fn warp_index(b: &mut Builder) -> Operand {
+    let thread = Operand::Value(b.special(Special::ThreadIndex));
+    let warp = b.scalar(ScalarOp::ShrU32, &[thread, int(5)]);
+    b.shuffle(warp, ShuffleMode::Idx, int(0))
+}
+
+/// A condition as a value.
+pub fn condition(b: &mut Builder, op: ScalarOp, x: Operand, y: Operand) -> Option<Value> {
+    value(b.scalar(op, &[x, y]))
+}
+
+/// The conjunction of two conditions, the first of which may be absent.
+pub fn both(b: &mut Builder, a: Option<Operand>, c: Operand) -> Operand {
+    match a {
+        Some(a) => b.scalar(ScalarOp::AndPred, &[a, c]),
+        None => c,
+    }
+}
+
+/// A condition as a guard: one that always holds needs none, and one that never holds is that the thread's index is
+/// negative.
+pub fn predicate(b: &mut Builder, condition: Option<Operand>) -> Option<Value> {
+    let condition = match condition? {
+        Operand::Imm(0) => {
+            let thread = Operand::Value(b.special(Special::ThreadIndex));
+            b.scalar(ScalarOp::LtI32, &[thread, int(0)])
+        }
+        other => other,
+    };
+    value(condition)
 }
 
 /// `a + b`

@@ -10,53 +10,51 @@ use tilewright_synth::{Call, StmtPlan, Synthesis, solve};
 use tilewright_tile::TensorId;
 use tilewright_tile::core::{Program, StmtKind};
 
-use crate::Lower;
-
 /// For each tensor, for each value, the number of the first instruction of a product that takes it.
-pub type FirstUse = HashMap<TensorId, Vec<u32>>;
+pub struct FirstUse(HashMap<TensorId, Vec<u32>>);
 
-/// The first uses of the operands of matrix products, and of the tensors that they are computed from value by value.
-pub fn first_use(verified: &Program, synthesis: &Synthesis) -> FirstUse {
-    let mut first = FirstUse::new();
-    let count = |id: TensorId| synthesis.register(id).map_or(0, |tv| tv.count());
-    let statements = solve::statements(verified);
-    for (stmt, _) in &statements {
-        let (StmtKind::Gemm { a, b, .. }, Some(StmtPlan::Gemm(plan))) =
-            (&stmt.kind, synthesis.statements.get(stmt.id))
-        else {
-            continue;
-        };
-        for (i, call) in plan.calls.iter().enumerate() {
-            for (id, values) in [(*a, &call.a), (*b, &call.b)] {
-                let of = first.entry(id).or_insert_with(|| vec![u32::MAX; count(id)]);
-                for v in values {
-                    of[*v as usize] = of[*v as usize].min(i as u32);
+impl FirstUse {
+    /// The first uses of the operands of matrix products, and of the tensors that they are computed from value by value.
+    pub fn of(verified: &Program, synthesis: &Synthesis) -> FirstUse {
+        let mut first: HashMap<TensorId, Vec<u32>> = HashMap::new();
+        let count = |id: TensorId| synthesis.register(id).map_or(0, |tv| tv.count());
+        let statements = solve::statements(verified);
+        for (stmt, _) in &statements {
+            let (StmtKind::Gemm { a, b, .. }, Some(StmtPlan::Gemm(plan))) =
+                (&stmt.kind, synthesis.statements.get(stmt.id))
+            else {
+                continue;
+            };
+            for (i, call) in plan.calls.iter().enumerate() {
+                for (id, values) in [(*a, &call.a), (*b, &call.b)] {
+                    let of = first.entry(id).or_insert_with(|| vec![u32::MAX; count(id)]);
+                    for v in values {
+                        of[*v as usize] = of[*v as usize].min(i as u32);
+                    }
                 }
             }
         }
-    }
-    // Operands of a statement that computes value by value are used in the order of its result.
-    for (stmt, _) in statements.iter().rev() {
-        let (dst, sources) = match &stmt.kind {
-            StmtKind::Cast { dst, src } => (*dst, vec![*src]),
-            StmtKind::Elementwise { dst, expr } => (*dst, expr.tensors()),
-            _ => continue,
-        };
-        let Some(of) = first.get(&dst).cloned() else { continue };
-        for src in sources {
-            if src != dst && count(src) == of.len() {
-                first.entry(src).or_insert_with(|| of.clone());
+        // Operands of a statement that computes value by value are used in the order of its result.
+        for (stmt, _) in statements.iter().rev() {
+            let (dst, sources) = match &stmt.kind {
+                StmtKind::Cast { dst, src } => (*dst, vec![*src]),
+                StmtKind::Elementwise { dst, expr } => (*dst, expr.tensors()),
+                _ => continue,
+            };
+            let Some(of) = first.get(&dst).cloned() else { continue };
+            for src in sources {
+                if src != dst && count(src) == of.len() {
+                    first.entry(src).or_insert_with(|| of.clone());
+                }
             }
         }
+        FirstUse(first)
     }
-    first
-}
 
-impl Lower<'_> {
     /// The numbers of a fragment's registers, by their first use.
-    pub(crate) fn by_first_use(&self, tensor: TensorId, registers: u32, bits: u32) -> Vec<u32> {
+    pub fn registers(&self, tensor: TensorId, registers: u32, bits: u32) -> Vec<u32> {
         let mut order: Vec<u32> = (0..registers).collect();
-        if let Some(first) = self.first_use.get(&tensor) {
+        if let Some(first) = self.0.get(&tensor) {
             let per = tilewright_machine::per_register(bits) as usize;
             let rank = |index: u32| first.chunks(per).nth(index as usize).and_then(|c| c.iter().min());
             order.sort_by_key(|index| (rank(*index).copied(), *index));
@@ -65,9 +63,9 @@ impl Lower<'_> {
     }
 
     /// The calls that load a fragment, by the first use of their values.
-    pub(crate) fn calls_by_first_use<'c>(&self, tensor: TensorId, calls: &'c [Call]) -> Vec<&'c Call> {
+    pub fn calls<'c>(&self, tensor: TensorId, calls: &'c [Call]) -> Vec<&'c Call> {
         let mut order: Vec<&Call> = calls.iter().collect();
-        if let Some(first) = self.first_use.get(&tensor) {
+        if let Some(first) = self.0.get(&tensor) {
             order
                 .sort_by_key(|call| call.values.iter().filter_map(|v| first.get(*v as usize)).min().copied());
         }

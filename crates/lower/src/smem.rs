@@ -1,21 +1,15 @@
-//! The block's shared memory: the buffers of the function, and the addresses of tensors in them.
+//! Addresses of shared tensors.
 
-use tilewright_simt::{Builder, Operand};
-use tilewright_synth::block::smem::SharedMemoryMap;
+use tilewright_simt::Operand;
 use tilewright_tile::core::TensorRef;
 use tilewright_tile::{Diagnostic, Origin};
 
+use crate::context::{Lower, internal};
 use crate::scalar::{self, add};
-use crate::{Lower, internal};
-
-/// Tells the builder which buffers there are.
-pub fn buffers(memory: &SharedMemoryMap, b: &mut Builder) {
-    for buffer in &memory.buffers {
-        b.add_shared_at(buffer.name.clone(), buffer.at, buffer.bytes);
-    }
-}
 
 impl Lower<'_> {
+    /// The beginning of a tile, from the base of shared memory on: a constant in bytes, and what is added at run time, in bytes
+    /// or, `coarse`, in units of 16.
     pub(crate) fn begins(
         &mut self,
         reference: &TensorRef,

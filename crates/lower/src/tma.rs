@@ -1,39 +1,14 @@
-//! Tensor copies: the tensor memory accelerator's tensor maps and instructions.
+//! Tensor copies: the tensor memory accelerator's instructions.
 
 use tilewright_machine::TensorOp;
-use tilewright_simt::{Address, Builder, Op, Operand, Special, TensorMap};
+use tilewright_simt::{Address, Op, Operand, Special, TensorMap};
 use tilewright_synth::TmaPlan;
 use tilewright_tile::core::TensorRef;
 use tilewright_tile::{Diagnostic, Side};
 
+use crate::context::{Lower, internal};
+use crate::maps::MapRecipe;
 use crate::scalar::{self, add, int};
-use crate::{Lower, MapRecipe, internal};
-
-/// The tensor maps of a function, each once.
-#[derive(Default)]
-pub struct Maps {
-    all: Vec<(TensorMap, MapRecipe)>,
-}
-
-impl Maps {
-    fn index(&mut self, map: TensorMap, recipe: MapRecipe) -> u32 {
-        let known = self.all.iter().position(|(m, r)| *r == recipe && m.shape == map.shape);
-        known.unwrap_or_else(|| {
-            self.all.push((map, recipe));
-            self.all.len() - 1
-        }) as u32
-    }
-
-    /// Adds the maps to the function, as its last parameters.
-    pub fn finish(self, b: &mut Builder) -> Vec<MapRecipe> {
-        let mut recipes = Vec::new();
-        for (map, recipe) in self.all {
-            b.add_tensor_map(map);
-            recipes.push(recipe);
-        }
-        recipes
-    }
-}
 
 impl Lower<'_> {
     /// A copy by the tensor memory accelerator.

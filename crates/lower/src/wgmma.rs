@@ -1,13 +1,14 @@
 //! The asynchronous matrix products of warpgroups: descriptors, instructions, and accumulators that begin with zero.
 
 use tilewright_machine::{Descriptor, ScalarOp, SyncOp};
-use tilewright_simt::{ArrayId, DescriptorValue, Factor, Operand, Reg};
+use tilewright_simt::{DescriptorValue, Factor, Operand, Reg};
 use tilewright_synth::{OperandA, SharedOperand, WgmmaPlan};
 use tilewright_tile::core::{Stmt, StmtKind, TensorRef};
 use tilewright_tile::{Diagnostic, Origin, TensorId};
 
+use crate::context::{Lower, internal};
+use crate::elements;
 use crate::scalar::{self, add, int};
-use crate::{Lower, elements, internal};
 
 impl Lower<'_> {
     /// The lower half of an operand's descriptor, for the part of this warpgroup.
@@ -50,12 +51,6 @@ impl Lower<'_> {
     ) -> Result<(), Diagnostic> {
         let span = self.verified.tensor(c).span;
         let accumulator = self.array(c)?;
-        let regs = |array: ArrayId, values: &[u32], bits: u32| -> Vec<Reg> {
-            values
-                .chunks(tilewright_machine::per_register(bits) as usize)
-                .map(|chunk| elements::place(array, chunk[0], bits).0)
-                .collect()
-        };
         let [gm, gn] = plan.warpgroups;
         let right = self.descriptor(b, &plan.b, (gm, gn), span)?;
         let left = match &plan.a {
@@ -79,12 +74,12 @@ impl Lower<'_> {
             DescriptorValue { low: sum, ..low }
         };
         for call in &plan.calls {
-            let d = regs(accumulator, &call.c, plan.row.c.bits());
+            let d = elements::places(accumulator, &call.c, plan.row.c.bits());
             let x = match (left, left_array) {
                 (Some((descriptor, major)), _) => {
                     Factor::Shared { descriptor: at(self, descriptor, call.a_at), major }
                 }
-                (None, Some(array)) => Factor::Registers(regs(array, &call.a, plan.row.a.bits())),
+                (None, Some(array)) => Factor::Registers(elements::places(array, &call.a, plan.row.a.bits())),
                 (None, None) => return Err(internal(span, "a product without its left factor")),
             };
             let y = Factor::Shared { descriptor: at(self, right, call.b_at), major: plan.b.major };

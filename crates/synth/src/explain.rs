@@ -8,8 +8,8 @@ use tilewright_machine::SwizzleMode;
 use tilewright_tile::core::{Program, Stmt};
 use tilewright_tile::{StmtId, TensorId, statement_text};
 
-use crate::block::pipeline::ReleaseDelay;
 use crate::cost::Estimate;
+use crate::plan::ReleaseDelay;
 use crate::reason::{Lost, NotTaken, Why};
 
 /// Why the compiler did what it did.

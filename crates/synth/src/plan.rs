@@ -1,4 +1,4 @@
-//! Plans: the instruction calls of each statement.
+//! Plans: the instruction calls of each statement, and when the stages of a pipeline are released.
 
 use std::sync::Arc;
 
@@ -94,4 +94,14 @@ impl StmtPlan {
             | StmtPlan::Halves(_) => 0,
         }
     }
+}
+
+/// Stages that stay unreleased behind the end of their `consume`, because products in flight read them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReleaseDelay {
+    /// So many at most.
+    Stages(u32),
+    /// As many as the launch makes it: registers count them by age.
+    Counted,
 }

@@ -3,7 +3,8 @@
 //! and the fences between proxies ([`proxy`]); of each role it is known which of its threads issue and wait ([`role`]). Lowering emits
 //! what the plan says, and reports print it.
 
-pub mod disjoint;
+mod disjoint;
+mod part;
 pub mod pipeline;
 pub mod proxy;
 pub mod release;
@@ -11,28 +12,16 @@ pub mod role;
 pub mod smem;
 
 use tilewright_machine::Arch;
-use tilewright_tile::core::{Program, Role, Stmt, StmtKind};
-use tilewright_tile::{Diagnostic, PipelineId, Side};
+use tilewright_tile::core::Program;
+use tilewright_tile::{Diagnostic, Side};
 
 use crate::divisibility::{Divisibility, Multiples};
 use crate::explain::{PipelineNote, SyncNote};
-use crate::plan::StmtPlan;
-use crate::synthesis::Synthesis;
+pub use part::Part;
 use pipeline::Pipelines;
 use proxy::Accesses;
 use role::RolePlan;
 use smem::SharedMemoryMap;
-
-/// The work of some of a block's threads: the whole of a program without roles, or one role.
-#[derive(Clone, Copy)]
-pub struct Part<'a> {
-    /// Its program, prepared for synthesis.
-    pub verified: &'a Program,
-    /// Its layouts and instructions.
-    pub synthesis: &'a Synthesis,
-    /// The role; `None` if all threads do it.
-    pub role: Option<&'a Role>,
-}
 
 /// The plan of a block.
 pub struct BlockPlan {
@@ -88,67 +77,5 @@ impl BlockPlan {
     /// Whether threads of other blocks of the cluster arrive at this block's barriers.
     pub fn meets_cluster(&self) -> bool {
         self.roles.iter().any(|role| role.ends_with_cluster)
-    }
-}
-
-/// A stage of a pipeline around a statement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Around {
-    pipeline: PipelineId,
-    side: Side,
-    /// The number of its `produce` or `consume` among those of the part.
-    number: usize,
-}
-
-/// A statement of a part.
-struct Site<'a> {
-    stmt: &'a Stmt,
-    plan: &'a StmtPlan,
-    /// The innermost stage that the statement is in.
-    stage: Option<Around>,
-    /// How often the statement is done each time that the stage is, where that is known.
-    times: Option<u64>,
-}
-
-struct Sites<'a> {
-    part: Part<'a>,
-    stages: usize,
-    found: Vec<Site<'a>>,
-}
-
-impl<'a> Sites<'a> {
-    /// The statements of a part, in their order.
-    fn of(part: &Part<'a>) -> Result<Vec<Site<'a>>, Diagnostic> {
-        let mut sites = Sites { part: *part, stages: 0, found: Vec::new() };
-        sites.body(&part.verified.body, None, Some(1))?;
-        Ok(sites.found)
-    }
-
-    fn body(
-        &mut self,
-        body: &'a [Stmt],
-        stage: Option<Around>,
-        times: Option<u64>,
-    ) -> Result<(), Diagnostic> {
-        for stmt in body {
-            let plan = self.part.synthesis.plan(stmt)?;
-            self.found.push(Site { stmt, plan, stage, times });
-            let (mut inner, mut repeated) = (stage, times);
-            match &stmt.kind {
-                StmtKind::Stage { pipeline, side, .. } => {
-                    inner = Some(Around { pipeline: *pipeline, side: *side, number: self.stages });
-                    repeated = Some(1);
-                    self.stages += 1;
-                }
-                StmtKind::For { lo, hi, .. } => {
-                    let rounds = lo.as_int().zip(hi.as_int()).map(|(lo, hi)| (hi - lo).max(0) as u64);
-                    repeated = times.zip(rounds).and_then(|(a, b)| a.checked_mul(b));
-                }
-                StmtKind::Tiles { .. } => repeated = None,
-                _ => {}
-            }
-            self.body(stmt.kind.body(), inner, repeated)?;
-        }
-        Ok(())
     }
 }

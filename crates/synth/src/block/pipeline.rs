@@ -9,11 +9,11 @@ use tilewright_machine::ProxyFence;
 use tilewright_tile::core::{Program, Stmt, StmtKind};
 use tilewright_tile::{Code, Diagnostic, Origin, PipelineId, Side, least_iterations};
 
+use super::part::Part;
 use super::proxy::{Accesses, StageFences};
 use super::smem::SharedMemoryMap;
-use super::{Part, Sites};
 use crate::explain::{PipelineNote, SyncNote};
-use crate::plan::StmtPlan;
+use crate::plan::{ReleaseDelay, StmtPlan};
 
 /// The barriers of a pipeline, the same for all its roles.
 #[derive(Clone, Debug)]
@@ -39,16 +39,6 @@ pub struct PipelinePlan {
     pub multicast: u32,
     /// Stages that a consumer has not released when a later one's `consume` ends, at most; `None` where that is counted at run time.
     pub release_delay: ReleaseDelay,
-}
-
-/// Stages that stay unreleased behind the end of their `consume`, because products in flight read them.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ReleaseDelay {
-    /// So many at most.
-    Stages(u32),
-    /// As many as the launch makes it: registers count them by age.
-    Counted,
 }
 
 impl PipelinePlan {
@@ -98,7 +88,7 @@ fn stages(part: &Part<'_>) -> Result<(Vec<Produce>, BTreeMap<PipelineId, bool>),
     let mut produces: BTreeMap<usize, Produce> = BTreeMap::new();
     let mut consumed = BTreeMap::new();
     let mut number = 0;
-    for site in Sites::of(part)? {
+    for site in part.sites()? {
         if let StmtKind::Stage { pipeline, side, body, .. } = &site.stmt.kind {
             match side {
                 Side::Consume => {

@@ -28,8 +28,8 @@ use tilewright_tile::{
     Diagnostic, Expr, ParamId, PipelineId, Side, StmtId, SymbolId, TensorId, statement_text,
 };
 
-use super::Part;
 use super::disjoint::{Known, apart};
+use super::part::Part;
 use super::smem::{PartMemory, SharedMemoryMap};
 use crate::explain::SyncNote;
 use crate::plan::{CopyPlan, StmtPlan};

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tilewright_tile::core::{Program, Stmt, StmtKind};
 use tilewright_tile::{PipelineId, Side, StmtId};
 
-use super::pipeline::ReleaseDelay;
 use crate::divisibility::Divisibility;
+use crate::plan::ReleaseDelay;
 
 /// The largest age that is told from larger ones: any wait covers it.
 const OLD: u8 = 7;

@@ -6,10 +6,10 @@ use tilewright_machine::{Arch, TensorOp};
 use tilewright_tile::core::{Program, StmtKind};
 use tilewright_tile::{Diagnostic, PipelineId, Side};
 
+use super::part::Part;
 use super::proxy::Orders;
 use super::release::ReleasePlan;
 use super::smem::ClusterReduceSlot;
-use super::{Part, Sites};
 use crate::divisibility::Divisibility;
 use crate::plan::StmtPlan;
 
@@ -91,7 +91,7 @@ impl RolePlan {
             sync: Orders::default(),
         };
         let (mut issues_tma, mut products, mut threads) = (false, false, false);
-        for site in Sites::of(part)? {
+        for site in part.sites()? {
             match (&site.stmt.kind, site.plan) {
                 (StmtKind::CopyAsync { .. }, StmtPlan::Tma(copy)) => {
                     issues_tma = true;

@@ -7,7 +7,7 @@ use tilewright_machine::Arch;
 use tilewright_tile::core::{Program, StmtKind};
 use tilewright_tile::{Code, Diagnostic, PipelineId, TensorId};
 
-use super::Part;
+use super::part::Part;
 use crate::allocate::allocate;
 use crate::{ASYNC_ALIGN, SHARED_ALIGN};
 
