@@ -11,7 +11,7 @@ use tilewright::runtime::{DeviceChoice, DeviceKind};
 use crate::args::CandidatesArgs;
 use crate::load::{load, timing};
 use crate::messages::{Failure, error, print};
-use crate::run::refused;
+use crate::outcome::refused;
 use crate::target::target;
 
 /// Runs every candidate and prints what it was estimated at and what it took.

@@ -16,6 +16,7 @@ mod layout;
 mod load;
 mod messages;
 mod mutate;
+mod outcome;
 mod problems;
 mod profile;
 mod run;

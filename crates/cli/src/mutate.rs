@@ -12,7 +12,7 @@ use tilewright::mutate::{Kind, MutateError, Outcome, mutate_program};
 use crate::args::MutateArgs;
 use crate::load::{load, timing};
 use crate::messages::{Failure, error, print};
-use crate::run::refused;
+use crate::outcome::refused;
 use crate::target::target_without_device;
 
 /// Runs every mutant of a program's kernel and prints which were found.

@@ -6,19 +6,18 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use annotate_snippets::Level;
 use comfy_table::{Table, presets};
 use serde_json::json;
-use tilewright::check::{CheckError, CheckOptions, Comparison, Outcome, check};
+use tilewright::check::{CheckOptions, Outcome, check};
 use tilewright::compiler::Kernel;
 use tilewright::runtime::{self, Device, DeviceChoice, DeviceKind, SimDevice};
 use tilewright::sim::{Config, Trace};
-use tilewright::tile::Diagnostic;
 
-use crate::args::{Checks, RunArgs};
+use crate::args::RunArgs;
 use crate::load::{Loaded, load, timing};
-use crate::messages::{Failure, error, print, render, render_one};
-use crate::problems::{Places, problems};
+use crate::messages::{Failure, error, print};
+use crate::outcome::{comparisons, config, mistakes, refused, sentences, warnings, warnings_as_json};
+use crate::problems::Places;
 use crate::profile::profile;
 use crate::seeds;
 use crate::target::{Target, target};
@@ -77,27 +76,6 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     Ok(if outcome.is_right() && !denied { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// The message of a check that did not begin, or failed; with the statements that wait, where roles wait for each other for ever.
-pub fn refused(loaded: &Loaded, e: CheckError) -> Failure {
-    if let CheckError::Interpret(error) = &e
-        && let Some(diagnostic) = error.diagnostic()
-    {
-        return Failure::program(render(&loaded.path, &loaded.source, &diagnostic.into()));
-    }
-    let forced = if e.is_estimate() { ", or give --force" } else { "" };
-    Failure::program(error(format!("{e}{forced}")))
-}
-
-/// Configuration of the simulator for the checks that are asked for, with a seed.
-pub fn config(args: &RunArgs, seed: u64) -> Config {
-    let config = Config { seed, ..Config::default() };
-    match args.checks {
-        Checks::Off => config.unchecked(),
-        Checks::Races => config.only_races(),
-        Checks::All => config,
-    }
-}
-
 /// Opens the device; the simulator as it is asked for.
 fn open(choice: DeviceChoice, args: &RunArgs) -> Result<Box<dyn Device>, Failure> {
     let device = runtime::open(choice).map_err(|e| Failure::program(error(e)))?;
@@ -131,74 +109,6 @@ fn write_trace(path: &Path, trace: &Trace) -> Result<(), Failure> {
     let mut file = BufWriter::new(File::create(path).map_err(|e| failed(&e))?);
     serde_json::to_writer(&mut file, trace).map_err(|e| failed(&e))?;
     file.flush().map_err(|e| failed(&e))
-}
-
-/// Comparison of each output with the interpreter's, as JSON.
-pub fn comparisons(outcome: &Outcome) -> Vec<serde_json::Value> {
-    let finite = |x: f64| if x.is_finite() { json!(x) } else { json!(x.to_string()) };
-    let one = |c: &Comparison| {
-        json!({
-            "name": c.name,
-            "elements": c.elements,
-            "wrong": c.wrong,
-            "unbounded": c.unbounded,
-            "worst_ratio": c.worst.as_ref().map_or(json!(0.0), |worst| json!(Some(worst.ratio()).filter(|r| r.is_finite()))),
-            "worst": c.worst.as_ref().map(|worst| json!({
-                "at": worst.at,
-                "expected": finite(worst.expected),
-                "actual": finite(worst.actual),
-                "bound": finite(worst.bound),
-                "ratio": finite(worst.ratio()),
-            })),
-        })
-    };
-    outcome.comparisons.iter().map(one).collect()
-}
-
-/// The simulator's reports, one sentence each, with the lines of the statements.
-pub fn sentences(loaded: &Loaded, outcome: &Outcome) -> Vec<String> {
-    let places = Places::new(loaded);
-    let line =
-        |position| places.line(position).map_or(String::new(), |line| format!("{}:{line}", loaded.path));
-    outcome.report.sim().map(|sim| sim.problems_at(&line)).unwrap_or_default()
-}
-
-/// Wrong elements of outputs, and the simulator's reports, as messages.
-pub fn mistakes(loaded: &Loaded, outcome: &Outcome) -> String {
-    let mut text = String::new();
-    for c in &outcome.comparisons {
-        if let (Some(worst), 1..) = (&c.worst, c.wrong) {
-            let wrong = format!(
-                "output `{}` has {} wrong elements; the worst, {:?}, is {} and should be {} within {:.1e}",
-                c.name, c.wrong, worst.at, worst.actual, worst.expected, worst.bound
-            );
-            text.push_str(&format!("{}\n", error(wrong)));
-        }
-    }
-    if let Some(report) = outcome.report.sim() {
-        text.push_str(&problems(&Places::new(loaded), report));
-    }
-    text
-}
-
-/// Warnings beside the lines that they are about; as errors where they are denied.
-pub fn warnings(args: &RunArgs, loaded: &Loaded, warnings: &[Diagnostic]) -> String {
-    let level = if args.denies_warnings() { Level::ERROR } else { Level::WARNING };
-    warnings.iter().map(|w| render_one(&loaded.path, &loaded.source, w, level.clone()) + "\n").collect()
-}
-
-/// Warnings with their lines.
-pub fn warnings_as_json(loaded: &Loaded, warnings: &[Diagnostic]) -> Vec<serde_json::Value> {
-    let places = Places::new(loaded);
-    let one = |w: &Diagnostic| {
-        json!({
-            "code": w.code.name(),
-            "message": w.message,
-            "line": w.span.text().and_then(|span| places.line(span.start)),
-            "help": w.help,
-        })
-    };
-    warnings.iter().map(one).collect()
 }
 
 struct Summary<'a> {
@@ -241,7 +151,8 @@ impl Summary<'_> {
         })
     }
 
-    fn text(&self) -> String {
+    /// The table: a name and a value a row.
+    fn table(&self) -> Table {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
         let mut row = |name: &str, value: String| {
@@ -282,27 +193,7 @@ impl Summary<'_> {
         for advisory in self.outcome.report.cuda().map_or(&[][..], |cuda| &cuda.advisories) {
             row("warning", advisory.clone());
         }
-        if let Some(sim) = self.outcome.report.sim() {
-            row("races", sim.races.iter().map(|r| r.count).sum::<u64>().to_string());
-            row(
-                "bank conflicts",
-                format!("{} in {} shared wavefronts", sim.shared_conflicts, sim.shared_wavefronts),
-            );
-            row(
-                "global memory",
-                format!("{} sectors in {} requests", sim.global_sectors, sim.global_requests),
-            );
-            row("estimate", format!("{} cycles", sim.estimated_cycles));
-            let seconds = self.outcome.seconds;
-            let rate = sim.instructions as f64 / seconds.max(1e-9) / 1e6;
-            row(
-                "simulated",
-                format!(
-                    "{} warp instructions in {seconds:.2} s, {rate:.1} million a second",
-                    sim.instructions
-                ),
-            );
-        }
+        self.simulation(&mut row);
         if let Some(ms) = self.outcome.report.milliseconds() {
             row("time", format!("{ms:.4} ms (one launch)"));
         }
@@ -315,7 +206,29 @@ impl Summary<'_> {
         for c in &self.outcome.comparisons {
             row(&format!("output {}", c.name), c.to_string());
         }
-        let mut text = format!("{table}\n");
+        table
+    }
+
+    /// The rows of the simulator's counts.
+    fn simulation(&self, row: &mut impl FnMut(&str, String)) {
+        let Some(sim) = self.outcome.report.sim() else { return };
+        row("races", sim.races.iter().map(|r| r.count).sum::<u64>().to_string());
+        row(
+            "bank conflicts",
+            format!("{} in {} shared wavefronts", sim.shared_conflicts, sim.shared_wavefronts),
+        );
+        row("global memory", format!("{} sectors in {} requests", sim.global_sectors, sim.global_requests));
+        row("estimate", format!("{} cycles", sim.estimated_cycles));
+        let seconds = self.outcome.seconds;
+        let rate = sim.instructions as f64 / seconds.max(1e-9) / 1e6;
+        row(
+            "simulated",
+            format!("{} warp instructions in {seconds:.2} s, {rate:.1} million a second", sim.instructions),
+        );
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{}\n", self.table());
         if let Some(sim) = self.outcome.report.sim() {
             if self.args.profile {
                 text.push_str(&profile(&Places::new(self.loaded), &sim.profile));

@@ -13,7 +13,7 @@ use tilewright::tile::Code;
 use crate::args::RunArgs;
 use crate::load::Loaded;
 use crate::messages::{Failure, error, print};
-use crate::run::{comparisons, config, mistakes, refused, sentences, warnings, warnings_as_json};
+use crate::outcome::{comparisons, config, mistakes, refused, sentences, warnings, warnings_as_json};
 
 /// Failures whose details are kept, and seeds that are listed by number.
 const LIMIT: usize = 20;

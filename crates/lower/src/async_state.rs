@@ -163,7 +163,7 @@ impl AsyncState {
         self.tma_issuer = issuer.and_then(value);
     }
 
-    /// Whether a copy fills a stage.
+    /// True if a copy fills a stage.
     pub fn fills_stage(&self) -> bool {
         matches!(self.stage, Some((_, Side::Produce, _)))
     }

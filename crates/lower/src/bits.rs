@@ -36,7 +36,7 @@ pub fn masked_linear_map(b: &mut Builder, columns: &[u64], index: Operand, known
     sum
 }
 
-/// Whether bit `bit` of a value is set.
+/// True if bit `bit` of a value is set.
 pub fn bit(b: &mut Builder, value: Operand, bit: u32) -> Operand {
     let masked = b.scalar(ScalarOp::AndB32, &[value, Operand::Imm(1 << bit)]);
     b.scalar(ScalarOp::NeI32, &[masked, int(0)])

@@ -41,7 +41,7 @@ pub struct Lower<'a> {
     pub(crate) slots: BTreeMap<Slot, Operand>,
     /// Shared tensors that synchronous copies in flight fill.
     pub(crate) pending_copies: BTreeSet<TensorId>,
-    /// Whether a statement before has used the scratch buffer.
+    /// True if a statement before has used the scratch buffer.
     pub(crate) scratch_used: bool,
     /// Loops around the statement.
     pub(crate) loops: u32,

@@ -16,7 +16,7 @@ use crate::scalar::{self, both};
 /// Loads whose results wait in scratch registers before they are packed or stored on.
 const BATCH: usize = 16;
 
-/// Where one side of a copy lies in memory.
+/// The place in memory of one side of a copy.
 enum Side<'a> {
     Global(GlobalAddressing<'a>),
     Shared(SharedAddressing),
@@ -71,7 +71,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Where the modes that a reference to a shared tensor fixes put its tile.
+    /// The offset at which the modes that a reference to a shared tensor fixes put its tile.
     fn offset(&mut self, layout: &SwizzledLayout, tile: &TileRef) -> Result<Offset, Diagnostic> {
         let mut at = Offset::default();
         for (mode, index) in &tile.fixed {

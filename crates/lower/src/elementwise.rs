@@ -142,7 +142,7 @@ pub fn unary(b: &mut Builder, op: UnaryOp, x: Operand) -> Operand {
     }
 }
 
-/// Where [`tanh`] passes from the polynomial to the exponential.
+/// The argument at which [`tanh`] passes from the polynomial to the exponential.
 const TANH_SMALL: f32 = 0.5625;
 /// (tanh(x)/x − 1)/x² by powers of x², the lowest first: the minimax polynomial of the relative error of tanh up to [`TANH_SMALL`],
 /// 4.6·10⁻⁸ with these coefficients.

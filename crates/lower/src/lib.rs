@@ -58,7 +58,7 @@ fn count_of(groups: i64, span: Origin) -> Result<u32, Diagnostic> {
 /// A lowered program.
 #[derive(Clone, Debug)]
 pub struct Lowered {
-    /// What one thread runs.
+    /// The program of one thread.
     pub function: Function,
     /// One recipe a tensor map of the function.
     pub maps: Vec<MapRecipe>,

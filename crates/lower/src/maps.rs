@@ -3,7 +3,7 @@
 use tilewright_simt::{Builder, TensorMap};
 use tilewright_tile::{Expr, ParamId};
 
-/// How a launch makes a tensor map: the tensor as the map sees it.
+/// The recipe by which a launch makes a tensor map: the tensor as the map sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MapRecipe {
     /// The parameter that is the tensor's buffer.

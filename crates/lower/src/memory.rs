@@ -13,7 +13,7 @@ use tilewright_tile::{Expr, GlobalTile, SymbolId};
 
 use crate::scalar::{self, both, predicate};
 
-/// How the accesses of a statement to global memory are addressed.
+/// The addresses of a statement's accesses to global memory.
 pub struct GlobalAddressing<'a> {
     tile: &'a GlobalTile,
     /// Pointer to the buffer.
@@ -28,7 +28,7 @@ pub struct GlobalAddressing<'a> {
     strides: Vec<scalar::Stride>,
     /// Per mode: its extent, if the access can leave it; and whether it can be negative.
     bounds: Vec<Option<(Operand, bool)>>,
-    /// Whether addresses and guards of calls may be computed before the loop. Each then holds registers all the while.
+    /// True if addresses and guards of calls may be computed before the loop. Each then holds registers all the while.
     hoist: bool,
 }
 
@@ -147,7 +147,7 @@ fn bit_of(b: &mut Builder, element: Operand, bits: u32) -> Operand {
     b.scalar(ScalarOp::ShlB32, &[within, scalar::int(i64::from(bits.trailing_zeros()))])
 }
 
-/// Where an access begins.
+/// The beginning of an access.
 #[derive(Clone, Copy)]
 pub struct Place {
     /// The byte.
@@ -167,12 +167,12 @@ pub fn narrow(b: &mut Builder, guard: Option<Value>, condition: Option<Operand>)
     }
 }
 
-/// Where the indices of a reference to a shared tensor put its tile: an offset in elements, before the swizzle.
+/// The offset at which the indices of a reference to a shared tensor put its tile: in elements, before the swizzle.
 #[derive(Default)]
 pub struct Offset {
-    /// What is known when the kernel is compiled.
+    /// The part that is known when the kernel is compiled.
     pub constant: i64,
-    /// What is not.
+    /// The part that is computed at run time.
     dynamic: Option<Operand>,
     /// A number that divides the dynamic part.
     multiple: i64,
@@ -194,7 +194,7 @@ impl Offset {
 /// refuses it. No offset within a block's memory leads back.
 const NOWHERE: i64 = 0x7f00_0000;
 
-/// How the accesses of a statement to a shared tensor are addressed.
+/// The addresses of a statement's accesses to a shared tensor.
 pub struct SharedAddressing {
     layout: SwizzledLayout,
     /// Statement's tile coordinate → offset before the swizzle.

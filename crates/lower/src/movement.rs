@@ -310,7 +310,7 @@ impl Lower<'_> {
         self.load_side(&trip.memory, &trip.load, dst, bits, span)
     }
 
-    /// Where the registers and threads of a side lie in memory: bytes for each bit of a register, and the thread's base.
+    /// The addresses of a side's registers and threads: bytes for each bit of a register, and the thread's base.
     fn offsets(
         &mut self,
         memory: &LinearLayout,
@@ -463,7 +463,7 @@ fn whole_bytes(ordered: &[(ArrayId, u32, u32)], bits: u32) -> Option<Vec<(ArrayI
     ordered.chunks(per_byte as usize).map(byte).collect()
 }
 
-/// Whether these values are all those of one register, in order.
+/// True if these values are all those of one register, in order.
 fn is_register(values: &[u32], bits: u32) -> bool {
     let all = tilewright_machine::per_register(bits) as usize;
     values.len() == all

@@ -21,7 +21,7 @@ fn literal(expr: &ElemExpr, dtype: DType) -> Option<f64> {
     (dtype.decode(dtype.encode(number)) == number).then_some(number)
 }
 
-/// Whether packed instructions give an expression's bits, with at most `roundings` on the way from an operand to the result.
+/// True if packed instructions give an expression's bits, with at most `roundings` on the way from an operand to the result.
 fn rounds(expr: &ElemExpr, dtype: DType, roundings: u32) -> bool {
     match expr {
         ElemExpr::Tensor(_) => true,
@@ -38,7 +38,7 @@ fn rounds(expr: &ElemExpr, dtype: DType, roundings: u32) -> bool {
     }
 }
 
-/// Whether packed instructions give an expression's bits.
+/// True if packed instructions give an expression's bits.
 pub fn applies(expr: &ElemExpr, dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16) && rounds(expr, dtype, 1)
 }

@@ -184,7 +184,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// Whether tensor copies read a stage's memory.
+    /// True if tensor copies read a stage's memory.
     fn stores_from(&self, id: PipelineId, body: &[Stmt]) -> bool {
         let tensors = &self.verified.pipeline(id).tensors;
         body.iter().any(|stmt| match &stmt.kind {

@@ -92,7 +92,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// Whether a fill with zero can be left out because the next thing that happens to the tensor is a product that need not read it.
+    /// True if a fill with zero can be left out because the next thing that happens to the tensor is a product that need not read it.
     /// If so, the product is told.
     pub(crate) fn starts_afresh(&mut self, tensor: TensorId, rest: &[Stmt]) -> bool {
         let Some(looped) = self.next_is_product(tensor, rest) else { return false };
@@ -113,7 +113,7 @@ impl Lower<'_> {
         true
     }
 
-    /// Whether the next statement that touches a tensor is sure to be a product that adds to it, and if so, whether it is in a loop.
+    /// Looks for the next statement that touches a tensor: `Some` if it is sure to be a product that adds to it, true if that is in a loop.
     fn next_is_product(&self, tensor: TensorId, rest: &[Stmt]) -> Option<bool> {
         fn touches(stmt: &Stmt, tensor: TensorId) -> bool {
             stmt.kind.reads().contains(&tensor)

@@ -12,7 +12,7 @@ use crate::global::{Range, Touch, Watched};
 use crate::mbarrier::{Mbarrier, Posted};
 use crate::memory::{Buffer, SHARED_BASE};
 use crate::profile::Observer;
-use crate::shadow::{ASYNC, ATOMIC, Access, COLLECTIVE, Now, Shadow};
+use crate::shadow::{ASYNC, ATOMIC, Access, COLLECTIVE, Kind, Now, Shadow};
 use crate::sink::{FaultKind, Place, Rule, Sink, Site, Wrong};
 use crate::tables::MmaTiles;
 use crate::wgmma::{Tiles, Unit};
@@ -453,15 +453,4 @@ impl<'a> Cluster<'a> {
             to.copy_from_slice(data);
         }
     }
-}
-
-/// Kind of an access to shared bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    /// Read.
-    Read,
-    /// Written.
-    Write,
-    /// Begun to be written by an asynchronous copy.
-    Issue,
 }

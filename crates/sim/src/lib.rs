@@ -96,6 +96,7 @@
 //! units of a cluster did when ([`Config::trace`]).
 
 mod access;
+mod bulk;
 mod clock;
 mod cluster;
 mod config;

@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 
 use crate::clock::HappensBefore;
-use crate::cluster::{Cluster, GROUP, Kind};
+use crate::cluster::{Cluster, GROUP};
 use crate::context::Context;
 use crate::decode::{Code, Source};
 use crate::error::{SimError, Waiting};
 use crate::global::Touched;
 use crate::profile::Observer;
+use crate::shadow::Kind;
 use crate::sink::{Rule, Sink, Site};
 use crate::warp::{Issue, State, Wait, Warp};
 use crate::wgmma::{CHUNK, Left, NOWHERE, Operand, Product, Unit};

@@ -34,6 +34,17 @@ pub(crate) const ATOMIC: u8 = 16;
 /// The access writes.
 const WRITES: u8 = 32;
 
+/// Kind of an access to shared bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Read.
+    Read,
+    /// Written.
+    Write,
+    /// Begun to be written by an asynchronous copy.
+    Issue,
+}
+
 /// One access, as the shadow remembers it. Time 0 means that there was none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Access {

@@ -1,4 +1,4 @@
-//! Where shared tensors lie: tensors that are never needed together may share memory (Cypress, section 4.2.4).
+//! The places of shared tensors: tensors that are never needed together may share memory (Cypress, section 4.2.4).
 //!
 //! A tensor is needed from its first access to its last, seen from the body in which it is defined: what a loop in that body
 //! accesses is needed for the whole loop. Two tensors may lie at the same place if one is done with before the other is first
@@ -15,7 +15,7 @@ use tilewright_tile::core::{Program, Stmt, StmtKind};
 
 /// Shared tensors start at multiples of this many bytes, so that a swizzle of their offsets is one of their addresses.
 pub const SHARED_ALIGN: u32 = 128;
-/// What asynchronous engines take as the beginning of a tensor: they swizzle by the bits of addresses, and the widest swizzle repeats
+/// The alignment of a tensor that asynchronous engines touch: they swizzle by the bits of addresses, and the widest swizzle repeats
 /// after this many bytes.
 pub const ASYNC_ALIGN: u32 = 1024;
 
@@ -46,7 +46,7 @@ struct Body {
 }
 
 impl Body {
-    /// Whether every thread passes a barrier in these children.
+    /// True if every thread passes a barrier in these children.
     fn synchronises(&self, children: Range<usize>) -> bool {
         let (from, to) = (children.start.min(self.len), children.end.min(self.len));
         from < to && self.syncs[to] > self.syncs[from]
@@ -68,7 +68,7 @@ struct Bodies {
     all: Vec<Body>,
     /// For each tensor the children on the way to the statement that defines it, outermost first, without that statement itself.
     ways: Vec<Option<Vec<usize>>>,
-    /// Whether an asynchronous engine reads or writes the tensor, or it belongs to a pipeline: its end is not where the last
+    /// True if an asynchronous engine reads or writes the tensor, or it belongs to a pipeline: its end is not where the last
     /// statement is that names it.
     outlives: Vec<bool>,
 }
@@ -136,7 +136,7 @@ impl Bodies {
         body.within.get(&child).map(|inner| &self.all[*inner])
     }
 
-    /// Whether all threads pass a barrier after the last access to `before` and ahead of the first to `after`, which lie in these
+    /// True if all threads pass a barrier after the last access to `before` and ahead of the first to `after`, which lie in these
     /// children of the body.
     fn separated(
         &self,
@@ -157,7 +157,7 @@ impl Bodies {
         tail || head
     }
 
-    /// Whether two tensors may lie at the same place.
+    /// True if two tensors may lie at the same place.
     fn apart(&self, a: TensorId, b: TensorId) -> bool {
         let way = |t: TensorId| self.ways[t.0 as usize].as_deref();
         let (Some(wa), Some(wb)) = (way(a), way(b)) else { return false };
@@ -195,7 +195,7 @@ fn aligned(at: u32, align: u32) -> u32 {
     at.checked_next_multiple_of(align).unwrap_or(u32::MAX)
 }
 
-/// Which shared tensors of a program may lie at the same place: what places depend on besides sizes, found once.
+/// The shared tensors of a program that may lie at the same place: what places depend on besides sizes, found once.
 pub struct Lifetimes {
     bodies: Bodies,
     /// For two tensors, the lesser number first, whether they must not share memory.
@@ -214,7 +214,7 @@ impl Lifetimes {
         }
     }
 
-    /// Whether two tensors are needed together.
+    /// True if two tensors are needed together.
     fn clash(&mut self, a: TensorId, b: TensorId) -> bool {
         let bodies = &self.bodies;
         let alone = |id: TensorId| bodies.outlives[id.0 as usize];

@@ -3,18 +3,19 @@
 use std::collections::BTreeSet;
 
 use tilewright_machine::{Arch, Memory, Timing};
-use tilewright_tile::core::{Program, StmtKind};
+use tilewright_tile::core::{Program, ShapeOp, Stmt, StmtKind};
 use tilewright_tile::{Code, Diagnostic, ReduceOp, TensorId};
 
 use crate::copies::{self, global_copy};
 use crate::divisibility::Divisibility;
+use crate::movement::Movement;
 use crate::plan::{CopyPlan, StmtPlan};
 use crate::reason::NotTaken;
 use crate::reject::Reject;
 use crate::tv::{TvLayout, moves, moves_through};
 use crate::{gather, movement, reduce, shapes};
 
-/// How a statement sees its operand's layout: in the coordinates of its result.
+/// An operand's layout as a statement sees it: in the coordinates of its result.
 pub(crate) type See<'a> = &'a dyn Fn(&TvLayout) -> Option<TvLayout>;
 
 /// The movement from one register tensor to another, the operand seen through a coordinate map.
@@ -43,120 +44,125 @@ pub(crate) fn moved(
 }
 
 /// Bits in which an element travels between threads: its own, at least a byte.
-pub(crate) fn carried(verified: &Program, id: TensorId) -> u32 {
+fn carried(verified: &Program, id: TensorId) -> u32 {
     verified.tensor(id).dtype.bits().max(8)
 }
 
-/// The plan of a statement between register tensors of which the layouts are known.
-pub(crate) fn between_registers(
-    verified: &Program,
-    timing: &Timing,
-    register: &dyn Fn(TensorId) -> Option<TvLayout>,
-    stmt: &tilewright_tile::core::Stmt,
-) -> Option<Result<(StmtPlan, Vec<NotTaken>), Refusal>> {
-    let layout = |id: TensorId| register(id).ok_or(Reject::NoLayout);
-    let shape = |id: TensorId| verified.shape(id);
-    let threads = i64::from(verified.threads());
-    let bits = |id: TensorId| carried(verified, id);
-    let moves_of = |movement: Result<(movement::Movement, Vec<NotTaken>), Reject>| {
-        movement.map(|(movement, others)| (StmtPlan::Move(movement), others)).map_err(Refusal::from)
-    };
-    let refusal = Refusals { verified, register };
-    Some(match &stmt.kind {
-        StmtKind::Rearrange { dst, src } => moves_of(moved(verified, timing, register, (*src, *dst), None)),
-        StmtKind::Shape { dst, src, op } => {
-            let (from, to) = (shape(*src), shape(*dst));
-            let see = |tv: &TvLayout| {
-                let there = shapes::seen(tv, &shapes::forward(op, &from, &to)?)?;
-                match op {
-                    tilewright_tile::core::ShapeOp::Broadcast(_) => shapes::repeated(&there, &from, &to),
-                    _ => Some(there),
-                }
-            };
-            // A broadcast's values are repeated in the operand's own registers.
-            let broadcast = || -> Result<StmtPlan, Reject> {
-                let map = shapes::backward(op, &from, &to).ok_or(Reject::TooLarge)?;
-                let begin = shapes::begins(op, &from);
-                let (src, dst) = (layout(*src)?, layout(*dst)?);
-                let moves = moves_through(&src, &dst, threads, &|place| begin + map.eval(place));
-                let moves = moves.ok_or(Reject::NotHeld)?;
-                Ok(StmtPlan::Move(movement::Movement::Registers(moves)))
-            };
-            match broadcast() {
-                Ok(plan) => Ok((plan, Vec::new())),
-                Err(why) if matches!(op, tilewright_tile::core::ShapeOp::Slice { .. }) => Err(why.into()),
-                Err(_) if !matches!(op, tilewright_tile::core::ShapeOp::Broadcast(_)) => {
-                    moves_of(moved(verified, timing, register, (*src, *dst), Some(&see)))
-                }
-                Err(_) => Err(refusal.broadcast(*dst, *src)),
-            }
+/// A plan with what else was possible, or why there is none.
+type Planned = Result<(StmtPlan, Vec<NotTaken>), Refusal>;
+
+/// Plans of statements between register tensors of which the layouts are known.
+pub(crate) struct Planner<'a> {
+    /// The program.
+    pub verified: &'a Program,
+    /// The table of the architecture.
+    pub timing: &'a Timing,
+    /// The layouts.
+    pub register: &'a dyn Fn(TensorId) -> Option<TvLayout>,
+}
+
+impl Planner<'_> {
+    /// The plan of a statement; `None` if it is no statement between register tensors.
+    pub(crate) fn plan(&self, stmt: &Stmt) -> Option<Result<(StmtPlan, Vec<NotTaken>), Diagnostic>> {
+        let plan = match &stmt.kind {
+            StmtKind::Rearrange { dst, src } => self.moved((*src, *dst), None),
+            StmtKind::Shape { dst, src, op } => self.shape(*dst, *src, op),
+            StmtKind::Join { dst, a, b } => self.halves(*dst, [*a, *b], true),
+            StmtKind::Split { lo, hi, src } => self.halves(*src, [*lo, *hi], false),
+            StmtKind::Reduce { dst, src, axis, op } => self.reduce(*dst, *src, *axis, *op),
+            StmtKind::Gather { dst, src, axis, .. } => self.gather(*dst, *src, *axis),
+            _ => return None,
+        };
+        Some(plan.map_err(|why| Diagnostic::new(Code::LayoutConflict, stmt.span, why.message).help(why.help)))
+    }
+
+    fn layout(&self, id: TensorId) -> Result<TvLayout, Reject> {
+        (self.register)(id).ok_or(Reject::NoLayout)
+    }
+
+    fn threads(&self) -> i64 {
+        i64::from(self.verified.threads())
+    }
+
+    fn moved(&self, ends: (TensorId, TensorId), map: Option<See<'_>>) -> Planned {
+        let (plan, others) = moved(self.verified, self.timing, self.register, ends, map)?;
+        Ok((StmtPlan::Move(plan), others))
+    }
+
+    fn shape(&self, dst: TensorId, src: TensorId, op: &ShapeOp) -> Planned {
+        let (from, to) = (self.verified.shape(src), self.verified.shape(dst));
+        let see = |tv: &TvLayout| shapes::seen(tv, &shapes::forward(op, &from, &to)?);
+        // A broadcast's values are repeated in the operand's own registers.
+        let within_threads = || -> Result<StmtPlan, Reject> {
+            let map = shapes::backward(op, &from, &to).ok_or(Reject::TooLarge)?;
+            let begin = shapes::begins(op, &from);
+            let (src, dst) = (self.layout(src)?, self.layout(dst)?);
+            let moves = moves_through(&src, &dst, self.threads(), &|place| begin + map.eval(place));
+            Ok(StmtPlan::Move(Movement::Registers(moves.ok_or(Reject::NotHeld)?)))
+        };
+        match (within_threads(), op) {
+            (Ok(plan), _) => Ok((plan, Vec::new())),
+            (Err(why), ShapeOp::Slice { .. }) => Err(why.into()),
+            (Err(_), ShapeOp::Broadcast(_)) => Err(self.no_broadcast(dst, src)),
+            (Err(_), _) => self.moved((src, dst), Some(&see)),
         }
-        StmtKind::Join { dst, a, b } => (|| {
-            let size: i64 = shape(*a).iter().product();
-            let whole = layout(*dst)?;
-            let (first, a, b) = (*a, layout(*a)?, layout(*b)?);
-            let swap = |moves: Vec<(u32, u32)>| moves.into_iter().map(|(s, d)| (d, s)).collect::<Vec<_>>();
-            let half = |tv: &TvLayout, offset: i64| halves(tv, &whole, offset, threads).map(swap);
-            let why = || refusal.halves(*dst, first, true);
-            let (lo, hi) = (half(&a, 0).ok_or_else(why)?, half(&b, size).ok_or_else(why)?);
-            Ok((StmtPlan::Halves([lo, hi]), Vec::new()))
-        })(),
-        StmtKind::Split { lo, hi, src } => (|| {
-            let size: i64 = shape(*lo).iter().product();
-            let whole = layout(*src)?;
-            let (a, b) = (layout(*lo)?, layout(*hi)?);
-            let half = |tv: &TvLayout, offset: i64| halves(tv, &whole, offset, threads);
-            let why = || refusal.halves(*src, *lo, false);
-            let (lo, hi) = (half(&a, 0).ok_or_else(why)?, half(&b, size).ok_or_else(why)?);
-            Ok((StmtPlan::Halves([lo, hi]), Vec::new()))
-        })(),
-        StmtKind::Reduce { dst, src, axis, op } => (|| {
-            let plan = reduce::reduce(
-                &layout(*src)?,
-                &layout(*dst)?,
-                (&shape(*src), &shape(*dst)),
-                *axis,
-                (threads, bits(*dst)),
-                timing,
-            );
-            let plan = plan.map_err(|why| refusal.reduce(*src, *axis, *op).unwrap_or(why.into()))?;
-            Ok((StmtPlan::Reduce(plan), Vec::new()))
-        })(),
-        StmtKind::Gather { dst, src, axis, .. } => (|| {
-            let planned = gather::gather(
-                &layout(*src)?,
-                &layout(*dst)?,
-                (&shape(*src), &shape(*dst)),
-                *axis,
-                bits(*dst),
-                timing,
-            );
-            let (plan, others) =
-                planned.map_err(|why| refusal.gather(&[*src, *dst], *axis).unwrap_or(why.into()))?;
-            Ok((StmtPlan::Gather(plan), others))
-        })(),
-        _ => return None,
-    })
+    }
+
+    /// A join of halves into a whole, or a split of it.
+    fn halves(&self, whole: TensorId, sides: [TensorId; 2], joins: bool) -> Planned {
+        let size: i64 = self.verified.shape(sides[0]).iter().product();
+        let layout = self.layout(whole)?;
+        let layouts = [self.layout(sides[0])?, self.layout(sides[1])?];
+        let half = |side: usize| {
+            let moves = halves(&layouts[side], &layout, side as i64 * size, self.threads());
+            let mut moves = moves.ok_or_else(|| self.no_halves(whole, sides[0], joins))?;
+            if joins {
+                moves.iter_mut().for_each(|(from, to)| std::mem::swap(from, to));
+            }
+            Ok::<_, Refusal>(moves)
+        };
+        Ok((StmtPlan::Halves([half(0)?, half(1)?]), Vec::new()))
+    }
+
+    fn reduce(&self, dst: TensorId, src: TensorId, axis: u32, op: ReduceOp) -> Planned {
+        let (shape, result) = (self.verified.shape(src), self.verified.shape(dst));
+        let across = (self.threads(), carried(self.verified, dst));
+        let plan = reduce::reduce(
+            &self.layout(src)?,
+            &self.layout(dst)?,
+            (&shape, &result),
+            axis,
+            across,
+            self.timing,
+        );
+        let plan = plan.map_err(|why| self.no_reduction(src, axis, op).unwrap_or(why.into()))?;
+        Ok((StmtPlan::Reduce(plan), Vec::new()))
+    }
+
+    fn gather(&self, dst: TensorId, src: TensorId, axis: u32) -> Planned {
+        let (shape, result) = (self.verified.shape(src), self.verified.shape(dst));
+        let bits = carried(self.verified, dst);
+        let plan = gather::gather(
+            &self.layout(src)?,
+            &self.layout(dst)?,
+            (&shape, &result),
+            axis,
+            bits,
+            self.timing,
+        );
+        let (plan, others) = plan.map_err(|why| self.no_gather(&[src, dst], axis).unwrap_or(why.into()))?;
+        Ok((StmtPlan::Gather(plan), others))
+    }
 }
 
 /// The moves from the whole to the half of it that begins at `offset`: (value of the whole, value of the half).
-pub(crate) fn halves(
-    half: &TvLayout,
-    whole: &TvLayout,
-    offset: i64,
-    threads: i64,
-) -> Option<Vec<(u32, u32)>> {
+fn halves(half: &TvLayout, whole: &TvLayout, offset: i64, threads: i64) -> Option<Vec<(u32, u32)>> {
     let moves = moves_through(whole, half, threads, &|place| place + offset)?;
     (2 * half.count() == whole.count()).then_some(moves)
 }
 
-/// A statement between registers that no plan does.
-pub(crate) fn cannot_move(stmt: &tilewright_tile::core::Stmt, why: &Refusal) -> Diagnostic {
-    Diagnostic::new(Code::LayoutConflict, stmt.span, why.message.clone()).help(why.help.clone())
-}
-
 /// Why no plan does a statement between registers, and what would be right.
-pub(crate) struct Refusal {
+struct Refusal {
     message: String,
     help: String,
 }
@@ -171,13 +177,8 @@ impl From<Reject> for Refusal {
     }
 }
 
-/// Words for refusals, with the program's own names.
-pub(crate) struct Refusals<'a> {
-    verified: &'a Program,
-    register: &'a dyn Fn(TensorId) -> Option<TvLayout>,
-}
-
-impl Refusals<'_> {
+/// Refusals, with the names of the program.
+impl Planner<'_> {
     fn name(&self, id: TensorId) -> &str {
         &self.verified.tensor(id).name
     }
@@ -196,7 +197,7 @@ impl Refusals<'_> {
         starts.into_iter().map(|start| start / unit % shape[axis]).collect()
     }
 
-    fn broadcast(&self, dst: TensorId, src: TensorId) -> Refusal {
+    fn no_broadcast(&self, dst: TensorId, src: TensorId) -> Refusal {
         let (to, from) = (self.name(dst), self.name(src));
         Refusal {
             message: format!(
@@ -209,7 +210,7 @@ impl Refusals<'_> {
     }
 
     /// Of a join into `whole`, or a split of it.
-    fn halves(&self, whole: TensorId, half: TensorId, joins: bool) -> Refusal {
+    fn no_halves(&self, whole: TensorId, half: TensorId, joins: bool) -> Refusal {
         let name = self.name(whole);
         let last = self.verified.shape(whole).len() - 1;
         let help = if joins {
@@ -243,7 +244,7 @@ impl Refusals<'_> {
     }
 
     /// Of a mode that a number of threads share which is no power of two.
-    fn reduce(&self, src: TensorId, axis: u32, op: ReduceOp) -> Option<Refusal> {
+    fn no_reduction(&self, src: TensorId, axis: u32, op: ReduceOp) -> Option<Refusal> {
         let (name, along) = (self.name(src), self.spread(src, axis as usize).len());
         let (op, block) = (op.name(), self.verified.threads());
         let odd = !along.is_power_of_two();
@@ -263,7 +264,7 @@ impl Refusals<'_> {
     }
 
     /// Of a mode whose extent is no power of two.
-    fn gather(&self, tensors: &[TensorId], axis: u32) -> Option<Refusal> {
+    fn no_gather(&self, tensors: &[TensorId], axis: u32) -> Option<Refusal> {
         let extent = |id: TensorId| self.verified.shape(id)[axis as usize];
         let odd = tensors.iter().copied().find(|id| !(extent(*id) as u64).is_power_of_two())?;
         let (name, now) = (self.name(odd), extent(odd));
@@ -285,7 +286,7 @@ pub(crate) fn direct(
     divisibility: &Divisibility<'_>,
     arch: Arch,
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
-    stmt: &tilewright_tile::core::Stmt,
+    stmt: &Stmt,
 ) -> Result<Option<(StmtPlan, Vec<NotTaken>)>, Diagnostic> {
     let StmtKind::Copy { src, dst } = &stmt.kind else { return Ok(None) };
     let memory = |t: TensorId| verified.tensor(t).memory();

@@ -60,7 +60,7 @@ fn ones(bits: u32, position: u32) -> u32 {
     (u32::MAX >> (32 - bits)) << position
 }
 
-/// What a signed type's elements are raised by when their sign bits are flipped; 0 of an unsigned type.
+/// The amount by which a signed type's elements are raised when their sign bits are flipped; 0 of an unsigned type.
 fn raised(dtype: DType) -> u32 {
     dtype.range().map_or(0, |(low, _)| low.unsigned_abs())
 }
@@ -524,7 +524,7 @@ pub struct Unsupported {
     pub arch: Arch,
 }
 
-/// Whether an architecture has the rows of a cast.
+/// True if an architecture has the rows of a cast.
 ///
 /// # Errors
 ///

@@ -12,7 +12,7 @@ use tilewright_tile::{ElemExpr, TensorId};
 use crate::tv::TvLayout;
 use crate::{reduce, shapes};
 
-/// What a statement asks of the layouts of its register tensors.
+/// The demands of a statement on the layouts of its register tensors.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Constraint {
     /// The statement, by its number in the order of [`Program::visit`].
@@ -32,7 +32,7 @@ pub enum Equation {
         dst: TensorId,
         /// The operand.
         src: TensorId,
-        /// What it does.
+        /// The operation.
         op: ShapeOp,
     },
     /// `f(whole) = (f(half), its values above by the size of the half)`: one side of a join or a split.
@@ -41,7 +41,7 @@ pub enum Equation {
         whole: TensorId,
         /// The first half.
         half: TensorId,
-        /// Whether the whole is the result.
+        /// True if the whole is the result.
         joins: bool,
     },
     /// `g = μ∘f`, with `μ` leaving out a mode (tp-reduce).

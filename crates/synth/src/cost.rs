@@ -48,7 +48,7 @@ const FOLLOWED: i64 = 3;
 /// Cycles between launch and the first instruction, and between the last and the next wave.
 const WAVE: f64 = 700.0;
 
-/// What one statement asks of the machine.
+/// The work that one statement asks of the machine.
 struct Work {
     unit: Unit,
     /// Cycles for which a warp occupies the unit.
@@ -76,7 +76,7 @@ pub struct Estimate {
     pub resident: u32,
     /// Waves of resident blocks.
     pub waves: u64,
-    /// What decides: a unit, or `latency`.
+    /// The bound: a unit, or `latency`.
     pub bound: &'static str,
     /// Stages of pipelines, as a block fills or uses them.
     #[serde(skip)]
@@ -94,7 +94,7 @@ pub struct Estimate {
 struct StageUse {
     pipeline: PipelineId,
     side: Side,
-    /// How often.
+    /// The number of times.
     times: f64,
     /// Cycles from the first instruction to the last result, of the last that was gone through.
     cycles: f64,
@@ -142,7 +142,7 @@ impl Scope for At<'_, '_> {
     }
 }
 
-/// When a tensor's values are there for a warp: the first, the last.
+/// The cycles at which a tensor's values are there for a warp: the first, the last.
 type Ready = (f64, f64);
 
 /// A warp of a resident block.
@@ -195,12 +195,12 @@ struct Clock<'a, 'b> {
     /// Warps of a block, and all of them.
     per_block: usize,
     warps: Vec<Warp>,
-    /// When each unit is free; of tensor cores and arithmetic there is one a scheduler.
+    /// The cycle at which each unit is free; of tensor cores and arithmetic there is one a scheduler.
     free: HashMap<(Unit, usize), f64>,
     /// Cycles for which each unit is occupied, in all.
     busy: HashMap<Unit, f64>,
     counters: HashMap<SymbolId, i64>,
-    /// How often the next statement runs.
+    /// The number of times that the next statement runs.
     times: f64,
     stages: Vec<StageUse>,
 }
@@ -367,7 +367,7 @@ impl<'a, 'b> Clock<'a, 'b> {
         }
     }
 
-    /// When everything is done.
+    /// The cycle at which everything is done.
     fn finish(&mut self) -> f64 {
         for warp in &mut self.warps {
             warp.settle();
@@ -416,81 +416,41 @@ fn operations(timing: &Timing, tree: &Rounded) -> f64 {
     }
 }
 
-/// Whether an expression is one operation, which 16-bit types have in packed instructions.
+/// True if an expression is one operation, which 16-bit types have in packed instructions.
 fn is_single(expr: &ElemExpr) -> bool {
     let leaf = |x: &ElemExpr| !matches!(x, ElemExpr::Unary(..) | ElemExpr::Binary(..));
     matches!(expr, ElemExpr::Binary(_, x, y) if leaf(x) && leaf(y))
 }
 
+impl Work {
+    /// Cycles of arithmetic.
+    fn alu(busy: f64) -> Work {
+        Work { unit: Unit::Alu, busy, global: 0.0, latency: 5.0, asynchronous: false, barriers: 0 }
+    }
+
+    /// A movement between threads, in halves of a cycle of the load/store unit, and with barriers if it goes through shared memory.
+    fn moved(timing: &Timing, halves: u32, scratch: u32) -> Work {
+        Work {
+            unit: Unit::Lsu,
+            busy: f64::from(halves) / f64::from(HALVES),
+            latency: timing.cost(Class::Shuffle).latency,
+            barriers: if scratch > 0 { 2 } else { 0 },
+            ..Work::alu(0.0)
+        }
+    }
+}
+
+/// The work of a statement, if it has any.
 fn work(problem: &Problem<'_>, stmt: &Stmt) -> Option<Work> {
     let timing = problem.timing;
     let warps = f64::from(problem.verified.threads() / 32);
-    let program = problem.verified;
-    let wavefronts = f64::from(problem.wavefronts.get(stmt.id).copied().unwrap_or(0)) / warps;
-    let alu = |cycles: f64| Work {
-        unit: Unit::Alu,
-        busy: cycles,
-        global: 0.0,
-        latency: 5.0,
-        asynchronous: false,
-        barriers: 0,
-    };
-    let values = |id: TensorId| (problem.register)(id).map_or(0.0, |tv| tv.count() as f64);
-    let bits = |id: TensorId| program.tensor(id).dtype.bits();
-    let words = |id: TensorId| (values(id) * f64::from(bits(id)) / 32.0).ceil();
-    let moved = |halves: u32, scratch: u32| Work {
-        unit: Unit::Lsu,
-        busy: f64::from(halves) / f64::from(HALVES),
-        latency: timing.cost(Class::Shuffle).latency,
-        barriers: if scratch > 0 { 2 } else { 0 },
-        ..alu(0.0)
-    };
     Some(match problem.plans.get(stmt.id)? {
         StmtPlan::Gemm(plan) => {
             let cost = timing.cost(plan.row);
-            Work {
-                unit: Unit::Tensor,
-                busy: plan.calls.len() as f64 * cost.issue,
-                latency: cost.latency,
-                ..alu(0.0)
-            }
+            let busy = plan.calls.len() as f64 * cost.issue;
+            Work { unit: Unit::Tensor, busy, latency: cost.latency, ..Work::alu(0.0) }
         }
-        StmtPlan::Copy(copy) => {
-            let (src, dst) = stmt.kind.copied()?;
-            let (row, access, asynchronous) = match copy {
-                CopyPlan::Direct { row, access } => (*row, access, false),
-                CopyPlan::Async { row, access } => (*row, access, true),
-                CopyPlan::Staged { load, access, .. } => (*load, access, false),
-                CopyPlan::Registers { moves } => return Some(alu(moves.len() as f64)),
-            };
-            let calls = access.calls.len() as f64;
-            let memory = |t: TensorId| program.tensor(t).memory();
-            let (from, to) = (memory(src.tensor), memory(dst.tensor));
-            let bytes = calls * 32.0 * f64::from(row.bytes);
-            let cost = timing.cost(row);
-            let own = calls * timing.lsu_issue(row);
-            let way = if from == Memory::Global {
-                bytes / timing.rate(Rate::L2Bytes)
-            } else if to == Memory::Global {
-                bytes / timing.rate(Rate::StoreBytes)
-            } else {
-                0.0
-            };
-            let staged = if let CopyPlan::Staged { store, .. } = copy {
-                calls * timing.cost(*store).issue
-            } else {
-                0.0
-            };
-            Work {
-                unit: Unit::Lsu,
-                // Each call to global memory computes an address, and mostly a guard.
-                busy: (own + staged).max(wavefronts) + calls * if way > 0.0 { GLOBAL_CALL } else { CALL },
-                global: way,
-                latency: cost.latency,
-                asynchronous,
-                barriers: 0,
-            }
-        }
+        StmtPlan::Copy(plan) => return copy_work(problem, stmt, plan),
         StmtPlan::Tma(plan) => {
             let cost = timing.cost(plan.row.op);
             let (port, rate) = match plan.row.op {
@@ -505,7 +465,7 @@ fn work(problem: &Problem<'_>, stmt: &Stmt) -> Option<Work> {
                 global: bytes / timing.rate(port) / warps,
                 latency: cost.latency,
                 asynchronous: true,
-                ..alu(0.0)
+                barriers: 0,
             }
         }
         StmtPlan::Wgmma(plan) => Work {
@@ -513,38 +473,80 @@ fn work(problem: &Problem<'_>, stmt: &Stmt) -> Option<Work> {
             // What the warpgroup's four tensor cores do together is spread over its warps.
             busy: f64::from(plan.cycles(timing) * Unit::Tensor.count()) / warps,
             latency: timing.wgmma(plan.row).latency,
-            ..alu(0.0)
+            ..Work::alu(0.0)
         },
-        StmtPlan::Move(movement) => moved(movement.cycles(timing), movement.shared_bytes()),
-        StmtPlan::Reduce(plan) => moved(plan.cycles(timing), plan.shared_bytes()),
-        StmtPlan::Gather(plan) => moved(plan.cycles(timing), plan.shared_bytes()),
-        StmtPlan::Halves(moves) => alu(moves.iter().map(|m| m.len() as f64).sum::<f64>() / 2.0),
-        StmtPlan::None => match &stmt.kind {
-            StmtKind::Cast { dst, src } => {
-                let (from, to) = (program.tensor(*src).dtype, program.tensor(*dst).dtype);
-                let plan = cast::plan(from, to, timing.arch, values(*src) as u32).ok();
-                let cycles = plan.map(|p| {
-                    let each = |(op, count): &(_, u32)| timing.cost(*op).issue * f64::from(*count);
-                    p.instructions().iter().map(each).sum::<f64>()
-                });
-                alu(cycles.unwrap_or_else(|| 3.0 * words(*dst)))
+        StmtPlan::Move(plan) => Work::moved(timing, plan.cycles(timing), plan.shared_bytes()),
+        StmtPlan::Reduce(plan) => Work::moved(timing, plan.cycles(timing), plan.shared_bytes()),
+        StmtPlan::Gather(plan) => Work::moved(timing, plan.cycles(timing), plan.shared_bytes()),
+        StmtPlan::Halves(moves) => Work::alu(moves.iter().map(|m| m.len() as f64).sum::<f64>() / 2.0),
+        StmtPlan::None => Work::alu(arithmetic(problem, stmt)?),
+    })
+}
+
+/// The work of a copy that is not by the tensor memory accelerator.
+fn copy_work(problem: &Problem<'_>, stmt: &Stmt, plan: &CopyPlan) -> Option<Work> {
+    let timing = problem.timing;
+    let (row, access, asynchronous) = match plan {
+        CopyPlan::Direct { row, access } => (*row, access, false),
+        CopyPlan::Async { row, access } => (*row, access, true),
+        CopyPlan::Staged { load, access, .. } => (*load, access, false),
+        CopyPlan::Registers { moves } => return Some(Work::alu(moves.len() as f64)),
+    };
+    let (src, dst) = stmt.kind.copied()?;
+    let is_global = |t: TensorId| problem.verified.tensor(t).memory() == Memory::Global;
+    let warps = f64::from(problem.verified.threads() / 32);
+    let wavefronts = f64::from(problem.wavefronts.get(stmt.id).copied().unwrap_or(0)) / warps;
+    let calls = access.calls.len() as f64;
+    let bytes = calls * 32.0 * f64::from(row.bytes);
+    let global = if is_global(src.tensor) {
+        bytes / timing.rate(Rate::L2Bytes)
+    } else if is_global(dst.tensor) {
+        bytes / timing.rate(Rate::StoreBytes)
+    } else {
+        0.0
+    };
+    let stored = match plan {
+        CopyPlan::Staged { store, .. } => calls * timing.cost(*store).issue,
+        _ => 0.0,
+    };
+    let issue = calls * timing.lsu_issue(row) + stored;
+    Some(Work {
+        unit: Unit::Lsu,
+        // Each call to global memory computes an address, and mostly a guard.
+        busy: issue.max(wavefronts) + calls * if global > 0.0 { GLOBAL_CALL } else { CALL },
+        global,
+        latency: timing.cost(row).latency,
+        asynchronous,
+        barriers: 0,
+    })
+}
+
+/// Cycles of a statement that each thread does with its own values, if it is one.
+fn arithmetic(problem: &Problem<'_>, stmt: &Stmt) -> Option<f64> {
+    let (program, timing) = (problem.verified, problem.timing);
+    let values = |id: TensorId| (problem.register)(id).map_or(0.0, |tv| tv.count() as f64);
+    let bits = |id: TensorId| program.tensor(id).dtype.bits();
+    let words = |id: TensorId| (values(id) * f64::from(bits(id)) / 32.0).ceil();
+    Some(match &stmt.kind {
+        StmtKind::Cast { dst, src } => {
+            let (from, to) = (program.tensor(*src).dtype, program.tensor(*dst).dtype);
+            let each = |(op, count): &(_, u32)| timing.cost(*op).issue * f64::from(*count);
+            match cast::plan(from, to, timing.arch, values(*src) as u32) {
+                Ok(plan) => plan.instructions().iter().map(each).sum(),
+                Err(_) => 3.0 * words(*dst),
             }
-            StmtKind::Fill { dst, .. } => alu(words(*dst)),
-            StmtKind::Elementwise { dst, expr } if bits(*dst) == 16 && is_single(expr) => {
-                alu(words(*dst) * timing.cost(Class::FmaF16x2).issue)
-            }
-            StmtKind::Elementwise { dst, expr } => {
-                // Other types are unpacked and packed again.
-                let conversions = if bits(*dst) == 32 {
-                    0.0
-                } else {
-                    let operands = expr.tensors().len() as f64;
-                    values(*dst) * (operands * timing.cost(Class::F32FromHalf).issue + 1.0)
-                };
-                alu(values(*dst) * operations(timing, &rounded(expr)) + conversions)
-            }
-            _ => return None,
-        },
+        }
+        StmtKind::Fill { dst, .. } => words(*dst),
+        StmtKind::Elementwise { dst, expr } if bits(*dst) == 16 && is_single(expr) => {
+            words(*dst) * timing.cost(Class::FmaF16x2).issue
+        }
+        StmtKind::Elementwise { dst, expr } => {
+            // Other types are unpacked and packed again.
+            let conversion = expr.tensors().len() as f64 * timing.cost(Class::F32FromHalf).issue + 1.0;
+            let conversions = if bits(*dst) == 32 { 0.0 } else { values(*dst) * conversion };
+            values(*dst) * operations(timing, &rounded(expr)) + conversions
+        }
+        _ => return None,
     })
 }
 
@@ -582,7 +584,7 @@ pub fn estimate(problem: &Problem<'_>) -> Estimate {
     let alone = clock.finish();
     let busy = UNITS.map(|u| (u, clock.busy.get(&u).copied().unwrap_or(0.0)));
     let followed = resident.min(FOLLOWED);
-    let together = if followed > 1 {
+    let overlapped = if followed > 1 {
         let mut several = Clock::new(problem, followed as usize);
         several.block(&program.body);
         several.finish()
@@ -594,7 +596,7 @@ pub fn estimate(problem: &Problem<'_>) -> Estimate {
         stages: clock.stages,
         blocks,
         memory,
-        ..Estimate::new(busy, (alone, together), (resident, waves), memory)
+        ..Estimate::new(busy, (alone, overlapped), (resident, waves), memory)
     }
 }
 
@@ -614,25 +616,25 @@ fn waves(blocks: i64, resident: u32, multiprocessors: f64) -> (i64, i64) {
 }
 
 impl Estimate {
-    /// The estimate of blocks that occupy the units so long, take `alone` cycles each and `together` where some are resident together, in
+    /// The estimate of blocks that occupy the units so long, take `alone` cycles each and `overlapped` where several are resident together, in
     /// waves, and that no less than `memory` cycles of device memory.
     fn new(
         busy: [(Unit, f64); UNITS.len()],
-        (alone, together): (f64, f64),
+        (alone, overlapped): (f64, f64),
         (resident, waves): (i64, i64),
         memory: f64,
     ) -> Estimate {
         let first = (Unit::Tensor, 0.0);
         let busiest = busy.into_iter().fold(first, |best, next| if next.1 > best.1 { next } else { best });
         let work = busiest.1 * resident as f64;
-        let wave = together.max(work) + WAVE;
+        let wave = overlapped.max(work) + WAVE;
         Estimate {
             cycles: (wave * waves as f64).max(memory).min(MOST_CYCLES) as u64,
             block_cycles: alone as u64,
             busy: busy.into_iter().map(|(unit, cycles)| (unit.title(), cycles as u64)).collect(),
             resident: resident as u32,
             waves: waves as u64,
-            bound: if 1.1 * work >= together { busiest.0.title() } else { "latency" },
+            bound: if 1.1 * work >= overlapped { busiest.0.title() } else { "latency" },
             ..Estimate::default()
         }
     }

@@ -28,7 +28,7 @@ pub fn gcd(a: i64, b: i64) -> i64 {
 }
 
 impl<'a> Divisibility<'a> {
-    /// What follows from the program and the multiples.
+    /// Facts that follow from the program and the multiples.
     pub fn new(verified: &'a Program, multiples: &'a Multiples) -> Self {
         let mut counters = BTreeMap::new();
         verified.visit(&mut |stmt, _| match &stmt.kind {
@@ -54,7 +54,7 @@ impl<'a> Divisibility<'a> {
         self.verified
     }
 
-    /// Whether an entry of an index is sure to lie within a mode of this extent.
+    /// True if an entry of an index is sure to lie within a mode of this extent.
     pub fn is_inside(&self, coord: &Coord, extent: i64) -> bool {
         match coord {
             Coord::Expr(e) => self.is_within(e, extent),
@@ -88,12 +88,12 @@ impl<'a> Divisibility<'a> {
         }
     }
 
-    /// Whether every value of the expression is a multiple of `n`.
+    /// True if every value of the expression is a multiple of `n`.
     pub fn is_multiple(&self, expr: &Expr, n: i64) -> bool {
         n == 1 || self.divisor(expr) % n == 0
     }
 
-    /// Whether no value of the expression is negative.
+    /// True if no value of the expression is negative.
     pub fn is_nonnegative(&self, expr: &Expr) -> bool {
         match expr {
             Expr::Int(value) => *value >= 0,
@@ -143,18 +143,18 @@ impl<'a> Divisibility<'a> {
         }
     }
 
-    /// Whether a loop between these bounds is known to have a round.
+    /// True if a loop between these bounds is known to have a round.
     pub fn has_round(&self, lo: &Expr, hi: &Expr) -> bool {
         matches!((self.bounds(lo).1, self.bounds(hi).0), (Some(lo), Some(hi)) if lo < hi)
     }
 
-    /// Whether every value of the expression is known to lie in `0..extent`.
+    /// True if every value of the expression is known to lie in `0..extent`.
     pub fn is_within(&self, expr: &Expr, extent: i64) -> bool {
         let (low, high) = self.bounds(expr);
         low >= Some(0) && high.is_some_and(|high| high < extent)
     }
 
-    /// Whether coordinates `base[dim] + c`, for `0 ≤ c < extent`, always lie below the buffer's extent in that mode.
+    /// True if coordinates `base[dim] + c`, for `0 ≤ c < extent`, always lie below the buffer's extent in that mode.
     ///
     /// Two cases are recognised: literals, and the tiling idiom `base = i · c` where `i` counts the tiles of size `c` that
     /// cover the extent (a block index with that grid, or a loop counter with that bound) and `c` divides the extent.
@@ -195,7 +195,7 @@ impl<'a> Divisibility<'a> {
     }
 }
 
-/// How much what a statement does counts, `depth` loops deep, where the number of rounds is not known.
+/// The weight of a statement's work `depth` loops deep, where the number of rounds is not known.
 pub(crate) fn weight(depth: usize) -> u64 {
     if depth > 0 { 16 } else { 1 }
 }

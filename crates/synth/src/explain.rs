@@ -25,7 +25,7 @@ pub struct Explanation {
     pub shared_bytes: u32,
     /// The pipelines.
     pub pipelines: Vec<PipelineNote>,
-    /// What orders accesses of threads and of asynchronous engines.
+    /// The fences and waits that order accesses of threads and of asynchronous engines.
     pub synchronisation: Vec<SyncNote>,
     /// The equations over thread-value layouts.
     pub constraints: Vec<ConstraintNote>,
@@ -33,9 +33,9 @@ pub struct Explanation {
     pub inserted: Vec<String>,
     /// Every candidate that was looked at.
     pub candidates: Vec<CandidateNote>,
-    /// How the search went.
+    /// Counts of the search, and why it ended.
     pub search: SearchNote,
-    /// What the chosen candidate is estimated at.
+    /// The estimate of the chosen candidate.
     pub estimate: Estimate,
 }
 
@@ -67,9 +67,9 @@ pub struct PipelineNote {
 pub struct SyncNote {
     /// The statement, or the pipeline.
     pub text: String,
-    /// Where it begins in the source text, in bytes.
+    /// The byte at which it begins in the source text.
     pub position: u32,
-    /// What was chosen.
+    /// The choice.
     pub what: String,
     /// Why.
     pub why: String,
@@ -86,7 +86,7 @@ pub struct ConstraintNote {
     pub equation: String,
 }
 
-/// What was decided for a tensor.
+/// The decisions for a tensor.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TensorNote {
     /// Its name.
@@ -103,11 +103,11 @@ pub struct TensorNote {
     pub size: u32,
     /// Shared tensors: the byte at which it begins in the block's shared memory.
     pub offset: u32,
-    /// Where the layout comes from.
+    /// The reason for the layout.
     pub why: String,
 }
 
-/// What was decided for a statement.
+/// The decisions for a statement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StatementNote {
     /// The statement.
@@ -140,7 +140,7 @@ pub struct StatementNote {
     pub bank_conflicts: u32,
     /// Issue cycles of one execution by one warp, conflicts included.
     pub cycles: u32,
-    /// What else was possible, and why it lost.
+    /// The instructions that were not chosen, each with its reason.
     pub alternatives: Vec<Alternative>,
 }
 
@@ -164,13 +164,13 @@ pub struct CandidateNote {
     pub instructions: Vec<String>,
     /// The estimate; none where the candidate is not possible.
     pub estimate: Option<Estimate>,
-    /// Whether it was chosen.
+    /// True if it was chosen.
     pub chosen: bool,
     /// Why it was chosen, lost, or is not possible.
     pub why: String,
 }
 
-/// How a search went.
+/// The counts of a search, and why it ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Default)]
 pub struct SearchNote {
     /// Candidates that were looked at.
@@ -348,7 +348,7 @@ impl fmt::Display for Explanation {
 }
 
 impl Explanation {
-    /// What was chosen, without constraints, alternatives and other candidates.
+    /// The choices, without constraints, alternatives and other candidates.
     pub fn chosen(&self) -> Explanation {
         let mut brief = self.without_search();
         brief.statements.iter_mut().for_each(|s| s.alternatives.clear());
@@ -420,7 +420,7 @@ impl Explanation {
         Ok(())
     }
 
-    /// What orders accesses of threads and of asynchronous engines.
+    /// The fences and waits that order accesses of threads and of asynchronous engines.
     fn synchronisation(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.synchronisation.is_empty() {
             writeln!(f, "synchronisation")?;

@@ -47,7 +47,7 @@ pub struct SharedGather {
     pub bytes: u32,
 }
 
-/// How a `gather` is done.
+/// The plan of a `gather`.
 #[derive(Clone, PartialEq, Debug)]
 pub enum GatherPlan {
     /// Within warps.
@@ -141,7 +141,7 @@ pub fn gather(
     Ok((taken, vec![NotTaken { instruction: other.name(), why }]))
 }
 
-/// Where the modes other than `axis` of the result lie in the operand's tile: `to` with `axis` zero, over the operand's
+/// The places of the result's modes other than `axis` in the operand's tile: `to` with `axis` zero, over the operand's
 /// outputs.
 fn elsewhere(from: &LinearLayout, to: &LinearLayout, axis: &str) -> Result<LinearLayout, LayoutError> {
     let columns = to

@@ -1,4 +1,4 @@
-//! What statements touch, and whether a block's fragments and shared tensors fit.
+//! Tensors that statements touch, and the check that a block's fragments and shared tensors fit.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -49,7 +49,7 @@ pub(crate) fn check_shared(
     .help(format!("make the tiles smaller; in bytes: {}", sizes.join(", "))))
 }
 
-/// Whether the shared memory of a program is sure to fit into a block, whatever layouts its tensors get: by their elements, what stages
+/// True if the shared memory of a program is sure to fit into a block, whatever layouts its tensors get: by their elements, what stages
 /// are rounded up by, and an exchange of the largest register tensor.
 pub(crate) fn surely_fits(verified: &Program, statements: &[(&Stmt, usize)], arch: Arch) -> bool {
     let program = verified;
@@ -165,7 +165,7 @@ pub(crate) fn live_registers(
     Live { statement: Some(i), fragments }
 }
 
-/// Whether every register of a statement's result is one of its operand's.
+/// True if every register of a statement's result is one of its operand's.
 fn renames(plan: &StmtPlan, bits: u32) -> bool {
     let StmtPlan::Move(Movement::Registers(moves)) = plan else { return false };
     let per = 32 / bits.clamp(1, 32);
@@ -212,7 +212,7 @@ fn names(
     names
 }
 
-/// How many tensors a message about registers lists.
+/// Tensors that a message about registers lists.
 const LISTED: usize = 8;
 
 /// More registers than a thread has.

@@ -50,7 +50,7 @@ impl Bits {
         self.split.slices[0].size()
     }
 
-    /// Where the slices lie in the tile.
+    /// The places of the slices in the tile.
     pub fn places(&self) -> &Layout {
         &self.split.places[0]
     }

@@ -1,4 +1,4 @@
-//! How elements get from registers to registers: by moves within threads, by warp shuffles, or through shared memory with
+//! Movements of elements from registers to registers: by moves within threads, by warp shuffles, or through shared memory with
 //! an optimal swizzle (Linear Layouts, section 5.4), whichever the tables of `machine` say is cheapest.
 //!
 //! Everything is about one tile: operand and result are seen in the coordinates of the result.
@@ -43,7 +43,7 @@ pub struct Shuffles {
 pub struct Side {
     /// The layout over bits.
     pub bits: Bits,
-    /// What a thread accesses.
+    /// The accesses of a thread.
     pub access: SharedAccess,
     /// The instruction.
     pub row: &'static CopyRow,
@@ -62,7 +62,7 @@ pub struct Trip {
     pub bytes: u32,
 }
 
-/// How elements get from registers to registers.
+/// A movement of elements from registers to registers.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Movement {
     /// Within each thread: (source value, destination value).
@@ -178,7 +178,7 @@ pub(crate) fn per_thread(
         .ok_or(Reject::NoAccess(arch, bytes))
 }
 
-/// What is needed to choose a movement.
+/// The layouts and the costs that a movement is chosen by.
 pub struct Between<'a> {
     /// The operand's layout, in the result's coordinates.
     pub from: &'a TvLayout,

@@ -1,18 +1,21 @@
-//! What a report says of a statement.
+//! Notes on statements, for reports.
 
-use tilewright_machine::Memory;
+use tilewright_machine::{Memory, Timing};
 use tilewright_tile::TensorId;
-use tilewright_tile::core::{Program, StmtKind, TensorRef};
+use tilewright_tile::core::{Program, Stmt, StmtKind, TensorRef};
 
+use crate::cast;
 use crate::copies::{own_layout, plan_name};
 use crate::explain::{Alternative, StatementNote};
+use crate::gather::GatherPlan;
+use crate::movement::Movement;
 use crate::options::Options;
 use crate::plan::{CopyPlan, StmtPlan};
 use crate::shared::{SharedUse, count};
 use crate::synthesis::TensorLayout;
-use crate::{cast, gather, movement};
 
-/// From where to where a copy goes, in letters, and the tensor in memory that it is about; nothing for copies between registers.
+/// The memories of a copy's source and destination, in letters, and the tensor in memory that it is about; nothing for copies between
+/// registers.
 pub(crate) fn level(verified: &Program, (src, dst): (&TensorRef, &TensorRef)) -> (String, String) {
     let tensor = |r: &TensorRef| verified.tensor(r.tensor);
     let letter = |r: &TensorRef| match tensor(r).memory() {
@@ -29,117 +32,110 @@ pub(crate) fn level(verified: &Program, (src, dst): (&TensorRef, &TensorRef)) ->
     (format!("{from}2{to}"), tensor(about).name.clone())
 }
 
+/// The note of a statement; `None` where it does nothing worth one.
 pub(crate) fn note(
     (verified, options): (&Program, &Options),
-    stmt: &tilewright_tile::core::Stmt,
+    stmt: &Stmt,
     plan: &StmtPlan,
     tensors: &[Option<TensorLayout>],
     alternatives: Vec<Alternative>,
 ) -> Option<StatementNote> {
     let timing = options.timing();
-    let text = tilewright_tile::statement_text(verified, stmt);
-    let position = stmt.span.text().map_or(0, |span| span.start);
-    // What touches no global memory; without words of shared memory, registers alone.
-    let local = |instruction: String,
-                 (calls, per_call): (u32, u32),
-                 (shared, shared_calls, wavefronts): (u32, u32, u32),
-                 cycles,
-                 others| {
-        Some(StatementNote {
-            id: stmt.id,
-            text: text.clone(),
-            position,
-            instruction,
-            calls,
-            per_call,
-            level: String::new(),
-            tensor: String::new(),
-            global_bytes: 0,
-            shared_bytes: shared,
-            shared_calls,
-            wavefronts,
-            bank_conflicts: 0,
-            cycles,
-            alternatives: others,
-        })
-    };
-    let moved = |name, calls, shared, cycles, others| local(name, (calls, 4), shared, cycles, others);
-    let product = |name, calls, cycles, others| local(name, calls, (0, 0, 0), cycles, others);
     let warps = verified.threads() / 32;
-    let copy = match plan {
+    let mut note = StatementNote {
+        id: stmt.id,
+        text: tilewright_tile::statement_text(verified, stmt),
+        position: stmt.span.text().map_or(0, |span| span.start),
+        instruction: String::new(),
+        calls: 0,
+        per_call: 4,
+        level: String::new(),
+        tensor: String::new(),
+        global_bytes: 0,
+        shared_bytes: 0,
+        shared_calls: 0,
+        wavefronts: 0,
+        bank_conflicts: 0,
+        cycles: 0,
+        alternatives,
+    };
+    match plan {
         StmtPlan::None => {
             let StmtKind::Cast { dst, src } = &stmt.kind else { return None };
             let Some(TensorLayout::Register(tv)) = &tensors[src.0 as usize] else { return None };
             let dtype = |id: &TensorId| verified.tensor(*id).dtype;
             let plan = cast::plan(dtype(src), dtype(dst), options.arch, tv.count() as u32).ok()?;
-            return moved(plan.name(), plan.calls(), (0, 0, 0), plan.cycles(timing), alternatives);
+            note.issues(plan.name(), plan.calls(), plan.cycles(timing));
         }
-        StmtPlan::Move(movement) => {
-            let shared = match movement {
-                movement::Movement::Shared(trip) => {
-                    (trip.store.row.bytes, movement.calls(), trip.wavefronts() * warps)
-                }
-                _ => (0, 0, 0),
-            };
-            let (name, calls, cycles) = (movement.name(), movement.calls(), movement.cycles(timing));
-            return moved(name, calls, shared, cycles, alternatives);
+        StmtPlan::Move(plan) => {
+            note.issues(plan.name(), plan.calls(), plan.cycles(timing));
+            if let Movement::Shared(trip) = plan {
+                note.passes(trip.store.row.bytes, plan.calls(), trip.wavefronts() * warps);
+            }
         }
-        StmtPlan::Halves(_) => return moved("nothing".to_string(), 0, (0, 0, 0), 0, alternatives),
+        StmtPlan::Halves(_) => note.issues("nothing".to_string(), 0, 0),
         StmtPlan::Reduce(plan) => {
-            let calls = plan.lanes.len() as u32 * plan.local.len() as u32;
-            let (name, shared, wavefronts) = match &plan.warps {
-                Some(trip) => {
-                    let name = format!("shfl.sync, {} + {}", trip.store.row.name, trip.load.row.name);
-                    (name, trip.store.row.bytes, trip.wavefronts() * warps)
-                }
-                None => ("shfl.sync".to_string(), 0, 0),
-            };
-            let shared_calls = plan.shared_instructions();
-            let shared = (shared, shared_calls, wavefronts);
-            return moved(name, calls + shared_calls, shared, plan.cycles(timing), alternatives);
+            let shared = plan.shared_instructions();
+            let calls = (plan.lanes.len() * plan.local.len()) as u32 + shared;
+            let (mut name, mut bytes, mut wavefronts) = ("shfl.sync".to_string(), 0, 0);
+            if let Some(trip) = &plan.warps {
+                name = format!("{name}, {} + {}", trip.store.row.name, trip.load.row.name);
+                (bytes, wavefronts) = (trip.store.row.bytes, trip.wavefronts() * warps);
+            }
+            note.issues(name, calls, plan.cycles(timing));
+            note.passes(bytes, shared, wavefronts);
         }
         StmtPlan::Gather(plan) => {
-            let shared = match plan {
-                gather::GatherPlan::Shared(g) => (g.store.row.bytes, plan.calls(), 0),
-                gather::GatherPlan::Warp(_) => (0, 0, 0),
-            };
-            return moved(plan.name(), plan.calls(), shared, plan.cycles(timing), alternatives);
+            note.issues(plan.name(), plan.calls(), plan.cycles(timing));
+            if let GatherPlan::Shared(gather) = plan {
+                note.passes(gather.store.row.bytes, plan.calls(), 0);
+            }
         }
         StmtPlan::Gemm(plan) => {
-            let issue = timing.cost(plan.row).issue;
-            let calls = (plan.calls.len() as u32, plan.row.macs() as u32);
-            let cycles = (f64::from(calls.0) * issue) as u32;
-            return product(plan.row.name.to_string(), calls, cycles, alternatives);
+            let calls = plan.calls.len() as u32;
+            let cycles = (f64::from(calls) * timing.cost(plan.row).issue) as u32;
+            note.issues(plan.row.name.to_string(), calls, cycles);
+            note.per_call = plan.row.macs() as u32;
+        }
+        StmtPlan::Wgmma(plan) => {
+            note.issues(plan.name(), plan.calls.len() as u32, plan.cycles(timing));
+            note.per_call = plan.row.macs() as u32;
         }
         StmtPlan::Tma(plan) => {
             let StmtKind::CopyAsync { src, dst, .. } = &stmt.kind else { return None };
-            let (level, tensor) = level(verified, (src, dst));
-            let bytes = plan.bytes() as u32;
-            return Some(StatementNote {
-                id: stmt.id,
-                text,
-                position,
-                instruction: plan.name(),
-                calls: plan.calls.len() as u32,
-                per_call: plan.shape.bytes() as u32,
-                level,
-                tensor,
-                global_bytes: plan.shape.extents[0] * plan.shape.dtype.bits() / 8,
-                shared_bytes: plan.shape.swizzle.span(),
-                shared_calls: 0,
-                wavefronts: bytes.div_ceil(128),
-                bank_conflicts: 0,
-                cycles: plan.calls.len() as u32 * timing.cost(plan.row.op).whole_issue(),
-                alternatives,
-            });
+            (note.level, note.tensor) = level(verified, (src, dst));
+            let calls = plan.calls.len() as u32;
+            note.issues(plan.name(), calls, calls * timing.cost(plan.row.op).whole_issue());
+            note.per_call = plan.shape.bytes() as u32;
+            note.global_bytes = plan.shape.extents[0] * plan.shape.dtype.bits() / 8;
+            note.passes(plan.shape.swizzle.span(), 0, (plan.bytes() as u32).div_ceil(128));
         }
-        StmtPlan::Wgmma(plan) => {
-            let calls = (plan.calls.len() as u32, plan.row.macs() as u32);
-            return product(plan.name(), calls, plan.cycles(timing), alternatives);
-        }
-        StmtPlan::Copy(copy) => copy,
-    };
-    let (calls, per_call, issue) = match copy {
+        StmtPlan::Copy(plan) => copy((verified, timing), stmt, plan, tensors, &mut note)?,
+    }
+    Some(note)
+}
+
+impl StatementNote {
+    /// Says what a statement issues.
+    fn issues(&mut self, instruction: String, calls: u32, cycles: u32) {
+        (self.instruction, self.calls, self.cycles) = (instruction, calls, cycles);
+    }
+
+    /// Says what goes through shared memory.
+    fn passes(&mut self, bytes: u32, calls: u32, wavefronts: u32) {
+        (self.shared_bytes, self.shared_calls, self.wavefronts) = (bytes, calls, wavefronts);
+    }
+}
+
+/// The note of a copy that is not by the tensor memory accelerator.
+fn copy(
+    (verified, timing): (&Program, &Timing),
+    stmt: &Stmt,
+    plan: &CopyPlan,
+    tensors: &[Option<TensorLayout>],
+    note: &mut StatementNote,
+) -> Option<()> {
+    let (calls, per_call, issue) = match plan {
         CopyPlan::Direct { row, access } | CopyPlan::Async { row, access } => {
             (access.calls.len(), row.bytes_per_lane(), timing.lsu_issue(row))
         }
@@ -148,57 +144,40 @@ pub(crate) fn note(
         }
         CopyPlan::Registers { moves } => (moves.len(), 4, 1.0),
     };
-    let (level, tensor) = stmt.kind.copied().map_or_else(Default::default, |ends| level(verified, ends));
-    let mut result = StatementNote {
-        id: stmt.id,
-        text,
-        position,
-        instruction: plan_name(copy),
-        calls: calls as u32,
-        per_call,
-        level,
-        tensor,
-        global_bytes: 0,
-        shared_bytes: 0,
-        shared_calls: 0,
-        wavefronts: 0,
-        bank_conflicts: 0,
-        cycles: (calls as f64 * issue) as u32,
-        alternatives,
-    };
-    if let (StmtKind::CopyAsync { .. }, CopyPlan::Staged { .. }) = (&stmt.kind, copy) {
-        result.instruction += " (through registers, at once: no asynchronous copy has this width)";
-    }
+    note.issues(plan_name(plan), calls as u32, (calls as f64 * issue) as u32);
+    note.per_call = per_call;
+    let (src, dst) = stmt.kind.copied()?;
+    (note.level, note.tensor) = level(verified, (src, dst));
     if let StmtKind::CopyAsync { how, .. } = &stmt.kind {
+        if matches!(plan, CopyPlan::Staged { .. }) {
+            note.instruction += " (through registers, at once: no asynchronous copy has this width)";
+        }
         // What only tensor copies take into account, and changes no value.
         let lost = how.multicast.then_some("multicast").into_iter().chain(how.hint.map(|hint| hint.name()));
         for word in lost {
-            result.instruction += &format!(" (without `{word}`, which only tensor copies have)");
+            note.instruction += &format!(" (without `{word}`, which only tensor copies have)");
         }
     }
-    let Some((src, dst)) = stmt.kind.copied() else { return Some(result) };
-    let (row, access) = match copy {
+    let (row, access) = match plan {
         CopyPlan::Direct { row, access } | CopyPlan::Async { row, access } => (*row, access),
         CopyPlan::Staged { store, access, .. } => (*store, access),
-        CopyPlan::Registers { .. } => return Some(result),
+        CopyPlan::Registers { .. } => return Some(()),
     };
-    let program = verified;
+    let warps = verified.threads() / 32;
     for reference in [src, dst] {
         match &tensors[reference.tensor.0 as usize] {
             Some(TensorLayout::Shared { layout, .. }) => {
-                let bits = program.tensor(reference.tensor).dtype.bits();
-                let own = own_layout(verified, reference)?;
-                let usage = SharedUse { row, access, own: &own, weight: 1 };
-                let w = count(&usage, layout, bits, 0..i64::from(verified.threads()) / 32)?;
-                result.shared_bytes = row.bytes;
-                result.shared_calls = access.calls.len() as u32;
-                result.wavefronts = w.actual;
-                result.bank_conflicts = w.conflicts();
-                result.cycles += w.conflicts() / (verified.threads() / 32).max(1);
+                let bits = verified.tensor(reference.tensor).dtype.bits();
+                let tile = own_layout(verified, reference)?;
+                let usage = SharedUse { row, access, own: &tile, weight: 1 };
+                let counted = count(&usage, layout, bits, 0..i64::from(warps))?;
+                note.passes(row.bytes, access.calls.len() as u32, counted.actual);
+                note.bank_conflicts = counted.conflicts();
+                note.cycles += counted.conflicts() / warps.max(1);
             }
             Some(TensorLayout::Register(_)) => {}
-            None => result.global_bytes = row.bytes,
+            None => note.global_bytes = row.bytes,
         }
     }
-    Some(result)
+    Some(())
 }

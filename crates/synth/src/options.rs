@@ -1,4 +1,4 @@
-//! What is asked of a synthesis.
+//! Options of a synthesis.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use tilewright_tile::core::Program;
 use crate::divisibility::Multiples;
 use crate::solve::Budget;
 
-/// What is asked of a synthesis.
+/// Options of a synthesis.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The architecture.
     pub arch: Arch,
-    /// What may be relied on: sizes that are multiples of numbers.
+    /// Sizes that are multiples of numbers, which may be relied on.
     pub multiples: Multiples,
     /// Sizes for which candidates are compared; those not named have their defaults.
     pub sizes: BTreeMap<String, i64>,
-    /// How far the search goes.
+    /// Bounds of the search.
     pub budget: Budget,
     /// The candidate to take, by its number in the report, instead of the one with the fewest cycles.
     pub candidate: Option<usize>,
-    /// What is left out, to measure what it is worth.
+    /// Mechanisms that are left out, to measure what they are worth.
     pub without: Ablation,
-    /// What instructions and the chip cost, where that is not the built-in table of the architecture.
+    /// The costs of instructions and of the chip, where they are not the built-in table of the architecture.
     pub timing: Option<Arc<Timing>>,
     /// Registers that a thread may have, where that is not what the block's threads leave it: a role's budget.
     pub registers: Option<u32>,

@@ -12,21 +12,21 @@ use crate::movement::Movement;
 use crate::reduce::ReducePlan;
 use crate::tv::Access;
 
-/// How a `copy` is done.
+/// The plan of a `copy`.
 #[derive(Clone, PartialEq, Debug)]
 pub enum CopyPlan {
     /// Between a register tensor and memory.
     Direct {
         /// The instruction.
         row: &'static CopyRow,
-        /// What it touches.
+        /// The addresses that it touches.
         access: Arc<Access>,
     },
     /// From global to shared memory, without registers.
     Async {
         /// The instruction.
         row: &'static CopyRow,
-        /// What it touches.
+        /// The addresses that it touches.
         access: Arc<Access>,
     },
     /// From global to shared memory through registers of the moment.
@@ -35,7 +35,7 @@ pub enum CopyPlan {
         load: &'static CopyRow,
         /// The store to shared memory.
         store: &'static CopyRow,
-        /// What both touch.
+        /// The addresses that both touch.
         access: Arc<Access>,
     },
     /// Between register tensors that agree which thread holds what: (source value, destination value).
@@ -45,18 +45,18 @@ pub enum CopyPlan {
     },
 }
 
-/// How a `gemm` is done: calls of one instruction, in order.
+/// The plan of a `gemm`: calls of one instruction, in order.
 #[derive(Clone, PartialEq, Debug)]
 pub struct GemmPlan {
     /// The instruction.
     pub row: &'static MmaRow,
-    /// How instructions and warps share the product.
+    /// The share of instructions and warps in the product.
     pub by: TiledMma,
     /// For each call the values of the accumulator, of A and of B, in the order of the instruction's values.
     pub calls: Vec<GemmCall>,
 }
 
-/// What was decided for one statement.
+/// The plan of one statement.
 #[derive(Clone, PartialEq, Debug)]
 pub enum StmtPlan {
     /// Nothing to decide.

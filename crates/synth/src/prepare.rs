@@ -28,7 +28,7 @@ use crate::tv::TvLayout;
 pub struct Prepared {
     /// The program.
     pub verified: Program,
-    /// What was inserted where statements clash, in words.
+    /// The rearrangements that were inserted where statements clash, in words.
     pub inserted: Vec<String>,
     /// Steps that it took ([`Budget::steps`]), of as many as a search may take.
     pub steps: u64,
@@ -57,7 +57,7 @@ pub(crate) fn with_origins(mut error: Diagnostic, moved: &[Moved]) -> Diagnostic
 }
 
 impl Prepared {
-    /// What [`synthesise`](crate::synthesise) says of the prepared program, as a message about the author's: it says where tensors come from that
+    /// Makes of a message of [`synthesise`](crate::synthesise) about the prepared program one about the author's: it says where tensors come from that
     /// were inserted.
     pub fn explain(&self, error: Diagnostic) -> Diagnostic {
         with_origins(error, &self.moved)
@@ -229,7 +229,7 @@ fn first_registers(
     first.ok_or_else(|| *clash.unwrap_or_else(|| nothing_found().into()).diagnostic)
 }
 
-/// Whether a statement copies elements of a few bits from global to shared memory whose rows do not begin at whole bytes:
+/// True if a statement copies elements of a few bits from global to shared memory whose rows do not begin at whole bytes:
 /// then they are put together in registers, at once, even if the copy is asynchronous.
 fn parts_of_bytes(verified: &Program, divisibility: &Divisibility<'_>, stmt: &Stmt) -> bool {
     let Some((src, dst)) = stmt.kind.copied() else { return false };
@@ -243,7 +243,7 @@ fn parts_of_bytes(verified: &Program, divisibility: &Divisibility<'_>, stmt: &St
             < per_byte
 }
 
-/// Whether copies through a shared tensor are better than a trip by the accesses of single threads, by the layouts on both sides and the
+/// True if copies through a shared tensor are better than a trip by the accesses of single threads, by the layouts on both sides and the
 /// shape of the tile.
 type Answers = FxHashMap<(TvLayout, TvLayout, Vec<i64>), bool>;
 
@@ -257,7 +257,7 @@ struct Staging<'a> {
 }
 
 impl Staging<'_> {
-    /// Whether copies through a shared tensor do a rearrangement with `ldmatrix` or `stmatrix`, as many wavefronts at most and
+    /// True if copies through a shared tensor do a rearrangement with `ldmatrix` or `stmatrix`, as many wavefronts at most and
     /// fewer calls: then they are better than the accesses of single threads.
     fn matrices_are_fewer(&mut self, stmt: &Stmt, trip: &Trip, known: &mut Answers) -> bool {
         let StmtKind::Rearrange { dst, src } = stmt.kind else { return false };
@@ -327,7 +327,7 @@ impl Staging<'_> {
         )
     }
 
-    /// Whether the first solution of a program can be completed.
+    /// True if the first solution of a program can be completed.
     fn is_possible(&mut self, variant: &Program) -> bool {
         let budget = first_solution(self.options.budget, *self.steps);
         let options = Options { budget, candidate: None, ..self.options.clone() };
@@ -340,7 +340,7 @@ impl Staging<'_> {
     }
 }
 
-/// Whether a layout was fixed before copies between registers and shared memory fixed those that nothing else does.
+/// True if a layout was fixed before copies between registers and shared memory fixed those that nothing else does.
 fn is_fixed(registers: &Registers, id: TensorId) -> bool {
     match registers.layouts[id.0 as usize].as_ref().map(|(_, why)| why) {
         Some(Why::SameAs { tensor, .. } | Why::DerivedFrom { tensor, .. }) => is_fixed(registers, *tensor),

@@ -17,9 +17,9 @@ pub enum Why {
     Operand {
         /// The product.
         stmt: StmtId,
-        /// Which of its operands.
+        /// The operand of the product.
         operand: MmaOperand,
-        /// How the product is arranged.
+        /// The arrangement of the product.
         by: TiledMma,
     },
     /// It coalesces the accesses of a copy to global memory.
@@ -74,14 +74,14 @@ pub enum Why {
         swizzle: SwizzleMode,
         /// Tensor copies that move it.
         tensor_copies: usize,
-        /// Whether `wgmma` reads it.
+        /// True if `wgmma` reads it.
         wgmma: bool,
     },
     /// Several roles share it.
     SharedByRoles,
     /// It unifies what the copies of a shared tensor ask.
     Unified {
-        /// What they ask.
+        /// Their demands.
         constraint: Constraint,
         /// Elements from one stage to the next, where it has stages.
         stage: Option<i64>,
@@ -131,13 +131,13 @@ pub enum Lost {
     Rejected(Reject),
     /// It wants another layout of a shared tensor than the instruction of another copy.
     Contradicts {
-        /// What it wants.
+        /// The layout that it wants.
         constraint: Constraint,
         /// The other instruction.
         other: String,
         /// The other copy.
         stmt: StmtId,
-        /// Where the two differ.
+        /// The difference of the two.
         error: UnifyError,
     },
     /// It takes more calls.

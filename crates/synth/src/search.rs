@@ -40,7 +40,7 @@ pub struct Candidate {
     pub alternatives: StmtMap<Vec<NotTaken>>,
     /// Of copies of shared tensors, wavefronts of the whole block.
     pub wavefronts: StmtMap<u32>,
-    /// Where the shared tensors lie.
+    /// The places of the shared tensors.
     pub allocation: Allocation,
     /// Bytes that statements use one after the other.
     pub scratch_bytes: u32,
@@ -81,7 +81,7 @@ const VARIANTS: usize = 5;
 type Planned = Option<Result<(StmtPlan, Vec<NotTaken>), Diagnostic>>;
 type Solved = Result<Rc<SharedSolution>, Diagnostic>;
 
-/// What a search found.
+/// The result of a search.
 pub struct Outcome {
     /// The candidate that was taken.
     pub chosen: Candidate,
@@ -89,7 +89,7 @@ pub struct Outcome {
     pub gemms: Vec<Option<GemmPlan>>,
     /// Every candidate, the chosen one marked.
     pub notes: Vec<CandidateNote>,
-    /// How the search went.
+    /// Counts of the search, and why it ended.
     pub note: SearchNote,
 }
 
@@ -130,7 +130,7 @@ impl<'a> Search<'a> {
     ///
     /// # Errors
     ///
-    /// What the first candidate failed for, if none is possible; a number that no candidate has.
+    /// The failure of the first candidate, if none is possible; a number that no candidate has.
     pub fn run(&mut self) -> Result<Outcome, Diagnostic> {
         let budget = self.options.budget;
         let found = self.solver.search(budget);
@@ -193,7 +193,7 @@ impl<'a> Search<'a> {
         Ok(Outcome { chosen, gemms, notes, note })
     }
 
-    /// Whether the first solution can be completed.
+    /// True if the first solution can be completed.
     pub fn first_is_possible(&mut self) -> bool {
         let found = self.solver.search(Budget { solutions: 1, ..self.options.budget });
         let first = found.solutions.into_iter().next();
@@ -205,7 +205,7 @@ impl<'a> Search<'a> {
         self.solver.steps().saturating_add(self.steps.get())
     }
 
-    /// Whether the search is out of steps.
+    /// True if the search is out of steps.
     fn spent(&self) -> bool {
         self.steps() >= self.options.budget.steps
     }
@@ -290,7 +290,7 @@ impl<'a> Search<'a> {
 
     /// The layout of a shared tensor and the instructions of its copies, given the register tensors.
     fn shared(&mut self, id: TensorId, registers: &Registers) -> Solved {
-        let register = |t: TensorId| registers.layouts[t.0 as usize].as_ref().map(|l| l.0.clone());
+        let register = |id: TensorId| layout(registers, id);
         let mut partners = Vec::new();
         for i in self.copying.get(&id).into_iter().flatten() {
             if let Some((src, dst)) = self.statements[*i].0.kind.copied() {
@@ -316,8 +316,8 @@ impl<'a> Search<'a> {
         if let Some(plan) = self.planned.borrow().get(&key) {
             return plan.clone();
         }
-        let plan = between::between_registers(self.verified, self.options.timing(), register, stmt)
-            .map(|planned| planned.map_err(|why| between::cannot_move(stmt, &why)));
+        let planner = between::Planner { verified: self.verified, timing: self.options.timing(), register };
+        let plan = planner.plan(stmt);
         self.planned.borrow_mut().insert(key, plan.clone());
         plan
     }
@@ -339,8 +339,7 @@ impl<'a> Search<'a> {
 
     /// Other instructions for the copies of one shared tensor of a candidate, at most `limit` of them.
     fn variants(&self, of: &Candidate, limit: usize) -> Vec<(TensorId, Rc<SharedSolution>)> {
-        let layouts = &of.registers.layouts;
-        let register = |t: TensorId| layouts[t.0 as usize].as_ref().map(|l| l.0.clone());
+        let register = |id: TensorId| layout(&of.registers, id);
         let mut found = Vec::new();
         for (id, _) in &of.shared {
             if found.len() >= limit || self.spent() {
@@ -356,8 +355,8 @@ impl<'a> Search<'a> {
 
     /// Why each copy of a candidate is done as it is.
     fn explain(&self, candidate: &mut Candidate) {
-        let layouts = candidate.registers.layouts.clone();
-        let register = |t: TensorId| layouts[t.0 as usize].as_ref().map(|l| l.0.clone());
+        let registers = candidate.registers.clone();
+        let register = |id: TensorId| layout(&registers, id);
         let problem = self.problem(&register);
         for (_, solution) in &candidate.shared {
             for (statement, others) in problem.explain(solution) {
@@ -372,72 +371,44 @@ impl<'a> Search<'a> {
         registers: Registers,
         variant: Option<(TensorId, Rc<SharedSolution>)>,
     ) -> Result<Candidate, Diagnostic> {
-        let program = self.verified;
-        let arch = self.options.arch;
         let mut plans: StmtMap<StmtPlan> =
             self.statements.iter().map(|(stmt, _)| (stmt.id, StmtPlan::None)).collect();
         let (mut alternatives, mut wavefronts) = (StmtMap::new(), StmtMap::new());
-        let mut shared = Vec::new();
-        for (stmt, _) in self.statements {
-            // A role's program has tensors that only others define.
-            let StmtKind::Define(id) = stmt.kind else { continue };
-            if program.tensor(id).memory() != Memory::Shared {
-                continue;
-            }
-            let solution = match &variant {
-                Some((other, solution)) if *other == id => solution.clone(),
-                _ => self.shared(id, &registers)?,
-            };
+        let shared = self.shared_tensors(&registers, variant)?;
+        for (_, solution) in &shared {
             for (s, plan) in solution.plans() {
                 plans.insert(self.statements[s].0.id, StmtPlan::Copy(plan.clone()));
             }
             for (s, count) in &solution.wavefronts {
                 wavefronts.insert(self.statements[*s].0.id, *count);
             }
-            shared.push((id, solution));
         }
-        let register = |id: TensorId| registers.layouts[id.0 as usize].as_ref().map(|(tv, _)| tv.clone());
         let mut scratch_bytes = 0;
         for (i, (stmt, _)) in self.statements.iter().enumerate() {
-            if let Some(planned) = self.between(i, &register) {
-                let (plan, others) = planned?;
+            if let Some((plan, others)) = self.plan(i, &registers, &shared)? {
                 scratch_bytes = scratch_bytes.max(plan.scratch_bytes());
                 plans.insert(stmt.id, plan);
                 alternatives.insert(stmt.id, others);
-            } else if let Some((plan, others)) =
-                between::direct(self.verified, self.divisibility, arch, &register, stmt)?
-            {
-                plans.insert(stmt.id, plan);
-                alternatives.insert(stmt.id, others);
-            } else if let Some(plan) = self.asynchronous(stmt, &shared)? {
-                plans.insert(stmt.id, plan);
-            } else if let Some(by) = registers.gemms[i] {
-                // The calls are found for the one that is taken; their number is known.
-                plans.insert(stmt.id, StmtPlan::Gemm(self.counted(by, i)));
             }
         }
         let sizes: Vec<(TensorId, u32)> = shared.iter().map(|(id, solution)| (*id, solution.bytes)).collect();
         let allocation = self.lifetimes.allocate(&sizes);
         let shared_bytes = allocation.bytes.next_multiple_of(SHARED_ALIGN).saturating_add(scratch_bytes);
-        limits::check_shared(self.verified, arch, &shared, scratch_bytes, shared_bytes)?;
+        limits::check_shared(self.verified, self.options.arch, &shared, scratch_bytes, shared_bytes)?;
+        let register = |id: TensorId| layout(&registers, id);
         let live = limits::live_registers(self.verified, self.statements, &register, &plans);
         let (fragment_registers, limit) =
             (live.registers(), self.options.registers_of_a_thread(self.verified));
         if fragment_registers > limit {
             return Err(limits::too_many_registers(self.verified, limit, &live, self.statements));
         }
-        let size = |id: SymbolId| {
-            let symbol = program.symbol(id);
-            let default = program.sizes().find(|(s, _, _)| *s == id).map(|(_, _, default)| default)?;
-            Some(self.options.sizes.get(&symbol.name).copied().unwrap_or(default))
-        };
         let estimate = cost::estimate(&cost::Problem {
             verified: self.verified,
             timing: self.options.timing(),
             plans: &plans,
             wavefronts: &wavefronts,
             register: &register,
-            size: &size,
+            size: &|id| self.size(id),
             registers: fragment_registers,
             shared_bytes,
             steps: &self.steps,
@@ -454,6 +425,58 @@ impl<'a> Search<'a> {
             fragment_registers,
             estimate,
         })
+    }
+
+    /// The shared tensors of a solution, one of them perhaps in a variant.
+    fn shared_tensors(
+        &mut self,
+        registers: &Registers,
+        variant: Option<(TensorId, Rc<SharedSolution>)>,
+    ) -> Result<Vec<(TensorId, Rc<SharedSolution>)>, Diagnostic> {
+        let mut shared = Vec::new();
+        for (stmt, _) in self.statements {
+            // A role's program has tensors that only others define.
+            let StmtKind::Define(id) = stmt.kind else { continue };
+            if self.verified.tensor(id).memory() != Memory::Shared {
+                continue;
+            }
+            let solution = match &variant {
+                Some((other, solution)) if *other == id => solution.clone(),
+                _ => self.shared(id, registers)?,
+            };
+            shared.push((id, solution));
+        }
+        Ok(shared)
+    }
+
+    /// The plan of a statement that no shared tensor's solution has, with what else was possible.
+    fn plan(
+        &self,
+        i: usize,
+        registers: &Registers,
+        shared: &[(TensorId, Rc<SharedSolution>)],
+    ) -> Result<Option<(StmtPlan, Vec<NotTaken>)>, Diagnostic> {
+        let (stmt, _) = self.statements[i];
+        let register = |id: TensorId| layout(registers, id);
+        if let Some(planned) = self.between(i, &register) {
+            return planned.map(Some);
+        }
+        let arch = self.options.arch;
+        if let Some(planned) = between::direct(self.verified, self.divisibility, arch, &register, stmt)? {
+            return Ok(Some(planned));
+        }
+        let plan = match self.asynchronous(stmt, shared)? {
+            Some(plan) => Some(plan),
+            // The calls are found for the one that is taken; their number is known.
+            None => registers.gemms[i].map(|by| StmtPlan::Gemm(self.counted(by, i))),
+        };
+        Ok(plan.map(|plan| (plan, Vec::new())))
+    }
+
+    /// The value of a run-time size that estimates are for.
+    fn size(&self, id: SymbolId) -> Option<i64> {
+        let (_, symbol, default) = self.verified.sizes().find(|(size, _, _)| *size == id)?;
+        Some(self.options.sizes.get(&symbol.name).copied().unwrap_or(default))
     }
 
     /// The plan of a copy or a product by an asynchronous engine, if it is one.
@@ -506,6 +529,11 @@ impl Outcome {
         }
         tensors
     }
+}
+
+/// The layout of a register tensor in a solution.
+fn layout(registers: &Registers, id: TensorId) -> Option<TvLayout> {
+    registers.layouts[id.0 as usize].as_ref().map(|(tv, _)| tv.clone())
 }
 
 fn no_such_candidate(asked: usize, candidates: usize) -> Diagnostic {

@@ -25,14 +25,14 @@ pub enum TensorLayout {
     },
 }
 
-/// What was decided for a program.
+/// The decisions for a program.
 #[derive(Clone, Debug)]
 pub struct Synthesis {
     /// One entry a tensor of the program; `None` for views of global memory.
     pub tensors: Vec<Option<TensorLayout>>,
     /// The plan of every statement.
     pub statements: StmtMap<StmtPlan>,
-    /// Where the shared tensors lie in the block's window.
+    /// The places of the shared tensors in the block's window.
     pub allocation: Allocation,
     /// Bytes of shared memory, behind the tensors, that statements use one after the other, each for itself.
     pub scratch_bytes: u32,

@@ -1,4 +1,4 @@
-//! Whether two tiles of a buffer are sure to be apart: the proof behind waits that need not wait for writes.
+//! Proves that two tiles of a buffer are apart, which is why some waits need not wait for writes.
 //!
 //! A tile's place is a box, whose first coordinates are expressions over sizes, the block's index and counters of loops. As polynomials,
 //! their difference from one execution to another is what is left when everything equal has cancelled. Two boxes are apart if along one
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use tilewright_tile::{Expr, GlobalTile, IntOp, SymbolId};
 
-/// What is known of two executions of statements.
+/// Facts about two executions of statements.
 #[derive(Clone, Default)]
 pub struct Known<'a> {
     /// Counters that have the same value in both, beside sizes and constants.
@@ -17,9 +17,9 @@ pub struct Known<'a> {
     pub same: Vec<Expr>,
     /// Counters of loops, with their first value and the one behind their last.
     pub counters: BTreeMap<SymbolId, (Expr, Expr)>,
-    /// Whether a symbol is a counter: all others have one value in a launch.
+    /// True if a symbol is a counter: all others have one value in a launch.
     pub is_counter: Option<&'a dyn Fn(SymbolId) -> bool>,
-    /// Whether tiles whose place is read from a table are taken to be apart where the table's index differs.
+    /// True if tiles whose place is read from a table are taken to be apart where the table's index differs.
     pub tables: bool,
 }
 
@@ -64,7 +64,7 @@ fn polynomial(expr: &Expr) -> Option<Polynomial> {
     Some(sum)
 }
 
-/// Whether an expression has another in it.
+/// True if an expression has another in it.
 fn contains(expr: &Expr, part: &Expr) -> bool {
     expr == part
         || match expr {
@@ -88,7 +88,7 @@ fn parts<'e>(expr: &'e Expr, visit: &mut impl FnMut(&'e Expr)) {
 }
 
 impl Known<'_> {
-    /// Whether an expression has the same value in both executions.
+    /// True if an expression has the same value in both executions.
     fn is_same(&self, expr: &Expr) -> bool {
         self.same.contains(expr)
             || match expr {
@@ -114,7 +114,7 @@ impl Known<'_> {
     }
 }
 
-/// What the difference of two coordinates is made of: what is the same in both has cancelled, but for what stands with different factors.
+/// The terms of the difference of two coordinates: what is the same in both has cancelled, but for what stands with different factors.
 struct Difference {
     constant: i64,
     /// A term of one of both executions (whether of the second), with its factor.
@@ -161,7 +161,7 @@ impl Difference {
         Some(all)
     }
 
-    /// Whether the difference is at least `extent`, where the pivot is known to differ.
+    /// True if the difference is at least `extent`, where the pivot is known to differ.
     fn is_apart(&self, known: &Known<'_>, pivot: Option<&Expr>, extent: i64) -> bool {
         let Some(pivot) = pivot else {
             return self.range(known).is_some_and(|(lo, hi)| lo >= extent || hi <= -extent);
@@ -203,7 +203,7 @@ fn extent(tile: &GlobalTile, dim: usize) -> Option<i64> {
     Some(last + 1)
 }
 
-/// Whether two tiles of a buffer are sure to have no element in common. `pivot`: an expression that is known to differ.
+/// True if two tiles of a buffer are sure to have no element in common. `pivot`: an expression that is known to differ.
 pub fn apart(first: &GlobalTile, second: &GlobalTile, known: &Known<'_>, pivot: Option<&Expr>) -> bool {
     let along = |dim: usize| {
         let extent = extent(first, dim)?.max(extent(second, dim)?);

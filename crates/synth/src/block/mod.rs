@@ -33,7 +33,7 @@ pub struct BlockPlan {
     pub roles: Vec<RolePlan>,
     /// The pipelines, for reports.
     pub pipeline_notes: Vec<PipelineNote>,
-    /// What orders accesses of threads and of asynchronous engines, for reports.
+    /// The fences and waits that order accesses of threads and of asynchronous engines, for reports.
     pub sync_notes: Vec<SyncNote>,
 }
 
@@ -74,7 +74,7 @@ impl BlockPlan {
         Ok(BlockPlan { memory, pipelines, roles, pipeline_notes, sync_notes })
     }
 
-    /// Whether threads of other blocks of the cluster arrive at this block's barriers.
+    /// True if threads of other blocks of the cluster arrive at this block's barriers.
     pub fn meets_cluster(&self) -> bool {
         self.roles.iter().any(|role| role.ends_with_cluster)
     }

@@ -36,7 +36,7 @@ pub struct Site<'a> {
     pub plan: &'a StmtPlan,
     /// The innermost stage that the statement is in.
     pub stage: Option<Around>,
-    /// How often the statement is done each time that the stage is, where that is known.
+    /// The times that the statement is done each time that the stage is, where that is known.
     pub times: Option<u64>,
 }
 

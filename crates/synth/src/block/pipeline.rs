@@ -28,11 +28,11 @@ pub struct PipelinePlan {
     pub empty_arrivals: u32,
     /// Bytes that TMA loads bring for a stage.
     pub tx_bytes: u32,
-    /// Whether threads write to the stage.
+    /// True if threads write to the stage.
     pub stored: bool,
     /// The proxy fences where a stage is handed on.
     pub fences: StageFences,
-    /// Whether a warp's threads meet before one of them releases a stage for all. Where none of them reads it, nor multiplies, a thread
+    /// True if a warp's threads meet before one of them releases a stage for all. Where none of them reads it, nor multiplies, a thread
     /// could otherwise fall behind by a phase.
     pub warps_meet: bool,
     /// Blocks that receive what one block loads: 1 without multicast.
@@ -42,7 +42,7 @@ pub struct PipelinePlan {
 }
 
 impl PipelinePlan {
-    /// Whether the fence between what threads have read of a stage and the loads that overwrite it stands with the thread that issues
+    /// True if the fence between what threads have read of a stage and the loads that overwrite it stands with the thread that issues
     /// these, behind its wait. It is the cheaper place: that thread has no loads of its own outstanding, which a fence waits for. A load
     /// that other blocks issue is fenced in the block that reads.
     pub fn fenced_by_producer(&self) -> bool {
@@ -56,7 +56,7 @@ const MAX_TX_BYTES: u64 = (1 << 20) - 1;
 /// The pipelines of a program.
 pub type Pipelines = BTreeMap<PipelineId, PipelinePlan>;
 
-/// What a `produce` fills its stage with.
+/// The means by which a `produce` fills its stage.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Fill {
     tx_bytes: u64,
@@ -73,7 +73,7 @@ struct Produce {
     uncounted: Option<Origin>,
 }
 
-/// Whether the statements certainly do a product, for which the threads of each warp meet.
+/// True if the statements certainly do a product, for which the threads of each warp meet.
 fn multiplies(v: &Program, body: &[Stmt]) -> bool {
     body.iter().any(|stmt| match &stmt.kind {
         StmtKind::GemmAsync { .. } => true,
@@ -225,7 +225,7 @@ pub fn notes(whole: &Program, plans: &Pipelines) -> Vec<PipelineNote> {
     plans.iter().map(note).collect()
 }
 
-/// What orders the accesses to each pipeline's stages, for reports.
+/// The order of the accesses to each pipeline's stages, for reports.
 pub fn sync_notes(whole: &Program, plans: &Pipelines) -> Vec<SyncNote> {
     let mut notes = Vec::new();
     for (id, plan) in plans {

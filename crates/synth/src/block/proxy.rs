@@ -1,4 +1,4 @@
-//! Who touches memory, and through which proxy: from that follow the fences between ordinary instructions and asynchronous engines, and
+//! Accesses to memory, each through a proxy: from these follow the fences between ordinary instructions and asynchronous engines, and
 //! which waits for tensor copies wait for their writes.
 //!
 //! Ordinary instructions, `cp.async` among them, access memory through the generic proxy; tensor copies and `wgmma` through the
@@ -9,7 +9,7 @@
 //!
 //! # Fences
 //!
-//! What threads do to a stage of a pipeline is ordered where the stage is handed on or given back ([`Accesses::of_stages`]). For all else
+//! Accesses of threads to a stage of a pipeline are ordered where the stage is handed on or given back ([`Accesses::of_stages`]). For all else
 //! an access stays *dirty* until the next `syncthreads` (or sum over a cluster), where a fence of its state space stands if an
 //! asynchronous access that conflicts can come later: in the same role, or in another. What an asynchronous copy of threads touches is
 //! dirty from its wait on.
@@ -34,7 +34,7 @@ use super::smem::{PartMemory, SharedMemoryMap};
 use crate::explain::SyncNote;
 use crate::plan::{CopyPlan, StmtPlan};
 
-/// What accesses memory.
+/// The proxy of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Proxy {
     /// Ordinary instructions and `cp.async`.
@@ -43,7 +43,7 @@ enum Proxy {
     Async,
 }
 
-/// What an access does.
+/// The effect of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Read,
@@ -53,13 +53,13 @@ enum Kind {
 }
 
 impl Kind {
-    /// Whether the order of two accesses to one place matters.
+    /// True if the order of two accesses to one place matters.
     fn conflicts(self, other: Kind) -> bool {
         !matches!((self, other), (Kind::Read, Kind::Read) | (Kind::Add, Kind::Add))
     }
 }
 
-/// What is accessed.
+/// The memory of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
     /// Shared memory of the block, from one byte to another.
@@ -97,7 +97,7 @@ struct Touch<'a> {
 }
 
 impl Touch<'_> {
-    /// Whether an ordinary access may not change places with an asynchronous one.
+    /// True if an ordinary access may not change places with an asynchronous one.
     fn clashes(&self, other: &Touch<'_>) -> bool {
         self.proxy == Proxy::Generic
             && other.proxy == Proxy::Async
@@ -135,7 +135,7 @@ struct Node<'a> {
     /// The number behind the last statement of its body.
     end: usize,
     touches: Vec<Touch<'a>>,
-    /// Whether its accesses end at a wait of the program.
+    /// True if its accesses end at a wait of the program.
     flies: bool,
 }
 
@@ -151,23 +151,23 @@ pub struct Accesses<'a> {
     parts: Vec<PartAccesses<'a>>,
 }
 
-/// What orders the accesses to the stages of a pipeline.
+/// The fences that order the accesses to the stages of a pipeline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StageFences {
-    /// Whether threads, and not only asynchronous engines, read a stage.
+    /// True if threads, and not only asynchronous engines, read a stage.
     pub read: bool,
-    /// Whether a fence stands before an arrival at the full barrier: threads write what asynchronous engines read or overwrite.
+    /// True if a fence stands before an arrival at the full barrier: threads write what asynchronous engines read or overwrite.
     pub fence_full: bool,
-    /// Whether a fence stands before an arrival at the empty barrier: threads read what asynchronous copies overwrite.
+    /// True if a fence stands before an arrival at the empty barrier: threads read what asynchronous copies overwrite.
     pub fence_empty: bool,
 }
 
-/// What orders the accesses of a part, by statement.
+/// The fences and waits that order the accesses of a part, by statement.
 #[derive(Default)]
 pub struct Orders {
     fences: BTreeMap<StmtId, Vec<ProxyFence>>,
     whole: BTreeSet<StmtId>,
-    /// What a report says of it.
+    /// The notes of it in a report.
     pub notes: Vec<SyncNote>,
 }
 
@@ -177,7 +177,7 @@ impl Orders {
         self.fences.get(&statement).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether a `wait_group` waits for the writes of tensor copies, and not only for their reads.
+    /// True if a `wait_group` waits for the writes of tensor copies, and not only for their reads.
     pub fn waits_for_writes(&self, statement: StmtId) -> bool {
         self.whole.contains(&statement)
     }
@@ -257,7 +257,7 @@ impl<'a> Accesses<'a> {
         self.parts.iter().flat_map(|part| &part.nodes).flat_map(|node| &node.touches)
     }
 
-    /// What the arrivals at the barriers of the pipeline of these tensors must order. What threads do to a stage is ordered there and
+    /// The fences at the arrivals at the barriers of the pipeline of these tensors. Accesses of threads to a stage are ordered there and
     /// nowhere else.
     pub fn of_stages(&self, tensors: &[TensorId]) -> StageFences {
         let mut stages = StageFences::default();
@@ -295,7 +295,7 @@ impl<'a> Accesses<'a> {
         found
     }
 
-    /// What orders the accesses of a part.
+    /// The fences and waits that order the accesses of a part.
     pub fn orders(&self, part: usize) -> Orders {
         let mut flow = Flow { all: self, part, behind: self.behind(part), found: BTreeMap::new() };
         flow.body(0, self.parts[part].nodes.len(), State::default());
@@ -335,7 +335,7 @@ impl<'a> Accesses<'a> {
 /// An access: the statement's number in its part, and the access's in the statement.
 type At = (usize, usize);
 
-/// What is on its way at a point of a part.
+/// The accesses on their way at a point of a part.
 #[derive(Clone, Default)]
 struct State {
     /// Ordinary accesses that no fence stands behind.
@@ -569,7 +569,7 @@ impl<'a> Flow<'a, '_> {
         false
     }
 
-    /// Whether two accesses to one buffer, the first before and the second behind a wait or a barrier, may be to one element. Of shared
+    /// True if two accesses to one buffer, the first before and the second behind a wait or a barrier, may be to one element. Of shared
     /// memory nothing is proved.
     fn may_meet(
         &self,
@@ -685,7 +685,7 @@ fn pairs(kind: &StmtKind) -> Vec<Vec<SymbolId>> {
     }
 }
 
-/// Whether a statement can be done after another was.
+/// True if a statement can be done after another was.
 fn reaches(nodes: &[Node<'_>], from: usize, to: usize) -> bool {
     to > from || nodes[from].loops.iter().any(|at| nodes[to].loops.contains(at))
 }

@@ -128,7 +128,7 @@ impl ReleasePlan {
         self.points.get(&(statement, id)).copied().unwrap_or(Release::Exactly(0))
     }
 
-    /// Whether the group that a statement commits reads the stage at hand of a pipeline.
+    /// True if the group that a statement commits reads the stage at hand of a pipeline.
     pub fn commits(&self, statement: StmtId, id: PipelineId) -> bool {
         self.commits.get(&statement).is_some_and(|ids| ids.contains(&id))
     }
@@ -150,7 +150,7 @@ pub fn wait_at_the_end(body: &[Stmt]) -> Option<i64> {
 /// Stages that are held back before a statement and, of those, after it, in one state.
 type Seen = (u32, u32);
 
-/// What gives back the right number of stages in every state, if a count of held stages tells it.
+/// The release that gives back the right number of stages in every state, if a count of held stages tells it.
 fn give_back(seen: &BTreeSet<Seen>) -> Option<Release> {
     let given: BTreeSet<u32> = seen.iter().map(|(before, after)| before - after).collect();
     let most = given.last().copied().unwrap_or(0);
@@ -164,7 +164,7 @@ fn give_back(seen: &BTreeSet<Seen>) -> Option<Release> {
     idle.then_some(Release::Above { keep, most })
 }
 
-/// Whether a stage is given back where its `consume` ends, or there is none.
+/// True if a stage is given back where its `consume` ends, or there is none.
 fn at_once(seen: &BTreeSet<Seen>) -> bool {
     seen.iter().all(|seen| matches!(seen, (0 | 1, 0)))
 }
@@ -183,7 +183,7 @@ struct Stages {
 struct Now {
     /// The age of the last group that reads it, if one is in flight.
     age: Option<u8>,
-    /// Whether a product reads it that is in no group yet.
+    /// True if a product reads it that is in no group yet.
     open: bool,
 }
 
@@ -197,7 +197,7 @@ struct Walk<'a> {
     commits: BTreeMap<StmtId, BTreeSet<PipelineId>>,
     ages: u32,
     delays: BTreeMap<PipelineId, u32>,
-    /// Whether there were too many states.
+    /// True if there were too many states.
     overflow: bool,
 }
 

@@ -18,7 +18,7 @@ use crate::plan::StmtPlan;
 pub struct RegisterBudget {
     /// Registers of a thread from here on.
     pub registers: u32,
-    /// Whether they are more than a thread has at entry.
+    /// True if they are more than a thread has at entry.
     pub more: bool,
 }
 
@@ -39,21 +39,21 @@ pub struct RolePlan {
     pub first_warp: u32,
     /// The sides of pipelines that the part is on.
     pub sides: BTreeSet<(PipelineId, Side)>,
-    /// Whether it issues TMA stores or reductions, which read shared memory.
+    /// True if it issues TMA stores or reductions, which read shared memory.
     pub stores: bool,
-    /// Whether it has `cp.async` outside stages.
+    /// True if it has `cp.async` outside stages.
     pub copies: bool,
-    /// Whether it issues TMA copies or products of warpgroups, or is on a side of a pipeline: one thread is elected.
+    /// True if it issues TMA copies or products of warpgroups, or is on a side of a pipeline: one thread is elected.
     pub elects: bool,
-    /// Whether it only issues TMA loads: a single thread does all of it.
+    /// True if it only issues TMA loads: a single thread does all of it.
     pub single_thread: bool,
     /// The change of its register budget on entry.
     pub registers: Option<RegisterBudget>,
-    /// Whether it ends with a barrier of the cluster: peers may still reach the block's memory.
+    /// True if it ends with a barrier of the cluster: peers may still reach the block's memory.
     pub ends_with_cluster: bool,
     /// Its sums over the cluster.
     pub cluster_reduce: Option<ClusterReducePlan>,
-    /// When it releases the stages that it consumes.
+    /// The points at which it releases the stages that it consumes.
     pub release: ReleasePlan,
     /// Its proxy fences, and the forms of its waits.
     pub sync: Orders,

@@ -1,4 +1,4 @@
-//! Where everything lies in a block's shared memory: the tensors that roles share, then what each has for itself, then the barriers of
+//! The map of a block's shared memory: the tensors that roles share, then what each has for itself, then the barriers of
 //! pipelines.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub struct Buffer {
     pub bytes: u32,
 }
 
-/// Where a part's tensors lie.
+/// The places of a part's tensors.
 pub struct PartMemory {
     /// The offset of each of its shared tensors.
     pub offsets: Vec<u32>,
@@ -32,7 +32,7 @@ pub struct PartMemory {
     pub scratch: u32,
 }
 
-/// Where a part's sums over the blocks of a cluster go through.
+/// The memory that a part's sums over the blocks of a cluster go through.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterReduceSlot {
     /// The offset of the buffer.
@@ -72,10 +72,64 @@ pub struct SharedMemoryMap {
     pub buffers: Vec<Buffer>,
     /// By part.
     pub parts: Vec<PartMemory>,
-    /// Where the blocks of a cluster show each other their parts of a sum: for each part of the program, if it has sums.
+    /// The memory in which the blocks of a cluster show each other their parts of a sum: for each part of the program, if it has sums.
     pub cluster_reduce: Vec<Option<ClusterReduceSlot>>,
     /// The barriers of each pipeline.
     pub barriers: BTreeMap<PipelineId, Barriers>,
+}
+
+/// Buffers, placed one after the other.
+#[derive(Default)]
+struct Placed {
+    buffers: Vec<Buffer>,
+    /// The end of the last one.
+    end: u32,
+}
+
+impl Placed {
+    /// Adds a buffer at an offset; its number.
+    fn put_at(&mut self, name: &str, at: u32, bytes: u32) -> u32 {
+        self.buffers.push(Buffer { name: name.to_string(), at, bytes });
+        self.end = self.end.max(at.saturating_add(bytes));
+        self.buffers.len() as u32 - 1
+    }
+
+    /// Adds a buffer behind the others; its offset and number.
+    fn put(&mut self, name: &str, align: u32, bytes: u32) -> (u32, u32) {
+        let at = self.end.next_multiple_of(align);
+        (at, self.put_at(name, at, bytes))
+    }
+
+    /// Places what a part has for itself; `common` are the offsets and buffers of tensors that roles share.
+    fn part(&mut self, part: &Part<'_>, common: &BTreeMap<TensorId, (u32, u32)>) -> PartMemory {
+        let tensors = &part.verified.tensors;
+        let (mut offsets, mut buffers) = (vec![0; tensors.len()], vec![None; tensors.len()]);
+        let mut private = Vec::new();
+        for (i, offset) in offsets.iter_mut().enumerate() {
+            let id = TensorId(i as u32);
+            match (common.get(&id), part.synthesis.shared(id)) {
+                (Some((at, buffer)), _) => (*offset, buffers[i]) = (*at, Some(*buffer)),
+                (None, Some((_, bytes))) => private.push((id, bytes)),
+                (None, None) => {}
+            }
+        }
+        let base = self.end.next_multiple_of(ASYNC_ALIGN);
+        let allocation = allocate(part.verified, &private);
+        for (id, at) in &allocation.offsets {
+            let bytes = private.iter().find(|(t, _)| t == id).map_or(0, |(_, bytes)| *bytes);
+            let i = id.0 as usize;
+            offsets[i] = base + at;
+            buffers[i] = Some(self.put_at(&tensors[i].name, base + at, bytes));
+        }
+        if allocation.bytes > 0 {
+            self.end = base.saturating_add(allocation.bytes);
+        }
+        let scratch = match part.synthesis.scratch_bytes {
+            0 => 0,
+            bytes => self.put("exchange", SHARED_ALIGN, bytes).0,
+        };
+        PartMemory { offsets, buffers, scratch }
+    }
 }
 
 /// Places everything.
@@ -84,88 +138,42 @@ pub struct SharedMemoryMap {
 ///
 /// More shared memory than a block has.
 pub fn map(whole: &Program, parts: &[Part<'_>], arch: Arch) -> Result<SharedMemoryMap, Diagnostic> {
-    let program = whole;
     let mut common: BTreeMap<TensorId, (u32, u32)> = BTreeMap::new();
-    let mut next = 0u32;
-    let mut all = Vec::new();
-    let mut put = |name: &str, at: u32, bytes: u32| -> u32 {
-        all.push(Buffer { name: name.to_string(), at, bytes });
-        (all.len() - 1) as u32
-    };
+    let mut placed = Placed::default();
     if parts.iter().any(|p| p.role.is_some()) {
-        for stmt in &program.body {
+        for stmt in &whole.body {
             let StmtKind::Define(id) = stmt.kind else { continue };
-            let bytes = parts.iter().find_map(|p| p.synthesis.shared(id)).map(|(_, bytes)| bytes);
-            if let Some(bytes) = bytes {
-                let at = next.next_multiple_of(ASYNC_ALIGN);
-                let buffer = put(&program.tensor(id).name, at, bytes);
-                common.insert(id, (at, buffer));
-                next = at.saturating_add(bytes);
+            if let Some((_, bytes)) = parts.iter().find_map(|p| p.synthesis.shared(id)) {
+                common.insert(id, placed.put(&whole.tensor(id).name, ASYNC_ALIGN, bytes));
             }
         }
     }
-    let mut placed = Vec::new();
-    for part in parts {
-        let tensors = &part.verified.tensors;
-        let mut offsets = vec![0; tensors.len()];
-        let mut buffers = vec![None; tensors.len()];
-        let mut own = Vec::new();
-        for (i, offset) in offsets.iter_mut().enumerate() {
-            let id = TensorId(i as u32);
-            match (common.get(&id), part.synthesis.shared(id)) {
-                (Some((at, buffer)), _) => (*offset, buffers[i]) = (*at, Some(*buffer)),
-                (None, Some((_, bytes))) => own.push((id, bytes)),
-                (None, None) => {}
-            }
-        }
-        let base = next.next_multiple_of(ASYNC_ALIGN);
-        let allocation = allocate(part.verified, &own);
-        for (id, at) in &allocation.offsets {
-            offsets[id.0 as usize] = base + at;
-            let bytes = own.iter().find(|(t, _)| t == id).map_or(0, |(_, bytes)| *bytes);
-            buffers[id.0 as usize] = Some(put(&tensors[id.0 as usize].name, base + at, bytes));
-        }
-        if allocation.bytes > 0 {
-            next = base.saturating_add(allocation.bytes);
-        }
-        let mut scratch = 0;
-        if part.synthesis.scratch_bytes > 0 {
-            scratch = next.next_multiple_of(SHARED_ALIGN);
-            put("exchange", scratch, part.synthesis.scratch_bytes);
-            next = scratch.saturating_add(part.synthesis.scratch_bytes);
-        }
-        placed.push(PartMemory { offsets, buffers, scratch });
-    }
+    let memories = parts.iter().map(|part| placed.part(part, &common)).collect();
     let mut barriers = BTreeMap::new();
-    for (i, pipeline) in program.pipelines.iter().enumerate() {
+    for (i, pipeline) in whole.pipelines.iter().enumerate() {
         let stages = pipeline.stages;
-        let at = next.next_multiple_of(8);
-        put(&format!("{}.barriers", pipeline.name), at, 16 * stages);
+        let (at, _) = placed.put(&format!("{}.barriers", pipeline.name), 8, 16 * stages);
         barriers.insert(PipelineId(i as u32), Barriers { at, stages });
-        next = at.saturating_add(16 * stages);
     }
-    let mut sums = Vec::new();
-    for part in parts {
+    let mut slot = |part: &Part<'_>| {
         let registers = summed(part).next_multiple_of(4).min(SUM_REGISTERS);
-        sums.push((registers > 0).then(|| {
-            let (barriers, bytes) = (next.next_multiple_of(8), 4 * registers * part.verified.threads());
-            let buffer = (barriers + 16).next_multiple_of(SHARED_ALIGN);
-            put("sum.barriers", barriers, 16);
-            put("sum", buffer, bytes);
-            next = buffer.saturating_add(bytes);
+        (registers > 0).then(|| {
+            let (barriers, _) = placed.put("sum.barriers", 8, 16);
+            let (buffer, _) = placed.put("sum", SHARED_ALIGN, 4 * registers * part.verified.threads());
             ClusterReduceSlot { buffer, barriers, registers }
-        }));
-    }
-    let limit = arch.limits().shared_bytes_per_block;
-    if next > limit {
-        let sizes: Vec<String> = all.iter().map(|b| format!("`{}` {}", b.name, b.bytes)).collect();
-        let span = program.pipelines.first().map_or(program.threads_span, |p| p.span);
+        })
+    };
+    let cluster_reduce = parts.iter().map(&mut slot).collect();
+    let (bytes, limit) = (placed.end, arch.limits().shared_bytes_per_block);
+    if bytes > limit {
+        let sizes: Vec<String> = placed.buffers.iter().map(|b| format!("`{}` {}", b.name, b.bytes)).collect();
+        let span = whole.pipelines.first().map_or(whole.threads_span, |p| p.span);
         return Err(Diagnostic::new(
             Code::SharedMemoryExceeded,
             span,
-            format!("the block's shared memory takes {next} bytes, and {arch} has {limit} for a block"),
+            format!("the block's shared memory takes {bytes} bytes, and {arch} has {limit} for a block"),
         )
         .help(format!("make the tiles smaller or the stages fewer; in bytes: {}", sizes.join(", "))));
     }
-    Ok(SharedMemoryMap { buffers: all, parts: placed, cluster_reduce: sums, barriers })
+    Ok(SharedMemoryMap { buffers: placed.buffers, parts: memories, cluster_reduce, barriers })
 }

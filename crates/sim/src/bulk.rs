@@ -1,0 +1,435 @@
+//! Copies by the tensor memory accelerator: between a tensor or contiguous bytes in global memory and shared memory, and to the shared
+//! memory of a peer.
+
+use std::ops::RangeBounds;
+
+use tilewright_machine::{BoxShape, DType, Memory, SwizzleMode, TensorOp};
+
+use crate::clock::{Agent, lanes};
+use crate::cluster::Cluster;
+use crate::context::BoundMap;
+use crate::flight::{Course, Flight, Request};
+use crate::global::Touch;
+use crate::memory::{Buffer, SHARED_BASE};
+use crate::shadow::{ASYNC, Access, Kind};
+use crate::sink::{FaultKind, Rule, Site};
+
+/// Bytes that a swizzle moves together, and that copies are multiples of.
+const UNIT: u32 = 16;
+
+/// Bits of an address in the cluster's window below the block's rank.
+const LOCAL: u32 = (1 << 24) - 1;
+
+/// Most bytes that a copy moves: more than a block's shared memory.
+const BYTES_LIMIT: u32 = 1 << 20;
+
+/// The place of a unit of a box that lies in no shared buffer.
+const NOWHERE: u32 = u32::MAX;
+
+/// Offsets of the 16-byte units of a box at an offset of the window.
+fn places(offset: u32, bytes: u32, swizzle: SwizzleMode) -> impl Iterator<Item = u32> {
+    let swizzle = swizzle.bytes();
+    (0..bytes / UNIT).map(move |i| {
+        let address = i64::from(SHARED_BASE + offset / UNIT * UNIT) + i64::from(UNIT * i);
+        swizzle.apply(address) as u32 - SHARED_BASE
+    })
+}
+
+impl<'a> Cluster<'a> {
+    /// Starts a copy.
+    pub(crate) fn launch(&mut self, request: Request) {
+        let function = self.context.program.function;
+        let swizzle = match &request.course {
+            Course::Tensor { map, .. } => {
+                function.tensor_maps.get(*map as usize).map_or(SwizzleMode::None, |m| m.shape.swizzle)
+            }
+            _ => SwizzleMode::None,
+        };
+        self.check_request(&request, swizzle);
+        let Request { site, course, shared, bytes, barrier, multicast, group: (group, time), ready } =
+            request;
+        let (local, bytes) = (shared & LOCAL, bytes.min(BYTES_LIMIT) / UNIT * UNIT);
+        let store = course.is_store();
+        let offset = local.wrapping_sub(SHARED_BASE);
+        let inside =
+            |units: &[u32]| -> Vec<u32> { units.iter().copied().filter(|u| *u != NOWHERE).collect() };
+        let units = self.units_of(&site, offset, bytes, swizzle, !store);
+        let (mut source, mut destination, mut targets, mut signals) =
+            (Vec::new(), Vec::new(), Vec::new(), None);
+        match &course {
+            _ if store => source = units,
+            Course::Peer { address } => {
+                let rank = address >> 24;
+                if barrier.is_some_and(|b| b >> 24 != rank) {
+                    let message = || "its mbarrier is not one of the block that it copies to".to_string();
+                    self.misuse(&site, Rule::Place, message);
+                }
+                source = units;
+                let offset = (address & LOCAL).wrapping_sub(SHARED_BASE);
+                destination = self.units_of(&site, offset, bytes, SwizzleMode::None, true);
+                targets.push(rank);
+            }
+            _ => {
+                if barrier.is_some_and(|b| b >> 24 != site.rank) {
+                    self.misuse(&site, Rule::Place, || "its mbarrier is not one of this block".to_string());
+                }
+                destination = units;
+                let mask = multicast.unwrap_or(1 << site.rank.min(31));
+                targets.extend(lanes(mask).map(|rank| rank as u32));
+            }
+        }
+        if let Some(none) = targets.iter().copied().find(|rank| *rank as usize >= self.ctas.len()) {
+            self.misuse(&site, Rule::Place, || format!("the cluster has no block {none}"));
+            targets.retain(|rank| (*rank as usize) < self.ctas.len());
+        }
+        if !store {
+            signals = barrier.map(|b| (b & LOCAL).wrapping_sub(SHARED_BASE));
+        }
+        let known = targets.first().zip(signals).and_then(|(rank, b)| self.barriers.get(&(*rank, b)));
+        let writes = (self.stores_of(site.agent), time);
+        let number = known.map_or((self.copies_of(site.agent), time), |b| (b.agent, b.landing_time()));
+        if !source.is_empty() {
+            self.watch_unit(&site, site.rank, (&inside(&source), UNIT), Kind::Read, number, None);
+        }
+        for target in &targets {
+            if let Some(barrier) = signals
+                && self.barrier(&site, (*target, barrier))
+            {
+                self.visible(&site, (*target, barrier));
+            }
+            let to = (&inside(&destination)[..], UNIT);
+            self.watch_unit(&site, *target, to, Kind::Issue, number, None);
+        }
+        match &course {
+            _ if store && self.context.config.check_global => {
+                let data = self.gather(&site, &source, bytes);
+                self.watch_course(&site, &course, &data, bytes, (writes.0, writes.1, ASYNC));
+            }
+            Course::Peer { .. } => {}
+            _ => self.watch_course(&site, &course, &[], bytes, (number.0, number.1, ASYNC)),
+        }
+        self.sink.tma_bytes += u64::from(bytes);
+        self.flights.push(Flight {
+            site,
+            course,
+            bytes,
+            source,
+            destination,
+            targets,
+            barrier: signals,
+            group,
+            data: None,
+            ready,
+        });
+    }
+
+    /// Reports what is wrong with a request by itself.
+    fn check_request(&mut self, request: &Request, swizzle: SwizzleMode) {
+        let Request { site, course, shared, bytes, .. } = request;
+        let tensor = matches!(course, Course::Tensor { .. });
+        let aligned = if tensor { swizzle.period() } else { UNIT };
+        let local = shared & LOCAL;
+        if shared >> 24 != site.rank {
+            self.misuse(site, Rule::Place, || {
+                format!("address {shared:#x} is not in the block's own shared memory")
+            });
+        }
+        if !local.is_multiple_of(aligned) {
+            let why = if tensor { format!(" (boxes with {swizzle})") } else { String::new() };
+            self.misuse(site, Rule::Alignment, || {
+                let offset = i64::from(local) - i64::from(SHARED_BASE);
+                format!("shared address {offset} of the window is no multiple of {aligned}{why}")
+            });
+        }
+        if *bytes == 0 || !bytes.is_multiple_of(UNIT) {
+            self.misuse(site, Rule::Bytes, || format!("it moves {bytes} bytes, which is no multiple of 16"));
+        }
+        if *bytes > BYTES_LIMIT {
+            self.misuse(site, Rule::Bytes, || format!("it moves {bytes} bytes, more than there are"));
+        }
+        if let Course::Global { address, .. } = course
+            && !address.is_multiple_of(u64::from(UNIT))
+        {
+            let (address, bytes) = (*address as i64, UNIT);
+            self.wrong(site, FaultKind::Misaligned, Memory::Global, address, bytes, course.is_store());
+        }
+    }
+
+    /// Notes what a copy does to global memory; `data` is what it writes, if it writes.
+    fn watch_course(
+        &mut self,
+        site: &Site,
+        course: &Course,
+        data: &[u8],
+        bytes: u32,
+        unit: (Agent, u32, u8),
+    ) {
+        if !self.context.config.check_global {
+            return;
+        }
+        match course {
+            Course::Tensor { op, map, coords } => {
+                let touch = match op {
+                    TensorOp::Load => Touch::Read,
+                    TensorOp::Add => Touch::Add,
+                    _ => Touch::Write,
+                };
+                let Some((bound, shape, _, number)) = self.map(*map) else { return };
+                if touch == Touch::Read && !self.context.watches(number) {
+                    if self.context.depends(number, false) {
+                        let mut first = None;
+                        rows(bound, shape, coords, |_, global, _| first = first.or(Some(global)));
+                        if let Some(first) = first {
+                            self.check_launches(site, (number, first), touch);
+                        }
+                    }
+                    return;
+                }
+                rows(bound, shape, coords, |at, global, len| {
+                    let data = data.get(at..at + len).unwrap_or_default();
+                    self.watch_global(site, (number, global, len as u64), touch, data, Some(unit));
+                });
+            }
+            Course::Global { store, address } => {
+                let Some((buffer, number, offset)) = self.context.memory.locate(address & !15) else {
+                    return;
+                };
+                let touch = if *store { Touch::Write } else { Touch::Read };
+                // What lies outside is reported, and left.
+                let inside = buffer.size().saturating_sub(offset).min(u64::from(bytes));
+                let data = data.get(..inside as usize).unwrap_or_default();
+                self.watch_global(site, (number, offset, inside), touch, data, Some(unit));
+            }
+            Course::Peer { .. } => {}
+        }
+    }
+
+    /// Offsets of the units of a box; those that lie in no shared buffer are reported.
+    fn units_of(
+        &mut self,
+        site: &Site,
+        offset: u32,
+        bytes: u32,
+        swizzle: SwizzleMode,
+        write: bool,
+    ) -> Vec<u32> {
+        let mut units = Vec::with_capacity((bytes / UNIT) as usize);
+        if offset > LOCAL {
+            let address = i64::from(offset.wrapping_add(SHARED_BASE));
+            self.wrong(site, FaultKind::OutOfBounds, Memory::Shared, address, bytes, write);
+            return vec![NOWHERE; (bytes / UNIT) as usize];
+        }
+        let (mut outside, mut barrier) = (None, false);
+        for unit in places(offset, bytes, swizzle) {
+            let inside = self.context.owners.find(unit, UNIT).is_some();
+            if !inside {
+                outside = outside.or(Some(unit));
+            }
+            barrier |= inside && self.barrier_within((site.rank, unit), UNIT);
+            units.push(if inside { unit } else { NOWHERE });
+        }
+        if let Some(unit) = outside {
+            let address = i64::from(unit) + i64::from(SHARED_BASE);
+            self.wrong(site, FaultKind::OutOfBounds, Memory::Shared, address, UNIT, write);
+        }
+        if barrier {
+            self.misuse(site, Rule::Barrier, || "it accesses the bytes of an mbarrier".to_string());
+        }
+        units
+    }
+
+    /// Completes one of the copies.
+    pub(crate) fn complete(&mut self, index: usize) {
+        let mut flight = self.flights.remove(index);
+        if flight.is_store() {
+            self.finish_store(&mut flight);
+        } else {
+            self.land_in(&mut flight, ..);
+        }
+    }
+
+    /// Completes one of the copies in a part: reads what a store is to write, or lands the bytes in one of the blocks that receive them.
+    pub(crate) fn complete_part(&mut self, index: usize, part: usize) {
+        let flight = &mut self.flights[index];
+        match flight.targets.len() {
+            _ if flight.is_store() => self.read_source(index),
+            0 | 1 => self.complete(index),
+            targets => {
+                let mut flight = flight.clone();
+                self.land_in(&mut flight, part % targets..part % targets + 1);
+                self.flights[index] = flight;
+            }
+        }
+    }
+
+    /// Lands the bytes in some of the blocks that receive them, which receive them no more.
+    fn land_in(&mut self, flight: &mut Flight, targets: impl RangeBounds<usize>) {
+        let data = flight.data.take().unwrap_or_else(|| match &flight.course {
+            Course::Tensor { map, coords, .. } => self.gather_box(*map, coords, flight.bytes),
+            Course::Global { address, .. } => self.read_bytes(&flight.site, *address, flight.bytes),
+            Course::Peer { .. } => self.gather(&flight.site, &flight.source, flight.bytes),
+        });
+        let targets: Vec<u32> = flight.targets.drain(targets).collect();
+        for target in &targets {
+            let key = flight.barrier.map(|b| (*target, b));
+            let known = key.and_then(|key| self.barriers.get(&key));
+            let (agent, time) =
+                known.map_or((self.copies_of(flight.site.agent), 1), |b| (b.agent, b.landing_time()));
+            let own = self.access(&flight.site);
+            let access = Access { agent, time, lanes: u32::MAX, flags: ASYNC, ..own };
+            if self.ctas[*target as usize].running == 0 {
+                self.misuse(&flight.site, Rule::Ended, || {
+                    format!("block {target} of the cluster ends before the copy into its shared memory is complete")
+                });
+            }
+            for (unit, bytes) in flight.destination.iter().zip(data.chunks_exact(UNIT as usize)) {
+                if *unit != NOWHERE {
+                    self.land(*target, *unit, bytes, access);
+                }
+            }
+            let Some(barrier) = key.and_then(|key| self.barriers.get_mut(&key)) else { continue };
+            match barrier.complete(u64::from(flight.bytes), flight.ready) {
+                Ok(ended) => self.changed |= ended,
+                Err(_) => self.misuse(&flight.site, Rule::Bytes, || {
+                    "the mbarrier has received over a MiB more than it was told to expect".to_string()
+                }),
+            }
+        }
+        flight.data = Some(data);
+    }
+
+    /// Reads what a store is to write, if it has not yet.
+    pub(crate) fn read_source(&mut self, index: usize) {
+        if self.flights[index].data.is_none() {
+            let Flight { site, source, bytes, .. } = &self.flights[index];
+            let data = self.gather(site, source, *bytes);
+            self.flights[index].data = Some(data);
+        }
+    }
+
+    /// Reports the stores that nothing has waited for: the memory that they read goes with its block.
+    pub(crate) fn report_unread(&mut self) {
+        let unread = |f: &&Flight| f.is_store() && f.data.is_none();
+        let sites: Vec<Site> = self.flights.iter().filter(unread).map(|f| f.site).collect();
+        for site in sites {
+            self.misuse(&site, Rule::Ended, || {
+                "its block ends before it has read shared memory: no wait covers it".to_string()
+            });
+        }
+    }
+
+    fn gather(&self, site: &Site, source: &[u32], bytes: u32) -> Vec<u8> {
+        let shared = self.shared(site.rank);
+        let mut data = vec![0; bytes as usize];
+        for (to, unit) in data.chunks_exact_mut(UNIT as usize).zip(source) {
+            if let Some(from) = shared.get(*unit as usize..).and_then(|s| s.get(..UNIT as usize)) {
+                to.copy_from_slice(from);
+            }
+        }
+        data
+    }
+
+    fn finish_store(&mut self, flight: &mut Flight) {
+        let data =
+            flight.data.take().unwrap_or_else(|| self.gather(&flight.site, &flight.source, flight.bytes));
+        match &flight.course {
+            Course::Tensor { op, map, coords } => self.scatter_box(*op, *map, coords, &data),
+            Course::Global { address, .. } => {
+                for (i, unit) in data.chunks_exact(UNIT as usize).enumerate() {
+                    let address = address.wrapping_add(u64::from(UNIT) * i as u64) & !15;
+                    if let Some((buffer, _, offset)) = self.global_offset(&flight.site, address, UNIT, true) {
+                        buffer.store(offset, unit);
+                    }
+                }
+            }
+            Course::Peer { .. } => {}
+        }
+    }
+
+    fn read_bytes(&mut self, site: &Site, address: u64, bytes: u32) -> Vec<u8> {
+        let mut data = vec![0; bytes as usize];
+        for (i, unit) in data.chunks_exact_mut(UNIT as usize).enumerate() {
+            let address = address.wrapping_add(u64::from(UNIT) * i as u64) & !15;
+            if let Some((buffer, _, offset)) = self.global_offset(site, address, UNIT, false) {
+                buffer.load(offset, unit);
+            }
+        }
+        data
+    }
+
+    fn map(&self, map: u32) -> Option<(&'a BoundMap, &'a BoxShape, &'a Buffer, u32)> {
+        let bound = self.context.maps.get(map as usize)?.as_ref()?;
+        let shape = &self.context.program.function.tensor_maps.get(map as usize)?.shape;
+        let (buffer, number, _) = self.context.memory.locate(bound.address)?;
+        Some((bound, shape, buffer, number))
+    }
+
+    fn gather_box(&self, map: u32, coords: &[i32], bytes: u32) -> Vec<u8> {
+        let mut data = vec![0; bytes as usize];
+        if let Some((bound, shape, buffer, _)) = self.map(map) {
+            rows(bound, shape, coords, |at, global, len| {
+                if let Some(to) = data.get_mut(at..at + len) {
+                    buffer.load(global, to);
+                }
+            });
+        }
+        data
+    }
+
+    fn scatter_box(&self, op: TensorOp, map: u32, coords: &[i32], data: &[u8]) {
+        let Some((bound, shape, buffer, _)) = self.map(map) else { return };
+        rows(bound, shape, coords, |at, global, len| {
+            let Some(from) = data.get(at..at + len) else { return };
+            if op == TensorOp::Add {
+                add(buffer, global, from, shape.dtype)
+            } else {
+                buffer.store(global, from)
+            }
+        });
+    }
+}
+
+/// Calls `f` with each run of a box that lies inside the tensor: its byte in the box, its byte in the buffer, and its length.
+fn rows(bound: &BoundMap, shape: &BoxShape, coords: &[i32], mut f: impl FnMut(usize, u64, usize)) {
+    let element = i64::from(shape.dtype.bits() / 8);
+    let extents: Vec<i64> = shape.extents.iter().map(|e| i64::from(*e)).collect();
+    let limit = |dim: usize| bound.extents.get(dim).map_or(1, |e| *e as i64);
+    let first = i64::from(coords[0]);
+    let (from, to) = (first.max(0), (first + extents[0]).min(limit(0)));
+    if from >= to {
+        return;
+    }
+    let count: i64 = extents[1..].iter().product();
+    'rows: for row in 0..count {
+        let (mut rest, mut global) = (row, from * element);
+        for (dim, extent) in extents.iter().enumerate().skip(1) {
+            let at = i64::from(coords[dim]) + rest % extent;
+            rest /= extent;
+            if !(0..limit(dim)).contains(&at) {
+                continue 'rows;
+            }
+            global += at * bound.strides.get(dim - 1).map_or(0, |s| *s as i64);
+        }
+        let at = (row * extents[0] + from - first) * element;
+        f(at as usize, global as u64, ((to - from) * element) as usize);
+    }
+}
+
+/// Adds elements to global memory, each addition atomic.
+fn add(buffer: &Buffer, offset: u64, data: &[u8], dtype: DType) {
+    let bytes = (dtype.bits() / 8) as usize;
+    for (i, element) in data.chunks_exact(bytes).enumerate() {
+        let at = offset + (i * bytes) as u64;
+        let shift = 8 * (at % 4) as u32;
+        let mask = (u32::MAX >> (32 - dtype.bits())) << shift;
+        let term = element.iter().rev().fold(0u32, |word, byte| word << 8 | u32::from(*byte));
+        buffer.update((at / 4) as usize, |old| {
+            let sum = match dtype {
+                DType::I32 => old.wrapping_add(term),
+                DType::F32 => (f32::from_bits(old) + f32::from_bits(term)).to_bits(),
+                _ => dtype.encode(dtype.decode((old & mask) >> shift) + dtype.decode(term)),
+            };
+            (old & !mask) | (sum << shift & mask)
+        });
+    }
+}
