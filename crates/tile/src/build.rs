@@ -85,7 +85,7 @@ impl Head {
             Head::Role { name, warpgroups, registers } => {
                 StmtKind::Role { name, warpgroups, registers, body }
             }
-            Head::Stage { pipeline, side } => StmtKind::Stage { pipeline: pipeline?, side, slot: None, body },
+            Head::Stage { pipeline, side } => StmtKind::Stage { pipeline: pipeline?, side, body },
         })
     }
 }

@@ -421,16 +421,12 @@ fn head<F: Form>(out: &mut dyn Write, program: &dyn Names, kind: &StmtKind<F>) -
             }
             Ok(())
         }
-        StmtKind::Stage { pipeline, side, slot, .. } => {
+        StmtKind::Stage { pipeline, side, .. } => {
             out.write_str(match side {
                 Side::Produce => "produce ",
                 Side::Consume => "consume ",
             })?;
-            out.write_str(program.pipeline(*pipeline))?;
-            match F::counter(slot) {
-                Some(slot) => write!(out, "[{}]", program.symbol(*slot)),
-                None => Ok(()),
-            }
+            out.write_str(program.pipeline(*pipeline))
         }
         _ => Ok(()),
     }

@@ -17,8 +17,6 @@ pub trait Form: Copy + PartialEq + Eq + std::hash::Hash + fmt::Debug + Default +
     type Int: Clone + PartialEq + Eq + std::hash::Hash + fmt::Debug;
     /// An entry of an index into a view or a shared tensor.
     type Index: Clone + PartialEq + fmt::Debug;
-    /// The counter that stands for a stage's number.
-    type Slot: Clone + PartialEq + fmt::Debug;
     /// The name of a role, where roles are statements.
     type RoleName: Clone + PartialEq + fmt::Debug;
 
@@ -28,10 +26,6 @@ pub trait Form: Copy + PartialEq + Eq + std::hash::Hash + fmt::Debug + Default +
     fn int(int: &Self::Int) -> Expr;
     /// The text of a role's name.
     fn role(name: &Self::RoleName) -> &str;
-    /// The counter of a slot.
-    fn counter(slot: &Self::Slot) -> Option<&SymbolId>;
-    /// The same, to change it.
-    fn counter_mut(slot: &mut Self::Slot) -> Option<&mut SymbolId>;
     /// Writes an entry of an index as text.
     fn write_index(out: &mut dyn fmt::Write, names: &dyn Names, index: &Self::Index) -> fmt::Result;
 }
@@ -43,7 +37,6 @@ pub struct Surface;
 impl Form for Surface {
     type Int = Expr;
     type Index = Expr;
-    type Slot = Option<SymbolId>;
     type RoleName = String;
 
     fn value(int: &Expr) -> Option<i64> {
@@ -56,14 +49,6 @@ impl Form for Surface {
 
     fn role(name: &String) -> &str {
         name
-    }
-
-    fn counter(slot: &Option<SymbolId>) -> Option<&SymbolId> {
-        slot.as_ref()
-    }
-
-    fn counter_mut(slot: &mut Option<SymbolId>) -> Option<&mut SymbolId> {
-        slot.as_mut()
     }
 
     fn write_index(out: &mut dyn fmt::Write, names: &dyn Names, index: &Expr) -> fmt::Result {
@@ -258,8 +243,6 @@ pub enum StmtKind<F: Form = Surface> {
         pipeline: PipelineId,
         /// The side.
         side: Side,
-        /// The counter that is the stage's number, in the surface program of a core program whose tensors have a mode of stages.
-        slot: F::Slot,
         /// The statements that fill or read the stage.
         body: Vec<Stmt<F>>,
     },
@@ -543,7 +526,7 @@ with_plain_statements!(plain_statements!());
 /// Defines an enum of operands, and the functions that list those of a statement. Twice: shared, and to change them.
 macro_rules! operands {
     (
-        ($Operand:ident, $operands:ident, $collect:ident, $counter:ident, $doc:literal $(, $mut:tt)?)
+        ($Operand:ident, $operands:ident, $collect:ident, $doc:literal $(, $mut:tt)?)
         $($name:ident($($arg:ident: $shape:ident $noun:literal),*) { $($kind:tt)* })*
     ) => {
         #[doc = $doc]
@@ -605,15 +588,12 @@ macro_rules! operands {
                         }
                         out.push(Body(body));
                     }
-                    StmtKind::Stage { pipeline, side, slot, body } => {
+                    StmtKind::Stage { pipeline, side, body } => {
                         let side = match side {
                             Side::Produce => Use::Write,
                             Side::Consume => Use::Read,
                         };
                         out.push(Pipeline(side, pipeline));
-                        if let Some(slot) = F::$counter(slot) {
-                            out.push(Counter(Use::Define, slot));
-                        }
                         out.push(Body(body));
                     }
                     StmtKind::Tiles { row, col, previous, rows, cols, order, body } => {
@@ -692,14 +672,12 @@ with_plain_statements!(operands!(
     Operand,
     operands,
     collect,
-    counter,
     "The operands of a statement: each use of a tensor, integer, counter, pipeline or body."
 ));
 with_plain_statements!(operands!(
     OperandMut,
     operands_mut,
     collect_mut,
-    counter_mut,
     "The operands of a statement, to change them.",
     mut
 ));
@@ -962,8 +940,6 @@ pub trait Convert<F: Form, G: Form> {
     fn int(&mut self, int: &F::Int) -> Result<G::Int, Self::Error>;
     /// An entry of an index.
     fn index(&mut self, index: &F::Index) -> Result<G::Index, Self::Error>;
-    /// The slot of a stage.
-    fn slot(&mut self, stage: (PipelineId, Side), slot: &F::Slot) -> Result<G::Slot, Self::Error>;
     /// The name of a role.
     fn role(&mut self, name: &F::RoleName) -> Result<G::RoleName, Self::Error>;
 
@@ -1057,12 +1033,9 @@ pub trait Convert<F: Form, G: Form> {
                 registers: registers.as_ref().map(|n| self.int(n)).transpose()?,
                 body: self.body(body)?,
             },
-            StmtKind::Stage { pipeline, side, slot, body } => StmtKind::Stage {
-                pipeline: *pipeline,
-                side: *side,
-                slot: self.slot((*pipeline, *side), slot)?,
-                body: self.body(body)?,
-            },
+            StmtKind::Stage { pipeline, side, body } => {
+                StmtKind::Stage { pipeline: *pipeline, side: *side, body: self.body(body)? }
+            }
             StmtKind::Tiles { row, col, previous, rows, cols, order, body } => StmtKind::Tiles {
                 row: *row,
                 col: *col,

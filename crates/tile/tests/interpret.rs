@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use tilewright_machine::DType;
 use tilewright_tile::interpret::{grid, round, size_values, tensor_len, tensor_shape};
 use tilewright_tile::{
-    Argument, Constants, InterpretError, ParamId, StmtKind, Verified, interpret, parse, unroll, verify,
+    Argument, Constants, InterpretError, ParamId, StmtKind, Verified, parse, unroll, verify,
 };
 
-use common::desugar;
+use common::{core_programs, desugar, interpret, through_core};
 
 fn verified(source: &str, constants: &[(&str, i64)]) -> Verified {
     let constants: Constants = constants.iter().map(|(n, v)| (n.to_string(), *v)).collect();
@@ -46,7 +46,7 @@ fn check_gemm(source: &str, constants: &[(&str, i64)], [m, n, k]: [usize; 3]) {
     }
     let sizes = sizes(&[("m", m as i64), ("n", n as i64), ("k", k as i64)]);
     let plain = unroll(&v).unwrap_or_else(|e| panic!("{e}"));
-    for v in [&v, &plain, &desugar(&plain)] {
+    for v in [&v, &plain] {
         let mut args = [
             Argument::Tensor(a.clone()),
             Argument::Tensor(b.clone()),
@@ -152,14 +152,20 @@ fn small_statements() {
     let v = verified(PIECES, &[]);
     let x: Vec<f64> = (0..10).map(|i| f64::from(i) * 11.3 - 60.0).map(|x| f64::from(x as f32)).collect();
     let h: Vec<f64> = (0..32).map(|i| f64::from(i) - 16.0).collect();
-    for v in [&v, &desugar(&v)] {
-        let mut args = [
-            Argument::Tensor(x.clone()),
-            Argument::Tensor(vec![0.0; 10]),
-            Argument::Tensor(vec![0.0; 10]),
-            Argument::Tensor(h.clone()),
-        ];
-        interpret(v, &BTreeMap::new(), &mut args).unwrap();
+    let before = [
+        Argument::Tensor(x.clone()),
+        Argument::Tensor(vec![0.0; 10]),
+        Argument::Tensor(vec![0.0; 10]),
+        Argument::Tensor(h.clone()),
+    ];
+    let mut runs = vec![before.clone()];
+    tilewright_tile::interpret(&v, &BTreeMap::new(), &mut runs[0]).unwrap();
+    for (_, program) in core_programs(&v) {
+        let mut args = before.clone();
+        tilewright_tile::interpret(&program, &BTreeMap::new(), &mut args).unwrap();
+        runs.push(args);
+    }
+    for args in runs {
         for (i, x) in x.iter().enumerate() {
             let y = f64::from((f64::from((1.0 + x) as f32) + 2.0 * x) as f32);
             assert_eq!(tensor(&args, 1)[i], y);
@@ -176,18 +182,15 @@ fn small_statements() {
 
 #[test]
 fn desugaring_leaves_no_rearrangement_and_no_copy_from_shared_to_global() {
-    let v = desugar(&verified(PIECES, &[]));
-    v.visit(&mut |stmt, _| match &stmt.kind {
+    let program = through_core(&verified(PIECES, &[]), desugar);
+    program.visit(&mut |stmt, _| match &stmt.kind {
         StmtKind::Rearrange { .. } => panic!("a rearrangement is left"),
         StmtKind::Copy { src, dst } => {
-            let memories = (v.tile(src).memory, v.tile(dst).memory);
+            let memories = (program.tile(src).memory, program.tile(dst).memory);
             assert_ne!(memories, (tilewright_machine::Memory::Shared, tilewright_machine::Memory::Global));
         }
         _ => {}
     });
-    // What it makes is a program of the language.
-    let text = v.program().to_string();
-    verify(&parse(&text).unwrap(), &Constants::new()).unwrap();
 }
 
 #[test]

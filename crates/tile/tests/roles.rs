@@ -4,11 +4,9 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use tilewright_tile::{
-    Argument, Code, Constants, InterpretError, Program, Verified, interpret, parse, unroll, verify,
-};
+use tilewright_tile::{Argument, Code, Constants, InterpretError, Program, Verified, parse, unroll, verify};
 
-use common::{desugar, through_core};
+use common::{desugar, interpret, through_core};
 
 const GEMM: &str = "
 size m = 40, n = 70, k = 50
@@ -111,12 +109,11 @@ fn the_text_of_roles_reads_back() {
 
 #[test]
 fn stages_as_a_mode_mean_the_same() {
-    let v = through_core(&verified(GEMM), |program| _ = tilewright_tile::core::multi_buffer(program));
-    let mut plain = [numbers(40 * 50, 1), numbers(70 * 50, 2), vec![0.0; 40 * 70]].map(Argument::Tensor);
-    let mut staged = plain.clone();
-    interpret(&verified(GEMM), &BTreeMap::new(), &mut plain).unwrap();
-    interpret(&v, &BTreeMap::new(), &mut staged).unwrap();
-    assert_eq!(plain, staged);
+    let staged = through_core(&verified(GEMM), |program| _ = tilewright_tile::core::multi_buffer(program));
+    let text = staged.to_string();
+    assert!(text.contains("ab.produced]") && text.contains("ab.consumed]"), "{text}");
+    let mut args = [numbers(40 * 50, 1), numbers(70 * 50, 2), vec![0.0; 40 * 70]].map(Argument::Tensor);
+    interpret(&verified(GEMM), &BTreeMap::new(), &mut args).unwrap();
 }
 
 /// A kernel over 8×8 matrices `x` and `y`, with a view of each and a shared tensor.
@@ -670,7 +667,8 @@ fn counters_of_tiles_are_in_range() {
     let check = |factor: &str, scale: &str, m: i64| {
         let source = source.replace("FACTOR", factor).replace("SCALE", scale);
         let sizes = BTreeMap::from([("m".to_string(), m)]);
-        interpret::check_ranges(&verified(&source), &sizes).map_err(|error| error.to_string())
+        tilewright_tile::interpret::check_ranges(&verified(&source), &sizes)
+            .map_err(|error| error.to_string())
     };
     assert_eq!(check("4", "1", 1000), Ok(()));
     assert!(check("1000000", "1", 100_000).unwrap_err().contains("the number of tiles can reach"));
@@ -681,7 +679,8 @@ fn counters_of_tiles_are_in_range() {
     let sizes = BTreeMap::from([("m".to_string(), 2147)]);
     let ranges = |source: &str| {
         let source = source.replace("FACTOR", "4").replace("SCALE", "1000465");
-        interpret::check_ranges(&verified(&source), &sizes).map_err(|error| error.to_string())
+        tilewright_tile::interpret::check_ranges(&verified(&source), &sizes)
+            .map_err(|error| error.to_string())
     };
     assert_eq!(ranges(source), Ok(()));
     assert!(ranges(&after).unwrap_err().contains("2147998355"));
@@ -725,16 +724,12 @@ fn passes_go_into_roles_and_stages() {
         }",
     );
     let v = verified(&source);
-    let plain = desugar(&v);
-    let text = plain.program().to_string();
+    let plain = through_core(&v, desugar);
+    let text = plain.to_string();
     assert!(!text.contains("rearrange") && !text.contains("copy(t, gy)"), "{text}");
-    let again = verified(&text);
-    let mut expected = [numbers(64, 3), vec![0.0; 64]].map(Argument::Tensor);
-    let mut found = expected.clone();
-    interpret(&v, &BTreeMap::new(), &mut expected).unwrap();
-    interpret(&again, &BTreeMap::new(), &mut found).unwrap();
-    assert_eq!(found, expected);
-    assert_eq!(tensor(&found, 1), numbers(64, 3));
+    let mut args = [numbers(64, 3), vec![0.0; 64]].map(Argument::Tensor);
+    interpret(&v, &BTreeMap::new(), &mut args).unwrap();
+    assert_eq!(tensor(&args, 1), numbers(64, 3));
 
     let inserted = through_core(&v, |program| {
         let mut before = None;
@@ -747,9 +742,11 @@ fn passes_go_into_roles_and_stages() {
         let m = tilewright_tile::TensorId(m as u32);
         tilewright_tile::core::insert_rearrangement(program, before.unwrap(), m).unwrap();
     });
-    let text = inserted.program().to_string();
+    let text = inserted.to_string();
     assert!(text.contains("m_moved = rearrange(m)\n            copy(m_moved, t)"), "{text}");
-    verified(&text);
+    let mut found = [numbers(64, 3), vec![0.0; 64]].map(Argument::Tensor);
+    tilewright_tile::interpret(&inserted, &BTreeMap::new(), &mut found).unwrap();
+    assert_eq!(found, args);
 }
 
 #[test]

@@ -9,10 +9,10 @@ use rand::{RngExt, SeedableRng};
 use tilewright_compiler::Kernel;
 use tilewright_runtime::{Arg, Device, DeviceKind, LaunchReport, RuntimeError, Sizes, Tensor, Timing};
 use tilewright_tile::interpret::{
-    Argument, InterpretError, interpret_bounded, interpret_watched, tensor_len, tensor_shape, tensor_strides,
-    work,
+    Argument, Executable, InterpretError, interpret_bounded, interpret_watched, tensor_len, tensor_shape,
+    tensor_strides, work,
 };
-use tilewright_tile::{Code, Diagnostic, ParamId, ParamKind};
+use tilewright_tile::{Code, Diagnostic, ParamId, ParamKind, core};
 
 /// Operations of all blocks ([`work`]), above which a check is refused unless it is forced: some ten minutes.
 pub const WORK_LIMIT: u64 = 1 << 40;
@@ -319,10 +319,31 @@ pub fn problems(
 ///
 /// The interpreter's.
 pub fn interpreted(kernel: &Kernel, options: &CheckOptions) -> Result<Expected, CheckError> {
+    interpreted_as(&kernel.verified, kernel, options)
+}
+
+/// Interprets a core program of a kernel, after any of its passes, with the inputs that [`check`] draws.
+///
+/// # Errors
+///
+/// The interpreter's.
+pub fn interpreted_core(
+    program: &core::Program,
+    kernel: &Kernel,
+    options: &CheckOptions,
+) -> Result<Expected, CheckError> {
+    interpreted_as(program, kernel, options)
+}
+
+fn interpreted_as(
+    program: &impl Executable,
+    kernel: &Kernel,
+    options: &CheckOptions,
+) -> Result<Expected, CheckError> {
     let sizes = sizes(kernel, options);
     affordable(kernel, &sizes, options, "interpreter")?;
     let mut arguments = inputs(kernel, &sizes, options)?;
-    let bounds = interpret_bounded(&kernel.verified, &sizes, &mut arguments)?;
+    let bounds = interpret_bounded(program, &sizes, &mut arguments)?;
     Ok(Expected { arguments, bounds })
 }
 

@@ -24,8 +24,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use tilewright::check::{CheckError, CheckOptions, check, interpreted, problems, watched};
-use tilewright::compiler::{Kernel, Options, arch_named, compile, compile_core, dumps, multiple_of};
+use tilewright::check::{
+    CheckError, CheckOptions, Expected, check, interpreted, interpreted_core, problems, watched,
+};
+use tilewright::compiler::{Dump, Kernel, Options, arch_named, compile, compile_core, dumps, multiple_of};
 use tilewright::machine::Arch;
 use tilewright::runtime::SimDevice;
 use tilewright::tile::{
@@ -163,12 +165,20 @@ fn write_ptx(name: &str, kernel: &Kernel) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Interprets the core program of a kernel: every element that it writes is, bit by bit, what the surface program writes. Where copies add
-/// to global memory, in an order that the program leaves open, elements may differ by their bounds.
-fn core_agrees(kernel: &Kernel, options: &CheckOptions) -> Result<(), Failed> {
-    let core = Kernel { verified: kernel.core.surface(), ..kernel.clone() };
+/// Interprets the core program of a kernel after each of its passes: every element that it writes is, bit by bit, what the surface program
+/// writes. Where copies add to global memory, in an order that the program leaves open, elements may differ by their bounds.
+fn core_agrees(kernel: &Kernel, passes: &[Dump], options: &CheckOptions) -> Result<(), Failed> {
     let surface = interpreted(kernel, options).map_err(|e| e.to_string())?;
-    let core = interpreted(&core, options).map_err(|e| e.to_string())?;
+    let programs = passes.iter().filter_map(|dump| Some((dump.pass, dump.program.as_ref()?)));
+    for (pass, program) in programs {
+        let core = interpreted_core(program, kernel, options).map_err(|e| format!("after {pass}: {e}"))?;
+        same(kernel, &surface, &core).map_err(|difference| format!("after {pass}: {difference}"))?;
+    }
+    Ok(())
+}
+
+/// The first element that differs, by more than its bound where copies add.
+fn same(kernel: &Kernel, surface: &Expected, core: &Expected) -> Result<(), String> {
     let mut adds = false;
     kernel.verified.visit(&mut |stmt, _| {
         adds |= matches!(&stmt.kind, StmtKind::CopyAsync { how, .. } if how.add);
@@ -181,9 +191,7 @@ fn core_agrees(kernel: &Kernel, options: &CheckOptions) -> Result<(), Failed> {
             if x.to_bits() != y.to_bits()
                 && (x - y).abs().partial_cmp(&bound) != Some(std::cmp::Ordering::Less)
             {
-                return Err(
-                    format!("element {k} of parameter {i} is {x}, and {y} by the core program").into()
-                );
+                return Err(format!("element {k} of parameter {i} is {x}, and {y} by the core program"));
             }
         }
     }
@@ -192,10 +200,9 @@ fn core_agrees(kernel: &Kernel, options: &CheckOptions) -> Result<(), Failed> {
 
 /// The core program after each of its passes reads back from its text, and keeps the rules of core programs and of the language; that after the
 /// last compiles to the same PTX.
-fn core_texts(program: &Program, options: &Options, kernel: &Kernel) -> Result<(), Failed> {
-    let dumps = dumps(program, options).map_err(|d| d.to_string())?;
+fn core_texts(passes: &[Dump], options: &Options, kernel: &Kernel) -> Result<(), Failed> {
     let programs: Vec<_> =
-        dumps.iter().filter_map(|dump| Some((dump.pass, dump.program.as_ref()?))).collect();
+        passes.iter().filter_map(|dump| Some((dump.pass, dump.program.as_ref()?))).collect();
     for (i, (pass, program)) in programs.iter().enumerate() {
         let text = program.to_string();
         let said = |d: Diagnostics| format!("after {pass}: {}\nin\n{text}", describe(&text, &d));
@@ -238,8 +245,9 @@ fn run_case(
         .collect();
     let options =
         CheckOptions { sizes: values.sizes(&program), scalars, seed: values.seed, ..Default::default() };
-    core_agrees(&kernel, &options)?;
-    core_texts(&program, &values.options(&program)?, &kernel)?;
+    let passes = dumps(&program, &values.options(&program)?)?;
+    core_agrees(&kernel, &passes, &options)?;
+    core_texts(&passes, &values.options(&program)?, &kernel)?;
     let outcome = check(&kernel, &device, &options).map_err(|e| e.to_string())?;
     if !outcome.is_right() {
         return Err(format!("{:?}\n{:?}", outcome.comparisons, outcome.problems).into());

@@ -8,7 +8,7 @@ use super::{Coord, Core, Never, Pipeline, Program, Role, Slot, Symbol, Tensor, T
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Origin};
 use crate::expr::{Expr, SymbolId};
 use crate::parser::{CoreText, RoleText, core_text};
-use crate::program::{self, Param, PipelineId, Side, Stmt, StmtKind, SymbolKind};
+use crate::program::{self, Param, Stmt, StmtKind, SymbolKind};
 use crate::statement::{Convert, Surface};
 use crate::verified::Verified;
 
@@ -200,13 +200,6 @@ impl Convert<Surface, Core> for Build {
             Expr::Symbol(id) if self.slots.contains_key(id) => Coord::Slot(self.slots[id]),
             e => Coord::Expr(e.clone()),
         })
-    }
-
-    fn slot(&mut self, _: (PipelineId, Side), slot: &Option<SymbolId>) -> Result<(), Diagnostic> {
-        match slot {
-            None => Ok(()),
-            Some(_) => Err(self.refuse("a counter of stages")),
-        }
     }
 
     fn role(&mut self, _: &String) -> Result<Never, Diagnostic> {

@@ -6,7 +6,7 @@ use tilewright_layout::{Layout, SwizzledLayout};
 use super::{Coord, Core, Never, Program, Slot, Tensor, TensorKind, TensorRef, verify::violation};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::expr::{Expr, SymbolId};
-use crate::program::{self, PipelineId, Side, StmtKind, SymbolKind, TensorId};
+use crate::program::{self, StmtKind, SymbolKind, TensorId};
 use crate::statement::{self, Convert, Surface};
 use crate::verified::{Constants, Verified};
 use crate::verify as language;
@@ -125,10 +125,6 @@ impl Convert<Core, Surface> for Unstage {
                 Err(Diagnostic::internal(crate::Origin::Unknown, "a slot before the last mode"))
             }
         }
-    }
-
-    fn slot(&mut self, _: (PipelineId, Side), (): &()) -> Result<Option<SymbolId>, Diagnostic> {
-        Ok(None)
     }
 
     fn role(&mut self, name: &Never) -> Result<String, Diagnostic> {

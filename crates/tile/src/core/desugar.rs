@@ -39,19 +39,6 @@ pub fn desugar_rearrangements(program: &mut Program, which: &BTreeSet<StmtId>) -
     })
 }
 
-/// Replaces what both do: every rearrangement, and every copy from shared to global memory.
-pub fn desugar(program: &mut Program) -> Changed {
-    let mut all = BTreeSet::new();
-    program.visit(&mut |stmt, _| {
-        if let StmtKind::Rearrange { .. } = stmt.kind {
-            all.insert(stmt.id);
-        }
-    });
-    let rearrangements = desugar_rearrangements(program, &all);
-    let copies = desugar_copies(program);
-    Changed::from(rearrangements == Changed::Yes || copies == Changed::Yes)
-}
-
 /// How a statement is replaced.
 enum Replace {
     /// By two copies through registers.

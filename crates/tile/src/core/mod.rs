@@ -6,7 +6,8 @@
 //! no `unroll for`. Roles are a list. A stage of a pipeline is a [`Slot`]. Statements are those of the surface, in the form [`Core`].
 //!
 //! Its passes change it in place and say whether they did ([`Changed`]); [`verify`] checks its invariants after each.
-//! `Display` prints it and [`parse`] reads it back; [`check`] says what is wrong with one that an author wrote. [`Program::surface`] is the surface program that says the same, which the interpreter runs.
+//! `Display` prints it, [`parse`] reads it back, and [`interpret`](crate::interpret()) runs it; [`check`] says what is wrong with one that
+//! an author wrote.
 
 mod accesses;
 mod build;
@@ -17,7 +18,6 @@ mod multi_buffer;
 mod print;
 mod program;
 mod renumber;
-mod surface;
 mod verify;
 
 pub use crate::diagnostic::Origin;
@@ -28,7 +28,7 @@ pub use crate::program::{
 };
 pub use build::{build, parse};
 pub use check::check;
-pub use desugar::{desugar, desugar_copies, desugar_rearrangements};
+pub use desugar::{desugar_copies, desugar_rearrangements};
 pub use insert::insert_rearrangement;
 pub use multi_buffer::multi_buffer;
 pub use program::{

@@ -75,7 +75,6 @@ impl Coord {
 impl Form for Core {
     type Int = i64;
     type Index = Coord;
-    type Slot = ();
     type RoleName = Never;
 
     fn value(int: &i64) -> Option<i64> {
@@ -88,14 +87,6 @@ impl Form for Core {
 
     fn role(name: &Never) -> &str {
         match *name {}
-    }
-
-    fn counter((): &()) -> Option<&SymbolId> {
-        None
-    }
-
-    fn counter_mut((): &mut ()) -> Option<&mut SymbolId> {
-        None
     }
 
     fn write_index(out: &mut dyn fmt::Write, names: &dyn Names, index: &Coord) -> fmt::Result {

@@ -1,59 +1,12 @@
-//! Loads and stores of tiles of global buffers.
+//! Tiles of global buffers: the places of their elements.
 
-use tilewright_machine::DType;
-
-use super::InterpretError;
-use super::bound::Element;
-use super::plan::Access;
-use super::role::Role;
-use crate::expr::Expr;
+use super::op::Access;
 
 /// The coordinates at which a tile of a buffer begins, and at which the buffer, or the view of it, ends.
 #[derive(PartialEq)]
 pub(super) struct Corner {
-    base: Vec<i64>,
-    ends: Vec<i64>,
-}
-
-impl Role<'_> {
-    pub(super) fn corner(&self, access: &Access) -> Result<Corner, InterpretError> {
-        let all = |list: &[Expr], what: &str| -> Result<Vec<i64>, _> {
-            list.iter().map(|e| self.value(e, || format!("{what} of `{}`", access.name))).collect()
-        };
-        Ok(Corner { base: all(&access.base, "an offset")?, ends: all(&access.shape, "the end")? })
-    }
-
-    pub(super) fn load(&self, access: &Access, out: &mut Vec<Element>) -> Result<(), InterpretError> {
-        let corner = self.corner(access)?;
-        let start = access.start_if_inside(&corner);
-        if let Some(watch) = &self.watch {
-            access.visit(&corner, |offset| watch.loaded(access.param, offset));
-        }
-        let buffer = &self.buffers[access.param];
-        match start {
-            Some(start) => out.extend(access.offsets.iter().map(|o| buffer.read((start + o) as usize))),
-            None => access.each(&corner, |offset| {
-                out.push(offset.map_or(Element::exact(0.0), |o| buffer.read(o)));
-            }),
-        }
-        Ok(())
-    }
-
-    /// Writes a tile to a buffer from a coordinate on; adds it to what is there, rounded to the type, if there is one.
-    pub(super) fn store(&self, access: &Access, corner: &Corner, tile: &[Element], add: Option<DType>) {
-        let buffer = &self.buffers[access.param];
-        if let Some(watch) = &self.watch {
-            access.visit_with(corner, tile, |offset, x: Element| {
-                let values = add.is_none().then(|| [buffer.read(offset).value, x.value]);
-                watch.stored(access.param, offset, values);
-            });
-        }
-        let put = |offset: usize, x: Element| match add {
-            None => buffer.write(offset, x),
-            Some(dtype) => buffer.add(offset, x, dtype),
-        };
-        access.visit_with(corner, tile, put);
-    }
+    pub(super) base: Vec<i64>,
+    pub(super) ends: Vec<i64>,
 }
 
 impl Access {
@@ -71,7 +24,7 @@ impl Access {
     }
 
     /// Calls `visit` with the offset of every element of the tile that lies in the buffer.
-    fn visit(&self, corner: &Corner, mut visit: impl FnMut(usize)) {
+    pub(super) fn visit(&self, corner: &Corner, mut visit: impl FnMut(usize)) {
         match self.start_if_inside(corner) {
             Some(start) => self.offsets.iter().for_each(|o| visit((start + o) as usize)),
             None => self.each(corner, |offset| offset.into_iter().for_each(&mut visit)),
@@ -79,7 +32,7 @@ impl Access {
     }
 
     /// The same, with the element of `tile` that belongs there.
-    fn visit_with<T: Copy>(&self, corner: &Corner, tile: &[T], mut visit: impl FnMut(usize, T)) {
+    pub(super) fn visit_with<T: Copy>(&self, corner: &Corner, tile: &[T], mut visit: impl FnMut(usize, T)) {
         let mut values = tile.iter();
         match self.start_if_inside(corner) {
             Some(start) => {

@@ -1,9 +1,9 @@
 //! Elementwise statements: the tree of [`crate::arith`], operation by operation on whole tiles.
 
-use super::Buffer;
-use super::InterpretError;
 use super::bound::Element;
-use super::plan::Code;
+use super::buffer::Buffer;
+use super::error::InterpretError;
+use super::op::Code;
 use super::role::Role;
 use crate::program::{BinaryOp, UnaryOp};
 

@@ -1,6 +1,6 @@
 //! Errors of an interpretation.
 
-use super::schedule::Wait;
+use super::wait::{Wait, who};
 use crate::diagnostic::{Code, Diagnostic};
 
 /// An error of an interpretation: the launch is not possible, or what the program does has no meaning.
@@ -51,13 +51,13 @@ pub enum InterpretError {
     /// An expression divides by zero or overflows at these sizes.
     #[error("{what} has no value: it divides by zero or overflows")]
     NoValue {
-        /// Which expression.
+        /// The expression.
         what: String,
     },
     /// An integer of the kernel does not fit in the 32 bits that kernels compute with, at these sizes.
     #[error("{what} can reach {value}: the integers of a kernel have 32 bits")]
     TooWide {
-        /// Which expression.
+        /// The expression.
         what: String,
         /// A value it can take.
         value: i64,
@@ -183,7 +183,7 @@ pub enum InterpretError {
     /// An extent or a stride is not positive, or the grid is outside what the hardware takes, at these sizes.
     #[error("{what} is {value}; it must be from 1 to {most}")]
     OutOfRange {
-        /// Which expression.
+        /// The expression.
         what: String,
         /// Its value.
         value: i64,
@@ -195,11 +195,6 @@ pub enum InterpretError {
 /// `3 stages`.
 fn stages(n: usize) -> String {
     format!("{n} stage{}", if n == 1 { "" } else { "s" })
-}
-
-/// The role's name as messages have it; without roles, all threads.
-pub(crate) fn who(role: &Option<String>) -> String {
-    role.as_ref().map_or_else(|| "the kernel".to_string(), |role| format!("role `{role}`"))
 }
 
 fn joined(waits: &[Wait]) -> String {

@@ -6,10 +6,7 @@ use tilewright_machine::DType;
 
 use super::access::Corner;
 use super::bound::Element;
-use super::plan::{Access, Product, Side, Tile};
-use super::ring::Ring;
-use super::role::Role;
-use super::{InterpretError, gemm::gemm};
+use super::op::Access;
 
 /// The writes that an asynchronous copy or product in flight still has to do.
 pub(super) enum Effect<'a> {
@@ -23,27 +20,27 @@ pub(super) enum Effect<'a> {
 
 /// An asynchronous copy or product in flight.
 pub(super) struct InFlight<'a> {
-    mark: Mark,
-    effect: Effect<'a>,
+    pub(super) mark: Mark,
+    pub(super) effect: Effect<'a>,
     /// The places that it writes.
-    writes: Option<Touched>,
+    pub(super) writes: Option<Touched>,
     /// The places that it reads.
-    reads: Vec<Touched>,
+    pub(super) reads: Vec<Touched>,
     /// The stages that it reads: of which pipeline, and their numbers.
-    stages: Vec<(usize, usize)>,
+    pub(super) stages: Vec<(usize, usize)>,
 }
 
 /// Places of a tensor: of the instance with this number among those that iterations of unrolled loops have.
 pub(super) struct Touched {
-    tensor: usize,
-    instance: usize,
-    places: Vec<usize>,
+    pub(super) tensor: usize,
+    pub(super) instance: usize,
+    pub(super) places: Vec<usize>,
 }
 
-/// The serial number of an asynchronous copy or product of the role, and its number in [`Plan::flights`](super::plan::Plan::flights).
+/// The serial number of an asynchronous copy or product of the role, and its number in [`Plan::flights`](super::op::Plan::flights).
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Mark {
-    serial: usize,
+    pub(super) serial: usize,
     pub(super) flight: usize,
 }
 
@@ -51,9 +48,9 @@ pub(super) struct Mark {
 #[derive(Default)]
 pub(super) struct Flights<'a> {
     /// Groups, the oldest first.
-    groups: VecDeque<Vec<InFlight<'a>>>,
+    pub(super) groups: VecDeque<Vec<InFlight<'a>>>,
     /// Those that are in no group yet.
-    open: Vec<InFlight<'a>>,
+    pub(super) open: Vec<InFlight<'a>>,
 }
 
 impl<'a> Flights<'a> {
@@ -66,174 +63,5 @@ impl<'a> Flights<'a> {
         let left = usize::try_from(left).unwrap_or(0);
         let done = self.groups.len().saturating_sub(left);
         self.groups.drain(..done).flatten().collect()
-    }
-}
-
-impl<'a> Role<'a> {
-    /// An error where an element of the tile is in flight: what is read must not be on its way, what is written must not be read
-    /// either.
-    pub(super) fn landed(
-        &self,
-        tile: &Tile,
-        access: &'static str,
-        statement: &str,
-    ) -> Result<(), InterpretError> {
-        let (awaited, held) = (&self.awaited[tile.tensor], &self.held[tile.tensor]);
-        let held = if access == "writes" { held.as_slice() } else { &[] };
-        if awaited.is_empty() && held.is_empty() {
-            return Ok(());
-        }
-        let places = self.places(tile, statement)?;
-        let at = |marks: &[Option<Mark>], place: usize| marks.get(place).copied().flatten();
-        let mark = places.into_iter().find_map(|place| at(awaited, place).or(at(held, place)));
-        mark.map_or(Ok(()), |mark| {
-            Err(InterpretError::InFlight {
-                statement: statement.to_string(),
-                access,
-                tensor: tile.name.clone(),
-                flight: self.plan.flights[mark.flight].clone(),
-            })
-        })
-    }
-
-    /// Those places of the current instance of the tensor.
-    fn touched(&self, tensor: usize, places: Vec<usize>) -> Touched {
-        Touched { tensor, instance: self.instance[tensor], places }
-    }
-
-    /// Marks what an asynchronous copy or product writes and reads, until it lands.
-    fn take_off(
-        &mut self,
-        flight: usize,
-        effect: Effect<'a>,
-        writes: Option<Touched>,
-        reads: Vec<Touched>,
-    ) -> InFlight<'a> {
-        self.serial += 1;
-        let mark = Mark { serial: self.serial, flight };
-        let tiles = &self.tiles;
-        let set = |marks: &mut Vec<Vec<Option<Mark>>>, touched: &Touched| {
-            let marks = &mut marks[touched.tensor];
-            marks.resize(tiles[touched.tensor].len().max(marks.len()), None);
-            touched.places.iter().for_each(|&place| marks[place] = Some(mark));
-        };
-        writes.iter().for_each(|part| set(&mut self.awaited, part));
-        reads.iter().for_each(|part| set(&mut self.held, part));
-        InFlight { mark, effect, writes, reads, stages: Vec::new() }
-    }
-
-    /// Completes an asynchronous copy or product.
-    pub(super) fn land(&mut self, flight: InFlight<'a>, rings: &mut [Ring]) {
-        if let Some(watch) = &mut self.watch {
-            watch.at(self.plan.flight_statements[flight.mark.flight]);
-        }
-        // A later one may have marked the same places.
-        let clear = |marks: &mut Vec<Option<Mark>>, places: &[usize]| {
-            for &place in places {
-                if let Some(slot) = marks.get_mut(place) {
-                    *slot = slot.filter(|mark| *mark != flight.mark);
-                }
-            }
-        };
-        let write = |tile: &mut Vec<Element>, places: &[usize]| {
-            if let Effect::Tile { values } = &flight.effect {
-                places.iter().zip(values).for_each(|(place, x)| tile[*place] = *x);
-            }
-        };
-        for Touched { tensor, instance, places } in flight.writes.iter() {
-            if self.instance[*tensor] == *instance {
-                write(&mut self.tiles[*tensor], places);
-                clear(&mut self.awaited[*tensor], places);
-            } else if let Some(stored) = self.stored.get_mut(&(*tensor, *instance)) {
-                write(&mut stored.tile, places);
-                clear(&mut stored.awaited, places);
-            }
-        }
-        for Touched { tensor, instance, places } in &flight.reads {
-            if self.instance[*tensor] == *instance {
-                clear(&mut self.held[*tensor], places);
-            } else if let Some(stored) = self.stored.get_mut(&(*tensor, *instance)) {
-                clear(&mut stored.held, places);
-            }
-        }
-        if let Effect::Global { access, corner, values, add } = flight.effect {
-            self.store(access, &corner, &values, add);
-        }
-        for (pipeline, stage) in flight.stages {
-            if let Some(reader) = self.plan.pipelines[pipeline].reader(self.number) {
-                rings[pipeline].complete(reader, stage);
-            }
-        }
-    }
-
-    /// An error where a copy to global memory is still in flight.
-    pub(super) fn stores_are_done(&self) -> Result<(), InterpretError> {
-        let mut flights = self.copies.groups.iter().flatten().chain(&self.copies.open);
-        flights.find(|flight| matches!(flight.effect, Effect::Global { .. })).map_or(Ok(()), |flight| {
-            Err(InterpretError::NeverWaitedFor { flight: self.plan.flights[flight.mark.flight].clone() })
-        })
-    }
-
-    pub(super) fn gemm_async(
-        &mut self,
-        product: &'a Product,
-        rings: &mut [Ring],
-    ) -> Result<(), InterpretError> {
-        let text = &self.plan.flights[product.flight];
-        let mut factors = [Vec::new(), Vec::new()];
-        let (mut reads, mut stages) = (Vec::new(), Vec::new());
-        for ((side, place), factor) in
-            [&product.a, &product.b].into_iter().zip(&product.reads).zip(&mut factors)
-        {
-            self.fetch(side, factor, text)?;
-            if product.tf32 {
-                factor.iter_mut().for_each(|x| *x = x.tf32());
-            }
-            reads.push(self.touched(place.tensor, self.places(place, text)?));
-            let holds = self.plan.pipelines.iter().position(|pipeline| pipeline.has(place.tensor));
-            if let Some(pipeline) = holds
-                && let Some(reader) = self.plan.pipelines[pipeline].reader(self.number)
-                && let Some(stage) = rings[pipeline].hold(reader)
-            {
-                stages.push((pipeline, stage));
-            }
-        }
-        let [a, b] = factors;
-        let mut c = std::mem::take(&mut self.tiles[product.c]);
-        gemm(&mut c, &a, &b, product.shape, product.how);
-        self.tiles[product.c] = c;
-        let place = self.touched(product.place.tensor, self.places(&product.place, text)?);
-        let flight = self.take_off(product.flight, Effect::Nothing, Some(place), reads);
-        self.products.open.push(InFlight { stages, ..flight });
-        Ok(())
-    }
-
-    pub(super) fn copy_async(
-        &mut self,
-        src: &'a Side,
-        dst: &'a Side,
-        add: Option<DType>,
-        flight: usize,
-    ) -> Result<(), InterpretError> {
-        let text = &self.plan.flights[flight];
-        let mut values = Vec::new();
-        self.fetch(src, &mut values, text)?;
-        let reads = match src {
-            Side::Tile(tile) => vec![self.touched(tile.tensor, self.places(tile, text)?)],
-            Side::Global(_) => Vec::new(),
-        };
-        let (effect, writes) = match dst {
-            Side::Tile(tile) => {
-                self.landed(tile, "writes", text)?;
-                let places = self.places(tile, text)?;
-                (Effect::Tile { values }, Some(self.touched(tile.tensor, places)))
-            }
-            Side::Global(access) => {
-                (Effect::Global { access, corner: self.corner(access)?, values, add }, None)
-            }
-        };
-        let flight = self.take_off(flight, effect, writes, reads);
-        self.copies.open.push(flight);
-        Ok(())
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::InterpretError;
+use super::error::InterpretError;
+use super::executable::Executable;
 use crate::expr::{Axis, Expr, Scope, SymbolId};
-use crate::program::{ParamId, ParamKind, SymbolKind};
-use crate::verified::Verified;
+use crate::program::{ParamId, ParamKind};
 
 /// The values of sizes (and of open loops' counters), by symbol.
 pub(super) struct Sizes<'a>(pub(super) &'a [Option<i64>]);
@@ -22,36 +22,33 @@ impl Scope for Sizes<'_> {
 
 /// The value of every size; counters have none.
 pub(super) fn symbol_values(
-    v: &Verified,
+    program: &impl Executable,
     sizes: &BTreeMap<String, i64>,
 ) -> Result<Vec<Option<i64>>, InterpretError> {
-    let program = v.program();
-    let known: Vec<&str> = program.sizes().map(|(_, s, _)| s.name.as_str()).collect();
-    if let Some(name) = sizes.keys().find(|name| !known.contains(&name.as_str())) {
+    let rows = program.sizes();
+    if let Some(name) = sizes.keys().find(|name| rows.iter().all(|(_, known, _)| known != name)) {
+        let known: Vec<&str> = rows.iter().map(|(_, name, _)| *name).collect();
         let known = if known.is_empty() { "none".to_string() } else { known.join(", ") };
         return Err(InterpretError::UnknownSize { name: name.clone(), known });
     }
-    program
-        .symbols
-        .iter()
-        .map(|s| match &s.kind {
-            SymbolKind::Size(default) => {
-                let value = sizes.get(&s.name).copied().unwrap_or(*default);
-                if value < 1 {
-                    return Err(InterpretError::BadSize { name: s.name.clone(), value });
-                }
-                Ok(Some(value))
-            }
-            SymbolKind::Constant(value) => Ok(value.as_int()),
-            SymbolKind::Counter | SymbolKind::Unrolled => Ok(None),
-        })
-        .collect()
+    let mut values = vec![None; program.symbols()];
+    for (id, name, default) in rows {
+        let value = sizes.get(name).copied().unwrap_or(default);
+        if value < 1 {
+            return Err(InterpretError::BadSize { name: name.to_string(), value });
+        }
+        values[id.0 as usize] = Some(value);
+    }
+    Ok(values)
 }
 
 /// The value of every size, in the order of declaration: what a launch passes after the parameters.
-pub fn size_values(v: &Verified, sizes: &BTreeMap<String, i64>) -> Result<Vec<i64>, InterpretError> {
-    let values = symbol_values(v, sizes)?;
-    Ok(v.program().sizes().filter_map(|(id, _, _)| values[id.0 as usize]).collect())
+pub fn size_values(
+    program: &impl Executable,
+    sizes: &BTreeMap<String, i64>,
+) -> Result<Vec<i64>, InterpretError> {
+    let values = symbol_values(program, sizes)?;
+    Ok(program.sizes().into_iter().filter_map(|(id, _, _)| values[id.0 as usize]).collect())
 }
 
 fn value(
@@ -70,15 +67,15 @@ fn value(
 }
 
 /// The number of blocks along x, y and z; 1 where the kernel's grid has no such dimension.
-pub fn grid(v: &Verified, sizes: &BTreeMap<String, i64>) -> Result<[u32; 3], InterpretError> {
-    let values = symbol_values(v, sizes)?;
+pub fn grid(program: &impl Executable, sizes: &BTreeMap<String, i64>) -> Result<[u32; 3], InterpretError> {
+    let values = symbol_values(program, sizes)?;
     let mut grid = [1u32; 3];
     let most = [0x7fff_ffff, 65535, 65535];
-    for (i, expr) in v.program().grid.iter().enumerate().take(3) {
+    for (i, expr) in program.grid().iter().enumerate().take(3) {
         let what = || format!("the grid's {} extent", ["x", "y", "z"][i]);
         grid[i] = value(expr, &values, most[i], what)? as u32;
     }
-    let cluster = v.cluster();
+    let cluster = program.cluster();
     if grid[0] % cluster != 0 {
         return Err(InterpretError::PartOfCluster { blocks: grid[0], cluster });
     }
@@ -87,12 +84,12 @@ pub fn grid(v: &Verified, sizes: &BTreeMap<String, i64>) -> Result<[u32; 3], Int
 
 /// The shape of a tensor parameter; empty for a scalar.
 pub fn tensor_shape(
-    v: &Verified,
+    program: &impl Executable,
     param: ParamId,
     sizes: &BTreeMap<String, i64>,
 ) -> Result<Vec<i64>, InterpretError> {
-    let values = symbol_values(v, sizes)?;
-    let row = v.program().param(param);
+    let values = symbol_values(program, sizes)?;
+    let row = &program.params()[param.0 as usize];
     match &row.kind {
         ParamKind::Tensor { shape, .. } => shape
             .iter()
@@ -104,27 +101,27 @@ pub fn tensor_shape(
 
 /// The strides of a tensor parameter, in elements; empty for a scalar.
 pub fn tensor_strides(
-    v: &Verified,
+    program: &impl Executable,
     param: ParamId,
     sizes: &BTreeMap<String, i64>,
 ) -> Result<Vec<i64>, InterpretError> {
-    let values = symbol_values(v, sizes)?;
-    let row = v.program().param(param);
+    let values = symbol_values(program, sizes)?;
+    let row = &program.params()[param.0 as usize];
     let what = || format!("a stride of `{}`", row.name);
-    v.strides(param).iter().map(|e| value(e, &values, i64::MAX, what)).collect()
+    program.strides(param).iter().map(|e| value(e, &values, i64::MAX, what)).collect()
 }
 
 /// The number of elements that a tensor parameter spans: one more than the offset of its last element. 1 for a scalar.
 pub fn tensor_len(
-    v: &Verified,
+    program: &impl Executable,
     param: ParamId,
     sizes: &BTreeMap<String, i64>,
 ) -> Result<usize, InterpretError> {
-    let shape = tensor_shape(v, param, sizes)?;
-    let strides = tensor_strides(v, param, sizes)?;
+    let shape = tensor_shape(program, param, sizes)?;
+    let strides = tensor_strides(program, param, sizes)?;
     let last =
         shape.iter().zip(&strides).try_fold(0i64, |sum, (n, d)| sum.checked_add((n - 1).checked_mul(*d)?));
     last.and_then(|last| usize::try_from(last.checked_add(1)?).ok()).ok_or_else(|| InterpretError::NoValue {
-        what: format!("the number of elements of `{}`", v.program().param(param).name),
+        what: format!("the number of elements of `{}`", program.params()[param.0 as usize].name),
     })
 }

@@ -6,13 +6,18 @@
 
 mod access;
 mod arith;
+mod asynchronous;
 mod bound;
 mod buffer;
+mod cluster;
 mod coverage;
 mod error;
+mod executable;
 mod flight;
+mod follow;
 mod gemm;
 mod launch;
+mod op;
 mod ops;
 mod plan;
 mod ranges;
@@ -21,6 +26,8 @@ mod role;
 mod round;
 mod schedule;
 mod shapes;
+mod tiles;
+mod wait;
 mod warnings;
 mod work;
 
@@ -31,19 +38,21 @@ use rayon::prelude::*;
 use tilewright_machine::DType;
 
 use crate::diagnostic::Diagnostic;
-use crate::program::{ParamKind, StmtKind, TensorKind};
+use crate::program::{ParamId, ParamKind, StmtKind};
 use crate::verified::Verified;
 
+use cluster::Cluster;
 use coverage::{Coverage, Watch};
+use op::Plan;
 use role::Role;
-use schedule::Cluster;
 
 pub use error::InterpretError;
-pub(crate) use error::who;
+pub use executable::{Executable, PipelineRow};
 pub use launch::{grid, size_values, tensor_len, tensor_shape, tensor_strides};
 pub use ranges::check_ranges;
 pub use round::round;
-pub use schedule::{Wait, WaitFor};
+pub(crate) use wait::who;
+pub use wait::{Wait, WaitFor};
 pub use work::{Work, work};
 
 /// An argument of a launch.
@@ -59,20 +68,22 @@ pub enum Argument {
 pub type Bounds = Vec<Option<Vec<f32>>>;
 
 /// The parameters that a kernel adds to.
-fn added(v: &Verified) -> BTreeSet<usize> {
-    let mut all = BTreeSet::new();
-    v.visit(&mut |stmt, _| {
+fn added(program: &impl Executable) -> BTreeSet<ParamId> {
+    let mut params = BTreeSet::new();
+    program.visit(&mut |stmt| {
         if let StmtKind::CopyAsync { dst, how, .. } = &stmt.kind
             && how.add
-            && let TensorKind::View { param, .. } = v.program().tensor(dst.tensor).kind
         {
-            all.insert(param.0 as usize);
+            params.extend(program.viewed(dst.tensor));
         }
     });
-    all
+    params
 }
 
 /// Runs a kernel: every block of the grid, in any order.
+///
+/// The program is that of the surface, which this defines, or a core program, whose slots and roles are run as they are: no pass takes part
+/// in the first, and nothing of the surface in the second.
 ///
 /// Sizes not named keep their defaults. `args` are in the order of the program's parameters; tensors that the kernel
 /// writes are changed in place (also when an error ends the run). Reads outside a tensor give 0, writes outside do
@@ -109,11 +120,11 @@ fn added(v: &Verified) -> BTreeSet<usize> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn interpret(
-    v: &Verified,
+    program: &impl Executable,
     sizes: &BTreeMap<String, i64>,
     args: &mut [Argument],
 ) -> Result<(), InterpretError> {
-    execute(v, sizes, args, None).map(|_| ())
+    execute(program, sizes, args, None).map(|_| ())
 }
 
 /// Runs a kernel as [`interpret`] does. The result has, for each parameter that is a tensor which the kernel writes, a bound for each of
@@ -124,11 +135,11 @@ pub fn interpret(
 ///
 /// Those of [`interpret`].
 pub fn interpret_bounded(
-    v: &Verified,
+    program: &impl Executable,
     sizes: &BTreeMap<String, i64>,
     args: &mut [Argument],
 ) -> Result<Bounds, InterpretError> {
-    execute(v, sizes, args, None)
+    execute(program, sizes, args, None)
 }
 
 /// Runs a kernel as [`interpret_bounded`] does, with masks of what is read and written, and says what they show: elements of outputs that
@@ -159,64 +170,32 @@ pub fn interpret_watched(
     Ok((bounds, warnings::warnings(&coverage, sizes)?))
 }
 
+/// Runs a kernel, with masks if there are any.
 fn execute(
-    v: &Verified,
+    program: &impl Executable,
     sizes: &BTreeMap<String, i64>,
     args: &mut [Argument],
     coverage: Option<&Coverage<'_>>,
 ) -> Result<Bounds, InterpretError> {
-    let program = v.program();
-    let grid = grid(v, sizes)?;
-    check_ranges(v, sizes)?;
-    let values = launch::symbol_values(v, sizes)?;
-    if args.len() != program.params.len() {
-        return Err(InterpretError::ArgumentCount { expected: program.params.len(), found: args.len() });
-    }
-    for (i, (param, arg)) in program.params.iter().zip(args.iter()).enumerate() {
-        let kind = |expected| InterpretError::ArgumentKind { param: param.name.clone(), expected };
-        match (&param.kind, arg) {
-            (ParamKind::Tensor { .. }, Argument::Tensor(data)) => {
-                let expected = tensor_len(v, crate::ParamId(i as u32), sizes)?;
-                if data.len() != expected {
-                    let param = param.name.clone();
-                    return Err(InterpretError::ArgumentLength { param, expected, found: data.len() });
-                }
-            }
-            (ParamKind::Scalar { .. }, Argument::Scalar(_)) => {}
-            (ParamKind::Tensor { .. }, Argument::Scalar(_)) => return Err(kind("tensor")),
-            (ParamKind::Scalar { .. }, Argument::Tensor(_)) => return Err(kind("number")),
-        }
-    }
-    let plan = plan::Plan::new(v, sizes, coverage)?;
-    let is_output = |i: usize| v.outputs().iter().any(|p| p.0 as usize == i);
-    let added = added(v);
-    let buffers: Vec<Buffer<'_>> = args
-        .iter()
-        .enumerate()
-        .map(|(i, arg)| match arg {
-            Argument::Scalar(x) => Buffer::Scalar(round(DType::F32, *x)),
-            Argument::Tensor(data) if is_output(i) => {
-                let adds = added.contains(&i).then(|| program.params[i].dtype);
+    let grid = grid(program, sizes)?;
+    check_ranges(program, sizes)?;
+    let values = launch::symbol_values(program, sizes)?;
+    check_arguments(program, sizes, args)?;
+    let plan = Plan::new(program, sizes, coverage.map(|coverage| &coverage.numbers))?;
+    let added = added(program);
+    let buffer = |(i, arg): (usize, _)| {
+        let id = ParamId(i as u32);
+        match arg {
+            &Argument::Scalar(x) => Buffer::Scalar(round(DType::F32, x)),
+            Argument::Tensor(data) if program.outputs().contains(&id) => {
+                let adds = added.contains(&id).then(|| program.params()[i].dtype);
                 Buffer::output(data, adds)
             }
             Argument::Tensor(data) => Buffer::Input(data),
-        })
-        .collect();
-    let [x, y, z] = grid.map(u64::from);
-    // At most 2³¹ · 2¹⁶ · 2¹⁶ blocks: fits. The blocks of a cluster follow each other.
-    let blocks = if plan.meets { plan.cluster as u64 } else { 1 };
-    let result = (0..x * y * z / blocks).into_par_iter().try_for_each(|cluster| {
-        let numbers: Vec<u64> = (0..blocks).map(|rank| cluster * blocks + rank).collect();
-        let watches =
-            numbers.iter().map(|number| coverage.map(|coverage| Watch::new(coverage, &plan, *number)));
-        let roles = numbers.iter().enumerate().flat_map(|(rank, number)| {
-            let index = [number % x, number / x % y, number / x / y].map(|i| i as i64);
-            let at = (index, rank, x as i64);
-            let (plan, buffers, values) = (&plan, &buffers, &values);
-            (0..plan.roles.len()).map(move |role| Role::new(plan, buffers, role, at, values.clone()))
-        });
-        Cluster::new(&plan, watches).run(roles.collect())
-    });
+        }
+    };
+    let buffers: Vec<Buffer<'_>> = args.iter().enumerate().map(buffer).collect();
+    let result = run_blocks(&plan, &buffers, &values, grid, coverage);
     let (mut written, mut bounds) = (Vec::new(), Vec::new());
     for buffer in buffers {
         let (values, reach) = buffer.contents().unzip();
@@ -229,4 +208,56 @@ fn execute(
         }
     }
     result.map(|()| bounds)
+}
+
+/// Runs every block of the grid.
+fn run_blocks(
+    plan: &Plan,
+    buffers: &[Buffer<'_>],
+    values: &[Option<i64>],
+    grid: [u32; 3],
+    coverage: Option<&Coverage<'_>>,
+) -> Result<(), InterpretError> {
+    let [x, y, z] = grid.map(u64::from);
+    // At most 2³¹ · 2¹⁶ · 2¹⁶ blocks: fits. The blocks of a cluster follow each other.
+    let blocks = if plan.meets { plan.cluster as u64 } else { 1 };
+    (0..x * y * z / blocks).into_par_iter().try_for_each(|cluster| {
+        let numbers: Vec<u64> = (0..blocks).map(|rank| cluster * blocks + rank).collect();
+        let watches =
+            numbers.iter().map(|number| coverage.map(|coverage| Watch::new(coverage, plan, *number)));
+        let roles = numbers.iter().enumerate().flat_map(|(rank, number)| {
+            let index = [number % x, number / x % y, number / x / y].map(|i| i as i64);
+            let at = (index, rank, x as i64);
+            (0..plan.roles.len()).map(move |role| Role::new(plan, buffers, role, at, values.to_vec()))
+        });
+        Cluster::new(plan, watches).run(roles.collect())
+    })
+}
+
+/// Checks that there is an argument for each parameter, of its kind and length.
+fn check_arguments(
+    program: &impl Executable,
+    sizes: &BTreeMap<String, i64>,
+    args: &[Argument],
+) -> Result<(), InterpretError> {
+    let params = program.params();
+    if args.len() != params.len() {
+        return Err(InterpretError::ArgumentCount { expected: params.len(), found: args.len() });
+    }
+    for (i, (param, arg)) in params.iter().zip(args).enumerate() {
+        let kind = |expected| InterpretError::ArgumentKind { param: param.name.clone(), expected };
+        match (&param.kind, arg) {
+            (ParamKind::Tensor { .. }, Argument::Tensor(data)) => {
+                let expected = tensor_len(program, ParamId(i as u32), sizes)?;
+                if data.len() != expected {
+                    let param = param.name.clone();
+                    return Err(InterpretError::ArgumentLength { param, expected, found: data.len() });
+                }
+            }
+            (ParamKind::Scalar { .. }, Argument::Scalar(_)) => {}
+            (ParamKind::Tensor { .. }, Argument::Scalar(_)) => return Err(kind("tensor")),
+            (ParamKind::Scalar { .. }, Argument::Tensor(_)) => return Err(kind("number")),
+        }
+    }
+    Ok(())
 }

@@ -3,11 +3,12 @@
 use tilewright_machine::DType;
 
 use super::bound::{Element, UNWRITTEN};
+use super::error::InterpretError;
 use super::gemm::gemm;
-use super::plan::{Access, Op, PartOf, Side, Tile};
+use super::op::Op;
 use super::ring::Ring;
 use super::role::Role;
-use super::{InterpretError, shapes};
+use super::shapes;
 
 impl<'a> Role<'a> {
     /// Does an operation that neither waits nor has a body.
@@ -17,10 +18,6 @@ impl<'a> Role<'a> {
                 if let Some(watch) = &mut self.watch {
                     watch.at(*stmt);
                 }
-            }
-            Op::Define { tensor, len } => {
-                self.tiles[*tensor].clear();
-                self.tiles[*tensor].resize(*len, UNWRITTEN);
             }
             Op::Copy { src, dst, len, text } => self.copy(src, dst, *len, text)?,
             Op::CopyAsync { src, dst, add, flight } => self.copy_async(src, dst, *add, *flight)?,
@@ -42,6 +39,18 @@ impl<'a> Role<'a> {
             }
             Op::TakeParts { parts, text } => self.take_parts(parts, text)?,
             Op::PutParts { parts, text } => self.put_parts(parts, text)?,
+            op => self.compute(op)?,
+        }
+        Ok(())
+    }
+
+    /// Does an operation on whole tensors of the block.
+    fn compute(&mut self, op: &'a Op) -> Result<(), InterpretError> {
+        match op {
+            Op::Define { tensor, len } => {
+                self.tiles[*tensor].clear();
+                self.tiles[*tensor].resize(*len, UNWRITTEN);
+            }
             Op::Gemm { c, a, b, shape, how } => {
                 let mut acc = std::mem::take(&mut self.tiles[*c]);
                 gemm(&mut acc, &self.tiles[*a], &self.tiles[*b], *shape, *how);
@@ -69,6 +78,20 @@ impl<'a> Role<'a> {
                 }
                 self.tiles[*dst] = tile;
             }
+            Op::Reduce { dst, src, around, op, dtype } => {
+                self.tiles[*dst] = shapes::reduce(&self.tiles[*src], *around, *op, *dtype);
+            }
+            Op::Gather { dst, src, around, index, along } => {
+                self.tiles[*dst] = shapes::gather(&self.tiles[*src], *around, &self.tiles[*index], *along);
+            }
+            op => self.reorder(op)?,
+        }
+        Ok(())
+    }
+
+    /// Does an operation that gives elements other places.
+    fn reorder(&mut self, op: &'a Op) -> Result<(), InterpretError> {
+        match op {
             Op::Pick { dst, src, order } => {
                 let from = &self.tiles[*src];
                 self.tiles[*dst] = match order {
@@ -95,126 +118,29 @@ impl<'a> Role<'a> {
                 self.tiles[*lo] = first;
                 self.tiles[*hi] = second;
             }
-            Op::Reduce { dst, src, around, op, dtype } => {
-                self.tiles[*dst] = shapes::reduce(&self.tiles[*src], *around, *op, *dtype);
-            }
-            Op::Gather { dst, src, around, index, along } => {
-                self.tiles[*dst] = shapes::gather(&self.tiles[*src], *around, &self.tiles[*index], *along);
-            }
             // These are steps of the role (`Role::step`), which may have to wait for others.
             Op::ClusterSum { .. } | Op::Stage { .. } | Op::Tiles { .. } | Op::For { .. } => {}
+            // `Role::operation` and `Role::compute` know these.
+            Op::Mark(_)
+            | Op::Define { .. }
+            | Op::Copy { .. }
+            | Op::CopyAsync { .. }
+            | Op::Commit
+            | Op::Wait(_)
+            | Op::TakeParts { .. }
+            | Op::PutParts { .. }
+            | Op::Alike { .. }
+            | Op::Landed { .. }
+            | Op::Gemm { .. }
+            | Op::GemmAsync(_)
+            | Op::CommitGemm
+            | Op::WaitGemm(_)
+            | Op::Convert { .. }
+            | Op::Fill { .. }
+            | Op::Elementwise { .. }
+            | Op::Reduce { .. }
+            | Op::Gather { .. } => {}
         }
-        Ok(())
-    }
-
-    /// Takes the parts of register tensors out that a statement has for operands.
-    fn take_parts(&mut self, parts: &[PartOf], text: &str) -> Result<(), InterpretError> {
-        for part in parts {
-            let places = self.places(&part.tile, text)?;
-            let whole = &self.tiles[part.tile.tensor];
-            self.tiles[part.part] = places.iter().map(|&o| whole[o]).collect();
-        }
-        Ok(())
-    }
-
-    /// Puts them back.
-    fn put_parts(&mut self, parts: &[PartOf], text: &str) -> Result<(), InterpretError> {
-        for part in parts {
-            let places = self.places(&part.tile, text)?;
-            let values = std::mem::take(&mut self.tiles[part.part]);
-            let whole = &mut self.tiles[part.tile.tensor];
-            places.into_iter().zip(values).for_each(|(o, x)| whole[o] = x);
-        }
-        Ok(())
-    }
-
-    /// An error where the blocks of the cluster do not all mean the same tile.
-    fn alike(&mut self, access: &Access, text: &str) -> Result<(), InterpretError> {
-        let (corner, at) = (self.corner(access)?, self.index[0]);
-        let first = at - at % self.plan.cluster;
-        for peer in first..first + self.plan.cluster {
-            self.index[0] = peer;
-            let other = self.corner(access);
-            self.index[0] = at;
-            if other? != corner {
-                return Err(InterpretError::MulticastApart { statement: text.to_string() });
-            }
-        }
-        Ok(())
-    }
-
-    /// The offset of the first element of a tile of the block.
-    fn start(&self, tile: &Tile, statement: &str) -> Result<usize, InterpretError> {
-        let mut start = 0;
-        for fixed in &tile.fixed {
-            let index = self.value(&fixed.index, || format!("an index of `{}`", tile.name))?;
-            if !(0..fixed.extent).contains(&index) {
-                return Err(InterpretError::IndexOutside {
-                    statement: statement.to_string(),
-                    tensor: tile.name.clone(),
-                    mode: fixed.mode,
-                    index,
-                    extent: fixed.extent,
-                });
-            }
-            start += index * fixed.stride;
-        }
-        Ok(start as usize)
-    }
-
-    /// The offset of each element of a tile of the block.
-    pub(super) fn places(&self, tile: &Tile, statement: &str) -> Result<Vec<usize>, InterpretError> {
-        let start = self.start(tile, statement)?;
-        Ok(match &tile.order {
-            None => (0..self.tiles[tile.tensor].len()).collect(),
-            Some(order) => order.iter().map(|&o| start + o as usize).collect(),
-        })
-    }
-
-    /// Reads one side of a copy.
-    pub(super) fn fetch(
-        &self,
-        src: &Side,
-        moving: &mut Vec<Element>,
-        text: &str,
-    ) -> Result<(), InterpretError> {
-        moving.clear();
-        match src {
-            Side::Tile(tile) => {
-                self.landed(tile, "reads", text)?;
-                let (from, start) = (&self.tiles[tile.tensor], self.start(tile, text)?);
-                match &tile.order {
-                    None => moving.extend_from_slice(from),
-                    Some(order) => moving.extend(order.iter().map(|&o| from[start + o as usize])),
-                }
-                Ok(())
-            }
-            Side::Global(access) => self.load(access, moving),
-        }
-    }
-
-    fn copy(&mut self, src: &Side, dst: &Side, len: usize, text: &str) -> Result<(), InterpretError> {
-        let mut moving = std::mem::take(&mut self.moving);
-        self.fetch(src, &mut moving, text)?;
-        debug_assert_eq!(moving.len(), len);
-        match dst {
-            Side::Tile(tile) => {
-                self.landed(tile, "writes", text)?;
-                let start = self.start(tile, text)?;
-                let to = &mut self.tiles[tile.tensor];
-                match &tile.order {
-                    None => std::mem::swap(to, &mut moving),
-                    Some(order) => {
-                        order.iter().zip(&moving).for_each(|(&o, &x)| to[start + o as usize] = x);
-                    }
-                }
-            }
-            Side::Global(access) => {
-                let corner = self.corner(access)?;
-                self.store(access, &corner, &moving, None);
-            }
-        }
-        self.moving = moving;
         Ok(())
     }
 }

@@ -1,5 +1,4 @@
-//! A program prepared for one launch: every reference becomes a table of offsets, so that running a block only adds and
-//! indexes.
+//! A program of either form, prepared for one launch: its statements as operations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,242 +6,47 @@ use std::sync::Arc;
 use tilewright_machine::{DType, Memory};
 
 use super::bound::Accumulation;
-use super::coverage::Coverage;
-use super::shapes::{self, Around};
-use super::{InterpretError, round, tensor_shape, tensor_strides};
+use super::error::InterpretError;
+use super::executable::{Executable, PipelineRow};
+use super::launch::{tensor_shape, tensor_strides};
+use super::op::{Access, Code, Fixed, Numbers, Op, PartOf, Pipeline, Plan, Product, RolePlan, Side, Tile};
+use super::round::round;
+use super::shapes::{self, Around, table};
 use crate::arith::{Rounded, rounded};
-use crate::diagnostic::Origin;
+use crate::core::{Coord, Slot, TileOrder};
 use crate::expr::{Expr, SymbolId};
 use crate::printer::statement_text;
-use crate::program::{
-    self, BinaryOp, ParamId, PipelineId, ReduceOp, ShapeOp, Stmt, StmtKind, SymbolKind, TensorId, TensorKind,
-    TensorRef, TileOrder, UnaryOp,
-};
-use crate::verified::Verified;
+use crate::program::{self, Form, ParamId, PipelineId, ShapeOp, StmtKind, TensorId};
+use crate::statement;
 
-/// A program prepared for one launch.
-pub(super) struct Plan {
-    pub(super) tensors: usize,
-    /// The asynchronous copies and products, as messages name them.
-    pub(super) flights: Vec<String>,
-    /// The statement of each of them, by its number in the masks; empty without masks.
-    pub(super) flight_statements: Vec<usize>,
-    pub(super) pipelines: Vec<Pipeline>,
-    /// Blocks of a cluster.
-    pub(super) cluster: i64,
-    /// Extent and stride of each parameter of one mode, whose elements may be integers of the kernel; (0, 0) of others.
-    pub(super) lists: Vec<(i64, i64)>,
-    /// True if the blocks of a cluster depend on each other, by sums or by stages that each fills for all.
-    pub(super) meets: bool,
-    /// The roles in the order of the text; of a program without roles one that does everything.
-    pub(super) roles: Vec<RolePlan>,
-}
-
-/// The operations of a role.
-pub(super) struct RolePlan {
-    /// Its name, if the program has roles.
-    pub(super) name: Option<String>,
-    pub(super) ops: Vec<Op>,
-}
-
-/// A pipeline.
-pub(super) struct Pipeline {
-    pub(super) name: String,
-    pub(super) stages: i64,
-    /// The tensors of a stage, and the number of elements of each.
-    pub(super) tensors: Vec<(usize, usize)>,
-    /// The role that fills it.
-    pub(super) producer: Option<usize>,
-    /// The roles that read it.
-    pub(super) consumers: Vec<usize>,
-    /// True if each block of a cluster fills its stages for all.
-    pub(super) multicast: bool,
-}
-
-impl Pipeline {
-    /// The place of a role among the consuming roles.
-    pub(super) fn reader(&self, role: usize) -> Option<usize> {
-        self.consumers.iter().position(|consumer| *consumer == role)
-    }
-
-    /// True if the tensor is part of a stage.
-    pub(super) fn has(&self, tensor: usize) -> bool {
-        self.tensors.iter().any(|(part, _)| *part == tensor)
-    }
-}
-
-/// One statement.
-pub(super) enum Op {
-    /// The next operations are part of the statement of this number, for the masks.
-    Mark(usize),
-    /// The tensor begins, with so many elements.
-    Define { tensor: usize, len: usize },
-    /// `dst = src`, element by element in the order of the tile's linear coordinate.
-    Copy { src: Side, dst: Side, len: usize, text: String },
-    /// The same, the destination at the wait; `add` to what is there, rounded to this type. The number is that of the copy in
-    /// [`Plan::flights`].
-    CopyAsync { src: Side, dst: Side, add: Option<DType>, flight: usize },
-    /// The asynchronous copies since the last are a group.
-    Commit,
-    /// All groups but so many are complete.
-    Wait(Expr),
-    /// The parts of register tensors that the next operation has for operands are taken out.
-    TakeParts { parts: Arc<[PartOf]>, text: String },
-    /// They are put back.
-    PutParts { parts: Arc<[PartOf]>, text: String },
-    /// An error where the blocks of the cluster do not all mean the same tile.
-    Alike { access: Box<Access>, text: String },
-    /// An error where a tile that is read, or written, is in flight.
-    Landed { reads: Vec<Tile>, writes: Vec<Tile>, text: String },
-    /// `c += a · bᵀ`.
-    Gemm { c: usize, a: usize, b: usize, shape: [usize; 3], how: Accumulation },
-    /// The same, after which `place`, where `c` lies, is not touched, and its factors are not written, until the wait. The factors lose
-    /// the low bits of `f32` that the tensor cores do not have.
-    GemmAsync(Box<Product>),
-    /// The asynchronous products since the last are a group.
-    CommitGemm,
-    /// All groups of products but so many are complete.
-    WaitGemm(Expr),
-    /// The tensor becomes the sum over the cluster's blocks; the number tells one such statement from another.
-    ClusterSum { dst: usize, number: usize, text: String, span: Origin },
-    /// One stage of a pipeline.
-    Stage { pipeline: usize, produce: bool, slot: Option<usize>, body: Vec<Op>, span: Origin },
-    /// A loop over tiles.
-    /// `after`: the counters that are the row and the column of the previous iteration, and of the last one after the loop.
-    Tiles {
-        row: usize,
-        col: usize,
-        previous: Option<[usize; 2]>,
-        rows: Expr,
-        cols: Expr,
-        order: TileOrder,
-        body: Vec<Op>,
-    },
-    /// `dst = src`, rounded to the type if there is one; perhaps to `f32` first.
-    Convert { dst: usize, src: usize, dtype: Option<DType>, through_f32: bool },
-    /// Every element becomes the value.
-    Fill { dst: usize, len: usize, value: f64 },
-    /// `dst = expression`.
-    Elementwise { dst: usize, len: usize, code: Code, dtype: DType },
-    /// `dst = src` element by element; `None` for their own order.
-    Pick { dst: usize, src: usize, order: Option<Vec<u32>> },
-    /// `dst = src` from a coordinate of a mode on; `order` counts from there.
-    Slice { dst: usize, src: usize, order: Vec<u32>, start: Expr, most: i64, stride: i64, text: String },
-    /// `dst = a`, then `b`.
-    Join { dst: usize, a: usize, b: usize },
-    /// `lo = src`'s first half, `hi =` its second.
-    Split { lo: usize, hi: usize, src: usize },
-    /// `dst = src` put together along a mode.
-    Reduce { dst: usize, src: usize, around: Around, op: ReduceOp, dtype: DType },
-    /// `dst = src` at the places that `index` names along a mode.
-    Gather { dst: usize, src: usize, around: Around, index: usize, along: Around },
-    /// A loop. Of an unrolled one, `unrolled` are the tensors that its body defines: each iteration has some for itself.
-    For { counter: usize, lo: Expr, hi: Expr, unrolled: Option<Vec<usize>>, body: Vec<Op> },
-}
-
-/// An asynchronous product.
-pub(super) struct Product {
-    pub(super) c: usize,
-    /// The place of `c`, which may be a part of a tensor.
-    pub(super) place: Tile,
-    pub(super) a: Side,
-    pub(super) b: Side,
-    /// The places of the operands, of which each may be a part of a tensor.
-    pub(super) reads: [Tile; 2],
-    pub(super) shape: [usize; 3],
-    pub(super) how: Accumulation,
-    /// The factors are `f32`, of which the upper 19 bits count.
-    pub(super) tf32: bool,
-    pub(super) flight: usize,
-}
-
-/// A part of a register tensor.
-pub(super) struct PartOf {
-    /// The tensor in which the statement finds it.
-    pub(super) part: usize,
-    pub(super) tile: Tile,
-}
-
-/// A tile of a tensor of the block.
-pub(super) struct Tile {
-    pub(super) tensor: usize,
-    /// The name in messages.
-    pub(super) name: String,
-    /// The offset of each element; `None` for the whole tensor in its own order.
-    pub(super) order: Option<Vec<u32>>,
-    /// The modes that are fixed.
-    pub(super) fixed: Vec<Fixed>,
-}
-
-/// A mode that an index fixes.
-pub(super) struct Fixed {
-    pub(super) mode: usize,
-    pub(super) index: Expr,
-    pub(super) extent: i64,
-    pub(super) stride: i64,
-}
-
-/// One side of a copy.
-pub(super) enum Side {
-    /// A tile of the block.
-    Tile(Tile),
-    /// A tile of a buffer.
-    Global(Box<Access>),
-}
-
-/// A tile of a buffer.
-pub(super) struct Access {
-    pub(super) param: usize,
-    /// The name in messages.
-    pub(super) name: String,
-    /// The coordinate of the first element.
-    pub(super) base: Vec<Expr>,
-    /// The buffer's shape, as far as the view reaches.
-    pub(super) shape: Vec<Expr>,
-    /// The buffer's strides.
-    pub(super) strides: Vec<i64>,
-    /// The distance that the tile reaches from its first element along each mode of the buffer; `None` if that overflows.
-    pub(super) reach: Option<Vec<i64>>,
-    /// For each element its offset from the first: right where the tile lies within the buffer.
-    pub(super) offsets: Vec<i64>,
-    /// For each leaf of the tile (extent, buffer mode, scale), leftmost fastest.
-    pub(super) leaves: Vec<(i64, usize, i64)>,
-}
-
-/// An elementwise expression: [`Rounded`], with the places of tensors and parameters.
-pub(super) enum Code {
-    Tensor(usize),
-    Number(f32),
-    Scalar(usize),
-    Int(Expr),
-    Unary(UnaryOp, Box<Code>),
-    Binary(BinaryOp, Box<Code>, Box<Code>),
-    Fma(Box<[Code; 3]>),
-}
+/// A statement of the form of a program.
+type Stmt<P> = program::Stmt<<P as Executable>::Form>;
+/// A reference of the form of a program.
+type TensorRef<P> = program::TensorRef<<P as Executable>::Form>;
 
 impl Plan {
-    pub(super) fn new(
-        v: &Verified,
+    /// The plan of a launch with these sizes; with the places of statements in the order of the text, the operations of each are marked.
+    pub(super) fn new<P: Executable>(
+        executable: &P,
         sizes: &BTreeMap<String, i64>,
-        coverage: Option<&Coverage<'_>>,
+        numbers: Option<&Numbers>,
     ) -> Result<Plan, InterpretError> {
-        let program = v.program();
+        let rows = executable.pipelines();
         let (mut products, mut sums) = (false, false);
         let mut shared = BTreeSet::new();
-        let of = |tensor| program.pipelines.iter().position(|row| row.tensors.contains(&tensor));
-        v.visit(&mut |stmt, _| match &stmt.kind {
+        executable.visit(&mut |stmt| match &stmt.kind {
             StmtKind::GemmAsync { .. } => products = true,
             StmtKind::ClusterSum { .. } => sums = true,
             StmtKind::CopyAsync { dst, how, .. } if how.multicast => {
-                shared.extend(of(dst.tensor).map(|i| PipelineId(i as u32)));
+                shared.extend(rows.iter().position(|row| row.tensors.contains(&dst.tensor)));
             }
             _ => {}
         });
         let mut making = Making {
-            v,
+            program: executable,
             sizes,
             products,
-            coverage,
+            numbers,
             number: 0,
             flights: Vec::new(),
             flight_statements: Vec::new(),
@@ -250,32 +54,35 @@ impl Plan {
             defined: BTreeSet::new(),
         };
         let roles = making.roles()?;
-        let len = |id: &TensorId| v.shape(*id).iter().product::<i64>() as usize;
-        let pipelines = program.pipelines.iter().enumerate().map(|(i, row)| {
-            let on = |produce| -> Vec<usize> {
-                let uses = |role: &(usize, &RolePlan)| uses(&role.1.ops, i, produce);
+        let pipeline = |(i, row): (usize, &PipelineRow<'_>)| {
+            let on = |side| -> Vec<usize> {
+                let slot = Slot { pipeline: PipelineId(i as u32), side };
+                let uses = |role: &(usize, &RolePlan)| uses(&role.1.ops, slot);
                 roles.iter().enumerate().filter(uses).map(|(number, _)| number).collect()
             };
             Pipeline {
-                name: row.name.clone(),
-                stages: row.stages.as_int().unwrap_or(1),
-                tensors: row.tensors.iter().map(|id| (id.0 as usize, len(id))).collect(),
-                producer: on(true).first().copied(),
-                consumers: on(false),
-                multicast: shared.contains(&PipelineId(i as u32)),
+                name: row.name.to_string(),
+                stages: row.stages,
+                tensors: row.tensors.iter().map(|id| (id.0 as usize, executable.elements(*id))).collect(),
+                producer: on(program::Side::Produce).first().copied(),
+                consumers: on(program::Side::Consume),
+                multicast: shared.contains(&i),
             }
-        });
-        let pipelines = pipelines.collect();
-        let list = |param| match (&*tensor_shape(v, param, sizes)?, &*tensor_strides(v, param, sizes)?) {
+        };
+        let pipelines = rows.iter().enumerate().map(pipeline).collect();
+        let list = |param| match (
+            &*tensor_shape(executable, param, sizes)?,
+            &*tensor_strides(executable, param, sizes)?,
+        ) {
             ([extent], [stride]) => Ok((*extent, *stride)),
             _ => Ok((0, 0)),
         };
-        let lists = (0..program.params.len()).map(|i| list(ParamId(i as u32)));
+        let lists = (0..executable.params().len()).map(|i| list(ParamId(i as u32)));
         Ok(Plan {
             lists: lists.collect::<Result<_, InterpretError>>()?,
-            tensors: program.tensors.len(),
+            tensors: executable.tensors(),
             pipelines,
-            cluster: i64::from(v.cluster()),
+            cluster: i64::from(executable.cluster()),
             meets: sums || !shared.is_empty(),
             flights: making.flights,
             flight_statements: making.flight_statements,
@@ -284,32 +91,30 @@ impl Plan {
     }
 }
 
-/// True if one of the operations fills, or reads, stages of the pipeline.
-fn uses(ops: &[Op], of: usize, fills: bool) -> bool {
+/// True if one of the operations fills, or reads, stages of a pipeline.
+fn uses(ops: &[Op], of: Slot) -> bool {
     ops.iter().any(|op| match op {
-        Op::Stage { pipeline, produce, body, .. } => {
-            *pipeline == of && *produce == fills || uses(body, of, fills)
-        }
-        Op::For { body, .. } | Op::Tiles { body, .. } => uses(body, of, fills),
+        Op::Stage { slot, body, .. } => *slot == of || uses(body, of),
+        Op::For { body, .. } | Op::Tiles { body, .. } => uses(body, of),
         _ => false,
     })
 }
 
-/// The tensors that a statement reads or writes, with those in it.
-fn used(stmt: &Stmt) -> BTreeSet<TensorId> {
-    let mut tensors: BTreeSet<TensorId> = operands(&stmt.kind).into_iter().collect();
-    stmt.kind.body().iter().for_each(|stmt| tensors.extend(used(stmt)));
+/// The tensors that statements read or write, with those in their bodies.
+fn used<F: Form>(body: &[program::Stmt<F>]) -> BTreeSet<TensorId> {
+    let mut tensors = BTreeSet::new();
+    statement::visit(body, 0, &mut |stmt, _| tensors.extend(operands(&stmt.kind)));
     tensors
 }
 
 /// A plan under way.
-struct Making<'a> {
-    v: &'a Verified,
+struct Making<'a, P> {
+    program: &'a P,
     sizes: &'a BTreeMap<String, i64>,
     /// True if there are asynchronous products.
     products: bool,
-    /// The masks, and the statement at hand by its number in them.
-    coverage: Option<&'a Coverage<'a>>,
+    /// The places of statements in the order of the text, for the masks, and that of the statement at hand.
+    numbers: Option<&'a Numbers>,
     number: usize,
     flights: Vec<String>,
     flight_statements: Vec<usize>,
@@ -319,32 +124,31 @@ struct Making<'a> {
     defined: BTreeSet<TensorId>,
 }
 
-impl Making<'_> {
+impl<P: Executable> Making<'_, P> {
     /// The operations of each role, after the definitions that stand beside the roles as far as it uses them.
     fn roles(&mut self) -> Result<Vec<RolePlan>, InterpretError> {
-        let body = &self.v.program().body;
+        let program = self.program;
         let staged: BTreeSet<TensorId> =
-            self.v.program().pipelines.iter().flat_map(|row| row.tensors.iter().copied()).collect();
+            program.pipelines().iter().flat_map(|row| row.tensors.iter().copied()).collect();
         let mut roles = Vec::new();
-        for role in body {
-            let StmtKind::Role { name, body: inner, .. } = &role.kind else { continue };
-            let (tensors, mut ops) = (used(role), Vec::new());
-            for stmt in body {
+        for (name, inner) in program.roles() {
+            let (tensors, mut ops) = (used(inner), Vec::new());
+            for stmt in program.body() {
                 let needs = |id| tensors.contains(id) && !staged.contains(id);
                 if matches!(&stmt.kind, StmtKind::Define(id) if needs(id)) {
                     self.statement(stmt, false, &mut ops)?;
                 }
             }
             ops.extend(self.block(inner, false)?);
-            roles.push(RolePlan { name: Some(name.clone()), ops });
+            roles.push(RolePlan { name: Some(name.to_string()), ops });
         }
         if roles.is_empty() {
-            roles.push(RolePlan { name: None, ops: self.block(body, false)? });
+            roles.push(RolePlan { name: None, ops: self.block(program.body(), false)? });
         }
         Ok(roles)
     }
 
-    fn block(&mut self, body: &[Stmt], filling: bool) -> Result<Vec<Op>, InterpretError> {
+    fn block(&mut self, body: &[Stmt<P>], filling: bool) -> Result<Vec<Op>, InterpretError> {
         let mut ops = Vec::new();
         for stmt in body {
             self.statement(stmt, filling, &mut ops)?;
@@ -353,67 +157,95 @@ impl Making<'_> {
     }
 
     /// One statement; `filling` in a `produce`, where asynchronous copies are complete before it ends.
-    fn statement(&mut self, stmt: &Stmt, filling: bool, ops: &mut Vec<Op>) -> Result<(), InterpretError> {
-        let (v, sizes) = (self.v, self.sizes);
-        if let Some(number) = self.coverage.and_then(|coverage| coverage.number(stmt)) {
-            self.number = number;
-            ops.push(Op::Mark(number));
+    fn statement(&mut self, stmt: &Stmt<P>, filling: bool, ops: &mut Vec<Op>) -> Result<(), InterpretError> {
+        if let Some(number) = self.numbers.and_then(|numbers| numbers.get(stmt.id)) {
+            self.number = *number;
+            ops.push(Op::Mark(*number));
         }
-        let text = || statement_text(v.program(), stmt);
-        let len = |id: crate::TensorId| v.shape(id).iter().product::<i64>() as usize;
-        let dtype = |id: crate::TensorId| v.program().tensor(id).dtype;
         self.defined.extend(stmt.kind.assigned());
-        let op = match &stmt.kind {
-            StmtKind::Define(id) => match v.program().tensor(*id).kind {
-                // A view has no elements of its own.
-                crate::TensorKind::View { .. } => return Ok(()),
-                _ => Op::Define { tensor: id.0 as usize, len: len(*id) },
-            },
-            StmtKind::Copy { src, dst } => {
-                let len = v.tile(src).shape.iter().product::<i64>() as usize;
-                Op::Copy { src: side(v, sizes, src)?, dst: side(v, sizes, dst)?, len, text: text() }
-            }
+        let Some(op) = self.operation(stmt, filling, ops)? else { return Ok(()) };
+        ops.extend(self.landed(stmt));
+        let parts = operands(&stmt.kind).into_iter().filter_map(|id| self.part(id));
+        let parts: Arc<[PartOf]> = parts.collect();
+        if parts.is_empty() {
+            ops.push(op);
+        } else {
+            ops.push(Op::TakeParts { parts: parts.clone(), text: self.text(stmt) });
+            ops.push(op);
+            ops.push(Op::PutParts { parts, text: self.text(stmt) });
+        }
+        Ok(())
+    }
+
+    /// The operation of a statement, if it has one of its own; what comes before it is appended to `ops`.
+    fn operation(
+        &mut self,
+        stmt: &Stmt<P>,
+        filling: bool,
+        ops: &mut Vec<Op>,
+    ) -> Result<Option<Op>, InterpretError> {
+        Ok(Some(match &stmt.kind {
+            StmtKind::Copy { src, dst } => self.copy(stmt, src, dst)?,
             StmtKind::CopyAsync { src, dst, how } if filling => {
-                let len = v.tile(src).shape.iter().product::<i64>() as usize;
-                if let (true, Side::Global(access)) = (how.multicast, side(v, sizes, src)?) {
-                    ops.push(Op::Alike { access, text: text() });
+                if let (true, Side::Global(access)) = (how.multicast, self.side(src)?) {
+                    ops.push(Op::Alike { access, text: self.text(stmt) });
                 }
-                Op::Copy { src: side(v, sizes, src)?, dst: side(v, sizes, dst)?, len, text: text() }
+                self.copy(stmt, src, dst)?
             }
             StmtKind::CopyAsync { src, dst, how } => Op::CopyAsync {
-                src: side(v, sizes, src)?,
-                dst: side(v, sizes, dst)?,
-                add: how.add.then(|| dtype(dst.tensor)),
-                flight: self.flight(text()),
+                src: self.side(src)?,
+                dst: self.side(dst)?,
+                add: how.add.then(|| self.dtype(dst.tensor)),
+                flight: self.flight(stmt),
             },
             StmtKind::Commit => Op::Commit,
-            StmtKind::Wait(groups) => Op::Wait(groups.clone()),
+            StmtKind::Wait(groups) => Op::Wait(P::Form::int(groups)),
             StmtKind::Gemm { c, a, b, .. } => {
-                let (left, right) = (v.shape(*a), v.shape(*b));
+                let (left, right) = (self.program.shape(*a), self.program.shape(*b));
                 let shape = [left[0], right[0], left[1]].map(|n| n as usize);
-                let how = Accumulation { factors: dtype(*a), sums: dtype(*c) };
+                let how = Accumulation { factors: self.dtype(*a), sums: self.dtype(*c) };
                 Op::Gemm { c: c.0 as usize, a: a.0 as usize, b: b.0 as usize, shape, how }
             }
-            StmtKind::GemmAsync { c, a, b, .. } => {
-                let (left, right) = (v.tile(a), v.tile(b));
-                Op::GemmAsync(Box::new(Product {
-                    c: c.0 as usize,
-                    place: self.place(*c),
-                    a: side(v, sizes, a)?,
-                    b: side(v, sizes, b)?,
-                    reads: [self.factor(a), self.factor(b)],
-                    shape: [left.shape[0], right.shape[0], left.shape[1]].map(|n| n as usize),
-                    how: Accumulation { factors: left.dtype, sums: dtype(*c) },
-                    tf32: left.dtype == DType::F32,
-                    flight: self.flight(text()),
-                }))
-            }
+            StmtKind::GemmAsync { c, a, b, .. } => self.product(stmt, *c, a, b)?,
             StmtKind::CommitGemm => Op::CommitGemm,
-            StmtKind::WaitGemm(groups) => Op::WaitGemm(groups.clone()),
+            StmtKind::WaitGemm(groups) => Op::WaitGemm(P::Form::int(groups)),
             StmtKind::ClusterSum { dst } => {
                 self.sums += 1;
-                Op::ClusterSum { dst: dst.0 as usize, number: self.sums, text: text(), span: stmt.span }
+                let (number, text) = (self.sums, self.text(stmt));
+                Op::ClusterSum { dst: dst.0 as usize, number, text, span: stmt.span }
             }
+            StmtKind::For { counter, lo, hi, body } => self.iterations(*counter, (lo, hi), body, filling)?,
+            StmtKind::Tiles { row, col, previous, rows, cols, order, body } => Op::Tiles {
+                row: row.0 as usize,
+                col: col.0 as usize,
+                previous: previous.map(|previous| previous.map(|counter| counter.0 as usize)),
+                rows: rows.clone(),
+                cols: cols.clone(),
+                order: order_of(order),
+                body: self.block(body, filling)?,
+            },
+            StmtKind::Drain { body, .. } => {
+                body.iter().try_for_each(|stmt| self.statement(stmt, filling, ops))?;
+                return Ok(None);
+            }
+            StmtKind::Stage { pipeline, side, body } => {
+                let slot = Slot { pipeline: *pipeline, side: *side };
+                let filling = filling || *side == program::Side::Produce;
+                Op::Stage { slot, body: self.block(body, filling)?, span: stmt.span }
+            }
+            _ => return Ok(self.of_registers(stmt)),
+        }))
+    }
+
+    /// The operation of a statement that works on whole tensors of the block, if it has one.
+    fn of_registers(&self, stmt: &Stmt<P>) -> Option<Op> {
+        let shape = |id: TensorId| self.program.shape(id);
+        let len = |id: TensorId| self.program.elements(id);
+        let dtype = |id: TensorId| self.dtype(id);
+        Some(match &stmt.kind {
+            // A view has no elements of its own.
+            StmtKind::Define(id) if self.program.viewed(*id).is_some() => return None,
+            StmtKind::Define(id) => Op::Define { tensor: id.0 as usize, len: len(*id) },
             StmtKind::Cast { dst, src } | StmtKind::Rearrange { dst, src } => {
                 // A cast to a float goes through `f32`.
                 let through_f32 = dtype(*src) == DType::I32 && dtype(*dst).is_float();
@@ -430,23 +262,7 @@ impl Making<'_> {
                 code: code(&rounded(expr)),
                 dtype: dtype(*dst),
             },
-            StmtKind::Shape { dst, src, op: op @ ShapeOp::Slice { axis, start, .. } } => {
-                let (from, to, mode) = (v.shape(*src), v.shape(*dst), *axis as usize);
-                Op::Slice {
-                    dst: dst.0 as usize,
-                    src: src.0 as usize,
-                    order: shapes::order(op, &from, &to).unwrap_or_default(),
-                    start: start.clone(),
-                    most: from[mode] - to[mode],
-                    stride: from[..mode].iter().product(),
-                    text: text(),
-                }
-            }
-            StmtKind::Shape { dst, src, op } => Op::Pick {
-                dst: dst.0 as usize,
-                src: src.0 as usize,
-                order: shapes::order(op, &v.shape(*src), &v.shape(*dst)),
-            },
+            StmtKind::Shape { dst, src, op } => self.shape(stmt, *dst, *src, op),
             StmtKind::Join { dst, a, b } => {
                 Op::Join { dst: dst.0 as usize, a: a.0 as usize, b: b.0 as usize }
             }
@@ -456,113 +272,214 @@ impl Making<'_> {
             StmtKind::Reduce { dst, src, op, axis } => Op::Reduce {
                 dst: dst.0 as usize,
                 src: src.0 as usize,
-                around: Around::new(&v.shape(*src), *axis),
+                around: Around::new(&shape(*src), *axis),
                 op: *op,
                 dtype: dtype(*dst),
             },
             StmtKind::Gather { dst, src, index, axis } => Op::Gather {
                 dst: dst.0 as usize,
                 src: src.0 as usize,
-                around: Around::new(&v.shape(*src), *axis),
+                around: Around::new(&shape(*src), *axis),
                 index: index.0 as usize,
-                along: Around::new(&v.shape(*index), *axis),
+                along: Around::new(&shape(*index), *axis),
             },
-            StmtKind::Sync
+            // `Making::roles` makes a plan of each role.
+            StmtKind::Role { .. }
+            | StmtKind::Sync
             | StmtKind::WaitDependencies
             | StmtKind::LaunchDependents
-            | StmtKind::Pipeline(_) => return Ok(()),
-            StmtKind::For { counter, lo, hi, body } => {
-                let unrolled = v.program().symbol(*counter).kind == SymbolKind::Unrolled;
-                let SymbolId(counter) = *counter;
-                let before = self.defined.clone();
-                let body = self.block(body, filling)?;
-                let unrolled = unrolled.then(|| {
-                    let defined = std::mem::replace(&mut self.defined, before);
-                    defined.difference(&self.defined).map(|id| id.0 as usize).collect()
-                });
-                Op::For { counter: counter as usize, lo: lo.clone(), hi: hi.clone(), unrolled, body }
-            }
-            StmtKind::Tiles { row, col, previous, rows, cols, order, body } => Op::Tiles {
-                row: row.0 as usize,
-                col: col.0 as usize,
-                previous: previous.map(|previous| previous.map(|counter| counter.0 as usize)),
-                rows: rows.clone(),
-                cols: cols.clone(),
-                order: order.clone(),
-                body: self.block(body, filling)?,
-            },
-            StmtKind::Drain { body, .. } => {
-                return body.iter().try_for_each(|stmt| self.statement(stmt, filling, ops));
-            }
-            // `Plan::new` makes a plan of each.
-            StmtKind::Role { .. } => return Ok(()),
-            StmtKind::Stage { pipeline, side, slot, body } => {
-                let produce = *side == program::Side::Produce;
-                Op::Stage {
-                    pipeline: pipeline.0 as usize,
-                    produce,
-                    slot: slot.map(|slot| slot.0 as usize),
-                    body: self.block(body, filling || produce)?,
-                    span: stmt.span,
-                }
-            }
+            | StmtKind::Pipeline(_) => return None,
+            // `Making::operation` knows these.
+            StmtKind::Copy { .. }
+            | StmtKind::CopyAsync { .. }
+            | StmtKind::Commit
+            | StmtKind::Wait(_)
+            | StmtKind::Gemm { .. }
+            | StmtKind::GemmAsync { .. }
+            | StmtKind::CommitGemm
+            | StmtKind::WaitGemm(_)
+            | StmtKind::ClusterSum { .. }
+            | StmtKind::For { .. }
+            | StmtKind::Tiles { .. }
+            | StmtKind::Drain { .. }
+            | StmtKind::Stage { .. } => return None,
+        })
+    }
+
+    fn text(&self, stmt: &Stmt<P>) -> String {
+        statement_text(self.program.names(), stmt)
+    }
+
+    fn dtype(&self, id: TensorId) -> DType {
+        self.program.tensor(id).1
+    }
+
+    fn copy(&self, stmt: &Stmt<P>, src: &TensorRef<P>, dst: &TensorRef<P>) -> Result<Op, InterpretError> {
+        let len = self.program.tile(src).shape.iter().product::<i64>() as usize;
+        Ok(Op::Copy { src: self.side(src)?, dst: self.side(dst)?, len, text: self.text(stmt) })
+    }
+
+    /// An asynchronous product.
+    fn product(
+        &mut self,
+        stmt: &Stmt<P>,
+        c: TensorId,
+        a: &TensorRef<P>,
+        b: &TensorRef<P>,
+    ) -> Result<Op, InterpretError> {
+        let (left, right) = (self.program.tile(a), self.program.tile(b));
+        Ok(Op::GemmAsync(Box::new(Product {
+            c: c.0 as usize,
+            place: self.place(c),
+            a: self.side(a)?,
+            b: self.side(b)?,
+            reads: [self.factor(a), self.factor(b)],
+            shape: [left.shape[0], right.shape[0], left.shape[1]].map(|n| n as usize),
+            how: Accumulation { factors: left.dtype, sums: self.dtype(c) },
+            tf32: left.dtype == DType::F32,
+            flight: self.flight(stmt),
+        })))
+    }
+
+    /// A loop.
+    fn iterations(
+        &mut self,
+        counter: SymbolId,
+        (lo, hi): (&Expr, &Expr),
+        body: &[Stmt<P>],
+        filling: bool,
+    ) -> Result<Op, InterpretError> {
+        let unrolled = self.program.names().is_unrolled(counter);
+        let before = self.defined.clone();
+        let body = self.block(body, filling)?;
+        let unrolled = unrolled.then(|| {
+            let defined = std::mem::replace(&mut self.defined, before);
+            defined.difference(&self.defined).map(|id| id.0 as usize).collect()
+        });
+        Ok(Op::For { counter: counter.0 as usize, lo: lo.clone(), hi: hi.clone(), unrolled, body })
+    }
+
+    /// A shape statement.
+    fn shape(&self, stmt: &Stmt<P>, dst: TensorId, src: TensorId, op: &ShapeOp<P::Form>) -> Op {
+        let (from, to) = (self.program.shape(src), self.program.shape(dst));
+        let order = shapes::order(op, &from, &to);
+        let ShapeOp::Slice { axis, start, .. } = op else {
+            return Op::Pick { dst: dst.0 as usize, src: src.0 as usize, order };
         };
-        if self.products
-            && let Some(landed) = self.landed(&stmt.kind, text)
-        {
-            ops.push(landed);
+        let mode = *axis as usize;
+        Op::Slice {
+            dst: dst.0 as usize,
+            src: src.0 as usize,
+            order: order.unwrap_or_default(),
+            start: P::Form::int(start),
+            most: from[mode] - to[mode],
+            stride: from[..mode].iter().product(),
+            text: self.text(stmt),
         }
-        let parts: Vec<PartOf> = operands(&stmt.kind).into_iter().filter_map(|id| part(v, id)).collect();
-        if parts.is_empty() {
-            ops.push(op);
-        } else {
-            let parts: Arc<[PartOf]> = parts.into();
-            ops.push(Op::TakeParts { parts: parts.clone(), text: text() });
-            ops.push(op);
-            ops.push(Op::PutParts { parts, text: text() });
-        }
-        Ok(())
     }
 
     /// The number of an asynchronous copy or product.
-    fn flight(&mut self, text: String) -> usize {
-        self.flights.push(text);
+    fn flight(&mut self, stmt: &Stmt<P>) -> usize {
+        self.flights.push(self.text(stmt));
         self.flight_statements.push(self.number);
         self.flights.len() - 1
     }
 
-    /// The place of a register tensor, or of a part of one.
-    fn place(&self, id: TensorId) -> Tile {
-        match &self.v.program().tensor(id).kind {
-            TensorKind::Part { of, index, .. } => tile_of(self.v, *of, index, false),
-            _ => tile_of(self.v, id, &[], false),
-        }
-    }
-
-    /// The place of an operand of a product.
-    fn factor(&self, r: &TensorRef) -> Tile {
-        match self.v.program().tensor(r.tensor).memory() {
-            Memory::Register => self.place(r.tensor),
-            _ => tile_of(self.v, r.tensor, &r.index, r.transposed),
-        }
-    }
-
     /// Asks that the register tensors of a statement be in no product in flight, but for a product's own accumulator.
-    fn landed(&self, kind: &StmtKind, text: impl Fn() -> String) -> Option<Op> {
+    fn landed(&self, stmt: &Stmt<P>) -> Option<Op> {
+        if !self.products {
+            return None;
+        }
         let registers = |ids: Vec<TensorId>| {
             let ids = ids.into_iter().filter(|id| {
-                let own = matches!(kind, StmtKind::GemmAsync { c, .. } if c == id);
-                !own && self.v.program().tensor(*id).memory() == Memory::Register
+                let sums = matches!(&stmt.kind, StmtKind::GemmAsync { c, .. } if c == id);
+                !sums && self.program.tensor(*id).0 == Memory::Register
             });
             ids.map(|id| self.place(id)).collect::<Vec<_>>()
         };
-        let (reads, writes) = (registers(kind.reads()), registers(kind.writes()));
+        let (reads, writes) = (registers(stmt.kind.reads()), registers(stmt.kind.writes()));
+        let text = || self.text(stmt);
         (!reads.is_empty() || !writes.is_empty()).then(|| Op::Landed { reads, writes, text: text() })
+    }
+
+    // Places.
+
+    /// A part of a register tensor; `None` for a whole tensor.
+    fn part(&self, id: TensorId) -> Option<PartOf> {
+        let tile = self.program.part(id).map(|_| self.place(id))?;
+        Some(PartOf { part: id.0 as usize, tile })
+    }
+
+    /// The place of a register tensor, or of a part of one.
+    fn place(&self, id: TensorId) -> Tile {
+        let Some((of, index)) = self.program.part(id) else { return self.tile_of(id, &[], false) };
+        let index: Vec<Option<Coord>> = index.iter().map(|e| e.clone().map(Coord::Expr)).collect();
+        self.tile_of(of, &index, false)
+    }
+
+    /// The place of an operand of a product.
+    fn factor(&self, r: &TensorRef<P>) -> Tile {
+        match self.program.tensor(r.tensor).0 {
+            Memory::Register => self.place(r.tensor),
+            _ => self.referenced(r),
+        }
+    }
+
+    /// The place of a reference to a tensor of the block.
+    fn referenced(&self, r: &TensorRef<P>) -> Tile {
+        let index: Vec<Option<Coord>> = r.index.iter().map(|entry| entry.as_ref().map(P::coord)).collect();
+        self.tile_of(r.tensor, &index, r.transposed)
+    }
+
+    /// The tile of a tensor of the block at an index.
+    fn tile_of(&self, id: TensorId, index: &[Option<Coord>], transposed: bool) -> Tile {
+        let (mut kept, mut fixed) = (Vec::new(), Vec::new());
+        let mut stride = 1;
+        for (mode, extent) in self.program.shape(id).into_iter().enumerate() {
+            match index.get(mode) {
+                Some(Some(index)) => fixed.push(Fixed { mode, index: index.clone(), extent, stride }),
+                _ => kept.push((extent, stride)),
+            }
+            stride *= extent;
+        }
+        // Seen in reverse, the tensor's last mode counts fastest.
+        if transposed {
+            kept.reverse();
+        }
+        let order = (transposed || !fixed.is_empty())
+            .then(|| table(kept.into_iter()).into_iter().map(|o| o as u32).collect());
+        Tile { tensor: id.0 as usize, name: self.program.names().tensor(id).to_string(), order, fixed }
+    }
+
+    /// One side of a copy.
+    fn side(&self, r: &TensorRef<P>) -> Result<Side, InterpretError> {
+        let Some(global) = self.program.tile(r).global else { return Ok(Side::Tile(self.referenced(r))) };
+        let strides = tensor_strides(self.program, global.param, self.sizes)?;
+        let leaves: Vec<(i64, usize, i64)> =
+            global.modes.iter().flatten().map(|(n, dim, scale)| (*n, *dim as usize, *scale)).collect();
+        let mut reach = Some(vec![0i64; strides.len()]);
+        for (n, dim, scale) in &leaves {
+            reach = reach.and_then(|mut reach| {
+                reach[*dim] = reach[*dim].checked_add((n - 1).checked_mul(*scale)?)?;
+                Some(reach)
+            });
+        }
+        let offsets = table(leaves.iter().map(|(n, dim, scale)| (*n, scale.wrapping_mul(strides[*dim]))));
+        Ok(Side::Global(Box::new(Access {
+            param: global.param.0 as usize,
+            name: self.program.names().tensor(r.tensor).to_string(),
+            base: global.base,
+            shape: global.shape,
+            strides,
+            reach,
+            offsets,
+            leaves,
+        })))
     }
 }
 
 /// The tensors that a statement reads or writes, each once.
-fn operands(kind: &StmtKind) -> Vec<TensorId> {
+fn operands<F: Form>(kind: &StmtKind<F>) -> Vec<TensorId> {
     let mut all = kind.reads();
     all.extend(kind.writes());
     all.sort_unstable();
@@ -570,30 +487,14 @@ fn operands(kind: &StmtKind) -> Vec<TensorId> {
     all
 }
 
-/// A part of a register tensor; `None` for a whole tensor.
-fn part(v: &Verified, id: TensorId) -> Option<PartOf> {
-    let TensorKind::Part { of, index, .. } = &v.program().tensor(id).kind else { return None };
-    Some(PartOf { part: id.0 as usize, tile: tile_of(v, *of, index, false) })
-}
-
-/// The tile of a tensor of the block at an index.
-fn tile_of(v: &Verified, id: TensorId, index: &[Option<Expr>], transposed: bool) -> Tile {
-    let (mut kept, mut fixed) = (Vec::new(), Vec::new());
-    let mut stride = 1;
-    for (mode, extent) in v.shape(id).into_iter().enumerate() {
-        match index.get(mode) {
-            Some(Some(index)) => fixed.push(Fixed { mode, index: index.clone(), extent, stride }),
-            _ => kept.push((extent, stride)),
+/// The order of tiles with its numbers. The verifier knows that they have values.
+fn order_of<F: Form>(order: &program::TileOrder<F>) -> TileOrder {
+    match order {
+        program::TileOrder::Grouped { rows, serpentine } => {
+            TileOrder::Grouped { rows: F::value(rows).unwrap_or(1), serpentine: *serpentine }
         }
-        stride *= extent;
+        program::TileOrder::Hilbert { order } => TileOrder::Hilbert { order: F::value(order).unwrap_or(1) },
     }
-    // Seen in reverse, the tensor's last mode counts fastest.
-    if transposed {
-        kept.reverse();
-    }
-    let order = (transposed || !fixed.is_empty())
-        .then(|| table(kept.into_iter()).into_iter().map(|o| o as u32).collect());
-    Tile { tensor: id.0 as usize, name: v.program().tensor(id).name.clone(), order, fixed }
 }
 
 fn code(tree: &Rounded) -> Code {
@@ -606,46 +507,4 @@ fn code(tree: &Rounded) -> Code {
         Rounded::Binary(op, x, y) => Code::Binary(*op, Box::new(code(x)), Box::new(code(y))),
         Rounded::Fma(operands) => Code::Fma(Box::new(operands.each_ref().map(code))),
     }
-}
-
-fn side(v: &Verified, sizes: &BTreeMap<String, i64>, r: &TensorRef) -> Result<Side, InterpretError> {
-    let tile = v.tile(r);
-    let Some(global) = tile.global else {
-        return Ok(Side::Tile(tile_of(v, r.tensor, &r.index, r.transposed)));
-    };
-    let strides = tensor_strides(v, global.param, sizes)?;
-    let leaves: Vec<(i64, usize, i64)> =
-        global.modes.iter().flatten().map(|(n, dim, scale)| (*n, *dim as usize, *scale)).collect();
-    let mut reach = Some(vec![0i64; strides.len()]);
-    for (n, dim, scale) in &leaves {
-        reach = reach.and_then(|mut reach| {
-            reach[*dim] = reach[*dim].checked_add((n - 1).checked_mul(*scale)?)?;
-            Some(reach)
-        });
-    }
-    let offsets = table(leaves.iter().map(|(n, dim, scale)| (*n, scale.wrapping_mul(strides[*dim]))));
-    Ok(Side::Global(Box::new(Access {
-        param: global.param.0 as usize,
-        name: v.program().tensor(r.tensor).name.clone(),
-        base: global.base,
-        shape: global.shape,
-        strides,
-        reach,
-        offsets,
-        leaves,
-    })))
-}
-
-/// The value of a layout at every index, leftmost mode fastest.
-pub(super) fn table(modes: impl Iterator<Item = (i64, i64)>) -> Vec<i64> {
-    let mut values = vec![0i64];
-    for (extent, stride) in modes {
-        let inner = values.len();
-        for c in 1..extent {
-            for i in 0..inner {
-                values.push(values[i].wrapping_add(c.wrapping_mul(stride)));
-            }
-        }
-    }
-    values
 }

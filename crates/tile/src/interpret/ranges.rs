@@ -6,17 +6,18 @@
 
 use std::collections::BTreeMap;
 
-use super::InterpretError;
+use super::error::InterpretError;
+use super::executable::Executable;
 use super::launch::{grid, symbol_values};
+use crate::core::Coord;
 use crate::expr::{Expr, IntOp, SymbolId};
-use crate::program::{Operand, ParamKind, Stmt, StmtKind, TensorRef};
-use crate::verified::Verified;
+use crate::program::{Operand, ParamId, ParamKind, Stmt, StmtKind, TensorRef};
 
 /// The values that an expression may take, both ends included.
 type Interval = (i128, i128);
 
-struct Ranges<'a> {
-    verified: &'a Verified,
+struct Ranges<'a, P> {
+    program: &'a P,
     sizes: Vec<Option<i64>>,
     grid: [u32; 3],
     counters: BTreeMap<u32, Interval>,
@@ -62,7 +63,7 @@ fn floor_div(x: i128, y: i128) -> i128 {
     if r != 0 && (r < 0) != (y < 0) { q - 1 } else { q }
 }
 
-impl Ranges<'_> {
+impl<P: Executable> Ranges<'_, P> {
     fn interval(&self, what: &str, e: &Expr) -> Result<Interval, InterpretError> {
         let result = match e {
             Expr::Int(value) => (i128::from(*value), i128::from(*value)),
@@ -93,11 +94,14 @@ impl Ranges<'_> {
         }
     }
 
-    fn reference(&self, reference: &TensorRef) -> Result<(), InterpretError> {
-        let tile = self.verified.tile(reference);
-        let name = &self.verified.program().tensor(reference.tensor).name;
+    fn reference(&self, reference: &TensorRef<P::Form>) -> Result<(), InterpretError> {
+        let tile = self.program.tile(reference);
+        let name = self.program.names().tensor(reference.tensor);
         for (_, index) in &tile.fixed {
-            self.interval(&format!("an index of `{name}`"), index)?;
+            // A slot is the number of a stage.
+            if let Coord::Expr(index) = P::coord(index) {
+                self.interval(&format!("an index of `{name}`"), &index)?;
+            }
         }
         let Some(global) = &tile.global else { return Ok(()) };
         let what = format!("an offset of `{name}`");
@@ -113,7 +117,11 @@ impl Ranges<'_> {
     }
 
     /// Notes a counter's values in its body.
-    fn counting(&mut self, counters: &[(SymbolId, Interval)], body: &[Stmt]) -> Result<(), InterpretError> {
+    fn counting(
+        &mut self,
+        counters: &[(SymbolId, Interval)],
+        body: &[Stmt<P::Form>],
+    ) -> Result<(), InterpretError> {
         self.counters.extend(counters.iter().map(|(counter, range)| (counter.0, *range)));
         self.block(body)?;
         for (counter, _) in counters {
@@ -122,11 +130,11 @@ impl Ranges<'_> {
         Ok(())
     }
 
-    fn block(&mut self, body: &[Stmt]) -> Result<(), InterpretError> {
+    fn block(&mut self, body: &[Stmt<P::Form>]) -> Result<(), InterpretError> {
         for stmt in body {
             match &stmt.kind {
                 StmtKind::For { counter, lo, hi, body } => {
-                    let name = &self.verified.program().symbol(*counter).name;
+                    let name = self.program.names().symbol(*counter);
                     let what = format!("a bound of the loop over `{name}`");
                     let (first, _) = self.interval(&what, lo)?;
                     let (_, end) = self.interval(&what, hi)?;
@@ -151,10 +159,6 @@ impl Ranges<'_> {
                         self.counting(&[(*row, (0, rows - 1)), (*col, (0, cols - 1))], body)?;
                     }
                 }
-                StmtKind::Stage { pipeline, slot: Some(slot), body, .. } => {
-                    let stages = self.verified.program().pipeline(*pipeline).stages.as_int().unwrap_or(1);
-                    self.counting(&[(*slot, (0, i128::from(stages) - 1))], body)?;
-                }
                 kind => {
                     for operand in kind.operands() {
                         match operand {
@@ -173,26 +177,25 @@ impl Ranges<'_> {
 
 /// Checks that every integer of the kernel fits in 32 bits (strides: 64) at these sizes. The interpreter and the runtime
 /// both ask before they run a kernel.
-pub fn check_ranges(v: &Verified, sizes: &BTreeMap<String, i64>) -> Result<(), InterpretError> {
+pub fn check_ranges(program: &impl Executable, sizes: &BTreeMap<String, i64>) -> Result<(), InterpretError> {
     let mut ranges = Ranges {
-        verified: v,
-        sizes: symbol_values(v, sizes)?,
-        grid: grid(v, sizes)?,
+        program,
+        sizes: symbol_values(program, sizes)?,
+        grid: grid(program, sizes)?,
         counters: BTreeMap::new(),
     };
-    let program = v.program();
-    for (i, extent) in program.grid.iter().enumerate() {
+    for (i, extent) in program.grid().iter().enumerate() {
         ranges.interval(&format!("the grid's {} extent", ["x", "y", "z"][i.min(2)]), extent)?;
     }
-    for (i, param) in program.params.iter().enumerate() {
+    for (i, param) in program.params().iter().enumerate() {
         if let ParamKind::Tensor { shape, .. } = &param.kind {
             for extent in shape {
                 ranges.interval(&format!("an extent of `{}`", param.name), extent)?;
             }
-            for stride in v.strides(crate::ParamId(i as u32)) {
+            for stride in program.strides(ParamId(i as u32)) {
                 ranges.stride(&format!("a stride of `{}`", param.name), stride)?;
             }
         }
     }
-    ranges.block(&program.body)
+    program.bodies().into_iter().try_for_each(|body| ranges.block(body))
 }

@@ -6,16 +6,17 @@
 
 use std::collections::BTreeMap;
 
-use super::InterpretError;
 use super::bound::{Element, UNWRITTEN};
 use super::buffer::Buffer;
+use super::cluster::Cluster;
 use super::coverage::Watch;
+use super::error::InterpretError;
 use super::flight::{Flights, Mark};
-use super::plan::{Op, Plan};
+use super::op::{Op, Plan};
 use super::ring::{Contents, Ring};
-use super::schedule::Cluster;
+use crate::core::{Coord, Slot, TileOrder};
 use crate::expr::{Axis, Expr, Scope, SymbolId};
-use crate::program::{ParamId, TileOrder};
+use crate::program::{ParamId, Side};
 use crate::rasterization;
 
 /// A body under way.
@@ -29,7 +30,7 @@ struct Frame<'a> {
 /// The statement that a body belongs to, and how far it is.
 enum Body<'a> {
     Role,
-    Stage { pipeline: usize, produce: bool, slot: Option<usize> },
+    Stage(Slot),
     For(For<'a>),
     Tiles(Tiles<'a>),
 }
@@ -79,6 +80,8 @@ pub(super) struct Role<'a> {
     width: i64,
     /// Sizes, and counters of open loops, by symbol.
     values: Vec<Option<i64>>,
+    /// The numbers of the stages at hand in their rings.
+    slots: BTreeMap<Slot, i64>,
     /// Each tensor's elements, leftmost mode fastest.
     pub(super) tiles: Vec<Vec<Element>>,
     /// A tile on its way from one side of a copy to the other.
@@ -145,6 +148,7 @@ impl<'a> Role<'a> {
             rank,
             width,
             values,
+            slots: BTreeMap::new(),
             tiles: vec![Vec::new(); plan.tensors],
             moving: Vec::new(),
             awaited: vec![Vec::new(); plan.tensors],
@@ -166,6 +170,16 @@ impl<'a> Role<'a> {
         expr.eval(self).ok_or_else(|| InterpretError::NoValue { what: what() })
     }
 
+    /// The value of an entry of an index.
+    pub(super) fn coord(&self, coord: &Coord, what: impl Fn() -> String) -> Result<i64, InterpretError> {
+        match coord {
+            Coord::Expr(e) => self.value(e, what),
+            Coord::Slot(slot) => {
+                self.slots.get(slot).copied().ok_or_else(|| InterpretError::NoValue { what: what() })
+            }
+        }
+    }
+
     /// The text of an asynchronous copy or product.
     pub(super) fn flight(&self, number: usize) -> &'a str {
         &self.plan.flights[number]
@@ -176,7 +190,7 @@ impl<'a> Role<'a> {
         self.frames.is_empty()
     }
 
-    /// Goes on until the role waits or ends; whether it did anything.
+    /// Goes on until the role waits or ends; true if it did anything.
     pub(super) fn resume(&mut self, cluster: &mut Cluster<'a>) -> Result<bool, InterpretError> {
         self.watch = cluster.blocks[self.rank].watch.take();
         if let Some(watch) = &mut self.watch {
@@ -202,17 +216,17 @@ impl<'a> Role<'a> {
         result.map(|()| moved)
     }
 
-    /// Does the next operation; whether it could. One that has to wait stays the next.
+    /// Does the next operation; false if it has to wait, and stays the next.
     fn step(&mut self, op: &'a Op, cluster: &mut Cluster<'a>) -> Result<bool, InterpretError> {
         match op {
-            Op::Stage { pipeline, produce, slot, body, .. } => {
-                let Some((number, contents)) = cluster.begin(self, *pipeline, *produce) else {
+            Op::Stage { slot, body, .. } => {
+                let Some((number, contents)) = cluster.begin(self.rank, self.number, *slot) else {
                     self.wait_at(op);
                     return Ok(false);
                 };
                 self.waiting = None;
-                self.enter((*pipeline, *slot), number, contents);
-                self.open(body, Body::Stage { pipeline: *pipeline, produce: *produce, slot: *slot });
+                self.enter(*slot, number, contents);
+                self.open(body, Body::Stage(*slot));
             }
             Op::ClusterSum { dst, number, text, .. } => {
                 let meeting = &mut cluster.meetings[self.number];
@@ -277,9 +291,7 @@ impl<'a> Role<'a> {
         let Some(frame) = self.frames.pop() else { return Ok(()) };
         match frame.of {
             Body::Role => self.stores_are_done()?,
-            Body::Stage { pipeline, produce, slot } => {
-                self.leave(pipeline, produce, slot, &mut rings[pipeline]);
-            }
+            Body::Stage(slot) => self.leave(slot, &mut rings[slot.pipeline.0 as usize]),
             Body::For(loop_) => {
                 if loop_.unrolled.is_some() {
                     self.iterations.pop();
@@ -325,8 +337,8 @@ impl<'a> Role<'a> {
     }
 
     /// Begins the body of a stage: of a full one with what it holds, of another with nothing.
-    fn enter(&mut self, (pipeline, slot): (usize, Option<usize>), number: usize, contents: Option<Contents>) {
-        let row = &self.plan.pipelines[pipeline];
+    fn enter(&mut self, slot: Slot, number: usize, contents: Option<Contents>) {
+        let row = self.plan.pipeline(slot.pipeline);
         let empty = || Contents {
             tiles: row.tensors.iter().map(|(_, len)| vec![UNWRITTEN; *len]).collect(),
             masks: None,
@@ -341,20 +353,16 @@ impl<'a> Role<'a> {
         if let Some(watch) = &mut self.watch {
             watch.enter(&row.tensors, masks);
         }
-        if let Some(slot) = slot {
-            self.values[slot] = Some(number as i64 % row.stages.max(1));
-        }
+        self.slots.insert(slot, number as i64 % row.stages.max(1));
     }
 
     /// Ends a stage.
-    fn leave(&mut self, pipeline: usize, produce: bool, slot: Option<usize>, ring: &mut Ring) {
-        let row = &self.plan.pipelines[pipeline];
-        if let Some(slot) = slot {
-            self.values[slot] = None;
-        }
+    fn leave(&mut self, slot: Slot, ring: &mut Ring) {
+        let row = self.plan.pipeline(slot.pipeline);
+        self.slots.remove(&slot);
         let tiles = row.tensors.iter().map(|(tensor, _)| std::mem::take(&mut self.tiles[*tensor])).collect();
         let masks = self.watch.as_mut().map(|watch| watch.leave(&row.tensors));
-        match row.reader(self.number).filter(|_| !produce) {
+        match row.reader(self.number).filter(|_| slot.side == Side::Consume) {
             Some(reader) => ring.end(reader),
             None => ring.fill(Contents { tiles, masks }),
         }

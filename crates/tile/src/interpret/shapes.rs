@@ -3,11 +3,10 @@
 use tilewright_machine::DType;
 
 use super::bound::{self, Element};
-use crate::program::{ReduceOp, ShapeOp};
+use crate::program::{Form, ReduceOp, ShapeOp};
 
-/// For each element of the result of a shape statement, where it lies in the operand; `None` where their orders are the
-/// same. `from` and `to` are the shapes of operand and result. A slice counts from where it begins.
-pub(super) fn order(op: &ShapeOp, from: &[i64], to: &[i64]) -> Option<Vec<u32>> {
+/// The place in the operand of each element of a shape statement's result; `None` where their orders are the same. `from` and `to` are the shapes of operand and result. A slice counts from where it begins.
+pub(super) fn order<F: Form>(op: &ShapeOp<F>, from: &[i64], to: &[i64]) -> Option<Vec<u32>> {
     let mut stride = 1;
     let mut strides = Vec::with_capacity(from.len());
     for n in from {
@@ -22,7 +21,21 @@ pub(super) fn order(op: &ShapeOp, from: &[i64], to: &[i64]) -> Option<Vec<u32>> 
             from.iter().zip(&strides).map(|(n, d)| if *n == 1 { 0 } else { *d }).collect()
         }
     };
-    Some(super::plan::table(to.iter().copied().zip(walk)).into_iter().map(|o| o as u32).collect())
+    Some(table(to.iter().copied().zip(walk)).into_iter().map(|o| o as u32).collect())
+}
+
+/// The value of a layout at every index, leftmost mode fastest.
+pub(super) fn table(modes: impl Iterator<Item = (i64, i64)>) -> Vec<i64> {
+    let mut values = vec![0i64];
+    for (extent, stride) in modes {
+        let inner = values.len();
+        for c in 1..extent {
+            for i in 0..inner {
+                values.push(values[i].wrapping_add(c.wrapping_mul(stride)));
+            }
+        }
+    }
+    values
 }
 
 /// A tile seen as three modes: what is left of a mode, the mode, what is right of it.
@@ -44,7 +57,7 @@ impl Around {
         }
     }
 
-    /// For each place left of the mode and right of it, whether anything along the mode is marked.
+    /// True for each place left of the mode and right of it where anything along the mode is marked.
     pub(super) fn any(self, marks: &[bool]) -> Vec<bool> {
         let along = |o: usize, i: usize| (0..self.extent).any(|k| marks[self.at(i, k, o)]);
         (0..self.outer).flat_map(|o| (0..self.inner).map(move |i| (o, i))).map(|(o, i)| along(o, i)).collect()

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::InterpretError;
 use super::coverage::{Coverage, Found, Number, Seen};
+use super::error::InterpretError;
 use super::launch::{grid, symbol_values, tensor_shape, tensor_strides};
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::{Axis, Expr, Scope, SymbolId};
@@ -143,7 +143,7 @@ fn along(rank: usize, mode: usize) -> String {
     }
 }
 
-/// Which elements of a tensor are marked.
+/// The elements of a tensor that are marked.
 struct Marked {
     shape: Vec<i64>,
     count: i64,
@@ -450,7 +450,7 @@ impl<'a> Report<'a> {
         Some(Reach { first, moves, bound })
     }
 
-    /// Why a statement does not get to these coordinates of a mode, and what would.
+    /// The reason why a statement does not get to these coordinates of a mode, and what would reach them.
     fn short(&self, site: &Site<'_>, mode: usize, runs: &[(i64, i64)], rank: usize) -> Option<Short> {
         let Reach { first, moves, bound } = self.reach(site, mode)?;
         let (from, to) = (runs.first()?.0, runs.last()?.1);
@@ -547,7 +547,7 @@ impl<'a> Report<'a> {
         (!span.is_unknown()).then(|| (span, "this loop".to_string()))
     }
 
-    /// Why a statement writes elements again: what does not move it, or moves it by less than it writes.
+    /// The reason why a statement writes elements again: what does not move it, or moves it by less than it writes.
     fn repeated(&self, site: &Site<'_>) -> Option<String> {
         let rank = site.tile.base.len();
         for (mover, _, count) in self.movers(site).into_iter().filter(|(_, _, count)| *count > 1) {
@@ -735,5 +735,26 @@ fn factors_of<'a>(e: &'a Expr, found: &mut Vec<&'a Expr>) {
         }
         factors_of(a, found);
         factors_of(b, found);
+    }
+}
+
+impl Coverage<'_> {
+    /// The register tensor that a tensor is a part of, or itself.
+    pub(super) fn whole(&self, tensor: usize) -> usize {
+        match self.v.program().tensors.get(tensor).map(|t| &t.kind) {
+            Some(TensorKind::Part { of, .. }) => of.0 as usize,
+            _ => tensor,
+        }
+    }
+
+    /// True if the statement reads the tensor, or a part of it.
+    pub(super) fn reads(&self, stmt: &Stmt, tensor: usize) -> bool {
+        // A product reads what it adds to.
+        let own = match &stmt.kind {
+            StmtKind::Gemm { c, .. } | StmtKind::GemmAsync { c, .. } => Some(*c),
+            _ => None,
+        };
+        let is = |id: &crate::TensorId| self.whole(id.0 as usize) == self.whole(tensor);
+        stmt.kind.reads().iter().any(|id| is(id) && own != Some(*id)) || own.as_ref().is_some_and(is)
     }
 }

@@ -106,10 +106,7 @@ impl At<'_> {
                 self.counters.extend(counters.map(|counter| (*counter, 0)));
                 self.body(body).saturating_add(WARP * warps).saturating_mul(share)
             }
-            StmtKind::Stage { slot, body, .. } => {
-                self.counters.extend(slot.map(|slot| (slot, 0)));
-                self.body(body).saturating_add(WARP * warps)
-            }
+            StmtKind::Stage { body, .. } => self.body(body).saturating_add(WARP * warps),
             StmtKind::Gemm { c, a, .. } => self.product(&self.v.shape(*c), &self.v.shape(*a)),
             StmtKind::GemmAsync { c, a, .. } => self.product(&self.v.shape(*c), &self.v.tile(a).shape),
             kind if !kind.body().is_empty() => self.body(kind.body()),

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use super::Checker;
 use crate::diagnostic::{Code, Diagnostic, Origin};
-use crate::expr::SymbolId;
 use crate::program::{PipelineId, Side, Stmt, StmtKind, TensorId, TensorKind};
 
 /// The most stages of a pipeline.
@@ -78,7 +77,7 @@ impl Checker<'_> {
     /// `produce p { … }`, `consume p { … }`.
     pub(super) fn stage(
         &mut self,
-        (pipeline, side, slot): (PipelineId, Side, Option<SymbolId>),
+        (pipeline, side): (PipelineId, Side),
         body: &[Stmt],
         threads: Option<u32>,
         span: Origin,
@@ -97,7 +96,7 @@ impl Checker<'_> {
         }
         self.uses.push(Use { pipeline, side, role: self.role, span });
         self.stages.push(OpenStage { pipeline, side, written: BTreeSet::new() });
-        self.counting(slot, |check| check.block(body, threads, "stage"));
+        self.block(body, threads, "stage");
         let Some(stage) = self.stages.pop() else { return };
         if side == Side::Produce {
             for tensor in program.pipeline(pipeline).tensors.iter().filter(|t| !stage.written.contains(t)) {

@@ -85,8 +85,8 @@ impl Checker<'_> {
                 self.block(body, own, "role");
                 self.role = outer;
             }
-            StmtKind::Stage { pipeline, side, slot, body } => {
-                self.stage((*pipeline, *side, *slot), body, threads, span);
+            StmtKind::Stage { pipeline, side, body } => {
+                self.stage((*pipeline, *side), body, threads, span);
             }
             StmtKind::Tiles { row, col, previous, rows, cols, order, body } => {
                 self.tiles(rows, cols, order, span);

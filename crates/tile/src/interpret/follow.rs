@@ -1,0 +1,256 @@
+//! Masks that follow the operations of a role: each is looked at before it is done.
+
+use super::access::Corner;
+use super::coverage::{Mask, Missing, State, Watch, join};
+use super::error::InterpretError;
+use super::op::{Access, Code, Op, PartOf, Side, Tile};
+use super::role::Role;
+
+impl Watch<'_> {
+    fn read_tile(
+        &mut self,
+        role: &Role<'_>,
+        tile: &Tile,
+        text: &str,
+    ) -> Result<Option<Mask>, InterpretError> {
+        if self.state(tile.tensor).missing.is_none() || tile.order.is_none() {
+            return Ok(self.read(tile.tensor, None));
+        }
+        let places = role.places(tile, text)?;
+        Ok(self.read(tile.tensor, Some(&places)))
+    }
+
+    fn read_side(
+        &mut self,
+        role: &Role<'_>,
+        side: &Side,
+        text: &str,
+    ) -> Result<Option<Mask>, InterpretError> {
+        match side {
+            Side::Tile(tile) => self.read_tile(role, tile, text),
+            Side::Global(_) => Ok(None),
+        }
+    }
+
+    fn copy(&mut self, role: &Role<'_>, [src, dst]: [&Side; 2], text: &str) -> Result<(), InterpretError> {
+        let mask = self.read_side(role, src, text)?;
+        match dst {
+            Side::Tile(Tile { tensor, order: None, .. }) => self.write(*tensor, mask, false),
+            Side::Tile(tile) => {
+                if self.state(tile.tensor).missing.is_some() || mask.is_some() {
+                    let places = role.places(tile, text)?;
+                    self.write_part(tile.tensor, &places, self.len(tile.tensor), mask);
+                }
+                self.state(tile.tensor).unread = None;
+            }
+            Side::Global(access) => {
+                if let Some(mask) = mask
+                    && inside(role, access, &mask.missing)?
+                {
+                    self.reached(mask.origin);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at an operation before it is done.
+    pub(super) fn before(&mut self, role: &Role<'_>, op: &Op) -> Result<(), InterpretError> {
+        match op {
+            Op::Define { tensor, len } => {
+                *self.state(*tensor) = State { missing: Missing::new(vec![true; *len], None), unread: None };
+            }
+            Op::Copy { src, dst, text, .. } => self.copy(role, [src, dst], text)?,
+            Op::CopyAsync { src, dst, flight, .. } => self.copy(role, [src, dst], role.flight(*flight))?,
+            Op::TakeParts { parts, text } => self.take_parts(role, parts, text)?,
+            Op::PutParts { parts, text } => self.put_parts(role, parts, text)?,
+            Op::Gemm { c, a, b, shape, .. } => {
+                let factors = [self.read(*a, None), self.read(*b, None)];
+                self.product(*c, factors, *shape);
+            }
+            Op::GemmAsync(product) => {
+                let text = role.flight(product.flight);
+                let factors = [&product.a, &product.b].map(|side| self.read_side(role, side, text));
+                let [a, b] = factors;
+                self.product(product.c, [a?, b?], product.shape);
+            }
+            Op::ClusterSum { dst, .. } => self.state(*dst).unread = None,
+            Op::Convert { dst, src, .. } => {
+                let mask = self.read(*src, None);
+                self.write(*dst, mask, false);
+            }
+            Op::Fill { dst, .. } => {
+                self.write(*dst, None, false);
+                // What a `fill` writes is there in case nothing else does.
+                self.state(*dst).unread = None;
+            }
+            Op::Elementwise { dst, code, .. } => {
+                let mask = self.elementwise(code);
+                self.write(*dst, mask, false);
+            }
+            Op::Pick { .. }
+            | Op::Slice { .. }
+            | Op::Join { .. }
+            | Op::Split { .. }
+            | Op::Reduce { .. }
+            | Op::Gather { .. } => self.shape(role, op)?,
+            Op::Commit
+            | Op::Wait(_)
+            | Op::Alike { .. }
+            | Op::Landed { .. }
+            | Op::CommitGemm
+            | Op::WaitGemm(_)
+            | Op::Stage { .. }
+            | Op::Tiles { .. }
+            | Op::Mark(_)
+            | Op::For { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Looks at an operation that gives elements other places, or puts them together along a mode.
+    fn shape(&mut self, role: &Role<'_>, op: &Op) -> Result<(), InterpretError> {
+        match op {
+            Op::Pick { dst, src, order } => {
+                let mask = self.read(*src, None);
+                let mask = mask.map(|mask| match order {
+                    None => mask,
+                    Some(order) => pick(&mask, order.iter().map(|&o| o as usize)),
+                });
+                self.write(*dst, mask, false);
+            }
+            Op::Slice { dst, src, order, start, stride, .. } => {
+                let start = role.value(start, || "the beginning of a slice".to_string())?;
+                let first = usize::try_from(start * stride).unwrap_or(0);
+                let len = self.len(*src);
+                let places: Vec<usize> = order.iter().map(|&o| (first + o as usize).min(len - 1)).collect();
+                let mask = self.read(*src, Some(&places));
+                self.write(*dst, mask, false);
+            }
+            Op::Join { dst, a, b } => {
+                let masks = [self.read(*a, None), self.read(*b, None)];
+                let origin = masks.iter().flatten().map(|mask| mask.origin).next();
+                let halves = masks.map(|mask| mask.map_or(vec![false; self.len(*a)], |mask| mask.missing));
+                self.write(*dst, origin.map(|origin| Mask { missing: halves.concat(), origin }), false);
+            }
+            Op::Split { lo, hi, src } => {
+                let mask = self.read(*src, None);
+                let half = self.len(*src) / 2;
+                let halves = [0..half, half..2 * half].map(|part| mask.as_ref().map(|mask| pick(mask, part)));
+                let [low, high] = halves;
+                self.write(*lo, low, false);
+                self.write(*hi, high, false);
+            }
+            Op::Reduce { dst, src, around, .. } => {
+                let mask = self.read(*src, None);
+                self.write(*dst, mask.map(|mask| Mask { missing: around.any(&mask.missing), ..mask }), false);
+            }
+            Op::Gather { dst, src, index, .. } => {
+                // What is taken is not worked out: each element may be what was not written.
+                let masks = [self.read(*index, None), self.read(*src, None)];
+                let [index_mask, src_mask] = masks;
+                let len = self.len(*index);
+                let mask = index_mask.or(src_mask.map(|mask| Mask { missing: vec![true; len], ..mask }));
+                self.write(*dst, mask, false);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The parts of register tensors that an operation has for operands are taken out.
+    fn take_parts(&mut self, role: &Role<'_>, parts: &[PartOf], text: &str) -> Result<(), InterpretError> {
+        for part in parts {
+            let places = role.places(&part.tile, text)?;
+            let whole = self.state(part.tile.tensor);
+            whole.unread = None;
+            let missing = whole.missing.as_ref().and_then(|missing| {
+                Missing::new(places.iter().map(|&at| missing.places[at]).collect(), missing.origin)
+            });
+            *self.state(part.part) = State { missing, unread: None };
+        }
+        Ok(())
+    }
+
+    /// They are put back.
+    fn put_parts(&mut self, role: &Role<'_>, parts: &[PartOf], text: &str) -> Result<(), InterpretError> {
+        for part in parts {
+            let missing = std::mem::take(self.state(part.part)).missing;
+            let places = role.places(&part.tile, text)?;
+            let whole = self.len(part.tile.tensor);
+            // What was unwritten and still is keeps its own origin.
+            let unwritten = missing.as_ref().is_some_and(|missing| missing.origin.is_none());
+            let here = (self.stmt(), part.tile.tensor);
+            let mask = missing
+                .map(|missing| Mask { missing: missing.places, origin: missing.origin.unwrap_or(here) });
+            let before = self.state(part.tile.tensor).missing.as_ref().and_then(|missing| missing.origin);
+            self.write_part(part.tile.tensor, &places, whole, mask);
+            if let (true, Some(missing)) = (unwritten, &mut self.state(part.tile.tensor).missing) {
+                missing.origin = before;
+            }
+        }
+        Ok(())
+    }
+
+    /// `c += a · bᵀ`: an element of `c` is there if it was, and the rows of both factors are.
+    fn product(&mut self, c: usize, [a, b]: [Option<Mask>; 2], [m, n, k]: [usize; 3]) {
+        let sums = self.read(c, None);
+        let origin = [&sums, &a, &b].into_iter().flatten().map(|mask| mask.origin).next();
+        let mask = origin.map(|origin| {
+            let rows = |mask: Option<Mask>, count: usize| {
+                let row = |i: usize, mask: &Mask| (0..k).any(|p| mask.missing[i + p * count]);
+                mask.map(|mask| (0..count).map(|i| row(i, &mask)).collect::<Vec<bool>>())
+            };
+            let (left, right) = (rows(a, m), rows(b, n));
+            let at = |rows: &Option<Vec<bool>>, i: usize| rows.as_ref().is_some_and(|rows| rows[i]);
+            let sum = |i: usize| sums.as_ref().is_some_and(|mask| mask.missing[i]);
+            let missing = (0..m * n).map(|i| sum(i) || at(&left, i % m) || at(&right, i / m)).collect();
+            Mask { missing, origin }
+        });
+        self.write(c, mask, true);
+    }
+
+    fn elementwise(&mut self, code: &Code) -> Option<Mask> {
+        let mut mask: Option<Mask> = None;
+        code.tensors(&mut |tensor| {
+            if let Some(other) = self.read(tensor, None) {
+                match &mut mask {
+                    None => mask = Some(other),
+                    Some(mask) => join(&mut mask.missing, &other.missing),
+                }
+            }
+        });
+        mask
+    }
+}
+
+impl Code {
+    /// Calls `visit` for every tensor that the expression reads.
+    fn tensors(&self, visit: &mut impl FnMut(usize)) {
+        match self {
+            Code::Tensor(tensor) => visit(*tensor),
+            Code::Unary(_, x) => x.tensors(visit),
+            Code::Binary(_, x, y) => {
+                x.tensors(visit);
+                y.tensors(visit);
+            }
+            Code::Fma(operands) => operands.iter().for_each(|x| x.tensors(visit)),
+            Code::Number(_) | Code::Scalar(_) | Code::Int(_) => {}
+        }
+    }
+}
+
+fn pick(mask: &Mask, places: impl Iterator<Item = usize>) -> Mask {
+    Mask { missing: places.map(|at| mask.missing[at]).collect(), origin: mask.origin }
+}
+
+/// True if an element that is missing lies within the buffer.
+fn inside(role: &Role<'_>, access: &Access, missing: &[bool]) -> Result<bool, InterpretError> {
+    let corner: Corner = role.corner(access)?;
+    if access.start_if_inside(&corner).is_some() {
+        return Ok(missing.contains(&true));
+    }
+    let (mut missing, mut any) = (missing.iter(), false);
+    access.each(&corner, |offset| any |= missing.next() == Some(&true) && offset.is_some());
+    Ok(any)
+}

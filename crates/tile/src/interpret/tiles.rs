@@ -1,0 +1,172 @@
+//! Tiles that a role reads and writes: where they lie in its tensors and in global buffers.
+
+use tilewright_machine::DType;
+
+use super::access::Corner;
+use super::bound::Element;
+use super::error::InterpretError;
+use super::op::{Access, PartOf, Side, Tile};
+use super::role::Role;
+use crate::expr::Expr;
+
+impl Role<'_> {
+    /// Takes the parts of register tensors out that a statement has for operands.
+    pub(super) fn take_parts(&mut self, parts: &[PartOf], text: &str) -> Result<(), InterpretError> {
+        for part in parts {
+            let places = self.places(&part.tile, text)?;
+            let whole = &self.tiles[part.tile.tensor];
+            self.tiles[part.part] = places.iter().map(|&o| whole[o]).collect();
+        }
+        Ok(())
+    }
+
+    /// Puts them back.
+    pub(super) fn put_parts(&mut self, parts: &[PartOf], text: &str) -> Result<(), InterpretError> {
+        for part in parts {
+            let places = self.places(&part.tile, text)?;
+            let values = std::mem::take(&mut self.tiles[part.part]);
+            let whole = &mut self.tiles[part.tile.tensor];
+            places.into_iter().zip(values).for_each(|(o, x)| whole[o] = x);
+        }
+        Ok(())
+    }
+
+    /// An error where the blocks of the cluster do not all mean the same tile.
+    pub(super) fn alike(&mut self, access: &Access, text: &str) -> Result<(), InterpretError> {
+        let (corner, at) = (self.corner(access)?, self.index[0]);
+        let first = at - at % self.plan.cluster;
+        for peer in first..first + self.plan.cluster {
+            self.index[0] = peer;
+            let other = self.corner(access);
+            self.index[0] = at;
+            if other? != corner {
+                return Err(InterpretError::MulticastApart { statement: text.to_string() });
+            }
+        }
+        Ok(())
+    }
+
+    /// The offset of the first element of a tile of the block.
+    fn start(&self, tile: &Tile, statement: &str) -> Result<usize, InterpretError> {
+        let mut start = 0;
+        for fixed in &tile.fixed {
+            let index = self.coord(&fixed.index, || format!("an index of `{}`", tile.name))?;
+            if !(0..fixed.extent).contains(&index) {
+                return Err(InterpretError::IndexOutside {
+                    statement: statement.to_string(),
+                    tensor: tile.name.clone(),
+                    mode: fixed.mode,
+                    index,
+                    extent: fixed.extent,
+                });
+            }
+            start += index * fixed.stride;
+        }
+        Ok(start as usize)
+    }
+
+    /// The offset of each element of a tile of the block.
+    pub(super) fn places(&self, tile: &Tile, statement: &str) -> Result<Vec<usize>, InterpretError> {
+        let start = self.start(tile, statement)?;
+        Ok(match &tile.order {
+            None => (0..self.tiles[tile.tensor].len()).collect(),
+            Some(order) => order.iter().map(|&o| start + o as usize).collect(),
+        })
+    }
+
+    /// Reads one side of a copy.
+    pub(super) fn fetch(
+        &self,
+        src: &Side,
+        moving: &mut Vec<Element>,
+        text: &str,
+    ) -> Result<(), InterpretError> {
+        moving.clear();
+        match src {
+            Side::Tile(tile) => {
+                self.landed(tile, "reads", text)?;
+                let (from, start) = (&self.tiles[tile.tensor], self.start(tile, text)?);
+                match &tile.order {
+                    None => moving.extend_from_slice(from),
+                    Some(order) => moving.extend(order.iter().map(|&o| from[start + o as usize])),
+                }
+                Ok(())
+            }
+            Side::Global(access) => self.load(access, moving),
+        }
+    }
+
+    pub(super) fn copy(
+        &mut self,
+        src: &Side,
+        dst: &Side,
+        len: usize,
+        text: &str,
+    ) -> Result<(), InterpretError> {
+        let mut moving = std::mem::take(&mut self.moving);
+        self.fetch(src, &mut moving, text)?;
+        debug_assert_eq!(moving.len(), len);
+        match dst {
+            Side::Tile(tile) => {
+                self.landed(tile, "writes", text)?;
+                let start = self.start(tile, text)?;
+                let to = &mut self.tiles[tile.tensor];
+                match &tile.order {
+                    None => std::mem::swap(to, &mut moving),
+                    Some(order) => {
+                        order.iter().zip(&moving).for_each(|(&o, &x)| to[start + o as usize] = x);
+                    }
+                }
+            }
+            Side::Global(access) => {
+                let corner = self.corner(access)?;
+                self.store(access, &corner, &moving, None);
+            }
+        }
+        self.moving = moving;
+        Ok(())
+    }
+
+    // Global buffers.
+
+    /// The corner of a tile at the sizes, the block and the counters at hand.
+    pub(super) fn corner(&self, access: &Access) -> Result<Corner, InterpretError> {
+        let all = |list: &[Expr], what: &str| -> Result<Vec<i64>, _> {
+            list.iter().map(|e| self.value(e, || format!("{what} of `{}`", access.name))).collect()
+        };
+        Ok(Corner { base: all(&access.base, "an offset")?, ends: all(&access.shape, "the end")? })
+    }
+
+    /// Reads a tile of a buffer.
+    pub(super) fn load(&self, access: &Access, out: &mut Vec<Element>) -> Result<(), InterpretError> {
+        let corner = self.corner(access)?;
+        let start = access.start_if_inside(&corner);
+        if let Some(watch) = &self.watch {
+            access.visit(&corner, |offset| watch.loaded(access.param, offset));
+        }
+        let buffer = &self.buffers[access.param];
+        match start {
+            Some(start) => out.extend(access.offsets.iter().map(|o| buffer.read((start + o) as usize))),
+            None => access.each(&corner, |offset| {
+                out.push(offset.map_or(Element::exact(0.0), |o| buffer.read(o)));
+            }),
+        }
+        Ok(())
+    }
+
+    /// Writes a tile to a buffer from a coordinate on; adds it to what is there, rounded to the type, if there is one.
+    pub(super) fn store(&self, access: &Access, corner: &Corner, tile: &[Element], add: Option<DType>) {
+        let buffer = &self.buffers[access.param];
+        if let Some(watch) = &self.watch {
+            access.visit_with(corner, tile, |offset, x: Element| {
+                let values = add.is_none().then(|| [buffer.read(offset).value, x.value]);
+                watch.stored(access.param, offset, values);
+            });
+        }
+        let put = |offset: usize, x: Element| match add {
+            None => buffer.write(offset, x),
+            Some(dtype) => buffer.add(offset, x, dtype),
+        };
+        access.visit_with(corner, tile, put);
+    }
+}
