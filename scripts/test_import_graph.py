@@ -1,13 +1,17 @@
 """Tests of import-graph on made-up workspaces: python3 -m unittest discover -s scripts"""
 
 import pathlib
+import re
+import string
 import subprocess
 import sys
 import tempfile
 import unittest
 
 SCRIPT = pathlib.Path(__file__).with_name("import-graph")
-LIMIT = 4
+LIMIT = int(re.search(r"^LARGEST_CIRCLE = (\d+)$", SCRIPT.read_text(), re.M).group(1))
+# One file more than a circle may have.
+NAMES = [f"file_{letter}" for letter in string.ascii_lowercase[: LIMIT + 1]]
 
 
 class Check(unittest.TestCase):
@@ -33,43 +37,36 @@ class Check(unittest.TestCase):
         }
 
     def test_a_circle_above_the_limit_fails_and_is_named(self):
-        names = ["ant", "bee", "cow", "dog", "elk"]
-        status, said = self.check(self.ring(names))
+        status, said = self.check(self.ring(NAMES))
         self.assertEqual(status, 1)
-        self.assertIn("crates/made-up: a circle of 5 files: ant.rs bee.rs cow.rs dog.rs elk.rs", said)
+        files = " ".join(f"{name}.rs" for name in NAMES)
+        self.assertIn(f"crates/made-up: a circle of {LIMIT + 1} files: {files}", said)
 
     def test_a_circle_at_the_limit_passes(self):
-        self.assertEqual(self.check(self.ring(["ant", "bee", "cow", "dog"])), (0, ""))
+        self.assertEqual(self.check(self.ring(NAMES[:LIMIT])), (0, ""))
 
     def test_an_open_chain_passes(self):
-        files = self.ring(["ant", "bee", "cow", "dog", "elk"])
-        files["elk.rs"] = "pub struct Elk;\n"
-        self.assertEqual(self.check(files), (0, ""))
+        self.assertEqual(self.check(self.ring(NAMES) | {f"{NAMES[-1]}.rs": "pub struct Last;\n"}), (0, ""))
 
     def test_paths_written_out_are_arrows(self):
-        files = self.ring(["ant", "bee", "cow", "dog", "elk"], imports="pub fn f(_: crate::{0}::{1}) {{}}\n")
-        self.assertEqual(self.check(files)[0], 1)
+        self.assertEqual(self.check(self.ring(NAMES, imports="pub fn f(_: crate::{0}::{1}) {{}}\n"))[0], 1)
 
     def test_imports_through_a_re_export_are_arrows(self):
-        names = ["zoo/ant", "zoo/bee", "zoo/cow", "zoo/dog", "zoo/elk"]
-        files = self.ring(names, imports="use super::{1};\n")
-        files["zoo/mod.rs"] = "".join(f"pub use {name.split('/')[1]}::{name.split('/')[1].title()};\n" for name in names)
+        files = self.ring([f"room/{name}" for name in NAMES], imports="use super::{1};\n")
+        files["room/mod.rs"] = "".join(f"pub use {name}::{name.title()};\n" for name in NAMES)
         status, said = self.check(files)
         self.assertEqual(status, 1)
         self.assertNotIn("mod.rs", said)
 
     def test_unit_tests_are_no_arrows(self):
-        files = self.ring(["ant", "bee", "cow", "dog", "elk"])
-        files["elk.rs"] = "pub struct Elk;\n#[cfg(test)]\nmod tests {\n    use crate::ant::Ant;\n    fn f(_: Ant) {}\n}\n"
-        self.assertEqual(self.check(files), (0, ""))
+        first = NAMES[0].title()
+        unit_test = f"#[cfg(test)]\nmod tests {{\n    use crate::{NAMES[0]}::{first};\n    fn f(_: {first}) {{}}\n}}\n"
+        self.assertEqual(self.check(self.ring(NAMES) | {f"{NAMES[-1]}.rs": "pub struct Last;\n" + unit_test}), (0, ""))
 
     def test_comments_and_strings_are_no_arrows(self):
-        files = self.ring(["ant", "bee", "cow", "dog", "elk"])
-        files["elk.rs"] = '//! Like [`crate::ant::Ant`].\npub const ELK: &str = "crate::ant::Ant";\npub struct Elk;\n'
-        self.assertEqual(self.check(files), (0, ""))
-
-    def test_the_limit_is_that_of_the_script(self):
-        self.assertIn(f"LARGEST_CIRCLE = {LIMIT}\n", SCRIPT.read_text())
+        path = f"crate::{NAMES[0]}::{NAMES[0].title()}"
+        last = f'//! Like [`{path}`].\npub const PATH: &str = "{path}";\npub struct Last;\n'
+        self.assertEqual(self.check(self.ring(NAMES) | {f"{NAMES[-1]}.rs": last}), (0, ""))
 
 
 if __name__ == "__main__":
