@@ -2,8 +2,8 @@
 
 use tilewright_machine::{DType, Memory};
 
-use super::pipelines::{OpenStage, word};
-use super::{Checker, count, shape_text};
+use super::checker::{Checker, count, shape_text};
+use super::stage::{OpenStage, word};
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::program::{AsyncCopyAttrs, Side, TensorId, TensorKind, TensorRef};

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::pipelines::stages_of;
+use super::stage::stages_of;
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::{Expr, IntOp, SymbolId};
 use crate::interpret::{Wait, WaitFor, who};

@@ -2,10 +2,13 @@
 
 use tilewright_layout::{Layout, SwizzledLayout};
 
-use super::{Allowed, Checker, MAX_TILE, count, shape_text, static_shape};
+use super::checker::{Allowed, Checker, count, shape_text, static_shape};
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::program::{ParamKind, TensorId, TensorKind, ViewMode};
+
+/// The most elements that a tensor of the block has.
+pub const MAX_TILE: i64 = 1 << 20;
 
 impl Checker<'_> {
     pub(super) fn definition(&mut self, id: TensorId, span: Origin, threads: Option<u32>) {

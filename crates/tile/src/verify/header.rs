@@ -1,6 +1,6 @@
 //! Checks of what stands around the body: names, parameters, launch; and that ids are indices of their tables.
 
-use super::{Allowed, Checker, count};
+use super::checker::{Allowed, Checker, count};
 use crate::build::check_name;
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::SymbolId;

@@ -7,7 +7,7 @@ use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::program::{Operand, ParamId, Program, Side, Stmt, StmtKind, TensorId, TensorKind};
 
-use super::pipelines::stages_of;
+use super::stage::stages_of;
 
 /// The mistakes of a program whose statements are legal each for itself.
 pub(super) fn check(program: &Program) -> Vec<Diagnostic> {

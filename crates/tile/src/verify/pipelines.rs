@@ -2,36 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::Checker;
+use super::checker::Checker;
+use super::stage::{OpenStage, Use, word};
 use crate::diagnostic::{Code, Diagnostic, Origin};
-use crate::program::{PipelineId, Side, Stmt, StmtKind, TensorId, TensorKind};
+use crate::program::{PipelineId, Side, Stmt, TensorKind};
 
 /// The most stages of a pipeline.
 const MAX_STAGES: i64 = 64;
-
-/// A stage that is open.
-pub(super) struct OpenStage {
-    pub(super) pipeline: PipelineId,
-    pub(super) side: Side,
-    /// The tensors of it that have been written.
-    written: BTreeSet<TensorId>,
-}
-
-/// A `produce` or `consume`, and the role it stands in, by its number.
-pub(super) struct Use {
-    pipeline: PipelineId,
-    side: Side,
-    role: Option<usize>,
-    span: Origin,
-}
-
-/// The word of a side.
-pub(super) fn word(side: Side) -> &'static str {
-    match side {
-        Side::Produce => "produce",
-        Side::Consume => "consume",
-    }
-}
 
 impl Checker<'_> {
     /// `p = pipeline(stages, tensors…)`.
@@ -185,21 +162,4 @@ impl Checker<'_> {
             }
         }
     }
-}
-
-/// The stages in a statement, each pipeline's sides once.
-pub(super) fn stages_of(kind: &StmtKind) -> Vec<(PipelineId, Side)> {
-    let mut all = Vec::new();
-    let mut add = |found: Vec<(PipelineId, Side)>| {
-        for stage in found {
-            if !all.contains(&stage) {
-                all.push(stage);
-            }
-        }
-    };
-    if let StmtKind::Stage { pipeline, side, .. } = kind {
-        add(vec![(*pipeline, *side)]);
-    }
-    kind.body().iter().for_each(|stmt| add(stages_of(&stmt.kind)));
-    all
 }

@@ -2,7 +2,7 @@
 
 use tilewright_machine::{Arch, SyncOp};
 
-use super::{Checker, count};
+use super::checker::{Checker, count};
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::program::{PipelineId, Side, Stmt, StmtKind, TensorId, TensorKind};

@@ -2,19 +2,11 @@
 
 use tilewright_machine::DType;
 
-use super::statements::Operand;
-use super::{Checker, Life, count, shape_text};
+use super::checker::{Checker, Life, count, shape_text};
+use super::operands::{Operand, Site};
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::program::{ReduceOp, ShapeOp, TensorId};
-
-/// A statement's name and place, and what it needs of the body around it.
-pub(super) struct Site<'a> {
-    pub(super) statement: &'static str,
-    pub(super) span: Origin,
-    pub(super) threads: Option<u32>,
-    pub(super) defined: &'a mut Vec<usize>,
-}
 
 /// `mode 0`, `modes 0 and 1`, `modes 0 to 3`: what modes there are.
 fn modes_text(rank: usize) -> String {
@@ -45,29 +37,7 @@ impl Checker<'_> {
         let (name, rank) = (self.name(src), shape.len());
         match op {
             ShapeOp::Transpose(order) => self.transposed(name, shape, order, span),
-            ShapeOp::Reshape(extents) => {
-                let to = self.extents(extents, dst, "reshape", span)?;
-                let has: i64 = shape.iter().product();
-                let wants = to.iter().try_fold(1i64, |product, n| product.checked_mul(*n));
-                if wants == Some(has) {
-                    return Some(to);
-                }
-                let wants = wants.map_or("more than 2^63".to_string(), |n| n.to_string());
-                self.report(
-                    Diagnostic::new(
-                        Code::ShapeMismatch,
-                        span,
-                        format!(
-                            "`{name}` has {has} elements (shape {}), and {} has {wants}",
-                            shape_text(shape),
-                            shape_text(&to)
-                        ),
-                    )
-                    .related(self.program.tensor(src).span, "defined here")
-                    .help("a reshape keeps the number of elements"),
-                );
-                None
-            }
+            ShapeOp::Reshape(extents) => self.reshaped((src, shape), extents, dst, span),
             ShapeOp::Expand { axis } if *axis as usize > rank => {
                 self.report(
                     Diagnostic::new(
@@ -85,40 +55,70 @@ impl Checker<'_> {
                 Some(to)
             }
             ShapeOp::Slice { axis, start, extent } => self.sliced(name, shape, *axis, (start, extent), span),
-            ShapeOp::Broadcast(extents) => {
-                let to = self.extents(extents, dst, "broadcast", span)?;
-                if to.len() != rank {
-                    self.report(
-                        Diagnostic::new(
-                            Code::WrongRank,
-                            span,
-                            format!(
-                                "`{name}` has {}, and `broadcast` gives {}",
-                                count(rank, "mode"),
-                                count(to.len(), "extent")
-                            ),
-                        )
-                        .help("give one extent a mode; `expand` makes a new mode of extent 1 first"),
-                    );
-                    return None;
-                }
-                let wrong = shape.iter().zip(&to).position(|(from, to)| from != to && *from != 1);
-                let Some(mode) = wrong else { return Some(to) };
-                self.report(
-                    Diagnostic::new(
-                        Code::ShapeMismatch,
-                        span,
-                        format!(
-                            "mode {mode} of `{name}` has extent {}, which cannot be repeated to {}",
-                            shape[mode], to[mode]
-                        ),
-                    )
-                    .related(self.program.tensor(src).span, "defined here")
-                    .help("only modes of extent 1 are repeated; the others keep their extents"),
-                );
-                None
-            }
+            ShapeOp::Broadcast(extents) => self.broadcast((src, shape), extents, dst, span),
         }
+    }
+
+    /// The shape of a reshape: as many elements in another shape.
+    fn reshaped(
+        &mut self,
+        (src, shape): (TensorId, &[i64]),
+        extents: &[Expr],
+        dst: TensorId,
+        span: Origin,
+    ) -> Option<Vec<i64>> {
+        let to = self.extents(extents, dst, "reshape", span)?;
+        let has: i64 = shape.iter().product();
+        let wants = to.iter().try_fold(1i64, |product, n| product.checked_mul(*n));
+        if wants == Some(has) {
+            return Some(to);
+        }
+        let wants = wants.map_or("more than 2^63".to_string(), |n| n.to_string());
+        let message = format!(
+            "`{}` has {has} elements (shape {}), and {} has {wants}",
+            self.name(src),
+            shape_text(shape),
+            shape_text(&to)
+        );
+        self.report(
+            Diagnostic::new(Code::ShapeMismatch, span, message)
+                .related(self.program.tensor(src).span, "defined here")
+                .help("a reshape keeps the number of elements"),
+        );
+        None
+    }
+
+    /// The shape of a broadcast: modes of extent 1 repeated.
+    fn broadcast(
+        &mut self,
+        (src, shape): (TensorId, &[i64]),
+        extents: &[Expr],
+        dst: TensorId,
+        span: Origin,
+    ) -> Option<Vec<i64>> {
+        let to = self.extents(extents, dst, "broadcast", span)?;
+        let (name, rank) = (self.name(src), shape.len());
+        if to.len() != rank {
+            let (has, given) = (count(rank, "mode"), count(to.len(), "extent"));
+            let message = format!("`{name}` has {has}, and `broadcast` gives {given}");
+            self.report(
+                Diagnostic::new(Code::WrongRank, span, message)
+                    .help("give one extent a mode; `expand` makes a new mode of extent 1 first"),
+            );
+            return None;
+        }
+        let wrong = shape.iter().zip(&to).position(|(from, to)| from != to && *from != 1);
+        let Some(mode) = wrong else { return Some(to) };
+        let message = format!(
+            "mode {mode} of `{name}` has extent {}, which cannot be repeated to {}",
+            shape[mode], to[mode]
+        );
+        self.report(
+            Diagnostic::new(Code::ShapeMismatch, span, message)
+                .related(self.program.tensor(src).span, "defined here")
+                .help("only modes of extent 1 are repeated; the others keep their extents"),
+        );
+        None
     }
 
     /// The shape of a slice; where it begins is known once `unroll for` is expanded.

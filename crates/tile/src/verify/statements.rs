@@ -4,22 +4,14 @@ use std::collections::BTreeSet;
 
 use tilewright_machine::{DType, Memory, WARP, WARPGROUP};
 
-use super::shapes::Site;
-use super::{Allowed, Checker, Life, count, depends_on, shape_text, static_shape};
-use crate::build::before;
+use super::checker::{Allowed, Checker, Life, count, shape_text};
+use super::operands::Site;
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::program::{
-    AsyncCopyAttrs, ElemExpr, ParamKind, Program, Stmt, StmtKind, SymbolKind, TensorId, TensorKind,
-    TensorRef, ViewLeaf, ViewMode,
+    AsyncCopyAttrs, ElemExpr, ParamKind, Stmt, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef,
+    ViewLeaf,
 };
-
-/// A tensor as a statement sees it.
-pub(super) struct Operand {
-    pub(super) memory: Memory,
-    pub(super) dtype: DType,
-    pub(super) shape: Vec<i64>,
-}
 
 impl Checker<'_> {
     /// Checks the kernel's body.
@@ -76,27 +68,7 @@ impl Checker<'_> {
             StmtKind::WaitGemm(groups) => self.wait_gemm(groups, threads, span),
             StmtKind::ClusterSum { dst } => self.cluster_sum(*dst, span),
             StmtKind::Pipeline(id) => self.pipeline(*id, span),
-            StmtKind::Role { name, warpgroups, body, .. } => {
-                let outer = self.role;
-                self.role = self.role_names.iter().position(|role| role == name);
-                let own = warpgroups
-                    .as_int()
-                    .and_then(|n| u32::try_from(n.checked_mul(i64::from(WARPGROUP))?).ok());
-                self.block(body, own, "role");
-                self.role = outer;
-            }
-            StmtKind::Stage { pipeline, side, body } => {
-                self.stage((*pipeline, *side), body, threads, span);
-            }
-            StmtKind::Tiles { row, col, previous, rows, cols, order, body } => {
-                self.tiles(rows, cols, order, span);
-                let counters = [*row, *col].into_iter().chain(previous.iter().flatten().copied());
-                self.counting(counters, |check| check.block(body, threads, "loop"));
-            }
-            StmtKind::Drain { previous, body } => {
-                self.counting(*previous, |check| check.block(body, threads, "`drain`"));
-            }
-            StmtKind::Commit => {}
+            StmtKind::Commit | StmtKind::Sync => {}
             StmtKind::Wait(groups) => self.wait(groups, span),
             StmtKind::Gemm { c, a, b, warps } => {
                 self.gemm(*c, *a, *b, span);
@@ -131,7 +103,38 @@ impl Checker<'_> {
                 let site = Site { statement: "gather", span, threads, defined };
                 self.gather(*dst, *src, *index, *axis, site);
             }
-            StmtKind::Sync => {}
+            StmtKind::Role { .. }
+            | StmtKind::Stage { .. }
+            | StmtKind::Tiles { .. }
+            | StmtKind::Drain { .. }
+            | StmtKind::For { .. } => self.with_body(stmt, threads),
+        }
+    }
+
+    /// A statement with others inside.
+    fn with_body(&mut self, stmt: &Stmt, threads: Option<u32>) {
+        let span = stmt.span;
+        match &stmt.kind {
+            StmtKind::Role { name, warpgroups, body, .. } => {
+                let outer = self.role;
+                self.role = self.role_names.iter().position(|role| role == name);
+                let threads = warpgroups
+                    .as_int()
+                    .and_then(|n| u32::try_from(n.checked_mul(i64::from(WARPGROUP))?).ok());
+                self.block(body, threads, "role");
+                self.role = outer;
+            }
+            StmtKind::Stage { pipeline, side, body } => {
+                self.stage((*pipeline, *side), body, threads, span);
+            }
+            StmtKind::Tiles { row, col, previous, rows, cols, order, body } => {
+                self.tiles(rows, cols, order, span);
+                let counters = [*row, *col].into_iter().chain(previous.iter().flatten().copied());
+                self.counting(counters, |check| check.block(body, threads, "loop"));
+            }
+            StmtKind::Drain { previous, body } => {
+                self.counting(*previous, |check| check.block(body, threads, "`drain`"));
+            }
             StmtKind::For { counter, lo, hi, body } => {
                 for (bound, what) in [(lo, "the loop's first value"), (hi, "the loop's end")] {
                     if self.program.symbol(*counter).kind == SymbolKind::Unrolled {
@@ -142,257 +145,8 @@ impl Checker<'_> {
                 }
                 self.counting([*counter], |check| check.block(body, threads, "loop"));
             }
+            _ => {}
         }
-    }
-
-    pub(super) fn define(&mut self, id: TensorId, defined: &mut Vec<usize>) {
-        self.life[id.0 as usize] = Life::Alive;
-        self.home[id.0 as usize] = self.role;
-        defined.push(id.0 as usize);
-    }
-
-    /// The tensor itself, or the one that it is a part of.
-    pub(super) fn base(&self, id: TensorId) -> TensorId {
-        match self.program.tensor(id).kind {
-            TensorKind::Part { of, .. } => of,
-            _ => id,
-        }
-    }
-
-    /// Checks that a tensor, or what it is a part of, may be used here.
-    fn alive(&mut self, id: TensorId, span: Origin) -> bool {
-        self.exists(id, span) && self.belongs(self.base(id), span)
-    }
-
-    /// Checks that a tensor, or what it is a part of, is defined here.
-    pub(super) fn exists(&mut self, id: TensorId, span: Origin) -> bool {
-        let id = self.base(id);
-        let tensor = self.program.tensor(id);
-        let error = match self.life[id.0 as usize] {
-            Life::Alive => return !self.broken[id.0 as usize],
-            Life::Undefined => Diagnostic::new(
-                Code::UnknownName,
-                span,
-                format!("`{}` is used before it is defined", tensor.name),
-            )
-            .help("define it on an earlier line"),
-            Life::Gone(block) => Diagnostic::new(
-                Code::UnknownName,
-                span,
-                format!("`{}` is defined inside a {block} and does not exist after it", tensor.name),
-            )
-            .help(before(block)),
-        };
-        self.report(error.label("used here").related(tensor.span, "defined here"));
-        false
-    }
-
-    // Operands.
-
-    /// A tensor, or a part of one, that must be in registers.
-    pub(super) fn register(&mut self, id: TensorId, span: Origin, statement: &str) -> Option<Operand> {
-        if !self.alive(id, span) {
-            return None;
-        }
-        let (tensor, memory) = (self.program.tensor(id), self.program.tensor(self.base(id)).memory());
-        if memory != Memory::Register {
-            // A word of the language, or a description.
-            let statement =
-                if statement.contains(' ') { statement.to_string() } else { format!("`{statement}`") };
-            self.report(
-                Diagnostic::new(
-                    Code::WrongMemory,
-                    span,
-                    format!("{statement} works on register tensors; `{}` is in {memory} memory", tensor.name),
-                )
-                .related(tensor.span, "defined here")
-                .help("copy it to a register tensor first"),
-            );
-            return None;
-        }
-        let shape = self.register_shape(id, span)?;
-        Some(Operand { memory, dtype: tensor.dtype, shape })
-    }
-
-    /// The shape of a register tensor, or of a part of one.
-    fn register_shape(&mut self, id: TensorId, span: Origin) -> Option<Vec<i64>> {
-        let program = self.program;
-        match &program.tensor(id).kind {
-            TensorKind::Part { of, index, .. } => {
-                let span = program.tensor(id).span.or(span);
-                let shape = self.tile_at(*of, index, span, true)?;
-                self.same_modes(*of, index.iter().map(Option::is_some).collect(), span)?;
-                Some(shape)
-            }
-            kind => {
-                let shape = static_shape(kind);
-                self.same_modes(id, vec![false; shape.len()], span)?;
-                Some(shape)
-            }
-        }
-    }
-
-    /// All uses of a register tensor index the same modes.
-    fn same_modes(&mut self, id: TensorId, modes: Vec<bool>, span: Origin) -> Option<()> {
-        let tensor = self.program.tensor(id);
-        let name = tensor.name.as_str();
-        if modes.contains(&true) && matches!(&tensor.kind, TensorKind::Register { pinned: Some(_), .. }) {
-            let message = format!("`{name}` is indexed, and its layout is pinned");
-            self.report(
-                Diagnostic::new(Code::LayoutConflict, span, message)
-                    .related(tensor.span, "pinned here")
-                    .help("each part of an indexed register tensor has a layout of its own: pin none"),
-            );
-            return None;
-        }
-        let (first, at) = self.indexed.entry(id).or_insert((modes.clone(), span)).clone();
-        if first == modes {
-            return Some(());
-        }
-        let message = format!("`{name}` is indexed in other modes here than in an earlier statement");
-        self.report(
-            Diagnostic::new(Code::WrongRank, span, message)
-                .related(at, "the earlier use")
-                .help("all uses of a register tensor index the same modes, or none"),
-        );
-        None
-    }
-
-    /// A tensor as a copy refers to it.
-    pub(super) fn reference(&mut self, r: &TensorRef, stmt: Origin) -> Option<Operand> {
-        let span = r.span.or(stmt);
-        if !self.alive(r.tensor, span) {
-            return None;
-        }
-        let tensor = self.program.tensor(r.tensor);
-        let name = tensor.name.as_str();
-        let memory = tensor.memory();
-        let mut shape = match &tensor.kind {
-            TensorKind::View { .. } | TensorKind::Shared { .. } => {
-                self.tile_at(r.tensor, &r.index, span, false)?
-            }
-            TensorKind::Register { .. } | TensorKind::Part { .. } if r.index.is_empty() => {
-                let memory = self.program.tensor(self.base(r.tensor)).memory();
-                if memory != Memory::Register {
-                    let message = format!("`{name}` names a part of a tensor in {memory} memory");
-                    self.report(
-                        Diagnostic::new(Code::WrongMemory, span, message).help("index the reference"),
-                    );
-                    return None;
-                }
-                self.register_shape(r.tensor, span)?
-            }
-            TensorKind::Register { .. } | TensorKind::Part { .. } => {
-                let message = format!("the reference indexes the register tensor `{name}` itself");
-                let help = "a statement names a part of a register tensor: `KernelBuilder::part` makes one";
-                self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
-                return None;
-            }
-        };
-        if r.transposed {
-            if memory == Memory::Register {
-                self.report(
-                    Diagnostic::new(
-                        Code::WrongMemory,
-                        span,
-                        format!("the register tensor `{name}` cannot be transposed"),
-                    )
-                    .related(tensor.span, "defined here")
-                    .help(format!("inside a copy only shared and global tensors are: write `t = transpose({name})` first")),
-                );
-                return None;
-            }
-            shape.reverse();
-        }
-        Some(Operand { memory, dtype: tensor.dtype, shape })
-    }
-
-    /// The shape of the modes of a tensor that an index keeps. With `known`, the index is known when `unroll for` is expanded.
-    fn tile_at(
-        &mut self,
-        id: TensorId,
-        index: &[Option<Expr>],
-        span: Origin,
-        known: bool,
-    ) -> Option<Vec<i64>> {
-        let program = self.program;
-        let tensor = program.tensor(id);
-        let name = tensor.name.as_str();
-        // The extent of each mode, or why it is none.
-        let extents: Vec<Result<i64, String>> = match &tensor.kind {
-            TensorKind::View { modes, .. } => modes.iter().map(|mode| extent_of(program, mode)).collect(),
-            kind => static_shape(kind).into_iter().map(Ok).collect(),
-        };
-        if !index.is_empty() && index.len() != extents.len() {
-            self.report(
-                Diagnostic::new(
-                    Code::WrongRank,
-                    span,
-                    format!(
-                        "`{name}` has {} and is indexed with {}",
-                        count(extents.len(), "mode"),
-                        index.len()
-                    ),
-                )
-                .related(tensor.span, "defined here")
-                .help("give one entry a mode: `:` keeps it, an expression fixes it"),
-            );
-            return None;
-        }
-        let mut shape = Vec::new();
-        let mut ok = true;
-        for (i, extent) in extents.iter().enumerate() {
-            match (index.get(i), extent) {
-                (Some(Some(at)), _) => {
-                    let what = format!("an index of `{name}`");
-                    ok &= if known {
-                        self.known(at, span, &what)
-                    } else {
-                        self.expr(at, Allowed::All, span, &what)
-                    };
-                    if let (Some(value), Ok(extent)) = (at.as_int(), extent)
-                        && !(0..*extent).contains(&value)
-                    {
-                        let message = format!(
-                            "the index {value} is outside mode {i} of `{name}`, which has extent {extent}"
-                        );
-                        self.report(Diagnostic::new(Code::BadValue, span, message));
-                        ok = false;
-                    }
-                }
-                (_, Ok(extent)) if *extent >= 1 => shape.push(*extent),
-                (_, Ok(_)) => return None,
-                (_, Err(why)) => {
-                    self.report(
-                        Diagnostic::new(
-                            Code::BadValue,
-                            span,
-                            format!("mode {i} of `{name}` is kept, but its extent {why}"),
-                        )
-                        .related(tensor.span, "defined here")
-                        .help("a tile's extents are constants: index this mode, e.g. with a loop's counter"),
-                    );
-                    ok = false;
-                }
-            }
-        }
-        if !ok {
-            return None;
-        }
-        if shape.is_empty() {
-            self.report(
-                Diagnostic::new(
-                    Code::WrongRank,
-                    span,
-                    format!("every mode of `{name}` is indexed: no tile is left"),
-                )
-                .help("keep at least one mode with `:`"),
-            );
-            return None;
-        }
-        let size = shape.iter().try_fold(1i64, |product, e| product.checked_mul(*e));
-        self.tile_limit(name, size, span)?;
-        Some(shape)
     }
 
     /// `copy.async(src, dst, how)`.
@@ -441,20 +195,6 @@ impl Checker<'_> {
             let message = format!("the product is given {m}×{n} warps{block}");
             let help = "give numbers of at least 1 whose product divides the block's warps; warps beyond it repeat the work";
             self.report(Diagnostic::new(Code::BadValue, span, message).help(help));
-        }
-    }
-
-    pub(super) fn same_type(&mut self, a: TensorId, b: TensorId, span: Origin, rule: &str, help: &str) {
-        let (x, y) = (self.program.tensor(a), self.program.tensor(b));
-        if x.dtype != y.dtype {
-            self.report(
-                Diagnostic::new(
-                    Code::TypeMismatch,
-                    span,
-                    format!("{rule}: `{}` is {}, `{}` is {}", x.name, x.dtype, y.name, y.dtype),
-                )
-                .help(help),
-            );
         }
     }
 
@@ -516,30 +256,26 @@ impl Checker<'_> {
         if let TensorKind::View { param, .. } = &self.program.tensor(src.tensor).kind {
             self.inputs[param.0 as usize] = true;
         }
-        if let TensorKind::View { param, modes, .. } = &self.program.tensor(dst.tensor).kind {
-            self.outputs[param.0 as usize] = true;
-            let kept = modes.iter().enumerate().filter(|(i, _)| !matches!(dst.index.get(*i), Some(Some(_))));
-            let leaves: Vec<&ViewLeaf> = kept.flat_map(|(_, mode)| &mode.leaves).collect();
-            if leaves.iter().any(|l| l.scale == Expr::Int(0) && l.extent != Expr::Int(1)) {
-                self.report(
-                    Diagnostic::new(
-                        Code::BadValue,
-                        span,
-                        format!("`{dst_name}` has a stride of 0: several elements of the tile would be written to one place"),
-                    )
-                    .help("a view that repeats elements can only be read"),
-                );
-            } else if let Some(dim) = overlap(&leaves) {
-                self.report(
-                    Diagnostic::new(
-                        Code::BadValue,
-                        span,
-                        format!("`{dst_name}` has steps along `e{dim}` that meet: several elements of the tile would be written to one place"),
-                    )
-                    .help("a view whose elements overlap can only be read"),
-                );
-            }
-        }
+        self.written(dst, span);
+    }
+
+    /// Notes that a copy writes a view, whose elements must all have places of their own.
+    fn written(&mut self, dst: &TensorRef, span: Origin) {
+        let TensorKind::View { param, modes, .. } = &self.program.tensor(dst.tensor).kind else { return };
+        self.outputs[param.0 as usize] = true;
+        let kept = modes.iter().enumerate().filter(|(i, _)| !matches!(dst.index.get(*i), Some(Some(_))));
+        let leaves: Vec<&ViewLeaf> = kept.flat_map(|(_, mode)| &mode.leaves).collect();
+        let (steps, help) = if leaves.iter().any(|l| l.scale == Expr::Int(0) && l.extent != Expr::Int(1)) {
+            ("a stride of 0".to_string(), "a view that repeats elements can only be read")
+        } else if let Some(dim) = overlap(&leaves) {
+            (format!("steps along `e{dim}` that meet"), "a view whose elements overlap can only be read")
+        } else {
+            return;
+        };
+        let name = self.name(dst.tensor);
+        let message =
+            format!("`{name}` has {steps}: several elements of the tile would be written to one place");
+        self.report(Diagnostic::new(Code::BadValue, span, message).help(help));
     }
 
     fn gemm(&mut self, c: TensorId, a: TensorId, b: TensorId, span: Origin) {
@@ -675,33 +411,6 @@ impl Checker<'_> {
         ok
     }
 
-    pub(super) fn shapes_differ(
-        &mut self,
-        a: TensorId,
-        a_shape: &[i64],
-        b: TensorId,
-        b_shape: &[i64],
-        span: Origin,
-    ) {
-        let (x, y) = (self.program.tensor(a), self.program.tensor(b));
-        self.report(
-            Diagnostic::new(
-                Code::ShapeMismatch,
-                span,
-                format!(
-                    "`{}` has shape {}, `{}` has {}",
-                    x.name,
-                    shape_text(a_shape),
-                    y.name,
-                    shape_text(b_shape)
-                ),
-            )
-            .related(x.span, "defined here")
-            .related(y.span, "defined here")
-            .help("all tensors of this statement have one shape"),
-        );
-    }
-
     fn elementwise(
         &mut self,
         dst: TensorId,
@@ -769,15 +478,6 @@ impl Checker<'_> {
             }
         }
     }
-}
-
-/// The constant extent of a view's mode, or why it is none.
-fn extent_of(program: &Program, mode: &ViewMode) -> Result<i64, String> {
-    let extent = mode.leaves.iter().try_fold(1i64, |product, l| product.checked_mul(l.extent.as_int()?));
-    extent.ok_or_else(|| {
-        let runtime = mode.leaves.iter().find(|l| l.extent.as_int().is_none());
-        runtime.map_or("overflows".to_string(), |l| format!("depends on {}", depends_on(program, &l.extent)))
-    })
 }
 
 /// The first mode of a buffer along which two coordinates of a tile with these leaves are one. Leaves whose extent or step is not known

@@ -1,6 +1,6 @@
 //! Checks of loops over tiles, and of counters.
 
-use super::{Allowed, Checker};
+use super::checker::{Allowed, Checker};
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::{Expr, SymbolId};
 use crate::program::{StmtKind, TileOrder};
