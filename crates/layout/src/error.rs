@@ -1,4 +1,4 @@
-//! What can be wrong with a layout or with an operation on layouts. Every message says what is wrong and what would be
+//! Errors of layouts and of operations on them. Every message says what is wrong and what would be
 //! right; layouts appear in their text form, so that a message can be pasted into `tilewright layout`.
 
 use std::fmt;
@@ -165,7 +165,7 @@ pub enum LayoutError {
     NotInvertible {
         /// The layout.
         layout: String,
-        /// Which inverse.
+        /// The inverse that was asked for.
         kind: &'static str,
         /// Why, and what would be right.
         reason: String,
@@ -179,7 +179,7 @@ pub enum LayoutError {
         left: usize,
         /// The rank, or number of tilers, of the right operand.
         right: usize,
-        /// What would be right.
+        /// The condition that would be right.
         expected: &'static str,
     },
     /// A swizzle whose parameters overlap or are too large.
@@ -205,7 +205,7 @@ pub enum LayoutError {
     Parse {
         /// The offset in bytes at which reading stopped.
         offset: usize,
-        /// What was expected.
+        /// The thing that was expected.
         message: String,
     },
 }

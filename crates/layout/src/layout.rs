@@ -243,6 +243,20 @@ impl<S: Stride> Layout<S> {
     }
 }
 
+impl Layout<Coord> {
+    /// The layout of the coordinates' elements of basis `e_index`. The law: `R(i)` is the component `index` of `L(i)`.
+    ///
+    /// ```
+    /// use tilewright_layout::{Coord, Layout};
+    /// let l: Layout<Coord> = "(4,(4,2)):(e1,(e0,6e1))".parse()?;
+    /// assert_eq!(l.component(1).to_string(), "(4,(4,2)):(1,(0,6))");
+    /// # Ok::<(), tilewright_layout::LayoutError>(())
+    /// ```
+    pub fn component(&self, index: usize) -> Layout {
+        Layout { shape: self.shape.clone(), stride: self.stride.map(|d| d.component(index)) }
+    }
+}
+
 impl Layout<i64> {
     /// Number of consecutive integers that the values span, from the least to the greatest: `1 + Σ (extent − 1)·|stride|`.
     /// With no negative stride this is the greatest value plus one.
@@ -301,6 +315,11 @@ impl Layout<i64> {
         let mut strides = strides.into_iter();
         let stride = shape.map(|_| strides.next().unwrap_or(0));
         Layout::new(shape, stride)
+    }
+
+    /// The layout `n:0`, which maps each integer to 0: repetition. An `n` below 1 is read as 1.
+    pub fn broadcast(n: i64) -> Layout {
+        Layout { shape: HTuple::Leaf(n.max(1)), stride: HTuple::Leaf(0) }
     }
 
     /// The layout `n:1`, which maps each integer to itself. An `n` below 1 is read as 1.

@@ -155,7 +155,7 @@
 //!
 //! # Bits
 //!
-//! Where extents are powers of two a layout is a matrix over F2, and a [`LinearLayout`] is one with labelled dimensions ([`bits`] teaches them): which
+//! A layout whose extents are powers of two is a matrix over F2, and a [`LinearLayout`] is one with labelled dimensions ([`bits`] teaches them): which
 //! register of which lane holds which element. What CuTe's algebra does not do is done there: conversions between
 //! register layouts ([`Reorder`]) and shared memory without bank conflicts ([`optimal_swizzle`]). The accumulator of a matrix
 //! instruction, `tilewright layout 'mma((1,1),(16,8))' --draw svg`:

@@ -124,9 +124,9 @@ impl FromStr for Swizzle {
 /// `Sw<3,4,3> o (8,64):(64,1)`, or as just the layout where the swizzle changes nothing.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct SwizzledLayout {
-    /// What is applied last.
+    /// Applied last.
     pub swizzle: Swizzle,
-    /// What is applied first.
+    /// Applied first.
     pub layout: Layout,
 }
 
@@ -153,6 +153,25 @@ impl SwizzledLayout {
 }
 
 impl SwizzledLayout {
+    /// Number of offsets that hold every value, from 0 on: one more than the greatest value, or the layout's own cosize where that
+    /// is whole blocks that the swizzle permutes. Strides are not negative.
+    ///
+    /// ```
+    /// use tilewright_layout::SwizzledLayout;
+    /// assert_eq!("Sw<1,1,1> o (4,3):(1,4)".parse::<SwizzledLayout>()?.cosize(), 12);
+    /// assert_eq!("Sw<1,0,1> o 3:1".parse::<SwizzledLayout>()?.cosize(), 4);
+    /// # Ok::<(), tilewright_layout::LayoutError>(())
+    /// ```
+    pub fn cosize(&self) -> i64 {
+        let plain = self.layout.cosize();
+        // The swizzle permutes each aligned block of this size: whole blocks stay what they are.
+        let block = 1i64 << (self.swizzle.base + self.swizzle.bits);
+        if self.swizzle.is_identity() || plain % block == 0 {
+            return plain;
+        }
+        self.layout.image().into_iter().map(|offset| self.swizzle.apply(offset) + 1).max().unwrap_or(plain)
+    }
+
     /// The least distance at which copies of this layout can follow each other: its cosize, rounded up to a multiple of the
     /// swizzle's period and of `align`. `None` where it does not fit into 63 bits.
     pub fn stage_distance(&self, align: i64) -> Option<i64> {

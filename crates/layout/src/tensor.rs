@@ -142,7 +142,7 @@ impl<T> fmt::Display for PointerMut<'_, T> {
 pub struct Transform<A, F> {
     /// The element.
     pub accessor: A,
-    /// What is applied to it.
+    /// Applied to it.
     pub function: F,
 }
 
@@ -299,9 +299,9 @@ pub fn slice<S: Stride>(layout: &Layout<S>, at: &Slice) -> Result<(S, Layout<S>)
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Tensor<A, S = i64> {
-    /// What is applied last.
+    /// Applied last.
     pub accessor: A,
-    /// What is applied first.
+    /// Applied first.
     pub layout: Layout<S>,
 }
 

@@ -268,4 +268,54 @@ proptest! {
         let values: Vec<i64> = (0..a.size()).map(|i| a.eval(i)).collect();
         prop_assert_eq!(a.table(), values);
     }
+
+    /// A layout is found again from its table, and nothing else is: the result always has the table.
+    #[test]
+    fn a_layout_is_found_from_its_table(a in anything(), at in any::<prop::sample::Index>(), by in -2i64..3) {
+        prop_assert_eq!(Layout::from_table(&a.table()), Some(coalesce(&a)));
+        let mut other = a.table();
+        let at = at.index(other.len());
+        other[at] += by;
+        if let Some(found) = Layout::from_table(&other) {
+            prop_assert_eq!(found.table(), other);
+        }
+    }
+
+    #[test]
+    fn squeezing_and_filtering(a in anything()) {
+        let squeezed = squeeze(&a);
+        prop_assert_eq!(squeezed.table(), a.table());
+        prop_assert!(squeezed.size() == 1 || squeezed.leaves().iter().all(|(s, _)| *s > 1));
+        let filtered = filter_zeros(&a);
+        prop_assert!(filtered.congruent(&a));
+        prop_assert_eq!(filtered.size() * nullspace(&a).size(), a.size());
+        let values = |l: &Layout| l.image().into_iter().collect::<BTreeSet<i64>>();
+        prop_assert_eq!(values(&filtered), values(&a));
+    }
+
+    #[test]
+    fn alignment(a in prop_oneof![chained(), not_negative()]) {
+        let divisor = a.divisor();
+        prop_assert!(a.image().iter().all(|v| *v == 0 || v % divisor == 0));
+        prop_assert_eq!(divisor, a.leaves().iter().filter(|l| l.0 > 1 && l.1 != 0).map(|l| l.1).reduce(gcd).unwrap_or(0));
+        let (n, run) = (max_alignment(&a), right_inverse(&a));
+        prop_assert_eq!(run.size() % n, 0);
+        // The values are whole vectors, each at a multiple of its length.
+        let values: BTreeSet<i64> = a.image().into_iter().collect();
+        prop_assert!(values.iter().all(|v| (0..n).all(|i| values.contains(&(v - v % n + i)))));
+    }
+
+    #[test]
+    fn a_swizzled_cosize_is_one_more_than_the_greatest_value(a in not_negative(), bits in 0u32..3, base in 0u32..3) {
+        let swizzled = SwizzledLayout::new(Swizzle::new(bits, base, 3).unwrap(), a);
+        let greatest = (0..swizzled.layout.size()).map(|i| swizzled.eval(i)).max().unwrap();
+        prop_assert!(swizzled.cosize() > greatest);
+        if !swizzled.swizzle.is_identity() && swizzled.layout.cosize() % (1 << (bits + base)) != 0 {
+            prop_assert_eq!(swizzled.cosize(), greatest + 1);
+        }
+    }
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }

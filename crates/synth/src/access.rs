@@ -8,28 +8,30 @@
 
 use std::collections::BTreeSet;
 
-use tilewright_layout::{Layout, compose};
+use tilewright_layout::{
+    Coord, Layout, LayoutError, Stride, coalesce, compose, logical_divide, nullspace, squeeze,
+    zipped_divide_by_mode,
+};
 use tilewright_machine::{CopyKind, CopyRow, Memory};
 use tilewright_tile::core::{Program, StmtKind, TileRef};
 use tilewright_tile::{GlobalTile, TensorId};
 
 use crate::divisibility::{Divisibility, gcd};
 use crate::reject::Reject;
-use crate::tv::{Access, Call, TvLayout, flat};
+use crate::tv::{Access, Call, TvLayout, linear_coordinate};
+
+/// Tile coordinate → coordinate in the buffer, relative to the tile's base.
+pub fn buffer_coordinates(tile: &GlobalTile) -> Option<Layout<Coord>> {
+    let step = |dim: u32, scale: i64| Coord::basis(dim as usize).checked_scale(scale);
+    let modes = tile.modes.iter().flatten();
+    let leaves = modes.map(|(extent, dim, scale)| Some((*extent, step(*dim, *scale)?)));
+    Layout::from_leaves(&leaves.collect::<Option<Vec<_>>>()?).ok()
+}
 
 /// For each mode of the buffer, the layout tile coordinate → coordinate in that mode (relative to the tile's base).
 pub fn buffer_layouts(tile: &GlobalTile) -> Option<Vec<Layout>> {
-    (0..tile.shape.len())
-        .map(|dim| {
-            let leaves: Vec<(i64, i64)> = tile
-                .modes
-                .iter()
-                .flatten()
-                .map(|(extent, d, scale)| (*extent, if *d as usize == dim { *scale } else { 0 }))
-                .collect();
-            Layout::from_leaves(&leaves).ok()
-        })
-        .collect()
+    let coordinates = buffer_coordinates(tile)?;
+    Some((0..tile.shape.len()).map(|dim| coordinates.component(dim)).collect())
 }
 
 /// The buffer's mode whose stride is the literal 1, if there is one.
@@ -53,8 +55,8 @@ pub fn extents(tile: &GlobalTile) -> Vec<i64> {
         .collect()
 }
 
-/// Whether `n` contiguous elements of the buffer at a tile coordinate that is a multiple of `n` are aligned to their
-/// size and lie wholly inside or wholly outside; if not, why.
+/// Checks that `n` contiguous elements of the buffer at a tile coordinate that is a multiple of `n` are aligned to their
+/// size and lie wholly inside or wholly outside.
 pub fn vector_fits(
     divisibility: &Divisibility<'_>,
     tile: &GlobalTile,
@@ -79,105 +81,55 @@ pub fn vector_fits(
     Ok(())
 }
 
-/// A mode of a tile, or a leaf of one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Leaf {
-    extent: i64,
-    /// Stride in the tile's linear coordinate.
-    stride: i64,
-    /// Steps in its mode of the buffer.
-    scale: i64,
-    /// Whether it is part of the chain.
-    chained: bool,
+/// A tile in the order of memory, as far as that is known.
+struct MemoryOrder {
+    /// Place among neighbours → tile coordinate: the modes that continue each other along the buffer's contiguous mode, from the
+    /// first element on. A single element where there are none.
+    run: Layout,
+    /// The other modes, those that lie closest in memory first.
+    rest: Layout,
 }
 
-/// The leaves of a tile by where they lie in memory. First come those that continue each other there, the chain: along the
-/// buffer's contiguous mode, each leaf's step the product of the extents before it, so that together they are a run of
-/// neighbours. The others follow, those that lie closest in memory first, as far as that is known.
-fn leaves_by_memory(tile: &TileRef) -> Vec<Leaf> {
-    let Some(global) = &tile.global else {
-        let n = tile.shape.len();
-        let mut stride = 1;
-        let mut leaves: Vec<Leaf> = Vec::new();
-        for (i, extent) in tile.shape.iter().enumerate() {
-            leaves.push(Leaf { extent: *extent, stride, scale: 1, chained: i + 1 == n });
-            stride *= extent;
-        }
-        leaves.reverse();
-        return leaves;
-    };
-    let contiguous = contiguous_mode(global);
-    let last = global.shape.len();
-    let mut stride = 1;
-    let mut leaves = Vec::new();
-    for (extent, dim, scale) in global.modes.iter().flatten() {
+impl MemoryOrder {
+    fn new(tile: &TileRef) -> Result<Self, LayoutError> {
+        let Some(global) = &tile.global else {
+            // In memory of ours the last mode is contiguous.
+            let mut modes = linear_coordinate(tile.shape.clone())?.modes();
+            let run = modes.pop().unwrap_or_else(Layout::trivial);
+            modes.reverse();
+            return Ok(MemoryOrder { run, rest: Layout::concat(&modes)? });
+        };
+        let contiguous = contiguous_mode(global);
         // Row-major buffers: later modes lie closer; column-major ones the other way round.
-        let distance = if contiguous == Some(0) && last > 1 { *dim as usize } else { last - *dim as usize };
-        let leaf = Leaf { extent: *extent, stride, scale: *scale, chained: false };
-        leaves.push((Some(*dim as usize) == contiguous, distance, leaf));
-        stride *= extent;
-    }
-    let mut next = 1;
-    while let Some((_, _, leaf)) = leaves
-        .iter_mut()
-        .find(|(along, _, leaf)| *along && !leaf.chained && leaf.extent > 1 && leaf.scale == next)
-    {
-        leaf.chained = true;
-        next *= leaf.extent;
-    }
-    leaves.sort_by_key(|(_, distance, leaf)| {
-        (!leaf.chained, if leaf.chained { 0 } else { *distance }, leaf.scale)
-    });
-    leaves.into_iter().map(|(_, _, leaf)| leaf).collect()
-}
-
-/// How many steps of each leaf a vector of `n` neighbours takes: all of the first ones of the chain, a part of the next.
-/// `None` where the chain is too short, or has no such part.
-fn taken(leaves: &[Leaf], n: i64) -> Option<Vec<i64>> {
-    let mut left = n;
-    let steps = leaves
-        .iter()
-        .map(|leaf| {
-            let all = leaf.chained && left % leaf.extent == 0;
-            let part = leaf.chained && leaf.extent % left == 0;
-            let steps = if all {
-                leaf.extent
-            } else if part {
-                left
-            } else {
-                1
-            };
-            // What a leaf in the middle does not divide ends the vector.
-            if left > 1 && steps == 1 && leaf.extent > 1 {
-                return None;
-            }
-            left /= steps;
-            Some(steps)
-        })
-        .collect::<Option<Vec<i64>>>()?;
-    (left == 1).then_some(steps)
-}
-
-/// Whether vectors of `n` neighbours of a global tile start at multiples of `n` wherever the leaves that they do not take lead
-/// them; if not, why.
-fn leaves_fit(tile: &TileRef, n: i64) -> Result<(), Reject> {
-    let Some(global) = &tile.global else { return Ok(()) };
-    let (Some(mode), leaves) = (contiguous_mode(global), leaves_by_memory(tile)) else { return Ok(()) };
-    let steps = taken(&leaves, n).ok_or(Reject::NoRun(n))?;
-    // What is left of a leaf that a vector takes a part of goes on where the vector ends.
-    let own: Vec<i64> = leaves.iter().zip(&steps).filter(|(_, s)| **s > 1).map(|(l, _)| l.stride).collect();
-    let mut stride = 1;
-    for (extent, dim, scale) in global.modes.iter().flatten() {
-        let walks = *dim as usize == mode && *extent > 1 && !own.contains(&stride);
-        if walks && scale % n != 0 {
-            return Err(Reject::StepsUnaligned(mode, n));
+        let first_is_closest = contiguous == Some(0) && global.shape.len() > 1;
+        let extents = global.modes.iter().flatten().map(|(extent, ..)| *extent).collect();
+        let tile_modes = linear_coordinate(extents)?.modes();
+        let mut modes: Vec<(&(i64, u32, i64), Layout)> =
+            global.modes.iter().flatten().zip(tile_modes).filter(|((extent, ..), _)| *extent > 1).collect();
+        let (mut run, mut next) = (Vec::new(), 1);
+        while let Some(at) =
+            modes.iter().position(|((_, dim, scale), _)| Some(*dim as usize) == contiguous && *scale == next)
+        {
+            let ((extent, ..), mode) = modes.remove(at);
+            next *= extent;
+            run.push(mode);
         }
-        stride *= extent;
+        modes.sort_by_key(|((_, dim, scale), _)| {
+            let dim = i64::from(*dim);
+            (if first_is_closest { dim } else { -dim }, *scale)
+        });
+        let rest: Vec<Layout> = modes.into_iter().map(|(_, mode)| mode).collect();
+        Ok(MemoryOrder { run: Layout::concat(&run)?, rest: Layout::concat(&rest)? })
     }
-    Ok(())
+
+    /// The run divided into vectors: (element of a vector, vector) → tile coordinate. `None` where it has no whole ones.
+    fn vectors(&self, n: i64) -> Option<Layout> {
+        let whole = self.run.size() % n == 0;
+        whole.then(|| logical_divide(&self.run, &Layout::identity(n)).ok()).flatten()
+    }
 }
 
-/// The elements of a vector that a thread should hold of a tile: as many as [`widest_access`] finds, but never a part of a
+/// The elements of a vector that a thread should hold of a tile: those that [`widest_access`] finds, but never a part of a
 /// byte, of the tile or of what is distributed like it, where the tile's contiguous extent allows a whole one: only whole
 /// bytes can be stored.
 pub fn widest_vector(
@@ -188,7 +140,7 @@ pub fn widest_vector(
 ) -> (i64, Option<Reject>) {
     let (n, why) = widest_access(divisibility, tile, threads, max_bytes);
     let byte = elements_of_a_byte(divisibility.program(), tile.tensor);
-    let whole = taken(&leaves_by_memory(tile), byte).is_some();
+    let whole = MemoryOrder::new(tile).is_ok_and(|order| order.vectors(byte).is_some());
     (if whole { n.max(byte) } else { n }, why)
 }
 
@@ -232,27 +184,27 @@ pub fn widest_access(
     max_bytes: u32,
 ) -> (i64, Option<Reject>) {
     let bits = tile.dtype.bits();
-    let leaves = leaves_by_memory(tile);
-    if leaves.first().is_none_or(|leaf| !leaf.chained) {
+    let Ok(order) = MemoryOrder::new(tile) else { return (1, Some(Reject::TooLarge)) };
+    let run = order.run.size();
+    if run == 1 {
         return (1, Some(Reject::TileNotContiguous));
     }
-    let run: i64 = leaves.iter().filter(|leaf| leaf.chained).map(|leaf| leaf.extent).product();
     let total: i64 = tile.shape.iter().product();
     let mut n = i64::from((max_bytes * 8 / bits).max(1));
     let mut why = None;
     while n > 1 {
         let reason = if run % n != 0 {
             Some(Reject::RunUneven(run, n))
-        } else if taken(&leaves, n).is_none() {
+        } else if order.vectors(n).is_none() {
             Some(Reject::LeavesUneven(n))
         } else if total / n < threads && n * i64::from(bits) > 32 {
             Some(Reject::IdleThreads(n, threads))
-        } else if let Some(global) = &tile.global {
-            contiguous_mode(global).and_then(|mode| {
-                vector_fits(divisibility, global, mode, n).and_then(|()| leaves_fit(tile, n)).err()
-            })
         } else {
-            None
+            let global = tile.global.as_ref().and_then(|global| Some((global, contiguous_mode(global)?)));
+            global.and_then(|(global, mode)| {
+                let fits = vector_fits(divisibility, global, mode, n);
+                fits.and_then(|()| rest_fits(global, mode, &order, n)).err()
+            })
         };
         match reason {
             None => return (n, why),
@@ -265,45 +217,51 @@ pub fn widest_access(
     (1, why)
 }
 
+/// Checks that vectors of `n` neighbours along `mode` start at multiples of `n` wherever the modes beside the run lead them.
+fn rest_fits(global: &GlobalTile, mode: usize, order: &MemoryOrder, n: i64) -> Result<(), Reject> {
+    let along = buffer_coordinates(global).ok_or(Reject::TooLarge)?.component(mode);
+    let aligned = compose(&along, &order.rest)?.divisor() % n == 0;
+    if aligned { Ok(()) } else { Err(Reject::StepsUnaligned(mode, n)) }
+}
+
 /// A thread-value layout in which consecutive threads hold consecutive vectors of `n` elements in memory. The values of a
-/// thread begin with a vector, in memory's order, whatever leaves of a view it is made of.
+/// thread begin with a vector, in memory's order, whatever modes of a view it is made of.
 pub fn coalesced(tile: &TileRef, threads: i64, n: i64) -> Option<TvLayout> {
-    let mut available = threads;
-    let leaves = leaves_by_memory(tile);
-    let steps = taken(&leaves, n)?;
-    let (mut thread_leaves, mut value_leaves) = (Vec::new(), Vec::new());
-    value_leaves
-        .extend(leaves.iter().zip(&steps).filter(|(_, n)| **n > 1).map(|(leaf, n)| (*n, leaf.stride)));
-    for (leaf, n) in leaves.iter().zip(steps) {
-        let units = leaf.extent / n;
-        let along = gcd(units, available);
-        thread_leaves.push((along, leaf.stride * n));
-        value_leaves.push((units / along, leaf.stride * n * along));
-        available /= along;
-    }
-    thread_leaves.push((available, 0));
-    TvLayout::new(flat(&thread_leaves).ok()?, flat(&value_leaves).ok()?).ok()
+    let order = MemoryOrder::new(tile).ok()?;
+    let divided = order.vectors(n)?;
+    let vectors = squeeze(&Layout::concat(&[divided.mode(1).ok()?, order.rest]).ok()?);
+    let mut left = threads;
+    let along = vectors.modes().into_iter().map(|mode| {
+        let along = gcd(mode.size(), left);
+        left /= along;
+        Layout::identity(along)
+    });
+    let shares = zipped_divide_by_mode(&vectors, &along.collect::<Vec<_>>()).ok()?;
+    let threads = Layout::concat(&[shares.mode(0).ok()?, Layout::broadcast(left)]).ok()?;
+    let values = Layout::concat(&[divided.mode(0).ok()?, shares.mode(1).ok()?]).ok()?;
+    TvLayout::new(squeeze(&threads), squeeze(&values)).ok()
 }
 
-/// Whether some threads hold the same elements as others.
+/// True if some threads hold the same elements as others.
 pub fn is_broadcast(threads: &Layout) -> bool {
-    threads.leaves().iter().any(|(extent, stride)| *extent > 1 && *stride == 0)
+    nullspace(threads).size() > 1
 }
 
-/// Whether `layout(thread + offset) = layout(thread) + layout(offset)` for all threads of a mode and all offsets: no digit of a
+/// True if `layout(thread + offset) = layout(thread) + layout(offset)` for all threads of a mode and all offsets: no digit of a
 /// coordinate is carried from one leaf of the layout into the next. Without odd factors that always holds.
 pub fn adds(layout: &Layout, threads: &Layout, offsets: impl Iterator<Item = i64> + Clone) -> bool {
-    let leaves = join_leaves(Vec::new(), layout.leaves());
     let mut below = 1;
-    leaves.iter().rev().skip(1).rev().all(|(extent, _)| {
-        below *= extent;
+    let layout = coalesce(layout);
+    let inner = layout.shape().leaves();
+    inner[..inner.len() - 1].iter().all(|extent| {
+        below *= **extent;
         let thread = threads.image().into_iter().map(|t| t % below).max().unwrap_or(0);
         let offset = offsets.clone().map(|c| c % below).max().unwrap_or(0);
         thread + offset < below
     })
 }
 
-/// Whether the values of a vector fill registers, or an aligned part of one, in order.
+/// True if the values of a vector fill registers, or an aligned part of one, in order.
 fn packs(values: &[u32], bits: u32) -> bool {
     let together = (tilewright_machine::per_register(bits) as usize).min(values.len());
     values.chunks(together).all(|chunk| {
@@ -359,7 +317,7 @@ fn global_vectors(
         let mode = mode.ok_or(Reject::BufferNotContiguous)?;
         vector_fits(divisibility, global, mode, n)?;
         let threads = composed[mode].mode(0)?;
-        if threads.leaves().iter().any(|(extent, stride)| *extent > 1 && stride % n != 0) {
+        if threads.divisor() % n != 0 {
             return Err(Reject::ThreadsUnaligned(n));
         }
         order.sort_by_key(|(c, v)| {
@@ -400,13 +358,9 @@ fn global_vectors(
     })
 }
 
-/// A run of coordinates that an instruction wants contiguous in memory: (extent, stride in tile coordinates), leftmost
-/// at consecutive addresses.
-pub type Run = Vec<(i64, i64)>;
-
 /// The calls of `row` between the registers of `tv` and a shared tile of elements of `bits`, with the run of coordinates that
-/// memory must have contiguous and aligned; or why there are none.
-pub fn shared_access(tv: &TvLayout, bits: u32, row: &CopyRow) -> Result<(Access, Run), Reject> {
+/// memory must have contiguous and aligned (address → tile coordinate); or why there are none.
+pub fn shared_access(tv: &TvLayout, bits: u32, row: &CopyRow) -> Result<(Access, Layout), Reject> {
     match row.kind {
         CopyKind::Matrix { count, trans } => matrix_access(tv, bits, count as usize, trans),
         CopyKind::PerThread => {
@@ -420,29 +374,15 @@ pub fn shared_access(tv: &TvLayout, bits: u32, row: &CopyRow) -> Result<(Access,
     }
 }
 
-/// Per-thread accesses of `n` values at a time, in the order of the values.
-pub fn vector_run(tv: &TvLayout, n: i64) -> Result<(Access, Run), Reject> {
+/// Per-thread accesses of `n` values at a time, in the order of the values, with the run of coordinates of such a vector.
+pub fn vector_run(tv: &TvLayout, n: i64) -> Result<(Access, Layout), Reject> {
     let count = tv.count() as i64;
     if count % n != 0 {
         return Err(Reject::CountUneven(count, n));
     }
-    let mut run = Run::new();
-    let mut left = n;
-    for (extent, stride) in tv.values().leaves() {
-        if left == 1 {
-            break;
-        }
-        let take = gcd(extent, left);
-        if stride == 0 || (take != extent && take != left) {
-            return Err(Reject::ValuesApart(n));
-        }
-        match run.last_mut() {
-            Some((e, s)) if *s * *e == stride => *e *= take,
-            _ => run.push((take, stride)),
-        }
-        left /= take;
-    }
-    if left != 1 {
+    let vectors = logical_divide(tv.values(), &Layout::identity(n)).map_err(|_| Reject::ValuesApart(n))?;
+    let run = coalesce(&vectors.mode(0)?);
+    if is_broadcast(&run) {
         return Err(Reject::ValuesApart(n));
     }
     let calls = (0..count / n)
@@ -460,34 +400,15 @@ pub fn vector_run(tv: &TvLayout, n: i64) -> Result<(Access, Run), Reject> {
     Ok((access, run))
 }
 
-/// Leaves that give `values[i]` for every i, from the lowest digit, if the values are sums over the bits of i; those that continue
-/// each other are one leaf. The first value is 0, and there is a power of two of them.
-fn leaves_of(values: &[i64]) -> Option<Vec<(i64, i64)>> {
-    let linear = (0..values.len()).all(|i| {
-        let bits = (0..values.len().ilog2()).filter(|b| i >> b & 1 == 1);
-        values[i] == bits.map(|b| values[1 << b]).sum::<i64>()
-    });
-    let mut leaves: Vec<(i64, i64)> = Vec::new();
-    for b in 0..values.len().ilog2() {
-        let stride = values[1 << b];
-        match leaves.last_mut() {
-            Some((extent, first)) if *first * *extent == stride => *extent *= 2,
-            _ => leaves.push((2, stride)),
-        }
-    }
-    linear.then_some(leaves)
-}
-
 /// The rows that the lanes of `ldmatrix`/`stmatrix` address: `f = g∘q⁻¹∘p`, with each register of the fragment one matrix. The
 /// instruction moves units of 16 bits and does not ask what they are: two elements of 8 bits or four of 4 bits, held by one
 /// lane side by side, travel as one.
-fn matrix_access(tv: &TvLayout, bits: u32, count: usize, trans: bool) -> Result<(Access, Run), Reject> {
+fn matrix_access(tv: &TvLayout, bits: u32, count: usize, trans: bool) -> Result<(Access, Layout), Reject> {
     if bits > 16 || (trans && bits != 16) {
         return Err(Reject::UnitsOf16Bits);
     }
-    if is_broadcast(tv.threads())
-        && tv.threads().leaves().iter().take_while(|l| l.1 != 0).map(|l| l.0).product::<i64>() < 32
-    {
+    let lanes = compose(tv.threads(), &Layout::identity(32)).map_err(|_| Reject::NotMatrixRows)?;
+    if is_broadcast(&lanes) {
         return Err(Reject::LanesAlike);
     }
     let per = tilewright_machine::per_register(bits) as usize;
@@ -503,18 +424,16 @@ fn matrix_access(tv: &TvLayout, bits: u32, count: usize, trans: bool) -> Result<
     if !(0..registers).all(alike) {
         return Err(Reject::RegistersDiffer);
     }
-    let lane = |l: i64| tv.thread_offset(l) - tv.thread_offset(0);
-    let quads: Vec<i64> = (0..4).map(lane).collect();
-    let rows: Vec<i64> = (0..8).map(|row| lane(4 * row)).collect();
-    let additive = (0..32).all(|l| lane(l) == quads[l as usize % 4] + rows[l as usize / 4]);
-    let leaves = (leaves_of(&inner), leaves_of(&quads), leaves_of(&rows));
-    let (true, (Some(inner), Some(quads), Some(rows))) = (additive, leaves) else {
+    // A register is a part of a matrix's row, four lanes beside each other have the whole row, and eight times four all rows.
+    let matrix = Layout::new((4, 8).into(), (1, 4).into()).and_then(|matrix| compose(&lanes, &matrix));
+    let (Ok(matrix), Some(inner)) = (matrix, Layout::from_table(&inner)) else {
         return Err(Reject::NotMatrixRows);
     };
+    let (quads, rows) = (matrix.mode(0)?, matrix.mode(1)?);
     // Rows are addressed one by one and may lie anywhere; what a row holds is the run.
-    let (row_leaves, run) =
-        if trans { (join_leaves(inner, quads), rows) } else { (rows, join_leaves(inner, quads)) };
-    if run.iter().any(|leaf| leaf.1 == 0) {
+    let along = coalesce(&Layout::concat(&[inner, quads])?);
+    let (rows, run) = if trans { (along, coalesce(&rows)) } else { (rows, along) };
+    if is_broadcast(&run) {
         return Err(Reject::LanesAlike);
     }
     let (s1, s2) = match count {
@@ -532,32 +451,14 @@ fn matrix_access(tv: &TvLayout, bits: u32, count: usize, trans: bool) -> Result<
         }
         calls.push(Call { offset: first(r0), values: (r0..r0 + count).map(|r| (per * r) as u32).collect() });
     }
-    let mut threads = row_leaves;
-    threads.push((count.min(2) as i64, s1));
-    threads.push((count.div_ceil(2) as i64, s2));
+    let warps = Layout::new((tv.threads().size() / 32).into(), 32.into())?;
+    let warps = compose(tv.threads(), &warps).map_err(Reject::WarpsWithLanes)?;
     // Lanes whose addresses the instruction ignores repeat those of the first.
-    threads.push((4 / count as i64, 0));
-    let warps = tv.threads().size() / 32;
-    if warps > 1 {
-        let outer =
-            compose(tv.threads(), &Layout::from_leaves(&[(warps, 32)])?).map_err(Reject::WarpsWithLanes)?;
-        threads.extend(outer.leaves());
-    }
-    let kept: Vec<(i64, i64)> = threads.into_iter().filter(|(extent, _)| *extent > 1).collect();
-    let threads = Layout::from_leaves(&kept)?;
+    let matrices = [count.min(2) as i64, count.div_ceil(2) as i64, 4 / count as i64];
+    let matrices = Layout::new(matrices.into(), [s1, s2, 0].into())?;
+    let threads = squeeze(&Layout::concat(&[rows, matrices, warps])?);
     let vector = 128 / bits;
     Ok((Access { vector, threads, calls, broadcast: is_broadcast(tv.threads()) }, run))
-}
-
-/// Two lists of leaves as one, joined where the second continues the first.
-fn join_leaves(mut first: Vec<(i64, i64)>, second: Vec<(i64, i64)>) -> Vec<(i64, i64)> {
-    for (extent, stride) in second {
-        match first.last_mut() {
-            Some((e, s)) if *s * *e == stride => *e *= extent,
-            _ => first.push((extent, stride)),
-        }
-    }
-    first
 }
 
 #[cfg(test)]
@@ -598,7 +499,7 @@ mod tests {
                                 let value = i64::from(call.values[(v / 2) as usize]) + v % 2;
                                 let expected = tv.at(32 * warp + t, value);
                                 let actual =
-                                    access.threads.eval(32 * warp + lane) + call.offset + e * run[0].1;
+                                    access.threads.eval(32 * warp + lane) + call.offset + run.eval(e);
                                 assert_eq!(actual, expected, "{} lane {lane} element {e}", row.name);
                             }
                         }

@@ -91,7 +91,7 @@ impl Planner<'_> {
 
     fn shape(&self, dst: TensorId, src: TensorId, op: &ShapeOp) -> Planned {
         let (from, to) = (self.verified.shape(src), self.verified.shape(dst));
-        let see = |tv: &TvLayout| shapes::seen(tv, &shapes::forward(op, &from, &to)?);
+        let see = |tv: &TvLayout| shapes::lifted(tv, &shapes::backward(op, &from, &to)?);
         // A broadcast's values are repeated in the operand's own registers.
         let within_threads = || -> Result<StmtPlan, Reject> {
             let map = shapes::backward(op, &from, &to).ok_or(Reject::TooLarge)?;

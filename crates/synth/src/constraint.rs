@@ -180,20 +180,17 @@ impl Constraint {
                     let whole = if unknown == *dst { known(*src)? } else { return None };
                     return Some((*src, shapes::sliced(whole, &from, &to, *axis, *start)?));
                 }
+                let map = shapes::backward(op, &from, &to)?;
                 if unknown == *src {
-                    return Some((*dst, shapes::seen(known(*dst)?, &shapes::backward(op, &from, &to)?)?));
+                    return Some((*dst, shapes::seen(known(*dst)?, &map)?));
                 }
-                let there = shapes::seen(known(*src)?, &shapes::forward(op, &from, &to)?)?;
-                match op {
-                    ShapeOp::Broadcast(_) if !any => None,
-                    ShapeOp::Broadcast(_) => Some((*src, shapes::repeated(&there, &from, &to)?)),
-                    _ => Some((*src, there)),
-                }
+                let is_determined = any || !matches!(op, ShapeOp::Broadcast(_));
+                is_determined.then(|| Some((*src, shapes::lifted(known(*src)?, &map)?)))?
             }
             Equation::Half { whole, half, .. } => {
                 let size: i64 = shape(half).iter().product();
                 if unknown == *whole {
-                    Some((*half, shapes::joined(known(*half)?, size)?))
+                    Some((*half, shapes::lifted(known(*half)?, &shapes::half(size)?)?))
                 } else {
                     Some((*whole, shapes::halved(known(*whole)?, size)?))
                 }
@@ -202,8 +199,8 @@ impl Constraint {
                 if unknown == *dst {
                     Some((*src, reduce::arises(known(*src)?, &shape(src), *axis)?))
                 } else {
-                    let lifted = any.then(|| shapes::lifted(known(*dst)?, &shape(src), *axis))?;
-                    Some((*dst, lifted?))
+                    let map = shapes::without(*axis, &shape(src))?;
+                    any.then(|| Some((*dst, shapes::lifted(known(*dst)?, &map)?)))?
                 }
             }
             Equation::Gemm { .. } | Equation::Memory { .. } => None,

@@ -7,22 +7,22 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap as HashMap;
-use tilewright_layout::{Layout, SwizzledLayout, compose};
+use tilewright_layout::{HTuple, Layout, Slice, SwizzledLayout, compose, max_alignment, slice};
 use tilewright_machine::{
     Arch, CopyKind, CopyRow, DType, Features, Memory, Scope, Timing, Wavefronts, copies, copies_anywhere,
 };
 use tilewright_tile::core::{Program, TensorKind, TensorRef, TileRef};
 use tilewright_tile::{Code, Diagnostic, Origin, TensorId};
 
-use crate::access::{Run, coalesced, global_access, shared_access, vector_run, widest_access};
+use crate::access::{coalesced, global_access, shared_access, vector_run, widest_access};
 use crate::allocate::SHARED_ALIGN;
 use crate::divisibility::{Divisibility, weight};
 use crate::explain::Words;
 use crate::plan::CopyPlan;
 use crate::reason::{Lost, NotTaken};
 use crate::reject::Reject;
-use crate::shared::{Constraint, SharedUse, UnifyError, choose_swizzle, count, elements, stage_modes};
-use crate::tv::{Access, TvLayout};
+use crate::shared::{Constraint, SharedUse, UnifyError, choose_swizzle, count, stage_modes};
+use crate::tv::{Access, TvLayout, linear_coordinate};
 
 /// A copy of a register tensor from or to global memory.
 pub fn global_copy(
@@ -83,7 +83,7 @@ const ADDRESS_CYCLES: u32 = 4;
 #[derive(Clone)]
 struct Candidate {
     plan: CopyPlan,
-    /// The instruction on the shared side, and what it touches.
+    /// The instruction on the shared side, and the elements that it touches.
     row: &'static CopyRow,
     access: Arc<Access>,
     constraint: Constraint,
@@ -116,8 +116,8 @@ impl Candidates<'_> {
         self.rejected.push(NotTaken::rejected(instruction, why));
     }
 
-    fn add(&mut self, plan: CopyPlan, row: &'static CopyRow, access: Arc<Access>, run: &Run, cycles: u64) {
-        let Some(run) = own_run(self.own, run) else {
+    fn add(&mut self, plan: CopyPlan, row: &'static CopyRow, access: Arc<Access>, run: &Layout, cycles: u64) {
+        let Ok(run) = compose(self.own, run) else {
             return self.reject(plan_name(&plan), Reject::RunSplits);
         };
         let vector = i64::from(access.vector);
@@ -142,7 +142,7 @@ impl Site {
         self.statements.first().map_or(0, |s| s.0)
     }
 
-    /// Whether the other statement may do exactly what these may.
+    /// True if the other statement may do exactly what these may.
     fn is_like(&self, own: &Layout, candidates: &[Candidate]) -> bool {
         let same = |a: &Candidate, b: &Candidate| {
             a.row.name == b.row.name
@@ -159,7 +159,7 @@ impl Site {
     }
 }
 
-/// What was decided for a shared tensor and the copies that touch it.
+/// The decisions about a shared tensor and the copies that touch it.
 pub struct SharedSolution {
     /// The layout.
     pub layout: SwizzledLayout,
@@ -176,7 +176,7 @@ pub struct SharedSolution {
     pub bytes: u32,
     /// For each statement the wavefronts of one execution by the whole block.
     pub wavefronts: Vec<(usize, u32)>,
-    /// How many stages, and the bytes of each, if the tensor has some.
+    /// Number of stages, and the bytes of each, if the tensor has some.
     pub stages: Option<(i64, i64)>,
 }
 
@@ -197,23 +197,16 @@ pub fn own_layout(verified: &Program, reference: &TensorRef) -> Option<Layout> {
 /// [`own_layout`] for the tensor without some modes, which the reference fixes.
 fn own_without(verified: &Program, reference: &TensorRef, without: &[usize]) -> Option<Layout> {
     let shape = verified.shape(reference.tensor);
-    let mut leaves = Vec::new();
-    let mut stride = 1;
-    for (mode, extent) in shape.iter().enumerate().filter(|(mode, _)| !without.contains(mode)) {
-        if !matches!(reference.index.get(mode), Some(Some(_))) {
-            leaves.push((*extent, stride));
-        }
-        stride *= extent;
+    let modes = (0..shape.len()).filter(|mode| !without.contains(mode));
+    let (extents, at): (Vec<i64>, Vec<Option<i64>>) = modes
+        .map(|mode| (shape[mode], matches!(reference.index.get(mode), Some(Some(_))).then_some(0)))
+        .unzip();
+    if extents.is_empty() {
+        return Some(Layout::trivial());
     }
-    if reference.transposed {
-        leaves.reverse();
-    }
-    Layout::from_leaves(&leaves).ok()
-}
-
-fn own_run(own: &Layout, run: &Run) -> Option<Run> {
-    let run = Layout::from_leaves(run).ok()?;
-    Some(compose(own, &run).ok()?.leaves())
+    let (_, own) = slice(&linear_coordinate(extents).ok()?, &Slice(HTuple::from_flat(at))).ok()?;
+    let reversed = || own.modes().into_iter().rev().collect::<Vec<_>>();
+    if reference.transposed { Some(Layout::concat(&reversed()).ok()?.flatten()) } else { Some(own) }
 }
 
 /// The ways to do a copy, and the instructions that cannot.
@@ -227,7 +220,7 @@ pub struct Memo(RefCell<HashMap<usize, Ways>>);
 pub struct SharedProblem<'a> {
     /// The program.
     pub verified: &'a Program,
-    /// What is known of sizes.
+    /// Knowledge of sizes.
     pub divisibility: &'a Divisibility<'a>,
     /// The table of the architecture.
     pub timing: &'a Timing,
@@ -237,7 +230,7 @@ pub struct SharedProblem<'a> {
     pub statements: &'a [(&'a tilewright_tile::core::Stmt, usize)],
     /// Without synthesis of layouts: each tensor as it is copied from global memory, without a swizzle.
     pub plain: bool,
-    /// What was found for one solution and holds for all.
+    /// Ways to do copies that were found for one solution and hold for all.
     pub memo: &'a Memo,
     /// For each shared tensor the statements that copy it ([`copying`]).
     pub copying: &'a HashMap<TensorId, Vec<usize>>,
@@ -499,7 +492,7 @@ impl SharedProblem<'_> {
                 layout.with_stages(whole, modes, *stage).map_err(|_| too_large(&row.name, row.span))?
             }
         };
-        let size = (elements(&layout) * i64::from(bits) + 7) / 8;
+        let size = (layout.cosize() * i64::from(bits) + 7) / 8;
         let bytes = u32::try_from(size).unwrap_or(u32::MAX);
         let (sites, stage) = (sites.clone(), *stage);
         let stages =
@@ -641,7 +634,7 @@ fn too_large(name: &str, place: Origin) -> Diagnostic {
     Diagnostic::new(Code::BadValue, place, format!("`{name}` is too large to be laid out"))
 }
 
-/// What a constraint wants next to each other, in words.
+/// The elements that a constraint wants next to each other, in words.
 fn run_text(constraint: &Constraint, shape: &[i64]) -> String {
     let known = constraint.known();
     if known.is_empty() {
@@ -799,18 +792,13 @@ impl Search<'_> {
     }
 }
 
-/// Whether a given layout has the runs of a constraint, aligned, with a swizzle that keeps them together.
+/// True if a given layout has the runs of a constraint, aligned, with a swizzle that keeps them together.
 fn holds(layout: &SwizzledLayout, constraint: &Constraint, vector: i64) -> bool {
-    let runs = constraint.known().iter().all(|k| {
-        (0..k.extent).all(|i| layout.layout.eval(k.coordinate * i) - layout.layout.eval(0) == k.stride * i)
-    });
-    let aligned = vector == 1
-        || (layout.layout.eval(0) % vector == 0
-            && layout
-                .layout
-                .leaves()
-                .iter()
-                .all(|(extent, stride)| *extent == 1 || *stride < vector || stride % vector == 0));
-    let together = layout.swizzle.is_identity() || (1i64 << layout.swizzle.base()) >= vector;
-    runs && aligned && together
+    let SwizzledLayout { layout, swizzle } = layout;
+    let runs = constraint
+        .known()
+        .iter()
+        .all(|k| (0..k.extent).all(|i| layout.eval(k.coordinate * i) == k.stride * i));
+    let together = swizzle.is_identity() || (1i64 << swizzle.base()) >= vector;
+    runs && together && max_alignment(layout) % vector == 0
 }

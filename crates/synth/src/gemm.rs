@@ -13,10 +13,10 @@
 use rustc_hash::FxHashMap as HashMap;
 use std::fmt;
 
-use tilewright_layout::{Layout, LayoutError, compose};
+use tilewright_layout::{Layout, LayoutError, admissible, compose, filter_zeros, inverse, logical_divide, squeeze};
 use tilewright_machine::MmaRow;
 
-use crate::tv::{TvLayout, flat};
+use crate::tv::{InstructionTiles, TvLayout};
 
 /// The layouts of the three operands of a matrix product.
 #[derive(Clone)]
@@ -40,7 +40,7 @@ pub struct GemmCall {
     pub b: Vec<u32>,
 }
 
-/// How instructions and warps share a matrix product.
+/// The division of a matrix product among instructions and warps.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct TiledMma {
     /// The instruction.
@@ -72,81 +72,30 @@ impl fmt::Display for TiledMma {
     }
 }
 
-/// The sub-modes of an instruction's coordinate along one of its modes, from the lowest: (extent, whether a lane's values
-/// hold it; else it tells lanes apart).
-type SubModes = Vec<(i64, bool)>;
-
-/// The sub-modes of the mode of `(lane, value) → x + extent·y` that has `x` (`second` = false) or `y`.
-fn sub_modes(tv: &Layout, extent: i64, second: bool) -> Option<SubModes> {
-    let mut found: Vec<(i64, i64, bool)> = Vec::new();
-    for (mode, is_value) in [(0, false), (1, true)] {
-        for (size, stride) in tv.mode(mode).ok()?.leaves() {
-            let here = if second { stride >= extent } else { stride < extent };
-            if size > 1 && here {
-                found.push((if second { stride / extent } else { stride }, size, is_value));
-            }
-        }
-    }
-    found.sort_unstable();
-    Some(found.into_iter().map(|(_, size, is_value)| (size, is_value)).collect())
-}
-
-/// One mode of an operand's tile: where the sub-modes of the instruction's coordinate and its repetitions lie in it.
-struct Axis {
-    /// Leaves (extent, stride) of the instruction's coordinate.
-    own: Vec<(i64, i64)>,
-    /// Leaves of its repetitions.
-    repeats: Vec<(i64, i64)>,
-}
-
-/// Lays `extent` elements out over an instruction's mode with these sub-modes: in its own order, or with `v` neighbours a lane.
-fn axis(sub_modes: &SubModes, extent: i64, v: Option<i64>) -> Option<Axis> {
-    let own: i64 = sub_modes.iter().map(|d| d.0).product();
-    let Some(v) = v else {
-        return Some(Axis { own: vec![(own, 1)], repeats: vec![(extent / own, own)] });
-    };
-    let held: i64 = sub_modes.iter().filter(|d| d.1).map(|d| d.0).product();
-    let (inner, repeats) = (v / held, extent / own);
-    if v % held != 0 || repeats % inner != 0 {
+/// The tiler of one mode of an operand of `extent` elements: coordinate of the instruction along it → coordinate in the mode. In the
+/// instruction's own order, or with `vector` neighbours a lane: a lane's values come first, and the lanes lie `vector` apart.
+/// `along` gives the mode's coordinates in the instruction's tile, of which `tv` is the layout. `None` where `extent` has no
+/// whole tiles.
+fn tiler(tv: &Layout, along: &Layout, extent: i64, vector: Option<i64>) -> Option<Layout> {
+    let size = along.size();
+    let Some(vector) = vector else { return (extent % size == 0).then(|| Layout::identity(size)) };
+    // Coordinate of the mode → the value that it is in; where it only tells lanes apart, the stride is 0.
+    let value = Layout::concat(&[Layout::broadcast(32), Layout::identity(tv.size() / 32)]).ok()?;
+    let held = compose(&value, &compose(&inverse(tv).ok()?, along).ok()?).ok()?;
+    let count = filter_zeros(&held).size();
+    if vector % count != 0 || extent % (size / count * vector) != 0 {
         return None;
     }
-    let (mut value, mut lane) = (1, v);
-    let leaves = sub_modes.iter().map(|(size, is_value)| {
-        let at = if *is_value { &mut value } else { &mut lane };
-        let stride = *at;
-        *at *= size;
-        (*size, stride)
-    });
-    let own_leaves = leaves.collect();
-    Some(Axis { own: own_leaves, repeats: vec![(inner, held), (repeats / inner, own * inner)] })
+    let values_first = held.stride().map(|stride| i64::from(*stride == 0));
+    let compact = Layout::ordered(held.shape().clone(), &values_first).ok()?;
+    let lanes_apart = Layout::new((count, size / count).into(), (1, vector).into()).ok()?;
+    compose(&lanes_apart, &compact).ok()
 }
 
-/// An operand's layout from its instruction tile and its two modes. Warps come with their stride in the tile; the values of
-/// the run along the mode named first are counted first.
-fn operand(
-    tv: &Layout,
-    (first, second, height): (&Axis, &Axis, i64),
-    warps: &[(i64, i64)],
-    run: Option<(bool, i64)>,
-) -> Result<TvLayout, LayoutError> {
-    let up = |leaves: &[(i64, i64)]| leaves.iter().map(|(e, s)| (*e, s * height)).collect::<Vec<_>>();
-    let embed: Vec<(i64, i64)> = first.own.iter().copied().chain(up(&second.own)).collect();
-    let atom = compose(&Layout::from_leaves(&embed)?, tv)?;
-    let mut threads = atom.mode(0)?.leaves();
-    threads.extend_from_slice(warps);
-    let mut values = atom.mode(1)?.leaves();
-    values.extend(first.repeats.iter().copied().chain(up(&second.repeats)));
-    values.retain(|leaf| leaf.0 > 1);
-    if let Some((is_second, v)) = run {
-        let unit = if is_second { height } else { 1 };
-        let in_run =
-            |leaf: &(i64, i64)| leaf.1 % unit == 0 && leaf.1 / unit < v && (is_second || leaf.1 < height);
-        let (mut inner, outer): (Vec<_>, Vec<_>) = values.into_iter().partition(in_run);
-        inner.sort_by_key(|leaf| leaf.1);
-        inner.extend(outer);
-        values = inner;
-    }
-    TvLayout::new(flat(&threads)?, flat(&values)?)
+/// The values of a layout in another order: first those that lie at `run`, in its order.
+fn run_first(tv: &TvLayout, run: &Layout) -> Result<TvLayout, LayoutError> {
+    let values = logical_divide(tv.values(), &admissible(tv.values(), run)?)?;
+    TvLayout::new(tv.threads().clone(), squeeze(&values))
 }
 
 impl TiledMma {
@@ -156,26 +105,41 @@ impl TiledMma {
         TiledMma { row, warps: (wm, wn), replication, k_vector: None, n_vector: None }
     }
 
+    /// The tilers along M, N and K of a product of these extents.
+    fn tilers(&self, m: i64, n: i64, k: i64) -> Option<[Layout; 3]> {
+        let MmaRow { c_tv, b_tv, .. } = self.row;
+        let second = |rows: i64, tv: &Layout| Layout::new((tv.size() / rows).into(), rows.into()).ok();
+        Some([
+            tiler(c_tv, &Layout::identity(self.row.m), m, None)?,
+            tiler(c_tv, &second(self.row.m, c_tv)?, n, self.n_vector)?,
+            tiler(b_tv, &second(self.row.n, b_tv)?, k, self.k_vector)?,
+        ])
+    }
+
     /// The layouts that tile an `m`×`n`×`k` product: contiguous blocks of the accumulator for each warp, instruction tiles
     /// repeated within. `None` where the arrangement does not fit; the extents are multiples of the instruction's.
     pub fn layouts(&self, m: i64, n: i64, k: i64) -> Option<GemmLayouts> {
-        let row = self.row;
-        let (wm, wn) = self.warps;
+        let (row, (wm, wn)) = (self.row, self.warps);
         let (bm, bn) = (m / wm, n / wn);
-        let m_modes = sub_modes(&row.c_tv, row.m, false)?;
-        let n_modes = sub_modes(&row.c_tv, row.m, true)?;
-        let k_modes = sub_modes(&row.b_tv, row.n, true)?;
-        let along_m = axis(&m_modes, bm, None)?;
-        let along_n = axis(&n_modes, bn, self.n_vector)?;
-        let along_k = axis(&k_modes, k, self.k_vector)?;
-        let replication = (self.replication, 0);
-        let n_run = self.n_vector.map(|v| (true, v));
-        let k_run = self.k_vector.map(|v| (true, v));
-        let c_warps = [(wm, bm), (wn, bn * m), replication];
-        let c = operand(&row.c_tv, (&along_m, &along_n, m), &c_warps, n_run).ok()?;
-        let a = operand(&row.a_tv, (&along_m, &along_k, m), &[(wm, bm), (wn, 0), replication], k_run).ok()?;
-        let b = operand(&row.b_tv, (&along_n, &along_k, n), &[(wm, 0), (wn, bn), replication], k_run).ok()?;
-        Some(GemmLayouts { c, a, b })
+        let [along_m, along_n, along_k] = &self.tilers(bm, bn, k)?;
+        // The part of one warp, a mode of an operand in strides of the whole; and where the warps' parts lie.
+        let part = |tv: &Layout, rows: i64, extents: (i64, i64), tilers: [&Layout; 2], grid: (i64, i64)| {
+            let tile = Layout::new(extents.into(), (1, rows).into())?;
+            let warps = Layout::new((wm, wn, self.replication).into(), (grid.0, grid.1, 0).into())?;
+            InstructionTiles::new(tv, &tile, tilers)?.tv(&[warps])
+        };
+        let c = part(&row.c_tv, m, (bm, bn), [along_m, along_n], (bm, bn * m)).ok()?;
+        let a = part(&row.a_tv, m, (bm, k), [along_m, along_k], (bm, 0)).ok()?;
+        let b = part(&row.b_tv, n, (bn, k), [along_n, along_k], (0, bn)).ok()?;
+        let run = |tv: TvLayout, vector: Option<i64>, rows: i64| match vector {
+            Some(vector) => run_first(&tv, &Layout::new(vector.into(), rows.into()).ok()?).ok(),
+            None => Some(tv),
+        };
+        Some(GemmLayouts {
+            c: run(c, self.n_vector, m)?,
+            a: run(a, self.k_vector, m)?,
+            b: run(b, self.k_vector, n)?,
+        })
     }
 }
 
@@ -208,14 +172,14 @@ pub fn warp_grid(row: &MmaRow, m: i64, n: i64, warps: i64) -> (i64, i64, i64) {
 }
 
 /// The arrangements to choose from for an `m`×`n`×`k` product of `row`: every grid, each in the instruction's own order and
-/// with longer runs along K and along N; the plain one over the best grid first. A `grid` that is given is the only one;
-/// there are none if the tile does not divide among it.
+/// with longer runs along K and along N; the plain one over the best grid first, each with the layouts that it makes. A `grid`
+/// that is given is the only one; there are none if the tile does not divide among it.
 pub fn arrangements(
     row: &'static MmaRow,
     (m, n, k): (i64, i64, i64),
     warps: i64,
     grid: Option<(i64, i64)>,
-) -> Vec<TiledMma> {
+) -> (Vec<TiledMma>, Vec<GemmLayouts>) {
     let grids = match grid {
         Some((wm, wn)) if m % (row.m * wm) == 0 && n % (row.n * wn) == 0 => vec![(wm, wn, warps / (wm * wn))],
         Some(_) => Vec::new(),
@@ -230,44 +194,42 @@ pub fn arrangements(
         for n_vector in runs(8) {
             for &(wm, wn, replication) in &grids {
                 let tiled = TiledMma { row, warps: (wm, wn), replication, k_vector, n_vector };
-                if tiled.layouts(m, n, k).is_some() {
-                    found.push(tiled);
-                }
+                found.extend(tiled.layouts(m, n, k).map(|layouts| (tiled, layouts)));
             }
         }
     }
-    found
+    found.into_iter().unzip()
 }
 
 /// An operand's values by position: for warp 0's lane 0, coordinate → value.
 struct Operand<'a> {
     tv: &'a TvLayout,
-    /// (lane, value of the instruction) → coordinate relative to the instruction tile's first.
-    embed: Vec<Vec<i64>>,
+    /// Instruction tiles along both modes → coordinate of the first element.
+    repeats: [Vec<i64>; 2],
+    /// (lane, value of the instruction), lanes fastest → coordinate relative to the instruction tile's first.
+    atom: Vec<i64>,
     by_coordinate: HashMap<i64, u32>,
     /// Values that share a 32-bit register.
     per: usize,
 }
 
 impl<'a> Operand<'a> {
-    /// `rows` is the extent of the instruction's first mode, `height` that of the tile's.
-    fn new(tv: &'a TvLayout, atom: &Layout, rows: i64, axes: (&Axis, &Axis, i64), bits: u32) -> Option<Self> {
-        let (first, second, height) = axes;
-        let (first, second) = (Layout::from_leaves(&first.own).ok()?, Layout::from_leaves(&second.own).ok()?);
-        let place = |lane: i64, value: i64| {
-            let index = atom.eval(lane + 32 * value);
-            first.eval(index % rows) + height * second.eval(index / rows)
-        };
-        let count = atom.size() / 32;
-        let embed = (0..32).map(|lane| (0..count).map(|v| place(lane, v)).collect()).collect();
+    /// `extents` are those of the operand's tile.
+    fn new(tv: &'a TvLayout, atom: &Layout, extents: (i64, i64), tilers: [&Layout; 2], bits: u32) -> Option<Self> {
+        let tile = Layout::column_major(extents.into()).ok()?;
+        let tiles = InstructionTiles::new(atom, &tile, tilers).ok()?;
         let by_coordinate = (0..tv.count() as i64).map(|v| (tv.at(0, v), v as u32)).collect();
-        Some(Operand { tv, embed, by_coordinate, per: tilewright_machine::per_register(bits) as usize })
+        let per = tilewright_machine::per_register(bits) as usize;
+        let repeats = tiles.repeats.map(|layout| layout.table());
+        Some(Operand { tv, repeats, atom: tiles.atom.table(), by_coordinate, per })
     }
 
     /// The values that the instruction tile at `base` (for warp 0) uses, if lane 0 has them, and in whole registers.
     fn find(&self, base: i64) -> Option<Vec<u32>> {
-        let values: Vec<u32> = self.embed[0]
+        let values: Vec<u32> = self
+            .atom
             .iter()
+            .step_by(32)
             .map(|x| self.by_coordinate.get(&(base + x)).copied())
             .collect::<Option<_>>()?;
         // An instruction takes registers as they are: what it wants in one must be there, in its order.
@@ -278,36 +240,32 @@ impl<'a> Operand<'a> {
         whole.then_some(values)
     }
 
-    /// Whether the values of the instruction tile at `base` lie in the same place for every thread.
+    /// True if the values of the instruction tile at `base` lie in the same place for every thread.
     fn holds(&self, base: i64, values: &[u32], threads: i64) -> bool {
         (0..threads / 32).all(|warp| {
             let shift = self.tv.thread_offset(32 * warp) - self.tv.thread_offset(0);
             (0..32).all(|lane| {
                 let at = self.tv.thread_offset(32 * warp + lane);
-                let own = &self.embed[lane as usize];
+                let atom = self.atom[lane as usize..].iter().step_by(32);
                 values
                     .iter()
-                    .zip(own)
+                    .zip(atom)
                     .all(|(v, x)| at + self.tv.value_offset(i64::from(*v)) == base + shift + x)
             })
         })
     }
 
-    /// The instruction tiles that lane 0 of warp 0 takes part in, in the order of `bases`.
-    fn tiles(
-        &self,
-        bases: &[(i64, i64)],
-        height: i64,
-        threads: i64,
-    ) -> Option<HashMap<(i64, i64), Vec<u32>>> {
+    /// The instruction tiles that lane 0 of warp 0 takes part in, by their numbers along both modes.
+    fn tiles(&self, threads: i64) -> Option<HashMap<(usize, usize), Vec<u32>>> {
         let mut tiles = HashMap::default();
-        for (x, y) in bases {
-            let base = x + height * y;
-            let Some(values) = self.find(base) else { continue };
-            if !self.holds(base, &values, threads) {
-                return None;
+        for (j, y) in self.repeats[1].iter().enumerate() {
+            for (i, x) in self.repeats[0].iter().enumerate() {
+                let Some(values) = self.find(x + y) else { continue };
+                if !self.holds(x + y, &values, threads) {
+                    return None;
+                }
+                tiles.insert((i, j), values);
             }
-            tiles.insert((*x, *y), values);
         }
         Some(tiles)
     }
@@ -324,9 +282,7 @@ pub fn calls(
     threads: i64,
 ) -> Option<Vec<GemmCall>> {
     let row = by.row;
-    let along_m = axis(&sub_modes(&row.c_tv, row.m, false)?, m, None)?;
-    let along_n = axis(&sub_modes(&row.c_tv, row.m, true)?, n, by.n_vector)?;
-    let along_k = axis(&sub_modes(&row.b_tv, row.n, true)?, k, by.k_vector)?;
+    let [along_m, along_n, along_k] = &by.tilers(m, n, k)?;
     // Warps must agree: the M of a warp's accumulator is the M of its A, and so for N.
     for warp in 0..threads / 32 {
         let (tc, ta, tb) = (c.at(32 * warp, 0), a.at(32 * warp, 0), b.at(32 * warp, 0));
@@ -334,29 +290,19 @@ pub fn calls(
             return None;
         }
     }
-    let oc = Operand::new(c, &row.c_tv, row.m, (&along_m, &along_n, m), row.c.bits())?;
-    let oa = Operand::new(a, &row.a_tv, row.m, (&along_m, &along_k, m), row.ab.bits())?;
-    let ob = Operand::new(b, &row.b_tv, row.n, (&along_n, &along_k, n), row.ab.bits())?;
-    let starts = |axis: &Axis| -> Option<Vec<i64>> {
-        let repeats = Layout::from_leaves(&axis.repeats).ok()?;
-        Some((0..repeats.size()).map(|i| repeats.eval(i)).collect())
-    };
-    let (ms, ns, ks) = (starts(&along_m)?, starts(&along_n)?, starts(&along_k)?);
-    let pairs = |xs: &[i64], ys: &[i64]| -> Vec<(i64, i64)> {
-        ys.iter().flat_map(|y| xs.iter().map(move |x| (*x, *y))).collect()
-    };
-    let order = pairs(&ms, &ns);
-    let tiles_c = oc.tiles(&order, m, threads)?;
-    let tiles_a = oa.tiles(&pairs(&ms, &ks), m, threads)?;
-    let tiles_b = ob.tiles(&pairs(&ns, &ks), n, threads)?;
+    let oc = Operand::new(c, &row.c_tv, (m, n), [along_m, along_n], row.c.bits())?;
+    let oa = Operand::new(a, &row.a_tv, (m, k), [along_m, along_k], row.ab.bits())?;
+    let ob = Operand::new(b, &row.b_tv, (n, k), [along_n, along_k], row.ab.bits())?;
+    let (tiles_c, tiles_a, tiles_b) = (oc.tiles(threads)?, oa.tiles(threads)?, ob.tiles(threads)?);
+    let [ms, ns] = oc.repeats.map(|repeats| repeats.len());
     let mut result = Vec::new();
-    for z in &ks {
-        for (x, y) in &order {
-            let Some(values) = tiles_c.get(&(*x, *y)) else { continue };
+    for z in 0..oa.repeats[1].len() {
+        for (y, x) in (0..ns).flat_map(|y| (0..ms).map(move |x| (y, x))) {
+            let Some(values) = tiles_c.get(&(x, y)) else { continue };
             result.push(GemmCall {
                 c: values.clone(),
-                a: tiles_a.get(&(*x, *z))?.clone(),
-                b: tiles_b.get(&(*y, *z))?.clone(),
+                a: tiles_a.get(&(x, z))?.clone(),
+                b: tiles_b.get(&(y, z))?.clone(),
             });
         }
     }
@@ -376,10 +322,9 @@ mod tests {
             for (m, n, k, warps) in
                 [(64, 64, 32, 4), (128, 128, 64, 4), (16, 8, 16, 1), (48, 24, 16, 3), (16, 8, 16, 4)]
             {
-                let all = arrangements(row, (m, n, k), warps, None);
+                let (all, layouts) = arrangements(row, (m, n, k), warps, None);
                 assert_eq!(all[0], TiledMma::plain(row, m, n, warps));
-                for by in all {
-                    let l = by.layouts(m, n, k).unwrap();
+                for (by, l) in all.into_iter().zip(layouts) {
                     for (tv, size) in [(&l.c, m * n), (&l.a, m * k), (&l.b, n * k)] {
                         let mut image = tv.layout().image();
                         image.sort_unstable();

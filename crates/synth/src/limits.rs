@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap as HashMap;
+use tilewright_layout::SwizzledLayout;
 use tilewright_machine::{Arch, Memory};
 use tilewright_tile::core::{Program, Stmt, StmtKind, TensorKind};
 use tilewright_tile::{Code, Diagnostic, Origin, StmtMap, TensorId};
@@ -12,7 +13,6 @@ use crate::allocate::{ASYNC_ALIGN, SHARED_ALIGN};
 use crate::copies::SharedSolution;
 use crate::movement::Movement;
 use crate::plan::StmtPlan;
-use crate::shared::elements;
 use crate::tv::TvLayout;
 
 pub(crate) fn check_shared(
@@ -58,7 +58,7 @@ pub(crate) fn surely_fits(verified: &Program, statements: &[(&Stmt, usize)], arc
     for (stmt, _) in statements {
         let StmtKind::Define(id) = stmt.kind else { continue };
         let TensorKind::Shared { pinned, .. } = &program.tensor(id).kind else { continue };
-        let count = pinned.as_ref().map_or_else(|| size(id), elements);
+        let count = pinned.as_ref().map_or_else(|| size(id), SwizzledLayout::cosize);
         let bytes = count.saturating_mul(i64::from(program.tensor(id).dtype.bits())) / 8;
         let references = statements.iter().filter_map(|(stmt, _)| stmt.kind.copied());
         let references = references.flat_map(|(src, dst)| [src, dst]).filter(|r| r.tensor == id);

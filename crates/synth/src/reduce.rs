@@ -2,7 +2,7 @@
 //! element take no part twice, and only one of those who hold a partial result stores it (Linear Layouts, section 5.1
 //! and table 4).
 
-use tilewright_layout::{Dim, HTuple, Layout, LinearLayout, Split, compose};
+use tilewright_layout::{Dim, HTuple, Layout, LinearLayout, Split, compose, nullspace};
 use tilewright_machine::{Class, Timing};
 
 use crate::linear::{Bits, LANES};
@@ -11,7 +11,7 @@ use crate::reject::{LanesAlone, Reject};
 use crate::shapes;
 use crate::tv::TvLayout;
 
-/// How a `reduce` is done.
+/// The plan of a `reduce`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ReducePlan {
     /// For each value of a thread's partial result the values of the operand that it combines.
@@ -58,7 +58,7 @@ pub fn arises(src: &TvLayout, shape: &[i64], axis: u32) -> Option<TvLayout> {
 ///
 /// # Errors
 ///
-/// Why the distribution of the operand does not allow it.
+/// The reason why the distribution of the operand does not allow it.
 pub fn reduce(
     src: &TvLayout,
     dst: &TvLayout,
@@ -77,10 +77,8 @@ pub fn reduce(
         local[found.ok_or(Reject::NoPlace)? as usize].push(s as u32);
     }
     let name = format!("dim{axis}");
-    let crosses = src.threads().leaves().iter().any(|(extent, stride)| {
-        // A thread mode that walks along the reduced mode.
-        *extent > 1 && (1..*extent).any(|c| map.eval(stride * c) == 0 && *stride != 0)
-    });
+    // Threads that hold different elements hold the same result: a thread mode walks along the reduced mode.
+    let crosses = nullspace(partial.threads()) != nullspace(src.threads());
     let over_bits = Bits::new(src, shape);
     let (mut lanes, mut parts) = (Vec::new(), Vec::new());
     match over_bits {
@@ -121,7 +119,7 @@ pub fn reduce(
 ///
 /// # Errors
 ///
-/// Why lanes alone do not have the whole mode between them.
+/// The reason why lanes alone do not have the whole mode between them.
 fn lanes_alone(
     src: &TvLayout,
     (shape, axis): (&[i64], u32),

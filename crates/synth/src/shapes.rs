@@ -1,64 +1,38 @@
-//! What shape statements, joins, splits and reductions do to thread-value layouts: the coordinate maps between the tiles
-//! of operand and result, composed with the layouts (Linear Layouts, section 4.4). Coordinates count the leftmost mode
-//! fastest; each map leads from the coordinate of the tile named first to that of the other.
+//! Shape statements, joins, splits and reductions as coordinate maps between the tiles of operand and result, composed with
+//! thread-value layouts (Linear Layouts, section 4.4). Coordinates count the leftmost mode fastest.
+//!
+//! Each statement is one map that is a layout and defined everywhere: from a permuted, repeated or reduced tile's coordinate to the
+//! coordinate of the tile that determines it ([`backward`], [`without`], [`half`]). [`seen`] leads layouts along a map,
+//! [`lifted`] against it, by the map's right inverse and its nullspace.
 
-use tilewright_layout::{Layout, compose};
+use tilewright_layout::{
+    HTuple, Layout, compose, filter_zeros, nullspace, right_inverse, squeeze, zipped_divide_by_mode,
+};
 use tilewright_tile::core::ShapeOp;
 
 use crate::tv::TvLayout;
 
+/// The strides of a tile's coordinate.
 fn strides(shape: &[i64]) -> Vec<i64> {
-    let mut next = 1;
-    shape
-        .iter()
-        .map(|extent| {
-            let this = next;
-            next *= extent;
-            this
-        })
-        .collect()
+    let before = |next: &mut i64, extent: &i64| Some(std::mem::replace(next, *next * extent));
+    shape.iter().scan(1, before).collect()
 }
 
-fn map(shape: &[i64], strides: &[i64]) -> Option<Layout> {
-    let leaves: Vec<(i64, i64)> = shape.iter().copied().zip(strides.iter().copied()).collect();
-    Layout::from_leaves(&leaves).ok()
-}
-
-/// Operand's coordinate → result's coordinate; of the places that a broadcast gives an element, the first.
-pub fn forward(op: &ShapeOp, src: &[i64], dst: &[i64]) -> Option<Layout> {
-    match op {
-        ShapeOp::Transpose(order) => {
-            let to = strides(dst);
-            let places: Option<Vec<i64>> =
-                (0..src.len() as u32).map(|k| order.iter().position(|o| *o == k).map(|i| to[i])).collect();
-            map(src, &places?)
-        }
-        ShapeOp::Broadcast(_) => map(src, &strides(dst)),
-        ShapeOp::Reshape(_) | ShapeOp::Expand { .. } => Some(Layout::identity(src.iter().product())),
-        // Not every coordinate has one.
-        ShapeOp::Slice { .. } => None,
-    }
+fn map(shape: &[i64], strides: Vec<i64>) -> Option<Layout> {
+    Layout::new(HTuple::from_flat(shape.to_vec()), HTuple::from_flat(strides)).ok()
 }
 
 /// Result's coordinate → operand's coordinate; of a slice, less where it begins ([`begins`]).
 pub fn backward(op: &ShapeOp, src: &[i64], dst: &[i64]) -> Option<Layout> {
+    let from = strides(src);
     match op {
-        ShapeOp::Transpose(order) => {
-            let from = strides(src);
-            let places: Vec<i64> = order.iter().map(|k| from[*k as usize]).collect();
-            map(dst, &places)
-        }
+        ShapeOp::Transpose(order) => map(dst, order.iter().map(|k| from[*k as usize]).collect()),
         ShapeOp::Broadcast(_) => {
-            let from = strides(src);
-            let places: Vec<i64> = src
-                .iter()
-                .zip(&from)
-                .map(|(extent, stride)| if *extent == 1 { 0 } else { *stride })
-                .collect();
-            map(dst, &places)
+            let repeated = |(extent, stride): (&i64, i64)| if *extent == 1 { 0 } else { stride };
+            map(dst, src.iter().zip(from).map(repeated).collect())
         }
         ShapeOp::Reshape(_) | ShapeOp::Expand { .. } => Some(Layout::identity(dst.iter().product())),
-        ShapeOp::Slice { .. } => map(dst, &strides(src)),
+        ShapeOp::Slice { .. } => map(dst, from),
     }
 }
 
@@ -68,6 +42,42 @@ pub fn begins(op: &ShapeOp, src: &[i64]) -> i64 {
         ShapeOp::Slice { axis, start, .. } => *start * strides(src)[*axis as usize],
         _ => 0,
     }
+}
+
+/// Coordinate of a tile → coordinate of the tile without mode `axis`.
+pub fn without(axis: u32, shape: &[i64]) -> Option<Layout> {
+    let axis = axis as usize;
+    let mut rest = shape.to_vec();
+    rest[axis] = 1;
+    let mut places = strides(&rest);
+    places[axis] = 0;
+    map(shape, places)
+}
+
+/// Coordinate of a join's result → coordinate of either operand of `size` elements; the second operand lies above the first.
+pub fn half(size: i64) -> Option<Layout> {
+    map(&[size, 2], vec![1, 0])
+}
+
+/// The layout seen through a coordinate map. Values that the map brings to one coordinate are held once.
+pub fn seen(tv: &TvLayout, map: &Layout) -> Option<TvLayout> {
+    let values = compose(map, tv.values()).ok()?;
+    TvLayout::new(compose(map, tv.threads()).ok()?, squeeze(&filter_zeros(&values))).ok()
+}
+
+/// A layout that is `tv` when [`seen`] through the map: every thread holds, above its values, the coordinates that the map brings to
+/// one.
+pub fn lifted(tv: &TvLayout, map: &Layout) -> Option<TvLayout> {
+    let first = seen(tv, &right_inverse(map))?;
+    let values = Layout::concat(&[first.values().clone(), nullspace(map)]).ok()?;
+    TvLayout::new(first.threads().clone(), squeeze(&values)).ok()
+}
+
+/// The layout of either half of a split, where each thread holds both halves of what it holds.
+pub fn halved(tv: &TvLayout, size: i64) -> Option<TvLayout> {
+    let seen = seen(tv, &half(size)?)?;
+    let same_threads = squeeze(seen.threads()) == squeeze(tv.threads());
+    (same_threads && 2 * seen.count() == tv.count()).then_some(seen)
 }
 
 /// The layout of a slice: what the threads hold of it, where each of them holds as many values. `None` where they do not.
@@ -93,106 +103,31 @@ pub fn sliced(tv: &TvLayout, src: &[i64], dst: &[i64], axis: u32, start: i64) ->
             None
         }
     };
-    let threads: Option<Vec<(i64, i64)>> =
-        tv.threads().leaves().into_iter().map(|l| leaf(l, false)).collect();
-    let values: Option<Vec<(i64, i64)>> = tv.values().leaves().into_iter().map(|l| leaf(l, true)).collect();
-    let values: Vec<(i64, i64)> = values?.into_iter().filter(|l| l.0 > 1).collect();
-    TvLayout::new(Layout::from_leaves(&threads?).ok()?, Layout::from_leaves(&values).ok()?).ok()
-}
-
-/// Coordinate of a tile → coordinate of the tile without mode `axis`.
-pub fn without(axis: u32, shape: &[i64]) -> Option<Layout> {
-    let rest: Vec<i64> =
-        shape.iter().enumerate().map(|(k, e)| if k == axis as usize { 1 } else { *e }).collect();
-    let places: Vec<i64> = strides(&rest)
-        .into_iter()
-        .enumerate()
-        .map(|(k, stride)| if k == axis as usize { 0 } else { stride })
-        .collect();
-    map(shape, &places)
-}
-
-/// The layout seen through a coordinate map. Values that the map brings to one coordinate are held once.
-pub fn seen(tv: &TvLayout, map: &Layout) -> Option<TvLayout> {
-    let threads = compose(map, tv.threads()).ok()?;
-    let values = compose(map, tv.values()).ok()?;
-    let leaves: Vec<(i64, i64)> = values.leaves().into_iter().filter(|l| l.1 != 0).collect();
-    TvLayout::new(threads, Layout::from_leaves(&leaves).ok()?).ok()
-}
-
-/// The layout of a broadcast's result: what is repeated is held in values above those there are.
-pub fn repeated(tv: &TvLayout, src: &[i64], dst: &[i64]) -> Option<TvLayout> {
-    let mut leaves = tv.values().leaves();
-    for ((from, to), stride) in src.iter().zip(dst).zip(strides(dst)) {
-        if from != to {
-            leaves.push((*to, stride));
-        }
-    }
-    leaves.retain(|l| l.0 > 1);
-    TvLayout::new(tv.threads().clone(), Layout::from_leaves(&leaves).ok()?).ok()
-}
-
-/// A layout of a reduction's operand, of `shape`, from that of its result: the mode that goes is held in values, above the others.
-pub fn lifted(tv: &TvLayout, shape: &[i64], axis: u32) -> Option<TvLayout> {
-    let axis = axis as usize;
-    let units = strides(shape);
-    let leaves: Vec<(i64, i64)> =
-        (0..shape.len()).filter(|k| *k != axis).map(|k| (shape[k], units[k])).collect();
-    let map = if leaves.is_empty() { Layout::identity(1) } else { Layout::from_leaves(&leaves).ok()? };
-    let there = seen(tv, &map)?;
-    let mut values = there.values().leaves();
-    values.push((shape[axis], units[axis]));
-    values.retain(|l| l.0 > 1);
-    TvLayout::new(there.threads().clone(), Layout::from_leaves(&values).ok()?).ok()
-}
-
-/// The layout of a join's result: the second operand's values above the first's.
-pub fn joined(tv: &TvLayout, size: i64) -> Option<TvLayout> {
-    let mut leaves = tv.values().leaves();
-    leaves.retain(|l| l.0 > 1);
-    leaves.push((2, size));
-    TvLayout::new(tv.threads().clone(), Layout::from_leaves(&leaves).ok()?).ok()
-}
-
-/// The layout of either half of a split, where each thread holds both halves of what it holds.
-pub fn halved(tv: &TvLayout, size: i64) -> Option<TvLayout> {
-    let mut found = false;
-    let mut leaves = Vec::new();
-    for (extent, stride) in tv.values().leaves() {
-        let ends = stride > 0 && stride <= size && stride.checked_mul(extent) == Some(2 * size);
-        if ends && size % stride == 0 && !found {
-            found = true;
-            if extent > 2 {
-                leaves.push((extent / 2, stride));
-            }
-        } else if extent > 1 {
-            leaves.push((extent, stride));
-        }
-    }
-    found.then_some(())?;
-    TvLayout::new(tv.threads().clone(), Layout::from_leaves(&leaves).ok()?).ok()
+    let part = |mode: &Layout, cut: bool| {
+        let leaves: Option<Vec<(i64, i64)>> = mode.leaves().into_iter().map(|l| leaf(l, cut)).collect();
+        Layout::from_leaves(&leaves?).ok()
+    };
+    TvLayout::new(part(tv.threads(), false)?, squeeze(&part(tv.values(), true)?)).ok()
 }
 
 /// A distribution with `along` neighbouring lanes along mode `axis`, the other threads along the other modes from the last
 /// to the first, and what is left in values.
 pub fn across(shape: &[i64], axis: usize, along: i64, threads: i64) -> Option<TvLayout> {
     let units = strides(shape);
-    let mut lanes = vec![(along, units[axis])];
-    let mut values = vec![(shape[axis] / along, units[axis] * along)];
+    let order: Vec<usize> = std::iter::once(axis).chain((0..shape.len()).rev().filter(|k| *k != axis)).collect();
+    let modes = order.iter().map(|k| Layout::new(shape[*k].into(), units[*k].into()));
+    let tile = Layout::concat(&modes.collect::<Result<Vec<_>, _>>().ok()?).ok()?;
     let mut left = threads / along;
-    for k in (0..shape.len()).rev().filter(|k| *k != axis) {
-        let mut here = shape[k].min(left);
-        while shape[k] % here != 0 || left % here != 0 {
-            here -= 1;
-        }
-        lanes.push((here, units[k]));
-        values.push((shape[k] / here, units[k] * here));
-        left /= here;
-    }
-    lanes.push((left, 0));
-    lanes.retain(|l| l.0 > 1);
-    values.retain(|l| l.0 > 1);
-    TvLayout::new(Layout::from_leaves(&lanes).ok()?, Layout::from_leaves(&values).ok()?).ok()
+    let lanes: Vec<Layout> = std::iter::once(Layout::identity(along))
+        .chain(order[1..].iter().map(|k| {
+            let most = (1..=shape[*k].min(left)).rev().find(|n| shape[*k] % n == 0 && left % n == 0).unwrap_or(1);
+            left /= most;
+            Layout::identity(most)
+        }))
+        .collect();
+    let divided = zipped_divide_by_mode(&tile, &lanes).ok()?;
+    let threads = Layout::concat(&[divided.mode(0).ok()?, Layout::broadcast(left)]).ok()?;
+    TvLayout::new(squeeze(&threads), squeeze(&divided.mode(1).ok()?)).ok()
 }
 
 #[cfg(test)]
@@ -229,11 +164,12 @@ mod tests {
         ];
         let t = tv("((4,8),(2,2)):((16,1),(8,64))");
         for (op, src, dst) in cases {
-            let (there, back) = (forward(&op, &src, &dst).unwrap(), backward(&op, &src, &dst).unwrap());
+            let back = backward(&op, &src, &dst).unwrap();
+            let there = right_inverse(&back);
             for c in 0..128 {
                 assert_eq!(back.eval(there.eval(c)), c, "{op:?}");
             }
-            let result = seen(&t, &there).unwrap();
+            let result = lifted(&t, &back).unwrap();
             for thread in 0..32 {
                 for value in 0..4 {
                     assert_eq!(result.at(thread, value), there.eval(t.at(thread, value)));
@@ -245,7 +181,7 @@ mod tests {
     #[test]
     fn joins_and_splits_undo_each_other() {
         let t = tv("((4,8),(2,2)):((16,1),(8,64))");
-        let both = joined(&t, 128).unwrap();
+        let both = lifted(&t, &half(128).unwrap()).unwrap();
         assert_eq!(both.count(), 8);
         assert!(halved(&both, 128).unwrap().same_function(&t));
         // Half of a mode that goes on.
@@ -258,10 +194,21 @@ mod tests {
     fn a_lifted_layout_reduces_to_the_one_it_came_from() {
         let rows = tv("(32,2):(1,32)"); // 64 rows
         for (shape, axis) in [(vec![64, 8], 1), (vec![8, 64], 0)] {
-            let whole = lifted(&rows, &shape, axis).unwrap();
+            let reduced = without(axis, &shape).unwrap();
+            let whole = lifted(&rows, &reduced).unwrap();
             assert!(whole.layout().is_bijective_onto(512), "{}", whole.layout());
-            assert!(seen(&whole, &without(axis, &shape).unwrap()).unwrap().same_function(&rows));
+            assert!(seen(&whole, &reduced).unwrap().same_function(&rows));
         }
+    }
+
+    /// A broadcast's result holds what it repeats above what there is; seen backward it is the operand.
+    #[test]
+    fn a_broadcast_is_repeated_above_the_values() {
+        let t = tv("((4,8),2):((0,1),8)"); // 16 rows of one column
+        let map = backward(&ShapeOp::Broadcast(Vec::new()), &[16, 1], &[16, 4]).unwrap();
+        let result = lifted(&t, &map).unwrap();
+        assert_eq!(result.layout().to_string(), "((4,8),(2,4)):((0,1),(8,16))");
+        assert!(seen(&result, &map).unwrap().same_function(&t));
     }
 
     #[test]

@@ -6,11 +6,11 @@
 
 use std::fmt;
 
-use tilewright_layout::{Layout, Swizzle, SwizzledLayout, compose};
+use tilewright_layout::{HTuple, Layout, Shape, Swizzle, SwizzledLayout, coalesce, coalesce_by, compose};
 use tilewright_machine::{CopyKind, CopyRow, Wavefronts, shared_wavefronts};
 use tilewright_tile::core::TensorRef;
 
-use crate::access::{Run, adds};
+use crate::access::adds;
 use crate::tv::Access;
 
 /// A known part of a memory layout: `extent` steps of `coordinate` in the tile are `extent` steps of `stride` in memory.
@@ -31,10 +31,7 @@ pub struct Constraint {
     known: Vec<Known>,
 }
 
-/// A leaf of a partly known layout: its extent, and its stride if that is known.
-type PartLeaf = (i64, Option<i64>);
-
-/// Why two constraints cannot hold together.
+/// A clash of two constraints.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UnifyError {
     /// Two different coordinates would have the same address.
@@ -54,15 +51,13 @@ impl Constraint {
         Constraint { shape: shape.to_vec(), known: Vec::new() }
     }
 
-    /// The constraint that a run of coordinates is contiguous.
-    pub fn contiguous(shape: &[i64], run: &Run) -> Self {
+    /// The constraint that a run is contiguous: address → coordinate.
+    pub fn contiguous(shape: &[i64], run: &Layout) -> Self {
         let mut stride = 1;
         let mut known = Vec::new();
-        for (extent, coordinate) in run {
-            if *extent > 1 {
-                known.push(Known { extent: *extent, coordinate: *coordinate, stride });
-                stride *= extent;
-            }
+        for (extent, coordinate) in run.leaves().into_iter().filter(|(extent, _)| *extent > 1) {
+            known.push(Known { extent, coordinate, stride });
+            stride *= extent;
         }
         Constraint { shape: shape.to_vec(), known }
     }
@@ -120,46 +115,44 @@ impl Constraint {
         Ok(Constraint { shape: self.shape.clone(), known })
     }
 
-    /// For each mode of the shape its leaves by rising coordinate; `None` where what is known does not refine the shape.
-    fn leaves(&self) -> Option<Vec<Vec<PartLeaf>>> {
+    /// The shape refined by what is known, and the strides that are; `None` where what is known does not refine the shape.
+    fn refined(&self) -> Option<(Shape, HTuple<Option<i64>>)> {
         let mut base = 1;
-        let mut modes = Vec::new();
+        let (mut shape, mut stride) = (Vec::new(), Vec::new());
         for extent in &self.shape {
-            let mut leaves = Vec::new();
-            let mut at = base;
-            let end = base * extent;
-            let mut inside: Vec<Known> =
-                self.known.iter().copied().filter(|k| k.coordinate >= base && k.coordinate < end).collect();
+            let (mut extents, mut strides) = (Vec::new(), Vec::new());
+            let (mut at, end) = (base, base * extent);
+            let inside = |k: &&Known| k.coordinate >= base && k.coordinate < end;
+            let mut inside: Vec<&Known> = self.known.iter().filter(inside).collect();
             inside.sort_by_key(|k| k.coordinate);
             for k in inside {
-                if k.coordinate % at != 0
-                    || k.coordinate * k.extent > end
-                    || end % (k.coordinate * k.extent) != 0
-                {
+                let above = k.coordinate * k.extent;
+                if k.coordinate % at != 0 || above > end || end % above != 0 {
                     return None;
                 }
                 if k.coordinate > at {
-                    leaves.push((k.coordinate / at, None));
+                    extents.push(k.coordinate / at);
+                    strides.push(None);
                 }
-                leaves.push((k.extent, Some(k.stride)));
-                at = k.coordinate * k.extent;
+                extents.push(k.extent);
+                strides.push(Some(k.stride));
+                at = above;
             }
-            if at < end {
-                leaves.push((end / at, None));
+            if at < end || extents.is_empty() {
+                extents.push(end / at);
+                strides.push(None);
             }
-            if leaves.is_empty() {
-                leaves.push((1, None));
-            }
-            modes.push(leaves);
+            shape.push(HTuple::from_flat(extents));
+            stride.push(HTuple::from_flat(strides));
             base = end;
         }
-        Some(modes)
+        Some((HTuple::Tuple(shape), HTuple::Tuple(stride)))
     }
 
     /// A memory layout that holds the constraint and covers `0..size` exactly: unknown strides are filled first within the mode
     /// that holds the contiguous run (so that rows stay together), then mode by mode from the last.
     pub fn materialise(&self) -> Option<Layout> {
-        let mut modes = self.leaves()?;
+        let (shape, strides) = self.refined()?;
         // Known strides must tile an interval from 1; gaps would leave addresses unused.
         let mut next = 1;
         for k in &self.known {
@@ -168,64 +161,34 @@ impl Constraint {
             }
             next *= k.extent;
         }
-        let innermost = modes.iter().position(|m| m.iter().any(|l| l.1 == Some(1)));
-        let n = modes.len();
-        let order = innermost.into_iter().chain((0..n).rev().filter(|i| Some(*i) != innermost));
-        for i in order {
-            for leaf in &mut modes[i] {
-                if leaf.1.is_none() {
-                    leaf.1 = Some(next);
-                    next *= leaf.0;
-                }
-            }
-        }
-        let modes: Vec<Layout> = modes
-            .iter()
-            .map(|leaves| {
-                let flat: Vec<(i64, i64)> = leaves.iter().map(|(e, s)| (*e, s.unwrap_or(0))).collect();
-                Layout::from_leaves(&merge(&flat)).ok()
-            })
-            .collect::<Option<_>>()?;
-        if modes.len() == 1 { modes.into_iter().next() } else { Layout::concat(&modes).ok() }
+        let innermost = strides.modes().iter().position(|mode| mode.leaves().contains(&&Some(1)));
+        let rank = self.shape.len();
+        let order = strides.modes().iter().enumerate().map(|(i, mode)| {
+            let turn = if Some(i) == innermost { 0 } else { (rank - i) as i64 };
+            mode.map(|stride| stride.unwrap_or(next + turn))
+        });
+        let layout = Layout::ordered(shape, &HTuple::Tuple(order.collect())).ok()?;
+        coalesce_by(&layout, &HTuple::from_flat(vec![(); rank])).ok()
     }
-}
-
-/// Joins leaves that continue each other.
-fn merge(leaves: &[(i64, i64)]) -> Vec<(i64, i64)> {
-    let mut merged: Vec<(i64, i64)> = Vec::new();
-    for (extent, stride) in leaves {
-        match merged.last_mut() {
-            Some((e, s)) if *s * *e == *stride => *e *= extent,
-            _ => merged.push((*extent, *stride)),
-        }
-    }
-    merged
 }
 
 impl fmt::Display for Constraint {
     /// As in the paper: `(64,(8,8)):(D1,(1,D2))`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(modes) = self.leaves() else { return f.write_str("(not a refinement of the shape)") };
+        let Some((shape, strides)) = self.refined() else {
+            return f.write_str("(not a refinement of the shape)");
+        };
         let mut unknown = 0;
-        let (mut shape, mut stride) = (Vec::new(), Vec::new());
-        for leaves in &modes {
-            let (mut s, mut d) = (Vec::new(), Vec::new());
-            for (extent, known) in leaves {
-                s.push(extent.to_string());
-                d.push(known.map_or_else(
-                    || {
-                        unknown += 1;
-                        format!("D{unknown}")
-                    },
-                    |k| k.to_string(),
-                ));
-            }
-            let wrap =
-                |v: Vec<String>| if v.len() == 1 { v[0].clone() } else { format!("({})", v.join(",")) };
-            shape.push(wrap(s));
-            stride.push(wrap(d));
-        }
-        write!(f, "({}):({})", shape.join(","), stride.join(","))
+        let strides = strides.map(|known| {
+            known.map_or_else(
+                || {
+                    unknown += 1;
+                    format!("D{unknown}")
+                },
+                |stride| stride.to_string(),
+            )
+        });
+        write!(f, "{shape}:{strides}")
     }
 }
 
@@ -234,7 +197,7 @@ impl fmt::Display for Constraint {
 pub struct SharedUse<'a> {
     /// The instruction.
     pub row: &'static CopyRow,
-    /// What it touches.
+    /// The elements that it touches.
     pub access: &'a Access,
     /// Statement's tile coordinate → the tensor's coordinate (identity unless transposed).
     pub own: &'a Layout,
@@ -276,19 +239,10 @@ impl Lanes {
     }
 }
 
-/// Whether a layout maps every coordinate to itself.
-fn is_identity(layout: &Layout) -> bool {
-    let mut size = 1;
-    layout.leaves().into_iter().all(|(extent, stride)| {
-        let continues = extent == 1 || stride == size;
-        size *= extent;
-        continues
-    })
-}
-
 impl Trace {
     fn new(usage: &SharedUse<'_>, layout: &Layout, warps: std::ops::Range<i64>) -> Option<Self> {
-        let memory = if is_identity(usage.own) { layout.clone() } else { compose(layout, usage.own).ok()? };
+        let is_identity = coalesce(usage.own) == Layout::identity(usage.own.size());
+        let memory = if is_identity { layout.clone() } else { compose(layout, usage.own).ok()? };
         let threads = compose(&memory, &usage.access.threads).ok()?;
         // Addresses of threads and of calls are added.
         if !adds(&memory, &usage.access.threads, usage.access.calls.iter().map(|call| call.offset)) {
@@ -434,17 +388,6 @@ pub fn choose_swizzle(
     (best.1 < bound).then_some((best.0, best.1, ideal))
 }
 
-/// Elements of memory that a shared layout needs: one more than its largest offset.
-pub(crate) fn elements(layout: &SwizzledLayout) -> i64 {
-    let (plain, swizzle) = (layout.layout.cosize(), layout.swizzle);
-    // A swizzle permutes each aligned block of this size; whole blocks stay what they are.
-    let block = 1i64 << (swizzle.base() + swizzle.bits());
-    if swizzle.is_identity() || plain % block == 0 {
-        return plain;
-    }
-    (0..layout.layout.size()).map(|i| layout.eval(i)).max().map_or(plain, |last| last + 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -453,6 +396,10 @@ mod tests {
         let known =
             known.iter().map(|&(extent, coordinate, stride)| Known { extent, coordinate, stride }).collect();
         Constraint { shape: shape.to_vec(), known }
+    }
+
+    fn run(text: &str) -> Layout {
+        text.parse().unwrap()
     }
 
     /// Fig. 10 (c), case 1: `((8,8),64):((1,D1),D2)` and one that knows stride 8 at coordinate 16.
@@ -471,15 +418,15 @@ mod tests {
     /// Fig. 10 (c), case 2: two modes of shape 8 and stride 1.
     #[test]
     fn figure_10_case_2_has_no_layout() {
-        let c1 = Constraint::contiguous(&[64, 64], &vec![(8, 1)]);
-        let c2 = Constraint::contiguous(&[64, 64], &vec![(8, 64)]);
+        let c1 = Constraint::contiguous(&[64, 64], &run("8:1"));
+        let c2 = Constraint::contiguous(&[64, 64], &run("8:64"));
         assert_eq!(c1.unify(&c2), Err(UnifyError::SameAddress(1)));
     }
 
     #[test]
     fn a_shorter_run_is_part_of_a_longer_one() {
-        let long = Constraint::contiguous(&[64, 64], &vec![(8, 64)]);
-        let short = Constraint::contiguous(&[64, 64], &vec![(2, 64)]);
+        let long = Constraint::contiguous(&[64, 64], &run("8:64"));
+        let short = Constraint::contiguous(&[64, 64], &run("2:64"));
         assert_eq!(long.unify(&short), Ok(long.clone()));
         assert_eq!(short.unify(&long), Ok(long.clone()));
         assert_eq!(long.materialise().unwrap().to_string(), "(64,64):(64,1)");
@@ -488,16 +435,16 @@ mod tests {
     #[test]
     fn materialised_layouts_are_bijections_that_keep_the_run() {
         for (shape, run) in [
-            (vec![64, 32], vec![(8, 64)]),
-            (vec![64, 32], vec![(8, 1)]),
-            (vec![48, 20], vec![(4, 48)]),
-            (vec![16, 16], vec![(2, 16), (2, 8)]),
-            (vec![4, 6, 8], vec![(2, 24)]),
-            (vec![128], vec![(4, 1)]),
+            (vec![64, 32], "8:64"),
+            (vec![64, 32], "8:1"),
+            (vec![48, 20], "4:48"),
+            (vec![16, 16], "(2,2):(16,8)"),
+            (vec![4, 6, 8], "2:24"),
+            (vec![128], "4:1"),
         ] {
+            let run: Layout = run.parse().unwrap();
             let m = Constraint::contiguous(&shape, &run).materialise().unwrap();
             assert!(m.is_bijective_onto(shape.iter().product()), "{m}");
-            let run = Layout::from_leaves(&run).unwrap();
             for i in 0..run.size() {
                 assert_eq!(m.eval(run.eval(i)), i);
             }

@@ -1,4 +1,4 @@
-//! Thread-value layouts, and which coordinates the threads of a block touch.
+//! Thread-value layouts, and the coordinates that the threads of a block touch.
 //!
 //! Directions: a register tensor's thread-value layout maps (thread, value) → linear coordinate in the tile (leftmost
 //! mode fastest). An [`Access`] names the coordinates at a thread's address, call by call.
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap as HashMap;
 
-use tilewright_layout::{Layout, LayoutError};
+use tilewright_layout::{HTuple, Layout, LayoutError, compose, squeeze, zipped_divide_by_mode};
 
 /// A thread-value layout: rank 2, mode 0 the threads of the block, mode 1 the values of a thread.
 ///
@@ -102,7 +102,7 @@ impl TvLayout {
         known.copied().unwrap_or_else(|| self.values().eval(value))
     }
 
-    /// Whether both give every (thread, value) the same coordinate.
+    /// True if both give every (thread, value) the same coordinate.
     pub fn same_function(&self, other: &TvLayout) -> bool {
         let same = |a: &Layout, b: &Layout| {
             a == b || (a.size() == b.size() && (0..a.size()).all(|i| a.eval(i) == b.eval(i)))
@@ -111,13 +111,40 @@ impl TvLayout {
     }
 }
 
-/// A mode from leaves, without those of extent 1 (at least one leaf is kept).
-pub(crate) fn flat(leaves: &[(i64, i64)]) -> Result<Layout, LayoutError> {
-    let mut kept: Vec<(i64, i64)> = leaves.iter().copied().filter(|(extent, _)| *extent != 1).collect();
-    if kept.is_empty() {
-        kept.push((1, 0));
+/// The layout of a tile's linear coordinate: leftmost mode fastest. `1:0` of a single element without modes.
+pub(crate) fn linear_coordinate(shape: Vec<i64>) -> Result<Layout, LayoutError> {
+    if shape.is_empty() { Ok(Layout::trivial()) } else { Layout::column_major(HTuple::from_flat(shape)) }
+}
+
+/// A tile of an operand divided into the tiles of an instruction, as CuTe's `TiledMMA` partitions (`thrfrg`): a tiler for each mode says
+/// which elements an instruction takes together.
+pub(crate) struct InstructionTiles {
+    /// The instruction's (thread, value) → coordinate relative to the first element of an instruction tile.
+    pub atom: Layout,
+    /// Instruction tiles along each mode → coordinate of their first element.
+    pub repeats: [Layout; 2],
+}
+
+impl InstructionTiles {
+    /// Divides `tile`, a layout of two modes, by a tiler for each. `tv` is the instruction's (thread, value) → coordinate, the first
+    /// mode of its tile fastest.
+    pub fn new(tv: &Layout, tile: &Layout, tilers: [&Layout; 2]) -> Result<Self, LayoutError> {
+        let divided = zipped_divide_by_mode(tile, &tilers.map(Layout::clone))?;
+        let grid = divided.mode(1)?;
+        Ok(InstructionTiles {
+            atom: compose(&divided.mode(0)?, tv)?,
+            repeats: [grid.mode(0)?, grid.mode(1)?],
+        })
     }
-    Layout::from_leaves(&kept)
+
+    /// The layout in which the instruction's threads are repeated over `groups` (group → coordinate) and hold all instruction tiles,
+    /// those along the first mode first.
+    pub fn tv(&self, groups: &[Layout]) -> Result<TvLayout, LayoutError> {
+        let [first, second] = self.repeats.clone();
+        let threads = Layout::concat(&[&[self.atom.mode(0)?], groups].concat())?;
+        let values = Layout::concat(&[self.atom.mode(1)?, first, second])?;
+        TvLayout::new(squeeze(&threads), squeeze(&values))
+    }
 }
 
 /// The moves (source value, destination value) that turn one distribution into another without any exchange between
@@ -142,7 +169,7 @@ pub(crate) fn moves_through(
     everywhere.then_some(moves)
 }
 
-/// Which elements the threads of a block touch with one statement, instruction call by instruction call.
+/// The elements that the threads of a block touch with one statement, instruction call by instruction call.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Access {
     /// Contiguous elements at one address.
@@ -151,7 +178,7 @@ pub struct Access {
     pub threads: Layout,
     /// The calls, each an offset added to the thread's coordinate.
     pub calls: Vec<Call>,
-    /// Whether several threads touch the same elements: only those whose sub_modes in broadcast modes are 0 may store.
+    /// True if several threads touch the same elements: only those whose coordinates in broadcast modes are 0 may store.
     pub broadcast: bool,
 }
 

@@ -608,7 +608,6 @@ fn figure_19_a_copies_solved_for_the_addresses() {
     let mut seen = 0;
     for row in copies(Memory::Shared, Memory::Register, Scope::Cta, Arch::SM_80) {
         let Ok((access, run)) = shared_access(&g, 16, row) else { continue };
-        let run = Layout::from_leaves(&run).unwrap();
         let CopyKind::Matrix { count, trans } = row.kind else { continue };
         if trans {
             continue;

@@ -36,6 +36,39 @@ pub fn coalesce_by<S: Stride, T>(layout: &Layout<S>, profile: &HTuple<T>) -> Res
     by_profile(layout, profile, &mut |mode, _| Ok(coalesce(mode)))
 }
 
+/// The flattened layout without its modes of extent 1, `1:0` where that leaves none. Unlike [`coalesce`] it keeps modes apart that
+/// continue each other (`squeeze` of array libraries).
+///
+/// The laws: `size(R) = size(A)`, `R(i) = A(i)` for `i < size(A)`, and no leaf of `R` has extent 1 unless it is the only one.
+///
+/// ```
+/// use tilewright_layout::{Layout, squeeze};
+/// let l: Layout = "(2,(1,6)):(1,(6,2))".parse()?;
+/// assert_eq!(squeeze(&l).to_string(), "(2,6):(1,2)");
+/// # Ok::<(), tilewright_layout::LayoutError>(())
+/// ```
+pub fn squeeze<S: Stride>(layout: &Layout<S>) -> Layout<S> {
+    let leaves: Vec<(i64, S)> = layout.leaves().into_iter().filter(|(s, _)| *s > 1).collect();
+    Layout::from_leaves(&leaves).unwrap_or_else(|_| layout.flatten())
+}
+
+/// The layout with extent 1 in place of every extent of stride 0: each value of a broadcast once (CuTe C++, `filter_zeros`).
+///
+/// The laws: the result is congruent to the layout, has the same values and no mode of stride 0 with more than one element;
+/// `size(R) · size(nullspace(A)) = size(A)`.
+///
+/// ```
+/// use tilewright_layout::{Layout, filter_zeros};
+/// let l: Layout = "((2,4),(2,8)):((0,1),(4,0))".parse()?;
+/// assert_eq!(filter_zeros(&l).to_string(), "((1,4),(2,1)):((0,1),(4,0))");
+/// # Ok::<(), tilewright_layout::LayoutError>(())
+/// ```
+pub fn filter_zeros<S: Stride>(layout: &Layout<S>) -> Layout<S> {
+    let mut strides = layout.stride().leaves().into_iter();
+    let shape = layout.shape().map(|s| if strides.next().is_some_and(S::is_zero) { 1 } else { *s });
+    Layout::new(shape, layout.stride().clone()).unwrap_or_else(|_| layout.clone())
+}
+
 /// Merges neighbours where the right stride continues the left mode. Extents are taken as they come.
 fn merge<S: Stride>(leaves: impl Iterator<Item = (i64, S)>) -> Vec<(i64, S)> {
     let mut out: Vec<(i64, S)> = Vec::new();

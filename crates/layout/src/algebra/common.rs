@@ -1,7 +1,8 @@
-//! What layouts have in common: vectorization (paper 3.4.2), admissibility (paper 3.4.4) and the nullspace.
+//! Vectorization (paper 3.4.2), alignment, admissibility (paper 3.4.4), the nullspace, and layouts from tables.
 
 use super::coalesce::coalesce;
-use super::compose::compose;
+use super::complement::complement_exact;
+use super::compose::{compose, fit};
 use super::inverse::{left_inverse, right_inverse};
 use crate::error::LayoutError;
 use crate::layout::Layout;
@@ -32,7 +33,7 @@ pub fn max_common_layout(a: &Layout, b: &Layout) -> Layout {
     if y.size() > x.size() { y } else { x }
 }
 
-/// How many elements a copy between the layouts can move at once (paper 3.4.2): the size of
+/// Number of elements that a copy between the layouts can move at once (paper 3.4.2): the size of
 /// [`max_common_layout`].
 ///
 /// ```
@@ -43,6 +44,65 @@ pub fn max_common_layout(a: &Layout, b: &Layout) -> Layout {
 /// ```
 pub fn max_common_vector(a: &Layout, b: &Layout) -> i64 {
     max_common_layout(a, b).size()
+}
+
+/// Number of elements of the longest vectors that a layout is made of: contiguous, each at a multiple of its length
+/// (CuTe C++, `max_alignment`). 1 where the layout has no run that divides it.
+///
+/// The laws, with `R = right_inverse(L)`, `R*` its complement up to `size(L)` and `n` the result: `n` divides `size(R)` and every
+/// value of `L ∘ R*`, so that with a value `v` all of `⌊v/n⌋·n, …, ⌊v/n⌋·n + n − 1` are values.
+///
+/// ```
+/// use tilewright_layout::{Layout, max_alignment};
+/// assert_eq!(max_alignment(&"(8,64):(64,1)".parse()?), 512);
+/// assert_eq!(max_alignment(&"(8,64):(72,1)".parse()?), 8);
+/// # Ok::<(), tilewright_layout::LayoutError>(())
+/// ```
+pub fn max_alignment(layout: &Layout) -> i64 {
+    let run = right_inverse(layout);
+    let rest = complement_exact(&run, layout.size()).and_then(|rest| compose(layout, &rest));
+    match rest {
+        Ok(rest) if run.size().checked_mul(rest.size()) == Some(layout.size()) => gcd(run.size(), rest.divisor()),
+        _ => 1,
+    }
+}
+
+fn gcd(mut a: i64, mut b: i64) -> i64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a.saturating_abs()
+}
+
+impl Layout {
+    /// The greatest common divisor of all values; 0 where all are 0. In a layout that is one of its strides.
+    ///
+    /// ```
+    /// use tilewright_layout::Layout;
+    /// assert_eq!("(4,(1,8)):(24,(1,16))".parse::<Layout>()?.divisor(), 8);
+    /// # Ok::<(), tilewright_layout::LayoutError>(())
+    /// ```
+    pub fn divisor(&self) -> i64 {
+        self.leaves().into_iter().filter(|(s, _)| *s > 1).fold(0, |divisor, (_, d)| gcd(divisor, d))
+    }
+}
+
+impl<S: Stride> Layout<S> {
+    /// The layout that has these values, with as few modes as possible; `None` where no layout has them. The inverse of
+    /// [`table`](Self::table).
+    ///
+    /// The laws: `from_table(t)` has the table `t`, and over integers `from_table(L.table()) = coalesce(L)`.
+    ///
+    /// ```
+    /// use tilewright_layout::Layout;
+    /// assert_eq!(Layout::from_table(&[0, 2, 16, 18]), Some("(2,2):(2,16)".parse()?));
+    /// assert_eq!(Layout::from_table(&[0, 2, 16, 17]), None);
+    /// # Ok::<(), tilewright_layout::LayoutError>(())
+    /// ```
+    pub fn from_table(values: &[S]) -> Option<Layout<S>> {
+        let leaves = fit(values.len() as i64, |i| values.get(i as usize).cloned())?;
+        Layout::from_leaves(&leaves).ok().filter(|layout| layout.table() == values)
+    }
 }
 
 /// The largest `K` with `a(inverse(k)) = k` for all `k < K`, as far as that is decided. Values outside of `a` do not
@@ -97,7 +157,7 @@ fn truncate(layout: &Layout, reach: i64) -> Layout {
     Layout::from_leaves(&out).unwrap_or_else(|_| Layout::trivial())
 }
 
-/// Where the offsets of an instruction lie in a data layout (paper 3.4.4): the layout `A† ∘ T` from the coordinates of
+/// The places of an instruction's offsets in a data layout (paper 3.4.4): the layout `A† ∘ T` from the coordinates of
 /// `T` to those of `A`.
 ///
 /// The laws, with `R` the result: `A(R(i)) = T(i)` and `0 ≤ R(i) < size(A)` for every coordinate of `T`, and where `T`

@@ -49,7 +49,7 @@ pub(super) fn complement_exact(layout: &Layout, cotarget: i64) -> Result<Layout,
     bounded(layout, cotarget, Holes::Fill)
 }
 
-/// What to do with a hole that is not a multiple of what lies below it.
+/// The treatment of a hole that is not a multiple of what lies below it.
 #[derive(Clone, Copy, PartialEq)]
 enum Holes {
     /// Use the part that is a multiple.

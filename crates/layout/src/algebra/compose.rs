@@ -47,7 +47,7 @@ fn eval_at_coordinate<S: Stride>(a: &Layout<S>, coord: &Coord) -> Option<S> {
     Some(sum)
 }
 
-/// What each leaf of `b` becomes in the composition.
+/// The leaves that refine each leaf of `b` in the composition.
 fn parts_of<S: Stride>(a: &Layout<S>, b: &Layout<i64>) -> Result<Parts<S>, LayoutError> {
     // Strides that are not linear coalesce only in bounds.
     let modes = if S::LINEAR { coalesce_unbounded(a) } else { unmerged(a) };
@@ -186,7 +186,7 @@ fn agrees<S: Stride>(modes: &[(i64, S)], b: &Layout<i64>, parts: &Parts<S>) -> b
         && b.image().into_iter().zip(r.image()).all(|(at, value)| a.eval(at) == value)
 }
 
-/// Why the ordinary path does not compose.
+/// The reason why the ordinary path does not compose.
 enum Refusal {
     Overflow,
     Condition { condition: Condition, mode: usize, detail: Detail },
@@ -215,7 +215,7 @@ impl Detail {
     }
 }
 
-/// What each leaf of `B` becomes: the (extent, stride) pairs that refine it, at least one.
+/// The (extent, stride) pairs that refine each leaf of `B`, at least one each.
 pub(crate) type Parts<S> = Vec<Vec<(i64, S)>>;
 
 /// The composition wherever the conditions of the paper hold. `modes` are the coalesced modes of `A`; the last of them
@@ -311,7 +311,7 @@ fn pointwise<S: Stride>(modes: &[(i64, S)], b: &Layout<i64>) -> Option<Parts<S>>
 
 /// The coalesced leaves of the function `f` on `0, …, s−1`, if it is that of a layout. In a coalesced layout the first
 /// extent is exactly how far the function is linear; the rest is the same question on its multiples.
-fn fit<S: Stride>(s: i64, f: impl Fn(i64) -> Option<S>) -> Option<Vec<(i64, S)>> {
+pub(super) fn fit<S: Stride>(s: i64, f: impl Fn(i64) -> Option<S>) -> Option<Vec<(i64, S)>> {
     let mut leaves = Vec::new();
     let (mut unit, mut left) = (1i64, s);
     while left > 1 {

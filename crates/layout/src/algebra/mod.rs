@@ -15,8 +15,8 @@ mod profile;
 mod reshape;
 mod tiler;
 
-pub use coalesce::{coalesce, coalesce_by};
-pub use common::{admissible, max_common_layout, max_common_vector, nullspace};
+pub use coalesce::{coalesce, coalesce_by, filter_zeros, squeeze};
+pub use common::{admissible, max_alignment, max_common_layout, max_common_vector, nullspace};
 pub use complement::{complement, complement_unbounded};
 pub(crate) use compose::assemble;
 pub use compose::{compose, compose_by_mode, compose_coordinates};

@@ -31,7 +31,7 @@ pub enum Exchange {
 ///    receives from lane `from(l,w) ⊕ step(k)`: `got[k]`;
 /// 3. *after*: `result[y] = got[y ⊕ after(l)]`.
 ///
-/// Where `from` is the identity and `step(k)` is 0, nothing is exchanged in round `k`.
+/// Nothing is exchanged in round `k` where `from` is the identity and `step(k)` is 0.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reorder {
     /// Scope of the exchange.
@@ -205,7 +205,7 @@ impl Reorder {
         Some(Reorder { before, offer, step: s_lr, from, after, packable, ..self.clone() })
     }
 
-    /// Where the element of (register, lane, warp) of the result is found by the rounds, as one integer over the operand's
+    /// The place at which the rounds find the element of (register, lane, warp) of the result, as one integer over the operand's
     /// inputs: for checking.
     pub fn trace(&self, register: u64, lane: u64, warp: u64) -> u64 {
         let lanes = self.source.ins()[1].bits;

@@ -168,7 +168,7 @@ fn swizzle_between(
     }
 }
 
-/// What a side does with vectors of 2^`vector` elements; `None` where registers do not give such vectors bit by bit.
+/// The accesses of a side by vectors of 2^`vector` elements; `None` where registers do not give such vectors bit by bit.
 fn access(
     memory: &LinearLayout,
     layout: &LinearLayout,

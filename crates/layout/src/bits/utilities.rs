@@ -6,7 +6,7 @@ use super::{Dim, LinearLayout, refuse};
 use crate::error::LayoutError;
 
 impl LinearLayout {
-    /// How many elements, contiguous in the outputs counted as one integer, are in consecutive registers: the largest
+    /// Number of elements, contiguous in the outputs counted as one integer, in consecutive registers: the largest
     /// `u` for which index `i < u` of `register` leads to `i` (LL 5.1). It crosses modes: a `[512,2]` tensor whose rows
     /// are contiguous is as good as one of 1024 elements (LL table 3).
     ///

@@ -4,7 +4,7 @@
 //! instruction is a sub-tile of it; its descriptor exists if the sub-tile's own layout, which must be the same wherever the
 //! sub-tile lies, is one that a descriptor describes.
 
-use tilewright_layout::{Layout, LayoutError, SwizzledLayout};
+use tilewright_layout::{HTuple, Layout, SwizzledLayout};
 use tilewright_machine::{Descriptor, Major, SwizzleMode};
 
 use crate::reject::DescriptorReject;
@@ -22,28 +22,17 @@ pub fn swizzle_atom_layout(
     if shape[along] % span != 0 {
         return None;
     }
-    let mut next = span;
-    let mut modes: Vec<Vec<(i64, i64)>> = Vec::new();
-    for (k, extent) in shape.iter().enumerate() {
-        if k == along {
-            modes.push(vec![(span, 1)]);
-        } else {
-            modes.push(vec![(*extent, next)]);
-            next *= extent;
-        }
-    }
-    if shape[along] > span {
-        modes[along].push((shape[along] / span, next));
-    }
-    let layouts: Vec<Layout> =
-        modes.iter().map(|leaves| Layout::from_leaves(leaves)).collect::<Result<_, LayoutError>>().ok()?;
-    Some(SwizzledLayout { layout: Layout::concat(&layouts).ok()?, swizzle: mode.elements(bits) })
+    let row: Vec<i64> = (0..shape.len()).map(|mode| if mode == along { span } else { 1 }).collect();
+    let spans_last: Vec<i64> = (0..shape.len()).map(|mode| i64::from(mode == along)).collect();
+    let row = Layout::column_major(HTuple::from_flat(row)).ok()?;
+    let rows = SwizzledLayout::new(mode.elements(bits), row);
+    rows.tile_to_shape(&HTuple::from_flat(shape.to_vec()), &HTuple::from_flat(spans_last)).ok()
 }
 
 /// The form of an operand's descriptor: all but its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DescriptorTemplate {
-    /// Along which mode it is contiguous.
+    /// The mode along which it is contiguous.
     pub major: Major,
     /// The descriptor with its start at 0.
     pub descriptor: Descriptor,
@@ -58,7 +47,7 @@ pub struct DescriptorTemplate {
 ///
 /// # Errors
 ///
-/// Why the hardware does not read this layout.
+/// The reason why the hardware does not read this layout.
 pub fn matrix_descriptor(
     plain: &Layout,
     swizzle: SwizzleMode,

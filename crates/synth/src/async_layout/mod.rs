@@ -14,7 +14,7 @@ pub mod wgmma;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use tilewright_layout::{Layout, SwizzledLayout, compose};
+use tilewright_layout::{HTuple, Layout, SwizzledLayout, coalesce, compose};
 use tilewright_machine::{Memory, SwizzleMode, TensorOp, TensorRow};
 use tilewright_tile::core::{Program, Stmt, StmtKind, TensorKind, TensorRef};
 use tilewright_tile::{AsyncCopyAttrs, Code, Diagnostic, Side, StmtId, TensorId};
@@ -35,9 +35,9 @@ use wgmma::{Grid, WgmmaPlan};
 pub struct AsyncLayouts {
     /// The program: layouts are pinned, and copies that the tensor memory accelerator does are marked.
     pub verified: Program,
-    /// Why each shared tensor has the layout that it has.
+    /// The reason of each shared tensor's layout.
     pub reasons: BTreeMap<TensorId, Why>,
-    /// What tensor copies could not do, by copy: the reason.
+    /// The reason why tensor copies could not do a copy, by copy.
     pub refused: BTreeMap<StmtId, NotTaken>,
 }
 
@@ -62,7 +62,7 @@ struct AsyncAssignment<'a> {
     cluster: u32,
 }
 
-/// Whether statements may be copied by the tensor memory accelerator: in a `produce`, loads; outside, stores.
+/// The operation by which the tensor memory accelerator may copy a statement's tile: in a `produce`, loads; outside, stores.
 fn tensor_op(v: &Program, src: &TensorRef, how: AsyncCopyAttrs, produces: bool) -> Option<TensorOp> {
     let stores = v.tensor(src.tensor).memory() == Memory::Shared;
     match (stores, produces) {
@@ -76,7 +76,7 @@ fn tensor_op(v: &Program, src: &TensorRef, how: AsyncCopyAttrs, produces: bool) 
 ///
 /// # Errors
 ///
-/// What the architecture lacks; a product that no instruction does, or of which no layout of its operands can be read.
+/// Something that the architecture lacks; a product that no instruction does, or of which no layout of its operands can be read.
 pub fn assign_async_layouts(v: &Program, options: &Options) -> Result<AsyncLayouts, Diagnostic> {
     let divisibility = Divisibility::new(v, &options.multiples);
     let mut pass = AsyncAssignment {
@@ -136,7 +136,7 @@ fn tensors_shared_by_roles(v: &Program) -> BTreeSet<TensorId> {
     roles.into_iter().filter(|(_, roles)| *roles > 1).map(|(id, _)| id).filter(shared).collect()
 }
 
-/// What was decided for a shared tensor.
+/// The decision about a shared tensor.
 struct Choice {
     /// The layout; `None` leaves it to synthesis, or to the program.
     layout: Option<SwizzledLayout>,
@@ -196,8 +196,8 @@ impl AsyncAssignment<'_> {
         self.v.tensor(id).memory()
     }
 
-    /// What a copy is asked for besides copying, and no other instruction does, the accelerator must do. (A tile that blocks share is
-    /// copied by each where it cannot be shared out, and a hint changes no value: reports say so.)
+    /// Checks that the accelerator does what a copy is asked for besides copying and no other instruction does. (A tile that blocks share
+    /// is copied by each where it cannot be shared out, and a hint changes no value: reports say so.)
     fn check_requirements(
         &self,
         done: &BTreeSet<StmtId>,
@@ -291,8 +291,7 @@ impl AsyncAssignment<'_> {
         }
         let shape = self.v.shape(id);
         let stages = self.stages(id, uses);
-        let kept: Vec<usize> = (0..shape.len()).filter(|k| !stages.contains(k)).collect();
-        let inner: Vec<i64> = kept.iter().map(|k| shape[*k]).collect();
+        let inner: Vec<i64> = (0..shape.len()).filter(|k| !stages.contains(k)).map(|k| shape[k]).collect();
         if tensor.dtype.bits() < 8 {
             return Vec::new();
         }
@@ -318,17 +317,12 @@ impl AsyncAssignment<'_> {
             return Some(layout);
         }
         let (shape, stages) = (self.v.shape(id), self.stages(id, uses));
-        let mut next = 1;
-        let mut tile = Vec::new();
-        for (_, extent) in shape.iter().enumerate().rev().filter(|(mode, _)| !stages.contains(mode)) {
-            tile.insert(0, Layout::from_leaves(&[(*extent, next)]).ok()?);
-            next *= extent;
-        }
-        let tile = SwizzledLayout::from(Layout::concat(&tile).ok()?);
+        let kept: Vec<i64> = (0..shape.len()).filter(|k| !stages.contains(k)).map(|k| shape[k]).collect();
+        let tile = SwizzledLayout::from(Layout::row_major(HTuple::from_flat(kept)).ok()?);
         with_stages(&tile, &shape, &stages, SwizzleMode::None, self.v.tensor(id).dtype.bits())
     }
 
-    /// Why there is no layout that tensor copies could move.
+    /// The reason why there is no layout that tensor copies could move.
     fn without_layout(&self, id: TensorId, uses: &[Use]) -> Lost {
         let dtype = self.v.tensor(id).dtype;
         if dtype.bits() < 8 {
@@ -465,7 +459,7 @@ fn with_stages(
 ///
 /// # Errors
 ///
-/// Why it cannot be: then it would not have been marked.
+/// The reason why it cannot be: then it would not have been marked.
 pub fn copy_plan(
     v: &Program,
     divisibility: &Divisibility<'_>,
@@ -492,16 +486,15 @@ fn tile_of(
     let tile = compose(&whole.layout, &own).map_err(|_| TmaReject::NotComposed)?;
     let mut begins = Vec::new();
     for (mode, index) in v.tile(reference).fixed {
-        let mode = whole.layout.mode(mode)?;
         // An index lies within its mode.
-        let leaves: Vec<(i64, i64)> = mode.leaves().into_iter().filter(|(extent, _)| *extent > 1).collect();
-        match (index.as_int(), leaves.as_slice()) {
-            (Some(index), _) => begins.push(mode.eval(index)),
-            (None, [(_, stride)]) => {
-                begins.push(stride.saturating_mul(index.expr().map_or(1, |e| divisibility.divisor(e))))
+        let mode = coalesce(&whole.layout.mode(mode)?);
+        begins.push(match index.as_int() {
+            Some(index) => mode.eval(index),
+            None if mode.depth() == 0 => {
+                mode.divisor().saturating_mul(index.expr().map_or(1, |e| divisibility.divisor(e)))
             }
-            (None, leaves) => begins.extend(leaves.iter().map(|(_, stride)| *stride)),
-        }
+            None => mode.divisor(),
+        });
     }
     Ok(SharedTile { layout: SwizzledLayout { layout: tile, swizzle: whole.swizzle }, begins })
 }
@@ -510,7 +503,7 @@ fn tile_of(
 ///
 /// # Errors
 ///
-/// Why no instruction does it: [`assign_async_layouts`] has seen to it that one does.
+/// The reason why no instruction does it: [`assign_async_layouts`] has seen to it that one does.
 pub fn product_plan(
     (v, divisibility): (&Program, &Divisibility<'_>),
     (c, a, b): (TensorId, &TensorRef, &TensorRef),

@@ -5,11 +5,12 @@
 //! along which mode of the buffer that is. What is contiguous in both, from the first element on, is the box; what is left is one copy
 //! each.
 
-use tilewright_layout::{Coord, Layout, Stride, SwizzledLayout, compose, right_inverse};
+use tilewright_layout::{Layout, SwizzledLayout, compose, right_inverse};
 use tilewright_machine::{BoxShape, CacheHint, SwizzleMode, TensorOp, TensorRow, tensor_row};
 use tilewright_tile::GlobalTile;
 use tilewright_tile::core::TileRef;
 
+use crate::access::buffer_coordinates;
 use crate::divisibility::Divisibility;
 use crate::reject::TmaReject;
 
@@ -22,7 +23,7 @@ pub struct TmaCall {
     pub shared: i64,
 }
 
-/// How the blocks of a cluster share a copy: each copies a part of the box to all.
+/// The division of a copy among the blocks of a cluster: each copies a part of the box to all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Multicast {
     /// Blocks of the cluster.
@@ -35,7 +36,7 @@ pub struct Multicast {
     pub bytes: i64,
 }
 
-/// How a tile is copied by the tensor memory accelerator.
+/// The plan of a copy by the tensor memory accelerator.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TmaPlan {
     /// The instruction.
@@ -46,9 +47,9 @@ pub struct TmaPlan {
     pub dims: Vec<u32>,
     /// One copy each.
     pub calls: Vec<TmaCall>,
-    /// How blocks share it.
+    /// The division among blocks.
     pub multicast: Option<Multicast>,
-    /// What becomes of it in the L2 cache.
+    /// The hint for the L2 cache.
     pub hint: Option<CacheHint>,
 }
 
@@ -76,20 +77,16 @@ struct Walk {
     apart: i64,
 }
 
-/// What shared memory holds, from the first element on, as walks through the buffer.
+/// The contents of shared memory, from the first element on, as walks through the buffer.
 fn walks(layout: &Layout, tile: &TileRef, global: &GlobalTile) -> Result<Vec<Walk>, TmaReject> {
     let size: i64 = tile.shape.iter().product();
     let inverse = right_inverse(layout);
     if layout.size() != size || inverse.size() != size {
         return Err(TmaReject::Gaps);
     }
-    // Tile coordinate → coordinate in the buffer; with the inverse before, offset in shared memory → coordinate in the buffer.
-    let step = |dim: u32, scale: i64| Coord::basis(dim as usize).checked_scale(scale);
-    let steps =
-        global.modes.iter().flatten().map(|(extent, dim, scale)| Some((*extent, step(*dim, *scale)?)));
-    let steps = steps.collect::<Option<Vec<_>>>().ok_or(TmaReject::ModesCrossed)?;
-    let buffer = Layout::from_leaves(&steps).and_then(|tile| compose(&tile, &inverse));
-    let buffer = buffer.map_err(|_| TmaReject::ModesCrossed)?;
+    // Offset in shared memory → tile coordinate → coordinate in the buffer.
+    let buffer = buffer_coordinates(global).ok_or(TmaReject::ModesCrossed)?;
+    let buffer = compose(&buffer, &inverse).map_err(|_| TmaReject::ModesCrossed)?;
     let mut apart = 1;
     let mut found = Vec::new();
     for (extent, step) in buffer.leaves().into_iter().filter(|(extent, _)| *extent > 1) {
@@ -115,7 +112,7 @@ impl SharedTile {
     ///
     /// # Errors
     ///
-    /// Where it can begin instead.
+    /// The place where it can begin instead.
     pub fn begins_at(&self, multiple: u32, bits: u32) -> Result<(), TmaReject> {
         let bytes = |elements: &i64| elements * i64::from(bits) / 8;
         match self.begins.iter().map(bytes).find(|begin| begin % i64::from(multiple) != 0) {
@@ -129,7 +126,7 @@ impl SharedTile {
 ///
 /// # Errors
 ///
-/// Why tensor copies cannot do it.
+/// The reason why tensor copies cannot do it.
 pub fn plan(
     divisibility: &Divisibility<'_>,
     op: TensorOp,
@@ -161,20 +158,40 @@ pub fn plan(
             return Err(TmaReject::StepsUnaligned(dim, 16 / bytes));
         }
     }
-    let walks = walks(&layout.layout, tile, global)?;
-    // The box: dimension 0 is the contiguous mode.
-    let mut dims = vec![contiguous];
-    let mut extents = vec![1i64];
-    let mut last = 0;
-    let mut rest = Vec::new();
-    let row_limit = if swizzle == SwizzleMode::None { 256 } else { i64::from(swizzle.span()) / bytes };
-    for walk in walks {
-        let mut walk = walk;
-        if rest.is_empty() {
+    let row_limit = if swizzle == SwizzleMode::None { MAX_EXTENT } else { i64::from(swizzle.span()) / bytes };
+    let mut folded = Folded::new(contiguous, rank, row_limit, walks(&layout.layout, tile, global)?);
+    let shared_out = (blocks > 1).then(|| folded.share_out(blocks, bytes, i64::from(swizzle.period())));
+    let multicast = shared_out.transpose()?;
+    let extents = folded.extents.iter().map(|e| *e as u32).collect();
+    let shape = BoxShape { dtype: tile.dtype, extents, swizzle };
+    shape.check()?;
+    let calls = folded.calls(bytes)?;
+    if let Some(call) = calls.iter().find(|c| c.shared % i64::from(swizzle.period()) != 0) {
+        return Err(TmaReject::BoxBeginsWithin(call.shared, swizzle.period()));
+    }
+    shared.begins_at(swizzle.period(), bits)?;
+    let row = tensor_row(op, rank as u32).ok_or(TmaReject::NoRow)?;
+    Ok(TmaPlan { row, shape, dims: folded.dims, calls, multicast, hint })
+}
+
+/// The walks of a tile folded into a box, and those that are left.
+struct Folded {
+    /// The modes of the buffer, in the order of the box's dimensions.
+    dims: Vec<u32>,
+    extents: Vec<i64>,
+    rest: Vec<Walk>,
+}
+
+impl Folded {
+    /// The largest box that begins at the tile's first element: dimension 0 is the contiguous mode, at most `row_limit` long.
+    fn new(contiguous: u32, rank: usize, row_limit: i64, walks: Vec<Walk>) -> Self {
+        let (mut dims, mut extents, mut rest) = (vec![contiguous], vec![1i64], Vec::new());
+        let mut last = 0;
+        for mut walk in walks {
             let at = dims.iter().position(|d| *d == walk.dim);
-            let limit = if walk.dim == contiguous { row_limit.min(256) } else { 256 };
             // A walk continues the last dimension of the box, or begins one.
-            let begins = match at {
+            let dimension = match at {
+                _ if !rest.is_empty() => None,
                 Some(at) if at == last && walk.step == extents[at] => Some(at),
                 None if walk.step == 1 && extents[last] > 1 => {
                     dims.push(walk.dim);
@@ -183,70 +200,59 @@ pub fn plan(
                 }
                 _ => None,
             };
-            if let Some(at) = begins {
-                let room = limit / extents[at];
-                let here = (1..=room.min(walk.extent)).rev().find(|n| walk.extent % n == 0).unwrap_or(1);
-                extents[at] *= here;
+            if let Some(at) = dimension {
+                let limit = if walk.dim == contiguous { row_limit.min(MAX_EXTENT) } else { MAX_EXTENT };
+                let room = (limit / extents[at]).min(walk.extent);
+                let inside = (1..=room).rev().find(|n| walk.extent % n == 0).unwrap_or(1);
+                extents[at] *= inside;
                 last = at;
-                walk = Walk {
-                    extent: walk.extent / here,
-                    step: walk.step * here,
-                    apart: walk.apart * here,
-                    ..walk
-                };
+                walk.extent /= inside;
+                walk.step *= inside;
+                walk.apart *= inside;
+            }
+            if walk.extent > 1 {
+                rest.push(walk);
             }
         }
-        if walk.extent > 1 {
-            rest.push(walk);
+        let missing: Vec<u32> = (0..rank as u32).filter(|dim| !dims.contains(dim)).collect();
+        extents.resize(extents.len() + missing.len(), 1);
+        dims.extend(missing);
+        Folded { dims, extents, rest }
+    }
+
+    /// Shares the box out among the blocks of a cluster. Of the dimensions but the first the outermost with an extent is divided: its
+    /// parts lie one after the other.
+    fn share_out(&mut self, blocks: u32, bytes: i64, period: i64) -> Result<Multicast, TmaReject> {
+        let dim = (1..self.extents.len()).rev().find(|d| self.extents[*d] > 1).ok_or(TmaReject::SingleRow)?;
+        if self.extents[dim] % i64::from(blocks) != 0 {
+            return Err(TmaReject::RowsUneven(self.extents[dim], blocks));
         }
-    }
-    for dim in (0..rank as u32).filter(|d| *d != contiguous) {
-        if !dims.contains(&dim) {
-            dims.push(dim);
-            extents.push(1);
+        self.extents[dim] /= i64::from(blocks);
+        let part: i64 = self.extents.iter().product::<i64>() * bytes;
+        if part % period != 0 {
+            return Err(TmaReject::PartUneven(part, period as u32));
         }
+        Ok(Multicast { blocks, dim, step: self.extents[dim], bytes: part })
     }
-    let mut multicast = None;
-    if blocks > 1 {
-        // Of the dimensions but the first the outermost with an extent: its parts lie one after the other.
-        let dim = (1..extents.len()).rev().find(|d| extents[*d] > 1).ok_or(TmaReject::SingleRow)?;
-        let blocks_here = i64::from(blocks);
-        if extents[dim] % blocks_here != 0 {
-            return Err(TmaReject::RowsUneven(extents[dim], blocks));
+
+    /// One copy for each step of the walks that are left.
+    fn calls(&self, bytes: i64) -> Result<Vec<TmaCall>, TmaReject> {
+        let mut calls = vec![TmaCall { coords: vec![0; self.dims.len()], shared: 0 }];
+        for walk in &self.rest {
+            let dim = self.dims.iter().position(|d| *d == walk.dim).ok_or(TmaReject::MissingMode)?;
+            let step = |i: i64, call: &TmaCall| {
+                let mut call = call.clone();
+                call.coords[dim] += i * walk.step;
+                call.shared += i * walk.apart * bytes;
+                call
+            };
+            calls = (0..walk.extent).flat_map(|i| calls.iter().map(move |call| step(i, call))).collect();
         }
-        extents[dim] /= blocks_here;
-        let part: i64 = extents.iter().product::<i64>() * bytes;
-        if part % i64::from(swizzle.period()) != 0 {
-            return Err(TmaReject::PartUneven(part, swizzle.period()));
-        }
-        multicast = Some(Multicast { blocks, dim, step: extents[dim], bytes: part });
+        if calls.len() > MAX_CALLS { Err(TmaReject::TooMany(calls.len())) } else { Ok(calls) }
     }
-    let shape = BoxShape { dtype: tile.dtype, extents: extents.iter().map(|e| *e as u32).collect(), swizzle };
-    shape.check()?;
-    let mut calls = vec![TmaCall { coords: vec![0; rank], shared: 0 }];
-    for walk in &rest {
-        let dim = dims.iter().position(|d| *d == walk.dim).ok_or(TmaReject::MissingMode)?;
-        calls = (0..walk.extent)
-            .flat_map(|i| {
-                calls.iter().map(move |call| {
-                    let mut call = call.clone();
-                    call.coords[dim] += i * walk.step;
-                    call.shared += i * walk.apart * bytes;
-                    call
-                })
-            })
-            .collect();
-    }
-    if calls.len() > MAX_CALLS {
-        return Err(TmaReject::TooMany(calls.len()));
-    }
-    if let Some(call) = calls.iter().find(|c| c.shared % i64::from(swizzle.period()) != 0) {
-        return Err(TmaReject::BoxBeginsWithin(call.shared, swizzle.period()));
-    }
-    shared.begins_at(swizzle.period(), bits)?;
-    let row = tensor_row(op, rank as u32).ok_or(TmaReject::NoRow)?;
-    Ok(TmaPlan { row, shape, dims, calls, multicast, hint })
 }
 
+/// Elements of a box along one dimension, at most.
+const MAX_EXTENT: i64 = 256;
 /// Tensor copies for one statement, at most.
 const MAX_CALLS: usize = 64;

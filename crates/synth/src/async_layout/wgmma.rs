@@ -1,20 +1,20 @@
-//! Asynchronous matrix products: which warpgroup computes which part, with which instruction, and where its operands lie.
+//! Asynchronous matrix products: the part that each warpgroup computes, its instructions, and the places of their operands.
 //!
 //! A product C (M×N) `+=` A (M×K) · Bᵀ (N×K) is shared by a grid of warpgroups along M and N. Each does its part by instructions of
 //! 64×n×k, the widest n that divides its columns: the wider, the fewer bytes of shared memory it reads for a multiplication.
 //! A warpgroup with several rows of instructions reads each part of B once for each of them, so that rows are shared out first.
 
-use tilewright_layout::{Layout, SwizzledLayout, compose};
+use tilewright_layout::{Layout, LayoutError, SwizzledLayout};
 use tilewright_machine::{DType, Descriptor, Major, SwizzleMode, Timing, WgmmaRow, wgmmas};
 
 use crate::async_layout::descriptor::matrix_descriptor;
 use crate::reject::{MmaOperand, WgmmaReject};
-use crate::tv::TvLayout;
+use crate::tv::{InstructionTiles, TvLayout};
 
-/// Where an operand in shared memory lies for each instruction.
+/// The place of an operand in shared memory for each instruction.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SharedOperand {
-    /// Along which mode it is contiguous.
+    /// The mode along which it is contiguous.
     pub major: Major,
     /// The descriptor with its start at 0.
     pub descriptor: Descriptor,
@@ -38,15 +38,15 @@ pub struct WgmmaCall {
     pub c: Vec<u32>,
     /// The values of A, where it is in registers.
     pub a: Vec<u32>,
-    /// Where A begins, where it is in shared memory, in bytes from the tile.
+    /// The begin of A, if it is in shared memory, in bytes from the tile.
     pub a_at: i64,
-    /// Where B begins, in bytes from the tile.
+    /// The begin of B, in bytes from the tile.
     pub b_at: i64,
-    /// Whether it is the first to reach these accumulators.
+    /// True if it is the first to reach these accumulators.
     pub first: bool,
 }
 
-/// How a `gemm.async` is done.
+/// The plan of a `gemm.async`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct WgmmaPlan {
     /// The instruction.
@@ -61,7 +61,7 @@ pub struct WgmmaPlan {
     pub calls: Vec<WgmmaCall>,
 }
 
-/// How warpgroups and instructions share a product.
+/// The division of a product among warpgroups and instructions.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Grid {
     /// The instruction.
@@ -77,7 +77,7 @@ impl Grid {
     ///
     /// # Errors
     ///
-    /// Why no instruction does it.
+    /// The reason why no instruction does it.
     pub fn new(
         (a, b, c): (DType, DType, DType),
         extents: [i64; 3],
@@ -120,40 +120,39 @@ impl Grid {
         [m / WgmmaRow::M, n / self.row.n, self.extents[2] / self.row.k]
     }
 
-    /// An operand's layout: from the instruction's (thread, value) → row + 64 · column to the threads of all warpgroups and all values →
-    /// row + rows · column of the whole operand. `groups` and `calls` are leaves of threads and of values in units of the operand.
-    fn layout(tv: &Layout, rows: i64, groups: &[(i64, i64)], calls: &[(i64, i64)]) -> Option<TvLayout> {
-        let columns = (tv.cosize() + WgmmaRow::M - 1) / WgmmaRow::M;
-        let embedded = compose(&Layout::from_leaves(&[(WgmmaRow::M, 1), (columns, rows)]).ok()?, tv).ok()?;
-        let widened = |mode: usize, more: &[(i64, i64)]| {
-            let more = more.iter().copied().filter(|leaf| leaf.0 > 1);
-            Layout::from_leaves(
-                &embedded.mode(mode).ok()?.leaves().into_iter().chain(more).collect::<Vec<_>>(),
-            )
-            .ok()
-        };
-        TvLayout::new(widened(0, groups)?, widened(1, calls)?).ok()
+    /// The layout of an operand of `extents`: from the instruction's (thread, value) → row + 64 · column to the threads of all
+    /// warpgroups and the values of all instructions. A warpgroup's `part` is divided into tiles of 64×`columns`; `groups` is
+    /// warpgroup → the part's coordinate.
+    fn layout(
+        tv: &Layout,
+        (rows, columns): (i64, i64),
+        part: (i64, i64),
+        groups: Layout,
+    ) -> Result<TvLayout, LayoutError> {
+        let tile = Layout::new(part.into(), (1, rows).into())?;
+        let tilers = [&Layout::identity(WgmmaRow::M), &Layout::identity(columns)];
+        InstructionTiles::new(tv, &tile, tilers)?.tv(&[groups])
     }
 
     /// The accumulator's thread-value layout: values of an instruction, then instructions along M, then along N.
     pub fn accumulator(&self) -> Option<TvLayout> {
-        let ([pm, pn], [cm, cn, _], m) = (self.part(), self.calls(), self.extents[0]);
-        let groups = [(self.warpgroups[0], pm), (self.warpgroups[1], pn * m)];
-        Grid::layout(&self.row.c_tv, m, &groups, &[(cm, WgmmaRow::M), (cn, self.row.n * m)])
+        let ([pm, pn], [gm, gn], m) = (self.part(), self.warpgroups, self.extents[0]);
+        let groups = Layout::new((gm, gn).into(), (pm, pn * m).into()).ok()?;
+        Grid::layout(&self.row.c_tv, (m, self.row.n), (pm, pn), groups).ok()
     }
 
     /// The thread-value layout of a left factor in registers: values of an instruction, then instructions along M, then along K.
     pub fn left(&self) -> Option<TvLayout> {
-        let ([pm, _], [cm, _, ck], m) = (self.part(), self.calls(), self.extents[0]);
-        let groups = [(self.warpgroups[0], pm), (self.warpgroups[1], 0)];
-        Grid::layout(&self.row.a_tv, m, &groups, &[(cm, WgmmaRow::M), (ck, self.row.k * m)])
+        let ([pm, _], [gm, gn], [m, _, k]) = (self.part(), self.warpgroups, self.extents);
+        let groups = Layout::new((gm, gn).into(), (pm, 0).into()).ok()?;
+        Grid::layout(&self.row.a_tv, (m, self.row.k), (pm, k), groups).ok()
     }
 
-    /// How the hardware reads a factor in shared memory (tile's coordinate → offset in elements).
+    /// The description by which the hardware reads a factor in shared memory (tile's coordinate → offset in elements).
     ///
     /// # Errors
     ///
-    /// Why it does not.
+    /// The reason why it does not.
     pub fn operand(&self, left: bool, layout: &SwizzledLayout) -> Result<SharedOperand, WgmmaReject> {
         let ([m, n, k], [pm, pn], row) = (self.extents, self.part(), self.row);
         let (operand, rows, mn, part, dtype) = if left {
@@ -183,7 +182,7 @@ impl Grid {
     ///
     /// # Errors
     ///
-    /// Why the hardware does not read a factor as it lies.
+    /// The reason why the hardware does not read a factor as it lies.
     pub fn plan(&self, a: Option<&SwizzledLayout>, b: &SwizzledLayout) -> Result<WgmmaPlan, WgmmaReject> {
         let [m, n, _] = self.extents;
         let [cm, cn, ck] = self.calls();
@@ -284,7 +283,7 @@ mod tests {
         }
     }
 
-    /// What each instruction multiplies is what its accumulators are the product of.
+    /// Each instruction multiplies the parts of which its accumulators are the product.
     #[test]
     fn calls_are_the_product() {
         let g = grid([128, 64, 64], 2);

@@ -67,7 +67,7 @@ impl Solver<'_> {
             )));
         };
         let grid = warps.map(|[m, n]| (m, n));
-        let all = gemm::arrangements(row, (m, n, k), i64::from(self.verified.threads()) / 32, grid);
+        let (all, layouts) = gemm::arrangements(row, (m, n, k), i64::from(self.verified.threads()) / 32, grid);
         if let (true, Some((wm, wn))) = (all.is_empty(), grid) {
             return Err(Diagnostic::new(
                 Code::Unsatisfiable,
@@ -84,7 +84,6 @@ impl Solver<'_> {
                 row.n * wn
             )));
         }
-        let (all, layouts) = all.into_iter().filter_map(|by| Some((by, by.layouts(m, n, k)?))).unzip();
         Ok(TiledMmas { number, extents: (m, n, k), all, layouts })
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use tilewright_layout::nullspace;
 use tilewright_tile::core::{StmtKind, TensorKind};
 use tilewright_tile::{Code, Diagnostic, TensorId};
 
@@ -40,7 +41,7 @@ impl Solver<'_> {
             let size: i64 = self.verified.shape(id).iter().product();
             let threads = self.verified.threads();
             // Threads that hold what others hold too are of no use: more of them would not help.
-            let copies: i64 = tv.threads().leaves().iter().filter(|l| l.1 == 0).map(|l| l.0).product();
+            let copies = nullspace(tv.threads()).size();
             let repeated = matches!(&why, Why::Operand { by, .. } if by.replication > 1);
             let help = if copies > 1 && repeated {
                 format!(
