@@ -247,15 +247,15 @@ pub fn is_broadcast(threads: &Layout) -> bool {
     nullspace(threads).size() > 1
 }
 
-/// True if `layout(thread + offset) = layout(thread) + layout(offset)` for all threads of a mode and all offsets: no digit of a
-/// coordinate is carried from one leaf of the layout into the next. Without odd factors that always holds.
-pub fn adds(layout: &Layout, threads: &Layout, offsets: impl Iterator<Item = i64> + Clone) -> bool {
+/// True if `layout(thread + offset) = layout(thread) + layout(offset)` for the coordinates of all threads and all offsets: no digit of
+/// a coordinate is carried from one mode of the layout into the next. Without odd factors that always holds.
+pub fn adds(layout: &Layout, threads: &[i64], offsets: impl Iterator<Item = i64> + Clone) -> bool {
     let mut below = 1;
     let layout = coalesce(layout);
     let inner = layout.shape().leaves();
     inner[..inner.len() - 1].iter().all(|extent| {
         below *= **extent;
-        let thread = threads.image().into_iter().map(|t| t % below).max().unwrap_or(0);
+        let thread = threads.iter().map(|t| t % below).max().unwrap_or(0);
         let offset = offsets.clone().map(|c| c % below).max().unwrap_or(0);
         thread + offset < below
     })
@@ -306,7 +306,8 @@ fn global_vectors(
         .collect::<Result<_, _>>()
         .map_err(Reject::BufferModes)?;
     let offsets = (0..tv.count() as i64).map(|v| tv.value_offset(v));
-    if !dims.iter().all(|layout| adds(layout, tv.threads(), offsets.clone())) {
+    let threads = tv.threads().image();
+    if !dims.iter().all(|layout| adds(layout, &threads, offsets.clone())) {
         return Err(Reject::ViewLeaves);
     }
     let values: Vec<Layout> = composed.iter().map(|l| l.mode(1)).collect::<Result<_, _>>()?;

@@ -212,9 +212,9 @@ fn own_without(verified: &Program, reference: &TensorRef, without: &[usize]) -> 
 /// The ways to do a copy, and the instructions that cannot.
 type Ways = (Rc<Vec<Candidate>>, Rc<Vec<NotTaken>>);
 
-/// The ways to do copies from global to shared memory, by statement: they do not depend on register layouts.
+/// The ways to do copies that touch shared tensors, by statement and layout of the register tensor, if there is one.
 #[derive(Default)]
-pub struct Memo(RefCell<HashMap<usize, Ways>>);
+pub struct Memo(RefCell<HashMap<(usize, Option<TvLayout>), Ways>>);
 
 /// Everything needed to solve the shared tensors of a program.
 pub struct SharedProblem<'a> {
@@ -263,22 +263,21 @@ impl SharedProblem<'_> {
 
     /// The ways to do statement `i`, a copy that touches a shared tensor of this shape, and the instructions that cannot.
     fn candidates(&self, i: usize, (src, dst): (&TileRef, &TileRef), own: &Layout, shape: &[i64]) -> Ways {
-        let from_global = src.memory == Memory::Global;
-        if from_global && let Some(known) = self.memo.0.borrow().get(&i) {
+        let register = [src, dst].into_iter().find(|tile| tile.memory == Memory::Register);
+        let key = (i, register.and_then(|tile| (self.register)(tile.tensor)));
+        if let Some(known) = self.memo.0.borrow().get(&key) {
             return known.clone();
         }
         let mut candidates = Candidates { own, shape, found: Vec::new(), rejected: Vec::new() };
-        if from_global {
-            self.without_registers(src, &mut candidates);
-        } else {
-            self.with_registers(src, dst, &mut candidates);
+        match &key.1 {
+            _ if src.memory == Memory::Global => self.without_registers(src, &mut candidates),
+            Some(tv) => self.with_registers(tv, src, &mut candidates),
+            None => {}
         }
         // The cheapest first; among equals the one with fewer calls.
         candidates.found.sort_by_key(|c| (c.cycles, c.access.calls.len()));
         let ways = (Rc::new(candidates.found), Rc::new(candidates.rejected));
-        if from_global {
-            self.memo.0.borrow_mut().insert(i, ways.clone());
-        }
+        self.memo.0.borrow_mut().insert(key, ways.clone());
         ways
     }
 
@@ -324,13 +323,11 @@ impl SharedProblem<'_> {
         }
     }
 
-    /// Copies between a register tensor and a shared one.
-    fn with_registers(&self, src: &TileRef, dst: &TileRef, candidates: &mut Candidates<'_>) {
-        let bits = src.dtype.bits();
-        let (register, is_store) = if src.memory == Memory::Register { (src, true) } else { (dst, false) };
+    /// Copies between a register tensor of this layout and a shared one.
+    fn with_registers(&self, tv: &TvLayout, src: &TileRef, candidates: &mut Candidates<'_>) {
+        let (bits, is_store) = (src.dtype.bits(), src.memory == Memory::Register);
         let (from, to) =
             if is_store { (Memory::Register, Memory::Shared) } else { (Memory::Shared, Memory::Register) };
-        let Some(tv) = (self.register)(register.tensor) else { return };
         // What is narrower than one element is no alternative.
         for row in copies_anywhere(from, to, Scope::Cta).filter(|row| row.bytes * 8 >= bits) {
             let missing = self.timing.arch.lacks(row.needs);
@@ -338,7 +335,7 @@ impl SharedProblem<'_> {
                 candidates.reject(row.name, Reject::Lacks(missing, self.timing.arch));
                 continue;
             }
-            match shared_access(&tv, bits, row) {
+            match shared_access(tv, bits, row) {
                 Ok((access, _)) if is_store && row.is_collective() && access.broadcast => {
                     candidates.reject(row.name, Reject::StoredTwice);
                 }
@@ -358,7 +355,7 @@ impl SharedProblem<'_> {
         }
         let lone =
             copies(from, to, Scope::Cta, self.timing.arch).find(|r| r.bytes == 1 && bits < 8 && !is_store);
-        if let (Some(row), Ok((access, run))) = (lone, vector_run(&tv, 1)) {
+        if let (Some(row), Ok((access, run))) = (lone, vector_run(tv, 1)) {
             // The byte that holds an element, and the element out of it: an address, a shift and a field more.
             let access = Arc::new(access);
             let cycles = access.calls.len() as u64 * u64::from(self.issue(row) + LONE_CYCLES);

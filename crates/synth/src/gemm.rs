@@ -13,7 +13,9 @@
 use rustc_hash::FxHashMap as HashMap;
 use std::fmt;
 
-use tilewright_layout::{Layout, LayoutError, admissible, compose, filter_zeros, inverse, logical_divide, squeeze};
+use tilewright_layout::{
+    Layout, LayoutError, admissible, compose, filter_zeros, inverse, logical_divide, squeeze,
+};
 use tilewright_machine::MmaRow;
 
 use crate::tv::{InstructionTiles, TvLayout};
@@ -92,6 +94,18 @@ fn tiler(tv: &Layout, along: &Layout, extent: i64, vector: Option<i64>) -> Optio
     compose(&lanes_apart, &compact).ok()
 }
 
+/// The [`tiler`] along N of `extent` columns.
+fn n_tiler(row: &MmaRow, extent: i64, vector: Option<i64>) -> Option<Layout> {
+    let along = Layout::new((row.c_tv.size() / row.m).into(), row.m.into()).ok()?;
+    tiler(&row.c_tv, &along, extent, vector)
+}
+
+/// The [`tiler`] along K of `extent` elements.
+fn k_tiler(row: &MmaRow, extent: i64, vector: Option<i64>) -> Option<Layout> {
+    let along = Layout::new((row.b_tv.size() / row.n).into(), row.n.into()).ok()?;
+    tiler(&row.b_tv, &along, extent, vector)
+}
+
 /// The values of a layout in another order: first those that lie at `run`, in its order.
 fn run_first(tv: &TvLayout, run: &Layout) -> Result<TvLayout, LayoutError> {
     let values = logical_divide(tv.values(), &admissible(tv.values(), run)?)?;
@@ -107,38 +121,59 @@ impl TiledMma {
 
     /// The tilers along M, N and K of a product of these extents.
     fn tilers(&self, m: i64, n: i64, k: i64) -> Option<[Layout; 3]> {
-        let MmaRow { c_tv, b_tv, .. } = self.row;
-        let second = |rows: i64, tv: &Layout| Layout::new((tv.size() / rows).into(), rows.into()).ok();
-        Some([
-            tiler(c_tv, &Layout::identity(self.row.m), m, None)?,
-            tiler(c_tv, &second(self.row.m, c_tv)?, n, self.n_vector)?,
-            tiler(b_tv, &second(self.row.n, b_tv)?, k, self.k_vector)?,
-        ])
+        let along_m = tiler(&self.row.c_tv, &Layout::identity(self.row.m), m, None)?;
+        Some([along_m, n_tiler(self.row, n, self.n_vector)?, k_tiler(self.row, k, self.k_vector)?])
     }
 
     /// The layouts that tile an `m`×`n`×`k` product: contiguous blocks of the accumulator for each warp, instruction tiles
     /// repeated within. `None` where the arrangement does not fit; the extents are multiples of the instruction's.
     pub fn layouts(&self, m: i64, n: i64, k: i64) -> Option<GemmLayouts> {
-        let (row, (wm, wn)) = (self.row, self.warps);
-        let (bm, bn) = (m / wm, n / wn);
-        let [along_m, along_n, along_k] = &self.tilers(bm, bn, k)?;
-        // The part of one warp, a mode of an operand in strides of the whole; and where the warps' parts lie.
-        let part = |tv: &Layout, rows: i64, extents: (i64, i64), tilers: [&Layout; 2], grid: (i64, i64)| {
-            let tile = Layout::new(extents.into(), (1, rows).into())?;
-            let warps = Layout::new((wm, wn, self.replication).into(), (grid.0, grid.1, 0).into())?;
-            InstructionTiles::new(tv, &tile, tilers)?.tv(&[warps])
-        };
-        let c = part(&row.c_tv, m, (bm, bn), [along_m, along_n], (bm, bn * m)).ok()?;
-        let a = part(&row.a_tv, m, (bm, k), [along_m, along_k], (bm, 0)).ok()?;
-        let b = part(&row.b_tv, n, (bn, k), [along_n, along_k], (0, bn)).ok()?;
-        let run = |tv: TvLayout, vector: Option<i64>, rows: i64| match vector {
-            Some(vector) => run_first(&tv, &Layout::new(vector.into(), rows.into()).ok()?).ok(),
-            None => Some(tv),
-        };
+        let along_n = n_tiler(self.row, n / self.warps.1, self.n_vector)?;
+        let along_k = k_tiler(self.row, k, self.k_vector)?;
         Some(GemmLayouts {
-            c: run(c, self.n_vector, m)?,
-            a: run(a, self.k_vector, m)?,
-            b: run(b, self.k_vector, n)?,
+            c: self.c((m, n), &along_n)?,
+            a: self.a((m, k), &along_k)?,
+            b: self.b((n, k), &along_n, &along_k)?,
+        })
+    }
+
+    /// The layout of the accumulator, given the tiler of a warp's part along N.
+    fn c(&self, (m, n): (i64, i64), along_n: &Layout) -> Option<TvLayout> {
+        let (bm, bn) = (m / self.warps.0, n / self.warps.1);
+        let along_m = Layout::identity(self.row.m);
+        let run = self.n_vector.map(|vector| (vector, m));
+        self.operand(&self.row.c_tv, m, (bm, bn), [&along_m, along_n], (bm, bn * m), run).ok()
+    }
+
+    /// The layout of operand A, given the tiler along K.
+    fn a(&self, (m, k): (i64, i64), along_k: &Layout) -> Option<TvLayout> {
+        let (bm, run) = (m / self.warps.0, self.k_vector.map(|vector| (vector, m)));
+        self.operand(&self.row.a_tv, m, (bm, k), [&Layout::identity(self.row.m), along_k], (bm, 0), run).ok()
+    }
+
+    /// The layout of operand B, given the tilers of a warp's part along N and along K.
+    fn b(&self, (n, k): (i64, i64), along_n: &Layout, along_k: &Layout) -> Option<TvLayout> {
+        let (bn, run) = (n / self.warps.1, self.k_vector.map(|vector| (vector, n)));
+        self.operand(&self.row.b_tv, n, (bn, k), [along_n, along_k], (0, bn), run).ok()
+    }
+
+    /// The layout of an operand of `rows` rows: each warp has a `part` of it, divided by `tilers`; the parts of neighbouring warps lie
+    /// `apart`. Values of `run`, (elements, distance), come first.
+    fn operand(
+        &self,
+        tv: &Layout,
+        rows: i64,
+        part: (i64, i64),
+        tilers: [&Layout; 2],
+        apart: (i64, i64),
+        run: Option<(i64, i64)>,
+    ) -> Result<TvLayout, LayoutError> {
+        let tile = Layout::new(part.into(), (1, rows).into())?;
+        let (wm, wn) = self.warps;
+        let warps = Layout::new((wm, wn, self.replication).into(), (apart.0, apart.1, 0).into())?;
+        let made = InstructionTiles::new(tv, &tile, tilers)?.tv(&[warps])?;
+        run.map_or(Ok(made.clone()), |(extent, stride)| {
+            run_first(&made, &Layout::new(extent.into(), stride.into())?)
         })
     }
 }
@@ -189,16 +224,42 @@ pub fn arrangements(
         let longer = (2..=6).map(|bits| 1i64 << bits).filter(move |v| *v <= longest);
         std::iter::once(None).chain(longer.map(Some))
     };
-    let mut found = Vec::new();
+    let arranged = |(wm, wn, replication), k_vector, n_vector| TiledMma {
+        row,
+        warps: (wm, wn),
+        replication,
+        k_vector,
+        n_vector,
+    };
+    // An operand's layout does not depend on the run along the mode that it does not have.
+    let accumulators: Vec<_> = runs(8)
+        .flat_map(|n_vector| grids.iter().map(move |grid| (n_vector, *grid)))
+        .filter_map(|(n_vector, grid)| {
+            let along_n = n_tiler(row, n / grid.1, n_vector)?;
+            let c = arranged(grid, None, n_vector).c((m, n), &along_n)?;
+            Some((n_vector, grid, along_n, c))
+        })
+        .collect();
+    let (mut all, mut layouts) = (Vec::new(), Vec::new());
     for k_vector in runs(64) {
-        for n_vector in runs(8) {
-            for &(wm, wn, replication) in &grids {
-                let tiled = TiledMma { row, warps: (wm, wn), replication, k_vector, n_vector };
-                found.extend(tiled.layouts(m, n, k).map(|layouts| (tiled, layouts)));
-            }
+        let Some(along_k) = k_tiler(row, k, k_vector) else { continue };
+        let mut left: Vec<((i64, i64, i64), TvLayout)> = Vec::new();
+        for (n_vector, grid, along_n, c) in &accumulators {
+            let tiled = arranged(*grid, k_vector, *n_vector);
+            let a = match left.iter().position(|(other, _)| other == grid) {
+                Some(at) => left[at].1.clone(),
+                None => {
+                    let Some(a) = tiled.a((m, k), &along_k) else { continue };
+                    left.push((*grid, a.clone()));
+                    a
+                }
+            };
+            let Some(b) = tiled.b((n, k), along_n, &along_k) else { continue };
+            all.push(tiled);
+            layouts.push(GemmLayouts { c: c.clone(), a, b });
         }
     }
-    found.into_iter().unzip()
+    (all, layouts)
 }
 
 /// An operand's values by position: for warp 0's lane 0, coordinate → value.
@@ -215,7 +276,13 @@ struct Operand<'a> {
 
 impl<'a> Operand<'a> {
     /// `extents` are those of the operand's tile.
-    fn new(tv: &'a TvLayout, atom: &Layout, extents: (i64, i64), tilers: [&Layout; 2], bits: u32) -> Option<Self> {
+    fn new(
+        tv: &'a TvLayout,
+        atom: &Layout,
+        extents: (i64, i64),
+        tilers: [&Layout; 2],
+        bits: u32,
+    ) -> Option<Self> {
         let tile = Layout::column_major(extents.into()).ok()?;
         let tiles = InstructionTiles::new(atom, &tile, tilers).ok()?;
         let by_coordinate = (0..tv.count() as i64).map(|v| (tv.at(0, v), v as u32)).collect();

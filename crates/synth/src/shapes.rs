@@ -114,13 +114,15 @@ pub fn sliced(tv: &TvLayout, src: &[i64], dst: &[i64], axis: u32, start: i64) ->
 /// to the first, and what is left in values.
 pub fn across(shape: &[i64], axis: usize, along: i64, threads: i64) -> Option<TvLayout> {
     let units = strides(shape);
-    let order: Vec<usize> = std::iter::once(axis).chain((0..shape.len()).rev().filter(|k| *k != axis)).collect();
+    let order: Vec<usize> =
+        std::iter::once(axis).chain((0..shape.len()).rev().filter(|k| *k != axis)).collect();
     let modes = order.iter().map(|k| Layout::new(shape[*k].into(), units[*k].into()));
     let tile = Layout::concat(&modes.collect::<Result<Vec<_>, _>>().ok()?).ok()?;
     let mut left = threads / along;
     let lanes: Vec<Layout> = std::iter::once(Layout::identity(along))
         .chain(order[1..].iter().map(|k| {
-            let most = (1..=shape[*k].min(left)).rev().find(|n| shape[*k] % n == 0 && left % n == 0).unwrap_or(1);
+            let most =
+                (1..=shape[*k].min(left)).rev().find(|n| shape[*k] % n == 0 && left % n == 0).unwrap_or(1);
             left /= most;
             Layout::identity(most)
         }))

@@ -245,7 +245,8 @@ impl Trace {
         let memory = if is_identity { layout.clone() } else { compose(layout, usage.own).ok()? };
         let threads = compose(&memory, &usage.access.threads).ok()?;
         // Addresses of threads and of calls are added.
-        if !adds(&memory, &usage.access.threads, usage.access.calls.iter().map(|call| call.offset)) {
+        let coordinates = usage.access.threads.image();
+        if !adds(&memory, &coordinates, usage.access.calls.iter().map(|call| call.offset)) {
             return None;
         }
         let lanes = match usage.row.kind {
@@ -253,9 +254,12 @@ impl Trace {
             _ => 32,
         };
         let offsets: Vec<i64> = usage.access.calls.iter().map(|call| memory.eval(call.offset)).collect();
+        let starts = threads.table();
+        let start =
+            |thread: i64| starts.get(thread as usize).copied().unwrap_or_else(|| threads.eval(thread));
         let mut groups: Vec<Lanes> = Vec::new();
         for warp in warps {
-            let starts: Vec<i64> = (0..lanes).map(|lane| threads.eval(32 * warp + lane)).collect();
+            let starts: Vec<i64> = (0..lanes).map(|lane| start(32 * warp + lane)).collect();
             let common = starts.iter().fold(-1, |bits, start| bits & start);
             let distances: Vec<i64> = starts.iter().map(|start| start - common).collect();
             let group = match groups.iter().position(|group| group.distances == distances) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap as HashMap;
 
-use tilewright_layout::{HTuple, Layout, LayoutError, compose, squeeze, zipped_divide_by_mode};
+use tilewright_layout::{HTuple, Layout, LayoutError, coalesce, compose, squeeze, zipped_divide_by_mode};
 
 /// A thread-value layout: rank 2, mode 0 the threads of the block, mode 1 the values of a thread.
 ///
@@ -104,9 +104,8 @@ impl TvLayout {
 
     /// True if both give every (thread, value) the same coordinate.
     pub fn same_function(&self, other: &TvLayout) -> bool {
-        let same = |a: &Layout, b: &Layout| {
-            a == b || (a.size() == b.size() && (0..a.size()).all(|i| a.eval(i) == b.eval(i)))
-        };
+        // Coalesced layouts are equal where they are the same function.
+        let same = |a: &Layout, b: &Layout| a == b || coalesce(a) == coalesce(b);
         same(self.threads(), other.threads()) && same(self.values(), other.values())
     }
 }

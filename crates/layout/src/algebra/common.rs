@@ -62,7 +62,9 @@ pub fn max_alignment(layout: &Layout) -> i64 {
     let run = right_inverse(layout);
     let rest = complement_exact(&run, layout.size()).and_then(|rest| compose(layout, &rest));
     match rest {
-        Ok(rest) if run.size().checked_mul(rest.size()) == Some(layout.size()) => gcd(run.size(), rest.divisor()),
+        Ok(rest) if run.size().checked_mul(rest.size()) == Some(layout.size()) => {
+            gcd(run.size(), rest.divisor())
+        }
         _ => 1,
     }
 }

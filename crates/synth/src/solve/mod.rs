@@ -92,6 +92,15 @@ struct TiledMmas {
     layouts: Vec<GemmLayouts>,
 }
 
+impl TiledMmas {
+    /// The layouts that an arrangement makes, of these or another one of a product of the same extents.
+    fn layouts_of(&self, by: &TiledMma) -> Option<GemmLayouts> {
+        let (m, n, k) = self.extents;
+        let made = self.all.iter().position(|other| other == by).map(|at| self.layouts[at].clone());
+        made.or_else(|| by.layouts(m, n, k))
+    }
+}
+
 /// The arrangements of products, for the solvers of programs that differ in some statements: found once for all of them.
 #[derive(Default)]
 pub struct Cache {

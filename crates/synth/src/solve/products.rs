@@ -67,7 +67,8 @@ impl Solver<'_> {
             )));
         };
         let grid = warps.map(|[m, n]| (m, n));
-        let (all, layouts) = gemm::arrangements(row, (m, n, k), i64::from(self.verified.threads()) / 32, grid);
+        let (all, layouts) =
+            gemm::arrangements(row, (m, n, k), i64::from(self.verified.threads()) / 32, grid);
         if let (true, Some((wm, wn))) = (all.is_empty(), grid) {
             return Err(Diagnostic::new(
                 Code::Unsatisfiable,
@@ -102,8 +103,7 @@ impl Solver<'_> {
             let shares = [a2, b2, c2].iter().any(|t| [a, b, c].contains(t));
             let by = state.gemms[j]?;
             let alike = shares && self.extents(j) == extents && by.row == all.first()?.row;
-            let (m, n, k) = extents;
-            (alike && self.fits(&by, by.layouts(m, n, k).as_ref()?, extents, known)).then_some(by)
+            (alike && self.fits(&by, &self.arrangements[i].layouts_of(&by)?, extents, known)).then_some(by)
         });
         if let Some(by) = earlier {
             return vec![by];
@@ -119,7 +119,7 @@ impl Solver<'_> {
         fitting
     }
 
-    /// Whether an arrangement with its own layouts of C, A and B agrees with those that are known.
+    /// True if an arrangement with its own layouts of C, A and B agrees with those that are known.
     pub(super) fn fits(
         &self,
         by: &TiledMma,
@@ -156,9 +156,7 @@ impl Solver<'_> {
         by: TiledMma,
     ) -> Result<(), Clash> {
         let span = self.statements[i].0.span;
-        let TiledMmas { extents: (m, n, k), all, layouts, .. } = &*self.arrangements[i];
-        let made = all.iter().position(|other| *other == by).map(|at| layouts[at].clone());
-        let layouts = made.or_else(|| by.layouts(*m, *n, *k)).ok_or_else(|| {
+        let layouts = self.arrangements[i].layouts_of(&by).ok_or_else(|| {
             Diagnostic::new(
                 Code::Unsatisfiable,
                 span,
