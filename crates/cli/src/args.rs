@@ -51,7 +51,7 @@ pub enum Command {
 /// A program, and values for its sizes, constants and scalars.
 #[derive(Args)]
 pub struct ProgramArgs {
-    /// The tile program; `-` reads it from standard input
+    /// The tile program, or for `compile` and `run` the text of a core program (see --emit core); `-` reads it from standard input
     pub file: PathBuf,
     /// A value for a size, a tile constant or a scalar parameter, e.g. -p m=512 -p BM=64 -p alpha=0.5
     #[arg(short = 'p', long = "param", value_name = "NAME=VALUE")]
@@ -223,7 +223,7 @@ pub enum Emit {
     Tile,
     /// The layout of every tensor and the instruction of every statement
     Layouts,
-    /// The core program, which synthesis works on: integers, stages and roles resolved
+    /// The core program, which synthesis works on: integers, stages and roles resolved. It can be edited, compiled and run
     Core,
     /// The core program after each pass
     Passes,

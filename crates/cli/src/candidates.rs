@@ -18,6 +18,7 @@ use crate::target::target;
 pub fn list(args: &CandidatesArgs) -> Result<ExitCode, Failure> {
     let choice: DeviceChoice = args.device.parse().map_err(Failure::usage)?;
     let loaded = load(&args.program)?;
+    let program = loaded.tile_program("candidates")?;
     let device = tilewright::runtime::open(choice).map_err(|e| Failure::program(error(e)))?;
     let target = target(&args.program, &loaded, device.as_ref())?;
     target.say();
@@ -32,12 +33,11 @@ pub fn list(args: &CandidatesArgs) -> Result<ExitCode, Failure> {
         force: args.force,
         ..CheckOptions::default()
     };
-    let mut all = candidates(&loaded.program, &options, device.as_ref(), &inputs, args.rounds).map_err(
-        |e| match e {
+    let mut all =
+        candidates(program, &options, device.as_ref(), &inputs, args.rounds).map_err(|e| match e {
             CandidatesError::Check(e) => refused(&loaded, e),
             CandidatesError::Compile(d) => Failure::compile(&d),
-        },
-    )?;
+        })?;
     all.sort_by(|a, b| a.time.total_cmp(&b.time));
     let right = all.iter().all(|m| m.agrees);
     let text = if args.json {

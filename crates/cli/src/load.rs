@@ -5,10 +5,10 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use tilewright::compiler::{MAX_EXTENT, Options, multiple_of};
+use tilewright::compiler::{self, Dump, Kernel, MAX_EXTENT, Options, multiple_of};
 use tilewright::machine::{Arch, Timing};
 use tilewright::synth::{Ablation, Budget};
-use tilewright::tile::{Constants, ParamKind, Program, parse};
+use tilewright::tile::{Constants, Diagnostics, ParamKind, Program, core, parse};
 
 use crate::args::{ProgramArgs, Without};
 use crate::messages::Failure;
@@ -22,8 +22,10 @@ pub struct Loaded {
     pub path: String,
     /// The text, for messages.
     pub source: String,
-    /// The program.
+    /// The program; of the text of a core program, the surface program that says the same.
     pub program: Program,
+    /// The core program that the text is.
+    pub core: Option<core::Program>,
     /// Values for tile constants.
     pub constants: Constants,
     /// The value of every size.
@@ -64,10 +66,19 @@ fn read(file: &Path, what: &str) -> Result<(String, String), Failure> {
     }
 }
 
+/// The program of a text, and the core program, if the text is one's.
+fn parsed(source: &str) -> Result<(Program, Option<core::Program>), Diagnostics> {
+    if !core::is_core_text(source) {
+        return Ok((parse(source)?, None));
+    }
+    let program = core::parse(source)?;
+    Ok((core::check(&program)?.program().clone(), Some(program)))
+}
+
 /// Reads and parses the program, and sorts the given values by what they are for.
 pub fn load(args: &ProgramArgs) -> Result<Loaded, Failure> {
     let (path, source) = read(&args.file, "a tile program")?;
-    let program = parse(&source).map_err(|d| Failure::refused(&path, &source, &d))?;
+    let (program, core) = parsed(&source).map_err(|d| Failure::refused(&path, &source, &d))?;
     let mut constants = Constants::new();
     let mut sizes: BTreeMap<String, i64> =
         program.sizes().map(|(_, s, default)| (s.name.clone(), default)).collect();
@@ -139,6 +150,7 @@ pub fn load(args: &ProgramArgs) -> Result<Loaded, Failure> {
         path,
         source,
         program,
+        core,
         constants,
         sizes,
         scalars,
@@ -176,16 +188,33 @@ impl Loaded {
         options
     }
 
-    /// Compiles, or says what is wrong with the program.
     /// The core program after each of its passes, as text.
     pub fn passes(&self, options: &Options) -> Result<String, Failure> {
-        let dumps = tilewright::compiler::dumps(&self.program, options)
-            .map_err(|d| Failure::refused(&self.path, &self.source, &d))?;
-        Ok(dumps.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+        let dumps = match &self.core {
+            Some(core) => compiler::core_dumps(core, options),
+            None => compiler::dumps(&self.program, options),
+        };
+        let dumps = dumps.map_err(|d| Failure::refused(&self.path, &self.source, &d))?;
+        Ok(dumps.iter().map(Dump::to_string).collect::<Vec<_>>().join("\n"))
     }
 
-    pub fn compile(&self, options: &Options) -> Result<tilewright::compiler::Kernel, Failure> {
-        tilewright::compiler::compile(&self.program, options)
-            .map_err(|d| Failure::refused(&self.path, &self.source, &d))
+    /// Compiles, or says what is wrong with the program.
+    pub fn compile(&self, options: &Options) -> Result<Kernel, Failure> {
+        let kernel = match &self.core {
+            Some(core) => compiler::compile_core(core, options),
+            None => compiler::compile(&self.program, options),
+        };
+        kernel.map_err(|d| Failure::refused(&self.path, &self.source, &d))
+    }
+
+    /// The tile program, for a command that takes no other.
+    pub fn tile_program(&self, command: &str) -> Result<&Program, Failure> {
+        match self.core {
+            None => Ok(&self.program),
+            Some(_) => Err(Failure::usage(format!(
+                "`{}` is the text of a core program, and `tilewright {command}` takes a tile program; `compile` and `run` take both",
+                self.path
+            ))),
+        }
     }
 }

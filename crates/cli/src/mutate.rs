@@ -21,6 +21,7 @@ pub fn mutate(args: &MutateArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::usage("`--seeds 0`: each mutant must be run once at least"));
     }
     let loaded = load(&args.program)?;
+    let program = loaded.tile_program("mutate")?;
     let target = target_without_device(&args.program, &loaded)?;
     target.say();
     let mut options = loaded.options(target.arch);
@@ -37,7 +38,7 @@ pub fn mutate(args: &MutateArgs) -> Result<ExitCode, Failure> {
         ProgressStyle::with_template("{elapsed_precise} {bar:30} {pos}/{len} mutants")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
-    let outcome = mutate_program(&loaded.program, &options, &inputs, args.seeds, &|done, total| {
+    let outcome = mutate_program(program, &options, &inputs, args.seeds, &|done, total| {
         bar.set_length(total as u64);
         bar.set_position(done as u64);
     });

@@ -331,6 +331,32 @@ fn compile_emits_every_form() {
 }
 
 #[test]
+fn the_text_of_a_core_program_is_compiled_and_run() {
+    let args = ["compile", GEMM, "--arch", "sm_80", "--emit"];
+    let emitted = |form: &str| tilewright(&[&args[..], &[form]].concat(), None).out;
+    let core = emitted("core");
+    let again = |args: &[&str]| {
+        let run = tilewright(args, Some(core.as_bytes()));
+        assert_eq!(run.code, Some(0), "{}", run.err);
+        run.out
+    };
+    assert_eq!(again(&["compile", "-", "--arch", "sm_80", "--emit", "ptx"]), emitted("ptx"));
+    assert_eq!(again(&["compile", "-", "--arch", "sm_80", "--emit", "core"]), core);
+    assert!(again(&["compile", "-", "--emit", "passes"]).starts_with("// after multi-buffer (unchanged)"));
+    let sizes = ["-p", "m=64", "-p", "n=64", "-p", "k=64"];
+    assert!(again(&[&["run", "-", "--device", "sim"], &sizes[..]].concat()).contains("right"));
+    refused(&["mutate", "-"], Some(core.as_bytes()), 2, &["takes a tile program"]);
+    refused(&["candidates", "-"], Some(core.as_bytes()), 2, &["takes a tile program"]);
+    let wrong = core.replacen("define", "defines", 1);
+    refused(
+        &["compile", "-"],
+        Some(wrong.as_bytes()),
+        1,
+        &["error[syntax]", "`defines` does not begin a statement"],
+    );
+}
+
+#[test]
 fn the_architecture_is_the_least_that_has_everything() {
     let program = "kernel k(x: f32[64], y: f32[64]) grid(1) threads(128) {
         gx = global_view(x, (64) : (e0))

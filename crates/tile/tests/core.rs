@@ -1,7 +1,8 @@
-//! The core program: each of its invariants is violated once.
+//! The core program: the invariants that its text cannot violate (`tests/core/error/` has the others), and damaged texts.
 
-use tilewright_tile::core::{self, Changed, Coord, Program, Slot, StmtKind, TensorKind};
-use tilewright_tile::{Constants, Expr, Side, SymbolId, TensorId, parse, unroll, verify};
+use proptest::prelude::*;
+use tilewright_tile::core::{self, Changed, ParamId, PipelineId, Program, StmtKind, TensorKind};
+use tilewright_tile::{Constants, ElemExpr, Expr, SymbolId, TensorId, parse, unroll, verify};
 
 const SOURCE: &str = "size n = 256
     kernel k(x: f32[n], y: f32[n]) grid(1) threads(256) {
@@ -58,59 +59,23 @@ fn ids_are_of_the_tables_and_unique() {
         },
         "1: `copy(sx[:, p.consumed], r)` has the id of another statement",
     );
-    violates(
-        |program| stage(program, 1)[0].kind = StmtKind::Fill { dst: TensorId(99), value: 0.0 },
-        "1: `fill(?, 0.0)` names no tensor",
-    );
-}
-
-#[test]
-fn tensors_have_shapes_and_pipelines_stages() {
+    let fill = StmtKind::Fill { dst: TensorId(99), value: 0.0 };
+    violates(|program| stage(program, 1)[0].kind = fill.clone(), "1: `fill(?, 0.0)` names no tensor");
     violates(
         |program| {
-            let sx = tensor(program, "sx");
-            if let TensorKind::Shared { shape, .. } = &mut program.tensors[sx.0 as usize].kind {
-                shape[0] = 0;
+            let dst = tensor(program, "r");
+            let kind = StmtKind::Elementwise { dst, expr: ElemExpr::Scalar(ParamId(99)) };
+            stage(program, 1)[0].kind = kind;
+        },
+        "1: `r = ?` names no parameter",
+    );
+    violates(
+        |program| {
+            if let StmtKind::For { hi, .. } = &mut program.roles[0].body[0].kind {
+                *hi = Expr::Element(ParamId(99), Box::new(Expr::Int(0)));
             }
         },
-        "2: `sx` has no shape",
-    );
-    violates(|program| program.pipelines[0].stages = 0, "2: `p` has no stages");
-}
-
-#[test]
-fn roles_have_the_threads_of_the_block() {
-    violates(|program| program.roles[1].first = 0, "3: the role `store` has other threads");
-    violates(|program| program.threads = 512, "3: its roles do not have its threads");
-    violates(
-        |program| {
-            let id = program.statements.fresh(None);
-            program.body.push(core::Stmt { id, kind: StmtKind::Sync, span: Default::default() });
-        },
-        "3: `syncthreads()` stands beside roles",
-    );
-}
-
-#[test]
-fn tensors_are_used_where_they_live() {
-    violates(
-        |program| _ = program.roles[1].body.remove(0),
-        "4: `copy(sx[:, p.consumed], r)` uses `r` before it is defined",
-    );
-}
-
-#[test]
-fn counters_are_those_of_the_loops_around() {
-    violates(
-        |program| {
-            let id = program.statements.fresh(None);
-            let counter = program.symbols.iter().find(|(_, s)| s.name == "i").map(|(id, _)| *id).unwrap();
-            let r = tensor(program, "r");
-            let expr = tilewright_tile::ElemExpr::Int(Expr::Symbol(counter));
-            let kind = StmtKind::Elementwise { dst: r, expr };
-            stage(program, 1).push(core::Stmt { id, kind, span: Default::default() });
-        },
-        "5: `i` is no size or counter in `r = float(i)`",
+        "1: `for i in 0..?[0]` names no parameter",
     );
     violates(
         |program| {
@@ -123,26 +88,40 @@ fn counters_are_those_of_the_loops_around() {
 }
 
 #[test]
-fn an_index_has_an_entry_a_mode() {
+fn tables_name_what_there_is() {
+    violates(
+        |program| program.body[2].kind = StmtKind::Pipeline(PipelineId(99)),
+        "1: `? = ?` names no pipeline",
+    );
+    violates(|program| program.pipelines[0].tensors.push(TensorId(99)), "1: `p` has an unknown tensor");
     violates(
         |program| {
-            if let StmtKind::Copy { src, .. } = &mut stage(program, 1)[0].kind {
-                src.index.push(None);
+            let gx = tensor(program, "gx");
+            if let TensorKind::View { param, .. } = &mut program.tensors[gx.0 as usize].kind {
+                *param = ParamId(99);
             }
         },
-        "6: `sx` has another number of modes than its index in `copy(sx[:, p.consumed, :], r)`",
+        "1: `gx` views no parameter",
     );
 }
 
-#[test]
-fn a_slot_is_that_of_the_stage_around() {
-    violates(
-        |program| {
-            let pipeline = tilewright_tile::PipelineId(0);
-            if let StmtKind::Copy { src, .. } = &mut stage(program, 1)[0].kind {
-                src.index[1] = Some(Coord::Slot(Slot { pipeline, side: Side::Produce }));
-            }
-        },
-        "7: `sx` is at no stage of its pipeline in `copy(sx[:, p.produced], r)`",
-    );
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn damaged_texts_never_panic(
+        cuts in prop::collection::vec((any::<prop::sample::Index>(), 0..12usize, "[-a-z0-9_()\\[\\]{}:,.*/+=%; \n]{0,6}"), 1..4),
+    ) {
+        let mut source = program().to_string();
+        for (at, len, new) in cuts {
+            let at = at.index(source.len());
+            let end = (at + len).min(source.len());
+            source.replace_range(at..end, &new);
+        }
+        if let Ok(program) = core::parse(&source) {
+            prop_assert_eq!(&core::parse(&program.to_string()).unwrap(), &program, "{}", source);
+            let internal = core::check(&program).is_err_and(|d| d.any_internal());
+            prop_assert!(!internal, "{}", source);
+        }
+    }
 }

@@ -7,7 +7,7 @@ use tilewright_tile::dsl::{
     Elem, KernelBuilder, Pipeline, Tensor, block_x, block_y, float, grouped, hilbert, nested, serpentine,
     steps, tile,
 };
-use tilewright_tile::{AsyncCopyAttrs, Code, Constants, Expr, Program, ReduceOp, parse, verify};
+use tilewright_tile::{AsyncCopyAttrs, Code, Constants, Expr, Program, ReduceOp, core, parse, verify};
 
 const SHAPES: &str = "const A = 4, B = 8
 kernel shapes(x: f32[A, B]) grid(1) threads(32) {
@@ -442,6 +442,14 @@ proptest! {
         if let Ok(verified) = verify(&program, &Constants::new()) {
             let folded = verified.program().to_string();
             prop_assert_eq!(&read(&folded), verified.program(), "{}", folded);
+            let mut program = tilewright_tile::unroll(&verified).map(|v| core::build(&v).unwrap()).unwrap();
+            for pass in [|_: &mut core::Program| (), |p| _ = core::multi_buffer(p), |p| _ = core::desugar_copies(p)] {
+                pass(&mut program);
+                let text = program.to_string();
+                let again = core::parse(&text).unwrap_or_else(|d| panic!("{d}\nin\n{text}"));
+                prop_assert_eq!(&again, &program.renumbered(), "{}", text);
+                prop_assert!(core::check(&again).is_ok(), "{:?}\nof\n{}", core::check(&again), text);
+            }
         }
     }
 
@@ -459,13 +467,15 @@ proptest! {
         }
         if let Ok(program) = parse(&source) {
             prop_assert_eq!(&read(&program.to_string()), &program);
-            let _ = verify(&program, &Constants::new()).map(|v| tilewright_tile::unroll(&v).map(|v| tilewright_tile::core::build(&v)));
+            let _ = verify(&program, &Constants::new()).map(|v| tilewright_tile::unroll(&v).map(|v| core::build(&v)));
         }
     }
 
     #[test]
     fn any_text_is_answered(source in "\\PC{0,200}") {
         let _ = parse(&source);
+        let _ = core::parse(&source);
+        let _ = core::parse(&format!("core {source}"));
     }
 }
 

@@ -14,6 +14,8 @@
 //!   `at LINE:COLUMN, …`, the statements that wait.
 //! - `// says: TEXT` — the report (layouts, instructions, reasons) must contain the text.
 //!
+//! Files `*.core` hold core programs: `files/core.rs` says what they ask for.
+//!
 //! The examples run too, with the cases of `tests/examples.txt`. `TILEWRIGHT_BLESS=1` rewrites expectations. With
 //! `TILEWRIGHT_PTX_DIR` every PTX is written there, and where `ptxas` is found (`TILEWRIGHT_PTXAS`, else the path) the
 //! examples are assembled at their default tile sizes and must not spill.
@@ -27,13 +29,16 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use tilewright::check::{
     CheckError, CheckOptions, Expected, check, interpreted, interpreted_core, problems, watched,
 };
-use tilewright::compiler::{Dump, Kernel, Options, arch_named, compile, compile_core, dumps, multiple_of};
+use tilewright::compiler::{Dump, Kernel, Options, arch_named, compile, dumps, multiple_of};
 use tilewright::machine::Arch;
 use tilewright::runtime::SimDevice;
 use tilewright::tile::{
-    Argument, Code, Constants, Diagnostic, Diagnostics, ParamKind, Program, StmtKind, core,
-    least_architecture, needs, parse, verify,
+    Argument, Code, Constants, Diagnostic, Diagnostics, ParamKind, Program, StmtKind, least_architecture,
+    needs, parse, verify,
 };
+
+#[path = "files/core.rs"]
+mod core_files;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -84,10 +89,13 @@ impl Values {
                 .map(|(arch, _)| arch)
                 .expect("an architecture of the list has everything that a test's program uses"),
         };
-        let mut options = Options::new(arch);
-        options.constants = constants;
-        options.multiples = self.sizes(program).into_iter().map(|(n, v)| (n, multiple_of(v))).collect();
-        Ok(options)
+        Ok(Options { constants, ..self.options_for(program, arch) })
+    }
+
+    /// Options for an architecture, without constants.
+    fn options_for(&self, program: &Program, arch: Arch) -> Options {
+        let multiples = self.sizes(program).into_iter().map(|(n, v)| (n, multiple_of(v))).collect();
+        Options { multiples, ..Options::new(arch) }
     }
 
     fn compile(&self, program: &Program) -> Result<Kernel, Diagnostics> {
@@ -198,26 +206,6 @@ fn same(kernel: &Kernel, surface: &Expected, core: &Expected) -> Result<(), Stri
     Ok(())
 }
 
-/// The core program after each of its passes reads back from its text, and keeps the rules of core programs and of the language; that after the
-/// last compiles to the same PTX.
-fn core_texts(passes: &[Dump], options: &Options, kernel: &Kernel) -> Result<(), Failed> {
-    let programs: Vec<_> =
-        passes.iter().filter_map(|dump| Some((dump.pass, dump.program.as_ref()?))).collect();
-    for (i, (pass, program)) in programs.iter().enumerate() {
-        let text = program.to_string();
-        let said = |d: Diagnostics| format!("after {pass}: {}\nin\n{text}", describe(&text, &d));
-        let again = core::parse(&text).map_err(said)?;
-        if again != program.renumbered() || again.to_string() != text {
-            return Err(format!("after {pass}, it reads back as\n{again}\nwritten\n{text}").into());
-        }
-        core::check(&again).map_err(said)?;
-        if i + 1 == programs.len() && compile_core(&again, options).map_err(said)?.ptx != kernel.ptx {
-            return Err(format!("after {pass}, its text compiles to other PTX:\n{text}").into());
-        }
-    }
-    Ok(())
-}
-
 /// Runs a case, and gives its warnings.
 fn run_case(
     name: &str,
@@ -245,9 +233,10 @@ fn run_case(
         .collect();
     let options =
         CheckOptions { sizes: values.sizes(&program), scalars, seed: values.seed, ..Default::default() };
-    let passes = dumps(&program, &values.options(&program)?)?;
+    let wanted = values.options(&program)?;
+    let passes = dumps(&program, &wanted)?;
     core_agrees(&kernel, &passes, &options)?;
-    core_texts(&passes, &values.options(&program)?, &kernel)?;
+    core_files::texts(&passes, &wanted, &kernel.ptx)?;
     let outcome = check(&kernel, &device, &options).map_err(|e| e.to_string())?;
     if !outcome.is_right() {
         return Err(format!("{:?}\n{:?}", outcome.comparisons, outcome.problems).into());
@@ -463,7 +452,8 @@ fn assembles_without_spills(path: &Path, arch: Arch) -> Result<(), Failed> {
     Ok(())
 }
 
-fn tiles(folder: &Path) -> Vec<PathBuf> {
+/// The files of a folder and those in it with an extension.
+fn found(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut queue = vec![folder.to_path_buf()];
     while let Some(folder) = queue.pop() {
@@ -472,7 +462,7 @@ fn tiles(folder: &Path) -> Vec<PathBuf> {
             let path = entry.path();
             if path.is_dir() {
                 queue.push(path);
-            } else if path.extension().is_some_and(|e| e == "tile") {
+            } else if path.extension().is_some_and(|e| e == extension) {
                 found.push(path);
             }
         }
@@ -486,7 +476,7 @@ fn main() {
     let mut trials = Vec::new();
     let root = root();
     let stem = |path: &Path| path.file_stem().map_or(String::new(), |s| s.to_string_lossy().into_owned());
-    for path in tiles(&root.join("tests")) {
+    for path in found(&root.join("tests"), "tile") {
         let Ok(bytes) = fs::read(&path) else { continue };
         let source = String::from_utf8_lossy(&bytes).into_owned();
         let name = stem(&path);
@@ -548,8 +538,11 @@ fn main() {
             trials.push(Trial::test(format!("round_trip::{name}"), move || round_trip(&path)));
         }
     }
+    trials.extend(found(&root.join("tests"), "core").iter().flat_map(|path| core_files::trials(path)));
+    let guide = root.join("docs/core-program.md");
+    trials.push(Trial::test("core::documented", move || core_files::documented(&guide)));
     let cases = fs::read_to_string(root.join("tests/examples.txt")).unwrap_or_default();
-    for path in tiles(&root.join("examples")) {
+    for path in found(&root.join("examples"), "tile") {
         let name = stem(&path);
         let mut ran = 0;
         let mut archs = HashSet::new();

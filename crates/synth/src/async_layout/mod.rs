@@ -16,7 +16,7 @@ use std::fmt;
 
 use tilewright_layout::{HTuple, Layout, SwizzledLayout, coalesce, compose};
 use tilewright_machine::{Memory, SwizzleMode, TensorOp, TensorRow};
-use tilewright_tile::core::{Program, Stmt, StmtKind, TensorKind, TensorRef};
+use tilewright_tile::core::{Program, Role, Stmt, StmtKind, TensorKind, TensorRef};
 use tilewright_tile::{AsyncCopyAttrs, Code, Diagnostic, Side, StmtId, TensorId};
 
 use crate::copies::own_layout;
@@ -127,10 +127,8 @@ pub fn assign_async_layouts(v: &Program, options: &Options) -> Result<AsyncLayou
 /// The shared tensors that more than one role touches. Each role is synthesised alone, so they must not be left to it.
 fn tensors_shared_by_roles(v: &Program) -> BTreeSet<TensorId> {
     let mut roles: BTreeMap<TensorId, usize> = BTreeMap::new();
-    for role in 0..v.roles().len() {
-        for id in v.of_role(role).touched() {
-            *roles.entry(id).or_default() += 1;
-        }
+    for id in v.roles().iter().flat_map(Role::touched) {
+        *roles.entry(id).or_default() += 1;
     }
     let shared = |id: &TensorId| v.tensor(*id).memory() == Memory::Shared;
     roles.into_iter().filter(|(_, roles)| *roles > 1).map(|(id, _)| id).filter(shared).collect()

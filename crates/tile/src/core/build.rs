@@ -192,7 +192,7 @@ impl Convert<Surface, Core> for Build {
     type Error = Diagnostic;
 
     fn int(&mut self, e: &Expr) -> Result<i64, Diagnostic> {
-        e.as_int().ok_or_else(|| self.refuse("an integer without a value"))
+        e.as_int().ok_or_else(|| self.refuse("an integer that is no literal"))
     }
 
     fn index(&mut self, e: &Expr) -> Result<Coord, Diagnostic> {

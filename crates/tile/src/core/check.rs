@@ -22,7 +22,19 @@ pub fn check(program: &Program) -> Result<Verified, Diagnostics> {
         let message = format!("the core program violates {violated}");
         return Err(Diagnostic::new(Code::Invariant, span, message).into());
     }
-    language::verify(&program.to_surface()?, &Constants::new())
+    // The size of a tensor is legal where that of its stage is: pipelines have 64 stages at most.
+    let verified = language::verify(&program.to_surface()?, &Constants::new())?;
+    let problems: Vec<_> =
+        program.staged().into_iter().filter_map(|id| layout_problem(program, id)).collect();
+    if problems.is_empty() { Ok(verified) } else { Err(Diagnostics(problems)) }
+}
+
+/// The reason why a tensor with stages cannot have its layout.
+fn layout_problem(program: &Program, id: TensorId) -> Option<Diagnostic> {
+    let row = program.tensor(id);
+    let TensorKind::Shared { shape, pinned: Some(layout) } = &row.kind else { return None };
+    let message = language::shared_layout_problem(&row.name, layout, shape)?;
+    Some(Diagnostic::new(Code::LayoutConflict, row.span, message).help(language::SHARED_LAYOUT))
 }
 
 impl Program {

@@ -23,6 +23,7 @@ mod verify;
 pub use crate::diagnostic::Origin;
 pub use crate::expr::{Expr, SymbolId};
 pub use crate::ids::{StmtId, StmtIds, StmtMap};
+pub use crate::parser::is_core_text;
 pub use crate::program::{
     AsyncCopyAttrs, ElemExpr, Param, ParamId, ParamKind, PipelineId, Side, TensorId, Use, ViewMode,
 };

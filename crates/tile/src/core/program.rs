@@ -250,6 +250,21 @@ pub struct Role {
     pub body: Vec<Stmt>,
 }
 
+impl Role {
+    /// The tensors that its statements define, read or write.
+    pub fn touched(&self) -> BTreeSet<TensorId> {
+        touched(&self.body)
+    }
+}
+
+fn touched(body: &[Stmt]) -> BTreeSet<TensorId> {
+    let mut touched = BTreeSet::new();
+    statement::visit(body, 0, &mut |stmt, _| {
+        touched.extend(stmt.kind.tensors().into_iter().map(|(_, id)| id))
+    });
+    touched
+}
+
 /// Roles are equal that do the same, whatever their ids.
 impl PartialEq for Role {
     fn eq(&self, other: &Self) -> bool {
@@ -384,43 +399,52 @@ impl Program {
 
     /// The tensors that statements define, read or write. The tables of a role's program list others too: the whole program's.
     pub fn touched(&self) -> BTreeSet<TensorId> {
-        let mut touched = BTreeSet::new();
-        self.visit(&mut |stmt, _| touched.extend(stmt.kind.tensors().into_iter().map(|(_, id)| id)));
-        touched
+        let roles = self.roles.iter().flat_map(Role::touched);
+        touched(&self.body).into_iter().chain(roles).collect()
     }
 
-    /// The program of role `index` alone: the definitions that it uses, and its body. Its threads are the role's. Ids are those of the
-    /// whole program.
+    /// The program of role `index` alone: the definitions that it uses, and its body. Its threads are the role's. Tables and ids are those of
+    /// the whole program.
     pub fn of_role(&self, index: usize) -> Program {
-        let mut result = self.clone();
-        let role = result.roles.swap_remove(index);
-        result.roles.clear();
-        let (mut tensors, mut pipelines) = (BTreeSet::new(), BTreeSet::new());
-        fn collect(body: &[Stmt], tensors: &mut BTreeSet<TensorId>, pipelines: &mut BTreeSet<PipelineId>) {
-            for stmt in body {
-                for operand in stmt.kind.operands() {
-                    match operand {
-                        Operand::Tensor(_, id) => _ = tensors.insert(*id),
-                        Operand::Reference(_, r) => _ = tensors.insert(r.tensor),
-                        Operand::Pipeline(_, id) => _ = pipelines.insert(*id),
-                        Operand::Body(body) => collect(body, tensors, pipelines),
-                        Operand::Constant(_)
-                        | Operand::Expr(_)
-                        | Operand::Counter(..)
-                        | Operand::Scalar(_) => {}
-                    }
-                }
+        let role = &self.roles[index];
+        let tensors = role.touched();
+        let mut pipelines = BTreeSet::new();
+        statement::visit(&role.body, 0, &mut |stmt, _| {
+            if let StmtKind::Stage { pipeline, .. } = &stmt.kind {
+                pipelines.insert(*pipeline);
             }
-        }
-        collect(&role.body, &mut tensors, &mut pipelines);
-        result.body.retain(|stmt| match &stmt.kind {
+        });
+        let used = |stmt: &&Stmt| match &stmt.kind {
             StmtKind::Define(id) => tensors.contains(id),
             StmtKind::Pipeline(id) => pipelines.contains(id),
             _ => false,
-        });
-        result.body.extend(role.body);
-        result.threads = role.threads;
-        result
+        };
+        let body = self.body.iter().filter(used).chain(&role.body).cloned().collect();
+        Program { body, threads: role.threads, roles: Vec::new(), ..self.tables() }
+    }
+
+    /// The program without its statements.
+    fn tables(&self) -> Program {
+        Program {
+            name: self.name.clone(),
+            symbols: self.symbols.clone(),
+            params: self.params.clone(),
+            strides: self.strides.clone(),
+            outputs: self.outputs.clone(),
+            inputs: self.inputs.clone(),
+            elements: self.elements.clone(),
+            grid: self.grid.clone(),
+            grid_span: self.grid_span,
+            threads: self.threads,
+            threads_span: self.threads_span,
+            cluster: self.cluster,
+            cluster_span: self.cluster_span,
+            tensors: self.tensors.clone(),
+            pipelines: self.pipelines.clone(),
+            statements: self.statements.clone(),
+            body: Vec::new(),
+            roles: Vec::new(),
+        }
     }
 
     /// Pins the layout of a register tensor.

@@ -53,6 +53,21 @@ pub(crate) fn core_text(source: &str) -> Res<CoreText> {
     Ok(CoreText { program: parser.build.finish(end), slots, roles })
 }
 
+/// True of the text of a core program: outside of brackets, a line begins with `core`. What else is wrong with the text is seen where it is
+/// read.
+pub fn is_core_text(source: &str) -> bool {
+    let Ok(tokens) = lex(source) else { return false };
+    let (mut at, mut begins) = (0, true);
+    while let Some(token) = tokens.get(at) {
+        if begins && token.tok == Tok::Word && source.get(token.span.range()) == Some("core") {
+            return true;
+        }
+        begins = token.tok == Tok::Newline;
+        at = if matches!(token.tok, Tok::Punct("(" | "[" | "{")) { token.close } else { at } + 1;
+    }
+    false
+}
+
 /// An error about a register tensor that is indexed.
 pub(super) fn no_parts(span: Span) -> Diagnostic {
     Diagnostic::new(Code::WrongMemory, span, "a core program has no parts of register tensors")

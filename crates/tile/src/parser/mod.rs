@@ -8,6 +8,7 @@ mod shapes;
 mod statement;
 mod view;
 
+pub use core::is_core_text;
 pub(crate) use core::{CoreText, RoleText, core_text};
 
 use tilewright_machine::DType;

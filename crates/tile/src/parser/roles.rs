@@ -11,8 +11,8 @@ use crate::names::{is_reserved, nearest};
 use crate::program::{AsyncCopyAttrs, PipelineId, Side, StmtKind, TileOrder};
 use crate::renamed::{Place, renamed_message};
 
-/// The words after the operands of a `copy.async`.
-const HOW: [&str; 4] = ["multicast", "add", "evict_first", "evict_last"];
+/// The words after the operands of a `copy.async`; the last is one of core programs.
+const HOW: [&str; 5] = ["multicast", "add", "evict_first", "evict_last", "tma"];
 
 impl<'a> Parser<'a> {
     /// Passes `.async` behind the word `copy` or `gemm`; false if it does not follow.
@@ -47,11 +47,12 @@ impl<'a> Parser<'a> {
                 "tma" if p.core.is_some() => std::mem::replace(&mut how.tensor, true),
                 _ if hint.is_some() => std::mem::replace(&mut how.hint, hint).is_some(),
                 _ => {
+                    let words = if p.core.is_some() { &HOW[..] } else { &HOW[..HOW.len() - 1] };
                     let error = syntax(span, format!("`{word}` says nothing about a copy"))
-                        .label(format!("expected one of {}", HOW.join(", ")));
-                    return Err(match nearest(word, HOW) {
+                        .label(format!("expected one of {}", words.join(", ")));
+                    return Err(match nearest(word, words.iter().copied()) {
                         Some(near) => error.help(format!("did you mean `{near}`?")),
-                        None => error.help(format!("there are {}", HOW.join(", "))),
+                        None => error.help(format!("there are {}", words.join(", "))),
                     }
                     .into());
                 }

@@ -10,6 +10,33 @@ use crate::program::{ParamKind, TensorId, TensorKind, ViewMode};
 /// The most elements that a tensor of the block has.
 pub const MAX_TILE: i64 = 1 << 20;
 
+/// The meaning of a shared layout, for messages.
+pub(crate) const SHARED_LAYOUT: &str = "a shared layout maps the tile's coordinate to an offset in elements";
+
+/// The reason why a shared tensor of this shape cannot have a layout.
+pub(crate) fn shared_layout_problem(name: &str, layout: &SwizzledLayout, shape: &[i64]) -> Option<String> {
+    let modes: Vec<i64> =
+        (0..layout.layout.rank()).filter_map(|i| layout.layout.mode(i).ok()).map(|m| m.size()).collect();
+    if modes != shape {
+        let (has, wants) = (shape_text(&modes), shape_text(shape));
+        return Some(format!("the layout of `{name}` has shape {has}, the tensor {wants}"));
+    }
+    if layout.layout.leaves().iter().any(|(_, d)| *d < 0) {
+        return Some(format!("the layout of `{name}` has a negative stride"));
+    }
+    let mut offsets: Vec<i64> = layout.layout.image();
+    offsets.sort_unstable();
+    let mut last = layout.swizzle.apply(offsets.last().copied().unwrap_or(0));
+    for offset in &offsets {
+        last = last.max(layout.swizzle.apply(*offset));
+    }
+    if offsets.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Some(format!("the layout of `{name}` puts two elements at one offset"));
+    }
+    let size = shape.iter().product();
+    (last >= 4 * MAX_TILE.max(size)).then(|| format!("the layout of `{name}` reaches offset {last}"))
+}
+
 impl Checker<'_> {
     pub(super) fn definition(&mut self, id: TensorId, span: Origin, threads: Option<u32>) {
         let before = self.errors.len();
@@ -27,8 +54,8 @@ impl Checker<'_> {
                 }
             }
             TensorKind::Shared { shape, pinned } => {
-                if let (Some(size), Some(layout)) = (self.tile_size(name, shape, span), pinned) {
-                    self.pinned_shared(name, layout, &static_shape(&tensor.kind), size, span);
+                if let (Some(_), Some(layout)) = (self.tile_size(name, shape, span), pinned) {
+                    self.pinned_shared(name, layout, &static_shape(&tensor.kind), span);
                 }
             }
             TensorKind::View { param, offsets, ends, modes } => {
@@ -139,33 +166,9 @@ impl Checker<'_> {
         }
     }
 
-    fn pinned_shared(&mut self, name: &str, layout: &SwizzledLayout, shape: &[i64], size: i64, span: Origin) {
-        let help = "a shared layout maps the tile's coordinate to an offset in elements";
-        let modes: Vec<i64> =
-            (0..layout.layout.rank()).filter_map(|i| layout.layout.mode(i).ok()).map(|m| m.size()).collect();
-        if modes != shape {
-            let (has, wants) = (shape_text(&modes), shape_text(shape));
-            self.layout_error(
-                span,
-                format!("the layout of `{name}` has shape {has}, the tensor {wants}"),
-                help,
-            );
-            return;
-        }
-        if layout.layout.leaves().iter().any(|(_, d)| *d < 0) {
-            self.layout_error(span, format!("the layout of `{name}` has a negative stride"), help);
-            return;
-        }
-        let mut offsets: Vec<i64> = layout.layout.image();
-        offsets.sort_unstable();
-        let mut last = layout.swizzle.apply(offsets.last().copied().unwrap_or(0));
-        for offset in &offsets {
-            last = last.max(layout.swizzle.apply(*offset));
-        }
-        if offsets.windows(2).any(|pair| pair[0] == pair[1]) {
-            self.layout_error(span, format!("the layout of `{name}` puts two elements at one offset"), help);
-        } else if last >= 4 * MAX_TILE.max(size) {
-            self.layout_error(span, format!("the layout of `{name}` reaches offset {last}"), help);
+    fn pinned_shared(&mut self, name: &str, layout: &SwizzledLayout, shape: &[i64], span: Origin) {
+        if let Some(message) = shared_layout_problem(name, layout, shape) {
+            self.layout_error(span, message, SHARED_LAYOUT);
         }
     }
 

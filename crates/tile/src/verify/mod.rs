@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use checker::Checker;
 pub use definitions::MAX_TILE;
+pub(crate) use definitions::{SHARED_LAYOUT, shared_layout_problem};
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Origin};
 use crate::names::nearest;
