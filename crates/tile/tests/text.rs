@@ -443,7 +443,8 @@ proptest! {
             let folded = verified.program().to_string();
             prop_assert_eq!(&read(&folded), verified.program(), "{}", folded);
             let mut program = tilewright_tile::unroll(&verified).map(|v| core::build(&v).unwrap()).unwrap();
-            for pass in [|_: &mut core::Program| (), |p| _ = core::multi_buffer(p), |p| _ = core::desugar_copies(p)] {
+            let passes: [fn(&mut core::Program) -> core::Changed; 2] = [core::multi_buffer, core::desugar_copies];
+            for pass in passes {
                 pass(&mut program);
                 let text = program.to_string();
                 let again = core::parse(&text).unwrap_or_else(|d| panic!("{d}\nin\n{text}"));
