@@ -75,10 +75,15 @@ fn parsed(source: &str) -> Result<(Program, Option<core::Program>), Diagnostics>
     Ok((core::check(&program)?.program().clone(), Some(program)))
 }
 
-/// Reads and parses the program, and sorts the given values by what they are for.
-pub fn load(args: &ProgramArgs) -> Result<Loaded, Failure> {
-    let (path, source) = read(&args.file, "a tile program")?;
-    let (program, core) = parsed(&source).map_err(|d| Failure::refused(&path, &source, &d))?;
+/// The values that the command line gives, by what they are for.
+struct Values {
+    constants: Constants,
+    sizes: BTreeMap<String, i64>,
+    scalars: BTreeMap<String, f64>,
+}
+
+/// Sorts the given values by what they are for; sizes and scalars that are not given have their defaults.
+fn values(args: &ProgramArgs, program: &Program) -> Result<Values, Failure> {
     let mut constants = Constants::new();
     let mut sizes: BTreeMap<String, i64> =
         program.sizes().map(|(_, s, default)| (s.name.clone(), default)).collect();
@@ -138,6 +143,14 @@ pub fn load(args: &ProgramArgs) -> Result<Loaded, Failure> {
             constants.insert(name.to_string(), number);
         }
     }
+    Ok(Values { constants, sizes, scalars })
+}
+
+/// Reads and parses the program, and sorts the given values by what they are for.
+pub fn load(args: &ProgramArgs) -> Result<Loaded, Failure> {
+    let (path, source) = read(&args.file, "a tile program")?;
+    let (program, core) = parsed(&source).map_err(|d| Failure::refused(&path, &source, &d))?;
+    let Values { constants, sizes, scalars } = values(args, &program)?;
     if args.budget == 0 {
         return Err(Failure::usage("`--budget 0`: the search must look at 1 candidate at least"));
     }

@@ -551,19 +551,56 @@ impl<'a> Printer<'a> {
                 shares::<F>(out, program, "warpgroups", warpgroups)?;
                 out.write_str(")")
             }
-            StmtKind::CommitGemm => out.write_str("commit_gemm()"),
-            StmtKind::WaitGemm(groups) => {
-                out.write_str("wait_gemm(")?;
-                int(out, program, &F::int(groups), SUM)?;
-                out.write_str(")")
-            }
-            StmtKind::ClusterSum { dst } => write!(out, "cluster_sum({})", name(dst)),
-            StmtKind::WaitDependencies => out.write_str("wait_dependencies()"),
-            StmtKind::LaunchDependents => out.write_str("launch_dependents()"),
             StmtKind::Pipeline(id) => {
                 write!(out, "{} = ", program.pipeline(*id))?;
                 program.write_pipeline(out, *id)
             }
+            StmtKind::For { body, .. }
+            | StmtKind::Tiles { body, .. }
+            | StmtKind::Drain { body, .. }
+            | StmtKind::Role { body, .. }
+            | StmtKind::Stage { body, .. } => {
+                head(out, program, kind)?;
+                if let StmtKind::Drain { previous: [i, j], .. } = kind
+                    && self.declared
+                {
+                    write!(out, "({}, {})", program.symbol(*i), program.symbol(*j))?;
+                }
+                out.write_str(" {\n")?;
+                self.block(out, body, depth + 1)?;
+                write!(out, "{:width$}}}", "", width = 4 * depth)
+            }
+            kind => self.result(out, kind),
+        }
+    }
+
+    /// The operands of a shape statement behind the tensor.
+    fn operands_of_shape<F: Form>(&self, out: &mut dyn Write, op: &ShapeOp<F>, src: TensorId) -> fmt::Result {
+        let program = self.program;
+        match op {
+            // In reverse order, which is not written.
+            ShapeOp::Transpose(order) if self.reverses(order, src) => Ok(()),
+            ShapeOp::Transpose(order) => order.iter().try_for_each(|mode| write!(out, ", {mode}")),
+            ShapeOp::Reshape(shape) | ShapeOp::Broadcast(shape) => {
+                out.write_str(", [")?;
+                list(out, shape, |out, extent| int(out, program, &F::int(extent), SUM))?;
+                out.write_str("]")
+            }
+            ShapeOp::Expand { axis } => write!(out, ", {axis}"),
+            ShapeOp::Slice { axis, start, extent } => {
+                write!(out, ", {axis}, ")?;
+                int(out, program, &F::int(start), SUM)?;
+                out.write_str(", ")?;
+                int(out, program, &F::int(extent), SUM)
+            }
+        }
+    }
+
+    /// A statement `t = …`, or one that is a plain call.
+    fn result<F: Form>(&mut self, out: &mut dyn Write, kind: &StmtKind<F>) -> fmt::Result {
+        let program = self.program;
+        let name = |id: &TensorId| program.tensor(*id);
+        match kind {
             StmtKind::Cast { dst, src } => {
                 self.defined.insert(*dst);
                 let dtype = program.dtype(*dst).map_or("?", |dtype| dtype.name());
@@ -587,23 +624,7 @@ impl<'a> Printer<'a> {
             StmtKind::Shape { dst, src, op } => {
                 self.defined.insert(*dst);
                 write!(out, "{} = {}({}", name(dst), op.name(), name(src))?;
-                match op {
-                    // In reverse order, which is not written.
-                    ShapeOp::Transpose(order) if self.reverses(order, *src) => {}
-                    ShapeOp::Transpose(order) => order.iter().try_for_each(|mode| write!(out, ", {mode}"))?,
-                    ShapeOp::Reshape(shape) | ShapeOp::Broadcast(shape) => {
-                        out.write_str(", [")?;
-                        list(out, shape, |out, extent| int(out, program, &F::int(extent), SUM))?;
-                        out.write_str("]")?;
-                    }
-                    ShapeOp::Expand { axis } => write!(out, ", {axis}")?,
-                    ShapeOp::Slice { axis, start, extent } => {
-                        write!(out, ", {axis}, ")?;
-                        int(out, program, &F::int(start), SUM)?;
-                        out.write_str(", ")?;
-                        int(out, program, &F::int(extent), SUM)?;
-                    }
-                }
+                self.operands_of_shape(out, op, *src)?;
                 out.write_str(")")
             }
             StmtKind::Join { dst, a, b } => {
@@ -621,21 +642,6 @@ impl<'a> Printer<'a> {
             StmtKind::Gather { dst, src, index, axis } => {
                 self.defined.insert(*dst);
                 write!(out, "{} = gather({}, {}, {axis})", name(dst), name(src), name(index))
-            }
-            StmtKind::For { body, .. }
-            | StmtKind::Tiles { body, .. }
-            | StmtKind::Drain { body, .. }
-            | StmtKind::Role { body, .. }
-            | StmtKind::Stage { body, .. } => {
-                head(out, program, kind)?;
-                if let StmtKind::Drain { previous: [i, j], .. } = kind
-                    && self.declared
-                {
-                    write!(out, "({}, {})", program.symbol(*i), program.symbol(*j))?;
-                }
-                out.write_str(" {\n")?;
-                self.block(out, body, depth + 1)?;
-                write!(out, "{:width$}}}", "", width = 4 * depth)
             }
             plain => {
                 let Some((word, arguments)) = plain.plain() else { return out.write_str("?") };
