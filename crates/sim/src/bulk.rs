@@ -5,7 +5,7 @@ use std::ops::RangeBounds;
 
 use tilewright_machine::{BoxShape, DType, Memory, SwizzleMode, TensorOp};
 
-use crate::clock::{Agent, lanes};
+use crate::clock::{Agent, HappensBefore, lanes};
 use crate::cluster::Cluster;
 use crate::context::BoundMap;
 use crate::flight::{Course, Flight, Request};
@@ -109,6 +109,10 @@ impl<'a> Cluster<'a> {
             _ => self.watch_course(&site, &course, &[], bytes, (number.0, number.1, ASYNC)),
         }
         self.sink.tma_bytes += u64::from(bytes);
+        let mut executed = HappensBefore::default();
+        if signals.is_some() {
+            self.know[site.agent as usize].release(site.lanes(), &mut executed);
+        }
         self.flights.push(Flight {
             site,
             course,
@@ -120,6 +124,7 @@ impl<'a> Cluster<'a> {
             group,
             data: None,
             ready,
+            executed,
         });
     }
 
@@ -288,8 +293,9 @@ impl<'a> Cluster<'a> {
                 }
             }
             let Some(barrier) = key.and_then(|key| self.barriers.get_mut(&key)) else { continue };
+            barrier.clock().join_executed(&flight.executed);
             match barrier.complete(u64::from(flight.bytes), flight.ready) {
-                Ok(ended) => self.changed |= ended,
+                Ok(ended) => self.ended(&flight.site, (*target, flight.barrier.unwrap_or(0)), ended),
                 Err(_) => self.misuse(&flight.site, Rule::Bytes, || {
                     "the mbarrier has received over a MiB more than it was told to expect".to_string()
                 }),

@@ -7,6 +7,10 @@
 //! Beside what happened before ([`ProxyClocks::all`]) runs for each state space ([`Space`]) a clock of what the asynchronous proxy sees there
 //! ([`ProxyClocks::fenced`]): what was known to a thread when it executed a proxy fence of that space. A fence covers all that its thread
 //! knows, not its own accesses alone: it composes with other synchronisation (PTX ISA 9.0, section 9.7.13.4).
+//!
+//! A third clock ([`HappensBefore::executed`]) is that of execution alone: what has been executed, though not what is seen of it in memory.
+//! A copy brings what its thread had executed, a product what its warps had, and instructions that a warp executes together (`.sync`)
+//! order what its lanes executed. Phases of mbarriers are told apart by it.
 
 /// A warp or a unit of the cluster.
 pub(crate) type Agent = u32;
@@ -184,6 +188,8 @@ pub(crate) struct HappensBefore {
     known: ProxyClocks,
     /// Of whose reads it is known that they are over, though not what was written before.
     reads: ProxyClocks,
+    /// Of everything else that has been executed.
+    executed: VectorClock,
     /// True if the launches before this one are over. All that they did to global memory is one access of every byte, which both proxies
     /// see, so that no clock is needed.
     launches: bool,
@@ -194,6 +200,7 @@ impl HappensBefore {
     pub(crate) fn join(&mut self, other: &HappensBefore) {
         self.known.join(&other.known);
         self.reads.join(&other.reads);
+        self.executed.join(&other.executed);
         self.launches |= other.launches;
     }
 
@@ -201,6 +208,7 @@ impl HappensBefore {
     pub(crate) fn meet(&mut self, other: &HappensBefore) {
         self.known.meet(&other.known);
         self.reads.meet(&other.reads);
+        self.executed.meet(&other.executed);
         self.launches &= other.launches;
     }
 
@@ -209,6 +217,20 @@ impl HappensBefore {
         self.known.join_of(&other.known, &agents);
         self.reads.join(&other.known);
         self.reads.join(&other.reads);
+        self.executed.join(&other.executed);
+    }
+
+    /// Learns what had been executed by all that `other` knows.
+    pub(crate) fn join_executed(&mut self, other: &HappensBefore) {
+        for clock in [&other.known.all, &other.reads.all, &other.executed] {
+            self.executed.join(clock);
+        }
+    }
+
+    /// True if an event was executed before.
+    pub(crate) fn executed(&self, event: &Event) -> bool {
+        let clocks = [&self.known.all, &self.reads.all, &self.executed];
+        clocks.iter().fold(event.lanes, |rest, clock| clock.unseen(event.agent, event.time, rest)) == 0
     }
 
     /// Learns of a unit's accesses before a time, those of these lanes.
@@ -230,6 +252,16 @@ impl HappensBefore {
     }
 }
 
+/// An event of some lanes of a warp, or of a unit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event {
+    pub agent: Agent,
+    pub time: u32,
+    pub lanes: u32,
+    /// The origin of its instruction.
+    pub origin: u32,
+}
+
 /// Vector clocks of the threads of a warp.
 #[derive(Clone, Debug)]
 pub(crate) struct Knowledge {
@@ -243,6 +275,8 @@ pub(crate) struct Knowledge {
     some: Vec<(u32, HappensBefore)>,
     /// By space: which of its own accesses each lane has fenced. The other lanes learn of it like of the accesses.
     fenced: Vec<AgentClock>,
+    /// True if lanes have used an mbarrier since they last executed something together.
+    apart: bool,
 }
 
 impl Knowledge {
@@ -254,7 +288,26 @@ impl Knowledge {
             everyone: HappensBefore::default(),
             some: Vec::new(),
             fenced: Vec::new(),
+            apart: false,
         }
+    }
+
+    /// An event of these lanes now; what they release from here on comes after it.
+    pub(crate) fn event(&mut self, lanes: u32, origin: u32) -> Event {
+        self.apart = true;
+        Event { agent: self.agent, time: self.time, lanes, origin }
+    }
+
+    /// All lanes execute an instruction together: each has executed what any had, though it need not see what that wrote.
+    pub(crate) fn converge(&mut self) {
+        if !std::mem::take(&mut self.apart) {
+            return;
+        }
+        for (_, pair) in &self.some {
+            self.everyone.join_executed(pair);
+        }
+        self.time += 1;
+        self.everyone.executed.entry(self.agent).below = self.time;
     }
 
     /// All lanes meet: each knows what any did and knew.

@@ -2,6 +2,7 @@
 
 use tilewright_machine::{BulkOp, TensorOp};
 
+use crate::clock::HappensBefore;
 use crate::sink::Site;
 
 /// Ends of a copy.
@@ -46,6 +47,8 @@ pub(crate) struct Flight {
     pub data: Option<Vec<u8>>,
     /// Cycle at which it is complete.
     pub ready: u64,
+    /// Events that its thread had executed when it issued the copy.
+    pub executed: HappensBefore,
 }
 
 /// Request of a thread.

@@ -72,7 +72,9 @@
 //! A race names both accesses ([`Party`]), and what would order them in the words of the tile language ([`Race::suggestion`]).
 //!
 //! Registers that a product in flight writes are not to be touched, and those that it reads not to be written, until a wait covers it; what
-//! ordinary code has written to them needs a fence before the product. These and the rules of mbarriers are in
+//! ordinary code has written to them needs a fence before the product. Every arrival at an mbarrier has to come after the end of the phase
+//! before, and every wait before the end of the phase behind (PTX ISA 9.0, section 9.7.13.15: a wait is for the current phase or the one
+//! before), in every order of execution: else a thread may wait for ever, or for too little. These and the other rules of mbarriers are in
 //! [`Report::protocol`]. A register that nothing has written is not to be read; that is in [`Report::uninitialised`], by lane.
 //!
 //! # Switches

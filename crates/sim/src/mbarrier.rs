@@ -1,6 +1,6 @@
 //! Mbarriers: their state, and what their phases order.
 
-use crate::clock::{Agent, HappensBefore};
+use crate::clock::{Agent, Event, HappensBefore};
 use crate::shadow::Access;
 use crate::sink::Site;
 
@@ -33,6 +33,14 @@ pub(crate) struct Mbarrier {
     done: [HappensBefore; 2],
     /// Cycles of the last arrival of this phase, and of that of the last phase.
     time: [u64; 2],
+    /// Arrivals of this phase, and of the last.
+    arrivals: [Vec<Event>; 2],
+    /// True if this phase counts bytes, and if the last did.
+    counts: [bool; 2],
+    /// Waits for the last phase.
+    waits: Vec<Event>,
+    /// A wait for the last phase but one that the end of the last may have overtaken.
+    overtaken: Option<Event>,
 }
 
 /// Misuse of an mbarrier.
@@ -59,7 +67,42 @@ impl Mbarrier {
             current,
             done,
             time: [0; 2],
+            arrivals: Default::default(),
+            counts: [false; 2],
+            waits: Vec::new(),
+            overtaken: None,
         }
+    }
+
+    /// An arrival of the last phase that may come after one with this clock, which then counts for the last phase instead of this one;
+    /// `None` if the last phase ends before in every order of execution.
+    pub(crate) fn unordered(&self, clock: &HappensBefore) -> Option<Event> {
+        let end = Event { agent: self.agent, time: self.phase, lanes: u32::MAX, origin: u32::MAX };
+        let [_, last] = &self.arrivals;
+        let first = last.first().copied()?;
+        if clock.executed(&end) {
+            return None;
+        }
+        // Nobody has waited for the last phase, but all that it counts may have come before.
+        if self.counts[1] { Some(first) } else { last.iter().find(|event| !clock.executed(event)).copied() }
+    }
+
+    /// Notes an arrival at this phase.
+    pub(crate) fn arrived(&mut self, event: Event) {
+        self.arrivals[0].push(event);
+    }
+
+    /// Notes a wait for the last phase that goes on.
+    pub(crate) fn waited(&mut self, event: Event) {
+        match self.waits.iter_mut().find(|w| (w.agent, w.time) == (event.agent, event.time)) {
+            Some(wait) => wait.lanes |= event.lanes,
+            None => self.waits.push(event),
+        }
+    }
+
+    /// A wait for the phase before that may come after the end of the phase that has just ended.
+    pub(crate) fn overtaken(&mut self) -> Option<Event> {
+        self.overtaken.take()
     }
 
     /// The parity of the phase that has not ended.
@@ -109,6 +152,7 @@ impl Mbarrier {
             return Err(Overflow::Bytes);
         }
         self.bytes = bytes;
+        self.counts[0] |= expected > 0;
         self.pending = self.pending.checked_sub(1).ok_or(Overflow::Arrivals)?;
         Ok(self.advance(time))
     }
@@ -120,6 +164,7 @@ impl Mbarrier {
             return Err(Overflow::Bytes);
         }
         self.bytes = left;
+        self.counts[0] = true;
         Ok(self.advance(time))
     }
 
@@ -129,6 +174,11 @@ impl Mbarrier {
         if ended {
             self.phase += 1;
             self.pending = self.count;
+            let [current, cluster] = &mut self.current;
+            current.join_executed(cluster);
+            self.overtaken = self.waits.drain(..).find(|wait| !current.executed(wait));
+            self.arrivals = [Vec::new(), std::mem::take(&mut self.arrivals[0])];
+            self.counts = [false, self.counts[0]];
             self.done = std::mem::take(&mut self.current);
             self.done[0].learn(self.agent, u32::MAX, self.phase + 1);
             self.time = [0, self.time[0]];
@@ -141,6 +191,7 @@ impl Mbarrier {
 #[derive(Clone, Debug)]
 pub(crate) struct Posted {
     pub site: Site,
+    pub event: Event,
     pub key: (u32, u32),
     pub expected: u32,
     /// Vector clocks of those who arrive.

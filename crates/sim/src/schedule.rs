@@ -232,6 +232,7 @@ impl Scheduler<'_> {
                 }
                 let mut done = HappensBefore::default();
                 done.learn(self.cluster.units[unit].agent, u32::MAX, products + 1);
+                self.cluster.units[unit].execution(products).into_iter().for_each(|e| done.join_executed(e));
                 let agent = self.warps[warp].agent as usize;
                 self.cluster.know[agent].acquire(self.warps[warp].live, &done);
                 self.warps[warp].resume(0);
@@ -347,8 +348,10 @@ impl Scheduler<'_> {
             let name = program.origin(instruction.origin);
             tracer.product(first, name, (begin, begin + busy), places.row.name.as_str());
         }
+        let mut executed = HappensBefore::default();
         for other in group {
             self.own(other, d, registers, issue.accumulate);
+            executed.join_executed(self.cluster.know[other].everyone());
             let warp = &mut self.warps[other];
             if let Some(owned) = &mut warp.owned {
                 owned.ready = begin + busy.max(u64::from(instruction.latency));
@@ -357,7 +360,7 @@ impl Scheduler<'_> {
         }
         self.cluster.sink.wgmma_count += 1;
         let product = Product { table: *table, d: d.clone(), a, b, accumulate: issue.accumulate };
-        self.cluster.units[unit].queue.push_back(product);
+        self.cluster.units[unit].issue(product, executed);
         Ok(())
     }
 

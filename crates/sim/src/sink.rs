@@ -61,6 +61,8 @@ pub(crate) enum Rule {
     Owned,
     /// A wait names neither phase.
     Parity,
+    /// The phase that an arrival or a wait belongs to depends on the order of execution.
+    Phase,
     /// An address is not where it has to be.
     Place,
     /// A thread's number of registers is wrong.

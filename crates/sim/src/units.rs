@@ -2,7 +2,7 @@
 
 use tilewright_machine::{BulkOp, MbarrierOp, Memory, Rate, TensorOp, Unit, timing};
 
-use crate::clock::{Agent, HappensBefore, lanes};
+use crate::clock::{Agent, Event, HappensBefore, lanes};
 use crate::cluster::Cluster;
 use crate::decode::{BulkCopy, Place, Slot, TensorCopy};
 use crate::flight::{Course, Request, bulk_course};
@@ -203,8 +203,9 @@ impl Warp {
                 let releases = op == MbarrierOp::ArriveCluster;
                 // Each lane brings what it knows: a phase that ends before the last has arrived lacks that one's.
                 let mut clock = HappensBefore::default();
+                let event = cluster.know[self.agent as usize].event(1 << lane, origin);
                 cluster.know[self.agent as usize].release(1 << lane, &mut clock);
-                let arrival = Posted { site, key, expected, clock, releases, time: self.timing.clock };
+                let arrival = Posted { site, event, key, expected, clock, releases, time: self.timing.clock };
                 if delayed {
                     cluster.posted.push(arrival);
                 } else {
@@ -221,14 +222,14 @@ impl Warp {
         self.waits_mut(&mut |state| {
             let State::Waiting(Wait::Mbarriers(phases)) = state else { return };
             phases.retain(|phase| {
-                let Some(barrier) = cluster.barriers.get(&(rank, phase.offset)) else { return false };
+                let Some(barrier) = cluster.barriers.get_mut(&(rank, phase.offset)) else { return false };
                 let ended = barrier.parity() != phase.parity;
                 if ended {
                     // Lanes that are alone in a branch learn alone.
                     let lanes = if phase.lanes == active && active == live { live } else { phase.lanes };
-                    for known in barrier.done(phase.cluster) {
-                        cluster.know[agent as usize].acquire(lanes, known);
-                    }
+                    let know = &mut cluster.know[agent as usize];
+                    barrier.done(phase.cluster).for_each(|known| know.acquire(lanes, known));
+                    barrier.waited(know.event(phase.lanes, phase.site.1));
                     time = time.max(barrier.done_time());
                 }
                 !ended
@@ -309,17 +310,43 @@ impl Cluster<'_> {
         }
     }
 
-    fn arrive(&mut self, Posted { site, key, expected, clock, releases, time }: Posted) {
+    fn arrive(&mut self, Posted { site, event, key, expected, clock, releases, time }: Posted) {
+        if let Some(last) = self.barriers.get(&key).and_then(|barrier| barrier.unordered(&clock)) {
+            let message =
+                "it may count for the phase before, since it is not ordered after an arrival of that phase";
+            self.undetermined(&site, key, &last, message);
+        }
         let carries = self.carries();
         let Some(barrier) = self.barriers.get_mut(&key) else { return };
+        barrier.arrived(event);
         if site.rank == key.0 {
             barrier.clock().join(&clock);
         } else {
             barrier.acquire_from_peer(&clock, carries, releases);
         }
         match barrier.arrive(expected, time) {
-            Ok(ended) => self.changed |= ended,
+            Ok(ended) => self.ended(&site, key, ended),
             Err(overflow) => self.overflow(&site, overflow),
+        }
+    }
+
+    /// Notes that a phase of an mbarrier has ended, if it has, and checks that all waits for the phase before were over.
+    pub(crate) fn ended(&mut self, site: &Site, key: (u32, u32), ended: bool) {
+        self.changed |= ended;
+        if let Some(wait) = self.barriers.get_mut(&key).and_then(Mbarrier::overtaken) {
+            let message = "it may end a phase while a thread still waits for the phase before, since it is not ordered after that wait";
+            self.undetermined(site, key, &wait, message);
+        }
+    }
+
+    /// Reports an arrival or a wait whose phase depends on the order of execution.
+    fn undetermined(&mut self, site: &Site, (_, offset): (u32, u32), other: &Event, message: &str) {
+        if self.context.config.check_races {
+            let (name, at, _) = self.context.describe(Memory::Shared, i64::from(offset));
+            let origin = self.context.program.origin(other.origin);
+            self.misuse(site, Rule::Phase, || {
+                format!("{message} (in `{origin}`): the mbarrier at byte {at} of `{name}`")
+            });
         }
     }
 

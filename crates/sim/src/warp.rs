@@ -252,8 +252,15 @@ impl Warp {
         }
     }
 
-    fn collective(&self, cluster: &Cluster<'_>, name: &str, lanes: u32, origin: u32) -> Result<(), SimError> {
+    fn collective(
+        &self,
+        cluster: &mut Cluster<'_>,
+        name: &str,
+        lanes: u32,
+        origin: u32,
+    ) -> Result<(), SimError> {
         if self.active == lanes {
+            cluster.know[self.agent as usize].converge();
             return Ok(());
         }
         Err(SimError::DivergentCollective {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use tilewright_machine::{DType, Descriptor, Major, WgmmaRow};
 
-use crate::clock::Agent;
+use crate::clock::{Agent, HappensBefore};
 use crate::memory::SHARED_BASE;
 use crate::tables::half_table;
 
@@ -63,11 +63,30 @@ pub(crate) struct Unit {
     pub executed: u32,
     /// Cycle at which it is free.
     pub free: u64,
+    /// Of the last products that have been issued: their numbers, and what their warps had executed.
+    executions: VecDeque<(u32, HappensBefore)>,
 }
+
+/// Products whose executions are kept.
+const KEPT: usize = 64;
 
 impl Unit {
     pub(crate) fn new(agent: Agent) -> Self {
-        Unit { agent, queue: VecDeque::new(), executed: 0, free: 0 }
+        Unit { agent, queue: VecDeque::new(), executed: 0, free: 0, executions: VecDeque::new() }
+    }
+
+    /// Issues a product, which ends after what its warps had executed.
+    pub(crate) fn issue(&mut self, product: Product, executed: HappensBefore) {
+        self.queue.push_back(product);
+        self.executions.push_back((self.issued(), executed));
+        if self.executions.len() > KEPT {
+            self.executions.pop_front();
+        }
+    }
+
+    /// Events that the warps had executed before they issued the last of the first `products` products.
+    pub(crate) fn execution(&self, products: u32) -> Option<&HappensBefore> {
+        self.executions.iter().rev().find(|(number, _)| *number <= products).map(|(_, executed)| executed)
     }
 
     /// Products that have been issued.

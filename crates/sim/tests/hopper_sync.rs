@@ -682,3 +682,59 @@ fn the_lowest_active_lane_is_elected() {
     let elected: Vec<_> = (0..64).filter(|t| words[*t] == 1).collect();
     assert_eq!(elected, [5, 32]);
 }
+
+/// Warp 1 hands warp 0 four turns: each of its threads arrives at `full`, and one thread of warp 0 gives the turn back.
+fn turns(arrivals: i64, meets: bool) -> Function {
+    let mut f = builder(64);
+    f.add_shared_at("full", 0, 8);
+    f.add_shared_at("empty", 8, 8);
+    f.init_barriers(&[(0, arrivals), (8, 1)]);
+    let (full, empty) = (f.window(0), f.window(8));
+    let t = f.thread();
+    let gives = f.op(ScalarOp::GeI32, t, 32);
+    let turn = |f: &mut Builder, gives: bool| {
+        f.for_loop::<()>(imm(0), imm(4), imm(1), |f, step| {
+            let parity = f.op(ScalarOp::AndB32, step.into(), 1);
+            if gives {
+                f.set_origin("give a turn");
+                let free = f.op(ScalarOp::XorB32, parity, 1);
+                f.mbarrier(MbarrierOp::Wait, empty, free);
+                f.mbarrier_at(MbarrierOp::Arrive, full, 0);
+            } else {
+                f.set_origin("take a turn");
+                f.mbarrier(MbarrierOp::Wait, full, parity);
+                if meets {
+                    f.sync(SyncOp::WarpBarrier);
+                }
+                f.only(0, |f| f.mbarrier_at(MbarrierOp::Arrive, empty, 0));
+            }
+            Ok(())
+        })
+        .unwrap();
+    };
+    f.branch(value(gives), |f| turn(f, true), |f| turn(f, false));
+    f.finish()
+}
+
+#[test]
+fn the_phase_of_an_arrival_or_a_wait_depends_on_no_order() {
+    let early = "it may count for the phase before, since it is not ordered after an arrival of that phase (in `give a turn`)";
+    let late = "it may end a phase while a thread still waits for the phase before, since it is not ordered after that wait (in `take a turn`)";
+    for seed in 0..30 {
+        let report = alone(&turns(32, true), &seeded(seed)).unwrap();
+        assert!(report.is_clean(), "{seed}: {:?}", report.problems());
+        // A thread still waits when thread 0 has given its turn back.
+        let report = alone(&turns(32, false), &seeded(seed)).unwrap();
+        assert!(
+            report.protocol.iter().any(|m| m.message.starts_with(late)),
+            "{seed}: {:?}",
+            report.problems()
+        );
+        // The phase ends without one of the threads, whose arrival counts for the next.
+        let found = match alone(&turns(31, true), &seeded(seed)) {
+            Ok(report) => report.protocol.iter().any(|m| m.message.starts_with(early)),
+            Err(error) => matches!(error, SimError::Deadlock { .. }),
+        };
+        assert!(found, "{seed}");
+    }
+}
