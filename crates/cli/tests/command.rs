@@ -1,35 +1,11 @@
 //! The command from outside: what it prints, and what it says to mistakes, with its exit codes.
 
-use std::io::Write;
+mod common;
+
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-struct Run {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
-fn tilewright(args: &[&str], input: Option<&[u8]>) -> Run {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_tilewright"))
-        .args(args)
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    let input = input.unwrap_or_default().to_vec();
-    let writer = std::thread::spawn(move || {
-        // The command may stop reading early; that is its right.
-        let _ = stdin.write_all(&input);
-    });
-    let output = child.wait_with_output().unwrap();
-    writer.join().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Run { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
-}
+use common::tilewright;
 
 /// The command must fail with this code and say each of these; it must not panic or colour a pipe.
 #[track_caller]

@@ -1,35 +1,13 @@
 //! `tilewright layout` from outside: answers, JSON, lines, pictures, and what it says to mistakes.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
+mod common;
 
 use serde_json::{Value, json};
 
-struct Run {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
+use common::{Run, tilewright};
 
 fn layout(args: &[&str], input: &[u8]) -> Run {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_tilewright"))
-        .arg("layout")
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    let input = input.to_vec();
-    let writer = std::thread::spawn(move || {
-        // The command may stop reading early; that is its right.
-        let _ = stdin.write_all(&input);
-    });
-    let output = child.wait_with_output().unwrap();
-    writer.join().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Run { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    tilewright(&[&["layout"], args].concat(), Some(input))
 }
 
 #[track_caller]

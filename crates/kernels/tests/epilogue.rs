@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::ConfigError;
 use tilewright_kernels::epilogue::{EpilogueOp, EpilogueTile, Operand, OperandKind};
 use tilewright_kernels::gemm_fp8_blocks::{self, Fp8BlocksConfig};
-use tilewright_kernels::gemm_hopper::{self, Batch, Cluster, HopperGemmConfig, Inputs, Rasterization};
+use tilewright_kernels::gemm_hopper::{self, Batch, Cluster, HopperGemmConfig, Inputs};
 use tilewright_machine::{Arch, DType};
 use tilewright_tile::dsl::{Elem, KernelBuilder, float};
 
@@ -122,15 +122,7 @@ fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4]) {
 
 #[test]
 fn operations_of_ones_own_are_right_in_gemm_hopper() {
-    let small = HopperGemmConfig {
-        bm: 64,
-        bn: 64,
-        stages: 3,
-        warpgroups: 1,
-        rasterization: Rasterization::Grouped(2),
-        sm_count: 4,
-        ..HopperGemmConfig::default()
-    };
+    let small = common::small_hopper();
     let configs = [
         small,
         HopperGemmConfig { overlap_epilogue: true, chunk: Some(32), ..small },

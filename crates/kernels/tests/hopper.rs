@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Launch, Tensors, absolute, assemble, bounds, close, kernel_for, ptxas, random};
+use common::{Launch, Tensors, absolute, assemble, bounds, close, kernel_for, ptxas, random, small_hopper};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm_hopper::{
@@ -161,19 +161,6 @@ fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -> Re
 
 fn check_hopper(config: &HopperGemmConfig, [m, n, k]: [i64; 3], seeds: &[u64]) -> Report {
     check(config, [1, m, n, k], seeds)
-}
-
-/// One math warpgroup, 64 × 64 tiles and four blocks: every block takes several tiles, and the ring wraps within one.
-fn small_hopper() -> HopperGemmConfig {
-    HopperGemmConfig {
-        bm: 64,
-        bn: 64,
-        stages: 3,
-        warpgroups: 1,
-        rasterization: Rasterization::Grouped(2),
-        sm_count: 4,
-        ..HopperGemmConfig::default()
-    }
 }
 
 /// Configurations in which everything that there is to choose is chosen differently once.

@@ -9,17 +9,7 @@ use tilewright_machine::{Arch, DType};
 use tilewright_runtime::{Arg, CudaDevice, DeviceKind, LaunchOptions, RuntimeError, Sizes, Tensor, devices};
 
 /// The kernel that the contests run.
-const SCALE: &str = "
-size n = 1000
-kernel scale(x: f32[n], y: f32[n], factor: f32 = 1.0) grid(ceil_div(n, 128)) threads(128) {
-    from = global_view(x[block.x * 128 :], (128) : (e0))
-    to = global_view(y[block.x * 128 :], (128) : (e0))
-    r = register_tensor(f32, [128])
-    copy(from, r)
-    product = r * factor
-    copy(product, to)
-}
-";
+const SCALE: &str = include_str!("../../runtime/tests/common/scale.tile");
 
 /// Runs a check on every GPU.
 fn on_gpus(check: impl Fn(&CudaDevice)) {

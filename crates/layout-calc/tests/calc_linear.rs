@@ -1,16 +1,11 @@
 //! The calculator over linear layouts: what it computes, what it refuses, and that nothing makes it panic.
 
+mod common;
+
 use proptest::prelude::*;
 use tilewright_layout_calc::{FUNCTIONS, Value, evaluate};
 
-#[track_caller]
-fn check(expr: &str, expected: &str) {
-    let found = match evaluate(expr) {
-        Ok(value) => value.to_string(),
-        Err(error) => error.to_string(),
-    };
-    assert_eq!(found, expected, "{expr}");
-}
+use common::{check, reads_again, survives};
 
 /// `let`s for the layouts of these tests.
 const NAMES: &str = "let L = [register: (1,0) (0,1); lane: (2,0)] -> [x:4, y:2]; \
@@ -413,18 +408,11 @@ fn token() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn any_tokens(tokens in prop::collection::vec(token(), 0..40)) {
-        let _ = evaluate(&tokens.join(" "));
-        let _ = evaluate(&tokens.concat());
+        survives(&tokens);
     }
 
     #[test]
     fn any_expression(text in expression()) {
-        match evaluate(&text) {
-            Ok(Value::Bool(_) | Value::Text(_)) | Err(_) => {}
-            Ok(value) => {
-                let printed = value.to_string();
-                prop_assert_eq!(evaluate(&printed).map(|v| v.to_string()), Ok(printed));
-            }
-        }
+        reads_again(&text);
     }
 }

@@ -8,6 +8,7 @@ use std::process::Command;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::{Kernel, Options, compile};
+use tilewright_kernels::gemm_hopper::{HopperGemmConfig, Rasterization};
 use tilewright_machine::{Arch, DType};
 use tilewright_runtime::{Arg, LaunchOptions, SimDevice, Sizes, Tensor};
 use tilewright_sim::Report;
@@ -229,4 +230,17 @@ pub fn assemble(ptxas: &std::path::Path, name: &str, kernel: &Kernel, arch: Arch
     }
     let spills = text.split(" bytes spill stores").next().and_then(|before| before.rsplit(' ').next());
     spills.unwrap().parse().unwrap()
+}
+
+/// One math warpgroup, 64 × 64 tiles and four blocks: every block takes several tiles, and the ring wraps within one.
+pub fn small_hopper() -> HopperGemmConfig {
+    HopperGemmConfig {
+        bm: 64,
+        bn: 64,
+        stages: 3,
+        warpgroups: 1,
+        rasterization: Rasterization::Grouped(2),
+        sm_count: 4,
+        ..HopperGemmConfig::default()
+    }
 }

@@ -10,17 +10,7 @@ use tilewright_runtime::{Device, DeviceChoice, Sizes, devices, open};
 const BLOCK: i64 = 128;
 
 /// The tile program.
-pub const SOURCE: &str = "
-size n = 1000
-kernel scale(x: f32[n], y: f32[n], factor: f32 = 1.0) grid(ceil_div(n, 128)) threads(128) {
-    from = global_view(x[block.x * 128 :], (128) : (e0))
-    to = global_view(y[block.x * 128 :], (128) : (e0))
-    r = register_tensor(f32, [128])
-    copy(from, r)
-    product = r * factor
-    copy(product, to)
-}
-";
+pub const SOURCE: &str = include_str!("scale.tile");
 
 /// The kernel that the compiler makes of a program.
 pub fn compiled(source: &str) -> Kernel {
