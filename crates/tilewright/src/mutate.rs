@@ -9,6 +9,7 @@
 //! are not found, [`Reason`]s that hold wherever they are given are told.
 
 mod author;
+mod flow;
 mod reasons;
 
 use std::collections::{BTreeMap, BTreeSet};

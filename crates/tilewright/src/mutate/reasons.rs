@@ -3,8 +3,9 @@
 use std::fmt;
 
 use tilewright_machine::{BulkOp, MbarrierOp, ProxyFence, SyncOp, TensorOp};
-use tilewright_simt::{Function, Inst, Op, Reg};
+use tilewright_simt::{Function, Inst, Op, Operand, Reg};
 
+use super::flow::{Constants, Facts, InFlight, Target, Unfenced, engine, read_behind};
 use super::{Edit, Kind, Mutant, block_of};
 
 /// Proof that a mutant that was not found is as right as its kernel.
@@ -22,8 +23,20 @@ pub enum Reason {
     WaitFollows(String),
     /// A wait that covers it came before, and nothing has begun since: the one named.
     HasWaited(String),
-    /// No instruction reads the register.
+    /// No instruction that can follow reads the register.
     Unread,
+    /// The register holds the value already, in every thread.
+    SameValue,
+    /// No operation of its engine can be in flight there.
+    NothingInFlight,
+    /// The two close or wait for groups of different engines.
+    OtherEngine,
+    /// The same threads wait for the mbarrier, before the barrier instead of behind it: what follows comes after both.
+    WaitsBefore,
+    /// It waits for the stage's release before the first use of the stage.
+    FirstUse,
+    /// No register of the products up to the next fence was written since the last fence.
+    FencedBefore,
     /// More threads store the same bytes of shared memory to the same place, each waiting for its own stores.
     SameBytes,
     /// No access to shared memory, and no other synchronisation, comes before it.
@@ -54,7 +67,17 @@ impl fmt::Display for Reason {
             Reason::Registers => f.write_str("the fence orders registers, and the other touches none"),
             Reason::WaitFollows(wait) => write!(f, "`{wait}` follows before anything is touched"),
             Reason::HasWaited(wait) => write!(f, "`{wait}` has waited before, and nothing has begun since"),
-            Reason::Unread => f.write_str("nothing reads the register"),
+            Reason::Unread => f.write_str("nothing reads the register afterwards"),
+            Reason::SameValue => f.write_str("the register holds that value already"),
+            Reason::NothingInFlight => f.write_str("nothing that it covers is in flight there"),
+            Reason::OtherEngine => f.write_str("the two are about different engines"),
+            Reason::WaitsBefore => {
+                f.write_str("the barrier's threads all wait, and what follows comes after both")
+            }
+            Reason::FirstUse => f.write_str("no use of the stage comes before"),
+            Reason::FencedBefore => {
+                f.write_str("no register of the products was written since the last fence")
+            }
             Reason::SameBytes => f.write_str("more threads store the same bytes to the same place"),
             Reason::NothingBefore => f.write_str("nothing has touched shared memory before"),
             Reason::OneWarp => f.write_str("the block has one warp"),
@@ -80,15 +103,16 @@ pub(super) fn reason(function: &Function, mutant: &Mutant) -> Option<Reason> {
     let op = &body.get(mutant.index)?.op;
     match mutant.kind {
         Kind::Strengthen => Some(Reason::WaitsForMore),
-        Kind::Swap => swapped(op, &mutant.edit, body).or_else(|| weakened(function, mutant, op)),
+        Kind::Swap => swapped(function, mutant, op, body).or_else(|| weakened(function, mutant, op)),
         Kind::Skip => match op {
-            Op::WriteReg { dst, .. } => unread(function, *dst).then_some(Reason::Unread),
+            Op::WriteReg { dst, src } => skipped(function, mutant, *dst, src),
             _ => None,
         },
         Kind::Guard => same_bytes(op).then_some(Reason::SameBytes),
         Kind::Space if covers_more(op, &mutant.edit) => Some(Reason::CoversMore),
         Kind::Delete | Kind::Weaken | Kind::Space | Kind::Move => weakened(function, mutant, op),
-        Kind::Slot | Kind::Short | Kind::Reuse | Kind::Late => None,
+        Kind::Slot => first_use(function, mutant, op),
+        Kind::Short | Kind::Reuse | Kind::Late => None,
     }
 }
 
@@ -102,9 +126,75 @@ fn covers_more(op: &Op, edit: &Edit) -> bool {
     *new == ProxyFence::All || (*old, *new) == (ProxyFence::Shared, ProxyFence::SharedCluster)
 }
 
-fn swapped(op: &Op, edit: &Edit, body: &[Inst]) -> Option<Reason> {
-    let Edit::Behind(position) = edit else { return None };
-    let other = &body.get(*position)?.op;
+/// Reason why a register need not be written.
+fn skipped(function: &Function, mutant: &Mutant, register: Reg, value: &Operand) -> Option<Reason> {
+    let target = Target::of(mutant);
+    if !read_behind(function, target, register) {
+        return Some(Reason::Unread);
+    }
+    let known = Constants::default().before(function, target)?;
+    let held = known.register(register)?;
+    (known.of(value) == Some(held)).then_some(Reason::SameValue)
+}
+
+/// [`Reason::FirstUse`], if a wait is for parity 1 at a place that is reached once, by a register that nothing has written since it began
+/// with 1. Only roles that fill stages begin so: they find each stage free at its first use. Its first phase ends after that use.
+fn first_use(function: &Function, mutant: &Mutant, op: &Op) -> Option<Reason> {
+    let Op::Mbarrier {
+        op: MbarrierOp::Wait | MbarrierOp::WaitCluster, operand: Operand::Value(parity), ..
+    } = op
+    else {
+        return None;
+    };
+    let mut register = None;
+    let mut body = &function.body[..];
+    let mut writes: Vec<(Reg, Option<u64>)> = Vec::new();
+    let ways = mutant.block.iter().map(|(position, second)| (*position, Some(*second)));
+    for (position, second) in ways.chain([(mutant.index, None)]) {
+        let mut look = |op: &Op| match op {
+            Op::WriteReg { dst, src: Operand::Imm(x) } => writes.push((*dst, Some(*x))),
+            Op::WriteReg { dst, .. } => writes.push((*dst, None)),
+            Op::ReadReg { dst, src } if dst == parity => register = Some(*src),
+            _ => {}
+        };
+        body[..position].iter().for_each(|inst| super::flow::visit(inst, &mut look));
+        body = match (&body.get(position)?.op, second) {
+            (Op::If { otherwise, .. }, Some(true)) => otherwise,
+            (Op::If { then, .. }, Some(false)) => then,
+            (_, None) => break,
+            _ => return None,
+        };
+    }
+    let register = register?;
+    let mut writes = writes.into_iter().filter(|(written, _)| *written == register);
+    (writes.next() == Some((register, Some(1))) && writes.next().is_none()).then_some(Reason::FirstUse)
+}
+
+/// True if all uses of a named barrier are in the block of a mutant's instruction, all of whose threads come to it.
+fn only_here(function: &Function, body: &[Inst], barrier: &Op) -> bool {
+    let Op::Sync(SyncOp::NamedBarrier { id, .. }) = barrier else { return false };
+    let uses = |op: &Op| matches!(op, Op::Sync(SyncOp::NamedBarrier { id: other, .. }) if other == id);
+    let (mut everywhere, mut within) = (0, 0);
+    function.visit(&mut |inst| everywhere += u32::from(uses(&inst.op)));
+    body.iter().for_each(|inst| super::flow::visit(inst, &mut |op| within += u32::from(uses(op))));
+    everywhere == within
+}
+
+fn swapped(function: &Function, mutant: &Mutant, op: &Op, body: &[Inst]) -> Option<Reason> {
+    let Edit::Behind(position) = mutant.edit else { return None };
+    let other = &body.get(position)?.op;
+    if let (Some(a), Some(b)) = (engine(op), engine(other))
+        && a != b
+    {
+        return Some(Reason::OtherEngine);
+    }
+    let idle = |op: &Op| engine(op).is_some_and(|e| InFlight::none(function, Target::of(mutant), e));
+    if idle(op) || idle(other) {
+        return Some(Reason::NothingInFlight);
+    }
+    if matches!(other, Op::Mbarrier { op: MbarrierOp::Wait, .. }) && only_here(function, body, op) {
+        return Some(Reason::WaitsBefore);
+    }
     let fence = |op: &Op| matches!(op, Op::Sync(SyncOp::FenceProxyAsync(_)));
     let barrier = |op: &Op| {
         matches!(op, Op::Sync(SyncOp::Barrier | SyncOp::NamedBarrier { .. } | SyncOp::ClusterBarrier))
@@ -114,7 +204,7 @@ fn swapped(op: &Op, edit: &Edit, body: &[Inst]) -> Option<Reason> {
     }
     // An initialisation behind a fence: another fence of the run is still behind it.
     if is_init(op) && is_fence(other) {
-        let run = body[*position + 1..].iter().take_while(|inst| passes(&inst.op));
+        let run = body[position + 1..].iter().take_while(|inst| passes(&inst.op));
         return run.map(|inst| &inst.op).find(|op| is_fence(op)).and_then(|op| match op {
             Op::Sync(fence) => Some(Reason::OtherFence(fence.spelling())),
             _ => None,
@@ -133,10 +223,18 @@ fn swapped(op: &Op, edit: &Edit, body: &[Inst]) -> Option<Reason> {
 
 /// Reason why a synchronisation may be missing, or order less.
 fn weakened(function: &Function, mutant: &Mutant, op: &Op) -> Option<Reason> {
-    let Op::Sync(sync) = op else { return None };
+    let Op::Sync(sync) = op else {
+        return if mutant.kind == Kind::Delete { first_use(function, mutant, op) } else { None };
+    };
+    if engine(op).is_some_and(|engine| InFlight::none(function, Target::of(mutant), engine)) {
+        return Some(Reason::NothingInFlight);
+    }
     let body = block_of(function, &mutant.block)?;
     let index = mutant.index;
     match sync {
+        SyncOp::WgmmaFence if mutant.kind == Kind::Delete => {
+            Unfenced::none(function, Target::of(mutant)).then_some(Reason::FencedBefore)
+        }
         SyncOp::FenceMbarrierInit | SyncOp::FenceProxyAsync(_) => beside(body, index, |other| match other {
             Op::Sync(other @ (SyncOp::FenceMbarrierInit | SyncOp::FenceProxyAsync(_))) if other != sync => {
                 // Only what initialises mbarriers may be ordered by either.
@@ -285,19 +383,6 @@ fn has_waited<'a>(before: impl Iterator<Item = &'a Op>, wait: SyncOp) -> Option<
         }
     }
     None
-}
-
-fn unread(function: &Function, register: Reg) -> bool {
-    let mut read = false;
-    function.visit(&mut |inst| match &inst.op {
-        Op::ReadReg { src, .. } => read |= *src == register,
-        Op::Store { src, .. } => read |= src.contains(&register),
-        Op::Matrix { regs, .. } => read |= regs.contains(&register),
-        Op::Mma { d, a, b, .. } => read |= [d, a, b].iter().any(|regs| regs.contains(&register)),
-        Op::Wgmma { d, .. } => read |= d.contains(&register),
-        _ => {}
-    });
-    !read
 }
 
 /// True if a guarded block does nothing but store from shared memory to global memory, and wait for that.
