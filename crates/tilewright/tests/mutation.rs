@@ -14,8 +14,6 @@ const SEEDS: u64 = 2;
 // Why a mutant is as right as its kernel, where no program sees it.
 const READS: &str = "it is for reads, which any arrival and any wait order";
 const OWN_BYTES: &str = "each thread reads the bytes that it copied itself";
-const IN_ORDER: &str =
-    "stages are given back in order, and the first of a round waits for the last of the previous iteration";
 
 /// Runs the mutants of a program; `equivalent` has the beginnings of the names of those that survive and that no reason of
 /// `tilewright::mutate` explains, with the reason.
@@ -120,8 +118,6 @@ fn clusters() {
     let equivalent = [
         ("weaken mbarrier.wait.cluster to mbarrier.wait in `cluster_sum(rc)` #1", READS),
         ("weaken mbarrier.arrive.cluster to mbarrier.arrive.peer in `cluster_sum(rc)` #2", READS),
-        ("slot mbarrier.wait: the next stage's in `produce ab", IN_ORDER),
-        ("slot mbarrier.arrive: the next stage's in `wait_gemm(0)`", IN_ORDER),
     ];
     let given = [("BN", 32), ("BK", 32)];
     judge(&sums, Arch::SM_90A, &given, &[("m", 192), ("n", 32), ("k", 640)], &equivalent);
