@@ -35,7 +35,7 @@ pub fn refused(loaded: &Loaded, e: CheckError) -> Failure {
 /// Comparison of each output with the interpreter's, as JSON.
 pub fn comparisons(outcome: &Outcome) -> Vec<serde_json::Value> {
     let finite = |x: f64| if x.is_finite() { json!(x) } else { json!(x.to_string()) };
-    let one = |c: &Comparison| {
+    let as_json = |c: &Comparison| {
         json!({
             "name": c.name,
             "elements": c.elements,
@@ -51,7 +51,7 @@ pub fn comparisons(outcome: &Outcome) -> Vec<serde_json::Value> {
             })),
         })
     };
-    outcome.comparisons.iter().map(one).collect()
+    outcome.comparisons.iter().map(as_json).collect()
 }
 
 /// The simulator's reports, one sentence each, with the lines of the statements.
@@ -89,7 +89,7 @@ pub fn warnings(args: &RunArgs, loaded: &Loaded, warnings: &[Diagnostic]) -> Str
 /// Warnings with their lines.
 pub fn warnings_as_json(loaded: &Loaded, warnings: &[Diagnostic]) -> Vec<serde_json::Value> {
     let places = Places::new(loaded);
-    let one = |w: &Diagnostic| {
+    let as_json = |w: &Diagnostic| {
         json!({
             "code": w.code.name(),
             "message": w.message,
@@ -97,5 +97,5 @@ pub fn warnings_as_json(loaded: &Loaded, warnings: &[Diagnostic]) -> Vec<serde_j
             "help": w.help,
         })
     };
-    warnings.iter().map(one).collect()
+    warnings.iter().map(as_json).collect()
 }

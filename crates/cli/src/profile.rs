@@ -75,6 +75,25 @@ fn each(count: u64, ideal: u64, requests: u64) -> String {
     }
 }
 
+/// The row of an instruction.
+fn instruction_cells(line: &str, row: &Profile) -> [String; 8] {
+    let counts = &row.counts;
+    let conflicts = match counts.shared_ideal {
+        0 => "·".to_string(),
+        ideal => format!("{:.2}×", counts.shared_wavefronts as f64 / ideal as f64),
+    };
+    [
+        line.to_string(),
+        row.instruction.to_string(),
+        grouped(row.calls),
+        grouped(row.unit_cycles),
+        grouped(row.stall_cycles),
+        each(counts.global_sectors, counts.global_ideal, counts.global_requests),
+        each(counts.shared_wavefronts, counts.shared_ideal, counts.shared_requests),
+        conflicts,
+    ]
+}
+
 /// Two tables in program order: what statements cost, and what their instructions do to memory and the tensor cores.
 pub fn profile(places: &Places<'_>, rows: &[Profile]) -> String {
     let mut by_statement = table(
@@ -134,21 +153,7 @@ pub fn profile(places: &Places<'_>, rows: &[Profile]) -> String {
         cells.extend(sum.cells());
         by_statement.add_row(cells);
         for row in own.iter().filter(|row| row.class != Class::Scalar) {
-            let counts = &row.counts;
-            let conflicts = match counts.shared_ideal {
-                0 => "·".to_string(),
-                ideal => format!("{:.2}×", counts.shared_wavefronts as f64 / ideal as f64),
-            };
-            by_instruction.add_row([
-                line.clone(),
-                row.instruction.to_string(),
-                grouped(row.calls),
-                grouped(row.unit_cycles),
-                grouped(row.stall_cycles),
-                each(counts.global_sectors, counts.global_ideal, counts.global_requests),
-                each(counts.shared_wavefronts, counts.shared_ideal, counts.shared_requests),
-                conflicts,
-            ]);
+            by_instruction.add_row(instruction_cells(&line, row));
         }
     }
     let mut cells = vec![String::new(), "total".to_string()];

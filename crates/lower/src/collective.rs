@@ -75,9 +75,7 @@ impl Lower<'_> {
         let parts = 1usize << (taken - given);
         let stored = self.b.add_array("partial", slices << given);
         let loaded = self.b.add_array("parts", slices << taken);
-        for (index, value) in partial.iter().enumerate() {
-            self.b.write(Reg { array: stored, index: index as u32 }, *value);
-        }
+        elements::write_words(self.b, stored, partial.to_vec());
         self.trip(trip, (stored, loaded), 32, span)?;
         for slice in 0..trip.store.bits.slices() {
             for register in 0..1u64 << given {

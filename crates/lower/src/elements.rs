@@ -41,6 +41,13 @@ pub fn read_words(b: &mut Builder, array: ArrayId, count: u32) -> Vec<Operand> {
     (0..count).map(|index| b.read(Reg { array, index })).collect()
 }
 
+/// Writes registers of a fragment, from its first on.
+pub fn write_words(b: &mut Builder, array: ArrayId, words: Vec<Operand>) {
+    for (index, word) in (0..).zip(words) {
+        b.write(Reg { array, index }, word);
+    }
+}
+
 /// A value of a fragment as an `f32`.
 pub fn read_f32(b: &mut Builder, array: ArrayId, value: u32, dtype: DType) -> Operand {
     let (reg, shift) = place(array, value, dtype.bits());

@@ -36,9 +36,7 @@ impl Lower<'_> {
         if from == to || to.bits() != 16 {
             let order: Vec<u32> = (0..count).collect();
             let results = cast::emit(&mut elements::Into(self.b), from, to, &words, &order);
-            for (index, word) in results.into_iter().enumerate() {
-                self.b.write(Reg { array: target, index: index as u32 }, word);
-            }
+            elements::write_words(self.b, target, results);
             return Ok(());
         }
         // What products multiply comes register by register, in the order in which they want it.

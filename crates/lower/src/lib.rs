@@ -87,10 +87,9 @@ pub fn lower(
     arch: Arch,
     multiples: &Multiples,
 ) -> Result<Lowered, Diagnostic> {
-    let program = whole;
-    let mut b = Builder::new(program.name.clone(), arch, whole.threads());
+    let mut b = Builder::new(whole.name.clone(), arch, whole.threads());
     b.set_cluster(whole.cluster());
-    for param in &program.params {
+    for param in &whole.params {
         let kind = match param.kind {
             ParamKind::Tensor { .. } => FunctionParamKind::Pointer,
             ParamKind::Scalar { .. } => FunctionParamKind::F32,
@@ -98,7 +97,7 @@ pub fn lower(
         b.add_param(param.name.clone(), kind);
     }
     let mut symbols = BTreeMap::new();
-    for (id, symbol, _) in program.sizes() {
+    for (id, symbol, _) in whole.sizes() {
         let param = b.add_param(symbol.name.clone(), FunctionParamKind::I32);
         symbols.insert(id, Operand::Value(b.param(param)));
     }

@@ -74,9 +74,7 @@ impl Lower<'_> {
             .chunks(tilewright_machine::per_register(bits) as usize)
             .map(|parts| self.pack(parts, bits))
             .collect();
-        for (k, word) in words.into_iter().enumerate() {
-            self.b.write(Reg { array, index: k as u32 }, word);
-        }
+        elements::write_words(self.b, array, words);
     }
 
     /// Moves between the fragments of one thread, (source value, destination value).
@@ -118,9 +116,7 @@ impl Lower<'_> {
                 elements::join(self.b, &parts, bits)
             })
             .collect();
-        for (k, word) in results.into_iter().enumerate() {
-            self.b.write(Reg { array: dst, index: k as u32 }, word);
-        }
+        elements::write_words(self.b, dst, results);
     }
 
     /// A fragment of elements of a few bits with each in a byte of its own.
@@ -128,9 +124,7 @@ impl Lower<'_> {
         let words = elements::read_words(self.b, array, elements::registers(count, bits));
         let spread = cast::to_bytes(&mut elements::Into(self.b), &words, bits, count);
         let bytes = self.b.add_array("bytes", spread.len() as u32);
-        for (k, word) in spread.into_iter().enumerate() {
-            self.b.write(Reg { array: bytes, index: k as u32 }, word);
-        }
+        elements::write_words(self.b, bytes, spread);
         bytes
     }
 
@@ -138,9 +132,7 @@ impl Lower<'_> {
     pub(crate) fn out_of_bytes(&mut self, bytes: ArrayId, array: ArrayId, bits: u32, count: u32) {
         let words = elements::read_words(self.b, bytes, elements::registers(count, 8));
         let packed = cast::from_bytes(&mut elements::Into(self.b), &words, bits, count);
-        for (k, word) in packed.into_iter().enumerate() {
-            self.b.write(Reg { array, index: k as u32 }, word);
-        }
+        elements::write_words(self.b, array, packed);
     }
 
     /// A movement from one register tensor to another.

@@ -6,7 +6,7 @@
 use tilewright_machine::{MbarrierOp, ProxyFence, ScalarOp, SyncOp};
 use tilewright_simt::{Address, Build, Builder, Operand, Reg, Special};
 use tilewright_synth::block::BlockPlan;
-use tilewright_synth::block::pipeline::PipelinePlan;
+use tilewright_synth::plan::PipelinePlan;
 use tilewright_tile::core::{Slot, Stmt, StmtKind};
 use tilewright_tile::{Diagnostic, Origin, PipelineId, Side};
 

@@ -3,8 +3,8 @@
 
 use tilewright_machine::{MbarrierOp, ProxyFence, ScalarOp, SyncOp};
 use tilewright_simt::{Address, Builder, Operand, Reg, Special, Value};
-use tilewright_synth::block::pipeline::PipelinePlan;
 use tilewright_synth::block::release::{Release, Tracking};
+use tilewright_synth::plan::PipelinePlan;
 use tilewright_tile::{PipelineId, Side, StmtId};
 
 use crate::async_state::Position;

@@ -38,13 +38,7 @@ fn places(offset: u32, bytes: u32, swizzle: SwizzleMode) -> impl Iterator<Item =
 impl<'a> Cluster<'a> {
     /// Starts a copy.
     pub(crate) fn launch(&mut self, request: Request) {
-        let function = self.context.program.function;
-        let swizzle = match &request.course {
-            Course::Tensor { map, .. } => {
-                function.tensor_maps.get(*map as usize).map_or(SwizzleMode::None, |m| m.shape.swizzle)
-            }
-            _ => SwizzleMode::None,
-        };
+        let swizzle = self.swizzle(&request.course);
         self.check_request(&request, swizzle);
         let Request { site, course, shared, bytes, barrier, multicast, group: (group, time), ready } =
             request;
@@ -126,6 +120,13 @@ impl<'a> Cluster<'a> {
             ready,
             executed,
         });
+    }
+
+    /// The swizzle of a copy: that of its tensor map.
+    fn swizzle(&self, course: &Course) -> SwizzleMode {
+        let Course::Tensor { map, .. } = course else { return SwizzleMode::None };
+        let maps = &self.context.program.function.tensor_maps;
+        maps.get(*map as usize).map_or(SwizzleMode::None, |map| map.shape.swizzle)
     }
 
     /// Reports what is wrong with a request by itself.
@@ -280,8 +281,8 @@ impl<'a> Cluster<'a> {
             let known = key.and_then(|key| self.barriers.get(&key));
             let (agent, time) =
                 known.map_or((self.copies_of(flight.site.agent), 1), |b| (b.agent, b.landing_time()));
-            let own = self.access(&flight.site);
-            let access = Access { agent, time, lanes: u32::MAX, flags: ASYNC, ..own };
+            let issue = self.access(&flight.site);
+            let access = Access { agent, time, lanes: u32::MAX, flags: ASYNC, ..issue };
             if self.ctas[*target as usize].running == 0 {
                 self.misuse(&flight.site, Rule::Ended, || {
                     format!("block {target} of the cluster ends before the copy into its shared memory is complete")

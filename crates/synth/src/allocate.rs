@@ -75,13 +75,12 @@ struct Bodies {
 
 impl Bodies {
     fn new(verified: &Program) -> Self {
-        let program = verified;
-        let n = program.tensors.len();
+        let n = verified.tensors.len();
         let mut bodies = Bodies { all: Vec::new(), ways: vec![None; n], outlives: vec![false; n] };
-        for id in program.pipelines.iter().flat_map(|p| &p.tensors) {
+        for id in verified.pipelines.iter().flat_map(|p| &p.tensors) {
             bodies.outlives[id.0 as usize] = true;
         }
-        bodies.visit(&program.body, &mut Vec::new());
+        bodies.visit(&verified.body, &mut Vec::new());
         bodies
     }
 

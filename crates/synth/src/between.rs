@@ -18,31 +18,6 @@ use crate::{gather, movement, reduce, shapes};
 /// An operand's layout as a statement sees it: in the coordinates of its result.
 pub(crate) type See<'a> = &'a dyn Fn(&TvLayout) -> Option<TvLayout>;
 
-/// The movement from one register tensor to another, the operand seen through a coordinate map.
-pub(crate) fn moved(
-    verified: &Program,
-    timing: &Timing,
-    register: &dyn Fn(TensorId) -> Option<TvLayout>,
-    (src, dst): (TensorId, TensorId),
-    map: Option<See<'_>>,
-) -> Result<(movement::Movement, Vec<NotTaken>), Reject> {
-    let (Some(from), Some(to)) = (register(src), register(dst)) else {
-        return Err(Reject::NoLayout);
-    };
-    let from = match map {
-        Some(map) => map(&from).ok_or(Reject::ShapeNotComposed)?,
-        None => from,
-    };
-    movement::movement(&movement::Between {
-        from: &from,
-        to: &to,
-        shape: &verified.shape(dst),
-        threads: i64::from(verified.threads()),
-        bits: carried(verified, dst),
-        timing,
-    })
-}
-
 /// Bits in which an element travels between threads: its own, at least a byte.
 fn carried(verified: &Program, id: TensorId) -> u32 {
     verified.tensor(id).dtype.bits().max(8)
@@ -84,8 +59,29 @@ impl Planner<'_> {
         i64::from(self.verified.threads())
     }
 
+    /// The movement from one register tensor to another, the operand seen through a coordinate map.
+    pub(crate) fn movement(
+        &self,
+        (src, dst): (TensorId, TensorId),
+        map: Option<See<'_>>,
+    ) -> Result<(Movement, Vec<NotTaken>), Reject> {
+        let (from, to) = (self.layout(src)?, self.layout(dst)?);
+        let from = match map {
+            Some(map) => map(&from).ok_or(Reject::ShapeNotComposed)?,
+            None => from,
+        };
+        movement::movement(&movement::Between {
+            from: &from,
+            to: &to,
+            shape: &self.verified.shape(dst),
+            threads: self.threads(),
+            bits: carried(self.verified, dst),
+            timing: self.timing,
+        })
+    }
+
     fn moved(&self, ends: (TensorId, TensorId), map: Option<See<'_>>) -> Planned {
-        let (plan, others) = moved(self.verified, self.timing, self.register, ends, map)?;
+        let (plan, others) = self.movement(ends, map)?;
         Ok((StmtPlan::Move(plan), others))
     }
 

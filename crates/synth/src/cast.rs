@@ -76,7 +76,7 @@ pub fn read_i32<E: Emit>(e: &mut E, word: E::Value, shift: u32, dtype: DType) ->
 }
 
 /// A 32-bit integer, of the range of `from`, brought into the range of an integer type.
-pub fn saturate<E: Emit>(e: &mut E, value: E::Value, from: DType, to: DType) -> E::Value {
+fn saturate<E: Emit>(e: &mut E, value: E::Value, from: DType, to: DType) -> E::Value {
     let whole = (i32::MIN, i32::MAX);
     let (low, high) = to.range().unwrap_or(whole);
     let (least, most) = from.range().unwrap_or(whole);
@@ -548,7 +548,7 @@ pub fn plan(from: DType, to: DType, arch: Arch, values: u32) -> Result<Plan, Uns
 /// # Errors
 ///
 /// [`Unsupported`] where the architecture lacks the rows.
-pub fn plan_in_order(from: DType, to: DType, arch: Arch, order: &[u32]) -> Result<Plan, Unsupported> {
+fn plan_in_order(from: DType, to: DType, arch: Arch, order: &[u32]) -> Result<Plan, Unsupported> {
     supported(from, to, arch)?;
     let held = order.iter().max().map_or(0, |last| last + 1);
     let words: Vec<Arg> = (0..registers(held, from.bits())).map(Arg::Source).collect();

@@ -149,7 +149,7 @@ impl<'a> Divisibility<'a> {
     }
 
     /// True if every value of the expression is known to lie in `0..extent`.
-    pub fn is_within(&self, expr: &Expr, extent: i64) -> bool {
+    fn is_within(&self, expr: &Expr, extent: i64) -> bool {
         let (low, high) = self.bounds(expr);
         low >= Some(0) && high.is_some_and(|high| high < extent)
     }

@@ -9,7 +9,7 @@ use tilewright_tile::core::{Program, Stmt};
 use tilewright_tile::{StmtId, TensorId, statement_text};
 
 use crate::cost::Estimate;
-use crate::plan::ReleaseDelay;
+use crate::plan::{PipelinePlan, ReleaseDelay};
 use crate::reason::{Lost, NotTaken, Why};
 
 /// Why the compiler did what it did.
@@ -46,20 +46,9 @@ pub struct PipelineNote {
     pub name: String,
     /// The byte at which it is declared in the source text.
     pub position: u32,
-    /// Stages of the ring.
-    pub stages: u32,
-    /// The byte of shared memory at which its barriers begin: a full one a stage, then an empty one a stage.
-    pub barriers: u32,
-    /// Arrivals that end a phase of a full barrier.
-    pub full_arrivals: u32,
-    /// Bytes of TMA loads that end it with them.
-    pub tx_bytes: u32,
-    /// Arrivals that end a phase of an empty barrier: one a warp of the consumers, in every block that a load reaches.
-    pub empty_arrivals: u32,
-    /// Blocks that receive what one block loads: 1 without multicast.
-    pub multicast: u32,
-    /// Stages that stay unreleased behind the end of their `consume`.
-    pub release_delay: ReleaseDelay,
+    /// Its plan.
+    #[serde(flatten)]
+    pub plan: PipelinePlan,
 }
 
 /// A fence between threads and asynchronous engines, or a form of a wait, that was chosen or left out.
@@ -397,10 +386,10 @@ impl Explanation {
         if !self.pipelines.is_empty() {
             writeln!(f, "pipelines")?;
         }
-        for p in &self.pipelines {
+        for PipelineNote { name, plan: p, .. } in &self.pipelines {
             let count = |n: u32, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
             let (stages, barriers) = (count(p.stages, "stage"), count(2 * p.stages, "barrier"));
-            writeln!(f, "  {}: {stages}, {barriers} at {}", p.name, p.barriers)?;
+            writeln!(f, "  {name}: {stages}, {barriers} at {}", p.barriers)?;
             let full = count(p.full_arrivals, "arrival");
             writeln!(f, "      full     {full}, {} of tensor copies", count(p.tx_bytes, "byte"))?;
             write!(f, "      empty    {}", count(p.empty_arrivals, "arrival"))?;

@@ -10,7 +10,7 @@
 //! coordinate → offset.
 
 pub mod access;
-pub mod allocate;
+mod allocate;
 pub mod async_layout;
 mod between;
 pub mod block;
@@ -19,7 +19,7 @@ pub mod constraint;
 pub mod copies;
 pub mod cost;
 pub mod divisibility;
-pub mod explain;
+mod explain;
 pub mod gather;
 pub mod gemm;
 mod limits;
@@ -29,15 +29,15 @@ mod note;
 mod options;
 pub mod plan;
 mod prepare;
-pub mod reason;
+mod reason;
 pub mod reduce;
-pub mod reject;
-pub mod search;
-pub mod shapes;
+mod reject;
+mod search;
+mod shapes;
 pub mod shared;
 pub mod solve;
 mod synthesis;
-pub mod tv;
+mod tv;
 
 use tilewright_tile::core::Program;
 use tilewright_tile::{Diagnostic, TensorId};
@@ -85,7 +85,6 @@ pub fn synthesise(verified: &Program, options: &Options) -> Result<Synthesis, Di
             equation: c.text(verified),
         })
         .collect();
-    let program = verified;
     let tensors = outcome.tensors(verified);
     let Candidate { registers, shared, mut plans, alternatives, .. } = outcome.chosen.clone();
     for (i, plan) in outcome.gemms.iter_mut().enumerate() {
@@ -105,7 +104,7 @@ pub fn synthesise(verified: &Program, options: &Options) -> Result<Synthesis, Di
         estimate: outcome.chosen.estimate,
         ..Explanation::default()
     };
-    for (i, tensor) in program.tensors.iter().enumerate() {
+    for (i, tensor) in verified.tensors.iter().enumerate() {
         let id = TensorId(i as u32);
         let (layout, size, why) = match &tensors[i] {
             None => continue,

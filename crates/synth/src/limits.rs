@@ -27,14 +27,13 @@ pub(crate) fn check_shared(
         return Ok(());
     }
     let largest = shared.iter().max_by_key(|(_, s)| s.bytes).map_or(0, |(id, _)| id.0 as usize);
-    let program = verified;
     let mut sizes: Vec<String> = shared
         .iter()
         .map(|(id, s)| match s.stages {
             Some((n, each)) if n > 1 => {
-                format!("`{}` {} ({n} stages of {each} bytes)", program.tensor(*id).name, s.bytes)
+                format!("`{}` {} ({n} stages of {each} bytes)", verified.tensor(*id).name, s.bytes)
             }
-            _ => format!("`{}` {}", program.tensor(*id).name, s.bytes),
+            _ => format!("`{}` {}", verified.tensor(*id).name, s.bytes),
         })
         .collect();
     if scratch > 0 {
@@ -42,7 +41,7 @@ pub(crate) fn check_shared(
     }
     Err(Diagnostic::new(
         Code::SharedMemoryExceeded,
-        program.tensors[largest].span,
+        verified.tensors[largest].span,
         format!("the block's shared tensors take {total} bytes, and {arch} has {limit} for a block"),
     )
     .label("the largest of them")
@@ -52,14 +51,13 @@ pub(crate) fn check_shared(
 /// True if the shared memory of a program is sure to fit into a block, whatever layouts its tensors get: by their elements, what stages
 /// are rounded up by, and an exchange of the largest register tensor.
 pub(crate) fn surely_fits(verified: &Program, statements: &[(&Stmt, usize)], arch: Arch) -> bool {
-    let program = verified;
     let size = |id: TensorId| verified.shape(id).into_iter().fold(1, i64::saturating_mul);
     let mut total = 0i64;
     for (stmt, _) in statements {
         let StmtKind::Define(id) = stmt.kind else { continue };
-        let TensorKind::Shared { pinned, .. } = &program.tensor(id).kind else { continue };
+        let TensorKind::Shared { pinned, .. } = &verified.tensor(id).kind else { continue };
         let count = pinned.as_ref().map_or_else(|| size(id), SwizzledLayout::cosize);
-        let bytes = count.saturating_mul(i64::from(program.tensor(id).dtype.bits())) / 8;
+        let bytes = count.saturating_mul(i64::from(verified.tensor(id).dtype.bits())) / 8;
         let references = statements.iter().filter_map(|(stmt, _)| stmt.kind.copied());
         let references = references.flat_map(|(src, dst)| [src, dst]).filter(|r| r.tensor == id);
         let fixed: BTreeSet<usize> = references
@@ -70,8 +68,8 @@ pub(crate) fn surely_fits(verified: &Program, statements: &[(&Stmt, usize)], arc
         let rounded = stages.saturating_mul(i64::from(SHARED_ALIGN)).saturating_add(i64::from(ASYNC_ALIGN));
         total = total.saturating_add(bytes).saturating_add(rounded);
     }
-    let ids = (0..program.tensors.len() as u32).map(TensorId);
-    let registers = ids.filter(|id| program.tensor(*id).memory() == Memory::Register);
+    let ids = (0..verified.tensors.len() as u32).map(TensorId);
+    let registers = ids.filter(|id| verified.tensor(*id).memory() == Memory::Register);
     let exchange = registers.map(size).max().unwrap_or(0).saturating_mul(4);
     total.saturating_add(exchange) <= i64::from(arch.limits().shared_bytes_per_block)
 }
@@ -222,9 +220,8 @@ pub(crate) fn too_many_registers(
     live: &Live,
     statements: &[(&tilewright_tile::core::Stmt, usize)],
 ) -> Diagnostic {
-    let program = verified;
     let total = live.registers();
-    let tensor = |id: TensorId| program.tensor(id);
+    let tensor = |id: TensorId| verified.tensor(id);
     let mut list: Vec<String> =
         live.fragments.iter().take(LISTED).map(|(id, n)| format!("`{}` {n}", tensor(*id).name)).collect();
     if live.fragments.len() > LISTED {

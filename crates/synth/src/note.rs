@@ -61,10 +61,7 @@ pub(crate) fn note(
     };
     match plan {
         StmtPlan::None => {
-            let StmtKind::Cast { dst, src } = &stmt.kind else { return None };
-            let Some(TensorLayout::Register(tv)) = &tensors[src.0 as usize] else { return None };
-            let dtype = |id: &TensorId| verified.tensor(*id).dtype;
-            let plan = cast::plan(dtype(src), dtype(dst), options.arch, tv.count() as u32).ok()?;
+            let plan = cast_plan(verified, options, stmt, tensors)?;
             note.issues(plan.name(), plan.calls(), plan.cycles(timing));
         }
         StmtPlan::Move(plan) => {
@@ -113,6 +110,19 @@ pub(crate) fn note(
         StmtPlan::Copy(plan) => copy((verified, timing), stmt, plan, tensors, &mut note)?,
     }
     Some(note)
+}
+
+/// The plan of a statement if it is a cast.
+fn cast_plan(
+    verified: &Program,
+    options: &Options,
+    stmt: &Stmt,
+    tensors: &[Option<TensorLayout>],
+) -> Option<cast::Plan> {
+    let StmtKind::Cast { dst, src } = &stmt.kind else { return None };
+    let Some(TensorLayout::Register(tv)) = &tensors[src.0 as usize] else { return None };
+    let dtype = |id: &TensorId| verified.tensor(*id).dtype;
+    cast::plan(dtype(src), dtype(dst), options.arch, tv.count() as u32).ok()
 }
 
 impl StatementNote {

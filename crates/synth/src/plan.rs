@@ -105,3 +105,52 @@ pub enum ReleaseDelay {
     /// As many as the launch makes it: registers count them by age.
     Counted,
 }
+
+/// The barriers of a pipeline, the same for all its roles.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct PipelinePlan {
+    /// Stages of the ring.
+    pub stages: u32,
+    /// The byte of shared memory at which the full barriers begin, 8 bytes each; the empty ones follow.
+    pub barriers: u32,
+    /// Arrivals that end a phase of a full barrier.
+    pub full_arrivals: u32,
+    /// Bytes of TMA loads that end it with them.
+    pub tx_bytes: u32,
+    /// Arrivals that end a phase of an empty barrier: one a warp of the consumers, in every block that a load reaches.
+    pub empty_arrivals: u32,
+    /// Blocks that receive what one block loads: 1 without multicast.
+    pub multicast: u32,
+    /// Stages that a consumer has not released when a later one's `consume` ends, at most.
+    pub release_delay: ReleaseDelay,
+    /// True if threads write to the stage.
+    #[serde(skip)]
+    pub stored: bool,
+    /// The proxy fences where a stage is handed on.
+    #[serde(skip)]
+    pub fences: StageFences,
+    /// True if a warp's threads meet before one of them releases a stage for all. Where none of them reads it, nor multiplies, a thread
+    /// could otherwise fall behind by a phase.
+    #[serde(skip)]
+    pub warps_meet: bool,
+}
+
+impl PipelinePlan {
+    /// True if the fence between what threads have read of a stage and the loads that overwrite it stands with the thread that issues
+    /// these, behind its wait. It is the cheaper place: that thread has no loads of its own outstanding, which a fence waits for. A load
+    /// that other blocks issue is fenced in the block that reads.
+    pub fn fenced_by_producer(&self) -> bool {
+        self.fences.fence_empty && self.multicast == 1
+    }
+}
+
+/// The fences that order the accesses to the stages of a pipeline.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StageFences {
+    /// True if threads, and not only asynchronous engines, read a stage.
+    pub read: bool,
+    /// True if a fence stands before an arrival at the full barrier: threads write what asynchronous engines read or overwrite.
+    pub fence_full: bool,
+    /// True if a fence stands before an arrival at the empty barrier: threads read what asynchronous copies overwrite.
+    pub fence_empty: bool,
+}

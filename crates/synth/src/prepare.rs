@@ -11,7 +11,7 @@ use tilewright_tile::core::{self, Program, Stmt, StmtKind};
 use tilewright_tile::{Diagnostic, StmtId, TensorId};
 
 use crate::access;
-use crate::between::moved;
+use crate::between::Planner;
 use crate::copies::{self, Memo, SharedProblem};
 use crate::divisibility::Divisibility;
 use crate::limits;
@@ -189,11 +189,12 @@ fn expand_rearrangements(
             Some(registers) => registers,
             None => first_registers(&verified, &divisibility, &statements, options, steps)?,
         };
-        let register = |id: TensorId| registers.layouts[id.0 as usize].as_ref().map(|(tv, _)| tv.clone());
+        let register = |id: TensorId| registers.layout(id);
+        let planner = Planner { verified: &verified, timing: options.timing(), register: &register };
         let mut needed = BTreeSet::new();
         for (stmt, _) in &statements {
             let StmtKind::Rearrange { dst, src } = &stmt.kind else { continue };
-            let staged = match moved(&verified, options.timing(), &register, (*src, *dst), None) {
+            let staged = match planner.movement((*src, *dst), None) {
                 Err(_) => true,
                 Ok((Movement::Shared(trip), _)) => {
                     let mut question = Staging { verified: &verified, options, registers: &registers, steps };
@@ -233,9 +234,8 @@ fn first_registers(
 /// then they are put together in registers, at once, even if the copy is asynchronous.
 fn parts_of_bytes(verified: &Program, divisibility: &Divisibility<'_>, stmt: &Stmt) -> bool {
     let Some((src, dst)) = stmt.kind.copied() else { return false };
-    let program = verified;
-    let memory = |t: TensorId| program.tensor(t).memory();
-    let per_byte = i64::from(program.tensor(src.tensor).dtype.per_byte());
+    let memory = |t: TensorId| verified.tensor(t).memory();
+    let per_byte = i64::from(verified.tensor(src.tensor).dtype.per_byte());
     per_byte > 1
         && memory(src.tensor) == Memory::Global
         && memory(dst.tensor) == Memory::Shared
@@ -266,8 +266,7 @@ impl Staging<'_> {
         }
         // The new copies fix no layout that other statements have fixed before.
         let fixed = is_fixed(self.registers, src) && is_fixed(self.registers, dst);
-        let layout = |id: TensorId| self.registers.layouts[id.0 as usize].as_ref().map(|(tv, _)| tv.clone());
-        let key = match (fixed, layout(src), layout(dst)) {
+        let key = match (fixed, self.registers.layout(src), self.registers.layout(dst)) {
             (true, Some(from), Some(to)) => Some((from, to, self.verified.shape(dst))),
             _ => None,
         };
@@ -300,7 +299,7 @@ impl Staging<'_> {
             verified: &variant,
             divisibility: &divisibility,
             timing: options.timing(),
-            register: &|id| registers.layouts.get(id.0 as usize)?.as_ref().map(|(tv, _)| tv.clone()),
+            register: &|id| registers.layout(id),
             statements: &statements,
             copying: &copying,
             plain: options.without.shared_layouts,

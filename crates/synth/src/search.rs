@@ -290,7 +290,7 @@ impl<'a> Search<'a> {
 
     /// The layout of a shared tensor and the instructions of its copies, given the register tensors.
     fn shared(&mut self, id: TensorId, registers: &Registers) -> Solved {
-        let register = |id: TensorId| layout(registers, id);
+        let register = |id: TensorId| registers.layout(id);
         let mut partners = Vec::new();
         for i in self.copying.get(&id).into_iter().flatten() {
             if let Some((src, dst)) = self.statements[*i].0.kind.copied() {
@@ -339,7 +339,7 @@ impl<'a> Search<'a> {
 
     /// Other instructions for the copies of one shared tensor of a candidate, at most `limit` of them.
     fn variants(&self, of: &Candidate, limit: usize) -> Vec<(TensorId, Rc<SharedSolution>)> {
-        let register = |id: TensorId| layout(&of.registers, id);
+        let register = |id: TensorId| of.registers.layout(id);
         let mut found = Vec::new();
         for (id, _) in &of.shared {
             if found.len() >= limit || self.spent() {
@@ -356,7 +356,7 @@ impl<'a> Search<'a> {
     /// Why each copy of a candidate is done as it is.
     fn explain(&self, candidate: &mut Candidate) {
         let registers = candidate.registers.clone();
-        let register = |id: TensorId| layout(&registers, id);
+        let register = |id: TensorId| registers.layout(id);
         let problem = self.problem(&register);
         for (_, solution) in &candidate.shared {
             for (statement, others) in problem.explain(solution) {
@@ -395,7 +395,7 @@ impl<'a> Search<'a> {
         let allocation = self.lifetimes.allocate(&sizes);
         let shared_bytes = allocation.bytes.next_multiple_of(SHARED_ALIGN).saturating_add(scratch_bytes);
         limits::check_shared(self.verified, self.options.arch, &shared, scratch_bytes, shared_bytes)?;
-        let register = |id: TensorId| layout(&registers, id);
+        let register = |id: TensorId| registers.layout(id);
         let live = limits::live_registers(self.verified, self.statements, &register, &plans);
         let (fragment_registers, limit) =
             (live.registers(), self.options.registers_of_a_thread(self.verified));
@@ -457,7 +457,7 @@ impl<'a> Search<'a> {
         shared: &[(TensorId, Rc<SharedSolution>)],
     ) -> Result<Option<(StmtPlan, Vec<NotTaken>)>, Diagnostic> {
         let (stmt, _) = self.statements[i];
-        let register = |id: TensorId| layout(registers, id);
+        let register = |id: TensorId| registers.layout(id);
         if let Some(planned) = self.between(i, &register) {
             return planned.map(Some);
         }
@@ -529,11 +529,6 @@ impl Outcome {
         }
         tensors
     }
-}
-
-/// The layout of a register tensor in a solution.
-fn layout(registers: &Registers, id: TensorId) -> Option<TvLayout> {
-    registers.layouts[id.0 as usize].as_ref().map(|(tv, _)| tv.clone())
 }
 
 fn no_such_candidate(asked: usize, candidates: usize) -> Diagnostic {

@@ -107,6 +107,15 @@ impl Poly {
         Ok(sum)
     }
 
+    /// Its terms: the symbols, each as often as its power, and the factor.
+    pub fn terms(&self) -> impl Iterator<Item = (Vec<&str>, i64)> {
+        self.terms.iter().map(|(monomial, factor)| {
+            let repeated =
+                monomial.iter().flat_map(|(symbol, power)| (0..*power).map(move |_| symbol.as_str()));
+            (repeated.collect(), *factor)
+        })
+    }
+
     fn merge(&self, other: &Poly, add: impl Fn(i64, i64) -> Option<i64>) -> Option<Poly> {
         let mut terms = self.terms.clone();
         for (monomial, factor) in &other.terms {

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use tilewright_layout::{Poly, Stride};
 use tilewright_tile::{Expr, GlobalTile, IntOp, SymbolId};
 
 /// Facts about two executions of statements.
@@ -23,45 +24,17 @@ pub struct Known<'a> {
     pub tables: bool,
 }
 
-/// A sum of products: factors, sorted by their text, and how often.
-type Polynomial = BTreeMap<Vec<String>, (Vec<Expr>, i64)>;
-
-fn key(expr: &Expr) -> String {
-    format!("{expr:?}")
-}
-
-fn plus(into: &mut Polynomial, factors: Vec<Expr>, times: i64) -> Option<()> {
-    let entry = into.entry(factors.iter().map(key).collect()).or_insert((factors, 0));
-    entry.1 = entry.1.checked_add(times)?;
-    Some(())
-}
-
-/// An expression as a sum of products of what is no sum and no product; `None` on overflow.
-fn polynomial(expr: &Expr) -> Option<Polynomial> {
-    let mut sum = Polynomial::new();
+/// An expression as a polynomial in what is no sum and no product, which `name` names; `None` on overflow.
+fn polynomial(expr: &Expr, name: &mut impl FnMut(&Expr) -> String) -> Option<Poly> {
     match expr {
-        Expr::Int(value) => plus(&mut sum, Vec::new(), *value)?,
-        Expr::Binary(op @ (IntOp::Add | IntOp::Sub), a, b) => {
-            sum = polynomial(a)?;
-            let sign = if *op == IntOp::Add { 1 } else { -1 };
-            for (factors, times) in polynomial(b)?.into_values() {
-                plus(&mut sum, factors, times.checked_mul(sign)?)?;
-            }
+        Expr::Int(value) => Some(Poly::integer(*value)),
+        Expr::Binary(IntOp::Add, a, b) => polynomial(a, name)?.checked_add(&polynomial(b, name)?),
+        Expr::Binary(IntOp::Sub, a, b) => {
+            polynomial(a, name)?.checked_add(&polynomial(b, name)?.checked_scale(-1)?)
         }
-        Expr::Binary(IntOp::Mul, a, b) => {
-            let b = polynomial(b)?;
-            for (left, x) in polynomial(a)?.into_values() {
-                for (right, y) in b.values() {
-                    let mut factors = [left.as_slice(), right].concat();
-                    factors.sort_by_key(key);
-                    plus(&mut sum, factors, x.checked_mul(*y)?)?;
-                }
-            }
-        }
-        _ => plus(&mut sum, vec![expr.clone()], 1)?,
+        Expr::Binary(IntOp::Mul, a, b) => polynomial(a, name)?.checked_mul(&polynomial(b, name)?),
+        _ => Some(Poly::symbol(&name(expr))),
     }
-    sum.retain(|_, (_, times)| *times != 0);
-    Some(sum)
 }
 
 /// True if an expression has another in it.
@@ -117,32 +90,31 @@ impl Known<'_> {
 /// The terms of the difference of two coordinates: what is the same in both has cancelled, but for what stands with different factors.
 struct Difference {
     constant: i64,
-    /// A term of one of both executions (whether of the second), with its factor.
+    /// The products that are left, each with its factor.
     terms: Vec<(Vec<Expr>, i64)>,
     /// The factor of the pivot in the first and in the second.
     pivot: [i64; 2],
 }
 
 fn difference(first: &Expr, second: &Expr, known: &Known<'_>, pivot: Option<&Expr>) -> Option<Difference> {
+    let mut atoms: BTreeMap<String, (Expr, usize)> = BTreeMap::new();
+    let mut coordinate = |expr: &Expr, execution: usize| {
+        polynomial(expr, &mut |atom| {
+            // What is the same in both executions has one name, and cancels.
+            let same = Some(atom) != pivot && known.is_same(atom);
+            let name = if same { format!("{atom:?}") } else { format!("{execution} {atom:?}") };
+            atoms.entry(name.clone()).or_insert_with(|| (atom.clone(), execution));
+            name
+        })
+    };
+    let (from, to) = (coordinate(first, 0)?, coordinate(second, 1)?);
     let mut found = Difference { constant: 0, terms: Vec::new(), pivot: [0, 0] };
-    let mut same = Polynomial::new();
-    for (which, (expr, sign)) in [(first, -1i64), (second, 1)].into_iter().enumerate() {
-        for (factors, times) in polynomial(expr)?.into_values() {
-            let times = times.checked_mul(sign)?;
-            if factors.len() == 1 && Some(&factors[0]) == pivot {
-                found.pivot[which] = times;
-            } else if factors.iter().all(|f| known.is_same(f)) {
-                plus(&mut same, factors, times)?;
-            } else {
-                found.terms.push((factors, times));
-            }
-        }
-    }
-    for (factors, times) in same.into_values().filter(|(_, times)| *times != 0) {
-        if factors.is_empty() {
-            found.constant = times;
-        } else {
-            found.terms.push((factors, times));
+    for (names, times) in to.checked_add(&from.checked_scale(-1)?)?.terms() {
+        let factors: Vec<&(Expr, usize)> = names.into_iter().map(|name| &atoms[name]).collect();
+        match factors.as_slice() {
+            [] => found.constant = times,
+            [(atom, execution)] if Some(atom) == pivot => found.pivot[*execution] = times,
+            _ => found.terms.push((factors.into_iter().map(|(atom, _)| atom.clone()).collect(), times)),
         }
     }
     Some(found)

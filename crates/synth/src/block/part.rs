@@ -1,4 +1,4 @@
-//! The parts of a block, and their statements with the stages that these are in.
+//! The parts of a block, and their statements with the loops and stages around them: the one walk that the plan of a block rests on.
 
 use tilewright_tile::core::{Program, Role, Stmt, StmtKind};
 use tilewright_tile::{Diagnostic, PipelineId, Side};
@@ -28,54 +28,68 @@ pub struct Around {
     pub number: usize,
 }
 
-/// A statement of a part.
+/// A statement of a part, and its place there.
 pub struct Site<'a> {
     /// The statement.
     pub stmt: &'a Stmt,
     /// Its plan.
     pub plan: &'a StmtPlan,
-    /// The innermost stage that the statement is in.
-    pub stage: Option<Around>,
-    /// The times that the statement is done each time that the stage is, where that is known.
+    /// The number of the statement whose body it is in.
+    pub parent: Option<usize>,
+    /// The number behind the last statement of its body.
+    pub end: usize,
+    /// The numbers of the loops around it, outermost first.
+    pub loops: Vec<usize>,
+    /// The stages around it, outermost first.
+    pub stages: Vec<Around>,
+    /// The times that the statement is done each time that the innermost stage is, where that is known.
     pub times: Option<u64>,
 }
 
-struct Sites<'a> {
+struct Walk<'a> {
     part: Part<'a>,
     /// Stages that have begun.
-    stages: usize,
+    begun: usize,
+    loops: Vec<usize>,
+    stages: Vec<Around>,
     found: Vec<Site<'a>>,
 }
 
 impl<'a> Part<'a> {
-    /// The statements, in their order.
+    /// The statements, in the order of [`Program::visit`], which is that of their numbers.
     ///
     /// # Errors
     ///
     /// A statement without a plan.
     pub fn sites(&self) -> Result<Vec<Site<'a>>, Diagnostic> {
-        let mut sites = Sites { part: *self, stages: 0, found: Vec::new() };
-        sites.body(&self.verified.body, None, Some(1))?;
-        Ok(sites.found)
+        let mut walk =
+            Walk { part: *self, begun: 0, loops: Vec::new(), stages: Vec::new(), found: Vec::new() };
+        walk.body(&self.verified.body, None, Some(1))?;
+        Ok(walk.found)
     }
 }
 
-impl<'a> Sites<'a> {
+impl<'a> Walk<'a> {
     fn body(
         &mut self,
         body: &'a [Stmt],
-        stage: Option<Around>,
+        parent: Option<usize>,
         times: Option<u64>,
     ) -> Result<(), Diagnostic> {
         for stmt in body {
-            let plan = self.part.synthesis.plan(stmt)?;
-            self.found.push(Site { stmt, plan, stage, times });
-            let (mut inner, mut repeated) = (stage, times);
+            let (number, plan) = (self.found.len(), self.part.synthesis.plan(stmt)?);
+            let (loops, stages) = (self.loops.clone(), self.stages.clone());
+            let outer = (loops.len(), stages.len());
+            self.found.push(Site { stmt, plan, parent, end: number + 1, loops, stages, times });
+            if stmt.kind.repeats() {
+                self.loops.push(number);
+            }
+            let mut repeated = times;
             match &stmt.kind {
                 StmtKind::Stage { pipeline, side, .. } => {
-                    inner = Some(Around { pipeline: *pipeline, side: *side, number: self.stages });
+                    self.stages.push(Around { pipeline: *pipeline, side: *side, number: self.begun });
                     repeated = Some(1);
-                    self.stages += 1;
+                    self.begun += 1;
                 }
                 StmtKind::For { lo, hi, .. } => {
                     let rounds = lo.as_int().zip(hi.as_int()).map(|(lo, hi)| (hi - lo).max(0) as u64);
@@ -84,7 +98,10 @@ impl<'a> Sites<'a> {
                 StmtKind::Tiles { .. } => repeated = None,
                 _ => {}
             }
-            self.body(stmt.kind.body(), inner, repeated)?;
+            self.body(stmt.kind.body(), Some(number), repeated)?;
+            self.loops.truncate(outer.0);
+            self.stages.truncate(outer.1);
+            self.found[number].end = self.found.len();
         }
         Ok(())
     }

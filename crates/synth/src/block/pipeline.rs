@@ -10,45 +10,10 @@ use tilewright_tile::core::{Program, Stmt, StmtKind};
 use tilewright_tile::{Code, Diagnostic, Origin, PipelineId, Side, least_iterations};
 
 use super::part::Part;
-use super::proxy::{Accesses, StageFences};
+use super::proxy::Accesses;
 use super::smem::SharedMemoryMap;
 use crate::explain::{PipelineNote, SyncNote};
-use crate::plan::{ReleaseDelay, StmtPlan};
-
-/// The barriers of a pipeline, the same for all its roles.
-#[derive(Clone, Debug)]
-pub struct PipelinePlan {
-    /// Stages of the ring.
-    pub stages: u32,
-    /// The offset of the full barriers, 8 bytes each; the empty ones follow.
-    pub barriers: u32,
-    /// Arrivals that end a phase of a full barrier.
-    pub full_arrivals: u32,
-    /// Arrivals that end a phase of an empty barrier.
-    pub empty_arrivals: u32,
-    /// Bytes that TMA loads bring for a stage.
-    pub tx_bytes: u32,
-    /// True if threads write to the stage.
-    pub stored: bool,
-    /// The proxy fences where a stage is handed on.
-    pub fences: StageFences,
-    /// True if a warp's threads meet before one of them releases a stage for all. Where none of them reads it, nor multiplies, a thread
-    /// could otherwise fall behind by a phase.
-    pub warps_meet: bool,
-    /// Blocks that receive what one block loads: 1 without multicast.
-    pub multicast: u32,
-    /// Stages that a consumer has not released when a later one's `consume` ends, at most; `None` where that is counted at run time.
-    pub release_delay: ReleaseDelay,
-}
-
-impl PipelinePlan {
-    /// True if the fence between what threads have read of a stage and the loads that overwrite it stands with the thread that issues
-    /// these, behind its wait. It is the cheaper place: that thread has no loads of its own outstanding, which a fence waits for. A load
-    /// that other blocks issue is fenced in the block that reads.
-    pub fn fenced_by_producer(&self) -> bool {
-        self.fences.fence_empty && self.multicast == 1
-    }
-}
+use crate::plan::{PipelinePlan, ReleaseDelay, StmtPlan};
 
 /// The most bytes that a phase of an mbarrier counts (PTX ISA 9.0, section 9.7.13.15.5).
 const MAX_TX_BYTES: u64 = (1 << 20) - 1;
@@ -103,7 +68,9 @@ fn stages(part: &Part<'_>) -> Result<(Vec<Produce>, BTreeMap<PipelineId, bool>),
             }
             number += 1;
         }
-        let Some(produce) = site.stage.and_then(|stage| produces.get_mut(&stage.number)) else { continue };
+        let Some(produce) = site.stages.last().and_then(|stage| produces.get_mut(&stage.number)) else {
+            continue;
+        };
         match site.plan {
             StmtPlan::Tma(plan) => {
                 let bytes = site.times.and_then(|times| times.checked_mul(plan.bytes()));
@@ -210,17 +177,8 @@ pub fn plan(
 pub fn notes(whole: &Program, plans: &Pipelines) -> Vec<PipelineNote> {
     let note = |(id, plan): (&PipelineId, &PipelinePlan)| {
         let pipeline = whole.pipeline(*id);
-        PipelineNote {
-            name: pipeline.name.clone(),
-            position: pipeline.span.text().map_or(0, |span| span.start),
-            stages: plan.stages,
-            barriers: plan.barriers,
-            full_arrivals: plan.full_arrivals,
-            tx_bytes: plan.tx_bytes,
-            empty_arrivals: plan.empty_arrivals,
-            multicast: plan.multicast,
-            release_delay: plan.release_delay,
-        }
+        let position = pipeline.span.text().map_or(0, |span| span.start);
+        PipelineNote { name: pipeline.name.clone(), position, plan: plan.clone() }
     };
     plans.iter().map(note).collect()
 }

@@ -29,10 +29,10 @@ use tilewright_tile::{
 };
 
 use super::disjoint::{Known, apart};
-use super::part::Part;
+use super::part::{Around, Part, Site};
 use super::smem::{PartMemory, SharedMemoryMap};
 use crate::explain::SyncNote;
-use crate::plan::{CopyPlan, StmtPlan};
+use crate::plan::{CopyPlan, StageFences, StmtPlan};
 
 /// The proxy of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,24 +116,16 @@ fn ends<'a>(stmt: &'a Stmt, plan: &StmtPlan) -> Vec<(&'a TensorRef, Proxy, Kind)
             let writes = if plan.row.op == TensorOp::Add { Kind::Add } else { Kind::Write };
             vec![(src, Proxy::Async, Kind::Read), (dst, Proxy::Async, writes)]
         }
-        (StmtKind::GemmAsync { a, b, .. }, _) => {
-            vec![(a, Proxy::Async, Kind::Read), (b, Proxy::Async, Kind::Read)]
-        }
-        (StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, .. }, _) => {
+        (StmtKind::GemmAsync { a, b, .. }, _) => [a, b].map(|r| (r, Proxy::Async, Kind::Read)).to_vec(),
+        (kind, _) => kind.copied().map_or_else(Vec::new, |(src, dst)| {
             vec![(src, Proxy::Generic, Kind::Read), (dst, Proxy::Generic, Kind::Write)]
-        }
-        _ => Vec::new(),
+        }),
     }
 }
 
-/// A statement and where it stands.
+/// A statement with its accesses.
 struct Node<'a> {
-    stmt: &'a Stmt,
-    parent: Option<usize>,
-    /// The loops around it, outermost first.
-    loops: Vec<usize>,
-    /// The number behind the last statement of its body.
-    end: usize,
+    site: Site<'a>,
     touches: Vec<Touch<'a>>,
     /// True if its accesses end at a wait of the program.
     flies: bool,
@@ -149,17 +141,6 @@ struct PartAccesses<'a> {
 /// The accesses of a program.
 pub struct Accesses<'a> {
     parts: Vec<PartAccesses<'a>>,
-}
-
-/// The fences that order the accesses to the stages of a pipeline.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct StageFences {
-    /// True if threads, and not only asynchronous engines, read a stage.
-    pub read: bool,
-    /// True if a fence stands before an arrival at the full barrier: threads write what asynchronous engines read or overwrite.
-    pub fence_full: bool,
-    /// True if a fence stands before an arrival at the empty barrier: threads read what asynchronous copies overwrite.
-    pub fence_empty: bool,
 }
 
 /// The fences and waits that order the accesses of a part, by statement.
@@ -183,57 +164,28 @@ impl Orders {
     }
 }
 
-struct Collect<'a, 'p> {
-    part: &'p Part<'a>,
-    places: &'p PartMemory,
-    nodes: Vec<Node<'a>>,
-    loops: Vec<usize>,
-    stages: Vec<(PipelineId, Side)>,
-}
-
-impl<'a> Collect<'a, '_> {
-    fn body(&mut self, body: &'a [Stmt], parent: Option<usize>) -> Result<(), Diagnostic> {
-        for stmt in body {
-            let number = self.nodes.len();
-            let plan = self.part.synthesis.plan(stmt)?;
-            let threads = matches!(plan, StmtPlan::Copy(CopyPlan::Async { .. }));
-            let produces = self.stages.iter().any(|(_, side)| *side == Side::Produce);
-            let node = Node {
-                stmt,
-                parent,
-                loops: self.loops.clone(),
-                end: number + 1,
-                touches: ends(stmt, plan).into_iter().filter_map(|end| self.touch(end)).collect(),
-                flies: threads && !produces && matches!(stmt.kind, StmtKind::CopyAsync { .. }),
+impl<'a> Node<'a> {
+    fn new(part: &Part<'a>, places: &PartMemory, site: Site<'a>) -> Self {
+        let program = part.verified;
+        let touch = |(reference, proxy, kind): (&'a TensorRef, Proxy, Kind)| {
+            let tensor = reference.tensor;
+            let place = match program.tensor(tensor).memory() {
+                Memory::Register => return None,
+                Memory::Shared => {
+                    let from = *places.offsets.get(tensor.0 as usize)?;
+                    Place::Shared(from, from.saturating_add(part.synthesis.shared(tensor)?.1))
+                }
+                Memory::Global => Place::Global(program.tile(reference).global?.param),
             };
-            self.nodes.push(node);
-            let (loops, stages) = (self.loops.len(), self.stages.len());
-            if stmt.kind.repeats() {
-                self.loops.push(number);
-            }
-            if let StmtKind::Stage { pipeline, side, .. } = &stmt.kind {
-                self.stages.push((*pipeline, *side));
-            }
-            self.body(stmt.kind.body(), Some(number))?;
-            self.loops.truncate(loops);
-            self.stages.truncate(stages);
-            self.nodes[number].end = self.nodes.len();
-        }
-        Ok(())
-    }
-
-    fn touch(&self, (reference, proxy, kind): (&'a TensorRef, Proxy, Kind)) -> Option<Touch<'a>> {
-        let (program, tensor) = (self.part.verified, reference.tensor);
-        let place = match program.tensor(tensor).memory() {
-            Memory::Register => return None,
-            Memory::Shared => {
-                let from = *self.places.offsets.get(tensor.0 as usize)?;
-                Place::Shared(from, from.saturating_add(self.part.synthesis.shared(tensor)?.1))
-            }
-            Memory::Global => Place::Global(self.part.verified.tile(reference).global?.param),
+            let of = |around: &&Around| program.pipeline(around.pipeline).tensors.contains(&tensor);
+            let stage = site.stages.iter().rev().find(of).map(|around| (around.pipeline, around.side));
+            Some(Touch { reference, place, proxy, kind, stage })
         };
-        let of = |(id, _): &&(PipelineId, Side)| program.pipeline(*id).tensors.contains(&tensor);
-        Some(Touch { reference, place, proxy, kind, stage: self.stages.iter().rev().find(of).copied() })
+        let touches = ends(site.stmt, site.plan).into_iter().filter_map(touch).collect();
+        let threads = matches!(site.plan, StmtPlan::Copy(CopyPlan::Async { .. }));
+        let produces = site.stages.iter().any(|around| around.side == Side::Produce);
+        let flies = threads && !produces && matches!(site.stmt.kind, StmtKind::CopyAsync { .. });
+        Node { site, touches, flies }
     }
 }
 
@@ -244,13 +196,12 @@ impl<'a> Accesses<'a> {
     ///
     /// A statement without a plan.
     pub fn new(parts: &[Part<'a>], memory: &SharedMemoryMap) -> Result<Self, Diagnostic> {
-        let one = |(part, places): (&Part<'a>, &PartMemory)| {
-            let (nodes, loops, stages) = (Vec::new(), Vec::new(), Vec::new());
-            let mut collect = Collect { part, places, nodes, loops, stages };
-            collect.body(&part.verified.body, None)?;
-            Ok(PartAccesses { verified: part.verified, nodes: collect.nodes })
+        let accesses = |(part, places): (&Part<'a>, &PartMemory)| {
+            let nodes = part.sites()?.into_iter().map(|site| Node::new(part, places, site)).collect();
+            Ok(PartAccesses { verified: part.verified, nodes })
         };
-        Ok(Accesses { parts: parts.iter().zip(&memory.parts).map(one).collect::<Result<_, Diagnostic>>()? })
+        let parts = parts.iter().zip(&memory.parts).map(accesses);
+        Ok(Accesses { parts: parts.collect::<Result<_, Diagnostic>>()? })
     }
 
     fn touches(&self) -> impl Iterator<Item = &Touch<'a>> {
@@ -275,7 +226,7 @@ impl<'a> Accesses<'a> {
     /// The parts that come after this one through pipelines: their consumers, and so on.
     fn behind(&self, part: usize) -> BTreeSet<usize> {
         let sides = |part: usize, wanted: Side| -> BTreeSet<PipelineId> {
-            let stages = self.parts[part].nodes.iter().filter_map(|node| match &node.stmt.kind {
+            let stages = self.parts[part].nodes.iter().filter_map(|node| match &node.site.stmt.kind {
                 StmtKind::Stage { pipeline, side, .. } if *side == wanted => Some(*pipeline),
                 _ => None,
             });
@@ -301,7 +252,7 @@ impl<'a> Accesses<'a> {
         flow.body(0, self.parts[part].nodes.len(), State::default());
         let mut orders = Orders::default();
         for (statement, needs) in std::mem::take(&mut flow.found) {
-            let id = self.parts[part].nodes[statement].stmt.id;
+            let id = self.parts[part].nodes[statement].site.stmt.id;
             orders.fences.insert(id, needs.iter().map(|need| need.fence).collect());
             for Need { fence, first, second: (of, second) } in needs {
                 let why = format!(
@@ -318,11 +269,11 @@ impl<'a> Accesses<'a> {
 
     fn text(&self, part: usize, statement: usize) -> String {
         let part = &self.parts[part];
-        statement_text(part.verified, part.nodes[statement].stmt)
+        statement_text(part.verified, part.nodes[statement].site.stmt)
     }
 
     fn note(&self, part: usize, statement: usize, what: String, why: String) -> SyncNote {
-        let span = self.parts[part].nodes[statement].stmt.span;
+        let span = self.parts[part].nodes[statement].site.stmt.span;
         SyncNote {
             text: self.text(part, statement),
             position: span.text().map_or(0, |span| span.start),
@@ -371,13 +322,6 @@ struct Need {
     second: (usize, usize),
 }
 
-fn groups(kind: &StmtKind) -> Option<i64> {
-    match kind {
-        StmtKind::Wait(groups) => Some(*groups),
-        _ => None,
-    }
-}
-
 impl<'a> Flow<'a, '_> {
     fn nodes(&self) -> &[Node<'a>] {
         &self.all.parts[self.part].nodes
@@ -387,13 +331,13 @@ impl<'a> Flow<'a, '_> {
     fn body(&mut self, mut at: usize, end: usize, mut state: State) -> State {
         while at < end {
             let node = &self.nodes()[at];
-            let (next, flies, kind) = (node.end, node.flies, &node.stmt.kind);
+            let (next, flies, kind) = (node.site.end, node.flies, &node.site.stmt.kind);
             let ordinary = (0..node.touches.len()).filter(|k| node.touches[*k].proxy == Proxy::Generic);
             if flies { &mut state.flying } else { &mut state.dirty }.extend(ordinary.map(|k| (at, k)));
             match kind {
-                StmtKind::Wait(_) => {
+                StmtKind::Wait(groups) => {
                     state.dirty.extend(state.flying.iter().copied());
-                    if groups(kind) == Some(0) {
+                    if *groups == 0 {
                         state.flying.clear();
                     }
                 }
@@ -484,18 +428,17 @@ impl<'a> Flow<'a, '_> {
             return;
         }
         for (wait, node) in nodes.iter().enumerate() {
-            let StmtKind::Wait(_) = node.stmt.kind else { continue };
+            let StmtKind::Wait(n) = node.site.stmt.kind else { continue };
             let mut ahead = BTreeSet::new();
-            self.ahead(wait, groups(&node.stmt.kind).unwrap_or(0), &mut ahead);
+            self.ahead(wait, n, &mut ahead);
             let covered = stores.iter().filter(|(store, _)| reaches(nodes, *store, wait));
             let clash = covered.clone().find_map(|(store, touch)| {
                 let later = self.touched_later(*store, touch, wait, &ahead)?;
                 Some((*store, later))
             });
-            let n = groups(&node.stmt.kind).unwrap_or(0);
             let (what, why) = match clash {
                 Some((store, (part, later))) => {
-                    orders.whole.insert(node.stmt.id);
+                    orders.whole.insert(node.site.stmt.id);
                     let why = format!(
                         "`{}` may touch what `{}` writes",
                         self.all.text(part, later),
@@ -538,15 +481,15 @@ impl<'a> Flow<'a, '_> {
     /// Adds the statements that can follow a wait, up to the next waits that leave as few groups.
     fn ahead(&self, wait: usize, n: i64, found: &mut BTreeSet<usize>) {
         let nodes = self.nodes();
-        let (mut at, mut begin) = (wait, nodes[wait].end);
+        let (mut at, mut begin) = (wait, nodes[wait].site.end);
         loop {
-            let parent = nodes[at].parent;
-            let end = parent.map_or(nodes.len(), |parent| nodes[parent].end);
+            let parent = nodes[at].site.parent;
+            let end = parent.map_or(nodes.len(), |parent| nodes[parent].site.end);
             if self.scan(begin, end, n, found) {
                 return;
             }
             let Some(parent) = parent else { return };
-            if nodes[parent].stmt.kind.repeats() {
+            if nodes[parent].site.stmt.kind.repeats() {
                 self.scan(parent + 1, end, n, found);
             }
             (at, begin) = (parent, end);
@@ -557,14 +500,14 @@ impl<'a> Flow<'a, '_> {
     fn scan(&self, mut at: usize, end: usize, n: i64, found: &mut BTreeSet<usize>) -> bool {
         while at < end {
             let node = &self.nodes()[at];
-            if groups(&node.stmt.kind).is_some_and(|left| left <= n) {
+            if matches!(node.site.stmt.kind, StmtKind::Wait(left) if left <= n) {
                 return true;
             }
             found.insert(at);
-            if self.scan(at + 1, node.end, n, found) && !node.stmt.kind.repeats() {
+            if self.scan(at + 1, node.site.end, n, found) && !node.site.stmt.kind.repeats() {
                 return true;
             }
-            at = node.end;
+            at = node.site.end;
         }
         false
     }
@@ -605,14 +548,14 @@ impl<'a> Flow<'a, '_> {
             })
         };
         let common = |x: usize, y: usize| {
-            let (x, y) = (&nodes[x].loops, &nodes[y].loops);
+            let (x, y) = (&nodes[x].site.loops, &nodes[y].site.loops);
             x.iter().zip(y).take_while(|(x, y)| x == y).count()
         };
         let shared = common(store, later).min(common(store, wait)).min(common(wait, later));
-        let around = &nodes[store].loops[..shared];
+        let around = &nodes[store].site.loops[..shared];
         let mut equal: Vec<SymbolId> = Vec::new();
         for at in around {
-            let kind = &nodes[*at].stmt.kind;
+            let kind = &nodes[*at].site.stmt.kind;
             if !rounds_apart(&equal, kind) {
                 return true;
             }
@@ -623,31 +566,31 @@ impl<'a> Flow<'a, '_> {
         if !before(store, wait) || !before(wait, later) {
             return false;
         }
-        if let (Some(first), Some(second)) = (self.finally_around(store), self.finally_around(later))
+        if let (Some(first), Some(second)) = (self.drain_around(store), self.drain_around(later))
             && first == second
         {
-            equal.extend(pairs(&nodes[first].stmt.kind).concat());
+            equal.extend(pairs(&nodes[first].site.stmt.kind).concat());
         }
-        match self.loop_of_finally(store, later) {
+        match self.loop_of_drain(store, later) {
             Some(drain) => !rounds_apart(&equal, drain),
             None => !apart(&a, &b, &known(&equal, false), None),
         }
     }
 
     /// The `drain` that one statement is in, if the other is in its loop.
-    fn loop_of_finally(&self, in_loop: usize, later: usize) -> Option<&StmtKind> {
+    fn loop_of_drain(&self, in_loop: usize, later: usize) -> Option<&StmtKind> {
         let nodes = self.nodes();
-        let drain = &nodes[self.finally_around(later)?].stmt.kind;
+        let drain = &nodes[self.drain_around(later)?].site.stmt.kind;
         let StmtKind::Drain { previous, .. } = drain else { return None };
-        let is_its = |i: &usize| matches!(&nodes[*i].stmt.kind, StmtKind::Tiles { previous: Some(own), .. } if own == previous);
-        nodes[in_loop].loops.iter().any(is_its).then_some(drain)
+        let is_its = |i: &usize| matches!(&nodes[*i].site.stmt.kind, StmtKind::Tiles { previous: Some(own), .. } if own == previous);
+        nodes[in_loop].site.loops.iter().any(is_its).then_some(drain)
     }
 
     /// The `drain` that a statement is in.
-    fn finally_around(&self, mut at: usize) -> Option<usize> {
+    fn drain_around(&self, mut at: usize) -> Option<usize> {
         let nodes = self.nodes();
-        while !matches!(nodes[at].stmt.kind, StmtKind::Drain { .. }) {
-            at = nodes[at].parent?;
+        while !matches!(nodes[at].site.stmt.kind, StmtKind::Drain { .. }) {
+            at = nodes[at].site.parent?;
         }
         Some(at)
     }
@@ -656,7 +599,7 @@ impl<'a> Flow<'a, '_> {
     fn counters(&self) -> BTreeMap<SymbolId, Option<(Expr, Expr)>> {
         let mut found = BTreeMap::new();
         for node in self.nodes() {
-            match &node.stmt.kind {
+            match &node.site.stmt.kind {
                 StmtKind::For { counter, lo, hi, .. } => {
                     found.insert(*counter, Some((lo.clone(), hi.clone())));
                 }
@@ -687,5 +630,5 @@ fn pairs(kind: &StmtKind) -> Vec<Vec<SymbolId>> {
 
 /// True if a statement can be done after another was.
 fn reaches(nodes: &[Node<'_>], from: usize, to: usize) -> bool {
-    to > from || nodes[from].loops.iter().any(|at| nodes[to].loops.contains(at))
+    to > from || nodes[from].site.loops.iter().any(|at| nodes[to].site.loops.contains(at))
 }

@@ -140,7 +140,7 @@ impl ReleasePlan {
 }
 
 /// The groups that the wait leaves in flight at which a `consume` ends: what it covers is given back with the stage.
-pub fn wait_at_the_end(body: &[Stmt]) -> Option<i64> {
+fn wait_at_the_end(body: &[Stmt]) -> Option<i64> {
     match body.last().map(|stmt| &stmt.kind) {
         Some(StmtKind::WaitGemm(groups)) => Some(*groups),
         _ => None,

@@ -101,7 +101,7 @@ impl RolePlan {
                 }
                 (StmtKind::CopyAsync { .. }, _) => {
                     threads = true;
-                    plan.copies |= site.stage.is_none_or(|stage| stage.side == Side::Consume);
+                    plan.copies |= site.stages.last().is_none_or(|stage| stage.side == Side::Consume);
                 }
                 (StmtKind::GemmAsync { .. }, _) => (products, threads) = (true, true),
                 (StmtKind::Stage { pipeline, side, .. }, _) => {

@@ -20,6 +20,11 @@ pub struct Registers {
 }
 
 impl Registers {
+    /// The layout of a register tensor, if it has one.
+    pub fn layout(&self, id: TensorId) -> Option<TvLayout> {
+        self.layouts.get(id.0 as usize)?.as_ref().map(|(tv, _)| tv.clone())
+    }
+
     /// Nothing decided yet.
     pub(super) fn open(tensors: usize, statements: usize) -> Self {
         let known = vec![0; tensors.div_ceil(64)];
