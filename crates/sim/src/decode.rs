@@ -7,11 +7,11 @@
 use std::collections::HashMap;
 
 use tilewright_machine::{
-    BulkOp, CopyRow, DType, Major, MbarrierOp, Memory, OpKey, Scope, ShuffleMode, SyncOp, TensorOp, Unit,
-    timing,
+    BulkOp, CopyRow, DType, Major, MbarrierOp, Memory, MmaRow, OpKey, ScalarOp, Scope, ShuffleMode, SyncOp,
+    TensorOp, TensorRow, Unit, WgmmaRow, timing,
 };
 use tilewright_simt::{
-    Address, Factor, Function, Inst, Op, Operand, OriginId, Position, Reg, Special, verify,
+    Address, Factor, Function, Inst, Op, Operand, OriginId, Position, Reg, Special, Value, verify,
 };
 
 use crate::error::SimError;
@@ -487,160 +487,73 @@ impl Decoder<'_> {
     fn inst(&mut self, inst: &Inst) -> Result<(), SimError> {
         let (statement, origin) = (self.statement(inst), inst.origin.0);
         let at = (statement, origin);
-        let (code, issue, latency) = match &inst.op {
-            Op::Special { dst, special } => (Code::Special { dst: dst.0, special: *special }, 1, 4),
-            Op::Param { dst, param } => (Code::Param { dst: dst.0, param: *param }, 1, 4),
-            Op::Scalar { dst, op, args } => {
-                let row = op.row();
-                if args.len() > 4 {
-                    return Err(self.unsupported(row.name, "it has more than four operands", origin));
-                }
-                let mut slots = [0; 4];
-                for (slot, arg) in slots.iter_mut().zip(args) {
-                    *slot = self.slot(*arg);
-                }
-                let (count, unit) = (args.len() as u8, op.class().unit());
-                let code = Code::Scalar { dst: dst.0, eval: row.eval, args: slots, count, unit };
-                let (issue, latency) = self.cost(*op);
-                (code, issue, latency)
-            }
+        let (code, (issue, latency)) = match &inst.op {
+            Op::Special { dst, special } => (Code::Special { dst: dst.0, special: *special }, (1, 4)),
+            Op::Param { dst, param } => (Code::Param { dst: dst.0, param: *param }, (1, 4)),
+            Op::Scalar { dst, op, args } => (self.scalar(*dst, *op, args, origin)?, self.cost(*op)),
             // Moves between registers: PTX printing names the register instead.
-            Op::ReadReg { dst, src } => (Code::ReadReg { dst: dst.0, src: self.regs(&[*src])[0] }, 0, 0),
+            Op::ReadReg { dst, src } => (Code::ReadReg { dst: dst.0, src: self.regs(&[*src])[0] }, (0, 0)),
             Op::WriteReg { dst, src } => {
-                (Code::WriteReg { dst: self.regs(&[*dst])[0], src: self.slot(*src) }, 0, 0)
+                (Code::WriteReg { dst: self.regs(&[*dst])[0], src: self.slot(*src) }, (0, 0))
             }
             Op::Load { row, dst, address, guard } => {
                 let transfer = self.transfer(statement, row, row.src, dst, address, guard.map(|g| g.0));
-                let (issue, latency) = self.copy_cost(row);
-                (Code::Load(transfer), issue, latency)
+                (Code::Load(transfer), self.copy_cost(row))
             }
             Op::Lookup { row, dst, address, guard } => {
                 let transfer = self.transfer(statement, row, row.src, &[], address, guard.map(|g| g.0));
-                let (issue, latency) = self.copy_cost(row);
-                (Code::Lookup { dst: dst.0, transfer }, issue, latency)
+                (Code::Lookup { dst: dst.0, transfer }, self.copy_cost(row))
             }
             Op::Store { row, src, address, guard } => {
                 let transfer = self.transfer(statement, row, row.dst, src, address, guard.map(|g| g.0));
-                let (issue, latency) = self.copy_cost(row);
-                (Code::Store(transfer), issue, latency)
+                (Code::Store(transfer), self.copy_cost(row))
             }
             Op::AsyncCopy { row, dst, src, guard } => {
                 if !matches!(row.bytes, 4 | 8 | 16) {
                     return Err(self.unsupported(row.name, "it does not move 4, 8 or 16 bytes", origin));
                 }
-                let code = Code::AsyncCopy {
-                    statement,
-                    bytes: row.bytes,
-                    dst: self.place(dst),
-                    src: self.place(src),
-                    guard: guard.map(|g| g.0),
-                };
-                let (issue, latency) = self.copy_cost(row);
-                (code, issue, latency)
+                let (dst, src, guard) = (self.place(dst), self.place(src), guard.map(|g| g.0));
+                (Code::AsyncCopy { statement, bytes: row.bytes, dst, src, guard }, self.copy_cost(row))
             }
             Op::Matrix { row, regs, address } => {
-                let table = match self.matrices.get(row.name) {
-                    Some(table) => *table,
-                    None => {
-                        let table =
-                            MatrixTable::new(row).map_err(|e| self.unsupported(row.name, e, origin))?;
-                        self.program.matrices.push(table);
-                        let index = (self.program.matrices.len() - 1) as u32;
-                        self.matrices.insert(row.name, index);
-                        index
-                    }
-                };
-                let place = self.place(address);
-                let code = Code::Matrix { statement, table, regs: self.regs(regs), place };
-                let (issue, latency) = self.cost(*row);
-                (code, issue, latency)
+                let (table, place) = (self.matrix_table(row, origin)?, self.place(address));
+                (Code::Matrix { statement, table, regs: self.regs(regs), place }, self.cost(*row))
             }
             Op::Mma { row, d, a, b } => {
-                let table = match self.products.get(row.name) {
-                    Some(table) => *table,
-                    None => {
-                        let table = MmaTable::new(row).map_err(|e| self.unsupported(row.name, e, origin))?;
-                        self.program.products.push(table);
-                        let index = (self.program.products.len() - 1) as u32;
-                        self.products.insert(row.name, index);
-                        index
-                    }
-                };
-                let code = Code::Mma { table, d: self.regs(d), a: self.regs(a), b: self.regs(b) };
-                let (issue, latency) = self.cost(*row);
-                (code, issue, latency)
+                let table = self.mma_table(row, origin)?;
+                let (d, a, b) = (self.regs(d), self.regs(a), self.regs(b));
+                (Code::Mma { table, d, a, b }, self.cost(*row))
             }
             Op::Shuffle { dst, src, mode, operand } => {
-                let code = Code::Shuffle {
-                    dst: dst.0,
-                    src: self.slot(*src),
-                    mode: *mode,
-                    operand: self.slot(*operand),
-                };
-                let (issue, latency) = self.cost(*mode);
-                (code, issue, latency)
+                let (src, operand) = (self.slot(*src), self.slot(*operand));
+                (Code::Shuffle { dst: dst.0, src, mode: *mode, operand }, self.cost(*mode))
             }
             Op::Wgmma { row, d, a, b, accumulate } => {
-                let wgmmas = &mut self.program.wgmmas;
-                let table = *self.wgmmas.entry(row.name.as_str()).or_insert_with(|| {
-                    wgmmas.push(WgmmaTable::new(row));
-                    (wgmmas.len() - 1) as u32
-                });
-                let code = Code::Wgmma {
-                    statement,
-                    table,
-                    d: self.regs(d),
-                    a: self.source(a),
-                    b: self.source(b),
-                    accumulate: self.slot(*accumulate),
-                };
+                let table = self.wgmma_table(row);
+                let (d, a, b) = (self.regs(d), self.source(a), self.source(b));
+                let code = Code::Wgmma { statement, table, d, a, b, accumulate: self.slot(*accumulate) };
                 let cost = timing(self.program.function.arch).wgmma(row);
-                let (issue, latency) = (cost.whole_issue(), cost.whole_latency());
-                (code, issue, latency)
+                (code, (cost.whole_issue(), cost.whole_latency()))
             }
             Op::Tensor { row, map, coords, shared, barrier, multicast, .. } => {
-                let shape = &self.program.function.tensor_maps[*map as usize].shape;
-                if row.op == TensorOp::Add
-                    && !matches!(shape.dtype, DType::F16 | DType::BF16 | DType::F32 | DType::I32)
-                {
-                    return Err(self.unsupported(&row.name, "its element type has no sum", origin));
-                }
-                let copy = TensorCopy {
-                    statement,
-                    op: row.op,
-                    map: *map,
-                    bytes: shape.bytes() as u32,
-                    coords: coords.iter().map(|c| self.slot(*c)).collect(),
-                    shared: self.place(shared),
-                    barrier: barrier.map(|b| self.place(&b)),
-                    multicast: multicast.map(|m| self.slot(m)),
-                };
-                let (issue, latency) = self.cost(row.op);
-                (Code::Tensor(copy), issue, latency)
+                let bytes = self.box_bytes(row, *map, origin)?;
+                let coords = coords.iter().map(|c| self.slot(*c)).collect();
+                let (shared, barrier) = (self.place(shared), barrier.map(|b| self.place(&b)));
+                let (op, map, multicast) = (row.op, *map, multicast.map(|m| self.slot(m)));
+                let copy = TensorCopy { statement, op, map, bytes, coords, shared, barrier, multicast };
+                (Code::Tensor(copy), self.cost(op))
             }
             Op::Bulk { op, shared, other, bytes, barrier } => {
-                let copy = BulkCopy {
-                    statement,
-                    op: *op,
-                    shared: self.place(shared),
-                    other: self.place(other),
-                    bytes: self.slot(*bytes),
-                    barrier: barrier.map(|b| self.place(&b)),
-                };
-                let (issue, latency) = self.cost(*op);
-                (Code::Bulk(copy), issue, latency)
+                let (shared, other, bytes) = (self.place(shared), self.place(other), self.slot(*bytes));
+                let barrier = barrier.map(|b| self.place(&b));
+                (Code::Bulk(BulkCopy { statement, op: *op, shared, other, bytes, barrier }), self.cost(*op))
             }
             Op::Mbarrier { op, address, operand } => {
                 self.program.roles = true;
-                let code = Code::Mbarrier {
-                    statement,
-                    op: *op,
-                    place: self.place(address),
-                    operand: self.slot(*operand),
-                };
-                (code, self.cost(*op).0, 0)
+                let (place, operand) = (self.place(address), self.slot(*operand));
+                (Code::Mbarrier { statement, op: *op, place, operand }, (self.cost(*op).0, 0))
             }
-            Op::Elect { dst } => (Code::Elect { dst: dst.0 }, 1, 4),
+            Op::Elect { dst } => (Code::Elect { dst: dst.0 }, (1, 4)),
             Op::Sync(op) => {
                 if let SyncOp::NamedBarrier { id, threads } = op
                     && (!(1..=15).contains(id) || *threads == 0 || !threads.is_multiple_of(32))
@@ -650,36 +563,106 @@ impl Decoder<'_> {
                 }
                 let all = self.program.function.threads;
                 self.program.roles |= matches!(op, SyncOp::NamedBarrier { threads, .. } if *threads < all);
-                (Code::Sync { statement, op: *op }, self.cost(*op).0, 0)
+                (Code::Sync { statement, op: *op }, (self.cost(*op).0, 0))
             }
             Op::For { counter, lo, hi, step, body } => {
-                let (lo, hi) = (self.slot(*lo), self.slot(*hi));
-                let begin = self.emit(Code::LoopBegin { counter: counter.0, lo, hi, end: 0 }, at, 1, 4);
-                self.block(body)?;
-                let code = Code::LoopEnd { counter: counter.0, hi, step: self.slot(*step), begin };
-                let position = self.emit(code, at, 3, 4);
-                if let Code::LoopBegin { end, .. } = &mut self.program.code[begin as usize].code {
-                    *end = position;
-                }
-                return Ok(());
+                return self.repeat(*counter, [*lo, *hi, *step], body, at);
             }
-            Op::If { condition, then, otherwise } => {
-                let start = self.emit(Code::If { condition: condition.0, otherwise: 0 }, at, 1, 4);
-                self.block(then)?;
-                let middle = self.emit(Code::Else { end: 0 }, at, 0, 0);
-                self.block(otherwise)?;
-                let last = self.emit(Code::EndIf, at, 0, 0);
-                for (at, to) in [(start, middle), (middle, last)] {
-                    if let Code::If { otherwise: target, .. } | Code::Else { end: target } =
-                        &mut self.program.code[at as usize].code
-                    {
-                        *target = to;
-                    }
-                }
-                return Ok(());
-            }
+            Op::If { condition, then, otherwise } => return self.branch(*condition, [then, otherwise], at),
         };
         self.emit(code, at, issue, latency);
+        Ok(())
+    }
+
+    fn scalar(&mut self, dst: Value, op: ScalarOp, args: &[Operand], origin: u32) -> Result<Code, SimError> {
+        let row = op.row();
+        if args.len() > 4 {
+            return Err(self.unsupported(row.name, "it has more than four operands", origin));
+        }
+        let mut slots = [0; 4];
+        for (slot, arg) in slots.iter_mut().zip(args) {
+            *slot = self.slot(*arg);
+        }
+        let (count, unit) = (args.len() as u8, op.class().unit());
+        Ok(Code::Scalar { dst: dst.0, eval: row.eval, args: slots, count, unit })
+    }
+
+    fn matrix_table(&mut self, row: &'static CopyRow, origin: u32) -> Result<u32, SimError> {
+        if let Some(table) = self.matrices.get(row.name) {
+            return Ok(*table);
+        }
+        let table = MatrixTable::new(row).map_err(|e| self.unsupported(row.name, e, origin))?;
+        self.program.matrices.push(table);
+        let index = (self.program.matrices.len() - 1) as u32;
+        self.matrices.insert(row.name, index);
+        Ok(index)
+    }
+
+    fn mma_table(&mut self, row: &'static MmaRow, origin: u32) -> Result<u32, SimError> {
+        if let Some(table) = self.products.get(row.name) {
+            return Ok(*table);
+        }
+        let table = MmaTable::new(row).map_err(|e| self.unsupported(row.name, e, origin))?;
+        self.program.products.push(table);
+        let index = (self.program.products.len() - 1) as u32;
+        self.products.insert(row.name, index);
+        Ok(index)
+    }
+
+    fn wgmma_table(&mut self, row: &'static WgmmaRow) -> u32 {
+        let wgmmas = &mut self.program.wgmmas;
+        *self.wgmmas.entry(row.name.as_str()).or_insert_with(|| {
+            wgmmas.push(WgmmaTable::new(row));
+            (wgmmas.len() - 1) as u32
+        })
+    }
+
+    /// Bytes of the boxes of a tensor map.
+    fn box_bytes(&self, row: &TensorRow, map: u32, origin: u32) -> Result<u32, SimError> {
+        let shape = &self.program.function.tensor_maps[map as usize].shape;
+        let adds = matches!(shape.dtype, DType::F16 | DType::BF16 | DType::F32 | DType::I32);
+        if row.op == TensorOp::Add && !adds {
+            return Err(self.unsupported(&row.name, "its element type has no sum", origin));
+        }
+        Ok(shape.bytes() as u32)
+    }
+
+    fn repeat(
+        &mut self,
+        counter: Value,
+        [lo, hi, step]: [Operand; 3],
+        body: &[Inst],
+        at: (u32, u32),
+    ) -> Result<(), SimError> {
+        let (lo, hi) = (self.slot(lo), self.slot(hi));
+        let begin = self.emit(Code::LoopBegin { counter: counter.0, lo, hi, end: 0 }, at, 1, 4);
+        self.block(body)?;
+        let code = Code::LoopEnd { counter: counter.0, hi, step: self.slot(step), begin };
+        let position = self.emit(code, at, 3, 4);
+        if let Code::LoopBegin { end, .. } = &mut self.program.code[begin as usize].code {
+            *end = position;
+        }
+        Ok(())
+    }
+
+    fn branch(
+        &mut self,
+        condition: Value,
+        [then, otherwise]: [&[Inst]; 2],
+        at: (u32, u32),
+    ) -> Result<(), SimError> {
+        let start = self.emit(Code::If { condition: condition.0, otherwise: 0 }, at, 1, 4);
+        self.block(then)?;
+        let middle = self.emit(Code::Else { end: 0 }, at, 0, 0);
+        self.block(otherwise)?;
+        let last = self.emit(Code::EndIf, at, 0, 0);
+        for (at, to) in [(start, middle), (middle, last)] {
+            if let Code::If { otherwise: target, .. } | Code::Else { end: target } =
+                &mut self.program.code[at as usize].code
+            {
+                *target = to;
+            }
+        }
         Ok(())
     }
 
