@@ -10,7 +10,7 @@ use tilewright::compiler::{Kernel, Options, compile};
 use tilewright::machine::Arch;
 use tilewright::runtime::{RuntimeError, SimDevice};
 use tilewright::sim::{Config, SimError};
-use tilewright::tile::{Code, Diagnostics, Program, parse};
+use tilewright::tile::{Code, Diagnostics, Program, core, parse};
 
 use crate::cost::cost;
 
@@ -190,8 +190,21 @@ pub fn judge(text: &str, how: &How) -> Judgement {
     judgement
 }
 
+/// The mistake in the text of a core program: it reads back to the same one, which keeps the rules.
+fn core_text(program: &core::Program) -> Option<Fault> {
+    let again = core::parse(&program.to_string());
+    match again.and_then(|again| core::check(&again).map(|_| again)) {
+        Ok(again) if again == program.renumbered() => None,
+        Ok(_) => Some(Fault::new("round_trip", "the printed core program reads as another one")),
+        Err(errors) => {
+            Some(Fault::new("round_trip", format!("the printed core program does not read: {errors}")))
+        }
+    }
+}
+
 fn run(program: &Program, kernel: &Kernel, how: &How) -> Judgement {
     let mut judgement = executed(program, kernel, how);
+    judgement.faults.extend(core_text(&kernel.core));
     let possible = kernel.explanation.candidates.iter().filter(|c| c.estimate.is_some());
     judgement.candidates = possible.map(|c| c.number).collect();
     let copies = kernel.explanation.statements.iter().filter(|s| s.text.starts_with("copy.async"));

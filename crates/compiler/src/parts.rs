@@ -28,14 +28,14 @@ pub fn parts(whole: &Program, options: &Options) -> Result<Vec<Synthesised>, Dia
         let registers = Some(roles[i].registers.unwrap_or(share));
         part(&whole.of_role(i), Some(i), &Options { registers, candidate, ..options.clone() })
     };
-    let mut all = (0..roles.len()).map(|i| of(i, None)).collect::<Result<Vec<_>, _>>()?;
+    let mut found = (0..roles.len()).map(|i| of(i, None)).collect::<Result<Vec<_>, _>>()?;
     if let Some(asked) = options.candidate {
-        let most = (0..all.len()).rev().max_by_key(|i| all[*i].synthesis.explanation.candidates.len());
+        let most = (0..found.len()).rev().max_by_key(|i| found[*i].synthesis.explanation.candidates.len());
         if let Some(most) = most {
-            all[most] = of(most, Some(asked))?;
+            found[most] = of(most, Some(asked))?;
         }
     }
-    Ok(all)
+    Ok(found)
 }
 
 fn part(program: &Program, role: Option<usize>, options: &Options) -> Result<Synthesised, Diagnostic> {
@@ -49,12 +49,12 @@ fn part(program: &Program, role: Option<usize>, options: &Options) -> Result<Syn
 /// The parts as lowering takes them.
 pub fn lowered<'a>(whole: &'a Program, parts: &'a [Synthesised]) -> Vec<Part<'a>> {
     let roles = whole.roles();
-    let one = |part: &'a Synthesised| Part {
+    let taken = |part: &'a Synthesised| Part {
         verified: &part.prepared.verified,
         synthesis: &part.synthesis,
         role: part.role.and_then(|i| roles.get(i)),
     };
-    parts.iter().map(one).collect()
+    parts.iter().map(taken).collect()
 }
 
 /// One explanation of all parts.
@@ -65,49 +65,49 @@ pub fn explain(
     function: &Function,
     timing: &Timing,
 ) -> Explanation {
-    let mut all = Explanation::default();
+    let mut joined = Explanation::default();
     let estimates: Vec<Estimate> =
         parts.iter().map(|part| part.synthesis.explanation.estimate.clone()).collect();
     for (i, part) in parts.into_iter().enumerate() {
-        let mut one = part.synthesis.explanation;
+        let mut of_part = part.synthesis.explanation;
         if part.role.is_some() {
-            let own = part.prepared.verified.touched();
+            let touched = part.prepared.verified.touched();
             let program = part.prepared.verified;
-            one.tensors.retain(|tensor| own.iter().any(|id| program.tensor(*id).name == tensor.name));
+            of_part.tensors.retain(|tensor| touched.iter().any(|id| program.tensor(*id).name == tensor.name));
         }
         if i == 0 {
-            all = one;
+            joined = of_part;
             continue;
         }
-        for tensor in one.tensors {
-            if !all.tensors.iter().any(|t| t.name == tensor.name) {
-                all.tensors.push(tensor);
+        for tensor in of_part.tensors {
+            if !joined.tensors.iter().any(|t| t.name == tensor.name) {
+                joined.tensors.push(tensor);
             }
         }
-        all.statements.extend(one.statements);
-        all.constraints.extend(one.constraints);
-        all.inserted.extend(one.inserted);
-        all.fragment_registers = all.fragment_registers.max(one.fragment_registers);
-        if one.candidates.len() >= all.candidates.len() {
-            (all.candidates, all.search) = (one.candidates, one.search);
+        joined.statements.extend(of_part.statements);
+        joined.constraints.extend(of_part.constraints);
+        joined.inserted.extend(of_part.inserted);
+        joined.fragment_registers = joined.fragment_registers.max(of_part.fragment_registers);
+        if of_part.candidates.len() >= joined.candidates.len() {
+            (joined.candidates, joined.search) = (of_part.candidates, of_part.search);
         }
     }
     let words = Words { verified: &assigned.verified, statements: &[] };
     for (id, why) in &assigned.reasons {
         let name = &whole.tensor(*id).name;
-        all.tensors.iter_mut().filter(|t| t.name == *name).for_each(|t| t.why = words.why(why));
+        joined.tensors.iter_mut().filter(|t| t.name == *name).for_each(|t| t.why = words.why(why));
     }
     assigned.verified.visit(&mut |stmt, _| {
         if let Some(refused) = assigned.refused.get(&stmt.id) {
             let refused = words.alternative(refused);
-            let mut notes = all.statements.iter_mut().filter(|note| note.id == stmt.id).peekable();
+            let mut notes = joined.statements.iter_mut().filter(|note| note.id == stmt.id).peekable();
             if notes.peek().is_none() {
                 let text = statement_text(&assigned.verified, stmt);
                 let what = format!(
                     "copies through registers for `{text}`: no {}, {}",
                     refused.instruction, refused.reason
                 );
-                all.inserted.push(what);
+                joined.inserted.push(what);
             }
             for note in notes {
                 note.alternatives.insert(0, refused.clone());
@@ -115,14 +115,14 @@ pub fn explain(
         }
     });
     if !whole.roles().is_empty() {
-        for tensor in &mut all.tensors {
+        for tensor in &mut joined.tensors {
             if let Some(buffer) = function.shared.iter().find(|b| b.name == tensor.name) {
                 tensor.offset = buffer.offset;
             }
         }
-        all.shared_bytes = function.shared_bytes;
+        joined.shared_bytes = function.shared_bytes;
         let share = timing.arch.limits().registers_of_a_thread(whole.threads());
-        all.estimate = together(whole, timing, &estimates, share, function.shared_bytes);
+        joined.estimate = together(whole, timing, &estimates, share, function.shared_bytes);
     }
-    all
+    joined
 }

@@ -139,7 +139,7 @@ impl<'a> Check<'a> {
         let program = self.program;
         let known = program.statements.contains(stmt.id) && self.ids.insert(stmt.id);
         ensure(known, 1, stmt.span, || format!("`{}` has the id of another statement", self.text(stmt)))?;
-        let mut own = BTreeSet::new();
+        let mut counted = BTreeSet::new();
         for operand in stmt.kind.operands() {
             match operand {
                 Operand::Tensor(used, id) => self.tensor(stmt, used, *id)?,
@@ -152,12 +152,12 @@ impl<'a> Check<'a> {
                 Operand::Counter(Use::Define, id) => {
                     let known = program.symbols.get(id).is_some_and(|row| row.size.is_none());
                     ensure(known, 1, stmt.span, || format!("`{}` has no counter", self.text(stmt)))?;
-                    own.insert(*id);
+                    counted.insert(*id);
                 }
                 Operand::Counter(_, id) => {
                     let what = || format!("`{}` reads a counter of no loop before it", self.text(stmt));
                     ensure(before.contains(id), 5, stmt.span, what)?;
-                    own.insert(*id);
+                    counted.insert(*id);
                 }
                 Operand::Pipeline(_, id) => {
                     let known = (id.0 as usize) < program.pipelines.len();
@@ -169,7 +169,7 @@ impl<'a> Check<'a> {
                 }
                 Operand::Body(body) => {
                     let (alive, counters) = (self.alive.clone(), self.counters.clone());
-                    self.counters.extend(&own);
+                    self.counters.extend(&counted);
                     let depth = self.open.len();
                     if let StmtKind::Stage { pipeline, side, .. } = &stmt.kind {
                         self.open.push(Slot { pipeline: *pipeline, side: *side });
@@ -180,7 +180,7 @@ impl<'a> Check<'a> {
                 }
             }
         }
-        Ok(own)
+        Ok(counted)
     }
 
     fn tensor(&mut self, stmt: &Stmt, used: Use, id: TensorId) -> Result<(), Violation> {
