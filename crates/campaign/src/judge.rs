@@ -5,7 +5,9 @@ use std::path::Path;
 use std::process::Command;
 
 use serde::{Deserialize, Serialize};
-use tilewright::check::{CheckError, CheckOptions, Comparison, Expected, check_against, problems, watched};
+use tilewright::check::{
+    CheckError, CheckOptions, Comparison, Expected, check_against, core_difference, problems, watched,
+};
 use tilewright::compiler::{Kernel, Options, compile};
 use tilewright::machine::Arch;
 use tilewright::runtime::{RuntimeError, SimDevice};
@@ -80,7 +82,7 @@ pub enum Class {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// The kind: `panic`, `crash`, `hang`, `internal`, `placeless`, `round_trip`, `assembler`, `advice`, `disagreement`, `deadlock`,
-    /// `false_alarm`, `refused`, `missed`, `unreported`, `candidate`.
+    /// `false_alarm`, `refused`, `missed`, `unreported`, `candidate`, `core`.
     pub kind: String,
     /// The panic's, compiler's or assembler's message.
     pub message: String,
@@ -242,7 +244,7 @@ fn executed(program: &Program, kernel: &Kernel, how: &How) -> Judgement {
     };
     let judgement = simulated(kernel, how, &inputs, &expected, device);
     // Outputs that depend on what nothing wrote may be anything, and so may be whether it comes to an end.
-    match warnings.iter().find(|warning| warning.code == Code::ReadUnwritten) {
+    let mut judgement = match warnings.iter().find(|warning| warning.code == Code::ReadUnwritten) {
         Some(unwritten) if judgement.class != Class::Large => Judgement {
             class: Class::Rejected,
             message: format!("{}: {}", unwritten.code, unwritten.message),
@@ -250,7 +252,14 @@ fn executed(program: &Program, kernel: &Kernel, how: &How) -> Judgement {
             ..judgement
         },
         _ => judgement,
+    };
+    // Blocks that race may leave anything behind: only a program that is right has one meaning.
+    if judgement.class == Class::Right {
+        let difference = core_difference(&kernel.core, kernel, &expected, &inputs);
+        let message = difference.unwrap_or_else(|error| Some(error.to_string()));
+        judgement.faults.extend(message.map(|message| Fault::new("core", message)));
     }
+    judgement
 }
 
 /// Runs a kernel that the interpreter accepts on the simulator, once for each seed, and judges the outcomes.

@@ -12,7 +12,7 @@ use tilewright_tile::interpret::{
     Argument, Executable, InterpretError, interpret_bounded, interpret_watched, tensor_len, tensor_shape,
     tensor_strides, work,
 };
-use tilewright_tile::{Code, Diagnostic, ParamId, ParamKind, core};
+use tilewright_tile::{Code, Diagnostic, ParamId, ParamKind, StmtKind, core};
 
 /// Operations of all blocks ([`work`]), above which a check is refused unless it is forced: some ten minutes.
 pub const WORK_LIMIT: u64 = 1 << 40;
@@ -322,17 +322,41 @@ pub fn interpreted(kernel: &Kernel, options: &CheckOptions) -> Result<Expected, 
     interpreted_as(&kernel.verified, kernel, options)
 }
 
-/// Interprets a core program of a kernel, after any of its passes, with the inputs that [`check`] draws.
+/// Interprets a core program of a kernel, after any of its passes, with the inputs that [`check`] draws, and compares it with what
+/// [`interpreted`] gave for the surface program: every element and its bound must be the same, bit by bit. Where copies add to global memory,
+/// in an order that the program leaves open, elements may differ by their bounds. The result names the first element that is another.
 ///
 /// # Errors
 ///
 /// The interpreter's.
-pub fn interpreted_core(
+pub fn core_difference(
     program: &core::Program,
     kernel: &Kernel,
+    surface: &Expected,
     options: &CheckOptions,
-) -> Result<Expected, CheckError> {
-    interpreted_as(program, kernel, options)
+) -> Result<Option<String>, CheckError> {
+    let core = interpreted_as(program, kernel, options)?;
+    let mut adds = false;
+    kernel.verified.visit(&mut |stmt, _| {
+        adds |= matches!(&stmt.kind, StmtKind::CopyAsync { how, .. } if how.add);
+    });
+    for (i, pair) in surface.arguments.iter().zip(&core.arguments).enumerate() {
+        let (Argument::Tensor(x), Argument::Tensor(y)) = pair else { continue };
+        let [left, right] = [surface, &core].map(|of| of.bounds.get(i).and_then(Option::as_ref));
+        let at = |bounds: Option<&Vec<f32>>, k: usize| bounds.and_then(|b| b.get(k)).copied().unwrap_or(0.0);
+        for (k, (x, y)) in x.iter().zip(y).enumerate() {
+            let [bound, again] = [at(left, k), at(right, k)];
+            let same = x.to_bits() == y.to_bits() && (adds || bound.to_bits() == again.to_bits());
+            let near = adds && (x - y).abs() < f64::from(bound);
+            if !(same || near) {
+                let name = &kernel.verified.program().params[i].name;
+                return Ok(Some(format!(
+                    "element {k} of `{name}` is {x} (bound {bound:e}), and {y} (bound {again:e}) by the core program"
+                )));
+            }
+        }
+    }
+    Ok(None)
 }
 
 fn interpreted_as(

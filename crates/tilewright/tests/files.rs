@@ -26,15 +26,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use tilewright::check::{
-    CheckError, CheckOptions, Expected, check, interpreted, interpreted_core, problems, watched,
-};
+use tilewright::check::{CheckError, CheckOptions, check, core_difference, interpreted, problems, watched};
 use tilewright::compiler::{Dump, Kernel, Options, arch_named, compile, dumps, multiple_of};
 use tilewright::machine::Arch;
 use tilewright::runtime::SimDevice;
 use tilewright::tile::{
-    Argument, Code, Constants, Diagnostic, Diagnostics, ParamKind, Program, StmtKind, least_architecture,
-    needs, parse, verify,
+    Code, Constants, Diagnostic, Diagnostics, ParamKind, Program, StmtKind, least_architecture, needs, parse,
+    verify,
 };
 
 #[path = "files/core.rs"]
@@ -173,34 +171,14 @@ fn write_ptx(name: &str, kernel: &Kernel) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Interprets the core program of a kernel after each of its passes: every element that it writes is, bit by bit, what the surface program
-/// writes. Where copies add to global memory, in an order that the program leaves open, elements may differ by their bounds.
+/// Interprets the core program of a kernel after each of its passes: every element that it writes is what the surface program writes.
 fn core_agrees(kernel: &Kernel, passes: &[Dump], options: &CheckOptions) -> Result<(), Failed> {
     let surface = interpreted(kernel, options).map_err(|e| e.to_string())?;
     let programs = passes.iter().filter_map(|dump| Some((dump.pass, dump.program.as_ref()?)));
     for (pass, program) in programs {
-        let core = interpreted_core(program, kernel, options).map_err(|e| format!("after {pass}: {e}"))?;
-        same(kernel, &surface, &core).map_err(|difference| format!("after {pass}: {difference}"))?;
-    }
-    Ok(())
-}
-
-/// The first element that differs, by more than its bound where copies add.
-fn same(kernel: &Kernel, surface: &Expected, core: &Expected) -> Result<(), String> {
-    let mut adds = false;
-    kernel.verified.visit(&mut |stmt, _| {
-        adds |= matches!(&stmt.kind, StmtKind::CopyAsync { how, .. } if how.add);
-    });
-    for (i, pair) in surface.arguments.iter().zip(&core.arguments).enumerate() {
-        let (Argument::Tensor(x), Argument::Tensor(y)) = pair else { continue };
-        let bounds = surface.bounds.get(i).and_then(Option::as_ref).filter(|_| adds);
-        for (k, (x, y)) in x.iter().zip(y).enumerate() {
-            let bound = bounds.and_then(|b| b.get(k)).map_or(0.0, |b| f64::from(*b));
-            if x.to_bits() != y.to_bits()
-                && (x - y).abs().partial_cmp(&bound) != Some(std::cmp::Ordering::Less)
-            {
-                return Err(format!("element {k} of parameter {i} is {x}, and {y} by the core program"));
-            }
+        let difference = core_difference(program, kernel, &surface, options);
+        if let Some(difference) = difference.map_err(|e| format!("after {pass}: {e}"))? {
+            return Err(format!("after {pass}: {difference}").into());
         }
     }
     Ok(())
