@@ -3,10 +3,10 @@
 //! The order is that of Hexcute (CGO 2026, sections IV and V): thread-value layouts of register tensors by anchors and
 //! propagation ([`solve`]); then, for each shared tensor on its own, the instructions of all copies that touch it, the
 //! unification of what they ask of its layout, and a swizzle ([`copies`], [`shared`]); then instructions between
-//! registers and global memory by width. Every solution is estimated ([`search`], [`cost`]) and the cheapest taken. The result is
+//! registers and global memory by width. Every solution is estimated (`search`, [`cost`]) and the cheapest taken. The result is
 //! a [`Synthesis`], whose [`Explanation`] can be printed.
 //!
-//! Directions are those of [`tv`]: thread-value layouts map (thread, value) → coordinate, memory layouts map
+//! Directions are those of `tv`: thread-value layouts map (thread, value) → coordinate, memory layouts map
 //! coordinate → offset.
 
 pub mod access;
