@@ -188,8 +188,8 @@ impl Lower<'_> {
         Ok(())
     }
 
-    fn statement(&mut self, stmt: &Stmt) -> Result<(), Diagnostic> {
-        let plan = self.synthesis.plan(stmt)?;
+    /// Tells the builder which statement comes, and which shared tensors it names.
+    fn begin(&mut self, stmt: &Stmt) {
         let position = match stmt.span {
             Origin::Unknown => None,
             Origin::Text(span) => Some(Position::Text(span.start)),
@@ -201,54 +201,67 @@ impl Lower<'_> {
                 self.b.name_shared(*buffer);
             }
         }
+    }
+
+    fn statement(&mut self, stmt: &Stmt) -> Result<(), Diagnostic> {
+        let plan = self.synthesis.plan(stmt)?;
+        self.begin(stmt);
         match (&stmt.kind, plan) {
-            (StmtKind::Define(_) | StmtKind::Pipeline(_), _) => Ok(()),
-            (StmtKind::Copy { src, dst }, StmtPlan::Copy(plan)) => self.copy(src, dst, plan, true),
+            (StmtKind::Define(_) | StmtKind::Pipeline(_), _) => {}
+            (StmtKind::Copy { src, dst }, StmtPlan::Copy(plan)) => self.copy(src, dst, plan, true)?,
             (StmtKind::CopyAsync { src, dst, .. }, StmtPlan::Copy(plan)) => {
                 // What fills a stage is waited for when the stage is handed on.
                 let waited = self.state.fills_stage();
-                self.copy(src, dst, plan, waited)
+                self.copy(src, dst, plan, waited)?;
             }
-            (StmtKind::CopyAsync { src, dst, .. }, StmtPlan::Tma(plan)) => self.tensor_copy(src, dst, plan),
-            (StmtKind::GemmAsync { c, a, b, .. }, StmtPlan::Wgmma(plan)) => self.product(*c, a, b, plan),
-            (StmtKind::Gemm { c, a, b, .. }, StmtPlan::Gemm(plan)) => self.gemm(*c, *a, *b, plan),
-            (StmtKind::Cast { dst, src }, _) => self.cast(*dst, *src),
-            (StmtKind::Fill { dst, value }, _) => self.fill(*dst, *value),
-            (StmtKind::Elementwise { dst, expr }, _) => self.elementwise(*dst, expr),
+            (StmtKind::CopyAsync { src, dst, .. }, StmtPlan::Tma(plan)) => {
+                self.tensor_copy(src, dst, plan)?
+            }
+            (StmtKind::Commit, _) => self.commit_copies(),
+            (StmtKind::Wait(groups), _) => {
+                let groups = count_of(*groups, stmt.span)?;
+                self.wait_group(groups, self.role.sync.waits_for_writes(stmt.id));
+            }
+            (StmtKind::GemmAsync { c, a, b, .. }, StmtPlan::Wgmma(plan)) => self.product(*c, a, b, plan)?,
+            (StmtKind::CommitGemm, _) => self.commit_gemm(stmt.id),
+            (StmtKind::WaitGemm(groups), _) => self.wait_gemm(stmt.id, count_of(*groups, stmt.span)?),
+            (StmtKind::Gemm { c, a, b, .. }, StmtPlan::Gemm(plan)) => self.gemm(*c, *a, *b, plan)?,
+            (StmtKind::Cast { dst, src }, _) => self.cast(*dst, *src)?,
+            (StmtKind::Fill { dst, value }, _) => self.fill(*dst, *value)?,
+            (StmtKind::Elementwise { dst, expr }, _) => self.elementwise(*dst, expr)?,
             (
                 StmtKind::Rearrange { dst, src } | StmtKind::Shape { dst, src, .. },
                 StmtPlan::Move(movement),
-            ) => self.rearrange(*src, *dst, movement, stmt.span),
-            (StmtKind::Join { dst, a, b }, StmtPlan::Halves(halves)) => self.join([*a, *b], *dst, halves),
+            ) => self.rearrange(*src, *dst, movement, stmt.span)?,
+            (StmtKind::Join { dst, a, b }, StmtPlan::Halves(halves)) => self.join([*a, *b], *dst, halves)?,
             (StmtKind::Split { lo, hi, src }, StmtPlan::Halves(halves)) => {
-                self.split(*src, [*lo, *hi], halves)
+                self.split(*src, [*lo, *hi], halves)?;
             }
             (StmtKind::Reduce { dst, src, op, .. }, StmtPlan::Reduce(plan)) => {
-                self.reduce(*dst, *src, *op, plan, stmt.span)
+                self.reduce(*dst, *src, *op, plan, stmt.span)?;
             }
             (StmtKind::Gather { dst, src, index, .. }, StmtPlan::Gather(plan)) => {
-                self.gather((*dst, *src, *index), plan, stmt.span)
+                self.gather((*dst, *src, *index), plan, stmt.span)?;
             }
             (StmtKind::ClusterSum { dst }, _) => {
                 self.fences(stmt.id);
-                self.cluster_sum(*dst, stmt.span)
+                self.cluster_sum(*dst, stmt.span)?;
             }
-            (StmtKind::Stage { pipeline, side, body, .. }, _) => self.stage((*pipeline, *side), body, stmt),
-            (StmtKind::For { counter, lo, hi, body }, _) => self.repeat(*counter, lo, hi, body),
+            (StmtKind::Sync, _) => {
+                self.wait_for_copies(None);
+                self.fences(stmt.id);
+                self.b.sync(SyncOp::Barrier);
+            }
+            (StmtKind::WaitDependencies, _) => self.b.sync(SyncOp::DependencyWait),
+            (StmtKind::LaunchDependents, _) => self.b.sync(SyncOp::DependentsLaunch),
+            (StmtKind::Stage { pipeline, side, body, .. }, _) => {
+                self.stage((*pipeline, *side), body, stmt)?
+            }
+            (StmtKind::For { counter, lo, hi, body }, _) => self.repeat(*counter, lo, hi, body)?,
             (StmtKind::Tiles { row, col, previous, rows, cols, order, body }, _) => {
-                self.tiles([*row, *col], *previous, (rows, cols), order, body)
+                self.tiles([*row, *col], *previous, (rows, cols), order, body)?;
             }
-            (StmtKind::Drain { previous, body }, _) => self.drain(*previous, body, stmt.span),
-            (
-                StmtKind::Commit
-                | StmtKind::Wait(_)
-                | StmtKind::CommitGemm
-                | StmtKind::WaitGemm(_)
-                | StmtKind::WaitDependencies
-                | StmtKind::LaunchDependents
-                | StmtKind::Sync,
-                _,
-            ) => self.synchronise(stmt),
+            (StmtKind::Drain { previous, body }, _) => self.drain(*previous, body, stmt.span)?,
             (
                 StmtKind::Copy { .. }
                 | StmtKind::CopyAsync { .. }
@@ -262,28 +275,7 @@ impl Lower<'_> {
                 | StmtKind::Reduce { .. }
                 | StmtKind::Gather { .. },
                 _,
-            ) => Err(internal(stmt.span, "a statement without a plan")),
-        }
-    }
-
-    /// A statement that orders others and computes nothing.
-    fn synchronise(&mut self, stmt: &Stmt) -> Result<(), Diagnostic> {
-        match &stmt.kind {
-            StmtKind::Commit => self.commit_copies(),
-            StmtKind::Wait(groups) => {
-                let groups = count_of(*groups, stmt.span)?;
-                self.wait_group(groups, self.role.sync.waits_for_writes(stmt.id));
-            }
-            StmtKind::CommitGemm => self.commit_gemm(stmt.id),
-            StmtKind::WaitGemm(groups) => self.wait_gemm(stmt.id, count_of(*groups, stmt.span)?),
-            StmtKind::WaitDependencies => self.b.sync(SyncOp::DependencyWait),
-            StmtKind::LaunchDependents => self.b.sync(SyncOp::DependentsLaunch),
-            StmtKind::Sync => {
-                self.wait_for_copies(None);
-                self.fences(stmt.id);
-                self.b.sync(SyncOp::Barrier);
-            }
-            _ => return Err(internal(stmt.span, "a statement that orders nothing")),
+            ) => return Err(internal(stmt.span, "a statement without a plan")),
         }
         Ok(())
     }

@@ -125,12 +125,12 @@ pub struct Problem<'a> {
 /// Sizes, the block at the origin, loop counters at their first value, and elements of tensors as 0.
 struct At<'a, 'b> {
     problem: &'a Problem<'b>,
-    counters: &'a HashMap<SymbolId, i64>,
+    counters: Option<&'a HashMap<SymbolId, i64>>,
 }
 
 impl Scope for At<'_, '_> {
     fn symbol(&self, id: SymbolId) -> Option<i64> {
-        self.counters.get(&id).copied().or_else(|| (self.problem.size)(id))
+        self.counters.and_then(|counters| counters.get(&id).copied()).or_else(|| (self.problem.size)(id))
     }
 
     fn block(&self, _: Axis) -> Option<i64> {
@@ -268,7 +268,7 @@ impl<'a, 'b> Clock<'a, 'b> {
 
     /// A block's share of tiles: the first stands for all.
     fn tiles(&mut self, rows: &Expr, cols: &Expr, body: &[Stmt]) {
-        let scope = At { problem: self.problem, counters: &self.counters };
+        let scope = At { problem: self.problem, counters: Some(&self.counters) };
         let tiles = rows.eval(&scope).unwrap_or(1).saturating_mul(cols.eval(&scope).unwrap_or(1)).max(1);
         let blocks = blocks(self.problem);
         let each = (tiles / blocks + i64::from(tiles % blocks > 0)) as f64;
@@ -299,7 +299,7 @@ impl<'a, 'b> Clock<'a, 'b> {
     }
 
     fn repeat(&mut self, counter: SymbolId, lo: &Expr, hi: &Expr, body: &[Stmt]) {
-        let scope = At { problem: self.problem, counters: &self.counters };
+        let scope = At { problem: self.problem, counters: Some(&self.counters) };
         let (lo, hi) = (lo.eval(&scope).unwrap_or(0), hi.eval(&scope).unwrap_or(1));
         let trips = (hi - lo).max(0);
         let outer = self.times;
@@ -552,8 +552,7 @@ fn arithmetic(problem: &Problem<'_>, stmt: &Stmt) -> Option<f64> {
 
 /// Bytes of all tensors of global memory that a kernel reads or writes, each once.
 fn footprint(problem: &Problem<'_>) -> f64 {
-    let counters = HashMap::default();
-    let scope = At { problem, counters: &counters };
+    let scope = At { problem, counters: None };
     let used: Vec<_> =
         problem.verified.inputs().iter().chain(problem.verified.outputs()).map(|p| p.0 as usize).collect();
     let params = problem.verified.params.iter().enumerate();
@@ -602,8 +601,7 @@ pub fn estimate(problem: &Problem<'_>) -> Estimate {
 
 /// Blocks of the grid.
 fn blocks(problem: &Problem<'_>) -> i64 {
-    let counters = HashMap::default();
-    let scope = At { problem, counters: &counters };
+    let scope = At { problem, counters: None };
     problem.verified.grid.iter().map(|e| e.eval(&scope).unwrap_or(1).max(1)).product()
 }
 

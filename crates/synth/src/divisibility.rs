@@ -178,16 +178,11 @@ impl<'a> Divisibility<'a> {
             _ => return false,
         };
         let bound = match index {
-            Expr::Block(axis) => match self.verified.grid.get(axis.index()) {
-                Some(bound) => bound,
-                None => return false,
-            },
-            Expr::Symbol(id) => match self.counters.get(id) {
-                Some((_, hi)) => hi,
-                None => return false,
-            },
-            _ => return false,
+            Expr::Block(axis) => self.verified.grid.get(axis.index()),
+            Expr::Symbol(id) => self.counters.get(id).map(|(_, hi)| hi),
+            _ => None,
         };
+        let Some(bound) = bound else { return false };
         let tiles = matches!(bound, Expr::Binary(IntOp::CeilDiv | IntOp::Div, total, tile)
             if **total == *shape && tile.as_int() == Some(step));
         let covers = tiles || (step == 1 && bound == shape);

@@ -71,43 +71,32 @@ impl ReleasePlan {
             program,
             divisibility,
             seen: BTreeMap::new(),
-            commits: BTreeMap::new(),
-            ages: 0,
-            delays: BTreeMap::new(),
+            plan: ReleasePlan::default(),
             overflow: false,
         };
         let ids = (0..program.pipelines.len()).map(|i| PipelineId(i as u32));
         let begin: State = ids.clone().map(|id| (id, Stages::default())).collect();
         walk.block(&program.body, BTreeSet::from([begin]), None);
-        let mut held = ReleasePlan {
-            commits: walk.commits,
-            ages: walk.ages,
-            delays: walk.delays,
-            ..ReleasePlan::default()
-        };
+        let Walk { seen, overflow, mut plan, .. } = walk;
         for id in ids {
-            let own: Vec<(StmtId, &BTreeSet<Seen>)> = walk
-                .seen
-                .iter()
-                .filter(|((_, of), _)| *of == id)
-                .map(|((at, _), seen)| (*at, seen))
-                .collect();
-            let points = own.iter().map(|(at, seen)| Some(((*at, id), give_back(seen)?)));
-            let points = points.collect::<Option<BTreeMap<_, _>>>().filter(|_| !walk.overflow);
+            let of_id = seen.iter().filter(|((_, of), _)| *of == id);
+            let of_id: Vec<(StmtId, &BTreeSet<Seen>)> = of_id.map(|((at, _), seen)| (*at, seen)).collect();
+            let points = of_id.iter().map(|(at, seen)| Some(((*at, id), give_back(seen)?)));
+            let points = points.collect::<Option<BTreeMap<_, _>>>().filter(|_| !overflow);
             let tracking = match &points {
                 None => Tracking::ByAge,
-                _ if own.iter().all(|(_, seen)| at_once(seen)) => Tracking::Immediate,
+                _ if of_id.iter().all(|(_, seen)| at_once(seen)) => Tracking::Immediate,
                 Some(points) if points.values().any(|give| matches!(give, Release::Above { .. })) => {
                     Tracking::Count
                 }
                 Some(_) => Tracking::Oldest,
             };
-            held.tracking.insert(id, tracking);
+            plan.tracking.insert(id, tracking);
             if matches!(tracking, Tracking::Oldest | Tracking::Count) {
-                held.points.extend(points.into_iter().flatten());
+                plan.points.extend(points.into_iter().flatten());
             }
         }
-        held
+        plan
     }
 
     /// The registers for the unreleased stages of a pipeline.
@@ -194,9 +183,8 @@ struct Walk<'a> {
     program: &'a Program,
     divisibility: &'a Divisibility<'a>,
     seen: BTreeMap<(StmtId, PipelineId), BTreeSet<Seen>>,
-    commits: BTreeMap<StmtId, BTreeSet<PipelineId>>,
-    ages: u32,
-    delays: BTreeMap<PipelineId, u32>,
+    /// The commits, ages and delays found so far.
+    plan: ReleasePlan,
     /// True if there were too many states.
     overflow: bool,
 }
@@ -291,7 +279,7 @@ impl Walk<'_> {
             now.age.iter_mut().for_each(older);
             if std::mem::take(&mut now.open) {
                 now.age = Some(0);
-                self.commits.entry(index).or_default().insert(*id);
+                self.plan.commits.entry(index).or_default().insert(*id);
             }
         }
         state
@@ -300,7 +288,7 @@ impl Walk<'_> {
     /// `wait_gemm`, where stages are given back at statement `index`.
     fn wait(&mut self, index: StmtId, groups: i64, mut state: State) -> State {
         let left = u8::try_from(groups).unwrap_or(OLD).min(OLD);
-        self.ages = self.ages.max(u32::from(left));
+        self.plan.ages = self.plan.ages.max(u32::from(left));
         for (id, stages) in &mut state {
             let before = stages.held.len() as u32;
             stages.held.retain(|age| *age < left);
@@ -351,7 +339,7 @@ impl Walk<'_> {
                 self.see((index, id), before, after);
             }
             let unreleased = state.get(&id).map_or(0, |stages| stages.held.len() as u32);
-            let most = self.delays.entry(id).or_default();
+            let most = self.plan.delays.entry(id).or_default();
             *most = unreleased.max(*most);
             state
         };
