@@ -107,7 +107,7 @@ pub enum LayoutError {
         stride: String,
         /// The layout that has it.
         layout: String,
-        /// Why, and what would be right.
+        /// The reason, and what would be right.
         reason: String,
     },
     /// Layouts to which an operation does not apply.
@@ -117,7 +117,7 @@ pub enum LayoutError {
         operation: &'static str,
         /// The layout.
         layout: String,
-        /// Why, and what would be right.
+        /// The reason, and what would be right.
         reason: String,
     },
     /// An accessor that left its data.
@@ -157,7 +157,7 @@ pub enum LayoutError {
     Complement {
         /// The layout.
         layout: String,
-        /// Why, and what would be right.
+        /// The reason, and what would be right.
         reason: String,
     },
     /// A layout without the inverse asked for (paper 3.4).
@@ -167,7 +167,7 @@ pub enum LayoutError {
         layout: String,
         /// The inverse that was asked for.
         kind: &'static str,
-        /// Why, and what would be right.
+        /// The reason, and what would be right.
         reason: String,
     },
     /// An operation that needs as many modes on the left as on the right.

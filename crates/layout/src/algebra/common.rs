@@ -9,7 +9,7 @@ use crate::layout::Layout;
 use crate::stride::Stride;
 use crate::work;
 
-/// Where algebra does not decide, this many coordinates are tried.
+/// Coordinates that are tried, at most, where algebra does not decide.
 const POINTWISE: i64 = 1 << 16;
 
 /// The maximum common sublayout (paper 3.4.2, equation 25): the layout of the integral coordinates at which both layouts

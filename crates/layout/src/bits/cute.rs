@@ -190,6 +190,82 @@ pub struct Split {
     pub places: Vec<Layout>,
 }
 
+/// The operation, as errors name it.
+const SPLIT: &str = "a split into powers of two";
+
+/// The linear part of a [`Split`], leaf by leaf.
+struct SplitParts<'a> {
+    tile: &'a Shape,
+    extents: Vec<i64>,
+    /// The strides of the tile's linear coordinate.
+    units: Vec<i64>,
+    /// The power of two in each extent.
+    low: Vec<i64>,
+    /// The part of each digit of the tile that is filled already; adding must not carry.
+    reach: Vec<i64>,
+    outs: Vec<Dim>,
+    columns: Vec<u64>,
+}
+
+impl<'a> SplitParts<'a> {
+    fn new(tile: &'a Shape) -> Self {
+        let extents: Vec<i64> = tile.leaves().into_iter().copied().collect();
+        let before =
+            |unit: &mut i64, extent: &i64| Some(std::mem::replace(unit, unit.saturating_mul(*extent)));
+        let units = extents.iter().scan(1i64, before).collect();
+        let bits = extents.iter().map(|extent| extent.trailing_zeros());
+        let outs = bits.clone().enumerate().map(|(k, bits)| Dim::new(format!("dim{k}"), bits)).collect();
+        let (low, reach) = (bits.map(|bits| 1i64 << bits).collect(), vec![0; extents.len()]);
+        SplitParts { tile, extents, units, low, reach, outs, columns: Vec::new() }
+    }
+
+    /// Adds a leaf of `extent` steps and gives its stride in the tile's linear coordinate; or why it has no place.
+    fn add(&mut self, extent: i64, step: &Coord) -> Result<i64, String> {
+        let digits: Vec<i64> = (0..self.extents.len()).map(|k| step.component(k)).collect();
+        let stride: i64 = digits.iter().zip(&self.units).map(|(d, unit)| d.saturating_mul(*unit)).sum();
+        if digits.iter().any(|d| *d < 0) {
+            return Err(format!("stride {stride} is negative"));
+        }
+        for ((digit, full), size) in digits.iter().zip(&mut self.reach).zip(&self.extents) {
+            let more = (extent - 1).checked_mul(*digit).and_then(|more| more.checked_add(*full));
+            match more.filter(|more| more < size) {
+                Some(more) => *full = more,
+                None => return Err(format!("mode {extent}:{stride} carries in {}", self.tile)),
+            }
+        }
+        let bits = extent.trailing_zeros();
+        for j in 0..bits {
+            let (mut column, mut from) = (0u64, 0);
+            for ((digit, low), out) in digits.iter().zip(&self.low).zip(&self.outs) {
+                let digit = digit << j;
+                if digit >= *low && digit != 0 {
+                    return Err(format!("mode {extent}:{stride} leads to an odd factor of {}", self.tile));
+                }
+                column |= (digit as u64) << from;
+                from += out.bits;
+            }
+            self.columns.push(column);
+        }
+        let whole = |(digit, low): (&i64, &i64)| (digit << bits) % low == 0;
+        if extent >> bits > 1 && !digits.iter().zip(&self.low).all(whole) {
+            return Err(format!("the odd factor of mode {extent}:{stride} leads within a power of two"));
+        }
+        Ok(stride)
+    }
+
+    fn linear(self, ins: Vec<Dim>) -> Result<LinearLayout, LayoutError> {
+        let mut seen = 0;
+        for column in &self.columns {
+            if seen & column != 0 {
+                let columns = format!("columns of {}", self.tile);
+                return refuse(SPLIT, columns, "two bits lead to one bit of the tile");
+            }
+            seen |= column;
+        }
+        LinearLayout::from_columns(ins, self.outs, self.columns)
+    }
+}
+
 impl Split {
     /// Splits a layout given input by input: each leads from its index to a part of the tile's coordinate, all parts
     /// add up, and the tile counts the first mode of `tile` fastest.
@@ -210,79 +286,24 @@ impl Split {
     /// # Ok::<(), tilewright_layout::LayoutError>(())
     /// ```
     pub fn new(inputs: &[(&str, &Layout)], tile: &Shape) -> Result<Split, LayoutError> {
-        let operation = "a split into powers of two";
         tile.check_shape()?;
-        let extents: Vec<i64> = tile.leaves().into_iter().copied().collect();
-        let names: Layout<Coord> = Layout::new(
-            HTuple::from_flat(extents.clone()),
-            HTuple::from_flat((0..extents.len()).map(Coord::basis).collect()),
+        let mut parts = SplitParts::new(tile);
+        let names = Layout::new(
+            HTuple::from_flat(parts.extents.clone()),
+            HTuple::from_flat((0..parts.extents.len()).map(Coord::basis).collect()),
         )?;
-        let units: Vec<i64> = extents
-            .iter()
-            .scan(1i64, |unit, extent| {
-                let this = *unit;
-                *unit = unit.saturating_mul(*extent);
-                Some(this)
-            })
-            .collect();
-        let low: Vec<i64> = extents.iter().map(|e| 1i64 << e.trailing_zeros()).collect();
-        // How far each digit of the tile is filled already; adding must not carry.
-        let mut reach = vec![0i64; extents.len()];
-        let (mut ins, mut columns) = (Vec::new(), Vec::new());
+        let mut ins = Vec::new();
         let (mut indices, mut slices, mut places) = (Vec::new(), Vec::new(), Vec::new());
-        let mut outs: Vec<Dim> = Vec::new();
-        for (k, e) in low.iter().enumerate() {
-            outs.push(Dim::new(format!("dim{k}"), e.trailing_zeros()));
-        }
         for (name, layout) in inputs {
             let (mut bits, mut index, mut slice, mut place) = (0, Vec::new(), Vec::new(), Vec::new());
             let mut at = 1i64;
-            // Which digits of the tile's coordinate each leaf counts; a leaf that goes on into the next mode is split.
+            // The digits of the tile's coordinate that each leaf counts; a leaf that goes on into the next mode is split.
             for (extent, step) in crate::compose(&names, layout)?.leaves() {
-                let digits: Vec<i64> = (0..extents.len()).map(|k| step.component(k)).collect();
-                let stride: i64 = digits.iter().zip(&units).map(|(d, unit)| d.saturating_mul(*unit)).sum();
-                if digits.iter().any(|d| *d < 0) {
-                    return refuse(operation, layout, format!("stride {stride} is negative"));
-                }
-                for ((digit, full), size) in digits.iter().zip(&mut reach).zip(&extents) {
-                    let more = (extent - 1).checked_mul(*digit).and_then(|m| m.checked_add(*full));
-                    match more {
-                        Some(more) if more < *size => *full = more,
-                        _ => {
-                            return refuse(
-                                operation,
-                                layout,
-                                format!("mode {extent}:{stride} carries in {tile}"),
-                            );
-                        }
-                    }
-                }
-                let power = 1i64 << extent.trailing_zeros();
-                for j in 0..power.trailing_zeros() {
-                    let (mut column, mut from) = (0u64, 0);
-                    for ((digit, low), out) in digits.iter().zip(&low).zip(&outs) {
-                        let d = digit << j;
-                        if d >= *low && d != 0 {
-                            let reason = format!("mode {extent}:{stride} leads to an odd factor of {tile}");
-                            return refuse(operation, layout, reason);
-                        }
-                        column |= (d as u64) << from;
-                        from += out.bits;
-                    }
-                    columns.push(column);
-                }
+                let (power, odd) = (1i64 << extent.trailing_zeros(), extent >> extent.trailing_zeros());
+                let stride = parts.add(extent, &step).or_else(|reason| refuse(SPLIT, layout, reason))?;
                 bits += power.trailing_zeros();
-                if power > 1 {
-                    index.push((power, at));
-                }
-                let odd = extent / power;
+                index.extend((power > 1).then_some((power, at)));
                 if odd > 1 {
-                    let far = digits.iter().zip(&low).all(|(d, low)| (d * power) % low == 0);
-                    if !far {
-                        let reason =
-                            format!("the odd factor of mode {extent}:{stride} leads within a power of two");
-                        return refuse(operation, layout, reason);
-                    }
                     slice.push((odd, at * power));
                     place.push((odd, stride * power));
                 }
@@ -293,19 +314,7 @@ impl Split {
             slices.push(Layout::from_leaves(&slice)?);
             places.push(Layout::from_leaves(&place)?);
         }
-        let mut seen = 0;
-        for column in &columns {
-            if seen & column != 0 {
-                return refuse(
-                    operation,
-                    format!("columns of {tile}"),
-                    "two bits lead to one bit of the tile",
-                );
-            }
-            seen |= column;
-        }
-        let linear = LinearLayout::from_columns(ins, outs, columns)?;
-        Ok(Split { linear, indices, slices, places })
+        Ok(Split { linear: parts.linear(ins)?, indices, slices, places })
     }
 
     /// The slices of all inputs: odd index → the tile's coordinate, in the order of the inputs. Layouts of equal places

@@ -9,7 +9,7 @@ use super::solution::{Budget, Exhausted, Found, Registers};
 use crate::gemm::TiledMma;
 use crate::tv::TvLayout;
 
-/// What decides how a search goes on: the next product, which tensors have a layout, the layouts that later statements meet, by number,
+/// The state on which the rest of a search depends: the next product, which tensors have a layout, the layouts that later statements meet, by number,
 /// and the arrangements that later products may take over.
 type Frontier = (usize, Vec<u64>, Vec<(TensorId, u32)>, Vec<u32>);
 
@@ -23,14 +23,14 @@ struct Walk {
     dead: FxHashMap<Frontier, usize>,
 }
 
-/// What later statements may meet of what a branch has decided. It only shrinks on the way down, but for what is decided there.
+/// The decisions of a branch that later statements may meet. It only shrinks on the way down, but for what is decided there.
 #[derive(Clone, Default)]
 struct Alive {
     /// Tensors with layouts.
     tensors: Vec<TensorId>,
     /// Products with arrangements.
     products: Vec<usize>,
-    /// How much of the trail has been looked at.
+    /// Length of the trail that has been looked at.
     seen: usize,
 }
 
@@ -50,7 +50,7 @@ impl Solver<'_> {
         walk.found
     }
 
-    /// Whether the budget is spent; a search that has found nothing goes on until it is out of steps.
+    /// True if the budget is spent; a search that has found nothing goes on until it is out of steps.
     fn spent(&self, walk: &mut Walk) -> bool {
         if walk.found.solutions.len() >= walk.budget.solutions {
             walk.found.exhausted = Some(Exhausted::Solutions);
@@ -110,7 +110,7 @@ impl Solver<'_> {
         }
     }
 
-    /// What statements meet together with a tensor that has no layout, and what products from `next` on meet. A constraint of which
+    /// The tensors that statements meet together with one that has no layout, and those that products from `next` on meet. A constraint of which
     /// every tensor has a layout has been checked.
     fn alive(&self, state: &Registers, next: Option<usize>, above: &Alive) -> Alive {
         let open = |group: &Vec<TensorId>| group.iter().any(|t| state.layouts[t.0 as usize].is_none());
@@ -129,7 +129,7 @@ impl Solver<'_> {
         Alive { tensors, products, seen: state.mark() }
     }
 
-    /// What decides how a search goes on from product `next`.
+    /// The state on which a search from product `next` on depends.
     fn frontier(
         &self,
         state: &Registers,

@@ -9,7 +9,7 @@
 //! meets, such as the first product's accumulator as its left factor. Where none fits, the clash says which operand of which
 //! statement must be rearranged.
 //!
-//! What follows a product depends on what came before only through the layouts that it still meets (`Solver::frontier`): a
+//! The search after a product depends on what came before only through the layouts that it still meets (`Solver::frontier`): a
 //! dead end is looked at once for each such interface, so a search that finds nothing takes time that is linear in the number of
 //! products, and one that finds something the same for each solution. Beyond that, a search ends with its [steps](Budget::steps).
 
@@ -61,7 +61,7 @@ pub struct Solver<'a> {
     last_product: Vec<Option<usize>>,
     /// For each matrix product the arrangements that fit its tile; products of the same tile share them.
     arrangements: Vec<Rc<TiledMmas>>,
-    /// What holds for other programs too.
+    /// Results that hold for other programs too.
     cache: Rc<Cache>,
     /// Copies between register tensors and other memories ([`Solver::anchors`]).
     anchors: Vec<Anchor>,
@@ -213,7 +213,7 @@ impl<'a> Solver<'a> {
         self.steps.set(self.steps.get().saturating_add(steps));
     }
 
-    /// Where a statement is in the source text.
+    /// The place of a statement in the source text.
     fn span(&self, id: StmtId) -> Origin {
         let stmt = self.statements.iter().find(|(stmt, _)| stmt.id == id);
         stmt.map_or(Origin::Unknown, |(stmt, _)| stmt.span)

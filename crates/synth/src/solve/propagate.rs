@@ -140,7 +140,7 @@ impl Solver<'_> {
         Ok(new)
     }
 
-    /// Whether the tensors of an equality that have layouts have the same one.
+    /// Checks that the tensors of an equality that have layouts have the same one.
     pub(super) fn check(&self, state: &Registers, i: usize, group: &[TensorId]) -> Result<(), Clash> {
         let known = |id: TensorId| state.layouts[id.0 as usize].as_ref();
         let Some(first) = group.iter().copied().find(|t| known(*t).is_some()) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! What a search for thread-value layouts finds, and how far it goes.
+//! Results of a search for thread-value layouts, and its bounds.
 
 use tilewright_tile::{Code, Diagnostic, StmtId, TensorId};
 
@@ -39,7 +39,7 @@ impl Registers {
         self.trail.push(id);
     }
 
-    /// How many layouts there are, to come back to ([`undo`](Self::undo)).
+    /// Number of layouts so far, to come back to ([`undo`](Self::undo)).
     pub(super) fn mark(&self) -> usize {
         self.trail.len()
     }
@@ -63,7 +63,7 @@ impl Registers {
         &self.known
     }
 
-    /// What was decided, without the way there.
+    /// The decisions, without the way there.
     pub(super) fn solution(&self) -> Self {
         let (layouts, gemms) = (self.layouts.clone(), self.gemms.clone());
         Registers { layouts, gemms, trail: Vec::new(), known: Vec::new() }
@@ -73,7 +73,7 @@ impl Registers {
 /// Two statements that want different layouts of one tensor.
 #[derive(Clone, Debug)]
 pub struct Clash {
-    /// What to say to the author.
+    /// The message to the author.
     pub diagnostic: Box<Diagnostic>,
     /// The statement and the operand whose rearrangement would resolve it.
     pub remedy: Option<(StmtId, TensorId)>,
@@ -85,7 +85,7 @@ impl From<Diagnostic> for Clash {
     }
 }
 
-/// How far a search goes.
+/// The bounds of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
     /// Solutions that are looked at, at most.
@@ -97,7 +97,7 @@ pub struct Budget {
     pub steps: u64,
 }
 
-/// What ends a search before it has looked at everything.
+/// The bound that ends a search before it has looked at everything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exhausted {
     /// [`Budget::solutions`].
@@ -106,11 +106,11 @@ pub enum Exhausted {
     Steps,
 }
 
-/// What a search found.
+/// The findings of a search.
 pub struct Found {
     /// Solutions, in the order in which they were found.
     pub solutions: Vec<Registers>,
-    /// What ended it before every arrangement was looked at.
+    /// The bound that ended it before every arrangement was looked at.
     pub exhausted: Option<Exhausted>,
     /// The clash of the first branch that had one.
     pub clash: Option<Clash>,
