@@ -42,6 +42,17 @@ pub fn shared_wavefronts<A: Copy + Into<Option<u32>>>(addresses: &[A], bytes: u3
     total
 }
 
+/// [`shared_wavefronts`] of lanes whose addresses are linear over the bits of the lane: `lanes[b]` is the address of lane 2^b, lane 0
+/// is at 0, or all are moved by a multiple of `bytes` that shares no bit with them. `None` where an address is no multiple of `bytes`.
+pub fn linear_wavefronts(lanes: &[u64], bytes: u32) -> Option<Wavefronts> {
+    let aligned = bytes.is_power_of_two() && lanes.iter().all(|address| address % u64::from(bytes) == 0);
+    let phases = (1 << lanes.len()) / lanes_of_a_phase(bytes).min(1 << lanes.len());
+    aligned.then(|| Wavefronts {
+        actual: tilewright_layout::lane_wavefronts(lanes, bytes.trailing_zeros()) as u32,
+        ideal: phases as u32,
+    })
+}
+
 /// Lanes that are served together.
 fn lanes_of_a_phase(bytes: u32) -> usize {
     match bytes {
@@ -159,6 +170,30 @@ mod tests {
                 assert_eq!(u64::from(counted), algebra, "{log_bytes} {vector} {step}");
             }
         }
+    }
+
+    /// Also where lanes share words, banks and addresses, and where all are moved.
+    #[test]
+    fn wavefronts_of_linear_lanes_are_those_of_their_addresses() {
+        let mut random = 1u64;
+        for case in 0..20_000u32 {
+            let mut next = |below: u64| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (random >> 33) % below
+            };
+            let (bytes, lane_bits) = (1u32 << (case % 5), 3 + (case / 5 % 3));
+            let mask = next(4096);
+            let lanes: Vec<u64> = (0..lane_bits).map(|_| next(4096) & mask & !u64::from(bytes - 1)).collect();
+            let moved = next(4096) & !mask & !u64::from(bytes - 1);
+            let address = |lane: u32| {
+                let bits = (0..lane_bits).filter(|bit| lane >> bit & 1 == 1);
+                (bits.fold(0, |address, bit| address ^ lanes[bit as usize]) ^ moved) as u32
+            };
+            let addresses: Vec<u32> = (0..1 << lane_bits).map(address).collect();
+            let counted = shared_wavefronts(&addresses, bytes);
+            assert_eq!(linear_wavefronts(&lanes, bytes), Some(counted), "{bytes} {lanes:?} {moved}");
+        }
+        assert_eq!(linear_wavefronts(&[4, 8, 16], 16), None);
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub mod timing;
 pub mod wgmma;
 
 pub use arch::{Arch, ArchSpec, Limits, MAX_THREADS, Memory, UnknownArch, WARP, WARPGROUP};
-pub use banks::{SECTOR_BYTES, Wavefronts, global_sectors, shared_wavefronts};
+pub use banks::{SECTOR_BYTES, Wavefronts, global_sectors, linear_wavefronts, shared_wavefronts};
 pub use copy::{CopyKind, CopyRow, Scope, copies, copies_anywhere, copy_named, copy_rows, thread_copy};
 pub use dtype::{DType, UnknownDType, per_register};
 pub use error::ErrorBound;

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use tilewright_layout::{HTuple, Layout, Shape, Swizzle, SwizzledLayout, coalesce, coalesce_by, compose};
-use tilewright_machine::{CopyKind, CopyRow, Wavefronts, shared_wavefronts};
+use tilewright_machine::{CopyKind, CopyRow, Wavefronts, linear_wavefronts, shared_wavefronts};
 use tilewright_tile::core::TensorRef;
 
 use crate::access::adds;
@@ -217,6 +217,8 @@ struct Trace {
 struct Lanes {
     /// The bits of the lanes' addresses that are not the same in all lanes.
     distances: Vec<i64>,
+    /// The distance of lane 2^b for each bit b of the lane, where all distances are sums of these, without a carry.
+    bases: Option<Vec<i64>>,
     /// All these bits.
     bits: i64,
     /// Groups of calls that take as many wavefronts each, whatever the swizzle: what is added in one of them, and how many
@@ -225,6 +227,27 @@ struct Lanes {
 }
 
 impl Lanes {
+    fn new(distances: Vec<i64>) -> Self {
+        let bases: Vec<i64> = (0..distances.len().ilog2()).map(|bit| distances[1 << bit]).collect();
+        let sum = |lane: usize| {
+            let of_lane = bases.iter().enumerate().filter(|(bit, _)| lane >> bit & 1 == 1);
+            of_lane.fold(0, |sum, (_, base)| sum ^ base)
+        };
+        let linear = distances.len().is_power_of_two()
+            && distances.iter().enumerate().all(|(lane, distance)| sum(lane) == *distance);
+        let bits = distances.iter().fold(0, |bits, distance| bits | distance);
+        Lanes { bases: linear.then_some(bases), distances, bits, calls: Vec::new() }
+    }
+
+    /// The wavefronts of a call of `bytes` a lane, where `address` is linear over bits and lanes lie at sums of few distances.
+    fn linear(&self, call: i64, bytes: u32, address: impl Fn(i64) -> u64) -> Option<Wavefronts> {
+        let bases = self.bases.as_ref()?;
+        let mut lanes = [0; 5];
+        lanes.iter_mut().zip(bases).for_each(|(lane, base)| *lane = address(*base));
+        let apart = call & self.bits == 0 && address(call) % u64::from(bytes) == 0;
+        if apart { linear_wavefronts(&lanes[..bases.len()], bytes) } else { None }
+    }
+
     fn add(&mut self, offset: i64) {
         // Where an offset shares no bit with the lanes' addresses, it exchanges banks and words for others, all alike: a swizzle is
         // linear over bits.
@@ -265,8 +288,7 @@ impl Trace {
             let group = match groups.iter().position(|group| group.distances == distances) {
                 Some(group) => group,
                 None => {
-                    let bits = distances.iter().fold(0, |bits, distance| bits | distance);
-                    groups.push(Lanes { distances, bits, calls: Vec::new() });
+                    groups.push(Lanes::new(distances));
                     groups.len() - 1
                 }
             };
@@ -290,12 +312,16 @@ impl Trace {
     fn wavefronts(&self, swizzle: Swizzle, bits: u32, enough: u64) -> Wavefronts {
         let mut total = Wavefronts::default();
         let mut addresses = [0; 32];
+        let address = |offset: i64| swizzle.apply(offset) as u64 * u64::from(bits) / 8;
         for lanes in &self.warps {
             for (call, count) in &lanes.calls {
-                for (address, distance) in addresses.iter_mut().zip(&lanes.distances) {
-                    *address = (swizzle.apply(distance + call) as u64 * u64::from(bits) / 8) as u32;
-                }
-                let w = shared_wavefronts(&addresses[..lanes.distances.len()], self.bytes);
+                let linear = bits.is_power_of_two().then(|| lanes.linear(*call, self.bytes, address));
+                let w = linear.flatten().unwrap_or_else(|| {
+                    for (at, distance) in addresses.iter_mut().zip(&lanes.distances) {
+                        *at = address(distance + call) as u32;
+                    }
+                    shared_wavefronts(&addresses[..lanes.distances.len()], self.bytes)
+                });
                 total.actual += w.actual * count;
                 total.ideal += w.ideal * count;
                 if u64::from(total.actual) >= enough {

@@ -95,7 +95,7 @@ pub use affine::AffineLayout;
 pub use cute::Split;
 pub use families::{Blocked, MmaOperand, NvmmaShared, check_sizes};
 pub use reorder::{Exchange, Reorder};
-pub use shared::{SharedAccess, optimal_swizzle, single_element_swizzle, wavefronts};
+pub use shared::{SharedAccess, lane_wavefronts, optimal_swizzle, single_element_swizzle, wavefronts};
 pub use tile::TileBuilder;
 
 use crate::error::LayoutError;

@@ -27,9 +27,7 @@ pub struct SharedAccess {
 /// The wavefronts that one access of a warp takes: lanes read or write 2^`vector` elements of 2^`log_bytes` bytes at their
 /// places in shared memory. `memory` leads from `offset` to the tile and is a bijection; `layout` is the register layout.
 ///
-/// Accesses of 8 and 16 bytes go half and quarter warp by quarter warp, and more than 32 lanes by 32. Within each such phase the number of wavefronts is
-/// the largest number of distinct words of one bank. For linear layouts it is 2^(rank of the lanes' words − rank of the
-/// lanes' banks): with whole words that is lemma 9.4's `c`, and where lanes share words it is what the lemma only bounds.
+/// The count is that of [`lane_wavefronts`].
 pub fn wavefronts(
     memory: &LinearLayout,
     layout: &LinearLayout,
@@ -44,16 +42,44 @@ pub fn wavefronts(
     }
     let offsets = memory.inverse()?.compose(layout)?;
     let lanes: Vec<u64> = offsets.bases("lane").iter().map(|c| c << log_bytes).collect();
-    let access = vector + log_bytes;
+    Ok(lane_wavefronts(&lanes, vector + log_bytes))
+}
+
+/// The wavefronts of an access of 2^`access` bytes, at most 16, by lanes whose addresses are linear over the bits of the lane:
+/// `lanes[b]` is the byte address of lane 2^b, a multiple of the access. A constant that is added by exclusive or changes nothing.
+///
+/// Accesses of 8 and 16 bytes go half and quarter warp by quarter warp, and more than 32 lanes by 32. Within each such phase the number of wavefronts is
+/// the largest number of distinct words of one bank. For linear layouts it is 2^(rank of the lanes' words − rank of the
+/// lanes' banks): with whole words that is lemma 9.4's `c`, and where lanes share words it is what the lemma only bounds.
+///
+/// ```
+/// use tilewright_layout::lane_wavefronts;
+/// assert_eq!(lane_wavefronts(&[4, 8, 16, 32, 64], 2), 1); // neighbouring words
+/// assert_eq!(lane_wavefronts(&[128, 256, 512, 1024, 2048], 2), 32); // one bank
+/// assert_eq!(lane_wavefronts(&[16, 32, 64, 128, 256], 4), 4); // a quarter warp at a time
+/// ```
+pub fn lane_wavefronts(lanes: &[u64], access: u32) -> u64 {
     let phase = 5u32.saturating_sub(access.saturating_sub(WORD)).min(lanes.len() as u32);
     let (lanes, later) = lanes.split_at(phase as usize);
-    let rank = |shift: u32, mask: u64| {
-        Echelon::of(&lanes.iter().map(|c| (c >> shift) & mask).collect::<Vec<_>>()).rank()
-    };
     // The words of a vector are in different banks; each phase reads all of a vector at once.
     let shift = WORD.max(access);
-    let conflicts = rank(shift, u64::MAX) - rank(shift, (1 << ROW >> shift) - 1);
-    Ok((1 << later.len()) << conflicts)
+    let banks = (1u64 << ROW >> shift) - 1;
+    let words = lanes.iter().map(|address| address >> shift);
+    (1 << later.len()) << (small_rank(words.clone()) - small_rank(words.map(|word| word & banks)))
+}
+
+/// The rank of at most five vectors.
+fn small_rank(vectors: impl Iterator<Item = u64>) -> usize {
+    let (mut basis, mut rank) = ([0u64; 5], 0);
+    for vector in vectors {
+        // Each vector of the basis has a highest bit that no later one has.
+        let left = basis[..rank].iter().fold(vector, |vector, row| vector.min(vector ^ row));
+        if left != 0 {
+            basis[rank] = left;
+            rank += 1;
+        }
+    }
+    rank
 }
 
 /// A memory layout with what the storing and the loading side do.
