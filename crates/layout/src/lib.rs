@@ -190,7 +190,8 @@ pub use algebra::*;
 pub use algorithms::{batched_gemm, copy, gemm};
 pub use bits::{
     AffineLayout, Blocked, Dim, Exchange, LinearLayout, MAX_BITS, MAX_DIMS, MmaOperand, NvmmaShared, Reorder,
-    SharedAccess, Split, TileBuilder, check_sizes, lane_wavefronts, log2, optimal_swizzle, single_element_swizzle, wavefronts,
+    SharedAccess, Split, TileBuilder, check_sizes, lane_wavefronts, log2, optimal_swizzle,
+    single_element_swizzle, wavefronts,
 };
 pub use coords::{map_coordinate, natural_coordinate};
 pub use error::{Condition, LayoutError};

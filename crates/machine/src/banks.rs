@@ -178,7 +178,8 @@ mod tests {
         let mut random = 1u64;
         for case in 0..20_000u32 {
             let mut next = |below: u64| {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 (random >> 33) % below
             };
             let (bytes, lane_bits) = (1u32 << (case % 5), 3 + (case / 5 % 3));
