@@ -244,7 +244,7 @@ impl Lanes {
         let bases = self.bases.as_ref()?;
         let mut lanes = [0; 5];
         lanes.iter_mut().zip(bases).for_each(|(lane, base)| *lane = address(*base));
-        let apart = call & self.bits == 0 && address(call) % u64::from(bytes) == 0;
+        let apart = call & self.bits == 0 && address(call).is_multiple_of(u64::from(bytes));
         if apart { linear_wavefronts(&lanes[..bases.len()], bytes) } else { None }
     }
 
