@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -226,6 +227,24 @@ fn the_estimate_of_a_pipeline_is_near_what_its_tensor_cores_need() {
     let product = timing(Arch::SM_90A).cost(OpKey::Wgmma(WgmmaKind::HalfF32, 256)).issue;
     let least = 2 * 32 * 8 * product as u64;
     assert!((least..least * 11 / 10).contains(&cycles), "{cycles}, at least {least}");
+}
+
+#[test]
+fn the_report_in_the_guide_to_hopper_is_the_one_that_is_printed() {
+    let guide = include_str!("../../../docs/hopper.md");
+    let (_, section) = guide.split_once("## Reading the report").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    // As the guide says, one block of lines is of an odd k.
+    let command = ["compile", "examples/gemm_hopper.tile", "--arch", "sm_90a", "--emit", "report"];
+    let printed =
+        [&[][..], &["-p", "k=1001"]].map(|given| tilewright(&[&command[..], given].concat(), None).out);
+    let lines: BTreeSet<&str> = printed.iter().flat_map(|report| report.lines().map(str::trim)).collect();
+    let blocks: Vec<&str> = section.split("```").skip(1).step_by(2).collect();
+    let shown = blocks.iter().flat_map(|block| block.lines().skip(1)).map(str::trim);
+    let shown: Vec<&str> = shown.filter(|line| !["", "…"].contains(line)).collect();
+    assert!(shown.len() > 60, "{} lines", shown.len());
+    let missing: Vec<&str> = shown.into_iter().filter(|line| !lines.contains(line)).collect();
+    assert!(missing.is_empty(), "docs/hopper.md has lines that the report does not: {missing:#?}");
 }
 
 #[test]
