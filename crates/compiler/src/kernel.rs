@@ -19,15 +19,15 @@ pub struct Kernel {
     pub core: core::Program,
     /// The thread-level program: what the simulator executes.
     pub function: Function,
-    /// How a launch makes the function's tensor maps, one recipe each.
+    /// Recipes of the function's tensor maps, one each, by which a launch makes them.
     pub maps: Vec<MapRecipe>,
     /// The PTX text: what a driver loads. Its entry point is [`Function::name`].
     pub ptx: String,
-    /// What the code relies on: each size is a multiple of its number. A launch with other sizes is refused.
+    /// Assumptions of the code: each size is a multiple of its number. A launch with other sizes is refused.
     pub assumptions: Vec<Assumption>,
-    /// Why the compiler did what it did.
+    /// Reasons of the compiler's choices.
     pub explanation: Explanation,
-    /// How long each pass took, in order.
+    /// Duration of each pass, in order.
     pub times: Vec<PassTime>,
 }
 

@@ -26,25 +26,25 @@ use tilewright_tile::{
 pub use kernel::{Assumption, Kernel};
 pub use tilewright_lower::{MAX_EXTENT, MapRecipe};
 
-/// What a compilation is asked for.
+/// Options of a compilation.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The architecture.
     pub arch: Arch,
     /// Values for tile constants; those not named keep their defaults.
     pub constants: Constants,
-    /// What may be relied on: sizes that are multiples of numbers. Wide accesses to global memory and the
+    /// Assumptions: sizes that are multiples of numbers. Wide accesses to global memory and the
     /// absence of edge checks rest on it; a launch that breaks it is refused.
     pub multiples: Multiples,
     /// Sizes for which candidates are compared; those not named have their defaults.
     pub sizes: BTreeMap<String, i64>,
-    /// How far the search for layouts and instructions goes.
+    /// Effort of the search for layouts and instructions.
     pub budget: Budget,
     /// The candidate to take, by its number in the report, instead of the one with the fewest cycles.
     pub candidate: Option<usize>,
     /// Parts of synthesis that are left out, to measure what they are worth.
     pub without: Ablation,
-    /// What instructions and the chip cost, where that is not the built-in table of the architecture.
+    /// Costs of instructions and of the chip, if not those of the architecture's built-in table.
     pub timing: Option<Arc<Timing>>,
 }
 
@@ -76,7 +76,7 @@ impl Options {
         self
     }
 
-    /// What synthesis is asked for.
+    /// Options of the synthesis.
     pub fn synthesis(&self) -> SynthOptions {
         SynthOptions {
             arch: self.arch,
@@ -118,7 +118,7 @@ pub fn multiple_of(size: i64) -> i64 {
     if size <= 0 { 1 } else { 1 << size.trailing_zeros().min(8) }
 }
 
-/// How long a pass took.
+/// Duration of a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PassTime {
     /// The pass.
@@ -149,7 +149,7 @@ impl Clock {
 ///
 /// # Errors
 ///
-/// What the verifier, synthesis or lowering have to say about the program.
+/// Errors of the verifier, of synthesis or of lowering.
 pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnostics> {
     let mut clock = Clock::new();
     let verified = front(program, options)?;
@@ -163,7 +163,7 @@ pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnosti
 ///
 /// # Errors
 ///
-/// What [`core::check`], synthesis or lowering have to say about the program; a copy with the word `tma` that TMA cannot do.
+/// Errors of [`core::check`], of synthesis or of lowering; a copy with the word `tma` that TMA cannot do.
 pub fn compile_core(program: &core::Program, options: &Options) -> Result<Kernel, Diagnostics> {
     let mut clock = Clock::new();
     let verified = front_core(program, options)?;
@@ -302,7 +302,7 @@ impl fmt::Display for Dump {
 ///
 /// # Errors
 ///
-/// What the verifier or a pass has to say about the program.
+/// Errors of the verifier or of a pass.
 pub fn dumps(program: &Program, options: &Options) -> Result<Vec<Dump>, Diagnostics> {
     let program = of_surface(&front(program, options)?)?;
     let first = Dump { pass: "unroll", program: Some(program.clone()) };
@@ -313,7 +313,7 @@ pub fn dumps(program: &Program, options: &Options) -> Result<Vec<Dump>, Diagnost
 ///
 /// # Errors
 ///
-/// What [`core::check`] or a pass has to say about the program.
+/// Errors of [`core::check`] or of a pass.
 pub fn core_dumps(program: &core::Program, options: &Options) -> Result<Vec<Dump>, Diagnostics> {
     front_core(program, options)?;
     dumps_of_passes(program.clone(), options)

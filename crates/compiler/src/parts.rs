@@ -11,7 +11,7 @@ use tilewright_tile::{Diagnostic, statement_text};
 
 /// A part, synthesised.
 pub struct Synthesised {
-    /// Which role it is; `None` for a program without roles.
+    /// Index of the role; `None` for a program without roles.
     role: Option<usize>,
     prepared: Prepared,
     synthesis: Synthesis,

@@ -157,7 +157,7 @@ fn halves(half: &TvLayout, whole: &TvLayout, offset: i64, threads: i64) -> Optio
     (2 * half.count() == whole.count()).then_some(moves)
 }
 
-/// Why no plan does a statement between registers, and what would be right.
+/// Reason for which no plan does a statement between registers, and the remedy.
 struct Refusal {
     message: String,
     help: String,

@@ -12,7 +12,7 @@ use crate::cost::Estimate;
 use crate::plan::{PipelinePlan, ReleaseDelay};
 use crate::reason::{Lost, NotTaken, Why};
 
-/// Why the compiler did what it did.
+/// Reasons of the compiler's choices.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Explanation {
     /// One entry a register or shared tensor, in order of definition.
@@ -60,7 +60,7 @@ pub struct SyncNote {
     pub position: u32,
     /// The choice.
     pub what: String,
-    /// Why.
+    /// Reason.
     pub why: String,
 }
 
@@ -138,7 +138,7 @@ pub struct StatementNote {
 pub struct Alternative {
     /// Its name.
     pub instruction: String,
-    /// Why it lost.
+    /// Reason for which it lost.
     pub reason: String,
 }
 
@@ -155,7 +155,7 @@ pub struct CandidateNote {
     pub estimate: Option<Estimate>,
     /// True if it was chosen.
     pub chosen: bool,
-    /// Why it was chosen, lost, or is not possible.
+    /// Reason for which it was chosen, lost, or is not possible.
     pub why: String,
 }
 
@@ -168,7 +168,7 @@ pub struct SearchNote {
     pub budget: usize,
     /// Branches that ended in a clash of layouts.
     pub clashes: usize,
-    /// Why the search ended.
+    /// Reason for which the search ended.
     pub stopped: String,
     /// Steps that it took ([`Budget::steps`](crate::Budget::steps)): the same on every machine.
     pub steps: u64,
@@ -195,7 +195,7 @@ impl Words<'_> {
         &self.verified.tensor(id).name
     }
 
-    /// Why a tensor has its layout.
+    /// Reason for a tensor's layout.
     pub fn why(&self, why: &Why) -> String {
         match why {
             Why::Pinned => "given by the program".to_string(),
@@ -250,7 +250,7 @@ impl Words<'_> {
         }
     }
 
-    /// Why an instruction was not taken.
+    /// Reason for which an instruction was not taken.
     pub fn lost(&self, lost: &Lost) -> String {
         match lost {
             Lost::Rejected(why) => why.to_string(),

@@ -109,7 +109,7 @@ const INDEX_OPS: u32 = 3;
 ///
 /// # Errors
 ///
-/// Why the distributions do not allow it.
+/// Reason for which the distributions do not allow it.
 pub fn gather(
     src: &TvLayout,
     dst: &TvLayout,

@@ -198,7 +198,7 @@ pub struct Between<'a> {
 ///
 /// # Errors
 ///
-/// Why neither shuffles nor a linear shared layout apply.
+/// Reason for which neither shuffles nor a linear shared layout apply.
 pub fn movement(between: &Between<'_>) -> Result<(Movement, Vec<NotTaken>), Reject> {
     if let Some(moves) = moves(between.from, between.to, between.threads) {
         return Ok((Movement::Registers(moves), Vec::new()));

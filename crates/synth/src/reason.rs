@@ -1,4 +1,4 @@
-//! Why synthesis took a layout or an instruction, and why it did not take others: data, which [`explain`](crate::explain) puts into
+//! Reasons for which synthesis took a layout or an instruction, and did not take others: data, which [`explain`](crate::explain) puts into
 //! words.
 
 use tilewright_machine::{SwizzleMode, WgmmaRow};
@@ -8,7 +8,7 @@ use crate::gemm::TiledMma;
 use crate::reject::{MmaOperand, Reject};
 use crate::shared::{Constraint, UnifyError};
 
-/// Why a tensor has its layout.
+/// Reason for a tensor's layout.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Why {
     /// The program gives it.
@@ -113,7 +113,7 @@ impl Why {
 pub struct NotTaken {
     /// Its name.
     pub instruction: String,
-    /// Why it was not.
+    /// Reason for which it was not.
     pub why: Lost,
 }
 
@@ -124,7 +124,7 @@ impl NotTaken {
     }
 }
 
-/// Why an instruction was not taken.
+/// Reason for which an instruction was not taken.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Lost {
     /// It cannot do what is asked.

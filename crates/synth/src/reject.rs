@@ -1,4 +1,4 @@
-//! Why an instruction cannot do what is asked of it: data, with its words beside it.
+//! Reasons for which an instruction cannot do a statement: data, with its words beside it.
 
 use thiserror::Error;
 use tilewright_layout::{LayoutError, Swizzle};
@@ -15,7 +15,7 @@ pub enum MmaOperand {
     C,
 }
 
-/// Why an instruction cannot do what is asked, or why register tensors do not allow a statement.
+/// Reason for which an instruction cannot do a statement, or register tensors do not allow one.
 #[derive(Clone, PartialEq, Debug, Error)]
 pub enum Reject {
     /// Features that an architecture lacks.
@@ -174,7 +174,7 @@ pub enum Reject {
     Wgmma(#[from] WgmmaReject),
 }
 
-/// Why the lanes of a warp do not reduce a mode alone.
+/// Reason for which the lanes of a warp do not reduce a mode alone.
 #[derive(Clone, PartialEq, Debug, Error)]
 pub enum LanesAlone {
     /// A layout operation is not admissible.
@@ -194,7 +194,7 @@ pub enum LanesAlone {
     Incomplete,
 }
 
-/// Why the tensor memory accelerator cannot do a copy.
+/// Reason for which the tensor memory accelerator cannot do a copy.
 #[derive(Clone, PartialEq, Debug, Error)]
 pub enum TmaReject {
     /// The shared layout is no bijection.
@@ -267,7 +267,7 @@ pub enum TmaReject {
     NoBoxes,
 }
 
-/// Why `wgmma` cannot do a matrix product.
+/// Reason for which `wgmma` cannot do a matrix product.
 #[derive(Clone, PartialEq, Debug, Error)]
 pub enum WgmmaReject {
     /// Types of A, B and C.
@@ -299,7 +299,7 @@ pub enum WgmmaReject {
     Parts(MmaOperand),
 }
 
-/// Why a matrix descriptor cannot describe a tile in shared memory.
+/// Reason for which a matrix descriptor cannot describe a tile in shared memory.
 #[derive(Clone, PartialEq, Debug, Error)]
 pub enum DescriptorReject {
     /// Extents of the tile, of an instruction's operand.

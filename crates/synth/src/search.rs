@@ -353,7 +353,7 @@ impl<'a> Search<'a> {
         found
     }
 
-    /// Why each copy of a candidate is done as it is.
+    /// Reasons for the instruction of each copy of a candidate.
     fn explain(&self, candidate: &mut Candidate) {
         let registers = candidate.registers.clone();
         let register = |id: TensorId| registers.layout(id);

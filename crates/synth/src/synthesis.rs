@@ -36,7 +36,7 @@ pub struct Synthesis {
     pub allocation: Allocation,
     /// Bytes of shared memory, behind the tensors, that statements use one after the other, each for itself.
     pub scratch_bytes: u32,
-    /// Why, for people and for tools.
+    /// Reasons of the choices, for people and for tools.
     pub explanation: Explanation,
 }
 

@@ -350,7 +350,7 @@ fn index(coordinates: &[i64], shape: &[i64]) -> i64 {
     coordinates.iter().zip(shape).rev().fold(0, |all, (c, extent)| all * extent + c)
 }
 
-/// Where an element of a shape statement's result comes from.
+/// Tensor and coordinate that an element of a shape statement's result comes from.
 fn source(op: &ShapeOp, place: i64, src: &[i64], dst: &[i64]) -> i64 {
     let there = coordinates(place, dst);
     match op {
@@ -375,7 +375,7 @@ fn source(op: &ShapeOp, place: i64, src: &[i64], dst: &[i64]) -> i64 {
     }
 }
 
-/// Whether layouts satisfy an equation, thread by thread and element by element.
+/// True if layouts satisfy an equation, thread by thread and element by element.
 fn holds(verified: &Program, equation: &Equation, get: &dyn Fn(TensorId) -> TvLayout) -> bool {
     let threads = i64::from(verified.threads());
     let shape = |id: &TensorId| verified.shape(*id);

@@ -104,7 +104,7 @@ pub(crate) struct Builder {
     names: HashMap<String, Entry>,
     open: Vec<Open>,
     body: Vec<Stmt>,
-    /// Whether counters and tensors are declared before the statements, so that no statement declares one.
+    /// True if counters and tensors are declared before the statements, so that no statement declares one.
     pub(crate) declared: bool,
 }
 

@@ -466,7 +466,7 @@ pub(crate) struct Printer<'a> {
     program: &'a dyn Names,
     /// Tensors whose definition has been printed: a layout is given only there.
     defined: BTreeSet<TensorId>,
-    /// Whether the text declares every tensor before the statements: what these say of it need not be repeated, and all else that a
+    /// True if the text declares every tensor before the statements: what these say of it need not be repeated, and all else that a
     /// core program holds is said.
     declared: bool,
 }

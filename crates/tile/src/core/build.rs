@@ -105,7 +105,7 @@ fn tensor_kind(kind: &program::TensorKind, convert: &mut Build) -> Result<Tensor
 #[derive(Default)]
 struct Build {
     span: Origin,
-    /// Whether an author wrote a core program: else the surface's verifier has seen what is converted.
+    /// True if an author wrote a core program: else the surface's verifier has seen what is converted.
     written: bool,
     /// The symbols that stand for slots.
     slots: BTreeMap<SymbolId, Slot>,

@@ -39,11 +39,11 @@ pub fn desugar_rearrangements(program: &mut Program, which: &BTreeSet<StmtId>) -
     })
 }
 
-/// How a statement is replaced.
+/// Replacement of a statement.
 enum Replace {
-    /// By two copies through registers.
+    /// Two copies through registers.
     Copy,
-    /// By a trip through shared memory.
+    /// A trip through shared memory.
     Rearrange,
 }
 

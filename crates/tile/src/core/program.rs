@@ -20,11 +20,11 @@ pub struct Core;
 
 /// A statement of a core program.
 pub type Stmt = statement::Stmt<Core>;
-/// What a statement of a core program does.
+/// Statement of a core program without its identity and place.
 pub type StmtKind = statement::StmtKind<Core>;
 /// A tensor as a statement of a core program uses it.
 pub type TensorRef = statement::TensorRef<Core>;
-/// How the result of a shape statement of a core program relates to its operand.
+/// Relation between the result of a shape statement of a core program and its operand.
 pub type ShapeOp = statement::ShapeOp<Core>;
 /// The order of tiles of a loop of a core program.
 pub type TileOrder = statement::TileOrder<Core>;
@@ -97,7 +97,7 @@ impl Form for Core {
     }
 }
 
-/// Whether a pass changed the program.
+/// Outcome of a pass: the program changed, or it did not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Changed {
     /// It did.
@@ -135,7 +135,7 @@ pub struct Program {
     pub grid_span: Origin,
     /// Threads of a block.
     pub threads: u32,
-    /// Where the number of threads is written.
+    /// Place of the number of threads.
     pub threads_span: Origin,
     /// Blocks of a cluster.
     pub cluster: u32,
@@ -147,7 +147,7 @@ pub struct Program {
     pub pipelines: Vec<Pipeline>,
     /// The ids of statements.
     pub statements: StmtIds,
-    /// What all threads do; of a program with roles, what they share: definitions of views, shared tensors and pipelines.
+    /// Statements of all threads; of a program with roles, those that the roles share: definitions of views, shared tensors and pipelines.
     pub body: Vec<Stmt>,
     /// The roles, in the order of their threads; none if all threads do the same.
     pub roles: Vec<Role>,
@@ -160,7 +160,7 @@ pub struct Symbol {
     pub name: String,
     /// The default of a size; `None` for a counter.
     pub size: Option<i64>,
-    /// Where it is declared.
+    /// Place of its declaration.
     pub span: Origin,
 }
 
@@ -171,13 +171,13 @@ pub struct Tensor {
     pub name: String,
     /// Element type.
     pub dtype: DType,
-    /// Where it lives, and how it is shaped.
+    /// Memory it lives in, and its shape there.
     pub kind: TensorKind,
-    /// Where it is defined.
+    /// Place of its definition.
     pub span: Origin,
 }
 
-/// Where a tensor lives, and how it is shaped.
+/// Memory a tensor lives in, and its shape there.
 #[derive(Clone, PartialEq, Debug)]
 pub enum TensorKind {
     /// A view of a parameter.
@@ -186,7 +186,7 @@ pub enum TensorKind {
         param: ParamId,
         /// The buffer's coordinate at which the view begins.
         offsets: Vec<Expr>,
-        /// Where it ends, if before the buffer.
+        /// Coordinate it ends at, if before the buffer.
         ends: Vec<Option<Expr>>,
         /// Its modes. Scales are literals, and so are extents of modes that some reference keeps.
         modes: Vec<ViewMode>,
@@ -208,7 +208,7 @@ pub enum TensorKind {
 }
 
 impl Tensor {
-    /// Where it lives.
+    /// Memory it lives in.
     pub fn memory(&self) -> Memory {
         match self.kind {
             TensorKind::View { .. } => Memory::Global,
@@ -227,7 +227,7 @@ pub struct Pipeline {
     pub stages: u32,
     /// The shared tensors of a stage.
     pub tensors: Vec<TensorId>,
-    /// Where it is defined.
+    /// Place of its definition.
     pub span: Origin,
 }
 
@@ -244,9 +244,9 @@ pub struct Role {
     pub registers: Option<u32>,
     /// The statement of the surface program.
     pub id: StmtId,
-    /// Where it is written.
+    /// Place of its declaration.
     pub span: Origin,
-    /// What it does.
+    /// Its statements.
     pub body: Vec<Stmt>,
 }
 
@@ -299,7 +299,7 @@ impl Program {
         &self.params[id.0 as usize]
     }
 
-    /// Where a tensor lives, and how it is shaped; `None` of an id that the program does not have.
+    /// Memory a tensor lives in, and its shape there; `None` of an id that the program does not have.
     pub(super) fn kind(&self, id: TensorId) -> Option<&TensorKind> {
         self.tensors.get(id.0 as usize).map(|row| &row.kind)
     }

@@ -720,8 +720,7 @@ struct Short {
 /// The position of a tile along a mode of its buffer, and its movement.
 struct Reach {
     first: i64,
-    /// Of what it is made and what moves it, by how much a step and how many of them: the view's own modes without a mover. The longest step
-    /// is the last.
+    /// Movers with the elements of a step and the number of steps; the view's own modes have no mover. The longest step is the last.
     moves: Vec<(Option<Mover>, i64, i64)>,
     /// The end of the buffer, or of the view of it.
     bound: i64,

@@ -11,7 +11,7 @@ use crate::lexer::{Tok, Token, lex};
 use crate::names::is_reserved;
 use crate::program::{PipelineId, Program, Side, Stmt, StmtKind, Symbol, SymbolKind};
 
-/// What a surface program cannot hold of a core text.
+/// Parts of a core text that a surface program cannot hold.
 #[derive(Default)]
 pub(super) struct Parts {
     /// The symbol that stands in an index for the stage of a pipeline that a side has.

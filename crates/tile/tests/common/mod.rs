@@ -38,7 +38,7 @@ pub fn core_programs(v: &Verified) -> [(&'static str, Program); 3] {
     [("unroll", built), ("multi-buffer", multi_buffered), ("desugar", desugared)]
 }
 
-/// What a run leaves behind: the arguments and the bounds of their elements, bit by bit.
+/// Arguments after a run and the bounds of their elements, bit by bit.
 fn outcome(
     program: &impl Executable,
     sizes: &BTreeMap<String, i64>,
