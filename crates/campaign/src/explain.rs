@@ -104,6 +104,49 @@ pub fn pinned(text: &str) -> Vec<String> {
     all
 }
 
+/// The program with each `copy` from global to shared memory in two, through a register tensor; `None` if there is no such copy. One that the
+/// compiler does with asynchronous instructions waits for all others in flight too, which two copies do not. Lines keep their numbers.
+pub fn through_registers(text: &str) -> Option<String> {
+    let made = |word: &'static str| {
+        text.lines().filter_map(move |l| {
+            let (name, rest) = l.trim().split_once(" = ")?;
+            Some((name, rest.strip_prefix(word)?.strip_prefix('(')?))
+        })
+    };
+    let views: BTreeSet<&str> = made("global_view").map(|(name, _)| name).collect();
+    let shared: BTreeMap<&str, &str> = made("shared_tensor").collect();
+    let name = |reference: &str| reference.split('[').next().unwrap_or("").trim().to_string();
+    let mut found = 0;
+    let mut split = |line: &str| {
+        let operands = line.trim().strip_prefix("copy(")?.strip_suffix(')')?;
+        // The comma that is in no index.
+        let mut depth = 0;
+        let (comma, _) = operands.char_indices().find(|(_, c)| {
+            depth += i32::from("[(".contains(*c)) - i32::from("])".contains(*c));
+            *c == ',' && depth == 0
+        })?;
+        let (src, dst) = (&operands[..comma], operands[comma + 1..].trim());
+        let (dtype, extents) = shared.get(name(dst).as_str())?.split_once(", [")?;
+        if !views.contains(name(src).as_str()) {
+            return None;
+        }
+        let extents = extents.split_once(']')?.0.split(',').map(str::trim);
+        let kept: Vec<&str> = match dst.split_once('[') {
+            None => extents.collect(),
+            Some((_, index)) => {
+                let entries = index.strip_suffix(']')?.split(',').map(str::trim);
+                extents.zip(entries).filter(|(_, entry)| [":", "_"].contains(entry)).map(|(e, _)| e).collect()
+            }
+        };
+        let via = format!("through_{found}");
+        found += 1;
+        let kept = kept.join(", ");
+        Some(format!("{via} = register_tensor({dtype}, [{kept}]); copy({src}, {via}); copy({via}, {dst})"))
+    };
+    let lines: Vec<String> = text.lines().map(|l| split(l).unwrap_or_else(|| l.to_string())).collect();
+    (found > 0).then(|| lines.join("\n") + "\n")
+}
+
 /// A part of a tensor in shared or global memory.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Part {
@@ -371,6 +414,17 @@ mod tests {
             all.iter().map(|t| t.split_once("64], layout = ").unwrap().1.lines().next().unwrap()).collect();
         assert_eq!(layouts, ["(64, 64) : (64, 1))", "(64, 64) : (1, 64))"]);
         assert!(all.iter().all(|t| parse(t).is_ok()), "{all:?}");
+    }
+
+    #[test]
+    fn copies_to_shared_memory_go_through_registers() {
+        let text = program("copy(gx, s[:, :, 1])\ncopy.async(gx, s[:, :, 0])\ncopy(s[:, :, 0], r)");
+        let split = through_registers(&text).unwrap();
+        let line =
+            "through_0 = register_tensor(f32, [64, 64]); copy(gx, through_0); copy(through_0, s[:, :, 1])";
+        assert_eq!(split.lines().find(|l| l.starts_with("through")), Some(line));
+        assert!(parse(&split).is_ok() && split.lines().count() == text.lines().count(), "{split}");
+        assert_eq!(through_registers(&program("copy(gx, r)\ncopy(r, s[:, :, 0])")), None);
     }
 
     #[test]

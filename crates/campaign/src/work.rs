@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::corpus::{Corpus, Seed};
 use crate::dice::Dice;
-use crate::explain::{explain, pinned};
+use crate::explain::{explain, pinned, through_registers};
 use crate::generate::{Case, generate};
 use crate::judge::{Class, Fault, How, Judgement, judge};
 use crate::mutate::mutate;
@@ -445,6 +445,12 @@ impl<'a> Worker<'a> {
         for base in pinned(base) {
             if self.found_in(&base, changed, how, 0) {
                 return Some("another_layout_needs_it");
+            }
+        }
+        let split = through_registers(base);
+        for base in split.iter().flat_map(|base| std::iter::once(base.clone()).chain(pinned(base))) {
+            if self.found_in(&base, changed, how, 0) {
+                return Some("copies_through_registers_need_it");
             }
         }
         for other in self.corpus.others(seed) {
