@@ -290,14 +290,19 @@ fn snapshot(path: &Path, form: &str) -> Result<(), Failed> {
     };
     let beside = path.with_extension(form);
     let beside = if form == "tile" { path.with_extension("printed") } else { beside };
-    let expected = fs::read_to_string(&beside).unwrap_or_default();
+    equals(&beside, &actual)
+}
+
+/// A file beside a test has this text; if asked to bless, it gets it.
+fn equals(beside: &Path, actual: &str) -> Result<(), Failed> {
+    let expected = fs::read_to_string(beside).unwrap_or_default();
     if actual == expected {
         return Ok(());
     }
     if bless() {
-        return Ok(fs::write(&beside, actual)?);
+        return Ok(fs::write(beside, actual)?);
     }
-    let diff = similar::TextDiff::from_lines(&expected, &actual);
+    let diff = similar::TextDiff::from_lines(&expected, actual);
     Err(format!("{} differs\n{}", beside.display(), diff.unified_diff()).into())
 }
 

@@ -17,7 +17,7 @@ use tilewright::compiler::{Dump, Options, compile_core, core_dumps};
 use tilewright::machine::Arch;
 use tilewright::tile::{Diagnostics, core, least_architecture, parse};
 
-use super::{Values, bless, describe, header, line_column};
+use super::{Values, bless, describe, equals, header, line_column};
 
 /// A core program that a file holds, and what compiling it is asked for.
 struct File {
@@ -111,16 +111,7 @@ fn passed(file: &File, pass: &str) -> Result<core::Program, Failed> {
 
 fn after(path: &Path, pass: &str) -> Result<(), Failed> {
     let actual = passed(&File::read(path)?, pass)?.to_string();
-    let beside = path.with_extension("after");
-    let expected = fs::read_to_string(&beside).unwrap_or_default();
-    if actual == expected {
-        return Ok(());
-    }
-    if bless() {
-        return Ok(fs::write(&beside, actual)?);
-    }
-    let diff = similar::TextDiff::from_lines(&expected, &actual);
-    Err(format!("{} differs\n{}", beside.display(), diff.unified_diff()).into())
+    equals(&path.with_extension("after"), &actual)
 }
 
 /// The PTX is that of a tile program.
