@@ -24,6 +24,7 @@ pub mod gemm;
 pub mod gemm_fp8_blocks;
 pub mod gemm_hopper;
 mod operators;
+pub mod text;
 mod tiles;
 mod tuning;
 pub mod w4a16;

@@ -7,6 +7,7 @@ use crate::config::{Config, ConfigError, Parameter, configured, list, parameter_
 use crate::gemm::GemmConfig;
 use crate::gemm_fp8_blocks::Fp8BlocksConfig;
 use crate::gemm_hopper::HopperGemmConfig;
+use crate::text::LISTED;
 use crate::tuning::{Tuning, tuning};
 use crate::w4a16::W4A16Config;
 
@@ -40,7 +41,18 @@ impl Operator {
 pub type MakePrograms = fn(&[(&str, &str)]) -> Result<Vec<Program>, ConfigError>;
 
 /// All operators.
-pub const OPERATORS: &[Operator] = &[
+pub const OPERATORS: &[Operator] = &{
+    let mut all = [PRODUCTS[0]; PRODUCTS.len() + LISTED.len()];
+    let mut i = 0;
+    while i < all.len() {
+        all[i] = if i < PRODUCTS.len() { PRODUCTS[i] } else { LISTED[i - PRODUCTS.len()] };
+        i += 1;
+    }
+    all
+};
+
+/// Matrix products, whose programs are built in Rust.
+const PRODUCTS: &[Operator] = &[
     Operator {
         name: "gemm",
         about: "c[m, n] = a[m, k] · b[n, k]ᵀ",

@@ -8,8 +8,9 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::{Options, compile};
 use tilewright_kernels::gemm::{self, GemmConfig};
+use tilewright_kernels::text::TEXT_OPERATORS;
 use tilewright_kernels::w4a16::{self, W4A16Config};
-use tilewright_kernels::{ConfigError, OPERATORS, Path, operator};
+use tilewright_kernels::{ConfigError, OPERATORS, Operator, Path, operator};
 use tilewright_machine::{Arch, DType};
 use tilewright_sim::Report;
 use tilewright_tile::renamed::{Place, RENAMED};
@@ -103,10 +104,15 @@ fn the_default_w4a16_is_right_without_conflicts() {
     }
 }
 
+/// The operators that are built in Rust; `text.rs` tests the others.
+fn built_in_rust() -> impl Iterator<Item = &'static Operator> {
+    OPERATORS.iter().filter(|operator| TEXT_OPERATORS.iter().all(|text| text.name != operator.name))
+}
+
 #[test]
 fn ptxas_needs_no_spills() {
     let Some(ptxas) = ptxas() else { return };
-    for operator in OPERATORS {
+    for operator in built_in_rust() {
         let program = (operator.programs)(&[]).unwrap().remove(0);
         for arch in [Arch::SM_80, Arch::SM_90A].into_iter().filter(|arch| arch.has(operator.needs)) {
             let kernel = kernel_for(&program, arch, [1024, 4096, 4096]);
@@ -119,6 +125,8 @@ fn ptxas_needs_no_spills() {
 fn programs_print_and_parse_back() {
     for operator in OPERATORS {
         assert!(operator.least_architecture().has(operator.needs), "{}", operator.name);
+    }
+    for operator in built_in_rust() {
         let program = (operator.programs)(&[("stages", "3")]).unwrap().remove(0);
         assert_eq!(parse(&program.to_string()).unwrap(), program, "{}", operator.name);
     }
@@ -191,7 +199,7 @@ fn messages_about_operators_name_the_line_that_builds_the_statement() {
             all_are_of_operators(stmt.kind.body());
         }
     }
-    for operator in OPERATORS {
+    for operator in built_in_rust() {
         for program in (operator.programs)(&[]).unwrap() {
             all_are_of_operators(&program.body);
         }

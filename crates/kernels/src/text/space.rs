@@ -1,0 +1,139 @@
+//! Tuning spaces of operators that are bound by memory, and an estimate that ranks their points.
+
+use tilewright_machine::{Arch, DType, Rate, timing};
+
+use super::{Setting, TextOperator};
+
+/// Cycles from the issue of a load from global memory until its data is there, under load.
+const LATENCY: f64 = 1100.0;
+
+/// Elements of a vector of 16 bytes.
+const VECTOR: i64 = 8;
+
+const THREADS: [i64; 5] = [64, 128, 256, 512, 1024];
+
+/// The most elements that a thread may hold, so that three tensors of f32 fit into its registers.
+fn most_held(threads: i64) -> i64 {
+    (16384 / threads).min(64)
+}
+
+fn round_up(n: i64, to: i64) -> i64 {
+    n.div_euclid(to) * to + if n % to == 0 { 0 } else { to }
+}
+
+fn setting(operator: &TextOperator, form: usize, values: &[(&str, i64)]) -> Setting {
+    let value = |name: &str| values.iter().find(|(other, _)| *other == name).map_or(1, |(_, value)| *value);
+    let knobs = operator.knobs.iter().map(|knob| value(knob.name)).collect();
+    Setting { dtype: DType::F16, form, knobs }
+}
+
+/// Tiles anywhere in a matrix of `[m, n]`: from one to four vectors a thread, in runs of at least 64 elements.
+pub(super) fn elementwise(operator: &TextOperator, sizes: &[i64]) -> Vec<Setting> {
+    let columns = sizes.last().copied().unwrap_or(1);
+    let mut all = Vec::new();
+    for threads in THREADS {
+        for vectors in [1, 2, 4] {
+            for bm in [1, 2, 4, 8, 16, 32, 64] {
+                let bn = threads * VECTOR * vectors / bm;
+                if VECTOR * vectors <= most_held(threads) && bn >= 64 && (bn < 2 * columns || bn == 64) {
+                    all.push(setting(operator, 0, &[("bm", bm), ("bn", bn), ("threads", threads)]));
+                }
+            }
+        }
+    }
+    // A matrix so small that every tile reaches beyond it.
+    if all.is_empty() {
+        all.push(setting(operator, 0, &[("bm", 1), ("bn", 512), ("threads", 64)]));
+    }
+    all
+}
+
+/// Tokens and heads of `[t, h]`, with heads of 128 numbers.
+pub(super) fn heads(operator: &TextOperator, sizes: &[i64]) -> Vec<Setting> {
+    let heads = sizes.last().copied().unwrap_or(1);
+    let mut all = Vec::new();
+    for threads in THREADS {
+        for bm in [1, 2, 4, 8] {
+            for hb in [1, 2, 4, 8, 16, 32, 64] {
+                let held = bm * hb * 128 / threads;
+                if (VECTOR..=most_held(threads)).contains(&held) && (hb < 2 * heads || hb == 8) {
+                    let values = [("bm", bm), ("heads", hb), ("d", 128), ("threads", threads)];
+                    all.push(setting(operator, 0, &values));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Square tiles and tiles of two squares, in shared memory.
+pub(super) fn transposed(operator: &TextOperator, _: &[i64]) -> Vec<Setting> {
+    let tiles = [(32, 32), (32, 64), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128)];
+    let points = tiles.into_iter().flat_map(|(bm, bn)| THREADS.map(|threads| (bm, bn, threads)));
+    let held =
+        points.filter(|(bm, bn, threads)| (VECTOR..=most_held(*threads)).contains(&(bm * bn / threads)));
+    let point = |(bm, bn, threads)| setting(operator, 0, &[("bm", bm), ("bn", bn), ("threads", threads)]);
+    held.map(point).collect()
+}
+
+/// Rows of `[m, n]` with sums over them: whole rows in registers (the form `row`) where a thread holds at most 64 elements, and
+/// rows in chunks.
+pub(super) fn rows(operator: &TextOperator, sizes: &[i64]) -> Vec<Setting> {
+    let columns = sizes.last().copied().unwrap_or(1);
+    let row = operator.forms.iter().position(|form| form.whole.is_some());
+    let mut all = Vec::new();
+    for threads in THREADS {
+        for bm in [1, 2, 4, 8, 16, 32, 64] {
+            let lanes = threads / bm;
+            if lanes < 1 {
+                continue;
+            }
+            let bn = round_up(columns, VECTOR * lanes);
+            let held = bm * bn / threads;
+            let thrifty = bn < 2 * columns || held == VECTOR;
+            if let Some(form) = row.filter(|_| held <= most_held(threads) && thrifty) {
+                all.push(setting(operator, form, &[("bm", bm), ("bn", bn), ("threads", threads)]));
+            }
+            for vectors in [1, 2, 4] {
+                let chunk = VECTOR * vectors * lanes;
+                let fits = VECTOR * vectors <= most_held(threads);
+                if bm <= 4 && fits && (chunk < columns || all.is_empty()) {
+                    all.push(setting(operator, 0, &[("bm", bm), ("bn", chunk), ("threads", threads)]));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Estimated microseconds: rounds of blocks that are resident together, each as long as the latency of a load and what its bytes take,
+/// and at least what memory takes for all of them.
+pub(super) fn estimate(operator: &TextOperator, setting: &Setting, arch: Arch, sizes: &[i64]) -> f64 {
+    let (limits, table) = (arch.limits(), timing(arch));
+    let value = |name| operator.knob(setting, name).unwrap_or(1) as f64;
+    // Heads of a token lie side by side: their columns are those of a row.
+    let head = value("d");
+    let (bm, bn, threads) = (value("bm"), value("bn") * value("heads") * head, value("threads"));
+    let width = f64::from(setting.dtype.bits()) / 8.0;
+    let bytes = (operator.traffic)(sizes) * width;
+    // A thread holds its elements as they came and as f32.
+    let held = (bm * bn / threads).max(1.0);
+    let registers = (24.0 + held * (1.0 + width / 4.0)).clamp(24.0, 255.0) as u32;
+    let resident = f64::from(limits.resident_blocks(threads as u32, registers, 0));
+    let chips = table.rate(Rate::Multiprocessors);
+    let rows = sizes.iter().rev().skip(1).map(|n| *n as f64).product::<f64>().max(1.0);
+    let columns = sizes.last().map_or(1.0, |n| *n as f64) * head;
+    let whole = operator.forms[setting.form].whole.is_some();
+    let chunked = operator.forms.len() > 1 && !whole;
+    // Loops over chunks read twice, and wait for each chunk.
+    let (across, steps) =
+        if chunked { (1.0, 2.0 * (columns / bn).ceil()) } else { ((columns / bn).ceil(), 1.0) };
+    let blocks = (rows / bm).ceil() * across;
+    let waves = blocks / (chips * resident);
+    let waves = if waves < 4.0 { waves.ceil() } else { waves };
+    let bandwidth = table.rate(Rate::DramBytes);
+    let share = bytes / (blocks * steps);
+    let together = (blocks / chips).min(resident) * share;
+    let cycles = waves * steps * LATENCY.max(together / bandwidth) + LATENCY;
+    cycles / table.rate(Rate::ClockMhz) + table.rate(Rate::LaunchUs)
+}

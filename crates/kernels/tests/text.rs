@@ -1,0 +1,176 @@
+//! Every operator whose program is a text file, at edge sizes: the interpreter, the simulator and a reference of plain loops agree,
+//! nothing races, and `ptxas` needs no spills.
+
+mod common;
+
+use common::{Launch, Tensors, assemble, ptxas, random};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tilewright_compiler::{Options, compile};
+use tilewright_kernels::text::{Sizes, TEXT_OPERATORS, TextOperator, Values};
+use tilewright_machine::{Arch, DType};
+use tilewright_tile::{Expr, ParamKind, Program, parse};
+
+/// Parameters by name.
+type Given = Vec<(&'static str, String)>;
+
+fn borrowed(given: &Given) -> Vec<(&str, &str)> {
+    given.iter().map(|(name, value)| (*name, value.as_str())).collect()
+}
+
+fn sizes_of(operator: &TextOperator, edge: &[i64]) -> Sizes {
+    operator.sizes.iter().map(|(name, _)| name.to_string()).zip(edge.iter().copied()).collect()
+}
+
+/// The value of a shape's extent: an expression over sizes and constants.
+fn extent(program: &Program, sizes: &Sizes, e: &Expr) -> i64 {
+    let of = |id: tilewright_tile::SymbolId| {
+        let symbol = program.symbol(id);
+        sizes.get(&symbol.name).copied().or_else(|| match &symbol.kind {
+            tilewright_tile::SymbolKind::Constant(value) => value.as_int(),
+            _ => None,
+        })
+    };
+    e.substitute(&of).as_int().unwrap_or_else(|| panic!("{e:?}"))
+}
+
+/// Random inputs of a program; NaN for what it writes.
+fn inputs(operator: &TextOperator, program: &Program, sizes: &Sizes, seed: u64) -> (Values, Tensors) {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let (mut values, mut tensors) = (Values::new(), Tensors::new());
+    for param in &program.params {
+        match &param.kind {
+            ParamKind::Scalar { default } => {
+                values.insert(param.name.clone(), vec![*default]);
+            }
+            ParamKind::Tensor { shape, .. } => {
+                let len: i64 = shape.iter().map(|e| extent(program, sizes, e)).product();
+                let range = operator.indices.iter().find(|(name, _)| *name == param.name);
+                let drawn = match range {
+                    Some((_, size)) => {
+                        (0..len).map(|_| f64::from(rng.random_range(0..sizes[*size] as i32))).collect()
+                    }
+                    None => random(&mut rng, param.dtype, len),
+                };
+                values.insert(param.name.clone(), drawn.clone());
+                tensors.insert(param.name.clone(), drawn);
+            }
+        }
+    }
+    (values, tensors)
+}
+
+/// The program at these sizes on interpreter and simulator, beside the reference.
+fn check(operator: &TextOperator, given: &Given, edge: &[i64], seeds: &[u64]) {
+    let program = operator.program(&borrowed(given)).unwrap();
+    let sizes = sizes_of(operator, edge);
+    let (values, tensors) = inputs(operator, &program, &sizes, edge.iter().sum::<i64>() as u64);
+    // References know constants by the names of parameters.
+    let mut known = sizes.clone();
+    for knob in operator.knobs {
+        let found = program.constants().find(|(_, symbol, _)| symbol.name == knob.constant);
+        known.insert(knob.name.to_string(), found.and_then(|(.., value)| value.as_int()).unwrap());
+    }
+    let expected = (operator.reference)(&known, &values);
+    let sizes: Vec<(&str, i64)> = sizes.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let launch = Launch { programs: &[program.clone()], sizes: &sizes, scalars: &[] };
+    let (simulated, interpreted, _) = launch.run(Arch::SM_90A, seeds, &tensors);
+    for (name, expected) in &expected {
+        let dtype = program.params.iter().find(|param| param.name == *name).unwrap().dtype;
+        let (roundings, absolute) = operator.tolerance;
+        for (execution, actual) in [("simulator", &simulated[name]), ("interpreter", &interpreted[name])] {
+            assert_eq!(actual.len(), expected.len());
+            for (i, (actual, expected)) in actual.iter().zip(expected).enumerate() {
+                let bound = roundings * epsilon(dtype) * expected.abs() + absolute;
+                let error = (actual - expected).abs();
+                assert!(
+                    error <= bound,
+                    "{} {given:?} {edge:?}: {name}[{i}] of the {execution} is {actual}, not {expected} ± {bound}",
+                    operator.name
+                );
+            }
+        }
+    }
+}
+
+fn epsilon(dtype: DType) -> f64 {
+    if dtype.range().is_some() { 0.0 } else { dtype.epsilon() }
+}
+
+/// The default, and the first and the last point of the space at the sizes.
+fn settings(operator: &TextOperator, edge: &[i64]) -> Vec<Given> {
+    let space = operator.points(Arch::SM_90A, &sizes_of(operator, edge), &[]).unwrap();
+    let points = &space.points;
+    let picked = [0, points.len() - 1].map(|i| points[i].parameters.clone());
+    let mut all = vec![Vec::new()];
+    for point in picked {
+        if !all.contains(&point) {
+            all.push(point);
+        }
+    }
+    all
+}
+
+#[test]
+fn operators_are_right_at_edges() {
+    for operator in TEXT_OPERATORS {
+        for edge in operator.edges {
+            for given in settings(operator, edge) {
+                check(operator, &given, edge, &[1]);
+            }
+        }
+    }
+}
+
+#[test]
+fn operators_are_right_in_every_type() {
+    for operator in TEXT_OPERATORS {
+        let edge = operator.edges[operator.edges.len() / 2];
+        for dtype in ["bf16", "f32"] {
+            check(operator, &vec![("dtype", dtype.to_string())], edge, &[3, 4]);
+        }
+    }
+}
+
+#[test]
+fn programs_of_files_print_and_parse_back() {
+    for operator in TEXT_OPERATORS {
+        for form in operator.forms {
+            let form = (operator.forms.len() > 1).then_some(("form", form.name));
+            let given: Vec<_> = form.into_iter().chain([("dtype", "bf16")]).collect();
+            let program = operator.program(&given).unwrap();
+            assert_eq!(parse(&program.to_string()).unwrap(), program, "{}", operator.name);
+        }
+    }
+}
+
+#[test]
+fn vectors_are_whole_and_nothing_spills() {
+    let ptxas = ptxas();
+    for operator in TEXT_OPERATORS {
+        let sizes = sizes_of(operator, operator.large);
+        let point = operator.points(Arch::SM_90A, &sizes, &[]).unwrap().points.remove(0);
+        for given in [Vec::new(), point.parameters] {
+            let program = operator.program(&borrowed(&given)).unwrap();
+            let named: Vec<(&str, i64)> = sizes.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+            for arch in [Arch::SM_80, Arch::SM_90A] {
+                let options = Options::new(arch).for_sizes(&program, &named);
+                let kernel = compile(&program, &options)
+                    .unwrap_or_else(|e| panic!("{} {given:?}: {e}", operator.name));
+                for narrow in
+                    ["ld.global.b16", "ld.global.u16", "st.global.b16", "ld.global.b32 ", "ld.shared.b16"]
+                {
+                    assert!(!kernel.ptx.contains(narrow), "{} {given:?}: {narrow}", operator.name);
+                }
+                if let Some(ptxas) = &ptxas {
+                    assert_eq!(
+                        assemble(ptxas, operator.name, &kernel, arch),
+                        0,
+                        "{} {given:?} spills",
+                        operator.name
+                    );
+                }
+            }
+        }
+    }
+}
