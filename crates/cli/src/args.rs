@@ -117,6 +117,13 @@ pub struct RunArgs {
     /// Seed of the random inputs
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
+    /// Elements of a tensor instead of random ones: a number, a range (`len=0..500`, its end excluded), `normal(0, 1)`, or a file `x.npy`
+    /// or `x.safetensors:name`. Sizes that its shape names and -p does not are those of the file
+    #[arg(long, value_name = "NAME=WHAT")]
+    pub input: Vec<String>,
+    /// Write an output to a file `y.npy` or `y.safetensors:name`
+    #[arg(long, value_name = "NAME=FILE", conflicts_with = "seeds")]
+    pub output: Vec<String>,
     /// Let an element x differ from the interpreter's by T · (1 + |x|), instead of the bound that the interpreter carries to it
     #[arg(long, value_name = "T", value_parser = tolerance)]
     pub tolerance: Option<f64>,

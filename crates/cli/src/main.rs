@@ -8,6 +8,7 @@ mod bench;
 mod calibrate;
 mod candidates;
 mod compile;
+mod data;
 mod devices;
 mod fidelity;
 mod kernels;

@@ -14,6 +14,7 @@ use tilewright::runtime::{self, Device, DeviceChoice, DeviceKind, SimDevice};
 use tilewright::sim::{Config, Trace};
 
 use crate::args::RunArgs;
+use crate::data;
 use crate::load::{Loaded, load, timing};
 use crate::messages::{Failure, error, print};
 use crate::outcome::{comparisons, config, mistakes, refused, sentences, warnings, warnings_as_json};
@@ -25,7 +26,10 @@ use crate::target::{Target, target};
 /// Compiles, runs and checks a program.
 pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let choice: DeviceChoice = args.device.parse().map_err(Failure::usage)?;
-    let loaded = load(&args.program)?;
+    let mut loaded = load(&args.program)?;
+    let inputs = data::inputs(&args.input)?;
+    let program = loaded.program.clone();
+    data::take_sizes(&mut loaded, &program, &args.program.params, &inputs);
     let device = open(choice, args)?;
     let target = target(&args.program, &loaded, device.as_ref())?;
     if args.json || args.seeds.is_some() {
@@ -35,11 +39,13 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let mut options = loaded.options(target.arch);
     options.timing = timing(&args.program, target.arch)?;
     let kernel = loaded.compile(&options)?;
+    data::check_names(&[&kernel], &inputs, &args.output)?;
     let compile_ms = started.elapsed().as_secs_f64() * 1e3;
 
     let options = CheckOptions {
         sizes: loaded.sizes.clone(),
         scalars: loaded.scalars.clone(),
+        inputs,
         seed: args.seed,
         repeat: args.repeat,
         force: args.force,
@@ -60,6 +66,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     if let (Some(path), Some(trace)) = (&args.trace, outcome.report.sim().and_then(|s| s.trace.as_ref())) {
         write_trace(path, trace)?;
     }
+    data::write_outputs(&[(&kernel, &outcome)], &loaded.sizes, &args.output)?;
     let summary = Summary {
         args,
         loaded: &loaded,

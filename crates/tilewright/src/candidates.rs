@@ -3,7 +3,7 @@
 
 use tilewright_compiler::{Kernel, Options, compile};
 use tilewright_machine::DType;
-use tilewright_runtime::{Arg, Device};
+use tilewright_runtime::{Arg, Device, Scales};
 use tilewright_synth::CandidateNote;
 use tilewright_tile::{Diagnostics, Program, StmtKind};
 
@@ -109,7 +109,7 @@ fn compile_all(
 }
 
 /// True if two candidates left the same in every output, within what other orders of sums may separate: relative to the larger of the
-/// element and the root mean square of the output. No interpreter is asked, so that sizes may be a GPU's.
+/// element and the scale of those of its size ([`Scales`]). No interpreter is asked, so that sizes may be a GPU's.
 fn agree(kernel: &Kernel, expected: &[Option<Vec<f64>>], actual: &[Option<Vec<f64>>]) -> bool {
     let (mut integers, mut narrow) = (false, false);
     let dtype = |id| kernel.program().tensor(id).dtype;
@@ -125,12 +125,11 @@ fn agree(kernel: &Kernel, expected: &[Option<Vec<f64>>], actual: &[Option<Vec<f6
             return true;
         };
         let slack: f64 = if !param.dtype.is_float() && integers { 1.0 } else { 0.0 };
-        let finite = || expected.iter().filter(|x| x.is_finite());
-        let rms = (finite().map(|x| x * x).sum::<f64>() / finite().count().max(1) as f64).sqrt();
+        let scales = Scales::of(expected.iter().copied());
         let tolerance = 4.0 * param.dtype.epsilon() + sums;
         expected.iter().zip(actual).all(|(e, a)| {
             let same = e == a || (e.is_nan() && a.is_nan());
-            same || (e - a).abs() <= slack.max(tolerance * e.abs().max(rms))
+            same || (e - a).abs() <= slack.max(tolerance * e.abs().max(scales.at(*e)))
         })
     })
 }

@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Instant;
 
-use rand::{RngExt, SeedableRng};
 use tilewright_compiler::Kernel;
 use tilewright_runtime::{Arg, Device, DeviceKind, LaunchReport, RuntimeError, Sizes, Tensor, Timing};
 use tilewright_tile::interpret::{
-    Argument, Executable, InterpretError, interpret_bounded, interpret_watched, tensor_len, tensor_shape,
-    tensor_strides, work,
+    Argument, Executable, InterpretError, interpret_bounded, interpret_watched, tensor_shape, tensor_strides,
+    work,
 };
-use tilewright_tile::{Code, Diagnostic, ParamId, ParamKind, StmtKind, core};
+use tilewright_tile::{Code, Diagnostic, StmtKind, core};
+
+use crate::input::{Input, InputError, arguments};
 
 /// Operations of all blocks ([`work`]), above which a check is refused unless it is forced: some ten minutes.
 pub const WORK_LIMIT: u64 = 1 << 40;
@@ -28,6 +29,8 @@ pub struct CheckOptions {
     pub sizes: Sizes,
     /// Values of scalar parameters; those not named take their defaults.
     pub scalars: BTreeMap<String, f64>,
+    /// Elements of tensors; those not named are random.
+    pub inputs: BTreeMap<String, Input>,
     /// Seed of the random inputs.
     pub seed: u64,
     /// Launches to time after the one that is checked (devices with a clock).
@@ -59,6 +62,14 @@ pub enum CheckError {
         elements: u64,
         /// Free bytes.
         free: u64,
+    },
+    /// An input cannot be used.
+    #[error("input `{name}`: {error}")]
+    Input {
+        /// The tensor.
+        name: String,
+        /// The reason.
+        error: InputError,
     },
     /// The run would take too long.
     #[error(
@@ -225,6 +236,8 @@ pub enum Verdict {
     RightWithWarnings,
     /// Every element that is written is right, but some elements of outputs are not written.
     RightWhereWritten,
+    /// Every element with a bound is right, but nothing bounds some elements: of those any value passes.
+    RightWhereBounded,
     /// An output is wrong, or depends on what nothing had written, or the simulator found something.
     Wrong,
 }
@@ -235,6 +248,7 @@ impl std::fmt::Display for Verdict {
             Verdict::Right => "right",
             Verdict::RightWithWarnings => "right, with warnings",
             Verdict::RightWhereWritten => "right where written",
+            Verdict::RightWhereBounded => "right where bounded",
             Verdict::Wrong => "WRONG",
         })
     }
@@ -250,9 +264,11 @@ impl Outcome {
     /// Summary of the check in a word.
     pub fn verdict(&self) -> Verdict {
         let partly = self.warnings.iter().any(|warning| warning.code == Code::PartlyWritten);
+        let unbounded = self.comparisons.iter().any(|c| c.unbounded > 0);
         match (self.is_right(), partly, self.warnings.is_empty()) {
             (false, _, _) => Verdict::Wrong,
             (true, true, _) => Verdict::RightWhereWritten,
+            (true, false, _) if unbounded => Verdict::RightWhereBounded,
             (true, false, false) => Verdict::RightWithWarnings,
             (true, false, true) => Verdict::Right,
         }
@@ -366,7 +382,7 @@ fn interpreted_as(
 ) -> Result<Expected, CheckError> {
     let sizes = sizes(kernel, options);
     affordable(kernel, &sizes, options, "interpreter")?;
-    let mut arguments = inputs(kernel, &sizes, options)?;
+    let mut arguments = arguments(kernel, &sizes, options)?;
     let bounds = interpret_bounded(program, &sizes, &mut arguments)?;
     Ok(Expected { arguments, bounds })
 }
@@ -379,7 +395,7 @@ fn interpreted_as(
 pub fn watched(kernel: &Kernel, options: &CheckOptions) -> Result<(Expected, Vec<Diagnostic>), CheckError> {
     let sizes = sizes(kernel, options);
     affordable(kernel, &sizes, options, "interpreter")?;
-    let mut arguments = inputs(kernel, &sizes, options)?;
+    let mut arguments = arguments(kernel, &sizes, options)?;
     let (bounds, warnings) = interpret_watched(&kernel.verified, &sizes, &mut arguments)?;
     Ok((Expected { arguments, bounds }, warnings))
 }
@@ -441,7 +457,7 @@ pub(crate) fn prepare(
     if device.kind() == DeviceKind::Sim {
         affordable(kernel, &sizes, options, "simulator")?;
     }
-    let inputs = inputs(kernel, &sizes, options)?;
+    let inputs = arguments(kernel, &sizes, options)?;
     let tensors: Vec<Option<Tensor>> = kernel
         .program()
         .params
@@ -468,38 +484,6 @@ fn launch(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Resul
         None
     };
     Ok(Launched { report, seconds, results, timing })
-}
-
-fn inputs(kernel: &Kernel, sizes: &Sizes, options: &CheckOptions) -> Result<Vec<Argument>, CheckError> {
-    let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(options.seed);
-    let mut all = Vec::new();
-    for (i, param) in kernel.program().params.iter().enumerate() {
-        if let ParamKind::Scalar { default } = param.kind {
-            // The launch passes an `f32`, so the interpreter computes with one too.
-            let value = options.scalars.get(&param.name).copied().unwrap_or(default);
-            all.push(Argument::Scalar(f64::from(value as f32)));
-            continue;
-        }
-        let id = ParamId(i as u32);
-        let len = tensor_len(&kernel.verified, id, sizes)?;
-        let read = kernel.verified.inputs().contains(&id);
-        let indexes = kernel.verified.elements().contains(&id);
-        let dtype = param.dtype;
-        let mut draw = || -> f64 {
-            let x = match (read, dtype.range()) {
-                (false, None) => f64::NAN,
-                (false, Some(_)) => 85.0,
-                (true, _) if indexes => f64::from(rng.random_range(-2..8)),
-                (true, None) => rng.random_range(-1.0..1.0),
-                (true, Some((low, high))) => {
-                    f64::from(rng.random_range(low.max(-1_000_000)..=high.min(1_000_000)))
-                }
-            };
-            dtype.decode(dtype.encode(x))
-        };
-        all.push(Argument::Tensor((0..len).map(|_| draw()).collect()));
-    }
-    Ok(all)
 }
 
 /// Compares every output with the interpreter's.

@@ -79,8 +79,10 @@
 //! | [`kernels`] | operators as tile programs, with references and tuning spaces |
 //! | [`tune`] | the autotuner and its records |
 
+pub mod arrays;
 pub mod candidates;
 pub mod check;
+pub mod input;
 pub mod mutate;
 
 pub use tilewright_compiler as compiler;

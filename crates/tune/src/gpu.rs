@@ -10,7 +10,7 @@ use tilewright_lab::CudaRunner;
 use tilewright_lab::measure::{L2, Runner, Turn};
 use tilewright_machine::DType;
 use tilewright_runtime::{
-    Bindings, Buffer, CudaDevice, Device, LaunchOptions, RuntimeError, Sizes, Timing, decode, encode,
+    Bindings, Buffer, CudaDevice, Device, LaunchOptions, RuntimeError, Scales, Sizes, Timing, decode, encode,
     sizes_of,
 };
 use tilewright_tile::interpret::tensor_len;
@@ -252,15 +252,14 @@ fn random(dtype: DType, bytes: usize) -> Vec<u8> {
 }
 
 /// The first difference of two results larger than roundings explain: several of the element type, relative to the larger of the element and the
-/// root of the mean square of the first ones.
+/// scale of those of its size among the first ones.
 fn compare(dtype: DType, elements: usize, own: &[u8], expected: &[u8]) -> Option<String> {
     let each = CHUNK / dtype.per_byte().max(1) as usize * (dtype.bits().max(8) / 8) as usize;
     let first = decode(dtype, &expected[..expected.len().min(16 * each)]);
-    let finite: Vec<f64> = first.into_iter().filter(|y| y.is_finite()).collect();
-    let scale = (finite.iter().map(|y| y * y).sum::<f64>() / finite.len().max(1) as f64).sqrt();
+    let scales = Scales::of(first);
     let tolerance = if dtype.is_float() { 8.0 * dtype.epsilon() + 1e-3 } else { 0.0 };
     let agree = |x: f64, y: f64| {
-        (x - y).abs() <= tolerance * y.abs().max(scale) || x == y || x.is_nan() && y.is_nan()
+        (x - y).abs() <= tolerance * y.abs().max(scales.at(y)) || x == y || x.is_nan() && y.is_nan()
     };
     let (mut wrong, mut first) = (0usize, None);
     let chunks = (0..).step_by(CHUNK).zip(own.chunks(each).zip(expected.chunks(each)));
@@ -290,6 +289,11 @@ mod tests {
         assert_eq!(said, "2 of 3 elements differ; element 1 is 2 and 2.5");
         // Small against the others: noise of a sum that cancels.
         assert_eq!(compare(&[0.001, 100.0], &[0.002, 100.0]), None);
+        // Beside a number that dwarfs it, an element is compared with those of its own size.
+        let of = |values: &[f64]| encode(DType::F32, values);
+        let mask = |x: f64| [vec![-1e30; 100], vec![x; 100]].concat();
+        let masked = super::compare(DType::F32, 200, &of(&mask(1.5)), &of(&mask(1.0))).unwrap();
+        assert_eq!(masked, "100 of 200 elements differ; element 100 is 1.5 and 1");
         let ints = |a: &[u8], b: &[u8]| super::compare(DType::I8, a.len(), a, b);
         assert!(ints(&[1, 2], &[1, 3]).is_some() && ints(&[1, 2], &[1, 2]).is_none());
     }

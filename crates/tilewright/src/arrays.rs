@@ -1,0 +1,426 @@
+//! Arrays in files, for inputs and outputs of kernels: NumPy's `.npy` and `.safetensors`.
+//!
+//! Both formats are read and written by this module, so that an element goes through [`DType::encode`] and [`DType::decode`] as every other
+//! does. Sources: the NumPy enhancement proposal 1 and `numpy.lib.format` for `.npy`; the format section of the safetensors
+//! repository's README for `.safetensors`.
+
+mod npy;
+mod safetensors;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use tilewright_machine::DType;
+
+/// The largest file that is read, in bytes.
+const LIMIT: u64 = 1 << 36;
+
+/// An array, row-major (the last mode contiguous).
+#[derive(Clone, PartialEq, Debug)]
+pub struct Array {
+    /// The element type in the file.
+    pub element: &'static Element,
+    /// The extents.
+    pub shape: Vec<usize>,
+    /// The elements; integers beyond 2⁵³ are rounded.
+    pub values: Vec<f64>,
+}
+
+/// An element type of files.
+#[derive(Debug)]
+pub struct Element {
+    /// The name in messages: that of the language, where it has the type.
+    pub name: &'static str,
+    /// The letter and the bytes in `.npy`; some have none.
+    npy: Option<&'static str>,
+    /// The name in `.safetensors`.
+    safetensors: &'static str,
+    /// Bytes of an element.
+    bytes: usize,
+    /// True for floats.
+    float: bool,
+    /// The value of little-endian bytes.
+    decode: fn(&[u8]) -> f64,
+}
+
+impl PartialEq for Element {
+    fn eq(&self, other: &Element) -> bool {
+        self.name == other.name
+    }
+}
+
+impl fmt::Display for Element {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// Little-endian bytes as an unsigned integer.
+fn bits(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte))
+}
+
+/// Little-endian bytes as a signed integer.
+fn signed(bytes: &[u8]) -> f64 {
+    let above = 64 - 8 * bytes.len() as u32;
+    ((bits(bytes) << above).cast_signed() >> above) as f64
+}
+
+fn unsigned(bytes: &[u8]) -> f64 {
+    bits(bytes) as f64
+}
+
+macro_rules! element {
+    ($name:literal, $npy:expr, $safetensors:literal, $bytes:literal, $float:literal, $decode:expr) => {
+        Element {
+            name: $name,
+            npy: $npy,
+            safetensors: $safetensors,
+            bytes: $bytes,
+            float: $float,
+            decode: $decode,
+        }
+    };
+}
+
+/// Every element type that files have and this module reads.
+static ELEMENTS: [Element; 15] = [
+    element!("f64", Some("f8"), "F64", 8, true, |b| f64::from_bits(bits(b))),
+    element!("f32", Some("f4"), "F32", 4, true, |b| DType::F32.decode(bits(b) as u32)),
+    element!("f16", Some("f2"), "F16", 2, true, |b| DType::F16.decode(bits(b) as u32)),
+    element!("bf16", None, "BF16", 2, true, |b| DType::BF16.decode(bits(b) as u32)),
+    element!("e4m3", None, "F8_E4M3", 1, true, |b| DType::E4M3.decode(bits(b) as u32)),
+    element!("e5m2", None, "F8_E5M2", 1, true, |b| DType::E5M2.decode(bits(b) as u32)),
+    element!("i8", Some("i1"), "I8", 1, false, signed),
+    element!("u8", Some("u1"), "U8", 1, false, unsigned),
+    element!("i16", Some("i2"), "I16", 2, false, signed),
+    element!("u16", Some("u2"), "U16", 2, false, unsigned),
+    element!("i32", Some("i4"), "I32", 4, false, signed),
+    element!("u32", Some("u4"), "U32", 4, false, unsigned),
+    element!("i64", Some("i8"), "I64", 8, false, signed),
+    element!("u64", Some("u8"), "U64", 8, false, unsigned),
+    element!("bool", Some("b1"), "BOOL", 1, false, unsigned),
+];
+
+/// Reasons why an array cannot be read, written, or used.
+#[derive(Debug, thiserror::Error)]
+pub enum ArrayError {
+    /// The file cannot be read or written.
+    #[error("cannot {verb} `{}`: {error}", path.display())]
+    Io {
+        /// `read` or `write`.
+        verb: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        error: std::io::Error,
+    },
+    /// The file is not of its format.
+    #[error("`{}` is not a file of its format: {reason}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// The mistake.
+        reason: String,
+    },
+    /// A file of several tensors has none of this name.
+    #[error("`{}` has no tensor `{name}`; it has {}", path.display(), list(known))]
+    NoTensor {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        name: String,
+        /// The names that it has.
+        known: Vec<String>,
+    },
+    /// The file's name ends in nothing that is known.
+    #[error("`{}` is neither a `.npy` nor a `.safetensors` file", path.display())]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The elements are of a type that the tensor's cannot take.
+    #[error("it has elements of type {found}, and the tensor has {wanted}: {help}")]
+    Type {
+        /// The type in the file.
+        found: &'static str,
+        /// The tensor's.
+        wanted: DType,
+        /// The remedy.
+        help: &'static str,
+    },
+    /// An integer is outside the range of the tensor's type.
+    #[error("its element {at} is {value}, and the tensor's type {wanted} reaches from {low} to {high}")]
+    Range {
+        /// The number of the element, row-major.
+        at: usize,
+        /// Its value.
+        value: f64,
+        /// The tensor's type.
+        wanted: DType,
+        /// The type's smallest value.
+        low: f64,
+        /// Its largest.
+        high: f64,
+    },
+    /// The shape is another one.
+    #[error("it has shape {found:?}, and the tensor has {wanted:?}")]
+    Shape {
+        /// The shape in the file.
+        found: Vec<usize>,
+        /// The tensor's.
+        wanted: Vec<i64>,
+    },
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".to_string() } else { names.join(", ") }
+}
+
+/// The smallest and the largest value of an integer type, from its own rounding of what is far outside; `None` for floats.
+fn range(dtype: DType) -> Option<[f64; 2]> {
+    (!dtype.is_float()).then(|| [-1e300, 1e300].map(|x| dtype.decode(dtype.encode(x))))
+}
+
+impl Array {
+    /// The elements as a tensor of this type and shape takes them. Floats go to floats of any width, rounded to nearest even when they are
+    /// encoded; integers to integers, if the type reaches as far.
+    ///
+    /// # Errors
+    ///
+    /// [`ArrayError::Shape`], [`ArrayError::Type`], [`ArrayError::Range`].
+    pub fn for_tensor(&self, dtype: DType, shape: &[i64]) -> Result<&[f64], ArrayError> {
+        if self.shape.len() != shape.len() || self.shape.iter().zip(shape).any(|(a, b)| *a as i64 != *b) {
+            return Err(ArrayError::Shape { found: self.shape.clone(), wanted: shape.to_vec() });
+        }
+        if self.element.float != dtype.is_float() {
+            let help = if dtype.is_float() {
+                "convert the array to a float type"
+            } else {
+                "convert the array to an integer type"
+            };
+            return Err(ArrayError::Type { found: self.element.name, wanted: dtype, help });
+        }
+        if let Some([low, high]) = range(dtype)
+            && let Some(at) = self.values.iter().position(|x| !(low..=high).contains(x))
+        {
+            let value = self.values[at];
+            return Err(ArrayError::Range { at, value, wanted: dtype, low, high });
+        }
+        Ok(&self.values)
+    }
+
+    /// Reads a file: `a.npy`, `a.safetensors:name`, or `a.safetensors` where it has one tensor.
+    ///
+    /// # Errors
+    ///
+    /// [`ArrayError`].
+    pub fn read(place: &Place) -> Result<Self, ArrayError> {
+        let Place { path, name } = place;
+        let io = |error| ArrayError::Io { verb: "read", path: path.clone(), error };
+        let size = std::fs::metadata(path).map_err(io)?.len();
+        if size > LIMIT {
+            let reason = format!("it has {size} bytes, more than {LIMIT}");
+            return Err(ArrayError::Format { path: path.clone(), reason });
+        }
+        let bytes = std::fs::read(path).map_err(io)?;
+        let format = |reason| ArrayError::Format { path: path.clone(), reason };
+        match place.format()? {
+            Format::Npy => npy::read(&bytes).map_err(format),
+            Format::Safetensors => {
+                let tensors = safetensors::Tensors::of(&bytes).map_err(format)?;
+                let known = tensors.names();
+                let name = match (name, known.as_slice()) {
+                    (Some(name), _) => name.clone(),
+                    (None, [only]) => only.clone(),
+                    (None, _) => {
+                        let reason = format!("it has several tensors: add `:NAME`, of {}", list(&known));
+                        return Err(format(reason));
+                    }
+                };
+                tensors.read(&name).map_err(format)?.ok_or(ArrayError::NoTensor {
+                    path: path.clone(),
+                    name,
+                    known,
+                })
+            }
+        }
+    }
+
+    /// Writes elements of a type to files, several tensors of one `.safetensors` file together. `.npy` has no `bf16` and no 8-bit floats:
+    /// they are written as `f32`, exactly; elements of fewer than 8 bits as bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`ArrayError::Io`], [`ArrayError::Unknown`].
+    pub fn write(path: &Path, tensors: &[Written<'_>]) -> Result<(), ArrayError> {
+        let place = Place { path: path.to_path_buf(), name: None };
+        let bytes = match (place.format()?, tensors) {
+            (Format::Npy, [one]) => npy::write(one),
+            (Format::Npy, _) => {
+                let reason = "a `.npy` file holds one array: give each output a file of its own".to_string();
+                return Err(ArrayError::Format { path: path.to_path_buf(), reason });
+            }
+            (Format::Safetensors, all) => safetensors::write(all),
+        };
+        std::fs::write(path, bytes).map_err(|error| ArrayError::Io {
+            verb: "write",
+            path: path.to_path_buf(),
+            error,
+        })
+    }
+}
+
+/// An array to be written: its name, type and shape, and its elements, row-major.
+#[derive(Clone, Debug)]
+pub struct Written<'a> {
+    /// The name in a file of several.
+    pub name: &'a str,
+    /// The type.
+    pub dtype: DType,
+    /// The extents.
+    pub shape: &'a [i64],
+    /// The elements.
+    pub values: &'a [f64],
+}
+
+/// The type in files that holds all values of a type, in bytes of its own.
+fn element_of(dtype: DType, npy: bool) -> &'static Element {
+    let fits = |e: &&Element| e.name == dtype.name() && (!npy || e.npy.is_some());
+    let wide = if dtype.is_float() {
+        "f32"
+    } else if range(dtype).is_some_and(|[low, _]| low < 0.0) {
+        "i8"
+    } else {
+        "u8"
+    };
+    let by_name = |name: &str| ELEMENTS.iter().find(|e| e.name == name);
+    ELEMENTS.iter().find(fits).or_else(|| by_name(wide)).unwrap_or(&ELEMENTS[0])
+}
+
+/// The little-endian bytes of elements.
+fn encode(element: &Element, values: &[f64]) -> Vec<u8> {
+    let dtype: Option<DType> = element.name.parse().ok();
+    let one = |x: &f64| -> [u8; 8] {
+        match dtype {
+            Some(dtype) => u64::from(dtype.encode(*x)).to_le_bytes(),
+            None if element.float => x.to_bits().to_le_bytes(),
+            None if *x < 0.0 => (*x as i64).to_le_bytes(),
+            None => (*x as u64).to_le_bytes(),
+        }
+    };
+    values.iter().flat_map(|x| one(x).into_iter().take(element.bytes)).collect()
+}
+
+/// The format of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Format {
+    Npy,
+    Safetensors,
+}
+
+/// A file, and the name of a tensor in it. As text `FILE` or `FILE:NAME`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Place {
+    /// The file.
+    pub path: PathBuf,
+    /// The name of a tensor in a `.safetensors` file.
+    pub name: Option<String>,
+}
+
+impl Place {
+    /// Reads the text form; `None` for a text in which no file of a known format stands.
+    pub fn parse(text: &str) -> Option<Self> {
+        if let Some((path, name)) = text.split_once(".safetensors:") {
+            let path = PathBuf::from(format!("{path}.safetensors"));
+            return Some(Place { path, name: Some(name.to_string()) });
+        }
+        let place = Place { path: PathBuf::from(text), name: None };
+        place.format().is_ok().then_some(place)
+    }
+
+    fn format(&self) -> Result<Format, ArrayError> {
+        match self.path.extension().and_then(|e| e.to_str()) {
+            Some("npy") => Ok(Format::Npy),
+            Some("safetensors") => Ok(Format::Safetensors),
+            _ => Err(ArrayError::Unknown { path: self.path.clone() }),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "{}:{name}", self.path.display()),
+            None => write!(f, "{}", self.path.display()),
+        }
+    }
+}
+
+/// The elements of `bytes`.
+fn decoded(element: &'static Element, shape: Vec<usize>, bytes: &[u8]) -> Result<Array, String> {
+    let count = shape.iter().try_fold(1usize, |n, extent| n.checked_mul(*extent));
+    let wanted = count.and_then(|n| n.checked_mul(element.bytes));
+    if wanted != Some(bytes.len()) {
+        return Err(format!("an array of {} and shape {shape:?} has {} bytes of data", element, bytes.len()));
+    }
+    let values = bytes.chunks_exact(element.bytes).map(element.decode).collect();
+    Ok(Array { element, shape, values })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_is_read_back_from_both_formats() {
+        let folder = tempfile::tempdir().unwrap();
+        for dtype in DType::ALL {
+            let values: Vec<f64> =
+                [0.0, 1.0, 2.0, 96.0, -3.0, 0.5].map(|x| dtype.decode(dtype.encode(x))).to_vec();
+            let shape = [2, 3];
+            for (file, name) in [("a.npy", None), ("a.safetensors", Some("x"))] {
+                let path = folder.path().join(file);
+                let written = Written { name: "x", dtype, shape: &shape, values: &values };
+                Array::write(&path, std::slice::from_ref(&written)).unwrap();
+                let place = Place { path, name: name.map(str::to_string) };
+                let array = Array::read(&place).unwrap();
+                assert_eq!(array.for_tensor(dtype, &shape).unwrap(), values, "{dtype} {file}");
+                let nameless = Place { name: None, ..place };
+                assert_eq!(Array::read(&nameless).unwrap(), array);
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let array = |name: &str, values: &[f64]| Array {
+            element: ELEMENTS.iter().find(|e| e.name == name).unwrap(),
+            shape: vec![values.len()],
+            values: values.to_vec(),
+        };
+        let said =
+            |array: &Array, dtype, shape: &[i64]| array.for_tensor(dtype, shape).unwrap_err().to_string();
+        assert_eq!(
+            said(&array("i64", &[1.0, 300.0]), DType::I8, &[2]),
+            "its element 1 is 300, and the tensor's type i8 reaches from -128 to 127"
+        );
+        assert_eq!(
+            said(&array("f32", &[1.0]), DType::I32, &[1]),
+            "it has elements of type f32, and the tensor has i32: convert the array to an integer type"
+        );
+        assert_eq!(
+            said(&array("f32", &[1.0, 2.0]), DType::F16, &[2, 1]),
+            "it has shape [2], and the tensor has [2, 1]"
+        );
+        assert!(array("f64", &[1.0]).for_tensor(DType::BF16, &[1]).is_ok());
+    }
+
+    #[test]
+    fn places_are_read() {
+        let place = Place::parse("a/b.safetensors:model.w").unwrap();
+        assert_eq!((place.path.to_str(), place.name.as_deref()), (Some("a/b.safetensors"), Some("model.w")));
+        assert_eq!(place.to_string(), "a/b.safetensors:model.w");
+        assert!(Place::parse("x.npy").is_some() && Place::parse("x.bin").is_none());
+    }
+}
