@@ -27,7 +27,11 @@ impl Scope for Names<'_> {
         Some(0)
     }
 
-    fn element(&self, _param: ParamId, _index: i64) -> Option<i64> {
+    fn element(&self, _param: ParamId, _index: &[i64]) -> Option<i64> {
+        Some(7)
+    }
+
+    fn scalar(&self, _param: ParamId) -> Option<i64> {
         Some(7)
     }
 }
@@ -39,7 +43,7 @@ pub fn cost(program: &Program) -> Cost {
         values[i] = match &symbol.kind {
             SymbolKind::Size(default) => Some(*default),
             SymbolKind::Constant(default) => default.eval(&Names { values: &values }),
-            SymbolKind::Counter | SymbolKind::Unrolled => None,
+            SymbolKind::Let | SymbolKind::Counter | SymbolKind::Unrolled => None,
         };
     }
     let product = |extents: &[Expr], values: &[Option<i64>]| -> f64 {
@@ -94,6 +98,10 @@ fn body(program: &Program, stmts: &[Stmt], values: &mut [Option<i64>]) -> f64 {
 
 fn statement(program: &Program, stmt: &Stmt, values: &mut [Option<i64>]) -> f64 {
     let rounds = match &stmt.kind {
+        StmtKind::Let { symbol, value: of } => {
+            values[symbol.0 as usize] = value(of, values);
+            0.0
+        }
         StmtKind::For { counter, lo, hi, .. } => {
             let (low, high) = (value(lo, values), value(hi, values));
             values[counter.0 as usize] = low;

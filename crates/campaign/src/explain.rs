@@ -202,8 +202,12 @@ impl Scope for Walk<'_> {
         Some(0)
     }
 
-    fn element(&self, _param: ParamId, _index: i64) -> Option<i64> {
+    fn element(&self, _param: ParamId, _index: &[i64]) -> Option<i64> {
         None
+    }
+
+    fn scalar(&self, param: ParamId) -> Option<i64> {
+        self.program.param(param).integer()
     }
 }
 

@@ -104,6 +104,15 @@ fn values(args: &ProgramArgs, program: &Program) -> Result<Values, Failure> {
         if !seen.insert(name) {
             return Err(Failure::usage(format!("`-p {given}`: `{name}` is given twice")));
         }
+        if program.params.iter().any(|p| p.name == name && p.is_integer()) {
+            let integer: i32 = value.parse().map_err(|_| {
+                Failure::usage(format!(
+                    "`-p {given}`: `{name}` is a parameter of type i32, and `{value}` is no integer of 32 bits"
+                ))
+            })?;
+            scalars.insert(name.to_string(), f64::from(integer));
+            continue;
+        }
         if let Some(scalar) = scalars.get_mut(name) {
             *scalar = value.parse().ok().filter(|x: &f64| (*x as f32).is_finite()).ok_or_else(|| {
                 Failure::usage(format!(

@@ -26,10 +26,14 @@ fn sizes_of(operator: &TextOperator, edge: &[i64]) -> Sizes {
 fn extent(program: &Program, sizes: &Sizes, e: &Expr) -> i64 {
     let of = |id: tilewright_tile::SymbolId| {
         let symbol = program.symbol(id);
-        sizes.get(&symbol.name).copied().or_else(|| match &symbol.kind {
-            tilewright_tile::SymbolKind::Constant(value) => value.as_int(),
-            _ => None,
-        })
+        sizes
+            .get(&symbol.name)
+            .copied()
+            .or_else(|| match &symbol.kind {
+                tilewright_tile::SymbolKind::Constant(value) => value.as_int(),
+                _ => None,
+            })
+            .map(tilewright_tile::Expr::Int)
     };
     e.substitute(&of).as_int().unwrap_or_else(|| panic!("{e:?}"))
 }

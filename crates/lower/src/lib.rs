@@ -92,6 +92,7 @@ pub fn lower(
     for param in &whole.params {
         let kind = match param.kind {
             ParamKind::Tensor { .. } => FunctionParamKind::Pointer,
+            ParamKind::Scalar { .. } if param.is_integer() => FunctionParamKind::I32,
             ParamKind::Scalar { .. } => FunctionParamKind::F32,
         };
         b.add_param(param.name.clone(), kind);
@@ -207,7 +208,7 @@ impl Lower<'_> {
         let plan = self.synthesis.plan(stmt)?;
         self.begin(stmt);
         match (&stmt.kind, plan) {
-            (StmtKind::Define(_) | StmtKind::Pipeline(_), _) => {}
+            (StmtKind::Define(_) | StmtKind::Pipeline(_) | StmtKind::Let { .. }, _) => {}
             (StmtKind::Copy { src, dst }, StmtPlan::Copy(plan)) => self.copy(src, dst, plan, true)?,
             (StmtKind::CopyAsync { src, dst, .. }, StmtPlan::Copy(plan)) => {
                 // What fills a stage is waited for when the stage is handed on.

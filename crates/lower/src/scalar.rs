@@ -133,6 +133,7 @@ pub fn expr(
         Expr::Symbol(id) => symbol(*id),
         Expr::Block(axis) => Operand::Value(b.special(Special::BlockIndex(axis.index() as u8))),
         Expr::Element(param, index) => element(b, divisibility, symbol, *param, index),
+        Expr::Scalar(param) => Operand::Value(b.param(param.0)),
         Expr::Binary(op, x, y) => {
             let natural = divisibility.is_nonnegative(x) && divisibility.is_nonnegative(y);
             let literal = y.as_int().filter(|d| *d > 0);
@@ -158,6 +159,17 @@ pub fn expr(
                         b.scalar(ScalarOp::SubI32, &[vx, product])
                     }
                 },
+                IntOp::Eq
+                | IntOp::Ne
+                | IntOp::Lt
+                | IntOp::Le
+                | IntOp::Gt
+                | IntOp::Ge
+                | IntOp::And
+                | IntOp::Or => {
+                    let holds = holds(b, divisibility, symbol, e);
+                    b.scalar(ScalarOp::Select, &[int(1), int(0), holds])
+                }
                 IntOp::CeilDiv => match literal {
                     Some(d) if natural => {
                         let raised = add(b, vx, int(d - 1));
@@ -174,42 +186,88 @@ pub fn expr(
     }
 }
 
-/// An element of a tensor of one mode that the kernel does not write: 0 where the index is outside.
+/// The condition that an expression is not 0, as a predicate.
+pub fn holds(
+    b: &mut Builder,
+    divisibility: &Divisibility<'_>,
+    symbol: &dyn Fn(SymbolId) -> Operand,
+    e: &Expr,
+) -> Operand {
+    let Expr::Binary(op, x, y) = e else {
+        let value = expr(b, divisibility, symbol, e);
+        return b.scalar(ScalarOp::NeI32, &[value, int(0)]);
+    };
+    match op {
+        IntOp::And => {
+            let (x, y) = (holds(b, divisibility, symbol, x), holds(b, divisibility, symbol, y));
+            b.scalar(ScalarOp::AndPred, &[x, y])
+        }
+        IntOp::Or => {
+            // Not both of the opposites.
+            let neither = holds(b, divisibility, symbol, &e.negated());
+            b.scalar(ScalarOp::XorPred, &[neither, Operand::Imm(1)])
+        }
+        _ => {
+            let (vx, vy) = (expr(b, divisibility, symbol, x), expr(b, divisibility, symbol, y));
+            match op {
+                IntOp::Eq => b.scalar(ScalarOp::EqI32, &[vx, vy]),
+                IntOp::Ne => b.scalar(ScalarOp::NeI32, &[vx, vy]),
+                IntOp::Lt => b.scalar(ScalarOp::LtI32, &[vx, vy]),
+                IntOp::Gt => b.scalar(ScalarOp::LtI32, &[vy, vx]),
+                IntOp::Ge => b.scalar(ScalarOp::GeI32, &[vx, vy]),
+                IntOp::Le => b.scalar(ScalarOp::GeI32, &[vy, vx]),
+                _ => {
+                    let value = expr(b, divisibility, symbol, e);
+                    b.scalar(ScalarOp::NeI32, &[value, int(0)])
+                }
+            }
+        }
+    }
+}
+
+/// An element of a tensor that the kernel does not write, at one index a mode: 0 where one is outside.
 fn element(
     b: &mut Builder,
     divisibility: &Divisibility<'_>,
     symbol: &dyn Fn(SymbolId) -> Operand,
     param: ParamId,
-    index: &Expr,
+    index: &[Expr],
 ) -> Operand {
     let verified = divisibility.program();
     let (shape, strides) = (verified.buffer_shape(param), verified.strides(param));
-    let (Some(extent), Some(stride), Some(row)) =
-        (shape.first(), strides.first(), thread_copy(Memory::Global, Memory::Register, Scope::Cta, 4))
-    else {
-        return int(0);
-    };
-    let at = expr(b, divisibility, symbol, index);
+    let Some(row) = thread_copy(Memory::Global, Memory::Register, Scope::Cta, 4) else { return int(0) };
     let mut guard = None;
-    if !divisibility.lies_below(index, extent, 1) {
-        let extent = expr(b, divisibility, symbol, extent);
-        guard = Some(b.scalar(ScalarOp::LtI32, &[at, extent]));
-    }
-    if !divisibility.is_nonnegative(index) {
-        let above = b.scalar(ScalarOp::GeI32, &[at, int(0)]);
-        guard = Some(both(b, guard, above));
-    }
-    let offset = match self::stride(b, divisibility, symbol, stride) {
-        Stride::Narrow(Operand::Imm(stride)) if stride < 1 << 28 => {
-            b.scalar(ScalarOp::MulWide, &[at, int(4 * stride as i64)])
+    let mut place = None;
+    for ((index, extent), stride) in index.iter().zip(shape).zip(strides) {
+        let at = expr(b, divisibility, symbol, index);
+        if !divisibility.lies_below(index, extent, 1) {
+            let extent = expr(b, divisibility, symbol, extent);
+            let below = b.scalar(ScalarOp::LtI32, &[at, extent]);
+            guard = Some(both(b, guard, below));
         }
-        stride => {
-            let elements = product(b, at, stride);
-            b.scalar(ScalarOp::ShlB64, &[elements, int(2)])
+        if !divisibility.is_nonnegative(index) {
+            let above = b.scalar(ScalarOp::GeI32, &[at, int(0)]);
+            guard = Some(both(b, guard, above));
         }
-    };
+        let offset = match self::stride(b, divisibility, symbol, stride) {
+            Stride::Narrow(Operand::Imm(stride)) if stride < 1 << 28 => {
+                b.scalar(ScalarOp::MulWide, &[at, int(4 * stride as i64)])
+            }
+            stride => {
+                let elements = product(b, at, stride);
+                b.scalar(ScalarOp::ShlB64, &[elements, int(2)])
+            }
+        };
+        place = Some(match place {
+            None => offset,
+            Some(before) => b.scalar(ScalarOp::AddI64, &[before, offset]),
+        });
+    }
     let pointer = Operand::Value(b.param(param.0));
-    let base = b.scalar(ScalarOp::AddI64, &[pointer, offset]);
+    let base = match place {
+        None => pointer,
+        Some(place) => b.scalar(ScalarOp::AddI64, &[pointer, place]),
+    };
     let guard = predicate(b, guard);
     b.lookup(row, Address { base, offset: 0 }, guard)
 }

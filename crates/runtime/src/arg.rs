@@ -15,8 +15,10 @@ pub enum Arg<'a> {
     Buffer(&'a Buffer),
     /// The same, and its element type is compared with the parameter's.
     Tensor(&'a Tensor),
-    /// A number for a scalar parameter.
+    /// A number for a scalar parameter of type `f32`.
     Scalar(f32),
+    /// An integer for a scalar parameter of an integer type.
+    Integer(i32),
 }
 
 impl<'a> Arg<'a> {
@@ -25,7 +27,7 @@ impl<'a> Arg<'a> {
         match self {
             Arg::Buffer(buffer) => Some(buffer),
             Arg::Tensor(tensor) => Some(tensor.buffer()),
-            Arg::Scalar(_) => None,
+            Arg::Scalar(_) | Arg::Integer(_) => None,
         }
     }
 }
@@ -45,6 +47,12 @@ impl<'a> From<&'a Tensor> for Arg<'a> {
 impl From<f32> for Arg<'_> {
     fn from(value: f32) -> Self {
         Arg::Scalar(value)
+    }
+}
+
+impl From<i32> for Arg<'_> {
+    fn from(value: i32) -> Self {
+        Arg::Integer(value)
     }
 }
 

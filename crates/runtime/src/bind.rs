@@ -17,6 +17,7 @@ use crate::error::RuntimeError;
 pub struct Bindings {
     buffers: BTreeMap<String, Buffer>,
     scalars: BTreeMap<String, f32>,
+    integers: BTreeMap<String, i32>,
 }
 
 impl Bindings {
@@ -33,6 +34,11 @@ impl Bindings {
     /// Binds a number. Those that are not bound have the defaults that programs declare.
     pub fn set_scalar(&mut self, name: impl Into<String>, value: f32) {
         self.scalars.insert(name.into(), value);
+    }
+
+    /// Binds an integer, of a scalar parameter of an integer type. Those that are not bound have the defaults that programs declare.
+    pub fn set_integer(&mut self, name: impl Into<String>, value: i32) {
+        self.integers.insert(name.into(), value);
     }
 
     /// The buffer of this name.
@@ -75,6 +81,9 @@ impl Bindings {
     /// [`RuntimeError::Unbound`] for a tensor without a buffer.
     pub fn args(&self, kernel: &Kernel) -> Result<Vec<Arg<'_>>, RuntimeError> {
         let arg = |param: &tilewright_tile::Param| match param.kind {
+            ParamKind::Scalar { default } if param.is_integer() => {
+                Ok(Arg::Integer(self.integers.get(&param.name).copied().unwrap_or(default as i32)))
+            }
             ParamKind::Scalar { default } => {
                 Ok(Arg::Scalar(self.scalars.get(&param.name).copied().unwrap_or(default as f32)))
             }

@@ -27,6 +27,8 @@ pub(crate) enum Passed<'a> {
     Buffer(&'a Buffer),
     /// A number.
     Scalar(f32),
+    /// An integer.
+    Integer(i32),
     /// A size.
     Size(i32),
     /// A tensor map.
@@ -75,7 +77,6 @@ pub(crate) fn check<'a>(
     if !grid[0].is_multiple_of(cluster) {
         return Err(failed(InterpretError::PartOfCluster { blocks: grid[0], cluster }));
     }
-    check_ranges(&kernel.verified, sizes).map_err(failed)?;
 
     if args.len() != program.params.len() {
         let params: Vec<&str> = program.params.iter().map(|p| p.name.as_str()).collect();
@@ -86,6 +87,7 @@ pub(crate) fn check<'a>(
             given: args.len(),
         });
     }
+    check_ranges(&kernel.verified, sizes, &integers(args)).map_err(failed)?;
     let mut params = Vec::with_capacity(kernel.function.params.len());
     let mut buffers = BTreeMap::new();
     for (i, (param, arg)) in program.params.iter().zip(args).enumerate() {
@@ -93,12 +95,20 @@ pub(crate) fn check<'a>(
             Err(RuntimeError::ArgumentKind { kernel: name(), param: param.name.clone(), expected, given })
         };
         let buffer = match (&param.kind, arg) {
-            (ParamKind::Scalar { .. }, Arg::Scalar(value)) => {
+            (ParamKind::Scalar { .. }, Arg::Integer(value)) if param.is_integer() => {
+                params.push(Passed::Integer(*value));
+                continue;
+            }
+            (ParamKind::Scalar { .. }, Arg::Scalar(value)) if !param.is_integer() => {
                 params.push(Passed::Scalar(*value));
                 continue;
             }
+            (ParamKind::Scalar { .. }, Arg::Scalar(_)) => return kind("an integer", "a number"),
+            (ParamKind::Scalar { .. }, Arg::Integer(_)) => return kind("a number", "an integer"),
+            (ParamKind::Scalar { .. }, _) if param.is_integer() => return kind("an integer", "a buffer"),
             (ParamKind::Scalar { .. }, _) => return kind("a number", "a buffer"),
             (ParamKind::Tensor { .. }, Arg::Scalar(_)) => return kind("a tensor", "a number"),
+            (ParamKind::Tensor { .. }, Arg::Integer(_)) => return kind("a tensor", "an integer"),
             (ParamKind::Tensor { .. }, Arg::Buffer(buffer)) => *buffer,
             (ParamKind::Tensor { .. }, Arg::Tensor(tensor)) => {
                 let (expected, given) = (param.dtype, tensor.dtype());
@@ -145,7 +155,7 @@ pub(crate) fn check<'a>(
     let kinds = params.iter().map(|passed| match passed {
         Passed::Buffer(_) => FunctionParamKind::Pointer,
         Passed::Scalar(_) => FunctionParamKind::F32,
-        Passed::Size(_) => FunctionParamKind::I32,
+        Passed::Size(_) | Passed::Integer(_) => FunctionParamKind::I32,
         Passed::TensorMap(mapped) => FunctionParamKind::TensorMap(mapped.map),
     });
     if !kinds.eq(kernel.function.params.iter().map(|param| param.kind)) {
@@ -153,6 +163,15 @@ pub(crate) fn check<'a>(
     }
     Uses::default().add(kernel, args)?;
     Ok(Launch { grid, params })
+}
+
+/// The integers among the arguments, by parameter.
+fn integers(args: &[Arg<'_>]) -> BTreeMap<ParamId, i64> {
+    let integer = |(id, arg): (ParamId, &Arg<'_>)| match arg {
+        Arg::Integer(value) => Some((id, i64::from(*value))),
+        _ => None,
+    };
+    (0..).map(ParamId).zip(args).filter_map(integer).collect()
 }
 
 /// The sizes' values, in their order, as a scope.

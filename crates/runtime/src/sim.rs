@@ -87,7 +87,7 @@ impl SimDevice {
         for passed in &launch.params {
             arguments.push(match passed {
                 Passed::Scalar(value) => Argument::F32(*value),
-                Passed::Size(value) => Argument::I32(*value),
+                Passed::Size(value) | Passed::Integer(value) => Argument::I32(*value),
                 Passed::Buffer(buffer) => Argument::Buffer(place(buffer)?),
                 Passed::TensorMap(Mapped { buffer, extents, strides, .. }) => Argument::TensorMap {
                     buffer: place(buffer)?,

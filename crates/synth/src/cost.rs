@@ -137,8 +137,12 @@ impl Scope for At<'_, '_> {
         Some(0)
     }
 
-    fn element(&self, _: ParamId, _: i64) -> Option<i64> {
+    fn element(&self, _: ParamId, _: &[i64]) -> Option<i64> {
         Some(0)
+    }
+
+    fn scalar(&self, param: ParamId) -> Option<i64> {
+        self.problem.verified.param(param).integer()
     }
 }
 

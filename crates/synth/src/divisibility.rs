@@ -66,7 +66,7 @@ impl<'a> Divisibility<'a> {
     pub fn divisor(&self, expr: &Expr) -> i64 {
         match expr {
             Expr::Int(value) => value.abs(),
-            Expr::Block(_) | Expr::Element(..) => 1,
+            Expr::Block(_) | Expr::Element(..) | Expr::Scalar(_) => 1,
             Expr::Symbol(id) => {
                 let symbol = self.verified.symbol(*id);
                 match symbol.size {
@@ -83,6 +83,8 @@ impl<'a> Divisibility<'a> {
                         Some(d) if d != 0 && x % d == 0 => x / d.abs(),
                         _ => 1,
                     },
+                    IntOp::Eq | IntOp::Ne | IntOp::Lt | IntOp::Le | IntOp::Gt | IntOp::Ge => 1,
+                    IntOp::And | IntOp::Or => 1,
                 }
             }
         }
@@ -98,13 +100,14 @@ impl<'a> Divisibility<'a> {
         match expr {
             Expr::Int(value) => *value >= 0,
             Expr::Block(_) => true,
-            Expr::Element(..) => false,
+            Expr::Element(..) | Expr::Scalar(_) => false,
             Expr::Symbol(id) => match self.counters.get(id) {
                 Some((lo, _)) => self.is_nonnegative(lo),
                 None => true,
             },
             Expr::Binary(op, a, b) => match op {
                 IntOp::Sub => false,
+                op if op.is_condition() => true,
                 IntOp::Max => self.is_nonnegative(a) || self.is_nonnegative(b),
                 _ => self.is_nonnegative(a) && self.is_nonnegative(b),
             },
@@ -120,7 +123,7 @@ impl<'a> Divisibility<'a> {
                 let extent = self.verified.grid.get(axis.index()).and_then(Expr::as_int);
                 (Some(0), extent.map(|n| n - 1))
             }
-            Expr::Element(..) => (None, None),
+            Expr::Element(..) | Expr::Scalar(_) => (None, None),
             Expr::Symbol(id) => match self.counters.get(id) {
                 Some((lo, hi)) => (self.bounds(lo).0, self.bounds(hi).1.and_then(|n| n.checked_sub(1))),
                 None => (Some(1), None),
@@ -135,6 +138,7 @@ impl<'a> Divisibility<'a> {
                         (both(a, b, *op), both(c, b, *op))
                     }
                     (IntOp::Mul, ..) if a >= Some(0) && b >= Some(0) => (both(a, b, *op), both(c, d, *op)),
+                    (op, ..) if op.is_condition() => (Some(0), Some(1)),
                     (IntOp::Min, ..) => (both(a, b, *op), both(c, d, *op).or(c).or(d)),
                     (IntOp::Max, ..) => (both(a, b, *op).or(a).or(b), both(c, d, *op)),
                     _ => (None, None),

@@ -48,9 +48,35 @@ pub enum IntOp {
     Min,
     /// `max(a, b)`
     Max,
+    /// `a == b`: 1 where it holds, else 0, like all comparisons.
+    Eq,
+    /// `a != b`
+    Ne,
+    /// `a < b`
+    Lt,
+    /// `a <= b`
+    Le,
+    /// `a > b`
+    Gt,
+    /// `a >= b`
+    Ge,
+    /// `a and b`: 1 where neither is 0, else 0. Both are evaluated.
+    And,
+    /// `a or b`: 0 where both are 0, else 1. Both are evaluated.
+    Or,
 }
 
 impl IntOp {
+    /// True if the result is 0 or 1: a comparison, `and`, `or`.
+    pub fn is_condition(self) -> bool {
+        match self {
+            IntOp::Eq | IntOp::Ne | IntOp::Lt | IntOp::Le | IntOp::Gt | IntOp::Ge => true,
+            IntOp::And | IntOp::Or => true,
+            IntOp::Add | IntOp::Sub | IntOp::Mul | IntOp::Div | IntOp::Rem | IntOp::CeilDiv => false,
+            IntOp::Min | IntOp::Max => false,
+        }
+    }
+
     /// Applies the operator; `None` on overflow and on division by zero.
     pub fn apply(self, a: i64, b: i64) -> Option<i64> {
         match self {
@@ -62,6 +88,14 @@ impl IntOp {
             IntOp::CeilDiv => floor_div(a.checked_neg()?, b).and_then(i64::checked_neg),
             IntOp::Min => Some(a.min(b)),
             IntOp::Max => Some(a.max(b)),
+            IntOp::Eq => Some(i64::from(a == b)),
+            IntOp::Ne => Some(i64::from(a != b)),
+            IntOp::Lt => Some(i64::from(a < b)),
+            IntOp::Le => Some(i64::from(a <= b)),
+            IntOp::Gt => Some(i64::from(a > b)),
+            IntOp::Ge => Some(i64::from(a >= b)),
+            IntOp::And => Some(i64::from(a != 0 && b != 0)),
+            IntOp::Or => Some(i64::from(a != 0 || b != 0)),
         }
     }
 }
@@ -82,8 +116,11 @@ pub enum Expr {
     Block(Axis),
     /// An operator applied to two expressions.
     Binary(IntOp, Box<Expr>, Box<Expr>),
-    /// `groups[i]`: an element of a tensor parameter of one mode and type `i32` that the kernel does not write. An index outside reads 0.
-    Element(ParamId, Box<Expr>),
+    /// `groups[i]`, `table[b, j]`: an element of a tensor parameter of type `i32` that the kernel does not write, at one index a mode. An
+    /// index outside its mode reads 0.
+    Element(ParamId, Vec<Expr>),
+    /// A scalar parameter of an integer type.
+    Scalar(ParamId),
 }
 
 /// The values of names in an expression.
@@ -92,8 +129,12 @@ pub trait Scope {
     fn symbol(&self, id: SymbolId) -> Option<i64>;
     /// The block's index along an axis, if it is known.
     fn block(&self, axis: Axis) -> Option<i64>;
-    /// The element of a parameter at an index, if it is known; where there are no buffers, none is.
-    fn element(&self, _param: ParamId, _index: i64) -> Option<i64> {
+    /// The element of a parameter at an index, one entry a mode, if it is known; where there are no buffers, none is.
+    fn element(&self, _param: ParamId, _index: &[i64]) -> Option<i64> {
+        None
+    }
+    /// The value of a scalar parameter of an integer type, if it is known; where there are no arguments, none is.
+    fn scalar(&self, _param: ParamId) -> Option<i64> {
         None
     }
 }
@@ -110,6 +151,10 @@ impl Expr {
             (IntOp::Add | IntOp::Sub, _, Expr::Int(0))
             | (IntOp::Mul | IntOp::Div | IntOp::CeilDiv, _, Expr::Int(1)) => a,
             (IntOp::Add, Expr::Int(0), _) | (IntOp::Mul, Expr::Int(1), _) => b,
+            (IntOp::And, Expr::Int(0), _) | (IntOp::And, _, Expr::Int(0)) => Expr::Int(0),
+            (IntOp::Or, Expr::Int(x), _) | (IntOp::Or, _, Expr::Int(x)) if *x != 0 => Expr::Int(1),
+            (IntOp::And, _, Expr::Int(_)) | (IntOp::Or, _, Expr::Int(0)) if a.is_condition() => a,
+            (IntOp::And, Expr::Int(_), _) | (IntOp::Or, Expr::Int(0), _) if b.is_condition() => b,
             _ => Expr::Binary(op, Box::new(a), Box::new(b)),
         }
     }
@@ -121,8 +166,17 @@ impl Expr {
             Expr::Symbol(id) => scope.symbol(*id),
             Expr::Block(axis) => scope.block(*axis),
             Expr::Binary(op, a, b) => op.apply(a.eval(scope)?, b.eval(scope)?),
-            Expr::Element(param, index) => scope.element(*param, index.eval(scope)?),
+            Expr::Element(param, index) => {
+                let index: Option<Vec<i64>> = index.iter().map(|e| e.eval(scope)).collect();
+                scope.element(*param, &index?)
+            }
+            Expr::Scalar(param) => scope.scalar(*param),
         }
+    }
+
+    /// True if every value is 0 or 1: of a comparison, `and`, `or`.
+    pub fn is_condition(&self) -> bool {
+        matches!(self, Expr::Binary(op, ..) if op.is_condition())
     }
 
     /// The literal value, if the expression is one.
@@ -136,25 +190,74 @@ impl Expr {
     /// Calls `visit` for each parameter of which it reads an element, as often as it does.
     pub fn elements(&self, visit: &mut impl FnMut(ParamId)) {
         match self {
-            Expr::Int(_) | Expr::Symbol(_) | Expr::Block(_) => {}
+            Expr::Int(_) | Expr::Symbol(_) | Expr::Block(_) | Expr::Scalar(_) => {}
             Expr::Binary(_, a, b) => {
                 a.elements(visit);
                 b.elements(visit);
             }
             Expr::Element(param, index) => {
                 visit(*param);
-                index.elements(visit);
+                index.iter().for_each(|e| e.elements(visit));
             }
         }
     }
 
-    /// Replaces the symbols for which `value` returns a number, and folds.
-    pub fn substitute(&self, value: &impl Fn(SymbolId) -> Option<i64>) -> Expr {
+    /// Replaces the symbols for which `value` returns an expression, and folds.
+    pub fn substitute(&self, value: &impl Fn(SymbolId) -> Option<Expr>) -> Expr {
         match self {
-            Expr::Symbol(id) => value(*id).map_or_else(|| self.clone(), Expr::Int),
+            Expr::Symbol(id) => value(*id).unwrap_or_else(|| self.clone()),
             Expr::Binary(op, a, b) => Expr::binary(*op, a.substitute(value), b.substitute(value)),
-            Expr::Element(param, index) => Expr::Element(*param, Box::new(index.substitute(value))),
-            Expr::Int(_) | Expr::Block(_) => self.clone(),
+            Expr::Element(param, index) => {
+                Expr::Element(*param, index.iter().map(|e| e.substitute(value)).collect())
+            }
+            Expr::Int(_) | Expr::Block(_) | Expr::Scalar(_) => self.clone(),
+        }
+    }
+
+    /// The number of its operators, names and literals.
+    pub fn size(&self) -> usize {
+        match self {
+            Expr::Int(_) | Expr::Symbol(_) | Expr::Block(_) | Expr::Scalar(_) => 1,
+            Expr::Binary(_, a, b) => a.size().saturating_add(b.size()).saturating_add(1),
+            Expr::Element(_, index) => index.iter().fold(1, |sum: usize, e| sum.saturating_add(e.size())),
+        }
+    }
+
+    /// The height of its tree: 0 of a name or a literal.
+    pub(crate) fn height(&self) -> u32 {
+        match self {
+            Expr::Int(_) | Expr::Symbol(_) | Expr::Block(_) | Expr::Scalar(_) => 0,
+            Expr::Binary(_, a, b) => a.height().max(b.height()) + 1,
+            Expr::Element(_, index) => index.iter().map(Expr::height).max().unwrap_or(0) + 1,
+        }
+    }
+
+    /// Calls `visit` for each symbol in it, as often as it occurs.
+    pub(crate) fn symbols(&self, visit: &mut impl FnMut(SymbolId)) {
+        match self {
+            Expr::Symbol(id) => visit(*id),
+            Expr::Binary(_, a, b) => {
+                a.symbols(visit);
+                b.symbols(visit);
+            }
+            Expr::Element(_, index) => index.iter().for_each(|e| e.symbols(visit)),
+            Expr::Int(_) | Expr::Block(_) | Expr::Scalar(_) => {}
+        }
+    }
+
+    /// `not self`: 1 where it is 0, else 0. Comparisons become their opposites.
+    pub fn negated(&self) -> Expr {
+        let both = |op, a: &Expr, b: &Expr| Expr::binary(op, a.clone(), b.clone());
+        match self {
+            Expr::Binary(IntOp::Eq, a, b) => both(IntOp::Ne, a, b),
+            Expr::Binary(IntOp::Ne, a, b) => both(IntOp::Eq, a, b),
+            Expr::Binary(IntOp::Lt, a, b) => both(IntOp::Ge, a, b),
+            Expr::Binary(IntOp::Ge, a, b) => both(IntOp::Lt, a, b),
+            Expr::Binary(IntOp::Gt, a, b) => both(IntOp::Le, a, b),
+            Expr::Binary(IntOp::Le, a, b) => both(IntOp::Gt, a, b),
+            Expr::Binary(IntOp::And, a, b) => Expr::binary(IntOp::Or, a.negated(), b.negated()),
+            Expr::Binary(IntOp::Or, a, b) => Expr::binary(IntOp::And, a.negated(), b.negated()),
+            other => Expr::binary(IntOp::Eq, other.clone(), Expr::Int(0)),
         }
     }
 
@@ -172,6 +275,38 @@ impl Expr {
     pub fn max(&self, other: impl Into<Expr>) -> Expr {
         Expr::binary(IntOp::Max, self.clone(), other.into())
     }
+}
+
+macro_rules! comparison {
+    ($($(#[$doc:meta])* $method:ident = $op:expr;)*) => {
+        /// Comparisons and their connectives: 1 where they hold, else 0.
+        impl Expr {
+            $(
+                $(#[$doc])*
+                pub fn $method(&self, other: impl Into<Expr>) -> Expr {
+                    Expr::binary($op, self.clone(), other.into())
+                }
+            )*
+        }
+    };
+}
+comparison! {
+    /// `self == other`
+    equals = IntOp::Eq;
+    /// `self != other`
+    differs = IntOp::Ne;
+    /// `self < other`
+    less = IntOp::Lt;
+    /// `self <= other`
+    at_most = IntOp::Le;
+    /// `self > other`
+    greater = IntOp::Gt;
+    /// `self >= other`
+    at_least = IntOp::Ge;
+    /// `self and other`
+    and = IntOp::And;
+    /// `self or other`
+    or = IntOp::Or;
 }
 
 impl From<i64> for Expr {

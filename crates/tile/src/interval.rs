@@ -31,7 +31,7 @@ impl Interval {
                 false => counter(*id).map_or(Interval::default(), Interval::exactly),
             },
             Expr::Block(_) => block.map_or(Interval { low: Some(0), high: None }, Interval::exactly),
-            Expr::Element(..) => Interval::default(),
+            Expr::Element(..) | Expr::Scalar(_) => Interval::default(),
             Expr::Binary(op, a, b) => {
                 let of = |e| Interval::of(program, e, block, counter);
                 of(a).apply(*op, of(b))
@@ -90,7 +90,40 @@ impl Interval {
                 low: [self.low, other.low].into_iter().flatten().max(),
                 high: self.high.zip(other.high).map(|(a, b)| a.max(b)),
             },
+            op if op.is_condition() => {
+                let exact = self.value().zip(other.value()).and_then(|(a, b)| op.apply(a, b));
+                let known = exact.or_else(|| self.compared(op, other)).or_else(|| self.connected(op, other));
+                known.map_or(Interval { low: Some(0), high: Some(1) }, Interval::exactly)
+            }
             _ => Interval::default(),
+        }
+    }
+
+    /// The result of a comparison of intervals, if it does not depend on where in them the values are.
+    fn compared(self, op: IntOp, other: Interval) -> Option<i64> {
+        let below = |a: Interval, b: Interval| a.high.zip(b.low).is_some_and(|(a, b)| a < b);
+        let upto = |a: Interval, b: Interval| a.high.zip(b.low).is_some_and(|(a, b)| a <= b);
+        let (holds, fails) = match op {
+            IntOp::Lt => (below(self, other), upto(other, self)),
+            IntOp::Le => (upto(self, other), below(other, self)),
+            IntOp::Gt => (below(other, self), upto(self, other)),
+            IntOp::Ge => (upto(other, self), below(self, other)),
+            IntOp::Ne => (below(self, other) || below(other, self), false),
+            IntOp::Eq => (false, below(self, other) || below(other, self)),
+            _ => (false, false),
+        };
+        (holds || fails).then_some(i64::from(holds))
+    }
+
+    /// The result of `and` and `or`, if one operand alone decides it.
+    fn connected(self, op: IntOp, other: Interval) -> Option<i64> {
+        let never = |x: Interval| x.value() == Some(0);
+        let holds = |x: Interval| x.low.is_some_and(|low| low > 0) || x.high.is_some_and(|high| high < 0);
+        match op {
+            IntOp::And if never(self) || never(other) => Some(0),
+            IntOp::And if holds(self) && holds(other) => Some(1),
+            IntOp::Or if holds(self) || holds(other) => Some(1),
+            _ => None,
         }
     }
 }

@@ -33,8 +33,10 @@ pub(crate) struct Token {
     pub(crate) close: usize,
 }
 
-const PUNCTUATION: [&str; 19] =
-    ["..", "(", ")", "[", "]", "{", "}", ",", ":", "=", "+", "-", "*", "/", "%", ".", "<", ">", ";"];
+const PUNCTUATION: [&str; 23] = [
+    "..", "==", "!=", "<=", ">=", "(", ")", "[", "]", "{", "}", ",", ":", "=", "+", "-", "*", "/", "%", ".",
+    "<", ">", ";",
+];
 
 fn syntax(span: Span, message: impl Into<String>) -> Diagnostic {
     Diagnostic::new(Code::Syntax, span, message)

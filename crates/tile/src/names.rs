@@ -12,7 +12,7 @@ use crate::statement::PLAIN;
 pub enum Word {
     /// Begins a declaration around the body.
     Declaration,
-    /// Begins a statement that holds others.
+    /// Begins a statement that holds others, or `let`.
     Block,
     /// Begins a statement that is a call without a result.
     Call,
@@ -29,7 +29,7 @@ pub enum Word {
 }
 
 const DECLARATIONS: [&str; 6] = ["size", "const", "kernel", "grid", "threads", "cluster"];
-const BLOCKS: [&str; 5] = ["for", "unroll", "warpgroup", "produce", "consume"];
+const BLOCKS: [&str; 6] = ["let", "for", "unroll", "warpgroup", "produce", "consume"];
 /// Calls with arguments of their own; the others are [`PLAIN`].
 const CALLS: [&str; 2] = ["copy", "gemm"];
 const VALUES: [&str; 15] = [
@@ -51,7 +51,7 @@ const VALUES: [&str; 15] = [
 ];
 /// Functions other than those of [`UnaryOp`].
 const FUNCTIONS: [&str; 3] = ["min", "max", "float"];
-const OTHERS: [&str; 7] = ["in", "block", "async", "ceil_div", "layout", "inf", "_"];
+const OTHERS: [&str; 10] = ["in", "block", "async", "ceil_div", "layout", "inf", "and", "or", "not", "_"];
 const FUTURE: [&str; 5] = ["if", "else", "while", "return", "scan"];
 
 /// Every word of the language, with its part of speech. None is a name of anything else; but a kernel's own name is exempt, as it

@@ -108,9 +108,12 @@ impl Names for Program {
 }
 
 /// The precedence of a place: an expression that binds less there needs parentheses.
-const SUM: u8 = 0;
-const PRODUCT: u8 = 1;
-const FACTOR: u8 = 2;
+const CONDITION: u8 = 0;
+const CONJUNCTION: u8 = 1;
+const COMPARISON: u8 = 2;
+const SUM: u8 = 3;
+const PRODUCT: u8 = 4;
+const FACTOR: u8 = 5;
 
 /// An integer expression in the program's names.
 pub(crate) fn expr_text(program: &dyn Names, expr: &Expr) -> String {
@@ -138,9 +141,10 @@ fn int(out: &mut dyn Write, program: &dyn Names, expr: &Expr, place: u8) -> fmt:
         }),
         Expr::Element(param, index) => {
             write!(out, "{}[", program.param(*param))?;
-            int(out, program, index, SUM)?;
+            ints(out, program, index)?;
             out.write_str("]")
         }
+        Expr::Scalar(param) => out.write_str(program.param(*param)),
         Expr::Binary(op, a, b) => {
             let (sign, level) = match op {
                 IntOp::Add => ("+", SUM),
@@ -148,6 +152,14 @@ fn int(out: &mut dyn Write, program: &dyn Names, expr: &Expr, place: u8) -> fmt:
                 IntOp::Mul => ("*", PRODUCT),
                 IntOp::Div => ("/", PRODUCT),
                 IntOp::Rem => ("%", PRODUCT),
+                IntOp::Eq => ("==", COMPARISON),
+                IntOp::Ne => ("!=", COMPARISON),
+                IntOp::Lt => ("<", COMPARISON),
+                IntOp::Le => ("<=", COMPARISON),
+                IntOp::Gt => (">", COMPARISON),
+                IntOp::Ge => (">=", COMPARISON),
+                IntOp::And => ("and", CONJUNCTION),
+                IntOp::Or => ("or", CONDITION),
                 IntOp::CeilDiv => return call(out, program, "ceil_div", a, b),
                 IntOp::Min => return call(out, program, "min", a, b),
                 IntOp::Max => return call(out, program, "max", a, b),
@@ -156,7 +168,8 @@ fn int(out: &mut dyn Write, program: &dyn Names, expr: &Expr, place: u8) -> fmt:
             if brackets {
                 out.write_str("(")?;
             }
-            int(out, program, a, level)?;
+            // A comparison does not follow another without parentheses.
+            int(out, program, a, if level == COMPARISON { SUM } else { level })?;
             write!(out, " {sign} ")?;
             int(out, program, b, level + 1)?;
             if brackets {
@@ -282,7 +295,10 @@ pub(crate) fn param(out: &mut dyn Write, program: &dyn Names, param: &Param) -> 
         }
         ParamKind::Scalar { default } => {
             out.write_str(" = ")?;
-            number(out, *default)
+            match param.integer() {
+                Some(default) => write!(out, "{default}"),
+                None => number(out, *default),
+            }
         }
     }
 }
@@ -519,6 +535,10 @@ impl<'a> Printer<'a> {
                 write!(out, "{} = ", name(id))?;
                 program.write_tensor(out, *id)
             }
+            StmtKind::Let { symbol, value } => {
+                write!(out, "let {} = ", program.symbol(*symbol))?;
+                int(out, program, value, CONDITION)
+            }
             StmtKind::Copy { src, dst } => {
                 out.write_str("copy(")?;
                 reference(out, program, src)?;
@@ -662,7 +682,7 @@ fn declarations(out: &mut dyn Write, program: &Program) -> fmt::Result {
     let keyword = |s: &Symbol| match s.kind {
         SymbolKind::Size(_) => Some("size"),
         SymbolKind::Constant(_) => Some("const"),
-        SymbolKind::Counter | SymbolKind::Unrolled => None,
+        SymbolKind::Let | SymbolKind::Counter | SymbolKind::Unrolled => None,
     };
     let mut line = None;
     for row in &program.symbols {
@@ -677,7 +697,7 @@ fn declarations(out: &mut dyn Write, program: &Program) -> fmt::Result {
         match &row.kind {
             SymbolKind::Size(default) => int(out, program, &Expr::Int(*default), SUM)?,
             SymbolKind::Constant(default) => int(out, program, default, SUM)?,
-            SymbolKind::Counter | SymbolKind::Unrolled => {}
+            SymbolKind::Let | SymbolKind::Counter | SymbolKind::Unrolled => {}
         }
     }
     if line.is_some() { out.write_str("\n\n") } else { Ok(()) }

@@ -33,7 +33,7 @@ pub struct PipelineId(pub u32);
 pub struct Program {
     /// The kernel's name, also its entry point in PTX.
     pub name: String,
-    /// Sizes, constants (both in the order of declaration) and loop counters (in the order of their loops).
+    /// Sizes, constants (both in the order of declaration), names of integers and loop counters (in the order of the text).
     pub symbols: Vec<Symbol>,
     /// Parameters, in the order in which a launch passes them. Sizes follow them, in their own order.
     pub params: Vec<Param>,
@@ -77,6 +77,8 @@ pub enum SymbolKind {
     Constant(Expr),
     /// A run-time size, passed at launch; at least 1. The number is its default.
     Size(i64),
+    /// The name that a [`StmtKind::Let`] gives an integer, to the end of the block around.
+    Let,
     /// A loop's counter.
     Counter,
     /// The counter of an `unroll for`: the loop's bounds are constants, and [`unroll`](crate::unroll()) puts its values in its
@@ -101,6 +103,20 @@ impl Param {
     /// True for a tensor that is marked `constant`.
     pub fn is_constant(&self) -> bool {
         matches!(self.kind, ParamKind::Tensor { constant: true, .. })
+    }
+
+    /// True for a scalar of an integer type.
+    pub fn is_integer(&self) -> bool {
+        matches!(self.kind, ParamKind::Scalar { .. }) && !self.dtype.is_float()
+    }
+
+    /// The default of a scalar of an integer type.
+    pub fn integer(&self) -> Option<i64> {
+        match self.kind {
+            // The verifier knows that it is a value of the type.
+            ParamKind::Scalar { default } if self.is_integer() => Some(default as i64),
+            _ => None,
+        }
     }
 
     /// The strides in elements: those given, else those of a row-major tensor; empty for a scalar.
@@ -134,7 +150,7 @@ pub enum ParamKind {
         /// [`StmtKind::WaitDependencies`].
         constant: bool,
     },
-    /// A number (`f32`), with the default that `tilewright run` passes.
+    /// A number (`f32`, or `i32`: an integer of the kernel), with the default that `tilewright run` passes.
     Scalar {
         /// The default.
         default: f64,

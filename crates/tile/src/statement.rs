@@ -160,6 +160,14 @@ pub enum StmtKind<F: Form = Surface> {
     /// `t = global_view(…)`, `t = register_tensor(…)`, `t = shared_tensor(…)`: the tensor exists from here to the end of the
     /// enclosing block. Registers and shared memory hold anything until they are written.
     Define(TensorId),
+    /// `let symbol = value`: the name stands for the integer, from here to the end of the enclosing block. [`verify`](crate::verify())
+    /// puts the value in its place; core programs have none.
+    Let {
+        /// The name.
+        symbol: SymbolId,
+        /// The integer.
+        value: Expr,
+    },
     /// `copy(src, dst)`: shapes are equal, element types are equal. What lies outside a global tensor reads as
     /// zero and is not written. A write to shared memory is seen by other threads after the next `syncthreads`.
     Copy {
@@ -540,7 +548,7 @@ macro_rules! operands {
             Constant(&'a $($mut)? F::Int),
             /// An integer over sizes, block indices and the counters of the loops around.
             Expr(&'a $($mut)? Expr),
-            /// A counter of a loop, defined; of a `drain`, read: the loop before defines it.
+            /// A counter of a loop or the name of an integer, defined; of a `drain`, read: the loop before defines it.
             Counter(Use, &'a $($mut)? SymbolId),
             /// A pipeline: defined, filled or read.
             Pipeline(Use, &'a $($mut)? PipelineId),
@@ -559,6 +567,9 @@ macro_rules! operands {
                 let mut out = Vec::new();
                 match self {
                     StmtKind::Define(id) => out.push(Tensor(Use::Define, id)),
+                    StmtKind::Let { symbol, value } => {
+                        out.extend([Expr(value), Counter(Use::Define, symbol)]);
+                    }
                     StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, how: _ } => {
                         out.extend([Reference(Use::Read, src), Reference(Use::Write, dst)]);
                     }
@@ -1004,6 +1015,7 @@ pub trait Convert<F: Form, G: Form> {
     fn kind(&mut self, kind: &StmtKind<F>) -> Result<StmtKind<G>, Self::Error> {
         Ok(match kind {
             StmtKind::Define(id) => StmtKind::Define(*id),
+            StmtKind::Let { symbol, value } => StmtKind::Let { symbol: *symbol, value: value.clone() },
             StmtKind::Copy { src, dst } => {
                 StmtKind::Copy { src: self.reference(src)?, dst: self.reference(dst)? }
             }

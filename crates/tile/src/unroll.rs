@@ -131,6 +131,10 @@ impl Unroll<'_> {
         {
             return self.rounds(*counter, (lo, hi), body, span, out);
         }
+        // The verifier has put the value where the name was used.
+        if matches!(stmt.kind, StmtKind::Let { .. }) {
+            return Ok(());
+        }
         if let StmtKind::Pipeline(id) = &stmt.kind {
             let tensors = program.pipeline(*id).tensors.iter();
             let tensors = tensors.map(|t| self.operand(*t, span)).collect::<Result<_, _>>()?;
@@ -292,8 +296,10 @@ impl Unroll<'_> {
         match e {
             Expr::Symbol(id) => self.values.get(id).unwrap_or(e).clone(),
             Expr::Binary(op, a, b) => Expr::binary(*op, self.expr(a), self.expr(b)),
-            Expr::Element(param, index) => Expr::Element(*param, Box::new(self.expr(index))),
-            Expr::Int(_) | Expr::Block(_) => e.clone(),
+            Expr::Element(param, index) => {
+                Expr::Element(*param, index.iter().map(|e| self.expr(e)).collect())
+            }
+            Expr::Int(_) | Expr::Block(_) | Expr::Scalar(_) => e.clone(),
         }
     }
 

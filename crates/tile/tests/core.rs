@@ -72,7 +72,7 @@ fn ids_are_of_the_tables_and_unique() {
     violates(
         |program| {
             if let StmtKind::For { hi, .. } = &mut program.roles[0].body[0].kind {
-                *hi = Expr::Element(ParamId(99), Box::new(Expr::Int(0)));
+                *hi = Expr::Element(ParamId(99), vec![Expr::Int(0)]);
             }
         },
         "1: `for i in 0..?[0]` names no parameter",

@@ -246,7 +246,7 @@ fn integers_beyond_32_bits_are_refused_and_named() {
         );
         let v = verified(&source, &[]);
         let sizes = sizes(given);
-        tilewright_tile::interpret::check_ranges(&v, &sizes).map_err(|e| e.to_string())
+        tilewright_tile::interpret::check_ranges(&v, &sizes, &BTreeMap::new()).map_err(|e| e.to_string())
     };
     let copy = |offset: &str| {
         format!("g = global_view(x[{offset} :], (32) : (e0))\nr = register_tensor(f32, [32])\ncopy(g, r)")

@@ -667,7 +667,7 @@ fn counters_of_tiles_are_in_range() {
     let check = |factor: &str, scale: &str, m: i64| {
         let source = source.replace("FACTOR", factor).replace("SCALE", scale);
         let sizes = BTreeMap::from([("m".to_string(), m)]);
-        tilewright_tile::interpret::check_ranges(&verified(&source), &sizes)
+        tilewright_tile::interpret::check_ranges(&verified(&source), &sizes, &BTreeMap::new())
             .map_err(|error| error.to_string())
     };
     assert_eq!(check("4", "1", 1000), Ok(()));
@@ -679,7 +679,7 @@ fn counters_of_tiles_are_in_range() {
     let sizes = BTreeMap::from([("m".to_string(), 2147)]);
     let ranges = |source: &str| {
         let source = source.replace("FACTOR", "4").replace("SCALE", "1000465");
-        tilewright_tile::interpret::check_ranges(&verified(&source), &sizes)
+        tilewright_tile::interpret::check_ranges(&verified(&source), &sizes, &BTreeMap::new())
             .map_err(|error| error.to_string())
     };
     assert_eq!(ranges(source), Ok(()));

@@ -420,13 +420,16 @@ pub(crate) struct Prepared {
     pub(crate) sizes: Sizes,
     inputs: Vec<Argument>,
     tensors: Vec<Option<Tensor>>,
+    /// For each parameter, true if it is a scalar of an integer type.
+    integers: Vec<bool>,
 }
 
 impl Prepared {
     pub(crate) fn args(&self) -> Vec<Arg<'_>> {
-        let both = self.tensors.iter().zip(&self.inputs);
-        both.map(|(tensor, input)| match (tensor, input) {
+        let both = self.tensors.iter().zip(&self.inputs).zip(&self.integers);
+        both.map(|((tensor, input), integer)| match (tensor, input) {
             (Some(tensor), _) => Arg::Buffer(tensor.buffer()),
+            (None, Argument::Scalar(x)) if *integer => Arg::Integer(*x as i32),
             (None, Argument::Scalar(x)) => Arg::Scalar(*x as f32),
             (None, Argument::Tensor(_)) => Arg::Scalar(f32::NAN),
         })
@@ -468,7 +471,8 @@ pub(crate) fn prepare(
             Argument::Scalar(_) => Ok(None),
         })
         .collect::<Result<_, _>>()?;
-    Ok(Prepared { sizes, inputs, tensors })
+    let integers = kernel.program().params.iter().map(tilewright_tile::Param::is_integer).collect();
+    Ok(Prepared { sizes, inputs, tensors, integers })
 }
 
 fn launch(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Result<Launched, CheckError> {

@@ -221,9 +221,10 @@ pub(crate) fn arguments(
     let mut arguments = Vec::new();
     for (i, param) in kernel.program().params.iter().enumerate() {
         if let ParamKind::Scalar { default } = param.kind {
-            // The launch passes an `f32`, so the interpreter computes with one too.
+            // The launch passes an `f32` or an `i32`, so the interpreter computes with one too.
             let value = options.scalars.get(&param.name).copied().unwrap_or(default);
-            arguments.push(Argument::Scalar(f64::from(value as f32)));
+            let passed = if param.is_integer() { f64::from(value as i32) } else { f64::from(value as f32) };
+            arguments.push(Argument::Scalar(passed));
             continue;
         }
         let id = ParamId(i as u32);

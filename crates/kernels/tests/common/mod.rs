@@ -74,6 +74,9 @@ impl Launch<'_> {
                 let arguments: Vec<Arg<'_>> = params
                     .map(|param| match param.kind {
                         ParamKind::Tensor { .. } => Arg::Tensor(&tensors[&param.name]),
+                        ParamKind::Scalar { default } if param.is_integer() => {
+                            Arg::Integer(self.scalar(&param.name, default) as i32)
+                        }
                         ParamKind::Scalar { default } => {
                             Arg::Scalar(self.scalar(&param.name, default) as f32)
                         }

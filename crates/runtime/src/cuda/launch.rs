@@ -63,7 +63,9 @@ impl CudaDevice {
                     Parameter::Word(self.address(buffer)?)
                 }
                 Passed::Scalar(value) => Parameter::Word(u64::from(value.to_bits())),
-                Passed::Size(value) => Parameter::Word(u64::from(value.cast_unsigned())),
+                Passed::Size(value) | Passed::Integer(value) => {
+                    Parameter::Word(u64::from(value.cast_unsigned()))
+                }
                 Passed::TensorMap(mapped) => Parameter::Map(self.tensor_map(kernel, mapped)?),
             });
         }

@@ -42,8 +42,8 @@ fn contains(expr: &Expr, part: &Expr) -> bool {
     expr == part
         || match expr {
             Expr::Binary(_, a, b) => contains(a, part) || contains(b, part),
-            Expr::Element(_, index) => contains(index, part),
-            Expr::Int(_) | Expr::Symbol(_) | Expr::Block(_) => false,
+            Expr::Element(_, index) => index.iter().any(|e| contains(e, part)),
+            Expr::Int(_) | Expr::Symbol(_) | Expr::Block(_) | Expr::Scalar(_) => false,
         }
 }
 
@@ -55,8 +55,8 @@ fn parts<'e>(expr: &'e Expr, visit: &mut impl FnMut(&'e Expr)) {
             parts(a, visit);
             parts(b, visit);
         }
-        Expr::Element(_, index) => parts(index, visit),
-        Expr::Int(_) | Expr::Symbol(_) | Expr::Block(_) => {}
+        Expr::Element(_, index) => index.iter().for_each(|e| parts(e, visit)),
+        Expr::Int(_) | Expr::Symbol(_) | Expr::Block(_) | Expr::Scalar(_) => {}
     }
 }
 
@@ -65,10 +65,10 @@ impl Known<'_> {
     fn is_same(&self, expr: &Expr) -> bool {
         self.same.contains(expr)
             || match expr {
-                Expr::Int(_) | Expr::Block(_) => true,
+                Expr::Int(_) | Expr::Block(_) | Expr::Scalar(_) => true,
                 Expr::Symbol(id) => self.equal.contains(id) || !self.is_counter.is_some_and(|is| is(*id)),
                 Expr::Binary(_, a, b) => self.is_same(a) && self.is_same(b),
-                Expr::Element(_, index) => self.is_same(index),
+                Expr::Element(_, index) => index.iter().all(|e| self.is_same(e)),
             }
     }
 
@@ -196,7 +196,7 @@ pub fn apart(first: &GlobalTile, second: &GlobalTile, known: &Known<'_>, pivot: 
             {
                 divided.push(((**a).clone(), (**n).clone()));
             }
-            Expr::Element(_, index) => looked_up |= contains(index, pivot),
+            Expr::Element(_, index) => looked_up |= index.iter().any(|e| contains(e, pivot)),
             _ => {}
         });
     }
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_table_may_say_the_same_twice() {
-        let table = tile([Expr::Element(ParamId(1), Box::new(symbol(0))), Expr::Int(0)]);
+        let table = tile([Expr::Element(ParamId(1), vec![symbol(0)]), Expr::Int(0)]);
         let mut divisibility = known(&[], symbol(7));
         assert!(!apart(&table, &table, &divisibility, Some(&symbol(0))));
         divisibility.tables = true;

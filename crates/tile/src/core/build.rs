@@ -143,8 +143,10 @@ impl Build {
             let size = match row.kind {
                 SymbolKind::Size(default) => Some(default),
                 SymbolKind::Counter if !self.slots.contains_key(&SymbolId(i as u32)) => None,
-                // Slots are no symbols, constants have their values, counters of expanded loops theirs.
-                SymbolKind::Counter | SymbolKind::Constant(_) | SymbolKind::Unrolled => continue,
+                // Slots are no symbols; constants, names of integers and counters of expanded loops have their values.
+                SymbolKind::Counter | SymbolKind::Constant(_) | SymbolKind::Unrolled | SymbolKind::Let => {
+                    continue;
+                }
             };
             symbols.insert(SymbolId(i as u32), Symbol { name: row.name.clone(), size, span: row.span });
         }
@@ -211,6 +213,7 @@ impl Convert<Surface, Core> for Build {
             self.span = stmt.span;
             Ok(super::Stmt { id: stmt.id, kind: self.kind(&stmt.kind)?, span: stmt.span })
         };
-        body.iter().map(statement).collect()
+        // The values of names stand where they were used.
+        body.iter().filter(|stmt| !matches!(stmt.kind, StmtKind::Let { .. })).map(statement).collect()
     }
 }

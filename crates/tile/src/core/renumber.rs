@@ -61,7 +61,7 @@ fn renumber(e: &mut Expr, number: &impl Fn(SymbolId) -> SymbolId) {
             renumber(a, number);
             renumber(b, number);
         }
-        Expr::Element(_, index) => renumber(index, number),
-        Expr::Int(_) | Expr::Block(_) => {}
+        Expr::Element(_, index) => index.iter_mut().for_each(|e| renumber(e, number)),
+        Expr::Int(_) | Expr::Block(_) | Expr::Scalar(_) => {}
     }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::{Coord, Expr, Operand, Program, Slot, Stmt, StmtKind, SymbolId, TensorId, TensorKind, Use};
+use super::{
+    Coord, Expr, Operand, Param, Program, Slot, Stmt, StmtKind, SymbolId, TensorId, TensorKind, Use,
+};
 use crate::diagnostic::{Diagnostic, Origin};
 use crate::printer::statement_text;
 use tilewright_machine::Memory;
@@ -13,7 +15,8 @@ use tilewright_machine::Memory;
 /// 2. **Shapes.** Register and shared tensors have modes, all of positive extents; pipelines have stages.
 /// 3. **Roles.** Together they have the block's threads, one behind the other, in whole warpgroups. Beside them are only definitions.
 /// 4. **Life.** A tensor is read or written within the body that defines or assigns it, behind that.
-/// 5. **Counters.** Expressions are over sizes and the counters of the loops around; those of a `drain` are of the loop before it.
+/// 5. **Counters.** Expressions are over sizes and the counters of the loops around; those of a `drain` are of the loop before it. There
+///    is no `let`.
 /// 6. **References.** An index has an entry a mode, or none at all. Register tensors have none.
 /// 7. **Slots.** A slot fixes the last mode of a tensor of its pipeline, in a stage of that pipeline and side. That mode has the pipeline's
 ///    stages, and every use of the tensor is at a slot.
@@ -139,6 +142,8 @@ impl<'a> Check<'a> {
         let program = self.program;
         let known = program.statements.contains(stmt.id) && self.ids.insert(stmt.id);
         ensure(known, 1, stmt.span, || format!("`{}` has the id of another statement", self.text(stmt)))?;
+        let named = matches!(stmt.kind, StmtKind::Let { .. });
+        ensure(!named, 5, stmt.span, || format!("`{}` names an integer", self.text(stmt)))?;
         let mut counted = BTreeSet::new();
         for operand in stmt.kind.operands() {
             match operand {
@@ -201,7 +206,11 @@ impl<'a> Check<'a> {
             Expr::Element(param, index) => {
                 let known = (param.0 as usize) < self.program.params.len();
                 ensure(known, 1, stmt.span, || format!("`{}` names no parameter", self.text(stmt)))?;
-                self.expr(stmt, index)
+                index.iter().try_for_each(|e| self.expr(stmt, e))
+            }
+            Expr::Scalar(param) => {
+                let known = self.program.params.get(param.0 as usize).is_some_and(Param::is_integer);
+                ensure(known, 1, stmt.span, || format!("`{}` names no integer", self.text(stmt)))
             }
             Expr::Binary(_, a, b) => {
                 self.expr(stmt, a)?;

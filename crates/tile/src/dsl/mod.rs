@@ -185,6 +185,13 @@ impl KernelBuilder {
         Elem::leaf(ElemExpr::Scalar(buffer.param), Some(self.owner))
     }
 
+    /// `name: i32 = default`: an integer that a launch passes. It stands where counters may: in indices, offsets and bounds of loops.
+    #[track_caller]
+    pub fn integer(&mut self, name: &str, dtype: DType, default: i64) -> Expr {
+        let buffer = self.param(name, dtype, ParamKind::Scalar { default: default as f64 });
+        if buffer.param.0 == POISONED { Expr::Int(1) } else { Expr::Scalar(buffer.param) }
+    }
+
     /// The number of blocks along x, y and z: one to three.
     #[track_caller]
     pub fn grid<E: Into<Expr>>(&mut self, extents: impl IntoIterator<Item = E>) {
@@ -559,6 +566,16 @@ impl KernelBuilder {
         }
     }
 
+    /// `let name = value`: a name for an integer, to the end of the block around.
+    #[track_caller]
+    pub fn let_integer(&mut self, name: &str, value: impl Into<Expr>) -> Expr {
+        let at = Origin::caller();
+        let declared = self.build.declare_symbol(name, at, SymbolKind::Let);
+        let Some(symbol) = self.note(declared) else { return Expr::Int(1) };
+        self.build.emit(StmtKind::Let { symbol, value: value.into() }, at);
+        Expr::Symbol(symbol)
+    }
+
     /// `for name in lo..hi { body }`. Tensors made in the body exist only there.
     #[track_caller]
     pub fn for_range(
@@ -625,7 +642,10 @@ fn foreign_symbols(program: &Program) -> Option<Diagnostic> {
         match expr {
             Expr::Symbol(SymbolId(id)) => (*id as usize) < program.symbols.len(),
             Expr::Binary(_, a, b) => legal(a, program) && legal(b, program),
-            Expr::Element(param, index) => (param.0 as usize) < program.params.len() && legal(index, program),
+            Expr::Element(param, index) => {
+                (param.0 as usize) < program.params.len() && index.iter().all(|e| legal(e, program))
+            }
+            Expr::Scalar(param) => (param.0 as usize) < program.params.len(),
             Expr::Int(_) | Expr::Block(_) => true,
         }
     }

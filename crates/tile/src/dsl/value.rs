@@ -25,10 +25,15 @@ impl Buffer {
         }
     }
 
-    /// `groups[index]`: an element, as an integer. The tensor has one mode and type `i32`, and the kernel does not write it; an index
+    /// `groups[index]`: an element of a tensor of one mode, as an integer. Its type is `i32`, and the kernel does not write it; an index
     /// outside reads 0.
     pub fn element(&self, index: impl Into<Expr>) -> Expr {
-        Expr::Element(self.param, Box::new(index.into()))
+        self.element_at([index])
+    }
+
+    /// `table[b, j]`: the same of a tensor of several modes, one index a mode.
+    pub fn element_at<E: Into<Expr>>(&self, index: impl IntoIterator<Item = E>) -> Expr {
+        Expr::Element(self.param, index.into_iter().map(Into::into).collect())
     }
 }
 

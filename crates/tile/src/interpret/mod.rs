@@ -35,10 +35,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use buffer::Buffer;
 use rayon::prelude::*;
-use tilewright_machine::DType;
 
 use crate::diagnostic::Diagnostic;
-use crate::program::{ParamId, ParamKind, StmtKind};
+use crate::program::{Param, ParamId, ParamKind, StmtKind};
 use crate::verified::Verified;
 
 use cluster::Cluster;
@@ -60,7 +59,7 @@ pub use work::{Work, work};
 pub enum Argument {
     /// A tensor: as many elements as its shape and strides span (see [`tensor_len`]), each a value of its element type.
     Tensor(Vec<f64>),
-    /// A number.
+    /// A number; for a parameter of an integer type, an integer.
     Scalar(f64),
 }
 
@@ -178,15 +177,15 @@ fn execute(
     coverage: Option<&Coverage<'_>>,
 ) -> Result<Bounds, InterpretError> {
     let grid = grid(program, sizes)?;
-    check_ranges(program, sizes)?;
     let values = launch::symbol_values(program, sizes)?;
     check_arguments(program, sizes, args)?;
+    check_ranges(program, sizes, &integers(program, args))?;
     let plan = Plan::new(program, sizes, coverage.map(|coverage| &coverage.numbers))?;
     let added = added(program);
     let buffer = |(i, arg): (usize, _)| {
         let id = ParamId(i as u32);
         match arg {
-            &Argument::Scalar(x) => Buffer::Scalar(round(DType::F32, x)),
+            &Argument::Scalar(x) => Buffer::Scalar(round(program.params()[i].dtype, x)),
             Argument::Tensor(data) if program.outputs().contains(&id) => {
                 let adds = added.contains(&id).then(|| program.params()[i].dtype);
                 Buffer::output(data, adds)
@@ -232,6 +231,16 @@ fn run_blocks(
         });
         Cluster::new(plan, watches).run(roles.collect())
     })
+}
+
+/// The values of scalar parameters of integer types.
+fn integers(program: &impl Executable, args: &[Argument]) -> BTreeMap<ParamId, i64> {
+    let both = (0..).map(ParamId).zip(program.params().iter().zip(args));
+    let integer = |(id, (param, arg)): (ParamId, (&Param, &Argument))| match arg {
+        Argument::Scalar(x) if param.is_integer() => Some((id, round(param.dtype, *x) as i64)),
+        _ => None,
+    };
+    both.filter_map(integer).collect()
 }
 
 /// Checks that there is an argument for each parameter, of its kind and length.

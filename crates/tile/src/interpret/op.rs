@@ -26,8 +26,8 @@ pub(super) struct Plan {
     pub(super) pipelines: Vec<Pipeline>,
     /// Blocks of a cluster.
     pub(super) cluster: i64,
-    /// Extent and stride of each parameter of one mode, whose elements may be integers of the kernel; (0, 0) of others.
-    pub(super) lists: Vec<(i64, i64)>,
+    /// Extent and stride of each mode of each parameter; none of a scalar.
+    pub(super) modes: Vec<Vec<(i64, i64)>>,
     /// True if the blocks of a cluster depend on each other, by sums or by stages that each fills for all.
     pub(super) meets: bool,
     /// The roles in the order of the text; of a program without roles one that does everything.

@@ -70,16 +70,13 @@ impl Plan {
             }
         };
         let pipelines = rows.iter().enumerate().map(pipeline).collect();
-        let list = |param| match (
-            &*tensor_shape(executable, param, sizes)?,
-            &*tensor_strides(executable, param, sizes)?,
-        ) {
-            ([extent], [stride]) => Ok((*extent, *stride)),
-            _ => Ok((0, 0)),
+        let modes = |i| {
+            let param = ParamId(i as u32);
+            let extents = tensor_shape(executable, param, sizes)?;
+            Ok(extents.into_iter().zip(tensor_strides(executable, param, sizes)?).collect())
         };
-        let lists = (0..executable.params().len()).map(|i| list(ParamId(i as u32)));
         Ok(Plan {
-            lists: lists.collect::<Result<_, InterpretError>>()?,
+            modes: (0..executable.params().len()).map(modes).collect::<Result<_, InterpretError>>()?,
             tensors: executable.tensors(),
             pipelines,
             cluster: i64::from(executable.cluster()),
@@ -283,8 +280,9 @@ impl<P: Executable> Making<'_, P> {
                 index: index.0 as usize,
                 along: Around::new(&shape(*index), *axis),
             },
-            // `Making::roles` makes a plan of each role.
+            // `Making::roles` makes a plan of each role; the value of a name stands where it is used.
             StmtKind::Role { .. }
+            | StmtKind::Let { .. }
             | StmtKind::Sync
             | StmtKind::WaitDependencies
             | StmtKind::LaunchDependents

@@ -11,7 +11,7 @@ use super::executable::Executable;
 use super::launch::{grid, symbol_values};
 use crate::core::Coord;
 use crate::expr::{Expr, IntOp, SymbolId};
-use crate::program::{Operand, ParamId, ParamKind, Stmt, StmtKind, TensorRef};
+use crate::program::{Operand, Param, ParamId, ParamKind, Stmt, StmtKind, TensorRef};
 
 /// The values that an expression may take, both ends included.
 type Interval = (i128, i128);
@@ -20,6 +20,7 @@ struct Ranges<'a, P> {
     program: &'a P,
     sizes: Vec<Option<i64>>,
     grid: [u32; 3],
+    integers: &'a BTreeMap<ParamId, i64>,
     counters: BTreeMap<u32, Interval>,
 }
 
@@ -54,6 +55,8 @@ fn apply(op: IntOp, (a, b): Interval, (c, d): Interval) -> Interval {
             let most = c.abs().max(d.abs());
             (if c > 0 { 0 } else { -most }, if d < 0 { 0 } else { most })
         }
+        IntOp::Eq | IntOp::Ne | IntOp::Lt | IntOp::Le | IntOp::Gt | IntOp::Ge => (0, 1),
+        IntOp::And | IntOp::Or => (0, 1),
     }
 }
 
@@ -75,11 +78,19 @@ impl<P: Executable> Ranges<'_, P> {
             },
             Expr::Binary(op, a, b) => apply(*op, self.interval(what, a)?, self.interval(what, b)?),
             Expr::Element(_, index) => {
-                self.interval(what, index)?;
+                index.iter().try_for_each(|e| self.interval(what, e).map(drop))?;
                 (i128::from(i32::MIN), i128::from(i32::MAX))
             }
+            Expr::Scalar(param) => match self.integers.get(param).copied().or_else(|| self.default(*param)) {
+                Some(value) => (i128::from(value), i128::from(value)),
+                None => return Err(InterpretError::NoValue { what: what.to_string() }),
+            },
         };
         narrow(what, result)
+    }
+
+    fn default(&self, param: ParamId) -> Option<i64> {
+        self.program.params().get(param.0 as usize).and_then(Param::integer)
     }
 
     /// Strides have 64 bits: sums and products of what has 32.
@@ -163,7 +174,7 @@ impl<P: Executable> Ranges<'_, P> {
                     for operand in kind.operands() {
                         match operand {
                             Operand::Reference(_, r) => self.reference(r)?,
-                            Operand::Expr(e) => drop(self.interval("the operand of `float`", e)?),
+                            Operand::Expr(e) => drop(self.interval("an integer of the kernel", e)?),
                             Operand::Body(body) => self.block(body)?,
                             _ => {}
                         }
@@ -175,13 +186,22 @@ impl<P: Executable> Ranges<'_, P> {
     }
 }
 
-/// Checks that every integer of the kernel fits in 32 bits (strides: 64) at these sizes. The interpreter and the runtime
-/// both ask before they run a kernel.
-pub fn check_ranges(program: &impl Executable, sizes: &BTreeMap<String, i64>) -> Result<(), InterpretError> {
+/// Checks that every integer of the kernel fits in 32 bits (strides: 64) at these sizes and values of scalar parameters of integer types,
+/// which have their defaults where none is given. The interpreter and the runtime both ask before they run a kernel.
+///
+/// # Errors
+///
+/// The first expression that may leave that range; a size that the kernel does not have.
+pub fn check_ranges(
+    program: &impl Executable,
+    sizes: &BTreeMap<String, i64>,
+    integers: &BTreeMap<ParamId, i64>,
+) -> Result<(), InterpretError> {
     let mut ranges = Ranges {
         program,
         sizes: symbol_values(program, sizes)?,
         grid: grid(program, sizes)?,
+        integers,
         counters: BTreeMap::new(),
     };
     for (i, extent) in program.grid().iter().enumerate() {

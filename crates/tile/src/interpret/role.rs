@@ -118,15 +118,25 @@ impl Scope for Role<'_> {
         Some(self.index[axis.index()])
     }
 
-    fn element(&self, param: ParamId, index: i64) -> Option<i64> {
-        let (extent, stride) = *self.plan.lists.get(param.0 as usize)?;
-        if !(0..extent).contains(&index) {
-            return Some(0);
+    fn element(&self, param: ParamId, index: &[i64]) -> Option<i64> {
+        let mut offset = 0;
+        for (at, (extent, stride)) in index.iter().zip(self.plan.modes.get(param.0 as usize)?) {
+            if !(0..*extent).contains(at) {
+                return Some(0);
+            }
+            offset += at * stride;
         }
         match self.buffers.get(param.0 as usize)? {
-            Buffer::Input(data) => Some(*data.get((index * stride) as usize)? as i64),
+            Buffer::Input(data) => Some(*data.get(offset as usize)? as i64),
             // The verifier knows that the kernel does not write it.
             Buffer::Output { .. } | Buffer::Scalar(_) => None,
+        }
+    }
+
+    fn scalar(&self, param: ParamId) -> Option<i64> {
+        match self.buffers.get(param.0 as usize)? {
+            Buffer::Scalar(x) => Some(*x as i64),
+            Buffer::Input(_) | Buffer::Output { .. } => None,
         }
     }
 }

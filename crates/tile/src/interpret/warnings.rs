@@ -97,14 +97,14 @@ fn by_data(e: &Expr) -> bool {
     match e {
         Expr::Element(..) => true,
         Expr::Binary(_, a, b) => by_data(a) || by_data(b),
-        Expr::Int(_) | Expr::Symbol(_) | Expr::Block(_) => false,
+        Expr::Int(_) | Expr::Symbol(_) | Expr::Block(_) | Expr::Scalar(_) => false,
     }
 }
 
 fn uses(e: &Expr, mover: &Mover) -> bool {
     match (e, mover) {
         (Expr::Binary(_, a, b), _) => uses(a, mover) || uses(b, mover),
-        (Expr::Element(_, index), _) => uses(index, mover),
+        (Expr::Element(_, index), _) => index.iter().any(|e| uses(e, mover)),
         (Expr::Block(axis), Mover::Grid(own)) => axis == own,
         (Expr::Symbol(id), Mover::Loop(own, _)) => id == own,
         _ => false,
@@ -519,7 +519,7 @@ impl<'a> Report<'a> {
         let source = &self.v.source;
         let ParamKind::Tensor { shape, .. } = &source.param(site.tile.param).kind else { return None };
         let extent = expr_text(&**source, shape.get(mode)?);
-        let constant = |id: SymbolId| self.v.constants().get(&source.symbol(id).name).copied();
+        let constant = |id: SymbolId| self.v.constants().get(&source.symbol(id).name).copied().map(Expr::Int);
         let is_step = |e: &&Expr| e.substitute(&constant).as_int() == Some(step);
         let TensorKind::View { offsets, modes, .. } = &source.tensor(site.view).kind else { return None };
         let mut factors = Vec::new();

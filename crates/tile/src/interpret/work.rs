@@ -57,7 +57,8 @@ pub fn work(v: &Verified, sizes: &BTreeMap<String, i64>) -> Result<Work, Interpr
     Ok(Work { blocks, operations: u64::try_from(mean).unwrap_or(u64::MAX), elements })
 }
 
-/// A place in a launch: sizes, a block, counters in the middle of their ranges, and elements of tensors as 0.
+/// A place in a launch: sizes, a block, counters in the middle of their ranges, and elements of tensors as 0,
+/// scalar parameters at their defaults.
 struct At<'a> {
     v: &'a Verified,
     values: &'a [Option<i64>],
@@ -75,8 +76,12 @@ impl Scope for At<'_> {
         Some(self.block[axis as usize])
     }
 
-    fn element(&self, _: ParamId, _: i64) -> Option<i64> {
+    fn element(&self, _: ParamId, _: &[i64]) -> Option<i64> {
         Some(0)
+    }
+
+    fn scalar(&self, param: ParamId) -> Option<i64> {
+        self.v.program().param(param).integer()
     }
 }
 

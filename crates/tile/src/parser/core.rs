@@ -200,6 +200,11 @@ impl Parser<'_> {
                     .help("write `role name(threads 0..128, registers 40) { … }`")
                     .into());
             }
+            "let" => {
+                return Err(syntax(token.span, "a core program has no `let`")
+                    .help("write the integer where it is used")
+                    .into());
+            }
             "unroll" => {
                 return Err(syntax(token.span, "a core program has no `unroll for`")
                     .help("write its iterations, or `for`")

@@ -25,6 +25,70 @@ impl Parser<'_> {
         Ok((expr, self.too_deep(height, start)?))
     }
 
+    /// A condition: comparisons of integers, joined by `not`, `and`, `or`; or any integer, which holds where it is not 0.
+    pub(super) fn condition(&mut self) -> Res<Expr> {
+        self.disjunction().map(|(expr, _)| expr)
+    }
+
+    fn disjunction(&mut self) -> Res<Int> {
+        let start = self.span();
+        let mut left = self.conjunction()?;
+        while self.eat_word("or") {
+            self.skip_newlines();
+            let right = self.conjunction()?;
+            left = self.combine(IntOp::Or, left, right, start)?;
+        }
+        Ok(left)
+    }
+
+    fn conjunction(&mut self) -> Res<Int> {
+        let start = self.span();
+        let mut left = self.negation()?;
+        while self.eat_word("and") {
+            self.skip_newlines();
+            let right = self.negation()?;
+            left = self.combine(IntOp::And, left, right, start)?;
+        }
+        Ok(left)
+    }
+
+    fn negation(&mut self) -> Res<Int> {
+        let start = self.span();
+        if !self.eat_word("not") {
+            return self.comparison();
+        }
+        let (value, height) = self.negation()?;
+        Ok((value.negated(), self.too_deep(height + 1, start)?))
+    }
+
+    fn comparison(&mut self) -> Res<Int> {
+        let start = self.span();
+        let left = self.sum()?;
+        let Some(op) = self.comparator() else { return Ok(left) };
+        self.next();
+        self.skip_newlines();
+        let right = self.sum()?;
+        if self.comparator().is_some() {
+            return Err(syntax(self.span(), "a comparison of a comparison")
+                .help("write `a <= b and b < c`, or parentheses")
+                .into());
+        }
+        self.combine(op, left, right, start)
+    }
+
+    /// The comparison that the token at hand is.
+    fn comparator(&self) -> Option<IntOp> {
+        Some(match self.token().tok {
+            Tok::Punct("==") => IntOp::Eq,
+            Tok::Punct("!=") => IntOp::Ne,
+            Tok::Punct("<") => IntOp::Lt,
+            Tok::Punct("<=") => IntOp::Le,
+            Tok::Punct(">") => IntOp::Gt,
+            Tok::Punct(">=") => IntOp::Ge,
+            _ => return None,
+        })
+    }
+
     fn sum(&mut self) -> Res<Int> {
         let start = self.span();
         let mut left = self.product()?;
@@ -81,7 +145,8 @@ impl Parser<'_> {
             }
             Tok::Punct("(") => {
                 self.next();
-                let inner = self.sum()?;
+                // In parentheses a condition is the integer 1 or 0.
+                let inner = self.disjunction()?;
                 self.expect(")", "after the expression")?;
                 Ok(inner)
             }
@@ -132,14 +197,21 @@ impl Parser<'_> {
         let Named::Param(param) = self.build.lookup(name, span, "a parameter")? else {
             let message = format!("`{name}` has no elements that are integers: it is no parameter");
             let error = Diagnostic::new(Code::TypeMismatch, span, message);
-            return Err(error
-                .help("integers are elements of tensor parameters of one mode and type i32")
-                .into());
+            return Err(error.help("integers are elements of tensor parameters of type i32").into());
         };
         self.next();
-        let (index, height) = self.sum()?;
+        let (mut index, mut height) = (Vec::new(), 0);
+        loop {
+            let (entry, of_entry) = self.sum()?;
+            height = height.max(of_entry);
+            index.push(entry);
+            if !self.eat(",") {
+                break;
+            }
+            self.skip_newlines();
+        }
         self.expect("]", "after the index")?;
-        Ok((Expr::Element(param, Box::new(index)), self.too_deep(height + 1, span)?))
+        Ok((Expr::Element(param, index), self.too_deep(height + 1, span)?))
     }
 
     fn symbol(&mut self, name: &str, span: Span) -> Res<Expr> {
@@ -149,6 +221,7 @@ impl Parser<'_> {
         match self.build.lookup(name, span, "a constant, a size or a counter") {
             Ok(Named::Symbol(id)) => Ok(Expr::Symbol(id)),
             Ok(Named::Poisoned) => Ok(Expr::Int(1)),
+            Ok(Named::Param(id)) if self.build.program.param(id).is_integer() => Ok(Expr::Scalar(id)),
             Ok(Named::Param(_)) => {
                 let error = mistyped(name, span, "a parameter", "an integer");
                 self.recover(error.help(format!("`{name}[0]` is an element of a tensor of integers")))
@@ -306,6 +379,10 @@ impl Parser<'_> {
             Ok(Named::Tensor(id)) => {
                 let part = self.part(Some(id), span)?;
                 return Ok(part.map_or(ElemExpr::Number(f64::NAN), ElemExpr::Tensor));
+            }
+            Ok(Named::Param(id)) if self.build.program.param(id).is_integer() => {
+                mistyped(name, span, "an integer", "a register tensor or a number")
+                    .help(format!("write `float({name})`"))
             }
             Ok(Named::Param(id)) => {
                 if matches!(self.build.program.param(id).kind, crate::program::ParamKind::Scalar { .. }) {

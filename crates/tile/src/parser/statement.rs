@@ -66,6 +66,7 @@ impl Parser<'_> {
             "warpgroup" => self.role(token.span),
             "produce" => self.stage(Side::Produce, token.span),
             "consume" => self.stage(Side::Consume, token.span),
+            "let" => self.lets(),
             "for" if self.at("(") => self.tiles(token.span),
             "for" => self.for_loop(token.span, SymbolKind::Counter),
             "unroll" => {
@@ -404,6 +405,33 @@ impl Parser<'_> {
             self.build.emit(kind, span);
         }
         Ok(())
+    }
+
+    /// `let row = block.x * BM, last = row + BM - 1`; the word is passed.
+    fn lets(&mut self) -> Res<()> {
+        loop {
+            let (name, span) = self.word("a name for the integer")?;
+            if !self.at("=") {
+                return Err(self
+                    .unexpected("`=` and an integer")
+                    .help("e.g. `let row = block.x * BM`")
+                    .into());
+            }
+            self.next();
+            self.skip_newlines();
+            let value = self.condition()?;
+            match self.build.declare_symbol(name, span, SymbolKind::Let) {
+                Ok(symbol) => {
+                    let span = self.since(span);
+                    self.build.emit(StmtKind::Let { symbol, value }, span);
+                }
+                Err(error) => self.report(error)?,
+            }
+            if !self.eat(",") {
+                return Ok(());
+            }
+            self.skip_newlines();
+        }
     }
 
     /// `for i in lo..hi { … }`, with a counter of this kind; the `for` is passed.

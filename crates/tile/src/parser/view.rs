@@ -310,7 +310,7 @@ fn only_constants(expr: &Expr, program: &Program) -> bool {
     match expr {
         Expr::Int(_) => true,
         Expr::Symbol(id) => matches!(program.symbol(*id).kind, SymbolKind::Constant(_)),
-        Expr::Block(_) | Expr::Element(..) => false,
+        Expr::Block(_) | Expr::Element(..) | Expr::Scalar(_) => false,
         Expr::Binary(_, a, b) => only_constants(a, program) && only_constants(b, program),
     }
 }

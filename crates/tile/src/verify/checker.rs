@@ -137,6 +137,12 @@ impl<'a> Checker<'a> {
                 };
                 match symbol.kind {
                     SymbolKind::Constant(_) | SymbolKind::Size(_) => None,
+                    // Names that have a value have been replaced by it.
+                    SymbolKind::Let => Some((
+                        Code::UnknownName,
+                        format!("uses `{}`, which no `let` has given a value", symbol.name),
+                        "a name stands for its integer behind its `let`, to the end of the block around",
+                    )),
                     SymbolKind::Counter | SymbolKind::Unrolled if allowed == Allowed::Sizes => Some((
                         Code::BadValue,
                         format!("depends on the counter `{}`", symbol.name),
@@ -157,8 +163,10 @@ impl<'a> Checker<'a> {
             }
             Expr::Block(Axis::X | Axis::Y | Axis::Z) => None,
             Expr::Element(param, index) => {
-                self.element_problem(*param, allowed).or_else(|| self.problem(index, allowed))
+                let problem = self.element_problem(*param, index.len(), allowed);
+                problem.or_else(|| index.iter().find_map(|e| self.problem(e, allowed)))
             }
+            Expr::Scalar(param) => self.scalar_problem(*param, allowed),
             Expr::Binary(op, a, b) => {
                 let divides = matches!(op, IntOp::Div | IntOp::Rem | IntOp::CeilDiv);
                 if divides && b.as_int() == Some(0) {
@@ -174,21 +182,49 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The mistake in reading an element of a parameter, but for the index.
-    fn element_problem(&self, param: ParamId, allowed: Allowed) -> Option<(Code, String, &'static str)> {
+    /// The mistake in using a scalar parameter as an integer.
+    fn scalar_problem(&self, param: ParamId, allowed: Allowed) -> Option<(Code, String, &'static str)> {
+        let Some(row) = self.program.params.get(param.0 as usize) else {
+            let text = format!("refers to parameter {}, which does not exist", param.0);
+            return Some((Code::UnknownName, text, "use the integers that the builder returns"));
+        };
+        if !row.is_integer() {
+            let text = format!("uses `{}`, which is no integer", row.name);
+            return Some((Code::TypeMismatch, text, "integers are parameters such as `k: i32 = 1`"));
+        }
+        (allowed == Allowed::Sizes).then(|| {
+            let text = format!("depends on the parameter `{}`", row.name);
+            (Code::BadValue, text, "only sizes and constants are known here")
+        })
+    }
+
+    /// The mistake in reading an element of a parameter with so many indices, but for these.
+    fn element_problem(
+        &self,
+        param: ParamId,
+        indices: usize,
+        allowed: Allowed,
+    ) -> Option<(Code, String, &'static str)> {
         let Some(row) = self.program.params.get(param.0 as usize) else {
             let text = format!("refers to parameter {}, which does not exist", param.0);
             return Some((Code::UnknownName, text, "use the buffers that the builder returns"));
         };
         let name = &row.name;
         let modes = match &row.kind {
-            ParamKind::Tensor { shape, .. } if shape.len() == 1 => None,
-            ParamKind::Tensor { shape, .. } => Some(format!("has {}", count(shape.len(), "mode"))),
+            ParamKind::Tensor { shape, .. } if shape.len() == indices => None,
+            ParamKind::Tensor { shape, .. } => {
+                let (modes, indices) = (count(shape.len(), "mode"), count(indices, "index"));
+                Some(format!("has {modes}, at {}", indices.replace("indexs", "indices")))
+            }
             ParamKind::Scalar { .. } => Some("is a number".to_string()),
         };
         if let Some(modes) = modes {
             let text = format!("reads an element of `{name}`, which {modes}");
-            return Some((Code::WrongRank, text, "integers are elements of tensors of one mode"));
+            return Some((
+                Code::WrongRank,
+                text,
+                "an element of a tensor has one index a mode: `table[b, j]`",
+            ));
         }
         if row.dtype != DType::I32 {
             let text = format!("reads an element of `{name}`, which is of type {}", row.dtype);
@@ -306,12 +342,16 @@ fn first_unknown(program: &Program, expr: &Expr, known: &impl Fn(SymbolId) -> bo
             let symbol = program.symbols.get(id.0 as usize)?;
             Some(match symbol.kind {
                 SymbolKind::Counter | SymbolKind::Unrolled => format!("the counter `{}`", symbol.name),
+                SymbolKind::Let => format!("`{}`", symbol.name),
                 SymbolKind::Constant(_) | SymbolKind::Size(_) => format!("the size `{}`", symbol.name),
             })
         }
         Expr::Block(axis) => Some(format!("block.{}", ["x", "y", "z"][axis.index()])),
         Expr::Element(param, _) => {
             Some(format!("an element of `{}`", program.params.get(param.0 as usize)?.name))
+        }
+        Expr::Scalar(param) => {
+            Some(format!("the parameter `{}`", program.params.get(param.0 as usize)?.name))
         }
         Expr::Binary(_, a, b) => {
             first_unknown(program, a, known).or_else(|| first_unknown(program, b, known))

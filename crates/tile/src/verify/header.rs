@@ -107,14 +107,26 @@ impl Checker<'_> {
                         }
                     }
                 }
-                ParamKind::Scalar { .. } if param.dtype != DType::F32 => self.report(
+                ParamKind::Scalar { .. } if !matches!(param.dtype, DType::F32 | DType::I32) => self.report(
                     Diagnostic::new(
                         Code::TypeMismatch,
                         param.span,
-                        format!("the scalar `{}` is {}; scalars are f32", param.name, param.dtype),
+                        format!("the scalar `{}` is {}; scalars are f32 or i32", param.name, param.dtype),
                     )
                     .help(format!("write `{}: f32`", param.name)),
                 ),
+                ParamKind::Scalar { default } if param.dtype == DType::I32 => {
+                    if default.fract() != 0.0 || i32::try_from(*default as i64).is_err() {
+                        self.report(
+                            Diagnostic::new(
+                                Code::BadValue,
+                                param.span,
+                                format!("the default of `{}` is no i32", param.name),
+                            )
+                            .help("write an integer of 32 bits"),
+                        );
+                    }
+                }
                 ParamKind::Scalar { default } => {
                     if default.is_nan()
                         || DType::F32.decode(DType::F32.encode(*default)).is_infinite() && default.is_finite()
@@ -217,10 +229,12 @@ impl Checker<'_> {
             let row = self.program.pipelines.get(id.0 as usize);
             row.is_some_and(|row| row.tensors.iter().all(tensor))
         };
-        body.iter().flat_map(|stmt| stmt.kind.operands()).all(|operand| match operand {
+        let mut operands =
+            body.iter().flat_map(|stmt| stmt.kind.operands().into_iter().map(move |o| (stmt, o)));
+        operands.all(|(stmt, operand)| match operand {
             Operand::Tensor(_, id) => tensor(id),
             Operand::Reference(_, r) => tensor(&r.tensor),
-            Operand::Counter(_, id) => self.is_counter(*id),
+            Operand::Counter(_, id) => self.is_counter(*id, matches!(stmt.kind, StmtKind::Let { .. })),
             Operand::Pipeline(_, id) => pipeline(id),
             Operand::Scalar(id) => (id.0 as usize) < self.program.params.len(),
             Operand::Body(body) => self.block_ids(body),
@@ -228,8 +242,13 @@ impl Checker<'_> {
         })
     }
 
-    fn is_counter(&self, id: SymbolId) -> bool {
+    /// True for the counter of a loop; of a `let`, for the name of an integer.
+    fn is_counter(&self, id: SymbolId, named: bool) -> bool {
         let symbol = self.program.symbols.get(id.0 as usize);
-        symbol.is_some_and(|s| matches!(s.kind, SymbolKind::Counter | SymbolKind::Unrolled))
+        symbol.is_some_and(|s| match s.kind {
+            SymbolKind::Counter | SymbolKind::Unrolled => !named,
+            SymbolKind::Let => named,
+            SymbolKind::Constant(_) | SymbolKind::Size(_) => false,
+        })
     }
 }

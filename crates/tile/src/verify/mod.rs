@@ -24,6 +24,7 @@ pub use definitions::MAX_TILE;
 pub(crate) use definitions::{SHARED_LAYOUT, shared_layout_problem};
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Origin};
+use crate::expr::{Expr, SymbolId};
 use crate::names::nearest;
 use crate::program::{Param, ParamId, Program};
 use crate::verified::{Constants, Verified};
@@ -38,7 +39,7 @@ use crate::verified::{Constants, Verified};
 /// 3. **Names.** Every name is an identifier and no word of the language. No two things share one (the kernel's own name
 ///    stands apart). Ids are indices of the program's tables, and each statement has its own.
 /// 4. **Parameters.** A tensor parameter has at least one mode; its extents and strides are expressions over sizes and
-///    constants, literals among them at least 1; strides, where given, are one a mode. A scalar is an `f32`.
+///    constants, literals among them at least 1; strides, where given, are one a mode. A scalar is an `f32` or an `i32`.
 /// 5. **Launch.** The grid has one to three extents over sizes and constants, literals among them at least 1 and within
 ///    what the hardware takes (2³¹−1, 65535, 65535). The block has a multiple of 32 threads, at most 1024, known when
 ///    the kernel is compiled. A cluster has 1 to 16 blocks, a constant; a literal extent of the grid along x is a multiple.
@@ -102,8 +103,8 @@ use crate::verified::{Constants, Verified};
 ///     accumulator before the `wait_gemm` that covers it, or overwrites a factor; products that read a stage are in a group when its
 ///     `consume` ends; and fewer than all stages of a pipeline are held by products in flight when the next is to be read.
 /// 30. **Sums over clusters.** A register tensor of `f32`, in clusters of several blocks, outside of stages.
-/// 31. **Elements as integers.** The buffer is a tensor parameter of one mode, of type `i32`, that no statement writes. Elements stand where
-///     counters may: not in the grid, nor in the shapes and strides of parameters.
+/// 31. **Elements and parameters as integers.** The buffer is a tensor parameter of type `i32` that no statement writes, with one index a mode. Elements
+///     and scalar parameters of type `i32` stand where counters may: not in the grid, nor in the shapes and strides of parameters.
 /// 32. **Launches that overlap.** No statement writes a parameter that is `constant`. A kernel that waits for the launches before it or lets
 ///     those behind it begin waits in every block, whatever its sizes. As far as the order of the statements shows it, no role accesses a
 ///     parameter that is not `constant` before it waits or gets a stage from a role that did.
@@ -124,7 +125,7 @@ use crate::verified::{Constants, Verified};
 /// ```
 pub fn verify(program: &Program, constants: &Constants) -> Result<Verified, Diagnostics> {
     let (values, by_name) = constant_values(program, constants)?;
-    let folded = fold::program(program, &values);
+    let folded = fold::program(program, &values)?;
     let mut check = Checker::new(program, &folded);
     check.names();
     check.params();
@@ -189,7 +190,8 @@ fn constant_values(
         let value = match given.get(&symbol.name) {
             Some(value) => Some(*value),
             None => {
-                let folded = default.substitute(&|s| values.get(s.0 as usize).copied().flatten());
+                let value = |s: SymbolId| values.get(s.0 as usize).copied().flatten().map(Expr::Int);
+                let folded = default.substitute(&value);
                 folded.as_int()
             }
         };

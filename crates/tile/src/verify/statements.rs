@@ -58,6 +58,9 @@ impl Checker<'_> {
                 self.define(*id, defined);
                 self.definition(*id, span, threads);
             }
+            StmtKind::Let { value, .. } => {
+                self.expr(value, Allowed::All, span, "the integer");
+            }
             StmtKind::Copy { src, dst } => self.copy(src, dst, span),
             StmtKind::CopyAsync { src, dst, how } => self.copy_async(src, dst, *how, span),
             StmtKind::GemmAsync { c, a, b, warpgroups } => {
@@ -465,6 +468,15 @@ impl Checker<'_> {
                             format!("the parameter `{}` is a tensor", param.name),
                         )
                         .help("copy a tile of it into a register tensor first"),
+                    );
+                } else if param.is_integer() {
+                    self.report(
+                        Diagnostic::new(
+                            Code::TypeMismatch,
+                            span,
+                            format!("the parameter `{}` is an integer", param.name),
+                        )
+                        .help(format!("write `float({})`", param.name)),
                     );
                 }
             }
