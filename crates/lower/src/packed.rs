@@ -15,7 +15,10 @@ use tilewright_tile::{BinaryOp, ElemExpr, TensorId, UnaryOp};
 fn literal(expr: &ElemExpr, dtype: DType) -> Option<f64> {
     let number = match expr {
         ElemExpr::Number(x) => f64::from(*x as f32),
-        ElemExpr::Int(e) => f64::from(i32::try_from(e.as_int()?).ok()? as f32),
+        ElemExpr::Unary(UnaryOp::Float, x) => match &**x {
+            ElemExpr::Int(e) => f64::from(i32::try_from(e.as_int()?).ok()? as f32),
+            _ => return None,
+        },
         _ => return None,
     };
     (dtype.decode(dtype.encode(number)) == number).then_some(number)
@@ -23,18 +26,19 @@ fn literal(expr: &ElemExpr, dtype: DType) -> Option<f64> {
 
 /// True if packed instructions give an expression's bits, with at most `roundings` on the way from an operand to the result.
 fn rounds(expr: &ElemExpr, dtype: DType, roundings: u32) -> bool {
+    if literal(expr, dtype).is_some() {
+        return true;
+    }
     match expr {
         ElemExpr::Tensor(_) => true,
-        ElemExpr::Number(_) | ElemExpr::Int(_) => literal(expr, dtype).is_some(),
-        ElemExpr::Scalar(_) => false,
         ElemExpr::Unary(UnaryOp::Neg | UnaryOp::Abs, x) => rounds(x, dtype, roundings),
-        ElemExpr::Unary(..) | ElemExpr::Binary(BinaryOp::Div, ..) => false,
         ElemExpr::Binary(BinaryOp::Min | BinaryOp::Max, x, y) => {
             rounds(x, dtype, roundings) && rounds(y, dtype, roundings)
         }
         ElemExpr::Binary(BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul, x, y) => {
             roundings > 0 && rounds(x, dtype, roundings - 1) && rounds(y, dtype, roundings - 1)
         }
+        _ => false,
     }
 }
 
@@ -74,7 +78,7 @@ pub fn register(
             binary(b, arch, dtype, *op, x, y)
         }
         // Literals of the type have been taken; others do not apply.
-        ElemExpr::Number(_) | ElemExpr::Int(_) | ElemExpr::Scalar(_) => both(dtype, 0.0),
+        _ => both(dtype, 0.0),
     }
 }
 
@@ -83,9 +87,10 @@ fn binary(b: &mut Builder, arch: Arch, dtype: DType, op: BinaryOp, x: Operand, y
     let [half, bfloat] = match op {
         BinaryOp::Add => [AddF16x2, AddBF16x2],
         BinaryOp::Sub => [SubF16x2, SubBF16x2],
-        BinaryOp::Mul | BinaryOp::Div => [MulF16x2, MulBF16x2],
         BinaryOp::Min => [MinF16x2, MinBF16x2],
         BinaryOp::Max => [MaxF16x2, MaxBF16x2],
+        // The only other that applies is a product.
+        _ => [MulF16x2, MulBF16x2],
     };
     let row = if dtype == DType::F16 { half } else { bfloat };
     if arch.has(row.needs()) {
@@ -103,7 +108,7 @@ fn binary(b: &mut Builder, arch: Arch, dtype: DType, op: BinaryOp, x: Operand, y
 #[cfg(test)]
 mod tests {
     use tilewright_synth::cast;
-    use tilewright_tile::Expr;
+    use tilewright_tile::{Compute, Expr};
 
     use super::*;
     use crate::elements::Into;
@@ -143,13 +148,13 @@ mod tests {
             ElemExpr::Number(x) => crate::scalar::float(*x),
             ElemExpr::Unary(op, x) => {
                 let x = of(b, x);
-                crate::elementwise::unary(b, *op, x)
+                crate::elementwise::unary(b, *op, Compute::F32, x)
             }
             ElemExpr::Binary(op, x, y) => {
                 let (x, y) = (of(b, x), of(b, y));
-                b.scalar(crate::elementwise::binary(*op), &[x, y])
+                crate::elementwise::binary(b, *op, Compute::F32, [x, y])
             }
-            ElemExpr::Scalar(_) | ElemExpr::Int(_) => panic!("not in these tests"),
+            _ => panic!("not in these tests"),
         }
     }
 

@@ -43,11 +43,15 @@ pub enum DType {
     U4,
     /// Unsigned 8-bit integer.
     U8,
+    /// Unsigned 32-bit integer.
+    U32,
+    /// A truth value in a byte: 1, or 0; any other byte that memory holds is true, too.
+    Bool,
 }
 
 impl DType {
     /// Every element type, in the order in which messages list them.
-    pub const ALL: [DType; 14] = [
+    pub const ALL: [DType; 16] = [
         DType::F16,
         DType::BF16,
         DType::F32,
@@ -62,6 +66,8 @@ impl DType {
         DType::U2,
         DType::U4,
         DType::U8,
+        DType::U32,
+        DType::Bool,
     ];
 
     /// The name in the tile language, e.g. `f16`.
@@ -81,6 +87,8 @@ impl DType {
             DType::U2 => "u2",
             DType::U4 => "u4",
             DType::U8 => "u8",
+            DType::U32 => "u32",
+            DType::Bool => "bool",
         }
     }
 
@@ -90,9 +98,9 @@ impl DType {
             DType::I1 | DType::U1 => 1,
             DType::I2 | DType::U2 => 2,
             DType::I4 | DType::U4 => 4,
-            DType::E4M3 | DType::E5M2 | DType::I8 | DType::U8 => 8,
+            DType::E4M3 | DType::E5M2 | DType::I8 | DType::U8 | DType::Bool => 8,
             DType::F16 | DType::BF16 => 16,
-            DType::F32 | DType::I32 => 32,
+            DType::F32 | DType::I32 | DType::U32 => 32,
         }
     }
 
@@ -115,13 +123,13 @@ impl DType {
     }
 
     /// The smallest and the largest value of an integer type.
-    pub fn range(self) -> Option<(i32, i32)> {
+    pub fn range(self) -> Option<(i64, i64)> {
         match self {
             DType::I1 | DType::I2 | DType::I4 | DType::I8 | DType::I32 => {
                 let half = 1i64 << (self.bits() - 1);
-                Some(((-half) as i32, (half - 1) as i32))
+                Some((-half, half - 1))
             }
-            DType::U1 | DType::U2 | DType::U4 | DType::U8 => Some((0, (1 << self.bits()) - 1)),
+            DType::U1 | DType::U2 | DType::U4 | DType::U8 | DType::U32 => Some((0, (1 << self.bits()) - 1)),
             _ => None,
         }
     }
@@ -136,9 +144,10 @@ impl DType {
             DType::F32 => (x as f32).to_bits(),
             DType::E4M3 => minifloat(x, 3, 7, 0x7e),
             DType::E5M2 => minifloat(x, 2, 15, 0x7b),
+            DType::Bool => u32::from(x != 0.0),
             _ => {
-                let (low, high) = self.range().unwrap_or((i32::MIN, i32::MAX));
-                let rounded = (x.round_ties_even() as i32).clamp(low, high);
+                let (low, high) = self.range().unwrap_or((0, 0));
+                let rounded = (x.round_ties_even() as i64).clamp(low, high);
                 rounded as u32 & (u32::MAX >> (32 - self.bits()))
             }
         }
@@ -160,6 +169,8 @@ impl DType {
                 if bits & 0x80 == 0 { size } else { -size }
             }
             DType::E5M2 => f16::from_bits((bits as u8 as u16) << 8).to_f64(),
+            DType::Bool => f64::from(u8::from(bits & 0xff != 0)),
+            DType::U32 => f64::from(bits),
             DType::U1 | DType::U2 | DType::U4 | DType::U8 => f64::from(bits & ((1 << self.bits()) - 1)),
             DType::I1 | DType::I2 | DType::I4 | DType::I8 | DType::I32 => {
                 let above = 32 - self.bits();
@@ -226,7 +237,7 @@ mod tests {
 
     #[test]
     fn encode_is_the_inverse_of_decode_on_every_small_type() {
-        for dtype in DType::ALL.into_iter().filter(|t| t.bits() < 32) {
+        for dtype in DType::ALL.into_iter().filter(|t| t.bits() < 32 && *t != DType::Bool) {
             for bits in 0..(1u32 << dtype.bits()) {
                 let value = dtype.decode(bits);
                 if dtype == DType::E5M2 && value.is_infinite() {
@@ -305,9 +316,9 @@ mod tests {
         ];
         for (dtype, low, high) in ranges {
             assert_eq!(dtype.range(), Some((low, high)));
-            for x in -20..=20 {
-                let found = dtype.decode(dtype.encode(f64::from(x)));
-                assert_eq!(found, f64::from(x.clamp(low, high)), "{dtype} {x}");
+            for x in -20..=20i64 {
+                let found = dtype.decode(dtype.encode(x as f64));
+                assert_eq!(found, x.clamp(low, high) as f64, "{dtype} {x}");
             }
             assert_eq!(dtype.bytes_of(9), (9 * dtype.bits() as usize).div_ceil(8));
         }

@@ -52,7 +52,8 @@ impl fmt::Display for ErrorBound {
 impl ScalarOp {
     /// Largest distance of the result from the exact one, on a GPU and on the simulator; `None` if the PTX ISA defines every bit.
     ///
-    /// Source: PTX ISA 8.1, sections 9.7.3.14 (`rcp`), 9.7.3.17 (`rsqrt`), 9.7.3.20 (`lg2`) and 9.7.3.21 (`ex2`). The
+    /// Source: PTX ISA 8.1, sections 9.7.3.14 (`rcp`), 9.7.3.17 (`rsqrt`), 9.7.3.18 (`sin`), 9.7.3.19 (`cos`),
+    /// 9.7.3.20 (`lg2`), 9.7.3.21 (`ex2`) and 9.7.3.8 (`div.approx`). The
     /// simulator's own results are within a unit in the last place.
     pub fn error(self) -> Option<ErrorBound> {
         // A subnormal result is rounded to a multiple of 2⁻¹⁴⁹, and is the square of a result of half the argument.
@@ -73,6 +74,10 @@ impl ScalarOp {
             ScalarOp::Lg2F32 => {
                 Some(ErrorBound { absolute: 2f64.powf(-22.6), ..ErrorBound::relative(2f64.powi(-22)) })
             }
+            ScalarOp::SinF32 | ScalarOp::CosF32 => {
+                Some(ErrorBound { absolute: 2f64.powf(-20.5), ..ErrorBound::relative(0.0) })
+            }
+            ScalarOp::DivApproxF32 => Some(ErrorBound::relative(2f64.powi(-22))),
             _ => None,
         }
     }

@@ -209,11 +209,11 @@ impl ScalarOp {
         use ScalarOp::*;
         match self {
             AddI32 | SubI32 => Class::AddI32,
-            MulI32 => Class::Imad,
-            DivI32 | RemI32 => Class::DivI32,
-            MinI32 | MaxI32 => Class::MinI32,
+            MulI32 | MulHiI32 | MulHiU32 => Class::Imad,
+            DivI32 | RemI32 | DivU32 | RemU32 => Class::DivI32,
+            MinI32 | MaxI32 | MinU32 | MaxU32 => Class::MinI32,
             AndB32 | OrB32 | XorB32 | Lop3B32 => Class::Lop3,
-            ShlB32 | ShrU32 => Class::Shift,
+            ShlB32 | ShrU32 | ShrI32 => Class::Shift,
             BfeU32 | BfeS32 => Class::Bfe,
             BfiB32 => Class::Bfi,
             PrmtB32 => Class::Prmt,
@@ -222,7 +222,8 @@ impl ScalarOp {
             AddI64 => Class::AddI64,
             MulI64 => Class::MulI64,
             ShlB64 | ShrI64 => Class::ShiftB64,
-            LtI32 | GeI32 | EqI32 | NeI32 | AndPred | XorPred => Class::Setp,
+            LtI32 | GeI32 | EqI32 | NeI32 | LtU32 | GeU32 | LtF32 | LeF32 | EqF32 | NeF32 | AndPred | OrPred
+            | XorPred | NotPred => Class::Setp,
             Select => Class::Selp,
             // Negation and absolute value are mostly modifiers of what uses them; alone, they are a sum.
             AddF32 | SubF32 | MulF32 | FmaF32 | NegF32 | AbsF32 => Class::FmaF32,
@@ -230,13 +231,15 @@ impl ScalarOp {
             DivF32 => Class::DivF32,
             SqrtF32 => Class::SqrtF32,
             RsqrtF32 => Class::Rsqrt,
-            Ex2F32 | Ex2FtzF32 | RcpFtzF32 => Class::Ex2,
+            // A quotient by the reciprocal, sines and cosines are operations of the same pipe.
+            Ex2F32 | Ex2FtzF32 | RcpFtzF32 | SinF32 | CosF32 | DivApproxF32 => Class::Ex2,
             Lg2F32 => Class::Lg2,
             Mapa | LowB16 | ExtendB16 | LowB32 => Class::ConvertI16,
             F32FromF16 => Class::F32FromHalf,
             F16FromF32 | BF16FromF32 | F16x2FromF32 | BF16x2FromF32 => Class::HalfFromF32,
-            F32FromI32 => Class::F32FromI32,
-            I32FromF32 => Class::I32FromF32,
+            F32FromI32 | F32FromU32 => Class::F32FromI32,
+            I32FromF32 | U32FromF32 | RoundF32 | FloorF32 | CeilF32 => Class::I32FromF32,
+            F64FromF32 | F32FromF64 | MulF64 | FmaF64 | RoundF64 => Class::MulI64,
             AddF16x2 | SubF16x2 | MulF16x2 | FmaF16x2 | AddBF16x2 | SubBF16x2 | MulBF16x2 | FmaBF16x2 => {
                 Class::FmaF16x2
             }

@@ -147,6 +147,18 @@ scalar_ops! {
     MinI32: "min" = "min.s32" (B32, B32) -> B32, |a| from_i(i(a[0]).min(i(a[1])));
     /// Signed maximum.
     MaxI32: "max" = "max.s32" (B32, B32) -> B32, |a| from_i(i(a[0]).max(i(a[1])));
+    /// Upper half of the 64-bit product of two signed numbers.
+    MulHiI32: "mul.hi" = "mul.hi.s32" (B32, B32) -> B32, |a| from_i(((i64::from(i(a[0])) * i64::from(i(a[1]))) >> 32) as i32);
+    /// Upper half of the 64-bit product of two unsigned numbers.
+    MulHiU32: "mul.hi.u32" = "mul.hi.u32" (B32, B32) -> B32, |a| (a[0] & 0xffff_ffff) * (a[1] & 0xffff_ffff) >> 32;
+    /// Unsigned 32-bit quotient; by zero gives all ones.
+    DivU32: "div.u32" = "div.u32" (B32, B32) -> B32, |a| (a[0] & 0xffff_ffff).checked_div(a[1] & 0xffff_ffff).unwrap_or(0xffff_ffff);
+    /// Unsigned 32-bit remainder; by zero gives the dividend.
+    RemU32: "rem.u32" = "rem.u32" (B32, B32) -> B32, |a| (a[0] & 0xffff_ffff).checked_rem(a[1] & 0xffff_ffff).unwrap_or(a[0] & 0xffff_ffff);
+    /// Unsigned minimum.
+    MinU32: "min.u32" = "min.u32" (B32, B32) -> B32, |a| (a[0] & 0xffff_ffff).min(a[1] & 0xffff_ffff);
+    /// Unsigned maximum.
+    MaxU32: "max.u32" = "max.u32" (B32, B32) -> B32, |a| (a[0] & 0xffff_ffff).max(a[1] & 0xffff_ffff);
     /// Bitwise and.
     AndB32: "and" = "and.b32" (B32, B32) -> B32, |a| a[0] & a[1];
     /// Bitwise or.
@@ -157,6 +169,8 @@ scalar_ops! {
     ShlB32: "shl" = "shl.b32" (B32, B32) -> B32, |a| if a[1] >= 32 { 0 } else { u64::from((a[0] as u32) << a[1]) };
     /// Logical shift right; by 32 or more gives 0.
     ShrU32: "shr" = "shr.u32" (B32, B32) -> B32, |a| if a[1] >= 32 { 0 } else { u64::from((a[0] as u32) >> a[1]) };
+    /// Arithmetic shift right; by 32 or more gives the sign.
+    ShrI32: "shr.s32" = "shr.s32" (B32, B32) -> B32, |a| from_i(i(a[0]) >> a[1].min(31));
     /// Bit field `(value, position, length)`, zero-extended. Of positions and lengths the low eight bits count.
     BfeU32: "bfe.u32" = "bfe.u32" (B32, B32, B32) -> B32, |a| {
         let [position, length] = [a[1] & 0xff, a[2] & 0xff];
@@ -218,6 +232,22 @@ scalar_ops! {
     EqI32: "eq" = "setp.eq.s32" (B32, B32) -> Pred, |a| u64::from(a[0] as u32 == a[1] as u32);
     /// `!=`.
     NeI32: "ne" = "setp.ne.s32" (B32, B32) -> Pred, |a| u64::from(a[0] as u32 != a[1] as u32);
+    /// Unsigned `<`.
+    LtU32: "lt.u32" = "setp.lt.u32" (B32, B32) -> Pred, |a| u64::from((a[0] as u32) < a[1] as u32);
+    /// Unsigned `>=`.
+    GeU32: "ge.u32" = "setp.ge.u32" (B32, B32) -> Pred, |a| u64::from(a[0] as u32 >= a[1] as u32);
+    /// `<` of `f32`; false where an operand is a NaN.
+    LtF32: "lt.f32" = "setp.lt.f32" (B32, B32) -> Pred, |a| u64::from(f(a[0]) < f(a[1]));
+    /// `<=` of `f32`; false where an operand is a NaN.
+    LeF32: "le.f32" = "setp.le.f32" (B32, B32) -> Pred, |a| u64::from(f(a[0]) <= f(a[1]));
+    /// `==` of `f32`; false where an operand is a NaN.
+    EqF32: "eq.f32" = "setp.eq.f32" (B32, B32) -> Pred, |a| u64::from(f(a[0]) == f(a[1]));
+    /// `!=` of `f32`; true where an operand is a NaN.
+    NeF32: "ne.f32" = "setp.neu.f32" (B32, B32) -> Pred, |a| u64::from(f(a[0]) != f(a[1]));
+    /// Disjunction of predicates.
+    OrPred: "or.pred" = "or.pred" (Pred, Pred) -> Pred, |a| a[0] | a[1];
+    /// Negation of a predicate.
+    NotPred: "not.pred" = "not.pred" (Pred) -> Pred, |a| a[0] ^ 1;
     /// Conjunction of predicates.
     AndPred: "and.pred" = "and.pred" (Pred, Pred) -> Pred, |a| a[0] & a[1];
     /// Exclusive or of predicates.
@@ -258,6 +288,28 @@ scalar_ops! {
     FmaBF16x2: "fma.bf16x2" = "fma.rn.bf16x2" (B32, B32, B32) -> B32, |a| fused_halves(DType::BF16, a);
     /// `f32` quotient, correctly rounded.
     DivF32: "div.f32" = "div.rn.f32" (B32, B32) -> B32, |a| from_f(f(a[0]) / f(a[1]));
+    /// `f32` quotient, to 2 units in the last place for divisors from 2⁻¹²⁶ to 2¹²⁶.
+    DivApproxF32: "div.approx.f32" = "div.approx.f32" (B32, B32) -> B32, |a| from_f(f(a[0]) / f(a[1]));
+    /// `f32` rounded to an integer, to nearest even.
+    RoundF32: "round.f32" = "cvt.rni.f32.f32" (B32) -> B32, |a| from_f(f(a[0]).round_ties_even());
+    /// `f32` rounded down to an integer.
+    FloorF32: "floor.f32" = "cvt.rmi.f32.f32" (B32) -> B32, |a| from_f(f(a[0]).floor());
+    /// `f32` rounded up to an integer.
+    CeilF32: "ceil.f32" = "cvt.rpi.f32.f32" (B32) -> B32, |a| from_f(f(a[0]).ceil());
+    /// `f32` sine, to 2⁻²⁰·⁵ from −π to π.
+    SinF32: "sin.f32" = "sin.approx.f32" (B32) -> B32, |a| from_f(f64::from(f(a[0])).sin() as f32);
+    /// `f32` cosine, to 2⁻²⁰·⁵ from −π to π.
+    CosF32: "cos.f32" = "cos.approx.f32" (B32) -> B32, |a| from_f(f64::from(f(a[0])).cos() as f32);
+    /// `f32` to `f64`, exactly.
+    F64FromF32: "f64.f32" = "cvt.f64.f32" (B32) -> B64, |a| f64::from(f(a[0])).to_bits();
+    /// `f64` to `f32`, to nearest even.
+    F32FromF64: "f32.f64" = "cvt.rn.f32.f64" (B64) -> B32, |a| from_f(f64::from_bits(a[0]) as f32);
+    /// `f64` product.
+    MulF64: "mul.f64" = "mul.rn.f64" (B64, B64) -> B64, |a| (f64::from_bits(a[0]) * f64::from_bits(a[1])).to_bits();
+    /// `f64` product and sum, rounded once.
+    FmaF64: "fma.f64" = "fma.rn.f64" (B64, B64, B64) -> B64, |a| f64::from_bits(a[0]).mul_add(f64::from_bits(a[1]), f64::from_bits(a[2])).to_bits();
+    /// `f64` rounded to an integer, to nearest even.
+    RoundF64: "round.f64" = "cvt.rni.f64.f64" (B64) -> B64, |a| f64::from_bits(a[0]).round_ties_even().to_bits();
     /// `f32` minimum; a NaN operand loses, and −0 lies below +0.
     MinF32: "min.f32" = "min.f32" (B32, B32) -> B32, |a| of_f32(a, least);
     /// `f32` maximum; a NaN operand loses, and −0 lies below +0.
@@ -304,6 +356,10 @@ scalar_ops! {
     E5M2x2FromF32: "e5m2x2.f32" = "cvt.rn.satfinite.e5m2x2.f32" (B32, B32) -> B16, |a| bytes_of_f32(DType::E5M2, a);
     /// Signed 32-bit integer to `f32`, to nearest even.
     F32FromI32: "f32.i32" = "cvt.rn.f32.s32" (B32) -> B32, |a| from_f(i(a[0]) as f32);
+    /// Unsigned 32-bit integer to `f32`, to nearest even.
+    F32FromU32: "f32.u32" = "cvt.rn.f32.u32" (B32) -> B32, |a| from_f(a[0] as u32 as f32);
+    /// `f32` to unsigned 32-bit integer, to nearest even, saturating; NaN gives 0.
+    U32FromF32: "u32.f32" = "cvt.rni.u32.f32" (B32) -> B32, |a| u64::from(f(a[0]).round_ties_even() as u32);
     /// `f32` to signed 32-bit integer, to nearest even, saturating; NaN gives 0.
     I32FromF32: "i32.f32" = "cvt.rni.s32.f32" (B32) -> B32, |a| from_i(f(a[0]).round_ties_even() as i32);
 }

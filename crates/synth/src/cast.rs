@@ -62,13 +62,41 @@ fn ones(bits: u32, position: u32) -> u32 {
 
 /// The amount by which a signed type's elements are raised when their sign bits are flipped; 0 of an unsigned type.
 fn raised(dtype: DType) -> u32 {
-    dtype.range().map_or(0, |(low, _)| low.unsigned_abs())
+    dtype.range().map_or(0, |(low, _)| low.unsigned_abs() as u32)
+}
+
+/// True for types whose elements are integers, or truth values that count as 1 and 0.
+fn counts(dtype: DType) -> bool {
+    dtype.range().is_some() || dtype == DType::Bool
+}
+
+/// 1, or a number's bits that mean 1, where a condition holds, else 0.
+fn one_where<E: Emit>(e: &mut E, condition: E::Value, one: u32) -> E::Value {
+    let [one, zero] = [one, 0].map(|x| e.literal(x));
+    e.op(ScalarOp::Select, &[one, zero, condition])
+}
+
+/// The truth of a byte of a word.
+pub fn read_truth<E: Emit>(e: &mut E, word: E::Value, shift: u32) -> E::Value {
+    let [mask, zero] = [0xff << shift, 0].map(|x| e.literal(x));
+    let byte = e.op(ScalarOp::AndB32, &[word, mask]);
+    e.op(ScalarOp::NeI32, &[byte, zero])
+}
+
+/// Truth values, packed into one register of bytes, the first lowest.
+pub fn pack_truths<E: Emit>(e: &mut E, truths: &[E::Value]) -> E::Value {
+    let parts: Vec<E::Value> = truths.iter().map(|truth| one_where(e, *truth, 1)).collect();
+    join(e, &parts, DType::Bool.bits())
 }
 
 /// An integer element of a word as a 32-bit integer.
 pub fn read_i32<E: Emit>(e: &mut E, word: E::Value, shift: u32, dtype: DType) -> E::Value {
     if dtype.bits() == 32 {
         return word;
+    }
+    if dtype == DType::Bool {
+        let truth = read_truth(e, word, shift);
+        return one_where(e, truth, 1);
     }
     let [position, length] = [shift, dtype.bits()].map(|x| e.literal(x));
     let op = if raised(dtype) > 0 { ScalarOp::BfeS32 } else { ScalarOp::BfeU32 };
@@ -77,17 +105,22 @@ pub fn read_i32<E: Emit>(e: &mut E, word: E::Value, shift: u32, dtype: DType) ->
 
 /// A 32-bit integer, of the range of `from`, brought into the range of an integer type.
 fn saturate<E: Emit>(e: &mut E, value: E::Value, from: DType, to: DType) -> E::Value {
-    let whole = (i32::MIN, i32::MAX);
-    let (low, high) = to.range().unwrap_or(whole);
-    let (least, most) = from.range().unwrap_or(whole);
+    let literal = |e: &mut E, x: i64| e.literal(x as u32);
+    if to == DType::Bool {
+        let zero = e.literal(0);
+        let truth = e.op(ScalarOp::NeI32, &[value, zero]);
+        return one_where(e, truth, 1);
+    }
+    let (Some((low, high)), Some((least, most))) = (to.range(), from.range()) else { return value };
     let mut value = value;
     if least < low {
-        let low = e.literal(low as u32);
+        let low = literal(e, low);
         value = e.op(ScalarOp::MaxI32, &[value, low]);
     }
     if most > high {
-        let high = e.literal(high as u32);
-        value = e.op(ScalarOp::MinI32, &[value, high]);
+        let high = literal(e, high);
+        let smaller = if from == DType::U32 { ScalarOp::MinU32 } else { ScalarOp::MinI32 };
+        value = e.op(smaller, &[value, high]);
     }
     value
 }
@@ -97,6 +130,11 @@ pub fn read_f32<E: Emit>(e: &mut E, word: E::Value, shift: u32, dtype: DType) ->
     match dtype {
         DType::F32 => word,
         DType::I32 => e.op(ScalarOp::F32FromI32, &[word]),
+        DType::U32 => e.op(ScalarOp::F32FromU32, &[word]),
+        DType::Bool => {
+            let truth = read_truth(e, word, shift);
+            one_where(e, truth, 1f32.to_bits())
+        }
         DType::F16 => {
             let low = shift_right(e, word, shift);
             let half = e.op(ScalarOp::LowB16, &[low]);
@@ -202,6 +240,13 @@ pub fn pack_f32<E: Emit>(e: &mut E, dtype: DType, results: &[E::Value]) -> E::Va
         (DType::E5M2, _) => pairs(e, ScalarOp::E5M2x2FromF32),
         (DType::F32, [one, ..]) => *one,
         (DType::I32, [one, ..]) => e.op(ScalarOp::I32FromF32, &[*one]),
+        (DType::U32, [one, ..]) => e.op(ScalarOp::U32FromF32, &[*one]),
+        (DType::Bool, _) => {
+            let zero = e.literal(0);
+            let truths: Vec<E::Value> =
+                results.iter().map(|r| e.op(ScalarOp::NeF32, &[*r, zero])).collect();
+            pack_truths(e, &truths)
+        }
         (_, _) => {
             let parts: Vec<E::Value> = results
                 .iter()
@@ -379,7 +424,7 @@ pub fn emit<E: Emit>(e: &mut E, from: DType, to: DType, words: &[E::Value], orde
                     .collect();
                 two_halves(e, &pairs)
             }
-            _ if from == to || from.range().is_some() && to.range().is_some() => {
+            _ if from == to || counts(from) && counts(to) => {
                 let bits = |e: &mut E, value: u32| {
                     let (word, shift) = place(value);
                     if from != to {

@@ -16,8 +16,8 @@ use serde::Serialize;
 use tilewright_machine::{Class, Memory, Rate, TensorOp, Timing, Unit};
 use tilewright_tile::core::{Program, Stmt, StmtKind};
 use tilewright_tile::{
-    Axis, ElemExpr, Expr, ParamId, ParamKind, PipelineId, Rounded, Scope, Side, StmtMap, SymbolId, TensorId,
-    rounded,
+    Axis, BinaryOp, Compute, ElemExpr, Expr, ParamId, ParamKind, PipelineId, Rounded, Scope, Side, StmtMap,
+    SymbolId, TensorId, UnaryOp, rounded,
 };
 
 mod roles;
@@ -384,45 +384,92 @@ impl<'a, 'b> Clock<'a, 'b> {
 
 /// Cycles of a warp for the operations of an elementwise statement, for each value of a thread.
 fn operations(timing: &Timing, tree: &Rounded) -> f64 {
-    use tilewright_tile::{BinaryOp, UnaryOp};
     let cost = |class: Class| timing.cost(class).issue;
-    match tree {
-        Rounded::Unary(op, x) => {
-            operations(timing, x)
-                + match op {
-                    UnaryOp::Neg | UnaryOp::Abs => cost(Class::FmaF32),
-                    UnaryOp::Exp => cost(Class::Ex2) + cost(Class::FmaF32),
-                    UnaryOp::Log => cost(Class::Lg2) + cost(Class::FmaF32),
-                    UnaryOp::Sqrt => cost(Class::SqrtF32),
-                    UnaryOp::Rsqrt => cost(Class::Rsqrt),
-                    UnaryOp::Tanh => {
-                        2.0 * cost(Class::Ex2)
-                            + 9.0 * cost(Class::FmaF32)
-                            + cost(Class::Lop3)
-                            + cost(Class::Setp)
-                            + cost(Class::Selp)
-                    }
-                }
+    let operands: f64 = tree.operands().into_iter().map(|x| operations(timing, x)).sum();
+    operands
+        + match tree {
+            Rounded::Unary(op, compute, _) => function(timing, *op, *compute),
+            Rounded::Binary(op, compute, _, _) => operator(timing, *op, *compute),
+            Rounded::Fma(_) => cost(Class::FmaF32),
+            // Of predicates it is an operation, too.
+            Rounded::Where(..) => cost(Class::Selp),
+            // The base of a thread plus a constant.
+            Rounded::Index(_) => cost(Class::AddI32),
+            Rounded::Bitcast(..)
+            | Rounded::Tensor(_)
+            | Rounded::Number(_)
+            | Rounded::Integer(_)
+            | Rounded::Scalar(_)
+            | Rounded::Int(_) => 0.0,
         }
-        Rounded::Binary(op, x, y) => {
-            operations(timing, x)
-                + operations(timing, y)
-                + match op {
-                    BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul => cost(Class::FmaF32),
-                    BinaryOp::Div => cost(Class::DivF32),
-                    BinaryOp::Min | BinaryOp::Max => cost(Class::MinF32),
-                }
+}
+
+/// Cycles of a function of one value.
+fn function(timing: &Timing, op: UnaryOp, compute: Compute) -> f64 {
+    let cost = |class: Class| timing.cost(class).issue;
+    match op {
+        UnaryOp::Neg | UnaryOp::Abs if compute == Compute::F32 => cost(Class::FmaF32),
+        UnaryOp::Neg | UnaryOp::Abs => cost(Class::AddI32),
+        UnaryOp::Exp => cost(Class::Ex2) + cost(Class::FmaF32),
+        UnaryOp::Exp2 => cost(Class::Ex2),
+        UnaryOp::Log => cost(Class::Lg2) + cost(Class::FmaF32),
+        UnaryOp::Log2 => cost(Class::Lg2),
+        UnaryOp::Sqrt => cost(Class::SqrtF32),
+        UnaryOp::Rsqrt => cost(Class::Rsqrt),
+        UnaryOp::Tanh => {
+            2.0 * cost(Class::Ex2)
+                + 9.0 * cost(Class::FmaF32)
+                + cost(Class::Lop3)
+                + cost(Class::Setp)
+                + cost(Class::Selp)
         }
-        Rounded::Fma(operands) => {
-            operands.iter().map(|x| operations(timing, x)).sum::<f64>() + cost(Class::FmaF32)
+        // The remainder of the angle in double precision.
+        UnaryOp::Sin | UnaryOp::Cos => 5.0 * cost(Class::MulI64) + cost(Class::Ex2),
+        UnaryOp::Erf => {
+            cost(Class::Ex2)
+                + 15.0 * cost(Class::FmaF32)
+                + cost(Class::Lop3)
+                + cost(Class::Setp)
+                + cost(Class::Selp)
         }
-        Rounded::Tensor(_) | Rounded::Number(_) | Rounded::Scalar(_) | Rounded::Int(_) => 0.0,
+        UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round => cost(Class::I32FromF32),
+        UnaryOp::Float if compute == Compute::Bool => cost(Class::Selp),
+        UnaryOp::Float => cost(Class::F32FromI32),
+        UnaryOp::Int if compute == Compute::Bool => cost(Class::Selp),
+        UnaryOp::Int => 0.0,
+        UnaryOp::Not => cost(Class::Setp),
+    }
+}
+
+/// Cycles of an operator on two values.
+fn operator(timing: &Timing, op: BinaryOp, compute: Compute) -> f64 {
+    let cost = |class: Class| timing.cost(class).issue;
+    let float = compute == Compute::F32;
+    match op {
+        BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul if float => cost(Class::FmaF32),
+        BinaryOp::Add | BinaryOp::Sub => cost(Class::AddI32),
+        BinaryOp::Mul | BinaryOp::MulHi => cost(Class::Imad),
+        BinaryOp::Div if float => cost(Class::DivF32),
+        BinaryOp::Div | BinaryOp::Rem => cost(Class::DivI32) + 4.0 * cost(Class::AddI32),
+        BinaryOp::FastDiv => cost(Class::Ex2) + cost(Class::FmaF32),
+        BinaryOp::Min | BinaryOp::Max if float => cost(Class::MinF32),
+        BinaryOp::Min | BinaryOp::Max => cost(Class::MinI32),
+        BinaryOp::BitAnd | BinaryOp::BitOr | BinaryOp::BitXor => cost(Class::Lop3),
+        BinaryOp::Shl | BinaryOp::Shr => cost(Class::Shift),
+        BinaryOp::Eq
+        | BinaryOp::Ne
+        | BinaryOp::Lt
+        | BinaryOp::Le
+        | BinaryOp::Gt
+        | BinaryOp::Ge
+        | BinaryOp::And
+        | BinaryOp::Or => cost(Class::Setp),
     }
 }
 
 /// True if an expression is one operation, which 16-bit types have in packed instructions.
 fn is_single(expr: &ElemExpr) -> bool {
-    let leaf = |x: &ElemExpr| !matches!(x, ElemExpr::Unary(..) | ElemExpr::Binary(..));
+    let leaf = |x: &ElemExpr| matches!(x, ElemExpr::Tensor(_) | ElemExpr::Number(_) | ElemExpr::Scalar(_) | ElemExpr::Int(_));
     matches!(expr, ElemExpr::Binary(_, x, y) if leaf(x) && leaf(y))
 }
 
@@ -548,7 +595,8 @@ fn arithmetic(problem: &Problem<'_>, stmt: &Stmt) -> Option<f64> {
             // Other types are unpacked and packed again.
             let conversion = expr.tensors().len() as f64 * timing.cost(Class::F32FromHalf).issue + 1.0;
             let conversions = if bits(*dst) == 32 { 0.0 } else { values(*dst) * conversion };
-            values(*dst) * operations(timing, &rounded(expr)) + conversions
+            let tree = rounded(expr, program.tensor(*dst).dtype, program).ok()?;
+            values(*dst) * operations(timing, &tree) + conversions
         }
         _ => return None,
     })

@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use tilewright_layout::Layout;
 use tilewright_machine::DType;
 
+use crate::arith::value_type;
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::{Expr, SymbolId};
 use crate::ids::{StmtId, StmtIds};
 use crate::names::{is_identifier, is_reserved, nearest};
 use crate::program::{
-    Param, ParamId, ParamKind, Pipeline, PipelineId, Program, ShapeOp, Side, Stmt, StmtKind, Symbol,
+    ElemExpr, Param, ParamId, ParamKind, Pipeline, PipelineId, Program, ShapeOp, Side, Stmt, StmtKind, Symbol,
     SymbolKind, Tensor, TensorId, TensorKind, TileOrder,
 };
 
@@ -410,6 +411,12 @@ impl Builder {
         }
         self.program.body = self.body;
         self.program
+    }
+
+    /// The element type of a new tensor that an elementwise expression makes. Where types clash, that of the first tensor: the verifier says so.
+    pub(crate) fn result_type(&self, expr: &ElemExpr) -> DType {
+        let first = || expr.tensors().first().map_or(DType::F32, |id| self.program.tensor(*id).dtype);
+        value_type(expr, &self.program).map_or_else(|_| first(), |found| found.dtype())
     }
 
     /// The shape that a register tensor computed from `tensor` has.

@@ -124,8 +124,10 @@ fn constructs(v: &Verified, stmt: &Stmt) -> Vec<Construct> {
         StmtKind::LaunchDependents => vec![Construct::LaunchDependents],
         StmtKind::Cast { dst, src } => vec![Construct::Conversion(dtype(*src), dtype(*dst))],
         StmtKind::Elementwise { dst, expr } => {
-            let read = expr.tensors().into_iter().map(|id| Construct::Conversion(dtype(id), DType::F32));
-            read.chain([Construct::Conversion(DType::F32, dtype(*dst))]).collect()
+            let read = expr.tensors().into_iter().filter(|id| dtype(*id).is_float());
+            let read = read.map(|id| Construct::Conversion(dtype(id), DType::F32));
+            let written = dtype(*dst).is_float().then(|| Construct::Conversion(DType::F32, dtype(*dst)));
+            read.chain(written).collect()
         }
         StmtKind::Reduce { dst, src, op, .. } => {
             // An `e5m2` that needs no rounding is the upper byte of an `f16`.

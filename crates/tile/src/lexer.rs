@@ -33,9 +33,9 @@ pub(crate) struct Token {
     pub(crate) close: usize,
 }
 
-const PUNCTUATION: [&str; 23] = [
-    "..", "==", "!=", "<=", ">=", "(", ")", "[", "]", "{", "}", ",", ":", "=", "+", "-", "*", "/", "%", ".",
-    "<", ">", ";",
+const PUNCTUATION: [&str; 28] = [
+    "..", "==", "!=", "<=", ">=", "<<", ">>", "(", ")", "[", "]", "{", "}", ",", ":", "=", "+", "-", "*", "/", "%", "&",
+    "|", "^", ".", "<", ">", ";",
 ];
 
 fn syntax(span: Span, message: impl Into<String>) -> Diagnostic {
@@ -189,10 +189,13 @@ fn end_of_line(bytes: &[u8], at: usize) -> usize {
     at + run(bytes, at, |b| b != b'\n')
 }
 
-/// `12`, `1.5`, `1e-7`, `2e1` (which in a stride means `2 * e1`); not the `0..` of a range.
+/// `12`, `0x1f`, `1.5`, `1e-7`, `2e1` (which in a stride means `2 * e1`); not the `0..` of a range.
 fn end_of_number(bytes: &[u8], at: usize) -> usize {
     let digits = |at: usize| at + run(bytes, at, |b| b.is_ascii_digit());
     let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
+    if bytes[at..].starts_with(b"0x") && bytes.get(at + 2).is_some_and(u8::is_ascii_hexdigit) {
+        return at + 2 + run(bytes, at + 2, |b| b.is_ascii_hexdigit());
+    }
     let mut end = digits(at);
     if bytes.get(end) == Some(&b'.') && is_digit(end + 1) {
         end = digits(end + 1);

@@ -22,7 +22,7 @@ pub mod unroll;
 pub mod verified;
 pub mod verify;
 
-pub use arith::{Rounded, rounded};
+pub use arith::{Compute, Rounded, TypeClash, TypeClashReason, Types, ValueType, rounded, value_type};
 pub use diagnostic::{Code, Diagnostic, Diagnostics, Origin, Span};
 pub use expr::{Axis, Expr, IntOp, Scope, SymbolId};
 pub use features::{Construct, Need, check_architecture, least_architecture, needs};
@@ -34,7 +34,7 @@ pub use parser::parse;
 pub use printer::{Names, statement_text};
 pub use program::{
     AsyncCopyAttrs, BinaryOp, ElemExpr, Form, Operand, OperandMut, Param, ParamId, ParamKind, Pipeline,
-    PipelineId, Program, ReduceOp, ShapeOp, Side, Stmt, StmtKind, Surface, Symbol, SymbolKind, Tensor,
+    Notation, PipelineId, Program, ReduceOp, ShapeOp, Side, Stmt, StmtKind, Surface, Symbol, SymbolKind, Tensor,
     TensorId, TensorKind, TensorRef, TileOrder, UnaryOp, Use, ViewLeaf, ViewMode,
 };
 pub use unroll::unroll;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use tilewright_machine::DType;
 
-use crate::program::{Program, StmtKind, UnaryOp};
+use crate::program::{BinaryOp, Notation, Program, StmtKind, UnaryOp};
 use crate::statement::PLAIN;
 
 /// A word of the language by its part of speech.
@@ -49,24 +49,28 @@ const VALUES: [&str; 15] = [
     "reduce",
     "gather",
 ];
-/// Functions other than those of [`UnaryOp`].
-const FUNCTIONS: [&str; 3] = ["min", "max", "float"];
-const OTHERS: [&str; 10] = ["in", "block", "async", "ceil_div", "layout", "inf", "and", "or", "not", "_"];
+/// Functions other than those of [`UnaryOp`] and [`BinaryOp`].
+const FUNCTIONS: [&str; 3] = ["index", "where", "bitcast"];
+const OTHERS: [&str; 7] = ["in", "block", "async", "ceil_div", "layout", "inf", "_"];
 const FUTURE: [&str; 5] = ["if", "else", "while", "return", "scan"];
 
-/// Every word of the language, with its part of speech. None is a name of anything else; but a kernel's own name is exempt, as it
-/// never stands where these do.
+/// Every word of the language, with its part of speech. None is a name of anything else, but for functions, which are known by the parenthesis
+/// behind them; and a kernel's own name is exempt, as it never stands where these do.
 pub fn words() -> impl Iterator<Item = (&'static str, Word)> {
     fn of(words: &[&'static str], word: Word) -> impl Iterator<Item = (&'static str, Word)> {
         words.iter().map(move |text| (*text, word))
     }
-    let unary = UnaryOp::ALL.into_iter().map(UnaryOp::name).filter(|name| is_identifier(name));
+    let unary = UnaryOp::ALL.into_iter().filter(|op| op.is_call()).map(UnaryOp::name);
+    let calls = BinaryOp::ALL.into_iter().filter(|op| op.notation() == Notation::Call).map(BinaryOp::name);
+    let infix = BinaryOp::ALL.into_iter().filter(|op| op.notation() != Notation::Call).map(BinaryOp::name);
+    let signs = infix.filter(|name| is_identifier(name));
     of(&DECLARATIONS, Word::Declaration)
         .chain(of(&BLOCKS, Word::Block))
         .chain(of(&CALLS, Word::Call))
         .chain(PLAIN.iter().map(|plain| (plain.name, Word::Call)))
         .chain(of(&VALUES, Word::Value))
-        .chain(unary.map(|name| (name, Word::Function)))
+        .chain(unary.chain(calls).map(|name| (name, Word::Function)))
+        .chain(signs.chain([UnaryOp::Not.name()]).map(|name| (name, Word::Other)))
         .chain(of(&FUNCTIONS, Word::Function))
         .chain(DType::ALL.into_iter().map(|dtype| (dtype.name(), Word::Type)))
         .chain(of(&OTHERS, Word::Other))
@@ -95,7 +99,7 @@ pub(crate) fn basis(name: &str) -> Option<u32> {
 
 /// True if the word means something in the language already.
 pub(crate) fn is_reserved(name: &str) -> bool {
-    word(name).is_some() || basis(name).is_some()
+    word(name).is_some_and(|word| word != Word::Function) || basis(name).is_some()
 }
 
 /// True if the text is a letter or `_`, then letters, digits and `_`, of legal length.

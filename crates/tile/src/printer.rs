@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Write};
 
 use crate::expr::{Axis, Expr, IntOp, SymbolId};
 use crate::program::{
-    BinaryOp, ElemExpr, Form, Param, ParamId, ParamKind, PipelineId, Program, ShapeOp, Side, Stmt, StmtKind,
+    BinaryOp, ElemExpr, Form, Notation, Param, ParamId, ParamKind, PipelineId, Program, ShapeOp, Side, Stmt, StmtKind,
     Surface, Symbol, SymbolKind, TensorId, TensorKind, TensorRef, TileOrder, UnaryOp, ViewLeaf, ViewMode,
 };
 use crate::statement::Argument;
@@ -193,45 +193,72 @@ fn number(out: &mut dyn Write, value: f64) -> fmt::Result {
     write!(out, "{value:?}")
 }
 
+/// The text of an elementwise expression.
+pub(crate) fn elementwise_text(program: &dyn Names, expr: &ElemExpr) -> String {
+    let mut text = String::new();
+    // Writing into a string does not fail.
+    let _ = elementwise(&mut text, program, expr, BinaryOp::OR);
+    text
+}
+
+/// Writes an operand of an operator of level `place`, in parentheses where it binds less tightly.
 fn elementwise(out: &mut dyn Write, program: &dyn Names, expr: &ElemExpr, place: u8) -> fmt::Result {
+    let call = |out: &mut dyn Write, name: &str, operands: &[&ElemExpr]| {
+        write!(out, "{name}(")?;
+        for (i, x) in operands.iter().enumerate() {
+            out.write_str(if i > 0 { ", " } else { "" })?;
+            elementwise(out, program, x, BinaryOp::OR)?;
+        }
+        out.write_str(")")
+    };
     match expr {
         ElemExpr::Tensor(id) => out.write_str(program.tensor(*id)),
         ElemExpr::Number(value) => number(out, *value),
         ElemExpr::Scalar(id) => out.write_str(program.param(*id)),
+        // A literal alone is a number of any type.
+        ElemExpr::Int(Expr::Int(value)) => write!(out, "int({value})"),
         ElemExpr::Int(value) => {
+            let level = match place {
+                ..=BinaryOp::SUM => SUM,
+                BinaryOp::PRODUCT => PRODUCT,
+                _ => FACTOR,
+            };
+            int(out, program, value, level)
+        }
+        ElemExpr::Index(axis) => write!(out, "index({axis})"),
+        ElemExpr::Unary(UnaryOp::Float, x) if matches!(**x, ElemExpr::Int(Expr::Int(_))) => {
             out.write_str("float(")?;
-            int(out, program, value, SUM)?;
+            if let ElemExpr::Int(value) = &**x {
+                int(out, program, value, SUM)?;
+            }
             out.write_str(")")
         }
         ElemExpr::Unary(UnaryOp::Neg, x) => {
             out.write_str("-")?;
-            elementwise(out, program, x, FACTOR)
+            elementwise(out, program, x, BinaryOp::FACTOR)
         }
-        ElemExpr::Unary(op, x) => {
-            write!(out, "{}(", op.name())?;
-            elementwise(out, program, x, SUM)?;
-            out.write_str(")")
+        ElemExpr::Unary(UnaryOp::Not, x) => {
+            let brackets = place > BinaryOp::NOT;
+            out.write_str(if brackets { "(not " } else { "not " })?;
+            elementwise(out, program, x, BinaryOp::NOT)?;
+            out.write_str(if brackets { ")" } else { "" })
+        }
+        ElemExpr::Unary(op, x) => call(out, op.name(), &[x]),
+        ElemExpr::Where(operands) => call(out, "where", &operands.each_ref()),
+        ElemExpr::Bitcast(dtype, x) => {
+            out.write_str("bitcast(")?;
+            elementwise(out, program, x, BinaryOp::OR)?;
+            write!(out, ", {dtype})")
         }
         ElemExpr::Binary(op, a, b) => {
-            let (sign, level) = match op {
-                BinaryOp::Add => ("+", SUM),
-                BinaryOp::Sub => ("-", SUM),
-                BinaryOp::Mul => ("*", PRODUCT),
-                BinaryOp::Div => ("/", PRODUCT),
-                BinaryOp::Min | BinaryOp::Max => {
-                    write!(out, "{}(", if *op == BinaryOp::Min { "min" } else { "max" })?;
-                    elementwise(out, program, a, SUM)?;
-                    out.write_str(", ")?;
-                    elementwise(out, program, b, SUM)?;
-                    return out.write_str(")");
-                }
-            };
+            let Notation::Infix(level) = op.notation() else { return call(out, op.name(), &[a, b]) };
             let brackets = place > level;
             if brackets {
                 out.write_str("(")?;
             }
-            elementwise(out, program, a, level)?;
-            write!(out, " {sign} ")?;
+            // Comparisons do not chain.
+            elementwise(out, program, a, if op.compares() { level + 1 } else { level })?;
+            write!(out, " {} ", op.name())?;
             elementwise(out, program, b, level + 1)?;
             if brackets {
                 out.write_str(")")?;
@@ -639,7 +666,7 @@ impl<'a> Printer<'a> {
             StmtKind::Elementwise { dst, expr } => {
                 self.defined.insert(*dst);
                 write!(out, "{} = ", name(dst))?;
-                elementwise(out, program, expr, SUM)
+                elementwise(out, program, expr, BinaryOp::OR)
             }
             StmtKind::Shape { dst, src, op } => {
                 self.defined.insert(*dst);

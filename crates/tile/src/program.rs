@@ -8,11 +8,12 @@
 use tilewright_layout::{Layout, SwizzledLayout};
 use tilewright_machine::{DType, Memory};
 
+use crate::arith::Types;
 use crate::diagnostic::Origin;
 use crate::expr::{Expr, SymbolId};
 use crate::ids::StmtIds;
 pub use crate::statement::{
-    AsyncCopyAttrs, BinaryOp, ElemExpr, Form, Operand, OperandMut, ReduceOp, ShapeOp, Side, Stmt, StmtKind,
+    AsyncCopyAttrs, BinaryOp, ElemExpr, Form, Notation, Operand, OperandMut, ReduceOp, ShapeOp, Side, Stmt, StmtKind,
     Surface, TensorRef, TileOrder, UnaryOp, Use,
 };
 
@@ -278,6 +279,17 @@ pub struct ViewLeaf {
     pub dim: u32,
     /// The length of a step: an expression over constants.
     pub scale: Expr,
+}
+
+/// Of an id that the program does not have, `f32`: what refers to it is reported as such.
+impl Types for Program {
+    fn tensor(&self, id: TensorId) -> DType {
+        self.tensors.get(id.0 as usize).map_or(DType::F32, |tensor| tensor.dtype)
+    }
+
+    fn scalar(&self, id: ParamId) -> DType {
+        self.params.get(id.0 as usize).map_or(DType::F32, |param| param.dtype)
+    }
 }
 
 impl Program {

@@ -237,9 +237,10 @@ pub(crate) fn arguments(
                 (false, None) => f64::NAN,
                 (false, Some(_)) => 85.0,
                 (true, _) if indexes => f64::from(rng.random_range(-2..8)),
+                (true, None) if dtype == DType::Bool => f64::from(rng.random_range(0..2)),
                 (true, None) => rng.random_range(-1.0..1.0),
                 (true, Some((low, high))) => {
-                    f64::from(rng.random_range(low.max(-1_000_000)..=high.min(1_000_000)))
+                    rng.random_range(low.max(-1_000_000)..=high.min(1_000_000)) as f64
                 }
             };
             dtype.decode(dtype.encode(x))

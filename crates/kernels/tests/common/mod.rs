@@ -25,7 +25,7 @@ pub fn kernel_for(program: &Program, arch: Arch, [m, n, k]: [i64; 3]) -> Kernel 
 /// Random elements of a type: floats in [−1, 1), integers of the whole range.
 pub fn random(rng: &mut ChaCha8Rng, dtype: DType, len: i64) -> Vec<f64> {
     let mut draw = || match dtype.range() {
-        Some((low, high)) => f64::from(rng.random_range(low..=high)),
+        Some((low, high)) => rng.random_range(low..=high) as f64,
         None => dtype.decode(dtype.encode(rng.random_range(-1.0..1.0))),
     };
     (0..len).map(|_| draw()).collect()

@@ -55,6 +55,12 @@ pub(super) enum Domain {
     Field,
     /// 0 or 1.
     Pred,
+    /// An `f32` from −π to π.
+    Angle,
+    /// An `f32` from 2⁻¹⁰ to 2¹⁰, of either sign.
+    Factor,
+    /// A finite `f64`, with as many places as a product of two `f32` has.
+    Double,
     /// A literal of the instruction.
     Literal(u64),
 }
@@ -177,6 +183,17 @@ impl Domain {
             Domain::Field if special => random.of(&[0, 1, 31, 32, 33, 255, 256, u32::MAX]),
             Domain::Field => random.below(33),
             Domain::Pred => sign,
+            Domain::Angle => {
+                let part = f64::from(random.word()) / f64::from(u32::MAX);
+                // Rounded towards zero, so as not to leave the range.
+                let angle = ((2.0 * part - 1.0) * f64::from(3.141_592_5f32)) as f32;
+                angle.to_bits()
+            }
+            Domain::Factor => sign << 31 | (117 + random.below(20)) << 23 | random.word() >> 9,
+            Domain::Double => {
+                let [x, y] = [0, 1].map(|_| f32::from_bits(Domain::Factor.draw(random) as u32));
+                return (f64::from(x) * f64::from(y)).to_bits();
+            }
             Domain::Literal(bits) => return bits,
         })
     }
@@ -188,29 +205,35 @@ pub(super) fn operands(op: ScalarOp) -> Vec<Vec<Domain>> {
     use ScalarOp::*;
     let one = |domains: &[Domain]| vec![domains.to_vec()];
     match op {
-        AddI32 | SubI32 | MulI32 | MinI32 | MaxI32 | AndB32 | OrB32 | XorB32 | MulWide | LtI32 | GeI32
+        MulHiI32 | MulHiU32 | MinU32 | MaxU32 | LtU32 | GeU32 | AddI32 | SubI32 | MulI32 | MinI32 | MaxI32 | AndB32 | OrB32 | XorB32 | MulWide | LtI32 | GeI32
         | EqI32 | NeI32 => one(&[Word, Word]),
-        DivI32 | RemI32 => one(&[Word, Divisor]),
-        ShlB32 | ShrU32 => one(&[Word, Amount]),
+        DivI32 | RemI32 | DivU32 | RemU32 => one(&[Word, Divisor]),
+        ShlB32 | ShrU32 | ShrI32 => one(&[Word, Amount]),
         BfeU32 | BfeS32 => one(&[Word, Field, Field]),
         BfiB32 => one(&[Word, Word, Field, Field]),
         PrmtB32 => one(&[Word, Word, Word]),
         Lop3B32 => [0x00, 0x01, 0x1b, 0x6a, 0x80, 0x96, 0xca, 0xe8, 0xea, 0xf8, 0xfe, 0xff]
             .map(|table| vec![Word, Word, Word, Literal(table)])
             .to_vec(),
-        ExtendI64 | LowB16 | F32FromI32 => one(&[Word]),
+        ExtendI64 | LowB16 | F32FromI32 | F32FromU32 => one(&[Word]),
         AddI64 | MulI64 => one(&[Wide, Wide]),
         ShlB64 | ShrI64 => one(&[Wide, Amount]),
         LowB32 => one(&[Wide]),
         // The loads of peers' memory use it.
         Mapa => Vec::new(),
-        AndPred | XorPred => one(&[Pred, Pred]),
+        AndPred | XorPred | OrPred => one(&[Pred, Pred]),
+        NotPred => one(&[Pred]),
+        SinF32 | CosF32 | F64FromF32 => one(&[Angle]),
+        DivApproxF32 => one(&[Factor, Factor]),
+        F32FromF64 | RoundF64 => one(&[Double]),
+        MulF64 => one(&[Double, Double]),
+        FmaF64 => one(&[Double, Double, Double]),
         Select => one(&[Word, Word, Pred]),
-        AddF32 | SubF32 | MulF32 | DivF32 | MinF32 | MaxF32 | F16x2FromF32 | BF16x2FromF32
+        LtF32 | LeF32 | EqF32 | NeF32 | AddF32 | SubF32 | MulF32 | DivF32 | MinF32 | MaxF32 | F16x2FromF32 | BF16x2FromF32
         | E4M3x2FromF32 | E5M2x2FromF32 => one(&[F32, F32]),
         FmaF32 => one(&[F32, F32, F32]),
         NegF32 | AbsF32 | SqrtF32 | RsqrtF32 | RcpFtzF32 | Ex2F32 | Ex2FtzF32 | Lg2F32 | F16FromF32
-        | BF16FromF32 | I32FromF32 => one(&[F32]),
+        | BF16FromF32 | I32FromF32 | U32FromF32 | RoundF32 | FloorF32 | CeilF32 => one(&[F32]),
         AddF16x2 | SubF16x2 | MulF16x2 | MinF16x2 | MaxF16x2 => one(&[Halves(DType::F16); 2]),
         AddBF16x2 | SubBF16x2 | MulBF16x2 | MinBF16x2 | MaxBF16x2 => one(&[Halves(DType::BF16); 2]),
         FmaF16x2 => one(&[Halves(DType::F16); 3]),

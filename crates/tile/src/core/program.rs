@@ -6,6 +6,7 @@ use std::fmt;
 use tilewright_layout::{Layout, SwizzledLayout};
 use tilewright_machine::{DType, Memory};
 
+use crate::arith::Types;
 use crate::diagnostic::Origin;
 use crate::expr::{Expr, SymbolId};
 use crate::ids::{StmtId, StmtIds};
@@ -270,6 +271,16 @@ impl PartialEq for Role {
     fn eq(&self, other: &Self) -> bool {
         let key = |role: &Self| (role.first, role.threads, role.registers);
         self.name == other.name && key(self) == key(other) && self.body == other.body
+    }
+}
+
+impl Types for Program {
+    fn tensor(&self, id: TensorId) -> DType {
+        self.tensors.get(id.0 as usize).map_or(DType::F32, |tensor| tensor.dtype)
+    }
+
+    fn scalar(&self, id: ParamId) -> DType {
+        self.params.get(id.0 as usize).map_or(DType::F32, |param| param.dtype)
     }
 }
 

@@ -51,7 +51,7 @@ use crate::program::{
 };
 
 pub use roles::{Pipeline, grouped, hilbert, serpentine};
-pub use value::{Buffer, BufferAt, Elem, Reference, Tensor, float};
+pub use value::{Buffer, BufferAt, Elem, Reference, Tensor, float, index, where_};
 
 /// `block.x`.
 pub fn block_x() -> Expr {
@@ -548,7 +548,7 @@ impl KernelBuilder {
             self.misuse(Code::WrongRank, message, "make a register tensor first, and `assign` to it");
             return self.handle(None, 0);
         };
-        let dtype = self.build.program.tensor(like).dtype;
+        let dtype = self.build.result_type(&expr);
         let rank = self.build.result_shape(like).len();
         let dst = self.result(name, dtype, like, None);
         if let Some(dst) = dst {

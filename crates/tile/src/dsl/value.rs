@@ -2,6 +2,8 @@
 
 use std::ops;
 
+use tilewright_machine::DType;
+
 use crate::expr::Expr;
 use crate::parser::MAX_DEPTH;
 use crate::program::{BinaryOp, ElemExpr, ParamId, TensorId, UnaryOp};
@@ -148,22 +150,39 @@ impl Elem {
             return self;
         }
         self.height += 1;
-        let expr = std::mem::replace(&mut self.expr, ElemExpr::Number(0.0));
-        self.expr = ElemExpr::Unary(op, Box::new(expr));
+        self.expr = ElemExpr::unary(op, self.take());
         self.limited()
     }
 
-    fn binary(op: BinaryOp, a: Elem, b: Elem) -> Elem {
-        let mixed = matches!((a.owner, b.owner), (Some(x), Some(y)) if x != y);
+    fn take(&mut self) -> ElemExpr {
+        std::mem::replace(&mut self.expr, ElemExpr::Number(0.0))
+    }
+
+    fn binary(op: BinaryOp, mut a: Elem, mut b: Elem) -> Elem {
+        let (x, y) = (a.take(), b.take());
+        let mut both = a.with(b);
+        both.expr = ElemExpr::binary(op, x, y);
+        both.limited()
+    }
+
+    /// This expression and another beside each other, for an operation on both.
+    fn with(self, other: Elem) -> Elem {
+        let mixed = matches!((self.owner, other.owner), (Some(x), Some(y)) if x != y);
         Elem {
-            owner: a.owner.or(b.owner),
-            height: a.height.max(b.height) + 1,
-            mixed: mixed || a.mixed || b.mixed,
-            poisoned: a.poisoned || b.poisoned,
-            nan: a.nan || b.nan,
-            expr: ElemExpr::Binary(op, Box::new(a.expr), Box::new(b.expr)),
+            owner: self.owner.or(other.owner),
+            height: self.height.max(other.height) + 1,
+            mixed: mixed || self.mixed || other.mixed,
+            poisoned: self.poisoned || other.poisoned,
+            nan: self.nan || other.nan,
+            expr: self.expr,
         }
-        .limited()
+    }
+
+    /// The bits of a value of 32 bits as one of another type of 32 bits.
+    pub fn bitcast(mut self, dtype: DType) -> Elem {
+        self.height += 1;
+        self.expr = ElemExpr::Bitcast(dtype, Box::new(self.take()));
+        self.limited()
     }
 
     /// Keeps an expression from growing once it is too deep to be used.
@@ -176,9 +195,41 @@ impl Elem {
     }
 }
 
-/// `float(value)`: an integer expression as a number.
-pub fn float(value: impl Into<Expr>) -> Elem {
-    Elem::leaf(ElemExpr::Int(value.into()), None)
+/// `float(value)`: an integer as a number.
+pub fn float(value: impl Into<Elem>) -> Elem {
+    value.into().unary(UnaryOp::Float)
+}
+
+/// `index(axis)`: the coordinate of an element along a mode of the result.
+pub fn index(axis: u32) -> Elem {
+    Elem::leaf(ElemExpr::Index(axis), None)
+}
+
+/// `where(c, x, y)`: x where c is true, else y. Both are evaluated.
+pub fn where_(c: impl Into<Elem>, x: impl Into<Elem>, y: impl Into<Elem>) -> Elem {
+    let [mut c, mut x, mut y]: [Elem; 3] = [c.into(), x.into(), y.into()];
+    let operands = Box::new([c.take(), x.take(), y.take()]);
+    let mut chosen = c.with(x).with(y);
+    chosen.expr = ElemExpr::Where(operands);
+    chosen.limited()
+}
+
+impl From<Expr> for Elem {
+    fn from(value: Expr) -> Self {
+        Elem::leaf(ElemExpr::Int(value), None)
+    }
+}
+
+impl From<&Expr> for Elem {
+    fn from(value: &Expr) -> Self {
+        Elem::from(value.clone())
+    }
+}
+
+impl From<i64> for Elem {
+    fn from(value: i64) -> Self {
+        Elem::from(value as f64)
+    }
 }
 
 impl From<f64> for Elem {
@@ -228,6 +279,28 @@ functions! {
     rsqrt => UnaryOp::Rsqrt;
     /// `tanh(x)`.
     tanh => UnaryOp::Tanh;
+    /// `exp2(x)`: 2ˣ.
+    exp2 => UnaryOp::Exp2;
+    /// `log2(x)`.
+    log2 => UnaryOp::Log2;
+    /// `sin(x)`, of radians.
+    sin => UnaryOp::Sin;
+    /// `cos(x)`, of radians.
+    cos => UnaryOp::Cos;
+    /// `erf(x)`.
+    erf => UnaryOp::Erf;
+    /// `floor(x)`.
+    floor => UnaryOp::Floor;
+    /// `ceil(x)`.
+    ceil => UnaryOp::Ceil;
+    /// `round(x)`: to the nearest integer, of two to the even one.
+    round => UnaryOp::Round;
+    /// `float(x)`: an integer or a truth value as an `f32`.
+    float => UnaryOp::Float;
+    /// `int(x)`: a truth value as 1 or 0.
+    int => UnaryOp::Int;
+    /// `not x`, of truth values.
+    not => UnaryOp::Not;
 }
 
 macro_rules! extrema {
@@ -241,6 +314,56 @@ macro_rules! extrema {
             /// `max(x, y)`.
             pub fn max(&self, other: impl Into<Elem>) -> Elem {
                 Elem::binary(BinaryOp::Max, self.into(), other.into())
+            }
+
+            /// `fdividef(x, y)`: a cheap quotient, see [`BinaryOp::FastDiv`].
+            pub fn fdividef(&self, other: impl Into<Elem>) -> Elem {
+                Elem::binary(BinaryOp::FastDiv, self.into(), other.into())
+            }
+
+            /// `mulhi(x, y)`: the upper 32 bits of the product of integers.
+            pub fn mulhi(&self, other: impl Into<Elem>) -> Elem {
+                Elem::binary(BinaryOp::MulHi, self.into(), other.into())
+            }
+
+            /// `x == y`.
+            pub fn eq(&self, other: impl Into<Elem>) -> Elem {
+                Elem::binary(BinaryOp::Eq, self.into(), other.into())
+            }
+
+            /// `x != y`.
+            pub fn ne(&self, other: impl Into<Elem>) -> Elem {
+                Elem::binary(BinaryOp::Ne, self.into(), other.into())
+            }
+
+            /// `x < y`.
+            pub fn lt(&self, other: impl Into<Elem>) -> Elem {
+                Elem::binary(BinaryOp::Lt, self.into(), other.into())
+            }
+
+            /// `x <= y`.
+            pub fn le(&self, other: impl Into<Elem>) -> Elem {
+                Elem::binary(BinaryOp::Le, self.into(), other.into())
+            }
+
+            /// `x > y`.
+            pub fn gt(&self, other: impl Into<Elem>) -> Elem {
+                Elem::binary(BinaryOp::Gt, self.into(), other.into())
+            }
+
+            /// `x >= y`.
+            pub fn ge(&self, other: impl Into<Elem>) -> Elem {
+                Elem::binary(BinaryOp::Ge, self.into(), other.into())
+            }
+
+            /// `x and y`, of truth values.
+            pub fn and(&self, other: impl Into<Elem>) -> Elem {
+                Elem::binary(BinaryOp::And, self.into(), other.into())
+            }
+
+            /// `x or y`, of truth values.
+            pub fn or(&self, other: impl Into<Elem>) -> Elem {
+                Elem::binary(BinaryOp::Or, self.into(), other.into())
             }
         }
         impl ops::Neg for $type {
@@ -290,4 +413,10 @@ operators! {
     Sub, sub, BinaryOp::Sub;
     Mul, mul, BinaryOp::Mul;
     Div, div, BinaryOp::Div;
+    Rem, rem, BinaryOp::Rem;
+    BitAnd, bitand, BinaryOp::BitAnd;
+    BitOr, bitor, BinaryOp::BitOr;
+    BitXor, bitxor, BinaryOp::BitXor;
+    Shl, shl, BinaryOp::Shl;
+    Shr, shr, BinaryOp::Shr;
 }

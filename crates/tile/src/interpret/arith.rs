@@ -3,9 +3,8 @@
 use super::bound::Element;
 use super::buffer::Buffer;
 use super::error::InterpretError;
-use super::op::Code;
 use super::role::Role;
-use crate::program::{BinaryOp, UnaryOp};
+use crate::arith::Rounded;
 
 /// An intermediate value of an elementwise expression.
 pub(super) enum Value {
@@ -42,52 +41,64 @@ fn map(x: Value, op: impl Fn(Element) -> Element) -> Value {
     }
 }
 
-fn unary(op: UnaryOp, x: Value) -> Value {
-    map(x, |x| Element::unary(op, x))
-}
-
-fn binary(op: BinaryOp, x: Value, y: Value) -> Value {
+fn map2(x: Value, y: Value, op: impl Fn(Element, Element) -> Element) -> Value {
     match (x, y) {
-        (x, Value::One(y)) => map(x, |x| Element::binary(op, x, y)),
-        (Value::One(x), y) => map(y, |y| Element::binary(op, x, y)),
+        (x, Value::One(y)) => map(x, |x| op(x, y)),
+        (Value::One(x), y) => map(y, |y| op(x, y)),
         (Value::Each(mut tile), Value::Each(other)) => {
-            tile.iter_mut().zip(other).for_each(|(x, y)| *x = Element::binary(op, *x, y));
+            tile.iter_mut().zip(other).for_each(|(x, y)| *x = op(*x, y));
             Value::Each(tile)
         }
     }
 }
 
-fn fma(x: Value, y: Value, z: Value) -> Value {
+fn map3(x: Value, y: Value, z: Value, op: impl Fn(Element, Element, Element) -> Element) -> Value {
     let len = [&x, &y, &z].iter().find_map(|value| match value {
         Value::Each(tile) => Some(tile.len()),
         Value::One(_) => None,
     });
     match len {
-        None => Value::One(Element::fma(x.at(0), y.at(0), z.at(0))),
-        Some(len) => Value::Each((0..len).map(|i| Element::fma(x.at(i), y.at(i), z.at(i))).collect()),
+        None => Value::One(op(x.at(0), y.at(0), z.at(0))),
+        Some(len) => Value::Each((0..len).map(|i| op(x.at(i), y.at(i), z.at(i))).collect()),
     }
 }
 
 impl Role<'_> {
-    /// The value of an elementwise expression.
-    pub(super) fn elementwise(&self, code: &Code) -> Result<Value, InterpretError> {
-        Ok(match code {
-            Code::Tensor(id) => Value::Each(self.tiles[*id].clone()),
-            Code::Number(x) => Value::One(Element::exact(f64::from(*x))),
-            Code::Scalar(id) => Value::One(Element::exact(match &self.buffers[*id] {
+    /// The value of an elementwise expression whose result has a shape.
+    pub(super) fn elementwise(&self, tree: &Rounded, shape: &[usize]) -> Result<Value, InterpretError> {
+        let of = |x: &Rounded| self.elementwise(x, shape);
+        Ok(match tree {
+            Rounded::Tensor(id) => Value::Each(self.tiles[id.0 as usize].clone()),
+            Rounded::Number(x) => Value::One(Element::exact(f64::from(*x))),
+            Rounded::Integer(x) => Value::One(Element::exact(*x as f64)),
+            Rounded::Scalar(id) => Value::One(Element::exact(match &self.buffers[id.0 as usize] {
                 Buffer::Scalar(x) => *x,
                 Buffer::Input(_) | Buffer::Output { .. } => f64::NAN,
             })),
-            Code::Int(e) => {
+            Rounded::Int(e) => {
                 let value = self.value(e, || "an integer of an elementwise expression".to_string())?;
-                Value::One(Element::exact(f64::from(value as f32)))
+                Value::One(Element::exact(value as f64))
             }
-            Code::Unary(op, x) => unary(*op, self.elementwise(x)?),
-            Code::Binary(op, x, y) => binary(*op, self.elementwise(x)?, self.elementwise(y)?),
-            Code::Fma(operands) => {
+            Rounded::Index(axis) => {
+                let mode = *axis as usize;
+                let before: usize = shape[..mode].iter().product();
+                let len: usize = shape.iter().product();
+                let at = |i: usize| Element::exact((i / before % shape[mode]) as f64);
+                Value::Each((0..len).map(at).collect())
+            }
+            Rounded::Unary(op, compute, x) => map(of(x)?, |x| Element::unary(*op, *compute, x)),
+            Rounded::Binary(op, compute, x, y) => {
+                map2(of(x)?, of(y)?, |x, y| Element::binary(*op, *compute, x, y))
+            }
+            Rounded::Fma(operands) => {
                 let [x, y, z] = &**operands;
-                fma(self.elementwise(x)?, self.elementwise(y)?, self.elementwise(z)?)
+                map3(of(x)?, of(y)?, of(z)?, Element::fma)
             }
+            Rounded::Where(_, operands) => {
+                let [c, x, y] = &**operands;
+                map3(of(c)?, of(x)?, of(y)?, Element::choose)
+            }
+            Rounded::Bitcast([from, to], x) => map(of(x)?, |x| Element::bitcast(*from, *to, x)),
         })
     }
 }

@@ -8,6 +8,7 @@
 use tilewright_machine::{DType, ErrorBound};
 
 use super::round;
+use crate::arith::{Compute, LARGEST_ANGLE, fast_quotient_error};
 use crate::program::{BinaryOp, ReduceOp, UnaryOp};
 
 /// An element of a tile: the value, and how far the value of a right kernel may lie from it. An infinite bound is none: the
@@ -81,8 +82,43 @@ impl Element {
         Element::new(value, reach(value, low, high))
     }
 
-    /// A function of one number.
-    pub(super) fn unary(op: UnaryOp, x: Element) -> Self {
+    /// A value of an operation that is exact, of operands that are not: it may be anything.
+    fn open(value: f64) -> Self {
+        Element { value, bound: f64::INFINITY }
+    }
+
+    /// A truth value, which is sure or may be either.
+    fn truth(value: bool, sure: bool) -> Self {
+        Element { value: f64::from(u8::from(value)), bound: if sure { 0.0 } else { f64::INFINITY } }
+    }
+
+    /// A function of one value.
+    pub(super) fn unary(op: UnaryOp, compute: Compute, x: Element) -> Self {
+        match (op, compute) {
+            (UnaryOp::Not, _) => Element::truth(x.value == 0.0, x.bound == 0.0),
+            (UnaryOp::Float, _) => {
+                if x.bound == 0.0 {
+                    return Element::exact(to_f32(x.value));
+                }
+                Element::rounded_to_f32(to_f32(x.value), x.value, x.bound)
+            }
+            // An unsigned number keeps its bits.
+            (UnaryOp::Int, _) => {
+                let value = Compute::I32.wrap(x.value as i64) as f64;
+                if x.bound == 0.0 { Element::exact(value) } else { Element::open(value) }
+            }
+            (UnaryOp::Neg | UnaryOp::Abs, Compute::I32 | Compute::U32) => {
+                let value = x.value as i64;
+                let negative = op == UnaryOp::Neg || value < 0;
+                let value = compute.wrap(if negative { value.wrapping_neg() } else { value }) as f64;
+                if x.bound == 0.0 { Element::exact(value) } else { Element::open(value) }
+            }
+            _ => Element::function(op, x),
+        }
+    }
+
+    /// A function of one float.
+    fn function(op: UnaryOp, x: Element) -> Self {
         let value = f64::from(op.apply(x.value as f32));
         let error = op.error();
         if x.bound == 0.0 && error.is_none() {
@@ -91,6 +127,12 @@ impl Element {
         match op {
             UnaryOp::Neg | UnaryOp::Abs => Element::new(value, x.bound),
             _ if value.is_nan() => Element::new(value, x.bound),
+            UnaryOp::Sin | UnaryOp::Cos => {
+                // Neither changes faster than its argument, and neither leaves −1 to 1.
+                let small = x.value.abs() + x.bound <= LARGEST_ANGLE;
+                let absolute = error.map_or(0.0, |bound| bound.absolute);
+                Element::new(value, if small { (x.bound + absolute + slack(1.0)).min(2.0) } else { 2.0 })
+            }
             _ => {
                 // Each of them is monotonic where it is defined.
                 let [low, high] = x.ends().map(|end| (end, op.exact(end)));
@@ -107,9 +149,99 @@ impl Element {
         }
     }
 
-    /// An operator on two numbers.
-    pub(super) fn binary(op: BinaryOp, x: Element, y: Element) -> Self {
-        let value = f64::from(op.apply(x.value as f32, y.value as f32));
+    /// An operator on two values.
+    pub(super) fn binary(op: BinaryOp, compute: Compute, x: Element, y: Element) -> Self {
+        if op.compares() {
+            return Element::compare(op, x, y);
+        }
+        match (op, compute) {
+            (BinaryOp::And | BinaryOp::Or, _) => {
+                // One that is sure decides alone where it can.
+                let decides = f64::from(u8::from(op == BinaryOp::Or));
+                let sure = |x: Element| x.bound == 0.0;
+                let alone = |x: Element| sure(x) && x.value == decides;
+                let value = if x.value == decides || y.value == decides { decides } else { 1.0 - decides };
+                Element::truth(value != 0.0, sure(x) && sure(y) || alone(x) || alone(y))
+            }
+            (_, Compute::F32) => Element::float(op, x, y),
+            _ => Element::integer(op, compute, x, y),
+        }
+    }
+
+    /// A comparison.
+    fn compare(op: BinaryOp, x: Element, y: Element) -> Self {
+        let value = op.compare(x.value, y.value).unwrap_or(false);
+        if x.bound == 0.0 && y.bound == 0.0 {
+            return Element::truth(value, true);
+        }
+        // Between intervals it is sure where it is so at all their ends and none crosses the other.
+        let (x, y) = (x.ends(), y.ends());
+        let apart = x[1] < y[0] || y[1] < x[0];
+        let sure = match op {
+            BinaryOp::Le | BinaryOp::Gt => apart || x[1] <= y[0],
+            BinaryOp::Lt | BinaryOp::Ge => apart || y[1] <= x[0],
+            _ => apart,
+        };
+        Element::truth(value, sure)
+    }
+
+    /// An operator on two integers.
+    fn integer(op: BinaryOp, compute: Compute, x: Element, y: Element) -> Self {
+        let Some(value) = op.apply_integer(compute, x.value as i64, y.value as i64) else {
+            return Element::open(0.0);
+        };
+        let value = value as f64;
+        if x.bound == 0.0 && y.bound == 0.0 {
+            return Element::exact(value);
+        }
+        let spread = x.bound + y.bound;
+        let fits = |x: f64| compute.wrap(x as i64) as f64 == x;
+        match op {
+            BinaryOp::Add | BinaryOp::Sub if fits(value - spread) && fits(value + spread) => {
+                Element::new(value, spread)
+            }
+            _ => Element::open(value),
+        }
+    }
+
+    /// The second where the first is true, else the third.
+    pub(super) fn choose(c: Element, x: Element, y: Element) -> Self {
+        let (found, other) = if c.value != 0.0 { (x, y) } else { (y, x) };
+        if c.bound == 0.0 {
+            return found;
+        }
+        let [low, high] = other.ends();
+        let bound = reach(found.value, low, high).max(found.bound);
+        let same = found.value.to_bits() == other.value.to_bits() && other.bound == 0.0;
+        Element::new(found.value, if same { found.bound } else { bound })
+    }
+
+    /// The bits of a value of 32 bits as another.
+    pub(super) fn bitcast(from: Compute, to: Compute, x: Element) -> Self {
+        let bits = match from {
+            Compute::F32 => (x.value as f32).to_bits(),
+            _ => x.value as i64 as u32,
+        };
+        let value = match to {
+            Compute::F32 => f64::from(f32::from_bits(bits)),
+            _ => to.wrap(i64::from(bits)) as f64,
+        };
+        if x.bound == 0.0 || from == to { Element::new(value, x.bound) } else { Element::open(value) }
+    }
+
+    /// An operator on two floats.
+    fn float(op: BinaryOp, x: Element, y: Element) -> Self {
+        let value = f64::from(op.apply(x.value as f32, y.value as f32).unwrap_or(f32::NAN));
+        if op == BinaryOp::FastDiv {
+            let whole = Element::float(BinaryOp::Div, x, y);
+            let [least, most] = [-126, 126].map(|power| 2f64.powi(power));
+            let size = y.value.abs();
+            if value.is_nan() || size - y.bound < least || size + y.bound > most {
+                return Element::new(value, if value.is_nan() { whole.bound } else { f64::INFINITY });
+            }
+            let error = fast_quotient_error().at(1.0, value.abs() + whole.bound);
+            return Element::new(value, whole.bound + error);
+        }
         if x.bound == 0.0 && y.bound == 0.0 {
             return Element::exact(value);
         }
@@ -151,6 +283,7 @@ impl Element {
                 });
                 Element::new(value, reach(value, low, high))
             }
+            _ => Element::open(value),
         }
     }
 

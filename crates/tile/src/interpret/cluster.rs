@@ -7,6 +7,7 @@ use super::coverage::Watch;
 use super::error::InterpretError;
 use super::op::{Pipeline, Plan};
 use super::ring::{Contents, Ring};
+use crate::arith::Compute;
 use crate::core::Slot;
 use crate::program::{BinaryOp, Side};
 
@@ -58,7 +59,7 @@ impl Meeting {
 }
 
 fn add(mut sum: Vec<Element>, other: Vec<Element>) -> Vec<Element> {
-    sum.iter_mut().zip(other).for_each(|(x, y)| *x = Element::binary(BinaryOp::Add, *x, y));
+    sum.iter_mut().zip(other).for_each(|(x, y)| *x = Element::binary(BinaryOp::Add, Compute::F32, *x, y));
     sum
 }
 

@@ -62,6 +62,12 @@ pub enum InterpretError {
         /// A value it can take.
         value: i64,
     },
+    /// Types clash in an elementwise expression, which the verifier refuses.
+    #[error("`{statement}`: the types of its operands clash")]
+    TypeClash {
+        /// The statement.
+        statement: String,
+    },
     /// An index of a tensor is outside its mode.
     #[error(
         "`{statement}`: the index {index} is outside mode {mode} of `{tensor}`, which has extent {extent}"

@@ -3,7 +3,8 @@
 use super::access::Corner;
 use super::coverage::{Mask, Missing, State, Watch, join};
 use super::error::InterpretError;
-use super::op::{Access, Code, Op, PartOf, Side, Tile};
+use crate::arith::Rounded;
+use super::op::{Access, Op, PartOf, Side, Tile};
 use super::role::Role;
 
 impl Watch<'_> {
@@ -84,8 +85,8 @@ impl Watch<'_> {
                 // What a `fill` writes is there in case nothing else does.
                 self.state(*dst).unread = None;
             }
-            Op::Elementwise { dst, code, .. } => {
-                let mask = self.elementwise(code);
+            Op::Elementwise { dst, tree, .. } => {
+                let mask = self.elementwise(tree);
                 self.write(*dst, mask, false);
             }
             Op::Pick { .. }
@@ -210,9 +211,9 @@ impl Watch<'_> {
         self.write(c, mask, true);
     }
 
-    fn elementwise(&mut self, code: &Code) -> Option<Mask> {
+    fn elementwise(&mut self, tree: &Rounded) -> Option<Mask> {
         let mut mask: Option<Mask> = None;
-        code.tensors(&mut |tensor| {
+        tensors(tree, &mut |tensor| {
             if let Some(other) = self.read(tensor, None) {
                 match &mut mask {
                     None => mask = Some(other),
@@ -224,19 +225,13 @@ impl Watch<'_> {
     }
 }
 
-impl Code {
-    /// Calls `visit` for every tensor that the expression reads.
-    fn tensors(&self, visit: &mut impl FnMut(usize)) {
-        match self {
-            Code::Tensor(tensor) => visit(*tensor),
-            Code::Unary(_, x) => x.tensors(visit),
-            Code::Binary(_, x, y) => {
-                x.tensors(visit);
-                y.tensors(visit);
-            }
-            Code::Fma(operands) => operands.iter().for_each(|x| x.tensors(visit)),
-            Code::Number(_) | Code::Scalar(_) | Code::Int(_) => {}
-        }
+/// Calls `visit` for every tensor that an expression reads.
+fn tensors(tree: &Rounded, visit: &mut impl FnMut(usize)) {
+    if let Rounded::Tensor(id) = tree {
+        visit(id.0 as usize);
+    }
+    for operand in tree.operands() {
+        tensors(operand, visit);
     }
 }
 

@@ -11,7 +11,8 @@ use crate::core::{Coord, Slot, TileOrder};
 use crate::diagnostic::Origin;
 use crate::expr::Expr;
 use crate::ids::StmtMap;
-use crate::program::{BinaryOp, PipelineId, ReduceOp, UnaryOp};
+use crate::arith::Rounded;
+use crate::program::{PipelineId, ReduceOp};
 
 /// The statements of a program by their places in the order of the text.
 pub(super) type Numbers = StmtMap<usize>;
@@ -126,7 +127,7 @@ pub(super) enum Op {
     /// Every element becomes the value.
     Fill { dst: usize, len: usize, value: f64 },
     /// `dst = expression`.
-    Elementwise { dst: usize, len: usize, code: Code, dtype: DType },
+    Elementwise { dst: usize, shape: Vec<usize>, tree: Rounded, dtype: DType },
     /// `dst = src` element by element; `None` for their own order.
     Pick { dst: usize, src: usize, order: Option<Vec<u32>> },
     /// `dst = src` from a coordinate of a mode on; `order` counts from there.
@@ -210,15 +211,4 @@ pub(super) struct Access {
     pub(super) offsets: Vec<i64>,
     /// For each leaf of the tile (extent, buffer mode, scale), leftmost fastest.
     pub(super) leaves: Vec<(i64, usize, i64)>,
-}
-
-/// An elementwise expression: [`Rounded`], with the places of tensors and parameters.
-pub(super) enum Code {
-    Tensor(usize),
-    Number(f32),
-    Scalar(usize),
-    Int(Expr),
-    Unary(UnaryOp, Box<Code>),
-    Binary(BinaryOp, Box<Code>, Box<Code>),
-    Fma(Box<[Code; 3]>),
 }

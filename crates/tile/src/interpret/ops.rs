@@ -71,8 +71,9 @@ impl<'a> Role<'a> {
                 self.tiles[*dst].clear();
                 self.tiles[*dst].resize(*len, Element::exact(*value));
             }
-            Op::Elementwise { dst, len, code, dtype } => {
-                let mut tile = self.elementwise(code)?.tile(*len);
+            Op::Elementwise { dst, shape, tree, dtype } => {
+                let len = shape.iter().product();
+                let mut tile = self.elementwise(tree, shape)?.tile(len);
                 if *dtype != DType::F32 {
                     tile.iter_mut().for_each(|x| *x = x.round(*dtype));
                 }

@@ -9,10 +9,10 @@ use super::bound::Accumulation;
 use super::error::InterpretError;
 use super::executable::{Executable, PipelineRow};
 use super::launch::{tensor_shape, tensor_strides};
-use super::op::{Access, Code, Fixed, Numbers, Op, PartOf, Pipeline, Plan, Product, RolePlan, Side, Tile};
+use super::op::{Access, Fixed, Numbers, Op, PartOf, Pipeline, Plan, Product, RolePlan, Side, Tile};
 use super::round::round;
 use super::shapes::{self, Around, table};
-use crate::arith::{Rounded, rounded};
+use crate::arith::{Types, rounded};
 use crate::core::{Coord, Slot, TileOrder};
 use crate::expr::{Expr, SymbolId};
 use crate::printer::statement_text;
@@ -211,6 +211,13 @@ impl<P: Executable> Making<'_, P> {
                 let (number, text) = (self.sums, self.text(stmt));
                 Op::ClusterSum { dst: dst.0 as usize, number, text, span: stmt.span }
             }
+            StmtKind::Elementwise { dst, expr } => {
+                let dtype = self.dtype(*dst);
+                let tree = rounded(expr, dtype, &ElementTypes(self.program))
+                    .map_err(|_| InterpretError::TypeClash { statement: self.text(stmt) })?;
+                let shape = self.program.shape(*dst).into_iter().map(|extent| extent as usize).collect();
+                Op::Elementwise { dst: dst.0 as usize, shape, tree, dtype }
+            }
             StmtKind::For { counter, lo, hi, body } => self.iterations(*counter, (lo, hi), body, filling)?,
             StmtKind::Tiles { row, col, previous, rows, cols, order, body } => Op::Tiles {
                 row: row.0 as usize,
@@ -245,7 +252,8 @@ impl<P: Executable> Making<'_, P> {
             StmtKind::Define(id) => Op::Define { tensor: id.0 as usize, len: len(*id) },
             StmtKind::Cast { dst, src } | StmtKind::Rearrange { dst, src } => {
                 // A cast to a float goes through `f32`.
-                let through_f32 = dtype(*src) == DType::I32 && dtype(*dst).is_float();
+                let wide = matches!(dtype(*src), DType::I32 | DType::U32);
+                let through_f32 = wide && dtype(*dst).is_float();
                 // What is of the type already stays as it is: an infinity of `e5m2` does not saturate.
                 let rounded = (dtype(*src) != dtype(*dst)).then(|| dtype(*dst));
                 Op::Convert { dst: dst.0 as usize, src: src.0 as usize, dtype: rounded, through_f32 }
@@ -253,12 +261,6 @@ impl<P: Executable> Making<'_, P> {
             StmtKind::Fill { dst, value } => {
                 Op::Fill { dst: dst.0 as usize, len: len(*dst), value: round(dtype(*dst), *value) }
             }
-            StmtKind::Elementwise { dst, expr } => Op::Elementwise {
-                dst: dst.0 as usize,
-                len: len(*dst),
-                code: code(&rounded(expr)),
-                dtype: dtype(*dst),
-            },
             StmtKind::Shape { dst, src, op } => self.shape(stmt, *dst, *src, op),
             StmtKind::Join { dst, a, b } => {
                 Op::Join { dst: dst.0 as usize, a: a.0 as usize, b: b.0 as usize }
@@ -297,6 +299,7 @@ impl<P: Executable> Making<'_, P> {
             | StmtKind::CommitGemm
             | StmtKind::WaitGemm(_)
             | StmtKind::ClusterSum { .. }
+            | StmtKind::Elementwise { .. }
             | StmtKind::For { .. }
             | StmtKind::Tiles { .. }
             | StmtKind::Drain { .. }
@@ -495,14 +498,15 @@ fn order_of<F: Form>(order: &program::TileOrder<F>) -> TileOrder {
     }
 }
 
-fn code(tree: &Rounded) -> Code {
-    match tree {
-        Rounded::Tensor(id) => Code::Tensor(id.0 as usize),
-        Rounded::Number(x) => Code::Number(*x),
-        Rounded::Scalar(ParamId(id)) => Code::Scalar(*id as usize),
-        Rounded::Int(e) => Code::Int(e.clone()),
-        Rounded::Unary(op, x) => Code::Unary(*op, Box::new(code(x))),
-        Rounded::Binary(op, x, y) => Code::Binary(*op, Box::new(code(x)), Box::new(code(y))),
-        Rounded::Fma(operands) => Code::Fma(Box::new(operands.each_ref().map(code))),
+/// The element types of a program, for its expressions.
+struct ElementTypes<'a, P>(&'a P);
+
+impl<P: Executable> Types for ElementTypes<'_, P> {
+    fn tensor(&self, id: TensorId) -> DType {
+        self.0.tensor(id).1
+    }
+
+    fn scalar(&self, id: ParamId) -> DType {
+        self.0.params()[id.0 as usize].dtype
     }
 }

@@ -6,7 +6,7 @@ use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::{Axis, Expr, IntOp};
 use crate::lexer::Tok;
 use crate::names::{Word, is_reserved, nearest, word, words_of};
-use crate::program::{BinaryOp, ElemExpr, UnaryOp};
+use crate::program::{BinaryOp, ElemExpr, Notation, UnaryOp};
 
 /// An integer expression and the height of its tree.
 type Int = (Expr, u32);
@@ -243,47 +243,51 @@ impl Parser<'_> {
 
     /// An expression over register tensors, scalars and numbers.
     pub(super) fn elementwise(&mut self) -> Res<ElemExpr> {
-        self.elem_sum().map(|(expr, _)| expr)
+        self.elem_level(BinaryOp::OR).map(|(expr, _)| expr)
     }
 
-    fn elem_combine(&self, op: BinaryOp, a: Elem, b: Elem, start: Span) -> Res<Elem> {
-        let height = self.too_deep(a.1.max(b.1) + 1, start)?;
-        Ok((ElemExpr::Binary(op, Box::new(a.0), Box::new(b.0)), height))
+    /// The operator between operands that stands here, and its level.
+    fn infix(&self) -> Option<(BinaryOp, u8)> {
+        let token = self.token();
+        let text = match token.tok {
+            Tok::Punct(sign) => sign,
+            Tok::Word => self.text(token),
+            _ => return None,
+        };
+        BinaryOp::ALL.into_iter().find_map(|op| match op.notation() {
+            Notation::Infix(level) if op.name() == text => Some((op, level)),
+            _ => None,
+        })
     }
 
-    fn elem_sum(&mut self) -> Res<Elem> {
+    /// Operands with operators between them that bind at least as tightly as `least`.
+    fn elem_level(&mut self, least: u8) -> Res<Elem> {
         let start = self.span();
-        let mut left = self.elem_product()?;
-        loop {
-            let op = match self.token().tok {
-                Tok::Punct("+") => BinaryOp::Add,
-                Tok::Punct("-") => BinaryOp::Sub,
-                _ => return Ok(left),
-            };
+        let mut left = if least <= BinaryOp::NOT && self.at_word("not") {
+            self.next();
+            let (x, height) = self.elem_level(BinaryOp::NOT)?;
+            (ElemExpr::unary(UnaryOp::Not, x), self.too_deep(height + 1, start)?)
+        } else {
+            self.elem_factor()?
+        };
+        let mut compared = false;
+        while let Some((op, level)) = self.infix() {
+            if level < least {
+                break;
+            }
+            if op.compares() && compared {
+                return Err(syntax(self.span(), "comparisons do not chain")
+                    .help("write `a < b and b < c`")
+                    .into());
+            }
+            compared = op.compares();
             self.next();
             self.skip_newlines();
-            let right = self.elem_product()?;
-            left = self.elem_combine(op, left, right, start)?;
+            let right = self.elem_level(level + 1)?;
+            let height = self.too_deep(left.1.max(right.1) + 1, start)?;
+            left = (ElemExpr::binary(op, left.0, right.0), height);
         }
-    }
-
-    fn elem_product(&mut self) -> Res<Elem> {
-        let start = self.span();
-        let mut left = self.elem_factor()?;
-        loop {
-            let op = match self.token().tok {
-                Tok::Punct("*") => BinaryOp::Mul,
-                Tok::Punct("/") => BinaryOp::Div,
-                Tok::Punct("%") => {
-                    return Err(syntax(self.span(), "there is no elementwise remainder").into());
-                }
-                _ => return Ok(left),
-            };
-            self.next();
-            self.skip_newlines();
-            let right = self.elem_factor()?;
-            left = self.elem_combine(op, left, right, start)?;
-        }
+        Ok(left)
     }
 
     fn elem_factor(&mut self) -> Res<Elem> {
@@ -298,7 +302,7 @@ impl Parser<'_> {
                 ElemExpr::Number(x) => ElemExpr::Number(-x),
                 other => {
                     height = self.too_deep(height + 1, start)?;
-                    ElemExpr::Unary(UnaryOp::Neg, Box::new(other))
+                    ElemExpr::unary(UnaryOp::Neg, other)
                 }
             };
         }
@@ -314,15 +318,17 @@ impl Parser<'_> {
             }
             Tok::Punct("(") => {
                 self.next();
-                let inner = self.elem_sum()?;
+                let inner = self.elem_level(BinaryOp::OR)?;
                 self.expect(")", "after the expression")?;
                 Ok(inner)
             }
             Tok::Word => {
                 self.next();
                 let name = self.text(token);
-                if name == "inf" {
-                    return Ok((ElemExpr::Number(f64::INFINITY), 0));
+                match name {
+                    "inf" => return Ok((ElemExpr::Number(f64::INFINITY), 0)),
+                    "block" => return Ok((ElemExpr::Int(Expr::Block(self.block_index()?)), 0)),
+                    _ => {}
                 }
                 if !self.at("(") {
                     return self.operand(name, token.span).map(|expr| (expr, 0));
@@ -333,33 +339,63 @@ impl Parser<'_> {
         }
     }
 
+    /// The arguments of a call, of which the name is passed: so many, the text between them as messages have it.
+    fn elem_arguments<const N: usize>(&mut self) -> Res<([ElemExpr; N], u32)> {
+        const NUMERALS: [&str; 3] = ["", "second", "third"];
+        self.next();
+        let mut height = 0;
+        let mut arguments = [const { ElemExpr::Number(0.0) }; N];
+        for (i, argument) in arguments.iter_mut().enumerate() {
+            if i > 0 {
+                self.expect(",", &format!("and a {} operand", NUMERALS[i]))?;
+            }
+            let (x, of) = self.elem_level(BinaryOp::OR)?;
+            height = height.max(of);
+            *argument = x;
+        }
+        let last = if N == 1 { "after the operand" } else { "after the last operand" };
+        self.expect(")", last)?;
+        Ok((arguments, height))
+    }
+
     fn elem_call(&mut self, name: &str, span: Span) -> Res<Elem> {
-        let binary = match name {
-            "min" => Some(BinaryOp::Min),
-            "max" => Some(BinaryOp::Max),
-            _ => None,
-        };
-        let unary = UnaryOp::ALL.into_iter().find(|op| op.name() == name);
-        if name == "float" {
-            self.next();
-            let value = self.expr()?;
-            self.expect(")", "after the integer")?;
-            return Ok((ElemExpr::Int(value), 0));
+        let binary = |op: &BinaryOp| op.notation() == Notation::Call && op.name() == name;
+        if let Some(op) = BinaryOp::ALL.into_iter().find(binary) {
+            let ([a, b], height) = self.elem_arguments()?;
+            return Ok((ElemExpr::binary(op, a, b), self.too_deep(height + 1, span)?));
         }
-        if let Some(op) = binary {
-            self.next();
-            let a = self.elem_sum()?;
-            self.expect(",", "and a second operand")?;
-            let b = self.elem_sum()?;
-            self.expect(")", "after the second operand")?;
-            return self.elem_combine(op, a, b, span);
+        if let Some(op) = UnaryOp::ALL.into_iter().find(|op| op.is_call() && op.name() == name) {
+            let ([x], height) = self.elem_arguments()?;
+            return Ok((ElemExpr::unary(op, x), self.too_deep(height + 1, span)?));
         }
-        if let Some(op) = unary {
-            self.next();
-            let (x, height) = self.elem_sum()?;
-            self.expect(")", "after the operand")?;
-            let height = self.too_deep(height + 1, span)?;
-            return Ok((ElemExpr::Unary(op, Box::new(x)), height));
+        match name {
+            "ceil_div" => {
+                self.next();
+                let a = self.expr()?;
+                self.expect(",", "and a second operand")?;
+                let b = self.expr()?;
+                self.expect(")", "after the last operand")?;
+                return Ok((ElemExpr::Int(Expr::binary(IntOp::CeilDiv, a, b)), 0));
+            }
+            "index" => {
+                self.next();
+                let axis = self.mode()?;
+                self.expect(")", "after the mode")?;
+                return Ok((ElemExpr::Index(axis), 0));
+            }
+            "where" => {
+                let (operands, height) = self.elem_arguments()?;
+                return Ok((ElemExpr::Where(Box::new(operands)), self.too_deep(height + 1, span)?));
+            }
+            "bitcast" => {
+                self.next();
+                let (x, height) = self.elem_level(BinaryOp::OR)?;
+                self.expect(",", "and an element type")?;
+                let dtype = self.dtype()?;
+                self.expect(")", "after the element type")?;
+                return Ok((ElemExpr::Bitcast(dtype, Box::new(x)), self.too_deep(height + 1, span)?));
+            }
+            _ => {}
         }
         if word(name) == Some(Word::Value) {
             let results = if name == "split" { "lo, hi" } else { "t" };
@@ -375,7 +411,11 @@ impl Parser<'_> {
         if is_reserved(name) {
             return Err(self.misplaced_word(name, span, "a register tensor or a number").into());
         }
-        let error = match self.build.lookup(name, span, "a register tensor or a scalar parameter") {
+        let found = self.build.lookup(name, span, "a register tensor or a scalar parameter");
+        if matches!(found, Ok(Named::Param(_))) && self.at("[") {
+            return Ok(ElemExpr::Int(self.named(name, span)?.0));
+        }
+        let error = match found {
             Ok(Named::Tensor(id)) => {
                 let part = self.part(Some(id), span)?;
                 return Ok(part.map_or(ElemExpr::Number(f64::NAN), ElemExpr::Tensor));
@@ -391,8 +431,7 @@ impl Parser<'_> {
                 mistyped(name, span, "a tensor in global memory", "a register tensor")
                     .help("copy a tile of it into a register tensor first")
             }
-            Ok(Named::Symbol(_)) => mistyped(name, span, "an integer", "a register tensor or a number")
-                .help(format!("write `float({name})`")),
+            Ok(Named::Symbol(id)) => return Ok(ElemExpr::Int(Expr::Symbol(id))),
             Ok(Named::Pipeline(_)) => mistyped(name, span, "a pipeline", "a register tensor or a number"),
             Ok(Named::Role) => mistyped(name, span, "a role", "a register tensor or a number"),
             Ok(Named::Poisoned) => return Ok(ElemExpr::Number(f64::NAN)),

@@ -429,6 +429,9 @@ impl<'a> Parser<'a> {
 
     /// The value of a literal, as a floating-point number.
     fn float(&self, token: Token) -> Res<f64> {
+        if self.text(token).starts_with("0x") {
+            return self.integer(token).map(|value| value as f64);
+        }
         match self.text(token).parse::<f64>() {
             Ok(value) if value.is_finite() => Ok(value),
             _ => Err(Diagnostic::new(Code::BadValue, token.span, "this number does not fit in a double")
@@ -440,6 +443,11 @@ impl<'a> Parser<'a> {
     /// The value of a literal, as an integer.
     fn integer(&self, token: Token) -> Res<i64> {
         let text = self.text(token);
+        if let Some(digits) = text.strip_prefix("0x") {
+            return i64::from_str_radix(digits, 16).map_err(|_| {
+                Diagnostic::new(Code::BadValue, token.span, "this integer does not fit in 64 bits").into()
+            });
+        }
         if text.contains(['.', 'e', 'E']) {
             return Err(syntax(token.span, format!("`{text}` is not an integer"))
                 .label("an integer was expected")

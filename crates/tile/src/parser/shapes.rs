@@ -195,7 +195,7 @@ impl Parser<'_> {
     }
 
     /// The number of a mode: a literal, for the shape of the result depends on it.
-    fn mode(&mut self) -> Res<u32> {
+    pub(super) fn mode(&mut self) -> Res<u32> {
         let start = self.span();
         if !matches!(self.token().tok, Tok::Number | Tok::Word | Tok::Punct("(" | "-")) {
             return Err(self.unexpected("the number of a mode").into());

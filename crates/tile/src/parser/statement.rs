@@ -281,8 +281,7 @@ impl Parser<'_> {
         let operand = expr.tensors().first().copied();
         let assigned = match operand {
             Some(operand) => {
-                let (dtype, shape) =
-                    (self.build.program.tensor(operand).dtype, self.build.result_shape(operand));
+                let (dtype, shape) = (self.build.result_type(&expr), self.build.result_shape(operand));
                 self.build.assign(name, span, dtype, shape, None)
             }
             // Without a tensor operand only an existing tensor tells the shape.
@@ -561,9 +560,10 @@ impl Parser<'_> {
 fn poisoned(expr: &ElemExpr) -> bool {
     match expr {
         ElemExpr::Number(x) => x.is_nan(),
-        ElemExpr::Unary(_, x) => poisoned(x),
+        ElemExpr::Unary(_, x) | ElemExpr::Bitcast(_, x) => poisoned(x),
         ElemExpr::Binary(_, x, y) => poisoned(x) || poisoned(y),
-        ElemExpr::Tensor(_) | ElemExpr::Scalar(_) | ElemExpr::Int(_) => false,
+        ElemExpr::Where(operands) => operands.iter().any(poisoned),
+        ElemExpr::Tensor(_) | ElemExpr::Scalar(_) | ElemExpr::Int(_) | ElemExpr::Index(_) => false,
     }
 }
 

@@ -6,8 +6,10 @@ use tilewright_machine::{DType, Memory, WARP, WARPGROUP};
 
 use super::checker::{Allowed, Checker, Life, count, shape_text};
 use super::operands::Site;
+use crate::arith::{TypeClash, TypeClashReason, ValueType, rounded};
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
+use crate::printer::{Names, elementwise_text};
 use crate::program::{
     AsyncCopyAttrs, ElemExpr, ParamKind, Stmt, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef,
     ViewLeaf,
@@ -422,31 +424,69 @@ impl Checker<'_> {
         threads: Option<u32>,
         defined: &mut Vec<usize>,
     ) {
-        self.elem_leaves(expr, span);
+        expr.visit(&mut |leaf| self.elem_leaf(leaf, span));
         let mut operands = expr.tensors();
         operands.sort_unstable();
         operands.dedup();
         if !self.assignment(dst, &operands, span, threads, defined, "an elementwise expression") {
             return;
         }
-        for id in operands {
-            let rule = "an elementwise expression and its result have one element type";
-            self.same_type(dst, id, span, rule, "cast the operands to one type first");
+        let program = self.program;
+        let result = program.tensor(dst);
+        if let Err(clash) = rounded(expr, result.dtype, program) {
+            self.type_clash(&clash, span);
         }
-        let dtype = self.program.tensor(dst).dtype;
-        if !dtype.is_float() {
-            self.report(
-                Diagnostic::new(
-                    Code::TypeMismatch,
-                    span,
-                    format!("elementwise expressions work on floats; `{}` is {dtype}", self.name(dst)),
-                )
-                .help("cast the operands to f32 first"),
-            );
+        self.indices(expr, (dst, Names::rank(program, dst)), span);
+    }
+
+    /// Reports types that clash in an elementwise expression.
+    fn type_clash(&mut self, clash: &TypeClash, span: Origin) {
+        let text = elementwise_text(self.program, &clash.expr);
+        let (message, help) = match &clash.reason {
+            TypeClashReason::Operands(x, y) => {
+                let int = |x: &ValueType| *x == ValueType::Int;
+                let help = if int(x) || int(y) {
+                    "write `float(…)` around the integer"
+                } else {
+                    "cast the operands to one type first"
+                };
+                (format!("the operands of `{text}` have two types: {x} and {y}"), help)
+            }
+            TypeClashReason::Operand(found, expected) => {
+                (format!("`{text}` has {found} for an operand; it takes {expected}"), "cast the operand first")
+            }
+            TypeClashReason::Result(found, dtype) => (
+                format!("an elementwise expression and its result have one element type: `{text}` is {found}, the result {dtype}"),
+                "cast the operands to one type first",
+            ),
+            TypeClashReason::Literal(value, dtype) => (
+                format!("{value} is no number of type {dtype}, which the expression has"),
+                "write a number of that type, or cast the operands to f32",
+            ),
+            TypeClashReason::Unsupported(dtype) => (
+                format!("there are no elementwise expressions on {dtype}, as in `{text}`"),
+                "cast to f32, or to i32, first",
+            ),
+        };
+        self.report(Diagnostic::new(Code::TypeMismatch, span, message).help(help));
+    }
+
+    /// Reports an `index(axis)` of a mode that the result does not have.
+    fn indices(&mut self, expr: &ElemExpr, (dst, rank): (TensorId, usize), span: Origin) {
+        let mut last = None;
+        expr.visit(&mut |x| {
+            if let ElemExpr::Index(axis) = x {
+                last = last.max(Some(*axis));
+            }
+        });
+        if let Some(axis) = last.filter(|axis| *axis as usize >= rank) {
+            let message = format!("`{}` has no mode {axis}: it has {rank}", self.name(dst));
+            let help = "`index(axis)` is a coordinate of the result: the first mode is 0";
+            self.report(Diagnostic::new(Code::WrongRank, span, message).help(help));
         }
     }
 
-    fn elem_leaves(&mut self, expr: &ElemExpr, span: Origin) {
+    fn elem_leaf(&mut self, expr: &ElemExpr, span: Origin) {
         match expr {
             ElemExpr::Tensor(_) => {}
             ElemExpr::Number(value) => {
@@ -483,11 +523,11 @@ impl Checker<'_> {
             ElemExpr::Int(e) => {
                 self.expr(e, Allowed::All, span, "an integer of the expression");
             }
-            ElemExpr::Unary(_, x) => self.elem_leaves(x, span),
-            ElemExpr::Binary(_, x, y) => {
-                self.elem_leaves(x, span);
-                self.elem_leaves(y, span);
-            }
+            ElemExpr::Index(_)
+            | ElemExpr::Unary(..)
+            | ElemExpr::Binary(..)
+            | ElemExpr::Where(_)
+            | ElemExpr::Bitcast(..) => {}
         }
     }
 }

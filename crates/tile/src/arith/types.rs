@@ -1,0 +1,335 @@
+//! Types of elementwise expressions.
+
+use std::fmt;
+
+use tilewright_machine::DType;
+
+use crate::program::{BinaryOp, ElemExpr, ParamId, TensorId, UnaryOp};
+
+/// The type in which an operation of an elementwise expression is done.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Compute {
+    /// `f32`, for floats of every type.
+    F32,
+    /// Signed integers modulo 2³².
+    I32,
+    /// Unsigned integers modulo 2³².
+    U32,
+    /// Truth values.
+    Bool,
+}
+
+impl Compute {
+    /// The type in which elements of a type are computed with; `None` of integers of fewer than 32 bits.
+    pub fn of(dtype: DType) -> Option<Compute> {
+        match dtype {
+            DType::I32 => Some(Compute::I32),
+            DType::U32 => Some(Compute::U32),
+            DType::Bool => Some(Compute::Bool),
+            _ => dtype.is_float().then_some(Compute::F32),
+        }
+    }
+
+    /// True for integers.
+    pub fn is_integer(self) -> bool {
+        matches!(self, Compute::I32 | Compute::U32)
+    }
+
+    /// An integer modulo 2³², in the range of the type; of the other types itself.
+    pub fn wrap(self, value: i64) -> i64 {
+        match self {
+            Compute::I32 => i64::from(value as i32),
+            Compute::U32 => i64::from(value as u32),
+            Compute::F32 | Compute::Bool => value,
+        }
+    }
+}
+
+/// Element types of the leaves of an expression.
+pub trait Types {
+    /// The type of a tensor's elements.
+    fn tensor(&self, id: TensorId) -> DType;
+    /// The type of a scalar parameter.
+    fn scalar(&self, id: ParamId) -> DType;
+}
+
+/// The type of a value of an expression.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ValueType {
+    /// That of a literal: any number.
+    Literal,
+    /// An `f32` that takes the type of a float beside it.
+    Float,
+    /// An `i32` that takes the type of an integer beside it.
+    Int,
+    /// An element type.
+    Is(DType),
+}
+
+impl ValueType {
+    /// The common type of two values beside each other.
+    fn meet(self, other: ValueType) -> Option<ValueType> {
+        use ValueType::{Float, Int, Is, Literal};
+        match (self, other) {
+            (Literal, x) | (x, Literal) if x.is_number() => Some(x),
+            (Float, Is(dtype)) | (Is(dtype), Float) if dtype.is_float() => Some(Is(dtype)),
+            (Int, Is(dtype)) | (Is(dtype), Int) if dtype.range().is_some() => Some(Is(dtype)),
+            (x, y) => (x == y).then_some(x),
+        }
+    }
+
+    fn is_number(self) -> bool {
+        self != ValueType::Is(DType::Bool)
+    }
+
+    fn is_float(self) -> bool {
+        match self {
+            ValueType::Literal | ValueType::Float => true,
+            ValueType::Int => false,
+            ValueType::Is(dtype) => dtype.is_float(),
+        }
+    }
+
+    fn is_integer(self) -> bool {
+        match self {
+            ValueType::Literal | ValueType::Int => true,
+            ValueType::Float => false,
+            ValueType::Is(dtype) => dtype.range().is_some(),
+        }
+    }
+
+    /// The element type of a new tensor that holds such values.
+    pub fn dtype(self) -> DType {
+        match self {
+            ValueType::Literal | ValueType::Float => DType::F32,
+            ValueType::Int => DType::I32,
+            ValueType::Is(dtype) => dtype,
+        }
+    }
+
+    /// True if a tensor of the type may hold the value.
+    pub(super) fn becomes(self, dtype: DType) -> bool {
+        self.meet(ValueType::Is(dtype)) == Some(ValueType::Is(dtype))
+    }
+}
+
+impl fmt::Display for ValueType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ValueType::Literal => f.write_str("a literal"),
+            ValueType::Float => f.write_str("f32"),
+            ValueType::Int => f.write_str("i32"),
+            ValueType::Is(dtype) => write!(f, "{dtype}"),
+        }
+    }
+}
+
+/// Types that do not fit, and the expression in which they meet.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TypeClash {
+    /// The innermost expression.
+    pub expr: ElemExpr,
+    /// The reason.
+    pub reason: TypeClashReason,
+}
+
+/// The reason of a [`TypeClash`].
+#[derive(Clone, PartialEq, Debug)]
+pub enum TypeClashReason {
+    /// The operands of an operator have two types.
+    Operands(ValueType, ValueType),
+    /// The operand of this type is not what the operator takes: floats, integers, numbers, truth values, or values of 32 bits.
+    Operand(ValueType, &'static str),
+    /// The expression has a type, and its result another.
+    Result(ValueType, DType),
+    /// A literal that is no number of the type.
+    Literal(f64, DType),
+    /// There is no arithmetic on elements of the type.
+    Unsupported(DType),
+}
+
+impl TypeClash {
+    fn new(expr: &ElemExpr, reason: TypeClashReason) -> Self {
+        TypeClash { expr: expr.clone(), reason }
+    }
+
+    pub(super) fn unsupported(expr: &ElemExpr, dtype: DType) -> Self {
+        TypeClash::new(expr, TypeClashReason::Unsupported(dtype))
+    }
+
+    pub(super) fn result(expr: &ElemExpr, found: ValueType, dtype: DType) -> Self {
+        TypeClash::new(expr, TypeClashReason::Result(found, dtype))
+    }
+}
+
+/// The operands that an operator takes.
+#[derive(Clone, Copy)]
+enum Takes {
+    Floats,
+    Integers,
+    Numbers,
+    Truths,
+    Anything,
+}
+
+impl Takes {
+    fn takes(self, of: ValueType) -> bool {
+        match self {
+            Takes::Floats => of.is_float(),
+            Takes::Integers => of.is_integer(),
+            Takes::Numbers => of.is_number(),
+            Takes::Truths => !of.is_number(),
+            Takes::Anything => true,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Takes::Floats => "floats",
+            Takes::Integers => "integers",
+            Takes::Numbers => "numbers",
+            Takes::Truths => "truth values",
+            Takes::Anything => "values",
+        }
+    }
+
+    fn of_unary(op: UnaryOp) -> Self {
+        match op {
+            UnaryOp::Neg | UnaryOp::Abs => Takes::Numbers,
+            UnaryOp::Not => Takes::Truths,
+            UnaryOp::Float | UnaryOp::Int => Takes::Anything,
+            _ => Takes::Floats,
+        }
+    }
+
+    fn of_binary(op: BinaryOp) -> Self {
+        match op {
+            BinaryOp::Add
+            | BinaryOp::Sub
+            | BinaryOp::Mul
+            | BinaryOp::Div
+            | BinaryOp::Min
+            | BinaryOp::Max
+            | BinaryOp::Lt
+            | BinaryOp::Le
+            | BinaryOp::Gt
+            | BinaryOp::Ge => Takes::Numbers,
+            BinaryOp::FastDiv => Takes::Floats,
+            BinaryOp::Rem
+            | BinaryOp::MulHi
+            | BinaryOp::BitAnd
+            | BinaryOp::BitOr
+            | BinaryOp::BitXor
+            | BinaryOp::Shl
+            | BinaryOp::Shr => Takes::Integers,
+            BinaryOp::And | BinaryOp::Or => Takes::Truths,
+            BinaryOp::Eq | BinaryOp::Ne => Takes::Anything,
+        }
+    }
+}
+
+/// The type of an expression's value.
+///
+/// # Errors
+///
+/// The first clash of types in it.
+pub fn value_type(expr: &ElemExpr, types: &(impl Types + ?Sized)) -> Result<ValueType, TypeClash> {
+    let of = |x: &ElemExpr| value_type(x, types);
+    let check = |takes: Takes, found: ValueType| {
+        if let ValueType::Is(dtype) = found
+            && Compute::of(dtype).is_none()
+        {
+            return Err(TypeClash::new(expr, TypeClashReason::Unsupported(dtype)));
+        }
+        if takes.takes(found) {
+            return Ok(());
+        }
+        Err(TypeClash::new(expr, TypeClashReason::Operand(found, takes.name())))
+    };
+    let meet = |x: ValueType, y: ValueType| {
+        x.meet(y).ok_or_else(|| TypeClash::new(expr, TypeClashReason::Operands(x, y)))
+    };
+    Ok(match expr {
+        ElemExpr::Tensor(id) => ValueType::Is(types.tensor(*id)),
+        ElemExpr::Number(_) => ValueType::Literal,
+        ElemExpr::Scalar(id) => match types.scalar(*id) {
+            DType::F32 => ValueType::Float,
+            DType::I32 => ValueType::Int,
+            dtype => ValueType::Is(dtype),
+        },
+        ElemExpr::Int(_) | ElemExpr::Index(_) => ValueType::Int,
+        ElemExpr::Unary(op, x) => {
+            let found = of(x)?;
+            check(Takes::of_unary(*op), found)?;
+            match op {
+                UnaryOp::Float if found.is_float() => {
+                    return Err(TypeClash::new(expr, TypeClashReason::Operand(found, "integers and truth values")));
+                }
+                UnaryOp::Int if found.is_float() => {
+                    return Err(TypeClash::new(expr, TypeClashReason::Operand(found, "integers and truth values")));
+                }
+                UnaryOp::Float => ValueType::Float,
+                UnaryOp::Int => ValueType::Int,
+                UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Not => found,
+                _ => meet(found, ValueType::Float)?,
+            }
+        }
+        ElemExpr::Binary(op, x, y) => {
+            let (x, y) = (of(x)?, of(y)?);
+            let takes = Takes::of_binary(*op);
+            check(takes, x)?;
+            check(takes, y)?;
+            let both = meet(x, y)?;
+            if op.compares() { ValueType::Is(DType::Bool) } else { both }
+        }
+        ElemExpr::Where(operands) => {
+            let [c, x, y] = &**operands;
+            check(Takes::Truths, of(c)?)?;
+            let (x, y) = (of(x)?, of(y)?);
+            check(Takes::Anything, x)?;
+            check(Takes::Anything, y)?;
+            meet(x, y)?
+        }
+        ElemExpr::Bitcast(to, x) => {
+            let found = of(x)?;
+            let wide = |dtype: DType| dtype.bits() == 32;
+            if found == ValueType::Literal || !wide(found.dtype()) {
+                return Err(TypeClash::new(expr, TypeClashReason::Operand(found, "values of 32 bits")));
+            }
+            if !wide(*to) {
+                return Err(TypeClash::new(expr, TypeClashReason::Unsupported(*to)));
+            }
+            ValueType::Is(*to)
+        }
+    })
+}
+
+/// The type in which an operand is computed that takes no type from beside it.
+pub(super) fn operand(expr: &ElemExpr, types: &(impl Types + ?Sized)) -> Result<Compute, TypeClash> {
+    let dtype = value_type(expr, types)?.dtype();
+    Compute::of(dtype).ok_or_else(|| TypeClash::unsupported(expr, dtype))
+}
+
+/// The type in which two operands of an expression are compared.
+pub(super) fn operands(
+    expr: &ElemExpr,
+    [x, y]: [&ElemExpr; 2],
+    types: &(impl Types + ?Sized),
+) -> Result<Compute, TypeClash> {
+    let (x, y) = (value_type(x, types)?, value_type(y, types)?);
+    let both = x.meet(y).ok_or_else(|| TypeClash::new(expr, TypeClashReason::Operands(x, y)))?;
+    Compute::of(both.dtype()).ok_or_else(|| TypeClash::unsupported(expr, both.dtype()))
+}
+
+/// A literal as an integer of a type.
+pub(super) fn integer(expr: &ElemExpr, value: f64, compute: Compute) -> Result<i64, TypeClash> {
+    let dtype = if compute == Compute::U32 { DType::U32 } else { DType::I32 };
+    let (low, high) = dtype.range().unwrap_or((0, 0));
+    // Bit patterns are written without a sign.
+    let high = high.max(i64::from(u32::MAX));
+    let whole = value.fract() == 0.0 && value >= low as f64 && value <= high as f64;
+    if !whole {
+        return Err(TypeClash::new(expr, TypeClashReason::Literal(value, dtype)));
+    }
+    Ok(compute.wrap(value as i64))
+}
