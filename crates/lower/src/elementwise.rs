@@ -77,9 +77,8 @@ impl Lower<'_> {
         let per_register = tilewright_machine::per_register(dtype.bits());
         for first in (0..count).step_by(per_register as usize) {
             let values = first..(first + per_register).min(count);
-            let results: Vec<Operand> = values
-                .map(|value| self.element(&tree, value, &mut coordinates))
-                .collect::<Result<_, _>>()?;
+            let results: Vec<Operand> =
+                values.map(|value| self.element(&tree, value, &mut coordinates)).collect::<Result<_, _>>()?;
             match dtype {
                 DType::Bool => {
                     let word = cast::pack_truths(&mut elements::Into(self.b), &results);
@@ -118,6 +117,10 @@ impl Lower<'_> {
             Rounded::Number(x) => scalar::float(f64::from(*x)),
             Rounded::Integer(x) => scalar::int(i64::from(*x as i32)),
             Rounded::Scalar(param) => Operand::Value(self.b.param(param.0)),
+            Rounded::Int(e) if e.is_condition() => {
+                let truth = self.expr(e);
+                self.b.scalar(ScalarOp::NeI32, &[truth, scalar::int(0)])
+            }
             Rounded::Int(e) => self.expr(e),
             Rounded::Index(axis) => self.coordinate(*axis, value, coordinates)?,
             Rounded::Unary(op, compute, _) => unary(self.b, *op, *compute, operands[0]),
@@ -144,7 +147,9 @@ impl Lower<'_> {
         let tv = self.synthesis.register(coordinates.dst).ok_or_else(missing)?;
         let known = match coordinates.axes.entry(axis) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(vacant) => vacant.insert(Along::new(&self.verified.shape(coordinates.dst), axis, tv)),
+            Entry::Vacant(vacant) => {
+                vacant.insert(Along::new(&self.verified.shape(coordinates.dst), axis, tv))
+            }
         };
         let thread = Operand::Value(self.b.special(Special::ThreadIndex));
         if let Some(threads) = &known.threads {
@@ -382,10 +387,18 @@ fn remainder_of_angle(b: &mut Builder, x: Operand) -> Operand {
 /// The argument at which [`erf`] passes from a polynomial to an exponential.
 const ERF_SMALL: f32 = 0.95;
 /// erf(x)/x − 1 by powers of x², the lowest first, up to [`ERF_SMALL`]: 2.2·10⁻⁸ off with these coefficients.
-const ERF: [f32; 6] = [0.128_379_15, -0.376_124_62, 0.112_814_665, -0.026_753_334, 0.004_973_117_3, -0.000_588_677_53];
+const ERF: [f32; 6] =
+    [0.128_379_15, -0.376_124_62, 0.112_814_665, -0.026_753_334, 0.004_973_117_3, -0.000_588_677_53];
 /// −log₂(1 − erf(x)) by powers of x, the lowest first, from [`ERF_SMALL`] to 4: 1.4·10⁻⁹ of erf off with these coefficients.
-const ERF_TAIL: [f32; 7] =
-    [0.000_345_175_1, 1.626_632_3, 0.919_696_75, 0.149_558_08, -0.031_881_835, 0.004_344_078, -0.000_277_953_3];
+const ERF_TAIL: [f32; 7] = [
+    0.000_345_175_1,
+    1.626_632_3,
+    0.919_696_75,
+    0.149_558_08,
+    -0.031_881_835,
+    0.004_344_078,
+    -0.000_277_953_3,
+];
 
 /// erf(x) without a branch: x + x · p(x²) for small x, else 1 − 2^(−q(|x|)) with the sign of x.
 fn erf(b: &mut Builder, x: Operand) -> Operand {
@@ -493,7 +506,10 @@ mod tests {
                 use BinaryOp::*;
                 for op in [Add, Sub, Mul, Div, Min, Max] {
                     let found = number(binary(&mut b, op, Compute::F32, [literal(*x), literal(*y)]));
-                    assert!(op.apply(*x, *y).is_some_and(|expected| same(found, expected)), "{op:?} {x:e} {y:e}: {found:e}");
+                    assert!(
+                        op.apply(*x, *y).is_some_and(|expected| same(found, expected)),
+                        "{op:?} {x:e} {y:e}: {found:e}"
+                    );
                 }
                 let z = all[(i * 31 + 7) % all.len()];
                 let found = number(b.scalar(ScalarOp::FmaF32, &[literal(*x), literal(*y), literal(z)]));

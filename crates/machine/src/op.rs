@@ -222,8 +222,8 @@ impl ScalarOp {
             AddI64 => Class::AddI64,
             MulI64 => Class::MulI64,
             ShlB64 | ShrI64 => Class::ShiftB64,
-            LtI32 | GeI32 | EqI32 | NeI32 | LtU32 | GeU32 | LtF32 | LeF32 | EqF32 | NeF32 | AndPred | OrPred
-            | XorPred | NotPred => Class::Setp,
+            LtI32 | GeI32 | EqI32 | NeI32 | LtU32 | GeU32 | LtF32 | LeF32 | EqF32 | NeF32 | AndPred
+            | OrPred | XorPred | NotPred => Class::Setp,
             Select => Class::Selp,
             // Negation and absolute value are mostly modifiers of what uses them; alone, they are a sum.
             AddF32 | SubF32 | MulF32 | FmaF32 | NegF32 | AbsF32 => Class::FmaF32,

@@ -243,8 +243,7 @@ pub fn pack_f32<E: Emit>(e: &mut E, dtype: DType, results: &[E::Value]) -> E::Va
         (DType::U32, [one, ..]) => e.op(ScalarOp::U32FromF32, &[*one]),
         (DType::Bool, _) => {
             let zero = e.literal(0);
-            let truths: Vec<E::Value> =
-                results.iter().map(|r| e.op(ScalarOp::NeF32, &[*r, zero])).collect();
+            let truths: Vec<E::Value> = results.iter().map(|r| e.op(ScalarOp::NeF32, &[*r, zero])).collect();
             pack_truths(e, &truths)
         }
         (_, _) => {

@@ -469,7 +469,9 @@ fn operator(timing: &Timing, op: BinaryOp, compute: Compute) -> f64 {
 
 /// True if an expression is one operation, which 16-bit types have in packed instructions.
 fn is_single(expr: &ElemExpr) -> bool {
-    let leaf = |x: &ElemExpr| matches!(x, ElemExpr::Tensor(_) | ElemExpr::Number(_) | ElemExpr::Scalar(_) | ElemExpr::Int(_));
+    let leaf = |x: &ElemExpr| {
+        matches!(x, ElemExpr::Tensor(_) | ElemExpr::Number(_) | ElemExpr::Scalar(_) | ElemExpr::Int(_))
+    };
     matches!(expr, ElemExpr::Binary(_, x, y) if leaf(x) && leaf(y))
 }
 

@@ -34,7 +34,7 @@ pub enum Rounded {
     Integer(i64),
     /// A scalar parameter.
     Scalar(ParamId),
-    /// An integer of the program, modulo 2³².
+    /// An integer of the program, modulo 2³², or a condition over them.
     Int(Expr),
     /// The coordinate of the element along a mode.
     Index(u32),

@@ -11,8 +11,8 @@ use crate::expr::{Expr, SymbolId};
 use crate::ids::{StmtId, StmtIds};
 use crate::names::{is_identifier, is_reserved, nearest};
 use crate::program::{
-    ElemExpr, Param, ParamId, ParamKind, Pipeline, PipelineId, Program, ShapeOp, Side, Stmt, StmtKind, Symbol,
-    SymbolKind, Tensor, TensorId, TensorKind, TileOrder,
+    ElemExpr, Param, ParamId, ParamKind, Pipeline, PipelineId, Program, ShapeOp, Side, Stmt, StmtKind,
+    Symbol, SymbolKind, Tensor, TensorId, TensorKind, TileOrder,
 };
 
 /// The meaning of a name.

@@ -33,9 +33,9 @@ pub use names::{Word, words};
 pub use parser::parse;
 pub use printer::{Names, statement_text};
 pub use program::{
-    AsyncCopyAttrs, BinaryOp, ElemExpr, Form, Operand, OperandMut, Param, ParamId, ParamKind, Pipeline,
-    Notation, PipelineId, Program, ReduceOp, ShapeOp, Side, Stmt, StmtKind, Surface, Symbol, SymbolKind, Tensor,
-    TensorId, TensorKind, TensorRef, TileOrder, UnaryOp, Use, ViewLeaf, ViewMode,
+    AsyncCopyAttrs, BinaryOp, ElemExpr, Form, Notation, Operand, OperandMut, Param, ParamId, ParamKind,
+    Pipeline, PipelineId, Program, ReduceOp, ShapeOp, Side, Stmt, StmtKind, Surface, Symbol, SymbolKind,
+    Tensor, TensorId, TensorKind, TensorRef, TileOrder, UnaryOp, Use, ViewLeaf, ViewMode,
 };
 pub use unroll::unroll;
 pub use verified::{Constants, GlobalTile, TileRef, Verified};

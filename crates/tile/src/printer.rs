@@ -6,8 +6,9 @@ use std::fmt::{self, Display, Write};
 
 use crate::expr::{Axis, Expr, IntOp, SymbolId};
 use crate::program::{
-    BinaryOp, ElemExpr, Form, Notation, Param, ParamId, ParamKind, PipelineId, Program, ShapeOp, Side, Stmt, StmtKind,
-    Surface, Symbol, SymbolKind, TensorId, TensorKind, TensorRef, TileOrder, UnaryOp, ViewLeaf, ViewMode,
+    BinaryOp, ElemExpr, Form, Notation, Param, ParamId, ParamKind, PipelineId, Program, ShapeOp, Side, Stmt,
+    StmtKind, Surface, Symbol, SymbolKind, TensorId, TensorKind, TensorRef, TileOrder, UnaryOp, ViewLeaf,
+    ViewMode,
 };
 use crate::statement::Argument;
 use tilewright_layout::Layout;
@@ -219,6 +220,9 @@ fn elementwise(out: &mut dyn Write, program: &dyn Names, expr: &ElemExpr, place:
         ElemExpr::Int(Expr::Int(value)) => write!(out, "int({value})"),
         ElemExpr::Int(value) => {
             let level = match place {
+                BinaryOp::OR => CONDITION,
+                BinaryOp::AND => CONJUNCTION,
+                ..=BinaryOp::COMPARISON => COMPARISON,
                 ..=BinaryOp::SUM => SUM,
                 BinaryOp::PRODUCT => PRODUCT,
                 _ => FACTOR,

@@ -1072,7 +1072,21 @@ impl BinaryOp {
             BinaryOp::Rem => IntOp::Rem,
             BinaryOp::Min => IntOp::Min,
             BinaryOp::Max => IntOp::Max,
-            _ => return None,
+            BinaryOp::Eq => IntOp::Eq,
+            BinaryOp::Ne => IntOp::Ne,
+            BinaryOp::Lt => IntOp::Lt,
+            BinaryOp::Le => IntOp::Le,
+            BinaryOp::Gt => IntOp::Gt,
+            BinaryOp::Ge => IntOp::Ge,
+            BinaryOp::And => IntOp::And,
+            BinaryOp::Or => IntOp::Or,
+            BinaryOp::FastDiv
+            | BinaryOp::MulHi
+            | BinaryOp::BitAnd
+            | BinaryOp::BitOr
+            | BinaryOp::BitXor
+            | BinaryOp::Shl
+            | BinaryOp::Shr => return None,
         })
     }
 
@@ -1119,7 +1133,7 @@ pub enum ElemExpr {
     Number(f64),
     /// A scalar parameter.
     Scalar(ParamId),
-    /// An integer of the program: a counter, a size, a block's index.
+    /// An integer of the program: a counter, a size, a block's index. A condition over them is a truth value.
     Int(Expr),
     /// `index(axis)`: the coordinate of the element along a mode of the result.
     Index(u32),

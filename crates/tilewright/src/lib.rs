@@ -107,6 +107,8 @@ pub mod prelude {
         self, BF16, E4M3, E5M2, F16, F32, I1, I2, I4, I8, I32, U1, U2, U4, U8,
     };
     pub use tilewright_runtime::{Arg, Device, DeviceChoice, LaunchReport, Sizes, Tensor, open};
-    pub use tilewright_tile::dsl::{KernelBuilder, block_x, block_y, block_z, float, index, nested, steps, tile, where_};
+    pub use tilewright_tile::dsl::{
+        KernelBuilder, block_x, block_y, block_z, float, index, nested, steps, tile, where_,
+    };
     pub use tilewright_tile::{Constants, Diagnostics, Program, parse};
 }

@@ -101,14 +101,16 @@ fn matches(op: ScalarOp) -> Match {
         AddI32 | SubI32 | MulI32 | DivI32 | RemI32 | MinI32 | MaxI32 | AndB32 | OrB32 | XorB32 | ShlB32
         | ShrU32 | BfeU32 | BfeS32 | BfiB32 | PrmtB32 | Lop3B32 | ExtendI64 | MulWide | AddI64 | MulI64
         | ShlB64 | ShrI64 | LowB32 | Mapa | LtI32 | GeI32 | EqI32 | NeI32 | AndPred | XorPred | Select
-        | LowB16 | ExtendB16 | I32FromF32 | MulHiI32 | MulHiU32 | DivU32 | RemU32 | MinU32 | MaxU32 | ShrI32
-        | LtU32 | GeU32 | LtF32 | LeF32 | EqF32 | NeF32 | OrPred | NotPred | U32FromF32 | F64FromF32 | MulF64
-        | FmaF64 | RoundF64 => Match::Bits,
+        | LowB16 | ExtendB16 | I32FromF32 | MulHiI32 | MulHiU32 | DivU32 | RemU32 | MinU32 | MaxU32
+        | ShrI32 | LtU32 | GeU32 | LtF32 | LeF32 | EqF32 | NeF32 | OrPred | NotPred | U32FromF32
+        | F64FromF32 | MulF64 | FmaF64 | RoundF64 => Match::Bits,
         AddF32 | SubF32 | MulF32 | FmaF32 | DivF32 | MinF32 | MaxF32 | NegF32 | AbsF32 | SqrtF32
         | F32FromF16 | F32FromI32 | F32FromU32 | RoundF32 | FloorF32 | CeilF32 | F32FromF64 => {
             Match::Floats(DType::F32)
         }
-        RsqrtF32 | RcpFtzF32 | Ex2F32 | Ex2FtzF32 | Lg2F32 | SinF32 | CosF32 | DivApproxF32 => Match::Near(op),
+        RsqrtF32 | RcpFtzF32 | Ex2F32 | Ex2FtzF32 | Lg2F32 | SinF32 | CosF32 | DivApproxF32 => {
+            Match::Near(op)
+        }
         AddF16x2 | SubF16x2 | MulF16x2 | MinF16x2 | MaxF16x2 | FmaF16x2 | F16FromF32 | F16x2FromF32
         | F16x2FromE4M3x2 => Match::Floats(DType::F16),
         AddBF16x2 | SubBF16x2 | MulBF16x2 | MinBF16x2 | MaxBF16x2 | FmaBF16x2 | BF16FromF32

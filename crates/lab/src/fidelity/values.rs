@@ -205,8 +205,8 @@ pub(super) fn operands(op: ScalarOp) -> Vec<Vec<Domain>> {
     use ScalarOp::*;
     let one = |domains: &[Domain]| vec![domains.to_vec()];
     match op {
-        MulHiI32 | MulHiU32 | MinU32 | MaxU32 | LtU32 | GeU32 | AddI32 | SubI32 | MulI32 | MinI32 | MaxI32 | AndB32 | OrB32 | XorB32 | MulWide | LtI32 | GeI32
-        | EqI32 | NeI32 => one(&[Word, Word]),
+        MulHiI32 | MulHiU32 | MinU32 | MaxU32 | LtU32 | GeU32 | AddI32 | SubI32 | MulI32 | MinI32
+        | MaxI32 | AndB32 | OrB32 | XorB32 | MulWide | LtI32 | GeI32 | EqI32 | NeI32 => one(&[Word, Word]),
         DivI32 | RemI32 | DivU32 | RemU32 => one(&[Word, Divisor]),
         ShlB32 | ShrU32 | ShrI32 => one(&[Word, Amount]),
         BfeU32 | BfeS32 => one(&[Word, Field, Field]),
@@ -229,8 +229,8 @@ pub(super) fn operands(op: ScalarOp) -> Vec<Vec<Domain>> {
         MulF64 => one(&[Double, Double]),
         FmaF64 => one(&[Double, Double, Double]),
         Select => one(&[Word, Word, Pred]),
-        LtF32 | LeF32 | EqF32 | NeF32 | AddF32 | SubF32 | MulF32 | DivF32 | MinF32 | MaxF32 | F16x2FromF32 | BF16x2FromF32
-        | E4M3x2FromF32 | E5M2x2FromF32 => one(&[F32, F32]),
+        LtF32 | LeF32 | EqF32 | NeF32 | AddF32 | SubF32 | MulF32 | DivF32 | MinF32 | MaxF32
+        | F16x2FromF32 | BF16x2FromF32 | E4M3x2FromF32 | E5M2x2FromF32 => one(&[F32, F32]),
         FmaF32 => one(&[F32, F32, F32]),
         NegF32 | AbsF32 | SqrtF32 | RsqrtF32 | RcpFtzF32 | Ex2F32 | Ex2FtzF32 | Lg2F32 | F16FromF32
         | BF16FromF32 | I32FromF32 | U32FromF32 | RoundF32 | FloorF32 | CeilF32 => one(&[F32]),

@@ -257,16 +257,23 @@ pub fn value_type(expr: &ElemExpr, types: &(impl Types + ?Sized)) -> Result<Valu
             DType::I32 => ValueType::Int,
             dtype => ValueType::Is(dtype),
         },
+        ElemExpr::Int(e) if e.is_condition() => ValueType::Is(DType::Bool),
         ElemExpr::Int(_) | ElemExpr::Index(_) => ValueType::Int,
         ElemExpr::Unary(op, x) => {
             let found = of(x)?;
             check(Takes::of_unary(*op), found)?;
             match op {
                 UnaryOp::Float if found.is_float() => {
-                    return Err(TypeClash::new(expr, TypeClashReason::Operand(found, "integers and truth values")));
+                    return Err(TypeClash::new(
+                        expr,
+                        TypeClashReason::Operand(found, "integers and truth values"),
+                    ));
                 }
                 UnaryOp::Int if found.is_float() => {
-                    return Err(TypeClash::new(expr, TypeClashReason::Operand(found, "integers and truth values")));
+                    return Err(TypeClash::new(
+                        expr,
+                        TypeClashReason::Operand(found, "integers and truth values"),
+                    ));
                 }
                 UnaryOp::Float => ValueType::Float,
                 UnaryOp::Int => ValueType::Int,

@@ -3,9 +3,9 @@
 use super::access::Corner;
 use super::coverage::{Mask, Missing, State, Watch, join};
 use super::error::InterpretError;
-use crate::arith::Rounded;
 use super::op::{Access, Op, PartOf, Side, Tile};
 use super::role::Role;
+use crate::arith::Rounded;
 
 impl Watch<'_> {
     fn read_tile(

@@ -7,11 +7,11 @@ use tilewright_machine::DType;
 
 use super::bound::Accumulation;
 use super::shapes::Around;
+use crate::arith::Rounded;
 use crate::core::{Coord, Slot, TileOrder};
 use crate::diagnostic::Origin;
 use crate::expr::Expr;
 use crate::ids::StmtMap;
-use crate::arith::Rounded;
 use crate::program::{PipelineId, ReduceOp};
 
 /// The statements of a program by their places in the order of the text.

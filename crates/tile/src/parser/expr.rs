@@ -421,8 +421,7 @@ impl Parser<'_> {
                 return Ok(part.map_or(ElemExpr::Number(f64::NAN), ElemExpr::Tensor));
             }
             Ok(Named::Param(id)) if self.build.program.param(id).is_integer() => {
-                mistyped(name, span, "an integer", "a register tensor or a number")
-                    .help(format!("write `float({name})`"))
+                return Ok(ElemExpr::Int(Expr::Scalar(id)));
             }
             Ok(Named::Param(id)) => {
                 if matches!(self.build.program.param(id).kind, crate::program::ParamKind::Scalar { .. }) {

@@ -452,11 +452,14 @@ impl Checker<'_> {
                 };
                 (format!("the operands of `{text}` have two types: {x} and {y}"), help)
             }
-            TypeClashReason::Operand(found, expected) => {
-                (format!("`{text}` has {found} for an operand; it takes {expected}"), "cast the operand first")
-            }
+            TypeClashReason::Operand(found, expected) => (
+                format!("`{text}` has {found} for an operand; it takes {expected}"),
+                "cast the operand first",
+            ),
             TypeClashReason::Result(found, dtype) => (
-                format!("an elementwise expression and its result have one element type: `{text}` is {found}, the result {dtype}"),
+                format!(
+                    "an elementwise expression and its result have one element type: `{text}` is {found}, the result {dtype}"
+                ),
                 "cast the operands to one type first",
             ),
             TypeClashReason::Literal(value, dtype) => (
