@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use tilewright_layout::{
-    Coord, Layout, LayoutError, Stride, coalesce, compose, logical_divide, nullspace, squeeze,
+    Coord, Layout, LayoutError, Stride, coalesce, compose, logical_divide, nullspace, right_inverse, squeeze,
     zipped_divide_by_mode,
 };
 use tilewright_machine::{CopyKind, CopyRow, Memory};
@@ -240,6 +240,15 @@ pub fn coalesced(tile: &TileRef, threads: i64, n: i64) -> Option<TvLayout> {
     let threads = Layout::concat(&[shares.mode(0).ok()?, Layout::broadcast(left)]).ok()?;
     let values = Layout::concat(&[divided.mode(0).ok()?, shares.mode(1).ok()?]).ok()?;
     TvLayout::new(squeeze(&threads), squeeze(&values)).ok()
+}
+
+/// A layout in which the threads hold the same values, those that lie closest together in a tile's memory first.
+pub fn in_memory_order(tile: &TileRef, tv: &TvLayout) -> Option<TvLayout> {
+    let order = MemoryOrder::new(tile).ok()?;
+    let places = right_inverse(&Layout::concat(&[order.run, order.rest]).ok()?);
+    let mut leaves = tv.values().leaves();
+    leaves.sort_by_key(|(_, stride)| places.eval(*stride));
+    TvLayout::new(tv.threads().clone(), squeeze(&Layout::from_leaves(&leaves).ok()?)).ok()
 }
 
 /// True if some threads hold the same elements as others.

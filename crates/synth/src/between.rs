@@ -173,6 +173,20 @@ impl From<Reject> for Refusal {
     }
 }
 
+/// The message and the help for a broadcast from one layout to another that repeats what other threads hold.
+pub(crate) fn repeats_of_others(
+    verified: &Program,
+    (dst, dst_tv): (TensorId, &TvLayout),
+    (src, src_tv): (TensorId, &TvLayout),
+) -> (String, String) {
+    let (to, from) = (&verified.tensor(dst).name, &verified.tensor(src).name);
+    let (to_tv, from_tv) = (dst_tv.layout(), src_tv.layout());
+    let message = format!(
+        "threads hold elements of `{to}` that repeat elements of `{from}` held by others: `{from}` is {from_tv}, and `{to}` is {to_tv}"
+    );
+    (message, format!("redistribute `{from}` before it: `x = rearrange({from})` and broadcast `x`"))
+}
+
 /// Refusals, with the names of the program.
 impl Planner<'_> {
     fn name(&self, id: TensorId) -> &str {
@@ -194,14 +208,12 @@ impl Planner<'_> {
     }
 
     fn no_broadcast(&self, dst: TensorId, src: TensorId) -> Refusal {
-        let (to, from) = (self.name(dst), self.name(src));
-        Refusal {
-            message: format!(
-                "threads hold elements of `{to}` that repeat elements of `{from}` held by others: {}, and {}",
-                self.is(src),
-                self.is(dst)
-            ),
-            help: format!("redistribute `{from}` before it: `x = rearrange({from})` and broadcast `x`"),
+        match ((self.register)(dst), (self.register)(src)) {
+            (Some(to), Some(from)) => {
+                let (message, help) = repeats_of_others(self.verified, (dst, &to), (src, &from));
+                Refusal { message, help }
+            }
+            _ => Reject::NoLayout.into(),
         }
     }
 

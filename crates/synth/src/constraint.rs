@@ -184,8 +184,11 @@ impl Constraint {
                 if unknown == *src {
                     return Some((*dst, shapes::seen(known(*dst)?, &map)?));
                 }
-                let is_determined = any || !matches!(op, ShapeOp::Broadcast(_));
-                is_determined.then(|| Some((*src, shapes::lifted(known(*src)?, &map)?)))?
+                match op {
+                    ShapeOp::Broadcast(_) if any => Some((*src, shapes::repeated(known(*src)?, &map)?)),
+                    ShapeOp::Broadcast(_) => None,
+                    _ => Some((*src, shapes::lifted(known(*src)?, &map)?)),
+                }
             }
             Equation::Half { whole, half, .. } => {
                 let size: i64 = shape(half).iter().product();

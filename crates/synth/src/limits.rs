@@ -96,6 +96,64 @@ impl Live {
     }
 }
 
+/// Accounting of the operands of matrix products that come from memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fragments {
+    /// Whole: everything is loaded before the product begins.
+    Whole,
+    /// Streamed: loads stand in the order of their first use, so that steps along K are loaded while others multiply.
+    Streamed,
+}
+
+/// Steps along K of a streamed fragment that are there at once: the one that multiplies, and the next.
+const STEPS_AHEAD: i64 = 2;
+
+/// The fragments that are loaded and multiplied once, each with the part of it, one in so many, that lives at once.
+fn streamed(
+    verified: &Program,
+    statements: &[(&Stmt, usize)],
+    plans: &StmtMap<StmtPlan>,
+) -> HashMap<TensorId, u32> {
+    let mut uses: HashMap<TensorId, Vec<usize>> = HashMap::default();
+    for (i, (stmt, _)) in statements.iter().enumerate() {
+        for id in touched(stmt) {
+            uses.entry(id).or_default().push(i);
+        }
+    }
+    let mut found = HashMap::default();
+    for (id, uses) in uses {
+        let [load, product] = uses[..] else { continue };
+        let (StmtKind::Copy { src, dst }, StmtKind::Gemm { a, b, .. }) =
+            (&statements[load].0.kind, &statements[product].0.kind)
+        else {
+            continue;
+        };
+        let from_shared = dst.tensor == id && verified.tensor(src.tensor).memory() == Memory::Shared;
+        // The loads sink to the product past what neither waits nor writes memory.
+        let between = &statements[load..=product];
+        let sinks = between.iter().all(|(stmt, depth)| {
+            *depth == statements[load].1
+                && match &stmt.kind {
+                    StmtKind::Define(_) | StmtKind::Fill { .. } | StmtKind::Gemm { .. } => true,
+                    StmtKind::Copy { dst, .. } => verified.tensor(dst.tensor).memory() == Memory::Register,
+                    _ => false,
+                }
+        });
+        let Some(StmtPlan::Gemm(plan)) = plans.get(statements[product].0.id) else { continue };
+        if from_shared && sinks && (*a == id || *b == id) {
+            let (row, k) = (plan.row, verified.shape(id)[1]);
+            // A lane's run along K may be those of several instructions.
+            let values = row.k * row.n / 32;
+            let step = row.k * plan.by.k_vector.map_or(1, |run| (run / values.max(1)).max(1));
+            let steps = k / step;
+            if steps > STEPS_AHEAD {
+                found.insert(id, (steps / STEPS_AHEAD) as u32);
+            }
+        }
+    }
+    found
+}
+
 /// The fragments that take the most 32-bit registers at one time. A tensor lives from its first use to its last; one that
 /// was used before a loop and is used in it lives through the whole loop. A slice or another shape of a tensor, or a cast to its own
 /// type, is a name for its registers, and a statement between elements may leave its result where an operand was that nobody needs any more.
@@ -104,8 +162,13 @@ pub(crate) fn live_registers(
     statements: &[(&tilewright_tile::core::Stmt, usize)],
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
     plans: &StmtMap<StmtPlan>,
+    fragments: Fragments,
 ) -> Live {
     let n = statements.len();
+    let parts = match fragments {
+        Fragments::Whole => HashMap::default(),
+        Fragments::Streamed => streamed(verified, statements, plans),
+    };
     let names = names(verified, statements, plans);
     let mut spans: HashMap<TensorId, (usize, usize)> = HashMap::default();
     for (i, (stmt, _)) in statements.iter().enumerate() {
@@ -129,7 +192,8 @@ pub(crate) fn live_registers(
     }
     let size = |id: &TensorId| {
         let bits = verified.tensor(*id).dtype.bits();
-        register(*id).map_or(0, |tv| (tv.count() as u32 * bits).div_ceil(32))
+        let whole = register(*id).map_or(0, |tv| (tv.count() as u32 * bits).div_ceil(32));
+        whole.div_ceil(parts.get(id).copied().unwrap_or(1))
     };
     // Registers that begin and that end to be needed at each statement.
     let (mut begins, mut ends) = (vec![0; n], vec![0; n]);

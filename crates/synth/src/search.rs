@@ -19,6 +19,7 @@ use crate::cost::{self, Estimate};
 use crate::divisibility::{Divisibility, weight};
 use crate::explain::{CandidateNote, SearchNote};
 use crate::gemm::{GemmCall, TiledMma};
+use crate::limits::Fragments;
 use crate::options::Options;
 use crate::plan::{CopyPlan, GemmPlan, StmtPlan};
 use crate::reason::NotTaken;
@@ -396,11 +397,17 @@ impl<'a> Search<'a> {
         let shared_bytes = allocation.bytes.next_multiple_of(SHARED_ALIGN).saturating_add(scratch_bytes);
         limits::check_shared(self.verified, self.options.arch, &shared, scratch_bytes, shared_bytes)?;
         let register = |id: TensorId| registers.layout(id);
-        let live = limits::live_registers(self.verified, self.statements, &register, &plans);
-        let (fragment_registers, limit) =
-            (live.registers(), self.options.registers_of_a_thread(self.verified));
+        let limit = self.options.registers_of_a_thread(self.verified);
+        let live = |fragments| {
+            limits::live_registers(self.verified, self.statements, &register, &plans, fragments)
+        };
+        let mut alive = live(Fragments::Whole);
+        if alive.registers() > limit {
+            alive = live(Fragments::Streamed);
+        }
+        let fragment_registers = alive.registers();
         if fragment_registers > limit {
-            return Err(limits::too_many_registers(self.verified, limit, &live, self.statements));
+            return Err(limits::too_many_registers(self.verified, limit, &alive, self.statements));
         }
         let estimate = cost::estimate(&cost::Problem {
             verified: self.verified,

@@ -6,10 +6,12 @@
 //! [`lifted`] against it, by the map's right inverse and its nullspace.
 
 use tilewright_layout::{
-    HTuple, Layout, compose, filter_zeros, nullspace, right_inverse, squeeze, zipped_divide_by_mode,
+    HTuple, Layout, compose, filter_zeros, logical_divide, nullspace, right_inverse, squeeze,
+    zipped_divide_by_mode,
 };
 use tilewright_tile::core::ShapeOp;
 
+use crate::divisibility::gcd;
 use crate::tv::TvLayout;
 
 /// The strides of a tile's coordinate.
@@ -71,6 +73,27 @@ pub fn lifted(tv: &TvLayout, map: &Layout) -> Option<TvLayout> {
     let first = seen(tv, &right_inverse(map))?;
     let values = Layout::concat(&[first.values().clone(), nullspace(map)]).ok()?;
     TvLayout::new(first.threads().clone(), squeeze(&values)).ok()
+}
+
+/// A layout that is `tv` when [`seen`] through the map, as [`lifted`], but threads that `tv` gives the same elements share the
+/// coordinates that the map brings to one, as far as their numbers have common factors.
+pub fn repeated(tv: &TvLayout, map: &Layout) -> Option<TvLayout> {
+    let first = seen(tv, &right_inverse(map))?;
+    let mut left = nullspace(map);
+    let mut threads = Vec::new();
+    for (extent, stride) in first.threads().leaves() {
+        let along = if stride == 0 { gcd(extent, left.size()) } else { 1 };
+        if along == 1 {
+            threads.push(Layout::from_leaves(&[(extent, stride)]).ok()?);
+            continue;
+        }
+        let Ok(divided) = logical_divide(&left, &Layout::identity(along)) else { return lifted(tv, map) };
+        threads.push(divided.mode(0).ok()?);
+        threads.push(Layout::broadcast(extent / along));
+        left = squeeze(&divided.mode(1).ok()?);
+    }
+    let values = Layout::concat(&[first.values().clone(), left]).ok()?;
+    TvLayout::new(squeeze(&Layout::concat(&threads).ok()?), squeeze(&values)).ok()
 }
 
 /// The layout of either half of a split, where each thread holds both halves of what it holds.
@@ -211,6 +234,21 @@ mod tests {
         let result = lifted(&t, &map).unwrap();
         assert_eq!(result.layout().to_string(), "((4,8),(2,4)):((0,1),(8,16))");
         assert!(seen(&result, &map).unwrap().same_function(&t));
+    }
+
+    /// Lanes that hold copies of the operand share its repetitions.
+    #[test]
+    fn copies_in_threads_share_what_a_broadcast_repeats() {
+        let t = tv("((4,8),2):((0,1),8)"); // 16 rows of one column
+        for (columns, layout) in [(4, "((4,8),2):((16,1),8)"), (8, "((4,8),(2,2)):((16,1),(8,64))")] {
+            let map = backward(&ShapeOp::Broadcast(Vec::new()), &[16, 1], &[16, columns]).unwrap();
+            let result = repeated(&t, &map).unwrap();
+            assert_eq!(result.layout().to_string(), layout);
+            assert!(seen(&result, &map).unwrap().same_function(&t));
+        }
+        // An odd number of columns has no factor that four lanes have.
+        let map = backward(&ShapeOp::Broadcast(Vec::new()), &[16, 1], &[16, 3]).unwrap();
+        assert!(repeated(&t, &map).unwrap().same_function(&lifted(&t, &map).unwrap()));
     }
 
     #[test]

@@ -584,7 +584,8 @@ impl<'a> Printer<'a> {
                 reference(out, program, dst)?;
                 let tma = (self.declared && how.tensor).then_some("tma");
                 let words = [how.multicast.then_some("multicast"), how.add.then_some("add")];
-                for word in words.into_iter().chain([how.hint.map(|hint| hint.name()), tma]).flatten() {
+                let by = [how.hint.map(|hint| hint.name()), how.threads.then_some("threads"), tma];
+                for word in words.into_iter().chain(by).flatten() {
                     write!(out, ", {word}")?;
                 }
                 out.write_str(")")

@@ -84,6 +84,8 @@ pub struct AsyncCopyAttrs {
     pub add: bool,
     /// True if TMA does the copy: synthesis decides.
     pub tensor: bool,
+    /// `threads`: the threads copy, each its vectors, and TMA does not.
+    pub threads: bool,
     /// `evict_first`, `evict_last`: how the L2 cache treats what is read or written.
     pub hint: Option<CacheHint>,
 }

@@ -337,6 +337,7 @@ impl Choices<'_> {
                         multicast: self.next(2) == 0,
                         add: self.next(2) == 0,
                         hint: hint[self.next(3) as usize],
+                        threads: self.next(4) == 0,
                         ..AsyncCopyAttrs::default()
                     };
                     k.copy_async_with(h, s.transpose(), how);

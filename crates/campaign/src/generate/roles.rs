@@ -125,7 +125,8 @@ pub fn product(dice: &mut Dice) -> Case {
     let shared_copy = if multicast { ", multicast" } else { "" };
     let at = step("kk");
     draft.line(format!("copy.async(ga[:, {x}, :, {at}], {}{hint}{shared_copy})", with_t(ta, "sa")));
-    draft.line(format!("copy.async(gb[:, {y}, :, {at}], {}{shared_copy})", with_t(tb, "sb")));
+    let by_threads = if !multicast && dice.once_in(8) { ", threads" } else { "" };
+    draft.line(format!("copy.async(gb[:, {y}, :, {at}], {}{shared_copy}{by_threads})", with_t(tb, "sb")));
     draft.close();
     draft.close();
     if persistent {

@@ -62,10 +62,12 @@ struct AsyncAssignment<'a> {
     cluster: u32,
 }
 
-/// The operation by which the tensor memory accelerator may copy a statement's tile: in a `produce`, loads; outside, stores.
+/// The operation by which the tensor memory accelerator may copy a statement's tile: in a `produce`, loads; outside, stores; none where the
+/// program leaves the copy to threads.
 fn tensor_op(v: &Program, src: &TensorRef, how: AsyncCopyAttrs, produces: bool) -> Option<TensorOp> {
     let stores = v.tensor(src.tensor).memory() == Memory::Shared;
     match (stores, produces) {
+        _ if how.threads => None,
         (true, _) => Some(if how.add { TensorOp::Add } else { TensorOp::Store }),
         (false, true) => Some(TensorOp::Load),
         (false, false) => None,

@@ -1,12 +1,15 @@
 //! Anchors: what distributes the tensors that no matrix product and no program does.
 
+use std::collections::{BTreeSet, HashMap};
+
 use tilewright_machine::Memory;
 use tilewright_tile::TensorId;
-use tilewright_tile::core::{Program, Stmt, StmtKind};
+use tilewright_tile::core::{Program, ShapeOp, Stmt, StmtKind, TileRef};
 
 use super::solution::{Clash, Registers};
 use super::{Anchor, Solver};
 use crate::access::{coalesced, widest_vector};
+use crate::constraint::{Constraint, Equation};
 use crate::divisibility::Divisibility;
 use crate::linear::LANES;
 use crate::reason::Why;
@@ -16,11 +19,15 @@ impl Solver<'_> {
     /// Everything but matrix products: gathers, the copies that move the most data, and what is left.
     pub(super) fn rest(&self, state: &mut Registers) -> Result<(), Clash> {
         let threads = i64::from(self.verified.threads());
-        self.propagate_all(state, Vec::new())?;
         for i in 0..self.statements.len() {
             self.gather(state, i)?;
         }
-        while let Some(Anchor { statement, tensor, tile, vector: n }) = self.next_anchor(state) {
+        loop {
+            // What is repeated follows what copies of whole tiles have asked for, before its own copy asks.
+            if self.next_anchor(state).is_none_or(|anchor| anchor.repeated) {
+                self.repeat(state)?;
+            }
+            let Some(Anchor { statement, tensor, tile, vector: n, .. }) = self.next_anchor(state) else { break };
             let (stmt, tensor) = (self.statements[*statement].0.id, *tensor);
             let tv = coalesced(tile, threads, *n).ok_or_else(|| self.too_large(tensor))?;
             // A transposed use names the tile in the statement's order; register tensors are never transposed themselves.
@@ -29,7 +36,7 @@ impl Solver<'_> {
                 _ => Why::RowVectors { stmt, vector: *n },
             };
             self.set(state, tensor, tv, why)?;
-            self.propagate_all(state, vec![tensor])?;
+            self.propagate(state, vec![tensor])?;
         }
         // A role's program lists what other roles have.
         for id in self.touched.iter().copied() {
@@ -39,7 +46,8 @@ impl Solver<'_> {
                 let n = widest_vector(self.divisibility, &tile, threads, 16).0;
                 let tv = coalesced(&tile, threads, n).ok_or_else(|| self.too_large(id))?;
                 self.set(state, id, tv, Why::RowMajor)?;
-                self.propagate_all(state, vec![id])?;
+                self.propagate(state, vec![id])?;
+                self.repeat(state)?;
             }
         }
         Ok(())
@@ -67,7 +75,7 @@ impl Solver<'_> {
                 ready.push(id);
             }
         }
-        self.propagate_all(state, ready)
+        self.propagate(state, ready)
     }
 
     /// The copy that moves the most data, global memory first, among those of register tensors without a layout.
@@ -75,13 +83,16 @@ impl Solver<'_> {
         self.anchors.iter().find(|anchor| state.layouts[anchor.tensor.0 as usize].is_none())
     }
 
-    /// The copies between register tensors and other memories, those that move the most data first, global memory before all.
+    /// The copies between register tensors and other memories, those that move the most data first, global memory before all. What
+    /// broadcasts repeat comes last: it follows what it meets.
     pub(super) fn anchors(
         verified: &Program,
         divisibility: &Divisibility<'_>,
         statements: &[(&Stmt, usize)],
+        constraints: &[Constraint],
     ) -> Vec<Anchor> {
         let mut anchors = Vec::new();
+        let repeated = repeated(verified, constraints);
         for (i, (stmt, _)) in statements.iter().enumerate() {
             let StmtKind::Copy { src, dst } = &stmt.kind else { continue };
             for (register, memory) in [(src, dst), (dst, src)] {
@@ -95,13 +106,62 @@ impl Solver<'_> {
                 }
                 let bits = tile.shape.iter().product::<i64>() * i64::from(tile.dtype.bits());
                 let vector = widest_vector(divisibility, &tile, i64::from(verified.threads()), 16).0;
-                let key = (tile.memory == Memory::Global, bits, vector, std::cmp::Reverse(i));
-                anchors.push((key, Anchor { statement: i, tensor, tile, vector }));
+                let repeated = repeated[tensor.0 as usize];
+                let key = (!repeated, tile.memory == Memory::Global, bits, vector, std::cmp::Reverse(i));
+                anchors.push((key, Anchor { statement: i, tensor, tile, vector, repeated }));
             }
         }
         // Of equal ones the last, as a maximum takes it.
         anchors.reverse();
         anchors.sort_by_key(|(key, _)| std::cmp::Reverse(*key));
         anchors.into_iter().map(|(_, anchor)| anchor).collect()
+    }
+}
+
+/// For each result of a join the tile in memory that it is copied to or from, itself or what casts and elementwise statements make
+/// of it.
+pub(super) fn joined(anchors: &[Anchor], constraints: &[Constraint]) -> HashMap<TensorId, TileRef> {
+    let mut joined = HashMap::new();
+    for constraint in constraints {
+        let Equation::Half { whole, joins: true, .. } = constraint.equation else { continue };
+        let mut alike = BTreeSet::from([whole]);
+        loop {
+            let before = alike.len();
+            for constraint in constraints {
+                if let Equation::Equal(group) = &constraint.equation
+                    && group.iter().any(|id| alike.contains(id))
+                {
+                    alike.extend(group);
+                }
+            }
+            if alike.len() == before {
+                break;
+            }
+        }
+        let copy = anchors.iter().find(|anchor| alike.contains(&anchor.tensor));
+        joined.extend(copy.map(|anchor| (whole, anchor.tile.clone())));
+    }
+    joined
+}
+
+/// For each tensor, true if a broadcast repeats it, or what casts, elementwise statements and shape statements make of it.
+fn repeated(verified: &Program, constraints: &[Constraint]) -> Vec<bool> {
+    let mut repeated = vec![false; verified.tensors.len()];
+    let is = |repeated: &[bool], id: &TensorId| repeated[id.0 as usize];
+    loop {
+        let mut news = Vec::new();
+        for constraint in constraints {
+            match &constraint.equation {
+                Equation::Equal(group) if group.iter().any(|id| is(&repeated, id)) => news.extend(group),
+                Equation::Shape { src, op: ShapeOp::Broadcast(_), .. } => news.push(*src),
+                Equation::Shape { dst, src, .. } if is(&repeated, dst) => news.push(*src),
+                _ => {}
+            }
+        }
+        news.retain(|id| !is(&repeated, id));
+        if news.is_empty() {
+            return repeated;
+        }
+        news.iter().for_each(|id| repeated[id.0 as usize] = true);
     }
 }

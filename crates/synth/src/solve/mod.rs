@@ -65,6 +65,8 @@ pub struct Solver<'a> {
     cache: Rc<Cache>,
     /// Copies between register tensors and other memories ([`Solver::anchors`]).
     anchors: Vec<Anchor>,
+    /// For each result of a join the tile in memory whose order its values take.
+    joined: HashMap<TensorId, TileRef>,
     /// The tensors that statements name.
     touched: BTreeSet<TensorId>,
     /// Steps taken so far.
@@ -79,6 +81,8 @@ struct Anchor {
     tile: TileRef,
     /// Elements of a vector.
     vector: i64,
+    /// True if a broadcast repeats the register tensor.
+    repeated: bool,
 }
 
 /// The arrangements of a product with the layouts of its operands. None for statements of other kinds.
@@ -169,12 +173,12 @@ impl<'a> Solver<'a> {
         for (number, group) in members.iter().enumerate() {
             group.iter().for_each(|t| groups[t.0 as usize].push(number));
         }
+        let anchors = Solver::anchors(verified, divisibility, statements, &constraints);
         let mut solver = Solver {
             verified,
             divisibility,
             arch,
             statements,
-            constraints,
             touching,
             members,
             groups,
@@ -182,7 +186,9 @@ impl<'a> Solver<'a> {
             last_product,
             arrangements: Vec::new(),
             cache,
-            anchors: Solver::anchors(verified, divisibility, statements),
+            joined: anchors::joined(&anchors, &constraints),
+            anchors,
+            constraints,
             touched: verified.touched(),
             steps: Cell::new(0),
         };

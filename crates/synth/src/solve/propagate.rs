@@ -3,14 +3,16 @@
 use std::collections::VecDeque;
 
 use tilewright_layout::nullspace;
-use tilewright_tile::core::{StmtKind, TensorKind};
+use tilewright_tile::core::{ShapeOp, StmtKind, TensorKind};
 use tilewright_tile::{Code, Diagnostic, TensorId};
 
 use super::Solver;
 use super::solution::{Clash, Registers};
+use crate::access::in_memory_order;
 use crate::constraint::Equation;
 use crate::reason::Why;
-use crate::tv::{TvLayout, moves};
+use crate::tv::{TvLayout, moves, moves_through};
+use crate::{between, shapes};
 
 impl Solver<'_> {
     pub(super) fn pinned(&self, state: &mut Registers) -> Result<(), Clash> {
@@ -84,30 +86,20 @@ impl Solver<'_> {
         Ok(())
     }
 
-    /// [`propagate`](Self::propagate) once every product is placed: the results of broadcasts that nothing has asked for follow
-    /// their operands.
-    pub(super) fn propagate_all(&self, state: &mut Registers, news: Vec<TensorId>) -> Result<(), Clash> {
-        self.propagate(state, news)?;
-        loop {
-            let mut news = Vec::new();
-            // Only where nothing else asks for it is the result of a broadcast held whole by those who hold the operand.
-            for next in 0..self.constraints.len() {
-                let broadcast = matches!(
-                    self.constraints[next].equation,
-                    Equation::Shape { op: tilewright_tile::core::ShapeOp::Broadcast(_), .. }
-                );
-                if broadcast {
-                    news = self.apply(state, next, true)?;
-                }
-                if !news.is_empty() {
-                    break;
-                }
-            }
-            if news.is_empty() {
-                return Ok(());
-            }
+    /// Leads layouts on to the results of broadcasts that nothing else asks for, and on from there: once every product and every copy has
+    /// asked. Then what is repeated follows what it repeats, and not the other way round.
+    pub(super) fn repeat(&self, state: &mut Registers) -> Result<(), Clash> {
+        let mut next = 0;
+        while next < self.constraints.len() {
+            let broadcast = matches!(
+                self.constraints[next].equation,
+                Equation::Shape { op: ShapeOp::Broadcast(_), .. }
+            );
+            let news = if broadcast { self.apply(state, next, true)? } else { Vec::new() };
+            next = if news.is_empty() { next + 1 } else { 0 };
             self.propagate(state, news)?;
         }
+        Ok(())
     }
 
     /// Solves a constraint for what is unknown in it; returns the tensors that got a layout.
@@ -125,6 +117,9 @@ impl Solver<'_> {
             if state.layouts[id.0 as usize].is_none() {
                 let known = |t: TensorId| state.layouts[t.0 as usize].as_ref().map(|l| &l.0);
                 let Some((from, tv)) = constraint.solve(self.verified, id, &known, any) else { continue };
+                // The order of a thread's values is free in a join: that of the memory into which it goes.
+                let stored = self.joined.get(&id).filter(|_| matches!(constraint.equation, Equation::Half { .. }));
+                let tv = stored.and_then(|tile| in_memory_order(tile, &tv)).unwrap_or(tv);
                 let stmt = self.statements[i].0.id;
                 let why = match &constraint.equation {
                     Equation::Equal(_) => Why::SameAs { stmt, tensor: from },
@@ -134,10 +129,45 @@ impl Solver<'_> {
                 new.push(id);
             }
         }
-        if let Equation::Equal(group) = &constraint.equation {
-            self.check(state, i, group)?;
+        match &constraint.equation {
+            Equation::Equal(group) => self.check(state, i, group)?,
+            Equation::Shape { dst, src, op: op @ ShapeOp::Broadcast(_) } if new.is_empty() => {
+                self.check_repeated(state, i, (*dst, *src), op)?;
+            }
+            _ => {}
         }
         Ok(new)
+    }
+
+    /// Checks that the threads hold of a broadcast's operand what they hold of its result: else the operand, which is the smaller, is
+    /// rearranged.
+    fn check_repeated(
+        &self,
+        state: &Registers,
+        i: usize,
+        (dst, src): (TensorId, TensorId),
+        op: &ShapeOp,
+    ) -> Result<(), Clash> {
+        let known = |id: TensorId| state.layouts[id.0 as usize].as_ref();
+        let (Some((to, to_why)), Some((from, from_why))) = (known(dst), known(src)) else { return Ok(()) };
+        let shape = |id: TensorId| self.verified.shape(id);
+        let map = shapes::backward(op, &shape(src), &shape(dst)).ok_or_else(|| self.too_large(dst))?;
+        let threads = i64::from(self.verified.threads());
+        if shapes::seen(to, &map).is_some_and(|seen| seen.same_function(from))
+            || moves_through(from, to, threads, &|place| map.eval(place)).is_some()
+        {
+            return Ok(());
+        }
+        let stmt = self.statements[i].0;
+        let (message, help) = between::repeats_of_others(self.verified, (dst, to), (src, from));
+        let mut error = Diagnostic::new(Code::LayoutConflict, stmt.span, message).help(help);
+        for (id, why) in [(dst, to_why), (src, from_why)] {
+            if let Some(other) = why.statement() {
+                let fixed = format!("`{}` is fixed here: {}", self.name(id), self.words().why(why));
+                error = error.related(self.span(other), fixed);
+            }
+        }
+        Err(Clash { diagnostic: Box::new(error), remedy: Some((stmt.id, src)) })
     }
 
     /// Checks that the tensors of an equality that have layouts have the same one.

@@ -4,15 +4,21 @@
 
 use std::collections::BTreeSet;
 
-use super::{Changed, Program, Stmt, StmtId, StmtKind, TensorId, TensorKind, TensorRef};
+use super::{Changed, Coord, Expr, Program, ShapeOp, Stmt, StmtId, StmtKind, TensorId, TensorKind, TensorRef};
 use tilewright_machine::Memory;
 
 /// Replaces copies from shared to global memory: each becomes two, through a new register tensor. Copies that the tensor memory
-/// accelerator does and those that add stay.
+/// accelerator does and those that add stay. A copy of a view with modes of stride 0 to registers becomes one without these modes, and a
+/// broadcast: a thread loads once what it holds several times, and the layout of what is loaded follows that of what is repeated.
 pub fn desugar_copies(program: &mut Program) -> Changed {
     run(program, &|program, stmt| match &stmt.kind {
         // Threads that store do not add: such a copy stays what it is.
         StmtKind::CopyAsync { how, .. } if how.add => None,
+        StmtKind::Copy { src, dst } if program.tensor(dst.tensor).memory() == Memory::Register => {
+            let repeated = repeated_modes(program, src);
+            let loads = !repeated.is_empty() && repeated.len() < program.tile(src).shape.len();
+            loads.then_some(Replace::Repeated(repeated))
+        }
         kind => {
             let (src, dst) = kind.copied()?;
             let stores = program.tensor(src.tensor).memory() == Memory::Shared
@@ -39,8 +45,27 @@ pub fn desugar_rearrangements(program: &mut Program, which: &BTreeSet<StmtId>) -
     })
 }
 
+/// The modes of the tile of a view that repeat it: those of stride 0. Each with the view's mode.
+fn repeated_modes(program: &Program, reference: &TensorRef) -> Vec<(usize, usize)> {
+    let tile = program.tile(reference);
+    let Some(global) = &tile.global else { return Vec::new() };
+    let TensorKind::View { modes, .. } = &program.tensor(reference.tensor).kind else { return Vec::new() };
+    let is_kept = |mode: &usize| reference.index.get(*mode).is_none_or(Option::is_none);
+    let mut kept: Vec<usize> = (0..modes.len()).filter(is_kept).collect();
+    if tile.transposed {
+        kept.reverse();
+    }
+    let repeats = |axis: &usize| {
+        let leaves = &global.modes[*axis];
+        tile.shape[*axis] > 1 && leaves.iter().all(|(extent, _, scale)| *extent == 1 || *scale == 0)
+    };
+    (0..kept.len()).filter(repeats).map(|axis| (axis, kept[axis])).collect()
+}
+
 /// Replacement of a statement.
 enum Replace {
+    /// A copy without modes that repeat, each of the tile with the view's, and a broadcast.
+    Repeated(Vec<(usize, usize)>),
     /// Two copies through registers.
     Copy,
     /// A trip through shared memory.
@@ -86,6 +111,14 @@ impl Desugar<'_> {
         out
     }
 
+    /// The number of modes of a view.
+    fn modes(&self, program: &Program, view: TensorId) -> usize {
+        match &program.tensor(view).kind {
+            TensorKind::View { modes, .. } => modes.len(),
+            TensorKind::Shared { shape, .. } | TensorKind::Register { shape, .. } => shape.len(),
+        }
+    }
+
     fn replaced(&mut self, program: &mut Program, stmt: &Stmt, replace: Replace) -> Vec<StmtKind> {
         let whole = |tensor: TensorId| TensorRef { span: stmt.span, ..TensorRef::whole(tensor) };
         match (replace, &stmt.kind) {
@@ -110,6 +143,29 @@ impl Desugar<'_> {
                     StmtKind::Copy { src: src.clone(), dst: whole(tmp) },
                     StmtKind::Copy { src: whole(tmp), dst: dst.clone() },
                 ]
+            }
+            (Replace::Repeated(modes), StmtKind::Copy { src, dst }) => {
+                let shape = program.tile(src).shape;
+                let is_kept = |axis: &usize| modes.iter().all(|(repeated, _)| repeated != axis);
+                let mut extents: Vec<i64> = (0..shape.len()).filter(is_kept).map(|k| shape[k]).collect();
+                let mut index = src.index.clone();
+                index.resize(index.len().max(self.modes(program, src.tensor)), None);
+                modes.iter().for_each(|(_, mode)| index[*mode] = Some(Coord::Expr(Expr::Int(0))));
+                let register =
+                    |shape: &[i64]| TensorKind::Register { shape: shape.to_vec(), pinned: None };
+                let mut once = program.add_tensor(src.tensor, "once", register(&extents));
+                let load = StmtKind::Copy { src: TensorRef { index, ..src.clone() }, dst: whole(once) };
+                let mut out = vec![StmtKind::Define(once), load];
+                for (axis, _) in modes {
+                    extents.insert(axis, 1);
+                    let wider = program.add_tensor(src.tensor, "once", register(&extents));
+                    let op = ShapeOp::Expand { axis: axis as u32 };
+                    out.push(StmtKind::Shape { dst: wider, src: once, op });
+                    once = wider;
+                }
+                let op = ShapeOp::Broadcast(shape);
+                out.push(StmtKind::Shape { dst: dst.tensor, src: once, op });
+                out
             }
             (_, kind) => vec![kind.clone()],
         }

@@ -12,7 +12,7 @@ use crate::program::{AsyncCopyAttrs, PipelineId, Side, StmtKind, TileOrder};
 use crate::renamed::{Place, renamed_message};
 
 /// The words after the operands of a `copy.async`; the last is one of core programs.
-const HOW: [&str; 5] = ["multicast", "add", "evict_first", "evict_last", "tma"];
+const HOW: [&str; 6] = ["multicast", "add", "evict_first", "evict_last", "threads", "tma"];
 
 impl<'a> Parser<'a> {
     /// Passes `.async` behind the word `copy` or `gemm`; false if it does not follow.
@@ -35,7 +35,7 @@ impl<'a> Parser<'a> {
             return Ok(how);
         }
         self.list(")", |p| {
-            let (word, span) = p.word("`multicast`, `add`, `evict_first` or `evict_last`")?;
+            let (word, span) = p.word("`multicast`, `add`, `evict_first`, `evict_last` or `threads`")?;
             let hint = match word {
                 "evict_first" => Some(CacheHint::EvictFirst),
                 "evict_last" => Some(CacheHint::EvictLast),
@@ -44,6 +44,7 @@ impl<'a> Parser<'a> {
             let again = match word {
                 "multicast" => std::mem::replace(&mut how.multicast, true),
                 "add" => std::mem::replace(&mut how.add, true),
+                "threads" => std::mem::replace(&mut how.threads, true),
                 "tma" if p.core.is_some() => std::mem::replace(&mut how.tensor, true),
                 _ if hint.is_some() => std::mem::replace(&mut how.hint, hint).is_some(),
                 _ => {

@@ -49,6 +49,14 @@ impl Checker<'_> {
                 Diagnostic::new(Code::TypeMismatch, span, message).help("f32, f16, bf16 and i32 are added"),
             );
         }
+        if let Some(word) = [(how.multicast, "multicast"), (how.add, "add")].into_iter().find(|(is, _)| *is)
+            && how.threads
+        {
+            let word = word.1;
+            let message = format!("`{word}` is what TMA does, and `threads` leaves the copy to threads");
+            let help = format!("leave out `threads`, or `{word}`");
+            self.misplaced(span, message, help);
+        }
         if let TensorKind::View { param, .. } = &to.kind
             && how.add
         {
