@@ -9,7 +9,7 @@ use tilewright_synth::block::pipeline::Pipelines;
 use tilewright_synth::block::role::RolePlan;
 use tilewright_synth::block::smem::PartMemory;
 use tilewright_synth::{Divisibility, Synthesis};
-use tilewright_tile::core::{Coord, Program, Slot};
+use tilewright_tile::core::{Coord, Program, Slot, Stmt};
 use tilewright_tile::{Diagnostic, Expr, Origin, StmtId, SymbolId, TensorId};
 
 use crate::async_state::AsyncState;
@@ -47,6 +47,8 @@ pub struct Lower<'a> {
     pub(crate) loops: u32,
     /// The first use of each value in a product.
     pub(crate) first_use: FirstUse,
+    /// Copies to fragments that products do step by step, by fragment.
+    pub(crate) streams: BTreeMap<TensorId, Stmt>,
     /// The plan of the part.
     pub(crate) role: &'a RolePlan,
     /// The pipelines of the block.

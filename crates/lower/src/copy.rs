@@ -1,10 +1,12 @@
 //! Copies: the calls of the chosen instructions, with addresses, guards, and packing of elements smaller than a register.
 
+use std::collections::VecDeque;
+
 use tilewright_layout::SwizzledLayout;
 use tilewright_machine::{CopyRow, Memory, ScalarOp};
 use tilewright_simt::{Address, ArrayId, Builder, Operand, Reg, Special, Value};
-use tilewright_synth::{Access, Call, CopyPlan, copies::own_layout};
-use tilewright_tile::core::{TensorRef, TileRef};
+use tilewright_synth::{Access, Call, CopyPlan, StmtPlan, copies::own_layout};
+use tilewright_tile::core::{Stmt, StmtKind, TensorRef, TileRef};
 use tilewright_tile::{Diagnostic, TensorId};
 
 use crate::context::{Lower, internal};
@@ -20,6 +22,25 @@ const BATCH: usize = 16;
 enum Side<'a> {
     Global(GlobalAddressing<'a>),
     Shared(SharedAddressing),
+}
+
+/// A copy to a fragment whose calls stand in the product that takes it.
+pub(crate) struct Stream {
+    copy: Stmt,
+    row: &'static CopyRow,
+    side: SharedAddressing,
+    array: ArrayId,
+    /// Bits of an element.
+    bits: u32,
+    /// The calls that are left, each with the number of the first instruction of the product that takes a value of it.
+    calls: VecDeque<(u32, Call)>,
+}
+
+impl Stream {
+    /// The copy.
+    pub(crate) fn copy(&self) -> &Stmt {
+        &self.copy
+    }
 }
 
 impl Side<'_> {
@@ -179,6 +200,41 @@ impl Lower<'_> {
             self.store_fragment(row, access, &side, array, bits, owner);
         }
         Ok(())
+    }
+
+    /// Prepares a copy from shared memory to a fragment whose calls stand in the product that takes it.
+    pub(crate) fn stream(&mut self, copy: Stmt) -> Result<Stream, Diagnostic> {
+        let StmtKind::Copy { src, dst } = &copy.kind else {
+            return Err(internal(copy.span, "a streamed fragment without a copy"));
+        };
+        let StmtPlan::Copy(CopyPlan::Direct { row, access }) = self.synthesis.plan(&copy)? else {
+            return Err(internal(copy.span, "a streamed fragment that no instruction loads"));
+        };
+        self.begin(&copy);
+        self.wait_for_copies(Some(src.tensor));
+        let tile = self.verified.tile(src);
+        let Side::Shared(side) = self.side(src, &tile, access)? else {
+            return Err(internal(copy.span, "a streamed fragment that does not come from shared memory"));
+        };
+        let calls = self.first_use.calls(dst.tensor, &access.calls);
+        let calls = calls.into_iter().map(|call| (self.first_use.of_call(dst.tensor, call), call.clone()));
+        let calls: VecDeque<(u32, Call)> = calls.collect();
+        let array = self.array(dst.tensor)?;
+        Ok(Stream { copy, row, side, array, bits: tile.dtype.bits(), calls })
+    }
+
+    /// Loads what the instructions of a product before number `until` take.
+    pub(crate) fn load_before(&mut self, stream: &mut Stream, until: usize) {
+        while let Some((_, call)) = stream.calls.pop_front_if(|(first, _)| (*first as usize) < until) {
+            let address = stream.side.call(self.b, call.offset).address;
+            if stream.row.is_collective() {
+                let place = |v: &u32| elements::place(stream.array, *v, stream.bits).0;
+                self.b.matrix(stream.row, call.values.iter().map(place).collect(), address);
+            } else {
+                let places = elements::places(stream.array, &call.values, stream.bits);
+                self.b.load(stream.row, places, address, None);
+            }
+        }
     }
 
     /// A copy from global to shared memory without registers.

@@ -153,6 +153,7 @@ fn lower_part(
         scratch_used: false,
         loops: 0,
         first_use: FirstUse::of(part.verified, part.synthesis),
+        streams: BTreeMap::new(),
         role,
         pipelines: &block.plan.pipelines,
         state,
@@ -209,6 +210,9 @@ impl Lower<'_> {
         self.begin(stmt);
         match (&stmt.kind, plan) {
             (StmtKind::Define(_) | StmtKind::Pipeline(_) | StmtKind::Let { .. }, _) => {}
+            (StmtKind::Copy { dst, .. }, StmtPlan::Copy(_)) if self.synthesis.streamed.contains(&stmt.id) => {
+                self.streams.insert(dst.tensor, stmt.clone());
+            }
             (StmtKind::Copy { src, dst }, StmtPlan::Copy(plan)) => self.copy(src, dst, plan, true)?,
             (StmtKind::CopyAsync { src, dst, .. }, StmtPlan::Copy(plan)) => {
                 // What fills a stage is waited for when the stage is handed on.
@@ -226,7 +230,7 @@ impl Lower<'_> {
             (StmtKind::GemmAsync { c, a, b, .. }, StmtPlan::Wgmma(plan)) => self.product(*c, a, b, plan)?,
             (StmtKind::CommitGemm, _) => self.commit_gemm(stmt.id),
             (StmtKind::WaitGemm(groups), _) => self.wait_gemm(stmt.id, count_of(*groups, stmt.span)?),
-            (StmtKind::Gemm { c, a, b, .. }, StmtPlan::Gemm(plan)) => self.gemm(*c, *a, *b, plan)?,
+            (StmtKind::Gemm { c, a, b, .. }, StmtPlan::Gemm(plan)) => self.gemm(stmt, [*c, *a, *b], plan)?,
             (StmtKind::Cast { dst, src }, _) => self.cast(*dst, *src)?,
             (StmtKind::Fill { dst, value }, _) => self.fill(*dst, *value)?,
             (StmtKind::Elementwise { dst, expr }, _) => self.elementwise(*dst, expr)?,
@@ -297,9 +301,24 @@ impl Lower<'_> {
         })
     }
 
-    fn gemm(&mut self, c: TensorId, a: TensorId, b: TensorId, plan: &GemmPlan) -> Result<(), Diagnostic> {
+    /// A product. The copies of streamed operands stand in it: each step along K is loaded while the one before multiplies.
+    fn gemm(&mut self, stmt: &Stmt, [c, a, b]: [TensorId; 3], plan: &GemmPlan) -> Result<(), Diagnostic> {
         let (ac, aa, ab) = (self.array(c)?, self.array(a)?, self.array(b)?);
-        for call in &plan.calls {
+        let mut streams = Vec::new();
+        for operand in [a, b] {
+            if let Some(copy) = self.streams.remove(&operand) {
+                streams.push(self.stream(copy)?);
+            }
+        }
+        let step = plan.step();
+        for (i, call) in plan.calls.iter().enumerate() {
+            if !streams.is_empty() && i % step == 0 {
+                for stream in &mut streams {
+                    self.begin(stream.copy());
+                    self.load_before(stream, i + 2 * step);
+                }
+                self.begin(stmt);
+            }
             let d = elements::places(ac, &call.c, plan.row.c.bits());
             let x = elements::places(aa, &call.a, plan.row.ab.bits());
             let y = elements::places(ab, &call.b, plan.row.ab.bits());

@@ -62,6 +62,13 @@ impl FirstUse {
         order
     }
 
+    /// The number of the first instruction of a product that takes a value of a call.
+    pub fn of_call(&self, tensor: TensorId, call: &Call) -> u32 {
+        let first = self.0.get(&tensor);
+        let of = |v: &u32| first.and_then(|first| first.get(*v as usize)).copied();
+        call.values.iter().filter_map(of).min().unwrap_or(0)
+    }
+
     /// The calls that load a fragment, by the first use of their values.
     pub fn calls<'c>(&self, tensor: TensorId, calls: &'c [Call]) -> Vec<&'c Call> {
         let mut order: Vec<&Call> = calls.iter().collect();

@@ -132,8 +132,9 @@ pub fn synthesise(verified: &Program, options: &Options) -> Result<Synthesis, Di
             why,
         });
     }
-    let allocation = outcome.chosen.allocation;
-    let mut synthesis = Synthesis { tensors, statements: plans, allocation, scratch_bytes, explanation };
+    let (allocation, streamed) = (outcome.chosen.allocation, outcome.chosen.streamed);
+    let mut synthesis =
+        Synthesis { tensors, statements: plans, allocation, scratch_bytes, streamed, explanation };
     for (stmt, _) in &statements {
         let others = alternatives.get(stmt.id).into_iter().flatten();
         let others = others.map(|other| words.alternative(other)).collect();

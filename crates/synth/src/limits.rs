@@ -1,18 +1,18 @@
 //! Tensors that statements touch, and the check that a block's fragments and shared tensors fit.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap as HashMap;
 use tilewright_layout::SwizzledLayout;
 use tilewright_machine::{Arch, Memory};
 use tilewright_tile::core::{Program, Stmt, StmtKind, TensorKind};
-use tilewright_tile::{Code, Diagnostic, Origin, StmtMap, TensorId};
+use tilewright_tile::{Code, Diagnostic, Origin, StmtId, StmtMap, TensorId};
 
 use crate::allocate::{ASYNC_ALIGN, SHARED_ALIGN};
 use crate::copies::SharedSolution;
 use crate::movement::Movement;
-use crate::plan::StmtPlan;
+use crate::plan::{CopyPlan, StmtPlan};
 use crate::tv::TvLayout;
 
 pub(crate) fn check_shared(
@@ -96,79 +96,99 @@ impl Live {
     }
 }
 
-/// Accounting of the operands of matrix products that come from memory.
+/// Steps along K of a streamed fragment that are there at once: the one that multiplies, and the next.
+pub(crate) const STEPS_AHEAD: i64 = 2;
+
+/// A fragment that can be loaded step by step along K within the product that takes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fragments {
-    /// Whole: everything is loaded before the product begins.
-    Whole,
-    /// Streamed: loads stand in the order of their first use, so that steps along K are loaded while others multiply.
-    Streamed,
+pub(crate) struct Streamed {
+    /// The copy that loads it.
+    pub load: StmtId,
+    /// The fragment.
+    tensor: TensorId,
+    /// Of so many parts of it one lives at a time.
+    parts: u32,
 }
 
-/// Steps along K of a streamed fragment that are there at once: the one that multiplies, and the next.
-const STEPS_AHEAD: i64 = 2;
+/// The body that each statement stands in, by number.
+fn bodies(verified: &Program) -> HashMap<StmtId, usize> {
+    fn walk(body: &[Stmt], next: &mut usize, found: &mut HashMap<StmtId, usize>) {
+        let number = *next;
+        for stmt in body {
+            found.insert(stmt.id, number);
+            if !stmt.kind.body().is_empty() {
+                *next += 1;
+                walk(stmt.kind.body(), next, found);
+            }
+        }
+    }
+    let (mut next, mut found) = (0, HashMap::default());
+    for body in std::iter::once(&verified.body).chain(verified.roles().iter().map(|role| &role.body)) {
+        walk(body, &mut next, &mut found);
+        next += 1;
+    }
+    found
+}
 
-/// The fragments that are loaded and multiplied once, each with the part of it, one in so many, that lives at once.
-fn streamed(
+/// The fragments that are copied from shared memory for one product, with nothing between the two that waits or writes memory.
+pub(crate) fn streamed(
     verified: &Program,
     statements: &[(&Stmt, usize)],
     plans: &StmtMap<StmtPlan>,
-) -> HashMap<TensorId, u32> {
-    let mut uses: HashMap<TensorId, Vec<usize>> = HashMap::default();
+) -> Vec<Streamed> {
+    let mut uses: BTreeMap<TensorId, Vec<usize>> = BTreeMap::new();
     for (i, (stmt, _)) in statements.iter().enumerate() {
         for id in touched(stmt) {
             uses.entry(id).or_default().push(i);
         }
     }
-    let mut found = HashMap::default();
-    for (id, uses) in uses {
+    let bodies = bodies(verified);
+    let mut found = Vec::new();
+    for (tensor, uses) in uses {
         let [load, product] = uses[..] else { continue };
-        let (StmtKind::Copy { src, dst }, StmtKind::Gemm { a, b, .. }) =
-            (&statements[load].0.kind, &statements[product].0.kind)
+        let (copy, gemm) = (statements[load].0, statements[product].0);
+        let (StmtKind::Copy { src, dst }, StmtKind::Gemm { a, b, .. }) = (&copy.kind, &gemm.kind) else {
+            continue;
+        };
+        let is_operand = dst.tensor == tensor && (*a == tensor || *b == tensor);
+        let passes = |(stmt, _): &(&Stmt, usize)| match &stmt.kind {
+            StmtKind::Define(_) | StmtKind::Fill { .. } | StmtKind::Gemm { .. } => true,
+            StmtKind::Copy { dst, .. } => verified.tensor(dst.tensor).memory() == Memory::Register,
+            _ => false,
+        };
+        let together = bodies[&copy.id] == bodies[&gemm.id] && statements[load..product].iter().all(passes);
+        let (Some(StmtPlan::Copy(CopyPlan::Direct { row, .. })), Some(StmtPlan::Gemm(plan))) =
+            (plans.get(copy.id), plans.get(gemm.id))
         else {
             continue;
         };
-        let from_shared = dst.tensor == id && verified.tensor(src.tensor).memory() == Memory::Shared;
-        // The loads sink to the product past what neither waits nor writes memory.
-        let between = &statements[load..=product];
-        let sinks = between.iter().all(|(stmt, depth)| {
-            *depth == statements[load].1
-                && match &stmt.kind {
-                    StmtKind::Define(_) | StmtKind::Fill { .. } | StmtKind::Gemm { .. } => true,
-                    StmtKind::Copy { dst, .. } => verified.tensor(dst.tensor).memory() == Memory::Register,
-                    _ => false,
-                }
-        });
-        let Some(StmtPlan::Gemm(plan)) = plans.get(statements[product].0.id) else { continue };
-        if from_shared && sinks && (*a == id || *b == id) {
-            let (row, k) = (plan.row, verified.shape(id)[1]);
-            // A lane's run along K may be those of several instructions.
-            let values = row.k * row.n / 32;
-            let step = row.k * plan.by.k_vector.map_or(1, |run| (run / values.max(1)).max(1));
-            let steps = k / step;
-            if steps > STEPS_AHEAD {
-                found.insert(id, (steps / STEPS_AHEAD) as u32);
-            }
+        let whole = row.is_collective() || row.bytes >= 4;
+        if !(is_operand && together && whole && verified.tensor(src.tensor).memory() == Memory::Shared) {
+            continue;
+        }
+        // A lane's run along K may be those of several instructions.
+        let row = plan.row;
+        let run = plan.by.k_vector.map_or(1, |run| (run * 32 / (row.k * row.n)).max(1));
+        let steps = verified.shape(tensor)[1] / (row.k * run);
+        if steps > STEPS_AHEAD {
+            found.push(Streamed { load: copy.id, tensor, parts: (steps / STEPS_AHEAD) as u32 });
         }
     }
     found
 }
 
 /// The fragments that take the most 32-bit registers at one time. A tensor lives from its first use to its last; one that
-/// was used before a loop and is used in it lives through the whole loop. A slice or another shape of a tensor, or a cast to its own
+/// was used before a loop and is used in it lives through the whole loop. Of a streamed one a part lives. A slice or another shape of a tensor, or a cast to its own
 /// type, is a name for its registers, and a statement between elements may leave its result where an operand was that nobody needs any more.
 pub(crate) fn live_registers(
     verified: &Program,
     statements: &[(&tilewright_tile::core::Stmt, usize)],
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
     plans: &StmtMap<StmtPlan>,
-    fragments: Fragments,
+    streamed: &[Streamed],
 ) -> Live {
     let n = statements.len();
-    let parts = match fragments {
-        Fragments::Whole => HashMap::default(),
-        Fragments::Streamed => streamed(verified, statements, plans),
-    };
+    let parts: HashMap<TensorId, u32> = streamed.iter().map(|s| (s.tensor, s.parts)).collect();
     let names = names(verified, statements, plans);
     let mut spans: HashMap<TensorId, (usize, usize)> = HashMap::default();
     for (i, (stmt, _)) in statements.iter().enumerate() {

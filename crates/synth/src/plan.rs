@@ -56,6 +56,15 @@ pub struct GemmPlan {
     pub calls: Vec<GemmCall>,
 }
 
+impl GemmPlan {
+    /// The calls of one step along K: those that do not add to an accumulator that an earlier one of them has.
+    pub fn step(&self) -> usize {
+        let first = self.calls.first().map(|call| &call.c);
+        let again = self.calls.iter().skip(1).position(|call| Some(&call.c) == first);
+        again.map_or(self.calls.len().max(1), |at| at + 1)
+    }
+}
+
 /// The plan of one statement.
 #[derive(Clone, PartialEq, Debug)]
 pub enum StmtPlan {

@@ -7,11 +7,12 @@
 
 use rustc_hash::FxHashMap as HashMap;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use tilewright_machine::Memory;
 use tilewright_tile::core::{Program, Stmt, StmtKind};
-use tilewright_tile::{Code, Diagnostic, Origin, StmtMap, SymbolId, TensorId};
+use tilewright_tile::{Code, Diagnostic, Origin, StmtId, StmtMap, SymbolId, TensorId};
 
 use crate::allocate::{Allocation, Lifetimes, SHARED_ALIGN};
 use crate::copies::{Memo, SharedProblem, SharedSolution};
@@ -19,7 +20,7 @@ use crate::cost::{self, Estimate};
 use crate::divisibility::{Divisibility, weight};
 use crate::explain::{CandidateNote, SearchNote};
 use crate::gemm::{GemmCall, TiledMma};
-use crate::limits::Fragments;
+use crate::limits::Streamed;
 use crate::options::Options;
 use crate::plan::{CopyPlan, GemmPlan, StmtPlan};
 use crate::reason::NotTaken;
@@ -49,6 +50,8 @@ pub struct Candidate {
     pub shared_bytes: u32,
     /// Fragment registers of a thread.
     pub fragment_registers: u32,
+    /// The copies that the product which takes their fragment does, step by step along K.
+    pub streamed: BTreeSet<StmtId>,
     /// The estimate.
     pub estimate: Estimate,
 }
@@ -398,12 +401,14 @@ impl<'a> Search<'a> {
         limits::check_shared(self.verified, self.options.arch, &shared, scratch_bytes, shared_bytes)?;
         let register = |id: TensorId| registers.layout(id);
         let limit = self.options.registers_of_a_thread(self.verified);
-        let live = |fragments| {
-            limits::live_registers(self.verified, self.statements, &register, &plans, fragments)
+        let live = |streamed: &[Streamed]| {
+            limits::live_registers(self.verified, self.statements, &register, &plans, streamed)
         };
-        let mut alive = live(Fragments::Whole);
+        // Whole fragments leave the assembler the most freedom; where they do not fit, products load theirs step by step.
+        let (mut alive, mut streamed) = (live(&[]), Vec::new());
         if alive.registers() > limit {
-            alive = live(Fragments::Streamed);
+            streamed = limits::streamed(self.verified, self.statements, &plans);
+            alive = live(&streamed);
         }
         let fragment_registers = alive.registers();
         if fragment_registers > limit {
@@ -430,6 +435,7 @@ impl<'a> Search<'a> {
             scratch_bytes,
             shared_bytes,
             fragment_registers,
+            streamed: streamed.iter().map(|s| s.load).collect(),
             estimate,
         })
     }

@@ -2,9 +2,11 @@
 //!
 //! A shared tensor's layout maps the coordinate in its tile → offset in elements, the swizzle last.
 
+use std::collections::BTreeSet;
+
 use tilewright_layout::SwizzledLayout;
 use tilewright_tile::core::Stmt;
-use tilewright_tile::{Diagnostic, StmtMap, TensorId};
+use tilewright_tile::{Diagnostic, StmtId, StmtMap, TensorId};
 
 use crate::allocate::Allocation;
 use crate::explain::Explanation;
@@ -36,6 +38,8 @@ pub struct Synthesis {
     pub allocation: Allocation,
     /// Bytes of shared memory, behind the tensors, that statements use one after the other, each for itself.
     pub scratch_bytes: u32,
+    /// The copies to fragments that the products which take them do, step by step along K, because whole fragments do not fit.
+    pub streamed: BTreeSet<StmtId>,
     /// Reasons of the choices, for people and for tools.
     pub explanation: Explanation,
 }

@@ -27,7 +27,9 @@ impl Solver<'_> {
             if self.next_anchor(state).is_none_or(|anchor| anchor.repeated) {
                 self.repeat(state)?;
             }
-            let Some(Anchor { statement, tensor, tile, vector: n, .. }) = self.next_anchor(state) else { break };
+            let Some(Anchor { statement, tensor, tile, vector: n, .. }) = self.next_anchor(state) else {
+                break;
+            };
             let (stmt, tensor) = (self.statements[*statement].0.id, *tensor);
             let tv = coalesced(tile, threads, *n).ok_or_else(|| self.too_large(tensor))?;
             // A transposed use names the tile in the statement's order; register tensors are never transposed themselves.

@@ -91,10 +91,8 @@ impl Solver<'_> {
     pub(super) fn repeat(&self, state: &mut Registers) -> Result<(), Clash> {
         let mut next = 0;
         while next < self.constraints.len() {
-            let broadcast = matches!(
-                self.constraints[next].equation,
-                Equation::Shape { op: ShapeOp::Broadcast(_), .. }
-            );
+            let broadcast =
+                matches!(self.constraints[next].equation, Equation::Shape { op: ShapeOp::Broadcast(_), .. });
             let news = if broadcast { self.apply(state, next, true)? } else { Vec::new() };
             next = if news.is_empty() { next + 1 } else { 0 };
             self.propagate(state, news)?;
@@ -118,7 +116,8 @@ impl Solver<'_> {
                 let known = |t: TensorId| state.layouts[t.0 as usize].as_ref().map(|l| &l.0);
                 let Some((from, tv)) = constraint.solve(self.verified, id, &known, any) else { continue };
                 // The order of a thread's values is free in a join: that of the memory into which it goes.
-                let stored = self.joined.get(&id).filter(|_| matches!(constraint.equation, Equation::Half { .. }));
+                let stored =
+                    self.joined.get(&id).filter(|_| matches!(constraint.equation, Equation::Half { .. }));
                 let tv = stored.and_then(|tile| in_memory_order(tile, &tv)).unwrap_or(tv);
                 let stmt = self.statements[i].0.id;
                 let why = match &constraint.equation {

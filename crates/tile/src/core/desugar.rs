@@ -4,7 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{Changed, Coord, Expr, Program, ShapeOp, Stmt, StmtId, StmtKind, TensorId, TensorKind, TensorRef};
+use super::{
+    Changed, Coord, Expr, Program, ShapeOp, Stmt, StmtId, StmtKind, TensorId, TensorKind, TensorRef,
+};
 use tilewright_machine::Memory;
 
 /// Replaces copies from shared to global memory: each becomes two, through a new register tensor. Copies that the tensor memory
@@ -151,8 +153,7 @@ impl Desugar<'_> {
                 let mut index = src.index.clone();
                 index.resize(index.len().max(self.modes(program, src.tensor)), None);
                 modes.iter().for_each(|(_, mode)| index[*mode] = Some(Coord::Expr(Expr::Int(0))));
-                let register =
-                    |shape: &[i64]| TensorKind::Register { shape: shape.to_vec(), pinned: None };
+                let register = |shape: &[i64]| TensorKind::Register { shape: shape.to_vec(), pinned: None };
                 let mut once = program.add_tensor(src.tensor, "once", register(&extents));
                 let load = StmtKind::Copy { src: TensorRef { index, ..src.clone() }, dst: whole(once) };
                 let mut out = vec![StmtKind::Define(once), load];
