@@ -51,8 +51,12 @@ pub struct TextOperator {
     pub traffic: fn(&[i64]) -> f64,
     /// The results, in f64, of inputs that are exact. Scalars are tensors of one element.
     pub reference: fn(&Sizes, &Values) -> Values,
-    /// Largest distance from the reference: this many roundings to the type of the result, plus an absolute part.
-    pub tolerance: (f64, f64),
+    /// Largest distance of a result, by name, from the reference: this many roundings to its type, plus an absolute part.
+    pub tolerance: fn(&str) -> (f64, f64),
+    /// The features that it needs.
+    pub needs: Features,
+    /// True where some access moves less than 16 bytes at a time even if all sizes are multiples of vectors: a few numbers a row.
+    pub narrow: bool,
 }
 
 /// A program of an operator.
@@ -295,7 +299,7 @@ pub(crate) const fn listed<T: Written>() -> Operator {
     Operator {
         name: T::OPERATOR.name,
         about: T::OPERATOR.about,
-        needs: Features::NONE,
+        needs: T::OPERATOR.needs,
         parameters: || T::OPERATOR.parameters(),
         programs: |given| Ok(vec![T::OPERATOR.program(given)?]),
         tuning: Some(Tuning {

@@ -90,13 +90,59 @@ pub(super) fn add_rmsnorm(sizes: &Sizes, values: &Values) -> Values {
 
 pub(super) fn transpose(sizes: &Sizes, values: &Values) -> Values {
     let (m, n) = (sizes["m"] as usize, sizes["n"] as usize);
-    result("y", (0..m * n).map(|i| values["x"][i % m * n + i / m]).collect())
+    let turned = values["x"].chunks(m * n).flat_map(|x| (0..m * n).map(|i| x[i % m * n + i / m]));
+    result("y", turned.collect())
 }
 
-/// A matrix times a vector.
+pub(super) fn permute(sizes: &Sizes, values: &Values) -> Values {
+    let (m, n, d) = (sizes["m"] as usize, sizes["n"] as usize, sizes["d"] as usize);
+    let mut y = vec![0.0; values["x"].len()];
+    for (at, row) in values["x"].chunks(d).enumerate() {
+        let (l, i, j) = (at / (m * n), at / n % m, at % n);
+        let to = ((l * n + j) * m + i) * d;
+        y[to..to + d].copy_from_slice(row);
+    }
+    result("y", y)
+}
+
+/// Matrices times vectors.
 pub(super) fn gemv(sizes: &Sizes, values: &Values) -> Values {
-    let dot = |row: &[f64]| row.iter().zip(&values["x"]).map(|(a, x)| a * x).sum::<f64>();
-    result("y", rows(sizes, values, "a").map(dot).collect())
+    let (m, n) = (sizes["m"] as usize, sizes["n"] as usize);
+    let dot = |a: &[f64], x: &[f64]| a.iter().zip(x).map(|(a, x)| a * x).sum::<f64>();
+    let pairs = values["a"].chunks(m * n).zip(values["x"].chunks(n));
+    result("y", pairs.flat_map(|(a, x)| a.chunks(n).map(move |row| dot(row, x))).collect())
+}
+
+pub(super) fn sum_rows(sizes: &Sizes, values: &Values) -> Values {
+    result("y", rows(sizes, values, "x").map(|row| row.iter().sum()).collect())
+}
+
+/// Quotients by scales of rows, or of blocks of columns of rows; the quotients are not rounded.
+pub(super) fn quantise(sizes: &Sizes, values: &Values, block: Option<usize>, most: f64) -> Values {
+    let block = block.unwrap_or(sizes["n"] as usize);
+    let (mut y, mut scales) = (Vec::new(), Vec::new());
+    for part in rows(sizes, values, "x").flat_map(|row| row.chunks(block)) {
+        let top = part.iter().fold(0.0_f64, |top, x| top.max(x.abs()));
+        let scale = (top / most).max(f64::from(f32::MIN_POSITIVE));
+        scales.push(scale);
+        y.extend(part.iter().map(|x| x / scale));
+    }
+    Values::from([("y".to_string(), y), ("s".to_string(), scales)])
+}
+
+pub(super) fn causal_conv1d(sizes: &Sizes, values: &Values) -> Values {
+    let (d, l) = (sizes["d"] as usize, sizes["l"] as usize);
+    let mut y = Vec::new();
+    for (at, row) in values["x"].chunks(l).enumerate() {
+        let channel = at % d;
+        let w = &values["w"][4 * channel..4 * channel + 4];
+        for i in 0..l {
+            let taps = (0..4).filter(|k| i + k >= 3).map(|k| w[k] * row[i + k - 3]);
+            let sum = values["bias"][channel] + taps.sum::<f64>();
+            y.push(sum / (1.0 + (-sum).exp()));
+        }
+    }
+    result("y", y)
 }
 
 /// Rotates the pairs `(x[first], x[second])` of heads of `d` numbers by the angles of their token.

@@ -27,7 +27,7 @@ fn setting(operator: &TextOperator, form: usize, values: &[(&str, i64)]) -> Sett
     Setting { dtype: DType::F16, form, knobs }
 }
 
-/// Tiles anywhere in a matrix of `[m, n]`: from one to four vectors a thread, in runs of at least 64 elements.
+/// Tiles anywhere in a matrix of `[m, n]`: from one to four vectors a thread, in runs of at least 128 elements.
 pub(super) fn elementwise(operator: &TextOperator, sizes: &[i64]) -> Vec<Setting> {
     let columns = sizes.last().copied().unwrap_or(1);
     let mut all = Vec::new();
@@ -35,7 +35,7 @@ pub(super) fn elementwise(operator: &TextOperator, sizes: &[i64]) -> Vec<Setting
         for vectors in [1, 2, 4] {
             for bm in [1, 2, 4, 8, 16, 32, 64] {
                 let bn = threads * VECTOR * vectors / bm;
-                if VECTOR * vectors <= most_held(threads) && bn >= 64 && (bn < 2 * columns || bn == 64) {
+                if VECTOR * vectors <= most_held(threads) && bn >= 128 && (bn < 2 * columns || bn == 128) {
                     all.push(setting(operator, 0, &[("bm", bm), ("bn", bn), ("threads", threads)]));
                 }
             }
@@ -48,16 +48,17 @@ pub(super) fn elementwise(operator: &TextOperator, sizes: &[i64]) -> Vec<Setting
     all
 }
 
-/// Tokens and heads of `[t, h]`, with heads of 128 numbers.
+/// Tokens and heads, with heads of 128 numbers.
 pub(super) fn heads(operator: &TextOperator, sizes: &[i64]) -> Vec<Setting> {
-    let heads = sizes.last().copied().unwrap_or(1);
+    let at = operator.sizes.iter().position(|(name, _)| ["h", "n"].contains(name));
+    let heads = at.and_then(|at| sizes.get(at)).copied().unwrap_or(1);
     let mut all = Vec::new();
     for threads in THREADS {
         for bm in [1, 2, 4, 8] {
             for hb in [1, 2, 4, 8, 16, 32, 64] {
                 let held = bm * hb * 128 / threads;
                 if (VECTOR..=most_held(threads)).contains(&held) && (hb < 2 * heads || hb == 8) {
-                    let values = [("bm", bm), ("heads", hb), ("d", 128), ("threads", threads)];
+                    let values = [("bm", bm), ("heads", hb), ("bn", hb), ("d", 128), ("threads", threads)];
                     all.push(setting(operator, 0, &values));
                 }
             }
@@ -109,26 +110,29 @@ pub(super) fn rows(operator: &TextOperator, sizes: &[i64]) -> Vec<Setting> {
 /// Estimated microseconds: rounds of blocks that are resident together, each as long as the latency of a load and what its bytes take,
 /// and at least what memory takes for all of them.
 pub(super) fn estimate(operator: &TextOperator, setting: &Setting, arch: Arch, sizes: &[i64]) -> f64 {
+    let named = |size: &str| operator.sizes.iter().any(|(name, _)| *name == size);
     let (limits, table) = (arch.limits(), timing(arch));
     let value = |name| operator.knob(setting, name).unwrap_or(1) as f64;
-    // Heads of a token lie side by side: their columns are those of a row.
-    let head = value("d");
-    let (bm, bn, threads) = (value("bm"), value("bn") * value("heads") * head, value("threads"));
+    let tile = value("bm") * value("bn") * value("heads") * value("d");
+    let (bn, threads) = (value("bn"), value("threads"));
     let width = f64::from(setting.dtype.bits()) / 8.0;
     let bytes = (operator.traffic)(sizes) * width;
     // A thread holds its elements as they came and as f32.
-    let held = (bm * bn / threads).max(1.0);
+    let held = (tile / threads).max(1.0);
     let registers = (24.0 + held * (1.0 + width / 4.0)).clamp(24.0, 255.0) as u32;
     let resident = f64::from(limits.resident_blocks(threads as u32, registers, 0));
     let chips = table.rate(Rate::Multiprocessors);
-    let rows = sizes.iter().rev().skip(1).map(|n| *n as f64).product::<f64>().max(1.0);
-    let columns = sizes.last().map_or(1.0, |n| *n as f64) * head;
-    let whole = operator.forms[setting.form].whole.is_some();
-    let chunked = operator.forms.len() > 1 && !whole;
-    // Loops over chunks read twice, and wait for each chunk.
-    let (across, steps) =
-        if chunked { (1.0, 2.0 * (columns / bn).ceil()) } else { ((columns / bn).ceil(), 1.0) };
-    let blocks = (rows / bm).ceil() * across;
+    let columns = sizes.last().map_or(1.0, |n| *n as f64);
+    let elements = sizes.iter().map(|n| *n as f64).product::<f64>() * if named("d") { 1.0 } else { value("d") };
+    // Programs that loop over the columns of a row: those with sums read twice, and wait for each chunk.
+    let form = operator.forms[setting.form];
+    let loops = form.name == "chunks";
+    let passes = if operator.forms.len() > 1 { 2.0 } else { 1.0 };
+    let (blocks, steps) = if loops {
+        ((elements / columns / value("bm")).ceil(), passes * (columns / bn).ceil())
+    } else {
+        ((elements / tile).ceil(), 1.0)
+    };
     let waves = blocks / (chips * resident);
     let waves = if waves < 4.0 { waves.ceil() } else { waves };
     let bandwidth = table.rate(Rate::DramBytes);

@@ -1,5 +1,7 @@
 //! The table of operators whose program is a text file.
 
+use tilewright_machine::{Feature, Features};
+
 use super::{Form, Knob, TextOperator, Written, listed, references, space};
 use crate::operators::Operator;
 use crate::tuning::SizeKind;
@@ -13,6 +15,12 @@ const MN: &[(&str, SizeKind)] = &[("m", SizeKind::Extent), ("n", SizeKind::Exten
 /// One, one more and one less than vectors and tiles, many short rows and few long ones.
 const MATRICES: &[&[i64]] =
     &[&[1, 1], &[1, 17], &[17, 1], &[3, 1000], &[5, 1024], &[100, 17], &[131, 128], &[1, 4097]];
+
+const LMN: &[(&str, SizeKind)] =
+    &[("l", SizeKind::Count), ("m", SizeKind::Extent), ("n", SizeKind::Extent)];
+
+/// The same in batches.
+const BATCHES: &[&[i64]] = &[&[1, 1, 1], &[3, 1, 17], &[2, 17, 1], &[1, 65, 1000], &[5, 24, 64], &[1, 3, 4097]];
 
 /// The program of a file.
 macro_rules! form {
@@ -49,13 +57,15 @@ const ELEMENTWISE: TextOperator = TextOperator {
     forms: &[],
     knobs: &[BM, BN, THREADS],
     sizes: MN,
+    needs: Features::NONE,
+    narrow: false,
     edges: MATRICES,
     large: &[16384, 8192],
     indices: &[],
     space: space::elementwise,
     traffic: |sizes| 2.0 * product(sizes),
     reference: references::copy,
-    tolerance: (2.0, 1e-7),
+    tolerance: |_| (2.0, 1e-7),
 };
 
 /// A row of programs with sums over rows of `[m, n]`.
@@ -76,6 +86,15 @@ const ROPE: TextOperator = TextOperator {
     // Of heads of 128 numbers.
     traffic: |sizes| 256.0 * product(sizes) + 128.0 * sizes[0] as f64,
     ..ELEMENTWISE
+};
+
+/// A row of quantisations of `[m, n]` to 8 bits.
+const QUANTISE: TextOperator = TextOperator {
+    needs: Features::of(Feature::Fp8Conversion),
+    traffic: |sizes| 1.5 * product(sizes),
+    // A quotient may lie on the other side of a tie; subnormal results are multiples of 2^-9.
+    tolerance: |name| if name == "s" { (8.0, 0.0) } else { (1.01, 0.00098) },
+    ..ROWS
 };
 
 fn product(sizes: &[i64]) -> f64 {
@@ -118,7 +137,7 @@ operators! {
         forms: &[form!("chunks", "add_rmsnorm.tile"), form!("row", "add_rmsnorm.row.tile", "n")],
         traffic: |sizes| 4.0 * product(sizes),
         reference: references::add_rmsnorm,
-        tolerance: (4.0, 1e-3),
+        tolerance: |_| (4.0, 1e-3),
         ..ROWS
     };
     Layernorm = TextOperator {
@@ -126,7 +145,7 @@ operators! {
         about: "y[m, n] = (x − mean(x)) · rsqrt(var(x) + eps) · w[n] + b[n] by rows",
         forms: &[form!("chunks", "layernorm.tile"), form!("row", "layernorm.row.tile", "n")],
         reference: references::layernorm,
-        tolerance: (2.0, 1e-5),
+        tolerance: |_| (2.0, 1e-5),
         ..ROWS
     };
     Rope = TextOperator {
@@ -145,19 +164,97 @@ operators! {
     };
     Transpose = TextOperator {
         name: "transpose",
-        about: "y[n, m] = x[m, n]ᵀ",
+        about: "y[l, n, m] = x[l, m, n]ᵀ",
         forms: &[form!("tiles", "transpose.tile")],
+        sizes: LMN,
+        edges: BATCHES,
+        large: &[1, 8192, 8192],
         reference: references::transpose,
         space: space::transposed,
         ..ELEMENTWISE
     };
+    Permute = TextOperator {
+        name: "permute",
+        about: "y[l, n, m, d] = x[l, m, n, d]",
+        forms: &[form!("tiles", "permute.tile")],
+        knobs: &[BM, BN, Knob { name: "d", constant: "D", about: "Numbers of a row that a block takes." }, THREADS],
+        sizes: &[
+            ("l", SizeKind::Count),
+            ("m", SizeKind::Extent),
+            ("n", SizeKind::Extent),
+            ("d", SizeKind::Extent),
+        ],
+        edges: &[&[1, 1, 1, 1], &[2, 17, 5, 128], &[1, 33, 8, 1000], &[3, 5, 7, 24]],
+        large: &[4, 4096, 32, 128],
+        reference: references::permute,
+        space: space::heads,
+        ..ELEMENTWISE
+    };
     Gemv = TextOperator {
         name: "gemv",
-        about: "y[m] = a[m, n] · x[n], sums in f32",
+        about: "y[l, m] = a[l, m, n] · x[l, n], sums in f32",
         forms: &[form!("chunks", "gemv.tile")],
+        sizes: LMN,
+        edges: BATCHES,
+        large: &[1, 16384, 8192],
         traffic: product,
         reference: references::gemv,
-        tolerance: (2.0, 1e-4),
+        tolerance: |_| (2.0, 1e-4),
         ..ROWS
+    };
+    SumRows = TextOperator {
+        name: "sum_rows",
+        about: "y[m] = Σ x[m, n] over n, in f32",
+        forms: &[form!("chunks", "sum_rows.tile")],
+        traffic: product,
+        reference: references::sum_rows,
+        tolerance: |_| (2.0, 1e-4),
+        ..ROWS
+    };
+    QuantiseRowsFp8 = TextOperator {
+        name: "quantise_rows_fp8",
+        about: "y[m, n] = x / s[m] in e4m3, with s = max(|x|) / 448 of each row",
+        forms: &[form!("chunks", "quantise_rows_fp8.tile"), form!("row", "quantise_rows_fp8.row.tile", "n")],
+        reference: |sizes, values| references::quantise(sizes, values, None, 448.0),
+        ..QUANTISE
+    };
+    QuantiseRowsInt8 = TextOperator {
+        name: "quantise_rows_int8",
+        about: "y[m, n] = x / s[m] in i8, with s = max(|x|) / 127 of each row",
+        forms: &[form!("chunks", "quantise_rows_int8.tile"), form!("row", "quantise_rows_int8.row.tile", "n")],
+        reference: |sizes, values| references::quantise(sizes, values, None, 127.0),
+        tolerance: |name| if name == "s" { (8.0, 0.0) } else { (0.0, 0.501) },
+        needs: Features::NONE,
+        ..QUANTISE
+    };
+    QuantiseBlocksFp8 = TextOperator {
+        name: "quantise_blocks_fp8",
+        about: "y[m, n] = x / s[m, n/128] in e4m3, with s = max(|x|) / 448 of 128 columns of a row",
+        forms: &[form!("tiles", "quantise_blocks_fp8.tile")],
+        space: space::elementwise,
+        reference: |sizes, values| references::quantise(sizes, values, Some(128), 448.0),
+        ..QUANTISE
+    };
+    QuantiseBlocksInt8 = TextOperator {
+        name: "quantise_blocks_int8",
+        about: "y[m, n] = x / s[m, n/128] in i8, with s = max(|x|) / 127 of 128 columns of a row",
+        forms: &[form!("tiles", "quantise_blocks_int8.tile")],
+        space: space::elementwise,
+        reference: |sizes, values| references::quantise(sizes, values, Some(128), 127.0),
+        tolerance: |name| if name == "s" { (8.0, 0.0) } else { (0.0, 0.501) },
+        needs: Features::NONE,
+        ..QUANTISE
+    };
+    CausalConv1d = TextOperator {
+        name: "causal_conv1d",
+        about: "y[b, d, l] = silu(bias[d] + Σ w[d, k] · x[b, d, l − 3 + k]) over k from 0 to 3",
+        forms: &[form!("tiles", "causal_conv1d.tile")],
+        sizes: &[("b", SizeKind::Count), ("d", SizeKind::Extent), ("l", SizeKind::Extent)],
+        edges: &[&[1, 1, 1], &[2, 5, 17], &[1, 3, 1000], &[2, 1, 4097], &[1, 33, 64]],
+        large: &[8, 5120, 2048],
+        reference: references::causal_conv1d,
+        tolerance: |_| (2.0, 1e-6),
+        narrow: true,
+        ..ELEMENTWISE
     };
 }

@@ -1,0 +1,551 @@
+#!/usr/bin/env python3
+"""Times the operators that are bound by memory beside a copy of the same bytes, torch, torch.compile, Liger and vLLM, in one interleaved run.
+
+    bench/memory.py --emit-launches DIR --bin target/release/tilewright     # where there is Rust: compiles candidates of every case
+    bench/memory.py --launches DIR --json rows.jsonl --limit-seconds 540    # where there is a GPU, torch and cuda-bindings
+
+Cases that rows.jsonl has already are left out, so that the second command is repeated until it says that nothing is left. Peers are taken
+where they are found: Liger where `import liger_kernel` works, vLLM's operators from the library that PEERS_VLLM names.
+
+Of each case, every candidate is checked against torch in f32 and timed in a quick round; the fastest then runs beside the peers: `--runs`
+runs, in each of which every implementation has several turns, each after a spin that lets the host queue ahead and a write of 256 MiB that
+evicts the L2. A run's time is the median of its turns; a row has the median of the runs and their spread. GB/s counts what is read and
+written once. The copy is ours, of as many bytes in all, its configuration chosen in the same way.
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import common
+
+ROWS = [(4096, 4096), (16384, 8192), (128, 8192), (16384, 128), (1048576, 128), (512, 131072), (8192, 11008)]
+LONG = [(128, 131072), (4096, 128256), (16384, 8192), (32768, 1000)]
+TOKENS = [(256, 32), (512, 32), (4096, 32), (32768, 32)]
+SQUARES = [(1024, 1024), (4096, 4096), (8192, 8192), (16384, 8192), (100000, 512)]
+VECTORS = [(4096, 4096), (28672, 8192), (8192, 28672), (16384, 8192), (128256, 8192)]
+
+
+def randn(*shape):
+    import torch
+
+    return torch.randn(*shape, device="cuda", dtype=torch.float16)
+
+
+class Case:
+    """A problem on the GPU: tensors by the names of our parameters, what is right, bytes, and the peers as functions."""
+
+    def __init__(self, tensors, exact, elements, peers, bound=5e-3):
+        self.tensors, self.exact, self.bytes, self.peers, self.bound = tensors, exact, 2 * elements, peers, bound
+
+
+def compiled(f, *a):
+    """`f(*a)` by eager torch and by torch.compile."""
+    import torch
+
+    g = torch.compile(f, dynamic=False)
+    return {"eager": lambda: f(*a), "compile": lambda: g(*a)}
+
+
+def liger(name, *a):
+    """Liger's function of this name, where it is installed."""
+    try:
+        import liger_kernel.transformers.functional as functional
+    except ImportError:
+        return {}
+    return {"liger": lambda: getattr(functional, name)(*a)} if hasattr(functional, name) else {}
+
+
+def vllm(run):
+    """A call of vLLM's operators, where they are."""
+    import torch
+
+    library = os.environ.get("PEERS_VLLM")
+    if not library:
+        return {}
+    torch.ops.load_library(library)
+    return {"vllm": lambda: run(torch.ops._C)}
+
+
+def single(result):
+    """The first of several results."""
+    return result[0] if isinstance(result, tuple) else result
+
+
+def rmsnorm(m, n):
+    import torch
+    import torch.nn.functional as F
+
+    x, w = randn(m, n), torch.rand(n, device="cuda", dtype=torch.float16) + 0.5
+    y = torch.empty_like(x)
+
+    def theirs(C):
+        C.rms_norm(y, x, w, 1e-6)
+        return y
+
+    peers = compiled(lambda x, w: F.rms_norm(x, w.shape, w, 1e-6), x, w) | liger("liger_rms_norm", x, w, 1e-6) | vllm(theirs)
+    return Case({"x": x, "w": w}, {"y": lambda: F.rms_norm(x.float(), w.shape, w.float(), 1e-6)}, 2 * m * n, peers)
+
+
+def add_rmsnorm(m, n):
+    import torch
+    import torch.nn.functional as F
+
+    x, r, w = randn(m, n), randn(m, n), torch.rand(n, device="cuda", dtype=torch.float16) + 0.5
+
+    def f(x, r, w):
+        h = x + r
+        return F.rms_norm(h, w.shape, w, 1e-6), h
+
+    peers = compiled(f, x, r, w) | liger("liger_fused_add_rms_norm", x, r, w, 1e-6)
+    exact = {"y": lambda: F.rms_norm((x + r).float(), w.shape, w.float(), 1e-6), "h": lambda: x.float() + r.float()}
+    return Case({"x": x, "r": r, "w": w}, exact, 4 * m * n, peers)
+
+
+def layernorm(m, n):
+    import torch
+    import torch.nn.functional as F
+
+    x, w, b = randn(m, n), torch.rand(n, device="cuda", dtype=torch.float16) + 0.5, randn(n)
+    peers = compiled(lambda x, w, b: F.layer_norm(x, w.shape, w, b, 1e-5), x, w, b) | liger("liger_layer_norm", x, w, b, 1e-5)
+    exact = {"y": lambda: F.layer_norm(x.float(), w.shape, w.float(), b.float(), 1e-5)}
+    return Case({"x": x, "w": w, "b": b}, exact, 2 * m * n, peers)
+
+
+def add_layernorm(m, n):
+    import torch
+    import torch.nn.functional as F
+
+    x, r, w, b = randn(m, n), randn(m, n), torch.rand(n, device="cuda", dtype=torch.float16) + 0.5, randn(n)
+
+    def f(x, r, w, b):
+        h = x + r
+        return F.layer_norm(h, w.shape, w, b, 1e-5), h
+
+    exact = {"y": lambda: F.layer_norm((x + r).float(), w.shape, w.float(), b.float(), 1e-5), "h": lambda: x.float() + r.float()}
+    return Case({"x": x, "r": r, "w": w, "b": b}, exact, 4 * m * n, compiled(f, x, r, w, b))
+
+
+def softmax(m, n):
+    import torch
+
+    x = randn(m, n)
+    peers = compiled(lambda x: torch.softmax(x, -1), x) | liger("liger_softmax", x)
+    return Case({"x": x}, {"y": lambda: torch.softmax(x.float(), -1)}, 2 * m * n, peers)
+
+
+def log_softmax(m, n):
+    import torch
+
+    x = randn(m, n)
+    return Case({"x": x}, {"y": lambda: torch.log_softmax(x.float(), -1)}, 2 * m * n, compiled(lambda x: torch.log_softmax(x, -1), x))
+
+
+def silu_mul(m, n):
+    import torch
+    import torch.nn.functional as F
+
+    a, b = randn(m, n), randn(m, n)
+    y, both = torch.empty_like(a), torch.cat([a, b], 1)
+
+    def theirs(C):
+        C.silu_and_mul(y, both)
+        return y
+
+    peers = compiled(lambda a, b: F.silu(a) * b, a, b) | liger("liger_swiglu", a, b) | vllm(theirs)
+    return Case({"a": a, "b": b}, {"y": lambda: F.silu(a.float()) * b.float()}, 3 * m * n, peers)
+
+
+def gelu_mul(m, n):
+    import torch.nn.functional as F
+
+    a, b = randn(m, n), randn(m, n)
+    peers = compiled(lambda a, b: F.gelu(a, approximate="tanh") * b, a, b) | liger("liger_geglu", a, b)
+    return Case({"a": a, "b": b}, {"y": lambda: F.gelu(a.float(), approximate="tanh") * b.float()}, 3 * m * n, peers)
+
+
+def angles(t, d):
+    """Cosines and sines of `t` tokens, for pairs of heads of `d` numbers."""
+    import torch
+
+    a = torch.arange(t, device="cuda")[:, None] * (1e4 ** (-torch.arange(0, d, 2, device="cuda") / d))
+    return a.cos().half(), a.sin().half()
+
+
+def rope(t, h, d=128):
+    import torch
+
+    x, (cos, sin) = randn(t, h, d), angles(t, d)
+    wide = [torch.cat([a, a], -1)[None, :, None] for a in (cos, sin)]
+
+    def f(q, cos, sin):
+        return q * cos + torch.cat((-q[..., d // 2 :], q[..., : d // 2]), -1) * sin
+
+    peers = compiled(f, x[None], *wide)
+    turned, key = x[None].transpose(1, 2).contiguous(), torch.zeros(1, 1, t, d, device="cuda", dtype=torch.float16)
+    flat = [a[:, :, 0].contiguous() for a in wide]
+    # In place, so that it is not compared: what it turns changes from turn to turn, and keeps its norm.
+    peers |= {f"{name}-inplace": run for name, run in liger("liger_rope", turned, key, *flat).items()}
+    exact = {"y": lambda: f(x.float()[None], *[a.float() for a in wide])[0]}
+    return Case({"x": x, "cos": cos, "sin": sin}, exact, 2 * t * h * d + t * d, peers)
+
+
+def rope_interleaved(t, h, d=128):
+    import torch
+
+    x, (cos, sin) = randn(t, h, d), angles(t, d)
+
+    def f(q, cos, sin):
+        a, b, c, s = q[..., ::2], q[..., 1::2], cos[:, None], sin[:, None]
+        return torch.stack((a * c - b * s, b * c + a * s), -1).flatten(-2)
+
+    return Case({"x": x, "cos": cos, "sin": sin}, {"y": lambda: f(x.float(), cos.float(), sin.float())}, 2 * t * h * d + t * d, compiled(f, x, cos, sin))
+
+
+def transpose(m, n):
+    x = randn(m, n)
+    return Case({"x": x}, {"y": lambda: x.t().float()}, 2 * m * n, compiled(lambda x: x.t().contiguous(), x))
+
+
+def gemv(m, n):
+    import torch
+
+    a, x = randn(m, n), randn(n)
+    peers = {"eager": lambda: a @ x, "compile": torch.compile(lambda a, x: (a * x).sum(-1), dynamic=False)}
+    peers["compile"] = (lambda g: lambda: g(a, x))(peers["compile"])
+    return Case({"a": a, "x": x}, {"y": lambda: (a.float() @ x.float())}, m * n, peers)
+
+
+OPERATORS = {
+    "rmsnorm": (rmsnorm, ROWS, "m n"), "layernorm": (layernorm, ROWS, "m n"), "softmax": (softmax, ROWS, "m n"),
+    "add_rmsnorm": (add_rmsnorm, ROWS, "m n"), "add_layernorm": (add_layernorm, ROWS, "m n"), "silu_mul": (silu_mul, ROWS, "m n"),
+    "gelu_mul": (gelu_mul, ROWS, "m n"), "log_softmax": (log_softmax, ROWS + LONG[:2], "m n"), "rope": (rope, TOKENS, "t h"),
+    "rope_interleaved": (rope_interleaved, TOKENS, "t h"), "transpose": (transpose, SQUARES, "m n"), "gemv": (gemv, VECTORS, "m n"),
+}  # fmt: skip
+
+
+# What is compiled
+
+
+def traffic(operator, shape):
+    """Elements that a case reads and writes, for the copy beside it."""
+    m, n = shape[:2]
+    each = {"add_rmsnorm": 4, "add_layernorm": 4, "silu_mul": 3, "gelu_mul": 3, "gemv": 1}.get(operator, 2) * m * n
+    return 2 * m * n * 128 + 128 * m if operator.startswith("rope") else each
+
+
+def copy_of(operator, shape):
+    """The sizes of a copy of as many bytes: the rows of the case where they are many, else rows of 4096."""
+    half = traffic(operator, shape) // 2
+    columns = next((c for c in (shape[1], 4096, 128, 8) if c >= 64 and half % c == 0), 8)
+    return {"m": max(1, half // columns), "n": columns}
+
+
+def cases(args):
+    """(operator, shape) of everything that is asked for."""
+    wanted = args.only.split(",") if args.only else list(OPERATORS)
+    for operator in wanted:
+        if operator not in OPERATORS:
+            raise SystemExit(f"there is no case `{operator}`; there are {', '.join(OPERATORS)}")
+        for shape in OPERATORS[operator][1]:
+            yield operator, shape
+
+
+def candidates(binary, operator, sizes, top):
+    """The configurations of an operator's space that its estimate ranks first, and its default."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = pathlib.Path(folder, "report.json")
+        values = (word for name, value in sizes.items() for word in ("-p", f"{name}={value}"))
+        command = [binary, "tune", operator, *values, "--device", "sim", "--arch", "sm_90a", "--top", str(top), "--no-cache", "--cache", folder, "--json", str(report)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode or not report.exists():
+            raise RuntimeError(f"{operator} {sizes}: {(done.stderr or done.stdout).strip()}")
+        entries = json.loads(report.read_text())["problems"][0]["report"]["entries"]
+    return list(dict.fromkeys([entry["candidate"] for entry in entries] + [""]))
+
+
+def job(operator, config, sizes):
+    return {"operator": operator, "words": [], "config": config, "sizes": sizes}
+
+
+def emit(args):
+    """Compiles the candidates of every case and writes them, with their list."""
+    listed, jobs = {}, []
+    for operator, shape in cases(args):
+        sizes = dict(zip(OPERATORS[operator][2].split(), shape))
+        for name, values in ((operator, sizes), ("copy", copy_of(operator, shape))):
+            key = key_of(name, values)
+            if key in listed:
+                continue
+            try:
+                listed[key] = candidates(args.bin, name, values, args.top)
+            except RuntimeError as error:
+                print(error, flush=True)
+                listed[key] = []
+            jobs += [job(name, config, values) for config in listed[key]]
+    found = common.launches_of(jobs, args)
+    for each, launches in zip(jobs, found):
+        if isinstance(launches, str):
+            print(f"{each['operator']} {each['config']} {each['sizes']}: {launches[:300]}", flush=True)
+        elif any(launch.get("spills") for launch in launches):
+            print(f"{each['operator']} {each['config']} {each['sizes']}: spills", flush=True)
+    pathlib.Path(args.emit_launches, "candidates.json").write_text(json.dumps(listed, indent=1))
+    print(f"{sum(not isinstance(f, str) for f in found)} of {len(jobs)} candidates compiled")
+
+
+def key_of(operator, sizes):
+    return f"{operator} " + " ".join(f"{name}={value}" for name, value in sizes.items())
+
+
+# On the GPU
+
+
+class Turns:
+    """Times functions in turns: a spin, a write that evicts the L2, an event, the function, an event."""
+
+    def __init__(self):
+        import torch
+
+        self.torch = torch
+        self.junk = torch.empty(64 << 20, dtype=torch.int32, device="cuda")
+
+    def prepare(self, run):
+        """Runs a function a few times; its microseconds on the host and its milliseconds in all."""
+        for _ in range(3):
+            run()
+        self.torch.cuda.synchronize()
+        begun = time.perf_counter()
+        run()
+        host = (time.perf_counter() - begun) * 1e6
+        self.torch.cuda.synchronize()
+        return host, (time.perf_counter() - begun) * 1e3
+
+    def once(self, run, host):
+        start, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.torch.cuda._sleep(int((min(host, 3000) * 1.3 + 40) * 1980))
+        self.junk.zero_()
+        start.record()
+        run()
+        end.record()
+        return start, end
+
+    def run(self, functions, budget, least, most):
+        """Median milliseconds of each function over its turns."""
+        ready = {name: (run, *self.prepare(run)) for name, run in functions.items()}
+        events = {name: [] for name in ready}
+        counts = {name: max(least, min(most, int(budget / ms))) for name, (_, _, ms) in ready.items()}
+        for turn in range(most):
+            for name, (run, host, _) in ready.items() if turn % 2 == 0 else reversed(ready.items()):
+                if turn < counts[name]:
+                    events[name].append(self.once(run, host))
+        self.torch.cuda.synchronize()
+        return {name: statistics.median(a.elapsed_time(b) for a, b in pairs) for name, pairs in events.items()}
+
+
+class Ours:
+    """A configuration's kernels, bound to tensors by name; what the case does not have is a result, poisoned at first."""
+
+    def __init__(self, launches, modules, given, made):
+        import torch
+
+        self.stream, self.kernels, self.made, self.notes = torch.cuda.current_stream().cuda_stream, [], made, []
+        for launch in launches:
+            module, said = modules[id(launch)]
+            if module is None:
+                raise RuntimeError(said)
+            bound = {}
+            for param in (p for p in launch["params"] if p["kind"] == "tensor"):
+                name = param["name"]
+                if name not in given and name not in made:
+                    dtype = common.torch_type(param["dtype"])
+                    made[name] = common.poison(torch.empty(param["shape"], device="cuda", dtype=dtype))
+                bound[name] = given.get(name, made.get(name))
+            values = {param["name"]: SCALARS[param["name"]] for param in launch["params"] if param["kind"] == "scalar"}
+            kernel = common.Kernel(launch, module, bound, values)
+            self.kernels.append(kernel)
+            self.notes += [f"{kernel.local_bytes} bytes of local memory"] if kernel.local_bytes else []
+        self.registers = max(kernel.registers for kernel in self.kernels)
+
+    def __call__(self):
+        for kernel in self.kernels:
+            kernel(self.stream)
+
+
+# Scalars of kernels, by name.
+SCALARS = {"eps": 1e-6}
+
+
+def error_of(result, exact):
+    """||result − exact|| / ||exact||; infinity where there is a NaN."""
+    error = ((result.double() - exact.double()).norm() / exact.double().norm()).item()
+    return error if error == error else math.inf
+
+
+def fastest(turns, operator, sizes, listed, args, case):
+    """The fastest of our candidates that are right: configuration, kernels, error, and how many were tried."""
+    jobs = [job(operator, config, sizes) for config in listed.get(key_of(operator, sizes), [])]
+    given, exact, bound = (case.tensors, case.exact, case.bound) if case else ({"x": randn(sizes["m"], sizes["n"])}, {}, 0)
+    if not case:
+        exact = {"y": lambda: given["x"].float()}
+    ready, made = [], {}
+    found = [(each, launches) for each, launches in zip(jobs, common.launches_of(jobs, args)) if not isinstance(launches, str)]
+    modules = common.modules_of([launch for _, launches in found for launch in launches])
+    wanted = {name: value() for name, value in exact.items()}
+    for each, launches in found:
+        try:
+            ours = Ours(launches, modules, given, made)
+        except (RuntimeError, KeyError) as error:
+            print(f"  {operator} {each['config']}: {error!r}"[:300], flush=True)
+            continue
+        for tensor in made.values():
+            common.poison(tensor)
+        ours()
+        errors = {name: error_of(made[name].reshape(value.shape), value) for name, value in wanted.items()}
+        error = max(errors.values())
+        if error > bound:
+            print(f"  WRONG: {operator} {each['config']} {sizes}: {errors}", flush=True)
+            continue
+        ready.append((each["config"], ours, error))
+    del wanted
+    if not ready:
+        return None
+    times = turns.run({config: ours for config, ours, _ in ready}, 4, 3, 9)
+    for config in sorted(times, key=times.get)[:5]:
+        print(f"    {operator} {config or 'default'}: {times[config] * 1e3:.1f} µs", flush=True)
+    config, ours, error = min(ready, key=lambda r: times[r[0]])
+    return {"config": config, "run": ours, "error": error, "tried": len(ready)}
+
+
+def measure(turns, operator, shape, listed, args):
+    """Rows of a case: ours, the copy, and the peers that are right."""
+    import torch
+
+    make, _, names = OPERATORS[operator]
+    sizes = dict(zip(names.split(), shape))
+    copy_sizes = copy_of(operator, shape)
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    SCALARS["eps"] = 1e-5 if "layernorm" in operator else 1e-6
+    case = make(*shape)
+    ours = fastest(turns, operator, sizes, listed, args, case)
+    if ours is None:
+        print(f"{operator} {shape}: no candidate", flush=True)
+        return []
+    functions, errors, notes = {"ours": ours["run"]}, {"ours": ours["error"]}, {}
+    copy = fastest(turns, "copy", copy_sizes, listed, args, None)
+    if copy:
+        functions["copy"], errors["copy"] = copy["run"], 0.0
+    first = next(iter(case.exact))
+    wanted = case.exact[first]()
+    for name, run in case.peers.items():
+        try:
+            error = 0.0 if name.endswith("-inplace") else error_of(single(run()).reshape(wanted.shape), wanted)
+            torch.cuda.synchronize()
+            if error > case.bound:
+                notes[name] = f"differs by {error:.1e}"
+            else:
+                functions[name], errors[name] = run, error
+        except Exception as error:  # noqa: BLE001: whatever a peer raises, the others go on
+            notes[name] = f"{type(error).__name__}: {str(error)[:160]}"
+    del wanted
+    runs = [turns.run(functions, args.budget, 7, 25) for _ in range(args.runs)]
+    medians = {name: statistics.median(run[name] for run in runs) for name in functions}
+    theirs = {name: ms for name, ms in medians.items() if name not in ("ours", "copy", "eager")}
+    rows = []
+    for name, ms in medians.items():
+        each = [run[name] for run in runs]
+        row = {
+            "operator": operator, "shape": list(shape), "impl": name, "ms": ms, "spread": (max(each) - min(each)) / ms, "runs": each,
+            "gbps": case.bytes / ms / 1e6, "bytes": case.bytes, "error": errors[name], "device": torch.cuda.get_device_name(), "torch": torch.__version__,
+        }  # fmt: skip
+        if name == "ours":
+            row |= {"config": ours["config"], "tried": ours["tried"], "registers": ours["run"].registers, "notes": ours["run"].notes, "missing": notes}
+            row |= {"of_copy": medians["copy"] / ms} if copy else {}
+            row |= {"best_peer": min(theirs, key=theirs.get), "of_best_peer": min(theirs.values()) / ms} if theirs else {}
+        if name == "copy":
+            row |= {"config": copy["config"], "sizes": copy_sizes}
+        rows.append(row)
+    show(rows, notes)
+    return rows
+
+
+def show(rows, notes):
+    """A line for a case."""
+    ours = rows[0]
+    others = " ".join(f"{row['impl']} {row['gbps']:.0f}" for row in rows[1:])
+    line = f"{ours['operator']:<18} {'x'.join(map(str, ours['shape'])):<14} {ours['ms'] * 1e3:8.1f} µs {ours['gbps']:6.0f} GB/s ±{50 * ours['spread']:.1f} %"
+    line += f"  of copy {ours['of_copy']:.3f}" if "of_copy" in ours else ""
+    line += f"  of {ours['best_peer']} {ours['of_best_peer']:.3f}" if "best_peer" in ours else ""
+    print(f"{line}  ({others})  {ours['config'] or 'default'}  {'; '.join(f'{k}: {v}' for k, v in notes.items())}".rstrip(), flush=True)
+
+
+def conclude(rows):
+    """Whether the aims hold: 0.95 of a copy from 64 MiB on, 0.98 of the best peer below."""
+    ours = [row for row in rows if row["impl"] == "ours"]
+    large = [row for row in ours if row["bytes"] >= 64 << 20 and "of_copy" in row]
+    small = [row for row in ours if row["bytes"] < 64 << 20 and "of_best_peer" in row]
+    for what, some, key, aim in (("of a copy, from 64 MiB on", large, "of_copy", 0.95), ("of the best peer, below 64 MiB", small, "of_best_peer", 0.98)):
+        if some:
+            below = [f"{row['operator']} {'x'.join(map(str, row['shape']))} {row[key]:.3f}" for row in some if row[key] < aim]
+            mean = common.geomean([row[key] for row in some])
+            print(f"{what}: geometric mean {mean:.3f} over {len(some)}, {len(below)} below {aim}: {', '.join(below) or 'none'}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default="target/release/tilewright")
+    parser.add_argument("--only", help="operators, with commas")
+    parser.add_argument("--top", type=int, default=16, help="candidates of a case")
+    parser.add_argument("--emit-launches", metavar="DIR", help="compile, write there, and stop; no GPU")
+    parser.add_argument("--launches", metavar="DIR", help="compiled candidates, as --emit-launches leaves them")
+    parser.add_argument("--ptxas", help="assemble with this ptxas instead of the driver (with --emit-launches)")
+    parser.add_argument("--json", help="append the rows to this file, and leave out the cases that it has")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--budget", type=float, default=8, help="milliseconds of each implementation's turns in a run")
+    parser.add_argument("--limit-seconds", type=float, default=1e9, help="begin no case after so many seconds")
+    parser.add_argument("--summary", action="store_true", help="say what the rows of --json come to, and stop")
+    args = parser.parse_args()
+    if args.emit_launches:
+        emit(args)
+        return
+    done = [json.loads(line) for line in pathlib.Path(args.json).read_text().splitlines()] if args.json and os.path.exists(args.json) else []
+    if args.summary:
+        conclude(done)
+        return
+    if not args.launches:
+        parser.error("--launches DIR: the candidates that --emit-launches wrote")
+    listed = json.loads(pathlib.Path(args.launches, "candidates.json").read_text())
+    begun, had = time.monotonic(), {(row["operator"], tuple(row["shape"])) for row in done}
+    turns, left = Turns(), 0
+    for operator, shape in cases(args):
+        if (operator, shape) in had:
+            continue
+        if time.monotonic() - begun > args.limit_seconds:
+            left += 1
+            continue
+        try:
+            rows = measure(turns, operator, shape, listed, args)
+        except Exception as error:  # noqa: BLE001: what one case cannot do, the next one may
+            print(f"{operator} {shape}: {type(error).__name__}: {str(error)[:300]}", flush=True)
+            if "CUDA" in str(error) or "driver" in str(error):
+                print("the GPU takes no more work from this process: run again without this case", flush=True)
+                sys.exit(1)
+            continue
+        done += rows
+        if args.json:
+            with open(args.json, "a") as file:
+                file.writelines(json.dumps(row) + "\n" for row in rows)
+        turns.torch.cuda.empty_cache()
+    conclude(done)
+    print(f"{time.monotonic() - begun:.0f} s; {left} cases left", flush=True)
+
+
+if __name__ == "__main__":
+    main()
