@@ -2,7 +2,8 @@
 """Times the operators that are bound by memory beside a copy of the same bytes, torch, torch.compile, Liger and vLLM, in one interleaved run.
 
     bench/memory.py --emit-launches DIR --bin target/release/tilewright     # where there is Rust: compiles candidates of every case
-    bench/memory.py --launches DIR --json rows.jsonl --limit-seconds 540    # where there is a GPU, torch and cuda-bindings
+    for op in rmsnorm softmax; do bench/memory.py --warm --only $op & done; wait   # torch.compile's cache, where there is a GPU
+    bench/memory.py --launches DIR --json rows.jsonl --limit-seconds 540    # there, with torch and cuda-bindings
 
 Cases that rows.jsonl has already are left out, so that the second command is repeated until it says that nothing is left. Peers are taken
 where they are found: Liger where `import liger_kernel` works, vLLM's operators from the library that PEERS_VLLM names.
@@ -52,6 +53,68 @@ def compiled(f, *a):
 
     g = torch.compile(f, dynamic=False)
     return {"eager": lambda: f(*a), "compile": lambda: g(*a)}
+
+
+def quantised(most, dtype, block):
+    """What quantises rows, or blocks of columns of rows, in torch."""
+    import torch
+
+    def f(x):
+        parts = x.float().unflatten(-1, (-1, block)) if block else x.float()
+        s = parts.abs().amax(-1, keepdim=True).clamp(min=1.1754943508222875e-38 * most) / most
+        q = parts / s
+        q = q.round().clamp(-most, most).to(torch.int8) if dtype == torch.int8 else q.clamp(-most, most).to(dtype)
+        return (q.flatten(-2), s.squeeze(-1)) if block else (q, s.squeeze(-1))
+
+    return f
+
+
+def quantise(most, name, block):
+    """A case that quantises to 8 bits."""
+
+    def make(m, n):
+        import torch
+
+        x, f = randn(m, n), quantised(most, getattr(torch, name), block)
+        return Case({"x": x}, {"y": lambda: f(x)[0].float(), "s": lambda: f(x)[1]}, 3 * m * n // 2, compiled(f, x), bound=2e-2)
+
+    return make
+
+
+def causal_conv1d(b, d, l):
+    import torch
+    import torch.nn.functional as F
+
+    x, w, bias = randn(b, d, l), randn(d, 4), randn(d)
+
+    def f(x, w, bias):
+        return F.silu(F.conv1d(x, w[:, None], bias, padding=3, groups=w.shape[0])[..., : x.shape[-1]])
+
+    exact = {"y": lambda: f(x.float(), w.float(), bias.float())}
+    return Case({"x": x, "w": w, "bias": bias}, exact, 2 * b * d * l, compiled(f, x, w, bias))
+
+
+def permute(l, m, n, d):
+    x = randn(l, m, n, d)
+    return Case({"x": x}, {"y": lambda: x.transpose(1, 2).float()}, 2 * l * m * n * d, compiled(lambda x: x.transpose(1, 2).contiguous(), x))
+
+
+def sum_rows(m, n):
+    import torch
+
+    x = randn(m, n)
+    peers = compiled(lambda x: x.sum(-1, dtype=torch.float32), x)
+    return Case({"x": x}, {"y": lambda: x.float().sum(-1)}, m * n, peers, bound=1e-2)
+
+
+def cross_entropy(m, n):
+    import torch
+    import torch.nn.functional as F
+
+    x, target = randn(m, n), torch.randint(0, n, (m,), device="cuda")
+    exact = {"loss": lambda: F.cross_entropy(x.float(), target, reduction="none")}
+    peers = compiled(lambda x, target: F.cross_entropy(x.float(), target, reduction="none"), x, target)
+    return Case({"x": x, "target": target.int()}, exact, m * n, peers)
 
 
 def liger(name, *a):
@@ -228,6 +291,11 @@ OPERATORS = {
     "add_rmsnorm": (add_rmsnorm, ROWS, "m n"), "add_layernorm": (add_layernorm, ROWS, "m n"), "silu_mul": (silu_mul, ROWS, "m n"),
     "gelu_mul": (gelu_mul, ROWS, "m n"), "log_softmax": (log_softmax, ROWS + LONG[:2], "m n"), "rope": (rope, TOKENS, "t h"),
     "rope_interleaved": (rope_interleaved, TOKENS, "t h"), "transpose": (transpose, SQUARES, "m n"), "gemv": (gemv, VECTORS, "m n"),
+    "cross_entropy": (cross_entropy, LONG, "m n"), "sum_rows": (sum_rows, ROWS, "m n"),
+    "permute": (permute, [(4, 4096, 32, 128), (1, 512, 32, 128), (16, 1024, 16, 64)], "l m n d"),
+    "causal_conv1d": (causal_conv1d, [(1, 4096, 4096), (8, 5120, 2048), (1, 5120, 1024)], "b d l"),
+    "quantise_rows_fp8": (quantise(448.0, "float8_e4m3fn", 0), ROWS, "m n"), "quantise_rows_int8": (quantise(127.0, "int8", 0), ROWS, "m n"),
+    "quantise_blocks_fp8": (quantise(448.0, "float8_e4m3fn", 128), ROWS, "m n"), "quantise_blocks_int8": (quantise(127.0, "int8", 128), ROWS, "m n"),
 }  # fmt: skip
 
 
@@ -236,15 +304,19 @@ OPERATORS = {
 
 def traffic(operator, shape):
     """Elements that a case reads and writes, for the copy beside it."""
-    m, n = shape[:2]
-    each = {"add_rmsnorm": 4, "add_layernorm": 4, "silu_mul": 3, "gelu_mul": 3, "gemv": 1}.get(operator, 2) * m * n
-    return 2 * m * n * 128 + 128 * m if operator.startswith("rope") else each
+    elements = math.prod(shape)
+    if operator.startswith("rope"):
+        return 2 * elements * 128 + 128 * shape[0]
+    if operator.startswith("quantise"):
+        return 3 * elements // 2
+    once = {"add_rmsnorm": 4, "add_layernorm": 4, "silu_mul": 3, "gelu_mul": 3, "gemv": 1, "sum_rows": 1, "cross_entropy": 1}
+    return once.get(operator, 2) * elements
 
 
 def copy_of(operator, shape):
     """The sizes of a copy of as many bytes: the rows of the case where they are many, else rows of 4096."""
     half = traffic(operator, shape) // 2
-    columns = next((c for c in (shape[1], 4096, 128, 8) if c >= 64 and half % c == 0), 8)
+    columns = next((c for c in (shape[-1], 4096, 128, 8) if c >= 64 and half % c == 0), 8)
     return {"m": max(1, half // columns), "n": columns}
 
 
@@ -268,7 +340,7 @@ def candidates(binary, operator, sizes, top):
         if done.returncode or not report.exists():
             raise RuntimeError(f"{operator} {sizes}: {(done.stderr or done.stdout).strip()}")
         entries = json.loads(report.read_text())["problems"][0]["report"]["entries"]
-    return list(dict.fromkeys([entry["candidate"] for entry in entries] + [""]))
+    return list(dict.fromkeys([entry["configuration"] for entry in entries] + [""]))
 
 
 def job(operator, config, sizes):
@@ -365,7 +437,7 @@ class Ours:
                 name = param["name"]
                 if name not in given and name not in made:
                     dtype = common.torch_type(param["dtype"])
-                    made[name] = common.poison(torch.empty(param["shape"], device="cuda", dtype=dtype))
+                    made[name] = poison(torch.empty(param["shape"], device="cuda", dtype=dtype))
                 bound[name] = given.get(name, made.get(name))
             values = {param["name"]: SCALARS[param["name"]] for param in launch["params"] if param["kind"] == "scalar"}
             kernel = common.Kernel(launch, module, bound, values)
@@ -376,6 +448,16 @@ class Ours:
     def __call__(self):
         for kernel in self.kernels:
             kernel(self.stream)
+
+
+def poison(tensor):
+    """Fills a result with what no kernel gives."""
+    import torch
+
+    if tensor.element_size() == 1:
+        tensor.view(torch.uint8).fill_(0x7F)
+        return tensor
+    return common.poison(tensor)
 
 
 # Scalars of kernels, by name.
@@ -405,7 +487,7 @@ def fastest(turns, operator, sizes, listed, args, case):
             print(f"  {operator} {each['config']}: {error!r}"[:300], flush=True)
             continue
         for tensor in made.values():
-            common.poison(tensor)
+            poison(tensor)
         ours()
         errors = {name: error_of(made[name].reshape(value.shape), value) for name, value in wanted.items()}
         error = max(errors.values())
@@ -445,6 +527,8 @@ def measure(turns, operator, shape, listed, args):
     first = next(iter(case.exact))
     wanted = case.exact[first]()
     for name, run in case.peers.items():
+        if name.split("-")[0] not in args.peers.split(","):
+            continue
         try:
             error = 0.0 if name.endswith("-inplace") else error_of(single(run()).reshape(wanted.shape), wanted)
             torch.cuda.synchronize()
@@ -476,6 +560,20 @@ def measure(turns, operator, shape, listed, args):
     return rows
 
 
+def warm(args):
+    """Has torch.compile compile for every case."""
+    import torch
+
+    for operator, shape in cases(args):
+        torch._dynamo.reset()
+        try:
+            OPERATORS[operator][0](*shape).peers["compile"]()
+            torch.cuda.synchronize()
+        except Exception as error:  # noqa: BLE001: the run itself says so again
+            print(f"{operator} {shape}: {type(error).__name__}: {str(error)[:200]}", flush=True)
+        torch.cuda.empty_cache()
+
+
 def show(rows, notes):
     """A line for a case."""
     ours = rows[0]
@@ -502,11 +600,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default="target/release/tilewright")
     parser.add_argument("--only", help="operators, with commas")
-    parser.add_argument("--top", type=int, default=16, help="candidates of a case")
+    parser.add_argument("--top", type=int, default=24, help="candidates of a case")
     parser.add_argument("--emit-launches", metavar="DIR", help="compile, write there, and stop; no GPU")
     parser.add_argument("--launches", metavar="DIR", help="compiled candidates, as --emit-launches leaves them")
     parser.add_argument("--ptxas", help="assemble with this ptxas instead of the driver (with --emit-launches)")
     parser.add_argument("--json", help="append the rows to this file, and leave out the cases that it has")
+    parser.add_argument("--peers", default="compile,liger,vllm", help="with commas: eager too")
+    parser.add_argument("--warm", action="store_true", help="only let torch.compile compile, for its cache: several processes may do so at once")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--budget", type=float, default=8, help="milliseconds of each implementation's turns in a run")
     parser.add_argument("--limit-seconds", type=float, default=1e9, help="begin no case after so many seconds")
@@ -518,6 +618,9 @@ def main():
     done = [json.loads(line) for line in pathlib.Path(args.json).read_text().splitlines()] if args.json and os.path.exists(args.json) else []
     if args.summary:
         conclude(done)
+        return
+    if args.warm:
+        warm(args)
         return
     if not args.launches:
         parser.error("--launches DIR: the candidates that --emit-launches wrote")

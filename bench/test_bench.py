@@ -1,6 +1,8 @@
 """What of the benches can be tested without torch and a GPU: python3 -m unittest discover -s bench"""
 
 import argparse
+import contextlib
+import io
 import pathlib
 import tempfile
 import unittest
@@ -10,6 +12,7 @@ import common
 import gemm
 import grouped
 import litmus
+import memory
 import plot
 
 
@@ -128,6 +131,21 @@ class Grouped(unittest.TestCase):
         args = argparse.Namespace(even=True, dtype="bf16")
         self.assertEqual(grouped.job_of((2, 130, 8, 16), "", args)["sizes"], {"m": 512, "n": 8, "k": 16, "g": 2})
         self.assertEqual(grouped.job_of((2, 130, 8, 16), "batch=ragged", args)["sizes"], {"m": 260, "n": 8, "k": 16, "g": 2, "t": 4})
+
+
+class Memory(unittest.TestCase):
+    def test_a_copy_moves_as_many_bytes_as_the_case(self):
+        for operator, (_, shapes, _) in memory.OPERATORS.items():
+            for shape in shapes:
+                sizes, elements = memory.copy_of(operator, shape), memory.traffic(operator, shape)
+                self.assertLess(abs(2 * sizes["m"] * sizes["n"] - elements), 2 * sizes["n"], (operator, shape))
+
+    def test_aims_are_counted_by_size(self):
+        row = {"impl": "ours", "operator": "x", "shape": [1], "of_copy": 0.9, "of_best_peer": 1.1}
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            memory.conclude([row | {"bytes": 1 << 30}, row | {"bytes": 1 << 20}])
+        self.assertIn("1 below 0.95: x 1 0.900", said.getvalue())
+        self.assertIn("0 below 0.98: none", said.getvalue())
 
 
 class Litmus(unittest.TestCase):

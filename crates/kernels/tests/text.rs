@@ -69,11 +69,12 @@ fn check(operator: &TextOperator, given: &Given, edge: &[i64], seeds: &[u64]) {
     let program = operator.program(&borrowed(given)).unwrap();
     let sizes = sizes_of(operator, edge);
     let (values, tensors) = inputs(operator, &program, &sizes, edge.iter().sum::<i64>() as u64);
-    // References know constants by the names of parameters.
+    // References know constants by the names of parameters, and sizes before them.
     let mut known = sizes.clone();
     for knob in operator.knobs {
         let found = program.constants().find(|(_, symbol, _)| symbol.name == knob.constant);
-        known.insert(knob.name.to_string(), found.and_then(|(.., value)| value.as_int()).unwrap());
+        let value = found.and_then(|(.., value)| value.as_int()).unwrap();
+        known.entry(knob.name.to_string()).or_insert(value);
     }
     let expected = (operator.reference)(&known, &values);
     let sizes: Vec<(&str, i64)> = sizes.iter().map(|(name, value)| (name.as_str(), *value)).collect();
@@ -81,7 +82,7 @@ fn check(operator: &TextOperator, given: &Given, edge: &[i64], seeds: &[u64]) {
     let (simulated, interpreted, _) = launch.run(Arch::SM_90A, seeds, &tensors);
     for (name, expected) in &expected {
         let dtype = program.params.iter().find(|param| param.name == *name).unwrap().dtype;
-        let (roundings, absolute) = operator.tolerance;
+        let (roundings, absolute) = (operator.tolerance)(name);
         for (execution, actual) in [("simulator", &simulated[name]), ("interpreter", &interpreted[name])] {
             assert_eq!(actual.len(), expected.len());
             for (i, (actual, expected)) in actual.iter().zip(expected).enumerate() {
@@ -148,6 +149,9 @@ fn programs_of_files_print_and_parse_back() {
     }
 }
 
+/// Accesses that a program over whole vectors has no need of.
+const NARROW: &[&str] = &["ld.global.b16", "ld.global.u16", "st.global.b16", "ld.global.b32 "];
+
 #[test]
 fn vectors_are_whole_and_nothing_spills() {
     let ptxas = ptxas();
@@ -157,13 +161,11 @@ fn vectors_are_whole_and_nothing_spills() {
         for given in [Vec::new(), point.parameters] {
             let program = operator.program(&borrowed(&given)).unwrap();
             let named: Vec<(&str, i64)> = sizes.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-            for arch in [Arch::SM_80, Arch::SM_90A] {
+            for arch in [Arch::SM_80, Arch::SM_90A].into_iter().filter(|arch| arch.has(operator.needs)) {
                 let options = Options::new(arch).for_sizes(&program, &named);
                 let kernel = compile(&program, &options)
                     .unwrap_or_else(|e| panic!("{} {given:?}: {e}", operator.name));
-                for narrow in
-                    ["ld.global.b16", "ld.global.u16", "st.global.b16", "ld.global.b32 ", "ld.shared.b16"]
-                {
+                for narrow in if operator.narrow { &[] } else { NARROW } {
                     assert!(!kernel.ptx.contains(narrow), "{} {given:?}: {narrow}", operator.name);
                 }
                 if let Some(ptxas) = &ptxas {

@@ -58,22 +58,6 @@ pub(super) fn layernorm(sizes: &Sizes, values: &Values) -> Values {
     })
 }
 
-pub(super) fn softmax(sizes: &Sizes, values: &Values) -> Values {
-    of_rows(sizes, values, |row| {
-        let most = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let total: f64 = row.iter().map(|x| (x - most).exp()).sum();
-        row.iter().map(|x| (x - most).exp() / total).collect()
-    })
-}
-
-pub(super) fn log_softmax(sizes: &Sizes, values: &Values) -> Values {
-    of_rows(sizes, values, |row| {
-        let most = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let total: f64 = row.iter().map(|x| (x - most).exp()).sum();
-        row.iter().map(|x| x - most - total.ln()).collect()
-    })
-}
-
 /// Sums of squares are taken of `h` as it is rounded, which the test gives back as a value: the reference of `y` is that of a norm of
 /// the exact sum, and its tolerance has room for one rounding more.
 pub(super) fn add_rmsnorm(sizes: &Sizes, values: &Values) -> Values {
@@ -128,21 +112,6 @@ pub(super) fn quantise(sizes: &Sizes, values: &Values, block: Option<usize>, mos
         y.extend(part.iter().map(|x| x / scale));
     }
     Values::from([("y".to_string(), y), ("s".to_string(), scales)])
-}
-
-pub(super) fn causal_conv1d(sizes: &Sizes, values: &Values) -> Values {
-    let (d, l) = (sizes["d"] as usize, sizes["l"] as usize);
-    let mut y = Vec::new();
-    for (at, row) in values["x"].chunks(l).enumerate() {
-        let channel = at % d;
-        let w = &values["w"][4 * channel..4 * channel + 4];
-        for i in 0..l {
-            let taps = (0..4).filter(|k| i + k >= 3).map(|k| w[k] * row[i + k - 3]);
-            let sum = values["bias"][channel] + taps.sum::<f64>();
-            y.push(sum / (1.0 + (-sum).exp()));
-        }
-    }
-    result("y", y)
 }
 
 /// Rotates the pairs `(x[first], x[second])` of heads of `d` numbers by the angles of their token.

@@ -138,6 +138,8 @@ pub(super) fn estimate(operator: &TextOperator, setting: &Setting, arch: Arch, s
     let bandwidth = table.rate(Rate::DramBytes);
     let share = bytes / (blocks * steps);
     let together = (blocks / chips).min(resident) * share;
-    let cycles = waves * steps * LATENCY.max(together / bandwidth) + LATENCY;
+    // What is read again comes from the L2 cache, mostly; latency and transfer overlap, not wholly.
+    let transfer = together / bandwidth * if loops && passes > 1.0 { 1.3 } else { 1.0 };
+    let cycles = waves * steps * (LATENCY.max(transfer) + 0.1 * LATENCY.min(transfer)) + LATENCY;
     cycles / table.rate(Rate::ClockMhz) + table.rate(Rate::LaunchUs)
 }

@@ -90,7 +90,7 @@ const ROPE: TextOperator = TextOperator {
 
 /// A row of quantisations of `[m, n]` to 8 bits.
 const QUANTISE: TextOperator = TextOperator {
-    needs: Features::of(Feature::Fp8Conversion),
+    needs: Features::of(&[Feature::Fp8Conversion]),
     traffic: |sizes| 1.5 * product(sizes),
     // A quotient may lie on the other side of a tie; subnormal results are multiples of 2^-9.
     tolerance: |name| if name == "s" { (8.0, 0.0) } else { (1.01, 0.00098) },
@@ -244,17 +244,5 @@ operators! {
         tolerance: |name| if name == "s" { (8.0, 0.0) } else { (0.0, 0.501) },
         needs: Features::NONE,
         ..QUANTISE
-    };
-    CausalConv1d = TextOperator {
-        name: "causal_conv1d",
-        about: "y[b, d, l] = silu(bias[d] + Σ w[d, k] · x[b, d, l − 3 + k]) over k from 0 to 3",
-        forms: &[form!("tiles", "causal_conv1d.tile")],
-        sizes: &[("b", SizeKind::Count), ("d", SizeKind::Extent), ("l", SizeKind::Extent)],
-        edges: &[&[1, 1, 1], &[2, 5, 17], &[1, 3, 1000], &[2, 1, 4097], &[1, 33, 64]],
-        large: &[8, 5120, 2048],
-        reference: references::causal_conv1d,
-        tolerance: |_| (2.0, 1e-6),
-        narrow: true,
-        ..ELEMENTWISE
     };
 }
