@@ -123,7 +123,8 @@ pub(super) fn estimate(operator: &TextOperator, setting: &Setting, arch: Arch, s
     let resident = f64::from(limits.resident_blocks(threads as u32, registers, 0));
     let chips = table.rate(Rate::Multiprocessors);
     let columns = sizes.last().map_or(1.0, |n| *n as f64);
-    let elements = sizes.iter().map(|n| *n as f64).product::<f64>() * if named("d") { 1.0 } else { value("d") };
+    let elements =
+        sizes.iter().map(|n| *n as f64).product::<f64>() * if named("d") { 1.0 } else { value("d") };
     // Programs that loop over the columns of a row: those with sums read twice, and wait for each chunk.
     let form = operator.forms[setting.form];
     let loops = form.name == "chunks";

@@ -16,11 +16,11 @@ const MN: &[(&str, SizeKind)] = &[("m", SizeKind::Extent), ("n", SizeKind::Exten
 const MATRICES: &[&[i64]] =
     &[&[1, 1], &[1, 17], &[17, 1], &[3, 1000], &[5, 1024], &[100, 17], &[131, 128], &[1, 4097]];
 
-const LMN: &[(&str, SizeKind)] =
-    &[("l", SizeKind::Count), ("m", SizeKind::Extent), ("n", SizeKind::Extent)];
+const LMN: &[(&str, SizeKind)] = &[("l", SizeKind::Count), ("m", SizeKind::Extent), ("n", SizeKind::Extent)];
 
 /// The same in batches.
-const BATCHES: &[&[i64]] = &[&[1, 1, 1], &[3, 1, 17], &[2, 17, 1], &[1, 65, 1000], &[5, 24, 64], &[1, 3, 4097]];
+const BATCHES: &[&[i64]] =
+    &[&[1, 1, 1], &[3, 1, 17], &[2, 17, 1], &[1, 65, 1000], &[5, 24, 64], &[1, 3, 4097]];
 
 /// The program of a file.
 macro_rules! form {
