@@ -162,6 +162,10 @@ mod tests {
         ElemExpr::Binary(op, Box::new(x), Box::new(y))
     }
 
+    fn float(value: Expr) -> ElemExpr {
+        ElemExpr::unary(UnaryOp::Float, ElemExpr::Int(value))
+    }
+
     const X: ElemExpr = ElemExpr::Tensor(TensorId(0));
     const Y: ElemExpr = ElemExpr::Tensor(TensorId(1));
 
@@ -225,14 +229,14 @@ mod tests {
         let no = [
             two(Add, two(Mul, X, Y), X),
             two(Mul, X, ElemExpr::Number(0.1)),
-            two(Mul, X, ElemExpr::Int(Expr::Int(100_003))),
+            two(Mul, X, float(Expr::Int(100_003))),
             two(Mul, X, ElemExpr::Number(1e6)),
             two(Div, X, Y),
             ElemExpr::Unary(UnaryOp::Exp, Box::new(X)),
             two(Max, X, ElemExpr::Scalar(tilewright_tile::ParamId(0))),
         ];
         assert!(no.iter().all(|e| !applies(e, DType::F16)));
-        assert!(applies(&two(Mul, X, ElemExpr::Int(Expr::Int(3))), DType::BF16));
+        assert!(applies(&two(Mul, X, float(Expr::Int(3))), DType::BF16));
         assert!(!applies(&two(Mul, X, Y), DType::F32) && !applies(&two(Mul, X, Y), DType::E5M2));
     }
 }
