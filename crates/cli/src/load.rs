@@ -104,13 +104,15 @@ fn values(args: &ProgramArgs, program: &Program) -> Result<Values, Failure> {
         if !seen.insert(name) {
             return Err(Failure::usage(format!("`-p {given}`: `{name}` is given twice")));
         }
-        if program.params.iter().any(|p| p.name == name && p.is_integer()) {
-            let integer: i32 = value.parse().map_err(|_| {
+        if let Some(param) = program.params.iter().find(|p| p.name == name && p.is_integer()) {
+            let (low, high) = param.dtype.range().unwrap_or((0, 0));
+            let integer = value.parse().ok().filter(|x: &i64| (low..=high).contains(x)).ok_or_else(|| {
                 Failure::usage(format!(
-                    "`-p {given}`: `{name}` is a parameter of type i32, and `{value}` is no integer of 32 bits"
+                    "`-p {given}`: `{name}` is a parameter of type {}, and `{value}` is no integer from {low} to {high}",
+                    param.dtype
                 ))
             })?;
-            scalars.insert(name.to_string(), f64::from(integer));
+            scalars.insert(name.to_string(), integer as f64);
             continue;
         }
         if let Some(scalar) = scalars.get_mut(name) {

@@ -82,7 +82,7 @@ impl Bindings {
     pub fn args(&self, kernel: &Kernel) -> Result<Vec<Arg<'_>>, RuntimeError> {
         let arg = |param: &tilewright_tile::Param| match param.kind {
             ParamKind::Scalar { default } if param.is_integer() => {
-                Ok(Arg::Integer(self.integers.get(&param.name).copied().unwrap_or(default as i32)))
+                Ok(Arg::Integer(self.integers.get(&param.name).copied().unwrap_or(default as i64 as i32)))
             }
             ParamKind::Scalar { default } => {
                 Ok(Arg::Scalar(self.scalars.get(&param.name).copied().unwrap_or(default as f32)))

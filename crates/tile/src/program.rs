@@ -108,14 +108,19 @@ impl Param {
 
     /// True for a scalar of an integer type.
     pub fn is_integer(&self) -> bool {
-        matches!(self.kind, ParamKind::Scalar { .. }) && !self.dtype.is_float()
+        matches!(self.kind, ParamKind::Scalar { .. }) && self.dtype.range().is_some()
+    }
+
+    /// True for an integer that integer expressions may have: those are signed.
+    pub fn is_signed_integer(&self) -> bool {
+        self.is_integer() && self.dtype == DType::I32
     }
 
     /// The default of a scalar of an integer type.
     pub fn integer(&self) -> Option<i64> {
         match self.kind {
             // The verifier knows that it is a value of the type.
-            ParamKind::Scalar { default } if self.is_integer() => Some(default as i64),
+            ParamKind::Scalar { default } if self.is_integer() && default.fract() == 0.0 => Some(default as i64),
             _ => None,
         }
     }

@@ -429,7 +429,7 @@ impl Prepared {
         let both = self.tensors.iter().zip(&self.inputs).zip(&self.integers);
         both.map(|((tensor, input), integer)| match (tensor, input) {
             (Some(tensor), _) => Arg::Buffer(tensor.buffer()),
-            (None, Argument::Scalar(x)) if *integer => Arg::Integer(*x as i32),
+            (None, Argument::Scalar(x)) if *integer => Arg::Integer(*x as i64 as i32),
             (None, Argument::Scalar(x)) => Arg::Scalar(*x as f32),
             (None, Argument::Tensor(_)) => Arg::Scalar(f32::NAN),
         })

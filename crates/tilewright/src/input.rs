@@ -221,10 +221,9 @@ pub(crate) fn arguments(
     let mut arguments = Vec::new();
     for (i, param) in kernel.program().params.iter().enumerate() {
         if let ParamKind::Scalar { default } = param.kind {
-            // The launch passes an `f32` or an `i32`, so the interpreter computes with one too.
+            // The launch passes a number of the type, so the interpreter computes with one too.
             let value = options.scalars.get(&param.name).copied().unwrap_or(default);
-            let passed = if param.is_integer() { f64::from(value as i32) } else { f64::from(value as f32) };
-            arguments.push(Argument::Scalar(passed));
+            arguments.push(Argument::Scalar(param.dtype.decode(param.dtype.encode(value))));
             continue;
         }
         let id = ParamId(i as u32);

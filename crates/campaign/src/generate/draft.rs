@@ -98,12 +98,12 @@ pub(super) fn columns_layout(threads: i64, m: i64, n: i64) -> String {
 }
 
 /// The integer types.
-const INTEGERS: [&str; 9] = ["i8", "u8", "i32", "i4", "u4", "i2", "u2", "i1", "u1"];
+const INTEGERS: [&str; 10] = ["i8", "u8", "i32", "u32", "i4", "u4", "i2", "u2", "i1", "u1"];
 
 /// The bits of an element.
 pub(super) fn bits(dtype: &str) -> i64 {
     match dtype {
-        "f32" | "i32" => 32,
+        "f32" | "i32" | "u32" => 32,
         "f16" | "bf16" => 16,
         "e4m3" | "e5m2" | "i8" | "u8" => 8,
         "i4" | "u4" => 4,
@@ -131,7 +131,7 @@ pub(super) fn expression(dice: &mut Dice, operands: &[String], depth: usize) -> 
         };
     }
     let inner = |dice: &mut Dice| expression(dice, operands, depth - 1);
-    match dice.below(14) {
+    match dice.below(18) {
         0..=2 => format!("({} + {})", inner(dice), inner(dice)),
         3..=4 => format!("({} - {})", inner(dice), inner(dice)),
         5..=6 => format!("{} * {}", factor(dice, operands, depth), factor(dice, operands, depth)),
@@ -140,16 +140,64 @@ pub(super) fn expression(dice: &mut Dice, operands: &[String], depth: usize) -> 
         9 => format!("{} / (abs({}) + 0.5)", factor(dice, operands, depth), inner(dice)),
         10 => format!("abs({})", inner(dice)),
         11 => format!("(-{})", factor(dice, operands, depth)),
+        12..=13 => {
+            let c = condition(dice, operands, depth);
+            format!("where({c}, {}, {})", inner(dice), inner(dice))
+        }
+        14 => format!("float({})", integer(dice, depth)),
+        15 => format!("fdividef({}, abs({}) + 0.5)", inner(dice), inner(dice)),
         _ => {
             let x = inner(dice);
-            match dice.below(6) {
+            match dice.below(12) {
                 0 => format!("exp(min({x}, 2.0))"),
                 1 => format!("log(abs({x}) + 0.25)"),
                 2 => format!("sqrt(abs({x}))"),
                 3 => format!("rsqrt(abs({x}) + 0.5)"),
+                4 => format!("exp2(min({x}, 2.0))"),
+                5 => format!("log2(abs({x}) + 0.25)"),
+                6 => format!("sin({x})"),
+                7 => format!("cos({x})"),
+                8 => format!("erf({x})"),
+                9 => format!("{}({x})", dice.pick(&["floor", "ceil", "round"])),
                 _ => format!("tanh({x})"),
             }
         }
+    }
+}
+
+/// A condition over the same operands and over coordinates.
+fn condition(dice: &mut Dice, operands: &[String], depth: usize) -> String {
+    let sign = dice.pick(&["==", "!=", "<", "<=", ">", ">="]);
+    let deeper = depth.saturating_sub(1);
+    match dice.below(6) {
+        0 => format!("{} {sign} {}", expression(dice, operands, deeper), expression(dice, operands, deeper)),
+        1 if depth > 1 => {
+            let [a, b] = [0, 1].map(|_| condition(dice, operands, deeper));
+            format!("({a}) {} not ({b})", dice.pick(&["and", "or"]))
+        }
+        _ => format!("{} {sign} {}", integer(dice, deeper), integer(dice, deeper)),
+    }
+}
+
+/// An integer of an element: of its coordinate and of the block.
+fn integer(dice: &mut Dice, depth: usize) -> String {
+    if depth == 0 {
+        return match dice.below(4) {
+            0 => dice.range(-3, 40).to_string(),
+            1 => "block.x".to_string(),
+            _ => "index(0)".to_string(),
+        };
+    }
+    let x = integer(dice, depth - 1);
+    let x = if x.contains(' ') { format!("({x})") } else { x };
+    let y = integer(dice, 0);
+    match dice.below(6) {
+        0 => format!("({x} {} {y})", dice.pick(&["+", "-", "*"])),
+        1 => format!("({x} {} {})", dice.pick(&["/", "%"]), dice.pick(&["2", "3", "-5", "8"])),
+        2 => format!("({x} {} {y})", dice.pick(&["&", "|", "^"])),
+        3 => format!("({x} {} {})", dice.pick(&["<<", ">>"]), dice.range(0, 33)),
+        4 => format!("{}({x}, {y})", dice.pick(&["min", "max", "mulhi"])),
+        _ => format!("int(bitcast({x} * 0x9e3779b9, u32) >> {})", dice.range(1, 32)),
     }
 }
 

@@ -75,7 +75,7 @@ impl Launch<'_> {
                     .map(|param| match param.kind {
                         ParamKind::Tensor { .. } => Arg::Tensor(&tensors[&param.name]),
                         ParamKind::Scalar { default } if param.is_integer() => {
-                            Arg::Integer(self.scalar(&param.name, default) as i32)
+                            Arg::Integer(self.scalar(&param.name, default) as i64 as i32)
                         }
                         ParamKind::Scalar { default } => {
                             Arg::Scalar(self.scalar(&param.name, default) as f32)

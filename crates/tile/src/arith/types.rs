@@ -263,17 +263,9 @@ pub fn value_type(expr: &ElemExpr, types: &(impl Types + ?Sized)) -> Result<Valu
             let found = of(x)?;
             check(Takes::of_unary(*op), found)?;
             match op {
-                UnaryOp::Float if found.is_float() => {
-                    return Err(TypeClash::new(
-                        expr,
-                        TypeClashReason::Operand(found, "integers and truth values"),
-                    ));
-                }
-                UnaryOp::Int if found.is_float() => {
-                    return Err(TypeClash::new(
-                        expr,
-                        TypeClashReason::Operand(found, "integers and truth values"),
-                    ));
+                UnaryOp::Float | UnaryOp::Int if found.is_float() && found != ValueType::Literal => {
+                    let reason = TypeClashReason::Operand(found, "integers and truth values");
+                    return Err(TypeClash::new(expr, reason));
                 }
                 UnaryOp::Float => ValueType::Float,
                 UnaryOp::Int => ValueType::Int,
@@ -286,7 +278,10 @@ pub fn value_type(expr: &ElemExpr, types: &(impl Types + ?Sized)) -> Result<Valu
             let takes = Takes::of_binary(*op);
             check(takes, x)?;
             check(takes, y)?;
-            let both = meet(x, y)?;
+            let both = match (takes, meet(x, y)?) {
+                (Takes::Integers, ValueType::Literal) => ValueType::Int,
+                (_, both) => both,
+            };
             if op.compares() { ValueType::Is(DType::Bool) } else { both }
         }
         ElemExpr::Where(operands) => {
@@ -311,9 +306,12 @@ pub fn value_type(expr: &ElemExpr, types: &(impl Types + ?Sized)) -> Result<Valu
     })
 }
 
-/// The type in which an operand is computed that takes no type from beside it.
+/// The type in which the operand of a conversion is computed, which takes no type from beside it. A literal is an integer there.
 pub(super) fn operand(expr: &ElemExpr, types: &(impl Types + ?Sized)) -> Result<Compute, TypeClash> {
-    let dtype = value_type(expr, types)?.dtype();
+    let dtype = match value_type(expr, types)? {
+        ValueType::Literal => DType::I32,
+        found => found.dtype(),
+    };
     Compute::of(dtype).ok_or_else(|| TypeClash::unsupported(expr, dtype))
 }
 

@@ -221,7 +221,7 @@ impl Parser<'_> {
         match self.build.lookup(name, span, "a constant, a size or a counter") {
             Ok(Named::Symbol(id)) => Ok(Expr::Symbol(id)),
             Ok(Named::Poisoned) => Ok(Expr::Int(1)),
-            Ok(Named::Param(id)) if self.build.program.param(id).is_integer() => Ok(Expr::Scalar(id)),
+            Ok(Named::Param(id)) if self.build.program.param(id).is_signed_integer() => Ok(Expr::Scalar(id)),
             Ok(Named::Param(_)) => {
                 let error = mistyped(name, span, "a parameter", "an integer");
                 self.recover(error.help(format!("`{name}[0]` is an element of a tensor of integers")))
@@ -420,7 +420,7 @@ impl Parser<'_> {
                 let part = self.part(Some(id), span)?;
                 return Ok(part.map_or(ElemExpr::Number(f64::NAN), ElemExpr::Tensor));
             }
-            Ok(Named::Param(id)) if self.build.program.param(id).is_integer() => {
+            Ok(Named::Param(id)) if self.build.program.param(id).is_signed_integer() => {
                 return Ok(ElemExpr::Int(Expr::Scalar(id)));
             }
             Ok(Named::Param(id)) => {

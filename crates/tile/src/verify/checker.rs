@@ -188,8 +188,8 @@ impl<'a> Checker<'a> {
             let text = format!("refers to parameter {}, which does not exist", param.0);
             return Some((Code::UnknownName, text, "use the integers that the builder returns"));
         };
-        if !row.is_integer() {
-            let text = format!("uses `{}`, which is no integer", row.name);
+        if !row.is_signed_integer() {
+            let text = format!("uses `{}`, which is no signed integer", row.name);
             return Some((Code::TypeMismatch, text, "integers are parameters such as `k: i32 = 1`"));
         }
         (allowed == Allowed::Sizes).then(|| {

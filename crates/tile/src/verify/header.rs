@@ -107,21 +107,21 @@ impl Checker<'_> {
                         }
                     }
                 }
-                ParamKind::Scalar { .. } if !matches!(param.dtype, DType::F32 | DType::I32) => self.report(
+                ParamKind::Scalar { .. } if !matches!(param.dtype, DType::F32 | DType::I32 | DType::U32) => self.report(
                     Diagnostic::new(
                         Code::TypeMismatch,
                         param.span,
-                        format!("the scalar `{}` is {}; scalars are f32 or i32", param.name, param.dtype),
+                        format!("the scalar `{}` is {}; scalars are f32, i32 or u32", param.name, param.dtype),
                     )
                     .help(format!("write `{}: f32`", param.name)),
                 ),
-                ParamKind::Scalar { default } if param.dtype == DType::I32 => {
-                    if default.fract() != 0.0 || i32::try_from(*default as i64).is_err() {
+                ParamKind::Scalar { default } if let Some((low, high)) = param.dtype.range() => {
+                    if default.fract() != 0.0 || *default < low as f64 || *default > high as f64 {
                         self.report(
                             Diagnostic::new(
                                 Code::BadValue,
                                 param.span,
-                                format!("the default of `{}` is no i32", param.name),
+                                format!("the default of `{}` is no {}", param.name, param.dtype),
                             )
                             .help("write an integer of 32 bits"),
                         );

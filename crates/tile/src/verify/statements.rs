@@ -512,7 +512,7 @@ impl Checker<'_> {
                         )
                         .help("copy a tile of it into a register tensor first"),
                     );
-                } else if param.is_integer() {
+                } else if param.is_signed_integer() {
                     self.report(
                         Diagnostic::new(
                             Code::TypeMismatch,
