@@ -156,7 +156,8 @@ pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnosti
     clock.lap("verify");
     let program = of_surface(&verified)?;
     clock.lap("unroll");
-    finish(verified, program, options, clock)
+    let unnamed = program.unnamed();
+    finish(verified, program, options, clock).map_err(|errors| unnamed.in_words(errors))
 }
 
 /// Compiles a core program that an author wrote, perhaps after some of its passes: those that have nothing left to do leave it as it is.

@@ -57,6 +57,13 @@ impl Lower<'_> {
         let array = self.array(dst)?;
         let dtype = self.verified.tensor(dst).dtype;
         let count = self.count(dst)?;
+        if let ElemExpr::Tensor(src) = expr {
+            // Nothing is computed: an element of any type stays what it is.
+            let words =
+                elements::read_words(self.b, self.array(*src)?, elements::registers(count, dtype.bits()));
+            elements::write_words(self.b, array, words);
+            return Ok(());
+        }
         // A register of the result may be one of the operands': its elements are all read before it is written.
         if packed::applies(expr, dtype) {
             let ids = expr.tensors();

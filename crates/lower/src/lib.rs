@@ -38,7 +38,7 @@ use tilewright_simt::{ArrayId, Build, Builder, Function, FunctionParamKind, Oper
 use tilewright_synth::block::{BlockPlan, Part};
 use tilewright_synth::{Divisibility, GemmPlan, Multiples, StmtPlan};
 use tilewright_tile::core::{Program, Stmt, StmtKind, Tensor};
-use tilewright_tile::{Diagnostic, Expr, Origin, ParamKind, SymbolId, TensorId, statement_text};
+use tilewright_tile::{Diagnostic, Expr, Origin, ParamKind, SymbolId, TensorId, named_statement_text};
 
 use async_state::AsyncState;
 use context::{Lower, internal};
@@ -197,7 +197,7 @@ impl Lower<'_> {
             Origin::Text(span) => Some(Position::Text(span.start)),
             Origin::Rust(location) => Some(Position::Rust(location)),
         };
-        self.b.set_origin_at(statement_text(self.verified, stmt), position);
+        self.b.set_origin_at(named_statement_text(self.verified, stmt), position);
         for tensor in stmt.kind.reads().into_iter().chain(stmt.kind.writes()) {
             if let Some(Some(buffer)) = self.memory.buffers.get(tensor.0 as usize) {
                 self.b.name_shared(*buffer);

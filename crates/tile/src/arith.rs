@@ -73,6 +73,12 @@ impl Rounded {
 ///
 /// The first clash of types in it.
 pub fn rounded(expr: &ElemExpr, result: DType, types: &(impl Types + ?Sized)) -> Result<Rounded, TypeClash> {
+    // A tensor alone is moved, whatever its type.
+    if let ElemExpr::Tensor(id) = expr
+        && types.tensor(*id) == result
+    {
+        return Ok(Rounded::Tensor(*id));
+    }
     let found = value_type(expr, types)?;
     let compute = Compute::of(result).ok_or_else(|| TypeClash::unsupported(expr, result))?;
     if !found.becomes(result) {

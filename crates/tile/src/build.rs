@@ -7,13 +7,14 @@ use tilewright_machine::DType;
 
 use crate::arith::value_type;
 use crate::diagnostic::{Code, Diagnostic, Origin};
-use crate::expr::{Expr, SymbolId};
+use crate::expr::{Expr, IntOp, SymbolId};
 use crate::ids::{StmtId, StmtIds};
 use crate::names::{is_identifier, is_reserved, nearest};
 use crate::program::{
     ElemExpr, Param, ParamId, ParamKind, Pipeline, PipelineId, Program, ShapeOp, Side, Stmt, StmtKind,
     Symbol, SymbolKind, Tensor, TensorId, TensorKind, TileOrder,
 };
+use crate::unnamed::{self, Nameless, Unnamed};
 
 /// The meaning of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,6 +103,8 @@ struct Open {
 /// A program under construction.
 pub(crate) struct Builder {
     pub(crate) program: Program,
+    /// The tensors that have no names yet.
+    pub(crate) nameless: Vec<Nameless>,
     names: HashMap<String, Entry>,
     open: Vec<Open>,
     body: Vec<Stmt>,
@@ -127,6 +130,7 @@ impl Builder {
                 statements: StmtIds::default(),
                 body: Vec::new(),
             },
+            nameless: Vec::new(),
             names: HashMap::new(),
             open: Vec::new(),
             body: Vec::new(),
@@ -200,7 +204,8 @@ impl Builder {
         let span = span.into();
         let id = TensorId(self.program.tensors.len() as u32);
         self.bind(name, span, Named::Tensor(id))?;
-        self.program.tensors.push(Tensor { name: name.to_string(), dtype, kind, span });
+        let (name, unnamed) = (name.to_string(), Unnamed::default());
+        self.program.tensors.push(Tensor { name, dtype, kind, span, unnamed });
         Ok(id)
     }
 
@@ -252,6 +257,11 @@ impl Builder {
 
     pub(crate) fn emit(&mut self, kind: StmtKind, span: impl Into<Origin>) {
         let stmt = self.program.statement(kind, span.into());
+        self.push(stmt);
+    }
+
+    /// Adds a statement to the block at hand.
+    pub(crate) fn push(&mut self, stmt: Stmt) {
         self.body.push(stmt);
     }
 
@@ -410,6 +420,7 @@ impl Builder {
             self.end(end);
         }
         self.program.body = self.body;
+        unnamed::name(&mut self.program, self.nameless);
         self.program
     }
 
@@ -432,6 +443,24 @@ impl Builder {
         }
     }
 
+    /// The shape of an elementwise expression over these tensors: of each mode the largest extent, for an extent of 1 repeats. Whether the
+    /// extents fit, the verifier checks.
+    pub(crate) fn elementwise_shape(&self, tensors: &[TensorId]) -> Option<Vec<Expr>> {
+        let mut shapes = tensors.iter().map(|tensor| self.result_shape(*tensor));
+        let mut shape = shapes.next()?;
+        let rank = shape.len();
+        for other in shapes.filter(|other| other.len() == rank) {
+            for (extent, other) in shape.iter_mut().zip(other) {
+                if *extent == Expr::Int(1) {
+                    *extent = other;
+                } else if other != Expr::Int(1) && other != *extent {
+                    *extent = Expr::binary(IntOp::Max, extent.clone(), other);
+                }
+            }
+        }
+        Some(shape)
+    }
+
     /// The part of a tensor at an index: the one that an earlier statement named, or a new one. Whether there is such a part,
     /// the verifier checks.
     pub(crate) fn part(
@@ -447,16 +476,19 @@ impl Builder {
         if let Some(known) = known {
             return TensorId(known as u32);
         }
-        let shape = self.result_shape(of).into_iter().enumerate();
-        let shape = shape
-            .filter(|(i, _)| !matches!(index.get(*i), Some(Some(_))))
-            .map(|(_, extent)| extent)
-            .collect();
+        let shape = self.part_shape(of, &index);
         let name = crate::printer::part_text(&self.program, of, &index);
         let dtype = self.program.tensor(of).dtype;
         let id = TensorId(self.program.tensors.len() as u32);
-        self.program.tensors.push(Tensor { name, dtype, kind: TensorKind::Part { of, index, shape }, span });
+        let (kind, unnamed) = (TensorKind::Part { of, index, shape }, Unnamed::default());
+        self.program.tensors.push(Tensor { name, dtype, kind, span, unnamed });
         id
+    }
+
+    /// The shape of the part of a tensor at an index.
+    pub(crate) fn part_shape(&self, of: TensorId, index: &[Option<Expr>]) -> Vec<Expr> {
+        let shape = self.result_shape(of).into_iter().enumerate();
+        shape.filter(|(i, _)| !matches!(index.get(*i), Some(Some(_)))).map(|(_, extent)| extent).collect()
     }
 
     /// The shape of `src` after a shape statement. An illegal one, which the verifier refuses, gives some shape.

@@ -18,6 +18,7 @@ pub mod program;
 pub mod rasterization;
 pub mod renamed;
 pub mod statement;
+pub mod unnamed;
 pub mod unroll;
 pub mod verified;
 pub mod verify;
@@ -31,12 +32,13 @@ pub use interpret::{Argument, InterpretError, interpret};
 pub use interval::least_iterations;
 pub use names::{Word, words};
 pub use parser::parse;
-pub use printer::{Names, statement_text};
+pub use printer::{Names, named_statement_text, statement_text};
 pub use program::{
     AsyncCopyAttrs, BinaryOp, ElemExpr, Form, Notation, Operand, OperandMut, Param, ParamId, ParamKind,
     Pipeline, PipelineId, Program, ReduceOp, ShapeOp, Side, Stmt, StmtKind, Surface, Symbol, SymbolKind,
     Tensor, TensorId, TensorKind, TensorRef, TileOrder, UnaryOp, Use, ViewLeaf, ViewMode,
 };
+pub use unnamed::Unnamed;
 pub use unroll::unroll;
 pub use verified::{Constants, GlobalTile, TileRef, Verified};
 pub use verify::{MAX_TILE, verify};

@@ -38,6 +38,61 @@ pub trait Names {
     fn write_tensor(&self, out: &mut dyn Write, id: TensorId) -> fmt::Result;
     /// Writes what a pipeline is defined as: its stages and its tensors.
     fn write_pipeline(&self, out: &mut dyn Write, id: PipelineId) -> fmt::Result;
+    /// The text of the expression whose value a tensor holds, of a tensor that the author did not name.
+    fn unnamed(&self, id: TensorId) -> Option<&str>;
+}
+
+/// The names of a program in messages: a tensor that the author did not name is the expression whose value it holds.
+struct Said<'a>(&'a dyn Names);
+
+impl Names for Said<'_> {
+    fn symbol(&self, id: SymbolId) -> &str {
+        self.0.symbol(id)
+    }
+
+    fn param(&self, id: ParamId) -> &str {
+        self.0.param(id)
+    }
+
+    fn tensor(&self, id: TensorId) -> &str {
+        self.0.unnamed(id).unwrap_or_else(|| self.0.tensor(id))
+    }
+
+    fn pipeline(&self, id: PipelineId) -> &str {
+        self.0.pipeline(id)
+    }
+
+    fn is_size(&self, id: SymbolId) -> bool {
+        self.0.is_size(id)
+    }
+
+    fn is_unrolled(&self, counter: SymbolId) -> bool {
+        self.0.is_unrolled(counter)
+    }
+
+    fn dtype(&self, id: TensorId) -> Option<DType> {
+        self.0.dtype(id)
+    }
+
+    fn rank(&self, id: TensorId) -> usize {
+        self.0.rank(id)
+    }
+
+    fn pinned(&self, id: TensorId) -> Option<&Layout> {
+        self.0.pinned(id)
+    }
+
+    fn write_tensor(&self, out: &mut dyn Write, id: TensorId) -> fmt::Result {
+        self.0.write_tensor(out, id)
+    }
+
+    fn write_pipeline(&self, out: &mut dyn Write, id: PipelineId) -> fmt::Result {
+        self.0.write_pipeline(out, id)
+    }
+
+    fn unnamed(&self, id: TensorId) -> Option<&str> {
+        self.0.unnamed(id)
+    }
 }
 
 impl Names for Program {
@@ -105,6 +160,10 @@ impl Names for Program {
     fn write_pipeline(&self, out: &mut dyn Write, id: PipelineId) -> fmt::Result {
         let Some(row) = self.pipelines.get(id.0 as usize) else { return out.write_str("?") };
         pipeline(out, self, &row.stages, &row.tensors)
+    }
+
+    fn unnamed(&self, id: TensorId) -> Option<&str> {
+        self.tensors.get(id.0 as usize)?.unnamed.text()
     }
 }
 
@@ -755,8 +814,17 @@ impl Display for Program {
     }
 }
 
-/// One statement of a program as text, without what a loop, a role or a stage holds: `for ki in 0..ceil_div(k, 32)`.
+/// One statement of a program as text, without what a loop, a role or a stage holds: `for ki in 0..ceil_div(k, 32)`. Expressions stand
+/// for tensors that the author did not name.
 pub fn statement_text<F: Form>(program: &dyn Names, stmt: &Stmt<F>) -> String {
+    let text = named_statement_text(&Said(program), stmt);
+    let unnamed = stmt.kind.assigned().first().and_then(|id| program.unnamed(*id));
+    let value = unnamed.and_then(|name| text.strip_prefix(name)?.strip_prefix(" = "));
+    value.map(str::to_string).unwrap_or(text)
+}
+
+/// [`statement_text`] with the names that the text form has for all tensors.
+pub fn named_statement_text<F: Form>(program: &dyn Names, stmt: &Stmt<F>) -> String {
     let mut text = String::new();
     // As if every tensor had been defined: no layout is given.
     let mut printer =

@@ -16,6 +16,7 @@ pub use crate::statement::{
     AsyncCopyAttrs, BinaryOp, ElemExpr, Form, Notation, Operand, OperandMut, ReduceOp, ShapeOp, Side, Stmt,
     StmtKind, Surface, TensorRef, TileOrder, UnaryOp, Use,
 };
+pub use crate::unnamed::{Expressions, Unnamed};
 
 /// A kernel's parameter: an index into [`Program::params`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -190,6 +191,8 @@ pub struct Tensor {
     pub kind: TensorKind,
     /// The place of its definition.
     pub span: Origin,
+    /// The expression whose value it holds, where the author gave that no name.
+    pub unnamed: Unnamed,
 }
 
 impl Tensor {
@@ -334,6 +337,11 @@ impl Program {
         self.tensors.iter_mut().for_each(|tensor| tensor.kind.exprs_mut(visit));
         self.pipelines.iter_mut().for_each(|pipeline| visit(&mut pipeline.stages));
         self.body.iter_mut().for_each(|stmt| stmt.kind.exprs_mut(visit));
+    }
+
+    /// The expressions of the tensors that the author did not name.
+    pub fn unnamed(&self) -> Expressions {
+        Expressions::of(self.tensors.iter().map(|row| (&row.name, &row.unnamed)))
     }
 
     /// The run-time sizes, in the order in which a launch passes them.

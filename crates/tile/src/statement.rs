@@ -306,7 +306,7 @@ pub enum StmtKind<F: Form = Surface> {
         value: f64,
     },
     /// `dst = expression`: elementwise over register tensors of one shape. Floats are evaluated in `f32` from operands
-    /// converted exactly, and rounded once to the type of `dst`; integers and truth values are exact. See [`crate::arith`].
+    /// converted exactly, and rounded once to the type of `dst`; integers and truth values are exact. See [`crate::arith`]. A tensor alone, of any type, is moved.
     Elementwise {
         /// The result.
         dst: TensorId,
@@ -451,8 +451,8 @@ pub(crate) type Parsed = Argument<TensorId, Expr, f64>;
 /// A statement that is a plain call, as the parser reads it.
 pub(crate) struct Plain {
     pub(crate) name: &'static str,
-    /// The kinds of its arguments, each with a noun for messages.
-    pub(crate) arguments: &'static [(Argument<(), (), ()>, &'static str)],
+    /// The kinds of its arguments, of tensors with their use, each with a noun for messages.
+    pub(crate) arguments: &'static [(Argument<Use, (), ()>, &'static str)],
     /// The statement with these arguments; `None` if they are of other kinds.
     pub(crate) make: fn(Vec<Parsed>) -> Option<StmtKind>,
 }
@@ -465,7 +465,7 @@ macro_rules! argument_kind {
         Argument::Number(())
     };
     ($used:ident) => {
-        Argument::Tensor(())
+        Argument::Tensor(Use::$used)
     };
 }
 
@@ -1196,6 +1196,19 @@ impl ElemExpr {
         let tensor =
             |operand: Operand<'_>| if let Operand::Tensor(_, id) = operand { Some(*id) } else { None };
         operands.into_iter().filter_map(tensor).collect()
+    }
+}
+
+impl ElemExpr {
+    /// Calls `visit` for every use of a tensor.
+    pub(crate) fn tensors_mut(&mut self, mut visit: impl FnMut(&mut TensorId)) {
+        let mut operands: Vec<OperandMut<'_>> = Vec::new();
+        self.collect_mut(&mut operands);
+        for operand in operands {
+            if let OperandMut::Tensor(_, id) = operand {
+                visit(id);
+            }
+        }
     }
 }
 

@@ -216,7 +216,8 @@ impl Unroll<'_> {
             fresh_name(&mut self.names, &row.name, &suffix(&numbers))
         };
         kind.exprs_mut(&mut |e| *e = self.expr(e));
-        self.tensors.push(Tensor { name, dtype: row.dtype, kind, span: row.span });
+        let unnamed = row.unnamed.clone();
+        self.tensors.push(Tensor { name, dtype: row.dtype, kind, span: row.span, unnamed });
         TensorId((self.tensors.len() - 1) as u32)
     }
 

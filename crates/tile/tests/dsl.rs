@@ -91,21 +91,96 @@ fn a_pipeline_in_rust_equals_the_one_in_text() {
 }
 
 #[test]
-fn a_part_is_no_result() {
+fn a_part_is_assigned_to() {
     let mut k = KernelBuilder::new("parts");
     k.grid([1]);
     k.threads(128);
     let r = k.register_tensor("r", F32, [64, 2]);
     let q = k.register_tensor("q", F32, [64]);
     let part = k.part(r.at(0));
+    k.fill(&q, 0.0);
     k.assign(&part, q + 1.0);
-    let errors = verify(&k.finish().unwrap(), &Constants::new()).unwrap_err();
-    assert_eq!(errors.0[0].code, Code::WrongMemory);
+    let next = k.part(r.at(1));
+    k.assign(&next, q);
+    let text = "kernel parts() grid(1) threads(128) {
+        r = register_tensor(f32, [64, 2])
+        q = register_tensor(f32, [64])
+        fill(q, 0.0)
+        r[:, 0] = q + 1.0
+        r[:, 1] = q
+    }";
+    let program = k.finish().unwrap();
+    assert_eq!(program, parse(text).unwrap());
+    verify(&program, &Constants::new()).unwrap();
 
     let mut k = KernelBuilder::new("transposed");
     let r = k.register_tensor("r", F32, [64, 2]);
     k.part(r.at(0).transpose());
     assert_eq!(k.finish().unwrap_err().0[0].code, Code::WrongMemory);
+}
+
+/// Expressions become the same statements in both front ends, and their text form reads back.
+#[test]
+fn expressions_stand_where_tensors_may() {
+    let mut k = KernelBuilder::new("nested");
+    let x = k.tensor("x", F16, [8, 64]);
+    k.grid([1]);
+    k.threads(128);
+    let gx = k.global_view("gx", &x, [tile(0, 8), tile(1, 64)]);
+    let r = k.register_tensor("r", F16, [8, 64]);
+    let acc = k.register_tensor("acc", F32, [8, 8]);
+    k.copy(&gx, &r);
+    k.fill(&acc, 0.0);
+    let v = k.cast("v", &r, F32);
+    let largest = v.reduce_keep(ReduceOp::Max, 1).broadcast([8, 64]);
+    let e = k.define("e", (v - largest).exp());
+    let pair = k.register_tensor("pair", F32, [8, 64, 2]);
+    let second = k.part(pair.at(1));
+    k.assign(&second, e.rearrange(None) * 2.0);
+    k.gemm(&acc, (e * e).cast(F16), &r);
+    k.copy((e / e.reduce_keep(ReduceOp::Sum, 1).broadcast([8, 64])).cast(F16), &gx);
+    let scan =
+        k.define("flat", acc.permute([]).reshape([64]).join(acc.reshape([64])).reduce(ReduceOp::Min, 1));
+    k.assign(&scan, scan.expand(0).slice(0, 0, 1).reshape([64]));
+    let program = k.finish().unwrap();
+    let text = "kernel nested(x: f16[8, 64]) grid(1) threads(128) {
+        gx = global_view(x, (8, 64) : (e0, e1))
+        r = register_tensor(f16, [8, 64])
+        acc = register_tensor(f32, [8, 8])
+        copy(gx, r)
+        fill(acc, 0.0)
+        v = cast(r, f32)
+        e = exp(v - broadcast(reduce(v, max, 1, keep), [8, 64]))
+        pair = register_tensor(f32, [8, 64, 2])
+        pair[:, :, 1] = rearrange(e) * 2.0
+        gemm(acc, cast(e * e, f16), r)
+        copy(cast(e / broadcast(reduce(e, sum, 1, keep), [8, 64]), f16), gx)
+        flat = reduce(join(reshape(transpose(acc), [64]), reshape(acc, [64])), min, 1)
+        flat = reshape(slice(expand(flat, 0), 0, 0, 1), [64])
+    }";
+    assert_eq!(program, parse(text).unwrap());
+    verify(&program, &Constants::new()).unwrap();
+    let flat = program.to_string();
+    assert!(flat.contains("v_max = reduce(v, max, 1)\n    v_expand = expand(v_max, 1)"), "{flat}");
+    assert!(flat.contains("copy(e_f16_1, gx)"), "{flat}");
+    assert_eq!(program, parse(&flat).unwrap());
+}
+
+/// Messages have the text of an expression, and not the name that its tensor gets.
+#[test]
+fn messages_name_expressions() {
+    let mut k = KernelBuilder::new("k");
+    k.grid([1]);
+    k.threads(128);
+    let x = k.tensor("x", F16, [8, 64]);
+    let gx = k.global_view("gx", &x, [tile(0, 8), tile(1, 64)]);
+    let r = k.register_tensor("r", F16, [8, 64]);
+    k.copy(&gx, &r);
+    k.copy(r.reduce_keep(ReduceOp::Max, 1).cast(F32), &gx);
+    let errors = verify(&k.finish().unwrap(), &Constants::new()).unwrap_err();
+    let text = errors.to_string();
+    assert!(text.contains("`cast(reduce(r, max, 1, keep), f32)` is f32, `gx` is f16"), "{text}");
+    assert!(!text.contains("r_"), "{text}");
 }
 
 #[test]

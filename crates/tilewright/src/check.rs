@@ -326,7 +326,9 @@ pub fn problems(
     options: &CheckOptions,
 ) -> Result<Vec<String>, CheckError> {
     let report = launch(kernel, device, options)?.report;
-    Ok(report.sim().map(|s| s.problems()).unwrap_or_default())
+    let expressions = kernel.core.unnamed();
+    let problems = report.sim().map(|s| s.problems()).unwrap_or_default();
+    Ok(problems.iter().map(|problem| expressions.said(problem)).collect())
 }
 
 /// Interprets a kernel with the inputs that [`check`] draws.

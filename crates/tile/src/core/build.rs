@@ -154,7 +154,8 @@ impl Build {
         for row in &program.tensors {
             self.span = row.span;
             let kind = tensor_kind(&row.kind, self)?;
-            tensors.push(Tensor { name: row.name.clone(), dtype: row.dtype, kind, span: row.span });
+            let (name, unnamed) = (row.name.clone(), row.unnamed.clone());
+            tensors.push(Tensor { name, dtype: row.dtype, kind, span: row.span, unnamed });
         }
         let mut pipelines = Vec::new();
         for row in &program.pipelines {

@@ -110,7 +110,8 @@ fn tensor(row: &Tensor, staged: bool) -> program::Tensor {
             program::TensorKind::Register { shape: ints(shape), pinned: pinned.clone() }
         }
     };
-    program::Tensor { name: row.name.clone(), dtype: row.dtype, kind, span: row.span }
+    let (name, unnamed) = (row.name.clone(), row.unnamed.clone());
+    program::Tensor { name, dtype: row.dtype, kind, span: row.span, unnamed }
 }
 
 /// The layout of the first stage; one of too few modes stays what it is.

@@ -78,6 +78,10 @@ impl Names for Program {
         let Some(row) = self.pipelines.get(id.0 as usize) else { return out.write_str("?") };
         printer::pipeline(out, self, &Expr::Int(i64::from(row.stages)), &row.tensors)
     }
+
+    fn unnamed(&self, id: TensorId) -> Option<&str> {
+        self.tensors.get(id.0 as usize)?.unnamed.text()
+    }
 }
 
 impl Program {

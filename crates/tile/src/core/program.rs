@@ -13,6 +13,7 @@ use crate::ids::{StmtId, StmtIds};
 use crate::printer::Names;
 use crate::program::{Param, ParamId, ParamKind, PipelineId, Side, TensorId, ViewMode};
 use crate::statement::{self, Form};
+use crate::unnamed::{Expressions, Unnamed};
 use crate::verified::GlobalTile;
 
 /// The form of core programs.
@@ -176,6 +177,8 @@ pub struct Tensor {
     pub kind: TensorKind,
     /// Place of its definition.
     pub span: Origin,
+    /// Expression whose value it holds, where the author gave that no name.
+    pub unnamed: Unnamed,
 }
 
 /// Memory a tensor lives in, and its shape there.
@@ -491,8 +494,13 @@ impl Program {
     pub(crate) fn add_tensor(&mut self, like: TensorId, suffix: &str, kind: TensorKind) -> TensorId {
         let Tensor { name, dtype, span, .. } = self.tensor(like).clone();
         let name = crate::names::fresh_name(&mut self.names(), &name, suffix);
-        self.tensors.push(Tensor { name, dtype, kind, span });
+        self.tensors.push(Tensor { name, dtype, kind, span, unnamed: Unnamed::default() });
         TensorId((self.tensors.len() - 1) as u32)
+    }
+
+    /// The expressions of the tensors that the author did not name.
+    pub fn unnamed(&self) -> Expressions {
+        Expressions::of(self.tensors.iter().map(|row| (&row.name, &row.unnamed)))
     }
 
     /// Every name of the program.

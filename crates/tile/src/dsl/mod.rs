@@ -32,6 +32,7 @@
 //! # Ok::<(), tilewright_tile::Diagnostics>(())
 //! ```
 
+mod call;
 mod roles;
 mod shapes;
 mod value;
@@ -50,8 +51,10 @@ use crate::program::{
     TensorRef, ViewLeaf, ViewMode,
 };
 
+use call::{CALLS, Target};
+
 pub use roles::{Pipeline, grouped, hilbert, serpentine};
-pub use value::{Buffer, BufferAt, Elem, Reference, Tensor, float, index, where_};
+pub use value::{Buffer, BufferAt, Elem, Reference, Source, Tensor, float, index, where_};
 
 /// `block.x`.
 pub fn block_x() -> Expr {
@@ -366,10 +369,13 @@ impl KernelBuilder {
         self.handle(id, rank)
     }
 
-    /// `copy(src, dst)`.
+    /// `copy(src, dst)`, of a tensor or of an expression.
     #[track_caller]
-    pub fn copy(&mut self, src: impl Into<Reference>, dst: impl Into<Reference>) {
-        self.copies(src.into(), dst.into(), |src, dst| StmtKind::Copy { src, dst });
+    pub fn copy(&mut self, src: impl Into<Source>, dst: impl Into<Reference>) {
+        let (src, dst) = (self.source(src.into()), dst.into());
+        if let (Some(src), Some(dst)) = (src, self.reference(dst)) {
+            self.build.emit(StmtKind::Copy { src, dst }, Origin::caller());
+        }
     }
 
     /// `copy.async(src, dst)`: between a global view and a shared tensor, complete at a later [`wait_group`](Self::wait_group); in a
@@ -415,16 +421,16 @@ impl KernelBuilder {
 
     /// `gemm(c, a, b)`: `c += a · bᵀ`.
     #[track_caller]
-    pub fn gemm(&mut self, c: &Tensor, a: &Tensor, b: &Tensor) {
-        if let (Some(c), Some(a), Some(b)) = (self.usable(c), self.usable(a), self.usable(b)) {
+    pub fn gemm(&mut self, c: &Tensor, a: impl Into<Elem>, b: impl Into<Elem>) {
+        if let (Some(c), Some(a), Some(b)) = (self.usable(c), self.operand(a), self.operand(b)) {
             self.build.emit(StmtKind::Gemm { c, a, b, warps: None }, Origin::caller());
         }
     }
 
     /// `gemm(c, a, b, warps = (m, n))`: with the warps of the block along M and along N.
     #[track_caller]
-    pub fn gemm_over(&mut self, c: &Tensor, a: &Tensor, b: &Tensor, warps: [Expr; 2]) {
-        if let (Some(c), Some(a), Some(b)) = (self.usable(c), self.usable(a), self.usable(b)) {
+    pub fn gemm_over(&mut self, c: &Tensor, a: impl Into<Elem>, b: impl Into<Elem>, warps: [Expr; 2]) {
+        if let (Some(c), Some(a), Some(b)) = (self.usable(c), self.operand(a), self.operand(b)) {
             self.build.emit(StmtKind::Gemm { c, a, b, warps: Some(warps) }, Origin::caller());
         }
     }
@@ -450,64 +456,30 @@ impl KernelBuilder {
         self.build.emit(StmtKind::Sync, Origin::caller());
     }
 
-    /// The new register tensor of an assignment.
-    #[track_caller]
-    fn result(
-        &mut self,
-        name: &str,
-        dtype: DType,
-        like: TensorId,
-        pinned: Option<Layout>,
-    ) -> Option<TensorId> {
-        let shape = self.build.result_shape(like);
-        let declared =
-            self.build.declare_tensor(name, Origin::caller(), dtype, TensorKind::Register { shape, pinned });
-        self.note(declared)
-    }
-
     /// `name = cast(src, dtype)`.
     #[track_caller]
-    pub fn cast(&mut self, name: &str, src: &Tensor, dtype: DType) -> Tensor {
-        let rank = src.rank;
-        let Some(src) = self.usable(src) else {
-            return self.handle(None, rank);
-        };
-        let dst = self.result(name, dtype, src, None);
-        if let Some(dst) = dst {
-            self.build.emit(StmtKind::Cast { dst, src }, Origin::caller());
-        }
-        self.handle(dst, rank)
+    pub fn cast(&mut self, name: &str, src: impl Into<Elem>, dtype: DType) -> Tensor {
+        self.define(name, src.into().cast(dtype))
     }
 
     /// `dst = cast(src, …)` to the element type of an existing tensor.
     #[track_caller]
-    pub fn cast_to(&mut self, dst: &Tensor, src: &Tensor) {
-        if let (Some(dst), Some(src)) = (self.usable(dst), self.usable(src)) {
-            self.build.emit(StmtKind::Cast { dst, src }, Origin::caller());
+    pub fn cast_to(&mut self, dst: &Tensor, src: impl Into<Elem>) {
+        if let (Some(src), Some(dst)) = (self.operand(src), self.usable(dst)) {
+            self.write(dst, |dst| StmtKind::Cast { dst, src });
         }
     }
 
     /// `name = rearrange(src)`, with `layout = …` where one is given.
     #[track_caller]
-    pub fn rearrange(&mut self, name: &str, src: &Tensor, layout: Option<Layout>) -> Tensor {
-        let rank = src.rank;
-        let Some(src) = self.usable(src) else {
-            return self.handle(None, rank);
-        };
-        let dtype = self.build.program.tensor(src).dtype;
-        let dst = self.result(name, dtype, src, layout);
-        if let Some(dst) = dst {
-            self.build.emit(StmtKind::Rearrange { dst, src }, Origin::caller());
-        }
-        self.handle(dst, rank)
+    pub fn rearrange(&mut self, name: &str, src: impl Into<Elem>, layout: Option<Layout>) -> Tensor {
+        self.define(name, src.into().rearrange(layout))
     }
 
     /// `dst = rearrange(src)` into an existing tensor.
     #[track_caller]
-    pub fn rearrange_to(&mut self, dst: &Tensor, src: &Tensor) {
-        if let (Some(dst), Some(src)) = (self.usable(dst), self.usable(src)) {
-            self.build.emit(StmtKind::Rearrange { dst, src }, Origin::caller());
-        }
+    pub fn rearrange_to(&mut self, dst: &Tensor, src: impl Into<Elem>) {
+        self.assign(dst, src.into().rearrange(None));
     }
 
     /// The expression, if everything in it may be used here.
@@ -530,40 +502,40 @@ impl KernelBuilder {
         if elem.poisoned || !self.owned(elem.owner, 0) {
             return None;
         }
-        for id in elem.expr.tensors() {
+        for id in elem.expr.tensors().into_iter().filter(|id| id.0 < CALLS) {
             let visible = self.build.visible(id, Origin::caller());
             self.note(visible)?;
         }
-        Some(elem.expr)
+        let mut made = Vec::new();
+        for call in elem.calls {
+            made.push(self.call(call, Target::Operand)?);
+        }
+        let mut expr = elem.expr;
+        expr.tensors_mut(|id| *id = id.0.checked_sub(CALLS).map_or(*id, |call| made[call as usize]));
+        Some(expr)
     }
 
     /// `name = expression`: a new register tensor.
     #[track_caller]
     pub fn define(&mut self, name: &str, value: impl Into<Elem>) -> Tensor {
-        let Some(expr) = self.elementwise(value.into()) else {
-            return self.handle(None, 0);
+        let mut value = value.into();
+        let id = match value.take_call() {
+            Some(call) => self.call(call, Target::New(name)),
+            None => self.expression(value, Target::New(name)),
         };
-        let Some(like) = expr.tensors().first().copied() else {
-            let message = format!("the shape of `{name}` is not known: its expression reads no tensor");
-            self.misuse(Code::WrongRank, message, "make a register tensor first, and `assign` to it");
-            return self.handle(None, 0);
-        };
-        let dtype = self.build.result_type(&expr);
-        let rank = self.build.result_shape(like).len();
-        let dst = self.result(name, dtype, like, None);
-        if let Some(dst) = dst {
-            self.build.emit(StmtKind::Elementwise { dst, expr }, Origin::caller());
-        }
-        self.handle(dst, rank)
+        let rank = id.map_or(0, |id| self.build.result_shape(id).len());
+        self.handle(id, rank)
     }
 
-    /// `dst = expression`: an update of an existing register tensor.
+    /// `dst = expression`: an update of an existing register tensor, or of a part of one.
     #[track_caller]
     pub fn assign(&mut self, dst: &Tensor, value: impl Into<Elem>) {
-        let expr = self.elementwise(value.into());
-        if let (Some(dst), Some(expr)) = (self.usable(dst), expr) {
-            self.build.emit(StmtKind::Elementwise { dst, expr }, Origin::caller());
-        }
+        let mut value = value.into();
+        let Some(dst) = self.usable(dst) else { return };
+        match value.take_call() {
+            Some(call) => self.call(call, Target::Existing(dst)),
+            None => self.expression(value, Target::Existing(dst)),
+        };
     }
 
     /// `let name = value`: a name for an integer, to the end of the block around.

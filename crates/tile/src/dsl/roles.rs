@@ -1,6 +1,6 @@
 //! Roles, pipelines, loops over tiles, and the asynchronous statements of Hopper.
 
-use super::{KernelBuilder, Reference, Tensor};
+use super::{KernelBuilder, Reference, Source, Tensor};
 use crate::diagnostic::{Code, Origin};
 use crate::expr::Expr;
 use crate::program::{AsyncCopyAttrs, PipelineId, Side, StmtKind, TileOrder};
@@ -269,7 +269,7 @@ impl KernelBuilder {
 
     /// `gemm.async(c, a, b)`: `c += a · bᵀ` by the tensor cores of warpgroups, complete at a later [`wait_gemm`](Self::wait_gemm).
     #[track_caller]
-    pub fn gemm_async(&mut self, c: &Tensor, a: impl Into<Reference>, b: impl Into<Reference>) {
+    pub fn gemm_async(&mut self, c: &Tensor, a: impl Into<Source>, b: impl Into<Reference>) {
         self.product(c, a.into(), b.into(), None);
     }
 
@@ -278,7 +278,7 @@ impl KernelBuilder {
     pub fn gemm_async_over(
         &mut self,
         c: &Tensor,
-        a: impl Into<Reference>,
+        a: impl Into<Source>,
         b: impl Into<Reference>,
         warpgroups: [Expr; 2],
     ) {
@@ -286,8 +286,8 @@ impl KernelBuilder {
     }
 
     #[track_caller]
-    fn product(&mut self, c: &Tensor, a: Reference, b: Reference, warpgroups: Option<[Expr; 2]>) {
-        let operands = (self.usable(c), self.reference(a), self.reference(b));
+    fn product(&mut self, c: &Tensor, a: Source, b: Reference, warpgroups: Option<[Expr; 2]>) {
+        let operands = (self.usable(c), self.source(a), self.reference(b));
         if let (Some(c), Some(a), Some(b)) = operands {
             self.build.emit(StmtKind::GemmAsync { c, a, b, warpgroups }, Origin::caller());
         }

@@ -9,6 +9,7 @@ use crate::parser::MAX_DEPTH;
 use crate::program::{BinaryOp, ElemExpr, ParamId, TensorId, UnaryOp};
 
 use super::POISONED;
+use super::call::Call;
 
 /// A tensor parameter.
 #[derive(Clone, Copy, Debug)]
@@ -117,10 +118,33 @@ impl From<Tensor> for Reference {
     }
 }
 
-/// An elementwise expression over register tensors, scalar parameters and numbers.
+/// What a copy or a product reads: a tensor in any memory, or an expression in registers.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A tensor, perhaps indexed, perhaps transposed.
+    Reference(Reference),
+    /// An expression.
+    Value(Elem),
+}
+
+impl<R: Into<Reference>> From<R> for Source {
+    fn from(reference: R) -> Self {
+        Source::Reference(reference.into())
+    }
+}
+
+impl From<Elem> for Source {
+    fn from(value: Elem) -> Self {
+        Source::Value(value)
+    }
+}
+
+/// An expression over register tensors, scalar parameters and numbers.
 #[derive(Clone, Debug)]
 pub struct Elem {
     pub(super) expr: ElemExpr,
+    /// The parts of it that are statements of their own: [`CALLS`] and on are their places in the expression.
+    pub(super) calls: Vec<Call>,
     pub(super) owner: Option<u64>,
     pub(super) height: u32,
     /// Handles of two kernels meet in it.
@@ -139,7 +163,7 @@ impl Elem {
             _ => false,
         };
         let nan = matches!(&expr, ElemExpr::Number(x) if x.is_nan());
-        Elem { expr, owner, height: 0, mixed: false, poisoned, nan }
+        Elem { expr, calls: Vec::new(), owner, height: 0, mixed: false, poisoned, nan }
     }
 
     /// A function of this expression.
@@ -159,6 +183,7 @@ impl Elem {
     }
 
     fn binary(op: BinaryOp, mut a: Elem, mut b: Elem) -> Elem {
+        a.join_calls(&mut b);
         let (x, y) = (a.take(), b.take());
         let mut both = a.with(b);
         both.expr = ElemExpr::binary(op, x, y);
@@ -174,6 +199,7 @@ impl Elem {
             mixed: mixed || self.mixed || other.mixed,
             poisoned: self.poisoned || other.poisoned,
             nan: self.nan || other.nan,
+            calls: self.calls,
             expr: self.expr,
         }
     }
@@ -186,9 +212,10 @@ impl Elem {
     }
 
     /// Keeps an expression from growing once it is too deep to be used.
-    fn limited(mut self) -> Elem {
+    pub(super) fn limited(mut self) -> Elem {
         if self.height > MAX_DEPTH {
             self.height = MAX_DEPTH + 1;
+            self.calls = Vec::new();
             self.expr = ElemExpr::Number(0.0);
         }
         self
@@ -208,6 +235,8 @@ pub fn index(axis: u32) -> Elem {
 /// `where(c, x, y)`: x where c is true, else y. Both are evaluated.
 pub fn where_(c: impl Into<Elem>, x: impl Into<Elem>, y: impl Into<Elem>) -> Elem {
     let [mut c, mut x, mut y]: [Elem; 3] = [c.into(), x.into(), y.into()];
+    c.join_calls(&mut x);
+    c.join_calls(&mut y);
     let operands = Box::new([c.take(), x.take(), y.take()]);
     let mut chosen = c.with(x).with(y);
     chosen.expr = ElemExpr::Where(operands);

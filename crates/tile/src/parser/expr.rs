@@ -1,5 +1,6 @@
 //! Integer expressions and elementwise expressions.
 
+use super::value::{Target, is_value};
 use super::{Parser, Res, syntax};
 use crate::build::Named;
 use crate::diagnostic::{Code, Diagnostic, Span};
@@ -397,9 +398,15 @@ impl Parser<'_> {
             }
             _ => {}
         }
+        if is_value(name) {
+            self.next();
+            let value = self.value(name, Target::Operand(span))?;
+            // Not a number after a mistake, as of an operand.
+            return Ok((value.map_or(ElemExpr::Number(f64::NAN), ElemExpr::Tensor), 0));
+        }
         if word(name) == Some(Word::Value) {
             let results = if name == "split" { "lo, hi" } else { "t" };
-            return Err(syntax(span, format!("`{name}` cannot be part of an elementwise expression"))
+            return Err(syntax(span, format!("`{name}` cannot be part of an expression"))
                 .help(format!("give it a line and a name of its own: `{results} = {name}(…)`"))
                 .into());
         }

@@ -6,6 +6,7 @@ mod expr;
 mod roles;
 mod shapes;
 mod statement;
+mod value;
 mod view;
 
 pub use core::is_core_text;

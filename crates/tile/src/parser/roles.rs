@@ -74,7 +74,7 @@ impl<'a> Parser<'a> {
         self.expect("(", "after `gemm.async`")?;
         let c = self.tensor("the accumulator")?;
         self.expect(",", "and the left factor")?;
-        let a = self.reference()?;
+        let a = self.source()?;
         self.expect(",", "and the right factor")?;
         let b = self.reference()?;
         let warpgroups = self.shares("warpgroups")?;

@@ -1,5 +1,6 @@
 //! Statements that give register tensors another shape, reduce them and gather from them.
 
+use super::value::Target;
 use super::{Parser, Res, syntax};
 use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::Expr;
@@ -10,8 +11,8 @@ use crate::program::{ReduceOp, ShapeOp, StmtKind, TensorId};
 impl Parser<'_> {
     /// `transpose(r)`, `transpose(r, 1, 0)`, `reshape(r, [A, B])`, `expand(r, 0)`, `slice(r, 1, 0, 64)`, `broadcast(r, [A, B])`;
     /// the opening parenthesis is passed.
-    pub(super) fn shape(&mut self, word: &str, name: &str, span: Span) -> Res<()> {
-        let src = self.tensor("a register tensor")?;
+    pub(super) fn shape(&mut self, word: &str, to: Target<'_>) -> Res<Option<TensorId>> {
+        let src = self.operand_tensor("a register tensor")?;
         let op = match word {
             "transpose" => {
                 let mut order = Vec::new();
@@ -52,31 +53,26 @@ impl Parser<'_> {
                 if word == "reshape" { ShapeOp::Reshape(shape) } else { ShapeOp::Broadcast(shape) }
             }
         };
-        let Some(src) = src else {
-            self.poison_new(name, span);
-            return Ok(());
-        };
+        let Some(src) = src else { return Ok(self.no_value(to)) };
         let shape = self.build.reshaped(src, &op);
-        self.assigned(name, span, src, shape, |dst| StmtKind::Shape { dst, src, op })
+        self.like(to, src, shape, |dst| StmtKind::Shape { dst, src, op })
     }
 
     /// `join(a, b)`.
-    pub(super) fn join(&mut self, name: &str, span: Span) -> Res<()> {
-        let a = self.tensor("a register tensor")?;
+    pub(super) fn join(&mut self, to: Target<'_>) -> Res<Option<TensorId>> {
+        let a = self.operand_tensor("a register tensor")?;
         self.expect(",", "and the other tensor")?;
-        let b = self.tensor("a register tensor")?;
+        let b = self.operand_tensor("a register tensor")?;
         self.close()?;
-        let (Some(a), Some(b)) = (a, b) else {
-            self.poison_new(name, span);
-            return Ok(());
-        };
+        let (Some(a), Some(b)) = (a, b) else { return Ok(self.no_value(to)) };
         let shape = self.build.joined(a);
-        self.assigned(name, span, a, shape, |dst| StmtKind::Join { dst, a, b })
+        self.like(to, a, shape, |dst| StmtKind::Join { dst, a, b })
     }
 
-    /// `reduce(r, sum, 1)`.
-    pub(super) fn reduce(&mut self, name: &str, span: Span) -> Res<()> {
-        let src = self.tensor("a register tensor")?;
+    /// `reduce(r, sum, 1)`, `reduce(r, sum, 1, keep)`: the second puts a mode of extent 1 in the place of the one that goes.
+    pub(super) fn reduce(&mut self, to: Target<'_>) -> Res<Option<TensorId>> {
+        let start = self.before_call();
+        let src = self.operand_tensor("a register tensor")?;
         self.expect(",", "and `sum`, `max` or `min`")?;
         let (word, word_span) = self.word("`sum`, `max` or `min`")?;
         let Some(op) = ReduceOp::ALL.into_iter().find(|op| op.name() == word) else {
@@ -90,29 +86,45 @@ impl Parser<'_> {
         };
         self.expect(",", "and the mode to reduce")?;
         let axis = self.mode()?;
+        let keep = self.eat(",") && !self.at(")");
+        if keep && !self.eat_word("keep") {
+            return Err(self.unexpected("`keep` or `)`").into());
+        }
+        if keep {
+            self.eat(",");
+        }
         self.close()?;
-        let Some(src) = src else {
-            self.poison_new(name, span);
-            return Ok(());
-        };
+        let Some(src) = src else { return Ok(self.no_value(to)) };
         let shape = self.build.reduced(src, axis);
-        self.assigned(name, span, src, shape, |dst| StmtKind::Reduce { dst, src, op, axis })
+        let kind = |dst| StmtKind::Reduce { dst, src, op, axis };
+        // Of a tensor of one mode an extent of 1 is left in any case.
+        if !keep || self.build.result_shape(src).len() < 2 {
+            return self.like(to, src, shape, kind);
+        }
+        let at = self.since(start);
+        let Some(src) = self.like(Target::Operand(at), src, shape, kind)? else {
+            return Ok(self.no_value(to));
+        };
+        let op = ShapeOp::Expand { axis };
+        let shape = self.build.reshaped(src, &op);
+        let kept = self.like(to, src, shape, |dst| StmtKind::Shape { dst, src, op })?;
+        if let (Some(kept), Target::Operand(_)) = (kept, to) {
+            self.build.say_kept(kept, src);
+        }
+        Ok(kept)
     }
 
     /// `gather(r, index, 1)`.
-    pub(super) fn gather(&mut self, name: &str, span: Span) -> Res<()> {
-        let src = self.tensor("a register tensor")?;
+    pub(super) fn gather(&mut self, to: Target<'_>) -> Res<Option<TensorId>> {
+        let src = self.operand_tensor("a register tensor")?;
         self.expect(",", "and the index")?;
-        let index = self.tensor("an index in registers")?;
+        let index = self.operand_tensor("an index in registers")?;
         self.expect(",", "and the mode along which it reads")?;
         let axis = self.mode()?;
         self.close()?;
-        let (Some(src), Some(index)) = (src, index) else {
-            self.poison_new(name, span);
-            return Ok(());
-        };
+        let (Some(src), Some(index)) = (src, index) else { return Ok(self.no_value(to)) };
         let shape = self.build.result_shape(index);
-        self.assigned(name, span, src, shape, |dst| StmtKind::Gather { dst, src, index, axis })
+        self.like(to, src, shape, |dst| StmtKind::Gather { dst, src, index, axis })
     }
 
     /// `lo, hi = split(t)`; the first name is passed.
@@ -135,7 +147,7 @@ impl Parser<'_> {
         }
         self.next();
         self.expect("(", "after `split`")?;
-        let src = self.tensor("a register tensor")?;
+        let src = self.operand_tensor("a register tensor")?;
         self.close()?;
         let Some(src) = src else {
             self.poison_new(lo, lo_span);
@@ -156,27 +168,6 @@ impl Parser<'_> {
             self.build.emit(StmtKind::Split { lo, hi, src }, span);
         }
         Ok(())
-    }
-
-    /// Emits an assignment to `name`, whose result has this shape and the type of `like`.
-    fn assigned(
-        &mut self,
-        name: &str,
-        span: Span,
-        like: TensorId,
-        shape: Vec<Expr>,
-        kind: impl FnOnce(TensorId) -> StmtKind,
-    ) -> Res<()> {
-        let dtype = self.build.program.tensor(like).dtype;
-        match self.build.assign(name, span, dtype, shape, None) {
-            Ok(Some(dst)) => {
-                let span = self.since(span);
-                self.build.emit(kind(dst), span);
-                Ok(())
-            }
-            Ok(None) => Ok(()),
-            Err(error) => self.report(error),
-        }
     }
 
     fn close(&mut self) -> Res<()> {

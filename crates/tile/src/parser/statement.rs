@@ -5,13 +5,14 @@ use tilewright_machine::Memory;
 
 use super::core::no_parts;
 use super::expr::{mistyped, no_function};
+use super::value::{Target, is_value};
 use super::{Parser, Res, syntax};
 use crate::build::Named;
 use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::Expr;
 use crate::lexer::Tok;
 use crate::names::{Word, is_reserved, nearest, word, words_of};
-use crate::program::{ElemExpr, Side, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef};
+use crate::program::{Side, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef, Use};
 use crate::renamed::{Place, renamed_message};
 use crate::statement::{Argument, PLAIN, Plain};
 
@@ -52,6 +53,9 @@ impl Parser<'_> {
             self.next();
             self.skip_newlines();
             return self.assignment(name, token.span);
+        }
+        if self.assigns_a_part() {
+            return self.part_assignment();
         }
         self.next();
         if self.at(",") && !is_reserved(name) {
@@ -122,14 +126,6 @@ impl Parser<'_> {
                 self.pos += 2;
                 self.allocate(name, span, self.text(token) == "shared_tensor")
             }
-            "cast" => {
-                self.pos += 2;
-                self.cast(name, span)
-            }
-            "rearrange" => {
-                self.pos += 2;
-                self.rearrange(name, span)
-            }
             call if word(call) == Some(Word::Call) => {
                 Err(syntax(token.span, format!("`{call}` has no result"))
                     .help("write it on a line of its own")
@@ -139,27 +135,16 @@ impl Parser<'_> {
                 self.pos += 2;
                 self.pipeline(name, span)
             }
-            word @ ("transpose" | "reshape" | "expand" | "slice" | "broadcast") => {
-                self.pos += 2;
-                self.shape(word, name, span)
-            }
-            "join" => {
-                self.pos += 2;
-                self.join(name, span)
-            }
-            "reduce" => {
-                self.pos += 2;
-                self.reduce(name, span)
-            }
-            "gather" => {
-                self.pos += 2;
-                self.gather(name, span)
-            }
             "split" => Err(syntax(token.span, "`split` has two results")
                 .help("name both: `lo, hi = split(t)`")
                 .into()),
+            other if call && self.is_value_alone() => {
+                self.pos += 2;
+                self.value(other, Target::Named(name, span)).map(|_| ())
+            }
             other => {
                 if call
+                    && !is_value(other)
                     && word(other) != Some(Word::Function)
                     && let Some(near) = nearest(other, words_of(Word::Value))
                 {
@@ -192,7 +177,7 @@ impl Parser<'_> {
     }
 
     /// An optional `, layout = …` and the closing parenthesis.
-    fn pinned<L: std::str::FromStr<Err = LayoutError>>(&mut self, close: usize) -> Res<Option<L>> {
+    pub(super) fn pinned<L: std::str::FromStr<Err = LayoutError>>(&mut self, close: usize) -> Res<Option<L>> {
         if !self.eat(",") || self.at(")") {
             self.expect(")", "or `, layout = …`")?;
             return Ok(None);
@@ -217,110 +202,11 @@ impl Parser<'_> {
         Ok(Some(layout))
     }
 
-    /// `(src, dtype)`.
-    fn cast(&mut self, name: &str, span: Span) -> Res<()> {
-        let src = self.tensor("a register tensor")?;
-        self.expect(",", "and an element type")?;
-        let type_span = self.span();
-        let dtype = self.dtype()?;
-        self.expect(")", "after the element type")?;
-        let Some(src) = src else {
-            self.poison_new(name, span);
-            return Ok(());
-        };
-        let shape = self.build.result_shape(src);
-        match self.build.assign(name, span, dtype, shape, None) {
-            Ok(Some(dst)) => {
-                let tensor = self.build.program.tensor(dst);
-                if tensor.dtype != dtype {
-                    let message =
-                        format!("`{name}` has element type {}, and the cast is to {dtype}", tensor.dtype);
-                    let error = Diagnostic::new(Code::TypeMismatch, type_span, message)
-                        .related(tensor.span, "defined here")
-                        .help(format!("cast to {}, or give the result another name", tensor.dtype));
-                    return self.report(error);
-                }
-                let span = self.since(span);
-                self.build.emit(StmtKind::Cast { dst, src }, span);
-                Ok(())
-            }
-            Ok(None) => Ok(()),
-            Err(error) => self.report(error),
-        }
-    }
-
-    /// `(src)` or `(src, layout = …)`.
-    fn rearrange(&mut self, name: &str, span: Span) -> Res<()> {
-        let close = self.tokens[self.pos - 1].close;
-        let src = self.tensor("a register tensor")?;
-        let pinned = self.pinned::<Layout>(close)?;
-        let Some(src) = src else {
-            self.poison_new(name, span);
-            return Ok(());
-        };
-        let (dtype, shape) = (self.build.program.tensor(src).dtype, self.build.result_shape(src));
-        match self.build.assign(name, span, dtype, shape, pinned) {
-            Ok(Some(dst)) => {
-                let span = self.since(span);
-                self.build.emit(StmtKind::Rearrange { dst, src }, span);
-                Ok(())
-            }
-            Ok(None) => Ok(()),
-            Err(error) => self.report(error),
-        }
-    }
-
-    fn elementwise_assignment(&mut self, name: &str, span: Span) -> Res<()> {
-        let before = self.errors.len();
-        let expr = self.elementwise()?;
-        let whole = self.since(span);
-        if self.errors.len() > before || poisoned(&expr) {
-            self.poison_new(name, span);
-            return Ok(());
-        }
-        let operand = expr.tensors().first().copied();
-        let assigned = match operand {
-            Some(operand) => {
-                let (dtype, shape) = (self.build.result_type(&expr), self.build.result_shape(operand));
-                self.build.assign(name, span, dtype, shape, None)
-            }
-            // Without a tensor operand only an existing tensor tells the shape.
-            None => match self.build.get(name) {
-                Some(Named::Tensor(id)) => Ok(Some(id)),
-                Some(Named::Poisoned) => Ok(None),
-                _ => {
-                    self.build.poison(name, span);
-                    Err(Diagnostic::new(
-                        Code::WrongRank,
-                        whole,
-                        format!("the shape of `{name}` is not known: no register tensor stands on the right"),
-                    )
-                    .help(format!("define it first: `{name} = register_tensor(f32, [BM, BN])`")))
-                }
-            },
-        };
-        match assigned {
-            Ok(Some(dst)) => {
-                self.build.emit(StmtKind::Elementwise { dst, expr }, whole);
-                Ok(())
-            }
-            Ok(None) => Ok(()),
-            Err(error) => self.report(error),
-        }
-    }
-
-    /// Binds the name of a result that could not be made, unless it exists.
-    pub(super) fn poison_new(&mut self, name: &str, span: Span) {
-        if self.build.get(name).is_none() {
-            self.build.poison(name, span);
-        }
-    }
-
     /// `copy(src, dst)` or `copy.async(src, dst, how)`; the `copy` is passed.
     fn copy(&mut self, start: Span) -> Res<()> {
         let waited = !self.eat_async("copy", "src, dst")?;
         self.expect("(", if waited { "after `copy`" } else { "after `copy.async`" })?;
-        let src = self.reference()?;
+        let src = self.source()?;
         self.expect(",", "and the destination")?;
         let dst = self.reference()?;
         let how = if waited {
@@ -348,9 +234,9 @@ impl Parser<'_> {
         self.expect("(", "after `gemm`")?;
         let c = self.tensor("the accumulator")?;
         self.expect(",", "and the left factor")?;
-        let a = self.tensor("the left factor")?;
+        let a = self.operand_tensor("the left factor")?;
         self.expect(",", "and the right factor")?;
-        let b = self.tensor("the right factor")?;
+        let b = self.operand_tensor("the right factor")?;
         let warps = self.shares("warps")?;
         self.expect(")", "after the right factor, or `, warps = (M, N)`")?;
         if let (Some(c), Some(a), Some(b)) = (c, a, b) {
@@ -387,7 +273,10 @@ impl Parser<'_> {
                 self.expect(",", &format!("and a {noun}"))?;
             }
             let value = match argument {
-                Argument::Tensor(()) => self.tensor(&format!("a {noun}"))?.map(Argument::Tensor),
+                Argument::Tensor(Use::Read) => {
+                    self.operand_tensor(&format!("a {noun}"))?.map(Argument::Tensor)
+                }
+                Argument::Tensor(_) => self.tensor(&format!("a {noun}"))?.map(Argument::Tensor),
                 Argument::Int(()) => Some(Argument::Int(self.expr()?)),
                 Argument::Number(()) => Some(Argument::Number(self.signed_number()?)),
             };
@@ -478,7 +367,7 @@ impl Parser<'_> {
     }
 
     /// `[:, :, ki]`; empty where no bracket stands.
-    fn index(&mut self, start: Span) -> Res<Vec<Option<Expr>>> {
+    pub(super) fn index(&mut self, start: Span) -> Res<Vec<Option<Expr>>> {
         let mut index = Vec::new();
         if self.eat("[") {
             self.list("]", |p| {
@@ -553,17 +442,6 @@ impl Parser<'_> {
     /// A literal one, for a place holder.
     pub(super) fn one() -> Expr {
         Expr::Int(1)
-    }
-}
-
-/// True if an operand was missing.
-fn poisoned(expr: &ElemExpr) -> bool {
-    match expr {
-        ElemExpr::Number(x) => x.is_nan(),
-        ElemExpr::Unary(_, x) | ElemExpr::Bitcast(_, x) => poisoned(x),
-        ElemExpr::Binary(_, x, y) => poisoned(x) || poisoned(y),
-        ElemExpr::Where(operands) => operands.iter().any(poisoned),
-        ElemExpr::Tensor(_) | ElemExpr::Scalar(_) | ElemExpr::Int(_) | ElemExpr::Index(_) => false,
     }
 }
 

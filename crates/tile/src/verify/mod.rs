@@ -124,6 +124,10 @@ use crate::verified::{Constants, Verified};
 /// # Ok::<(), tilewright_tile::Diagnostics>(())
 /// ```
 pub fn verify(program: &Program, constants: &Constants) -> Result<Verified, Diagnostics> {
+    checked(program, constants).map_err(|errors| program.unnamed().in_words(errors))
+}
+
+fn checked(program: &Program, constants: &Constants) -> Result<Verified, Diagnostics> {
     let (values, by_name) = constant_values(program, constants)?;
     let folded = fold::program(program, &values)?;
     let mut check = Checker::new(program, &folded);

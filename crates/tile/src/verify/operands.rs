@@ -23,6 +23,9 @@ pub(super) struct Site<'a> {
     pub(super) defined: &'a mut Vec<usize>,
 }
 
+/// The rule of most statements.
+pub(super) const ONE_SHAPE: &str = "all tensors of this statement have one shape";
+
 impl Checker<'_> {
     pub(super) fn define(&mut self, id: TensorId, defined: &mut Vec<usize>) {
         self.life[id.0 as usize] = Life::Alive;
@@ -287,11 +290,10 @@ impl Checker<'_> {
 
     pub(super) fn shapes_differ(
         &mut self,
-        a: TensorId,
-        a_shape: &[i64],
-        b: TensorId,
-        b_shape: &[i64],
+        (a, a_shape): (TensorId, &[i64]),
+        (b, b_shape): (TensorId, &[i64]),
         span: Origin,
+        rule: &str,
     ) {
         let (x, y) = (self.program.tensor(a), self.program.tensor(b));
         self.report(
@@ -308,7 +310,7 @@ impl Checker<'_> {
             )
             .related(x.span, "defined here")
             .related(y.span, "defined here")
-            .help("all tensors of this statement have one shape"),
+            .help(rule),
         );
     }
 }

@@ -3,7 +3,7 @@
 use tilewright_machine::DType;
 
 use super::checker::{Checker, Life, count, shape_text};
-use super::operands::{Operand, Site};
+use super::operands::{ONE_SHAPE, Operand, Site};
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::program::{ReduceOp, ShapeOp, TensorId};
@@ -214,7 +214,7 @@ impl Checker<'_> {
         if let (Some(left), Some(right)) = (left, right) {
             let before = self.errors.len();
             if left.shape != right.shape {
-                self.shapes_differ(a, &left.shape, b, &right.shape, span);
+                self.shapes_differ((a, &left.shape), (b, &right.shape), span, ONE_SHAPE);
             }
             self.same_type(
                 a,

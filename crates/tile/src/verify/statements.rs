@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tilewright_machine::{DType, Memory, WARP, WARPGROUP};
 
 use super::checker::{Allowed, Checker, Life, count, shape_text};
-use super::operands::Site;
+use super::operands::{ONE_SHAPE, Site};
 use crate::arith::{TypeClash, TypeClashReason, ValueType, rounded};
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
@@ -14,6 +14,9 @@ use crate::program::{
     AsyncCopyAttrs, ElemExpr, ParamKind, Stmt, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef,
     ViewLeaf,
 };
+
+/// An elementwise statement in messages.
+const ELEMENTWISE: &str = "an elementwise expression";
 
 impl Checker<'_> {
     /// Checks the kernel's body.
@@ -370,7 +373,7 @@ impl Checker<'_> {
         }
     }
 
-    /// `dst = f(operands)`: all in registers, of one shape; defines `dst` if it is new.
+    /// `dst = f(operands)`: all in registers, of shapes that `common` puts together; defines `dst` if it is new.
     fn assignment(
         &mut self,
         dst: TensorId,
@@ -380,22 +383,12 @@ impl Checker<'_> {
         defined: &mut Vec<usize>,
         statement: &str,
     ) -> bool {
-        let mut ok = true;
-        let mut first: Option<(TensorId, Vec<i64>)> = None;
+        let mut known = Vec::new();
         for id in operands {
-            let Some(operand) = self.register(*id, span, statement) else {
-                ok = false;
-                continue;
-            };
-            match &first {
-                Some((other, shape)) if *shape != operand.shape => {
-                    self.shapes_differ(*other, shape, *id, &operand.shape, span);
-                    ok = false;
-                }
-                Some(_) => {}
-                None => first = Some((*id, operand.shape)),
-            }
+            known.extend(self.register(*id, span, statement).map(|operand| (*id, operand.shape)));
         }
+        let shape = self.one_shape(&known, span);
+        let ok = known.len() == operands.len() && (shape.is_some() || known.is_empty());
         if self.life[dst.0 as usize] == Life::Undefined {
             self.define(dst, defined);
             if !ok {
@@ -406,14 +399,34 @@ impl Checker<'_> {
             self.definition(dst, span, threads);
         }
         let Some(target) = self.register(dst, span, statement) else { return false };
-        if let Some((other, shape)) = &first
-            && ok
-            && *shape != target.shape
-        {
-            self.shapes_differ(*other, shape, dst, &target.shape, span);
-            return false;
+        let (Some(shape), true) = (shape, ok) else { return ok };
+        if shape == target.shape {
+            return true;
         }
-        ok
+        match known.iter().find(|(_, operand)| *operand == shape) {
+            Some((other, _)) => self.shapes_differ((*other, &shape), (dst, &target.shape), span, ONE_SHAPE),
+            None => {
+                let (name, shape) = (self.name(dst), shape_text(&shape));
+                let has = shape_text(&target.shape);
+                let message = format!("`{name}` has shape {has}, and what is assigned to it has {shape}");
+                self.report(
+                    Diagnostic::new(Code::ShapeMismatch, span, message)
+                        .related(self.program.tensor(dst).span, "defined here")
+                        .help("an expression has of each mode the largest extent"),
+                );
+            }
+        }
+        false
+    }
+
+    /// The shape that all operands have.
+    fn one_shape(&mut self, operands: &[(TensorId, Vec<i64>)], span: Origin) -> Option<Vec<i64>> {
+        let (first, shape) = operands.first()?;
+        let Some((other, differs)) = operands.iter().find(|(_, other)| other != shape) else {
+            return Some(shape.clone());
+        };
+        self.shapes_differ((*first, shape), (*other, differs), span, ONE_SHAPE);
+        None
     }
 
     fn elementwise(
@@ -428,7 +441,7 @@ impl Checker<'_> {
         let mut operands = expr.tensors();
         operands.sort_unstable();
         operands.dedup();
-        if !self.assignment(dst, &operands, span, threads, defined, "an elementwise expression") {
+        if !self.assignment(dst, &operands, span, threads, defined, ELEMENTWISE) {
             return;
         }
         let program = self.program;
