@@ -529,7 +529,22 @@ mod tests {
     #[test]
     fn integer_rows_compute_what_the_interpreter_does() {
         let mut b = Builder::new("k", Arch::SM_90A, 32);
-        let words = [0u32, 1, 2, 3, 7, 31, 32, 33, 1000, 0x7fff_ffff, 0x8000_0000, 0x8000_0001, 0xd251_1f53, u32::MAX];
+        let words = [
+            0u32,
+            1,
+            2,
+            3,
+            7,
+            31,
+            32,
+            33,
+            1000,
+            0x7fff_ffff,
+            0x8000_0000,
+            0x8000_0001,
+            0xd251_1f53,
+            u32::MAX,
+        ];
         let imm = |operand: Operand| match operand {
             Operand::Imm(bits) => bits,
             Operand::Value(_) => panic!("literals fold"),

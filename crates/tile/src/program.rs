@@ -121,7 +121,9 @@ impl Param {
     pub fn integer(&self) -> Option<i64> {
         match self.kind {
             // The verifier knows that it is a value of the type.
-            ParamKind::Scalar { default } if self.is_integer() && default.fract() == 0.0 => Some(default as i64),
+            ParamKind::Scalar { default } if self.is_integer() && default.fract() == 0.0 => {
+                Some(default as i64)
+            }
             _ => None,
         }
     }

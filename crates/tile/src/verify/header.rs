@@ -107,14 +107,19 @@ impl Checker<'_> {
                         }
                     }
                 }
-                ParamKind::Scalar { .. } if !matches!(param.dtype, DType::F32 | DType::I32 | DType::U32) => self.report(
-                    Diagnostic::new(
-                        Code::TypeMismatch,
-                        param.span,
-                        format!("the scalar `{}` is {}; scalars are f32, i32 or u32", param.name, param.dtype),
+                ParamKind::Scalar { .. } if !matches!(param.dtype, DType::F32 | DType::I32 | DType::U32) => {
+                    self.report(
+                        Diagnostic::new(
+                            Code::TypeMismatch,
+                            param.span,
+                            format!(
+                                "the scalar `{}` is {}; scalars are f32, i32 or u32",
+                                param.name, param.dtype
+                            ),
+                        )
+                        .help(format!("write `{}: f32`", param.name)),
                     )
-                    .help(format!("write `{}: f32`", param.name)),
-                ),
+                }
                 ParamKind::Scalar { default } if let Some((low, high)) = param.dtype.range() => {
                     if default.fract() != 0.0 || *default < low as f64 || *default > high as f64 {
                         self.report(
