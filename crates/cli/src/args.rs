@@ -485,7 +485,7 @@ pub struct FidelityArgs {
     /// Seed of the operands
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Measure exp, log, sqrt, rsqrt and tanh instead, on every f16 number and on f32 numbers, against double precision and their bounds
+    /// Measure the functions of elementwise expressions instead, on every f16 number and on f32 numbers, against double precision and their bounds
     #[arg(long)]
     pub functions: bool,
     /// So many f32 numbers

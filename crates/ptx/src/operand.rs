@@ -45,6 +45,7 @@ pub(crate) fn literal(mnemonic: &str, ty: RegType, bits: u64) -> String {
             _ => unsigned(u64::from(bits as u32)),
         },
         RegType::B64 => match source {
+            "f64" => format!("0d{bits:016X}"),
             "s64" => (bits as i64).to_string(),
             _ => unsigned(bits),
         },
@@ -66,6 +67,7 @@ mod tests {
         assert_eq!(literal("add.rn.f32", RegType::B32, one), "0f3F800000");
         assert_eq!(literal("selp.b32", RegType::B32, one), "0x3f800000");
         assert_eq!(literal("add.s32", RegType::B32, 0xffff_fff0), "-16");
+        assert_eq!(literal("mul.rn.f64", RegType::B64, 1f64.to_bits()), "0d3FF0000000000000");
         assert_eq!(literal("add.s64", RegType::B64, (-16i64) as u64), "-16");
         assert_eq!(literal("shl.b64", RegType::B64, u64::MAX), "0xffffffffffffffff");
         assert_eq!(literal("shl.b64", RegType::B32, 3), "3");
