@@ -321,7 +321,7 @@ impl Walk<'_> {
                 self.end();
             }
             StmtKind::Stage { body, .. } | StmtKind::Drain { body, .. } => self.body(body, &id.inner)?,
-            StmtKind::Copy { src, dst } => {
+            StmtKind::Copy { src, dst, .. } => {
                 self.touch(src, false);
                 self.touch(dst, true);
             }

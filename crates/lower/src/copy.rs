@@ -1,13 +1,13 @@
 //! Copies: the calls of the chosen instructions, with addresses, guards, and packing of elements smaller than a register.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use tilewright_layout::SwizzledLayout;
-use tilewright_machine::{CopyRow, Memory, ScalarOp};
+use tilewright_machine::{CopyRow, DType, Memory, ScalarOp};
 use tilewright_simt::{Address, ArrayId, Builder, Operand, Reg, Special, Value};
 use tilewright_synth::{Access, Call, CopyPlan, StmtPlan, copies::own_layout};
 use tilewright_tile::core::{Stmt, StmtKind, TensorRef, TileRef};
-use tilewright_tile::{Diagnostic, TensorId};
+use tilewright_tile::{Diagnostic, Literal, TensorId};
 
 use crate::context::{Lower, internal};
 use crate::elements;
@@ -17,6 +17,17 @@ use crate::scalar::{self, both};
 
 /// Loads whose results wait in scratch registers before they are packed or stored on.
 const BATCH: usize = 16;
+
+/// A register full of a literal; zeros if there is none.
+pub(crate) fn word_of(dtype: DType, value: Option<Literal>) -> u32 {
+    let bits = value.map_or(0, |value| dtype.encode(value.value()));
+    (0..32).step_by(dtype.bits() as usize).fold(0, |word, place| word | bits << place)
+}
+
+/// The bits of a register that a load of less than one fills.
+fn narrow_mask(row: &CopyRow) -> u32 {
+    u32::MAX >> (32 - 8 * row.bytes.min(4))
+}
 
 /// The place in memory of one side of a copy.
 enum Side<'a> {
@@ -136,12 +147,12 @@ impl Lower<'_> {
         condition
     }
 
-    /// A copy; not `waited` for if it is a `copy.async`.
+    /// A copy, with the value of what lies outside; not `waited` for if it is a `copy.async`.
     pub(crate) fn copy(
         &mut self,
-        src: &TensorRef,
-        dst: &TensorRef,
+        (src, dst): (&TensorRef, &TensorRef),
         plan: &CopyPlan,
+        outside: Option<Literal>,
         waited: bool,
     ) -> Result<(), Diagnostic> {
         let (from, to) = (self.verified.tile(src), self.verified.tile(dst));
@@ -156,7 +167,10 @@ impl Lower<'_> {
         }
         let tiles = (&from, &to);
         match plan {
-            CopyPlan::Direct { row, access } => self.copy_direct((src, dst), tiles, row, access)?,
+            CopyPlan::Direct { row, access } => {
+                let outside = word_of(from.dtype, outside);
+                self.copy_direct((src, dst), tiles, (row, access), outside)?;
+            }
             CopyPlan::Async { row, access } => {
                 self.copy_async((src, dst), tiles, row, access)?;
                 if waited {
@@ -179,8 +193,8 @@ impl Lower<'_> {
         &mut self,
         (src, dst): (&TensorRef, &TensorRef),
         (from, to): (&TileRef, &TileRef),
-        row: &'static CopyRow,
-        access: &Access,
+        (row, access): (&'static CopyRow, &Access),
+        outside: u32,
     ) -> Result<(), Diagnostic> {
         let is_load = to.memory == Memory::Register;
         let (reference, tile, tensor) = if is_load { (src, from, dst.tensor) } else { (dst, to, src.tensor) };
@@ -194,7 +208,7 @@ impl Lower<'_> {
                 self.b.matrix(row, regs, address);
             }
         } else if is_load {
-            self.load_fragment(row, access, &side, (tensor, array), bits);
+            self.load_fragment((row, outside), access, &side, (tensor, array), bits);
         } else {
             let owner = self.owner(access);
             self.store_fragment(row, access, &side, array, bits, owner);
@@ -204,7 +218,7 @@ impl Lower<'_> {
 
     /// Prepares a copy from shared memory to a fragment whose calls stand in the product that takes it.
     pub(crate) fn stream(&mut self, copy: Stmt) -> Result<Stream, Diagnostic> {
-        let StmtKind::Copy { src, dst } = &copy.kind else {
+        let StmtKind::Copy { src, dst, .. } = &copy.kind else {
             return Err(internal(copy.span, "a streamed fragment without a copy"));
         };
         let StmtPlan::Copy(CopyPlan::Direct { row, access }) = self.synthesis.plan(&copy)? else {
@@ -304,7 +318,7 @@ impl Lower<'_> {
 
     fn load_fragment(
         &mut self,
-        row: &'static CopyRow,
+        (row, outside): (&'static CopyRow, u32),
         access: &Access,
         side: &Side<'_>,
         (tensor, array): (TensorId, ArrayId),
@@ -313,7 +327,8 @@ impl Lower<'_> {
         if row.bytes >= 4 {
             for call in self.first_use.calls(tensor, &access.calls) {
                 let (address, guard) = side.call(self, call.offset);
-                self.b.load(row, elements::places(array, &call.values, bits), address, guard);
+                let regs = elements::places(array, &call.values, bits);
+                self.b.load_or(row, regs, address, guard, outside);
             }
             return;
         }
@@ -330,7 +345,8 @@ impl Lower<'_> {
             let mut begins = Vec::new();
             for (slot, (_, offset)) in group.iter().enumerate() {
                 let (place, guard) = side.place(self, *offset);
-                self.b.load(row, vec![Reg { array: scratch, index: slot as u32 }], place.address, guard);
+                let (reg, outside) = (Reg { array: scratch, index: slot as u32 }, outside & narrow_mask(row));
+                self.b.load_or(row, vec![reg], place.address, guard, outside);
                 begins.push(place.bit.filter(|_| lone));
             }
             for (i, parts) in group.chunks(per_register).enumerate() {
@@ -362,7 +378,12 @@ impl Lower<'_> {
     ) {
         let narrow_row = row.bytes < 4;
         let scratch = if narrow_row { Some(self.b.add_array("narrow", 1)) } else { None };
+        let mut combined = BTreeSet::new();
         for call in &access.calls {
+            // An element that a thread holds several times is combined once.
+            if row.reduction().is_some() && !combined.insert(call.offset) {
+                continue;
+            }
             let (address, guard) = side.call(self, call.offset);
             let guard = narrow(self.b, guard, owner);
             let regs = match scratch {

@@ -213,11 +213,13 @@ impl Lower<'_> {
             (StmtKind::Copy { dst, .. }, StmtPlan::Copy(_)) if self.synthesis.streamed.contains(&stmt.id) => {
                 self.streams.insert(dst.tensor, stmt.clone());
             }
-            (StmtKind::Copy { src, dst }, StmtPlan::Copy(plan)) => self.copy(src, dst, plan, true)?,
+            (StmtKind::Copy { src, dst, how }, StmtPlan::Copy(plan)) => {
+                self.copy((src, dst), plan, how.outside, true)?;
+            }
             (StmtKind::CopyAsync { src, dst, .. }, StmtPlan::Copy(plan)) => {
                 // What fills a stage is waited for when the stage is handed on.
                 let waited = self.state.fills_stage();
-                self.copy(src, dst, plan, waited)?;
+                self.copy((src, dst), plan, None, waited)?;
             }
             (StmtKind::CopyAsync { src, dst, .. }, StmtPlan::Tma(plan)) => {
                 self.tensor_copy(src, dst, plan)?

@@ -13,6 +13,7 @@ use tilewright_layout::Layout;
 
 use crate::arch::{Arch, Memory};
 use crate::features::{Feature, Features};
+use crate::red::Reduction;
 
 /// The part that each thread of a warp has in a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -29,6 +30,8 @@ pub enum CopyKind {
         /// Transposes each matrix on its way.
         trans: bool,
     },
+    /// Each thread combines its own elements with those in memory, each as one step, and gets nothing back (`red`).
+    Reduction(Reduction),
 }
 
 /// Blocks whose shared memory an instruction reaches.
@@ -104,7 +107,7 @@ fn layout(text: &str) -> Layout {
     text.parse().expect("the layouts of instruction rows are literals that a test parses")
 }
 
-fn per_thread(src: Memory, dst: Memory, bytes: u32) -> CopyRow {
+pub(crate) fn per_thread(src: Memory, dst: Memory, bytes: u32) -> CopyRow {
     let name = match (src, dst, bytes) {
         (Memory::Global, _, 16) => "ld.global.v4.b32",
         (Memory::Global, _, 8) => "ld.global.v2.b32",

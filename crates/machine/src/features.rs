@@ -32,11 +32,13 @@ pub enum Feature {
     SetMaxRegisters,
     /// `wgmma`: asynchronous matrix products of a warpgroup.
     Wgmma,
+    /// `red` of `bf16`, and of vectors in global memory.
+    VectorReduction,
 }
 
 impl Feature {
     /// Every feature.
-    pub const ALL: [Feature; 11] = [
+    pub const ALL: [Feature; 12] = [
         Feature::CpAsync,
         Feature::Fp8Conversion,
         Feature::Bf16x2Arithmetic,
@@ -48,6 +50,7 @@ impl Feature {
         Feature::DependentLaunch,
         Feature::SetMaxRegisters,
         Feature::Wgmma,
+        Feature::VectorReduction,
     ];
 
     /// The name in messages.
@@ -64,6 +67,7 @@ impl Feature {
             Feature::DependentLaunch => "programmatic dependent launch",
             Feature::SetMaxRegisters => "setmaxnreg",
             Feature::Wgmma => "wgmma",
+            Feature::VectorReduction => "vector reductions",
         }
     }
 }

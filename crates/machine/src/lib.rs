@@ -15,6 +15,7 @@ pub mod error;
 pub mod features;
 pub mod mma;
 pub mod op;
+pub mod red;
 pub mod scalar;
 pub mod tensor;
 pub mod timing;
@@ -28,6 +29,7 @@ pub use error::ErrorBound;
 pub use features::{Feature, Features};
 pub use mma::{MmaRow, mma_rows, mmas};
 pub use op::{Class, OpKey, Unit, WgmmaKind};
+pub use red::{RedForm, RedOp, Reduction, reduction_rows, reductions, reductions_anywhere};
 pub use scalar::{
     MbarrierOp, ProxyFence, RegType, ScalarOp, ScalarRow, ShuffleMode, SyncOp, conversion_needs,
 };

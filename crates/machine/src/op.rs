@@ -6,7 +6,7 @@
 use std::fmt;
 
 use crate::arch::Arch;
-use crate::copy::{CopyRow, copy_rows};
+use crate::copy::{CopyKind, CopyRow, copy_rows, thread_copy};
 use crate::dtype::DType;
 use crate::features::{Feature, Features};
 use crate::mma::{MmaRow, mma_rows};
@@ -370,6 +370,9 @@ impl From<Class> for OpKey {
 
 impl From<&CopyRow> for OpKey {
     fn from(row: &CopyRow) -> OpKey {
+        // Of reductions nothing is measured: they cost what a store of as many bytes does.
+        let store = || thread_copy(row.src, row.dst, row.scope, row.bytes);
+        let row = if let CopyKind::Reduction(_) = row.kind { store().unwrap_or(row) } else { row };
         OpKey::Row(row.name, Unit::Lsu)
     }
 }

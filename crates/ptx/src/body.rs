@@ -1,5 +1,7 @@
 //! The instructions of a function's body.
 
+mod reduction;
+
 use tilewright_machine::{
     BulkOp, CacheHint, CopyKind, CopyRow, Major, MbarrierOp, Memory, RegType, ScalarOp, TensorRow, WgmmaRow,
 };
@@ -198,10 +200,10 @@ impl<'a> Body<'a> {
                 let src = self.operand("mov.b32", *src, RegType::B32);
                 self.line(format!("mov.b32 {}, {src}", reg(*dst)));
             }
-            Op::Load { row, dst, address, guard } => {
+            Op::Load { row, dst, address, guard, outside } => {
                 if guard.is_some() {
                     for r in dst {
-                        self.line(format!("mov.b32 {}, 0", reg(*r)));
+                        self.line(format!("mov.b32 {}, {outside}", reg(*r)));
                     }
                 }
                 let address = self.address(address, row.src);
@@ -217,11 +219,7 @@ impl<'a> Body<'a> {
                 let guard = self.guard(*guard);
                 self.line(format!("{guard}{} {name}, {address}", row.mnemonic));
             }
-            Op::Store { row, src, address, guard } => {
-                let address = self.address(address, row.dst);
-                let guard = self.guard(*guard);
-                self.line(format!("{guard}{} {address}, {}", row.mnemonic, vector(src, false)));
-            }
+            Op::Store { row, src, address, guard } => self.store(row, src, address, *guard),
             Op::AsyncCopy { row, dst, src, guard } => self.async_copy(row, dst, src, *guard),
             Op::Matrix { row, regs, address } => self.matrix(row, regs, address),
             Op::Mma { row, d, a, b } => {

@@ -34,10 +34,19 @@ mod operand;
 
 use std::fmt::Write;
 
-use tilewright_simt::{Function, FunctionParamKind};
+use tilewright_simt::{Function, FunctionParamKind, Op};
 
 use crate::body::Body;
 use crate::operand::comment;
+
+/// The version of PTX that a function is written in: the architecture's, or that of an instruction which is younger.
+fn version(function: &Function) -> &'static str {
+    let mut vectors = false;
+    function.visit(&mut |inst| {
+        vectors |= matches!(&inst.op, Op::Store { row, .. } if row.reduction().is_some() && row.bytes > 4);
+    });
+    if vectors { "8.1" } else { function.arch.spec().ptx_version }
+}
 
 /// The PTX text of a function that [`tilewright_simt::verify()`] accepts. The entry point's name is the function's, which
 /// must be an identifier of PTX (letters, digits, `_`, `$`; the first is no digit).
@@ -52,7 +61,7 @@ pub fn print(function: &Function) -> String {
         out.push_str(&text);
         out.push('\n');
     };
-    line(format!(".version {}", arch.spec().ptx_version));
+    line(format!(".version {}", version(function)));
     line(format!(".target {}", arch));
     line(".address_size 64".to_string());
     line(String::new());

@@ -166,7 +166,7 @@ impl Bench {
                 self.b.matrix(row, regs, shared);
             }
             CopyKind::Async => self.b.async_copy(row, shared, global, guard),
-            CopyKind::PerThread => {
+            CopyKind::PerThread | CopyKind::Reduction(_) => {
                 let regs = self.regs(row.registers());
                 let memory = if row.dst == Memory::Register { row.src } else { row.dst };
                 let address = if memory == Memory::Global { global } else { shared };

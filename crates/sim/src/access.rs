@@ -2,6 +2,7 @@
 
 use tilewright_machine::{Memory, SECTOR_BYTES, global_sectors, shared_wavefronts};
 
+use crate::bulk::reduce;
 use crate::clock::{HappensBefore, lanes};
 use crate::cluster::Cluster;
 use crate::decode::{Place, Slot, Transfer};
@@ -38,10 +39,10 @@ impl Warp {
 
     /// Executes a load; returns wavefronts lost to bank conflicts.
     pub(crate) fn load(&mut self, cluster: &mut Cluster<'_>, transfer: &Transfer, origin: u32) -> u64 {
-        let Transfer { statement, memory, bytes, regs, place, guard, .. } = transfer;
+        let Transfer { statement, memory, bytes, regs, place, guard, outside, .. } = transfer;
         let reading = self.guarded(*guard);
         for reg in regs {
-            lanes(self.active & !reading).for_each(|lane| self.registers[*reg as usize][lane] = 0);
+            lanes(self.active & !reading).for_each(|lane| self.registers[*reg as usize][lane] = *outside);
         }
         if *memory == Memory::Shared {
             let mut addresses = [None; 32];
@@ -92,20 +93,26 @@ impl Warp {
 
     /// Executes a store; returns wavefronts lost to bank conflicts.
     pub(crate) fn store(&mut self, cluster: &mut Cluster<'_>, transfer: &Transfer, origin: u32) -> u64 {
-        let Transfer { statement, memory, bytes, regs, place, guard, .. } = transfer;
+        let Transfer { statement, memory, bytes, regs, place, guard, reduction, .. } = transfer;
         let writing = self.guarded(*guard);
+        let data_of = |registers: &[[u32; 32]], lane: usize| {
+            let mut data = [0; 16];
+            for (to, reg) in data.chunks_exact_mut(4).zip(regs) {
+                to.copy_from_slice(&registers[*reg as usize][lane].to_le_bytes());
+            }
+            data
+        };
         if *memory == Memory::Shared {
             let mut addresses = [None; 32];
             for lane in lanes(writing) {
                 let site = self.site(*statement, origin, lane);
                 let offset = cluster.shared_offset(&site, self.shared_address(*place, lane), *bytes, true);
                 addresses[lane] = offset;
-                if let Some(offset) = offset {
-                    let mut data = [0; 16];
-                    for (to, reg) in data.chunks_exact_mut(4).zip(regs) {
-                        to.copy_from_slice(&self.registers[*reg as usize][lane].to_le_bytes());
-                    }
-                    cluster.write_shared(&site, offset, *bytes, &data);
+                let Some(offset) = offset else { continue };
+                let data = data_of(&self.registers, lane);
+                match reduction {
+                    None => cluster.write_shared(&site, offset, *bytes, &data),
+                    Some(by) => cluster.reduce_shared(&site, offset, &data[..*bytes as usize], *by),
                 }
             }
             return count_shared(cluster, *statement, &addresses, *bytes);
@@ -118,9 +125,12 @@ impl Warp {
                 continue;
             };
             let range = (number, offset, u64::from(*bytes));
-            let mut data = [0; 16];
-            for (to, reg) in data.chunks_exact_mut(4).zip(regs) {
-                to.copy_from_slice(&self.registers[*reg as usize][lane].to_le_bytes());
+            let data = data_of(&self.registers, lane);
+            if let Some(by) = reduction {
+                cluster.watch_global(&site, range, Touch::Add, &[], None);
+                addresses[lane] = Some(address);
+                reduce(buffer, offset, &data[..*bytes as usize], *by);
+                continue;
             }
             cluster.watch_global(&site, range, Touch::Write, &data[..*bytes.min(&16) as usize], None);
             addresses[lane] = Some(address);

@@ -3,7 +3,7 @@
 
 use std::ops::RangeBounds;
 
-use tilewright_machine::{BoxShape, DType, Memory, SwizzleMode, TensorOp};
+use tilewright_machine::{BoxShape, Memory, RedForm, RedOp, Reduction, SwizzleMode, TensorOp};
 
 use crate::clock::{Agent, HappensBefore, lanes};
 use crate::cluster::Cluster;
@@ -385,13 +385,10 @@ impl<'a> Cluster<'a> {
 
     fn scatter_box(&self, op: TensorOp, map: u32, coords: &[i32], data: &[u8]) {
         let Some((bound, shape, buffer, _)) = self.map(map) else { return };
+        let sum = Reduction { op: RedOp::Add, dtype: shape.dtype, form: RedForm::Instruction };
         rows(bound, shape, coords, |at, global, len| {
             let Some(from) = data.get(at..at + len) else { return };
-            if op == TensorOp::Add {
-                add(buffer, global, from, shape.dtype)
-            } else {
-                buffer.store(global, from)
-            }
+            if op == TensorOp::Add { reduce(buffer, global, from, sum) } else { buffer.store(global, from) }
         });
     }
 }
@@ -422,8 +419,8 @@ fn rows(bound: &BoundMap, shape: &BoxShape, coords: &[i32], mut f: impl FnMut(us
     }
 }
 
-/// Adds elements to global memory, each addition atomic.
-fn add(buffer: &Buffer, offset: u64, data: &[u8], dtype: DType) {
+/// Combines elements with those in global memory, each as one step.
+pub(crate) fn reduce(buffer: &Buffer, offset: u64, data: &[u8], Reduction { op, dtype, .. }: Reduction) {
     let bytes = (dtype.bits() / 8) as usize;
     for (i, element) in data.chunks_exact(bytes).enumerate() {
         let at = offset + (i * bytes) as u64;
@@ -431,12 +428,8 @@ fn add(buffer: &Buffer, offset: u64, data: &[u8], dtype: DType) {
         let mask = (u32::MAX >> (32 - dtype.bits())) << shift;
         let term = element.iter().rev().fold(0u32, |word, byte| word << 8 | u32::from(*byte));
         buffer.update((at / 4) as usize, |old| {
-            let sum = match dtype {
-                DType::I32 => old.wrapping_add(term),
-                DType::F32 => (f32::from_bits(old) + f32::from_bits(term)).to_bits(),
-                _ => dtype.encode(dtype.decode((old & mask) >> shift) + dtype.decode(term)),
-            };
-            (old & !mask) | (sum << shift & mask)
+            let result = op.combine(dtype, (old & mask) >> shift, term);
+            (old & !mask) | (result << shift & mask)
         });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tilewright_machine::{Memory, ProxyFence};
+use tilewright_machine::{Memory, ProxyFence, Reduction};
 
 use crate::clock::{Agent, HappensBefore, Knowledge, Space, View};
 use crate::context::Context;
@@ -298,6 +298,20 @@ impl<'a> Cluster<'a> {
         self.put(site.rank, offset, &data[..bytes.min(16) as usize]);
     }
 
+    /// Combines elements with shared bytes of the thread's block, each as one step, at an offset that was checked.
+    pub(crate) fn reduce_shared(&mut self, site: &Site, offset: u32, data: &[u8], by: Reduction) {
+        self.watch(site, site.rank, offset, data.len() as u32, Kind::Combine);
+        let (start, bytes) = (offset as usize, (by.dtype.bits() / 8) as usize);
+        let Some(to) = self.ctas[site.rank as usize].shared.get_mut(start..start + data.len()) else {
+            return;
+        };
+        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
+        for (old, new) in to.chunks_exact_mut(bytes).zip(data.chunks_exact(bytes)) {
+            let result = by.op.combine(by.dtype, word(old), word(new));
+            old.copy_from_slice(&result.to_le_bytes()[..bytes]);
+        }
+    }
+
     /// Notes that an asynchronous copy of a thread into shared bytes is in flight.
     pub(crate) fn issue_async(&mut self, site: &Site, offset: u32, bytes: u32) {
         self.watch(site, site.rank, offset, bytes, Kind::Issue);
@@ -367,6 +381,7 @@ impl<'a> Cluster<'a> {
                 Kind::Read => shadow.read(*offset, bytes, &now, report),
                 Kind::Write => shadow.write(*offset, bytes, &now, report),
                 Kind::Issue => shadow.issue(*offset, bytes, &now, report),
+                Kind::Combine => shadow.combine(*offset, bytes, &now, report),
             }
         }
     }

@@ -7,8 +7,8 @@
 use std::collections::HashMap;
 
 use tilewright_machine::{
-    BulkOp, CopyRow, DType, Major, MbarrierOp, Memory, MmaRow, OpKey, ScalarOp, Scope, ShuffleMode, SyncOp,
-    TensorOp, TensorRow, Unit, WgmmaRow, timing,
+    BulkOp, CopyRow, DType, Major, MbarrierOp, Memory, MmaRow, OpKey, Reduction, ScalarOp, Scope,
+    ShuffleMode, SyncOp, TensorOp, TensorRow, Unit, WgmmaRow, timing,
 };
 use tilewright_simt::{
     Address, Factor, Function, Inst, Op, Operand, OriginId, Position, Reg, Special, Value, verify,
@@ -44,6 +44,10 @@ pub(crate) struct Transfer {
     pub regs: Vec<u32>,
     pub place: Place,
     pub guard: Option<Slot>,
+    /// Of a load: the content of each register where nothing is read.
+    pub outside: u32,
+    /// The reduction that a store does.
+    pub reduction: Option<Reduction>,
 }
 
 /// A factor of a warpgroup's product.
@@ -496,8 +500,9 @@ impl Decoder<'_> {
             Op::WriteReg { dst, src } => {
                 (Code::WriteReg { dst: self.regs(&[*dst])[0], src: self.slot(*src) }, (0, 0))
             }
-            Op::Load { row, dst, address, guard } => {
+            Op::Load { row, dst, address, guard, outside } => {
                 let transfer = self.transfer(statement, row, row.src, dst, address, guard.map(|g| g.0));
+                let transfer = Transfer { outside: *outside, ..transfer };
                 (Code::Load(transfer), self.copy_cost(row))
             }
             Op::Lookup { row, dst, address, guard } => {
@@ -683,6 +688,8 @@ impl Decoder<'_> {
             regs: self.regs(regs),
             place: self.place(address),
             guard,
+            outside: 0,
+            reduction: row.reduction(),
         }
     }
 }

@@ -43,6 +43,8 @@ pub(crate) enum Kind {
     Write,
     /// Begun to be written by an asynchronous copy.
     Issue,
+    /// Combined with what is there, as one step.
+    Combine,
 }
 
 /// One access, as the shadow remembers it. Time 0 means that there was none.
@@ -231,6 +233,12 @@ struct Cell {
 }
 
 impl Cell {
+    /// True if nothing was written for the tensor that an access means.
+    fn is_empty(&self, now: &Now<'_>) -> bool {
+        let other = self.tensor != now.tensor && self.tensor != 0 && now.tensor != 0;
+        !self.write.happened() || other
+    }
+
     fn pending(&self, at: Bytes, report: &mut impl FnMut(Event)) -> bool {
         let pending = self.write.is(PENDING);
         if pending {
@@ -252,8 +260,7 @@ impl Cell {
                     at.report(write, how, report);
                 }
             }
-            let other = self.tensor != now.tensor && self.tensor != 0 && now.tensor != 0;
-            if !self.write.happened() || other {
+            if self.is_empty(now) {
                 report(Event::Uninitialised { offset: at.offset });
             }
         }
@@ -286,7 +293,7 @@ impl Cell {
             return;
         }
         // Nobody may be unordered with an ordinary write to shared memory, so that it hides what it is ordered after.
-        let hides = !now.access.is(ATOMIC) && now.space != Space::GLOBAL;
+        let hides = !now.access.is(ATOMIC) && now.space != Space::GLOBAL && self.rest.is_none();
         if hides {
             if let Some(how) = self.write.happened().then(|| unordered(&self.write, now)).flatten() {
                 at.report(&self.write, how, report);
@@ -420,6 +427,23 @@ impl Shadow {
     /// A read of `bytes` at `offset`.
     pub(crate) fn read(&mut self, offset: u32, bytes: u32, now: &Now<'_>, report: &mut impl FnMut(Event)) {
         self.visit(offset, bytes, |_, _| false, |cell, at| cell.read(now, at, report));
+    }
+
+    /// A combination of `bytes` at `offset` with what is there, which must be something.
+    pub(crate) fn combine(&mut self, offset: u32, bytes: u32, now: &Now<'_>, report: &mut impl FnMut(Event)) {
+        let mut now = now.writing(false);
+        now.access.flags |= ATOMIC;
+        self.visit(
+            offset,
+            bytes,
+            |_, _| false,
+            |cell, at| {
+                if cell.is_empty(&now) {
+                    report(Event::Uninitialised { offset: at.offset });
+                }
+                cell.write(&now, Finds::Different, at, report);
+            },
+        );
     }
 
     /// A write of `bytes` at `offset`.

@@ -282,7 +282,19 @@ impl Builder {
 
     /// A guarded load.
     pub fn load(&mut self, row: &'static CopyRow, dst: Vec<Reg>, address: Address, guard: Option<Value>) {
-        self.push(Op::Load { row, dst, address, guard });
+        self.load_or(row, dst, address, guard, 0);
+    }
+
+    /// A guarded load: where the guard is false, each register becomes `outside`.
+    pub fn load_or(
+        &mut self,
+        row: &'static CopyRow,
+        dst: Vec<Reg>,
+        address: Address,
+        guard: Option<Value>,
+        outside: u32,
+    ) {
+        self.push(Op::Load { row, dst, address, guard, outside });
     }
 
     /// The word at an address of global memory that nothing writes while the function runs, 0 where the guard is false: shared and hoisted,
@@ -295,7 +307,7 @@ impl Builder {
         Operand::Value(self.pure(key, RegType::B32, depth, make))
     }
 
-    /// A guarded store.
+    /// A guarded store, or reduction.
     pub fn store(&mut self, row: &'static CopyRow, src: Vec<Reg>, address: Address, guard: Option<Value>) {
         self.push(Op::Store { row, src, address, guard });
     }

@@ -206,7 +206,7 @@ pub enum Op {
         src: Operand,
     },
     /// Loads `row.bytes` at `address` into `dst` (one register for 4 bytes or fewer, zero-extended). Where `guard` is
-    /// false nothing is read and the registers become zero.
+    /// false nothing is read and the registers become `outside`.
     Load {
         /// The instruction; per-thread, to registers.
         row: &'static CopyRow,
@@ -216,6 +216,8 @@ pub enum Op {
         address: Address,
         /// The predicate of reading, per thread.
         guard: Option<Value>,
+        /// The content of each register where nothing is read.
+        outside: u32,
     },
     /// `dst = the word at address`, in global memory that nothing writes while the function runs. Pure. Where `guard` is false nothing is
     /// read, and the value is 0. `B32`.
@@ -229,9 +231,9 @@ pub enum Op {
         /// The predicate of reading, per thread.
         guard: Option<Value>,
     },
-    /// Stores `row.bytes` from `src` at `address`, where `guard` holds.
+    /// Stores `row.bytes` from `src` at `address`, or combines them with those there, where `guard` holds.
     Store {
-        /// The instruction; per-thread, from registers.
+        /// The instruction; per-thread, from registers, or a reduction.
         row: &'static CopyRow,
         /// The registers, in the order of rising addresses.
         src: Vec<Reg>,

@@ -69,8 +69,9 @@ impl Printer<'_> {
                 }
                 Op::ReadReg { dst, src } => writeln!(f, "{pad}{dst} = {src}")?,
                 Op::WriteReg { dst, src } => writeln!(f, "{pad}{dst} = {src}")?,
-                Op::Load { row, dst, address, guard: g } => {
-                    writeln!(f, "{pad}{} = {} {address}{}", regs(dst), row.name, guard(g))?;
+                Op::Load { row, dst, address, guard: g, outside } => {
+                    let otherwise = if *outside == 0 { String::new() } else { format!(" else {outside:#x}") };
+                    writeln!(f, "{pad}{} = {} {address}{}{otherwise}", regs(dst), row.name, guard(g))?;
                 }
                 Op::Lookup { row, dst, address, guard: g } => {
                     writeln!(f, "{pad}{dst} = {} {address}{}", row.name, guard(g))?;

@@ -175,7 +175,7 @@ impl Checker<'_> {
                     self.regs(&[*dst], 1)?;
                     self.operand(*src, RegType::B32)
                 }
-                Op::Load { row, dst, address, guard } => {
+                Op::Load { row, dst, address, guard, .. } => {
                     exists(row.name, row.needs)?;
                     if row.kind != CopyKind::PerThread || row.dst != Memory::Register {
                         return Err(format!("{} is not a load", row.name));
@@ -194,7 +194,8 @@ impl Checker<'_> {
                 }
                 Op::Store { row, src, address, guard } => {
                     exists(row.name, row.needs)?;
-                    if row.kind != CopyKind::PerThread || row.src != Memory::Register {
+                    let stores = matches!(row.kind, CopyKind::PerThread | CopyKind::Reduction(_));
+                    if !stores || row.src != Memory::Register {
                         return Err(format!("{} is not a store", row.name));
                     }
                     self.regs(src, row.registers())?;

@@ -146,11 +146,23 @@ fn every_broken_invariant_is_named_with_its_statement() {
             "%0 is B32 where B64 is wanted",
         ),
         (
-            Op::Load { row: load, dst: vec![reg(0), reg(1)], address: address(v(0)), guard: None },
+            Op::Load {
+                row: load,
+                dst: vec![reg(0), reg(1)],
+                address: address(v(0)),
+                guard: None,
+                outside: 0,
+            },
             "2 registers where",
         ),
         (
-            Op::Load { row: load, dst: vec![reg(0)], address: address(v(0)), guard: Some(Value(0)) },
+            Op::Load {
+                row: load,
+                dst: vec![reg(0)],
+                address: address(v(0)),
+                guard: Some(Value(0)),
+                outside: 0,
+            },
             "%0 is B32 where Pred is wanted",
         ),
         (

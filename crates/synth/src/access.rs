@@ -156,7 +156,7 @@ fn elements_of_a_byte(verified: &Program, tensor: TensorId) -> i64 {
         let before = reached.len();
         verified.visit(&mut |stmt, _| {
             let group = match &stmt.kind {
-                StmtKind::Copy { src, dst } => vec![src.tensor, dst.tensor],
+                StmtKind::Copy { src, dst, .. } => vec![src.tensor, dst.tensor],
                 StmtKind::Cast { dst, src } | StmtKind::Shape { dst, src, .. } => vec![*dst, *src],
                 StmtKind::Elementwise { dst, expr } => [vec![*dst], expr.tensors()].concat(),
                 StmtKind::Join { dst, a, b } => vec![*dst, *a, *b],
@@ -373,7 +373,7 @@ fn global_vectors(
 pub fn shared_access(tv: &TvLayout, bits: u32, row: &CopyRow) -> Result<(Access, Layout), Reject> {
     match row.kind {
         CopyKind::Matrix { count, trans } => matrix_access(tv, bits, count as usize, trans),
-        CopyKind::PerThread => {
+        CopyKind::PerThread | CopyKind::Reduction(_) => {
             if row.bytes * 8 < bits {
                 return Err(Reject::NarrowerThanElement);
             }

@@ -296,7 +296,7 @@ pub(crate) fn direct(
     register: &dyn Fn(TensorId) -> Option<TvLayout>,
     stmt: &Stmt,
 ) -> Result<Option<(StmtPlan, Vec<NotTaken>)>, Diagnostic> {
-    let StmtKind::Copy { src, dst } = &stmt.kind else { return Ok(None) };
+    let StmtKind::Copy { src, dst, how } = &stmt.kind else { return Ok(None) };
     let memory = |t: TensorId| verified.tensor(t).memory();
     let fail = |why: Reject| {
         Diagnostic::new(Code::Unsatisfiable, stmt.span, format!("no instruction can do this copy: {why}"))
@@ -307,14 +307,16 @@ pub(crate) fn direct(
             let is_load = memory(src.tensor) == Memory::Global;
             let (view, tensor) = if is_load { (src, dst.tensor) } else { (dst, src.tensor) };
             let tv = layout(tensor)?;
-            let (plan, others) = global_copy(divisibility, arch, &tv, &verified.tile(view), is_load)
-                .map_err(|why| {
-                    let dtype = verified.tensor(tensor).dtype;
-                    if is_load || dtype.bits() >= 8 {
-                        return fail(why);
-                    }
-                    copies::shares_bytes(verified, stmt, dtype, &why)
-                })?;
+            let (plan, others) =
+                global_copy(divisibility, arch, &tv, &verified.tile(view), (is_load, how.combine)).map_err(
+                    |why| {
+                        let dtype = verified.tensor(tensor).dtype;
+                        if is_load || dtype.bits() >= 8 {
+                            return fail(why);
+                        }
+                        copies::shares_bytes(verified, stmt, dtype, &why)
+                    },
+                )?;
             Some((StmtPlan::Copy(plan), others))
         }
         (Memory::Register, Memory::Register) => {

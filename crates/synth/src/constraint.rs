@@ -89,7 +89,7 @@ pub fn constraints(verified: &Program, statements: &[(&Stmt, usize)]) -> Vec<Con
                 }
                 push(Equation::Equal(tensors));
             }
-            StmtKind::Copy { src, dst } => match (memory(src.tensor), memory(dst.tensor)) {
+            StmtKind::Copy { src, dst, .. } => match (memory(src.tensor), memory(dst.tensor)) {
                 (Memory::Register, Memory::Register) => push(Equation::Equal(vec![src.tensor, dst.tensor])),
                 (Memory::Register, _) => {
                     push(Equation::Memory { register: src.tensor, memory: dst.tensor });

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap as HashMap;
 use tilewright_layout::{HTuple, Layout, Slice, SwizzledLayout, compose, max_alignment, slice};
 use tilewright_machine::{
-    Arch, CopyKind, CopyRow, DType, Features, Memory, Scope, Timing, Wavefronts, copies, copies_anywhere,
+    Arch, CopyKind, CopyRow, DType, Features, Memory, RedOp, Scope, Timing, Wavefronts, copies,
+    copies_anywhere, reductions, reductions_anywhere,
 };
 use tilewright_tile::core::{Program, TensorKind, TensorRef, TileRef};
 use tilewright_tile::{Code, Diagnostic, Origin, TensorId};
@@ -24,20 +25,24 @@ use crate::reject::Reject;
 use crate::shared::{Constraint, SharedUse, UnifyError, choose_swizzle, count, stage_modes};
 use crate::tv::{Access, TvLayout, linear_coordinate};
 
-/// A copy of a register tensor from or to global memory.
+/// A copy of a register tensor from or to global memory; it may combine elements with those there.
 pub fn global_copy(
     divisibility: &Divisibility<'_>,
     arch: Arch,
     tv: &TvLayout,
     tile: &TileRef,
-    is_load: bool,
+    (is_load, combine): (bool, Option<RedOp>),
 ) -> Result<(CopyPlan, Vec<NotTaken>), Reject> {
     let Some(global) = &tile.global else { return Err(Reject::NotAView) };
     let (src, dst) =
         if is_load { (Memory::Global, Memory::Register) } else { (Memory::Register, Memory::Global) };
     let mut not_taken = Vec::new();
     let mut last = Reject::NotAView;
-    for row in copies(src, dst, Scope::Cta, arch) {
+    let rows: Vec<_> = match combine {
+        Some(op) => reductions(op, tile.dtype, dst, arch).collect(),
+        None => copies(src, dst, Scope::Cta, arch).collect(),
+    };
+    for row in rows {
         match global_access(divisibility, tile, global, tv, row) {
             Ok(access) => {
                 let access = Arc::new(access);
@@ -271,7 +276,10 @@ impl SharedProblem<'_> {
         let mut candidates = Candidates { own, shape, found: Vec::new(), rejected: Vec::new() };
         match &key.1 {
             _ if src.memory == Memory::Global => self.without_registers(src, &mut candidates),
-            Some(tv) => self.with_registers(tv, src, &mut candidates),
+            Some(tv) => {
+                let combine = self.statements[i].0.kind.combines();
+                self.with_registers(tv, src, combine, &mut candidates);
+            }
             None => {}
         }
         // The cheapest first; among equals the one with fewer calls.
@@ -324,12 +332,22 @@ impl SharedProblem<'_> {
     }
 
     /// Copies between a register tensor of this layout and a shared one.
-    fn with_registers(&self, tv: &TvLayout, src: &TileRef, candidates: &mut Candidates<'_>) {
+    fn with_registers(
+        &self,
+        tv: &TvLayout,
+        src: &TileRef,
+        combine: Option<RedOp>,
+        candidates: &mut Candidates<'_>,
+    ) {
         let (bits, is_store) = (src.dtype.bits(), src.memory == Memory::Register);
         let (from, to) =
             if is_store { (Memory::Register, Memory::Shared) } else { (Memory::Shared, Memory::Register) };
         // What is narrower than one element is no alternative.
-        for row in copies_anywhere(from, to, Scope::Cta).filter(|row| row.bytes * 8 >= bits) {
+        let rows: Vec<_> = match combine {
+            Some(op) => reductions_anywhere(op, src.dtype, to).collect(),
+            None => copies_anywhere(from, to, Scope::Cta).filter(|row| row.bytes * 8 >= bits).collect(),
+        };
+        for row in rows {
             let missing = self.timing.arch.lacks(row.needs);
             if missing != Features::NONE {
                 candidates.reject(row.name, Reject::Lacks(missing, self.timing.arch));

@@ -147,7 +147,7 @@ pub(crate) fn streamed(
     for (tensor, uses) in uses {
         let [load, product] = uses[..] else { continue };
         let (copy, gemm) = (statements[load].0, statements[product].0);
-        let (StmtKind::Copy { src, dst }, StmtKind::Gemm { a, b, .. }) = (&copy.kind, &gemm.kind) else {
+        let (StmtKind::Copy { src, dst, .. }, StmtKind::Gemm { a, b, .. }) = (&copy.kind, &gemm.kind) else {
             continue;
         };
         let is_operand = dst.tensor == tensor && (*a == tensor || *b == tensor);

@@ -34,9 +34,9 @@ pub use names::{Word, words};
 pub use parser::parse;
 pub use printer::{Names, named_statement_text, statement_text};
 pub use program::{
-    AsyncCopyAttrs, BinaryOp, ElemExpr, Form, Notation, Operand, OperandMut, Param, ParamId, ParamKind,
-    Pipeline, PipelineId, Program, ReduceOp, ShapeOp, Side, Stmt, StmtKind, Surface, Symbol, SymbolKind,
-    Tensor, TensorId, TensorKind, TensorRef, TileOrder, UnaryOp, Use, ViewLeaf, ViewMode,
+    AsyncCopyAttrs, BinaryOp, CopyAttrs, ElemExpr, Form, Literal, Notation, Operand, OperandMut, Param,
+    ParamId, ParamKind, Pipeline, PipelineId, Program, ReduceOp, ShapeOp, Side, Stmt, StmtKind, Surface,
+    Symbol, SymbolKind, Tensor, TensorId, TensorKind, TensorRef, TileOrder, UnaryOp, Use, ViewLeaf, ViewMode,
 };
 pub use unnamed::Unnamed;
 pub use unroll::unroll;

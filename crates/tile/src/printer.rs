@@ -6,9 +6,9 @@ use std::fmt::{self, Display, Write};
 
 use crate::expr::{Axis, Expr, IntOp, SymbolId};
 use crate::program::{
-    BinaryOp, ElemExpr, Form, Notation, Param, ParamId, ParamKind, PipelineId, Program, ShapeOp, Side, Stmt,
-    StmtKind, Surface, Symbol, SymbolKind, TensorId, TensorKind, TensorRef, TileOrder, UnaryOp, ViewLeaf,
-    ViewMode,
+    BinaryOp, ElemExpr, Form, Literal, Notation, Param, ParamId, ParamKind, PipelineId, Program, ShapeOp,
+    Side, Stmt, StmtKind, Surface, Symbol, SymbolKind, TensorId, TensorKind, TensorRef, TileOrder, UnaryOp,
+    ViewLeaf, ViewMode,
 };
 use crate::statement::Argument;
 use tilewright_layout::Layout;
@@ -259,6 +259,13 @@ pub(crate) fn elementwise_text(program: &dyn Names, expr: &ElemExpr) -> String {
     // Writing into a string does not fail.
     let _ = elementwise(&mut text, program, expr, BinaryOp::OR);
     text
+}
+
+/// `, outside = -inf`, if a copy says so.
+fn outside(out: &mut dyn Write, value: Option<Literal>) -> fmt::Result {
+    let Some(value) = value.map(Literal::value) else { return Ok(()) };
+    out.write_str(", outside = ")?;
+    if value.is_nan() { out.write_str("nan") } else { number(out, value) }
 }
 
 /// Writes an operand of an operator of level `place`, in parentheses where it binds less tightly.
@@ -629,11 +636,15 @@ impl<'a> Printer<'a> {
                 write!(out, "let {} = ", program.symbol(*symbol))?;
                 int(out, program, value, CONDITION)
             }
-            StmtKind::Copy { src, dst } => {
+            StmtKind::Copy { src, dst, how } => {
                 out.write_str("copy(")?;
                 reference(out, program, src)?;
                 out.write_str(", ")?;
                 reference(out, program, dst)?;
+                if let Some(op) = how.combine {
+                    write!(out, ", {}", op.name())?;
+                }
+                outside(out, how.outside)?;
                 out.write_str(")")
             }
             StmtKind::CopyAsync { src, dst, how } => {
@@ -647,6 +658,7 @@ impl<'a> Printer<'a> {
                 for word in words.into_iter().chain(by).flatten() {
                     write!(out, ", {word}")?;
                 }
+                outside(out, how.outside)?;
                 out.write_str(")")
             }
             StmtKind::Gemm { c, a, b, warps } => {

@@ -13,8 +13,8 @@ use crate::diagnostic::Origin;
 use crate::expr::{Expr, SymbolId};
 use crate::ids::StmtIds;
 pub use crate::statement::{
-    AsyncCopyAttrs, BinaryOp, ElemExpr, Form, Notation, Operand, OperandMut, ReduceOp, ShapeOp, Side, Stmt,
-    StmtKind, Surface, TensorRef, TileOrder, UnaryOp, Use,
+    AsyncCopyAttrs, BinaryOp, CopyAttrs, ElemExpr, Form, Literal, Notation, Operand, OperandMut, ReduceOp,
+    ShapeOp, Side, Stmt, StmtKind, Surface, TensorRef, TileOrder, UnaryOp, Use,
 };
 pub use crate::unnamed::{Expressions, Unnamed};
 

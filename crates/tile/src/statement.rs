@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tilewright_machine::{CacheHint, DType};
+use tilewright_machine::{CacheHint, DType, RedOp};
 
 use crate::diagnostic::Origin;
 use crate::expr::{Expr, IntOp, SymbolId};
@@ -75,6 +75,40 @@ impl Side {
     }
 }
 
+/// A literal number. Compared by its bits, so that NaN is equal to itself.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Literal(u64);
+
+impl Literal {
+    /// The number.
+    pub fn value(self) -> f64 {
+        f64::from_bits(self.0)
+    }
+}
+
+impl From<f64> for Literal {
+    fn from(value: f64) -> Self {
+        // One NaN stands for all.
+        Literal(if value.is_nan() { f64::NAN } else { value }.to_bits())
+    }
+}
+
+impl fmt::Debug for Literal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value().fmt(f)
+    }
+}
+
+/// The attributes of a [`StmtKind::Copy`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct CopyAttrs {
+    /// `outside = v`: the value of the elements that lie outside of a global tensor; `None`: 0.
+    pub outside: Option<Literal>,
+    /// `add`, `max`, `min`: each element is combined with the one at its destination, as one step; each once, even where several threads
+    /// hold it.
+    pub combine: Option<RedOp>,
+}
+
 /// The attributes of a [`StmtKind::CopyAsync`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct AsyncCopyAttrs {
@@ -82,6 +116,8 @@ pub struct AsyncCopyAttrs {
     pub multicast: bool,
     /// `add`: from shared to global memory, the elements are added to those there.
     pub add: bool,
+    /// `outside = v`: the value of the elements that lie outside of a global tensor: 0, which is what asynchronous copies write.
+    pub outside: Option<Literal>,
     /// True if TMA does the copy: synthesis decides.
     pub tensor: bool,
     /// `threads`: the threads copy, each its vectors, and TMA does not.
@@ -170,13 +206,15 @@ pub enum StmtKind<F: Form = Surface> {
         /// The integer.
         value: Expr,
     },
-    /// `copy(src, dst)`: shapes are equal, element types are equal. What lies outside a global tensor reads as
-    /// zero and is not written. A write to shared memory is seen by other threads after the next `syncthreads`.
+    /// `copy(src, dst, how)`: shapes are equal, element types are equal. What lies outside a global tensor reads as
+    /// zero, or as the attributes say, and is not written. A write to shared memory is seen by other threads after the next `syncthreads`.
     Copy {
         /// From here.
         src: TensorRef<F>,
         /// To here.
         dst: TensorRef<F>,
+        /// Its attributes.
+        how: CopyAttrs,
     },
     /// `copy.async(src, dst)` from a global view to a shared tensor, or from a shared tensor to a global view. The source is read, and
     /// the destination written, between here and the wait that covers the copy; until then nothing may read or write the
@@ -572,7 +610,7 @@ macro_rules! operands {
                     StmtKind::Let { symbol, value } => {
                         out.extend([Expr(value), Counter(Use::Define, symbol)]);
                     }
-                    StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, how: _ } => {
+                    StmtKind::Copy { src, dst, how: _ } | StmtKind::CopyAsync { src, dst, how: _ } => {
                         out.extend([Reference(Use::Read, src), Reference(Use::Write, dst)]);
                     }
                     StmtKind::Gemm { c, a, b, warps } => {
@@ -768,11 +806,20 @@ impl<F: Form> StmtKind<F> {
         matches!(self, StmtKind::For { .. } | StmtKind::Tiles { .. })
     }
 
+    /// The operation by which a copy combines elements with those of its destination, if it does.
+    pub fn combines(&self) -> Option<RedOp> {
+        match self {
+            StmtKind::Copy { how, .. } => how.combine,
+            StmtKind::CopyAsync { how, .. } => how.add.then_some(RedOp::Add),
+            _ => None,
+        }
+    }
+
     /// Source and destination of a copy of either kind that threads do: not by the tensor memory accelerator.
     pub fn copied(&self) -> Option<(&TensorRef<F>, &TensorRef<F>)> {
         match self {
             StmtKind::CopyAsync { how, .. } if how.tensor => None,
-            StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, .. } => Some((src, dst)),
+            StmtKind::Copy { src, dst, .. } | StmtKind::CopyAsync { src, dst, .. } => Some((src, dst)),
             _ => None,
         }
     }
@@ -1296,8 +1343,8 @@ pub trait Convert<F: Form, G: Form> {
         Ok(match kind {
             StmtKind::Define(id) => StmtKind::Define(*id),
             StmtKind::Let { symbol, value } => StmtKind::Let { symbol: *symbol, value: value.clone() },
-            StmtKind::Copy { src, dst } => {
-                StmtKind::Copy { src: self.reference(src)?, dst: self.reference(dst)? }
+            StmtKind::Copy { src, dst, how } => {
+                StmtKind::Copy { src: self.reference(src)?, dst: self.reference(dst)?, how: *how }
             }
             StmtKind::CopyAsync { src, dst, how } => {
                 StmtKind::CopyAsync { src: self.reference(src)?, dst: self.reference(dst)?, how: *how }

@@ -185,7 +185,7 @@ fn desugaring_leaves_no_rearrangement_and_no_copy_from_shared_to_global() {
     let program = through_core(&verified(PIECES, &[]), desugar);
     program.visit(&mut |stmt, _| match &stmt.kind {
         StmtKind::Rearrange { .. } => panic!("a rearrangement is left"),
-        StmtKind::Copy { src, dst } => {
+        StmtKind::Copy { src, dst, .. } => {
             let memories = (program.tile(src).memory, program.tile(dst).memory);
             assert_ne!(memories, (tilewright_machine::Memory::Shared, tilewright_machine::Memory::Global));
         }

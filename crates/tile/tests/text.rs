@@ -2,12 +2,14 @@
 
 use proptest::prelude::*;
 use tilewright_machine::CacheHint;
-use tilewright_machine::DType;
+use tilewright_machine::{DType, RedOp};
 use tilewright_tile::dsl::{
     Elem, KernelBuilder, Pipeline, Tensor, block_x, block_y, float, grouped, hilbert, nested, serpentine,
     steps, tile,
 };
-use tilewright_tile::{AsyncCopyAttrs, Code, Constants, Expr, Program, ReduceOp, core, parse, verify};
+use tilewright_tile::{
+    AsyncCopyAttrs, Code, Constants, CopyAttrs, Expr, Program, ReduceOp, core, parse, verify,
+};
 
 const SHAPES: &str = "const A = 4, B = 8
 kernel shapes(x: f32[A, B]) grid(1) threads(32) {
@@ -362,7 +364,13 @@ impl Choices<'_> {
                     k.wait_dependencies();
                     k.launch_dependents();
                 }
-                0 => k.copy(h, r),
+                0 => {
+                    let outside =
+                        [None, Some(1.0.into()), Some(f64::NAN.into()), Some(f64::NEG_INFINITY.into())];
+                    let combine = [None, Some(RedOp::Add), Some(RedOp::Max), Some(RedOp::Min)];
+                    let (outside, combine) = (outside[self.next(4) as usize], combine[self.next(4) as usize]);
+                    k.copy_with(h, r, CopyAttrs { outside, combine });
+                }
                 1 => k.copy(s.transpose(), r),
                 2 => k.copy(g.index([None, Some(self.expr(all, 2)), None]), r),
                 3 => k.copy(r, h.transpose()),

@@ -11,7 +11,7 @@ use tilewright_tile::interpret::{
     Argument, Executable, InterpretError, interpret_bounded, interpret_watched, tensor_shape, tensor_strides,
     work,
 };
-use tilewright_tile::{Code, Diagnostic, StmtKind, core};
+use tilewright_tile::{Code, Diagnostic, core};
 
 use crate::input::{Input, InputError, arguments};
 
@@ -356,7 +356,7 @@ pub fn core_difference(
     let core = interpreted_as(program, kernel, options)?;
     let mut adds = false;
     kernel.verified.visit(&mut |stmt, _| {
-        adds |= matches!(&stmt.kind, StmtKind::CopyAsync { how, .. } if how.add);
+        adds |= stmt.kind.combines().is_some();
     });
     for (i, pair) in surface.arguments.iter().zip(&core.arguments).enumerate() {
         let (Argument::Tensor(x), Argument::Tensor(y)) = pair else { continue };

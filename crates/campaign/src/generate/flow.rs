@@ -128,7 +128,13 @@ impl Flow<'_> {
     fn load_as(&mut self, dtype: &'static str) -> Value {
         let view = self.view(dtype, None);
         let name = self.tensor("r", dtype, None);
-        self.draft.line(format!("copy({view}, {name})"));
+        let outside = match dtype {
+            "f32" | "f16" | "bf16" => self.dice.pick(&["", "", ", outside = 2.5", ", outside = -inf"]),
+            "e4m3" | "e5m2" => self.dice.pick(&["", "", ", outside = -1.5"]),
+            _ if dtype.starts_with('i') => self.dice.pick(&["", "", ", outside = -1"]),
+            _ => self.dice.pick(&["", "", ", outside = 1"]),
+        };
+        self.draft.line(format!("copy({view}, {name}{outside})"));
         Value { name, dtype }
     }
 
@@ -142,7 +148,12 @@ impl Flow<'_> {
         if bulk {
             self.store_in_bulk(&value, &view);
         } else {
-            self.draft.line(format!("copy({}, {view})", value.name));
+            let how = match value.dtype {
+                "f32" | "i32" => self.dice.pick(&["", "", "", ", add", ", max", ", min"]),
+                "f16" | "bf16" => self.dice.pick(&["", "", "", ", add"]),
+                _ => "",
+            };
+            self.draft.line(format!("copy({}, {view}{how})", value.name));
         }
     }
 

@@ -178,7 +178,7 @@ impl AsyncAssignment<'_> {
                         None => self.others.entry(reference.tensor).or_default().push(reference.clone()),
                     }
                 }
-                StmtKind::Copy { src, dst } => {
+                StmtKind::Copy { src, dst, .. } => {
                     for r in [src, dst] {
                         if self.memory(r.tensor) == Memory::Shared {
                             self.others.entry(r.tensor).or_default().push(r.clone());

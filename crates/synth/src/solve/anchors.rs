@@ -96,7 +96,7 @@ impl Solver<'_> {
         let mut anchors = Vec::new();
         let repeated = repeated(verified, constraints);
         for (i, (stmt, _)) in statements.iter().enumerate() {
-            let StmtKind::Copy { src, dst } = &stmt.kind else { continue };
+            let StmtKind::Copy { src, dst, .. } = &stmt.kind else { continue };
             for (register, memory) in [(src, dst), (dst, src)] {
                 let tensor = register.tensor;
                 if verified.tensor(tensor).memory() != Memory::Register {

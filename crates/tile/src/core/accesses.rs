@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Coord, Expr, Operand, ParamId, Program, StmtKind, TensorId, TensorKind, Use};
+use super::{Coord, Expr, Operand, ParamId, Program, TensorId, TensorKind, Use};
 
 /// The parameters that statements write, that they read, and of which elements are integers of the kernel.
 #[derive(Default)]
@@ -22,8 +22,8 @@ impl Program {
                     Operand::Tensor(Use::Define, id) => found.view(self, *id),
                     Operand::Reference(used, r) => {
                         found.reference(self, r, used);
-                        // A copy that adds reads what it adds to.
-                        if matches!(&stmt.kind, StmtKind::CopyAsync { how, .. } if how.add) {
+                        // A copy that combines reads what is there.
+                        if used.writes() && stmt.kind.combines().is_some() {
                             found.reference(self, r, Use::Read);
                         }
                     }

@@ -5,27 +5,31 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Changed, Coord, Expr, Program, ShapeOp, Stmt, StmtId, StmtKind, TensorId, TensorKind, TensorRef,
+    Changed, Coord, CopyAttrs, Expr, Program, ShapeOp, Stmt, StmtId, StmtKind, TensorId, TensorKind,
+    TensorRef,
 };
 use tilewright_machine::Memory;
 
-/// Replaces copies from shared to global memory: each becomes two, through a new register tensor. Copies that the tensor memory
-/// accelerator does and those that add stay. A copy of a view with modes of stride 0 to registers becomes one without these modes, and a
+/// Replaces copies from shared to global memory, and those to shared memory that say what lies outside: each becomes two, through a new
+/// register tensor. Asynchronous copies that the tensor memory accelerator does and those that add stay. A copy of a view with modes of stride 0 to registers becomes one without these modes, and a
 /// broadcast: a thread loads once what it holds several times, and the layout of what is loaded follows that of what is repeated.
 pub fn desugar_copies(program: &mut Program) -> Changed {
     run(program, &|program, stmt| match &stmt.kind {
         // Threads that store do not add: such a copy stays what it is.
         StmtKind::CopyAsync { how, .. } if how.add => None,
-        StmtKind::Copy { src, dst } if program.tensor(dst.tensor).memory() == Memory::Register => {
+        StmtKind::Copy { src, dst, .. } if program.tensor(dst.tensor).memory() == Memory::Register => {
             let repeated = repeated_modes(program, src);
             let loads = !repeated.is_empty() && repeated.len() < program.tile(src).shape.len();
             loads.then_some(Replace::Repeated(repeated))
         }
         kind => {
             let (src, dst) = kind.copied()?;
-            let stores = program.tensor(src.tensor).memory() == Memory::Shared
-                && program.tensor(dst.tensor).memory() == Memory::Global;
-            stores.then_some(Replace::Copy)
+            let [from, to] = [src, dst].map(|r| program.tensor(r.tensor).memory());
+            let stores = (from, to) == (Memory::Shared, Memory::Global);
+            // Only registers hold anything but zeros where nothing is read.
+            let fills = matches!(kind, StmtKind::Copy { how, .. } if how.outside.is_some());
+            let loads = (from, to) == (Memory::Global, Memory::Shared) && fills;
+            (stores || loads).then_some(Replace::Copy)
         }
     })
 }
@@ -38,7 +42,7 @@ pub fn desugar_rearrangements(program: &mut Program, which: &BTreeSet<StmtId>) -
         _ if !which.contains(&stmt.id) => None,
         StmtKind::Rearrange { .. } => Some(Replace::Rearrange),
         StmtKind::CopyAsync { how, .. } if how.add => None,
-        StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, .. } => {
+        StmtKind::Copy { src, dst, .. } | StmtKind::CopyAsync { src, dst, .. } => {
             let loads = program.tensor(src.tensor).memory() == Memory::Global
                 && program.tensor(dst.tensor).memory() == Memory::Shared;
             loads.then_some(Replace::Copy)
@@ -123,6 +127,7 @@ impl Desugar<'_> {
 
     fn replaced(&mut self, program: &mut Program, stmt: &Stmt, replace: Replace) -> Vec<StmtKind> {
         let whole = |tensor: TensorId| TensorRef { span: stmt.span, ..TensorRef::whole(tensor) };
+        let copy = |src, dst, how| StmtKind::Copy { src, dst, how };
         match (replace, &stmt.kind) {
             (Replace::Rearrange, StmtKind::Rearrange { dst, src }) => {
                 let kind = TensorKind::Shared { shape: program.shape(*src), pinned: None };
@@ -131,22 +136,24 @@ impl Desugar<'_> {
                 let trip = [
                     StmtKind::Define(tmp),
                     StmtKind::Sync,
-                    StmtKind::Copy { src: whole(*src), dst: whole(tmp) },
+                    copy(whole(*src), whole(tmp), CopyAttrs::default()),
                     StmtKind::Sync,
-                    StmtKind::Copy { src: whole(tmp), dst: whole(*dst) },
+                    copy(whole(tmp), whole(*dst), CopyAttrs::default()),
                 ];
                 define.into_iter().chain(trip).collect()
             }
-            (Replace::Copy, StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, .. }) => {
+            (Replace::Copy, StmtKind::Copy { src, dst, .. } | StmtKind::CopyAsync { src, dst, .. }) => {
+                let how =
+                    if let StmtKind::Copy { how, .. } = &stmt.kind { *how } else { CopyAttrs::default() };
                 let kind = TensorKind::Register { shape: program.tile(src).shape, pinned: None };
                 let tmp = program.add_tensor(src.tensor, "loaded", kind);
                 vec![
                     StmtKind::Define(tmp),
-                    StmtKind::Copy { src: src.clone(), dst: whole(tmp) },
-                    StmtKind::Copy { src: whole(tmp), dst: dst.clone() },
+                    copy(src.clone(), whole(tmp), CopyAttrs { combine: None, ..how }),
+                    copy(whole(tmp), dst.clone(), CopyAttrs { outside: None, ..how }),
                 ]
             }
-            (Replace::Repeated(modes), StmtKind::Copy { src, dst }) => {
+            (Replace::Repeated(modes), StmtKind::Copy { src, dst, how }) => {
                 let shape = program.tile(src).shape;
                 let is_kept = |axis: &usize| modes.iter().all(|(repeated, _)| repeated != axis);
                 let mut extents: Vec<i64> = (0..shape.len()).filter(is_kept).map(|k| shape[k]).collect();
@@ -155,7 +162,7 @@ impl Desugar<'_> {
                 modes.iter().for_each(|(_, mode)| index[*mode] = Some(Coord::Expr(Expr::Int(0))));
                 let register = |shape: &[i64]| TensorKind::Register { shape: shape.to_vec(), pinned: None };
                 let mut once = program.add_tensor(src.tensor, "once", register(&extents));
-                let load = StmtKind::Copy { src: TensorRef { index, ..src.clone() }, dst: whole(once) };
+                let load = copy(TensorRef { index, ..src.clone() }, whole(once), *how);
                 let mut out = vec![StmtKind::Define(once), load];
                 for (axis, _) in modes {
                     extents.insert(axis, 1);

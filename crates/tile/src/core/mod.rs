@@ -25,7 +25,7 @@ pub use crate::expr::{Expr, SymbolId};
 pub use crate::ids::{StmtId, StmtIds, StmtMap};
 pub use crate::parser::is_core_text;
 pub use crate::program::{
-    AsyncCopyAttrs, ElemExpr, Param, ParamId, ParamKind, PipelineId, Side, TensorId, Use, ViewMode,
+    AsyncCopyAttrs, CopyAttrs, ElemExpr, Param, ParamId, ParamKind, PipelineId, Side, TensorId, Use, ViewMode,
 };
 pub use build::{build, parse};
 pub use check::check;

@@ -8,7 +8,7 @@ use super::KernelBuilder;
 use super::value::{Elem, Source, Tensor};
 use crate::diagnostic::{Code, Origin};
 use crate::expr::Expr;
-use crate::program::{ElemExpr, ReduceOp, ShapeOp, StmtKind, TensorId, TensorKind, TensorRef};
+use crate::program::{CopyAttrs, ElemExpr, ReduceOp, ShapeOp, StmtKind, TensorId, TensorKind, TensorRef};
 
 /// The first id that stands for a call of an expression.
 pub(super) const CALLS: u32 = 1 << 31;
@@ -181,7 +181,7 @@ impl KernelBuilder {
 
     fn copied(&mut self, src: TensorId, dst: TensorId, at: Origin) {
         let [src, dst] = [src, dst].map(|tensor| TensorRef { span: at, ..TensorRef::whole(tensor) });
-        self.build.emit(StmtKind::Copy { src, dst }, at);
+        self.build.emit(StmtKind::Copy { src, dst, how: CopyAttrs::default() }, at);
     }
 
     /// Emits a statement that gives a register tensor its value.

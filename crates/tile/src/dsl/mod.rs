@@ -47,8 +47,8 @@ use crate::diagnostic::{Code, Diagnostic, Diagnostics, Origin};
 use crate::expr::{Axis, Expr, SymbolId};
 use crate::parser::MAX_DEPTH;
 use crate::program::{
-    AsyncCopyAttrs, ElemExpr, ParamId, ParamKind, Program, StmtKind, SymbolKind, TensorId, TensorKind,
-    TensorRef, ViewLeaf, ViewMode,
+    AsyncCopyAttrs, CopyAttrs, ElemExpr, ParamId, ParamKind, Program, StmtKind, SymbolKind, TensorId,
+    TensorKind, TensorRef, ViewLeaf, ViewMode,
 };
 
 use call::{CALLS, Target};
@@ -372,9 +372,15 @@ impl KernelBuilder {
     /// `copy(src, dst)`, of a tensor or of an expression.
     #[track_caller]
     pub fn copy(&mut self, src: impl Into<Source>, dst: impl Into<Reference>) {
+        self.copy_with(src, dst, CopyAttrs::default());
+    }
+
+    /// `copy(src, dst, outside = -inf)`, `copy(src, dst, add)`: [`copy`](Self::copy), and what else it does.
+    #[track_caller]
+    pub fn copy_with(&mut self, src: impl Into<Source>, dst: impl Into<Reference>, how: CopyAttrs) {
         let (src, dst) = (self.source(src.into()), dst.into());
         if let (Some(src), Some(dst)) = (src, self.reference(dst)) {
-            self.build.emit(StmtKind::Copy { src, dst }, Origin::caller());
+            self.build.emit(StmtKind::Copy { src, dst, how }, Origin::caller());
         }
     }
 

@@ -1,12 +1,10 @@
 //! Asynchronous copies and products of a role: from the statement to the wait that covers it.
 
-use tilewright_machine::DType;
-
 use super::bound::Element;
 use super::error::InterpretError;
 use super::flight::{Effect, InFlight, Mark, Touched};
 use super::gemm::gemm;
-use super::op::{Product, Side, Tile};
+use super::op::{How, Product, Side, Tile};
 use super::ring::Ring;
 use super::role::Role;
 
@@ -97,8 +95,8 @@ impl<'a> Role<'a> {
                 clear(&mut stored.held, places);
             }
         }
-        if let Effect::Global { access, corner, values, add } = flight.effect {
-            self.store(access, &corner, &values, add);
+        if let Effect::Global { access, corner, values, combine } = flight.effect {
+            self.store(access, &corner, &values, combine);
         }
         for (pipeline, stage) in flight.stages {
             if let Some(reader) = self.plan.pipelines[pipeline].reader(self.number) {
@@ -126,7 +124,7 @@ impl<'a> Role<'a> {
         for ((side, place), factor) in
             [&product.a, &product.b].into_iter().zip(&product.reads).zip(&mut factors)
         {
-            self.fetch(side, factor, text)?;
+            self.fetch(side, factor, 0.0, text)?;
             if product.tf32 {
                 factor.iter_mut().for_each(|x| *x = x.tf32());
             }
@@ -153,12 +151,12 @@ impl<'a> Role<'a> {
         &mut self,
         src: &'a Side,
         dst: &'a Side,
-        add: Option<DType>,
+        how: How,
         flight: usize,
     ) -> Result<(), InterpretError> {
         let text = &self.plan.flights[flight];
         let mut values = Vec::new();
-        self.fetch(src, &mut values, text)?;
+        self.fetch(src, &mut values, how.outside, text)?;
         let reads = match src {
             Side::Tile(tile) => vec![self.touched(tile.tensor, self.places(tile, text)?)],
             Side::Global(_) => Vec::new(),
@@ -170,7 +168,8 @@ impl<'a> Role<'a> {
                 (Effect::Tile { values }, Some(self.touched(tile.tensor, places)))
             }
             Side::Global(access) => {
-                (Effect::Global { access, corner: self.corner(access)?, values, add }, None)
+                let (corner, combine) = (self.corner(access)?, how.combine);
+                (Effect::Global { access, corner, values, combine }, None)
             }
         };
         let flight = self.take_off(flight, effect, writes, reads);

@@ -5,7 +5,7 @@
 //! operand gives the interval around the result; a rounding is monotonic, so that the ends of the interval are rounded, too: a
 //! number that no other can be confused with stays exact, and one near a tie may be off by a unit of the type it is rounded to.
 
-use tilewright_machine::{DType, ErrorBound};
+use tilewright_machine::{DType, ErrorBound, RedOp};
 
 use super::round;
 use crate::arith::{Compute, LARGEST_ANGLE, fast_quotient_error};
@@ -114,6 +114,27 @@ impl Element {
                 if x.bound == 0.0 { Element::exact(value) } else { Element::open(value) }
             }
             _ => Element::function(op, x),
+        }
+    }
+
+    /// The element of a tensor of the block combined with another, in an order that the program leaves open. Of sums, each partial sum of
+    /// another order may round as this one does, and once more.
+    pub(super) fn combined(self, op: RedOp, x: Element, dtype: DType) -> Self {
+        let [old, new] = [self.value, x.value];
+        let spread = self.bound.max(x.bound);
+        match op {
+            RedOp::Add if dtype == DType::I32 => {
+                Element::exact(Compute::I32.wrap((old as i64).wrapping_add(new as i64)) as f64)
+            }
+            RedOp::Add => {
+                let size = old.abs() + new.abs() + spread;
+                let value = round(dtype, old + new);
+                let rounding = if value.is_finite() { 4.0 * dtype.epsilon() * size } else { 0.0 };
+                Element::new(value, self.bound + x.bound + rounding)
+            }
+            _ if new.is_nan() => self,
+            RedOp::Max => Element::new(if old < new { new } else { old }, spread),
+            RedOp::Min => Element::new(if old > new { new } else { old }, spread),
         }
     }
 

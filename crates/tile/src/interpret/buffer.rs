@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use tilewright_machine::DType;
+use tilewright_machine::{DType, RedOp};
 
 use super::bound::Element;
+use super::op::Combine;
 use super::round;
 
 /// A parameter's buffer while blocks run.
@@ -98,8 +99,21 @@ impl<'a> Buffer<'a> {
         }
     }
 
+    /// Combines the element at an offset with another.
+    pub(super) fn combine(&self, offset: usize, x: Element, (op, dtype): Combine) {
+        let Buffer::Output { values, bounds, .. } = self else { return };
+        if op == RedOp::Add {
+            return self.add(offset, x, dtype);
+        }
+        let change =
+            |old: u64| Some(Element::exact(f64::from_bits(old)).combined(op, x, dtype).value.to_bits());
+        // Neither a largest nor a smallest element is further off than one of those that it is of.
+        let _ = values[offset].fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+        bounds[offset].fetch_max(upper(x.bound), Ordering::Relaxed);
+    }
+
     /// Adds to the element at an offset, rounded to the type.
-    pub(super) fn add(&self, offset: usize, x: Element, dtype: DType) {
+    fn add(&self, offset: usize, x: Element, dtype: DType) {
         let Buffer::Output { values, bounds, added } = self else { return };
         // The updates always give a value, so that they cannot fail.
         let update = |place: &AtomicU64, change: &dyn Fn(f64) -> f64| {

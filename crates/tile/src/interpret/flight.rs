@@ -2,18 +2,16 @@
 
 use std::collections::VecDeque;
 
-use tilewright_machine::DType;
-
 use super::access::Corner;
 use super::bound::Element;
-use super::op::Access;
+use super::op::{Access, Combine};
 
 /// The writes that an asynchronous copy or product in flight still has to do.
 pub(super) enum Effect<'a> {
     /// These elements, at the places of the shared tensor that it writes.
     Tile { values: Vec<Element> },
-    /// These elements, to a buffer from a coordinate on; added to what is there, rounded to the type, if there is one.
-    Global { access: &'a Access, corner: Corner, values: Vec<Element>, add: Option<DType> },
+    /// These elements, to a buffer from a coordinate on, or combined with what is there.
+    Global { access: &'a Access, corner: Corner, values: Vec<Element>, combine: Option<Combine> },
     /// Nothing: a product is computed where it stands.
     Nothing,
 }

@@ -33,9 +33,23 @@ impl Watch<'_> {
         }
     }
 
-    fn copy(&mut self, role: &Role<'_>, [src, dst]: [&Side; 2], text: &str) -> Result<(), InterpretError> {
+    fn copy(
+        &mut self,
+        role: &Role<'_>,
+        [src, dst]: [&Side; 2],
+        combines: bool,
+        text: &str,
+    ) -> Result<(), InterpretError> {
         let mask = self.read_side(role, src, text)?;
         match dst {
+            // What is combined is there already.
+            Side::Tile(tile) if combines => {
+                let before = self.read_tile(role, tile, text)?;
+                if before.is_none() && mask.is_some() {
+                    let places = role.places(tile, text)?;
+                    self.write_part(tile.tensor, &places, self.len(tile.tensor), mask);
+                }
+            }
             Side::Tile(Tile { tensor, order: None, .. }) => self.write(*tensor, mask, false),
             Side::Tile(tile) => {
                 if self.state(tile.tensor).missing.is_some() || mask.is_some() {
@@ -61,8 +75,12 @@ impl Watch<'_> {
             Op::Define { tensor, len } => {
                 *self.state(*tensor) = State { missing: Missing::new(vec![true; *len], None), unread: None };
             }
-            Op::Copy { src, dst, text, .. } => self.copy(role, [src, dst], text)?,
-            Op::CopyAsync { src, dst, flight, .. } => self.copy(role, [src, dst], role.flight(*flight))?,
+            Op::Copy { src, dst, how, text, .. } => {
+                self.copy(role, [src, dst], how.combine.is_some(), text)?;
+            }
+            Op::CopyAsync { src, dst, how, flight } => {
+                self.copy(role, [src, dst], how.combine.is_some(), role.flight(*flight))?;
+            }
             Op::TakeParts { parts, text } => self.take_parts(role, parts, text)?,
             Op::PutParts { parts, text } => self.put_parts(role, parts, text)?,
             Op::Gemm { c, a, b, shape, .. } => {

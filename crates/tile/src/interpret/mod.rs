@@ -35,6 +35,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use buffer::Buffer;
 use rayon::prelude::*;
+use tilewright_machine::RedOp;
 
 use crate::diagnostic::Diagnostic;
 use crate::program::{Param, ParamId, ParamKind, StmtKind};
@@ -70,8 +71,8 @@ pub type Bounds = Vec<Option<Vec<f32>>>;
 fn added(program: &impl Executable) -> BTreeSet<ParamId> {
     let mut params = BTreeSet::new();
     program.visit(&mut |stmt| {
-        if let StmtKind::CopyAsync { dst, how, .. } = &stmt.kind
-            && how.add
+        if let (StmtKind::Copy { dst, .. } | StmtKind::CopyAsync { dst, .. }, Some(RedOp::Add)) =
+            (&stmt.kind, stmt.kind.combines())
         {
             params.extend(program.viewed(dst.tensor));
         }

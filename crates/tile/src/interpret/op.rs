@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tilewright_machine::DType;
+use tilewright_machine::{DType, RedOp};
 
 use super::bound::Accumulation;
 use super::shapes::Around;
@@ -82,10 +82,9 @@ pub(super) enum Op {
     /// The tensor begins, with so many elements.
     Define { tensor: usize, len: usize },
     /// `dst = src`, element by element in the order of the tile's linear coordinate.
-    Copy { src: Side, dst: Side, len: usize, text: String },
-    /// The same, the destination at the wait; `add` to what is there, rounded to this type. The number is that of the copy in
-    /// [`Plan::flights`].
-    CopyAsync { src: Side, dst: Side, add: Option<DType>, flight: usize },
+    Copy { src: Side, dst: Side, len: usize, how: How, text: String },
+    /// The same, the destination at the wait. The number is that of the copy in [`Plan::flights`].
+    CopyAsync { src: Side, dst: Side, how: How, flight: usize },
     /// The asynchronous copies since the last are a group.
     Commit,
     /// All groups but so many are complete.
@@ -143,6 +142,18 @@ pub(super) enum Op {
     /// A loop. Of an unrolled one, `unrolled` are the tensors that its body defines: each iteration has some for itself.
     For { counter: usize, lo: Expr, hi: Expr, unrolled: Option<Vec<usize>>, body: Vec<Op> },
 }
+
+/// The attributes of a copy.
+#[derive(Clone, Copy)]
+pub(super) struct How {
+    /// The value of what lies outside of a buffer.
+    pub(super) outside: f64,
+    /// The operation by which elements are combined with those at the destination, and their type.
+    pub(super) combine: Option<Combine>,
+}
+
+/// A combination of elements of a type.
+pub(super) type Combine = (RedOp, DType);
 
 /// An asynchronous product.
 pub(super) struct Product {

@@ -19,8 +19,8 @@ impl<'a> Role<'a> {
                     watch.at(*stmt);
                 }
             }
-            Op::Copy { src, dst, len, text } => self.copy(src, dst, *len, text)?,
-            Op::CopyAsync { src, dst, add, flight } => self.copy_async(src, dst, *add, *flight)?,
+            Op::Copy { src, dst, len, how, text } => self.copy(src, dst, *len, *how, text)?,
+            Op::CopyAsync { src, dst, how, flight } => self.copy_async(src, dst, *how, *flight)?,
             Op::Commit => self.copies.commit(),
             Op::Wait(groups) => {
                 let left = self.value(groups, || "a number of groups".to_string())?;

@@ -3,20 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tilewright_machine::{DType, Memory};
+use tilewright_machine::{DType, Memory, RedOp};
 
 use super::bound::Accumulation;
 use super::error::InterpretError;
 use super::executable::{Executable, PipelineRow};
 use super::launch::{tensor_shape, tensor_strides};
-use super::op::{Access, Fixed, Numbers, Op, PartOf, Pipeline, Plan, Product, RolePlan, Side, Tile};
+use super::op::{Access, Fixed, How, Numbers, Op, PartOf, Pipeline, Plan, Product, RolePlan, Side, Tile};
 use super::round::round;
 use super::shapes::{self, Around, table};
 use crate::arith::{Types, rounded};
 use crate::core::{Coord, Slot, TileOrder};
 use crate::expr::{Expr, SymbolId};
 use crate::printer::statement_text;
-use crate::program::{self, Form, ParamId, PipelineId, ShapeOp, StmtKind, TensorId};
+use crate::program::{self, Form, Literal, ParamId, PipelineId, ShapeOp, StmtKind, TensorId};
 use crate::statement;
 
 /// A statement of the form of a program.
@@ -182,7 +182,7 @@ impl<P: Executable> Making<'_, P> {
         ops: &mut Vec<Op>,
     ) -> Result<Option<Op>, InterpretError> {
         Ok(Some(match &stmt.kind {
-            StmtKind::Copy { src, dst } => self.copy(stmt, src, dst)?,
+            StmtKind::Copy { src, dst, .. } => self.copy(stmt, src, dst)?,
             StmtKind::CopyAsync { src, dst, how } if filling => {
                 if let (true, Side::Global(access)) = (how.multicast, self.side(src)?) {
                     ops.push(Op::Alike { access, text: self.text(stmt) });
@@ -192,7 +192,7 @@ impl<P: Executable> Making<'_, P> {
             StmtKind::CopyAsync { src, dst, how } => Op::CopyAsync {
                 src: self.side(src)?,
                 dst: self.side(dst)?,
-                add: how.add.then(|| self.dtype(dst.tensor)),
+                how: self.how(how.outside, how.add.then_some(RedOp::Add), dst.tensor),
                 flight: self.flight(stmt),
             },
             StmtKind::Commit => Op::Commit,
@@ -317,7 +317,16 @@ impl<P: Executable> Making<'_, P> {
 
     fn copy(&self, stmt: &Stmt<P>, src: &TensorRef<P>, dst: &TensorRef<P>) -> Result<Op, InterpretError> {
         let len = self.program.tile(src).shape.iter().product::<i64>() as usize;
-        Ok(Op::Copy { src: self.side(src)?, dst: self.side(dst)?, len, text: self.text(stmt) })
+        let outside = if let StmtKind::Copy { how, .. } = &stmt.kind { how.outside } else { None };
+        let how = self.how(outside, stmt.kind.combines(), dst.tensor);
+        Ok(Op::Copy { src: self.side(src)?, dst: self.side(dst)?, len, how, text: self.text(stmt) })
+    }
+
+    /// The attributes of a copy to a tensor.
+    fn how(&self, outside: Option<Literal>, combine: Option<RedOp>, dst: TensorId) -> How {
+        let dtype = self.dtype(dst);
+        let outside = outside.map_or(0.0, |value| round(dtype, value.value()));
+        How { outside, combine: combine.map(|op| (op, dtype)) }
     }
 
     /// An asynchronous product.

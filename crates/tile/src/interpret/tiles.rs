@@ -1,11 +1,9 @@
 //! Tiles that a role reads and writes: where they lie in its tensors and in global buffers.
 
-use tilewright_machine::DType;
-
 use super::access::Corner;
 use super::bound::Element;
 use super::error::InterpretError;
-use super::op::{Access, PartOf, Side, Tile};
+use super::op::{Access, Combine, How, PartOf, Side, Tile};
 use super::role::Role;
 use crate::expr::Expr;
 
@@ -79,6 +77,7 @@ impl Role<'_> {
         &self,
         src: &Side,
         moving: &mut Vec<Element>,
+        outside: f64,
         text: &str,
     ) -> Result<(), InterpretError> {
         moving.clear();
@@ -92,7 +91,7 @@ impl Role<'_> {
                 }
                 Ok(())
             }
-            Side::Global(access) => self.load(access, moving),
+            Side::Global(access) => self.load(access, moving, outside),
         }
     }
 
@@ -101,26 +100,34 @@ impl Role<'_> {
         src: &Side,
         dst: &Side,
         len: usize,
+        how: How,
         text: &str,
     ) -> Result<(), InterpretError> {
         let mut moving = std::mem::take(&mut self.moving);
-        self.fetch(src, &mut moving, text)?;
+        self.fetch(src, &mut moving, how.outside, text)?;
         debug_assert_eq!(moving.len(), len);
         match dst {
             Side::Tile(tile) => {
                 self.landed(tile, "writes", text)?;
                 let start = self.start(tile, text)?;
                 let to = &mut self.tiles[tile.tensor];
-                match &tile.order {
-                    None => std::mem::swap(to, &mut moving),
-                    Some(order) => {
+                match (&tile.order, how.combine) {
+                    (None, Some((op, dtype))) => {
+                        to.iter_mut().zip(&moving).for_each(|(old, x)| *old = old.combined(op, *x, dtype));
+                    }
+                    (Some(order), Some((op, dtype))) => order.iter().zip(&moving).for_each(|(&o, &x)| {
+                        let old = &mut to[start + o as usize];
+                        *old = old.combined(op, x, dtype);
+                    }),
+                    (None, None) => std::mem::swap(to, &mut moving),
+                    (Some(order), None) => {
                         order.iter().zip(&moving).for_each(|(&o, &x)| to[start + o as usize] = x);
                     }
                 }
             }
             Side::Global(access) => {
                 let corner = self.corner(access)?;
-                self.store(access, &corner, &moving, None);
+                self.store(access, &corner, &moving, how.combine);
             }
         }
         self.moving = moving;
@@ -137,8 +144,13 @@ impl Role<'_> {
         Ok(Corner { base: all(&access.base, "an offset")?, ends: all(&access.shape, "the end")? })
     }
 
-    /// Reads a tile of a buffer.
-    pub(super) fn load(&self, access: &Access, out: &mut Vec<Element>) -> Result<(), InterpretError> {
+    /// Reads a tile of a buffer; what lies outside has this value.
+    pub(super) fn load(
+        &self,
+        access: &Access,
+        out: &mut Vec<Element>,
+        outside: f64,
+    ) -> Result<(), InterpretError> {
         let corner = self.corner(access)?;
         let start = access.start_if_inside(&corner);
         if let Some(watch) = &self.watch {
@@ -148,24 +160,24 @@ impl Role<'_> {
         match start {
             Some(start) => out.extend(access.offsets.iter().map(|o| buffer.read((start + o) as usize))),
             None => access.each(&corner, |offset| {
-                out.push(offset.map_or(Element::exact(0.0), |o| buffer.read(o)));
+                out.push(offset.map_or(Element::exact(outside), |o| buffer.read(o)));
             }),
         }
         Ok(())
     }
 
-    /// Writes a tile to a buffer from a coordinate on; adds it to what is there, rounded to the type, if there is one.
-    pub(super) fn store(&self, access: &Access, corner: &Corner, tile: &[Element], add: Option<DType>) {
+    /// Writes a tile to a buffer from a coordinate on, or combines it with what is there.
+    pub(super) fn store(&self, access: &Access, corner: &Corner, tile: &[Element], combine: Option<Combine>) {
         let buffer = &self.buffers[access.param];
         if let Some(watch) = &self.watch {
             access.visit_with(corner, tile, |offset, x: Element| {
-                let values = add.is_none().then(|| [buffer.read(offset).value, x.value]);
+                let values = combine.is_none().then(|| [buffer.read(offset).value, x.value]);
                 watch.stored(access.param, offset, values);
             });
         }
-        let put = |offset: usize, x: Element| match add {
+        let put = |offset: usize, x: Element| match combine {
             None => buffer.write(offset, x),
-            Some(dtype) => buffer.add(offset, x, dtype),
+            Some(by) => buffer.combine(offset, x, by),
         };
         access.visit_with(corner, tile, put);
     }

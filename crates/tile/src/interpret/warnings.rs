@@ -242,7 +242,7 @@ impl<'a> Report<'a> {
             let own = *number;
             *number += 1;
             match &stmt.kind {
-                StmtKind::Copy { src, dst } | StmtKind::CopyAsync { src, dst, .. } => {
+                StmtKind::Copy { src, dst, .. } | StmtKind::CopyAsync { src, dst, .. } => {
                     for (reference, writes) in [(src, false), (dst, true)] {
                         self.site(stmt, own, (reference, writes), loops, data);
                     }

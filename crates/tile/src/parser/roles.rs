@@ -1,18 +1,31 @@
 //! Roles, pipelines, loops over tiles, and the asynchronous statements that they hold.
 
-use tilewright_machine::CacheHint;
+use tilewright_machine::{CacheHint, RedOp};
 
 use super::expr::mistyped;
 use super::{Parser, Res, syntax};
 use crate::build::Named;
-use crate::diagnostic::Span;
+use crate::diagnostic::{Diagnostic, Span};
 use crate::expr::Expr;
 use crate::names::{is_reserved, nearest};
-use crate::program::{AsyncCopyAttrs, PipelineId, Side, StmtKind, TileOrder};
+use crate::program::{AsyncCopyAttrs, CopyAttrs, Literal, PipelineId, Side, StmtKind, TileOrder};
 use crate::renamed::{Place, renamed_message};
 
 /// The words after the operands of a `copy.async`; the last is one of core programs.
-const HOW: [&str; 6] = ["multicast", "add", "evict_first", "evict_last", "threads", "tma"];
+const HOW: [&str; 7] = ["multicast", "add", "outside", "evict_first", "evict_last", "threads", "tma"];
+
+/// The words after the operands of a `copy`.
+const ATTRIBUTES: [&str; 4] = ["add", "max", "min", "outside"];
+
+/// An error about a word that is none of these.
+fn no_attribute(word: &str, span: Span, words: &[&str]) -> Diagnostic {
+    let error = syntax(span, format!("`{word}` says nothing about a copy"))
+        .label(format!("expected one of {}", words.join(", ")));
+    match nearest(word, words.iter().copied()) {
+        Some(near) => error.help(format!("did you mean `{near}`?")),
+        None => error.help(format!("there are {}", words.join(", "))),
+    }
+}
 
 impl<'a> Parser<'a> {
     /// Passes `.async` behind the word `copy` or `gemm`; false if it does not follow.
@@ -25,6 +38,40 @@ impl<'a> Parser<'a> {
             return Err(self.unexpected(&format!("`async` after `{word}.`")).help(help).into());
         }
         Ok(true)
+    }
+
+    /// `, add` or `, outside = -inf`, and the closing parenthesis.
+    pub(super) fn attributes(&mut self) -> Res<CopyAttrs> {
+        let mut how = CopyAttrs::default();
+        if !self.eat(",") {
+            self.expect(")", "after the destination")?;
+            return Ok(how);
+        }
+        self.list(")", |p| {
+            let (word, span) = p.word("`add`, `max`, `min` or `outside = …`")?;
+            let again = match RedOp::ALL.into_iter().find(|op| op.name() == word) {
+                Some(op) => how.combine.replace(op).is_some(),
+                None if word == "outside" => {
+                    let value = p.outside()?;
+                    how.outside.replace(value).is_some()
+                }
+                None => return Err(no_attribute(word, span, &ATTRIBUTES).into()),
+            };
+            if again {
+                let message = format!("`{word}` comes after another word that says the same or the opposite");
+                return Err(syntax(span, message)
+                    .help("say each thing once; `add`, `max` and `min` exclude each other")
+                    .into());
+            }
+            Ok(())
+        })?;
+        Ok(how)
+    }
+
+    /// `= -inf`, the value of what lies outside.
+    fn outside(&mut self) -> Res<Literal> {
+        self.expect("=", "and the value of what lies outside")?;
+        if self.eat_word("nan") { Ok(f64::NAN.into()) } else { Ok(self.signed_number()?.into()) }
     }
 
     /// `, multicast, evict_last` and the closing parenthesis.
@@ -45,17 +92,15 @@ impl<'a> Parser<'a> {
                 "multicast" => std::mem::replace(&mut how.multicast, true),
                 "add" => std::mem::replace(&mut how.add, true),
                 "threads" => std::mem::replace(&mut how.threads, true),
+                "outside" => {
+                    let value = p.outside()?;
+                    how.outside.replace(value).is_some()
+                }
                 "tma" if p.core.is_some() => std::mem::replace(&mut how.tensor, true),
                 _ if hint.is_some() => std::mem::replace(&mut how.hint, hint).is_some(),
                 _ => {
                     let words = if p.core.is_some() { &HOW[..] } else { &HOW[..HOW.len() - 1] };
-                    let error = syntax(span, format!("`{word}` says nothing about a copy"))
-                        .label(format!("expected one of {}", words.join(", ")));
-                    return Err(match nearest(word, words.iter().copied()) {
-                        Some(near) => error.help(format!("did you mean `{near}`?")),
-                        None => error.help(format!("there are {}", words.join(", "))),
-                    }
-                    .into());
+                    return Err(no_attribute(word, span, words).into());
                 }
             };
             if again {

@@ -209,17 +209,15 @@ impl Parser<'_> {
         let src = self.source()?;
         self.expect(",", "and the destination")?;
         let dst = self.reference()?;
-        let how = if waited {
-            self.expect(")", "after the destination")?;
-            None
-        } else {
-            Some(self.how()?)
+        let (waiting, asynchronous) = match waited {
+            true => (Some(self.attributes()?), None),
+            false => (None, Some(self.how()?)),
         };
         if let (Some(src), Some(dst)) = (src, dst) {
             let span = self.since(start);
-            let kind = match how {
-                None => StmtKind::Copy { src, dst },
-                Some(how) => StmtKind::CopyAsync { src, dst, how },
+            let kind = match (waiting, asynchronous) {
+                (_, Some(how)) => StmtKind::CopyAsync { src, dst, how },
+                (how, None) => StmtKind::Copy { src, dst, how: how.unwrap_or_default() },
             };
             self.build.emit(kind, span);
         }

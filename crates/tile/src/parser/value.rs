@@ -11,7 +11,7 @@ use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::Expr;
 use crate::lexer::Tok;
 use crate::names::{Word, is_reserved, word};
-use crate::program::{ElemExpr, StmtKind, TensorId, TensorRef};
+use crate::program::{CopyAttrs, ElemExpr, StmtKind, TensorId, TensorRef};
 
 /// The tensor that gets a value.
 #[derive(Clone, Copy)]
@@ -293,7 +293,7 @@ impl Parser<'_> {
         let dst = self.build.part(of, index, at);
         let reference = |tensor, span: Span| TensorRef { span: span.into(), ..TensorRef::whole(tensor) };
         let (src, dst) = (reference(src, value.to(whole)), reference(dst, at));
-        self.build.emit(StmtKind::Copy { src, dst }, whole);
+        self.build.emit(StmtKind::Copy { src, dst, how: CopyAttrs::default() }, whole);
         Ok(())
     }
 }

@@ -4,9 +4,10 @@ use tilewright_machine::{DType, Memory};
 
 use super::checker::{Checker, count, shape_text};
 use super::stage::{OpenStage, word};
+use super::statements::is_value;
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
-use crate::program::{AsyncCopyAttrs, Side, TensorId, TensorKind, TensorRef};
+use crate::program::{AsyncCopyAttrs, CopyAttrs, Literal, Side, TensorId, TensorRef};
 
 /// The most groups of products that a `wait_gemm` leaves in flight.
 const MAX_GROUPS: i64 = 7;
@@ -57,10 +58,49 @@ impl Checker<'_> {
             let help = format!("leave out `threads`, or `{word}`");
             self.misplaced(span, message, help);
         }
-        if let TensorKind::View { param, .. } = &to.kind
-            && how.add
+        if let Some(value) = how.outside.map(Literal::value)
+            && value.to_bits() != 0.0f64.to_bits()
         {
-            self.inputs[param.0 as usize] = true;
+            let message = format!("`copy.async` writes zeros where its source lies outside, not {value}");
+            let help = "only what goes through registers has another value there: `copy(…, outside = …)`";
+            self.report(Diagnostic::new(Code::BadValue, span, message).help(help));
+        }
+    }
+
+    /// `copy(src, dst, how)`.
+    pub(super) fn copy(&mut self, src: &TensorRef, dst: &TensorRef, how: CopyAttrs, span: Origin) {
+        let before = self.errors.len();
+        self.transfer(src, dst, how.combine.is_some(), span);
+        if self.errors.len() > before {
+            return;
+        }
+        let tensor = |r: &TensorRef| self.program.tensor(self.base(r.tensor));
+        let (from, to) = (tensor(src), tensor(dst));
+        if let Some(value) = how.outside.map(Literal::value) {
+            if from.memory() != Memory::Global {
+                let message = format!("nothing lies outside of `{}`, which is no global tensor", from.name);
+                let help = "`outside` is the value of what a copy reads beyond the end of a global tensor";
+                self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
+            } else if !is_value(from.dtype, value) {
+                self.no_value(from.dtype, value, span);
+            }
+        }
+        let Some(op) = how.combine else { return };
+        if to.memory() == Memory::Register || from.memory() == Memory::Global {
+            let message = format!(
+                "`{}` combines with memory what registers hold, and this copies {} memory to {} memory",
+                op.name(),
+                from.memory(),
+                to.memory()
+            );
+            let help = "copy to a register tensor, and write the operation there: `t = t + u`";
+            self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
+        } else if !op.types().contains(&to.dtype) {
+            let types: Vec<String> = op.types().iter().map(ToString::to_string).collect();
+            let message =
+                format!("there is no `{}` of {}, which is what `{}` holds", op.name(), to.dtype, to.name);
+            let help = format!("there is one of {}", types.join(", "));
+            self.report(Diagnostic::new(Code::TypeMismatch, span, message).help(help));
         }
     }
 

@@ -66,7 +66,7 @@ impl Checker<'_> {
             StmtKind::Let { value, .. } => {
                 self.expr(value, Allowed::All, span, "the integer");
             }
-            StmtKind::Copy { src, dst } => self.copy(src, dst, span),
+            StmtKind::Copy { src, dst, how } => self.copy(src, dst, *how, span),
             StmtKind::CopyAsync { src, dst, how } => self.copy_async(src, dst, *how, span),
             StmtKind::GemmAsync { c, a, b, warpgroups } => {
                 self.gemm_async(*c, (a, b), warpgroups.as_ref(), threads, span);
@@ -160,7 +160,7 @@ impl Checker<'_> {
     /// `copy.async(src, dst, how)`.
     fn copy_async(&mut self, src: &TensorRef, dst: &TensorRef, how: AsyncCopyAttrs, span: Origin) {
         let before = self.errors.len();
-        self.copy(src, dst, span);
+        self.transfer(src, dst, how.add, span);
         let memory = |r: &TensorRef| self.program.tensor(self.base(r.tensor)).memory();
         let (from, to) = (memory(src), memory(dst));
         let legal = [(Memory::Global, Memory::Shared), (Memory::Shared, Memory::Global)];
@@ -208,7 +208,8 @@ impl Checker<'_> {
 
     // Statements.
 
-    fn copy(&mut self, src: &TensorRef, dst: &TensorRef, span: Origin) {
+    /// What both kinds of copies ask for; of one that combines, more than one element may have the same place.
+    pub(super) fn transfer(&mut self, src: &TensorRef, dst: &TensorRef, combines: bool, span: Origin) {
         let from = self.reference(src, span);
         let to = self.reference(dst, span);
         let (Some(from), Some(to)) = (from, to) else { return };
@@ -264,13 +265,17 @@ impl Checker<'_> {
         if let TensorKind::View { param, .. } = &self.program.tensor(src.tensor).kind {
             self.inputs[param.0 as usize] = true;
         }
-        self.written(dst, span);
+        self.written(dst, combines, span);
     }
 
     /// Notes that a copy writes a view, whose elements must all have places of their own.
-    fn written(&mut self, dst: &TensorRef, span: Origin) {
+    fn written(&mut self, dst: &TensorRef, combines: bool, span: Origin) {
         let TensorKind::View { param, modes, .. } = &self.program.tensor(dst.tensor).kind else { return };
         self.outputs[param.0 as usize] = true;
+        if combines {
+            self.inputs[param.0 as usize] = true;
+            return;
+        }
         let kept = modes.iter().enumerate().filter(|(i, _)| !matches!(dst.index.get(*i), Some(Some(_))));
         let leaves: Vec<&ViewLeaf> = kept.flat_map(|(_, mode)| &mode.leaves).collect();
         let (steps, help) = if leaves.iter().any(|l| l.scale == Expr::Int(0) && l.extent != Expr::Int(1)) {
@@ -357,20 +362,18 @@ impl Checker<'_> {
 
     fn fill(&mut self, dst: TensorId, value: f64, span: Origin) {
         let Some(operand) = self.register(dst, span, "fill") else { return };
-        let stored = operand.dtype.decode(operand.dtype.encode(value));
-        // 8-bit floats saturate: what lies above the largest is out of range too.
-        let largest = operand.dtype.decode(operand.dtype.encode(f64::INFINITY));
-        let fits = if operand.dtype.is_float() {
-            value.is_finite() == stored.is_finite() && (stored.abs() < largest || value.abs() <= largest)
-        } else {
-            stored == value
-        };
-        if !fits || value.is_nan() {
-            self.report(
-                Diagnostic::new(Code::BadValue, span, format!("{value} is not a value of {}", operand.dtype))
-                    .help(format!("the nearest is {stored}")),
-            );
+        if value.is_nan() || !is_value(operand.dtype, value) {
+            self.no_value(operand.dtype, value, span);
         }
+    }
+
+    /// Reports a literal that an element type does not have.
+    pub(super) fn no_value(&mut self, dtype: DType, value: f64, span: Origin) {
+        let nearest = dtype.decode(dtype.encode(value));
+        self.report(
+            Diagnostic::new(Code::BadValue, span, format!("{value} is not a value of {dtype}"))
+                .help(format!("the nearest is {nearest}")),
+        );
     }
 
     /// `dst = f(operands)`: all in registers, of shapes that `common` puts together; defines `dst` if it is new.
@@ -575,4 +578,16 @@ fn overlap(leaves: &[&ViewLeaf]) -> Option<u32> {
             (places.len() as i64) < elements
         }
     })
+}
+
+/// True if an element type has a number, or a float near it; NaN is one of every type of floats that has it.
+pub(super) fn is_value(dtype: DType, value: f64) -> bool {
+    let stored = dtype.decode(dtype.encode(value));
+    // 8-bit floats saturate: what lies above the largest is out of range too.
+    let largest = dtype.decode(dtype.encode(f64::INFINITY));
+    match dtype.is_float() {
+        true if value.is_nan() => stored.is_nan(),
+        true => value.is_finite() == stored.is_finite() && (stored.abs() < largest || value.abs() <= largest),
+        false => stored == value,
+    }
 }
