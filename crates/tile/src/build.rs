@@ -10,11 +10,12 @@ use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::{Expr, IntOp, SymbolId};
 use crate::ids::{StmtId, StmtIds};
 use crate::names::{is_identifier, is_reserved, nearest};
+use crate::program::Unnamed;
 use crate::program::{
     ElemExpr, Param, ParamId, ParamKind, Pipeline, PipelineId, Program, ShapeOp, Side, Stmt, StmtKind,
     Symbol, SymbolKind, Tensor, TensorId, TensorKind, TileOrder,
 };
-use crate::unnamed::{self, Nameless, Unnamed};
+use crate::unnamed::{self, Nameless};
 
 /// The meaning of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,7 +5,7 @@
 
 use std::ops;
 
-use crate::program::ParamId;
+use crate::ids::ParamId;
 
 /// A constant, a run-time size or a loop counter: an index into [`Program::symbols`](crate::Program::symbols).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]

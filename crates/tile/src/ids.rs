@@ -114,3 +114,14 @@ impl<T> FromIterator<(StmtId, T)> for StmtMap<T> {
         map
     }
 }
+/// A kernel's parameter: an index into [`Program::params`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct ParamId(pub u32);
+
+/// A tensor: an index into [`Program::tensors`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct TensorId(pub u32);
+
+/// A pipeline: an index into [`Program::pipelines`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct PipelineId(pub u32);

@@ -5,6 +5,7 @@ mod build;
 pub mod core;
 pub mod diagnostic;
 pub mod dsl;
+pub mod elementwise;
 pub mod expr;
 pub mod features;
 pub mod ids;
@@ -33,12 +34,12 @@ pub use interval::least_iterations;
 pub use names::{Word, words};
 pub use parser::parse;
 pub use printer::{Names, named_statement_text, statement_text};
+pub use program::Unnamed;
 pub use program::{
     AsyncCopyAttrs, BinaryOp, CopyAttrs, ElemExpr, Form, Literal, Notation, Operand, OperandMut, Param,
     ParamId, ParamKind, Pipeline, PipelineId, Program, ReduceOp, ShapeOp, Side, Stmt, StmtKind, Surface,
     Symbol, SymbolKind, Tensor, TensorId, TensorKind, TensorRef, TileOrder, UnaryOp, Use, ViewLeaf, ViewMode,
 };
-pub use unnamed::Unnamed;
 pub use unroll::unroll;
 pub use verified::{Constants, GlobalTile, TileRef, Verified};
 pub use verify::{MAX_TILE, verify};

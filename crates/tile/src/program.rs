@@ -8,27 +8,15 @@
 use tilewright_layout::{Layout, SwizzledLayout};
 use tilewright_machine::{DType, Memory};
 
-use crate::arith::Types;
 use crate::diagnostic::Origin;
+pub use crate::elementwise::{BinaryOp, ElemExpr, Notation, UnaryOp};
 use crate::expr::{Expr, SymbolId};
 use crate::ids::StmtIds;
+pub use crate::ids::{ParamId, PipelineId, TensorId};
 pub use crate::statement::{
-    AsyncCopyAttrs, BinaryOp, CopyAttrs, ElemExpr, Form, Literal, Notation, Operand, OperandMut, ReduceOp,
-    ShapeOp, Side, Stmt, StmtKind, Surface, TensorRef, TileOrder, UnaryOp, Use,
+    AsyncCopyAttrs, CopyAttrs, Form, Literal, Operand, OperandMut, ReduceOp, ShapeOp, Side, Stmt, StmtKind,
+    Surface, TensorRef, TileOrder, Use,
 };
-pub use crate::unnamed::{Expressions, Unnamed};
-
-/// A kernel's parameter: an index into [`Program::params`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct ParamId(pub u32);
-
-/// A tensor: an index into [`Program::tensors`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct TensorId(pub u32);
-
-/// A pipeline: an index into [`Program::pipelines`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct PipelineId(pub u32);
 
 /// A tile program: one kernel.
 #[derive(Clone, PartialEq, Debug)]
@@ -291,17 +279,6 @@ pub struct ViewLeaf {
     pub scale: Expr,
 }
 
-/// Of an id that the program does not have, `f32`: what refers to it is reported as such.
-impl Types for Program {
-    fn tensor(&self, id: TensorId) -> DType {
-        self.tensors.get(id.0 as usize).map_or(DType::F32, |tensor| tensor.dtype)
-    }
-
-    fn scalar(&self, id: ParamId) -> DType {
-        self.params.get(id.0 as usize).map_or(DType::F32, |param| param.dtype)
-    }
-}
-
 impl Program {
     /// A new statement, which belongs nowhere yet.
     pub fn statement(&mut self, kind: StmtKind, span: Origin) -> Stmt {
@@ -341,11 +318,6 @@ impl Program {
         self.body.iter_mut().for_each(|stmt| stmt.kind.exprs_mut(visit));
     }
 
-    /// The expressions of the tensors that the author did not name.
-    pub fn unnamed(&self) -> Expressions {
-        Expressions::of(self.tensors.iter().map(|row| (&row.name, &row.unnamed)))
-    }
-
     /// The run-time sizes, in the order in which a launch passes them.
     pub fn sizes(&self) -> impl Iterator<Item = (SymbolId, &Symbol, i64)> {
         self.symbols.iter().enumerate().filter_map(|(i, s)| match s.kind {
@@ -360,5 +332,24 @@ impl Program {
             SymbolKind::Constant(default) => Some((SymbolId(i as u32), s, default)),
             _ => None,
         })
+    }
+}
+
+/// The text of the expression whose value a tensor holds, of a tensor without a name of the author's.
+///
+/// It never takes part in comparing programs: in the text form every tensor has a name.
+#[derive(Clone, Debug, Default)]
+pub struct Unnamed(pub(crate) Option<String>);
+
+impl Unnamed {
+    /// The text; `None` of a tensor that the author named.
+    pub fn text(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+}
+
+impl PartialEq for Unnamed {
+    fn eq(&self, _: &Self) -> bool {
+        true
     }
 }

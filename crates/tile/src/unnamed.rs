@@ -15,26 +15,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics, Origin};
 use crate::expr::Expr;
 use crate::names::{fresh_name, names_of, words};
 use crate::printer::statement_text;
-use crate::program::{OperandMut, Program, Stmt, StmtKind, Tensor, TensorId, TensorKind, Use};
-
-/// The text of the expression whose value a tensor holds, of a tensor without a name of the author's.
-///
-/// It never takes part in comparing programs: in the text form every tensor has a name.
-#[derive(Clone, Debug, Default)]
-pub struct Unnamed(Option<String>);
-
-impl Unnamed {
-    /// The text; `None` of a tensor that the author named.
-    pub fn text(&self) -> Option<&str> {
-        self.0.as_deref()
-    }
-}
-
-impl PartialEq for Unnamed {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
+use crate::program::{OperandMut, Program, Stmt, StmtKind, Tensor, TensorId, TensorKind, Unnamed, Use};
 
 /// A tensor of the builder that gets its name at the end. Until then its text is its name.
 pub(crate) struct Nameless {
@@ -212,6 +193,13 @@ impl Expressions {
             }
         }
         Diagnostics(all)
+    }
+}
+
+impl Program {
+    /// The expressions of the tensors that the author did not name.
+    pub fn unnamed(&self) -> Expressions {
+        Expressions::of(self.tensors.iter().map(|row| (&row.name, &row.unnamed)))
     }
 }
 

@@ -4,7 +4,9 @@ use std::fmt;
 
 use tilewright_machine::DType;
 
-use crate::program::{BinaryOp, ElemExpr, ParamId, TensorId, UnaryOp};
+use crate::elementwise::{BinaryOp, ElemExpr, UnaryOp};
+use crate::ids::{ParamId, TensorId};
+use crate::program::Program;
 
 /// The type in which an operation of an elementwise expression is done.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -51,6 +53,17 @@ pub trait Types {
     fn tensor(&self, id: TensorId) -> DType;
     /// The type of a scalar parameter.
     fn scalar(&self, id: ParamId) -> DType;
+}
+
+/// Of an id that the program does not have, `f32`: what refers to it is reported as such.
+impl Types for Program {
+    fn tensor(&self, id: TensorId) -> DType {
+        self.tensors.get(id.0 as usize).map_or(DType::F32, |tensor| tensor.dtype)
+    }
+
+    fn scalar(&self, id: ParamId) -> DType {
+        self.params.get(id.0 as usize).map_or(DType::F32, |param| param.dtype)
+    }
 }
 
 /// The type of a value of an expression.

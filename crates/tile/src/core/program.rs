@@ -11,9 +11,10 @@ use crate::diagnostic::Origin;
 use crate::expr::{Expr, SymbolId};
 use crate::ids::{StmtId, StmtIds};
 use crate::printer::Names;
+use crate::program::Unnamed;
 use crate::program::{Param, ParamId, ParamKind, PipelineId, Side, TensorId, ViewMode};
 use crate::statement::{self, Form};
-use crate::unnamed::{Expressions, Unnamed};
+use crate::unnamed::Expressions;
 use crate::verified::GlobalTile;
 
 /// The form of core programs.
