@@ -1,7 +1,7 @@
 //! From a tile program to a kernel: the visible list of passes.
 //!
 //! ```text
-//! verify → check the architecture → unroll → (core program:) multi-buffer → assign async layouts → desugar → (of each role: prepare → synthesise) → plan the block → lower → clean up → verify → print PTX
+//! verify → check the architecture → unroll → (core program:) multi-buffer → assign async layouts → desugar → pad → (of each role: prepare → synthesise) → plan the block → lower → clean up → verify → print PTX
 //! ```
 //!
 //! Each pass is one function of another crate; here is their order, and the clock around each.
@@ -253,6 +253,8 @@ fn core_passes(
     after("assign async layouts", changed, &program)?;
     let changed = core::desugar_copies(&mut program);
     after("desugar", changed, &program)?;
+    let changed = tilewright_synth::pad_extents(&mut program, wanted);
+    after("pad", changed, &program)?;
     Ok((program, assigned))
 }
 

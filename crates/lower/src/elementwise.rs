@@ -104,6 +104,11 @@ impl Lower<'_> {
         value: u32,
         coordinates: &mut Coordinates,
     ) -> Result<Operand, Diagnostic> {
+        if let Rounded::Where(_, operands) = tree
+            && let Some(holds) = self.holds(&operands[0], value, coordinates)?
+        {
+            return self.element(&operands[if holds { 1 } else { 2 }], value, coordinates);
+        }
         let mut operands = Vec::new();
         for x in tree.operands() {
             operands.push(self.element(x, value, coordinates)?);
@@ -142,13 +147,33 @@ impl Lower<'_> {
         })
     }
 
-    /// The coordinate of a value along a mode: that of the thread's first value plus a constant, where the layout adds them mode by mode.
-    fn coordinate(
+    /// True or false if a comparison of a coordinate with a literal is that for a value of every thread; `None` if it is not known.
+    fn holds(
         &mut self,
-        axis: u32,
+        condition: &Rounded,
         value: u32,
         coordinates: &mut Coordinates,
-    ) -> Result<Operand, Diagnostic> {
+    ) -> Result<Option<bool>, Diagnostic> {
+        let Rounded::Binary(BinaryOp::Lt, _, x, y) = condition else { return Ok(None) };
+        let (Rounded::Index(axis), Rounded::Integer(bound)) = (&**x, &**y) else { return Ok(None) };
+        let (tv, known) = self.along(*axis, coordinates)?;
+        let Some((low, high)) = known.bounds else { return Ok(None) };
+        let (step, bound) = (known.of(tv.value_offset(i64::from(value))), i64::from(*bound as i32));
+        Ok(if high + step < bound {
+            Some(true)
+        } else if low + step >= bound {
+            Some(false)
+        } else {
+            None
+        })
+    }
+
+    /// The layout of the result, and the coordinates along one of its modes.
+    fn along<'c>(
+        &self,
+        axis: u32,
+        coordinates: &'c mut Coordinates,
+    ) -> Result<(&TvLayout, &'c Along), Diagnostic> {
         let row = self.verified.tensor(coordinates.dst);
         let missing = || internal(row.span, "a register tensor without a layout");
         let tv = self.synthesis.register(coordinates.dst).ok_or_else(missing)?;
@@ -158,6 +183,18 @@ impl Lower<'_> {
                 vacant.insert(Along::new(&self.verified.shape(coordinates.dst), axis, tv))
             }
         };
+        Ok((tv, known))
+    }
+
+    /// The coordinate of a value along a mode: that of the thread's first value plus a constant, where the layout adds them mode by mode.
+    fn coordinate(
+        &mut self,
+        axis: u32,
+        value: u32,
+        coordinates: &mut Coordinates,
+    ) -> Result<Operand, Diagnostic> {
+        let (tv, known) = self.along(axis, coordinates)?;
+        let tv = tv.clone();
         let thread = Operand::Value(self.b.special(Special::ThreadIndex));
         if let Some(threads) = &known.threads {
             let base = scalar::layout(self.b, threads, thread);
@@ -183,13 +220,15 @@ struct Along {
     extent: i64,
     /// Thread → coordinate of its first value, where those of its values add to it.
     threads: Option<Layout>,
+    /// The least and the largest of these.
+    bounds: Option<(i64, i64)>,
 }
 
 impl Along {
     fn new(shape: &[i64], axis: u32, tv: &TvLayout) -> Self {
         let axis = axis as usize;
         let stride: i64 = shape[..axis].iter().product();
-        let mut along = Along { stride, extent: shape[axis], threads: None };
+        let mut along = Along { stride, extent: shape[axis], threads: None, bounds: None };
         let adds = |thread| {
             (0..tv.count() as i64).all(|value| {
                 let (base, step) = (along.of(tv.thread_offset(thread)), along.of(tv.value_offset(value)));
@@ -200,6 +239,8 @@ impl Along {
             let mode = |(mode, extent): (usize, &i64)| (*extent, i64::from(mode == axis));
             let modes: Vec<(i64, i64)> = shape.iter().enumerate().map(mode).collect();
             let projection = Layout::from_leaves(&modes);
+            let firsts = || (0..tv.threads().size()).map(|thread| along.of(tv.thread_offset(thread)));
+            along.bounds = firsts().min().zip(firsts().max());
             along.threads = projection.ok().and_then(|projection| compose(&projection, tv.threads()).ok());
         }
         along

@@ -27,6 +27,7 @@ pub mod linear;
 pub mod movement;
 mod note;
 mod options;
+mod pad;
 pub mod plan;
 mod prepare;
 mod reason;
@@ -53,6 +54,7 @@ pub use explain::{
 };
 pub use gemm::GemmCall;
 pub use options::{Ablation, Options};
+pub use pad::pad_extents;
 pub use plan::{CopyPlan, GemmPlan, StmtPlan};
 pub use prepare::{Prepared, prepare};
 use reason::Why;

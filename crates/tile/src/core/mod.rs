@@ -15,6 +15,7 @@ mod check;
 mod desugar;
 mod insert;
 mod multi_buffer;
+mod pad;
 mod print;
 mod program;
 mod renumber;
@@ -32,6 +33,7 @@ pub use check::check;
 pub use desugar::{desugar_copies, desugar_rearrangements};
 pub use insert::insert_rearrangement;
 pub use multi_buffer::multi_buffer;
+pub use pad::{FreeExtent, free_extents, pad};
 pub use program::{
     Changed, Coord, Core, Never, Operand, OperandMut, Pipeline, Program, Role, ShapeOp, Slot, Stmt, StmtKind,
     Symbol, Tensor, TensorKind, TensorRef, TileOrder, TileRef,
