@@ -43,14 +43,15 @@ fn largest(program: &Program, class: &FreeExtent) -> Option<Copy> {
     let mut found: Option<Copy> = None;
     let mut look = |program: &Program, threads: u32| {
         program.visit(&mut |stmt, _| {
-            let StmtKind::Copy { src, dst } = &stmt.kind else { return };
+            let StmtKind::Copy { src, dst, .. } = &stmt.kind else { return };
             if !class.copies.contains(&stmt.id) {
                 return;
             }
             let loads = program.tensor(dst.tensor).memory() == Memory::Register;
             let (register, memory) = if loads { (dst, src) } else { (src, dst) };
             let modes = 0..program.shape(register.tensor).len();
-            let Some(mode) = modes.into_iter().find(|mode| class.modes.contains(&(register.tensor, *mode))) else {
+            let Some(mode) = modes.into_iter().find(|mode| class.modes.contains(&(register.tensor, *mode)))
+            else {
                 return;
             };
             let tile = program.tile(memory);
@@ -92,8 +93,11 @@ impl Copy {
         let vectors = std::iter::successors(Some(widest), |n| (*n > 1).then_some(n / 2));
         let along = (1..=self.threads).filter(|n| self.threads % n == 0);
         let units: Vec<i64> = along.flat_map(|along| vectors.clone().map(move |n| n * along)).collect();
-        let mut extents: Vec<i64> =
-            units.into_iter().map(|unit| (extent + unit - 1) / unit * unit).filter(|to| *to < 2 * extent).collect();
+        let mut extents: Vec<i64> = units
+            .into_iter()
+            .map(|unit| (extent + unit - 1) / unit * unit)
+            .filter(|to| *to < 2 * extent)
+            .collect();
         extents.sort_unstable();
         extents.dedup();
         let held = extents.into_iter().filter_map(|to| Some((self.held(divisibility, to)?, to)));

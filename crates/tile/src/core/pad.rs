@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Expr, Program, ShapeOp, Stmt, StmtId, StmtKind, TensorId, TensorKind, TensorRef, TileRef, ViewMode};
+use super::{
+    Expr, Program, ShapeOp, Stmt, StmtId, StmtKind, TensorId, TensorKind, TensorRef, TileRef, ViewMode,
+};
 use crate::expr::IntOp;
 use crate::program::{BinaryOp, ElemExpr, ReduceOp, ViewLeaf};
 use tilewright_machine::{DType, Memory};
@@ -110,7 +112,7 @@ impl Alike<'_> {
             StmtKind::Fill { .. } => {}
             StmtKind::Cast { dst, src } | StmtKind::Rearrange { dst, src } => self.elementwise(*dst, &[*src]),
             StmtKind::Elementwise { dst, expr } => self.elementwise(*dst, &expr.tensors()),
-            StmtKind::Copy { src, dst } => self.copy(stmt, src, dst),
+            StmtKind::Copy { src, dst, .. } => self.copy(stmt, src, dst),
             StmtKind::Shape { dst, src, op } => self.shape(*dst, *src, op),
             StmtKind::Join { dst, a, b } => self.halves(*dst, [*a, *b]),
             StmtKind::Split { lo, hi, src } => self.halves(*src, [*lo, *hi]),
@@ -120,7 +122,13 @@ impl Alike<'_> {
                     let left = if mode > axis && !kept { mode - 1 } else { mode };
                     self.join((*src, mode), (*dst, left));
                 }
-                self.join((*src, axis), (*src, axis));
+                // The neutral element stands in an elementwise statement, which the other types do not have.
+                let dtype = self.program.tensor(*src).dtype;
+                if dtype.is_float() || matches!(dtype, DType::I32 | DType::U32) {
+                    self.join((*src, axis), (*src, axis));
+                } else {
+                    self.fix(*src, axis);
+                }
                 if kept {
                     self.fix(*dst, axis);
                 }
@@ -150,7 +158,9 @@ impl Alike<'_> {
                 }
             }
             ShapeOp::Broadcast(_) => self.elementwise(dst, &[src]),
-            ShapeOp::Reshape(_) | ShapeOp::Slice { .. } => [dst, src].into_iter().for_each(|id| self.fix_all(id)),
+            ShapeOp::Reshape(_) | ShapeOp::Slice { .. } => {
+                [dst, src].into_iter().for_each(|id| self.fix_all(id))
+            }
         }
     }
 
@@ -186,7 +196,8 @@ impl Alike<'_> {
 fn steps(tile: &TileRef, mode: usize) -> Option<(usize, i64)> {
     let global = tile.global.as_ref()?;
     let [(_, dim, step)] = global.modes[mode][..] else { return None };
-    let walks = global.modes.iter().flatten().filter(|(extent, other, _)| *other == dim && *extent > 1).count();
+    let walks =
+        global.modes.iter().flatten().filter(|(extent, other, _)| *other == dim && *extent > 1).count();
     (step > 0 && walks <= 1).then_some((dim as usize, step))
 }
 
@@ -215,6 +226,8 @@ fn neutral(op: ReduceOp, dtype: DType) -> ElemExpr {
             let infinity = ElemExpr::Number(f64::INFINITY);
             return ElemExpr::binary(BinaryOp::Sub, infinity.clone(), infinity);
         }
+        (ReduceOp::Max, false) if dtype == DType::U32 => 0.0,
+        (ReduceOp::Min, false) if dtype == DType::U32 => f64::from(u32::MAX),
         (ReduceOp::Max, false) => f64::from(i32::MIN),
         (ReduceOp::Min, false) => f64::from(i32::MAX),
     };
@@ -236,7 +249,7 @@ impl Pad<'_> {
         let mut out = Vec::new();
         for mut stmt in body {
             let before = match &mut stmt.kind {
-                StmtKind::Copy { src, dst } if self.copies.contains(&stmt.id) => {
+                StmtKind::Copy { src, dst, .. } if self.copies.contains(&stmt.id) => {
                     let (register, memory) = if program.tensor(src.tensor).memory() == Memory::Register {
                         (src.tensor, dst)
                     } else {
