@@ -15,6 +15,7 @@ use tilewright::sim::{Config, SimError};
 use tilewright::tile::{Code, Diagnostics, Program, core, parse};
 
 use crate::cost::cost;
+use crate::outline::{outlined, texts};
 
 /// Elements that a program may touch before it is compiled only.
 const WORK_LIMIT: f64 = 3e7;
@@ -154,7 +155,8 @@ fn refusal(errors: &Diagnostics, text: &str) -> Judgement {
             judgement.faults.push(Fault::new("internal", all));
             continue;
         }
-        let legal = error.span.text().is_none_or(|span| text.get(span.range()).is_some());
+        let texts = texts(text);
+        let legal = error.span.text().is_none_or(|span| texts.text().get(span.range()).is_some());
         // An architecture may be unknown, and a kernel missing, without a place.
         let needs_place = !matches!(error.code, Code::UnsupportedArchitecture | Code::Syntax);
         if (needs_place && error.span.text().is_none()) || !legal {
@@ -179,6 +181,18 @@ pub fn judge(text: &str, how: &How) -> Judgement {
         Ok(_) => faults.push(Fault::new("round_trip", "the printed program reads as another one")),
         Err(errors) => {
             faults.push(Fault::new("round_trip", format!("the printed program does not read: {errors}")))
+        }
+    }
+    if let Some(text) = outlined(&program) {
+        match parse(&text) {
+            Ok(again) if again == program => {}
+            Ok(_) => {
+                faults.push(Fault::new("outline", "with its expressions in functions it is another one"))
+            }
+            Err(errors) => {
+                let said = format!("with its expressions in functions it does not read: {errors}");
+                faults.push(Fault::new("outline", said));
+            }
         }
     }
     let mut judgement = match how.arch.parse::<Arch>() {

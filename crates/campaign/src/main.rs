@@ -19,6 +19,7 @@ mod generate;
 mod gpu;
 mod judge;
 mod mutate;
+mod outline;
 mod pool;
 mod shrink;
 mod syncs;

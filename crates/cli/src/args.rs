@@ -53,9 +53,15 @@ pub enum Command {
 pub struct ProgramArgs {
     /// The tile program, or for `compile` and `run` the text of a core program (see --emit core); `-` reads it from standard input
     pub file: PathBuf,
+    /// Of a file with several kernels the one of this name; without, `run` and `compile` take all of them
+    #[arg(long, value_name = "NAME")]
+    pub kernel: Option<String>,
     /// A value for a size, a tile constant or a scalar parameter, e.g. -p m=512 -p BM=64 -p alpha=0.5
     #[arg(short = 'p', long = "param", value_name = "NAME=VALUE")]
     pub params: Vec<String>,
+    /// Leave constants at their defaults, where `tilewright tune` recorded faster values for them
+    #[arg(long)]
+    pub defaults: bool,
     /// The architecture to compile for: sm_80, sm_89 or sm_90a; without, that of the GPU, or where there is none the least that has all
     /// that the program uses
     #[arg(long, value_name = "ARCH")]
@@ -388,7 +394,7 @@ pub enum L2Args {
 /// tilewright tune gemm_hopper -p m=4096 -p n=4096 -p k=4096 -p dtype=bf16
 #[derive(Args)]
 pub struct TuneArgs {
-    /// The operator
+    /// The operator, or a file `*.tile` with a `space` of values for its constants
     #[arg(required_unless_present = "refresh_hashes")]
     pub operator: Option<String>,
     /// A size of the problem, or a parameter to keep, e.g. -p m=4096 -p dtype=bf16
@@ -418,6 +424,9 @@ pub struct TuneArgs {
     /// Vary no parameters around the fastest
     #[arg(long)]
     pub no_refine: bool,
+    /// Rank by estimate, and measure and record nothing, on a machine with a GPU too
+    #[arg(long)]
+    pub estimate: bool,
     /// The folder of records instead of the user's
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,

@@ -20,7 +20,7 @@ pub fn list(args: &CandidatesArgs) -> Result<ExitCode, Failure> {
     let loaded = load(&args.program)?;
     let program = loaded.tile_program("candidates")?;
     let device = tilewright::runtime::open(choice).map_err(|e| Failure::program(error(e)))?;
-    let target = target(&args.program, &loaded, device.as_ref())?;
+    let target = target(&args.program, std::slice::from_ref(&loaded), device.as_ref())?;
     target.say();
     let mut options = loaded.options(target.arch);
     options.timing = timing(&args.program, target.arch)?;

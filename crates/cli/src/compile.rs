@@ -10,18 +10,50 @@ use tilewright::layout_calc::draw::Picture;
 use tilewright::machine::DType;
 
 use crate::args::{CompileArgs, Draw, Emit};
-use crate::load::{load, timing};
+use crate::assembler::assembled;
+use crate::load::{Loaded, load_all, module_of, timing};
 use crate::messages::{Failure, error, print};
-use crate::target::target_without_device;
+use crate::target::{Target, target_without_device};
+use crate::tune_file::take_record;
 
 /// Compiles a program and prints one of its forms.
 pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
     if args.json && !matches!(args.emit, Emit::Layouts | Emit::Report) {
         return Err(Failure::usage("--json goes with --emit layouts and --emit report"));
     }
-    let loaded = load(&args.program)?;
-    let target = target_without_device(&args.program, &loaded)?;
+    let mut all = load_all(&args.program)?;
+    let target = target_without_device(&args.program, &all)?;
     target.say();
+    take_record(&mut all, &target, args.program.defaults)?;
+    let several = all.len() > 1;
+    if several && (args.draw.is_some() || args.json || args.emit == Emit::Launch) {
+        return Err(Failure::usage("--draw, --json and --emit launch take one kernel: add --kernel"));
+    }
+    let texts = all.iter().map(|loaded| form(args, loaded, &all, &target));
+    let texts: Vec<String> = texts.collect::<Result<_, _>>()?;
+    if let (true, Some(path)) = (several, &args.output) {
+        // A file for each kernel: `a.ptx` becomes `a.NAME.ptx`.
+        for (loaded, text) in all.iter().zip(texts) {
+            let extension = path.extension().map_or(String::new(), |e| format!(".{}", e.display()));
+            let file =
+                path.with_extension(format!("{}{extension}", loaded.program.name).trim_start_matches('.'));
+            std::fs::write(&file, text).map_err(|e| crate::messages::cannot_write(&file, e))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let text =
+        if args.emit == Emit::Tile && several { module_of(&all).to_string() } else { texts.join("\n") };
+    match &args.output {
+        Some(path) => std::fs::write(path, text).map_err(|e| {
+            Failure::program(crate::messages::error(format!("cannot write `{}`: {e}", path.display())))
+        })?,
+        None => print(&text)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The form of a kernel that is asked for.
+fn form(args: &CompileArgs, loaded: &Loaded, all: &[Loaded], target: &Target) -> Result<String, Failure> {
     let mut options = loaded.options(target.arch);
     options.timing = timing(&args.program, target.arch)?;
     if !args.assume.is_empty() {
@@ -35,13 +67,18 @@ pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
                     "`--assume {given}` is not SIZE=MULTIPLE, e.g. `--assume k=16`"
                 )));
             };
+            // A size of another kernel of the file; one that none has is refused where it is looked for.
+            let elsewhere = |other: &Loaded| other.sizes.contains_key(name);
+            if !elsewhere(loaded) && all.iter().any(elsewhere) {
+                continue;
+            }
             if options.multiples.insert(name.to_string(), multiple).is_some() {
                 return Err(Failure::usage(format!("`--assume {given}`: `{name}` is given twice")));
             }
         }
     }
     let kernel = loaded.compile(&options)?;
-    let text = match args.emit {
+    Ok(match args.emit {
         _ if args.draw.is_some() => drawn(&kernel, args)?,
         Emit::Tile => loaded.program.to_string(),
         Emit::Core => kernel.core.to_string(),
@@ -54,14 +91,7 @@ pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
         Emit::Layouts => kernel.explanation.chosen().to_string(),
         Emit::Report => report(&kernel),
         Emit::Launch => format!("{:#}\n", crate::launch::describe(&kernel, &loaded.sizes)?),
-    };
-    match &args.output {
-        Some(path) => std::fs::write(path, text).map_err(|e| {
-            Failure::program(crate::messages::error(format!("cannot write `{}`: {e}", path.display())))
-        })?,
-        None => print(&text)?,
-    }
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// The picture of a tensor's layout.
@@ -107,6 +137,11 @@ fn report(kernel: &Kernel) -> String {
         let _ = writeln!(text, "assumes {} % {} == 0", assumption.size, assumption.multiple);
     }
     let _ = write!(text, "{}", kernel.explanation);
+    match assembled(kernel) {
+        Some(Ok(found)) => drop(writeln!(text, "ptxas: {}", found.text())),
+        Some(Err(reason)) => drop(writeln!(text, "ptxas: {reason}")),
+        None => {}
+    }
     let total: f64 = kernel.times.iter().map(|t| t.time.as_secs_f64() * 1e3).sum();
     let passes: Vec<String> =
         kernel.times.iter().map(|t| format!("{} {:.2}", t.name, t.time.as_secs_f64() * 1e3)).collect();
@@ -118,6 +153,11 @@ fn as_json(kernel: &Kernel, all: bool) -> serde_json::Value {
     let mut value = json!(kernel.explanation);
     if all {
         value["kernel"] = json!(kernel.function.name);
+        value["ptxas"] = match assembled(kernel) {
+            Some(Ok(found)) => found.json(),
+            Some(Err(reason)) => json!({ "error": reason }),
+            None => serde_json::Value::Null,
+        };
         value["arch"] = json!(kernel.function.arch.to_string());
         value["threads"] = json!(kernel.function.threads);
         value["assumptions"] = kernel

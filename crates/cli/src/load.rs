@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tilewright::compiler::{self, Dump, Kernel, MAX_EXTENT, Options, multiple_of};
 use tilewright::machine::{Arch, Timing};
 use tilewright::synth::{Ablation, Budget};
-use tilewright::tile::{Constants, Diagnostics, ParamKind, Program, core, parse};
+use tilewright::tile::{Constants, Module, ParamKind, Program, Sources, core, parse_module, read_beside};
 
 use crate::args::{ProgramArgs, Without};
 use crate::messages::Failure;
@@ -18,10 +18,10 @@ const SIZE_LIMIT: u64 = 1 << 20;
 
 /// A program with the values that the command line gives.
 pub struct Loaded {
-    /// The path, for messages.
+    /// The path that was given.
     pub path: String,
-    /// The text, for messages.
-    pub source: String,
+    /// The texts, for messages.
+    pub sources: Sources,
     /// The program; of the text of a core program, the surface program that says the same.
     pub program: Program,
     /// The core program that the text is.
@@ -66,13 +66,19 @@ fn read(file: &Path, what: &str) -> Result<(String, String), Failure> {
     }
 }
 
-/// The program of a text, and the core program, if the text is one's.
-fn parsed(source: &str) -> Result<(Program, Option<core::Program>), Diagnostics> {
+/// The programs of a text, and the core program, if the text is one's.
+fn parsed(path: &str, source: &str) -> Result<(Vec<Program>, Option<core::Program>, Sources), Failure> {
+    let sources = Sources::new(path, source);
     if !core::is_core_text(source) {
-        return Ok((parse(source)?, None));
+        let module = parse_module(sources, &mut read_beside);
+        let Module { programs, sources } =
+            module.map_err(|wrong| Failure::refused(&wrong.sources, &wrong.diagnostics))?;
+        return Ok((programs, None, sources));
     }
-    let program = core::parse(source)?;
-    Ok((core::check(&program)?.program().clone(), Some(program)))
+    let read =
+        core::parse(source).and_then(|program| Ok((core::check(&program)?.program().clone(), program)));
+    let (surface, program) = read.map_err(|d| Failure::refused(&sources, &d))?;
+    Ok((vec![surface], Some(program), sources))
 }
 
 /// The values that the command line gives, by what they are for.
@@ -82,8 +88,16 @@ struct Values {
     scalars: BTreeMap<String, f64>,
 }
 
-/// Sorts the given values by what they are for; sizes and scalars that are not given have their defaults.
-fn values(args: &ProgramArgs, program: &Program) -> Result<Values, Failure> {
+/// True if a program has a size, a constant or a scalar of this name.
+fn has(program: &Program, name: &str) -> bool {
+    program.sizes().any(|(_, s, _)| s.name == name)
+        || program.constants().any(|(_, s, _)| s.name == name)
+        || program.params.iter().any(|p| p.name == name && matches!(p.kind, ParamKind::Scalar { .. }))
+}
+
+/// Sorts the given values by what they are for; sizes and scalars that are not given have their defaults. Values of another of the
+/// kernels are left out.
+fn values(params: &[String], program: &Program, kernels: &[Program]) -> Result<Values, Failure> {
     let mut constants = Constants::new();
     let mut sizes: BTreeMap<String, i64> =
         program.sizes().map(|(_, s, default)| (s.name.clone(), default)).collect();
@@ -96,13 +110,16 @@ fn values(args: &ProgramArgs, program: &Program) -> Result<Values, Failure> {
         })
         .collect();
     let mut seen = BTreeSet::new();
-    for given in &args.params {
+    for given in params {
         let Some((name, value)) = given.split_once('=') else {
             return Err(Failure::usage(format!("`-p {given}` is not NAME=VALUE, e.g. `-p m=512`")));
         };
         let (name, value) = (name.trim(), value.trim());
         if !seen.insert(name) {
             return Err(Failure::usage(format!("`-p {given}`: `{name}` is given twice")));
+        }
+        if !has(program, name) && kernels.iter().any(|other| has(other, name)) {
+            continue;
         }
         if let Some(param) = program.params.iter().find(|p| p.name == name && p.is_integer()) {
             let (low, high) = param.dtype.range().unwrap_or((0, 0));
@@ -157,31 +174,76 @@ fn values(args: &ProgramArgs, program: &Program) -> Result<Values, Failure> {
     Ok(Values { constants, sizes, scalars })
 }
 
-/// Reads and parses the program, and sorts the given values by what they are for.
-pub fn load(args: &ProgramArgs) -> Result<Loaded, Failure> {
-    let (path, source) = read(&args.file, "a tile program")?;
-    let (program, core) = parsed(&source).map_err(|d| Failure::refused(&path, &source, &d))?;
-    let Values { constants, sizes, scalars } = values(args, &program)?;
+/// Reads and parses the kernels of a file, and sorts the given values by what they are for: all of them in the order in which they run, or the one
+/// that is asked for.
+pub fn load_all(args: &ProgramArgs) -> Result<Vec<Loaded>, Failure> {
     if args.budget == 0 {
         return Err(Failure::usage("`--budget 0`: the search must look at 1 candidate at least"));
     }
-    let search = Budget { solutions: args.budget, seed: args.search_seed, steps: args.steps };
-    let without = Ablation {
-        shared_layouts: args.without.contains(&Without::SharedLayouts),
-        thread_values: args.without.contains(&Without::ThreadValues),
+    let mut all = load_file(&args.file, args.kernel.as_deref(), &args.params)?;
+    for loaded in &mut all {
+        loaded.candidate = args.candidate;
+        loaded.search = Budget { solutions: args.budget, seed: args.search_seed, steps: args.steps };
+        loaded.without = Ablation {
+            shared_layouts: args.without.contains(&Without::SharedLayouts),
+            thread_values: args.without.contains(&Without::ThreadValues),
+        };
+    }
+    Ok(all)
+}
+
+/// The kernels of a file, or the one of a name, with values for names.
+pub fn load_file(file: &Path, kernel: Option<&str>, params: &[String]) -> Result<Vec<Loaded>, Failure> {
+    let (path, source) = read(file, "a tile program")?;
+    let (mut programs, core, sources) = parsed(&path, &source)?;
+    if let Some(name) = kernel {
+        let known: Vec<&str> = programs.iter().map(|p| p.name.as_str()).collect();
+        let Some(i) = known.iter().position(|known| *known == name) else {
+            let text = format!("`--kernel {name}`: `{path}` has {}", known.join(", "));
+            return Err(Failure::usage(text));
+        };
+        programs = vec![programs.swap_remove(i)];
+    }
+    let defaults = Options::new(Arch::SM_80);
+    let one = |program: &Program| {
+        let Values { constants, sizes, scalars } = values(params, program, &programs)?;
+        Ok(Loaded {
+            path: path.clone(),
+            sources: sources.clone(),
+            program: program.clone(),
+            core: core.clone(),
+            constants,
+            sizes,
+            scalars,
+            candidate: None,
+            search: defaults.budget,
+            without: defaults.without,
+        })
     };
-    Ok(Loaded {
-        path,
-        source,
-        program,
-        core,
-        constants,
-        sizes,
-        scalars,
-        candidate: args.candidate,
-        search,
-        without,
-    })
+    programs.iter().map(one).collect()
+}
+
+/// The kernels of a file as one module.
+pub fn module_of(all: &[Loaded]) -> Module {
+    Module {
+        programs: all.iter().map(|loaded| loaded.program.clone()).collect(),
+        sources: all.first().map_or_else(Sources::default, |loaded| loaded.sources.clone()),
+    }
+}
+
+/// [`load_all`] for a command that takes one kernel.
+pub fn load(args: &ProgramArgs) -> Result<Loaded, Failure> {
+    let mut kernels = load_all(args)?;
+    let names: Vec<&str> = kernels.iter().map(|loaded| loaded.program.name.as_str()).collect();
+    match names.as_slice() {
+        [_] => Ok(kernels.remove(0)),
+        several => Err(Failure::usage(format!(
+            "`{}` has {} kernels, and this takes one: add --kernel with one of {}",
+            args.file.display(),
+            several.len(),
+            several.join(", ")
+        ))),
+    }
 }
 
 /// The table named on the command line, completed by the built-in one. It must be one of `arch`.
@@ -218,7 +280,7 @@ impl Loaded {
             Some(core) => compiler::core_dumps(core, options),
             None => compiler::dumps(&self.program, options),
         };
-        let dumps = dumps.map_err(|d| Failure::refused(&self.path, &self.source, &d))?;
+        let dumps = dumps.map_err(|d| Failure::refused(&self.sources, &d))?;
         Ok(dumps.iter().map(Dump::to_string).collect::<Vec<_>>().join("\n"))
     }
 
@@ -228,7 +290,7 @@ impl Loaded {
             Some(core) => compiler::compile_core(core, options),
             None => compiler::compile(&self.program, options),
         };
-        kernel.map_err(|d| Failure::refused(&self.path, &self.source, &d))
+        kernel.map_err(|d| Failure::refused(&self.sources, &d))
     }
 
     /// The tile program, for a command that takes no other.

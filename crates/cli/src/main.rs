@@ -4,6 +4,7 @@
 //! be compiled, or computes something else than the interpreter, 2 where the command line is wrong.
 
 mod args;
+mod assembler;
 mod bench;
 mod calibrate;
 mod candidates;
@@ -24,6 +25,7 @@ mod run;
 mod seeds;
 mod target;
 mod tune;
+mod tune_file;
 
 use std::process::ExitCode;
 

@@ -1,11 +1,13 @@
 //! Messages: diagnostics with the lines they are about, and failures with their exit codes.
 
 use std::io::Write;
+use std::ops::Range;
 use std::path::Path;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use indicatif::{ProgressBar, ProgressStyle};
-use tilewright::tile::{Diagnostic, Diagnostics, Origin, Span};
+use tilewright::tile::sources::File;
+use tilewright::tile::{Diagnostic, Diagnostics, Origin, Sources, Span};
 
 /// Longer lines are shown in part: a mark in a line of megabytes helps nobody.
 const LINE_LIMIT: usize = 400;
@@ -25,8 +27,8 @@ impl Failure {
     }
 
     /// The compiler refuses the program, or fails.
-    pub fn refused(path: &str, source: &str, diagnostics: &Diagnostics) -> Self {
-        Failure { code: code_of(diagnostics), text: render(path, source, diagnostics) }
+    pub fn refused(sources: &Sources, diagnostics: &Diagnostics) -> Self {
+        Failure { code: code_of(diagnostics), text: render(sources, diagnostics) }
     }
 
     /// The same, of programs without a text.
@@ -71,22 +73,24 @@ pub fn note(text: impl std::fmt::Display) {
 }
 
 /// Renders what is wrong with a program beside the lines it is about.
-pub fn render(path: &str, source: &str, diagnostics: &Diagnostics) -> String {
-    let rendered: Vec<String> =
-        diagnostics.0.iter().map(|d| render_one(path, source, d, Level::ERROR)).collect();
+pub fn render(sources: &Sources, diagnostics: &Diagnostics) -> String {
+    let rendered: Vec<String> = diagnostics.0.iter().map(|d| render_one(sources, d, Level::ERROR)).collect();
     rendered.join("\n\n")
 }
 
-/// Renders one message beside the lines that it is about.
-pub fn render_one(path: &str, source: &str, diagnostic: &Diagnostic, level: Level<'_>) -> String {
+/// A range of a file's text; a place outside of it becomes its end.
+fn range_in(file: &File<'_>, span: Span) -> Range<usize> {
+    let range = span.range();
+    let start = floor_boundary(file.text, range.start.saturating_sub(file.start as usize));
+    start..floor_boundary(file.text, range.end.saturating_sub(file.start as usize)).max(start)
+}
+
+/// Renders one message beside the lines that it is about, file by file: the message's first.
+pub fn render_one(sources: &Sources, diagnostic: &Diagnostic, level: Level<'_>) -> String {
+    let diagnostic = sources.place(diagnostic.clone());
     let title = level.primary_title(diagnostic.message.as_str()).id(diagnostic.code.name());
     let mut group = Group::with_title(title);
-    let long = source.lines().any(|line| line.len() > LINE_LIMIT);
-    let clamp = |span: Span| {
-        let range = span.range();
-        let start = floor_boundary(source, range.start);
-        start..floor_boundary(source, range.end).max(start)
-    };
+    let long = sources.text().lines().any(|line| line.len() > LINE_LIMIT);
     let called = |location: &std::panic::Location<'static>| {
         annotate_snippets::Origin::path(location.file().to_string())
             .line(location.line() as usize)
@@ -94,25 +98,32 @@ pub fn render_one(path: &str, source: &str, diagnostic: &Diagnostic, level: Leve
     };
     match diagnostic.span {
         Origin::Text(span) if long => {
-            let start = span.range().start.min(source.len());
-            let before = &source.as_bytes()[..start];
+            let file = sources.file(span.start);
+            let start = range_in(&file, span).start;
+            let before = &file.text.as_bytes()[..start];
             let line = before.iter().filter(|b| **b == b'\n').count() + 1;
             let column = start - before.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1) + 1;
-            group = group.element(annotate_snippets::Origin::path(path).line(line).char_column(column));
+            group = group.element(annotate_snippets::Origin::path(file.path).line(line).char_column(column));
         }
         Origin::Text(span) => {
-            let annotation = AnnotationKind::Primary.span(clamp(span)).label(diagnostic.label.as_str());
-            let mut snippet = Snippet::source(source).path(path).annotation(annotation);
+            let mut marks =
+                vec![(sources.file(span.start), span, diagnostic.label.as_str(), AnnotationKind::Primary)];
             for (origin, label) in &diagnostic.related {
                 if let Some(span) = origin.text() {
-                    snippet =
-                        snippet.annotation(AnnotationKind::Context.span(clamp(span)).label(label.as_str()));
+                    marks.push((sources.file(span.start), span, label.as_str(), AnnotationKind::Context));
                 }
             }
-            group = group.element(snippet);
+            while let Some((file, ..)) = marks.first().copied() {
+                let mut snippet = Snippet::source(file.text).path(file.path);
+                for (_, span, label, kind) in marks.iter().filter(|(of, ..)| *of == file) {
+                    snippet = snippet.annotation(kind.span(range_in(&file, *span)).label(*label));
+                }
+                marks.retain(|(of, ..)| *of != file);
+                group = group.element(snippet);
+            }
         }
         Origin::Rust(location) => group = group.element(called(location)),
-        Origin::Unknown => group = group.element(annotate_snippets::Origin::path(path)),
+        Origin::Unknown => group = group.element(annotate_snippets::Origin::path(sources.file(0).path)),
     }
     for (origin, label) in &diagnostic.related {
         if let Some(location) = origin.rust() {
@@ -164,11 +175,14 @@ mod tests {
         let internal = Diagnostic::internal(Span::new(0, 4), "lowering met a statement without a plan");
         let code = |diagnostics: &[&Diagnostic]| {
             let diagnostics = Diagnostics(diagnostics.iter().map(|d| (*d).clone()).collect());
-            (Failure::refused("a.tile", "copy", &diagnostics).code, Failure::compile(&diagnostics).code)
+            (
+                Failure::refused(&Sources::new("a.tile", "copy"), &diagnostics).code,
+                Failure::compile(&diagnostics).code,
+            )
         };
         assert_eq!(code(&[&wrong]), (1, 1));
         assert_eq!(code(&[&wrong, &internal]), (3, 3));
-        let text = render("a.tile", "copy", &internal.into());
+        let text = render(&Sources::new("a.tile", "copy"), &internal.into());
         assert!(
             text.contains(
                 "internal compiler error: lowering met a statement without a plan; please report it"
@@ -180,7 +194,7 @@ mod tests {
     fn a_message_about_a_call_in_rust_shows_its_place() {
         let here = Origin::caller();
         let error = Diagnostic::new(Code::WrongRank, here, "wrong").related(here, "defined here");
-        let text = render("", "", &error.into());
+        let text = render(&Sources::default(), &error.into());
         let place = here.rust().map(|location| location.to_string()).unwrap_or_default();
         assert_eq!(text.matches(&place).count(), 2, "{text}");
     }

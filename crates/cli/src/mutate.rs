@@ -22,7 +22,7 @@ pub fn mutate(args: &MutateArgs) -> Result<ExitCode, Failure> {
     }
     let loaded = load(&args.program)?;
     let program = loaded.tile_program("mutate")?;
-    let target = target_without_device(&args.program, &loaded)?;
+    let target = target_without_device(&args.program, std::slice::from_ref(&loaded))?;
     target.say();
     let mut options = loaded.options(target.arch);
     options.timing = timing(&args.program, target.arch)?;

@@ -26,7 +26,7 @@ pub fn refused(loaded: &Loaded, e: CheckError) -> Failure {
     if let CheckError::Interpret(error) = &e
         && let Some(diagnostic) = error.diagnostic()
     {
-        return Failure::program(render(&loaded.path, &loaded.source, &diagnostic.into()));
+        return Failure::program(render(&loaded.sources, &diagnostic.into()));
     }
     let forced = if e.is_estimate() { ", or give --force" } else { "" };
     Failure::program(error(format!("{e}{forced}")))
@@ -57,8 +57,7 @@ pub fn comparisons(outcome: &Outcome) -> Vec<serde_json::Value> {
 /// The simulator's reports, one sentence each, with the lines of the statements.
 pub fn sentences(loaded: &Loaded, outcome: &Outcome) -> Vec<String> {
     let places = Places::new(loaded);
-    let line =
-        |position| places.line(position).map_or(String::new(), |line| format!("{}:{line}", loaded.path));
+    let line = |position| places.at(position).map_or(String::new(), |(path, line)| format!("{path}:{line}"));
     outcome.report.sim().map(|sim| sim.problems_at(&line)).unwrap_or_default()
 }
 
@@ -83,7 +82,7 @@ pub fn mistakes(loaded: &Loaded, outcome: &Outcome) -> String {
 /// Warnings beside the lines that they are about; as errors where they are denied.
 pub fn warnings(args: &RunArgs, loaded: &Loaded, warnings: &[Diagnostic]) -> String {
     let level = if args.denies_warnings() { Level::ERROR } else { Level::WARNING };
-    warnings.iter().map(|w| render_one(&loaded.path, &loaded.source, w, level.clone()) + "\n").collect()
+    warnings.iter().map(|w| render_one(&loaded.sources, w, level.clone()) + "\n").collect()
 }
 
 /// Warnings with their lines.

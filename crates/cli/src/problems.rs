@@ -5,6 +5,8 @@ use std::ops::Range;
 use annotate_snippets::{AnnotationKind, Element, Level, Renderer, Snippet};
 use tilewright::sim::{Fault, Misuse, Party, Race, RaceKind, Report};
 use tilewright::simt::Position;
+use tilewright::tile::sources::File;
+use tilewright::tile::{Sources, Span};
 
 use crate::load::Loaded;
 
@@ -17,33 +19,48 @@ const STARTS: &str = "starts what is still in flight";
 /// Longer lines are not shown.
 const LINE_LIMIT: usize = 400;
 
-/// Positions of statements in the source.
+/// Positions of statements in the texts.
 pub struct Places<'a> {
-    path: &'a str,
-    source: &'a str,
+    sources: &'a Sources,
     shown: bool,
 }
 
 impl<'a> Places<'a> {
     /// Those of a program.
     pub fn new(loaded: &'a Loaded) -> Self {
-        let source = loaded.source.as_str();
-        Places { path: &loaded.path, source, shown: source.lines().all(|line| line.len() <= LINE_LIMIT) }
+        let sources = &loaded.sources;
+        Places { sources, shown: sources.text().lines().all(|line| line.len() <= LINE_LIMIT) }
+    }
+
+    /// The file of a position, and the line in it, counted from 1.
+    pub fn at(&self, position: u32) -> Option<(&'a str, usize)> {
+        let at = self.sources.locate(Span { start: position, end: position }).span.start;
+        let file = self.sources.file(at);
+        let before = file.text.as_bytes().get(..(at - file.start) as usize)?;
+        Some((file.path, before.iter().filter(|b| **b == b'\n').count() + 1))
     }
 
     /// The line of a position, counted from 1.
     pub fn line(&self, position: u32) -> Option<usize> {
-        let before = self.source.as_bytes().get(..position as usize)?;
-        Some(before.iter().filter(|b| **b == b'\n').count() + 1)
+        self.at(position).map(|(_, line)| line)
     }
 
-    /// The statement that begins at a position, as far as its line goes.
-    fn place(&self, position: Option<Position>) -> Option<Range<usize>> {
-        let start = position?.text()? as usize;
-        let line = self.source.get(start..)?.lines().next()?;
+    /// The statement that begins at a position, as far as its line goes, in its file; and the call that led there, if a function's did.
+    fn place(&self, position: Option<Position>) -> Option<(File<'a>, Range<usize>, Option<Range<usize>>)> {
+        let start = position?.text()?;
+        let place = self.sources.locate(Span { start, end: start });
+        let file = self.sources.file(place.span.start);
+        let start = place.span.start.checked_sub(file.start)? as usize;
+        let line = file.text.get(start..)?.lines().next()?;
         let code = line.split("//").next().and_then(|code| code.split(['#', ';']).next()).unwrap_or(line);
         let code = code.trim_end_matches(['{', ' ', '\t']);
-        (self.shown && !code.is_empty()).then_some(start..start + code.len())
+        let call =
+            place.calls.last().map(|(_, call)| *call).filter(|call| self.sources.file(call.start) == file);
+        let call = call.map(|call| {
+            let range = call.range();
+            range.start - file.start as usize..range.end - file.start as usize
+        });
+        (self.shown && !code.is_empty()).then_some((file, start..start + code.len(), call))
     }
 }
 
@@ -134,17 +151,26 @@ pub fn problems(places: &Places<'_>, report: &Report) -> String {
 }
 
 fn render(places: &Places<'_>, problem: &Problem, again: usize) -> String {
-    let found: Vec<(Range<usize>, &str)> = problem
+    let found: Vec<(File<'_>, Range<usize>, Option<Range<usize>>, &str)> = problem
         .parties
         .iter()
-        .filter_map(|(position, label)| places.place(*position).map(|place| (place, label.as_str())))
+        .filter_map(|(position, label)| {
+            let (file, place, call) = places.place(*position)?;
+            Some((file, place, call, label.as_str()))
+        })
         .collect();
     let mut elements: Vec<Element<'_>> = Vec::new();
-    if !found.is_empty() {
-        let mut snippet = Snippet::source(places.source).path(places.path);
-        for (i, (place, label)) in found.into_iter().enumerate() {
-            let kind = if i == 0 { AnnotationKind::Primary } else { AnnotationKind::Context };
-            snippet = snippet.annotation(kind.span(place).label(label));
+    let mut files: Vec<File<'_>> = found.iter().map(|(file, ..)| *file).collect();
+    files.dedup();
+    for (n, file) in files.into_iter().enumerate() {
+        let mut snippet = Snippet::source(file.text).path(file.path);
+        for (i, (_, place, call, label)) in found.iter().filter(|(of, ..)| *of == file).enumerate() {
+            let kind = if i == 0 && n == 0 { AnnotationKind::Primary } else { AnnotationKind::Context };
+            snippet = snippet.annotation(kind.span(place.clone()).label(*label));
+            if let Some(call) = call {
+                snippet =
+                    snippet.annotation(AnnotationKind::Context.span(call.clone()).label("in this call"));
+            }
         }
         elements.push(snippet.into());
     }

@@ -11,50 +11,95 @@ use serde_json::json;
 use tilewright::check::{CheckOptions, Outcome, check};
 use tilewright::compiler::Kernel;
 use tilewright::runtime::{self, Device, DeviceChoice, DeviceKind, SimDevice};
+use tilewright::sequence::check_in_order;
 use tilewright::sim::{Config, Trace};
+use tilewright::tile::Program;
 
 use crate::args::RunArgs;
 use crate::data;
-use crate::load::{Loaded, load, timing};
+use crate::load::{Loaded, load_all, timing};
 use crate::messages::{Failure, error, print};
 use crate::outcome::{comparisons, config, mistakes, refused, sentences, warnings, warnings_as_json};
 use crate::problems::Places;
 use crate::profile::profile;
 use crate::seeds;
 use crate::target::{Target, target};
+use crate::tune_file::take_record;
 
-/// Compiles, runs and checks a program.
+/// A compiled kernel of the file.
+pub struct Compiled {
+    /// The program and its values.
+    pub loaded: Loaded,
+    /// The kernel.
+    pub kernel: Kernel,
+    /// Milliseconds that compiling it took.
+    pub compile_ms: f64,
+}
+
+/// Compiles, runs and checks the kernels of a file.
 pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let choice: DeviceChoice = args.device.parse().map_err(Failure::usage)?;
-    let mut loaded = load(&args.program)?;
+    let mut all = load_all(&args.program)?;
     let inputs = data::inputs(&args.input)?;
-    let program = loaded.program.clone();
-    data::take_sizes(&mut loaded, &program, &args.program.params, &inputs);
+    // A size of all kernels is that of an array of any of them.
+    let programs: Vec<Program> = all.iter().map(|loaded| loaded.program.clone()).collect();
+    for loaded in &mut all {
+        for program in &programs {
+            data::take_sizes(loaded, program, &args.program.params, &inputs);
+        }
+    }
     let device = open(choice, args)?;
-    let target = target(&args.program, &loaded, device.as_ref())?;
+    let target = target(&args.program, &all, device.as_ref())?;
     if args.json || args.seeds.is_some() {
         target.say();
     }
-    let started = Instant::now();
-    let mut options = loaded.options(target.arch);
-    options.timing = timing(&args.program, target.arch)?;
-    let kernel = loaded.compile(&options)?;
-    data::check_names(&[&kernel], &inputs, &args.output)?;
-    let compile_ms = started.elapsed().as_secs_f64() * 1e3;
-
-    let options = CheckOptions {
-        sizes: loaded.sizes.clone(),
-        scalars: loaded.scalars.clone(),
-        inputs,
+    take_record(&mut all, &target, args.program.defaults)?;
+    let kernels: Vec<Compiled> =
+        all.into_iter().map(|loaded| compiled(args, loaded, &target)).collect::<Result<_, _>>()?;
+    let parts: Vec<&Kernel> = kernels.iter().map(|part| &part.kernel).collect();
+    data::check_names(&parts, &inputs, &args.output)?;
+    let of = |part: &Compiled| CheckOptions {
+        sizes: part.loaded.sizes.clone(),
+        scalars: part.loaded.scalars.clone(),
+        inputs: inputs.clone(),
         seed: args.seed,
         repeat: args.repeat,
         force: args.force,
         tolerance: args.tolerance,
     };
-    if let Some(count) = args.seeds {
-        return seeds::run(args, &loaded, &kernel, &options, count);
+    match kernels.as_slice() {
+        [one] => run_one(args, one, &target, device.as_ref(), &of(one)),
+        several => {
+            let mut options = CheckOptions { inputs: inputs.clone(), ..of(&several[0]) };
+            for part in several {
+                options.sizes.extend(part.loaded.sizes.clone());
+                options.scalars.extend(part.loaded.scalars.clone());
+            }
+            run_several(args, several, &target, device.as_ref(), &options)
+        }
     }
-    let grid = grid(&loaded, &kernel);
+}
+
+fn compiled(args: &RunArgs, loaded: Loaded, target: &Target) -> Result<Compiled, Failure> {
+    let started = Instant::now();
+    let mut options = loaded.options(target.arch);
+    options.timing = timing(&args.program, target.arch)?;
+    let kernel = loaded.compile(&options)?;
+    Ok(Compiled { loaded, kernel, compile_ms: started.elapsed().as_secs_f64() * 1e3 })
+}
+
+fn run_one(
+    args: &RunArgs,
+    part: &Compiled,
+    target: &Target,
+    device: &dyn Device,
+    options: &CheckOptions,
+) -> Result<ExitCode, Failure> {
+    let Compiled { loaded, kernel, .. } = part;
+    if let Some(count) = args.seeds {
+        return seeds::run(args, loaded, kernel, options, count);
+    }
+    let grid = grid(loaded, kernel);
     let blocks = grid.iter().map(|g| u64::from(*g)).product::<u64>();
     if args.trace_block >= blocks {
         return Err(Failure::usage(format!(
@@ -62,25 +107,88 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
             args.trace_block
         )));
     }
-    let outcome = check(&kernel, device.as_ref(), &options).map_err(|e| refused(&loaded, e))?;
+    let outcome = check(kernel, device, options).map_err(|e| refused(loaded, e))?;
     if let (Some(path), Some(trace)) = (&args.trace, outcome.report.sim().and_then(|s| s.trace.as_ref())) {
         write_trace(path, trace)?;
     }
-    data::write_outputs(&[(&kernel, &outcome)], &loaded.sizes, &args.output)?;
-    let summary = Summary {
-        args,
-        loaded: &loaded,
-        kernel: &kernel,
-        target: &target,
-        device: device.as_ref(),
-        outcome: &outcome,
-        compile_ms,
-        grid,
-    };
+    data::write_outputs(&[(kernel, &outcome)], &options.sizes, &args.output)?;
+    let summary = Summary::of(args, part, target, device, &outcome);
     let text = if args.json { format!("{:#}\n", summary.json()) } else { summary.text() };
     print(&text)?;
     let denied = args.denies_warnings() && !outcome.warnings.is_empty();
     Ok(if outcome.is_right() && !denied { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Runs kernels one after another; with `--seeds`, for each seed until one fails.
+fn run_several(
+    args: &RunArgs,
+    parts: &[Compiled],
+    target: &Target,
+    device: &dyn Device,
+    options: &CheckOptions,
+) -> Result<ExitCode, Failure> {
+    if args.trace.is_some() {
+        return Err(Failure::usage("`--trace` takes one kernel: add --kernel"));
+    }
+    let kernels: Vec<&Kernel> = parts.iter().map(|part| &part.kernel).collect();
+    let failed = |e| refused(&parts[0].loaded, e);
+    if let Some(count) = args.seeds {
+        let end = args.sim_seed.saturating_add(count);
+        let mut wrong = 0;
+        for seed in args.sim_seed..end {
+            let device = SimDevice::new(config(args, seed));
+            let ran = check_in_order(&kernels, &device, options).map_err(failed)?;
+            if !ran.is_right() {
+                let text: String = parts
+                    .iter()
+                    .zip(&ran.outcomes)
+                    .map(|(part, outcome)| mistakes(&part.loaded, outcome))
+                    .collect();
+                let together: String = ran.together.iter().map(|text| format!("{}\n", error(text))).collect();
+                print(&format!("{text}{together}seed {seed} fails\n"))?;
+                wrong += 1;
+                if !args.keep_going {
+                    break;
+                }
+            }
+        }
+        let verdict = if wrong == 0 { "all right" } else { "WRONG" };
+        let last = end.saturating_sub(1);
+        print(&format!(
+            "{} kernels on the simulator, seeds {} to {last}: {verdict}\n",
+            parts.len(),
+            args.sim_seed
+        ))?;
+        return Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) });
+    }
+    let ran = check_in_order(&kernels, device, options).map_err(failed)?;
+    let pairs: Vec<(&Kernel, &Outcome)> = kernels.iter().copied().zip(&ran.outcomes).collect();
+    data::write_outputs(&pairs, &options.sizes, &args.output)?;
+    let summaries: Vec<Summary<'_>> = parts
+        .iter()
+        .zip(&ran.outcomes)
+        .map(|(part, outcome)| Summary::of(args, part, target, device, outcome))
+        .collect();
+    let text = if args.json {
+        let value = json!({
+            "right": ran.is_right(),
+            "kernels": summaries.iter().map(Summary::json).collect::<Vec<_>>(),
+            "together": ran.together,
+            "milliseconds": ran.milliseconds,
+        });
+        format!("{value:#}\n")
+    } else {
+        let each: Vec<String> = summaries.iter().map(Summary::text).collect();
+        let mut text = each.join("\n");
+        ran.together.iter().for_each(|wrong| text.push_str(&format!("{}\n", error(wrong))));
+        let time = ran.milliseconds.map_or(String::new(), |ms| format!(" in {ms:.4} ms"));
+        let verdict = if ran.is_right() { "right" } else { "WRONG" };
+        text.push_str(&format!("\n{} kernels one after another{time}: {verdict}\n", parts.len()));
+        text
+    };
+    print(&text)?;
+    let denied = args.denies_warnings() && ran.outcomes.iter().any(|outcome| !outcome.warnings.is_empty());
+    Ok(if ran.is_right() && !denied { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 /// Opens the device; the simulator as it is asked for.
@@ -129,7 +237,19 @@ struct Summary<'a> {
     grid: [u32; 3],
 }
 
-impl Summary<'_> {
+impl<'a> Summary<'a> {
+    fn of(
+        args: &'a RunArgs,
+        part: &'a Compiled,
+        target: &'a Target,
+        device: &'a dyn Device,
+        outcome: &'a Outcome,
+    ) -> Self {
+        let Compiled { loaded, kernel, compile_ms } = part;
+        let grid = grid(loaded, kernel);
+        Summary { args, loaded, kernel, target, device, outcome, compile_ms: *compile_ms, grid }
+    }
+
     fn json(&self) -> serde_json::Value {
         json!({
             "right": self.outcome.is_right(),

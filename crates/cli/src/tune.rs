@@ -20,6 +20,7 @@ use tilewright::tune::{
 
 use crate::args::{L2Args, TuneArgs};
 use crate::messages::{Failure, error, print};
+use crate::tune_file::tune_file;
 
 /// Entries of a table.
 const SHOWN: usize = 16;
@@ -34,6 +35,9 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, Failure> {
     let Some(name) = &args.operator else {
         return Err(Failure::usage("which operator? `tilewright kernels` lists them"));
     };
+    if name.ends_with(".tile") {
+        return tune_file(args, Path::new(name));
+    }
     let problems = problems(name, &args.params, args.shapes.as_deref())?;
     let choice: DeviceChoice = args.device.parse().map_err(Failure::usage)?;
     let device = tilewright::runtime::open(choice).map_err(|e| Failure::program(error(e)))?;
@@ -49,7 +53,7 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, Failure> {
     let target = Target { device: device.name(), arch };
     let (mut reports, mut failed) = (Vec::new(), 0);
     for problem in &problems {
-        let done = match device.cuda() {
+        let done = match device.cuda().filter(|_| !args.estimate) {
             None => ranked(problem, &target, &settings),
             Some(gpu) => measured(args, problem, gpu, &target, &settings, rest),
         };
@@ -114,12 +118,12 @@ fn totals(reports: &[Value]) -> Value {
     })
 }
 
-fn seconds(name: &str, value: f64) -> Result<Duration, Failure> {
+pub fn seconds(name: &str, value: f64) -> Result<Duration, Failure> {
     Duration::try_from_secs_f64(value)
         .map_err(|_| Failure::usage(format!("`{name} {value}` is no number of seconds")))
 }
 
-fn write(file: &Path, text: &str) -> Result<(), Failure> {
+pub fn write(file: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(file, text)
         .map_err(|e| Failure::program(error(format!("cannot write `{}`: {e}", file.display()))))
 }
@@ -129,6 +133,7 @@ pub fn failure(e: TuneError) -> Failure {
     match e {
         TuneError::Config(_)
         | TuneError::NotTuned { .. }
+        | TuneError::NoSpace { .. }
         | TuneError::Size { .. }
         | TuneError::Text { .. } => Failure::usage(e),
         _ => Failure::program(error(e)),
@@ -256,12 +261,12 @@ pub fn store(folder: Option<&Path>) -> Result<Store, Failure> {
 }
 
 /// A bar on standard error, if that is a terminal.
-fn bar() -> ProgressBar {
+pub fn bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{elapsed_precise} {bar:24} {wide_msg}");
     ProgressBar::new(1000).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-fn shown(bar: &ProgressBar, progress: Progress) {
+pub fn shown(bar: &ProgressBar, progress: Progress) {
     bar.set_position((progress.spent * 1000.0) as u64);
     bar.set_message(progress.doing);
 }

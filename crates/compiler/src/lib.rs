@@ -151,6 +151,10 @@ impl Clock {
 ///
 /// Errors of the verifier, of synthesis or of lowering.
 pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnostics> {
+    compiled(program, options).map_err(|errors| program.sources.place_all(errors))
+}
+
+fn compiled(program: &Program, options: &Options) -> Result<Kernel, Diagnostics> {
     let mut clock = Clock::new();
     let verified = front(program, options)?;
     clock.lap("verify");

@@ -576,8 +576,16 @@ fn copy_work(problem: &Problem<'_>, stmt: &Stmt, plan: &CopyPlan) -> Option<Work
 
 /// Cycles of a statement that each thread does with its own values, if it is one.
 fn arithmetic(problem: &Problem<'_>, stmt: &Stmt) -> Option<f64> {
-    let (program, timing) = (problem.verified, problem.timing);
     let values = |id: TensorId| (problem.register)(id).map_or(0.0, |tv| tv.count() as f64);
+    arithmetic_of((problem.verified, problem.timing), &values, stmt)
+}
+
+/// [`arithmetic`] of a statement whose tensors have so many values a thread.
+pub(crate) fn arithmetic_of(
+    (program, timing): (&Program, &Timing),
+    values: &dyn Fn(TensorId) -> f64,
+    stmt: &Stmt,
+) -> Option<f64> {
     let bits = |id: TensorId| program.tensor(id).dtype.bits();
     let words = |id: TensorId| (values(id) * f64::from(bits(id)) / 32.0).ceil();
     Some(match &stmt.kind {
@@ -602,6 +610,25 @@ fn arithmetic(problem: &Problem<'_>, stmt: &Stmt) -> Option<f64> {
         }
         _ => return None,
     })
+}
+
+/// The operations of an elementwise statement on each value, by name, each as often as it is done.
+pub(crate) fn operation_names(tree: &Rounded) -> Vec<&'static str> {
+    let mut names: Vec<&'static str> = tree.operands().into_iter().flat_map(operation_names).collect();
+    names.extend(match tree {
+        Rounded::Unary(op, ..) => Some(op.name()),
+        Rounded::Binary(op, ..) => Some(op.name()),
+        Rounded::Fma(_) => Some("fma"),
+        Rounded::Where(..) => Some("where"),
+        Rounded::Index(_) => Some("index"),
+        Rounded::Bitcast(..)
+        | Rounded::Tensor(_)
+        | Rounded::Number(_)
+        | Rounded::Integer(_)
+        | Rounded::Scalar(_)
+        | Rounded::Int(_) => None,
+    });
+    names
 }
 
 /// Bytes of all tensors of global memory that a kernel reads or writes, each once.

@@ -17,7 +17,7 @@ use crate::reason::{Lost, NotTaken, Why};
 pub struct Explanation {
     /// One entry a register or shared tensor, in order of definition.
     pub tensors: Vec<TensorNote>,
-    /// One entry a statement that moves data or multiplies, in program order.
+    /// One entry a statement that moves data, multiplies or computes, in program order.
     pub statements: Vec<StatementNote>,
     /// 32-bit registers of fragments that are live at once, per thread, at most.
     pub fragment_registers: u32,
@@ -106,9 +106,9 @@ pub struct StatementNote {
     pub text: String,
     /// Byte offset in the source (0 for programs that were not read from text).
     pub position: u32,
-    /// The instruction, by name; of a copy through registers both.
+    /// The instruction, by name; of a copy through registers both. Of an elementwise statement the operations on one value, `(exp, 2 fma)`.
     pub instruction: String,
-    /// Instruction calls of one thread (per-thread instructions) or warp (collective ones).
+    /// Values of one thread for an elementwise statement; else instruction calls of one thread (per-thread instructions) or warp (collective ones).
     pub calls: u32,
     /// Bytes that one thread moves with one call; multiply-adds of one call for a matrix product.
     pub per_call: u32,

@@ -1,11 +1,12 @@
 //! Notes on statements, for reports.
 
 use tilewright_machine::{Memory, Timing};
-use tilewright_tile::TensorId;
 use tilewright_tile::core::{Program, Stmt, StmtKind, TensorRef};
+use tilewright_tile::{TensorId, rounded};
 
 use crate::cast;
 use crate::copies::{own_layout, plan_name};
+use crate::cost::{arithmetic_of, operation_names};
 use crate::explain::{Alternative, StatementNote};
 use crate::gather::GatherPlan;
 use crate::movement::Movement;
@@ -60,6 +61,9 @@ pub(crate) fn note(
         alternatives,
     };
     match plan {
+        StmtPlan::None if matches!(stmt.kind, StmtKind::Elementwise { .. }) => {
+            elementwise((verified, timing), stmt, tensors, &mut note)?;
+        }
         StmtPlan::None => {
             let plan = cast_plan(verified, options, stmt, tensors)?;
             note.issues(plan.name(), plan.calls(), plan.cycles(timing));
@@ -110,6 +114,38 @@ pub(crate) fn note(
         StmtPlan::Copy(plan) => copy((verified, timing), stmt, plan, tensors, &mut note)?,
     }
     Some(note)
+}
+
+/// The note of an elementwise statement: its operations, each with the times that it is done for a value.
+fn elementwise(
+    (verified, timing): (&Program, &Timing),
+    stmt: &Stmt,
+    tensors: &[Option<TensorLayout>],
+    note: &mut StatementNote,
+) -> Option<()> {
+    let StmtKind::Elementwise { dst, expr } = &stmt.kind else { return None };
+    let values = |id: TensorId| match tensors.get(id.0 as usize) {
+        Some(Some(TensorLayout::Register(tv))) => tv.count() as f64,
+        _ => 0.0,
+    };
+    let tree = rounded(expr, verified.tensor(*dst).dtype, verified).ok()?;
+    let cycles = arithmetic_of((verified, timing), &values, stmt)?;
+    let names = operation_names(&tree);
+    let mut counted: Vec<(&str, usize)> = Vec::new();
+    for name in &names {
+        match counted.iter_mut().find(|(known, _)| known == name) {
+            Some((_, count)) => *count += 1,
+            None => counted.push((name, 1)),
+        }
+    }
+    let text = |(name, count): &(&str, usize)| match count {
+        1 => (*name).to_string(),
+        count => format!("{count} {name}"),
+    };
+    let operations: Vec<String> = counted.iter().map(text).collect();
+    let instruction = if operations.is_empty() { "moved".to_string() } else { operations.join(", ") };
+    note.issues(format!("({instruction})"), values(*dst) as u32, cycles.ceil() as u32);
+    Some(())
 }
 
 /// The plan of a statement if it is a cast.

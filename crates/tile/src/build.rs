@@ -1,6 +1,6 @@
 //! A program under construction, its names and their scopes: shared by the parser and the Rust DSL.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use tilewright_layout::Layout;
 use tilewright_machine::DType;
@@ -13,8 +13,9 @@ use crate::names::{is_identifier, is_reserved, nearest};
 use crate::program::Unnamed;
 use crate::program::{
     ElemExpr, Param, ParamId, ParamKind, Pipeline, PipelineId, Program, ShapeOp, Side, Stmt, StmtKind,
-    Symbol, SymbolKind, Tensor, TensorId, TensorKind, TileOrder,
+    Symbol, SymbolKind, Tensor, TensorId, TensorKind, TensorRef, TileOrder,
 };
+use crate::sources::Sources;
 use crate::unnamed::{self, Nameless};
 
 /// The meaning of a name.
@@ -25,8 +26,40 @@ pub(crate) enum Named {
     Tensor(TensorId),
     Pipeline(PipelineId),
     Role,
+    /// A function.
+    Function,
+    /// The argument of a function that is no name: an index into [`Builder::given`].
+    Given(usize),
     /// Something whose declaration was wrong: uses of it are not reported again.
     Poisoned,
+}
+
+/// An argument of a function that is no name.
+#[derive(Clone, Debug)]
+pub(crate) enum Given {
+    /// An integer.
+    Integer(Expr),
+    /// A number: an elementwise expression without tensors.
+    Number(ElemExpr),
+    /// A part of a view or of a shared tensor.
+    Tensor(TensorRef),
+}
+
+impl Given {
+    /// Its noun in messages.
+    pub(crate) fn noun(&self) -> &'static str {
+        match self {
+            Given::Integer(_) => "an integer",
+            Given::Number(_) => "a number",
+            Given::Tensor(_) => "a part of a tensor",
+        }
+    }
+}
+
+/// The names inside a function, of one of its calls, with the names that they have in the program.
+struct Frame {
+    function: String,
+    names: HashMap<String, String>,
 }
 
 struct Entry {
@@ -109,6 +142,14 @@ pub(crate) struct Builder {
     names: HashMap<String, Entry>,
     open: Vec<Open>,
     body: Vec<Stmt>,
+    /// The functions whose copies are being read, the innermost last.
+    frames: Vec<Frame>,
+    /// Words of the text: a name that is made is none of them.
+    pub(crate) taken: HashSet<String>,
+    /// Arguments of functions that are no names.
+    pub(crate) given: Vec<Given>,
+    /// True if a function was put in the place of a call.
+    inlined: bool,
     /// True if counters and tensors are declared before the statements, so that no statement declares one.
     pub(crate) declared: bool,
 }
@@ -130,19 +171,59 @@ impl Builder {
                 pipelines: Vec::new(),
                 statements: StmtIds::default(),
                 body: Vec::new(),
+                space: Vec::new(),
+                sources: Sources::default(),
             },
             nameless: Vec::new(),
             names: HashMap::new(),
             open: Vec::new(),
             body: Vec::new(),
+            frames: Vec::new(),
+            taken: HashSet::new(),
+            given: Vec::new(),
+            inlined: false,
             declared: false,
         }
     }
 
-    /// Binds a name until the enclosing block ends.
-    fn bind(&mut self, name: &str, span: Origin, named: Named) -> Result<(), Diagnostic> {
+    /// The entry of a name, as it is written where the text is being read.
+    fn entry(&self, name: &str) -> Option<&Entry> {
+        let Some(frame) = self.frames.last() else { return self.names.get(name) };
+        match frame.names.get(name) {
+            Some(inner) => self.names.get(inner),
+            None => self.names.get(name).filter(|entry| self.is_global(entry.named)),
+        }
+    }
+
+    /// True if functions see what stands outside of them by its name.
+    fn is_global(&self, named: Named) -> bool {
+        match named {
+            Named::Symbol(id) => {
+                matches!(self.program.symbol(id).kind, SymbolKind::Size(_) | SymbolKind::Constant(_))
+            }
+            Named::Function => true,
+            _ => false,
+        }
+    }
+
+    /// A name that nothing has and that no text mentions, made of another.
+    fn made(&self, base: &str) -> String {
+        let free = |made: &String| {
+            !self.taken.contains(made) && !self.names.contains_key(made) && !is_reserved(made)
+        };
+        let numbered = |i: u64| if i == 0 { base.to_string() } else { format!("{base}_{i}") };
+        (0..).map(numbered).find(free).unwrap_or_default()
+    }
+
+    /// Binds a name until the enclosing block ends; the name that it has in the program.
+    fn bind(&mut self, name: &str, span: Origin, named: Named) -> Result<String, Diagnostic> {
         let legal = check_name(name, span);
-        if let Some(entry) = self.names.get(name) {
+        // Inside a function a name hides one outside.
+        let known = match self.frames.last() {
+            None => self.names.get(name),
+            Some(frame) => frame.names.get(name).and_then(|inner| self.names.get(inner)),
+        };
+        if let Some(entry) = known {
             return Err(Diagnostic::new(
                 Code::DuplicateName,
                 span,
@@ -152,13 +233,49 @@ impl Builder {
             .related(entry.span, "first declared here")
             .help("a name stands for one thing in the whole program, also after its loop: choose another"));
         }
+        let inner = match self.frames.last() {
+            None => name.to_string(),
+            Some(frame) => {
+                let base: String = format!("{}_{name}", frame.function).chars().take(100).collect();
+                self.made(&base)
+            }
+        };
         // A poisoned entry keeps later uses of an illegal name from being reported once more.
         let named = if legal.is_ok() { named } else { Named::Poisoned };
-        self.names.insert(name.to_string(), Entry { named, span, ended: None });
-        if let Some(innermost) = self.open.last_mut() {
-            innermost.names.push(name.to_string());
+        self.names.insert(inner.clone(), Entry { named, span, ended: None });
+        if let Some(frame) = self.frames.last_mut() {
+            frame.names.insert(name.to_string(), inner.clone());
         }
-        legal
+        if let Some(innermost) = self.open.last_mut() {
+            innermost.names.push(inner.clone());
+        }
+        legal.map(|()| inner)
+    }
+
+    /// Begins a function's copy: its parameters, each with what a call gives for it, and names of its own.
+    pub(crate) fn enter(&mut self, function: &str, params: Vec<(String, Origin, Named)>) {
+        self.inlined = true;
+        self.frames.push(Frame { function: function.to_string(), names: HashMap::new() });
+        for (name, span, named) in params {
+            // Names of parameters were checked where the function is defined.
+            let _ = self.bind(&name, span, named);
+        }
+    }
+
+    /// Ends the innermost function's copy.
+    pub(crate) fn leave(&mut self) {
+        self.frames.pop();
+    }
+
+    /// Binds the name of a function.
+    pub(crate) fn declare_function(&mut self, name: &str, span: impl Into<Origin>) -> Result<(), Diagnostic> {
+        self.bind(name, span.into(), Named::Function).map(|_| ())
+    }
+
+    /// Keeps an argument that is no name.
+    pub(crate) fn give(&mut self, given: Given) -> Named {
+        self.given.push(given);
+        Named::Given(self.given.len() - 1)
     }
 
     /// Binds a name whose declaration was wrong.
@@ -176,8 +293,8 @@ impl Builder {
     ) -> Result<SymbolId, Diagnostic> {
         let span = span.into();
         let id = SymbolId(self.program.symbols.len() as u32);
-        self.bind(name, span, Named::Symbol(id))?;
-        self.program.symbols.push(Symbol { name: name.to_string(), kind, span });
+        let name = self.bind(name, span, Named::Symbol(id))?;
+        self.program.symbols.push(Symbol { name, kind, span });
         Ok(id)
     }
 
@@ -190,8 +307,8 @@ impl Builder {
     ) -> Result<ParamId, Diagnostic> {
         let span = span.into();
         let id = ParamId(self.program.params.len() as u32);
-        self.bind(name, span, Named::Param(id))?;
-        self.program.params.push(Param { name: name.to_string(), dtype, kind, span });
+        let name = self.bind(name, span, Named::Param(id))?;
+        self.program.params.push(Param { name, dtype, kind, span });
         Ok(id)
     }
 
@@ -204,9 +321,8 @@ impl Builder {
     ) -> Result<TensorId, Diagnostic> {
         let span = span.into();
         let id = TensorId(self.program.tensors.len() as u32);
-        self.bind(name, span, Named::Tensor(id))?;
-        let (name, unnamed) = (name.to_string(), Unnamed::default());
-        self.program.tensors.push(Tensor { name, dtype, kind, span, unnamed });
+        let name = self.bind(name, span, Named::Tensor(id))?;
+        self.program.tensors.push(Tensor { name, dtype, kind, span, unnamed: Unnamed::default() });
         Ok(id)
     }
 
@@ -218,7 +334,7 @@ impl Builder {
         what: &str,
     ) -> Result<Named, Diagnostic> {
         let span = span.into();
-        match self.names.get(name) {
+        match self.entry(name) {
             Some(Entry { named, ended: None, .. }) => Ok(*named),
             Some(Entry { span: defined, ended: Some(block), .. }) => Err(Diagnostic::new(
                 Code::UnknownName,
@@ -228,9 +344,22 @@ impl Builder {
             .label(format!("used outside its {block}"))
             .related(*defined, "defined here")
             .help(before(block))),
+            None if self.names.contains_key(name) => {
+                let function = self.frames.last().map_or("", |frame| frame.function.as_str());
+                Err(Diagnostic::new(
+                    Code::UnknownName,
+                    span,
+                    format!(
+                        "the function `{function}` does not see `{name}`, which is defined outside of it"
+                    ),
+                )
+                .label("not a parameter")
+                .help(format!(
+                    "give it as an argument: `fn {function}(…, {name})`; constants and sizes are seen"
+                )))
+            }
             None => {
-                let visible = self.names.iter().filter(|(_, e)| e.ended.is_none());
-                let near = nearest(name, visible.map(|(n, _)| n.as_str()));
+                let near = nearest(name, self.visible_names());
                 let diagnostic =
                     Diagnostic::new(Code::UnknownName, span, format!("nothing is named `{name}`"));
                 Err(match near {
@@ -241,9 +370,20 @@ impl Builder {
         }
     }
 
+    /// The names that are visible, as they are written where the text is being read.
+    fn visible_names(&self) -> Vec<&str> {
+        let visible = |name: &&str| self.entry(name).is_some_and(|entry| entry.ended.is_none());
+        match self.frames.last() {
+            None => self.names.keys().map(String::as_str).filter(visible).collect(),
+            Some(frame) => {
+                frame.names.keys().chain(self.names.keys()).map(String::as_str).filter(visible).collect()
+            }
+        }
+    }
+
     /// The meaning of a name that is visible.
     pub(crate) fn get(&self, name: &str) -> Option<Named> {
-        self.names.get(name).filter(|e| e.ended.is_none()).map(|e| e.named)
+        self.entry(name).filter(|e| e.ended.is_none()).map(|e| e.named)
     }
 
     /// Checks that a tensor's name is visible.
@@ -252,8 +392,12 @@ impl Builder {
             TensorKind::Part { of, .. } => of,
             _ => tensor,
         };
-        let row = self.program.tensor(tensor);
-        self.lookup(&row.name, at, "a tensor").map(|_| ())
+        let name = &self.program.tensor(tensor).name;
+        // Inside a function the tensors of its callers are seen by other names.
+        if !self.frames.is_empty() && self.names.get(name).is_some_and(|entry| entry.ended.is_none()) {
+            return Ok(());
+        }
+        self.lookup(name, at, "a tensor").map(|_| ())
     }
 
     pub(crate) fn emit(&mut self, kind: StmtKind, span: impl Into<Origin>) {
@@ -302,8 +446,9 @@ impl Builder {
         }
         let counter = SymbolId(self.program.symbols.len() as u32);
         let bound = self.bind(name, span, Named::Symbol(counter));
-        self.program.symbols.push(Symbol { name: name.to_string(), kind, span });
-        bound.map(|()| counter)
+        let inner = bound.as_ref().map_or_else(|_| name.to_string(), String::clone);
+        self.program.symbols.push(Symbol { name: inner, kind, span });
+        bound.map(|_| counter)
     }
 
     /// Opens a loop; its counter, of this kind, is visible until [`Builder::end`].
@@ -376,8 +521,9 @@ impl Builder {
     ) -> Result<(), Diagnostic> {
         let span = span.into();
         let bound = self.bind(name, span, Named::Role);
-        self.begin(Head::Role { name: name.to_string(), warpgroups, registers });
-        bound
+        let inner = bound.as_ref().map_or_else(|_| name.to_string(), String::clone);
+        self.begin(Head::Role { name: inner, warpgroups, registers });
+        bound.map(|_| ())
     }
 
     /// Opens a stage of a pipeline; of none, whose statements are not kept, after a mistake about its name.
@@ -410,8 +556,8 @@ impl Builder {
     ) -> Result<PipelineId, Diagnostic> {
         let span = span.into();
         let id = PipelineId(self.program.pipelines.len() as u32);
-        self.bind(name, span, Named::Pipeline(id))?;
-        self.program.pipelines.push(Pipeline { name: name.to_string(), stages, tensors, span });
+        let name = self.bind(name, span, Named::Pipeline(id))?;
+        self.program.pipelines.push(Pipeline { name, stages, tensors, span });
         Ok(id)
     }
 
@@ -421,7 +567,7 @@ impl Builder {
             self.end(end);
         }
         self.program.body = self.body;
-        unnamed::name(&mut self.program, self.nameless);
+        unnamed::name(&mut self.program, self.nameless, self.inlined);
         self.program
     }
 
@@ -566,14 +712,19 @@ impl Builder {
             .related(self.program.tensor(id).span, "defined here")
             .help("give the layout where the tensor is defined")),
             Some(Named::Poisoned) => Ok(None),
-            Some(Named::Symbol(_) | Named::Param(_) | Named::Pipeline(_) | Named::Role) => {
-                Err(Diagnostic::new(
-                    Code::DuplicateName,
-                    span,
-                    format!("`{name}` is not a tensor, so nothing can be assigned to it"),
-                )
-                .help("choose another name for the result"))
-            }
+            Some(
+                Named::Symbol(_)
+                | Named::Param(_)
+                | Named::Pipeline(_)
+                | Named::Role
+                | Named::Function
+                | Named::Given(_),
+            ) => Err(Diagnostic::new(
+                Code::DuplicateName,
+                span,
+                format!("`{name}` is not a tensor, so nothing can be assigned to it"),
+            )
+            .help("choose another name for the result")),
         }
     }
 }

@@ -17,6 +17,8 @@ pub(crate) enum Tok {
     Word,
     /// An integer or floating-point literal, without sign.
     Number,
+    /// Characters between double quotes, on one line.
+    Text,
     /// Punctuation.
     Punct(&'static str),
     /// A newline outside parentheses and square brackets, or `;`.
@@ -81,6 +83,16 @@ pub(crate) fn lex(source: &str) -> Result<Vec<Token>, Diagnostics> {
             b';' => {
                 at += 1;
                 Tok::Newline
+            }
+            b'"' => {
+                at += 1 + run(bytes, at + 1, |b| b != b'"' && b != b'\n');
+                if bytes.get(at) != Some(&b'"') {
+                    return Err(syntax(Span::new(start, at), "this text is never closed")
+                        .label("its `\"` is missing on this line")
+                        .into());
+                }
+                at += 1;
+                Tok::Text
             }
             b'_' | b'a'..=b'z' | b'A'..=b'Z' => {
                 at += run(bytes, at, |b| b == b'_' || b.is_ascii_alphanumeric());

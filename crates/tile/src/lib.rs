@@ -12,12 +12,14 @@ pub mod ids;
 pub mod interpret;
 mod interval;
 mod lexer;
+mod library;
 mod names;
 pub mod parser;
 mod printer;
 pub mod program;
 pub mod rasterization;
 pub mod renamed;
+pub mod sources;
 pub mod statement;
 pub mod unnamed;
 pub mod unroll;
@@ -32,14 +34,16 @@ pub use ids::{StmtId, StmtIds, StmtMap};
 pub use interpret::{Argument, InterpretError, interpret};
 pub use interval::least_iterations;
 pub use names::{Word, words};
-pub use parser::parse;
+pub use parser::{Misread, parse, parse_module};
 pub use printer::{Names, named_statement_text, statement_text};
 pub use program::Unnamed;
 pub use program::{
-    AsyncCopyAttrs, BinaryOp, CopyAttrs, ElemExpr, Form, Literal, Notation, Operand, OperandMut, Param,
-    ParamId, ParamKind, Pipeline, PipelineId, Program, ReduceOp, ShapeOp, Side, Stmt, StmtKind, Surface,
-    Symbol, SymbolKind, Tensor, TensorId, TensorKind, TensorRef, TileOrder, UnaryOp, Use, ViewLeaf, ViewMode,
+    AsyncCopyAttrs, BinaryOp, CopyAttrs, Dimension, ElemExpr, Form, Literal, Module, Notation, Operand,
+    OperandMut, Param, ParamId, ParamKind, Pipeline, PipelineId, Program, ReduceOp, ShapeOp, Side, Stmt,
+    StmtKind, Surface, Symbol, SymbolKind, Tensor, TensorId, TensorKind, TensorRef, TileOrder, UnaryOp, Use,
+    ViewLeaf, ViewMode,
 };
+pub use sources::{Sources, read_beside};
 pub use unroll::unroll;
 pub use verified::{Constants, GlobalTile, TileRef, Verified};
 pub use verify::{MAX_TILE, verify};

@@ -28,6 +28,7 @@ pub enum Word {
     Future,
 }
 
+/// `fn`, `use` and `space` begin a declaration, too, and may be names inside a kernel.
 const DECLARATIONS: [&str; 6] = ["size", "const", "kernel", "grid", "threads", "cluster"];
 const BLOCKS: [&str; 6] = ["let", "for", "unroll", "warpgroup", "produce", "consume"];
 /// Calls with arguments of their own; the others are [`PLAIN`].
@@ -51,8 +52,8 @@ const VALUES: [&str; 15] = [
 ];
 /// Functions other than those of [`UnaryOp`] and [`BinaryOp`].
 const FUNCTIONS: [&str; 3] = ["index", "where", "bitcast"];
-const OTHERS: [&str; 7] = ["in", "block", "async", "ceil_div", "layout", "inf", "_"];
-const FUTURE: [&str; 5] = ["if", "else", "while", "return", "scan"];
+const OTHERS: [&str; 8] = ["in", "block", "async", "ceil_div", "layout", "inf", "_", "return"];
+const FUTURE: [&str; 4] = ["if", "else", "while", "scan"];
 
 /// Every word of the language, with its part of speech. None is a name of anything else, but for functions, which are known by the parenthesis
 /// behind them; and a kernel's own name is exempt, as it never stands where these do.

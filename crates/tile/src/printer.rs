@@ -6,9 +6,9 @@ use std::fmt::{self, Display, Write};
 
 use crate::expr::{Axis, Expr, IntOp, SymbolId};
 use crate::program::{
-    BinaryOp, ElemExpr, Form, Literal, Notation, Param, ParamId, ParamKind, PipelineId, Program, ShapeOp,
-    Side, Stmt, StmtKind, Surface, Symbol, SymbolKind, TensorId, TensorKind, TensorRef, TileOrder, UnaryOp,
-    ViewLeaf, ViewMode,
+    BinaryOp, ElemExpr, Form, Literal, Module, Notation, Param, ParamId, ParamKind, PipelineId, Program,
+    ShapeOp, Side, Stmt, StmtKind, Surface, Symbol, SymbolKind, TensorId, TensorKind, TensorRef, TileOrder,
+    UnaryOp, ViewLeaf, ViewMode,
 };
 use crate::statement::Argument;
 use tilewright_layout::Layout;
@@ -781,15 +781,20 @@ impl<'a> Printer<'a> {
 }
 
 /// Declarations of one kind that follow each other share a line.
-fn declarations(out: &mut dyn Write, program: &Program) -> fmt::Result {
+/// The sizes and constants of programs, those of one name once, and the values of constants for a tuner.
+fn declarations(out: &mut dyn Write, programs: &[&Program]) -> fmt::Result {
     let keyword = |s: &Symbol| match s.kind {
         SymbolKind::Size(_) => Some("size"),
         SymbolKind::Constant(_) => Some("const"),
-        SymbolKind::Let | SymbolKind::Counter | SymbolKind::Unrolled => None,
+        SymbolKind::Counter | SymbolKind::Unrolled | SymbolKind::Let => None,
     };
     let mut line = None;
-    for row in &program.symbols {
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    for (program, row) in programs.iter().flat_map(|p| p.symbols.iter().map(move |row| (*p, row))) {
         let Some(word) = keyword(row) else { continue };
+        if !seen.insert(&row.name) {
+            continue;
+        }
         if line == Some(word) {
             out.write_str(", ")?;
         } else {
@@ -800,29 +805,60 @@ fn declarations(out: &mut dyn Write, program: &Program) -> fmt::Result {
         match &row.kind {
             SymbolKind::Size(default) => int(out, program, &Expr::Int(*default), SUM)?,
             SymbolKind::Constant(default) => int(out, program, default, SUM)?,
-            SymbolKind::Let | SymbolKind::Counter | SymbolKind::Unrolled => {}
+            SymbolKind::Counter | SymbolKind::Unrolled | SymbolKind::Let => {}
         }
     }
-    if line.is_some() { out.write_str("\n\n") } else { Ok(()) }
+    if line.is_some() {
+        out.write_str("\n\n")?;
+    }
+    let mut dimensions: BTreeSet<&str> = BTreeSet::new();
+    for (program, dimension) in programs.iter().flat_map(|p| p.space.iter().map(move |d| (*p, d))) {
+        let name = Names::symbol(program, dimension.constant);
+        let values: Vec<String> = dimension.values.iter().map(i64::to_string).collect();
+        if dimensions.contains(name) {
+            continue;
+        }
+        let before = if dimensions.is_empty() { "space { " } else { ", " };
+        write!(out, "{before}{name} = {}", values.join(" | "))?;
+        dimensions.insert(name);
+    }
+    if dimensions.is_empty() { Ok(()) } else { out.write_str(" }\n\n") }
+}
+
+/// A kernel, without declarations.
+fn kernel(f: &mut fmt::Formatter<'_>, program: &Program) -> fmt::Result {
+    write!(f, "kernel {}(", program.name)?;
+    list(f, &program.params, |out, p| param(out, program, p))?;
+    f.write_str(")\n    grid(")?;
+    ints(f, program, &program.grid)?;
+    f.write_str(") threads(")?;
+    int(f, program, &program.threads, SUM)?;
+    if program.cluster != Expr::Int(1) {
+        f.write_str(") cluster(")?;
+        int(f, program, &program.cluster, SUM)?;
+    }
+    f.write_str(")\n{\n")?;
+    Printer::new(program).block(f, &program.body, 1)?;
+    f.write_str("}\n")
 }
 
 /// The canonical text form.
 impl Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        declarations(f, self)?;
-        write!(f, "kernel {}(", self.name)?;
-        list(f, &self.params, |out, p| param(out, self, p))?;
-        f.write_str(")\n    grid(")?;
-        ints(f, self, &self.grid)?;
-        f.write_str(") threads(")?;
-        int(f, self, &self.threads, SUM)?;
-        if self.cluster != Expr::Int(1) {
-            f.write_str(") cluster(")?;
-            int(f, self, &self.cluster, SUM)?;
+        declarations(f, &[self])?;
+        kernel(f, self)
+    }
+}
+
+/// The canonical text form: declarations, then the kernels.
+impl Display for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        declarations(f, &self.programs.iter().collect::<Vec<_>>())?;
+        for (i, program) in self.programs.iter().enumerate() {
+            f.write_str(if i > 0 { "\n" } else { "" })?;
+            kernel(f, program)?;
         }
-        f.write_str(")\n{\n")?;
-        Printer::new(self).block(f, &self.body, 1)?;
-        f.write_str("}\n")
+        Ok(())
     }
 }
 

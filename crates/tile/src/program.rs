@@ -13,6 +13,7 @@ pub use crate::elementwise::{BinaryOp, ElemExpr, Notation, UnaryOp};
 use crate::expr::{Expr, SymbolId};
 use crate::ids::StmtIds;
 pub use crate::ids::{ParamId, PipelineId, TensorId};
+use crate::sources::Sources;
 pub use crate::statement::{
     AsyncCopyAttrs, CopyAttrs, Form, Literal, Operand, OperandMut, ReduceOp, ShapeOp, Side, Stmt, StmtKind,
     Surface, TensorRef, TileOrder, Use,
@@ -47,6 +48,31 @@ pub struct Program {
     pub statements: StmtIds,
     /// The statements of a block.
     pub body: Vec<Stmt>,
+    /// Values of constants that a tuner may choose, each constant once.
+    pub space: Vec<Dimension>,
+    /// The texts that it was read from; none of one that was built.
+    pub sources: Sources,
+}
+
+/// Kernels that are launched one after another, as one text declares them. A tensor of a name is one buffer for all of them: what one writes,
+/// the next reads.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Module {
+    /// The kernels, in the order in which they run; one at least. Each has the sizes and constants that it mentions.
+    pub programs: Vec<Program>,
+    /// The texts that they were read from.
+    pub sources: Sources,
+}
+
+/// A constant with the values that a tuner may choose.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Dimension {
+    /// The constant.
+    pub constant: SymbolId,
+    /// The values, in the order in which they are written.
+    pub values: Vec<i64>,
+    /// The place of the values.
+    pub span: Origin,
 }
 
 /// A named integer.

@@ -96,8 +96,9 @@ impl Builder {
 }
 
 /// Gives names to the tensors that have none, and numbers all tensors as the parser does that reads the program's text.
-pub(crate) fn name(program: &mut Program, nameless: Vec<Nameless>) {
-    if nameless.is_empty() {
+pub(crate) fn name(program: &mut Program, nameless: Vec<Nameless>, inlined: bool) {
+    // Arguments of a function may name parts before the function's statements do.
+    if nameless.is_empty() && !inlined {
         return;
     }
     let mut names: HashSet<String> = names_of(program);

@@ -354,10 +354,7 @@ pub fn core_difference(
     options: &CheckOptions,
 ) -> Result<Option<String>, CheckError> {
     let core = interpreted_as(program, kernel, options)?;
-    let mut adds = false;
-    kernel.verified.visit(&mut |stmt, _| {
-        adds |= stmt.kind.combines().is_some();
-    });
+    let adds = adds(kernel);
     for (i, pair) in surface.arguments.iter().zip(&core.arguments).enumerate() {
         let (Argument::Tensor(x), Argument::Tensor(y)) = pair else { continue };
         let [left, right] = [surface, &core].map(|of| of.bounds.get(i).and_then(Option::as_ref));
@@ -375,6 +372,15 @@ pub fn core_difference(
         }
     }
     Ok(None)
+}
+
+/// True if copies of the kernel add to global memory, in an order that the program leaves open.
+pub(crate) fn adds(kernel: &Kernel) -> bool {
+    let mut adds = false;
+    kernel.verified.visit(&mut |stmt, _| {
+        adds |= stmt.kind.combines().is_some();
+    });
+    adds
 }
 
 fn interpreted_as(
@@ -411,7 +417,7 @@ struct Launched {
     timing: Option<Timing>,
 }
 
-fn sizes(kernel: &Kernel, options: &CheckOptions) -> Sizes {
+pub(crate) fn sizes(kernel: &Kernel, options: &CheckOptions) -> Sizes {
     let mut sizes = tilewright_runtime::default_sizes(kernel);
     sizes.extend(options.sizes.iter().map(|(name, value)| (name.clone(), *value)));
     sizes

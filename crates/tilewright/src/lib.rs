@@ -84,6 +84,7 @@ pub mod candidates;
 pub mod check;
 pub mod input;
 pub mod mutate;
+pub mod sequence;
 
 pub use tilewright_compiler as compiler;
 pub use tilewright_kernels as kernels;

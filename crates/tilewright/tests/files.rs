@@ -26,13 +26,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use tilewright::check::{CheckError, CheckOptions, check, core_difference, interpreted, problems, watched};
+use tilewright::check::{CheckError, CheckOptions, core_difference, interpreted, problems, watched};
 use tilewright::compiler::{Dump, Kernel, Options, arch_named, compile, dumps, multiple_of};
 use tilewright::machine::Arch;
 use tilewright::runtime::SimDevice;
+use tilewright::sequence::check_in_order;
 use tilewright::tile::{
-    Code, Constants, Diagnostic, Diagnostics, ParamKind, Program, StmtKind, least_architecture, needs, parse,
-    verify,
+    Code, Constants, Diagnostic, Diagnostics, Misread, Module, ParamKind, Program, Sources, StmtKind,
+    least_architecture, needs, parse_module, read_beside, verify,
 };
 
 #[path = "files/core.rs"]
@@ -121,34 +122,88 @@ fn line_column(source: &str, at: usize) -> (usize, usize) {
     (line, before.chars().rev().take_while(|c| *c != '\n').count() + 1)
 }
 
-fn describe_one(source: &str, d: &Diagnostic) -> String {
-    let (line, column) = line_column(source, d.span.text().map_or(0, |span| span.range().start));
-    let help = d.help.as_ref().map_or(String::new(), |h| format!(" [help: {h}]"));
-    format!("{} at {line}:{column}: {}{help}", d.code, d.message)
+/// A place as line and column, with the file's name if it is not the program's.
+fn place_of(sources: &Sources, at: u32) -> String {
+    let file = sources.file(at);
+    let (line, column) = line_column(file.text, (at - file.start) as usize);
+    let name =
+        Path::new(file.path).file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
+    if sources.files().next() == Some(file.path) {
+        format!("{line}:{column}")
+    } else {
+        format!("{name}:{line}:{column}")
+    }
 }
 
-fn describe(source: &str, diagnostics: &Diagnostics) -> String {
-    let all: Vec<String> = diagnostics.0.iter().map(|d| describe_one(source, d)).collect();
+/// A message with its place, and the calls of functions that led there.
+fn describe_one(sources: &Sources, d: &Diagnostic) -> String {
+    let d = sources.place(d.clone());
+    let place = place_of(sources, d.span.text().map_or(0, |span| span.start));
+    let help = d.help.as_ref().map_or(String::new(), |h| format!(" [help: {h}]"));
+    let calls: String = d
+        .related
+        .iter()
+        .filter(|(_, label)| label.starts_with("in this call of") || label.starts_with("the value of"))
+        .filter_map(|(origin, label)| {
+            Some(format!(" [{label}: {}]", place_of(sources, origin.text()?.start)))
+        })
+        .collect();
+    format!("{} at {place}: {}{help}{calls}", d.code, d.message)
+}
+
+fn describe(sources: &Sources, diagnostics: &Diagnostics) -> String {
+    let all: Vec<String> = diagnostics.0.iter().map(|d| describe_one(sources, d)).collect();
     all.join(" | ")
+}
+
+/// A path from the root of the repository, for messages.
+fn from_root(path: &str) -> String {
+    path.replace(&format!("{}/", root().display()), "")
+}
+
+/// Reads the kernels of a file.
+fn module(path: &Path, source: &str) -> Result<Module, Misread> {
+    let sources = Sources::new(from_root(&path.display().to_string()), source);
+    parse_module(sources, &mut |from, name| {
+        let from = root().join(from).display().to_string();
+        let (path, text) = read_beside(&from, name).map_err(|why| from_root(&why))?;
+        Ok((from_root(&path), text))
+    })
+}
+
+/// The kernels of a file, or what is wrong with it.
+fn read_module(path: &Path, source: &str) -> Result<Module, String> {
+    module(path, source).map_err(|wrong| describe(&wrong.sources, &wrong.diagnostics))
+}
+
+/// The kernel of a file that has one.
+fn read_program(path: &Path, source: &str) -> Result<Program, String> {
+    let mut module = read_module(path, source)?;
+    match module.programs.len() {
+        1 => Ok(module.programs.remove(0)),
+        count => Err(format!("the file has {count} kernels, and this test takes one")),
+    }
 }
 
 fn error_test(path: &Path) -> Result<(), Failed> {
     let source = fs::read_to_string(path)?;
     let options = header(&source, "options").next().unwrap_or("");
     let named = options.split_whitespace().find_map(|word| word.strip_prefix("arch="));
-    let result = match named.map(arch_named).transpose() {
-        Err(unsupported) => Err(unsupported.into()),
-        Ok(_) => {
+    let (sources, result) = match (named.map(arch_named).transpose(), module(path, &source)) {
+        (Err(unsupported), _) => (Sources::new("", source.as_str()), Err(unsupported.into())),
+        (Ok(_), Err(wrong)) => (wrong.sources, Err(wrong.diagnostics)),
+        (Ok(_), Ok(module)) => {
             let values = Values::parse(options)?;
-            parse(&source).and_then(|program| values.compile(&program))
+            let compiled = module.programs.iter().try_for_each(|program| values.compile(program).map(|_| ()));
+            (module.sources, compiled)
         }
     };
     let Err(diagnostics) = result else { return Err("the program compiles".into()) };
+    let actual = describe(&sources, &diagnostics);
     // No program makes the compiler itself fail.
     if diagnostics.any_internal() {
-        return Err(describe(&source, &diagnostics).into());
+        return Err(actual.into());
     }
-    let actual = describe(&source, &diagnostics);
     let expected = header(&source, "error").next().unwrap_or("");
     if actual == expected {
         return Ok(());
@@ -184,25 +239,10 @@ fn core_agrees(kernel: &Kernel, passes: &[Dump], options: &CheckOptions) -> Resu
     Ok(())
 }
 
-/// Runs a case, and gives its warnings.
-fn run_case(
-    name: &str,
-    source: &str,
-    values: &Values,
-    conflicts: Option<u64>,
-) -> Result<Vec<String>, Failed> {
-    let program = parse(source).map_err(|d| describe(source, &d))?;
-    let known = |name: &String| {
-        name == "conflicts"
-            || program.symbols.iter().any(|s| s.name == *name)
-            || program.params.iter().any(|p| p.name == *name)
-    };
-    if let Some(name) = values.numbers.keys().find(|name| !known(name)) {
-        return Err(format!("the program has no `{name}`").into());
-    }
-    let kernel = values.compile(&program).map_err(|d| describe(source, &d))?;
+/// A kernel that agrees with its core program after each pass, for values, and the options of its check.
+fn agreeing(program: &Program, name: &str, values: &Values) -> Result<(Kernel, CheckOptions), Failed> {
+    let kernel = values.compile(program).map_err(|d| describe(&program.sources, &d))?;
     write_ptx(name, &kernel)?;
-    let device = SimDevice::new(tilewright::sim::Config { seed: values.seed, ..Default::default() });
     let scalars = program
         .params
         .iter()
@@ -210,32 +250,72 @@ fn run_case(
         .filter_map(|p| values.numbers.get(&p.name).map(|v| (p.name.clone(), *v)))
         .collect();
     let options =
-        CheckOptions { sizes: values.sizes(&program), scalars, seed: values.seed, ..Default::default() };
-    let wanted = values.options(&program)?;
-    let passes = dumps(&program, &wanted)?;
+        CheckOptions { sizes: values.sizes(program), scalars, seed: values.seed, ..Default::default() };
+    let wanted = values.options(program)?;
+    let passes = dumps(program, &wanted)?;
     core_agrees(&kernel, &passes, &options)?;
     core_files::texts(&passes, &wanted, &kernel.ptx)?;
-    let outcome = check(&kernel, &device, &options).map_err(|e| e.to_string())?;
-    if !outcome.is_right() {
-        return Err(format!("{:?}\n{:?}", outcome.comparisons, outcome.problems).into());
+    Ok((kernel, options))
+}
+
+/// Runs a case, and gives its warnings. Several kernels run one after another.
+fn run_case(
+    name: &str,
+    (path, source): (&Path, &str),
+    values: &Values,
+    conflicts: Option<u64>,
+) -> Result<Vec<String>, Failed> {
+    let Module { programs, sources } = read_module(path, source)?;
+    let known = |name: &String| {
+        name == "conflicts"
+            || programs.iter().any(|program| {
+                program.symbols.iter().any(|s| s.name == *name)
+                    || program.params.iter().any(|p| p.name == *name)
+            })
+    };
+    if let Some(name) = values.numbers.keys().find(|name| !known(name)) {
+        return Err(format!("the program has no `{name}`").into());
     }
-    if outcome.comparisons.is_empty() {
-        return Err("the kernel writes nothing that could be compared".into());
+    let several = programs.len() > 1;
+    let mut kernels = Vec::new();
+    let mut options: Option<CheckOptions> = None;
+    for program in &programs {
+        let name = if several { format!("{name}.{}", program.name) } else { name.to_string() };
+        let (kernel, of) = agreeing(program, &name, values)?;
+        kernels.push(kernel);
+        match &mut options {
+            None => options = Some(of),
+            Some(options) => {
+                options.sizes.extend(of.sizes);
+                options.scalars.extend(of.scalars);
+            }
+        }
     }
-    let counted = outcome.report.sim().map_or(0, |s| s.shared_conflicts);
+    let device = SimDevice::new(tilewright::sim::Config { seed: values.seed, ..Default::default() });
+    let kernels: Vec<&Kernel> = kernels.iter().collect();
+    let ran = check_in_order(&kernels, &device, &options.unwrap_or_default()).map_err(|e| e.to_string())?;
+    if !ran.is_right() {
+        let wrong = ran.outcomes.iter().map(|o| format!("{:?}\n{:?}\n", o.comparisons, o.problems));
+        return Err(format!("{}{:?}", wrong.collect::<String>(), ran.together).into());
+    }
+    if ran.outcomes.iter().any(|outcome| outcome.comparisons.is_empty()) {
+        return Err("a kernel writes nothing that could be compared".into());
+    }
+    let counted = ran.outcomes.iter().filter_map(|o| o.report.sim()).map(|s| s.shared_conflicts).sum::<u64>();
+    let warnings = ran.outcomes.iter().flat_map(|outcome| &outcome.warnings);
     match conflicts {
         Some(bound) if counted > bound => Err(format!("{counted} bank conflicts, more than {bound}").into()),
-        _ => Ok(outcome.warnings.iter().map(|d| describe_one(source, d)).collect()),
+        _ => Ok(warnings.map(|d| describe_one(&sources, d)).collect()),
     }
 }
 
 /// The warnings of the interpreter alone.
-fn warned(source: &str, values: &Values) -> Result<Vec<String>, Failed> {
-    let program = parse(source).map_err(|d| describe(source, &d))?;
-    let kernel = values.compile(&program).map_err(|d| describe(source, &d))?;
+fn warned(path: &Path, source: &str, values: &Values) -> Result<Vec<String>, Failed> {
+    let program = read_program(path, source)?;
+    let kernel = values.compile(&program).map_err(|d| describe(&program.sources, &d))?;
     let options = CheckOptions { sizes: values.sizes(&program), ..Default::default() };
     let (_, warnings) = watched(&kernel, &options).map_err(|e| e.to_string())?;
-    Ok(warnings.iter().map(|d| describe_one(source, d)).collect())
+    Ok(warnings.iter().map(|d| describe_one(&program.sources, d)).collect())
 }
 
 /// Runs a case of a file; its warnings are the lines behind it.
@@ -252,8 +332,8 @@ fn warned_case(
     let source = fs::read_to_string(path)?;
     let file = format!("{name}.{}", values.text.replace([' ', '='], "_"));
     let warnings = match simulated {
-        true => run_case(&file, &source, &values, conflicts)?,
-        false => warned(&source, &values)?,
+        true => run_case(&file, (path, &source), &values, conflicts)?,
+        false => warned(path, &source, &values)?,
     };
     if warnings == expected {
         return Ok(());
@@ -274,8 +354,8 @@ fn warned_case(
 fn snapshot(path: &Path, form: &str) -> Result<(), Failed> {
     let source = fs::read_to_string(path)?;
     let values = Values::parse(header(&source, "options").next().unwrap_or(""))?;
-    let program = parse(&source).map_err(|d| describe(&source, &d))?;
-    let kernel = values.compile(&program).map_err(|d| describe(&source, &d))?;
+    let program = read_program(path, &source)?;
+    let kernel = values.compile(&program).map_err(|d| describe(&program.sources, &d))?;
     let actual = match form {
         "tile" => program.to_string(),
         "layouts" => kernel.explanation.without_search().to_string(),
@@ -283,7 +363,7 @@ fn snapshot(path: &Path, form: &str) -> Result<(), Failed> {
         "ptx" => kernel.ptx,
         "core" => {
             let dumps = values.options(&program).and_then(|options| dumps(&program, &options));
-            let dumps = dumps.map_err(|d| describe(&source, &d))?;
+            let dumps = dumps.map_err(|d| describe(&program.sources, &d))?;
             dumps.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
         }
         other => return Err(format!("there is no form `{other}`").into()),
@@ -309,8 +389,8 @@ fn equals(beside: &Path, actual: &str) -> Result<(), Failed> {
 fn says(path: &Path, text: &str) -> Result<(), Failed> {
     let source = fs::read_to_string(path)?;
     let values = Values::parse(header(&source, "options").next().unwrap_or(""))?;
-    let program = parse(&source).map_err(|d| describe(&source, &d))?;
-    let kernel = values.compile(&program).map_err(|d| describe(&source, &d))?;
+    let program = read_program(path, &source)?;
+    let kernel = values.compile(&program).map_err(|d| describe(&program.sources, &d))?;
     let report = kernel.explanation.to_string();
     if report.contains(text) { Ok(()) } else { Err(format!("`{text}` is not in\n{report}").into()) }
 }
@@ -319,8 +399,8 @@ fn says(path: &Path, text: &str) -> Result<(), Failed> {
 fn wrong(path: &Path, by: &str, text: &str) -> Result<(), Failed> {
     let source = fs::read_to_string(path)?;
     let values = Values::parse(header(&source, "options").next().unwrap_or(""))?;
-    let program = parse(&source).map_err(|d| describe(&source, &d))?;
-    let kernel = values.compile(&program).map_err(|d| describe(&source, &d))?;
+    let program = read_program(path, &source)?;
+    let kernel = values.compile(&program).map_err(|d| describe(&program.sources, &d))?;
     let options = CheckOptions { sizes: values.sizes(&program), ..Default::default() };
     let said = if by == "problem" {
         let device = SimDevice::new(tilewright::sim::Config::default());
@@ -329,7 +409,7 @@ fn wrong(path: &Path, by: &str, text: &str) -> Result<(), Failed> {
     } else {
         let error = interpreted(&kernel, &options).err();
         let places = error.as_ref().and_then(|error| match error {
-            CheckError::Interpret(error) => Some(places(&source, &error.diagnostic()?)),
+            CheckError::Interpret(error) => Some(places(&program.sources, &error.diagnostic()?)),
             _ => None,
         });
         error.map(|error| error.to_string()).into_iter().chain(places).collect()
@@ -342,12 +422,9 @@ fn wrong(path: &Path, by: &str, text: &str) -> Result<(), Failed> {
 }
 
 /// The places that a message is about: `at 12:9, 20:9`.
-fn places(source: &str, d: &Diagnostic) -> String {
+fn places(sources: &Sources, d: &Diagnostic) -> String {
     let spans = std::iter::once(d.span).chain(d.related.iter().map(|(span, _)| *span));
-    let place = |span: tilewright::tile::Span| {
-        let (line, column) = line_column(source, span.range().start);
-        format!("{line}:{column}")
-    };
+    let place = |span: tilewright::tile::Span| place_of(sources, sources.locate(span).span.start);
     let all: Vec<String> = spans.filter_map(|origin| origin.text()).map(place).collect();
     format!("at {}", all.join(", "))
 }
@@ -356,21 +433,24 @@ fn places(source: &str, d: &Diagnostic) -> String {
 /// fail.
 fn architectures(path: &Path) -> Result<(), Failed> {
     let source = fs::read_to_string(path)?;
-    let values = Values::parse(header(&source, "options").next().unwrap_or(""))?;
-    let program = parse(&source).map_err(|d| describe(&source, &d))?;
-    let verified = verify(&program, &values.constants(&program)).map_err(|d| describe(&source, &d))?;
+    read_module(path, &source)?.programs.iter().try_for_each(|program| architectures_of(program, &source))
+}
+
+fn architectures_of(program: &Program, source: &str) -> Result<(), Failed> {
+    let values = Values::parse(header(source, "options").next().unwrap_or(""))?;
+    let verified = verify(program, &values.constants(program)).map_err(|d| describe(&program.sources, &d))?;
     let (least, _) = least_architecture(&verified).ok_or("no architecture has everything")?;
     let before = Arch::ALL.into_iter().take_while(|arch| *arch != least);
     for arch in before.chain([least]) {
         let missing = needs(&verified).into_iter().find(|need| !arch.has(need.features()));
-        let Err(diagnostics) = (Values { arch: Some(arch), ..values.clone() }).compile(&program) else {
+        let Err(diagnostics) = (Values { arch: Some(arch), ..values.clone() }).compile(program) else {
             if let Some(need) = missing {
                 return Err(format!("{need:?} compiles for {arch}").into());
             }
             continue;
         };
         let unsupported = diagnostics.0.iter().any(|d| d.code == Code::UnsupportedArchitecture);
-        let text = describe(&source, &diagnostics);
+        let text = describe(&program.sources, &diagnostics);
         if unsupported != missing.is_some() || diagnostics.any_internal() {
             return Err(format!("for {arch}: {text}").into());
         }
@@ -378,13 +458,13 @@ fn architectures(path: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Printing and parsing again gives the same program.
+/// Printing and parsing again gives the same kernels.
 fn round_trip(path: &Path) -> Result<(), Failed> {
     let source = fs::read_to_string(path)?;
-    let program = parse(&source).map_err(|d| describe(&source, &d))?;
-    let printed = program.to_string();
-    let again = parse(&printed).map_err(|d| format!("{}\nin\n{printed}", describe(&printed, &d)))?;
-    if program == again { Ok(()) } else { Err(format!("parses to another program:\n{printed}").into()) }
+    let module = read_module(path, &source)?;
+    let printed = module.to_string();
+    let again = read_module(path, &printed).map_err(|wrong| format!("{wrong}\nin\n{printed}"))?;
+    if module == again { Ok(()) } else { Err(format!("parses to another program:\n{printed}").into()) }
 }
 
 fn ptxas() -> Option<PathBuf> {
@@ -403,12 +483,12 @@ fn assembles_without_spills(path: &Path, arch: Arch) -> Result<(), Failed> {
         return Ok(());
     };
     let source = fs::read_to_string(path)?;
-    let program = parse(&source).map_err(|d| describe(&source, &d))?;
+    let program = read_program(path, &source)?;
     let odd = "m=17 n=129 k=127";
     for sizes in ["", "m=1000 n=1000 k=1000", odd] {
         let mut values = Values { arch: Some(arch), ..Values::parse(sizes)? };
         values.numbers.retain(|name, _| program.sizes().any(|(_, s, _)| s.name == *name));
-        let kernel = values.compile(&program).map_err(|d| describe(&source, &d))?;
+        let kernel = values.compile(&program).map_err(|d| describe(&program.sources, &d))?;
         let file = std::env::temp_dir().join(format!(
             "tilewright-{}-{arch}-{}.ptx",
             kernel.function.name,
@@ -542,7 +622,7 @@ fn main() {
                 let source = fs::read_to_string(&path)?;
                 let bound = values.numbers.get("conflicts").map(|c| *c as u64);
                 let file = format!("{name}.{}", values.text.replace([' ', '='], "_"));
-                match &*run_case(&file, &source, &values, bound)? {
+                match &*run_case(&file, (&path, &source), &values, bound)? {
                     [] => Ok(()),
                     warnings => Err(format!("{warnings:#?}").into()),
                 }

@@ -18,6 +18,14 @@ pub enum TuneError {
         /// The operator.
         operator: &'static str,
     },
+    /// A program has no space, or none that can be searched.
+    #[error("`{program}` has nothing to tune: {reason}")]
+    NoSpace {
+        /// The kernels.
+        program: String,
+        /// The reason.
+        reason: String,
+    },
     /// A size is missing, or out of range.
     #[error("size `{size}` of `{operator}` {wrong}; its sizes are {known}")]
     Size {

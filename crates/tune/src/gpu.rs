@@ -78,12 +78,21 @@ impl<'a> GpuMeasurer<'a> {
         let meaning = |(name, _): &(&str, &str)| problem.tuning().meaning.contains(name);
         let given: Vec<(&str, &str)> = problem.pinned().given().into_iter().filter(meaning).collect();
         let programs = (problem.operator().programs)(&given)?;
+        Ok(GpuMeasurer::of_programs(device, &programs, problem.sizes().clone(), l2, rest))
+    }
+
+    /// For candidates of the kernels of a program, all of whose tensors are inputs or outputs.
+    pub fn of_programs(
+        device: &'a CudaDevice,
+        programs: &[Program],
+        sizes: Sizes,
+        l2: L2,
+        rest: Duration,
+    ) -> Self {
         let named = |program: &Program| program.params.iter().map(|p| p.name.clone()).collect::<Vec<_>>();
         let public = programs.iter().flat_map(named).collect();
-
-        let sizes = problem.sizes().clone();
         let (tensors, loaded) = (BTreeMap::new(), BTreeMap::new());
-        Ok(GpuMeasurer { device, sizes, public, tensors, loaded, l2, rest })
+        GpuMeasurer { device, sizes, public, tensors, loaded, l2, rest }
     }
 
     /// Makes a kernel's tensors, where there are none of their names or too small ones.
@@ -107,7 +116,14 @@ impl<'a> GpuMeasurer<'a> {
                 (kernel.verified.inputs().contains(&id), kernel.verified.outputs().contains(&id));
             let mut before = None;
             if self.public.contains(&param.name) {
-                let drawn = if reads { random(param.dtype, bytes) } else { vec![0xff; bytes] };
+                let drawn = match (reads, kernel.verified.elements().contains(&id)) {
+                    // Integers of the kernel, such as lengths: small ones, as `tilewright run` draws them.
+                    (_, true) => {
+                        encode(param.dtype, &(0..elements).map(|i| (i % 8) as f64).collect::<Vec<_>>())
+                    }
+                    (true, false) => random(param.dtype, bytes),
+                    (false, false) => vec![0xff; bytes],
+                };
                 self.device.upload(&buffer, &drawn).map_err(failed("filling tensors"))?;
                 before = writes.then_some(drawn);
             }

@@ -22,6 +22,7 @@ mod error;
 mod gpu;
 mod measurer;
 mod problem;
+mod program;
 mod record;
 mod report;
 mod search;
@@ -32,6 +33,10 @@ pub use error::TuneError;
 pub use gpu::GpuMeasurer;
 pub use measurer::{Load, Measurer};
 pub use problem::{Candidate, Problem, Target};
+pub use program::{
+    Assignment, MAX_ASSIGNMENTS, ProgramProblem, ProgramRecord, ProgramReport, program_record, rank_program,
+    text_of as constants_text, tune_program,
+};
 pub use record::{COMPILER, Conditions, FORMAT, Measured, Record, RunnerUp, Stale};
 pub use report::{Entry, Refused, RejectedBy, Report, Seconds, Source, Stop};
 pub use search::{Progress, ProgressFn, Settings, rank, search};

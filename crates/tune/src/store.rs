@@ -223,7 +223,7 @@ fn write_lines(path: &Path, records: &[Record]) -> Result<(), TuneError> {
 }
 
 /// Writes a file beside its place and moves it there: a reader sees the old one or the new one.
-fn replace(path: &Path, text: &str) -> Result<(), TuneError> {
+pub(crate) fn replace(path: &Path, text: &str) -> Result<(), TuneError> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(TuneError::store("make the folder", folder))?;
     let failed = |error| TuneError::store("write", path)(error);

@@ -7,6 +7,7 @@ use super::{Coord, Core, Never, Program, Slot, Tensor, TensorKind, TensorRef, ve
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::expr::{Expr, SymbolId};
 use crate::program::{self, StmtKind, SymbolKind, TensorId};
+use crate::sources::Sources;
 use crate::statement::{self, Convert, Surface};
 use crate::verified::{Constants, Verified};
 use crate::verify as language;
@@ -86,6 +87,8 @@ impl Program {
             pipelines: self.pipelines.iter().map(pipeline).collect(),
             statements: self.statements.clone(),
             body,
+            space: Vec::new(),
+            sources: Sources::default(),
         })
     }
 }

@@ -46,6 +46,7 @@ use crate::build::{Builder, check_name};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Origin};
 use crate::expr::{Axis, Expr, SymbolId};
 use crate::parser::MAX_DEPTH;
+use crate::program::Dimension;
 use crate::program::{
     AsyncCopyAttrs, CopyAttrs, ElemExpr, ParamId, ParamKind, Program, StmtKind, SymbolKind, TensorId,
     TensorKind, TensorRef, ViewLeaf, ViewMode,
@@ -126,6 +127,16 @@ impl KernelBuilder {
     #[track_caller]
     pub fn constant(&mut self, name: &str, default: impl Into<Expr>) -> Expr {
         self.symbol(name, SymbolKind::Constant(default.into()))
+    }
+
+    /// `space { constant = values }`: values of a tile constant that a tuner may choose. Of something else than a constant nothing is kept.
+    #[track_caller]
+    pub fn space(&mut self, constant: &Expr, values: impl IntoIterator<Item = i64>) {
+        if let Expr::Symbol(constant) = constant {
+            let values = values.into_iter().collect();
+            let dimension = Dimension { constant: *constant, values, span: Origin::caller() };
+            self.build.program.space.push(dimension);
+        }
     }
 
     #[track_caller]

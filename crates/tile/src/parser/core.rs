@@ -42,7 +42,17 @@ pub(crate) fn core_text(source: &str) -> Res<CoreText> {
     let tokens = lex(source)?;
     let build = Builder::new();
     let core = Some(Parts::default());
-    let mut parser = Parser { source, tokens, pos: 0, build, errors: Vec::new(), core };
+    let mut parser = Parser {
+        source,
+        tokens,
+        pos: 0,
+        build,
+        errors: Vec::new(),
+        core,
+        prepared: None,
+        mentioned: None,
+        values: Vec::new(),
+    };
     parser.core_file()?;
     if !parser.errors.is_empty() {
         return Err(Diagnostics(parser.errors));
@@ -224,7 +234,7 @@ impl Parser<'_> {
             Ok(Named::Tensor(id)) => StmtKind::Define(id),
             Ok(Named::Pipeline(id)) => StmtKind::Pipeline(id),
             Ok(Named::Poisoned) => return Ok(()),
-            Ok(Named::Symbol(_) | Named::Param(_) | Named::Role) => {
+            Ok(Named::Symbol(_) | Named::Param(_) | Named::Role | Named::Function | Named::Given(_)) => {
                 let message = format!("`{name}` is neither a tensor nor a pipeline");
                 return self.report(Diagnostic::new(Code::TypeMismatch, span, message));
             }

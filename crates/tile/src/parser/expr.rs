@@ -2,7 +2,7 @@
 
 use super::value::{Target, is_value};
 use super::{Parser, Res, syntax};
-use crate::build::Named;
+use crate::build::{Given, Named};
 use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::{Axis, Expr, IntOp};
 use crate::lexer::Tok;
@@ -90,7 +90,7 @@ impl Parser<'_> {
         })
     }
 
-    fn sum(&mut self) -> Res<Int> {
+    pub(super) fn sum(&mut self) -> Res<Int> {
         let start = self.span();
         let mut left = self.product()?;
         loop {
@@ -154,6 +154,9 @@ impl Parser<'_> {
             Tok::Word => {
                 self.next();
                 let name = self.text(token);
+                if self.calls_function() {
+                    return self.integer_call();
+                }
                 let op = match name {
                     "block" => return self.block_index().map(|axis| (Expr::Block(axis), 0)),
                     "ceil_div" => IntOp::CeilDiv,
@@ -230,6 +233,11 @@ impl Parser<'_> {
             Ok(Named::Tensor(_)) => self.recover(mistyped(name, span, "a tensor", "an integer")),
             Ok(Named::Pipeline(_)) => self.recover(mistyped(name, span, "a pipeline", "an integer")),
             Ok(Named::Role) => self.recover(mistyped(name, span, "a role", "an integer")),
+            Ok(Named::Function) => self.recover(mistyped(name, span, "a function", "an integer")),
+            Ok(Named::Given(given)) => match self.build.given[given].clone() {
+                Given::Integer(value) => Ok(value),
+                other => self.recover(mistyped(name, span, other.noun(), "an integer")),
+            },
             Err(error) => self.recover(error),
         }
     }
@@ -262,7 +270,7 @@ impl Parser<'_> {
     }
 
     /// Operands with operators between them that bind at least as tightly as `least`.
-    fn elem_level(&mut self, least: u8) -> Res<Elem> {
+    pub(super) fn elem_level(&mut self, least: u8) -> Res<Elem> {
         let start = self.span();
         let mut left = if least <= BinaryOp::NOT && self.at_word("not") {
             self.next();
@@ -330,6 +338,9 @@ impl Parser<'_> {
                     "inf" => return Ok((ElemExpr::Number(f64::INFINITY), 0)),
                     "block" => return Ok((ElemExpr::Int(Expr::Block(self.block_index()?)), 0)),
                     _ => {}
+                }
+                if self.calls_function() {
+                    return self.elementwise_call();
                 }
                 if !self.at("(") {
                     return self.operand(name, token.span).map(|expr| (expr, 0));
@@ -440,6 +451,15 @@ impl Parser<'_> {
             Ok(Named::Symbol(id)) => return Ok(ElemExpr::Int(Expr::Symbol(id))),
             Ok(Named::Pipeline(_)) => mistyped(name, span, "a pipeline", "a register tensor or a number"),
             Ok(Named::Role) => mistyped(name, span, "a role", "a register tensor or a number"),
+            Ok(Named::Function) => mistyped(name, span, "a function", "a register tensor or a number"),
+            Ok(Named::Given(given)) => match self.build.given[given].clone() {
+                Given::Integer(Expr::Int(value)) => return Ok(ElemExpr::Number(value as f64)),
+                Given::Integer(value) => return Ok(ElemExpr::Int(value)),
+                Given::Number(value) => return Ok(value),
+                Given::Tensor(_) => {
+                    mistyped(name, span, "a part of a tensor in memory", "a register tensor or a number")
+                }
+            },
             Ok(Named::Poisoned) => return Ok(ElemExpr::Number(f64::NAN)),
             Err(error) => error,
         };

@@ -1,8 +1,11 @@
 //! Text to program: a recursive-descent parser that resolves names as it goes. The first mistake of grammar ends it;
 //! mistakes about names are collected, and reported together.
 
+mod calls;
 mod core;
 mod expr;
+mod functions;
+mod module;
 mod roles;
 mod shapes;
 mod statement;
@@ -12,14 +15,20 @@ mod view;
 pub use core::is_core_text;
 pub(crate) use core::{CoreText, RoleText, core_text};
 
+use std::collections::HashSet;
+
 use tilewright_machine::DType;
+
+use functions::Prepared;
+pub use module::{Misread, parse_module};
 
 use crate::build::Builder;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
 use crate::expr::Expr;
-use crate::lexer::{Tok, Token, lex};
+use crate::lexer::{Tok, Token};
 use crate::names::nearest;
 use crate::program::{ParamKind, Program, SymbolKind};
+use crate::sources::Sources;
 
 /// The greatest height of an expression's tree, and the deepest nesting of loops.
 pub(crate) const MAX_DEPTH: u32 = 200;
@@ -53,15 +62,48 @@ type Res<T> = Result<T, Diagnostics>;
 /// # Ok::<(), tilewright_tile::Diagnostics>(())
 /// ```
 pub fn parse(source: &str) -> Result<Program, Diagnostics> {
-    let tokens = lex(source)?;
-    let mut parser = Parser { source, tokens, pos: 0, build: Builder::new(), errors: Vec::new(), core: None };
-    parser.file()?;
-    if parser.errors.is_empty() {
-        let end = parser.span();
-        Ok(parser.build.finish(end))
-    } else {
-        Err(Diagnostics(parser.errors))
+    let sources = Sources::new("", source);
+    let prepared = Prepared::read(sources, &mut |_, name| {
+        Err(format!(
+            "a text by itself has no files beside it; `{name}` is read where `parse_module` is asked"
+        ))
+    });
+    let prepared = prepared.map_err(|(sources, errors)| sources.place_all(errors))?;
+    prepared
+        .one_kernel()
+        .and_then(|kernel| program(&prepared, kernel))
+        .map_err(|e| prepared.sources.place_all(e))
+}
+
+/// The program of one kernel of the texts.
+fn program(prepared: &Prepared, kernel: usize) -> Res<Program> {
+    let mut build = Builder::new();
+    if !prepared.calls.is_empty() {
+        build.taken = prepared.words();
     }
+    let several = prepared.kernels.len() > 1;
+    let mut parser = Parser {
+        source: prepared.sources.text(),
+        tokens: prepared.tokens.clone(),
+        pos: 0,
+        build,
+        errors: Vec::new(),
+        core: None,
+        prepared: Some(prepared),
+        mentioned: several.then(|| prepared.mentioned(kernel)),
+        values: Vec::new(),
+    };
+    parser.file(kernel)?;
+    if !parser.errors.is_empty() {
+        return Err(Diagnostics(parser.errors));
+    }
+    let end = parser.span();
+    let mut program = parser.build.finish(end);
+    program.sources = prepared.sources.clone();
+    for (name, call, value) in parser.values {
+        program.sources.push_value(&name, call, value);
+    }
+    Ok(program)
 }
 
 struct Parser<'a> {
@@ -72,6 +114,12 @@ struct Parser<'a> {
     errors: Vec<Diagnostic>,
     /// Of the text of a core program, what a surface program cannot hold.
     core: Option<core::Parts>,
+    /// Functions, their calls, and files that are used; none for a core program.
+    prepared: Option<&'a Prepared>,
+    /// The constants and sizes that are declared; without, all.
+    mentioned: Option<HashSet<String>>,
+    /// Calls whose values are parts of expressions: the function, the call, and the expression in the function.
+    values: Vec<(String, Span, Span)>,
 }
 
 fn syntax(span: Span, message: impl Into<String>) -> Diagnostic {
@@ -215,53 +263,19 @@ impl<'a> Parser<'a> {
 
     // The top level.
 
-    fn file(&mut self) -> Res<()> {
-        let mut kernel: Option<Span> = None;
-        loop {
-            self.skip_newlines();
-            let token = self.token();
-            let word = if token.tok == Tok::Word { self.text(token) } else { "" };
-            match word {
-                "kernel" => {
-                    if let Some(first) = kernel {
-                        return Err(syntax(token.span, "a second kernel in one file")
-                            .related(first, "the first kernel")
-                            .help("one file holds exactly one kernel")
-                            .into());
-                    }
-                    kernel = Some(token.span);
-                    self.kernel()?;
-                }
-                "size" | "const" if kernel.is_some() => {
-                    return Err(syntax(token.span, "a declaration after the kernel")
-                        .help("sizes and constants stand before the kernel")
-                        .into());
-                }
-                "size" => self.declarations(false)?,
-                "const" => self.declarations(true)?,
-                _ if token.tok == Tok::End => break,
-                _ => {
-                    let mut error = self.unexpected("`size`, `const` or `kernel`");
-                    if let Some(near) = nearest(word, ["size", "const", "kernel"]) {
-                        error = error.help(format!("did you mean `{near}`?"));
-                    }
-                    return Err(error.into());
-                }
-            }
-        }
-        if kernel.is_none() {
-            return Err(syntax(self.span(), "there is no kernel in this text")
-                .help("a program is text like `kernel name(a: f16[m, k]) grid(m) threads(128) { … }`")
-                .into());
-        }
-        Ok(())
-    }
-
     /// `size m = 1024, n = 1024` or `const BM = 64, W = 2 * BM`.
     fn declarations(&mut self, constants: bool) -> Res<()> {
         self.next();
         loop {
             let (name, span) = self.word("a name")?;
+            if self.mentioned.as_ref().is_some_and(|mentioned| !mentioned.contains(name)) && self.at("=") {
+                self.pass_declaration();
+                if !self.eat(",") {
+                    return self.end_of_statement();
+                }
+                self.skip_newlines();
+                continue;
+            }
             if !self.at("=") {
                 let what = if constants { "constant" } else { "size" };
                 return Err(self.unexpected(&format!("`=` and the {what}'s default")).into());

@@ -211,6 +211,8 @@ impl<'a> Parser<'a> {
             Ok(Named::Param(_)) => "a parameter",
             Ok(Named::Role) => "a role",
             Ok(Named::Symbol(_)) => "an integer",
+            Ok(Named::Function) => "a function",
+            Ok(Named::Given(given)) => self.build.given[given].noun(),
             Err(error) => {
                 self.report(error)?;
                 return Ok(None);

@@ -33,7 +33,7 @@ impl Parser<'_> {
         }
     }
 
-    fn statement(&mut self) -> Res<()> {
+    pub(super) fn statement(&mut self) -> Res<()> {
         let token = self.token();
         if token.tok != Tok::Word {
             return Err(self
@@ -57,9 +57,15 @@ impl Parser<'_> {
         if self.assigns_a_part() {
             return self.part_assignment();
         }
+        if self.takes_results() {
+            return self.several_results();
+        }
         self.next();
         if self.at(",") && !is_reserved(name) {
             return self.split(name, token.span);
+        }
+        if self.calls_function() {
+            return self.call_statement();
         }
         if let Some(plain) = PLAIN.iter().find(|plain| plain.name == name) {
             return self.plain(plain, token.span);
@@ -90,6 +96,10 @@ impl Parser<'_> {
     fn not_a_statement(&self, name: &str, span: Span) -> Diagnostic {
         if let Some(message) = renamed_message(Place::Language, name) {
             return syntax(span, message);
+        }
+        if name == "return" {
+            return syntax(span, "`return` inside a block, or outside of a function")
+                .help("it is the last statement of a function: `fn half(x) { return 0.5 * x }`");
         }
         if name == "drain" {
             return syntax(span, "`drain` without a loop over tiles before it")
@@ -145,6 +155,7 @@ impl Parser<'_> {
             other => {
                 if call
                     && !is_value(other)
+                    && !self.is_call(self.pos)
                     && word(other) != Some(Word::Function)
                     && let Some(near) = nearest(other, words_of(Word::Value))
                 {
@@ -347,6 +358,9 @@ impl Parser<'_> {
         if transposed {
             self.pos += 2;
         }
+        if let Some(given) = self.given_tensor() {
+            return self.part_of_given(given, transposed, start);
+        }
         let tensor = self.named_tensor("a tensor")?;
         let mut index = self.index(start)?;
         if transposed {
@@ -421,6 +435,8 @@ impl Parser<'_> {
             Ok(Named::Symbol(_)) => mistyped(name, span, "an integer", "a tensor"),
             Ok(Named::Pipeline(_)) => mistyped(name, span, "a pipeline", "a tensor"),
             Ok(Named::Role) => mistyped(name, span, "a role", "a tensor"),
+            Ok(Named::Function) => mistyped(name, span, "a function", "a tensor"),
+            Ok(Named::Given(given)) => mistyped(name, span, self.build.given[given].noun(), "a tensor"),
             Err(error) => error,
         };
         self.report(error)?;

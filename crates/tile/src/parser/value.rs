@@ -164,6 +164,17 @@ impl Parser<'_> {
             self.poison_new(name, span);
             return Ok(());
         }
+        self.assign_elementwise(name, span, expr, whole)
+    }
+
+    /// Assigns an expression, which the text has read, to the tensor of this name, or to a new one.
+    pub(super) fn assign_elementwise(
+        &mut self,
+        name: &str,
+        span: Span,
+        expr: ElemExpr,
+        whole: Span,
+    ) -> Res<()> {
         let operands = expr.tensors();
         if let Some(shape) = self.build.elementwise_shape(&operands) {
             let dtype = self.build.result_type(&expr);

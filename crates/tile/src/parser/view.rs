@@ -37,6 +37,10 @@ impl Parser<'_> {
             Ok(Named::Symbol(_)) => Err(mistyped(buffer, buffer_span, "an integer", "a tensor parameter")),
             Ok(Named::Pipeline(_)) => Err(mistyped(buffer, buffer_span, "a pipeline", "a tensor parameter")),
             Ok(Named::Role) => Err(mistyped(buffer, buffer_span, "a role", "a tensor parameter")),
+            Ok(Named::Function) => Err(mistyped(buffer, buffer_span, "a function", "a tensor parameter")),
+            Ok(Named::Given(given)) => {
+                Err(mistyped(buffer, buffer_span, self.build.given[given].noun(), "a tensor parameter"))
+            }
             Ok(Named::Poisoned) => Ok(None),
             Err(error) => Err(error),
         };

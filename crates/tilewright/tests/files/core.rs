@@ -15,9 +15,9 @@ use std::path::Path;
 use libtest_mimic::{Failed, Trial};
 use tilewright::compiler::{Dump, Options, compile_core, core_dumps};
 use tilewright::machine::Arch;
-use tilewright::tile::{Diagnostics, core, least_architecture, parse};
+use tilewright::tile::{Diagnostics, Sources, core, least_architecture};
 
-use super::{Values, bless, describe, equals, header, line_column};
+use super::{Values, bless, describe, equals, header, line_column, read_program};
 
 /// A core program that a file holds, and what compiling it is asked for.
 struct File {
@@ -45,7 +45,7 @@ impl File {
     }
 
     fn said(&self, diagnostics: &Diagnostics) -> Failed {
-        describe(&self.source, diagnostics).into()
+        describe(&Sources::new("", self.source.as_str()), diagnostics).into()
     }
 }
 
@@ -53,7 +53,7 @@ fn error(path: &Path) -> Result<(), Failed> {
     let file = File::read(path)?;
     let compiled = file.program().and_then(|program| compile_core(&program, &file.options(&program)?));
     let Err(diagnostics) = compiled else { return Err("the program compiles".into()) };
-    let actual = describe(&file.source, &diagnostics);
+    let actual = describe(&Sources::new("", file.source.as_str()), &diagnostics);
     if diagnostics.any_internal() {
         return Err(actual.into());
     }
@@ -118,11 +118,12 @@ fn after(path: &Path, pass: &str) -> Result<(), Failed> {
 fn ptx(path: &Path, asked: &str) -> Result<(), Failed> {
     let file = File::read(path)?;
     let (name, values) = asked.split_once(' ').unwrap_or((asked, ""));
-    let source = fs::read_to_string(path.with_file_name(name))?;
+    let beside = path.with_file_name(name);
     let values = Values::parse(values)?;
-    let tile = parse(&source).map_err(|d| describe(&source, &d))?;
-    let options = values.options(&tile).map_err(|d| describe(&source, &d))?;
-    let expected = values.compile(&tile).map_err(|d| describe(&source, &d))?;
+    let tile = read_program(&beside, &fs::read_to_string(&beside)?)?;
+    let said = |d: Diagnostics| describe(&tile.sources, &d);
+    let options = values.options(&tile).map_err(said)?;
+    let expected = values.compile(&tile).map_err(said)?;
     let compiled = file.program().and_then(|program| compile_core(&program, &options));
     if compiled.as_ref().is_ok_and(|kernel| kernel.ptx == expected.ptx) {
         return Ok(());
@@ -144,7 +145,9 @@ pub fn texts(passes: &[Dump], options: &Options, expected: &str) -> Result<(), F
         passes.iter().filter_map(|dump| Some((dump.pass, dump.program.as_ref()?))).collect();
     for (i, (pass, program)) in programs.iter().enumerate() {
         let text = program.to_string();
-        let said = |d: Diagnostics| format!("after {pass}: {}\nin\n{text}", describe(&text, &d));
+        let said = |d: Diagnostics| {
+            format!("after {pass}: {}\nin\n{text}", describe(&Sources::new("", text.as_str()), &d))
+        };
         let again = core::parse(&text).map_err(said)?;
         if again != program.renumbered() || again.to_string() != text {
             return Err(format!("after {pass}, it reads back as\n{again}\nwritten\n{text}").into());

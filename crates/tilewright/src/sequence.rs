@@ -1,0 +1,190 @@
+//! Checking kernels that are launched one after another, and meet in buffers of the same names.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+
+use tilewright_compiler::Kernel;
+use tilewright_runtime::{Bindings, CudaDevice, Device, LaunchOptions, SimDevice, Sizes, Tensor, sizes_of};
+use tilewright_tile::interpret::Argument;
+use tilewright_tile::{ParamId, ParamKind};
+
+use crate::check::{CheckError, CheckOptions, Outcome, adds, check};
+use crate::input::{Input, arguments};
+
+/// What kernels left one after another.
+#[derive(Debug)]
+pub struct Ran {
+    /// The check of each.
+    pub outcomes: Vec<Outcome>,
+    /// What is wrong where a launch may begin before the one before it has ended: the simulator's reports, and outputs that differ from
+    /// those of launches that wait. Empty of one kernel.
+    pub together: Vec<String>,
+    /// Milliseconds of all launches of the sequence, on a device with a clock.
+    pub milliseconds: Option<f64>,
+}
+
+impl Ran {
+    /// True if every kernel is right, and all are together.
+    pub fn is_right(&self) -> bool {
+        self.together.is_empty() && self.outcomes.iter().all(Outcome::is_right)
+    }
+}
+
+/// Checks kernels that run in this order: each as [`check`] does, on what those before it left on the device. So a mistake is that of the kernel
+/// that makes it, and one that is right for what it is given is right in the sequence. Then all run once more as a sequence of launches that may
+/// overlap.
+///
+/// Tensors of one name are one buffer, which is as long as the kernel that spans most of it needs. What no kernel writes before another reads it
+/// is an input.
+///
+/// # Errors
+///
+/// Those of [`check`].
+pub fn check_in_order(
+    kernels: &[&Kernel],
+    device: &dyn Device,
+    options: &CheckOptions,
+) -> Result<Ran, CheckError> {
+    let mut buffers = Buffers::default();
+    let mut outcomes = Vec::new();
+    for kernel in kernels {
+        let given = buffers.given(kernel, options)?;
+        buffers.note_inputs(kernel, &given)?;
+        let outcome = check(kernel, device, &given)?;
+        buffers.note_outputs(kernel, &outcome);
+        outcomes.push(outcome);
+    }
+    let (together, milliseconds) = match kernels {
+        [_] => (Vec::new(), None),
+        several => buffers.together(several, device, options)?,
+    };
+    Ok(Ran { outcomes, together, milliseconds })
+}
+
+/// Contents of buffers by name: at first, and as they are now.
+#[derive(Default)]
+struct Buffers {
+    first: BTreeMap<String, Vec<f64>>,
+    now: BTreeMap<String, Vec<f64>>,
+}
+
+/// Names of a kernel's tensors, with their numbers.
+fn tensors(kernel: &Kernel) -> impl Iterator<Item = (ParamId, &str)> {
+    let rows = (0..).map(ParamId).zip(&kernel.program().params);
+    rows.filter(|(_, p)| matches!(p.kind, ParamKind::Tensor { .. })).map(|(id, p)| (id, p.name.as_str()))
+}
+
+impl Buffers {
+    /// The options with what the buffers hold for inputs.
+    fn given(&self, kernel: &Kernel, options: &CheckOptions) -> Result<CheckOptions, CheckError> {
+        let mut given = CheckOptions { sizes: sizes_of(kernel, &options.sizes), ..options.clone() };
+        given.inputs.retain(|name, _| tensors(kernel).any(|(_, tensor)| tensor == name));
+        // As long as the kernel spans, with what it draws where nothing is known.
+        let drawn = arguments(kernel, &crate::check::sizes(kernel, &given), &given)?;
+        for (id, name) in tensors(kernel) {
+            let (Some(known), Some(Argument::Tensor(drawn))) = (self.now.get(name), drawn.get(id.0 as usize))
+            else {
+                continue;
+            };
+            let mut memory = drawn.clone();
+            memory.iter_mut().zip(known).for_each(|(slot, x)| *slot = *x);
+            given.inputs.insert(name.to_string(), Input::Memory(memory));
+        }
+        Ok(given)
+    }
+
+    /// Keeps `values` as what a buffer holds, and what it held before behind them.
+    fn keep(buffers: &mut BTreeMap<String, Vec<f64>>, name: &str, values: &[f64]) {
+        let known = buffers.entry(name.to_string()).or_default();
+        let behind = known.get(values.len()..).unwrap_or_default().to_vec();
+        *known = [values, &behind].concat();
+    }
+
+    fn note_inputs(&mut self, kernel: &Kernel, given: &CheckOptions) -> Result<(), CheckError> {
+        let drawn = arguments(kernel, &crate::check::sizes(kernel, given), given)?;
+        for (id, name) in tensors(kernel) {
+            if let Some(Argument::Tensor(values)) = drawn.get(id.0 as usize) {
+                let known = self.first.get(name).map_or(0, Vec::len);
+                if values.len() > known {
+                    let first = self.first.entry(name.to_string()).or_default();
+                    first.extend_from_slice(&values[known..]);
+                }
+                Buffers::keep(&mut self.now, name, values);
+            }
+        }
+        Ok(())
+    }
+
+    fn note_outputs(&mut self, kernel: &Kernel, outcome: &Outcome) {
+        for (id, name) in tensors(kernel) {
+            if let Some(Some(values)) = outcome.results.get(id.0 as usize) {
+                Buffers::keep(&mut self.now, name, values);
+            }
+        }
+    }
+
+    /// Runs all as a sequence, on what the buffers held at first.
+    fn together(
+        &self,
+        kernels: &[&Kernel],
+        device: &dyn Device,
+        options: &CheckOptions,
+    ) -> Result<(Vec<String>, Option<f64>), CheckError> {
+        let mut bindings = Bindings::new();
+        let mut bound = BTreeMap::new();
+        for kernel in kernels {
+            for (id, name) in tensors(kernel) {
+                if bound.contains_key(name) {
+                    continue;
+                }
+                let values = self.first.get(name).map_or(&[][..], Vec::as_slice);
+                let tensor = Tensor::from_f64(device, kernel.program().param(id).dtype, values)?;
+                bindings.set(name, tensor.buffer());
+                bound.insert(name, tensor);
+            }
+        }
+        for (name, value) in &options.scalars {
+            bindings.set_scalar(name, *value as f32);
+        }
+        let overlaps = LaunchOptions { dependent: true };
+        let sizes: Vec<Sizes> = kernels.iter().map(|kernel| sizes_of(kernel, &options.sizes)).collect();
+        let any: &dyn Any = device;
+        let mut wrong = Vec::new();
+        let mut milliseconds = None;
+        if let Some(sim) = any.downcast_ref::<SimDevice>() {
+            let mut sequence = sim.sequence();
+            for (kernel, sizes) in kernels.iter().zip(&sizes) {
+                sequence.push(kernel, sizes, &bindings.args(kernel)?, overlaps)?;
+            }
+            for (kernel, report) in kernels.iter().zip(sequence.run()?) {
+                let said = report.problems().into_iter();
+                wrong.extend(said.map(|problem| {
+                    format!("`{}` after the kernels before: {problem}", kernel.program().name)
+                }));
+            }
+        } else if let Some(gpu) = any.downcast_ref::<CudaDevice>() {
+            let mut sequence = gpu.sequence();
+            for (kernel, sizes) in kernels.iter().zip(&sizes) {
+                sequence.push(kernel, sizes, &bindings.args(kernel)?, overlaps)?;
+            }
+            milliseconds = Some(sequence.run()?);
+        } else {
+            return Ok((wrong, None));
+        }
+        // What is added in an order that is open is another sum each time.
+        if !kernels.iter().any(|kernel| adds(kernel)) {
+            for (name, tensor) in bound {
+                let now = tensor.read(device)?;
+                let known = self.now.get(name).map_or(&[][..], Vec::as_slice);
+                let differs = |(x, y): &(&f64, &f64)| x != y && !(x.is_nan() && y.is_nan());
+                let count = now.iter().zip(known).filter(differs).count();
+                if count > 0 {
+                    wrong.push(format!(
+                        "{count} elements of `{name}` differ where launches may begin before the one before has ended"
+                    ));
+                }
+            }
+        }
+        Ok((wrong, milliseconds))
+    }
+}
