@@ -4,7 +4,7 @@ use tilewright_machine::{DType, ScalarOp, ShuffleMode};
 use tilewright_simt::{Address, ArrayId, Operand, Reg, Special};
 use tilewright_synth::gather::{GatherPlan, SharedGather, WarpGather};
 use tilewright_synth::movement::{Movement, Trip};
-use tilewright_synth::reduce::ReducePlan;
+use tilewright_synth::reduce::{Meeting, PickPlan, ReducePlan};
 use tilewright_tile::{Diagnostic, Origin, ReduceOp, TensorId};
 
 use crate::bits::{bit, masked_linear_map};
@@ -12,6 +12,7 @@ use crate::context::{Lower, internal};
 use crate::elements;
 use crate::movement::{Element, apply};
 use crate::scalar::{add, int};
+use crate::scan::{Item, combining};
 
 impl Lower<'_> {
     /// `dst = reduce(src, op, …)`. Floats are combined in `f32` and rounded once; integers in 32 bits.
@@ -24,15 +25,8 @@ impl Lower<'_> {
         span: Origin,
     ) -> Result<(), Diagnostic> {
         let dtype = self.verified.tensor(src).dtype;
-        let (from, to) = (self.array(src)?, self.array(dst)?);
-        let combine = match (dtype.is_float(), op) {
-            (true, ReduceOp::Sum) => ScalarOp::AddF32,
-            (true, ReduceOp::Max) => ScalarOp::MaxF32,
-            (true, ReduceOp::Min) => ScalarOp::MinF32,
-            (false, ReduceOp::Sum) => ScalarOp::AddI32,
-            (false, ReduceOp::Max) => ScalarOp::MaxI32,
-            (false, ReduceOp::Min) => ScalarOp::MinI32,
-        };
+        let from = self.array(src)?;
+        let combine = combining(dtype, op);
         let read = if dtype.is_float() { elements::read_f32 } else { elements::read_i32 };
         let mut partial: Vec<Operand> = Vec::new();
         for values in &plan.local {
@@ -45,11 +39,60 @@ impl Lower<'_> {
                 *value = self.b.scalar(combine, &[*value, other]);
             }
         }
-        if let Some(trip) = &plan.warps {
-            self.reduce_across_warps(combine, trip, &mut partial, span)?;
+        match &plan.meeting {
+            Meeting::None => {}
+            Meeting::Warps(trip) => self.reduce_across_warps(combine, trip, &mut partial, span)?,
+            Meeting::Threads(exchange) => {
+                let items: Vec<Vec<Item>> = partial.iter().map(|value| vec![vec![*value]]).collect();
+                self.show(exchange, &items, 1, span)?;
+                for (number, value) in (0..).zip(partial.iter_mut()) {
+                    let parts = self.parts(exchange, number, 1, span)?;
+                    *value = self.tree(combine, parts.concat()).unwrap_or(int(0));
+                }
+            }
         }
-        let exact = op != ReduceOp::Sum;
-        if let Movement::Registers(moves) = &plan.last {
+        self.hand_on(&partial, dst, !op.computes(), &plan.last, span)
+    }
+
+    /// `dst = slice(src, axis, start, 1)` along a mode that threads share.
+    pub(crate) fn pick(
+        &mut self,
+        dst: TensorId,
+        src: TensorId,
+        plan: &PickPlan,
+        span: Origin,
+    ) -> Result<(), Diagnostic> {
+        let (dtype, from) = (self.verified.tensor(src).dtype, self.array(src)?);
+        let read = if dtype.is_float() { elements::read_f32 } else { elements::read_i32 };
+        let mut picked: Vec<Operand> = plan.values.iter().map(|v| read(self.b, from, *v, dtype)).collect();
+        let [mask, set] = plan.lanes;
+        if mask != 0 {
+            let thread = self.thread();
+            let others = self.b.scalar(ScalarOp::AndB32, &[thread, int(!i64::from(mask))]);
+            let holder = self.b.scalar(ScalarOp::OrB32, &[others, int(i64::from(set))]);
+            picked.iter_mut().for_each(|value| *value = self.b.shuffle(*value, ShuffleMode::Idx, holder));
+        }
+        if let Some((exchange, part)) = &plan.meeting {
+            let items: Vec<Vec<Item>> = picked.iter().map(|value| vec![vec![*value]]).collect();
+            self.show(exchange, &items, 1, span)?;
+            for (number, value) in (0..).zip(picked.iter_mut()) {
+                *value = self.shown(exchange, number, *part..*part + 1, 1, span)?[0][0];
+            }
+        }
+        self.hand_on(&picked, dst, true, &plan.last, span)
+    }
+
+    /// Rounds what has been put together, unless it is `exact`, and moves it to the layout of its tensor.
+    pub(crate) fn hand_on(
+        &mut self,
+        partial: &[Operand],
+        dst: TensorId,
+        exact: bool,
+        last: &Movement,
+        span: Origin,
+    ) -> Result<(), Diagnostic> {
+        let (dtype, to) = (self.verified.tensor(dst).dtype, self.array(dst)?);
+        if let Movement::Registers(moves) = last {
             let mut ordered = vec![int(0); moves.len()];
             moves.iter().for_each(|(s, d)| ordered[*d as usize] = partial[*s as usize]);
             self.write_reduced(to, dtype, exact, &ordered);
@@ -57,9 +100,9 @@ impl Lower<'_> {
         }
         let (count, bits) = (partial.len() as u32, dtype.bits());
         let result = self.b.add_array("reduced", elements::registers(count, bits));
-        self.write_reduced(result, dtype, exact, &partial);
+        self.write_reduced(result, dtype, exact, partial);
         let counts = (count, self.count(dst)?);
-        self.movement_of((result, to), counts, bits, &plan.last, span)
+        self.movement_of((result, to), counts, bits, last, span)
     }
 
     /// Combines the values of several warps, which meet in the scratch buffer.
@@ -93,7 +136,7 @@ impl Lower<'_> {
     }
 
     /// Writes results to a fragment; `exact` ones are numbers of the element type.
-    fn write_reduced(&mut self, array: ArrayId, dtype: DType, exact: bool, results: &[Operand]) {
+    pub(crate) fn write_reduced(&mut self, array: ArrayId, dtype: DType, exact: bool, results: &[Operand]) {
         let (bits, per_register) = (dtype.bits(), tilewright_machine::per_register(dtype.bits()));
         for (k, group) in results.chunks(per_register as usize).enumerate() {
             let first = k as u32 * per_register;

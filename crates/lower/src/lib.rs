@@ -9,6 +9,7 @@
 //! The roles of a program are lowered one after the other, each as a side of one branch on the warp's index: `roles.rs`. A mechanism
 //! has a file: `tma.rs`, `wgmma.rs`, `pipeline.rs` and `release.rs` (stages of pipelines), `cluster_reduce.rs`, `persistent.rs`.
 
+mod arg;
 mod async_state;
 mod bits;
 mod cluster_reduce;
@@ -26,8 +27,10 @@ mod pipeline;
 mod release;
 mod roles;
 mod scalar;
+mod scan;
 mod schedule;
 mod smem;
+mod sort;
 mod tma;
 mod wgmma;
 
@@ -247,6 +250,18 @@ impl Lower<'_> {
             (StmtKind::Reduce { dst, src, op, .. }, StmtPlan::Reduce(plan)) => {
                 self.reduce(*dst, *src, *op, plan, stmt.span)?;
             }
+            (StmtKind::Shape { dst, src, .. }, StmtPlan::Pick(plan)) => {
+                self.pick(*dst, *src, plan, stmt.span)?;
+            }
+            (StmtKind::Arg { value, index, src, op, .. }, StmtPlan::Arg(plan)) => {
+                self.arg([*value, *index], *src, *op, plan, stmt.span)?;
+            }
+            (StmtKind::Sort { dst, src, carried, descending, .. }, StmtPlan::Sort(plan)) => {
+                self.sort((*dst, *src), *carried, *descending, plan, stmt.span)?;
+            }
+            (StmtKind::Scan { dst, operands, reverse, .. }, StmtPlan::Scan(plan)) => {
+                self.scan(*dst, operands, plan, *reverse, stmt.span)?;
+            }
             (StmtKind::Gather { dst, src, index, .. }, StmtPlan::Gather(plan)) => {
                 self.gather((*dst, *src, *index), plan, stmt.span)?;
             }
@@ -280,6 +295,9 @@ impl Lower<'_> {
                 | StmtKind::Join { .. }
                 | StmtKind::Split { .. }
                 | StmtKind::Reduce { .. }
+                | StmtKind::Scan { .. }
+                | StmtKind::Arg { .. }
+                | StmtKind::Sort { .. }
                 | StmtKind::Gather { .. },
                 _,
             ) => return Err(internal(stmt.span, "a statement without a plan")),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tilewright_machine::{Arch, Memory, Timing};
 use tilewright_tile::core::{Program, ShapeOp, Stmt, StmtKind};
-use tilewright_tile::{Code, Diagnostic, ReduceOp, TensorId};
+use tilewright_tile::{Code, Diagnostic, ScanOperands, TensorId};
 
 use crate::copies::{self, global_copy};
 use crate::divisibility::Divisibility;
@@ -13,7 +13,7 @@ use crate::plan::{CopyPlan, StmtPlan};
 use crate::reason::NotTaken;
 use crate::reject::Reject;
 use crate::tv::{TvLayout, moves, moves_through};
-use crate::{gather, movement, reduce, shapes};
+use crate::{gather, movement, reduce, scan, shapes, sort};
 
 /// An operand's layout as a statement sees it: in the coordinates of its result.
 pub(crate) type See<'a> = &'a dyn Fn(&TvLayout) -> Option<TvLayout>;
@@ -44,7 +44,10 @@ impl Planner<'_> {
             StmtKind::Shape { dst, src, op } => self.shape(*dst, *src, op),
             StmtKind::Join { dst, a, b } => self.halves(*dst, [*a, *b], true),
             StmtKind::Split { lo, hi, src } => self.halves(*src, [*lo, *hi], false),
-            StmtKind::Reduce { dst, src, axis, op } => self.reduce(*dst, *src, *axis, *op),
+            StmtKind::Reduce { dst, src, axis, .. } => self.reduce(*dst, *src, *axis),
+            StmtKind::Arg { value, index, src, axis, .. } => self.arg([*value, *index], *src, *axis),
+            StmtKind::Scan { dst, operands, axis, .. } => self.scan(*dst, operands, *axis),
+            StmtKind::Sort { dst, carried, axis, .. } => self.sort(*dst, carried.is_some(), *axis),
             StmtKind::Gather { dst, src, axis, .. } => self.gather(*dst, *src, *axis),
             _ => return None,
         };
@@ -98,6 +101,12 @@ impl Planner<'_> {
         };
         match (within_threads(), op) {
             (Ok(plan), _) => Ok((plan, Vec::new())),
+            (Err(_), ShapeOp::Slice { axis, start, .. }) if to[*axis as usize] == 1 => {
+                let layouts = [self.layout(src)?, self.layout(dst)?];
+                let across = (self.threads(), carried(self.verified, dst));
+                let plan = reduce::pick(&layouts, (&from, &to), (*axis, *start), across, self.timing)?;
+                Ok((StmtPlan::Pick(plan), Vec::new()))
+            }
             (Err(why), ShapeOp::Slice { .. }) => Err(why.into()),
             (Err(_), ShapeOp::Broadcast(_)) => Err(self.no_broadcast(dst, src)),
             (Err(_), _) => self.moved((src, dst), Some(&see)),
@@ -120,7 +129,7 @@ impl Planner<'_> {
         Ok((StmtPlan::Halves([half(0)?, half(1)?]), Vec::new()))
     }
 
-    fn reduce(&self, dst: TensorId, src: TensorId, axis: u32, op: ReduceOp) -> Planned {
+    fn reduce(&self, dst: TensorId, src: TensorId, axis: u32) -> Planned {
         let (shape, result) = (self.verified.shape(src), self.verified.shape(dst));
         let across = (self.threads(), carried(self.verified, dst));
         let plan = reduce::reduce(
@@ -131,8 +140,36 @@ impl Planner<'_> {
             across,
             self.timing,
         );
-        let plan = plan.map_err(|why| self.no_reduction(src, axis, op).unwrap_or(why.into()))?;
-        Ok((StmtPlan::Reduce(plan), Vec::new()))
+        Ok((StmtPlan::Reduce(plan?), Vec::new()))
+    }
+
+    fn arg(&self, results: [TensorId; 2], src: TensorId, axis: u32) -> Planned {
+        let shape = self.verified.shape(src);
+        let result = self.verified.shape(results[0]);
+        let layouts = [self.layout(results[0])?, self.layout(results[1])?];
+        let bits = results.map(|id| carried(self.verified, id));
+        let across = (self.threads(), bits);
+        let plan = reduce::arg(&self.layout(src)?, &layouts, (&shape, &result), axis, across, self.timing)?;
+        Ok((StmtPlan::Arg(plan), Vec::new()))
+    }
+
+    fn sort(&self, dst: TensorId, carries: bool, axis: u32) -> Planned {
+        // With what goes along goes the place that it had.
+        let words = if carries { 3 } else { 1 };
+        let plan = sort::sort(&self.layout(dst)?, &self.verified.shape(dst), axis, words)?;
+        Ok((StmtPlan::Sort(plan), Vec::new()))
+    }
+
+    fn scan(&self, dst: TensorId, operands: &ScanOperands, axis: u32) -> Planned {
+        let (layout, shape) = (self.layout(dst)?, self.verified.shape(dst));
+        let (words, before) = match operands {
+            ScanOperands::One { .. } => (1, None),
+            ScanOperands::Linear { before, .. } => (2, *before),
+        };
+        let first = before.map(|id| self.layout(id)).transpose()?;
+        let before = first.as_ref().map(|tv| (tv, self.threads(), carried(self.verified, dst)));
+        let plan = scan::scan(&layout, &shape, axis, words, before, self.timing)?;
+        Ok((StmtPlan::Scan(plan), Vec::new()))
     }
 
     fn gather(&self, dst: TensorId, src: TensorId, axis: u32) -> Planned {
@@ -249,26 +286,6 @@ impl Planner<'_> {
             )
         };
         Refusal { message, help }
-    }
-
-    /// Of a mode that a number of threads share which is no power of two.
-    fn no_reduction(&self, src: TensorId, axis: u32, op: ReduceOp) -> Option<Refusal> {
-        let (name, along) = (self.name(src), self.spread(src, axis as usize).len());
-        let (op, block) = (op.name(), self.verified.threads());
-        let odd = !along.is_power_of_two();
-        let spreads = format!("`{name}` spreads mode {axis} over {along} threads");
-        let otherwise = if block.is_power_of_two() { " or over a power of two of them" } else { "" };
-        (odd || (along > 1 && !block.is_power_of_two())).then(|| Refusal {
-            message: if odd {
-                format!("{spreads}, and a {op} across threads needs a power of two")
-            } else {
-                format!("{spreads} of a block of {block}, and a {op} across threads needs a power of two in the block")
-            },
-            help: format!(
-                "redistribute `{name}` before it, `x = rearrange({name}, layout = …)`, so that mode {axis} lies within each \
-                 thread{otherwise}"
-            ),
-        })
     }
 
     /// Of a mode whose extent is no power of two.

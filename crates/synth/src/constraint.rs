@@ -7,7 +7,7 @@
 
 use tilewright_machine::Memory;
 use tilewright_tile::core::{Program, ShapeOp, Stmt, StmtKind};
-use tilewright_tile::{ElemExpr, TensorId};
+use tilewright_tile::{ElemExpr, ScanOperands, TensorId};
 
 use crate::tv::TvLayout;
 use crate::{reduce, shapes};
@@ -115,6 +115,37 @@ pub fn constraints(verified: &Program, statements: &[(&Stmt, usize)]) -> Vec<Con
             StmtKind::Reduce { dst, src, axis, .. } => {
                 push(Equation::Reduce { dst: *dst, src: *src, axis: *axis });
             }
+            StmtKind::Arg { value, index, src, axis, .. } => {
+                for dst in [*value, *index] {
+                    push(Equation::Reduce { dst, src: *src, axis: *axis });
+                }
+            }
+            StmtKind::Sort { dst, src, carried, .. } => {
+                let mut alike = vec![*dst];
+                for tensor in [Some(*src), carried.map(|c| c[0]), carried.map(|c| c[1])].into_iter().flatten()
+                {
+                    if !alike.contains(&tensor) {
+                        alike.push(tensor);
+                    }
+                }
+                push(Equation::Equal(alike));
+            }
+            StmtKind::Scan { dst, operands, axis, .. } => {
+                let (operands, before) = match operands {
+                    ScanOperands::One { src, .. } => (vec![*src], None),
+                    ScanOperands::Linear { a, b, before } => (vec![*a, *b], *before),
+                };
+                let mut alike = vec![*dst];
+                for operand in &operands {
+                    if !alike.contains(operand) {
+                        alike.push(*operand);
+                    }
+                }
+                push(Equation::Equal(alike));
+                if let Some(before) = before {
+                    push(Equation::Reduce { dst: before, src: operands[0], axis: *axis });
+                }
+            }
             _ => {}
         }
     }
@@ -178,7 +209,11 @@ impl Constraint {
                 if let ShapeOp::Slice { axis, start, .. } = op {
                     // A part does not say how the rest is held.
                     let whole = if unknown == *dst { known(*src)? } else { return None };
-                    return Some((*src, shapes::sliced(whole, &from, &to, *axis, *start)?));
+                    let part = shapes::sliced(whole, &from, &to, *axis, *start);
+                    // One coordinate goes from the threads that hold it to those that hold others.
+                    let spread =
+                        || if to[*axis as usize] == 1 { reduce::arises(whole, &from, *axis) } else { None };
+                    return Some((*src, part.or_else(spread)?));
                 }
                 let map = shapes::backward(op, &from, &to)?;
                 if unknown == *src {

@@ -215,6 +215,9 @@ impl Words<'_> {
                     self.text(*stmt)
                 )
             }
+            Why::ScanRuns { stmt, axis } => {
+                format!("a run along mode {axis} in each thread, for `{}`", self.text(*stmt))
+            }
             Why::SameAs { stmt, tensor } => {
                 format!("the same as `{}`, for `{}`", self.name(*tensor), self.text(*stmt))
             }

@@ -11,6 +11,7 @@
 
 pub mod access;
 mod allocate;
+pub mod along;
 pub mod async_layout;
 mod between;
 pub mod block;
@@ -33,10 +34,12 @@ mod prepare;
 mod reason;
 pub mod reduce;
 mod reject;
+pub mod scan;
 mod search;
 mod shapes;
 pub mod shared;
 pub mod solve;
+pub mod sort;
 mod synthesis;
 mod tv;
 

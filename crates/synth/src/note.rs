@@ -12,6 +12,7 @@ use crate::gather::GatherPlan;
 use crate::movement::Movement;
 use crate::options::Options;
 use crate::plan::{CopyPlan, StmtPlan};
+use crate::reduce::Meeting;
 use crate::shared::{SharedUse, count};
 use crate::synthesis::TensorLayout;
 
@@ -79,12 +80,35 @@ pub(crate) fn note(
             let shared = plan.shared_instructions();
             let calls = (plan.lanes.len() * plan.local.len()) as u32 + shared;
             let (mut name, mut bytes, mut wavefronts) = ("shfl.sync".to_string(), 0, 0);
-            if let Some(trip) = &plan.warps {
-                name = format!("{name}, {} + {}", trip.store.row.name, trip.load.row.name);
-                (bytes, wavefronts) = (trip.store.row.bytes, trip.wavefronts() * warps);
+            match &plan.meeting {
+                Meeting::None => {}
+                Meeting::Warps(trip) => {
+                    name = format!("{name}, {} + {}", trip.store.row.name, trip.load.row.name);
+                    (bytes, wavefronts) = (trip.store.row.bytes, trip.wavefronts() * warps);
+                }
+                Meeting::Threads(exchange) => {
+                    name = format!("{name}, {} parts in shared memory", exchange.extent);
+                    (bytes, wavefronts) = (4, plan.meeting.calls() * warps);
+                }
             }
             note.issues(name, calls, plan.cycles(timing));
             note.passes(bytes, shared, wavefronts);
+        }
+        StmtPlan::Pick(plan) => {
+            note.issues(plan.name(), plan.calls(), plan.cycles(timing));
+            note.passes(4, plan.shared_calls(), plan.shared_calls() * warps);
+        }
+        StmtPlan::Arg(plan) => {
+            note.issues("shfl.sync".to_string(), plan.calls(), plan.cycles(timing));
+            note.passes(4, plan.shared_calls(), plan.shared_calls() * warps);
+        }
+        StmtPlan::Sort(plan) => {
+            note.issues("bitonic sort".to_string(), plan.calls(), plan.cycles(timing));
+            note.passes(4, plan.shared_calls(), plan.shared_calls() * warps);
+        }
+        StmtPlan::Scan(plan) => {
+            note.issues(plan.name(), plan.calls(), plan.cycles(timing));
+            note.passes(4, plan.shared_calls(), plan.shared_calls() * warps);
         }
         StmtPlan::Gather(plan) => {
             note.issues(plan.name(), plan.calls(), plan.cycles(timing));

@@ -9,7 +9,9 @@ use crate::async_layout::wgmma::WgmmaPlan;
 use crate::gather::GatherPlan;
 use crate::gemm::{GemmCall, TiledMma};
 use crate::movement::Movement;
-use crate::reduce::ReducePlan;
+use crate::reduce::{ArgPlan, PickPlan, ReducePlan};
+use crate::scan::ScanPlan;
+use crate::sort::SortPlan;
 use crate::tv::Access;
 
 /// The plan of a `copy`.
@@ -84,6 +86,14 @@ pub enum StmtPlan {
     Halves([Vec<(u32, u32)>; 2]),
     /// A reduction.
     Reduce(ReducePlan),
+    /// One coordinate of a mode that threads share, handed to all of them.
+    Pick(PickPlan),
+    /// The largest or the smallest along a mode with its coordinate.
+    Arg(ArgPlan),
+    /// A sort.
+    Sort(SortPlan),
+    /// A scan.
+    Scan(ScanPlan),
     /// A gather.
     Gather(GatherPlan),
 }
@@ -94,6 +104,10 @@ impl StmtPlan {
         match self {
             StmtPlan::Move(movement) => movement.shared_bytes(),
             StmtPlan::Reduce(plan) => plan.shared_bytes(),
+            StmtPlan::Pick(plan) => plan.shared_bytes(),
+            StmtPlan::Arg(plan) => plan.shared_bytes(),
+            StmtPlan::Sort(plan) => plan.shared_bytes(),
+            StmtPlan::Scan(plan) => plan.shared_bytes(),
             StmtPlan::Gather(plan) => plan.shared_bytes(),
             StmtPlan::None
             | StmtPlan::Copy(_)

@@ -343,7 +343,13 @@ impl Staging<'_> {
 fn is_fixed(registers: &Registers, id: TensorId) -> bool {
     match registers.layouts[id.0 as usize].as_ref().map(|(_, why)| why) {
         Some(Why::SameAs { tensor, .. } | Why::DerivedFrom { tensor, .. }) => is_fixed(registers, *tensor),
-        Some(Why::Pinned | Why::Operand { .. } | Why::GatherLanes { .. } | Why::Coalesced { .. }) => true,
+        Some(
+            Why::Pinned
+            | Why::Operand { .. }
+            | Why::GatherLanes { .. }
+            | Why::ScanRuns { .. }
+            | Why::Coalesced { .. },
+        ) => true,
         _ => false,
     }
 }

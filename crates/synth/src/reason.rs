@@ -45,6 +45,13 @@ pub enum Why {
         /// Lanes along it.
         lanes: i64,
     },
+    /// A thread has a run of the values along the mode of a scan.
+    ScanRuns {
+        /// The scan.
+        stmt: StmtId,
+        /// The mode.
+        axis: usize,
+    },
     /// A statement wants it to be that of another tensor.
     SameAs {
         /// The statement.
@@ -96,6 +103,7 @@ impl Why {
             | Why::Coalesced { stmt, .. }
             | Why::RowVectors { stmt, .. }
             | Why::GatherLanes { stmt, .. }
+            | Why::ScanRuns { stmt, .. }
             | Why::SameAs { stmt, .. }
             | Why::DerivedFrom { stmt, .. } => Some(*stmt),
             Why::Pinned

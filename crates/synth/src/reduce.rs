@@ -1,13 +1,14 @@
 //! Reductions along a mode: within threads, then lanes by butterflies, then warps through shared memory. Copies of an
 //! element take no part twice, and only one of those who hold a partial result stores it (Linear Layouts, section 5.1
-//! and table 4).
+//! and table 4). Threads and tiles that are no powers of two are reduced digit by digit ([`Along`]).
 
-use tilewright_layout::{Dim, HTuple, Layout, LinearLayout, Split, compose, nullspace};
+use tilewright_layout::{Dim, HTuple, Layout, LinearLayout, Split};
 use tilewright_machine::{Class, Timing};
 
-use crate::linear::{Bits, LANES};
-use crate::movement::{Between, Movement, Trip, halves, movement, trip};
-use crate::reject::{LanesAlone, Reject};
+use crate::along::{Along, Exchange};
+use crate::linear::Bits;
+use crate::movement::{BARRIER_CYCLES, Between, Movement, Trip, WAVEFRONT_CYCLES, halves, movement, trip};
+use crate::reject::Reject;
 use crate::shapes;
 use crate::tv::TvLayout;
 
@@ -18,17 +19,57 @@ pub struct ReducePlan {
     pub local: Vec<Vec<u32>>,
     /// Distances of the lanes that exchange partial results.
     pub lanes: Vec<u32>,
-    /// The exchange between warps: each stores its partial results, each loads those of all, the parts of one result in
-    /// consecutive registers.
-    pub warps: Option<Box<Trip>>,
+    /// The exchange of what lanes cannot put together.
+    pub meeting: Meeting,
     /// From the layout in which the result arises to that of the result's tensor.
     pub last: Movement,
+}
+
+/// The exchange of partial results through shared memory.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Meeting {
+    /// Each warp has all of the mode.
+    None,
+    /// Between powers of two of warps: each stores its partial results, each loads those of all, the parts of one result in
+    /// consecutive registers.
+    Warps(Box<Trip>),
+    /// Between any threads.
+    Threads(Exchange),
+}
+
+impl Meeting {
+    /// Bytes of shared memory.
+    pub fn shared_bytes(&self) -> u32 {
+        match self {
+            Meeting::None => 0,
+            Meeting::Warps(trip) => trip.bytes,
+            Meeting::Threads(exchange) => 4 * exchange.words(1),
+        }
+    }
+
+    /// Half cycles of the multiprocessor for one warp.
+    pub fn cycles(&self, timing: &Timing) -> u32 {
+        match self {
+            Meeting::None => 0,
+            Meeting::Warps(trip) => trip.cycles(timing),
+            Meeting::Threads(_) => self.calls() * WAVEFRONT_CYCLES + 2 * BARRIER_CYCLES,
+        }
+    }
+
+    /// Accesses of one thread.
+    pub fn calls(&self) -> u32 {
+        match self {
+            Meeting::None => 0,
+            Meeting::Warps(trip) => trip.calls(),
+            Meeting::Threads(exchange) => exchange.items[0] * (exchange.extent + 1),
+        }
+    }
 }
 
 impl ReducePlan {
     /// Bytes of shared memory.
     pub fn shared_bytes(&self) -> u32 {
-        self.warps.as_ref().map_or(0, |t| t.bytes).max(self.last.shared_bytes())
+        self.meeting.shared_bytes().max(self.last.shared_bytes())
     }
 
     /// Half cycles of the multiprocessor for one warp.
@@ -38,14 +79,13 @@ impl ReducePlan {
         let rounds = self.lanes.len() as u32 * self.local.len() as u32;
         combined as u32 * combine
             + rounds * (halves(timing.cost(Class::Shuffle)) + combine)
-            + self.warps.as_ref().map_or(0, |t| t.cycles(timing))
+            + self.meeting.cycles(timing)
             + self.last.cycles(timing)
     }
 
     /// Instructions of one thread that access shared memory.
     pub fn shared_instructions(&self) -> u32 {
-        self.warps.as_ref().map_or(0, |t| t.calls())
-            + if let Movement::Shared(t) = &self.last { t.calls() } else { 0 }
+        self.meeting.calls() + if let Movement::Shared(t) = &self.last { t.calls() } else { 0 }
     }
 }
 
@@ -67,6 +107,179 @@ pub fn reduce(
     (threads, bits): (i64, u32),
     timing: &Timing,
 ) -> Result<ReducePlan, Reject> {
+    let (local, lanes, meeting, partial) = match over_bits(src, (shape, result), axis, timing) {
+        Ok(found) => found,
+        Err(Reject::TooLarge) => return Err(Reject::TooLarge),
+        Err(_) => {
+            let along = Along::new(src, shape, axis)?;
+            let mut lanes = along.lanes();
+            lanes.sort_unstable();
+            let meeting = along.meeting()?.map_or(Meeting::None, Meeting::Threads);
+            (along.rows, lanes, meeting, along.without)
+        }
+    };
+    let between = Between { from: &partial, to: dst, shape: result, threads, bits, timing };
+    let (last, _) = movement(&between)?;
+    Ok(ReducePlan { local, lanes: lanes.into_iter().map(|k| 1 << k).collect(), meeting, last })
+}
+
+/// Values that a thread combines, bits of the lane that exchange, the exchange of warps, and the layout of what comes of it.
+type Steps = (Vec<Vec<u32>>, Vec<u32>, Meeting, TvLayout);
+
+/// The plan of a slice of one coordinate of a mode that threads share: those that hold it hand it to the others.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PickPlan {
+    /// The value of each row.
+    pub values: Vec<u32>,
+    /// The bits of the lane along the mode, and those of the lane that holds it.
+    pub lanes: [u32; 2],
+    /// The exchange between threads, and the part that is wanted.
+    pub meeting: Option<(Exchange, u32)>,
+    /// From the layout in which the result arises to that of its tensor.
+    pub last: Movement,
+}
+
+/// The plan of an `argmax` or an `argmin`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ArgPlan {
+    /// The rows and the coordinates of their values.
+    pub along: Along,
+    /// The exchange between threads.
+    pub meeting: Option<Exchange>,
+    /// From the layout in which the results arise to those of their tensors.
+    pub last: [Movement; 2],
+}
+
+impl PickPlan {
+    /// Bytes of shared memory.
+    pub fn shared_bytes(&self) -> u32 {
+        let exchange = self.meeting.as_ref().map_or(0, |(exchange, _)| 4 * exchange.words(1));
+        exchange.max(self.last.shared_bytes())
+    }
+
+    /// Shuffles and accesses to shared memory of one thread.
+    pub fn calls(&self) -> u32 {
+        let shuffles = if self.lanes[0] == 0 { 0 } else { self.values.len() as u32 };
+        shuffles + self.shared_calls() + self.last.calls()
+    }
+
+    /// Accesses to shared memory of one thread.
+    pub fn shared_calls(&self) -> u32 {
+        self.meeting.as_ref().map_or(0, |(exchange, _)| 2 * exchange.items[0])
+    }
+
+    /// Half cycles of the multiprocessor for one warp.
+    pub fn cycles(&self, timing: &Timing) -> u32 {
+        let shuffles = if self.lanes[0] == 0 { 0 } else { self.values.len() as u32 };
+        let barriers = if self.meeting.is_some() { 2 * BARRIER_CYCLES } else { 0 };
+        shuffles * halves(timing.cost(Class::Shuffle))
+            + self.shared_calls() * WAVEFRONT_CYCLES
+            + barriers
+            + self.last.cycles(timing)
+    }
+
+    /// The instructions, as reports name them.
+    pub fn name(&self) -> String {
+        let shared = if self.meeting.is_some() { ", through shared memory" } else { "" };
+        format!("shfl.sync{shared}")
+    }
+}
+
+impl ArgPlan {
+    /// Bytes of shared memory.
+    pub fn shared_bytes(&self) -> u32 {
+        let last = self.last.iter().map(Movement::shared_bytes).max().unwrap_or(0);
+        last.max(self.meeting.as_ref().map_or(0, |exchange| 4 * exchange.words(2)))
+    }
+
+    /// Accesses to shared memory of one thread.
+    pub fn shared_calls(&self) -> u32 {
+        self.meeting.as_ref().map_or(0, |exchange| 2 * exchange.items[0] * (exchange.extent + 1))
+    }
+
+    fn shuffles(&self) -> u32 {
+        2 * (self.along.lanes().len() * self.along.rows.len()) as u32
+    }
+
+    /// Shuffles and accesses to shared memory of one thread.
+    pub fn calls(&self) -> u32 {
+        self.shuffles() + self.shared_calls() + self.last.iter().map(Movement::calls).sum::<u32>()
+    }
+
+    /// Half cycles of the multiprocessor for one warp.
+    pub fn cycles(&self, timing: &Timing) -> u32 {
+        let values: usize = self.along.rows.iter().map(Vec::len).sum();
+        let combine = halves(timing.cost(Class::MinF32));
+        let last: u32 = self.last.iter().map(|last| last.cycles(timing)).sum();
+        let barriers = if self.meeting.is_some() { 2 * BARRIER_CYCLES } else { 0 };
+        ARG_OPS * values as u32 * combine
+            + self.shuffles() * (halves(timing.cost(Class::Shuffle)) + 3 * combine)
+            + self.shared_calls() * WAVEFRONT_CYCLES
+            + barriers
+            + last
+    }
+}
+
+/// Operations on an element of an `argmax`: its key, a comparison and two selections.
+const ARG_OPS: u32 = 9;
+
+/// Plans a slice of one coordinate of a mode that threads share.
+///
+/// # Errors
+///
+/// The reason why the distribution of the operand does not allow it.
+pub fn pick(
+    [src, dst]: &[TvLayout; 2],
+    (shape, result): (&[i64], &[i64]),
+    (axis, start): (u32, i64),
+    (threads, bits): (i64, u32),
+    timing: &Timing,
+) -> Result<PickPlan, Reject> {
+    let along = Along::new(src, shape, axis)?;
+    let holder = along.holder(start);
+    let lanes = along.lanes().into_iter().fold(0, |all, bit| all | 1 << bit);
+    let meeting = along.meeting()?.map(|exchange| (exchange, holder.part));
+    let between = Between { from: &along.without, to: dst, shape: result, threads, bits, timing };
+    let (last, _) = movement(&between)?;
+    let values = along.rows.iter().map(|row| row[holder.value]).collect();
+    Ok(PickPlan { values, lanes: [lanes, holder.lanes], meeting, last })
+}
+
+/// Plans an `argmax` or an `argmin` of a tensor of `shape` along `axis`.
+///
+/// # Errors
+///
+/// The reason why the distribution of the operand does not allow it.
+pub fn arg(
+    src: &TvLayout,
+    results: &[TvLayout; 2],
+    (shape, result): (&[i64], &[i64]),
+    axis: u32,
+    (threads, bits): (i64, [u32; 2]),
+    timing: &Timing,
+) -> Result<ArgPlan, Reject> {
+    let along = Along::new(src, shape, axis)?;
+    let last = |k: usize| {
+        let between =
+            Between { from: &along.without, to: &results[k], shape: result, threads, bits: bits[k], timing };
+        movement(&between).map(|(movement, _)| movement)
+    };
+    let last = [last(0)?, last(1)?];
+    Ok(ArgPlan { meeting: along.meeting()?, along, last })
+}
+
+/// The reason for which a reduction does not go along a mode of this layout, if there is one.
+pub fn refusal(src: &TvLayout, shape: &[i64], axis: u32) -> Option<Reject> {
+    Along::new(src, shape, axis).err().filter(|_| bits_along(src, shape, axis).is_err())
+}
+
+/// The steps of a reduction where threads and tiles are powers of two, but for slices of registers.
+fn over_bits(
+    src: &TvLayout,
+    (shape, result): (&[i64], &[i64]),
+    axis: u32,
+    timing: &Timing,
+) -> Result<Steps, Reject> {
     let map = shapes::without(axis, shape).ok_or(Reject::TooLarge)?;
     let partial = arises(src, shape, axis).ok_or(Reject::ModeStays)?;
     let count = partial.count() as i64;
@@ -76,93 +289,36 @@ pub fn reduce(
         let found = (0..count).find(|v| partial.at(0, *v) - partial.at(0, 0) == place);
         local[found.ok_or(Reject::NoPlace)? as usize].push(s as u32);
     }
-    let name = format!("dim{axis}");
-    // Threads that hold different elements hold the same result: a thread mode walks along the reduced mode.
-    let crosses = nullspace(partial.threads()) != nullspace(src.threads());
-    let over_bits = Bits::new(src, shape);
-    let (mut lanes, mut parts) = (Vec::new(), Vec::new());
-    match over_bits {
-        Ok(bits) => {
-            let along = |input: &str| bits.linear().part(input, &name);
-            let others = bits.linear().slice(&name)?;
-            for (input, found) in [("lane", &mut lanes), ("warp", &mut parts)] {
-                for (k, column) in along(input)?.into_iter().enumerate() {
-                    if column != 0 && others.bases(input)[k] != 0 {
-                        return Err(Reject::Diagonal(input));
-                    }
-                    if column != 0 {
-                        found.push(k as u32);
-                    }
-                }
-            }
-        }
-        Err(_) if !crosses => {}
-        Err(e) => {
-            lanes = lanes_alone(src, (shape, axis), &local)
-                .map_err(|alone| Reject::NotBits(Box::new(e), alone))?;
-        }
-    }
-    let warps = if parts.is_empty() {
-        None
+    let [lanes, parts] = bits_along(src, shape, axis)?;
+    let meeting = if parts.is_empty() {
+        Meeting::None
     } else {
         let bits = Bits::new(&partial, result)?;
         let (store, load) = across_warps(&bits, &parts)?;
         // Partial results have 32 bits.
-        Some(Box::new(trip(&store, &load, 32, timing.arch)?))
+        Meeting::Warps(Box::new(trip(&store, &load, 32, timing.arch)?))
     };
-    let between = Between { from: &partial, to: dst, shape: result, threads, bits, timing };
-    let (last, _) = movement(&between)?;
-    Ok(ReducePlan { local, lanes: lanes.into_iter().map(|k| 1 << k).collect(), warps, last })
+    Ok((local, lanes, meeting, partial))
 }
 
-/// The bits of the lanes that walk along the mode, where no warp does: then it is no matter how many warps there are.
-///
-/// # Errors
-///
-/// The reason why lanes alone do not have the whole mode between them.
-fn lanes_alone(
-    src: &TvLayout,
-    (shape, axis): (&[i64], u32),
-    local: &[Vec<u32>],
-) -> Result<Vec<u32>, LanesAlone> {
-    let (axis, threads) = (axis as usize, src.threads());
-    let unit: i64 = shape[..axis].iter().product();
-    let digit = |coordinate: i64| coordinate / unit % shape[axis];
-    let warps = Layout::new(HTuple::Leaf(threads.size() / LANES), HTuple::Leaf(LANES));
-    let warps = warps.and_then(|warps| compose(threads, &warps))?;
-    if (0..warps.size()).any(|warp| digit(warps.eval(warp)) != 0) {
-        return Err(LanesAlone::Warps);
-    }
-    let lanes = compose(threads, &Layout::identity(LANES))?;
-    let split = Split::new(&[("lane", &lanes)], &HTuple::from_flat(shape.to_vec()))?;
+/// The bits of the lane and of the warp that step along the mode.
+fn bits_along(src: &TvLayout, shape: &[i64], axis: u32) -> Result<[Vec<u32>; 2], Reject> {
     let name = format!("dim{axis}");
-    let others = split.linear.slice(&name)?;
-    let along = split.linear.part("lane", &name)?;
-    let mut found = Vec::new();
-    for k in (0..along.len()).filter(|k| along[*k] != 0) {
-        if others.bases("lane")[k] != 0 {
-            return Err(LanesAlone::Diagonal);
-        }
-        found.push(k as u32);
-    }
-    // Each coordinate of the mode is one lane's and one value's.
-    for values in local {
-        let mut seen = vec![false; shape[axis] as usize];
-        for value in values {
-            for subset in 0..1i64 << found.len() {
-                let lane: i64 = found.iter().enumerate().map(|(i, k)| (subset >> i & 1) << k).sum();
-                let place = digit(src.value_offset(i64::from(*value))) + digit(lanes.eval(lane));
-                match seen.get_mut(place as usize) {
-                    Some(seen) if !*seen => *seen = true,
-                    _ => return Err(LanesAlone::HeldTwice),
-                }
+    let bits = Bits::new(src, shape)?;
+    let along = |input: &str| bits.linear().part(input, &name);
+    let others = bits.linear().slice(&name)?;
+    let (mut lanes, mut parts) = (Vec::new(), Vec::new());
+    for (input, found) in [("lane", &mut lanes), ("warp", &mut parts)] {
+        for (k, column) in along(input)?.into_iter().enumerate() {
+            if column != 0 && others.bases(input)[k] != 0 {
+                return Err(Reject::Diagonal(input));
+            }
+            if column != 0 {
+                found.push(k as u32);
             }
         }
-        if seen.contains(&false) {
-            return Err(LanesAlone::Incomplete);
-        }
     }
-    Ok(found)
+    Ok([lanes, parts])
 }
 
 /// The layouts of an exchange of partial results: both over the result's modes and a mode `part` that the warps `parts`

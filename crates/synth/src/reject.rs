@@ -150,12 +150,15 @@ pub enum Reject {
     /// A reduction's operand outside its result.
     #[error("a value of the operand has no place in the result")]
     NoPlace,
-    /// Lanes or warps that walk two modes.
+    /// Threads or values that carry from one mode to the next.
+    #[error("threads or values carry from one mode of the tile to the next")]
+    ModeCrossed,
+    /// A mode that is not each digit's once.
+    #[error("threads or values hold elements along the mode twice")]
+    HeldTwice,
+    /// Lanes, warps, threads or values that walk two modes.
     #[error("{0}s walk along the mode and another at once")]
     Diagonal(&'static str),
-    /// Threads that are no bits, and why lanes alone do not do it.
-    #[error("threads share the mode in a way that is not one of bits: {0}; {1}")]
-    NotBits(Box<LayoutError>, LanesAlone),
     /// A gather along an odd mode.
     #[error("a gather runs along modes of power-of-two extents")]
     OddMode,
@@ -172,26 +175,6 @@ pub enum Reject {
     /// An asynchronous matrix product.
     #[error(transparent)]
     Wgmma(#[from] WgmmaReject),
-}
-
-/// Reason for which the lanes of a warp do not reduce a mode alone.
-#[derive(Clone, PartialEq, Debug, Error)]
-pub enum LanesAlone {
-    /// A layout operation is not admissible.
-    #[error(transparent)]
-    Layout(#[from] LayoutError),
-    /// Warps walk along the mode.
-    #[error("and warps share it")]
-    Warps,
-    /// Lanes walk two modes.
-    #[error("and lanes walk along another mode too")]
-    Diagonal,
-    /// An element is held twice.
-    #[error("and its elements are not one lane's each")]
-    HeldTwice,
-    /// An element is not held.
-    #[error("and the lanes of a warp do not have all of it")]
-    Incomplete,
 }
 
 /// Reason for which the tensor memory accelerator cannot do a copy.

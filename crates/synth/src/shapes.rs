@@ -56,6 +56,13 @@ pub fn without(axis: u32, shape: &[i64]) -> Option<Layout> {
     map(shape, places)
 }
 
+/// Coordinate of a tile → coordinate along mode `axis`.
+pub fn only(axis: u32, shape: &[i64]) -> Option<Layout> {
+    let mut steps = vec![0; shape.len()];
+    steps[axis as usize] = 1;
+    map(shape, steps)
+}
+
 /// Coordinate of a join's result → coordinate of either operand of `size` elements; the second operand lies above the first.
 pub fn half(size: i64) -> Option<Layout> {
     map(&[size, 2], vec![1, 0])
@@ -155,6 +162,26 @@ pub fn across(shape: &[i64], axis: usize, along: i64, threads: i64) -> Option<Tv
     TvLayout::new(squeeze(&threads), squeeze(&divided.mode(1).ok()?)).ok()
 }
 
+/// A distribution with a run of values along mode `axis` in each thread, neighbouring threads along that mode, then along the others from the
+/// last to the first.
+pub fn runs(shape: &[i64], axis: usize, threads: i64) -> Option<TvLayout> {
+    let units = strides(shape);
+    let each = (shape.iter().product::<i64>() / threads).max(1);
+    let extent = shape[axis];
+    let run = (1..=each.min(extent)).rev().find(|n| extent % n == 0)?;
+    let others = (0..shape.len()).rev().filter(|k| *k != axis).map(|k| (shape[k], units[k]));
+    let (mut left, mut lanes, mut values) = (threads, Vec::new(), vec![(run, units[axis])]);
+    for (extent, unit) in std::iter::once((extent / run, units[axis] * run)).chain(others) {
+        let most = (1..=extent.min(left)).rev().find(|n| extent % n == 0 && left % n == 0)?;
+        lanes.push((most, unit));
+        values.push((extent / most, unit * most));
+        left /= most;
+    }
+    lanes.push((left, 0));
+    let threads = Layout::from_leaves(&lanes).ok()?;
+    TvLayout::new(squeeze(&threads), squeeze(&Layout::from_leaves(&values).ok()?)).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -249,6 +276,14 @@ mod tests {
         // An odd number of columns has no factor that four lanes have.
         let map = backward(&ShapeOp::Broadcast(Vec::new()), &[16, 1], &[16, 3]).unwrap();
         assert!(repeated(&t, &map).unwrap().same_function(&lifted(&t, &map).unwrap()));
+    }
+
+    #[test]
+    fn a_run_is_as_long_as_a_thread_has_values() {
+        let text = |shape: &[i64], axis, threads| runs(shape, axis, threads).unwrap().layout().to_string();
+        assert_eq!(text(&[16, 64], 1, 128), "((8,16),8):((128,1),16)");
+        assert_eq!(text(&[64], 0, 128), "((64,2),1):((1,0),0)");
+        assert_eq!(text(&[4, 96], 1, 32), "((8,4),12):((48,1),4)");
     }
 
     #[test]

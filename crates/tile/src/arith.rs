@@ -319,6 +319,7 @@ impl ReduceOp {
             ReduceOp::Sum => x + y,
             ReduceOp::Max => most(x, y),
             ReduceOp::Min => least(x, y),
+            ReduceOp::Product => x * y,
         }
     }
 }

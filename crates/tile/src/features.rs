@@ -5,7 +5,7 @@ use std::fmt;
 use tilewright_machine::{Arch, DType, Features, MbarrierOp, SyncOp, TensorRow, WgmmaRow, conversion_needs};
 
 use crate::diagnostic::{Code, Diagnostic, Origin};
-use crate::program::{ReduceOp, Stmt, StmtKind};
+use crate::program::{Stmt, StmtKind};
 use crate::verified::Verified;
 
 /// A construct of the language that not every architecture has instructions for.
@@ -131,9 +131,24 @@ fn constructs(v: &Verified, stmt: &Stmt) -> Vec<Construct> {
         }
         StmtKind::Reduce { dst, src, op, .. } => {
             // An `e5m2` that needs no rounding is the upper byte of an `f16`.
-            let back = *op == ReduceOp::Sum || dtype(*dst) == DType::E4M3;
+            let back = op.computes() || dtype(*dst) == DType::E4M3;
             let read = [Construct::Conversion(dtype(*src), DType::F32)];
             read.into_iter().chain(back.then(|| Construct::Conversion(DType::F32, dtype(*dst)))).collect()
+        }
+        StmtKind::Arg { value, src, .. } => {
+            // What is found is a number of the type already.
+            let back = dtype(*value) == DType::E4M3;
+            let read = [Construct::Conversion(dtype(*src), DType::F32)];
+            read.into_iter().chain(back.then(|| Construct::Conversion(DType::F32, dtype(*value)))).collect()
+        }
+        StmtKind::Sort { src, .. } => {
+            let back = dtype(*src) == DType::E4M3;
+            let read = [Construct::Conversion(dtype(*src), DType::F32)];
+            read.into_iter().chain(back.then(|| Construct::Conversion(DType::F32, dtype(*src)))).collect()
+        }
+        StmtKind::Scan { dst, .. } => {
+            let float = DType::F32;
+            vec![Construct::Conversion(dtype(*dst), float), Construct::Conversion(float, dtype(*dst))]
         }
         // On every architecture.
         _ => Vec::new(),

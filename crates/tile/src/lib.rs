@@ -38,8 +38,7 @@ pub use parser::{Misread, parse, parse_module};
 pub use printer::{Names, named_statement_text, statement_text};
 pub use program::Unnamed;
 pub use program::{
-    AsyncCopyAttrs, BinaryOp, CopyAttrs, Dimension, ElemExpr, Form, Literal, Module, Notation, Operand,
-    OperandMut, Param, ParamId, ParamKind, Pipeline, PipelineId, Program, ReduceOp, ShapeOp, Side, Stmt,
+    ArgOp, AsyncCopyAttrs, BinaryOp, CopyAttrs, Dimension, ElemExpr, Form, Literal, Module, Notation, Operand, OperandMut, Param, ParamId, ParamKind, Pipeline, PipelineId, Program, ReduceOp, ScanOperands, ShapeOp, Side, Stmt,
     StmtKind, Surface, Symbol, SymbolKind, Tensor, TensorId, TensorKind, TensorRef, TileOrder, UnaryOp, Use,
     ViewLeaf, ViewMode,
 };

@@ -33,7 +33,7 @@ const DECLARATIONS: [&str; 6] = ["size", "const", "kernel", "grid", "threads", "
 const BLOCKS: [&str; 6] = ["let", "for", "unroll", "warpgroup", "produce", "consume"];
 /// Calls with arguments of their own; the others are [`PLAIN`].
 const CALLS: [&str; 2] = ["copy", "gemm"];
-const VALUES: [&str; 15] = [
+const VALUES: [&str; 19] = [
     "global_view",
     "register_tensor",
     "shared_tensor",
@@ -48,12 +48,16 @@ const VALUES: [&str; 15] = [
     "join",
     "split",
     "reduce",
+    "scan",
+    "argmax",
+    "argmin",
+    "sort",
     "gather",
 ];
 /// Functions other than those of [`UnaryOp`] and [`BinaryOp`].
 const FUNCTIONS: [&str; 3] = ["index", "where", "bitcast"];
-const OTHERS: [&str; 8] = ["in", "block", "async", "ceil_div", "layout", "inf", "_", "return"];
-const FUTURE: [&str; 4] = ["if", "else", "while", "scan"];
+const OTHERS: [&str; 9] = ["in", "block", "reverse", "async", "ceil_div", "layout", "inf", "_", "return"];
+const FUTURE: [&str; 3] = ["if", "else", "while"];
 
 /// Every word of the language, with its part of speech. None is a name of anything else, but for functions, which are known by the parenthesis
 /// behind them; and a kernel's own name is exempt, as it never stands where these do.

@@ -6,9 +6,7 @@ use std::fmt::{self, Display, Write};
 
 use crate::expr::{Axis, Expr, IntOp, SymbolId};
 use crate::program::{
-    BinaryOp, ElemExpr, Form, Literal, Module, Notation, Param, ParamId, ParamKind, PipelineId, Program,
-    ShapeOp, Side, Stmt, StmtKind, Surface, Symbol, SymbolKind, TensorId, TensorKind, TensorRef, TileOrder,
-    UnaryOp, ViewLeaf, ViewMode,
+    BinaryOp, ElemExpr, Form, Literal, Module, Notation, Param, ParamId, ParamKind, PipelineId, Program, ScanOperands, ShapeOp, Side, Stmt, StmtKind, Surface, Symbol, SymbolKind, TensorId, TensorKind, TensorRef, TileOrder, UnaryOp, ViewLeaf, ViewMode,
 };
 use crate::statement::Argument;
 use tilewright_layout::Layout;
@@ -761,6 +759,35 @@ impl<'a> Printer<'a> {
             StmtKind::Reduce { dst, src, op, axis } => {
                 self.defined.insert(*dst);
                 write!(out, "{} = reduce({}, {}, {axis})", name(dst), name(src), op.name())
+            }
+            StmtKind::Scan { dst, operands, axis, reverse } => {
+                self.defined.insert(*dst);
+                write!(out, "{} = scan(", name(dst))?;
+                match operands {
+                    ScanOperands::One { src, op } => write!(out, "{}, {}, {axis}", name(src), op.name())?,
+                    ScanOperands::Linear { a, b, before } => {
+                        write!(out, "{}, {}, linear, {axis}", name(a), name(b))?;
+                        before.iter().try_for_each(|before| write!(out, ", {}", name(before)))?;
+                    }
+                }
+                out.write_str(if *reverse { ", reverse)" } else { ")" })
+            }
+            StmtKind::Arg { value, index, src, op, axis } => {
+                self.defined.extend([*value, *index]);
+                write!(out, "{}, {} = {}({}, {axis})", name(value), name(index), op.name(), name(src))
+            }
+            StmtKind::Sort { dst, src, carried, axis, descending } => {
+                self.defined.insert(*dst);
+                write!(out, "{}", name(dst))?;
+                if let Some([values, _]) = carried {
+                    self.defined.insert(*values);
+                    write!(out, ", {}", name(values))?;
+                }
+                write!(out, " = sort({}", name(src))?;
+                if let Some([_, with]) = carried {
+                    write!(out, ", {}", name(with))?;
+                }
+                write!(out, ", {axis}{})", if *descending { ", descending" } else { "" })
             }
             StmtKind::Gather { dst, src, index, axis } => {
                 self.defined.insert(*dst);

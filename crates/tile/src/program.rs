@@ -15,7 +15,7 @@ use crate::ids::StmtIds;
 pub use crate::ids::{ParamId, PipelineId, TensorId};
 use crate::sources::Sources;
 pub use crate::statement::{
-    AsyncCopyAttrs, CopyAttrs, Form, Literal, Operand, OperandMut, ReduceOp, ShapeOp, Side, Stmt, StmtKind,
+    ArgOp, AsyncCopyAttrs, CopyAttrs, Form, Literal, Operand, OperandMut, ReduceOp, ScanOperands, ShapeOp, Side, Stmt, StmtKind,
     Surface, TensorRef, TileOrder, Use,
 };
 

@@ -394,6 +394,46 @@ pub enum StmtKind<F: Form = Surface> {
         /// The mode that goes.
         axis: u32,
     },
+    /// `dst = scan(src, op, axis)`, `dst = scan(a, b, linear, axis, h0)`, `dst = scan(…, reverse)`: every element becomes what those up to
+    /// it along the mode come to, itself among them; `reverse` from the last to the first. See [`ScanOperands`].
+    Scan {
+        /// The result, of the shape and the type of its operands.
+        dst: TensorId,
+        /// The operands, with the operation.
+        operands: ScanOperands,
+        /// The mode.
+        axis: u32,
+        /// `reverse`: from the last element of the mode to the first.
+        reverse: bool,
+    },
+    /// `value, index = argmax(src, axis)`, `argmin`: the largest or the smallest element along one mode, and its coordinate there; of several
+    /// the first. The mode is gone, as in a reduction.
+    Arg {
+        /// The element, of the type of `src`.
+        value: TensorId,
+        /// Its coordinate, `i32`; not `value`.
+        index: TensorId,
+        /// The operand.
+        src: TensorId,
+        /// Which of both.
+        op: ArgOp,
+        /// The mode that goes.
+        axis: u32,
+    },
+    /// `dst = sort(src, axis)`, `dst, values = sort(src, carried, axis)`, `descending`: the elements along one mode in their order, and others
+    /// that go with them. What is equal keeps its order; NaNs are last either way, −0 lies below +0.
+    Sort {
+        /// The result, of the shape and the type of `src`.
+        dst: TensorId,
+        /// The operand; a power of two of elements along the mode.
+        src: TensorId,
+        /// The result and the operand that go with them; not `dst`.
+        carried: Option<[TensorId; 2]>,
+        /// The mode.
+        axis: u32,
+        /// `descending`: from the largest to the smallest.
+        descending: bool,
+    },
     /// `dst = gather(src, index, axis)`: `dst[…, i, …] = src[…, index[…, i, …] mod n, …]`, where `i` stands in mode
     /// `axis` and `n` is the extent of that mode of `src`. The remainder is not negative, so that every index is
     /// legal and −1 is the last. `dst` has the shape of `index` and the type of `src`.
@@ -672,6 +712,18 @@ macro_rules! operands {
                         out.push(Tensor(Use::Assign, dst));
                         expr.$collect(&mut out);
                     }
+                    StmtKind::Scan { dst, operands, axis: _, reverse: _ } => {
+                        out.push(Tensor(Use::Assign, dst));
+                        match operands {
+                            ScanOperands::One { src, op: _ } => out.push(Tensor(Use::Read, src)),
+                            ScanOperands::Linear { a, b, before } => {
+                                out.extend([Tensor(Use::Read, a), Tensor(Use::Read, b)]);
+                                if let Some(before) = before {
+                                    out.push(Tensor(Use::Read, before));
+                                }
+                            }
+                        }
+                    }
                     StmtKind::Shape { dst, src, op } => {
                         out.extend([Tensor(Use::Assign, dst), Tensor(Use::Read, src)]);
                         match op {
@@ -691,6 +743,22 @@ macro_rules! operands {
                     }
                     StmtKind::Split { lo, hi, src } => {
                         out.extend([Tensor(Use::Assign, lo), Tensor(Use::Assign, hi), Tensor(Use::Read, src)]);
+                    }
+                    StmtKind::Arg { value, index, src, op: _, axis: _ } => {
+                        let results = [Tensor(Use::Assign, value), Tensor(Use::Assign, index)];
+                        out.extend(results);
+                        out.push(Tensor(Use::Read, src));
+                    }
+                    StmtKind::Sort { dst, src, carried, axis: _, descending: _ } => {
+                        out.push(Tensor(Use::Assign, dst));
+                        match carried {
+                            Some([result, operand]) => {
+                                let operands = [Tensor(Use::Read, src), Tensor(Use::Read, operand)];
+                                out.push(Tensor(Use::Assign, result));
+                                out.extend(operands);
+                            }
+                            None => out.push(Tensor(Use::Read, src)),
+                        }
                     }
                     StmtKind::Gather { dst, src, index, axis: _ } => {
                         out.extend([Tensor(Use::Assign, dst), Tensor(Use::Read, src), Tensor(Use::Read, index)]);
@@ -892,11 +960,14 @@ pub enum ReduceOp {
     Max,
     /// `min`: the smallest. A NaN loses to every number.
     Min,
+    /// `product`: floats are multiplied in `f32`, and the product is rounded once to the element type; `i32` counts modulo 2³².
+    /// There is no product of integers of 8 bits and fewer.
+    Product,
 }
 
 impl ReduceOp {
     /// All, in the order of the grammar.
-    pub const ALL: [ReduceOp; 3] = [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min];
+    pub const ALL: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min, ReduceOp::Product];
 
     /// The word of the tile language.
     pub fn name(self) -> &'static str {
@@ -904,6 +975,74 @@ impl ReduceOp {
             ReduceOp::Sum => "sum",
             ReduceOp::Max => "max",
             ReduceOp::Min => "min",
+            ReduceOp::Product => "product",
+        }
+    }
+
+    /// True if it computes new numbers, which are rounded: the others choose among the elements.
+    pub fn computes(self) -> bool {
+        matches!(self, ReduceOp::Sum | ReduceOp::Product)
+    }
+}
+
+/// The element that a [`StmtKind::Arg`] finds. The order is that of [`ReduceOp::Max`]: a NaN loses to every number, −0 lies below +0.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ArgOp {
+    /// `argmax`: the largest.
+    Max,
+    /// `argmin`: the smallest.
+    Min,
+}
+
+impl ArgOp {
+    /// All, in the order of the grammar.
+    pub const ALL: [ArgOp; 2] = [ArgOp::Max, ArgOp::Min];
+
+    /// The word of the tile language.
+    pub fn name(self) -> &'static str {
+        match self {
+            ArgOp::Max => "argmax",
+            ArgOp::Min => "argmin",
+        }
+    }
+
+    /// The reduction to the same element.
+    pub fn extreme(self) -> ReduceOp {
+        match self {
+            ArgOp::Max => ReduceOp::Max,
+            ArgOp::Min => ReduceOp::Min,
+        }
+    }
+}
+
+/// The operands of a [`StmtKind::Scan`]. Floats are combined in `f32`, each result is rounded once to the element type; which elements are
+/// put together first is the compiler's choice.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ScanOperands {
+    /// `scan(src, op, axis)`: sums, products, the largest or the smallest so far.
+    One {
+        /// The operand.
+        src: TensorId,
+        /// The operation on two elements.
+        op: ReduceOp,
+    },
+    /// `scan(a, b, linear, axis)`, `scan(a, b, linear, axis, h0)`: hₜ = aₜ·hₜ₋₁ + bₜ of floats, from h₋₁ = `h0`, or 0.
+    Linear {
+        /// The factors.
+        a: TensorId,
+        /// The terms, of the same shape and type.
+        b: TensorId,
+        /// What comes before the first: of extent 1 along the mode, or without it. In a reverse scan it comes after the last.
+        before: Option<TensorId>,
+    },
+}
+
+impl ScanOperands {
+    /// The operands of the result's shape, in the order of the text.
+    pub fn tensors(&self) -> Vec<TensorId> {
+        match self {
+            ScanOperands::One { src, .. } => vec![*src],
+            ScanOperands::Linear { a, b, .. } => vec![*a, *b],
         }
     }
 }
@@ -1053,6 +1192,19 @@ pub trait Convert<F: Form, G: Form> {
             StmtKind::Reduce { dst, src, op, axis } => {
                 StmtKind::Reduce { dst: *dst, src: *src, op: *op, axis: *axis }
             }
+            StmtKind::Scan { dst, operands, axis, reverse } => {
+                StmtKind::Scan { dst: *dst, operands: *operands, axis: *axis, reverse: *reverse }
+            }
+            StmtKind::Arg { value, index, src, op, axis } => {
+                StmtKind::Arg { value: *value, index: *index, src: *src, op: *op, axis: *axis }
+            }
+            StmtKind::Sort { dst, src, carried, axis, descending } => StmtKind::Sort {
+                dst: *dst,
+                src: *src,
+                carried: *carried,
+                axis: *axis,
+                descending: *descending,
+            },
             StmtKind::Gather { dst, src, index, axis } => {
                 StmtKind::Gather { dst: *dst, src: *src, index: *index, axis: *axis }
             }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use tilewright_machine::DType;
 use tilewright_tile::dsl::{KernelBuilder, Tensor, tile};
 use tilewright_tile::{
-    Argument, Code, Constants, Program, ReduceOp, ShapeOp, StmtKind, TensorId, parse, verify,
+    Argument, Code, Constants, Program, ReduceOp, ScanOperands, ShapeOp, StmtKind, TensorId, parse, verify,
 };
 
 use common::interpret;
@@ -210,6 +210,7 @@ fn a_reduction_takes_one_mode_away() {
                     ReduceOp::Sum => along.sum(),
                     ReduceOp::Max => along.fold(f64::NEG_INFINITY, f64::max),
                     ReduceOp::Min => along.fold(f64::INFINITY, f64::min),
+                    ReduceOp::Product => along.product(),
                 }
             });
             assert_eq!(found, expected.data, "{op:?} {axis}");
@@ -217,6 +218,58 @@ fn a_reduction_takes_one_mode_away() {
     }
     let vector = Tile::counting(I32, &[10]);
     assert_eq!(one(&[vector], I32, &[1], |k, r| k.reduce("t", &r[0], ReduceOp::Sum, 0)), [45.0]);
+}
+
+/// Every operation in both directions, and a recurrence from zero and from a state.
+#[test]
+fn a_scan_puts_together_what_comes_before() {
+    let shape = [3, 4, 5];
+    let cube = Tile::new(F32, &shape, |i| ((i * 7919) % 23) as f64 - 11.0);
+    for (reverse, axis) in [(false, 0u32), (true, 1), (false, 1), (true, 2)] {
+        // The places up to one, in order.
+        let upto = |c: &[i64]| {
+            let k = c[axis as usize];
+            let places: Vec<i64> =
+                if reverse { (k..shape[axis as usize]).rev().collect() } else { (0..=k).collect() };
+            let place = |k| {
+                let mut at = c.to_vec();
+                at[axis as usize] = k;
+                at
+            };
+            places.into_iter().map(place).collect::<Vec<_>>()
+        };
+        for op in ReduceOp::ALL {
+            let scan = |k: &mut KernelBuilder, r: &[Tensor]| k.scan("t", &r[0], op, axis, reverse);
+            let found = one(std::slice::from_ref(&cube), F32, &shape, scan);
+            let expected = Tile::of(F32, &shape, |c| {
+                let along: Vec<f64> = upto(c).iter().map(|at| cube.at(at)).collect();
+                along.into_iter().reduce(|x, y| op.apply(x, y)).unwrap()
+            });
+            assert_eq!(found, expected.data, "{op:?} {axis} {reverse}");
+        }
+        let terms = Tile::new(F32, &shape, |i| (i % 5) as f64);
+        let factors = Tile::new(F32, &shape, |i| (i % 3) as f64 - 1.0);
+        let mut left = shape.to_vec();
+        left[axis as usize] = 1;
+        let state = Tile::new(F32, &left, |i| i as f64);
+        let states = |from: Option<&Tile>| {
+            Tile::of(F32, &shape, |c| {
+                let mut first = c.to_vec();
+                first[axis as usize] = 0;
+                let before = from.map_or(0.0, |state| state.at(&first));
+                upto(c).iter().fold(before, |h, at| factors.at(at) * h + terms.at(at))
+            })
+        };
+        let operands = [factors.clone(), terms.clone()];
+        let from_zero =
+            |k: &mut KernelBuilder, r: &[Tensor]| k.scan_linear("t", [&r[0], &r[1]], axis, None, reverse);
+        assert_eq!(one(&operands, F32, &shape, from_zero), states(None).data, "{axis} {reverse}");
+        let operands = [factors.clone(), terms.clone(), state.clone()];
+        let from_state = |k: &mut KernelBuilder, r: &[Tensor]| {
+            k.scan_linear("t", [&r[0], &r[1]], axis, Some(&r[2]), reverse)
+        };
+        assert_eq!(one(&operands, F32, &shape, from_state), states(Some(&state)).data, "{axis} {reverse}");
+    }
 }
 
 fn reduced(dtype: DType, op: ReduceOp, data: &[f64]) -> f64 {
@@ -408,6 +461,12 @@ fn ids_that_refer_to_nothing_are_refused() {
         StmtKind::Split { lo: a, hi: far, src: a },
         StmtKind::Reduce { dst: a, src: far, op: ReduceOp::Sum, axis: 0 },
         StmtKind::Gather { dst: a, src: a, index: far, axis: 0 },
+        StmtKind::Scan {
+            dst: a,
+            operands: ScanOperands::One { src: far, op: ReduceOp::Max },
+            axis: 0,
+            reverse: true,
+        },
     ];
     for kind in kinds {
         let errors = verify(&by_hand(&[kind]), &Constants::new()).unwrap_err();
@@ -420,7 +479,7 @@ proptest! {
 
     #[test]
     fn statements_made_by_hand_are_answered(
-        statements in prop::collection::vec((0..8u8, 0..5u32, 0..5u32, 0..5u32, prop::collection::vec(0..5u32, 0..4)), 1..5),
+        statements in prop::collection::vec((0..10u8, 0..5u32, 0..5u32, 0..5u32, prop::collection::vec(0..5u32, 0..4)), 1..5),
     ) {
         let kinds: Vec<StmtKind> = statements
             .iter()
@@ -431,7 +490,16 @@ proptest! {
                     0..=3 => StmtKind::Shape { dst: a, src: b, op: op(*kind, numbers) },
                     4 => StmtKind::Join { dst: a, a: b, b: c },
                     5 => StmtKind::Split { lo: a, hi: b, src: c },
-                    6 => StmtKind::Reduce { dst: a, src: b, op: ReduceOp::ALL[c.0 as usize % 3], axis },
+                    6 => StmtKind::Reduce { dst: a, src: b, op: ReduceOp::ALL[c.0 as usize % 4], axis },
+                    7 => {
+                        let operands = ScanOperands::One { src: b, op: ReduceOp::ALL[c.0 as usize % 4] };
+                        StmtKind::Scan { dst: a, operands, axis, reverse: axis == 1 }
+                    }
+                    8 => {
+                        let before = numbers.get(1).map(|before| TensorId(*before));
+                        let operands = ScanOperands::Linear { a: b, b: c, before };
+                        StmtKind::Scan { dst: a, operands, axis, reverse: axis == 0 }
+                    }
                     _ => StmtKind::Gather { dst: a, src: b, index: c, axis },
                 }
             })

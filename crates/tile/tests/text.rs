@@ -8,7 +8,7 @@ use tilewright_tile::dsl::{
     steps, tile,
 };
 use tilewright_tile::{
-    AsyncCopyAttrs, Code, Constants, CopyAttrs, Expr, Program, ReduceOp, core, parse, verify,
+    ArgOp, AsyncCopyAttrs, Code, Constants, CopyAttrs, Expr, Program, ReduceOp, core, parse, verify,
 };
 
 const SHAPES: &str = "const A = 4, B = 8
@@ -422,9 +422,24 @@ impl Choices<'_> {
                     k.join_to(&t, &lo, &hi);
                 }
                 13 => {
-                    let op = ReduceOp::ALL[self.next(3) as usize];
+                    let op = ReduceOp::ALL[self.next(4) as usize];
                     let t = k.reduce(&name, r, op, u32::from(self.next(3)));
                     k.reduce_to(&t, r, op, u32::from(self.next(3)));
+                    let (axis, reverse) = (u32::from(self.next(3)), self.next(2) == 1);
+                    let s = k.scan(&format!("{name}s"), r, op, axis, reverse);
+                    let h = k.scan_linear(&format!("{name}h"), [&s, r], axis, None, reverse);
+                    let (v, i) = k.arg(
+                        &format!("{name}v"),
+                        &format!("{name}i"),
+                        r,
+                        ArgOp::ALL[self.next(2) as usize],
+                        axis,
+                    );
+                    k.arg_to(&v, &i, r, ArgOp::Min, axis);
+                    let (o, p) =
+                        k.sort_with([&format!("{name}o"), &format!("{name}p")], [r, &s], axis, reverse);
+                    k.sort_to(&o, &p, axis, !reverse);
+                    k.scan_linear_to(&s, [r, &h], axis, Some(&t), !reverse);
                 }
                 14 => {
                     let index = k.cast(&name, r, DType::I32);

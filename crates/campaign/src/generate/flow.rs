@@ -221,7 +221,7 @@ impl Flow<'_> {
     }
 
     fn step(&mut self, value: Value) -> Value {
-        match self.dice.below(20) {
+        match self.dice.below(23) {
             0..=2 => self.elementwise(value),
             3 => {
                 let to = dtype(self.dice);
@@ -238,6 +238,9 @@ impl Flow<'_> {
             15 => self.product(value),
             16..=17 => self.asynchronous(value),
             18 => self.parts(value),
+            19 => self.scan(value),
+            20 => self.arg(value),
+            21 => self.sort(value),
             _ => {
                 let name = self.draft.name("t");
                 self.draft.line(format!("{name} = rearrange({})", value.name));
@@ -356,13 +359,79 @@ impl Flow<'_> {
     fn reduce(&mut self, value: Value) -> Value {
         let value =
             if bits(value.dtype) <= 8 && !is_float(value.dtype) { self.cast(value, "i32") } else { value };
-        let op = self.dice.pick(&["sum", "max", "min"]);
+        let op = self.dice.pick(&["sum", "sum", "max", "min", "product"]);
         let axis = self.dice.below(2);
         let (sum, expanded, name) = (self.draft.name("d"), self.draft.name("x"), self.draft.name("b"));
         self.draft.line(format!("{sum} = reduce({}, {op}, {axis})", value.name));
         self.draft.line(format!("{expanded} = expand({sum}, {axis})"));
         let shape = self.shape();
         self.draft.line(format!("{name} = broadcast({expanded}, {shape})"));
+        Value { name, dtype: value.dtype }
+    }
+
+    /// A scan of any operation and direction, or a recurrence with factors that do not grow.
+    fn scan(&mut self, value: Value) -> Value {
+        let value =
+            if bits(value.dtype) <= 8 && !is_float(value.dtype) { self.cast(value, "i32") } else { value };
+        let (axis, reverse) = (self.dice.below(2), self.dice.pick(&["", ", reverse"]));
+        let name = self.draft.name("c");
+        if is_float(value.dtype) && self.dice.once_in(2) {
+            let factors = self.draft.name("f");
+            self.draft.line(format!("{factors} = tanh({})", value.name));
+            let before = if self.dice.once_in(2) {
+                let first = self.draft.name("d");
+                self.draft.line(format!("{first} = reduce({}, max, {axis})", value.name));
+                format!(", {first}")
+            } else {
+                String::new()
+            };
+            let operands = format!("{factors}, {}", value.name);
+            self.draft.line(format!("{name} = scan({operands}, linear, {axis}{before}{reverse})"));
+        } else {
+            let op = self.dice.pick(&["sum", "max", "min", "product"]);
+            self.draft.line(format!("{name} = scan({}, {op}, {axis}{reverse})", value.name));
+        }
+        Value { name, dtype: value.dtype }
+    }
+
+    /// The coordinate of the largest or the smallest, and one row of what it was found in.
+    fn arg(&mut self, value: Value) -> Value {
+        let axis = self.dice.below(2);
+        let word = self.dice.pick(&["argmax", "argmin"]);
+        let (found, at, wide) = (self.draft.name("d"), self.draft.name("i"), self.draft.name("x"));
+        let (row, name) = (self.draft.name("p"), self.draft.name("b"));
+        self.draft.line(format!("{found}, {at} = {word}({}, {axis})", value.name));
+        let shape = self.shape();
+        self.draft.line(format!("{wide} = expand({at}, {axis})"));
+        self.draft.line(format!("{name} = broadcast({wide}, {shape})"));
+        self.store(&Value { name, dtype: "i32" });
+        let extent = if axis == 0 { self.m } else { self.n };
+        let start = self.dice.range(0, extent - 1);
+        let name = self.draft.name("b");
+        self.draft.line(format!("{row} = slice({}, {axis}, {start}, 1)", value.name));
+        self.draft.line(format!("{name} = broadcast({row}, {shape})"));
+        Value { name, dtype: value.dtype }
+    }
+
+    /// Sorted along a mode that is a power of two, alone or with what goes along.
+    fn sort(&mut self, value: Value) -> Value {
+        let Some(axis) = [1i64, 0].into_iter().find(|axis| {
+            let extent = if *axis == 0 { self.m } else { self.n };
+            extent.count_ones() == 1 && extent <= 64
+        }) else {
+            return self.elementwise(value);
+        };
+        let descending = self.dice.pick(&["", ", descending"]);
+        let name = self.draft.name("o");
+        if self.dice.once_in(2) {
+            self.draft.line(format!("{name} = sort({}, {axis}{descending})", value.name));
+            return Value { name, dtype: value.dtype };
+        }
+        let with = self.load_as("i32");
+        let second = self.draft.name("o");
+        self.draft
+            .line(format!("{name}, {second} = sort({}, {}, {axis}{descending})", value.name, with.name));
+        self.store(&Value { name: second, dtype: "i32" });
         Value { name, dtype: value.dtype }
     }
 

@@ -40,6 +40,9 @@ impl Solver<'_> {
             self.set(state, tensor, tv, why)?;
             self.propagate(state, vec![tensor])?;
         }
+        for i in 0..self.statements.len() {
+            self.scan(state, i)?;
+        }
         // A role's program lists what other roles have.
         for id in self.touched.iter().copied() {
             let tensor = self.verified.tensor(id);
@@ -78,6 +81,25 @@ impl Solver<'_> {
             }
         }
         self.propagate(state, ready)
+    }
+
+    /// Where nothing else distributes a scan or a sort, a thread has a run of its values and neighbouring threads go on.
+    fn scan(&self, state: &mut Registers, i: usize) -> Result<(), Clash> {
+        let (StmtKind::Scan { dst, axis, .. } | StmtKind::Sort { dst, axis, .. }) =
+            &self.statements[i].0.kind
+        else {
+            return Ok(());
+        };
+        let (dst, axis) = (*dst, *axis as usize);
+        if state.layouts[dst.0 as usize].is_some() {
+            return Ok(());
+        }
+        let threads = i64::from(self.verified.threads());
+        let tv = shapes::runs(&self.verified.shape(dst), axis, threads);
+        let tv = tv.ok_or_else(|| self.too_large(dst))?;
+        self.set(state, dst, tv, Why::ScanRuns { stmt: self.statements[i].0.id, axis })?;
+        self.propagate(state, vec![dst])?;
+        self.repeat(state)
     }
 
     /// The copy that moves the most data, global memory first, among those of register tensors without a layout.

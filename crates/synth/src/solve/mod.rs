@@ -27,10 +27,12 @@ use tilewright_machine::{Arch, DType};
 use tilewright_tile::core::{Program, Stmt, StmtKind, TileRef};
 use tilewright_tile::{Code, Diagnostic, Origin, StmtId, TensorId};
 
+use crate::along::Along;
 use crate::constraint::{Constraint, components, constraints};
 use crate::divisibility::Divisibility;
 use crate::explain::Words;
 use crate::gemm::{GemmLayouts, TiledMma};
+use crate::reduce;
 use crate::tv::TvLayout;
 pub(crate) use solution::nothing_found;
 pub use solution::{Budget, Clash, Exhausted, Found, Registers};
@@ -111,6 +113,25 @@ pub struct Cache {
     arrangements: RefCell<Vec<(ProductKey, Rc<TiledMmas>)>>,
     /// The arrangements that agree with layouts of operands that are known.
     fitting: RefCell<HashMap<FittingKey, Rc<Vec<TiledMma>>>>,
+    /// Reasons for which a layout of a tile of this shape is not put together along a mode; `None` where it is.
+    along: RefCell<HashMap<AlongKey, Option<String>>>,
+}
+
+/// A layout, its shape, the mode, and whether it is reduced.
+type AlongKey = (TvLayout, Vec<i64>, u32, bool);
+
+impl Cache {
+    /// The reason for which a reduction, or a scan, does not go along a mode of this layout.
+    fn refusal(&self, tv: &TvLayout, shape: &[i64], axis: u32, reduces: bool) -> Option<String> {
+        let key = (tv.clone(), shape.to_vec(), axis, reduces);
+        if let Some(known) = self.along.borrow().get(&key) {
+            return known.clone();
+        }
+        let why = if reduces { reduce::refusal(tv, shape, axis) } else { Along::new(tv, shape, axis).err() };
+        let reason = why.map(|why| why.to_string());
+        self.along.borrow_mut().insert(key, reason.clone());
+        reason
+    }
 }
 
 /// The element types of C and A, the warps that are asked for, and M, N and K.

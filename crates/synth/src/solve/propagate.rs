@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use tilewright_layout::nullspace;
-use tilewright_tile::core::{ShapeOp, StmtKind, TensorKind};
+use tilewright_tile::core::{ShapeOp, Stmt, StmtKind, TensorKind};
 use tilewright_tile::{Code, Diagnostic, TensorId};
 
 use super::Solver;
@@ -135,6 +135,7 @@ impl Solver<'_> {
             }
             _ => {}
         }
+        self.suits(state, i)?;
         Ok(new)
     }
 
@@ -167,6 +168,39 @@ impl Solver<'_> {
             }
         }
         Err(Clash { diagnostic: Box::new(error), remedy: Some((stmt.id, src)) })
+    }
+
+    /// Checks that what a scan or a reduction goes along is held in a way that it can go through.
+    fn suits(&self, state: &Registers, i: usize) -> Result<(), Clash> {
+        let stmt = self.statements[i].0;
+        let (operand, axis, reduces) = match &stmt.kind {
+            StmtKind::Scan { operands, axis, .. } => (operands.tensors()[0], *axis, false),
+            StmtKind::Reduce { src, axis, .. } => (*src, *axis, true),
+            StmtKind::Arg { src, axis, .. } | StmtKind::Sort { src, axis, .. } => (*src, *axis, false),
+            _ => return Ok(()),
+        };
+        let Some((tv, why)) = &state.layouts[operand.0 as usize] else { return Ok(()) };
+        let shape = self.verified.shape(operand);
+        let Some(reason) = self.cache.refusal(tv, &shape, axis, reduces) else { return Ok(()) };
+        let name = self.name(operand);
+        let word = match &stmt.kind {
+            StmtKind::Scan { .. } => "scan",
+            StmtKind::Arg { op, .. } => op.name(),
+            StmtKind::Sort { .. } => "sort",
+            _ => "reduction",
+        };
+        let message =
+            format!("no {word} goes along mode {axis} of `{name}`, which is {}: {reason}", tv.layout());
+        let mut error = Diagnostic::new(Code::LayoutConflict, stmt.span, message)
+            .help(format!("redistribute `{name}` before it: `x = rearrange({name})`"));
+        if let Some(other) = why.statement() {
+            let fixed = format!("`{name}` is fixed here: {}", self.words().why(why));
+            error = error.related(self.span(other), fixed);
+        }
+        // Once is enough: the layout that a rearrangement leads to is one that others ask for.
+        let moved = |other: &&(&Stmt, usize)| matches!(other.0.kind, StmtKind::Rearrange { dst, .. } if dst == operand);
+        let remedy = self.statements.iter().find(moved).is_none().then_some((stmt.id, operand));
+        Err(Clash { diagnostic: Box::new(error), remedy })
     }
 
     /// Checks that the tensors of an equality that have layouts have the same one.

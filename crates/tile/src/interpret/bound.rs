@@ -23,18 +23,18 @@ pub(super) struct Element {
 pub(super) const UNWRITTEN: Element = Element { value: f64::NAN, bound: 0.0 };
 
 /// The distance that an interval reaches from a value in it.
-fn reach(value: f64, low: f64, high: f64) -> f64 {
+pub(super) fn reach(value: f64, low: f64, high: f64) -> f64 {
     let side = |end: f64| if end == value { 0.0 } else { (end - value).abs() };
     let [low, high] = [side(low), side(high)];
     if low.is_nan() || high.is_nan() { f64::INFINITY } else { low.max(high) }
 }
 
-fn to_f32(x: f64) -> f64 {
+pub(super) fn to_f32(x: f64) -> f64 {
     f64::from(x as f32)
 }
 
 /// The distance that an error of double precision may move a centre by.
-fn slack(centre: f64) -> f64 {
+pub(super) fn slack(centre: f64) -> f64 {
     centre.abs() * 2f64.powi(-51)
 }
 
@@ -44,7 +44,7 @@ impl Element {
     }
 
     /// A value that is no number is one in the kernel, too, unless something may be otherwise.
-    fn new(value: f64, bound: f64) -> Self {
+    pub(super) fn new(value: f64, bound: f64) -> Self {
         let open = bound.is_nan() || value.is_nan() && bound > 0.0;
         Element { value, bound: if open { f64::INFINITY } else { bound } }
     }
@@ -55,7 +55,7 @@ impl Element {
         Element::new(value, reach(value, to_f32(centre - spread), to_f32(centre + spread)))
     }
 
-    fn ends(self) -> [f64; 2] {
+    pub(super) fn ends(self) -> [f64; 2] {
         [self.value - self.bound, self.value + self.bound]
     }
 
@@ -333,49 +333,6 @@ fn near(bound: ErrorBound, x: f64, y: f64, sign: f64) -> f64 {
     let moved = if y.is_infinite() { y } else { moved };
     // Half a unit beyond the largest number.
     if moved.abs() >= 3.402_823_567_797_336_6e38 { f64::INFINITY.copysign(moved) } else { moved }
-}
-
-/// A sum of floats that a kernel adds in `f32`, pairwise and in an order of its own, and rounds to the type.
-pub(super) fn sum(elements: impl Iterator<Item = Element>, dtype: DType) -> Element {
-    let (mut count, mut centre, mut spread, mut size) = (0u32, 0.0, 0.0, 0.0);
-    for x in elements {
-        centre = if count == 0 { x.value } else { centre + x.value };
-        spread += x.bound;
-        size += x.value.abs() + x.bound;
-        count += 1;
-    }
-    let value = round(dtype, to_f32(centre));
-    if !centre.is_finite() {
-        return Element::new(value, if spread.is_finite() { 0.0 } else { f64::INFINITY });
-    }
-    // Pairs of pairs: as many roundings as the tree is deep, one more at each of the three places where it may be cut.
-    let depth = if count <= 1 { 0 } else { (count - 1).ilog2() + 1 + 3 };
-    let spread = spread + f64::from(depth) * 2f64.powi(-24) * size;
-    if spread == 0.0 {
-        return Element::exact(value);
-    }
-    let spread = spread + slack(size);
-    let [low, high] = [centre - spread, centre + spread].map(|end| round(dtype, to_f32(end)));
-    Element::new(value, reach(value, low, high))
-}
-
-/// The largest or the smallest of elements.
-pub(super) fn extreme(op: ReduceOp, elements: impl Iterator<Item = Element>) -> Element {
-    let (mut value, mut low, mut high, mut open) = (f64::NAN, f64::NAN, f64::NAN, false);
-    for x in elements {
-        value = op.apply(value, x.value);
-        open |= x.bound.is_infinite();
-        let [from, to] = x.ends();
-        (low, high) = (op.apply(low, from), op.apply(high, to));
-    }
-    let bound = if open {
-        f64::INFINITY
-    } else if value.is_nan() {
-        0.0
-    } else {
-        reach(value, low, high)
-    };
-    Element::new(value, bound)
 }
 
 /// The way in which tensor cores sum products: [`Accumulation::error`] bounds what one product of tiles adds.

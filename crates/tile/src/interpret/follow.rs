@@ -3,8 +3,9 @@
 use super::access::Corner;
 use super::coverage::{Mask, Missing, State, Watch, join};
 use super::error::InterpretError;
-use super::op::{Access, Op, PartOf, Side, Tile};
+use super::op::{Access, Op, PartOf, Scanned, Side, Tile};
 use super::role::Role;
+use super::shapes::Around;
 use crate::arith::Rounded;
 
 impl Watch<'_> {
@@ -112,6 +113,9 @@ impl Watch<'_> {
             | Op::Join { .. }
             | Op::Split { .. }
             | Op::Reduce { .. }
+            | Op::Scan { .. }
+            | Op::Arg { .. }
+            | Op::Sort { .. }
             | Op::Gather { .. } => self.shape(role, op)?,
             Op::Commit
             | Op::Wait(_)
@@ -164,6 +168,30 @@ impl Watch<'_> {
                 let mask = self.read(*src, None);
                 self.write(*dst, mask.map(|mask| Mask { missing: around.any(&mask.missing), ..mask }), false);
             }
+            Op::Sort { dst, src, carried, .. } => {
+                // An element that was not written may end anywhere.
+                let mut mask = self.read(*src, None);
+                if let Some([_, with]) = carried
+                    && let Some(other) = self.read(*with, None)
+                {
+                    mask = mask.or(Some(other));
+                }
+                let len = self.len(*dst);
+                let origin = mask.map(|mask| mask.origin);
+                for result in [Some(*dst), carried.map(|[result, _]| result)].into_iter().flatten() {
+                    let missing = origin.map(|origin| Mask { missing: vec![true; len], origin });
+                    self.write(result, missing, false);
+                }
+            }
+            Op::Arg { value, index, src, around, .. } => {
+                let mask = self.read(*src, None);
+                let along = mask.map(|mask| (around.any(&mask.missing), mask.origin));
+                for result in [*value, *index] {
+                    let missing = along.as_ref().map(|(missing, origin)| (missing.clone(), *origin));
+                    self.write(result, missing.map(|(missing, origin)| Mask { missing, origin }), false);
+                }
+            }
+            Op::Scan { dst, operands, around, reverse, .. } => self.scan(*dst, operands, *around, *reverse),
             Op::Gather { dst, src, index, .. } => {
                 // What is taken is not worked out: each element may be what was not written.
                 let masks = [self.read(*index, None), self.read(*src, None)];
@@ -175,6 +203,37 @@ impl Watch<'_> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// An element of a scan is there if those up to it are, and what comes before.
+    fn scan(&mut self, dst: usize, operands: &Scanned, around: Around, reverse: bool) {
+        let mut mask: Option<Mask> = None;
+        for id in operands.whole() {
+            match (self.read(id, None), &mut mask) {
+                (Some(other), Some(mask)) => join(&mut mask.missing, &other.missing),
+                (Some(other), None) => mask = Some(other),
+                (None, _) => {}
+            }
+        }
+        let before = operands.before().and_then(|id| self.read(id, None));
+        let len = self.len(dst);
+        if let (None, Some(before)) = (&mask, &before) {
+            mask = Some(Mask { missing: vec![false; len], origin: before.origin });
+        }
+        if let Some(mask) = &mut mask {
+            for (number, row) in around.rows().enumerate() {
+                let mut places: Vec<usize> = row.collect();
+                if reverse {
+                    places.reverse();
+                }
+                let mut missing = before.as_ref().is_some_and(|before| before.missing[number]);
+                for at in places {
+                    missing |= mask.missing[at];
+                    mask.missing[at] = missing;
+                }
+            }
+        }
+        self.write(dst, mask, false);
     }
 
     /// The parts of register tensors that an operation has for operands are taken out.

@@ -14,6 +14,7 @@ mod coverage;
 mod error;
 mod executable;
 mod flight;
+mod fold;
 mod follow;
 mod gemm;
 mod launch;

@@ -12,7 +12,7 @@ use crate::core::{Coord, Slot, TileOrder};
 use crate::diagnostic::Origin;
 use crate::expr::Expr;
 use crate::ids::StmtMap;
-use crate::program::{PipelineId, ReduceOp};
+use crate::program::{ArgOp, PipelineId, ReduceOp};
 
 /// The statements of a program by their places in the order of the text.
 pub(super) type Numbers = StmtMap<usize>;
@@ -137,6 +137,12 @@ pub(super) enum Op {
     Split { lo: usize, hi: usize, src: usize },
     /// `dst = src` put together along a mode.
     Reduce { dst: usize, src: usize, around: Around, op: ReduceOp, dtype: DType },
+    /// `dst = src` put together along a mode, up to each element.
+    Scan { dst: usize, operands: Scanned, around: Around, dtype: DType, reverse: bool },
+    /// The largest or the smallest along a mode, and its coordinate.
+    Arg { value: usize, index: usize, src: usize, around: Around, op: ArgOp },
+    /// `dst = src` in order along a mode, and what goes with it.
+    Sort { dst: usize, src: usize, carried: Option<[usize; 2]>, around: Around, descending: bool },
     /// `dst = src` at the places that `index` names along a mode.
     Gather { dst: usize, src: usize, around: Around, index: usize, along: Around },
     /// A loop. Of an unrolled one, `unrolled` are the tensors that its body defines: each iteration has some for itself.
@@ -154,6 +160,27 @@ pub(super) struct How {
 
 /// A combination of elements of a type.
 pub(super) type Combine = (RedOp, DType);
+
+/// The operands of a scan.
+pub(super) enum Scanned {
+    One { src: usize, op: ReduceOp },
+    Linear { a: usize, b: usize, before: Option<usize> },
+}
+
+impl Scanned {
+    /// The operands of the result's shape.
+    pub(super) fn whole(&self) -> Vec<usize> {
+        match self {
+            Scanned::One { src, .. } => vec![*src],
+            Scanned::Linear { a, b, .. } => vec![*a, *b],
+        }
+    }
+
+    /// What comes before the first element.
+    pub(super) fn before(&self) -> Option<usize> {
+        if let Scanned::Linear { before, .. } = self { *before } else { None }
+    }
+}
 
 /// An asynchronous product.
 pub(super) struct Product {

@@ -4,8 +4,9 @@ use tilewright_machine::DType;
 
 use super::bound::{Element, UNWRITTEN};
 use super::error::InterpretError;
+use super::fold;
 use super::gemm::gemm;
-use super::op::Op;
+use super::op::{Op, Scanned};
 use super::ring::Ring;
 use super::role::Role;
 use super::shapes;
@@ -80,7 +81,30 @@ impl<'a> Role<'a> {
                 self.tiles[*dst] = tile;
             }
             Op::Reduce { dst, src, around, op, dtype } => {
-                self.tiles[*dst] = shapes::reduce(&self.tiles[*src], *around, *op, *dtype);
+                self.tiles[*dst] = fold::reduce(&self.tiles[*src], *around, *op, *dtype);
+            }
+            Op::Scan { dst, operands, around, dtype, reverse } => {
+                let tile = |id: usize| self.tiles[id].as_slice();
+                self.tiles[*dst] = match operands {
+                    Scanned::One { src, op } => fold::scan(tile(*src), *around, (*op, *dtype), *reverse),
+                    Scanned::Linear { a, b, before } => {
+                        let before = before.map(tile);
+                        fold::recurrence([tile(*a), tile(*b)], before, *around, *dtype, *reverse)
+                    }
+                };
+            }
+            Op::Arg { value, index, src, around, op } => {
+                let (values, places) = fold::arg(&self.tiles[*src], *around, *op);
+                self.tiles[*value] = values;
+                self.tiles[*index] = places;
+            }
+            Op::Sort { dst, src, carried, around, descending } => {
+                let with = carried.map(|[_, with]| self.tiles[with].as_slice());
+                let (sorted, values) = fold::sort(&self.tiles[*src], with, *around, *descending);
+                self.tiles[*dst] = sorted;
+                if let (Some([result, _]), Some(values)) = (carried, values) {
+                    self.tiles[*result] = values;
+                }
             }
             Op::Gather { dst, src, around, index, along } => {
                 self.tiles[*dst] = shapes::gather(&self.tiles[*src], *around, &self.tiles[*index], *along);
@@ -140,6 +164,9 @@ impl<'a> Role<'a> {
             | Op::Fill { .. }
             | Op::Elementwise { .. }
             | Op::Reduce { .. }
+            | Op::Scan { .. }
+            | Op::Arg { .. }
+            | Op::Sort { .. }
             | Op::Gather { .. } => {}
         }
         Ok(())

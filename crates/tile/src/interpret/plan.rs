@@ -9,14 +9,16 @@ use super::bound::Accumulation;
 use super::error::InterpretError;
 use super::executable::{Executable, PipelineRow};
 use super::launch::{tensor_shape, tensor_strides};
-use super::op::{Access, Fixed, How, Numbers, Op, PartOf, Pipeline, Plan, Product, RolePlan, Side, Tile};
+use super::op::{
+    Access, Fixed, How, Numbers, Op, PartOf, Pipeline, Plan, Product, RolePlan, Scanned, Side, Tile,
+};
 use super::round::round;
 use super::shapes::{self, Around, table};
 use crate::arith::{Types, rounded};
 use crate::core::{Coord, Slot, TileOrder};
 use crate::expr::{Expr, SymbolId};
 use crate::printer::statement_text;
-use crate::program::{self, Form, Literal, ParamId, PipelineId, ShapeOp, StmtKind, TensorId};
+use crate::program::{self, Form, Literal, ParamId, PipelineId, ScanOperands, ShapeOp, StmtKind, TensorId};
 use crate::statement;
 
 /// A statement of the form of a program.
@@ -274,6 +276,34 @@ impl<P: Executable> Making<'_, P> {
                 around: Around::new(&shape(*src), *axis),
                 op: *op,
                 dtype: dtype(*dst),
+            },
+            StmtKind::Scan { dst, operands, axis, reverse } => Op::Scan {
+                dst: dst.0 as usize,
+                operands: match operands {
+                    ScanOperands::One { src, op } => Scanned::One { src: src.0 as usize, op: *op },
+                    ScanOperands::Linear { a, b, before } => Scanned::Linear {
+                        a: a.0 as usize,
+                        b: b.0 as usize,
+                        before: before.map(|before| before.0 as usize),
+                    },
+                },
+                around: Around::new(&shape(*dst), *axis),
+                dtype: dtype(*dst),
+                reverse: *reverse,
+            },
+            StmtKind::Arg { value, index, src, op, axis } => Op::Arg {
+                value: value.0 as usize,
+                index: index.0 as usize,
+                src: src.0 as usize,
+                around: Around::new(&shape(*src), *axis),
+                op: *op,
+            },
+            StmtKind::Sort { dst, src, carried, axis, descending } => Op::Sort {
+                dst: dst.0 as usize,
+                src: src.0 as usize,
+                carried: carried.map(|ids| ids.map(|id| id.0 as usize)),
+                around: Around::new(&shape(*src), *axis),
+                descending: *descending,
             },
             StmtKind::Gather { dst, src, index, axis } => Op::Gather {
                 dst: dst.0 as usize,

@@ -1,9 +1,7 @@
-//! Shape statements, reductions and gathers: on plain arrays, leftmost mode fastest.
-
-use tilewright_machine::DType;
+//! Shape statements and gathers: on plain arrays, leftmost mode fastest.
 
 use super::bound::{self, Element};
-use crate::program::{Form, ReduceOp, ShapeOp};
+use crate::program::{Form, ShapeOp};
 
 /// The place in the operand of each element of a shape statement's result; `None` where their orders are the same. `from` and `to` are the shapes of operand and result. A slice counts from where it begins.
 pub(super) fn order<F: Form>(op: &ShapeOp<F>, from: &[i64], to: &[i64]) -> Option<Vec<u32>> {
@@ -59,37 +57,18 @@ impl Around {
 
     /// True for each place left of the mode and right of it where anything along the mode is marked.
     pub(super) fn any(self, marks: &[bool]) -> Vec<bool> {
-        let along = |o: usize, i: usize| (0..self.extent).any(|k| marks[self.at(i, k, o)]);
-        (0..self.outer).flat_map(|o| (0..self.inner).map(move |i| (o, i))).map(|(o, i)| along(o, i)).collect()
+        self.rows().map(|mut row| row.any(|at| marks[at])).collect()
+    }
+
+    /// The places along the mode, for each place left of it and right of it.
+    pub(super) fn rows(self) -> impl Iterator<Item = impl Iterator<Item = usize>> {
+        let row = move |(o, i)| (0..self.extent).map(move |k| self.at(i, k, o));
+        (0..self.outer).flat_map(move |o| (0..self.inner).map(move |i| (o, i))).map(row)
     }
 
     fn at(self, i: usize, k: usize, o: usize) -> usize {
         i + self.inner * (k + self.extent * o)
     }
-}
-
-/// The elements along the mode, put together.
-pub(super) fn reduce(src: &[Element], around: Around, op: ReduceOp, dtype: DType) -> Vec<Element> {
-    let mut result = Vec::with_capacity(around.inner * around.outer);
-    for o in 0..around.outer {
-        for i in 0..around.inner {
-            let elements = (0..around.extent).map(|k| src[around.at(i, k, o)]);
-            result.push(match op {
-                ReduceOp::Max | ReduceOp::Min => bound::extreme(op, elements),
-                ReduceOp::Sum if dtype.is_float() => bound::sum(elements, dtype),
-                // No tile is so large that a sum of its integers is not exact.
-                ReduceOp::Sum => {
-                    let sum = elements.fold(Element::exact(0.0), |x, y| Element {
-                        value: x.value + y.value,
-                        bound: x.bound + y.bound,
-                    });
-                    let whole = |x: f64| if x.is_nan() { x } else { f64::from(x as i64 as i32) };
-                    Element { value: whole(sum.value), ..sum }
-                }
-            });
-        }
-    }
-    result
 }
 
 /// The elements of `src` that `index` names along the mode, modulo its extent.

@@ -2,6 +2,7 @@
 //! mistakes about names are collected, and reported together.
 
 mod calls;
+mod along;
 mod core;
 mod expr;
 mod functions;

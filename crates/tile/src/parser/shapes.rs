@@ -5,8 +5,7 @@ use super::{Parser, Res, syntax};
 use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::Expr;
 use crate::lexer::Tok;
-use crate::names::{is_reserved, nearest};
-use crate::program::{ReduceOp, ShapeOp, StmtKind, TensorId};
+use crate::program::{ShapeOp, StmtKind, TensorId};
 
 impl Parser<'_> {
     /// `transpose(r)`, `transpose(r, 1, 0)`, `reshape(r, [A, B])`, `expand(r, 0)`, `slice(r, 1, 0, 64)`, `broadcast(r, [A, B])`;
@@ -73,17 +72,8 @@ impl Parser<'_> {
     pub(super) fn reduce(&mut self, to: Target<'_>) -> Res<Option<TensorId>> {
         let start = self.before_call();
         let src = self.operand_tensor("a register tensor")?;
-        self.expect(",", "and `sum`, `max` or `min`")?;
-        let (word, word_span) = self.word("`sum`, `max` or `min`")?;
-        let Some(op) = ReduceOp::ALL.into_iter().find(|op| op.name() == word) else {
-            let error = syntax(word_span, format!("there is no reduction `{word}`"))
-                .label("expected `sum`, `max` or `min`");
-            return Err(match nearest(word, ReduceOp::ALL.map(ReduceOp::name)) {
-                Some(near) => error.help(format!("did you mean `{near}`?")),
-                None => error.help("there are sum, max and min"),
-            }
-            .into());
-        };
+        self.expect(",", "and `sum`, `max`, `min` or `product`")?;
+        let op = self.reduction("reduction")?;
         self.expect(",", "and the mode to reduce")?;
         let axis = self.mode()?;
         let keep = self.eat(",") && !self.at(")");
@@ -125,49 +115,6 @@ impl Parser<'_> {
         let (Some(src), Some(index)) = (src, index) else { return Ok(self.no_value(to)) };
         let shape = self.build.result_shape(index);
         self.like(to, src, shape, |dst| StmtKind::Gather { dst, src, index, axis })
-    }
-
-    /// `lo, hi = split(t)`; the first name is passed.
-    pub(super) fn split(&mut self, lo: &str, lo_span: Span) -> Res<()> {
-        self.expect(",", "and a second result")?;
-        self.skip_newlines();
-        let (hi, hi_span) = self.word("a name for the second result")?;
-        for (name, span) in [(lo, lo_span), (hi, hi_span)] {
-            if is_reserved(name) {
-                return Err(self.misplaced_word(name, span, "a name for the result").into());
-            }
-        }
-        self.expect("=", "and `split(…)`, which has two results")?;
-        self.skip_newlines();
-        if !self.at_word("split") {
-            return Err(self
-                .unexpected("`split(…)`")
-                .help("only `split` has two results: `lo, hi = split(t)`")
-                .into());
-        }
-        self.next();
-        self.expect("(", "after `split`")?;
-        let src = self.operand_tensor("a register tensor")?;
-        self.close()?;
-        let Some(src) = src else {
-            self.poison_new(lo, lo_span);
-            self.poison_new(hi, hi_span);
-            return Ok(());
-        };
-        let dtype = self.build.program.tensor(src).dtype;
-        let mut halves = [None, None];
-        for (slot, (name, span)) in halves.iter_mut().zip([(lo, lo_span), (hi, hi_span)]) {
-            let shape = self.build.halved(src);
-            match self.build.assign(name, span, dtype, shape, None) {
-                Ok(id) => *slot = id,
-                Err(error) => self.report(error)?,
-            }
-        }
-        if let [Some(lo), Some(hi)] = halves {
-            let span = self.since(lo_span);
-            self.build.emit(StmtKind::Split { lo, hi, src }, span);
-        }
-        Ok(())
     }
 
     fn close(&mut self) -> Res<()> {

@@ -62,7 +62,7 @@ impl Parser<'_> {
         }
         self.next();
         if self.at(",") && !is_reserved(name) {
-            return self.split(name, token.span);
+            return self.two_results(name, token.span);
         }
         if self.calls_function() {
             return self.call_statement();
@@ -108,6 +108,10 @@ impl Parser<'_> {
         if name == "split" {
             return syntax(span, "the results of `split` have no names").help("write `lo, hi = split(t)`");
         }
+        if let "argmax" | "argmin" = name {
+            return syntax(span, format!("the results of `{name}` have no names"))
+                .help(format!("write `value, index = {name}(t, axis)`"));
+        }
         if word(name) == Some(Word::Value) {
             return syntax(span, format!("the result of `{name}` has no name"))
                 .help(format!("write `t = {name}(…)`"));
@@ -147,6 +151,9 @@ impl Parser<'_> {
             }
             "split" => Err(syntax(token.span, "`split` has two results")
                 .help("name both: `lo, hi = split(t)`")
+                .into()),
+            arg @ ("argmax" | "argmin") => Err(syntax(token.span, format!("`{arg}` has two results"))
+                .help(format!("name both: `value, index = {arg}(t, axis)`"))
                 .into()),
             other if call && self.is_value_alone() => {
                 self.pos += 2;

@@ -24,7 +24,7 @@ pub(super) enum Target<'a> {
 
 /// True for a word whose call is a value in registers.
 pub(super) fn is_value(name: &str) -> bool {
-    let others = ["global_view", "register_tensor", "shared_tensor", "pipeline", "split"];
+    let others = ["global_view", "register_tensor", "shared_tensor", "pipeline", "split", "argmax", "argmin"];
     word(name) == Some(Word::Value) && !others.contains(&name)
 }
 
@@ -36,6 +36,8 @@ impl Parser<'_> {
             "rearrange" => self.rearrange(to),
             "join" => self.join(to),
             "reduce" => self.reduce(to),
+            "scan" => self.scan(to),
+            "sort" => self.sort(to),
             "gather" => self.gather(to),
             _ => self.shape(word, to),
         }

@@ -6,7 +6,7 @@ use super::checker::{Checker, Life, count, shape_text};
 use super::operands::{ONE_SHAPE, Operand, Site};
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
-use crate::program::{ReduceOp, ShapeOp, TensorId};
+use crate::program::{ReduceOp, ScanOperands, ShapeOp, TensorId};
 
 /// `mode 0`, `modes 0 and 1`, `modes 0 to 3`: what modes there are.
 fn modes_text(rank: usize) -> String {
@@ -304,29 +304,188 @@ impl Checker<'_> {
         let mut shape = None;
         if let Some(operand) = self.register(src, span, site.statement) {
             let name = self.name(src);
-            let bytes = operand.dtype.range().is_some() && operand.dtype.bits() <= 8;
-            if op == ReduceOp::Sum && bytes {
-                self.report(
-                    Diagnostic::new(
-                        Code::TypeMismatch,
-                        span,
-                        format!("there is no sum of {}, which is what `{name}` holds", operand.dtype),
-                    )
-                    .help("cast it to i32 first"),
-                );
-            }
-            if self.axis(site.statement, name, axis, operand.shape.len(), span)
-                && !(op == ReduceOp::Sum && bytes)
-            {
-                let mut left = operand.shape;
-                left.remove(axis as usize);
-                if left.is_empty() {
-                    left.push(1);
-                }
-                shape = Some(left);
+            let computed = self.computes(src, op, operand.dtype, span);
+            if self.axis(site.statement, name, axis, operand.shape.len(), span) && computed {
+                shape = Some(without(operand.shape, axis));
             }
         }
         self.result(dst, &[src], shape, true, &mut site);
+    }
+
+    pub(super) fn sort(
+        &mut self,
+        (dst, src): (TensorId, TensorId),
+        carried: Option<[TensorId; 2]>,
+        axis: u32,
+        mut site: Site<'_>,
+    ) {
+        let span = site.span;
+        let operand = self.register(src, span, site.statement);
+        let with = carried.map(|[_, with]| self.register(with, span, site.statement));
+        let before = self.errors.len();
+        let mut shape = None;
+        if let Some(operand) = operand
+            && self.axis("sort", self.name(src), axis, operand.shape.len(), span)
+        {
+            let extent = operand.shape[axis as usize];
+            if !(extent as u64).is_power_of_two() {
+                let message = format!(
+                    "a sort goes along modes of power-of-two extents, and mode {axis} of `{}` has {extent}",
+                    self.name(src)
+                );
+                let next = (extent as u64).next_power_of_two();
+                let help =
+                    format!("make it {next} long, what lies beyond {extent} filled with the last in order");
+                self.report(Diagnostic::new(Code::ShapeMismatch, span, message).help(help));
+            }
+            if let (Some(Some(with)), Some([_, id])) = (with, carried)
+                && with.shape != operand.shape
+            {
+                self.shapes_differ(src, &operand.shape, id, &with.shape, span);
+            }
+            shape = (self.errors.len() == before).then_some(operand.shape);
+        }
+        if let Some([values, with]) = carried {
+            if values == dst {
+                let message = format!("`{}` is to be both results of `sort`", self.name(dst));
+                self.report(
+                    Diagnostic::new(Code::DuplicateName, span, message).help("give the results two names"),
+                );
+                shape = None;
+            } else {
+                self.result(values, &[with], shape.clone(), true, &mut site);
+            }
+        }
+        self.result(dst, &[src], shape, true, &mut site);
+    }
+
+    pub(super) fn arg(
+        &mut self,
+        [value, index]: [TensorId; 2],
+        src: TensorId,
+        axis: u32,
+        mut site: Site<'_>,
+    ) {
+        let span = site.span;
+        let operand = self.register(src, span, site.statement);
+        let mut shape = operand.and_then(|operand| {
+            let has = self.axis(site.statement, self.name(src), axis, operand.shape.len(), span);
+            has.then(|| without(operand.shape, axis))
+        });
+        if value == index {
+            let message = format!("`{}` is to be both the element and its coordinate", self.name(value));
+            self.report(
+                Diagnostic::new(Code::DuplicateName, span, message).help("give the results two names"),
+            );
+            shape = None;
+        }
+        self.result(value, &[src], shape.clone(), true, &mut site);
+        if value == index {
+            return;
+        }
+        let dtype = self.program.tensor(index).dtype;
+        if self.shaped(index, shape, &mut site) && dtype != DType::I32 {
+            let message = format!(
+                "the coordinate that `{}` finds is i32, and `{}` is {dtype}",
+                site.statement,
+                self.name(index)
+            );
+            self.report(Diagnostic::new(Code::TypeMismatch, span, message).help("give it another name"));
+        }
+    }
+
+    /// True if an operation can be done on elements of this type.
+    fn computes(&mut self, src: TensorId, op: ReduceOp, dtype: DType, span: Origin) -> bool {
+        let bytes = !dtype.is_float() && dtype.bits() <= 8;
+        let fails = op.computes() && bytes;
+        if fails {
+            let message =
+                format!("there is no {} of {dtype}, which is what `{}` holds", op.name(), self.name(src));
+            self.report(Diagnostic::new(Code::TypeMismatch, span, message).help("cast it to i32 first"));
+        }
+        !fails
+    }
+
+    pub(super) fn scan(&mut self, dst: TensorId, operands: ScanOperands, axis: u32, mut site: Site<'_>) {
+        let span = site.span;
+        let (src, shape) = match operands {
+            ScanOperands::One { src, op } => {
+                let operand = self.register(src, span, site.statement);
+                let operand = operand.filter(|operand| self.computes(src, op, operand.dtype, span));
+                (src, operand.map(|operand| operand.shape))
+            }
+            ScanOperands::Linear { a, b, before } => (a, self.recurrence([a, b], before, axis, span)),
+        };
+        let shape = shape.filter(|shape| self.axis("scan", self.name(src), axis, shape.len(), span));
+        self.result(dst, &[src], shape, true, &mut site);
+    }
+
+    /// The shape of a linear scan.
+    fn recurrence(
+        &mut self,
+        [a, b]: [TensorId; 2],
+        before: Option<TensorId>,
+        axis: u32,
+        span: Origin,
+    ) -> Option<Vec<i64>> {
+        let found = [a, b].map(|id| self.register(id, span, "scan"));
+        let first = before.map(|id| self.register(id, span, "scan"));
+        let [Some(factors), Some(terms)] = found else { return None };
+        let count = self.errors.len();
+        if !factors.dtype.is_float() {
+            let message =
+                format!("a linear scan is one of floats, and `{}` is {}", self.name(a), factors.dtype);
+            self.report(
+                Diagnostic::new(Code::TypeMismatch, span, message).help("cast its operands to f32 first"),
+            );
+        }
+        self.same_type(
+            a,
+            b,
+            span,
+            "a linear scan takes operands of one element type",
+            "cast one of them first",
+        );
+        if factors.shape != terms.shape {
+            self.shapes_differ(a, &factors.shape, b, &terms.shape, span);
+        }
+        if let (Some(first), Some(id)) = (first, before) {
+            let first = first?;
+            self.same_type(
+                a,
+                id,
+                span,
+                "a linear scan takes operands of one element type",
+                "cast one of them first",
+            );
+            let (mut kept, mut gone) = (factors.shape.clone(), factors.shape.clone());
+            if (axis as usize) < kept.len() {
+                kept[axis as usize] = 1;
+                gone.remove(axis as usize);
+            }
+            if gone.is_empty() {
+                gone.push(1);
+            }
+            if first.shape != kept && first.shape != gone {
+                let message = format!(
+                    "`{}` has shape {}, and what comes before the first element of mode {axis} of `{}` has {}",
+                    self.name(id),
+                    shape_text(&first.shape),
+                    self.name(a),
+                    shape_text(&gone)
+                );
+                let help = format!(
+                    "it has the other modes alone, or also mode {axis} with extent 1: {}",
+                    shape_text(&kept)
+                );
+                self.report(
+                    Diagnostic::new(Code::ShapeMismatch, span, message)
+                        .related(self.program.tensor(id).span, format!("{} here", shape_text(&first.shape)))
+                        .help(help),
+                );
+            }
+        }
+        (self.errors.len() == count).then_some(factors.shape)
     }
 
     pub(super) fn gather(
@@ -418,16 +577,25 @@ impl Checker<'_> {
             }
             return;
         }
+        let rule = format!("`{statement}` keeps the element type");
+        if self.shaped(dst, shape, site) {
+            self.same_type(dst, operands[0], span, &rule, "cast it on a line of its own");
+        }
+    }
+
+    /// Defines a result of any type if it is new, and checks that it has the shape; false where nothing more is to be said of it.
+    fn shaped(&mut self, dst: TensorId, shape: Option<Vec<i64>>, site: &mut Site<'_>) -> bool {
+        let (span, statement) = (site.span, site.statement);
         if self.life[dst.0 as usize] == Life::Undefined {
             self.define(dst, site.defined);
             if shape.is_none() {
                 self.broken[dst.0 as usize] = true;
-                return;
+                return false;
             }
             self.definition(dst, span, site.threads);
         }
-        let Some(target) = self.register(dst, span, statement) else { return };
-        let Some(shape) = shape else { return };
+        let Some(target) = self.register(dst, span, statement) else { return false };
+        let Some(shape) = shape else { return false };
         if target.shape != shape {
             self.report(
                 Diagnostic::new(
@@ -444,7 +612,15 @@ impl Checker<'_> {
                 .help("give the result another name"),
             );
         }
-        let rule = format!("`{statement}` keeps the element type");
-        self.same_type(dst, operands[0], span, &rule, "cast it on a line of its own");
+        true
     }
+}
+
+/// A shape without a mode: of one mode, `[1]` is left.
+fn without(mut shape: Vec<i64>, axis: u32) -> Vec<i64> {
+    shape.remove(axis as usize);
+    if shape.is_empty() {
+        shape.push(1);
+    }
+    shape
 }

@@ -107,6 +107,16 @@ impl Checker<'_> {
             StmtKind::Reduce { dst, src, op, axis } => {
                 self.reduce(*dst, *src, *op, *axis, Site { statement: "reduce", span, threads, defined });
             }
+            StmtKind::Scan { dst, operands, axis, .. } => {
+                self.scan(*dst, *operands, *axis, Site { statement: "scan", span, threads, defined });
+            }
+            StmtKind::Arg { value, index, src, op, axis } => {
+                let site = Site { statement: op.name(), span, threads, defined };
+                self.arg([*value, *index], *src, *axis, site);
+            }
+            StmtKind::Sort { dst, src, carried, axis, .. } => {
+                self.sort((*dst, *src), *carried, *axis, Site { statement: "sort", span, threads, defined });
+            }
             StmtKind::Gather { dst, src, index, axis } => {
                 let site = Site { statement: "gather", span, threads, defined };
                 self.gather(*dst, *src, *index, *axis, site);
