@@ -242,15 +242,19 @@ impl Along {
     pub fn bits(&self) -> Result<Vec<Place>, Reject> {
         let (mut value, mut part) = (0, 0);
         let mut bits = Vec::new();
+        let next = |count: &mut u32| {
+            *count += 1;
+            *count - 1
+        };
         for (_, extent, counter) in &self.counters {
             if extent.count_ones() != 1 {
                 return Err(Reject::OddMode);
             }
             for _ in 0..extent.trailing_zeros() {
                 bits.push(match counter {
-                    Counter::Values => Place::Value(std::mem::replace(&mut value, value + 1)),
+                    Counter::Values => Place::Value(next(&mut value)),
                     Counter::Lane(bit) => Place::Lane(*bit),
-                    Counter::Threads(_) => Place::Part(std::mem::replace(&mut part, part + 1)),
+                    Counter::Threads(_) => Place::Part(next(&mut part)),
                 });
             }
         }

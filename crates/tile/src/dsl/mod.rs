@@ -32,6 +32,7 @@
 //! # Ok::<(), tilewright_tile::Diagnostics>(())
 //! ```
 
+mod along;
 mod call;
 mod roles;
 mod shapes;

@@ -1,11 +1,9 @@
 //! Statements that give register tensors another shape, reduce them and gather from them.
 
-use tilewright_machine::DType;
-
 use super::{Elem, KernelBuilder, Tensor};
 use crate::diagnostic::Origin;
 use crate::expr::Expr;
-use crate::program::{ArgOp, ReduceOp, ScanOperands, StmtKind, TensorId, TensorKind};
+use crate::program::{ReduceOp, StmtKind, TensorId, TensorKind};
 
 /// Every statement here has two forms: one makes a new register tensor with a name, the other, which ends in `_to`, updates an
 /// existing one.
@@ -188,135 +186,6 @@ impl KernelBuilder {
         self.assign(dst, src.into().reduce(op, axis));
     }
 
-    /// `name = scan(src, op, axis)`: every element put together with those before it along the mode; in `reverse`, with those behind it.
-    #[track_caller]
-    pub fn scan(&mut self, name: &str, src: &Tensor, op: ReduceOp, axis: u32, reverse: bool) -> Tensor {
-        let rank = src.rank;
-        let Some(src) = self.usable(src) else {
-            return self.handle(None, rank);
-        };
-        let shape = self.build.result_shape(src);
-        let operands = ScanOperands::One { src, op };
-        self.derive(name, src, shape, |dst| StmtKind::Scan { dst, operands, axis, reverse })
-    }
-
-    /// `dst = scan(src, op, axis)`.
-    #[track_caller]
-    pub fn scan_to(&mut self, dst: &Tensor, src: &Tensor, op: ReduceOp, axis: u32, reverse: bool) {
-        self.update([dst, src], |[dst, src]| {
-            let operands = ScanOperands::One { src, op };
-            StmtKind::Scan { dst, operands, axis, reverse }
-        });
-    }
-
-    /// `name = scan(a, b, linear, axis, before)`: hₜ = aₜ·hₜ₋₁ + bₜ along the mode, from `before` or 0; in `reverse`, from the last
-    /// element to the first.
-    #[track_caller]
-    pub fn scan_linear(
-        &mut self,
-        name: &str,
-        [a, b]: [&Tensor; 2],
-        axis: u32,
-        before: Option<&Tensor>,
-        reverse: bool,
-    ) -> Tensor {
-        let rank = a.rank;
-        let before = before.map(|before| self.usable(before));
-        let (Some(a), Some(b)) = (self.usable(a), self.usable(b)) else {
-            return self.handle(None, rank);
-        };
-        if before == Some(None) {
-            return self.handle(None, rank);
-        }
-        let shape = self.build.result_shape(a);
-        let operands = ScanOperands::Linear { a, b, before: before.flatten() };
-        self.derive(name, a, shape, |dst| StmtKind::Scan { dst, operands, axis, reverse })
-    }
-
-    /// `dst = scan(a, b, linear, axis, before)`.
-    #[track_caller]
-    pub fn scan_linear_to(
-        &mut self,
-        dst: &Tensor,
-        [a, b]: [&Tensor; 2],
-        axis: u32,
-        before: Option<&Tensor>,
-        reverse: bool,
-    ) {
-        let before = before.map(|before| self.usable(before));
-        if before == Some(None) {
-            return;
-        }
-        self.update([dst, a, b], |[dst, a, b]| {
-            let operands = ScanOperands::Linear { a, b, before: before.flatten() };
-            StmtKind::Scan { dst, operands, axis, reverse }
-        });
-    }
-
-    /// `value, index = argmax(src, axis)`, `argmin`: the largest or the smallest element along a mode, and its coordinate.
-    #[track_caller]
-    pub fn arg(&mut self, value: &str, index: &str, src: &Tensor, op: ArgOp, axis: u32) -> (Tensor, Tensor) {
-        let rank = src.rank.saturating_sub(1).max(1);
-        let Some(src) = self.usable(src) else {
-            return (self.handle(None, rank), self.handle(None, rank));
-        };
-        let shape = self.build.reduced(src, axis);
-        let kind = TensorKind::Register { shape: shape.clone(), pinned: None };
-        let value = self.new_like(value, src, shape);
-        let declared = self.build.declare_tensor(index, Origin::caller(), DType::I32, kind);
-        let index = self.note(declared);
-        if let (Some(value), Some(index)) = (value, index) {
-            self.build.emit(StmtKind::Arg { value, index, src, op, axis }, Origin::caller());
-        }
-        (self.handle(value, rank), self.handle(index, rank))
-    }
-
-    /// `value, index = argmax(src, axis)`, `argmin`, into existing tensors.
-    #[track_caller]
-    pub fn arg_to(&mut self, value: &Tensor, index: &Tensor, src: &Tensor, op: ArgOp, axis: u32) {
-        self.update([value, index, src], |[value, index, src]| StmtKind::Arg { value, index, src, op, axis });
-    }
-
-    /// `name = sort(src, axis)`: the elements along a mode in their order.
-    #[track_caller]
-    pub fn sort(&mut self, name: &str, src: &Tensor, axis: u32, descending: bool) -> Tensor {
-        let rank = src.rank;
-        let Some(src) = self.usable(src) else {
-            return self.handle(None, rank);
-        };
-        let shape = self.build.result_shape(src);
-        self.derive(name, src, shape, |dst| StmtKind::Sort { dst, src, carried: None, axis, descending })
-    }
-
-    /// `key, value = sort(keys, values, axis)`: the elements along a mode in their order, and those that go with them.
-    #[track_caller]
-    pub fn sort_with(
-        &mut self,
-        [key, value]: [&str; 2],
-        [keys, values]: [&Tensor; 2],
-        axis: u32,
-        descending: bool,
-    ) -> (Tensor, Tensor) {
-        let rank = keys.rank;
-        let (Some(src), Some(with)) = (self.usable(keys), self.usable(values)) else {
-            return (self.handle(None, rank), self.handle(None, rank));
-        };
-        let shape = self.build.result_shape(src);
-        let results = [self.new_like(key, src, shape.clone()), self.new_like(value, with, shape)];
-        if let [Some(dst), Some(values)] = results {
-            let kind = StmtKind::Sort { dst, src, carried: Some([values, with]), axis, descending };
-            self.build.emit(kind, Origin::caller());
-        }
-        let [key, value] = results.map(|result| self.handle(result, rank));
-        (key, value)
-    }
-
-    /// `dst = sort(src, axis)`.
-    #[track_caller]
-    pub fn sort_to(&mut self, dst: &Tensor, src: &Tensor, axis: u32, descending: bool) {
-        self.update([dst, src], |[dst, src]| StmtKind::Sort { dst, src, carried: None, axis, descending });
-    }
-
     /// `name = gather(src, index, axis)`: the elements of `src` that `index` names along a mode.
     #[track_caller]
     pub fn gather(&mut self, name: &str, src: impl Into<Elem>, index: impl Into<Elem>, axis: u32) -> Tensor {
@@ -337,7 +206,7 @@ impl KernelBuilder {
 
     /// A new register tensor of the type of `like`.
     #[track_caller]
-    fn new_like(&mut self, name: &str, like: TensorId, shape: Vec<Expr>) -> Option<TensorId> {
+    pub(super) fn new_like(&mut self, name: &str, like: TensorId, shape: Vec<Expr>) -> Option<TensorId> {
         let dtype = self.build.program.tensor(like).dtype;
         let kind = TensorKind::Register { shape, pinned: None };
         let declared = self.build.declare_tensor(name, Origin::caller(), dtype, kind);

@@ -1,8 +1,8 @@
 //! Statements that give register tensors another shape, reduce them and gather from them.
 
 use super::value::Target;
-use super::{Parser, Res, syntax};
-use crate::diagnostic::{Code, Diagnostic, Span};
+use super::{Parser, Res};
+use crate::diagnostic::{Code, Diagnostic};
 use crate::expr::Expr;
 use crate::lexer::Tok;
 use crate::program::{ShapeOp, StmtKind, TensorId};
@@ -117,7 +117,7 @@ impl Parser<'_> {
         self.like(to, src, shape, |dst| StmtKind::Gather { dst, src, index, axis })
     }
 
-    fn close(&mut self) -> Res<()> {
+    pub(super) fn close(&mut self) -> Res<()> {
         self.expect(")", "after the last operand").map(|_| ())
     }
 

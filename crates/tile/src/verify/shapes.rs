@@ -341,7 +341,12 @@ impl Checker<'_> {
             if let (Some(Some(with)), Some([_, id])) = (with, carried)
                 && with.shape != operand.shape
             {
-                self.shapes_differ(src, &operand.shape, id, &with.shape, span);
+                self.shapes_differ(
+                    (src, &operand.shape),
+                    (id, &with.shape),
+                    span,
+                    "what is sorted together has one shape",
+                );
             }
             shape = (self.errors.len() == before).then_some(operand.shape);
         }
@@ -447,7 +452,12 @@ impl Checker<'_> {
             "cast one of them first",
         );
         if factors.shape != terms.shape {
-            self.shapes_differ(a, &factors.shape, b, &terms.shape, span);
+            self.shapes_differ(
+                (a, &factors.shape),
+                (b, &terms.shape),
+                span,
+                "a linear scan takes operands of one shape",
+            );
         }
         if let (Some(first), Some(id)) = (first, before) {
             let first = first?;
