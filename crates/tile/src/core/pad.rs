@@ -222,6 +222,7 @@ fn neutral(op: ReduceOp, dtype: DType) -> ElemExpr {
     let number = match (op, dtype.is_float()) {
         (ReduceOp::Sum, true) => -0.0,
         (ReduceOp::Sum, false) => 0.0,
+        (ReduceOp::Product, _) => 1.0,
         (_, true) => {
             let infinity = ElemExpr::Number(f64::INFINITY);
             return ElemExpr::binary(BinaryOp::Sub, infinity.clone(), infinity);
