@@ -48,6 +48,21 @@ pub fn write_words(b: &mut Builder, array: ArrayId, words: Vec<Operand>) {
     }
 }
 
+/// The register of a 16-bit fragment that has for its two halves values `2 * index` and `2 * index + 1` of `values`, which are places in
+/// the fragment.
+pub fn read_pair(b: &mut Builder, array: ArrayId, values: &[u32], index: u32) -> Operand {
+    let low = values[2 * index as usize];
+    let high = values.get(2 * index as usize + 1).copied().unwrap_or(low);
+    let [first, second] = [low, high].map(|value| b.read(place(array, value, 16).0));
+    if low % 2 == 0 && high == low + 1 {
+        return first;
+    }
+    // Bytes 0 to 3 are the first register's, 4 to 7 the second's.
+    let [from, to] = [low % 2, high % 2].map(|half| u64::from(2 * half));
+    let bytes = from | (from + 1) << 4 | (4 + to) << 8 | (5 + to) << 12;
+    b.scalar(ScalarOp::PrmtB32, &[first, second, Operand::Imm(bytes)])
+}
+
 /// A value of a fragment as an `f32`.
 pub fn read_f32(b: &mut Builder, array: ArrayId, value: u32, dtype: DType) -> Operand {
     let (reg, shift) = place(array, value, dtype.bits());

@@ -53,7 +53,15 @@ impl Lower<'_> {
         Ok(())
     }
 
-    pub(crate) fn elementwise(&mut self, dst: TensorId, expr: &ElemExpr) -> Result<(), Diagnostic> {
+    /// An elementwise statement. `parts` are the operands that repeat, each with the value that each of the result's takes.
+    pub(crate) fn elementwise(
+        &mut self,
+        dst: TensorId,
+        expr: &ElemExpr,
+        parts: &[(TensorId, Vec<u32>)],
+    ) -> Result<(), Diagnostic> {
+        let parts: BTreeMap<TensorId, &[u32]> =
+            parts.iter().map(|(id, values)| (*id, values.as_slice())).collect();
         let array = self.array(dst)?;
         let dtype = self.verified.tensor(dst).dtype;
         let count = self.count(dst)?;
@@ -71,7 +79,10 @@ impl Lower<'_> {
                 ids.into_iter().map(|id| Ok((id, self.array(id)?))).collect::<Result<_, Diagnostic>>()?;
             for index in self.first_use.registers(dst, elements::registers(count, dtype.bits()), dtype.bits())
             {
-                let mut read = |b: &mut Builder, id: TensorId| b.read(Reg { array: arrays[&id], index });
+                let mut read = |b: &mut Builder, id: TensorId| match parts.get(&id) {
+                    None => b.read(Reg { array: arrays[&id], index }),
+                    Some(values) => elements::read_pair(b, arrays[&id], values, index),
+                };
                 let word = packed::register(self.b, (self.arch, dtype), expr, &mut read);
                 self.b.write(Reg { array, index }, word);
             }
@@ -80,7 +91,7 @@ impl Lower<'_> {
         let span = self.verified.tensor(dst).span;
         let tree = rounded(expr, dtype, self.verified)
             .map_err(|_| internal(span, "types that clash, which the verifier refuses"))?;
-        let mut coordinates = Coordinates { dst, axes: BTreeMap::new() };
+        let mut coordinates = Coordinates { dst, axes: BTreeMap::new(), parts };
         let per_register = tilewright_machine::per_register(dtype.bits());
         for first in (0..count).step_by(per_register as usize) {
             let values = first..(first + per_register).min(count);
@@ -102,7 +113,7 @@ impl Lower<'_> {
         &mut self,
         tree: &Rounded,
         value: u32,
-        coordinates: &mut Coordinates,
+        coordinates: &mut Coordinates<'_>,
     ) -> Result<Operand, Diagnostic> {
         if let Rounded::Where(_, operands) = tree
             && let Some(holds) = self.holds(&operands[0], value, coordinates)?
@@ -116,6 +127,7 @@ impl Lower<'_> {
         Ok(match tree {
             Rounded::Tensor(id) => {
                 let array = self.array(*id)?;
+                let value = coordinates.parts.get(id).map_or(value, |values| values[value as usize]);
                 match self.verified.tensor(*id).dtype {
                     DType::I32 | DType::U32 => self.b.read(Reg { array, index: value }),
                     DType::Bool => {
@@ -152,7 +164,7 @@ impl Lower<'_> {
         &mut self,
         condition: &Rounded,
         value: u32,
-        coordinates: &mut Coordinates,
+        coordinates: &mut Coordinates<'_>,
     ) -> Result<Option<bool>, Diagnostic> {
         let Rounded::Binary(BinaryOp::Lt, _, x, y) = condition else { return Ok(None) };
         let (Rounded::Index(axis), Rounded::Integer(bound)) = (&**x, &**y) else { return Ok(None) };
@@ -172,7 +184,7 @@ impl Lower<'_> {
     fn along<'c>(
         &self,
         axis: u32,
-        coordinates: &'c mut Coordinates,
+        coordinates: &'c mut Coordinates<'_>,
     ) -> Result<(&TvLayout, &'c Along), Diagnostic> {
         let row = self.verified.tensor(coordinates.dst);
         let missing = || internal(row.span, "a register tensor without a layout");
@@ -207,9 +219,10 @@ impl Lower<'_> {
     }
 }
 
-/// The coordinates of a tensor's elements along those of its modes that an expression asks for.
-struct Coordinates {
+/// The coordinates of a tensor's elements along those of its modes that an expression asks for, and their places in operands that repeat.
+struct Coordinates<'a> {
     dst: TensorId,
+    parts: BTreeMap<TensorId, &'a [u32]>,
     axes: BTreeMap<u32, Along>,
 }
 

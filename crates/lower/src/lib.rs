@@ -238,7 +238,10 @@ impl Lower<'_> {
             (StmtKind::Gemm { c, a, b, .. }, StmtPlan::Gemm(plan)) => self.gemm(stmt, [*c, *a, *b], plan)?,
             (StmtKind::Cast { dst, src }, _) => self.cast(*dst, *src)?,
             (StmtKind::Fill { dst, value }, _) => self.fill(*dst, *value)?,
-            (StmtKind::Elementwise { dst, expr }, _) => self.elementwise(*dst, expr)?,
+            (StmtKind::Elementwise { dst, expr }, StmtPlan::Repeat(parts)) => {
+                self.elementwise(*dst, expr, parts)?;
+            }
+            (StmtKind::Elementwise { dst, expr }, _) => self.elementwise(*dst, expr, &[])?,
             (
                 StmtKind::Rearrange { dst, src } | StmtKind::Shape { dst, src, .. },
                 StmtPlan::Move(movement),

@@ -49,6 +49,17 @@ impl Planner<'_> {
             StmtKind::Scan { dst, operands, axis, .. } => self.scan(*dst, operands, *axis),
             StmtKind::Sort { dst, carried, axis, .. } => self.sort(*dst, carried.is_some(), *axis),
             StmtKind::Gather { dst, src, axis, .. } => self.gather(*dst, *src, *axis),
+            StmtKind::Elementwise { dst, expr } => {
+                let shape = self.verified.shape(*dst);
+                let mut parts: Vec<TensorId> = expr.tensors();
+                parts.retain(|id| self.verified.shape(*id) != shape);
+                parts.sort_unstable();
+                parts.dedup();
+                if parts.is_empty() {
+                    return None;
+                }
+                self.repeat(*dst, parts)
+            }
             _ => return None,
         };
         Some(plan.map_err(|why| Diagnostic::new(Code::LayoutConflict, stmt.span, why.message).help(why.help)))
@@ -111,6 +122,19 @@ impl Planner<'_> {
             (Err(_), ShapeOp::Broadcast(_)) => Err(self.no_broadcast(dst, src)),
             (Err(_), _) => self.moved((src, dst), Some(&see)),
         }
+    }
+
+    /// The values of operands that repeat in the result of an elementwise statement.
+    fn repeat(&self, dst: TensorId, parts: Vec<TensorId>) -> Planned {
+        let (whole, shape) = (self.layout(dst)?, self.verified.shape(dst));
+        let values = |part: TensorId| -> Result<(TensorId, Vec<u32>), Reject> {
+            let map = shapes::broadcast(&self.verified.shape(part), &shape).ok_or(Reject::TooLarge)?;
+            let held = self.layout(part)?;
+            let moves = moves_through(&held, &whole, self.threads(), &|place| map.eval(place));
+            Ok((part, moves.ok_or(Reject::NotHeld)?.into_iter().map(|(from, _)| from).collect()))
+        };
+        let parts = parts.into_iter().map(values).collect::<Result<_, _>>()?;
+        Ok((StmtPlan::Repeat(parts), Vec::new()))
     }
 
     /// A join of halves into a whole, or a split of it.

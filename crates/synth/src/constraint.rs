@@ -26,7 +26,7 @@ pub struct Constraint {
 pub enum Equation {
     /// `f₁ = f₂ = … = fₙ`: elementwise statements, casts, register copies (tp-elem).
     Equal(Vec<TensorId>),
-    /// `f(dst) = σ∘f(src)`: a shape statement.
+    /// `f(dst) = σ∘f(src)`: a shape statement; also an operand of an elementwise statement whose extents of 1 repeat.
     Shape {
         /// The result.
         dst: TensorId,
@@ -81,13 +81,19 @@ pub fn constraints(verified: &Program, statements: &[(&Stmt, usize)]) -> Vec<Con
         match &stmt.kind {
             StmtKind::Cast { dst, src } => push(Equation::Equal(vec![*dst, *src])),
             StmtKind::Elementwise { dst, expr } => {
-                let mut tensors = vec![*dst];
+                let (mut tensors, mut parts) = (vec![*dst], Vec::new());
+                let shape = verified.shape(*dst);
                 for t in ElemExpr::tensors(expr) {
-                    if !tensors.contains(&t) {
-                        tensors.push(t);
+                    let group = if verified.shape(t) == shape { &mut tensors } else { &mut parts };
+                    if !group.contains(&t) {
+                        group.push(t);
                     }
                 }
                 push(Equation::Equal(tensors));
+                for src in parts {
+                    let op = ShapeOp::Broadcast(shape.clone());
+                    push(Equation::Shape { dst: *dst, src, op });
+                }
             }
             StmtKind::Copy { src, dst, .. } => match (memory(src.tensor), memory(dst.tensor)) {
                 (Memory::Register, Memory::Register) => push(Equation::Equal(vec![src.tensor, dst.tensor])),
@@ -166,7 +172,10 @@ impl Constraint {
 
     /// The equation as text, with the program's own names.
     pub fn text(&self, verified: &Program) -> String {
-        let f = |id: &TensorId| format!("f({})", verified.tensor(*id).name);
+        let f = |id: &TensorId| {
+            let tensor = verified.tensor(*id);
+            format!("f({})", tensor.unnamed.text().unwrap_or(&tensor.name))
+        };
         match &self.equation {
             Equation::Equal(tensors) => tensors.iter().map(f).collect::<Vec<_>>().join(" = "),
             Equation::Shape { dst, src, op } => format!("{} = {}∘{}", f(dst), op.name(), f(src)),

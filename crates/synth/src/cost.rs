@@ -11,6 +11,7 @@
 
 use rustc_hash::FxHashMap as HashMap;
 use std::cell::Cell;
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 use tilewright_machine::{Class, Memory, Rate, TensorOp, Timing, Unit};
@@ -382,12 +383,41 @@ impl<'a, 'b> Clock<'a, 'b> {
     }
 }
 
+/// The values that operands of an elementwise statement repeat in, each with the value that each of the result's takes.
+pub(crate) type Parts<'a> = &'a [(TensorId, Vec<u32>)];
+
+/// The share of the result's values for which an operation of an elementwise statement is done: once for all that take the same values of
+/// operands that repeat.
+fn share(tree: &Rounded, parts: Parts<'_>) -> f64 {
+    fn tensors(tree: &Rounded, all: &mut BTreeSet<TensorId>) {
+        match tree {
+            Rounded::Tensor(id) => all.extend([*id]),
+            _ => tree.operands().into_iter().for_each(|x| tensors(x, all)),
+        }
+    }
+    let mut read = BTreeSet::new();
+    if !parts.is_empty() {
+        tensors(tree, &mut read);
+    }
+    let taken: Option<Vec<&Vec<u32>>> =
+        read.iter().map(|id| parts.iter().find(|(part, _)| part == id).map(|(_, taken)| taken)).collect();
+    match taken {
+        Some(taken) if !taken.is_empty() && !taken[0].is_empty() => {
+            let of = |value: usize| taken.iter().map(|values| values[value]).collect::<Vec<u32>>();
+            let different: BTreeSet<Vec<u32>> = (0..taken[0].len()).map(of).collect();
+            different.len() as f64 / taken[0].len() as f64
+        }
+        _ => 1.0,
+    }
+}
+
 /// Cycles of a warp for the operations of an elementwise statement, for each value of a thread.
-fn operations(timing: &Timing, tree: &Rounded) -> f64 {
+fn operations(timing: &Timing, tree: &Rounded, parts: Parts<'_>) -> f64 {
     let cost = |class: Class| timing.cost(class).issue;
-    let operands: f64 = tree.operands().into_iter().map(|x| operations(timing, x)).sum();
+    let operands: f64 = tree.operands().into_iter().map(|x| operations(timing, x, parts)).sum();
     operands
-        + match tree {
+        + share(tree, parts)
+            * match tree {
             Rounded::Unary(op, compute, _) => function(timing, *op, *compute),
             Rounded::Binary(op, compute, _, _) => operator(timing, *op, *compute),
             Rounded::Fma(_) => cost(Class::FmaF32),
@@ -536,7 +566,8 @@ fn work(problem: &Problem<'_>, stmt: &Stmt) -> Option<Work> {
         StmtPlan::Scan(plan) => Work::moved(timing, plan.cycles(timing), plan.shared_bytes()),
         StmtPlan::Gather(plan) => Work::moved(timing, plan.cycles(timing), plan.shared_bytes()),
         StmtPlan::Halves(moves) => Work::alu(moves.iter().map(|m| m.len() as f64).sum::<f64>() / 2.0),
-        StmtPlan::None => Work::alu(arithmetic(problem, stmt)?),
+        StmtPlan::None => Work::alu(arithmetic(problem, stmt, &[])?),
+        StmtPlan::Repeat(parts) => Work::alu(arithmetic(problem, stmt, parts)?),
     })
 }
 
@@ -579,9 +610,9 @@ fn copy_work(problem: &Problem<'_>, stmt: &Stmt, plan: &CopyPlan) -> Option<Work
 }
 
 /// Cycles of a statement that each thread does with its own values, if it is one.
-fn arithmetic(problem: &Problem<'_>, stmt: &Stmt) -> Option<f64> {
+fn arithmetic(problem: &Problem<'_>, stmt: &Stmt, parts: Parts<'_>) -> Option<f64> {
     let values = |id: TensorId| (problem.register)(id).map_or(0.0, |tv| tv.count() as f64);
-    arithmetic_of((problem.verified, problem.timing), &values, stmt)
+    arithmetic_of((problem.verified, problem.timing), &values, stmt, parts)
 }
 
 /// [`arithmetic`] of a statement whose tensors have so many values a thread.
@@ -589,6 +620,7 @@ pub(crate) fn arithmetic_of(
     (program, timing): (&Program, &Timing),
     values: &dyn Fn(TensorId) -> f64,
     stmt: &Stmt,
+    parts: Parts<'_>,
 ) -> Option<f64> {
     let bits = |id: TensorId| program.tensor(id).dtype.bits();
     let words = |id: TensorId| (values(id) * f64::from(bits(id)) / 32.0).ceil();
@@ -610,7 +642,7 @@ pub(crate) fn arithmetic_of(
             let conversion = expr.tensors().len() as f64 * timing.cost(Class::F32FromHalf).issue + 1.0;
             let conversions = if bits(*dst) == 32 { 0.0 } else { values(*dst) * conversion };
             let tree = rounded(expr, program.tensor(*dst).dtype, program).ok()?;
-            values(*dst) * operations(timing, &tree) + conversions
+            values(*dst) * operations(timing, &tree, parts) + conversions
         }
         _ => return None,
     })

@@ -62,10 +62,11 @@ pub(crate) fn note(
         alternatives,
     };
     match plan {
-        StmtPlan::None if matches!(stmt.kind, StmtKind::Elementwise { .. }) => {
-            elementwise((verified, timing), stmt, tensors, &mut note)?;
+        StmtPlan::None | StmtPlan::Repeat(_) if matches!(stmt.kind, StmtKind::Elementwise { .. }) => {
+            let parts: &[_] = if let StmtPlan::Repeat(parts) = plan { parts } else { &[] };
+            elementwise((verified, timing), stmt, (tensors, parts), &mut note)?;
         }
-        StmtPlan::None => {
+        StmtPlan::None | StmtPlan::Repeat(_) => {
             let plan = cast_plan(verified, options, stmt, tensors)?;
             note.issues(plan.name(), plan.calls(), plan.cycles(timing));
         }
@@ -144,7 +145,7 @@ pub(crate) fn note(
 fn elementwise(
     (verified, timing): (&Program, &Timing),
     stmt: &Stmt,
-    tensors: &[Option<TensorLayout>],
+    (tensors, parts): (&[Option<TensorLayout>], Parts<'_>),
     note: &mut StatementNote,
 ) -> Option<()> {
     let StmtKind::Elementwise { dst, expr } = &stmt.kind else { return None };
@@ -153,7 +154,7 @@ fn elementwise(
         _ => 0.0,
     };
     let tree = rounded(expr, verified.tensor(*dst).dtype, verified).ok()?;
-    let cycles = arithmetic_of((verified, timing), &values, stmt)?;
+    let cycles = arithmetic_of((verified, timing), &values, stmt, parts)?;
     let names = operation_names(&tree);
     let mut counted: Vec<(&str, usize)> = Vec::new();
     for name in &names {

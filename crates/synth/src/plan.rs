@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tilewright_machine::{CopyRow, MmaRow};
+use tilewright_tile::TensorId;
 
 use crate::async_layout::tma::TmaPlan;
 use crate::async_layout::wgmma::WgmmaPlan;
@@ -84,6 +85,8 @@ pub enum StmtPlan {
     Move(Movement),
     /// A join or a split: the moves (source value, destination value) of the first and of the second half.
     Halves([Vec<(u32, u32)>; 2]),
+    /// An elementwise statement with operands whose extents of 1 repeat: for each the value that each value of the result takes.
+    Repeat(Vec<(TensorId, Vec<u32>)>),
     /// A reduction.
     Reduce(ReducePlan),
     /// One coordinate of a mode that threads share, handed to all of them.
@@ -114,6 +117,7 @@ impl StmtPlan {
             | StmtPlan::Tma(_)
             | StmtPlan::Gemm(_)
             | StmtPlan::Wgmma(_)
+            | StmtPlan::Repeat(_)
             | StmtPlan::Halves(_) => 0,
         }
     }

@@ -29,13 +29,16 @@ pub fn backward(op: &ShapeOp, src: &[i64], dst: &[i64]) -> Option<Layout> {
     let from = strides(src);
     match op {
         ShapeOp::Transpose(order) => map(dst, order.iter().map(|k| from[*k as usize]).collect()),
-        ShapeOp::Broadcast(_) => {
-            let repeated = |(extent, stride): (&i64, i64)| if *extent == 1 { 0 } else { stride };
-            map(dst, src.iter().zip(from).map(repeated).collect())
-        }
+        ShapeOp::Broadcast(_) => broadcast(src, dst),
         ShapeOp::Reshape(_) | ShapeOp::Expand { .. } => Some(Layout::identity(dst.iter().product())),
         ShapeOp::Slice { .. } => map(dst, from),
     }
+}
+
+/// Coordinate of a tile of shape `dst` → coordinate of one of shape `src`, whose modes of extent 1 repeat.
+pub fn broadcast(src: &[i64], dst: &[i64]) -> Option<Layout> {
+    let stride = |(extent, stride): (&i64, i64)| if *extent == 1 { 0 } else { stride };
+    map(dst, src.iter().zip(strides(src)).map(stride).collect())
 }
 
 /// The coordinate of the operand at which the result of a shape statement begins: 0 but for a slice.

@@ -361,6 +361,13 @@ impl Flow<'_> {
             if bits(value.dtype) <= 8 && !is_float(value.dtype) { self.cast(value, "i32") } else { value };
         let op = self.dice.pick(&["sum", "sum", "max", "min", "product"]);
         let axis = self.dice.below(2);
+        if is_float(value.dtype) && bits(value.dtype) >= 16 && self.dice.once_in(2) {
+            // Its rows or columns repeat in an expression.
+            let (name, of) = (self.draft.name("b"), &value.name);
+            let scaled = self.dice.pick(&["", " * 0.5", " + 1.0"]);
+            self.draft.line(format!("{name} = {of} * 0.25 - reduce({of}{scaled}, {op}, {axis}, keep)"));
+            return Value { name, dtype: value.dtype };
+        }
         let (sum, expanded, name) = (self.draft.name("d"), self.draft.name("x"), self.draft.name("b"));
         self.draft.line(format!("{sum} = reduce({}, {op}, {axis})", value.name));
         self.draft.line(format!("{expanded} = expand({sum}, {axis})"));

@@ -3,6 +3,7 @@
 use super::bound::Element;
 use super::buffer::Buffer;
 use super::error::InterpretError;
+use super::op::Repeats;
 use super::role::Role;
 use crate::arith::Rounded;
 
@@ -65,10 +66,21 @@ fn map3(x: Value, y: Value, z: Value, op: impl Fn(Element, Element, Element) -> 
 
 impl Role<'_> {
     /// The value of an elementwise expression whose result has a shape.
-    pub(super) fn elementwise(&self, tree: &Rounded, shape: &[usize]) -> Result<Value, InterpretError> {
-        let of = |x: &Rounded| self.elementwise(x, shape);
+    pub(super) fn elementwise(
+        &self,
+        tree: &Rounded,
+        shape: &[usize],
+        repeats: &Repeats,
+    ) -> Result<Value, InterpretError> {
+        let of = |x: &Rounded| self.elementwise(x, shape, repeats);
         Ok(match tree {
-            Rounded::Tensor(id) => Value::Each(self.tiles[id.0 as usize].clone()),
+            Rounded::Tensor(id) => {
+                let tile = &self.tiles[id.0 as usize];
+                Value::Each(match repeats.get(&(id.0 as usize)) {
+                    None => tile.clone(),
+                    Some(places) => places.iter().map(|at| tile[*at as usize]).collect(),
+                })
+            }
             Rounded::Number(x) => Value::One(Element::exact(f64::from(*x))),
             Rounded::Integer(x) => Value::One(Element::exact(*x as f64)),
             Rounded::Scalar(id) => Value::One(Element::exact(match &self.buffers[id.0 as usize] {

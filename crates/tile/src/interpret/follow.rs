@@ -3,7 +3,7 @@
 use super::access::Corner;
 use super::coverage::{Mask, Missing, State, Watch, join};
 use super::error::InterpretError;
-use super::op::{Access, Op, PartOf, Scanned, Side, Tile};
+use super::op::{Access, Op, PartOf, Repeats, Scanned, Side, Tile};
 use super::role::Role;
 use super::shapes::Around;
 use crate::arith::Rounded;
@@ -104,8 +104,8 @@ impl Watch<'_> {
                 // What a `fill` writes is there in case nothing else does.
                 self.state(*dst).unread = None;
             }
-            Op::Elementwise { dst, tree, .. } => {
-                let mask = self.elementwise(tree);
+            Op::Elementwise { dst, tree, repeats, .. } => {
+                let mask = self.elementwise(tree, repeats);
                 self.write(*dst, mask, false);
             }
             Op::Pick { .. }
@@ -288,10 +288,14 @@ impl Watch<'_> {
         self.write(c, mask, true);
     }
 
-    fn elementwise(&mut self, tree: &Rounded) -> Option<Mask> {
+    fn elementwise(&mut self, tree: &Rounded, repeats: &Repeats) -> Option<Mask> {
         let mut mask: Option<Mask> = None;
         tensors(tree, &mut |tensor| {
-            if let Some(other) = self.read(tensor, None) {
+            let other = self.read(tensor, None).map(|mask| match repeats.get(&tensor) {
+                None => mask,
+                Some(places) => pick(&mask, places.iter().map(|at| *at as usize)),
+            });
+            if let Some(other) = other {
                 match &mut mask {
                     None => mask = Some(other),
                     Some(mask) => join(&mut mask.missing, &other.missing),

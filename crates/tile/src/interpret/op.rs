@@ -1,6 +1,7 @@
 //! Operations: what a program comes down to for one launch. Every reference is a table of offsets, so that running a block only adds and
 //! indexes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tilewright_machine::{DType, RedOp};
@@ -125,8 +126,8 @@ pub(super) enum Op {
     Convert { dst: usize, src: usize, dtype: Option<DType>, through_f32: bool },
     /// Every element becomes the value.
     Fill { dst: usize, len: usize, value: f64 },
-    /// `dst = expression`.
-    Elementwise { dst: usize, shape: Vec<usize>, tree: Rounded, dtype: DType },
+    /// `dst = expression`; `repeats` are the operands with extents of 1 that the result has not.
+    Elementwise { dst: usize, shape: Vec<usize>, tree: Rounded, dtype: DType, repeats: Repeats },
     /// `dst = src` element by element; `None` for their own order.
     Pick { dst: usize, src: usize, order: Option<Vec<u32>> },
     /// `dst = src` from a coordinate of a mode on; `order` counts from there.
@@ -231,6 +232,9 @@ pub(super) enum Side {
     /// A tile of a buffer.
     Global(Box<Access>),
 }
+
+/// The places in operands of the elements of a result.
+pub(super) type Repeats = BTreeMap<usize, Vec<u32>>;
 
 /// A tile of a buffer.
 pub(super) struct Access {

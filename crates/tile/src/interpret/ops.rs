@@ -72,9 +72,9 @@ impl<'a> Role<'a> {
                 self.tiles[*dst].clear();
                 self.tiles[*dst].resize(*len, Element::exact(*value));
             }
-            Op::Elementwise { dst, shape, tree, dtype } => {
+            Op::Elementwise { dst, shape, tree, dtype, repeats } => {
                 let len = shape.iter().product();
-                let mut tile = self.elementwise(tree, shape)?.tile(len);
+                let mut tile = self.elementwise(tree, shape, repeats)?.tile(len);
                 if *dtype != DType::F32 {
                     tile.iter_mut().for_each(|x| *x = x.round(*dtype));
                 }

@@ -10,7 +10,7 @@ use super::error::InterpretError;
 use super::executable::{Executable, PipelineRow};
 use super::launch::{tensor_shape, tensor_strides};
 use super::op::{
-    Access, Fixed, How, Numbers, Op, PartOf, Pipeline, Plan, Product, RolePlan, Scanned, Side, Tile,
+    Access, Fixed, How, Numbers, Op, PartOf, Pipeline, Plan, Product, Repeats, RolePlan, Scanned, Side, Tile,
 };
 use super::round::round;
 use super::shapes::{self, Around, table};
@@ -217,8 +217,16 @@ impl<P: Executable> Making<'_, P> {
                 let dtype = self.dtype(*dst);
                 let tree = rounded(expr, dtype, &ElementTypes(self.program))
                     .map_err(|_| InterpretError::TypeClash { statement: self.text(stmt) })?;
-                let shape = self.program.shape(*dst).into_iter().map(|extent| extent as usize).collect();
-                Op::Elementwise { dst: dst.0 as usize, shape, tree, dtype }
+                let shape = self.program.shape(*dst);
+                let mut repeats = Repeats::new();
+                for id in expr.tensors() {
+                    let from = self.program.shape(id);
+                    if from != shape {
+                        repeats.insert(id.0 as usize, shapes::repeated(&from, &shape));
+                    }
+                }
+                let shape = shape.into_iter().map(|extent| extent as usize).collect();
+                Op::Elementwise { dst: dst.0 as usize, shape, tree, dtype, repeats }
             }
             StmtKind::For { counter, lo, hi, body } => self.iterations(*counter, (lo, hi), body, filling)?,
             StmtKind::Tiles { row, col, previous, rows, cols, order, body } => Op::Tiles {

@@ -15,11 +15,20 @@ pub(super) fn order<F: Form>(op: &ShapeOp<F>, from: &[i64], to: &[i64]) -> Optio
         ShapeOp::Reshape(_) | ShapeOp::Expand { .. } => return None,
         ShapeOp::Slice { .. } => strides,
         ShapeOp::Transpose(order) => order.iter().map(|&mode| strides[mode as usize]).collect(),
-        ShapeOp::Broadcast(_) => {
-            from.iter().zip(&strides).map(|(n, d)| if *n == 1 { 0 } else { *d }).collect()
-        }
+        ShapeOp::Broadcast(_) => return Some(repeated(from, to)),
     };
     Some(table(to.iter().copied().zip(walk)).into_iter().map(|o| o as u32).collect())
+}
+
+/// The place in a tile of shape `from` of each element of one of shape `to`, in which its modes of extent 1 are repeated.
+pub(super) fn repeated(from: &[i64], to: &[i64]) -> Vec<u32> {
+    let mut stride = 1;
+    let mut walk = Vec::with_capacity(to.len());
+    for (n, extent) in from.iter().zip(to) {
+        walk.push((*extent, if *n == 1 { 0 } else { stride }));
+        stride *= n;
+    }
+    table(walk.into_iter()).into_iter().map(|o| o as u32).collect()
 }
 
 /// The value of a layout at every index, leftmost mode fastest.

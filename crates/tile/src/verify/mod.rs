@@ -61,7 +61,8 @@ use crate::verified::{Constants, Verified};
 ///     accumulator is `f32`, or `f16` with `f16` factors, and is not a factor.
 /// 13. **Cast, rearrange.** Both in registers, of one shape; a rearrangement keeps the element type.
 /// 14. **Fill.** A register tensor; the value is in the range of its element type (integers: exactly).
-/// 15. **Elementwise.** The result and all tensors that are read are in registers, of one shape and of one
+/// 15. **Elementwise.** The result and all tensors that are read are in registers, with as many modes, of equal extents or 1, the result of
+///     the largest and of one
 ///     floating-point type; scalars are scalar parameters.
 /// 16. **Transpose, reshape, expand, slice, broadcast.** Both in registers, of one element type; the result is not the operand,
 ///     and has the shape that the statement gives it. The order of a transpose lists every mode of the operand once. A

@@ -400,7 +400,8 @@ impl Checker<'_> {
         for id in operands {
             known.extend(self.register(*id, span, statement).map(|operand| (*id, operand.shape)));
         }
-        let shape = self.one_shape(&known, span);
+        let shape =
+            if statement == ELEMENTWISE { self.repeated(&known, span) } else { self.one_shape(&known, span) };
         let ok = known.len() == operands.len() && (shape.is_some() || known.is_empty());
         if self.life[dst.0 as usize] == Life::Undefined {
             self.define(dst, defined);
@@ -440,6 +441,32 @@ impl Checker<'_> {
         };
         self.shapes_differ((*first, shape), (*other, differs), span, ONE_SHAPE);
         None
+    }
+
+    /// The shape of an elementwise expression over these operands: of each mode the largest extent, for an extent of 1 repeats.
+    fn repeated(&mut self, operands: &[(TensorId, Vec<i64>)], span: Origin) -> Option<Vec<i64>> {
+        let mut common = operands.first()?.1.clone();
+        // The operand that each extent is of.
+        let mut of = vec![0; common.len()];
+        for (i, (id, shape)) in operands.iter().enumerate() {
+            let differs = |mode: &usize| shape[*mode] != common[*mode] && shape[*mode] != 1 && common[*mode] != 1;
+            let clash = match shape.len() == common.len() {
+                true => (0..common.len()).find(differs).map(|mode| of[mode]),
+                false => Some(0),
+            };
+            if let Some(other) = clash {
+                let (other, other_shape) = &operands[other];
+                let rule = "extents are equal, or 1, which repeats";
+                self.shapes_differ((*other, other_shape), (*id, shape), span, rule);
+                return None;
+            }
+            for mode in 0..common.len() {
+                if common[mode] == 1 && shape[mode] != 1 {
+                    (common[mode], of[mode]) = (shape[mode], i);
+                }
+            }
+        }
+        Some(common)
     }
 
     fn elementwise(
