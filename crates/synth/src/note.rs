@@ -6,7 +6,7 @@ use tilewright_tile::{TensorId, rounded};
 
 use crate::cast;
 use crate::copies::{own_layout, plan_name};
-use crate::cost::{arithmetic_of, operation_names};
+use crate::cost::{Parts, arithmetic_of, operation_names};
 use crate::explain::{Alternative, StatementNote};
 use crate::gather::GatherPlan;
 use crate::movement::Movement;

@@ -5,7 +5,7 @@ use std::fmt;
 use tilewright_machine::{Arch, DType, Features, MbarrierOp, SyncOp, TensorRow, WgmmaRow, conversion_needs};
 
 use crate::diagnostic::{Code, Diagnostic, Origin};
-use crate::program::{Stmt, StmtKind};
+use crate::program::{ElemExpr, Stmt, StmtKind};
 use crate::verified::Verified;
 
 /// A construct of the language that not every architecture has instructions for.
@@ -123,6 +123,8 @@ fn constructs(v: &Verified, stmt: &Stmt) -> Vec<Construct> {
         StmtKind::WaitDependencies => vec![Construct::WaitForDependencies],
         StmtKind::LaunchDependents => vec![Construct::LaunchDependents],
         StmtKind::Cast { dst, src } => vec![Construct::Conversion(dtype(*src), dtype(*dst))],
+        // A tensor alone is moved.
+        StmtKind::Elementwise { expr: ElemExpr::Tensor(_), .. } => Vec::new(),
         StmtKind::Elementwise { dst, expr } => {
             let read = expr.tensors().into_iter().filter(|id| dtype(*id).is_float());
             let read = read.map(|id| Construct::Conversion(dtype(id), DType::F32));

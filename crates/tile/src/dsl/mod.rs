@@ -31,6 +31,35 @@
 //! assert_eq!(program, tilewright_tile::parse(text)?);
 //! # Ok::<(), tilewright_tile::Diagnostics>(())
 //! ```
+//!
+//! An expression stands where a register tensor is read. Its calls (`x.reduce_keep(…)`, `x.cast(…)`) become statements of their own, whose
+//! results have no names; extents of 1 repeat:
+//!
+//! ```
+//! use tilewright_machine::DType::{F16, F32};
+//! use tilewright_tile::{ReduceOp, dsl::{KernelBuilder, tile}};
+//!
+//! let mut k = KernelBuilder::new("softmax");
+//! let x = k.tensor("x", F16, [4, 128]);
+//! k.grid([1]);
+//! k.threads(128);
+//! let gx = k.global_view("gx", &x, [tile(0, 4), tile(1, 128)]);
+//! let r = k.register_tensor("r", F16, [4, 128]);
+//! k.copy(&gx, &r);
+//! let v = k.cast("v", &r, F32);
+//! let p = k.define("p", (v - v.reduce_keep(ReduceOp::Max, 1)).exp());
+//! k.copy((p / p.reduce_keep(ReduceOp::Sum, 1)).cast(F16), &gx);
+//! let text = "kernel softmax(x: f16[4, 128]) grid(1) threads(128) {
+//!         gx = global_view(x, (4, 128) : (e0, e1))
+//!         r = register_tensor(f16, [4, 128])
+//!         copy(gx, r)
+//!         v = cast(r, f32)
+//!         p = exp(v - reduce(v, max, 1, keep))
+//!         copy(cast(p / reduce(p, sum, 1, keep), f16), gx)
+//!     }";
+//! assert_eq!(k.finish()?, tilewright_tile::parse(text)?);
+//! # Ok::<(), tilewright_tile::Diagnostics>(())
+//! ```
 
 mod along;
 mod call;
