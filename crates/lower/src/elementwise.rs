@@ -203,7 +203,7 @@ impl Lower<'_> {
         &mut self,
         axis: u32,
         value: u32,
-        coordinates: &mut Coordinates,
+        coordinates: &mut Coordinates<'_>,
     ) -> Result<Operand, Diagnostic> {
         let (tv, known) = self.along(axis, coordinates)?;
         let tv = tv.clone();
