@@ -83,6 +83,12 @@ impl Lower<'_> {
         scalar::expr(self.b, self.divisibility, &|id| symbols[&id], e)
     }
 
+    /// The condition that an expression is not 0.
+    pub(crate) fn holds(&mut self, e: &Expr) -> Operand {
+        let symbols = &self.symbols;
+        scalar::holds(self.b, self.divisibility, &|id| symbols[&id], e)
+    }
+
     /// An entry of an index.
     pub(crate) fn coord(&mut self, coord: &Coord, span: Origin) -> Result<Operand, Diagnostic> {
         match coord {

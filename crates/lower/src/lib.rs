@@ -282,6 +282,7 @@ impl Lower<'_> {
             (StmtKind::Stage { pipeline, side, body, .. }, _) => {
                 self.stage((*pipeline, *side), body, stmt)?
             }
+            (StmtKind::If { condition, body, .. }, _) => self.branch(condition, body)?,
             (StmtKind::For { counter, lo, hi, body }, _) => self.repeat(*counter, lo, hi, body)?,
             (StmtKind::Tiles { row, col, previous, rows, cols, order, body }, _) => {
                 self.tiles([*row, *col], *previous, (rows, cols), order, body)?;
@@ -322,6 +323,23 @@ impl Lower<'_> {
             lower.symbols.remove(&counter);
             result
         })
+    }
+
+    /// One side of a branch. What does not depend on it is computed before: where the branch is in a loop, before that.
+    fn branch(&mut self, condition: &Expr, body: &[Stmt]) -> Result<(), Diagnostic> {
+        let holds = self.holds(condition);
+        // Copies in flight are waited for on either way.
+        self.wait_for_copies(None);
+        let holds = match holds {
+            Operand::Imm(0) => return Ok(()),
+            Operand::Imm(_) => return self.block(body),
+            Operand::Value(holds) => holds,
+        };
+        self.b.open_branch();
+        let result = self.block(body);
+        self.wait_for_copies(None);
+        self.b.close_branch(holds);
+        result
     }
 
     /// A product. The copies of streamed operands stand in it: each step along K is loaded while the one before multiplies.

@@ -249,6 +249,13 @@ impl<'a, 'b> Clock<'a, 'b> {
                     self.tiles(rows, cols, body);
                 }
                 StmtKind::Drain { body, .. } => self.block(body),
+                // Taken, unless it is known that it is not.
+                StmtKind::If { condition, otherwise, body } => {
+                    let scope = At { problem: self.problem, counters: Some(&self.counters) };
+                    if condition.eval(&scope).map_or(!otherwise, |holds| holds != 0) {
+                        self.block(body);
+                    }
+                }
                 StmtKind::Stage { pipeline, side, body, .. } => {
                     self.stage(*pipeline, *side, body);
                 }

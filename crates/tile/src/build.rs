@@ -84,6 +84,10 @@ pub(crate) enum Head {
         cols: Expr,
         order: TileOrder,
     },
+    If {
+        condition: Expr,
+        otherwise: bool,
+    },
     Drain {
         previous: [SymbolId; 2],
     },
@@ -104,6 +108,7 @@ impl Head {
     fn name(&self) -> &'static str {
         match self {
             Head::For { .. } | Head::Tiles { .. } => "loop",
+            Head::If { .. } => "branch",
             Head::Drain { .. } => "`drain`",
             Head::Role { .. } => "role",
             Head::Stage { .. } => "stage",
@@ -117,6 +122,7 @@ impl Head {
             Head::Tiles { row, col, previous, rows, cols, order } => {
                 StmtKind::Tiles { row, col, previous, rows, cols, order, body }
             }
+            Head::If { condition, otherwise } => StmtKind::If { condition, otherwise, body },
             Head::Drain { previous } => StmtKind::Drain { previous, body },
             Head::Role { name, warpgroups, registers } => {
                 StmtKind::Role { name, warpgroups, registers, body }

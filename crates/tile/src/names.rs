@@ -30,7 +30,7 @@ pub enum Word {
 
 /// `fn`, `use` and `space` begin a declaration, too, and may be names inside a kernel.
 const DECLARATIONS: [&str; 6] = ["size", "const", "kernel", "grid", "threads", "cluster"];
-const BLOCKS: [&str; 6] = ["let", "for", "unroll", "warpgroup", "produce", "consume"];
+const BLOCKS: [&str; 7] = ["let", "if", "for", "unroll", "warpgroup", "produce", "consume"];
 /// Calls with arguments of their own; the others are [`PLAIN`].
 const CALLS: [&str; 2] = ["copy", "gemm"];
 const VALUES: [&str; 19] = [
@@ -56,8 +56,9 @@ const VALUES: [&str; 19] = [
 ];
 /// Functions other than those of [`UnaryOp`] and [`BinaryOp`].
 const FUNCTIONS: [&str; 3] = ["index", "where", "bitcast"];
-const OTHERS: [&str; 9] = ["in", "block", "reverse", "async", "ceil_div", "layout", "inf", "_", "return"];
-const FUTURE: [&str; 3] = ["if", "else", "while"];
+const OTHERS: [&str; 10] =
+    ["else", "in", "block", "reverse", "async", "ceil_div", "layout", "inf", "_", "return"];
+const FUTURE: [&str; 1] = ["while"];
 
 /// Every word of the language, with its part of speech. None is a name of anything else, but for functions, which are known by the parenthesis
 /// behind them; and a kernel's own name is exempt, as it never stands where these do.

@@ -521,6 +521,11 @@ fn head<F: Form>(out: &mut dyn Write, program: &dyn Names, kind: &StmtKind<F>) -
             out.write_str(if serpentine { ", serpentine))" } else { "))" })
         }
         StmtKind::Drain { .. } => out.write_str("drain"),
+        StmtKind::If { otherwise: true, .. } => out.write_str("else"),
+        StmtKind::If { condition, .. } => {
+            out.write_str("if ")?;
+            int(out, program, condition, CONDITION)
+        }
         StmtKind::Role { name, warpgroups, registers, .. } => {
             write!(out, "warpgroup {}(", F::role(name))?;
             int(out, program, &F::int(warpgroups), SUM)?;
@@ -599,9 +604,11 @@ impl<'a> Printer<'a> {
         depth: usize,
     ) -> fmt::Result {
         for (i, stmt) in body.iter().enumerate() {
-            // A `drain` stands behind the brace that ends its loop.
+            // A `drain` stands behind the brace that ends its loop, an `else` behind that of its `if`.
             match stmt.kind {
-                StmtKind::Drain { .. } if i > 0 => out.write_str(" ")?,
+                StmtKind::Drain { .. } | StmtKind::If { otherwise: true, .. } if i > 0 => {
+                    out.write_str(" ")?
+                }
                 _ if i > 0 => write!(out, "\n{:width$}", "", width = 4 * depth)?,
                 _ => write!(out, "{:width$}", "", width = 4 * depth)?,
             }
@@ -677,6 +684,7 @@ impl<'a> Printer<'a> {
                 program.write_pipeline(out, *id)
             }
             StmtKind::For { body, .. }
+            | StmtKind::If { body, .. }
             | StmtKind::Tiles { body, .. }
             | StmtKind::Drain { body, .. }
             | StmtKind::Role { body, .. }
@@ -906,6 +914,7 @@ pub fn named_statement_text<F: Form>(program: &dyn Names, stmt: &Stmt<F>) -> Str
         Printer { program, defined: stmt.kind.assigned().into_iter().collect(), declared: false };
     let written = match &stmt.kind {
         kind @ (StmtKind::For { .. }
+        | StmtKind::If { .. }
         | StmtKind::Tiles { .. }
         | StmtKind::Drain { .. }
         | StmtKind::Role { .. }

@@ -449,6 +449,16 @@ pub enum StmtKind<F: Form = Surface> {
     },
     /// `syncthreads()`: all threads of the block arrive; shared writes before it are seen by all after it.
     Sync,
+    /// `if condition { … }`: done where the integer is not 0. All threads of the block, or of the role, take the same way. `else { … }`
+    /// is a statement of its own that stands right behind, with the opposite condition: nothing in between changes an integer.
+    If {
+        /// The condition of this side.
+        condition: Expr,
+        /// True for an `else`.
+        otherwise: bool,
+        /// The statements.
+        body: Vec<Stmt<F>>,
+    },
     /// `for counter in lo..hi { … }`.
     For {
         /// The counter.
@@ -468,6 +478,12 @@ pub(crate) fn visit<'a, F: Form>(body: &'a [Stmt<F>], depth: usize, f: &mut impl
         f(stmt, depth);
         visit(stmt.kind.body(), depth + usize::from(stmt.kind.repeats()), f);
     }
+}
+
+/// The statements of the `else` that stands right behind the `if` at a place of a body.
+pub(crate) fn otherwise<F: Form>(body: &[Stmt<F>], at: usize) -> Option<&Stmt<F>> {
+    let is_if = matches!(body.get(at)?.kind, StmtKind::If { otherwise: false, .. });
+    body.get(at + 1).filter(|stmt| is_if && stmt.kind.is_otherwise())
 }
 
 /// A statement's use of a tensor, a counter or a pipeline.
@@ -763,6 +779,9 @@ macro_rules! operands {
                     StmtKind::Gather { dst, src, index, axis: _ } => {
                         out.extend([Tensor(Use::Assign, dst), Tensor(Use::Read, src), Tensor(Use::Read, index)]);
                     }
+                    StmtKind::If { condition, otherwise: _, body } => {
+                        out.extend([Expr(condition), Body(body)]);
+                    }
                     StmtKind::For { counter, lo, hi, body } => {
                         out.extend([Expr(lo), Expr(hi), Counter(Use::Define, counter), Body(body)]);
                     }
@@ -846,10 +865,11 @@ impl<F: Form> StmtKind<F> {
         self.operands().into_iter().filter_map(reference).collect()
     }
 
-    /// The statements inside a loop, a `drain`, a role or a stage; none of any other.
+    /// The statements inside a loop, a branch, a `drain`, a role or a stage; none of any other.
     pub fn body(&self) -> &[Stmt<F>] {
         match self {
             StmtKind::For { body, .. }
+            | StmtKind::If { body, .. }
             | StmtKind::Role { body, .. }
             | StmtKind::Stage { body, .. }
             | StmtKind::Tiles { body, .. }
@@ -862,6 +882,7 @@ impl<F: Form> StmtKind<F> {
     pub fn body_mut(&mut self) -> Option<&mut Vec<Stmt<F>>> {
         match self {
             StmtKind::For { body, .. }
+            | StmtKind::If { body, .. }
             | StmtKind::Role { body, .. }
             | StmtKind::Stage { body, .. }
             | StmtKind::Tiles { body, .. }
@@ -882,6 +903,16 @@ impl<F: Form> StmtKind<F> {
             StmtKind::CopyAsync { how, .. } => how.add.then_some(RedOp::Add),
             _ => None,
         }
+    }
+
+    /// True if the body may not be done at all: of a loop, of a branch.
+    pub fn is_optional(&self) -> bool {
+        self.repeats() || matches!(self, StmtKind::If { .. })
+    }
+
+    /// True for an `else`.
+    pub fn is_otherwise(&self) -> bool {
+        matches!(self, StmtKind::If { otherwise: true, .. })
     }
 
     /// Source and destination of a copy of either kind that threads do: not by the tensor memory accelerator.
@@ -1209,6 +1240,9 @@ pub trait Convert<F: Form, G: Form> {
                 StmtKind::Gather { dst: *dst, src: *src, index: *index, axis: *axis }
             }
             StmtKind::Sync => StmtKind::Sync,
+            StmtKind::If { condition, otherwise, body } => {
+                StmtKind::If { condition: condition.clone(), otherwise: *otherwise, body: self.body(body)? }
+            }
             StmtKind::For { counter, lo, hi, body } => {
                 StmtKind::For { counter: *counter, lo: lo.clone(), hi: hi.clone(), body: self.body(body)? }
             }

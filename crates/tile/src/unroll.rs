@@ -1,6 +1,6 @@
-//! Expands `unroll for`, and makes a tensor of every part of a register tensor.
+//! Expands `unroll for` and the branches whose condition is then known, and makes a tensor of every part of a register tensor.
 //!
-//! Needs: a verified program. Keeps: its meaning. Afterwards no loop is an `unroll for` and no operand is a part of a
+//! Needs: a verified program. Keeps: its meaning. Afterwards no loop is an `unroll for`, no condition a literal, and no operand a part of a
 //! tensor ([`TensorKind::Part`]); ids of tensors are new ones, without those that nothing uses.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -52,7 +52,13 @@ pub fn unroll(v: &Verified) -> Result<Verified, Diagnostics> {
             _ => None,
         })
         .collect();
-    if !unrolled && indexed.is_empty() {
+    let mut decided = false;
+    v.visit(&mut |stmt, _| {
+        if let StmtKind::If { condition, .. } = &stmt.kind {
+            decided |= condition.as_int().is_some();
+        }
+    });
+    if !unrolled && indexed.is_empty() && !decided {
         return Ok(v.clone());
     }
     let mut pass = Unroll {
@@ -135,6 +141,11 @@ impl Unroll<'_> {
         if matches!(stmt.kind, StmtKind::Let { .. }) {
             return Ok(());
         }
+        if let StmtKind::If { condition, body, .. } = &stmt.kind
+            && let Some(holds) = self.expr(condition).as_int()
+        {
+            return self.decided(holds != 0, body, out);
+        }
         if let StmtKind::Pipeline(id) = &stmt.kind {
             let tensors = program.pipeline(*id).tensors.iter();
             let tensors = tensors.map(|t| self.operand(*t, span)).collect::<Result<_, _>>()?;
@@ -153,6 +164,17 @@ impl Unroll<'_> {
         self.count(span)?;
         let kind = self.kind(&stmt.kind)?;
         out.push(Stmt { id: self.id(stmt.id), kind, span });
+        Ok(())
+    }
+
+    /// The statements of a branch that is taken, or not, whatever the sizes.
+    fn decided(&mut self, taken: bool, body: &[Stmt], out: &mut Vec<Stmt>) -> Result<(), Diagnostic> {
+        if taken {
+            let (now, stages) = (self.now.clone(), self.stages.clone());
+            let inner = self.block(body);
+            (self.now, self.stages) = (now, stages);
+            out.extend(inner?);
+        }
         Ok(())
     }
 

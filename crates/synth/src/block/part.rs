@@ -95,7 +95,7 @@ impl<'a> Walk<'a> {
                     let rounds = lo.as_int().zip(hi.as_int()).map(|(lo, hi)| (hi - lo).max(0) as u64);
                     repeated = times.zip(rounds).and_then(|(a, b)| a.checked_mul(b));
                 }
-                StmtKind::Tiles { .. } => repeated = None,
+                StmtKind::Tiles { .. } | StmtKind::If { .. } => repeated = None,
                 _ => {}
             }
             self.body(stmt.kind.body(), Some(number), repeated)?;

@@ -97,7 +97,7 @@ fn check(whole: &Program, produce: &Produce, first: Fill) -> Result<u32, Diagnos
         return Err(fail(
             span,
             "how many tensor copies fill the stage is not known when the kernel is compiled".to_string(),
-            "a stage's barrier counts its bytes: let loops in `produce` have constant bounds",
+            "a stage's barrier counts its bytes: let loops in `produce` have constant bounds, and write branches around it",
         ));
     }
     let bytes = produce.fill.tx_bytes;

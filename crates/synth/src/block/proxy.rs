@@ -359,6 +359,10 @@ impl<'a> Flow<'a, '_> {
                     let again = self.body(at + 1, next, state.clone().join(once.clone()));
                     state = state.join(once).join(again);
                 }
+                kind if kind.is_optional() => {
+                    let taken = self.body(at + 1, next, state.clone());
+                    state = state.join(taken);
+                }
                 _ => state = self.body(at + 1, next, state),
             }
             at = next;
@@ -504,7 +508,7 @@ impl<'a> Flow<'a, '_> {
                 return true;
             }
             found.insert(at);
-            if self.scan(at + 1, node.site.end, n, found) && !node.site.stmt.kind.repeats() {
+            if self.scan(at + 1, node.site.end, n, found) && !node.site.stmt.kind.is_optional() {
                 return true;
             }
             at = node.site.end;

@@ -209,7 +209,20 @@ impl Walk<'_> {
             if left.is_some() && i + 1 == body.len() {
                 break;
             }
-            states = self.statement(stmt, states);
+            states = match (&stmt.kind, body.get(i + 1)) {
+                // The `if` before it has walked it.
+                (kind, _) if kind.is_otherwise() && i > 0 => continue,
+                (StmtKind::If { body: taken, .. }, next) => {
+                    let other = next.filter(|stmt| stmt.kind.is_otherwise());
+                    let mut after = self.block(taken, states.clone(), None);
+                    after.extend(match other {
+                        Some(other) => self.block(other.kind.body(), states, None),
+                        None => states,
+                    });
+                    after
+                }
+                _ => self.statement(stmt, states),
+            };
             if states.len() > STATES {
                 self.overflow = true;
                 states = BTreeSet::from([merged(states)]);

@@ -110,6 +110,7 @@ impl RolePlan {
                 }
                 (
                     StmtKind::For { .. }
+                    | StmtKind::If { .. }
                     | StmtKind::Tiles { .. }
                     | StmtKind::Drain { .. }
                     | StmtKind::Define(_)

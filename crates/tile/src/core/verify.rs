@@ -7,6 +7,7 @@ use super::{
 };
 use crate::diagnostic::{Diagnostic, Origin};
 use crate::printer::statement_text;
+use crate::statement::otherwise;
 use tilewright_machine::Memory;
 
 /// Checks a core program.
@@ -20,6 +21,7 @@ use tilewright_machine::Memory;
 /// 6. **References.** An index has an entry a mode, or none at all. Register tensors have none.
 /// 7. **Slots.** A slot fixes the last mode of a tensor of its pipeline, in a stage of that pipeline and side. That mode has the pipeline's
 ///    stages, and every use of the tensor is at a slot.
+/// 8. **Branches.** An `else` stands right behind its `if`.
 ///
 /// # Errors
 ///
@@ -127,7 +129,9 @@ impl<'a> Check<'a> {
 
     fn block(&mut self, body: &'a [Stmt]) -> Result<(), Violation> {
         let mut last = BTreeSet::new();
-        for stmt in body {
+        for (i, stmt) in body.iter().enumerate() {
+            let alone = stmt.kind.is_otherwise() && (i == 0 || otherwise(body, i - 1).is_none());
+            ensure(!alone, 8, stmt.span, || "an `else` stands without its `if`".to_string())?;
             last = self.statement(stmt, last)?;
         }
         Ok(())

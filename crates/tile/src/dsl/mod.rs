@@ -72,7 +72,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tilewright_layout::{Layout, SwizzledLayout};
 use tilewright_machine::{DType, Memory};
 
-use crate::build::{Builder, check_name};
+use crate::build::{Builder, Head, check_name};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Origin};
 use crate::expr::{Axis, Expr, SymbolId};
 use crate::parser::MAX_DEPTH;
@@ -593,6 +593,37 @@ impl KernelBuilder {
         let Some(symbol) = self.note(declared) else { return Expr::Int(1) };
         self.build.emit(StmtKind::Let { symbol, value: value.into() }, at);
         Expr::Symbol(symbol)
+    }
+
+    /// `if condition { body }`: the body is done where the integer is not 0, a comparison such as [`Expr::less`]. Tensors made in the body exist
+    /// only there.
+    #[track_caller]
+    pub fn if_then(&mut self, condition: impl Into<Expr>, body: impl FnOnce(&mut Self)) {
+        self.side(condition.into(), false, body);
+    }
+
+    /// `if condition { body } else { other }`.
+    #[track_caller]
+    pub fn if_else(
+        &mut self,
+        condition: impl Into<Expr>,
+        body: impl FnOnce(&mut Self),
+        other: impl FnOnce(&mut Self),
+    ) {
+        let condition = condition.into();
+        let opposite = condition.negated();
+        self.side(condition, false, body);
+        self.side(opposite, true, other);
+    }
+
+    #[track_caller]
+    fn side(&mut self, condition: Expr, otherwise: bool, body: impl FnOnce(&mut Self)) {
+        if self.too_deep() {
+            return;
+        }
+        self.build.begin(Head::If { condition, otherwise });
+        body(self);
+        self.build.end(Origin::caller());
     }
 
     /// `for name in lo..hi { body }`. Tensors made in the body exist only there.

@@ -126,7 +126,8 @@ impl Watch<'_> {
             | Op::Stage { .. }
             | Op::Tiles { .. }
             | Op::Mark(_)
-            | Op::For { .. } => {}
+            | Op::For { .. }
+            | Op::If { .. } => {}
         }
         Ok(())
     }

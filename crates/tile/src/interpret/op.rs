@@ -146,6 +146,8 @@ pub(super) enum Op {
     Sort { dst: usize, src: usize, carried: Option<[usize; 2]>, around: Around, descending: bool },
     /// `dst = src` at the places that `index` names along a mode.
     Gather { dst: usize, src: usize, around: Around, index: usize, along: Around },
+    /// A branch, taken where the condition is not 0.
+    If { condition: Expr, body: Vec<Op> },
     /// A loop. Of an unrolled one, `unrolled` are the tensors that its body defines: each iteration has some for itself.
     For { counter: usize, lo: Expr, hi: Expr, unrolled: Option<Vec<usize>>, body: Vec<Op> },
 }

@@ -144,7 +144,7 @@ impl<'a> Role<'a> {
                 self.tiles[*hi] = second;
             }
             // These are steps of the role (`Role::step`), which may have to wait for others.
-            Op::ClusterSum { .. } | Op::Stage { .. } | Op::Tiles { .. } | Op::For { .. } => {}
+            Op::ClusterSum { .. } | Op::Stage { .. } | Op::Tiles { .. } | Op::For { .. } | Op::If { .. } => {}
             // `Role::operation` and `Role::compute` know these.
             Op::Mark(_)
             | Op::Define { .. }

@@ -94,7 +94,7 @@ impl Plan {
 fn uses(ops: &[Op], of: Slot) -> bool {
     ops.iter().any(|op| match op {
         Op::Stage { slot, body, .. } => *slot == of || uses(body, of),
-        Op::For { body, .. } | Op::Tiles { body, .. } => uses(body, of),
+        Op::For { body, .. } | Op::If { body, .. } | Op::Tiles { body, .. } => uses(body, of),
         _ => false,
     })
 }
@@ -229,6 +229,9 @@ impl<P: Executable> Making<'_, P> {
                 Op::Elementwise { dst: dst.0 as usize, shape, tree, dtype, repeats }
             }
             StmtKind::For { counter, lo, hi, body } => self.iterations(*counter, (lo, hi), body, filling)?,
+            StmtKind::If { condition, body, .. } => {
+                Op::If { condition: condition.clone(), body: self.block(body, filling)? }
+            }
             StmtKind::Tiles { row, col, previous, rows, cols, order, body } => Op::Tiles {
                 row: row.0 as usize,
                 col: col.0 as usize,
@@ -339,6 +342,7 @@ impl<P: Executable> Making<'_, P> {
             | StmtKind::ClusterSum { .. }
             | StmtKind::Elementwise { .. }
             | StmtKind::For { .. }
+            | StmtKind::If { .. }
             | StmtKind::Tiles { .. }
             | StmtKind::Drain { .. }
             | StmtKind::Stage { .. } => return None,

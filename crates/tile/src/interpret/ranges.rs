@@ -55,9 +55,25 @@ fn apply(op: IntOp, (a, b): Interval, (c, d): Interval) -> Interval {
             let most = c.abs().max(d.abs());
             (if c > 0 { 0 } else { -most }, if d < 0 { 0 } else { most })
         }
-        IntOp::Eq | IntOp::Ne | IntOp::Lt | IntOp::Le | IntOp::Gt | IntOp::Ge => (0, 1),
-        IntOp::And | IntOp::Or => (0, 1),
+        IntOp::Lt => decided(b < c, a >= d),
+        IntOp::Ge => decided(a >= d, b < c),
+        IntOp::Gt => decided(a > d, b <= c),
+        IntOp::Le => decided(b <= c, a > d),
+        IntOp::Eq => decided(a == b && (a, b) == (c, d), b < c || d < a),
+        IntOp::Ne => decided(b < c || d < a, a == b && (a, b) == (c, d)),
+        IntOp::And => decided(holds((a, b)) && holds((c, d)), (a, b) == (0, 0) || (c, d) == (0, 0)),
+        IntOp::Or => decided(holds((a, b)) || holds((c, d)), (a, b) == (0, 0) && (c, d) == (0, 0)),
     }
+}
+
+/// The values of a condition that always holds, never holds, or neither.
+fn decided(always: bool, never: bool) -> Interval {
+    (i128::from(always), i128::from(!never))
+}
+
+/// True if no value is 0.
+fn holds((low, high): Interval) -> bool {
+    low > 0 || high < 0
 }
 
 /// `⌊x / y⌋`
@@ -151,6 +167,11 @@ impl<P: Executable> Ranges<'_, P> {
                     let (_, end) = self.interval(&what, hi)?;
                     if first < end {
                         self.counting(&[(*counter, (first, end - 1))], body)?;
+                    }
+                }
+                StmtKind::If { condition, body, .. } => {
+                    if self.interval("the condition of a branch", condition)? != (0, 0) {
+                        self.block(body)?;
                     }
                 }
                 StmtKind::Tiles { row, col, previous, rows, cols, body, .. } => {

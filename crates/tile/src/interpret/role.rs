@@ -30,6 +30,7 @@ struct Frame<'a> {
 /// The statement that a body belongs to, and how far it is.
 enum Body<'a> {
     Role,
+    Branch,
     Stage(Slot),
     For(For<'a>),
     Tiles(Tiles<'a>),
@@ -259,6 +260,11 @@ impl<'a> Role<'a> {
                 let unrolled = unrolled.as_deref();
                 self.iterate(body, For { counter: *counter, next, hi, unrolled });
             }
+            Op::If { condition, body } => {
+                if self.value(condition, || "the condition of a branch".to_string())? != 0 {
+                    self.open(body, Body::Branch);
+                }
+            }
             Op::Tiles { row, col, previous, rows, cols, order, body } => {
                 let rows = self.value(rows, || "the number of rows of tiles".to_string())?;
                 let cols = self.value(cols, || "the number of columns of tiles".to_string())?;
@@ -301,6 +307,7 @@ impl<'a> Role<'a> {
         let Some(frame) = self.frames.pop() else { return Ok(()) };
         match frame.of {
             Body::Role => self.stores_are_done()?,
+            Body::Branch => {}
             Body::Stage(slot) => self.leave(slot, &mut rings[slot.pipeline.0 as usize]),
             Body::For(loop_) => {
                 if loop_.unrolled.is_some() {

@@ -252,6 +252,7 @@ impl<'a> Report<'a> {
             let data = data
                 || match &stmt.kind {
                     StmtKind::For { lo, hi, .. } => by_data(lo) || by_data(hi),
+                    StmtKind::If { condition, .. } => by_data(condition),
                     StmtKind::Tiles { rows, cols, .. } => by_data(rows) || by_data(cols),
                     _ => false,
                 };

@@ -111,6 +111,7 @@ impl At<'_> {
                 self.counters.extend(counters.map(|counter| (*counter, 0)));
                 self.body(body).saturating_add(WARP * warps).saturating_mul(share)
             }
+            StmtKind::If { condition, .. } if self.value(condition) == 0 => 0,
             StmtKind::Stage { body, .. } => self.body(body).saturating_add(WARP * warps),
             StmtKind::Gemm { c, a, .. } => self.product(&self.v.shape(*c), &self.v.shape(*a)),
             StmtKind::GemmAsync { c, a, .. } => self.product(&self.v.shape(*c), &self.v.tile(a).shape),

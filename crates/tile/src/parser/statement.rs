@@ -7,7 +7,7 @@ use super::core::no_parts;
 use super::expr::{mistyped, no_function};
 use super::value::{Target, is_value};
 use super::{Parser, Res, syntax};
-use crate::build::Named;
+use crate::build::{Head, Named};
 use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::Expr;
 use crate::lexer::Tok;
@@ -77,6 +77,7 @@ impl Parser<'_> {
             "produce" => self.stage(Side::Produce, token.span),
             "consume" => self.stage(Side::Consume, token.span),
             "let" => self.lets(),
+            "if" => self.branch(token.span),
             "for" if self.at("(") => self.tiles(token.span),
             "for" => self.for_loop(token.span, SymbolKind::Counter),
             "unroll" => {
@@ -104,6 +105,10 @@ impl Parser<'_> {
         if name == "drain" {
             return syntax(span, "`drain` without a loop over tiles before it")
                 .help("it follows the brace that ends the loop: `} drain { … }`");
+        }
+        if name == "else" {
+            return syntax(span, "`else` without an `if` before it")
+                .help("it follows the brace that ends the branch: `} else { … }`");
         }
         if name == "split" {
             return syntax(span, "the results of `split` have no names").help("write `lo, hi = split(t)`");
@@ -336,6 +341,42 @@ impl Parser<'_> {
             }
             self.skip_newlines();
         }
+    }
+
+    /// `if i < n { … } else if i == n { … } else { … }`; the `if` is passed.
+    fn branch(&mut self, start: Span) -> Res<()> {
+        let condition = self.condition()?;
+        self.side(Head::If { condition: condition.clone(), otherwise: false }, start)?;
+        // It may stand on the next line.
+        let before = self.pos;
+        self.skip_newlines();
+        if !self.at_word("else") {
+            self.pos = before;
+            return Ok(());
+        }
+        let start = self.span();
+        self.next();
+        let head = Head::If { condition: condition.negated(), otherwise: true };
+        let next = self.span();
+        if !self.eat_word("if") {
+            return self.side(head, start);
+        }
+        self.depth(start)?;
+        self.build.begin(head);
+        self.branch(next)?;
+        self.build.end(start);
+        Ok(())
+    }
+
+    /// `{ … }`, one side of a branch.
+    fn side(&mut self, head: Head, start: Span) -> Res<()> {
+        self.skip_newlines();
+        self.depth(start)?;
+        let header = self.since(start);
+        self.build.begin(head);
+        self.block()?;
+        self.build.end(header);
+        Ok(())
     }
 
     /// `for i in lo..hi { … }`, with a counter of this kind; the `for` is passed.

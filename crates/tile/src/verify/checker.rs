@@ -1,6 +1,6 @@
 //! The state of the verifier on its way through a program, and the checks of expressions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_machine::DType;
 
@@ -63,6 +63,8 @@ pub(super) struct Checker<'a> {
     pub(super) piped: Vec<bool>,
     /// The stages at hand, outermost first.
     pub(super) stages: Vec<OpenStage>,
+    /// The tensors of each open stage that the latest branch writes.
+    pub(super) branches: Vec<BTreeSet<TensorId>>,
     /// Every `produce` and `consume` so far.
     pub(super) uses: Vec<Use>,
 }
@@ -100,6 +102,7 @@ impl<'a> Checker<'a> {
             stage_of,
             piped: vec![false; program.pipelines.len()],
             stages: Vec::new(),
+            branches: Vec::new(),
             uses: Vec::new(),
         }
     }

@@ -2,7 +2,7 @@
 //! match.
 //!
 //! The stages that block 0 fills and reads are listed role by role as far as the text tells, and the lists are run against each other. A
-//! role whose list breaks off (a loop around stages of which only a least number of iterations is known) is taken to fill and
+//! role whose list breaks off (a loop around stages of which only a least number of iterations is known, a branch around stages whose condition is not) is taken to fill and
 //! release whatever the others wait for, and products in flight to hold no stage: what deadlocks all the same does so in every launch.
 
 use std::collections::BTreeMap;
@@ -128,6 +128,11 @@ impl List<'_> {
                 }
                 lo.value().and(hi.value()).map(|_| ())
             }
+            StmtKind::If { condition, body, .. } => match self.interval(condition).value() {
+                Some(0) => Some(()),
+                Some(_) => self.block(body),
+                None => None,
+            },
             StmtKind::Tiles { rows, cols, body, .. } => {
                 // Block 0 does the first tile, and how many more the grid decides.
                 let tiles = self.interval(rows).apply(IntOp::Mul, self.interval(cols));

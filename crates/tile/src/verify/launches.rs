@@ -8,6 +8,7 @@ use crate::expr::Expr;
 use crate::program::{Operand, ParamId, Program, Side, Stmt, StmtKind, TensorId, TensorKind};
 
 use super::stage::stages_of;
+use crate::statement::otherwise;
 
 /// The mistakes of a program whose statements are legal each for itself.
 pub(super) fn check(program: &Program) -> Vec<Diagnostic> {
@@ -178,7 +179,20 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn block(&mut self, body: &[Stmt], before: Waited) -> Waited {
-        body.iter().fold(before, |waited, stmt| self.statement(stmt, waited))
+        let mut waited = before;
+        for (i, stmt) in body.iter().enumerate() {
+            waited = match (&stmt.kind, otherwise(body, i)) {
+                // The `if` before it has walked it.
+                (kind, _) if kind.is_otherwise() && i > 0 => continue,
+                (StmtKind::If { .. }, other) => {
+                    let taken = self.statement(stmt, waited);
+                    let left = other.map_or(waited, |other| self.statement(other, waited));
+                    taken.or(left)
+                }
+                _ => self.statement(stmt, waited),
+            };
+        }
+        waited
     }
 
     fn statement(&mut self, stmt: &Stmt, waited: Waited) -> Waited {
@@ -192,7 +206,7 @@ impl Walk<'_> {
                 self.rounds(stmt, body, some, waited)
             }
             StmtKind::Tiles { body, .. } => self.rounds(stmt, body, None, waited),
-            StmtKind::Drain { body, .. } => self.block(body, waited),
+            StmtKind::Drain { body, .. } | StmtKind::If { body, .. } => self.block(body, waited),
             StmtKind::Stage { pipeline, side: Side::Produce, body, .. } => {
                 // A stage is given back by a role that may have waited.
                 let free = self.produced && self.others_wait && waited == Waited::No;

@@ -7,9 +7,12 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::diagnostic::{Code, Diagnostic, Origin};
+use crate::expr::Expr;
 use crate::program::{
     PipelineId, Program, Side, Stmt, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef,
 };
+
+use crate::statement::otherwise;
 
 /// The most statements that are walked: nested loops are no reason to walk for ever.
 const FUEL: usize = 20_000;
@@ -21,7 +24,8 @@ const KEPT: usize = 70;
 /// The mistakes of a program, whose statements are legal each for itself.
 pub(super) fn check(program: &Program) -> Vec<Diagnostic> {
     let defined = BTreeSet::new();
-    let mut walk = Walk { program, fuel: FUEL, errors: Vec::new(), stages: Vec::new(), defined };
+    let mut walk =
+        Walk { program, fuel: FUEL, errors: Vec::new(), stages: Vec::new(), assumed: Vec::new(), defined };
     // Each role waits for its own products.
     for stmt in program.body.iter().filter(|stmt| matches!(stmt.kind, StmtKind::Role { .. })) {
         walk.block(stmt.kind.body(), &mut State::default());
@@ -61,18 +65,48 @@ struct Walk<'a> {
     errors: Vec<Diagnostic>,
     /// The pipelines whose stages are being read.
     stages: Vec<PipelineId>,
+    /// The conditions of branches that were taken, as far as they hold at the statement at hand.
+    assumed: Vec<Expr>,
     /// The tensors that are defined, but for those of iterations of unrolled loops that are over.
     defined: BTreeSet<TensorId>,
 }
 
 impl Walk<'_> {
     fn block(&mut self, body: &[Stmt], state: &mut State) {
-        for stmt in body {
+        let assumed = self.assumed.len();
+        for (i, stmt) in body.iter().enumerate() {
             if self.fuel == 0 {
                 return;
             }
             self.fuel -= 1;
-            self.statement(stmt, state);
+            match &stmt.kind {
+                // The `if` before it walks it.
+                kind if kind.is_otherwise() => {}
+                StmtKind::If { condition, body: taken, .. } => {
+                    let other = otherwise(body, i).map_or(&[][..], |stmt| stmt.kind.body());
+                    self.branch(condition, [taken, other], state);
+                }
+                _ => self.statement(stmt, state),
+            }
+        }
+        self.assumed.truncate(assumed);
+    }
+
+    /// A branch is taken to be done, as loops are to have iterations, unless an earlier one with the opposite condition was; the other side
+    /// is walked from where both begin.
+    fn branch(&mut self, condition: &Expr, [taken, other]: [&[Stmt]; 2], state: &mut State) {
+        let opposite = self.assumed.contains(&condition.negated());
+        if condition.as_int() == Some(0) || opposite {
+            self.block(other, state);
+            return;
+        }
+        let mut before = state.clone();
+        self.assumed.push(condition.clone());
+        self.block(taken, state);
+        if condition.as_int().is_none() {
+            let assumed = std::mem::take(&mut self.assumed);
+            self.block(other, &mut before);
+            self.assumed = assumed;
         }
     }
 

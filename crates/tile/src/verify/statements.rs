@@ -33,6 +33,9 @@ impl Checker<'_> {
             if let StmtKind::Drain { previous, .. } = &stmt.kind {
                 self.drain(*previous, i.checked_sub(1).map(|i| &body[i].kind), stmt.span);
             }
+            if let StmtKind::If { condition, otherwise: true, .. } = &stmt.kind {
+                self.otherwise(condition, i.checked_sub(1).map(|i| &body[i].kind), stmt.span);
+            }
             self.statement(stmt, threads, &mut defined);
         }
         self.depth -= 1;
@@ -125,6 +128,7 @@ impl Checker<'_> {
             | StmtKind::Stage { .. }
             | StmtKind::Tiles { .. }
             | StmtKind::Drain { .. }
+            | StmtKind::If { .. }
             | StmtKind::For { .. } => self.with_body(stmt, threads),
         }
     }
@@ -153,6 +157,23 @@ impl Checker<'_> {
             StmtKind::Drain { previous, body } => {
                 self.counting(*previous, |check| check.block(body, threads, "`drain`"));
             }
+            StmtKind::If { condition, otherwise, body } => {
+                self.expr(condition, Allowed::All, span, "the condition");
+                // A stage is filled where both sides fill it.
+                let before: Vec<_> = self.stages.iter().map(|stage| stage.written.clone()).collect();
+                self.block(body, threads, "branch");
+                let after = before.into_iter().zip(&mut self.stages);
+                let sides: Vec<_> =
+                    after.map(|(before, stage)| std::mem::replace(&mut stage.written, before)).collect();
+                if *otherwise {
+                    for (stage, (first, second)) in
+                        self.stages.iter_mut().zip(self.branches.iter().zip(&sides))
+                    {
+                        stage.written.extend(first.intersection(second));
+                    }
+                }
+                self.branches = sides;
+            }
             StmtKind::For { counter, lo, hi, body } => {
                 for (bound, what) in [(lo, "the loop's first value"), (hi, "the loop's end")] {
                     if self.program.symbol(*counter).kind == SymbolKind::Unrolled {
@@ -164,6 +185,15 @@ impl Checker<'_> {
                 self.counting([*counter], |check| check.block(body, threads, "loop"));
             }
             _ => {}
+        }
+    }
+
+    /// An `else` stands right behind the `if` with the opposite condition.
+    fn otherwise(&mut self, condition: &Expr, before: Option<&StmtKind>, span: Origin) {
+        let follows = matches!(before, Some(StmtKind::If { condition: of, otherwise: false, .. }) if of.negated() == *condition);
+        if !follows {
+            let message = "`else` without an `if` of the opposite condition before it".to_string();
+            self.misplaced(span, message, "it follows the brace that ends the branch: `} else { … }`");
         }
     }
 
