@@ -229,7 +229,7 @@ impl Builder {
             None => self.names.get(name),
             Some(frame) => frame.names.get(name).and_then(|inner| self.names.get(inner)),
         };
-        if let Some(entry) = known {
+        if let Some(entry) = known.filter(|entry| entry.ended.is_none()) {
             return Err(Diagnostic::new(
                 Code::DuplicateName,
                 span,
@@ -237,7 +237,7 @@ impl Builder {
             )
             .label("declared again here")
             .related(entry.span, "first declared here")
-            .help("a name stands for one thing in the whole program, also after its loop: choose another"));
+            .help("a name stands for one thing until its block ends: choose another"));
         }
         let inner = match self.frames.last() {
             None => name.to_string(),
@@ -517,7 +517,7 @@ impl Builder {
         true
     }
 
-    /// Opens a role, whose name is taken in the whole program.
+    /// Opens a role, whose name is taken from here on.
     pub(crate) fn begin_role(
         &mut self,
         name: &str,
@@ -542,7 +542,7 @@ impl Builder {
         let span = span.into();
         if let Some(ended) = self.open.pop() {
             for name in &ended.names {
-                if let Some(entry) = self.names.get_mut(name) {
+                if let Some(entry) = self.names.get_mut(name).filter(|entry| entry.ended.is_none()) {
                     entry.ended = Some(ended.head.name());
                 }
             }

@@ -26,6 +26,8 @@ pub trait Names {
     fn is_size(&self, id: SymbolId) -> bool;
     /// True if the counter is that of an `unroll for`.
     fn is_unrolled(&self, counter: SymbolId) -> bool;
+    /// Number of iterations of an `unroll(n) for` that are written out at a time.
+    fn unrolled_by(&self, counter: SymbolId) -> Option<&Expr>;
     /// The element type of a tensor.
     fn dtype(&self, id: TensorId) -> Option<DType>;
     /// Number of modes of a tensor.
@@ -116,6 +118,13 @@ impl Names for Program {
 
     fn is_unrolled(&self, counter: SymbolId) -> bool {
         self.symbols.get(counter.0 as usize).is_some_and(|s| s.kind == SymbolKind::Unrolled)
+    }
+
+    fn unrolled_by(&self, counter: SymbolId) -> Option<&Expr> {
+        match self.symbols.get(counter.0 as usize).map(|s| &s.kind) {
+            Some(SymbolKind::UnrolledBy(factor)) => Some(factor),
+            _ => None,
+        }
     }
 
     fn dtype(&self, id: TensorId) -> Option<DType> {
@@ -492,6 +501,10 @@ pub(crate) fn part_text(program: &dyn Names, of: TensorId, index: &[Option<Expr>
 fn loop_head(out: &mut dyn Write, program: &dyn Names, id: SymbolId, lo: &Expr, hi: &Expr) -> fmt::Result {
     if program.is_unrolled(id) {
         out.write_str("unroll ")?;
+    } else if let Some(factor) = program.unrolled_by(id) {
+        out.write_str("unroll(")?;
+        int(out, program, factor, SUM)?;
+        out.write_str(") ")?;
     }
     write!(out, "for {} in ", program.symbol(id))?;
     int(out, program, lo, SUM)?;
@@ -821,7 +834,7 @@ fn declarations(out: &mut dyn Write, programs: &[&Program]) -> fmt::Result {
     let keyword = |s: &Symbol| match s.kind {
         SymbolKind::Size(_) => Some("size"),
         SymbolKind::Constant(_) => Some("const"),
-        SymbolKind::Counter | SymbolKind::Unrolled | SymbolKind::Let => None,
+        SymbolKind::Let | SymbolKind::Counter | SymbolKind::UnrolledBy(_) | SymbolKind::Unrolled => None,
     };
     let mut line = None;
     let mut seen: BTreeSet<&str> = BTreeSet::new();
@@ -840,7 +853,7 @@ fn declarations(out: &mut dyn Write, programs: &[&Program]) -> fmt::Result {
         match &row.kind {
             SymbolKind::Size(default) => int(out, program, &Expr::Int(*default), SUM)?,
             SymbolKind::Constant(default) => int(out, program, default, SUM)?,
-            SymbolKind::Counter | SymbolKind::Unrolled | SymbolKind::Let => {}
+            SymbolKind::Let | SymbolKind::Counter | SymbolKind::UnrolledBy(_) | SymbolKind::Unrolled => {}
         }
     }
     if line.is_some() {

@@ -97,6 +97,9 @@ pub enum SymbolKind {
     Let,
     /// A loop's counter.
     Counter,
+    /// The counter of an `unroll(n) for`: a loop of any bounds, `n` of whose iterations are written out at a time. The number is over
+    /// constants.
+    UnrolledBy(Expr),
     /// The counter of an `unroll for`: the loop's bounds are constants, and [`unroll`](crate::unroll()) puts its values in its
     /// place.
     Unrolled,

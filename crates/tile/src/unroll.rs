@@ -43,7 +43,8 @@ pub const MAX_STATEMENTS: usize = 4096;
 /// ```
 pub fn unroll(v: &Verified) -> Result<Verified, Diagnostics> {
     let program = v.program();
-    let unrolled = program.symbols.iter().any(|s| s.kind == SymbolKind::Unrolled);
+    let unrolled =
+        program.symbols.iter().any(|s| matches!(s.kind, SymbolKind::Unrolled | SymbolKind::UnrolledBy(_)));
     let indexed: BTreeSet<TensorId> = program
         .tensors
         .iter()
@@ -137,6 +138,12 @@ impl Unroll<'_> {
         {
             return self.rounds(*counter, (lo, hi), body, span, out);
         }
+        if let StmtKind::For { counter, lo, hi, body } = &stmt.kind
+            && let SymbolKind::UnrolledBy(factor) = &program.symbol(*counter).kind
+        {
+            let factor = factor.as_int().unwrap_or(1);
+            return self.by_factor(stmt, (*counter, factor), [lo, hi], body, out);
+        }
         // The verifier has put the value where the name was used.
         if matches!(stmt.kind, StmtKind::Let { .. }) {
             return Ok(());
@@ -202,17 +209,68 @@ impl Unroll<'_> {
         for round in lo..hi {
             // A round counts too: its body may be empty.
             self.count(span)?;
-            self.values.insert(counter, Expr::Int(round));
-            self.rounds.push(round);
-            let (now, stages) = (self.now.clone(), self.stages.clone());
-            let expanded = self.block(body);
-            // What the body defined is gone; the next round makes its own.
-            (self.now, self.stages) = (now, stages);
-            self.rounds.pop();
-            out.extend(expanded?);
+            out.extend(self.iteration((counter, Expr::Int(round)), round, body)?);
         }
         self.values.remove(&counter);
         Ok(())
+    }
+
+    /// The loop of so many iterations at a time, and the loop of those that are left over.
+    fn by_factor(
+        &mut self,
+        stmt: &Stmt,
+        (counter, factor): (SymbolId, i64),
+        [lo, hi]: [&Expr; 2],
+        body: &[Stmt],
+        out: &mut Vec<Stmt>,
+    ) -> Result<(), Diagnostic> {
+        let (lo, hi) = (self.expr(lo), self.expr(hi));
+        let count = (hi.clone() - &lo).max(0);
+        let whole = count.clone() / factor;
+        let group = self.fresh_counter(counter, &factor.to_string());
+        let at = |round: i64| lo.clone() + Expr::Symbol(group) * factor + round;
+        let mut inner = Vec::new();
+        for round in 0..factor {
+            self.count(stmt.span)?;
+            inner.extend(self.iteration((counter, at(round)), round, body)?);
+        }
+        let (id, span) = (self.id(stmt.id), stmt.span);
+        let kind = StmtKind::For { counter: group, lo: Expr::Int(0), hi: whole.clone(), body: inner };
+        out.push(Stmt { id, kind, span });
+        let first = lo + whole * factor;
+        if first != hi {
+            let left = self.fresh_counter(counter, "left");
+            let inner = self.iteration((counter, Expr::Symbol(left)), factor, body)?;
+            let id = self.ids.fresh(Some(stmt.id));
+            out.push(Stmt { id, kind: StmtKind::For { counter: left, lo: first, hi, body: inner }, span });
+        }
+        self.values.remove(&counter);
+        Ok(())
+    }
+
+    /// The statements of an iteration, with this value of the counter.
+    fn iteration(
+        &mut self,
+        (counter, value): (SymbolId, Expr),
+        round: i64,
+        body: &[Stmt],
+    ) -> Result<Vec<Stmt>, Diagnostic> {
+        self.values.insert(counter, value);
+        self.rounds.push(round);
+        let (now, stages) = (self.now.clone(), self.stages.clone());
+        let expanded = self.block(body);
+        // What the body defined is gone; the next round makes its own.
+        (self.now, self.stages) = (now, stages);
+        self.rounds.pop();
+        expanded
+    }
+
+    /// A counter of a loop that is made of another's.
+    fn fresh_counter(&mut self, like: SymbolId, suffix: &str) -> SymbolId {
+        let row = self.v.program().symbol(like);
+        let name = fresh_name(&mut self.names, &row.name, suffix);
+        self.symbols.push(Symbol { name, kind: SymbolKind::Counter, span: row.span });
+        SymbolId(self.symbols.len() as u32 - 1)
     }
 
     /// The counter of a loop: within unrolled rounds, one of the round.

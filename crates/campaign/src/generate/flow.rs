@@ -221,7 +221,7 @@ impl Flow<'_> {
     }
 
     fn step(&mut self, value: Value) -> Value {
-        match self.dice.below(23) {
+        match self.dice.below(24) {
             0..=2 => self.elementwise(value),
             3 => {
                 let to = dtype(self.dice);
@@ -241,6 +241,7 @@ impl Flow<'_> {
             19 => self.scan(value),
             20 => self.arg(value),
             21 => self.sort(value),
+            22 => self.branch(value),
             _ => {
                 let name = self.draft.name("t");
                 self.draft.line(format!("{name} = rearrange({})", value.name));
@@ -508,6 +509,48 @@ impl Flow<'_> {
         // A block that lies outside of the buffer touches nothing of it; the first always lies inside.
         self.barrier(&[&view]);
         self.read_twice(&view, value.dtype)
+    }
+
+    /// A branch over the block's index.
+    fn branch(&mut self, value: Value) -> Value {
+        let value = self.float(value);
+        let dtype = value.dtype;
+        let acc = self.tensor("acc", dtype, None);
+        self.draft.line(format!("copy({}, {acc})", value.name));
+        let condition = self.dice.pick(&[
+            "block.x > 0",
+            "block.x % 2 == 1",
+            "not block.x == 1",
+            "block.x < 1 or block.x >= 2",
+            "block.x != 0 and block.x <= 1",
+        ]);
+        self.draft.open(format!("if {condition}"));
+        self.side(&acc, dtype);
+        self.draft.close();
+        if self.dice.once_in(2) {
+            self.draft.open("else");
+            self.side(&acc, dtype);
+            self.draft.close();
+        }
+        Value { name: acc, dtype }
+    }
+
+    /// One side of a branch.
+    fn side(&mut self, acc: &str, dtype: &'static str) {
+        let scale = self.dice.pick(&["0.5", "0.75", "float(block.x + 1)"]);
+        if self.dice.once_in(2) {
+            self.draft.line(format!("{acc} = {acc} * {scale} + 1.0"));
+            return;
+        }
+        let shared = self.shared(dtype);
+        self.draft.line(format!("copy({acc}, {shared})"));
+        // The other side may have none: no mark.
+        self.draft.line("syncthreads()");
+        let by_columns = self.tensor("rb", dtype, Some(&columns_layout(self.threads, self.m, self.n)));
+        self.draft.line(format!("copy({shared}, {by_columns})"));
+        let name = self.draft.name("t");
+        self.draft.line(format!("{name} = rearrange({by_columns})"));
+        self.draft.line(format!("{acc} = {acc} * {scale} + {name}"));
     }
 
     fn rounds(&mut self, value: Value) -> Value {

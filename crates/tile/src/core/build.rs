@@ -1,12 +1,13 @@
 //! The core program of a verified surface program, and of a text.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use tilewright_machine::WARPGROUP;
 
 use super::{Coord, Core, Never, Pipeline, Program, Role, Slot, Symbol, Tensor, TensorKind};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Origin};
 use crate::expr::{Expr, SymbolId};
+use crate::names::{fresh_name, names_of};
 use crate::parser::{CoreText, RoleText, core_text};
 use crate::program::{self, Param, Stmt, StmtKind, SymbolKind};
 use crate::statement::{Convert, Surface};
@@ -138,23 +139,33 @@ impl Build {
         body: Vec<super::Stmt>,
         roles: Vec<Role>,
     ) -> Result<Program, Diagnostic> {
+        // Blocks side by side may use one name for two things; here everything has its own.
+        let (mut names, mut seen) = (names_of(program), HashSet::new());
+        let mut distinct = |name: &String| match seen.insert(name.clone()) {
+            true => name.clone(),
+            false => fresh_name(&mut names, name, "2"),
+        };
         let mut symbols = BTreeMap::new();
         for (i, row) in program.symbols.iter().enumerate() {
             let size = match row.kind {
                 SymbolKind::Size(default) => Some(default),
                 SymbolKind::Counter if !self.slots.contains_key(&SymbolId(i as u32)) => None,
                 // Slots are no symbols; constants, names of integers and counters of expanded loops have their values.
-                SymbolKind::Counter | SymbolKind::Constant(_) | SymbolKind::Unrolled | SymbolKind::Let => {
+                SymbolKind::Counter
+                | SymbolKind::Constant(_)
+                | SymbolKind::Unrolled
+                | SymbolKind::UnrolledBy(_)
+                | SymbolKind::Let => {
                     continue;
                 }
             };
-            symbols.insert(SymbolId(i as u32), Symbol { name: row.name.clone(), size, span: row.span });
+            symbols.insert(SymbolId(i as u32), Symbol { name: distinct(&row.name), size, span: row.span });
         }
         let mut tensors = Vec::new();
         for row in &program.tensors {
             self.span = row.span;
             let kind = tensor_kind(&row.kind, self)?;
-            let (name, unnamed) = (row.name.clone(), row.unnamed.clone());
+            let (name, unnamed) = (distinct(&row.name), row.unnamed.clone());
             tensors.push(Tensor { name, dtype: row.dtype, kind, span: row.span, unnamed });
         }
         let mut pipelines = Vec::new();

@@ -41,6 +41,10 @@ impl Names for Program {
         false
     }
 
+    fn unrolled_by(&self, _: SymbolId) -> Option<&Expr> {
+        None
+    }
+
     fn dtype(&self, id: TensorId) -> Option<DType> {
         self.tensors.get(id.0 as usize).map(|t| t.dtype)
     }

@@ -650,6 +650,20 @@ impl KernelBuilder {
         self.repeat(name, (lo.into(), hi.into()), SymbolKind::Unrolled, body);
     }
 
+    /// `unroll(factor) for name in lo..hi { body }`: a loop of any bounds, so many iterations of which are written out at a time; what is left
+    /// over is a loop of its own. The factor is over constants.
+    #[track_caller]
+    pub fn unroll_for_by(
+        &mut self,
+        name: &str,
+        factor: impl Into<Expr>,
+        lo: impl Into<Expr>,
+        hi: impl Into<Expr>,
+        body: impl FnOnce(&mut Self, Expr),
+    ) {
+        self.repeat(name, (lo.into(), hi.into()), SymbolKind::UnrolledBy(factor.into()), body);
+    }
+
     #[track_caller]
     fn repeat(
         &mut self,

@@ -81,11 +81,16 @@ impl Parser<'_> {
             "for" if self.at("(") => self.tiles(token.span),
             "for" => self.for_loop(token.span, SymbolKind::Counter),
             "unroll" => {
+                let mut kind = SymbolKind::Unrolled;
+                if self.eat("(") {
+                    kind = SymbolKind::UnrolledBy(self.expr()?);
+                    self.expect(")", "after the number of iterations")?;
+                }
                 if !self.eat_word("for") {
                     let help = "e.g. `unroll for kk in 0..4 { … }`";
                     return Err(self.unexpected("`for` after `unroll`").help(help).into());
                 }
-                self.for_loop(token.span, SymbolKind::Unrolled)
+                self.for_loop(token.span, kind)
             }
             "size" | "const" => Err(syntax(token.span, format!("`{name}` inside the kernel"))
                 .help("sizes and constants stand before the kernel")

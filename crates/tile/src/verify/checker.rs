@@ -146,17 +146,25 @@ impl<'a> Checker<'a> {
                         format!("uses `{}`, which no `let` has given a value", symbol.name),
                         "a name stands for its integer behind its `let`, to the end of the block around",
                     )),
-                    SymbolKind::Counter | SymbolKind::Unrolled if allowed == Allowed::Sizes => Some((
-                        Code::BadValue,
-                        format!("depends on the counter `{}`", symbol.name),
-                        "only sizes and constants are known here",
-                    )),
-                    SymbolKind::Counter | SymbolKind::Unrolled if !self.counting[id.0 as usize] => Some((
-                        Code::UnknownName,
-                        format!("uses the counter `{}` outside its loop", symbol.name),
-                        "a counter has a value only in its own loop's body",
-                    )),
-                    SymbolKind::Counter | SymbolKind::Unrolled => None,
+                    SymbolKind::Counter | SymbolKind::UnrolledBy(_) | SymbolKind::Unrolled
+                        if allowed == Allowed::Sizes =>
+                    {
+                        Some((
+                            Code::BadValue,
+                            format!("depends on the counter `{}`", symbol.name),
+                            "only sizes and constants are known here",
+                        ))
+                    }
+                    SymbolKind::Counter | SymbolKind::UnrolledBy(_) | SymbolKind::Unrolled
+                        if !self.counting[id.0 as usize] =>
+                    {
+                        Some((
+                            Code::UnknownName,
+                            format!("uses the counter `{}` outside its loop", symbol.name),
+                            "a counter has a value only in its own loop's body",
+                        ))
+                    }
+                    SymbolKind::Counter | SymbolKind::UnrolledBy(_) | SymbolKind::Unrolled => None,
                 }
             }
             Expr::Block(axis) if allowed == Allowed::Sizes => {
@@ -344,7 +352,9 @@ fn first_unknown(program: &Program, expr: &Expr, known: &impl Fn(SymbolId) -> bo
         Expr::Symbol(id) => {
             let symbol = program.symbols.get(id.0 as usize)?;
             Some(match symbol.kind {
-                SymbolKind::Counter | SymbolKind::Unrolled => format!("the counter `{}`", symbol.name),
+                SymbolKind::Counter | SymbolKind::UnrolledBy(_) | SymbolKind::Unrolled => {
+                    format!("the counter `{}`", symbol.name)
+                }
                 SymbolKind::Let => format!("`{}`", symbol.name),
                 SymbolKind::Constant(_) | SymbolKind::Size(_) => format!("the size `{}`", symbol.name),
             })

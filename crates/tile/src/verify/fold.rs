@@ -25,8 +25,10 @@ pub(super) fn program(program: &Program, values: &[Option<i64>]) -> Result<Progr
     }
     let mut folded = program.clone();
     for (symbol, value) in folded.symbols.iter_mut().zip(values) {
-        if let (SymbolKind::Constant(default), Some(value)) = (&mut symbol.kind, value) {
-            *default = Expr::Int(*value);
+        match (&mut symbol.kind, value) {
+            (SymbolKind::Constant(default), Some(value)) => *default = Expr::Int(*value),
+            (SymbolKind::UnrolledBy(factor), _) => *factor = fold.expr(factor),
+            _ => {}
         }
     }
     folded.exprs_mut(&mut |e| *e = fold.expr(e));

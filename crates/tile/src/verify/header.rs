@@ -6,9 +6,56 @@ use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::SymbolId;
 use crate::ids::StmtId;
 use crate::names::is_identifier;
-use crate::program::{Operand, ParamKind, PipelineId, Stmt, StmtKind, SymbolKind, TensorId, TensorKind};
+use crate::program::{
+    Operand, ParamKind, PipelineId, Program, Stmt, StmtKind, Symbol, SymbolKind, TensorId, TensorKind, Use,
+};
 use std::collections::{HashMap, HashSet};
 use tilewright_machine::{DType, MAX_THREADS, WARP};
+
+/// The names that exist at a statement: where each is declared, and the tensor that it stands for, if it does for one.
+type Visible<'p> = HashMap<&'p str, (Origin, Option<TensorId>)>;
+
+/// Finds names that a body declares where they exist already: the name, its place, and that of the first.
+fn scopes<'p>(
+    program: &'p Program,
+    body: &'p [Stmt],
+    visible: &mut Visible<'p>,
+    again: &mut Vec<(&'p str, Origin, Origin)>,
+) {
+    let mut of_block = Vec::new();
+    for stmt in body {
+        let mut of_stmt = Vec::new();
+        let mut declare =
+            |name: &'p str, span: Origin, tensor: Option<TensorId>, list: &mut Vec<&'p str>| match visible
+                .get(name)
+            {
+                Some((_, known)) if tensor.is_some() && *known == tensor => {}
+                Some((first, _)) => again.push((name, span, *first)),
+                None => {
+                    visible.insert(name, (span, tensor));
+                    list.push(name);
+                }
+            };
+        for operand in stmt.kind.operands() {
+            match operand {
+                Operand::Tensor(Use::Define | Use::Assign, id) => {
+                    if let Some(row) = program.tensors.get(id.0 as usize) {
+                        declare(&row.name, row.span, Some(*id), &mut of_block);
+                    }
+                }
+                Operand::Counter(Use::Define, id) => {
+                    let Some(row) = program.symbols.get(id.0 as usize) else { continue };
+                    let list = if row.kind == SymbolKind::Let { &mut of_block } else { &mut of_stmt };
+                    declare(&row.name, row.span, None, list);
+                }
+                _ => {}
+            }
+        }
+        scopes(program, stmt.kind.body(), visible, again);
+        of_stmt.iter().for_each(|name| _ = visible.remove(name));
+    }
+    of_block.iter().for_each(|name| _ = visible.remove(name));
+}
 
 impl Checker<'_> {
     pub(super) fn names(&mut self) {
@@ -20,7 +67,9 @@ impl Checker<'_> {
             );
         }
         let mut seen: HashMap<&str, Origin> = HashMap::new();
-        let symbols = program.symbols.iter().map(|s| (s.name.as_str(), s.span));
+        let scoped = |s: &&Symbol| !matches!(s.kind, SymbolKind::Size(_) | SymbolKind::Constant(_));
+        let of_body = program.symbols.iter().filter(scoped).map(|s| (s.name.as_str(), s.span));
+        let symbols = program.symbols.iter().filter(|s| !scoped(s)).map(|s| (s.name.as_str(), s.span));
         let params = program.params.iter().map(|p| (p.name.as_str(), p.span));
         // A part of a tensor is not declared.
         let declared = program.tensors.iter().filter(|t| !matches!(t.kind, TensorKind::Part { .. }));
@@ -30,21 +79,28 @@ impl Checker<'_> {
             StmtKind::Role { name, .. } => Some((name.as_str(), stmt.span)),
             _ => None,
         });
-        for (name, span) in symbols.chain(params).chain(tensors).chain(pipelines).chain(roles) {
+        for (name, span) in of_body.chain(tensors) {
+            if let Err(error) = check_name(name, span) {
+                self.report(error);
+            }
+        }
+        let mut again = Vec::new();
+        for (name, span) in symbols.chain(params).chain(pipelines).chain(roles) {
             if let Err(error) = check_name(name, span) {
                 self.report(error);
             }
             if let Some(first) = seen.insert(name, span) {
-                self.report(
-                    Diagnostic::new(
-                        Code::DuplicateName,
-                        span,
-                        format!("the name `{name}` is declared twice"),
-                    )
-                    .related(first, "first declared here")
-                    .help("a name stands for one thing in the whole program: choose another"),
-                );
+                again.push((name, span, first));
             }
+        }
+        let mut visible = seen.into_iter().map(|(name, span)| (name, (span, None))).collect();
+        scopes(program, &program.body, &mut visible, &mut again);
+        for (name, span, first) in again {
+            self.report(
+                Diagnostic::new(Code::DuplicateName, span, format!("the name `{name}` is declared twice"))
+                    .related(first, "first declared here")
+                    .help("a name stands for one thing until its block ends: choose another"),
+            );
         }
         for (_, symbol, default) in program.sizes() {
             if default < 1 {
@@ -251,7 +307,7 @@ impl Checker<'_> {
     fn is_counter(&self, id: SymbolId, named: bool) -> bool {
         let symbol = self.program.symbols.get(id.0 as usize);
         symbol.is_some_and(|s| match s.kind {
-            SymbolKind::Counter | SymbolKind::Unrolled => !named,
+            SymbolKind::Counter | SymbolKind::UnrolledBy(_) | SymbolKind::Unrolled => !named,
             SymbolKind::Let => named,
             SymbolKind::Constant(_) | SymbolKind::Size(_) => false,
         })

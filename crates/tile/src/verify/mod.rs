@@ -36,7 +36,7 @@ use crate::verified::{Constants, Verified};
 /// 1. **Constants.** Every given name is a constant. A default is an expression over earlier constants. Every constant
 ///    has a value.
 /// 2. **Sizes.** A size's default is at least 1.
-/// 3. **Names.** Every name is an identifier and no word of the language. No two things share one (the kernel's own name
+/// 3. **Names.** Every name is an identifier and no word of the language. No two things that exist at one place share one (the kernel's own name
 ///    stands apart). Ids are indices of the program's tables, and each statement has its own.
 /// 4. **Parameters.** A tensor parameter has at least one mode; its extents and strides are expressions over sizes and
 ///    constants, literals among them at least 1; strides, where given, are one a mode. A scalar is an `f32` or an `i32`.

@@ -17,6 +17,8 @@ use crate::program::{
 
 /// An elementwise statement in messages.
 const ELEMENTWISE: &str = "an elementwise expression";
+/// The most iterations that an `unroll(n) for` writes out at a time.
+const MAX_FACTOR: i64 = 64;
 
 impl Checker<'_> {
     /// Checks the kernel's body.
@@ -175,6 +177,9 @@ impl Checker<'_> {
                 self.branches = sides;
             }
             StmtKind::For { counter, lo, hi, body } => {
+                if let SymbolKind::UnrolledBy(factor) = &self.program.symbol(*counter).kind {
+                    self.unrolled_by(factor, span);
+                }
                 for (bound, what) in [(lo, "the loop's first value"), (hi, "the loop's end")] {
                     if self.program.symbol(*counter).kind == SymbolKind::Unrolled {
                         self.known(bound, span, what);
@@ -185,6 +190,17 @@ impl Checker<'_> {
                 self.counting([*counter], |check| check.block(body, threads, "loop"));
             }
             _ => {}
+        }
+    }
+
+    /// The number of iterations that are written out at a time.
+    fn unrolled_by(&mut self, factor: &Expr, span: Origin) {
+        let what = "the number of iterations that are unrolled";
+        if let Some(value) = self.literal(factor, span, what)
+            && !(1..=MAX_FACTOR).contains(&value)
+        {
+            let message = format!("{what} is {value}; it must be from 1 to {MAX_FACTOR}");
+            self.report(Diagnostic::new(Code::BadValue, span, message).help("2 to 8 are usual"));
         }
     }
 
