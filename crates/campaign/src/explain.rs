@@ -295,9 +295,14 @@ impl Walk<'_> {
                     self.end();
                 }
             }
-            StmtKind::For { counter, lo, hi, body } => {
+            StmtKind::For { counter, lo, hi, condition, body } => {
                 for i in lo.eval(self)?..hi.eval(self)? {
                     self.values[counter.0 as usize] = Some(i);
+                    if let Some(condition) = condition
+                        && condition.eval(self)? == 0
+                    {
+                        break;
+                    }
                     self.body(body, &id.inner)?;
                 }
             }

@@ -283,7 +283,9 @@ impl Lower<'_> {
                 self.stage((*pipeline, *side), body, stmt)?
             }
             (StmtKind::If { condition, body, .. }, _) => self.branch(condition, body)?,
-            (StmtKind::For { counter, lo, hi, body }, _) => self.repeat(*counter, lo, hi, body)?,
+            (StmtKind::For { counter, lo, hi, condition, body }, _) => {
+                self.repeat(*counter, (lo, hi, condition.as_ref()), body)?;
+            }
             (StmtKind::Tiles { row, col, previous, rows, cols, order, body }, _) => {
                 self.tiles([*row, *col], *previous, (rows, cols), order, body)?;
             }
@@ -309,12 +311,23 @@ impl Lower<'_> {
         Ok(())
     }
 
-    fn repeat(&mut self, counter: SymbolId, lo: &Expr, hi: &Expr, body: &[Stmt]) -> Result<(), Diagnostic> {
+    fn repeat(
+        &mut self,
+        counter: SymbolId,
+        (lo, hi, condition): (&Expr, &Expr, Option<&Expr>),
+        body: &[Stmt],
+    ) -> Result<(), Diagnostic> {
         let (lo, hi) = (self.expr(lo), self.expr(hi));
         // Copies in flight when the loop begins may be read in it.
         self.wait_for_copies(None);
         self.in_loop([lo, hi, Operand::Imm(1)], |lower, value| {
             lower.symbols.insert(counter, Operand::Value(value));
+            if let Some(condition) = condition {
+                let ends = lower.holds(&condition.negated());
+                if let Some(ends) = scalar::predicate(lower.b, Some(ends)) {
+                    lower.b.break_where(ends);
+                }
+            }
             lower.loops += 1;
             let result = lower.block(body);
             lower.loops -= 1;

@@ -50,6 +50,8 @@ pub(crate) struct Body<'a> {
     counts: Counts,
     text: String,
     labels: u32,
+    /// The labels behind the loops around, outermost first.
+    ends: Vec<String>,
     /// The text of the last instruction's origin.
     origin: &'a str,
     /// The register that holds the address of each tensor map.
@@ -65,6 +67,7 @@ impl<'a> Body<'a> {
             counts: Counts::default(),
             text: String::new(),
             labels: 0,
+            ends: Vec::new(),
             origin: "",
             maps: vec![String::new(); function.tensor_maps.len()],
         };
@@ -259,6 +262,12 @@ impl<'a> Body<'a> {
             }
             Op::Sync(op) => self.line(op.spelling()),
             Op::For { counter, lo, hi, step, body } => self.for_loop(*counter, *lo, *hi, *step, body),
+            Op::Break { condition } => {
+                let condition = self.name(*condition);
+                // The verifier knows that it stands in a loop.
+                let end = self.ends.last().cloned().unwrap_or_default();
+                self.line(format!("@{condition} bra {end}"));
+            }
             Op::If { condition, then, otherwise } => self.branch(*condition, then, otherwise),
         }
     }
@@ -463,7 +472,9 @@ impl<'a> Body<'a> {
         let name = self.define(counter);
         self.line(format!("mov.b32 {name}, {lo_text}"));
         self.label(&top);
+        self.ends.push(end);
         self.block(body);
+        let end = self.ends.pop().unwrap_or_default();
         let again = self.counts.fresh(RegType::Pred);
         if let Some(last) = last {
             self.line(format!("{lt} {again}, {name}, {last}"));
@@ -473,7 +484,8 @@ impl<'a> Body<'a> {
             self.line(format!("{lt} {again}, {name}, {hi_text}"));
         }
         self.line(format!("@{again} bra {top}"));
-        if may_be_empty {
+        let leaves = body.iter().any(|inst| matches!(inst.op, Op::Break { .. }));
+        if may_be_empty || leaves {
             self.label(&end);
         }
     }

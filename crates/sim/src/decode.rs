@@ -160,6 +160,11 @@ pub(crate) enum Code {
         statement: u32,
         op: SyncOp,
     },
+    /// Lanes where the condition holds leave the loop, whose [`Code::LoopEnd`] is at `end`.
+    Break {
+        condition: Slot,
+        end: u32,
+    },
     /// Lanes where the condition is false skip to behind `otherwise`, the position of the matching [`Code::Else`].
     If {
         condition: Slot,
@@ -253,6 +258,7 @@ fn name_of(op: &Op) -> &'static str {
         Op::Elect { .. } => "elect.sync",
         Op::Sync(op) => sync_name(*op),
         Op::For { .. } => "for",
+        Op::Break { .. } => "break",
         Op::If { .. } => "if",
     }
 }
@@ -573,6 +579,8 @@ impl Decoder<'_> {
             Op::For { counter, lo, hi, step, body } => {
                 return self.repeat(*counter, [*lo, *hi, *step], body, at);
             }
+            // The loop sets its end.
+            Op::Break { condition } => (Code::Break { condition: condition.0, end: 0 }, (1, 4)),
             Op::If { condition, then, otherwise } => return self.branch(*condition, [then, otherwise], at),
         };
         self.emit(code, at, issue, latency);
@@ -644,8 +652,12 @@ impl Decoder<'_> {
         self.block(body)?;
         let code = Code::LoopEnd { counter: counter.0, hi, step: self.slot(step), begin };
         let position = self.emit(code, at, 3, 4);
-        if let Code::LoopBegin { end, .. } = &mut self.program.code[begin as usize].code {
-            *end = position;
+        for instruction in &mut self.program.code[begin as usize..position as usize] {
+            match &mut instruction.code {
+                // Loops within have set theirs.
+                Code::LoopBegin { end, .. } | Code::Break { end, .. } if *end == 0 => *end = position,
+                _ => {}
+            }
         }
         Ok(())
     }

@@ -489,6 +489,15 @@ impl Warp {
                 let start = self.issue(cluster, Unit::Issue, ready, busy);
                 self.timing.values[*counter as usize] = start + latency;
             }
+            Code::Break { condition, end } => {
+                self.active &= !self.where_true(*condition);
+                if self.active == 0 {
+                    self.pop();
+                    self.pc = *end as usize + 1;
+                }
+                let ready = self.timing.values[*condition as usize];
+                self.issue(cluster, Unit::Issue, ready, busy);
+            }
             Code::LoopEnd { counter, hi, step, begin } => {
                 let steps = self.values[*step as usize];
                 let values = &mut self.values[*counter as usize];

@@ -395,6 +395,11 @@ impl Builder {
         self.push(Op::For { counter, lo, hi, step, body });
     }
 
+    /// Threads in which the condition holds leave the innermost open loop, in whose body this must stand.
+    pub fn break_where(&mut self, condition: Value) {
+        self.push(Op::Break { condition });
+    }
+
     /// Begins one side of a branch: what follows, to the matching [`close_branch`](Builder::close_branch) or
     /// [`close_side`](Builder::close_side), is its body.
     pub fn open_branch(&mut self) {

@@ -360,6 +360,11 @@ pub enum Op {
         /// The body.
         body: Vec<Inst>,
     },
+    /// Threads in which the condition holds leave the loop in whose body it stands.
+    Break {
+        /// The condition.
+        condition: Value,
+    },
     /// `if condition { then } else { otherwise }`, per thread.
     If {
         /// The condition.
@@ -441,7 +446,7 @@ impl Op {
             }
             Op::Mbarrier { address, operand, .. } => vec![address.base, *operand],
             Op::For { lo, hi, step, .. } => vec![*lo, *hi, *step],
-            Op::If { condition, .. } => vec![Operand::Value(*condition)],
+            Op::If { condition, .. } | Op::Break { condition } => vec![Operand::Value(*condition)],
         }
     }
 }

@@ -118,6 +118,7 @@ impl Printer<'_> {
                     self.block(f, body, depth + 1)?;
                     writeln!(f, "{pad}}}")?;
                 }
+                Op::Break { condition } => writeln!(f, "{pad}break where {condition}")?,
                 Op::If { condition, then, otherwise } => {
                     writeln!(f, "{pad}if {condition} {{")?;
                     self.block(f, then, depth + 1)?;

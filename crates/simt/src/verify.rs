@@ -52,6 +52,8 @@ struct Checker<'a> {
     function: &'a Function,
     visible: Vec<bool>,
     defined: Vec<bool>,
+    /// True directly in the body of a loop.
+    in_loop: bool,
 }
 
 impl Checker<'_> {
@@ -319,7 +321,10 @@ impl Checker<'_> {
                         _ => Ok(()),
                     }
                 }
-                Op::If { condition, .. } => self.operand(Operand::Value(*condition), RegType::Pred),
+                Op::Break { .. } if !self.in_loop => Err("a break outside of a loop's body".to_string()),
+                Op::If { condition, .. } | Op::Break { condition } => {
+                    self.operand(Operand::Value(*condition), RegType::Pred)
+                }
             }
         };
         check().map_err(fail)?;
@@ -346,14 +351,22 @@ impl Checker<'_> {
                     message,
                     origin: function.origin(inst.origin).to_string(),
                 })?;
-                self.block(body, inner)
+                self.within(body, inner, true)
             }
             Op::If { then, otherwise, .. } => {
-                self.block(then, Vec::new())?;
-                self.block(otherwise, Vec::new())
+                self.within(then, Vec::new(), false)?;
+                self.within(otherwise, Vec::new(), false)
             }
             _ => Ok(()),
         }
+    }
+
+    /// What a loop or a branch holds.
+    fn within(&mut self, body: &[Inst], scope: Vec<Value>, in_loop: bool) -> Result<(), VerifyError> {
+        let outer = std::mem::replace(&mut self.in_loop, in_loop);
+        let result = self.block(body, scope);
+        self.in_loop = outer;
+        result
     }
 
     fn block(&mut self, body: &[Inst], mut scope: Vec<Value>) -> Result<(), VerifyError> {
@@ -394,5 +407,6 @@ pub fn verify(function: &Function) -> Result<(), VerifyError> {
         }
     }
     let n = function.values.len();
-    Checker { function, visible: vec![false; n], defined: vec![false; n] }.block(&function.body, Vec::new())
+    let mut checker = Checker { function, visible: vec![false; n], defined: vec![false; n], in_loop: false };
+    checker.block(&function.body, Vec::new())
 }

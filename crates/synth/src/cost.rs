@@ -242,7 +242,7 @@ impl<'a, 'b> Clock<'a, 'b> {
     fn block(&mut self, body: &[Stmt]) {
         for stmt in body {
             match &stmt.kind {
-                StmtKind::For { counter, lo, hi, body } => self.repeat(*counter, lo, hi, body),
+                StmtKind::For { counter, lo, hi, body, .. } => self.repeat(*counter, lo, hi, body),
                 StmtKind::Tiles { row, col, previous, rows, cols, body, .. } => {
                     let counters = [row, col].into_iter().chain(previous.iter().flatten());
                     self.counters.extend(counters.map(|counter| (*counter, 0)));

@@ -75,6 +75,7 @@ pub(crate) enum Head {
         counter: SymbolId,
         lo: Expr,
         hi: Expr,
+        condition: Option<Expr>,
     },
     Tiles {
         row: SymbolId,
@@ -118,7 +119,7 @@ impl Head {
     /// The statement; `None` after a mistake.
     fn with(self, body: Vec<Stmt>) -> Option<StmtKind> {
         Some(match self {
-            Head::For { counter, lo, hi } => StmtKind::For { counter, lo, hi, body },
+            Head::For { counter, lo, hi, condition } => StmtKind::For { counter, lo, hi, condition, body },
             Head::Tiles { row, col, previous, rows, cols, order } => {
                 StmtKind::Tiles { row, col, previous, rows, cols, order, body }
             }
@@ -466,8 +467,16 @@ impl Builder {
         kind: SymbolKind,
     ) -> Result<SymbolId, Diagnostic> {
         let span = span.into();
-        self.begin(Head::For { counter: self.next_counter(name, 0), lo, hi });
+        let counter = self.next_counter(name, 0);
+        self.begin(Head::For { counter, lo, hi, condition: None });
         self.counter(name, span, kind)
+    }
+
+    /// Gives the loop that has just begun a condition, in which its counter stands.
+    pub(crate) fn only_while(&mut self, of: Expr) {
+        if let Some(Open { head: Head::For { condition, .. }, .. }) = self.open.last_mut() {
+            *condition = Some(of);
+        }
     }
 
     /// Opens a loop over tiles. Its counters, visible until [`Builder::end`], are two, of a tile's row and column, or four: those of

@@ -56,9 +56,9 @@ const VALUES: [&str; 19] = [
 ];
 /// Functions other than those of [`UnaryOp`] and [`BinaryOp`].
 const FUNCTIONS: [&str; 3] = ["index", "where", "bitcast"];
-const OTHERS: [&str; 10] =
-    ["else", "in", "block", "reverse", "async", "ceil_div", "layout", "inf", "_", "return"];
-const FUTURE: [&str; 1] = ["while"];
+const OTHERS: [&str; 11] =
+    ["else", "while", "in", "block", "reverse", "async", "ceil_div", "layout", "inf", "_", "return"];
+const FUTURE: [&str; 0] = [];
 
 /// Every word of the language, with its part of speech. None is a name of anything else, but for functions, which are known by the parenthesis
 /// behind them; and a kernel's own name is exempt, as it never stands where these do.

@@ -515,7 +515,12 @@ fn loop_head(out: &mut dyn Write, program: &dyn Names, id: SymbolId, lo: &Expr, 
 /// Writes the head of a loop, a `drain`, a role or a stage; nothing for any other statement.
 fn head<F: Form>(out: &mut dyn Write, program: &dyn Names, kind: &StmtKind<F>) -> fmt::Result {
     match kind {
-        StmtKind::For { counter, lo, hi, .. } => loop_head(out, program, *counter, lo, hi),
+        StmtKind::For { counter, lo, hi, condition, .. } => {
+            loop_head(out, program, *counter, lo, hi)?;
+            let Some(condition) = condition else { return Ok(()) };
+            out.write_str(" while ")?;
+            int(out, program, condition, CONDITION)
+        }
         StmtKind::Tiles { row, col, previous, rows, cols, order, .. } => {
             write!(out, "for ({}, {})", program.symbol(*row), program.symbol(*col))?;
             if let Some([row, col]) = previous {

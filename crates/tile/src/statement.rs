@@ -459,7 +459,8 @@ pub enum StmtKind<F: Form = Surface> {
         /// The statements.
         body: Vec<Stmt<F>>,
     },
-    /// `for counter in lo..hi { … }`.
+    /// `for counter in lo..hi { … }`, `for counter in lo..hi while condition { … }`: with a condition, up to the first iteration at whose
+    /// beginning it is 0.
     For {
         /// The counter.
         counter: SymbolId,
@@ -467,6 +468,8 @@ pub enum StmtKind<F: Form = Surface> {
         lo: Expr,
         /// One past its last value.
         hi: Expr,
+        /// The condition of an iteration and those behind it, over the counter too.
+        condition: Option<Expr>,
         /// The statements of an iteration.
         body: Vec<Stmt<F>>,
     },
@@ -658,7 +661,7 @@ macro_rules! operands {
         impl<F: Form> StmtKind<F> {
             #[doc = $doc]
             ///
-            /// In the order of the text; but the counters that a loop defines follow its bounds, and its body is last.
+            /// In the order of the text; but the counters that a loop defines follow its bounds, then comes its condition, and its body is last.
             pub fn $operands(&$($mut)? self) -> Vec<$Operand<'_, F>> {
                 use $Operand::{Body, Constant, Counter, Expr, Pipeline, Reference, Tensor};
                 let mut out = Vec::new();
@@ -782,8 +785,12 @@ macro_rules! operands {
                     StmtKind::If { condition, otherwise: _, body } => {
                         out.extend([Expr(condition), Body(body)]);
                     }
-                    StmtKind::For { counter, lo, hi, body } => {
-                        out.extend([Expr(lo), Expr(hi), Counter(Use::Define, counter), Body(body)]);
+                    StmtKind::For { counter, lo, hi, condition, body } => {
+                        out.extend([Expr(lo), Expr(hi), Counter(Use::Define, counter)]);
+                        if let Some(condition) = condition {
+                            out.push(Expr(condition));
+                        }
+                        out.push(Body(body));
                     }
                 }
                 out
@@ -1243,9 +1250,13 @@ pub trait Convert<F: Form, G: Form> {
             StmtKind::If { condition, otherwise, body } => {
                 StmtKind::If { condition: condition.clone(), otherwise: *otherwise, body: self.body(body)? }
             }
-            StmtKind::For { counter, lo, hi, body } => {
-                StmtKind::For { counter: *counter, lo: lo.clone(), hi: hi.clone(), body: self.body(body)? }
-            }
+            StmtKind::For { counter, lo, hi, condition, body } => StmtKind::For {
+                counter: *counter,
+                lo: lo.clone(),
+                hi: hi.clone(),
+                condition: condition.clone(),
+                body: self.body(body)?,
+            },
         })
     }
 }

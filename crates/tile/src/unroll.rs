@@ -133,12 +133,12 @@ impl Unroll<'_> {
     fn statement(&mut self, stmt: &Stmt, out: &mut Vec<Stmt>) -> Result<(), Diagnostic> {
         let span = stmt.span;
         let program = self.v.program();
-        if let StmtKind::For { counter, lo, hi, body } = &stmt.kind
+        if let StmtKind::For { counter, lo, hi, body, .. } = &stmt.kind
             && program.symbol(*counter).kind == SymbolKind::Unrolled
         {
             return self.rounds(*counter, (lo, hi), body, span, out);
         }
-        if let StmtKind::For { counter, lo, hi, body } = &stmt.kind
+        if let StmtKind::For { counter, lo, hi, body, .. } = &stmt.kind
             && let SymbolKind::UnrolledBy(factor) = &program.symbol(*counter).kind
         {
             let factor = factor.as_int().unwrap_or(1);
@@ -235,14 +235,22 @@ impl Unroll<'_> {
             inner.extend(self.iteration((counter, at(round)), round, body)?);
         }
         let (id, span) = (self.id(stmt.id), stmt.span);
-        let kind = StmtKind::For { counter: group, lo: Expr::Int(0), hi: whole.clone(), body: inner };
+        let (lo_of_groups, hi_of_groups) = (Expr::Int(0), whole.clone());
+        let kind = StmtKind::For {
+            counter: group,
+            lo: lo_of_groups,
+            hi: hi_of_groups,
+            condition: None,
+            body: inner,
+        };
         out.push(Stmt { id, kind, span });
         let first = lo + whole * factor;
         if first != hi {
             let left = self.fresh_counter(counter, "left");
             let inner = self.iteration((counter, Expr::Symbol(left)), factor, body)?;
             let id = self.ids.fresh(Some(stmt.id));
-            out.push(Stmt { id, kind: StmtKind::For { counter: left, lo: first, hi, body: inner }, span });
+            let kind = StmtKind::For { counter: left, lo: first, hi, condition: None, body: inner };
+            out.push(Stmt { id, kind, span });
         }
         self.values.remove(&counter);
         Ok(())

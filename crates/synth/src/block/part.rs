@@ -91,6 +91,7 @@ impl<'a> Walk<'a> {
                     repeated = Some(1);
                     self.begun += 1;
                 }
+                StmtKind::For { condition: Some(_), .. } => repeated = None,
                 StmtKind::For { lo, hi, .. } => {
                     let rounds = lo.as_int().zip(hi.as_int()).map(|(lo, hi)| (hi - lo).max(0) as u64);
                     repeated = times.zip(rounds).and_then(|(a, b)| a.checked_mul(b));

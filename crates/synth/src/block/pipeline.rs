@@ -42,7 +42,9 @@ struct Produce {
 fn multiplies(v: &Program, body: &[Stmt]) -> bool {
     body.iter().any(|stmt| match &stmt.kind {
         StmtKind::GemmAsync { .. } => true,
-        StmtKind::For { lo, hi, body, .. } => least_iterations(v, lo, hi) > 0 && multiplies(v, body),
+        StmtKind::For { lo, hi, condition: None, body, .. } => {
+            least_iterations(v, lo, hi) > 0 && multiplies(v, body)
+        }
         StmtKind::Stage { body, .. } => multiplies(v, body),
         _ => false,
     })

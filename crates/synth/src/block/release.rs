@@ -253,6 +253,7 @@ impl Walk<'_> {
             StmtKind::Stage { pipeline, side: Side::Consume, body, .. } => {
                 self.consume(stmt.id, *pipeline, body, states)
             }
+            StmtKind::For { condition: Some(_), body, .. } => self.rounds(body, None, false, states),
             StmtKind::For { lo, hi, body, .. } => {
                 let rounds = lo.as_int().zip(hi.as_int()).map(|(lo, hi)| hi.saturating_sub(lo).max(0));
                 self.rounds(body, rounds, self.divisibility.has_round(lo, hi), states)

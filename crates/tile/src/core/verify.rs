@@ -157,7 +157,13 @@ impl<'a> Check<'a> {
                     self.reference(stmt, r)?;
                 }
                 Operand::Constant(_) => {}
-                Operand::Expr(e) => self.expr(stmt, e)?,
+                Operand::Expr(e) => {
+                    // The condition of a loop sees its counter.
+                    let outer = self.counters.clone();
+                    self.counters.extend(&counted);
+                    self.expr(stmt, e)?;
+                    self.counters = outer;
+                }
                 Operand::Counter(Use::Define, id) => {
                     let known = program.symbols.get(id).is_some_and(|row| row.size.is_none());
                     ensure(known, 1, stmt.span, || format!("`{}` has no counter", self.text(stmt)))?;

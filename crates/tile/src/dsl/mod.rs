@@ -638,6 +638,22 @@ impl KernelBuilder {
         self.repeat(name, (lo.into(), hi.into()), SymbolKind::Counter, body);
     }
 
+    /// `for name in lo..hi while condition(name) { body }`: up to the first iteration at whose beginning the condition is 0.
+    #[track_caller]
+    pub fn for_while(
+        &mut self,
+        name: &str,
+        lo: impl Into<Expr>,
+        hi: impl Into<Expr>,
+        condition: impl FnOnce(&Expr) -> Expr,
+        body: impl FnOnce(&mut Self, Expr),
+    ) {
+        self.repeat(name, (lo.into(), hi.into()), SymbolKind::Counter, |k, counter| {
+            k.build.only_while(condition(&counter));
+            body(k, counter);
+        });
+    }
+
     /// `unroll for name in lo..hi { body }`: the bounds are constants, and the counter may index register tensors.
     #[track_caller]
     pub fn unroll_for(

@@ -149,7 +149,14 @@ pub(super) enum Op {
     /// A branch, taken where the condition is not 0.
     If { condition: Expr, body: Vec<Op> },
     /// A loop. Of an unrolled one, `unrolled` are the tensors that its body defines: each iteration has some for itself.
-    For { counter: usize, lo: Expr, hi: Expr, unrolled: Option<Vec<usize>>, body: Vec<Op> },
+    For {
+        counter: usize,
+        lo: Expr,
+        hi: Expr,
+        condition: Option<Expr>,
+        unrolled: Option<Vec<usize>>,
+        body: Vec<Op>,
+    },
 }
 
 /// The attributes of a copy.

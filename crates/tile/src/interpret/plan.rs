@@ -228,7 +228,9 @@ impl<P: Executable> Making<'_, P> {
                 let shape = shape.into_iter().map(|extent| extent as usize).collect();
                 Op::Elementwise { dst: dst.0 as usize, shape, tree, dtype, repeats }
             }
-            StmtKind::For { counter, lo, hi, body } => self.iterations(*counter, (lo, hi), body, filling)?,
+            StmtKind::For { counter, lo, hi, condition, body } => {
+                self.iterations(*counter, (lo, hi, condition), body, filling)?
+            }
             StmtKind::If { condition, body, .. } => {
                 Op::If { condition: condition.clone(), body: self.block(body, filling)? }
             }
@@ -397,7 +399,7 @@ impl<P: Executable> Making<'_, P> {
     fn iterations(
         &mut self,
         counter: SymbolId,
-        (lo, hi): (&Expr, &Expr),
+        (lo, hi, condition): (&Expr, &Expr, &Option<Expr>),
         body: &[Stmt<P>],
         filling: bool,
     ) -> Result<Op, InterpretError> {
@@ -408,7 +410,8 @@ impl<P: Executable> Making<'_, P> {
             let defined = std::mem::replace(&mut self.defined, before);
             defined.difference(&self.defined).map(|id| id.0 as usize).collect()
         });
-        Ok(Op::For { counter: counter.0 as usize, lo: lo.clone(), hi: hi.clone(), unrolled, body })
+        let (lo, hi, condition) = (lo.clone(), hi.clone(), condition.clone());
+        Ok(Op::For { counter: counter.0 as usize, lo, hi, condition, unrolled, body })
     }
 
     /// A shape statement.

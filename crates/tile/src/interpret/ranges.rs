@@ -160,13 +160,18 @@ impl<P: Executable> Ranges<'_, P> {
     fn block(&mut self, body: &[Stmt<P::Form>]) -> Result<(), InterpretError> {
         for stmt in body {
             match &stmt.kind {
-                StmtKind::For { counter, lo, hi, body } => {
+                StmtKind::For { counter, lo, hi, condition, body } => {
                     let name = self.program.names().symbol(*counter);
                     let what = format!("a bound of the loop over `{name}`");
                     let (first, _) = self.interval(&what, lo)?;
                     let (_, end) = self.interval(&what, hi)?;
                     if first < end {
-                        self.counting(&[(*counter, (first, end - 1))], body)?;
+                        let range = (first, end - 1);
+                        if let Some(condition) = condition {
+                            self.counters.insert(counter.0, range);
+                            self.interval("the condition of a loop", condition)?;
+                        }
+                        self.counting(&[(*counter, range)], body)?;
                     }
                 }
                 StmtKind::If { condition, body, .. } => {

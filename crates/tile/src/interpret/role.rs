@@ -42,6 +42,8 @@ struct For<'a> {
     /// The value of the next iteration, and one past the last's.
     next: i64,
     hi: i64,
+    /// It ends where this is 0.
+    condition: Option<&'a Expr>,
     /// Of an unrolled loop the tensors that each iteration has for itself.
     unrolled: Option<&'a [usize]>,
 }
@@ -254,11 +256,12 @@ impl<'a> Role<'a> {
                 self.tiles[*dst] = sum;
                 self.watched(op)?;
             }
-            Op::For { counter, lo, hi, unrolled, body } => {
+            Op::For { counter, lo, hi, condition, unrolled, body } => {
                 let next = self.value(lo, || "a loop's first value".to_string())?;
                 let hi = self.value(hi, || "a loop's end".to_string())?;
                 let unrolled = unrolled.as_deref();
-                self.iterate(body, For { counter: *counter, next, hi, unrolled });
+                let condition = condition.as_ref();
+                self.iterate(body, For { counter: *counter, next, hi, condition, unrolled })?;
             }
             Op::If { condition, body } => {
                 if self.value(condition, || "the condition of a branch".to_string())? != 0 {
@@ -313,7 +316,7 @@ impl<'a> Role<'a> {
                 if loop_.unrolled.is_some() {
                     self.iterations.pop();
                 }
-                self.iterate(frame.ops, loop_);
+                self.iterate(frame.ops, loop_)?;
             }
             Body::Tiles(tiles) => self.next_tile(frame.ops, tiles),
         }
@@ -321,18 +324,25 @@ impl<'a> Role<'a> {
     }
 
     /// Begins the next iteration of a loop, if there is one.
-    fn iterate(&mut self, ops: &'a [Op], mut of: For<'a>) {
-        if of.next >= of.hi {
+    fn iterate(&mut self, ops: &'a [Op], mut of: For<'a>) -> Result<(), InterpretError> {
+        self.values[of.counter] = Some(of.next).filter(|next| *next < of.hi);
+        let goes_on = match of.condition {
+            Some(condition) if of.next < of.hi => {
+                self.value(condition, || "the condition of a loop".to_string())? != 0
+            }
+            _ => of.next < of.hi,
+        };
+        if !goes_on {
             self.values[of.counter] = None;
-            return;
+            return Ok(());
         }
-        self.values[of.counter] = Some(of.next);
         if let Some(tensors) = of.unrolled {
             self.iterations.push(of.next);
             tensors.iter().for_each(|tensor| self.turn_to_instance(*tensor));
         }
         of.next += 1;
         self.open(ops, Body::For(of));
+        Ok(())
     }
 
     /// Begins the next iteration of a loop over tiles, if there is one.

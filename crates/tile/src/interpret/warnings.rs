@@ -251,7 +251,9 @@ impl<'a> Report<'a> {
             }
             let data = data
                 || match &stmt.kind {
-                    StmtKind::For { lo, hi, .. } => by_data(lo) || by_data(hi),
+                    StmtKind::For { lo, hi, condition, .. } => {
+                        by_data(lo) || by_data(hi) || condition.as_ref().is_some_and(by_data)
+                    }
                     StmtKind::If { condition, .. } => by_data(condition),
                     StmtKind::Tiles { rows, cols, .. } => by_data(rows) || by_data(cols),
                     _ => false,

@@ -97,7 +97,7 @@ impl At<'_> {
     fn statement(&mut self, stmt: &Stmt) -> u64 {
         let warps = u64::from(self.v.threads() / tilewright_machine::WARP).max(1);
         match &stmt.kind {
-            StmtKind::For { counter, lo, hi, body } => {
+            StmtKind::For { counter, lo, hi, body, .. } => {
                 let (lo, hi) = (self.value(lo), self.value(hi));
                 let rounds = hi.saturating_sub(lo).max(0);
                 self.counters.insert(*counter, lo.saturating_add(rounds / 2));

@@ -393,12 +393,16 @@ impl Parser<'_> {
         let lo = self.expr()?;
         self.expect("..", "and the end of the range")?;
         let hi = self.expr()?;
-        self.skip_newlines();
         self.depth(start)?;
-        let header = self.since(start);
         if let Err(error) = self.build.begin_for(name, span, (lo, hi), kind) {
             self.report(error)?;
         }
+        if self.eat_word("while") {
+            let condition = self.condition()?;
+            self.build.only_while(condition);
+        }
+        let header = self.since(start);
+        self.skip_newlines();
         self.block()?;
         self.build.end(header);
         Ok(())

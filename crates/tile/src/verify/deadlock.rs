@@ -117,7 +117,9 @@ impl List<'_> {
             // Each role has a list of its own.
             StmtKind::Role { .. } => Some(()),
             kind if stages_of(kind).is_empty() => Some(()),
-            StmtKind::For { counter, lo, hi, body } => {
+            // It may end at any iteration.
+            StmtKind::For { condition: Some(_), .. } => None,
+            StmtKind::For { counter, lo, hi, body, .. } => {
                 let (lo, hi) = (self.interval(lo), self.interval(hi));
                 for i in 0..lo.least_iterations(hi) {
                     if let Some(first) = lo.value() {

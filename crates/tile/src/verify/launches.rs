@@ -201,6 +201,7 @@ impl Walk<'_> {
         }
         match &stmt.kind {
             StmtKind::WaitDependencies => Waited::Yes,
+            StmtKind::For { condition: Some(_), body, .. } => self.rounds(stmt, body, None, waited),
             StmtKind::For { lo, hi, body, .. } => {
                 let some = lo.as_int().zip(hi.as_int()).map(|(lo, hi)| lo < hi);
                 self.rounds(stmt, body, some, waited)

@@ -133,7 +133,8 @@ impl Walk<'_> {
                 let left = groups.as_int().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
                 state.groups.drain(..state.groups.len().saturating_sub(left));
             }
-            StmtKind::For { counter, lo, hi, body } => {
+            StmtKind::For { condition: Some(_), body, .. } => self.rounds(body, None, false, state),
+            StmtKind::For { counter, lo, hi, body, .. } => {
                 let unrolled = self.program.symbol(*counter).kind == SymbolKind::Unrolled;
                 let rounds = lo.as_int().zip(hi.as_int()).and_then(|(lo, hi)| hi.checked_sub(lo));
                 self.rounds(body, rounds, unrolled, state);

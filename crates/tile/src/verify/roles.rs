@@ -178,7 +178,7 @@ impl Checker<'_> {
                     format!("the pipeline `{}` is defined inside another statement", self.pipeline_name(*id));
                 self.misplaced(span, message, "define it at the kernel's outermost level, before the roles");
             }
-            StmtKind::Role { .. } | StmtKind::Define(_) | StmtKind::Pipeline(_) => {}
+            StmtKind::Role { .. } | StmtKind::Define(_) | StmtKind::Pipeline(_) | StmtKind::Let { .. } => {}
             _ if self.depth == 1 && !self.role_names.is_empty() => {
                 let message = "beside roles stand only definitions, and this statement is none".to_string();
                 self.misplaced(span, message, "move it into the role whose warpgroups do it");

@@ -176,7 +176,7 @@ impl Checker<'_> {
                 }
                 self.branches = sides;
             }
-            StmtKind::For { counter, lo, hi, body } => {
+            StmtKind::For { counter, lo, hi, condition, body } => {
                 if let SymbolKind::UnrolledBy(factor) = &self.program.symbol(*counter).kind {
                     self.unrolled_by(factor, span);
                 }
@@ -187,7 +187,17 @@ impl Checker<'_> {
                         self.expr(bound, Allowed::All, span, what);
                     }
                 }
-                self.counting([*counter], |check| check.block(body, threads, "loop"));
+                let unrolled = self.program.symbol(*counter).kind != SymbolKind::Counter;
+                if condition.is_some() && unrolled {
+                    let message = "an unrolled loop has no condition".to_string();
+                    self.misplaced(span, message, "write `for … while …` without `unroll`");
+                }
+                self.counting([*counter], |check| {
+                    if let Some(condition) = condition {
+                        check.expr(condition, Allowed::All, span, "the loop's condition");
+                    }
+                    check.block(body, threads, "loop");
+                });
             }
             _ => {}
         }
