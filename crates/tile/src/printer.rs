@@ -70,6 +70,10 @@ impl Names for Said<'_> {
         self.0.is_unrolled(counter)
     }
 
+    fn unrolled_by(&self, counter: SymbolId) -> Option<&Expr> {
+        self.0.unrolled_by(counter)
+    }
+
     fn dtype(&self, id: TensorId) -> Option<DType> {
         self.0.dtype(id)
     }
