@@ -361,7 +361,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What a loop or a branch holds.
+    /// Checks the statements of a loop, or of one side of a branch.
     fn within(&mut self, body: &[Inst], scope: Vec<Value>, in_loop: bool) -> Result<(), VerifyError> {
         let outer = std::mem::replace(&mut self.in_loop, in_loop);
         let result = self.block(body, scope);

@@ -248,6 +248,53 @@ fn elements_of_buffers_of_another_kernel_are_refused() {
 }
 
 #[test]
+fn branches_names_and_loops_in_rust_equal_those_in_text() {
+    let mut k = KernelBuilder::new("control");
+    let n = k.size("n", 256);
+    let x = k.tensor("x", F32, [&n]);
+    let table = k.tensor("table", I32, [4, 8]);
+    let turn = k.integer("turn", I32, 3);
+    k.grid([n.ceil_div(64)]);
+    k.threads(64);
+    let row = k.let_integer("row", block_x() * 64);
+    let gx = k.global_view("gx", x.from([row.clone()]), [tile(0, 64)]);
+    let r = k.register_tensor("r", F32, [64]);
+    k.copy(gx, r);
+    k.unroll_for_by("i", 4, 0, &turn, |k, i| {
+        let known = table.element_at([0.into(), i.clone()]).greater(0).or(i.equals(&turn).negated());
+        k.if_else(
+            known.and(row.less(&n)),
+            |k| k.assign(&r, &r * 2.0),
+            |k| k.if_then(i.at_least(2), |k| k.assign(&r, &r + 1.0)),
+        );
+    });
+    k.for_while("j", 0, 9, |j| table.element_at([1.into(), j.clone()]).at_most(j), |k, _| {
+        k.assign(&r, &r + 3.0);
+    });
+    k.copy(r, gx);
+    let program = k.finish().unwrap();
+    let text = "size n = 256
+        kernel control(x: f32[n], table: i32[4, 8], turn: i32 = 3) grid(ceil_div(n, 64)) threads(64) {
+            let row = block.x * 64
+            gx = global_view(x[row :], (64) : (e0))
+            r = register_tensor(f32, [64])
+            copy(gx, r)
+            unroll(4) for i in 0..turn {
+                if (table[0, i] > 0 or not i == turn) and row < n {
+                    r = r * 2.0
+                } else {
+                    if i >= 2 { r = r + 1.0 }
+                }
+            }
+            for j in 0..9 while table[1, j] <= j { r = r + 3.0 }
+            copy(r, gx)
+        }";
+    assert_eq!(program, parse(text).unwrap());
+    assert_eq!(program, parse(&program.to_string()).unwrap());
+    verify(&program, &Constants::new()).unwrap();
+}
+
+#[test]
 fn a_view_may_end_before_its_buffer() {
     let mut k = KernelBuilder::new("ends");
     let n = k.size("n", 64);
