@@ -84,7 +84,7 @@ impl Lower<'_> {
     }
 
     /// The condition that an expression is not 0.
-    pub(crate) fn holds(&mut self, e: &Expr) -> Operand {
+    pub(crate) fn condition(&mut self, e: &Expr) -> Operand {
         let symbols = &self.symbols;
         scalar::holds(self.b, self.divisibility, &|id| symbols[&id], e)
     }

@@ -323,7 +323,7 @@ impl Lower<'_> {
         self.in_loop([lo, hi, Operand::Imm(1)], |lower, value| {
             lower.symbols.insert(counter, Operand::Value(value));
             if let Some(condition) = condition {
-                let ends = lower.holds(&condition.negated());
+                let ends = lower.condition(&condition.negated());
                 if let Some(ends) = scalar::predicate(lower.b, Some(ends)) {
                     lower.b.break_where(ends);
                 }
@@ -340,7 +340,7 @@ impl Lower<'_> {
 
     /// One side of a branch. What does not depend on it is computed before: where the branch is in a loop, before that.
     fn branch(&mut self, condition: &Expr, body: &[Stmt]) -> Result<(), Diagnostic> {
-        let holds = self.holds(condition);
+        let holds = self.condition(condition);
         // Copies in flight are waited for on either way.
         self.wait_for_copies(None);
         let holds = match holds {
