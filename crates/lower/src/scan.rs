@@ -69,7 +69,7 @@ impl Operator {
     }
 }
 
-/// What a stage has seen on the way up.
+/// The items that a stage has seen on the way up.
 enum Seen {
     /// The items before the stage, in groups of so many.
     Values(Rows, usize),
@@ -123,7 +123,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// What comes before the first element of each row.
+    /// The states before the first element of each row.
     fn before(
         &mut self,
         operands: &ScanOperands,
@@ -247,7 +247,7 @@ impl Lower<'_> {
             .collect()
     }
 
-    /// What comes before each item, of what comes before each group of `extent`.
+    /// The items before each item, of those before each group of `extent`.
     fn led_on(
         &mut self,
         scan: &Scan<'_>,

@@ -200,7 +200,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// What the thread whose part differs in one bit shows of its item of this number.
+    /// The item of this number of the thread whose part differs in one bit.
     fn partner(
         &mut self,
         exchange: &Exchange,

@@ -33,7 +33,7 @@ impl Digit {
     }
 }
 
-/// What counts a digit of the mode.
+/// The counter of a digit of the mode.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Counter {
     Values,

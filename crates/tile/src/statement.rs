@@ -415,7 +415,7 @@ pub enum StmtKind<F: Form = Surface> {
         index: TensorId,
         /// The operand.
         src: TensorId,
-        /// Which of both.
+        /// The element that is looked for.
         op: ArgOp,
         /// The mode that goes.
         axis: u32,
@@ -1070,7 +1070,7 @@ pub enum ScanOperands {
         a: TensorId,
         /// The terms, of the same shape and type.
         b: TensorId,
-        /// What comes before the first: of extent 1 along the mode, or without it. In a reverse scan it comes after the last.
+        /// The state before the first: of extent 1 along the mode, or without it. In a reverse scan it is the state behind the last.
         before: Option<TensorId>,
     },
 }

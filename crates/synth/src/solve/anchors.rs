@@ -83,7 +83,7 @@ impl Solver<'_> {
         self.propagate(state, ready)
     }
 
-    /// Where nothing else distributes a scan or a sort, a thread has a run of its values and neighbouring threads go on.
+    /// Gives a scan or a sort that nothing else distributes a run of values in each thread, neighbouring threads one after another.
     fn scan(&self, state: &mut Registers, i: usize) -> Result<(), Clash> {
         let (StmtKind::Scan { dst, axis, .. } | StmtKind::Sort { dst, axis, .. }) =
             &self.statements[i].0.kind

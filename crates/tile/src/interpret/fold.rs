@@ -44,7 +44,7 @@ pub(super) struct Sum {
     count: u32,
     centre: f64,
     spread: f64,
-    /// What the elements come to without their signs.
+    /// The sum of the elements without their signs.
     size: f64,
 }
 
@@ -122,7 +122,7 @@ impl Fold {
         }
     }
 
-    /// What they come to, rounded to the type.
+    /// The result, rounded to the type.
     pub(super) fn element(&self, order: Order, dtype: DType) -> Element {
         match self {
             Fold::Sum(sum) => sum.element(order, dtype),
@@ -207,7 +207,7 @@ pub(super) struct Linear {
     steps: u32,
     state: f64,
     spread: f64,
-    /// What the terms come to without their signs, now and at most.
+    /// The state of the terms without their signs, now and at most.
     size: f64,
     most: f64,
     /// The largest product of some of the factors.

@@ -186,7 +186,7 @@ impl Scanned {
         }
     }
 
-    /// What comes before the first element.
+    /// The state before the first element.
     pub(super) fn before(&self) -> Option<usize> {
         if let Scanned::Linear { before, .. } = self { *before } else { None }
     }
