@@ -255,6 +255,8 @@ class Kernel:
                 self.keep.append(ctypes.c_uint64(next(order).data_ptr()))
             elif param["kind"] == "size":
                 self.keep.append(ctypes.c_uint32(param["value"]))
+            elif param["kind"] == "integer":
+                self.keep.append(ctypes.c_uint32(scalars.get(param["name"], param["value"]) & 0xFFFFFFFF))
             elif param["kind"] == "scalar":
                 self.keep.append(ctypes.c_float(scalars[param["name"]]))
             else:

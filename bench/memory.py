@@ -286,6 +286,65 @@ def gemv(m, n):
     return Case({"a": a, "x": x}, {"y": lambda: (a.float() @ x.float())}, m * n, peers)
 
 
+def cross_entropy_backward(m, n):
+    import torch
+
+    x, target = randn(m, n), torch.randint(0, n, (m,), device="cuda")
+    lse, scale = torch.logsumexp(x.float(), -1), torch.rand(m, device="cuda")
+
+    def f(x, target, lse, scale):
+        hit = torch.arange(x.shape[1], device=x.device)[None] == target[:, None]
+        return (((x.float() - lse[:, None]).exp() - hit.float()) * scale[:, None]).to(x.dtype)
+
+    tensors = {"x": x, "target": target.int(), "lse": lse, "dloss": scale}
+    return Case(tensors, {"dx": lambda: f(x, target, lse, scale).float()}, 2 * m * n, compiled(f, x, target, lse, scale))
+
+
+def norm_backward(centres):
+    """The gradients of a norm."""
+
+    def make(m, n):
+        import torch
+
+        x, dy, w = randn(m, n), randn(m, n), torch.rand(n, device="cuda", dtype=torch.float16) + 0.5
+        eps = 1e-5 if centres else 1e-6
+
+        def f(x, dy, w):
+            v, d = x.float(), dy.float()
+            v = v - v.mean(-1, keepdim=True) if centres else v
+            s = torch.rsqrt(v.square().mean(-1, keepdim=True) + eps)
+            h, g = v * s, d * w.float()
+            flat = g.mean(-1, keepdim=True) if centres else 0
+            dx = s * (g - flat - h * (g * h).mean(-1, keepdim=True))
+            return (dx.to(x.dtype), (d * h).sum(0), d.sum(0)) if centres else (dx.to(x.dtype), (d * h).sum(0))
+
+        exact = {"dx": lambda: f(x, dy, w)[0].float(), "dw": lambda: f(x, dy, w)[1]} | ({"db": lambda: f(x, dy, w)[2]} if centres else {})
+        return Case({"x": x, "dy": dy, "w": w}, exact, 3 * m * n, compiled(f, x, dy, w), bound=1e-2)
+
+    return make
+
+
+def sum_columns(m, n):
+    import torch
+
+    x = randn(m, n)
+    return Case({"x": x}, {"y": lambda: x.float().sum(0)}, m * n, compiled(lambda x: x.sum(0, dtype=torch.float32), x), bound=1e-2)
+
+
+def dropout(m, n):
+    import torch
+
+    x = randn(m, n)
+    # Other random numbers: what is compared is how many are kept, and their scale.
+    peers = compiled(lambda x: torch.nn.functional.dropout(x, 0.25), x)
+    return Case({"x": x}, {}, 2 * m * n, peers)
+
+
+def argmax(m, n):
+    x = randn(m, n)
+    return Case({"x": x}, {"y": lambda: x.argmax(-1).float(), "v": lambda: x.max(-1).values.float()}, m * n, compiled(lambda x: x.argmax(-1), x), bound=0.5)
+
+
 OPERATORS = {
     "rmsnorm": (rmsnorm, ROWS, "m n"), "layernorm": (layernorm, ROWS, "m n"), "softmax": (softmax, ROWS, "m n"),
     "add_rmsnorm": (add_rmsnorm, ROWS, "m n"), "add_layernorm": (add_layernorm, ROWS, "m n"), "silu_mul": (silu_mul, ROWS, "m n"),
@@ -294,6 +353,9 @@ OPERATORS = {
     "cross_entropy": (cross_entropy, LONG, "m n"), "sum_rows": (sum_rows, ROWS, "m n"),
     "permute": (permute, [(4, 4096, 32, 128), (1, 512, 32, 128), (16, 1024, 16, 64)], "l m n d"),
     "causal_conv1d": (causal_conv1d, [(1, 4096, 4096), (8, 5120, 2048), (1, 5120, 1024)], "b d l"),
+    "cross_entropy_backward": (cross_entropy_backward, LONG, "m n"), "rmsnorm_backward": (norm_backward(False), ROWS, "m n"),
+    "layernorm_backward": (norm_backward(True), ROWS, "m n"), "sum_columns": (sum_columns, ROWS, "m n"),
+    "dropout": (dropout, ROWS, "m n"), "argmax": (argmax, LONG, "m n"),
     "quantise_rows_fp8": (quantise(448.0, "float8_e4m3fn", 0), ROWS, "m n"), "quantise_rows_int8": (quantise(127.0, "int8", 0), ROWS, "m n"),
     "quantise_blocks_fp8": (quantise(448.0, "float8_e4m3fn", 128), ROWS, "m n"), "quantise_blocks_int8": (quantise(127.0, "int8", 128), ROWS, "m n"),
 }  # fmt: skip
@@ -310,6 +372,7 @@ def traffic(operator, shape):
     if operator.startswith("quantise"):
         return 3 * elements // 2
     once = {"add_rmsnorm": 4, "add_layernorm": 4, "silu_mul": 3, "gelu_mul": 3, "gemv": 1, "sum_rows": 1, "cross_entropy": 1}
+    once |= {"sum_columns": 1, "argmax": 1, "rmsnorm_backward": 3, "layernorm_backward": 3}
     return once.get(operator, 2) * elements
 
 
@@ -461,7 +524,7 @@ def poison(tensor):
 
 
 # Scalars of kernels, by name.
-SCALARS = {"eps": 1e-6}
+SCALARS = {"eps": 1e-6, "p": 0.25, "seed": 7}
 
 
 def error_of(result, exact):
@@ -490,7 +553,7 @@ def fastest(turns, operator, sizes, listed, args, case):
             poison(tensor)
         ours()
         errors = {name: error_of(made[name].reshape(value.shape), value) for name, value in wanted.items()}
-        error = max(errors.values())
+        error = max(errors.values(), default=0.0)
         if error > bound:
             print(f"  WRONG: {operator} {each['config']} {sizes}: {errors}", flush=True)
             continue
@@ -524,13 +587,14 @@ def measure(turns, operator, shape, listed, args):
     copy = fastest(turns, "copy", copy_sizes, listed, args, None)
     if copy:
         functions["copy"], errors["copy"] = copy["run"], 0.0
-    first = next(iter(case.exact))
-    wanted = case.exact[first]()
+    wanted = next(iter(case.exact.values()))() if case.exact else None
     for name, run in case.peers.items():
         if name.split("-")[0] not in args.peers.split(","):
             continue
         try:
-            error = 0.0 if name.endswith("-inplace") else error_of(single(run()).reshape(wanted.shape), wanted)
+            alike = wanted is None or name.endswith("-inplace")
+            result = single(run())
+            error = 0.0 if alike else error_of(result.reshape(wanted.shape), wanted)
             torch.cuda.synchronize()
             if error > case.bound:
                 notes[name] = f"differs by {error:.1e}"

@@ -7,7 +7,7 @@ use tilewright::compiler::Kernel;
 use tilewright::machine::tensor_map_type;
 use tilewright::simt::FunctionParamKind;
 use tilewright::tile::interpret::{grid, size_values, tensor_shape, tensor_strides};
-use tilewright::tile::{Axis, Expr, ParamId, Scope, SymbolId};
+use tilewright::tile::{Axis, Expr, ParamId, ParamKind, Scope, SymbolId};
 
 use crate::messages::{Failure, error};
 
@@ -24,7 +24,7 @@ impl Scope for Sizes<'_> {
     }
 }
 
-/// The launch at these sizes: grid, threads, shared memory, the parameters in order, and the PTX. A tensor map has what
+/// The launch at these sizes: grid, threads, shared memory, the parameters in order (integers with their defaults), and the PTX. A tensor map has what
 /// `cuTensorMapEncodeTiled` takes: the type's number, extents and strides in bytes, box and swizzle.
 pub fn describe(kernel: &Kernel, sizes: &BTreeMap<String, i64>) -> Result<Value, Failure> {
     let refuse = |e: &dyn std::fmt::Display| Failure::program(error(format!("the launch: {e}")));
@@ -45,6 +45,10 @@ pub fn describe(kernel: &Kernel, sizes: &BTreeMap<String, i64>) -> Result<Value,
                 json!({ "kind": "tensor", "name": param.name, "dtype": dtype, "shape": shape, "strides": strides })
             }
             FunctionParamKind::F32 => json!({ "kind": "scalar", "name": param.name }),
+            FunctionParamKind::I32 if program.params.get(i).is_some_and(|param| param.is_integer()) => {
+                let ParamKind::Scalar { default } = program.params[i].kind else { continue };
+                json!({ "kind": "integer", "name": param.name, "value": default as i64 })
+            }
             FunctionParamKind::I32 => {
                 let value = named.next().map(|(_, value)| *value);
                 json!({ "kind": "size", "name": param.name, "value": value })

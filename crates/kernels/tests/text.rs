@@ -38,11 +38,14 @@ fn extent(program: &Program, sizes: &Sizes, e: &Expr) -> i64 {
     e.substitute(&of).as_int().unwrap_or_else(|| panic!("{e:?}"))
 }
 
-/// Random inputs of a program; NaN for what it writes.
-fn inputs(operator: &TextOperator, program: &Program, sizes: &Sizes, seed: u64) -> (Values, Tensors) {
+/// Random numbers for the tensors of programs, whether they read or write them.
+fn inputs(operator: &TextOperator, programs: &[Program], sizes: &Sizes, seed: u64) -> (Values, Tensors) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let (mut values, mut tensors) = (Values::new(), Tensors::new());
-    for param in &program.params {
+    for (program, param) in programs.iter().flat_map(|p| p.params.iter().map(move |param| (p, param))) {
+        if values.contains_key(&param.name) {
+            continue;
+        }
         match &param.kind {
             ParamKind::Scalar { default } => {
                 values.insert(param.name.clone(), vec![*default]);
@@ -66,22 +69,24 @@ fn inputs(operator: &TextOperator, program: &Program, sizes: &Sizes, seed: u64) 
 
 /// The program at these sizes on interpreter and simulator, beside the reference.
 fn check(operator: &TextOperator, given: &Given, edge: &[i64], seeds: &[u64]) {
-    let program = operator.program(&borrowed(given)).unwrap();
+    let programs = operator.programs(&borrowed(given)).unwrap();
     let sizes = sizes_of(operator, edge);
-    let (values, tensors) = inputs(operator, &program, &sizes, edge.iter().sum::<i64>() as u64);
+    let (values, tensors) = inputs(operator, &programs, &sizes, edge.iter().sum::<i64>() as u64);
     // References know constants by the names of parameters, and sizes before them.
     let mut known = sizes.clone();
     for knob in operator.knobs {
-        let found = program.constants().find(|(_, symbol, _)| symbol.name == knob.constant);
+        let mut constants = programs.iter().flat_map(Program::constants);
+        let found = constants.find(|(_, symbol, _)| symbol.name == knob.constant);
         let value = found.and_then(|(.., value)| value.as_int()).unwrap();
         known.entry(knob.name.to_string()).or_insert(value);
     }
     let expected = (operator.reference)(&known, &values);
     let sizes: Vec<(&str, i64)> = sizes.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-    let launch = Launch { programs: &[program.clone()], sizes: &sizes, scalars: &[] };
+    let launch = Launch { programs: &programs, sizes: &sizes, scalars: &[] };
     let (simulated, interpreted, _) = launch.run(Arch::SM_90A, seeds, &tensors);
     for (name, expected) in &expected {
-        let dtype = program.params.iter().find(|param| param.name == *name).unwrap().dtype;
+        let mut params = programs.iter().flat_map(|program| &program.params);
+        let dtype = params.find(|param| param.name == *name).unwrap().dtype;
         let (roundings, absolute) = (operator.tolerance)(name);
         for (execution, actual) in [("simulator", &simulated[name]), ("interpreter", &interpreted[name])] {
             assert_eq!(actual.len(), expected.len());
@@ -143,8 +148,9 @@ fn programs_of_files_print_and_parse_back() {
         for form in operator.forms {
             let form = (operator.forms.len() > 1).then_some(("form", form.name));
             let given: Vec<_> = form.into_iter().chain([("dtype", "bf16")]).collect();
-            let program = operator.program(&given).unwrap();
-            assert_eq!(parse(&program.to_string()).unwrap(), program, "{}", operator.name);
+            for program in operator.programs(&given).unwrap() {
+                assert_eq!(parse(&program.to_string()).unwrap(), program, "{}", operator.name);
+            }
         }
     }
 }
@@ -159,22 +165,20 @@ fn vectors_are_whole_and_nothing_spills() {
         let sizes = sizes_of(operator, operator.large);
         let point = operator.points(Arch::SM_90A, &sizes, &[]).unwrap().points.remove(0);
         for given in [Vec::new(), point.parameters] {
-            let program = operator.program(&borrowed(&given)).unwrap();
             let named: Vec<(&str, i64)> = sizes.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-            for arch in [Arch::SM_80, Arch::SM_90A].into_iter().filter(|arch| arch.has(operator.needs)) {
-                let options = Options::new(arch).for_sizes(&program, &named);
-                let kernel = compile(&program, &options)
-                    .unwrap_or_else(|e| panic!("{} {given:?}: {e}", operator.name));
+            let archs = [Arch::SM_80, Arch::SM_90A].into_iter().filter(|arch| arch.has(operator.needs));
+            let programs = operator.programs(&borrowed(&given)).unwrap();
+            for (arch, program) in archs.flat_map(|arch| programs.iter().map(move |program| (arch, program)))
+            {
+                let options = Options::new(arch).for_sizes(program, &named);
+                let kernel =
+                    compile(program, &options).unwrap_or_else(|e| panic!("{} {given:?}: {e}", operator.name));
                 for narrow in if operator.narrow { &[] } else { NARROW } {
                     assert!(!kernel.ptx.contains(narrow), "{} {given:?}: {narrow}", operator.name);
                 }
                 if let Some(ptxas) = &ptxas {
-                    assert_eq!(
-                        assemble(ptxas, operator.name, &kernel, arch),
-                        0,
-                        "{} {given:?} spills",
-                        operator.name
-                    );
+                    let spilled = assemble(ptxas, &program.name, &kernel, arch);
+                    assert_eq!(spilled, 0, "{} {given:?} spills", operator.name);
                 }
             }
         }

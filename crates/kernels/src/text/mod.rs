@@ -64,10 +64,21 @@ pub struct TextOperator {
 pub struct Form {
     /// The value of the parameter `form`.
     pub name: &'static str,
-    /// The program.
-    pub text: &'static str,
-    /// A tile must have as many columns as this size says, if it must.
-    pub whole: Option<&'static str>,
+    /// The programs, which are launched in this order; tensors of the same name are the same.
+    pub texts: &'static [&'static str],
+    /// The sizes that it is for.
+    pub limit: Limit,
+}
+
+/// The sizes that a form is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Limit {
+    /// Any.
+    None,
+    /// A tile has as many columns as this size says.
+    Whole(&'static str),
+    /// This size is a multiple of 8, and elements have 16 bits: rows are whole vectors of 16 bytes.
+    Vectors(&'static str),
 }
 
 /// A tile constant that is a parameter.
@@ -90,20 +101,25 @@ pub(crate) struct Setting {
     pub knobs: Vec<i64>,
 }
 
+/// Elements of 16 bits in a vector of 16 bytes.
+pub(crate) const VECTOR: i64 = 8;
+
 const DTYPES: [DType; 3] = [DType::F16, DType::BF16, DType::F32];
 
 impl TextOperator {
-    /// The program of the file, parsed.
-    fn parsed(&self, form: usize, dtype: DType) -> Result<Program, ConfigError> {
-        let text = self.forms[form].text;
-        Ok(if dtype == DType::F16 { parse(text) } else { parse(&with_type(text, dtype)) }?)
+    /// The programs of the files, parsed.
+    fn parsed(&self, form: usize, dtype: DType) -> Result<Vec<Program>, ConfigError> {
+        let read =
+            |text: &&str| if dtype == DType::F16 { parse(text) } else { parse(&with_type(text, dtype)) };
+        Ok(self.forms[form].texts.iter().map(read).collect::<Result<_, _>>()?)
     }
 
     /// The defaults of a form.
     fn defaults(&self, form: usize) -> Result<Setting, ConfigError> {
-        let program = self.parsed(form, DType::F16)?;
+        let programs = self.parsed(form, DType::F16)?;
         let value = |knob: &Knob| {
-            let found = program.constants().find(|(_, symbol, _)| symbol.name == knob.constant);
+            let mut constants = programs.iter().flat_map(Program::constants);
+            let found = constants.find(|(_, symbol, _)| symbol.name == knob.constant);
             found.and_then(|(_, _, default)| default.as_int()).unwrap_or(1)
         };
         Ok(Setting { dtype: DType::F16, form, knobs: self.knobs.iter().map(value).collect() })
@@ -151,6 +167,14 @@ impl TextOperator {
     }
 
     fn check(&self, setting: &Setting) -> Result<(), ConfigError> {
+        let form = &self.forms[setting.form];
+        if matches!(form.limit, Limit::Vectors(_)) && setting.dtype.bits() != 16 {
+            return Err(ConfigError::value(
+                "dtype",
+                setting.dtype,
+                format!("must be f16 or bf16 with form={}", form.name),
+            ));
+        }
         for (knob, value) in self.knobs.iter().zip(&setting.knobs) {
             if *value < 1 {
                 return Err(ConfigError::value(knob.name, value, "must be at least 1"));
@@ -173,7 +197,7 @@ impl TextOperator {
         let form = (self.forms.len() > 1).then(|| Parameter {
             name: "form",
             default: self.forms[0].name.to_string(),
-            about: "`chunks`: rows of any length, a tile after another; `row`: a row in registers, bn >= n.",
+            about: "The program: the default is right at all sizes; `row`: a row in registers, bn >= n; `vectors`: rows of multiples of 8.",
         });
         let knobs = self.knobs.iter().zip(default).map(|(knob, value)| Parameter {
             name: knob.name,
@@ -183,24 +207,24 @@ impl TextOperator {
         [dtype].into_iter().chain(form).chain(knobs).collect()
     }
 
-    /// The program for values of parameters by name.
+    /// The programs for values of parameters by name, in the order of their launches.
     ///
     /// # Errors
     ///
     /// A [`ConfigError`] that names the parameter.
-    pub fn program(&self, given: &[(&str, &str)]) -> Result<Program, ConfigError> {
+    pub fn programs(&self, given: &[(&str, &str)]) -> Result<Vec<Program>, ConfigError> {
         let setting = self.setting(given)?;
         self.check(&setting)?;
-        let mut program = self.parsed(setting.form, setting.dtype)?;
+        let mut programs = self.parsed(setting.form, setting.dtype)?;
         for (knob, value) in self.knobs.iter().zip(&setting.knobs) {
-            let of = program.symbols.iter_mut().find(|symbol| symbol.name == knob.constant);
-            if let Some(symbol) = of
-                && matches!(symbol.kind, SymbolKind::Constant(_))
-            {
-                symbol.kind = SymbolKind::Constant(Expr::Int(*value));
+            let symbols = programs.iter_mut().flat_map(|program| &mut program.symbols);
+            for symbol in symbols.filter(|symbol| symbol.name == knob.constant) {
+                if matches!(symbol.kind, SymbolKind::Constant(_)) {
+                    symbol.kind = SymbolKind::Constant(Expr::Int(*value));
+                }
             }
         }
-        Ok(program)
+        Ok(programs)
     }
 
     /// The given parameters that differ from the defaults.
@@ -237,12 +261,17 @@ impl TextOperator {
         self.sizes.iter().map(value).collect()
     }
 
-    /// A form that must hold rows whole can do so.
+    /// Returns whether the form is for the sizes.
     fn holds(&self, setting: &Setting, sizes: &[i64]) -> bool {
-        let Some(whole) = self.forms[setting.form].whole else { return true };
-        let extent =
-            self.sizes.iter().zip(sizes).find(|((name, _), _)| *name == whole).map(|(_, value)| *value);
-        extent <= self.knob(setting, "bn")
+        let value = |size: &str| {
+            let names = self.sizes.iter().map(|(name, _)| *name);
+            names.zip(sizes).find(|(name, _)| *name == size).map_or(1, |(_, value)| *value)
+        };
+        match self.forms[setting.form].limit {
+            Limit::None => true,
+            Limit::Whole(size) => self.knob(setting, "bn").is_some_and(|columns| value(size) <= columns),
+            Limit::Vectors(size) => value(size) % VECTOR == 0,
+        }
     }
 
     /// The configurations worth trying, by estimated time.
@@ -301,7 +330,7 @@ pub(crate) const fn listed<T: Written>() -> Operator {
         about: T::OPERATOR.about,
         needs: T::OPERATOR.needs,
         parameters: || T::OPERATOR.parameters(),
-        programs: |given| Ok(vec![T::OPERATOR.program(given)?]),
+        programs: |given| T::OPERATOR.programs(given),
         tuning: Some(Tuning {
             sizes: T::OPERATOR.sizes,
             meaning: &["dtype"],
@@ -337,16 +366,25 @@ mod tests {
     fn every_row_of_the_table_agrees_with_its_files() {
         for operator in TEXT_OPERATORS {
             for (i, form) in operator.forms.iter().enumerate() {
-                let program = operator.parsed(i, DType::F16).unwrap();
-                let sizes: Vec<_> = program.sizes().map(|(_, symbol, _)| symbol.name.clone()).collect();
-                let known: Vec<_> = operator.sizes.iter().map(|(name, _)| name.to_string()).collect();
+                let programs = operator.parsed(i, DType::F16).unwrap();
+                let declared = programs.iter().flat_map(Program::sizes);
+                let mut sizes: Vec<_> = declared.map(|(_, symbol, _)| symbol.name.clone()).collect();
+                let mut known: Vec<_> = operator.sizes.iter().map(|(name, _)| name.to_string()).collect();
+                sizes.sort();
+                sizes.dedup();
+                known.sort();
                 assert_eq!(sizes, known, "{} {}", operator.name, form.name);
                 for knob in operator.knobs {
-                    let has = program.constants().any(|(_, symbol, _)| symbol.name == knob.constant);
+                    let mut constants = programs.iter().flat_map(Program::constants);
+                    let has = constants.any(|(_, symbol, _)| symbol.name == knob.constant);
                     assert!(has, "{} {}: {}", operator.name, form.name, knob.constant);
                 }
             }
-            assert!(operator.forms[0].whole.is_none(), "{}: the default form has a limit", operator.name);
+            assert!(
+                operator.forms[0].limit == Limit::None,
+                "{}: the default form has a limit",
+                operator.name
+            );
             assert_eq!(operator.large.len(), operator.sizes.len(), "{}", operator.name);
             assert!(
                 operator.edges.iter().all(|edge| edge.len() == operator.sizes.len()),

@@ -138,3 +138,152 @@ pub(super) fn rope_half(sizes: &Sizes, values: &Values) -> Values {
 pub(super) fn rope_interleaved(sizes: &Sizes, values: &Values) -> Values {
     rope(sizes, values, |i, _| (2 * i, 2 * i + 1))
 }
+pub(super) fn softmax(sizes: &Sizes, values: &Values) -> Values {
+    of_rows(sizes, values, |row| {
+        let most = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let total: f64 = row.iter().map(|x| (x - most).exp()).sum();
+        row.iter().map(|x| (x - most).exp() / total).collect()
+    })
+}
+pub(super) fn log_softmax(sizes: &Sizes, values: &Values) -> Values {
+    of_rows(sizes, values, |row| {
+        let most = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let total: f64 = row.iter().map(|x| (x - most).exp()).sum();
+        row.iter().map(|x| x - most - total.ln()).collect()
+    })
+}
+pub(super) fn causal_conv1d(sizes: &Sizes, values: &Values) -> Values {
+    let (d, l) = (sizes["d"] as usize, sizes["l"] as usize);
+    let mut y = Vec::new();
+    for (at, row) in values["x"].chunks(l).enumerate() {
+        let channel = at % d;
+        let w = &values["w"][4 * channel..4 * channel + 4];
+        for i in 0..l {
+            let taps = (0..4).filter(|k| i + k >= 3).map(|k| w[k] * row[i + k - 3]);
+            let sum = values["bias"][channel] + taps.sum::<f64>();
+            y.push(sum / (1.0 + (-sum).exp()));
+        }
+    }
+    result("y", y)
+}
+
+/// The logarithm of the sum of exponentials.
+fn log_sum(row: &[f64]) -> f64 {
+    let most = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    most + row.iter().map(|x| (x - most).exp()).sum::<f64>().ln()
+}
+
+pub(super) fn cross_entropy(sizes: &Sizes, values: &Values) -> Values {
+    let sums: Vec<f64> = rows(sizes, values, "x").map(log_sum).collect();
+    let each = rows(sizes, values, "x").zip(&values["target"]).zip(&sums);
+    let loss = each.map(|((row, target), lse)| lse - row[*target as usize]).collect();
+    Values::from([("lse".to_string(), sums), ("loss".to_string(), loss)])
+}
+
+pub(super) fn cross_entropy_backward(sizes: &Sizes, values: &Values) -> Values {
+    let mut dx = Vec::new();
+    for (i, row) in rows(sizes, values, "x").enumerate() {
+        let (target, lse, scale) = (values["target"][i], values["lse"][i], values["dloss"][i]);
+        let of = |(j, x): (usize, &f64)| ((x - lse).exp() - f64::from(u8::from(j as f64 == target))) * scale;
+        dx.extend(row.iter().enumerate().map(of));
+    }
+    result("dx", dx)
+}
+
+/// The four words of Philox-4x32-10 for a counter and a key (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC11).
+fn philox(mut c: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
+    let product = |a: u32, b: u32| {
+        let wide = u64::from(a) * u64::from(b);
+        ((wide >> 32) as u32, wide as u32)
+    };
+    for _ in 0..10 {
+        let ((h0, l0), (h1, l1)) = (product(c[0], 0xD251_1F53), product(c[2], 0xCD9E_8D57));
+        c = [h1 ^ c[1] ^ key[0], l1, h0 ^ c[3] ^ key[1], l0];
+        key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
+    }
+    c
+}
+
+pub(super) fn dropout(sizes: &Sizes, values: &Values) -> Values {
+    let (p, seed) = (values["p"][0], values["seed"][0] as u32);
+    let mut y = Vec::new();
+    for (i, row) in rows(sizes, values, "x").enumerate() {
+        for (j, x) in row.iter().enumerate() {
+            let bits = philox([(j / 4) as u32, i as u32, 0, 0], [seed, 0])[j % 4];
+            let kept = f64::from(bits >> 8) * 2f64.powi(-24) >= p;
+            y.push(if kept { x / (1.0 - p) } else { 0.0 });
+        }
+    }
+    result("y", y)
+}
+
+pub(super) fn argmax(sizes: &Sizes, values: &Values) -> Values {
+    let (mut at, mut most) = (Vec::new(), Vec::new());
+    for row in rows(sizes, values, "x") {
+        let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        at.push(row.iter().position(|x| *x == top).unwrap_or(0) as f64);
+        most.push(top);
+    }
+    Values::from([("y".to_string(), at), ("v".to_string(), most)])
+}
+
+/// Sums of the columns of a function of row, column and element of `x`.
+fn columns(sizes: &Sizes, values: &Values, f: impl Fn(usize, usize, f64) -> f64) -> Vec<f64> {
+    let mut sums = vec![0.0; sizes["n"] as usize];
+    for (i, row) in rows(sizes, values, "x").enumerate() {
+        sums.iter_mut().enumerate().for_each(|(j, sum)| *sum += f(i, j, row[j]));
+    }
+    sums
+}
+
+pub(super) fn sum_columns(sizes: &Sizes, values: &Values) -> Values {
+    result("y", columns(sizes, values, |_, _, x| x))
+}
+
+/// The gradients of a norm: of its input, its weights and, of one that centres, its biases.
+fn norm_backward(sizes: &Sizes, values: &Values, centres: bool) -> Values {
+    let n = sizes["n"] as usize;
+    let (w, dy) = (&values["w"], &values["dy"]);
+    let (mut dx, mut normed) = (Vec::new(), Vec::new());
+    for (i, row) in rows(sizes, values, "x").enumerate() {
+        let centre = if centres { mean(row) } else { 0.0 };
+        let centred: Vec<f64> = row.iter().map(|x| x - centre).collect();
+        let squares: Vec<f64> = centred.iter().map(|x| x * x).collect();
+        let scale = 1.0 / (mean(&squares) + values["eps"][0]).sqrt();
+        let h: Vec<f64> = centred.iter().map(|x| x * scale).collect();
+        let g: Vec<f64> = dy[i * n..(i + 1) * n].iter().zip(w).map(|(d, w)| d * w).collect();
+        let flat = if centres { mean(&g) } else { 0.0 };
+        let both = g.iter().zip(&h).map(|(g, h)| g * h).sum::<f64>() / n as f64;
+        dx.extend(g.iter().zip(&h).map(|(g, h)| scale * (g - flat - h * both)));
+        normed.extend(h);
+    }
+    let dw = columns(sizes, values, |i, j, _| dy[i * n + j] * normed[i * n + j]);
+    let mut results = Values::from([("dx".to_string(), dx), ("dw".to_string(), dw)]);
+    if centres {
+        results.insert("db".to_string(), columns(sizes, values, |i, j, _| dy[i * n + j]));
+    }
+    results
+}
+
+pub(super) fn rmsnorm_backward(sizes: &Sizes, values: &Values) -> Values {
+    norm_backward(sizes, values, false)
+}
+
+pub(super) fn layernorm_backward(sizes: &Sizes, values: &Values) -> Values {
+    norm_backward(sizes, values, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::philox;
+
+    /// The known answers of Random123 (kat_vectors, philox 4x32 10).
+    #[test]
+    fn philox_gives_the_published_words() {
+        assert_eq!(philox([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
+        assert_eq!(
+            philox([u32::MAX; 4], [u32::MAX; 2]),
+            [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]
+        );
+    }
+}

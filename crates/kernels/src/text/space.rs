@@ -2,13 +2,10 @@
 
 use tilewright_machine::{Arch, DType, Rate, timing};
 
-use super::{Setting, TextOperator};
+use super::{Limit, Setting, TextOperator, VECTOR};
 
 /// Cycles from the issue of a load from global memory until its data is there, under load.
 const LATENCY: f64 = 1100.0;
-
-/// Elements of a vector of 16 bytes.
-const VECTOR: i64 = 8;
 
 const THREADS: [i64; 5] = [64, 128, 256, 512, 1024];
 
@@ -22,7 +19,12 @@ fn round_up(n: i64, to: i64) -> i64 {
 }
 
 fn setting(operator: &TextOperator, form: usize, values: &[(&str, i64)]) -> Setting {
-    let value = |name: &str| values.iter().find(|(other, _)| *other == name).map_or(1, |(_, value)| *value);
+    // Two blocks of a row form a multiprocessor of 132; sums of columns in 16 parts.
+    let split = if operator.forms[form].limit == Limit::None { 16 } else { 264 };
+    let value = |name: &str| {
+        let found = values.iter().find(|(other, _)| *other == name).map(|(_, value)| *value);
+        found.unwrap_or(if name == "split" { split } else { 1 })
+    };
     let knobs = operator.knobs.iter().map(|knob| value(knob.name)).collect();
     Setting { dtype: DType::F16, form, knobs }
 }
@@ -36,7 +38,8 @@ pub(super) fn elementwise(operator: &TextOperator, sizes: &[i64]) -> Vec<Setting
             for bm in [1, 2, 4, 8, 16, 32, 64] {
                 let bn = threads * VECTOR * vectors / bm;
                 if VECTOR * vectors <= most_held(threads) && bn >= 128 && (bn < 2 * columns || bn == 128) {
-                    all.push(setting(operator, 0, &[("bm", bm), ("bn", bn), ("threads", threads)]));
+                    let values = [("bm", bm), ("bn", bn), ("threads", threads)];
+                    all.extend((0..operator.forms.len()).map(|form| setting(operator, form, &values)));
                 }
             }
         }
@@ -67,6 +70,23 @@ pub(super) fn heads(operator: &TextOperator, sizes: &[i64]) -> Vec<Setting> {
     all
 }
 
+/// Tiles of `[m, n]` whose columns are summed, in parts of the rows.
+pub(super) fn columns(operator: &TextOperator, sizes: &[i64]) -> Vec<Setting> {
+    let mut all = Vec::new();
+    for threads in [128, 256, 512] {
+        for bn in [64, 128, 256, 512].into_iter().filter(|bn| *bn < 2 * sizes[1] || *bn == 64) {
+            for vectors in [1, 2, 4] {
+                let bm = threads * VECTOR * vectors / bn;
+                for split in [4, 16, 64].into_iter().filter(|split| *split == 4 || split * bm <= sizes[0]) {
+                    let values = [("bm", bm), ("bn", bn), ("split", split), ("threads", threads)];
+                    all.push(setting(operator, 0, &values));
+                }
+            }
+        }
+    }
+    all
+}
+
 /// Square tiles and tiles of two squares, in shared memory.
 pub(super) fn transposed(operator: &TextOperator, _: &[i64]) -> Vec<Setting> {
     let tiles = [(32, 32), (32, 64), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128)];
@@ -81,12 +101,12 @@ pub(super) fn transposed(operator: &TextOperator, _: &[i64]) -> Vec<Setting> {
 /// rows in chunks.
 pub(super) fn rows(operator: &TextOperator, sizes: &[i64]) -> Vec<Setting> {
     let columns = sizes.last().copied().unwrap_or(1);
-    let row = operator.forms.iter().position(|form| form.whole.is_some());
+    let row = operator.forms.iter().position(|form| matches!(form.limit, Limit::Whole(_)));
     let mut all = Vec::new();
     for threads in THREADS {
         for bm in [1, 2, 4, 8, 16, 32, 64] {
             let lanes = threads / bm;
-            if lanes < 1 {
+            if lanes < 1 || bm > 1 && operator.knobs.iter().all(|knob| knob.name != "bm") {
                 continue;
             }
             let bn = round_up(columns, VECTOR * lanes);

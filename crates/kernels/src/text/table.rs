@@ -2,13 +2,16 @@
 
 use tilewright_machine::{Feature, Features};
 
-use super::{Form, Knob, TextOperator, Written, listed, references, space};
+use super::{Form, Knob, Limit, TextOperator, Written, listed, references, space};
 use crate::operators::Operator;
 use crate::tuning::SizeKind;
 
 const BM: Knob = Knob { name: "bm", constant: "BM", about: "Rows of a block's tile." };
 const BN: Knob = Knob { name: "bn", constant: "BN", about: "Columns of a block's tile." };
 const THREADS: Knob = Knob { name: "threads", constant: "THREADS", about: "Threads of a block." };
+
+const SPLIT: Knob =
+    Knob { name: "split", constant: "SPLIT", about: "Parts of the rows that are summed apart." };
 
 const MN: &[(&str, SizeKind)] = &[("m", SizeKind::Extent), ("n", SizeKind::Extent)];
 
@@ -22,13 +25,13 @@ const LMN: &[(&str, SizeKind)] = &[("l", SizeKind::Count), ("m", SizeKind::Exten
 const BATCHES: &[&[i64]] =
     &[&[1, 1, 1], &[3, 1, 17], &[2, 17, 1], &[1, 65, 1000], &[5, 24, 64], &[1, 3, 4097]];
 
-/// The program of a file.
+/// The program of a file, or of several that follow each other.
 macro_rules! form {
-    ($name:literal, $file:literal) => {
-        Form { name: $name, text: include_str!($file), whole: None }
+    ($name:literal, $($file:literal)+) => {
+        Form { name: $name, texts: &[$(include_str!($file)),+], limit: Limit::None }
     };
-    ($name:literal, $file:literal, $whole:literal) => {
-        Form { name: $name, text: include_str!($file), whole: Some($whole) }
+    ($name:literal, $($file:literal)+, $limit:ident $size:literal) => {
+        Form { name: $name, texts: &[$(include_str!($file)),+], limit: Limit::$limit($size) }
     };
 }
 
@@ -127,14 +130,14 @@ operators! {
     Rmsnorm = TextOperator {
         name: "rmsnorm",
         about: "y[m, n] = x · rsqrt(mean(x²) + eps) · w[n] by rows",
-        forms: &[form!("chunks", "rmsnorm.tile"), form!("row", "rmsnorm.row.tile", "n")],
+        forms: &[form!("chunks", "rmsnorm.tile"), form!("row", "rmsnorm.row.tile", Whole "n")],
         reference: references::rmsnorm,
         ..ROWS
     };
     AddRmsnorm = TextOperator {
         name: "add_rmsnorm",
         about: "h[m, n] = x + r, y[m, n] = h · rsqrt(mean(h²) + eps) · w[n] by rows",
-        forms: &[form!("chunks", "add_rmsnorm.tile"), form!("row", "add_rmsnorm.row.tile", "n")],
+        forms: &[form!("chunks", "add_rmsnorm.tile"), form!("row", "add_rmsnorm.row.tile", Whole "n")],
         traffic: |sizes| 4.0 * product(sizes),
         reference: references::add_rmsnorm,
         tolerance: |_| (4.0, 1e-3),
@@ -143,7 +146,7 @@ operators! {
     Layernorm = TextOperator {
         name: "layernorm",
         about: "y[m, n] = (x − mean(x)) · rsqrt(var(x) + eps) · w[n] + b[n] by rows",
-        forms: &[form!("chunks", "layernorm.tile"), form!("row", "layernorm.row.tile", "n")],
+        forms: &[form!("chunks", "layernorm.tile"), form!("row", "layernorm.row.tile", Whole "n")],
         reference: references::layernorm,
         tolerance: |_| (2.0, 1e-5),
         ..ROWS
@@ -161,6 +164,96 @@ operators! {
         forms: &[form!("tiles", "rope_interleaved.tile")],
         reference: references::rope_interleaved,
         ..ROPE
+    };
+    RmsnormBackward = TextOperator {
+        name: "rmsnorm_backward",
+        about: "dx[m, n] and dw[n] (f32) of rmsnorm, from x, w and dy",
+        forms: &[
+            form!("chunks", "rmsnorm_backward.tile" "rmsnorm_backward.dw.tile" "rmsnorm_backward.sum.tile"),
+            form!("row", "rmsnorm_backward.row.tile" "rmsnorm_backward.sum.tile", Whole "n"),
+        ],
+        knobs: &[BM, BN, SPLIT, THREADS],
+        traffic: |sizes| 3.0 * product(sizes),
+        reference: references::rmsnorm_backward,
+        tolerance: |_| (8.0, 1e-3),
+        narrow: true,
+        ..ROWS
+    };
+    LayernormBackward = TextOperator {
+        name: "layernorm_backward",
+        about: "dx[m, n], dw[n] and db[n] (f32) of layernorm, from x, w and dy",
+        forms: &[form!("chunks", "layernorm_backward.tile" "layernorm_backward.dw.tile" "layernorm_backward.sum.tile")],
+        knobs: &[BM, BN, SPLIT, THREADS],
+        traffic: |sizes| 3.0 * product(sizes),
+        reference: references::layernorm_backward,
+        tolerance: |_| (8.0, 1e-3),
+        narrow: true,
+        ..ROWS
+    };
+    SumColumns = TextOperator {
+        name: "sum_columns",
+        about: "y[n] = Σ x[m, n] over m, in f32",
+        forms: &[form!("tiles", "sum_columns.tile" "sum_parts.tile")],
+        knobs: &[BM, BN, SPLIT, THREADS],
+        space: space::columns,
+        traffic: product,
+        reference: references::sum_columns,
+        tolerance: |_| (2.0, 1e-4),
+        ..ELEMENTWISE
+    };
+    Softmax = TextOperator {
+        name: "softmax",
+        about: "y[m, n] = exp(x − max(x)) / Σ exp(x − max(x)) by rows",
+        forms: &[form!("chunks", "softmax.tile"), form!("row", "softmax.row.tile", Whole "n")],
+        reference: references::softmax,
+        ..ROWS
+    };
+    LogSoftmax = TextOperator {
+        name: "log_softmax",
+        about: "y[m, n] = x − log Σ exp(x) by rows",
+        forms: &[form!("chunks", "log_softmax.tile"), form!("row", "log_softmax.row.tile", Whole "n")],
+        reference: references::log_softmax,
+        tolerance: |_| (2.0, 1e-5),
+        ..ROWS
+    };
+    CrossEntropy = TextOperator {
+        name: "cross_entropy",
+        about: "lse[m] = log Σ exp(x[m, n]), loss[m] = lse − x[m, target[m]]",
+        forms: &[form!("chunks", "cross_entropy.tile")],
+        knobs: &[BN, THREADS],
+        indices: &[("target", "n")],
+        large: &[4096, 131072],
+        traffic: product,
+        reference: references::cross_entropy,
+        tolerance: |_| (4.0, 1e-5),
+        narrow: true,
+        ..ROWS
+    };
+    CrossEntropyBackward = TextOperator {
+        name: "cross_entropy_backward",
+        about: "dx[m, n] = (exp(x − lse[m]) − (n = target[m])) · dloss[m]",
+        forms: &[form!("tiles", "cross_entropy_backward.tile")],
+        indices: &[("target", "n")],
+        reference: references::cross_entropy_backward,
+        tolerance: |_| (2.0, 1e-5),
+        narrow: true,
+        ..ELEMENTWISE
+    };
+    Dropout = TextOperator {
+        name: "dropout",
+        about: "y[m, n] = x / (1 − p) where the Philox number of the element is at least p, else 0",
+        forms: &[form!("tiles", "dropout.tile")],
+        reference: references::dropout,
+        ..ELEMENTWISE
+    };
+    Argmax = TextOperator {
+        name: "argmax",
+        about: "y[m]: the column of the largest x[m, n], the first of equals; v[m]: that element",
+        forms: &[form!("chunks", "argmax.tile")],
+        traffic: product,
+        reference: references::argmax,
+        tolerance: |_| (0.0, 0.0),
+        ..ROWS
     };
     Transpose = TextOperator {
         name: "transpose",
@@ -214,14 +307,14 @@ operators! {
     QuantiseRowsFp8 = TextOperator {
         name: "quantise_rows_fp8",
         about: "y[m, n] = x / s[m] in e4m3, with s = max(|x|) / 448 of each row",
-        forms: &[form!("chunks", "quantise_rows_fp8.tile"), form!("row", "quantise_rows_fp8.row.tile", "n")],
+        forms: &[form!("chunks", "quantise_rows_fp8.tile"), form!("row", "quantise_rows_fp8.row.tile", Whole "n")],
         reference: |sizes, values| references::quantise(sizes, values, None, 448.0),
         ..QUANTISE
     };
     QuantiseRowsInt8 = TextOperator {
         name: "quantise_rows_int8",
         about: "y[m, n] = x / s[m] in i8, with s = max(|x|) / 127 of each row",
-        forms: &[form!("chunks", "quantise_rows_int8.tile"), form!("row", "quantise_rows_int8.row.tile", "n")],
+        forms: &[form!("chunks", "quantise_rows_int8.tile"), form!("row", "quantise_rows_int8.row.tile", Whole "n")],
         reference: |sizes, values| references::quantise(sizes, values, None, 127.0),
         tolerance: |name| if name == "s" { (8.0, 0.0) } else { (0.0, 0.501) },
         needs: Features::NONE,
@@ -244,5 +337,17 @@ operators! {
         tolerance: |name| if name == "s" { (8.0, 0.0) } else { (0.0, 0.501) },
         needs: Features::NONE,
         ..QUANTISE
+    };
+    CausalConv1d = TextOperator {
+        name: "causal_conv1d",
+        about: "y[b, d, l] = silu(bias[d] + Σ w[d, k] · x[b, d, l − 3 + k]) over k from 0 to 3",
+        forms: &[form!("shifted", "causal_conv1d.tile"), form!("vectors", "causal_conv1d.vectors.tile", Vectors "l")],
+        sizes: &[("b", SizeKind::Count), ("d", SizeKind::Extent), ("l", SizeKind::Extent)],
+        edges: &[&[1, 1, 1], &[2, 5, 17], &[1, 3, 1000], &[2, 1, 4097], &[1, 33, 64]],
+        large: &[8, 5120, 2048],
+        reference: references::causal_conv1d,
+        tolerance: |_| (2.0, 1e-6),
+        narrow: true,
+        ..ELEMENTWISE
     };
 }
