@@ -345,6 +345,27 @@ def argmax(m, n):
     return Case({"x": x}, {"y": lambda: x.argmax(-1).float(), "v": lambda: x.max(-1).values.float()}, m * n, compiled(lambda x: x.argmax(-1), x), bound=0.5)
 
 
+def embedding(t, v, n):
+    import torch
+
+    w, ids = randn(v, n), torch.randint(0, v, (t,), device="cuda")
+    peers = compiled(lambda w, ids: torch.nn.functional.embedding(ids, w), w, ids)
+    return Case({"w": w, "ids": ids.int()}, {"y": lambda: w[ids].float()}, 2 * t * n, peers)
+
+
+def softmax_ragged(m, n):
+    import torch
+
+    x, lengths = randn(m, n), torch.randint(1, n + 1, (m,), device="cuda")
+
+    def f(x, lengths):
+        there = torch.arange(x.shape[1], device=x.device)[None] < lengths[:, None]
+        return torch.softmax(x.masked_fill(~there, float("-inf")), -1)
+
+    elements = int(lengths.sum()) + m * n
+    return Case({"x": x, "lengths": lengths.int()}, {"y": lambda: f(x.float(), lengths)}, elements, compiled(f, x, lengths))
+
+
 OPERATORS = {
     "rmsnorm": (rmsnorm, ROWS, "m n"), "layernorm": (layernorm, ROWS, "m n"), "softmax": (softmax, ROWS, "m n"),
     "add_rmsnorm": (add_rmsnorm, ROWS, "m n"), "add_layernorm": (add_layernorm, ROWS, "m n"), "silu_mul": (silu_mul, ROWS, "m n"),
@@ -355,7 +376,8 @@ OPERATORS = {
     "causal_conv1d": (causal_conv1d, [(1, 4096, 4096), (8, 5120, 2048), (1, 5120, 1024)], "b d l"),
     "cross_entropy_backward": (cross_entropy_backward, LONG, "m n"), "rmsnorm_backward": (norm_backward(False), ROWS, "m n"),
     "layernorm_backward": (norm_backward(True), ROWS, "m n"), "sum_columns": (sum_columns, ROWS, "m n"),
-    "dropout": (dropout, ROWS, "m n"), "argmax": (argmax, LONG, "m n"),
+    "dropout": (dropout, ROWS, "m n"), "softmax_ragged": (softmax_ragged, LONG, "m n"),
+    "embedding": (embedding, [(65536, 128256, 4096), (262144, 128256, 128), (1048576, 32000, 512)], "t v n"), "argmax": (argmax, LONG, "m n"),
     "quantise_rows_fp8": (quantise(448.0, "float8_e4m3fn", 0), ROWS, "m n"), "quantise_rows_int8": (quantise(127.0, "int8", 0), ROWS, "m n"),
     "quantise_blocks_fp8": (quantise(448.0, "float8_e4m3fn", 128), ROWS, "m n"), "quantise_blocks_int8": (quantise(127.0, "int8", 128), ROWS, "m n"),
 }  # fmt: skip
@@ -370,6 +392,10 @@ def traffic(operator, shape):
     if operator.startswith("rope"):
         return 2 * elements * 128 + 128 * shape[0]
     if operator.startswith("quantise"):
+        return 3 * elements // 2
+    if operator == "embedding":
+        return 2 * shape[0] * shape[2]
+    if operator == "softmax_ragged":
         return 3 * elements // 2
     once = {"add_rmsnorm": 4, "add_layernorm": 4, "silu_mul": 3, "gelu_mul": 3, "gemv": 1, "sum_rows": 1, "cross_entropy": 1}
     once |= {"sum_columns": 1, "argmax": 1, "rmsnorm_backward": 3, "layernorm_backward": 3}

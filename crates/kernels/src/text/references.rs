@@ -273,6 +273,23 @@ pub(super) fn layernorm_backward(sizes: &Sizes, values: &Values) -> Values {
     norm_backward(sizes, values, true)
 }
 
+pub(super) fn embedding(sizes: &Sizes, values: &Values) -> Values {
+    let n = sizes["n"] as usize;
+    let row = |id: &f64| values["w"][*id as usize * n..(*id as usize + 1) * n].to_vec();
+    result("y", values["ids"].iter().flat_map(row).collect())
+}
+
+pub(super) fn softmax_ragged(sizes: &Sizes, values: &Values) -> Values {
+    let mut y = Vec::new();
+    for (row, length) in rows(sizes, values, "x").zip(&values["lengths"]) {
+        let there = &row[..*length as usize];
+        let lse = log_sum(there);
+        y.extend(there.iter().map(|x| (x - lse).exp()));
+        y.resize(y.len() + row.len() - there.len(), 0.0);
+    }
+    result("y", y)
+}
+
 #[cfg(test)]
 mod tests {
     use super::philox;

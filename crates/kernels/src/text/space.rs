@@ -87,6 +87,21 @@ pub(super) fn columns(operator: &TextOperator, sizes: &[i64]) -> Vec<Setting> {
     all
 }
 
+/// Rows of `[t, n]` from elsewhere, several a block, each by all of its threads.
+pub(super) fn gathered(operator: &TextOperator, sizes: &[i64]) -> Vec<Setting> {
+    let columns = sizes.last().copied().unwrap_or(1);
+    let mut all = Vec::new();
+    for threads in [32, 64, 128, 256] {
+        for vectors in [1, 2] {
+            let bn = threads * VECTOR * vectors;
+            for bm in [1, 2, 4, 8].into_iter().filter(|_| bn < 2 * columns || threads * vectors == 32) {
+                all.push(setting(operator, 0, &[("bm", bm), ("bn", bn), ("threads", threads)]));
+            }
+        }
+    }
+    all
+}
+
 /// Square tiles and tiles of two squares, in shared memory.
 pub(super) fn transposed(operator: &TextOperator, _: &[i64]) -> Vec<Setting> {
     let tiles = [(32, 32), (32, 64), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128)];

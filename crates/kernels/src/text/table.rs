@@ -216,6 +216,29 @@ operators! {
         tolerance: |_| (2.0, 1e-5),
         ..ROWS
     };
+    SoftmaxRagged = TextOperator {
+        name: "softmax_ragged",
+        about: "y[m, n] = softmax of the first lengths[m] elements of each row, 0 behind them",
+        forms: &[form!("chunks", "softmax_ragged.tile")],
+        knobs: &[BN, THREADS],
+        indices: &[("lengths", "n")],
+        reference: references::softmax_ragged,
+        ..ROWS
+    };
+    Embedding = TextOperator {
+        name: "embedding",
+        about: "y[t, n] = w[ids[t], n]",
+        forms: &[form!("tiles", "embedding.tile")],
+        knobs: &[Knob { name: "bm", constant: "R", about: "Rows that a block copies." }, BN, THREADS],
+        sizes: &[("t", SizeKind::Extent), ("v", SizeKind::Extent), ("n", SizeKind::Extent)],
+        edges: &[&[1, 1, 1], &[17, 5, 17], &[3, 1000, 1000], &[131, 7, 128]],
+        large: &[65536, 128256, 4096],
+        indices: &[("ids", "v")],
+        space: space::gathered,
+        traffic: |sizes| 2.0 * (sizes[0] * sizes[2]) as f64,
+        reference: references::embedding,
+        ..ELEMENTWISE
+    };
     CrossEntropy = TextOperator {
         name: "cross_entropy",
         about: "lse[m] = log Σ exp(x[m, n]), loss[m] = lse − x[m, target[m]]",
