@@ -1,4 +1,4 @@
-//! Runs the text tests: every `*.tile` file under `tests/`, by what the comments at its top ask for.
+//! Runs the text tests: every `*.tile` file under `tests/` and `docs/tutorial/`, by what the comments at its top ask for.
 //!
 //! - `// error: CODE at LINE:COLUMN: MESSAGE` — compiling (with `// options: NAME=VALUE … arch=sm_80`) must fail with this message.
 //! - `// run: NAME=VALUE …` — compile for these values (without `arch=…` for the least architecture that has all that is used), execute on the simulator, compare with the interpreter; no race, no stray
@@ -539,7 +539,7 @@ fn main() {
     let mut trials = Vec::new();
     let root = root();
     let stem = |path: &Path| path.file_stem().map_or(String::new(), |s| s.to_string_lossy().into_owned());
-    for path in found(&root.join("tests"), "tile") {
+    for path in [found(&root.join("tests"), "tile"), found(&root.join("docs/tutorial"), "tile")].concat() {
         let Ok(bytes) = fs::read(&path) else { continue };
         let source = String::from_utf8_lossy(&bytes).into_owned();
         let name = stem(&path);
