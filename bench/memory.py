@@ -31,6 +31,8 @@ ROWS = [(4096, 4096), (16384, 8192), (128, 8192), (16384, 128), (1048576, 128), 
 LONG = [(128, 131072), (4096, 128256), (16384, 8192), (32768, 1000)]
 TOKENS = [(256, 32), (512, 32), (4096, 32), (32768, 32)]
 SQUARES = [(1024, 1024), (4096, 4096), (8192, 8192), (16384, 8192), (100000, 512)]
+SCANS = [(1, 4096, 1024), (1, 4096, 4096), (1, 4096, 16384), (1, 8192, 4096), (2, 5120, 2048), (4, 5120, 2048), (8, 4096, 2048), (8, 5120, 2048),
+         (8, 5120, 4096), (8, 8192, 2048), (8, 8192, 16384), (1, 5120, 1024)]  # fmt: skip
 VECTORS = [(4096, 4096), (28672, 8192), (8192, 28672), (16384, 8192), (128256, 8192)]
 
 
@@ -43,7 +45,8 @@ def randn(*shape):
 class Case:
     """A problem on the GPU: tensors by the names of our parameters, what is right, bytes, and the peers as functions."""
 
-    def __init__(self, tensors, exact, elements, peers, bound=5e-3):
+    def __init__(self, tensors, exact, elements, peers, bound=5e-3, part=None):
+        self.part = part or (lambda result: result)  # what is compared of a result
         self.tensors, self.exact, self.bytes, self.peers, self.bound = tensors, exact, 2 * elements, peers, bound
 
 
@@ -366,6 +369,45 @@ def softmax_ragged(m, n):
     return Case({"x": x, "lengths": lengths.int()}, {"y": lambda: f(x.float(), lengths)}, elements, compiled(f, x, lengths))
 
 
+def selective_scan(b, d, l):
+    """Beside mamba-ssm's kernel, where PEERS_SCAN_SO names a library with `scan_fwd`."""
+    import ctypes
+
+    import torch
+    import torch.nn.functional as F
+
+    u, z, bs, cs = randn(b, d, l), randn(b, d, l), randn(b, 16, l), randn(b, 16, l)
+    delta = (torch.rand(b, d, l, device="cuda") - 0.5).half()
+    a, skip, bias = -torch.rand(d, 16, device="cuda") - 0.1, torch.randn(d, device="cuda"), torch.rand(d, device="cuda") - 4
+    steps = min(l, 256)
+
+    def right(y):
+        # As far as is compared: steps one after another are slow in torch.
+        return y.reshape(b, d, l)[..., :steps].float()
+
+    def exact():
+        dt, h, sums = F.softplus(delta.float() + bias[:, None]), torch.zeros(b, d, 16, device="cuda"), []
+        for t in range(steps):
+            h = h * torch.exp(dt[:, :, t, None] * a) + (dt[:, :, t] * u[:, :, t].float())[..., None] * bs[:, None, :, t].float()
+            sums.append((h * cs[:, None, :, t].float()).sum(-1))
+        return (torch.stack(sums, -1) + skip[:, None] * u[..., :steps].float()) * F.silu(z[..., :steps].float())
+
+    peers = {}
+    if os.environ.get("PEERS_SCAN_SO"):
+        library = ctypes.CDLL(os.environ["PEERS_SCAN_SO"])
+        o, oz, x = torch.empty_like(u), torch.empty_like(u), torch.empty(b, d, (l + 2047) // 2048, 32, device="cuda")
+        pointers = [ctypes.c_void_p(t.data_ptr()) for t in (u, delta, a, bs, cs, skip, z, bias, o, oz, x)]
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+
+        def theirs():
+            assert library.scan_fwd(0, b, d, l, 16, *pointers, stream) == 0
+            return oz
+
+        peers["mamba-ssm"] = theirs
+    tensors = {"u": u, "delta": delta, "a": a, "bs": bs, "cs": cs, "skip": skip, "z": z, "bias": bias}
+    return Case(tensors, {"y": exact}, 4 * b * d * l + 32 * b * l, peers, bound=2e-2, part=right)
+
+
 OPERATORS = {
     "rmsnorm": (rmsnorm, ROWS, "m n"), "layernorm": (layernorm, ROWS, "m n"), "softmax": (softmax, ROWS, "m n"),
     "add_rmsnorm": (add_rmsnorm, ROWS, "m n"), "add_layernorm": (add_layernorm, ROWS, "m n"), "silu_mul": (silu_mul, ROWS, "m n"),
@@ -373,6 +415,7 @@ OPERATORS = {
     "rope_interleaved": (rope_interleaved, TOKENS, "t h"), "transpose": (transpose, SQUARES, "m n"), "gemv": (gemv, VECTORS, "m n"),
     "cross_entropy": (cross_entropy, LONG, "m n"), "sum_rows": (sum_rows, ROWS, "m n"),
     "permute": (permute, [(4, 4096, 32, 128), (1, 512, 32, 128), (16, 1024, 16, 64)], "l m n d"),
+    "selective_scan": (selective_scan, SCANS, "b d l"),
     "causal_conv1d": (causal_conv1d, [(1, 4096, 4096), (8, 5120, 2048), (1, 5120, 1024)], "b d l"),
     "cross_entropy_backward": (cross_entropy_backward, LONG, "m n"), "rmsnorm_backward": (norm_backward(False), ROWS, "m n"),
     "layernorm_backward": (norm_backward(True), ROWS, "m n"), "sum_columns": (sum_columns, ROWS, "m n"),
@@ -393,6 +436,8 @@ def traffic(operator, shape):
         return 2 * elements * 128 + 128 * shape[0]
     if operator.startswith("quantise"):
         return 3 * elements // 2
+    if operator == "selective_scan":
+        return 4 * elements + 32 * shape[0] * shape[2]
     if operator == "embedding":
         return 2 * shape[0] * shape[2]
     if operator == "softmax_ragged":
@@ -568,7 +613,7 @@ def fastest(turns, operator, sizes, listed, args, case):
     ready, made = [], {}
     found = [(each, launches) for each, launches in zip(jobs, common.launches_of(jobs, args)) if not isinstance(launches, str)]
     modules = common.modules_of([launch for _, launches in found for launch in launches])
-    wanted = {name: value() for name, value in exact.items()}
+    wanted, part = {name: value() for name, value in exact.items()}, case.part if case else (lambda result: result)
     for each, launches in found:
         try:
             ours = Ours(launches, modules, given, made)
@@ -578,7 +623,7 @@ def fastest(turns, operator, sizes, listed, args, case):
         for tensor in made.values():
             poison(tensor)
         ours()
-        errors = {name: error_of(made[name].reshape(value.shape), value) for name, value in wanted.items()}
+        errors = {name: error_of(part(made[name]).reshape(value.shape), value) for name, value in wanted.items()}
         error = max(errors.values(), default=0.0)
         if error > bound:
             print(f"  WRONG: {operator} {each['config']} {sizes}: {errors}", flush=True)
@@ -615,12 +660,12 @@ def measure(turns, operator, shape, listed, args):
         functions["copy"], errors["copy"] = copy["run"], 0.0
     wanted = next(iter(case.exact.values()))() if case.exact else None
     for name, run in case.peers.items():
-        if name.split("-")[0] not in args.peers.split(","):
+        if name.split("-")[0] not in [*args.peers.split(","), "mamba"]:
             continue
         try:
             alike = wanted is None or name.endswith("-inplace")
             result = single(run())
-            error = 0.0 if alike else error_of(result.reshape(wanted.shape), wanted)
+            error = 0.0 if alike else error_of(case.part(result).reshape(wanted.shape), wanted)
             torch.cuda.synchronize()
             if error > case.bound:
                 notes[name] = f"differs by {error:.1e}"

@@ -57,7 +57,18 @@ fn inputs(operator: &TextOperator, programs: &[Program], sizes: &Sizes, seed: u6
                     Some((_, size)) => {
                         (0..len).map(|_| f64::from(rng.random_range(0..sizes[*size] as i32))).collect()
                     }
-                    None => random(&mut rng, param.dtype, len),
+                    None => {
+                        let floats = operator.floats.iter().find(|(name, ..)| *name == param.name);
+                        let drawn = random(&mut rng, param.dtype, len);
+                        // From -1 to 1, moved to the range.
+                        let moved = |x: &f64| match floats {
+                            Some((_, low, high)) => {
+                                param.dtype.decode(param.dtype.encode(low + (high - low) * (x + 1.0) / 2.0))
+                            }
+                            None => *x,
+                        };
+                        drawn.iter().map(moved).collect()
+                    }
                 };
                 values.insert(param.name.clone(), drawn.clone());
                 tensors.insert(param.name.clone(), drawn);

@@ -45,6 +45,8 @@ pub struct TextOperator {
     pub large: &'static [i64],
     /// Ranges of integer parameters, from 0 to a size: `("ids", "v")`.
     pub indices: &'static [(&'static str, &'static str)],
+    /// Ranges of floating-point parameters that have no meaning elsewhere; of the others it is from -1 to 1.
+    pub floats: &'static [(&'static str, f64, f64)],
     /// The configurations worth trying for sizes in the order of `sizes`.
     pub(crate) space: fn(&TextOperator, &[i64]) -> Vec<Setting>,
     /// Elements of `dtype` that are read and written, each counted once.

@@ -290,6 +290,30 @@ pub(super) fn softmax_ragged(sizes: &Sizes, values: &Values) -> Values {
     result("y", y)
 }
 
+/// Mamba's selective scan, step by step (Gu and Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces", algorithm 2).
+pub(super) fn selective_scan(sizes: &Sizes, values: &Values) -> Values {
+    const STATES: usize = 16;
+    let (d, l) = (sizes["d"] as usize, sizes["l"] as usize);
+    let mut y = Vec::new();
+    for (at, u) in values["u"].chunks(l).enumerate() {
+        let (batch, channel) = (at / d, at % d);
+        let mut h = [0.0; STATES];
+        for (t, u) in u.iter().enumerate() {
+            let v = values["delta"][at * l + t] + values["bias"][channel];
+            let dt = v.max(0.0) + (-v.abs()).exp().ln_1p();
+            let mut sum = values["skip"][channel] * u;
+            for (n, h) in h.iter_mut().enumerate() {
+                let of = |name: &str| values[name][(batch * STATES + n) * l + t];
+                *h = (dt * values["a"][channel * STATES + n]).exp() * *h + dt * u * of("bs");
+                sum += *h * of("cs");
+            }
+            let z = values["z"][at * l + t];
+            y.push(sum * z / (1.0 + (-z).exp()));
+        }
+    }
+    result("y", y)
+}
+
 #[cfg(test)]
 mod tests {
     use super::philox;

@@ -102,6 +102,11 @@ pub(super) fn gathered(operator: &TextOperator, sizes: &[i64]) -> Vec<Setting> {
     all
 }
 
+/// The program as it stands.
+pub(super) fn single(operator: &TextOperator, _: &[i64]) -> Vec<Setting> {
+    vec![setting(operator, 0, &[])]
+}
+
 /// Square tiles and tiles of two squares, in shared memory.
 pub(super) fn transposed(operator: &TextOperator, _: &[i64]) -> Vec<Setting> {
     let tiles = [(32, 32), (32, 64), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128)];

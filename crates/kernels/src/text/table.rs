@@ -65,6 +65,7 @@ const ELEMENTWISE: TextOperator = TextOperator {
     edges: MATRICES,
     large: &[16384, 8192],
     indices: &[],
+    floats: &[],
     space: space::elementwise,
     traffic: |sizes| 2.0 * product(sizes),
     reference: references::copy,
@@ -370,6 +371,22 @@ operators! {
         large: &[8, 5120, 2048],
         reference: references::causal_conv1d,
         tolerance: |_| (2.0, 1e-6),
+        narrow: true,
+        ..ELEMENTWISE
+    };
+    SelectiveScan = TextOperator {
+        name: "selective_scan",
+        about: "y[b, d, l] = (Σ h · cs + skip · u) · silu(z), h = exp(dt · a) · h + dt · u · bs over 16 states, dt = softplus(delta + bias)",
+        forms: &[form!("lanes", "selective_scan.tile")],
+        knobs: &[],
+        sizes: &[("b", SizeKind::Count), ("d", SizeKind::Extent), ("l", SizeKind::Depth)],
+        edges: &[&[1, 1, 1], &[2, 5, 17], &[1, 40, 100], &[1, 33, 64], &[1, 3, 1000]],
+        large: &[8, 5120, 2048],
+        floats: &[("a", -1.0, -0.1), ("bias", -4.0, -3.0)],
+        space: space::single,
+        traffic: |sizes| 4.0 * product(sizes) + 32.0 * (sizes[0] * sizes[2]) as f64,
+        reference: references::selective_scan,
+        tolerance: |_| (8.0, 1e-3),
         narrow: true,
         ..ELEMENTWISE
     };
