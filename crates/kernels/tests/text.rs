@@ -53,7 +53,7 @@ fn inputs(operator: &TextOperator, programs: &[Program], sizes: &Sizes, seed: u6
             ParamKind::Tensor { shape, .. } => {
                 let len: i64 = shape.iter().map(|e| extent(program, sizes, e)).product();
                 let range = operator.indices.iter().find(|(name, _)| *name == param.name);
-                let drawn = match range {
+                let drawn: Vec<f64> = match range {
                     Some((_, size)) => {
                         (0..len).map(|_| f64::from(rng.random_range(0..sizes[*size] as i32))).collect()
                     }
