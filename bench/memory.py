@@ -343,6 +343,14 @@ def dropout(m, n):
     return Case({"x": x}, {}, 2 * m * n, peers)
 
 
+def cumsum(m, n):
+    import torch
+
+    x = randn(m, n)
+    peers = compiled(lambda x: torch.cumsum(x, -1, dtype=torch.float32), x)
+    return Case({"x": x}, {"y": lambda: x.double().cumsum(-1).float()}, 3 * m * n, peers, bound=1e-2)
+
+
 def argmax(m, n):
     x = randn(m, n)
     return Case({"x": x}, {"y": lambda: x.argmax(-1).float(), "v": lambda: x.max(-1).values.float()}, m * n, compiled(lambda x: x.argmax(-1), x), bound=0.5)
@@ -420,7 +428,7 @@ OPERATORS = {
     "cross_entropy_backward": (cross_entropy_backward, LONG, "m n"), "rmsnorm_backward": (norm_backward(False), ROWS, "m n"),
     "layernorm_backward": (norm_backward(True), ROWS, "m n"), "sum_columns": (sum_columns, ROWS, "m n"),
     "dropout": (dropout, ROWS, "m n"), "softmax_ragged": (softmax_ragged, LONG, "m n"),
-    "embedding": (embedding, [(65536, 128256, 4096), (262144, 128256, 128), (1048576, 32000, 512)], "t v n"), "argmax": (argmax, LONG, "m n"),
+    "embedding": (embedding, [(65536, 128256, 4096), (262144, 128256, 128), (1048576, 32000, 512)], "t v n"), "argmax": (argmax, LONG, "m n"), "cumsum": (cumsum, ROWS, "m n"),
     "quantise_rows_fp8": (quantise(448.0, "float8_e4m3fn", 0), ROWS, "m n"), "quantise_rows_int8": (quantise(127.0, "int8", 0), ROWS, "m n"),
     "quantise_blocks_fp8": (quantise(448.0, "float8_e4m3fn", 128), ROWS, "m n"), "quantise_blocks_int8": (quantise(127.0, "int8", 128), ROWS, "m n"),
 }  # fmt: skip
@@ -443,7 +451,7 @@ def traffic(operator, shape):
     if operator == "softmax_ragged":
         return 3 * elements // 2
     once = {"add_rmsnorm": 4, "add_layernorm": 4, "silu_mul": 3, "gelu_mul": 3, "gemv": 1, "sum_rows": 1, "cross_entropy": 1}
-    once |= {"sum_columns": 1, "argmax": 1, "rmsnorm_backward": 3, "layernorm_backward": 3}
+    once |= {"sum_columns": 1, "argmax": 1, "cumsum": 3, "rmsnorm_backward": 3, "layernorm_backward": 3}
     return once.get(operator, 2) * elements
 
 

@@ -314,6 +314,17 @@ pub(super) fn selective_scan(sizes: &Sizes, values: &Values) -> Values {
     result("y", y)
 }
 
+pub(super) fn cumsum(sizes: &Sizes, values: &Values) -> Values {
+    let sums = |row: &[f64]| {
+        let next = |sum: &mut f64, x: &f64| {
+            *sum += x;
+            Some(*sum)
+        };
+        row.iter().scan(0.0, next).collect()
+    };
+    of_rows(sizes, values, sums)
+}
+
 #[cfg(test)]
 mod tests {
     use super::philox;

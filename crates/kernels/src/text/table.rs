@@ -390,4 +390,13 @@ operators! {
         narrow: true,
         ..ELEMENTWISE
     };
+    Cumsum = TextOperator {
+        name: "cumsum",
+        about: "y[m, n] = Σ x[m, i] over i from 0 to n, in f32",
+        forms: &[form!("chunks", "cumsum.tile")],
+        traffic: |sizes| 3.0 * product(sizes),
+        reference: references::cumsum,
+        tolerance: |_| (2.0, 1e-4),
+        ..ROWS
+    };
 }
