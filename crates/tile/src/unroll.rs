@@ -158,6 +158,17 @@ impl Unroll<'_> {
             let tensors = tensors.map(|t| self.operand(*t, span)).collect::<Result<_, _>>()?;
             self.pipelines[id.0 as usize].tensors = tensors;
         }
+        if let StmtKind::Fill { dst, value } = &stmt.kind
+            && let Some(parts) = self.stages.get(dst).cloned()
+        {
+            // All of an indexed tensor: each of its parts.
+            for dst in parts.into_values() {
+                self.count(span)?;
+                let kind = StmtKind::Fill { dst, value: *value };
+                out.push(Stmt { id: self.ids.fresh(Some(stmt.id)), kind, span });
+            }
+            return Ok(());
+        }
         for id in stmt.kind.assigned() {
             if self.indexed.contains(&id) {
                 self.define_stages(id, stmt, out)?;

@@ -82,7 +82,7 @@ use crate::verified::{Constants, Verified};
 ///     stands in a `produce`, in clusters of several blocks. In a `produce` the destination is a tensor of the stage.
 /// 21. **Unrolled loops.** The bounds of an `unroll for` are expressions over constants and counters of the `unroll for` around.
 /// 22. **Parts of register tensors.** An index is an expression over constants and counters of `unroll for`. All uses of a
-///     register tensor index the same modes; one of which modes are indexed has no pinned layout. A part is an operand, and
+///     register tensor index the same modes, but for a `fill` of the whole; one of which modes are indexed has no pinned layout. A part is an operand, and
 ///     nothing is assigned to it.
 ///
 /// 23. **Roles.** They stand at the outermost level, and beside them only definitions and pipelines. A role has a positive constant

@@ -71,6 +71,26 @@ impl Checker<'_> {
 
     /// A tensor, or a part of one, that must be in registers.
     pub(super) fn register(&mut self, id: TensorId, span: Origin, statement: &str) -> Option<Operand> {
+        self.in_registers(id, span, statement, false)
+    }
+
+    /// The same for a statement that does to each part of a tensor what it does to the whole.
+    pub(super) fn register_by_parts(
+        &mut self,
+        id: TensorId,
+        span: Origin,
+        statement: &str,
+    ) -> Option<Operand> {
+        self.in_registers(id, span, statement, true)
+    }
+
+    fn in_registers(
+        &mut self,
+        id: TensorId,
+        span: Origin,
+        statement: &str,
+        by_parts: bool,
+    ) -> Option<Operand> {
         if !self.alive(id, span) {
             return None;
         }
@@ -90,12 +110,12 @@ impl Checker<'_> {
             );
             return None;
         }
-        let shape = self.register_shape(id, span)?;
+        let shape = self.register_shape(id, span, by_parts)?;
         Some(Operand { memory, dtype: tensor.dtype, shape })
     }
 
-    /// The shape of a register tensor, or of a part of one.
-    fn register_shape(&mut self, id: TensorId, span: Origin) -> Option<Vec<i64>> {
+    /// The shape of a register tensor, or of a part of one. With `by_parts`, all of a tensor may be named whose parts others name.
+    fn register_shape(&mut self, id: TensorId, span: Origin, by_parts: bool) -> Option<Vec<i64>> {
         let program = self.program;
         match &program.tensor(id).kind {
             TensorKind::Part { of, index, .. } => {
@@ -106,7 +126,9 @@ impl Checker<'_> {
             }
             kind => {
                 let shape = static_shape(kind);
-                self.same_modes(id, vec![false; shape.len()], span)?;
+                if !by_parts {
+                    self.same_modes(id, vec![false; shape.len()], span)?;
+                }
                 Some(shape)
             }
         }
@@ -160,7 +182,7 @@ impl Checker<'_> {
                     );
                     return None;
                 }
-                self.register_shape(r.tensor, span)?
+                self.register_shape(r.tensor, span, false)?
             }
             TensorKind::Register { .. } | TensorKind::Part { .. } => {
                 let message = format!("the reference indexes the register tensor `{name}` itself");

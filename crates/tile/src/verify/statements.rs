@@ -427,7 +427,7 @@ impl Checker<'_> {
     }
 
     fn fill(&mut self, dst: TensorId, value: f64, span: Origin) {
-        let Some(operand) = self.register(dst, span, "fill") else { return };
+        let Some(operand) = self.register_by_parts(dst, span, "fill") else { return };
         if value.is_nan() || !is_value(operand.dtype, value) {
             self.no_value(operand.dtype, value, span);
         }
