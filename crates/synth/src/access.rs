@@ -17,6 +17,7 @@ use tilewright_tile::core::{Program, StmtKind, TileRef};
 use tilewright_tile::{GlobalTile, TensorId};
 
 use crate::divisibility::{Divisibility, gcd};
+use crate::linear::LANES;
 use crate::reject::Reject;
 use crate::tv::{Access, Call, TvLayout, linear_coordinate};
 
@@ -227,19 +228,53 @@ fn rest_fits(global: &GlobalTile, mode: usize, order: &MemoryOrder, n: i64) -> R
 /// A thread-value layout in which consecutive threads hold consecutive vectors of `n` elements in memory. The values of a
 /// thread begin with a vector, in memory's order, whatever modes of a view it is made of.
 pub fn coalesced(tile: &TileRef, threads: i64, n: i64) -> Option<TvLayout> {
+    spread(&MemoryOrder::new(tile).ok()?, threads, n, threads).map(|(tv, _)| tv)
+}
+
+/// A [`coalesced`] layout in which as few warps as possible share a run of memory: none shares what its lanes reduce along the run. A warp
+/// still accesses neighbours at once.
+pub fn coalesced_by_warp(tile: &TileRef, threads: i64, n: i64) -> Option<TvLayout> {
     let order = MemoryOrder::new(tile).ok()?;
+    let (all, idle) = spread(&order, threads, n, threads)?;
+    let mut lanes = LANES;
+    while lanes < threads {
+        match spread(&order, threads, n, lanes) {
+            Some((tv, left)) if left <= idle => return Some(tv),
+            _ => lanes *= 2,
+        }
+    }
+    Some(all)
+}
+
+/// The layout in which consecutive threads hold consecutive vectors of `n` elements, at most `lanes` of them along the run; and how many
+/// threads hold the same elements.
+fn spread(order: &MemoryOrder, threads: i64, n: i64, lanes: i64) -> Option<(TvLayout, i64)> {
     let divided = order.vectors(n)?;
-    let vectors = squeeze(&Layout::concat(&[divided.mode(1).ok()?, order.rest]).ok()?);
-    let mut left = threads;
+    let run = squeeze(&divided.mode(1).ok()?);
+    let vectors = squeeze(&Layout::concat(&[run.clone(), order.rest.clone()]).ok()?);
+    let (mut left, mut first, mut before) = (threads, lanes, 1);
     let along = vectors.modes().into_iter().map(|mode| {
-        let along = gcd(mode.size(), left);
+        let most = if before < run.size() { first } else { left };
+        let along = gcd(mode.size(), gcd(most, left));
+        before *= mode.size();
+        first /= along;
         left /= along;
         Layout::identity(along)
     });
-    let shares = zipped_divide_by_mode(&vectors, &along.collect::<Vec<_>>()).ok()?;
+    let along: Vec<Layout> = along.collect();
+    let shares = zipped_divide_by_mode(&vectors, &along).ok()?;
     let threads = Layout::concat(&[shares.mode(0).ok()?, Layout::broadcast(left)]).ok()?;
     let values = Layout::concat(&[divided.mode(0).ok()?, shares.mode(1).ok()?]).ok()?;
-    TvLayout::new(squeeze(&threads), squeeze(&values)).ok()
+    Some((TvLayout::new(squeeze(&threads), squeeze(&values)).ok()?, left))
+}
+
+/// True if the tile's run of memory lies along one of its modes, from the first element on.
+pub fn runs_along(tile: &TileRef, axis: usize) -> bool {
+    let unit: i64 = tile.shape[..axis].iter().product();
+    let within =
+        |(extent, stride): (i64, i64)| extent == 1 || (unit..unit * tile.shape[axis]).contains(&stride);
+    MemoryOrder::new(tile)
+        .is_ok_and(|order| order.run.size() > 1 && order.run.leaves().into_iter().all(within))
 }
 
 /// A layout in which the threads hold the same values, those that lie closest together in a tile's memory first.
@@ -516,6 +551,31 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    /// What lanes reduce along a row stays within a warp, as long as there are rows for the others.
+    #[test]
+    fn as_few_warps_as_possible_share_a_row() {
+        let tile = |rows: i64, columns: i64| TileRef {
+            tensor: TensorId(0),
+            memory: Memory::Shared,
+            dtype: tilewright_machine::DType::F16,
+            shape: vec![rows, columns],
+            fixed: Vec::new(),
+            transposed: false,
+            global: None,
+            span: tilewright_tile::Origin::Unknown,
+        };
+        for (rows, columns, layout) in [
+            (4, 1024, "((32,4),(8,4)):((32,1),(4,1024))"),
+            (2, 1024, "((64,2),(8,2)):((16,1),(2,1024))"),
+            (1, 1024, "(128,8):(8,1)"),
+            (16, 128, "((16,8),(8,2)):((128,1),(16,8))"),
+        ] {
+            let tv = coalesced_by_warp(&tile(rows, columns), 128, 8).unwrap();
+            assert_eq!(tv.layout().to_string(), layout);
+            assert!(runs_along(&tile(rows, columns), 1) && !runs_along(&tile(rows, columns), 0));
         }
     }
 }

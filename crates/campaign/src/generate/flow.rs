@@ -221,7 +221,7 @@ impl Flow<'_> {
     }
 
     fn step(&mut self, value: Value) -> Value {
-        match self.dice.below(24) {
+        match self.dice.below(26) {
             0..=2 => self.elementwise(value),
             3 => {
                 let to = dtype(self.dice);
@@ -242,6 +242,8 @@ impl Flow<'_> {
             20 => self.arg(value),
             21 => self.sort(value),
             22 => self.branch(value),
+            23 => self.repeated(value),
+            24 => self.odd_rows(value),
             _ => {
                 let name = self.draft.name("t");
                 self.draft.line(format!("{name} = rearrange({})", value.name));
@@ -355,6 +357,47 @@ impl Flow<'_> {
         let name = self.tensor("r", value.dtype, None);
         self.draft.line(format!("copy(transpose({shared}), {name})"));
         Value { name, dtype: value.dtype }
+    }
+
+    /// A vector that a view of stride 0 repeats along one mode, added.
+    fn repeated(&mut self, value: Value) -> Value {
+        let value = self.float(value);
+        let (param, view, sum) = (self.draft.name("x"), self.draft.name("gx"), self.draft.name("v"));
+        let (m, n) = (self.m, self.n);
+        let (extent, strides) = if self.dice.once_in(2) { (n, "(0, e0)") } else { (m, "(e0, 0)") };
+        self.draft.params.push(format!("{param}: {}[{extent}]", value.dtype));
+        self.draft.line(format!("{view} = global_view({param}, ({m}, {n}) : {strides})"));
+        let name = self.tensor("r", value.dtype, None);
+        self.draft.line(format!("copy({view}, {name})"));
+        self.draft.line(format!("{sum} = {} + {name}", value.name));
+        Value { name: sum, dtype: value.dtype }
+    }
+
+    /// Beside the value, rows of a length that threads do not divide: each less its largest element.
+    fn odd_rows(&mut self, value: Value) -> Value {
+        let (rows, length) = (self.dice.range(1, 4), 2 * self.dice.range(16, 100) + 1);
+        let (dtype, op) = (self.dice.pick(&["f32", "f16"]), self.dice.pick(&["max", "min", "sum"]));
+        let length = if self.dice.once_in(2) { 8 * (length / 16 * 2 + 1) } else { length };
+        let [from, to] = [0, 1].map(|_| {
+            let (param, view) = (self.draft.name("x"), self.draft.name("gx"));
+            // There are three blocks at most.
+            self.draft.params.push(format!("{param}: {dtype}[{}, {length}]", 3 * rows));
+            let begin = format!("{param}[block.x * {rows} :, :]");
+            self.draft.line(format!("{view} = global_view({begin}, ({rows}, {length}) : (e0, e1))"));
+            view
+        });
+        let names = ["r", "f", "d", "x", "b", "v", "q"].map(|stem| self.draft.name(stem));
+        let [row, float, least, expanded, wide, rest, rounded] = &names;
+        self.draft.line(format!("{row} = register_tensor({dtype}, [{rows}, {length}])"));
+        self.draft.line(format!("copy({from}, {row})"));
+        self.draft.line(format!("{float} = cast({row}, f32)"));
+        self.draft.line(format!("{least} = reduce({float}, {op}, 1)"));
+        self.draft.line(format!("{expanded} = expand({least}, 1)"));
+        self.draft.line(format!("{wide} = broadcast({expanded}, [{rows}, {length}])"));
+        self.draft.line(format!("{rest} = {float} - {wide}"));
+        self.draft.line(format!("{rounded} = cast({rest}, {dtype})"));
+        self.draft.line(format!("copy({rounded}, {to})"));
+        value
     }
 
     fn reduce(&mut self, value: Value) -> Value {

@@ -8,7 +8,7 @@ use tilewright_tile::core::{Program, ShapeOp, Stmt, StmtKind, TileRef};
 
 use super::solution::{Clash, Registers};
 use super::{Anchor, Solver};
-use crate::access::{coalesced, widest_vector};
+use crate::access::{coalesced, coalesced_by_warp, runs_along, widest_vector};
 use crate::constraint::{Constraint, Equation};
 use crate::divisibility::Divisibility;
 use crate::linear::LANES;
@@ -31,7 +31,10 @@ impl Solver<'_> {
                 break;
             };
             let (stmt, tensor) = (self.statements[*statement].0.id, *tensor);
-            let tv = coalesced(tile, threads, *n).ok_or_else(|| self.too_large(tensor))?;
+            let along =
+                self.reduced.get(&tensor).is_some_and(|axes| axes.iter().any(|axis| runs_along(tile, *axis)));
+            let tv = if along { coalesced_by_warp(tile, threads, *n) } else { coalesced(tile, threads, *n) };
+            let tv = tv.ok_or_else(|| self.too_large(tensor))?;
             // A transposed use names the tile in the statement's order; register tensors are never transposed themselves.
             let why = match tile.memory {
                 Memory::Global => Why::Coalesced { stmt, vector: *n },
@@ -139,6 +142,30 @@ impl Solver<'_> {
         anchors.reverse();
         anchors.sort_by_key(|(key, _)| std::cmp::Reverse(*key));
         anchors.into_iter().map(|(_, anchor)| anchor).collect()
+    }
+}
+
+/// For each tensor the modes along which it is reduced, or what casts and elementwise statements make of it.
+pub(super) fn reduced(constraints: &[Constraint]) -> HashMap<TensorId, BTreeSet<usize>> {
+    let mut reduced: HashMap<TensorId, BTreeSet<usize>> = HashMap::new();
+    for constraint in constraints {
+        if let Equation::Reduce { src, axis, .. } = constraint.equation {
+            reduced.entry(src).or_default().insert(axis as usize);
+        }
+    }
+    loop {
+        let before: usize = reduced.values().map(BTreeSet::len).sum();
+        for constraint in constraints {
+            let Equation::Equal(group) = &constraint.equation else { continue };
+            let axes: BTreeSet<usize> =
+                group.iter().filter_map(|id| reduced.get(id)).flatten().copied().collect();
+            if !axes.is_empty() {
+                group.iter().for_each(|id| reduced.entry(*id).or_default().extend(&axes));
+            }
+        }
+        if reduced.values().map(BTreeSet::len).sum::<usize>() == before {
+            return reduced;
+        }
     }
 }
 

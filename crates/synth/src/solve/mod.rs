@@ -69,6 +69,8 @@ pub struct Solver<'a> {
     anchors: Vec<Anchor>,
     /// For each result of a join the tile in memory whose order its values take.
     joined: HashMap<TensorId, TileRef>,
+    /// For each tensor the modes along which it is reduced.
+    reduced: HashMap<TensorId, BTreeSet<usize>>,
     /// The tensors that statements name.
     touched: BTreeSet<TensorId>,
     /// Steps taken so far.
@@ -208,6 +210,7 @@ impl<'a> Solver<'a> {
             arrangements: Vec::new(),
             cache,
             joined: anchors::joined(&anchors, &constraints),
+            reduced: anchors::reduced(&constraints),
             anchors,
             constraints,
             touched: verified.touched(),

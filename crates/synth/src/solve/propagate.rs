@@ -14,6 +14,13 @@ use crate::reason::Why;
 use crate::tv::{TvLayout, moves, moves_through};
 use crate::{between, shapes};
 
+/// The longest mode of which the extent has an odd factor, the extent, and the largest power of two that divides it.
+fn odd_extent(shape: &[i64]) -> Option<(usize, i64, i64)> {
+    let odd = shape.iter().enumerate().filter(|(_, extent)| !(**extent as u64).is_power_of_two());
+    let (mode, extent) = odd.max_by_key(|(_, extent)| **extent)?;
+    Some((mode, *extent, 1 << extent.trailing_zeros()))
+}
+
 impl Solver<'_> {
     pub(super) fn pinned(&self, state: &mut Registers) -> Result<(), Clash> {
         let mut ready = Vec::new();
@@ -55,6 +62,15 @@ impl Solver<'_> {
                 format!(
                     "the layout that the program gives it has {copies} threads hold the same elements: let the thread modes \
                      of stride 0 walk through the tile"
+                )
+            } else if let (true, Some((mode, extent, power))) =
+                (copies > 1, odd_extent(&self.verified.shape(id)))
+            {
+                format!(
+                    "{copies} threads each hold the same elements: mode {mode} has {extent} = {} · {power} elements, and {threads} \
+                     threads share no factor of {}; choose an extent with more factors of 2, or make the tile smaller",
+                    extent / power,
+                    extent / power
                 )
             } else {
                 "make the tile smaller, use more threads, or keep it in shared memory".to_string()
