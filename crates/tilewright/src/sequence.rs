@@ -16,7 +16,7 @@ use crate::input::{Input, arguments};
 pub struct Ran {
     /// The check of each.
     pub outcomes: Vec<Outcome>,
-    /// What is wrong where a launch may begin before the one before it has ended: the simulator's reports, and outputs that differ from
+    /// Mistakes that show where a launch may begin before the one before it has ended: the simulator's reports, and outputs that differ from
     /// those of launches that wait. Empty of one kernel.
     pub together: Vec<String>,
     /// Milliseconds of all launches of the sequence, on a device with a clock.

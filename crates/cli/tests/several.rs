@@ -1,0 +1,81 @@
+//! Files with several kernels, functions and a space.
+
+mod common;
+
+use common::tilewright;
+
+const TWO: &str = "tests/run/two_kernels.tile";
+
+#[test]
+fn kernels_run_one_after_another() {
+    let args = ["run", TWO, "--device", "sim", "-p", "rows=5"];
+    let run = tilewright(&args, None);
+    assert_eq!(run.code, Some(0), "{}{}", run.out, run.err);
+    for text in ["parts for", "whole for", "2 kernels one after another: right"] {
+        assert!(run.out.contains(text), "{text} is not in\n{}", run.out);
+    }
+    let seeds = tilewright(&[&args[..], &["--seeds", "3"]].concat(), None);
+    assert_eq!(seeds.code, Some(0), "{}{}", seeds.out, seeds.err);
+    assert!(seeds.out.contains("seeds 0 to 2: all right"), "{}", seeds.out);
+    let one = tilewright(&[&args[..], &["--kernel", "whole", "--json"]].concat(), None);
+    let value: serde_json::Value = serde_json::from_str(&one.out).unwrap();
+    assert_eq!((&value["kernel"], &value["right"]), (&"whole".into(), &true.into()));
+    // A constant of the space is one of both kernels, and `BN` of the first alone.
+    assert_eq!(value["constants"], serde_json::json!({ "SPLITS": 4 }));
+    let unknown = tilewright(&[&args[..], &["--kernel", "third"]].concat(), None);
+    assert!(unknown.code == Some(2) && unknown.err.contains("has parts, whole"), "{}", unknown.err);
+}
+
+#[test]
+fn each_kernel_is_compiled() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("two.ptx");
+    let out = file.display().to_string();
+    let run = tilewright(&["compile", TWO, "--emit", "ptx", "--arch", "sm_80", "-o", &out], None);
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    for name in ["parts", "whole"] {
+        let text = std::fs::read_to_string(folder.path().join(format!("two.{name}.ptx"))).unwrap();
+        assert!(text.contains(&format!(".entry {name}")), "{text}");
+    }
+    let printed = tilewright(&["compile", TWO, "--emit", "tile"], None);
+    assert_eq!(printed.out.matches("kernel ").count(), 2, "{}", printed.out);
+    assert!(printed.out.contains("space { SPLITS = 2 | 4 | 8 }") && !printed.out.contains("weight("));
+    let again = tilewright(&["run", "-", "--device", "sim", "-p", "rows=3"], Some(printed.out.as_bytes()));
+    assert_eq!(again.code, Some(0), "{}{}", again.out, again.err);
+}
+
+#[test]
+fn a_space_is_ranked_by_estimate() {
+    let args = ["tune", TWO, "--device", "sim", "-p", "rows=64"];
+    let run = tilewright(&args, None);
+    assert_eq!(run.code, Some(0), "{}{}", run.out, run.err);
+    for text in ["ranked by estimate", "SPLITS=8", "the file's own values", "3 assignments, 0 refused"] {
+        assert!(run.out.contains(text), "{text} is not in\n{}", run.out);
+    }
+    let pinned = tilewright(&[&args[..], &["-p", "SPLITS=2"]].concat(), None);
+    assert!(pinned.code == Some(2) && pinned.err.contains("has a value already"), "{}", pinned.err);
+    let without = tilewright(&["tune", "examples/gemm.tile", "--device", "sim"], None);
+    assert!(without.code == Some(2) && without.err.contains("declare one before the kernel"), "{}", without.err);
+}
+
+#[test]
+fn a_mistake_in_a_function_shows_the_function_and_the_call() {
+    let source = b"fn both(x) {
+    o = register_tensor(f32, [32])
+    y = x + o
+    return y
+}
+kernel k(x: f32[64]) grid(1) threads(32) {
+    gx = global_view(x, (64) : (e0))
+    r = register_tensor(f32, [64])
+    copy(gx, r)
+    t = both(r)
+    copy(t, gx)
+}
+";
+    let run = tilewright(&["compile", "-"], Some(source));
+    assert_eq!(run.code, Some(1), "{}{}", run.out, run.err);
+    for text in ["shape-mismatch", "y = x + o", "t = both(r)", "in this call of `both`"] {
+        assert!(run.err.contains(text), "{text} is not in\n{}", run.err);
+    }
+}
