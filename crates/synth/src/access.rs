@@ -554,7 +554,7 @@ mod tests {
         }
     }
 
-    /// What lanes reduce along a row stays within a warp, as long as there are rows for the others.
+    /// Rows whose elements lanes reduce stay within a warp, as long as there are rows for the others.
     #[test]
     fn as_few_warps_as_possible_share_a_row() {
         let tile = |rows: i64, columns: i64| TileRef {
