@@ -47,6 +47,8 @@ pub struct TextOperator {
     pub indices: &'static [(&'static str, &'static str)],
     /// Ranges of floating-point parameters that have no meaning elsewhere; of the others it is from -1 to 1.
     pub floats: &'static [(&'static str, f64, f64)],
+    /// Tensors of f32 of the tile's size that a thread holds at once.
+    pub(crate) live: i64,
     /// The configurations worth trying for sizes in the order of `sizes`.
     pub(crate) space: fn(&TextOperator, &[i64]) -> Vec<Setting>,
     /// Elements of `dtype` that are read and written, each counted once.

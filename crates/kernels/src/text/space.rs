@@ -9,9 +9,9 @@ const LATENCY: f64 = 1100.0;
 
 const THREADS: [i64; 5] = [64, 128, 256, 512, 1024];
 
-/// The most elements that a thread may hold, so that three tensors of f32 fit into its registers.
-fn most_held(threads: i64) -> i64 {
-    (16384 / threads).min(64)
+/// The most elements that a thread may hold, so that the operator's tensors fit into its registers.
+fn most_held(operator: &TextOperator, threads: i64) -> i64 {
+    (57344 / operator.live / threads).min(240 / operator.live).min(64)
 }
 
 fn round_up(n: i64, to: i64) -> i64 {
@@ -37,7 +37,10 @@ pub(super) fn elementwise(operator: &TextOperator, sizes: &[i64]) -> Vec<Setting
         for vectors in [1, 2, 4] {
             for bm in [1, 2, 4, 8, 16, 32, 64] {
                 let bn = threads * VECTOR * vectors / bm;
-                if VECTOR * vectors <= most_held(threads) && bn >= 128 && (bn < 2 * columns || bn == 128) {
+                if VECTOR * vectors <= most_held(operator, threads)
+                    && bn >= 128
+                    && (bn < 2 * columns || bn == 128)
+                {
                     let values = [("bm", bm), ("bn", bn), ("threads", threads)];
                     all.extend((0..operator.forms.len()).map(|form| setting(operator, form, &values)));
                 }
@@ -60,7 +63,7 @@ pub(super) fn heads(operator: &TextOperator, sizes: &[i64]) -> Vec<Setting> {
         for bm in [1, 2, 4, 8] {
             for hb in [1, 2, 4, 8, 16, 32, 64] {
                 let held = bm * hb * 128 / threads;
-                if (VECTOR..=most_held(threads)).contains(&held) && (hb < 2 * heads || hb == 8) {
+                if (VECTOR..=most_held(operator, threads)).contains(&held) && (hb < 2 * heads || hb == 8) {
                     let values = [("bm", bm), ("heads", hb), ("bn", hb), ("d", 128), ("threads", threads)];
                     all.push(setting(operator, 0, &values));
                 }
@@ -111,8 +114,8 @@ pub(super) fn single(operator: &TextOperator, _: &[i64]) -> Vec<Setting> {
 pub(super) fn transposed(operator: &TextOperator, _: &[i64]) -> Vec<Setting> {
     let tiles = [(32, 32), (32, 64), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128)];
     let points = tiles.into_iter().flat_map(|(bm, bn)| THREADS.map(|threads| (bm, bn, threads)));
-    let held =
-        points.filter(|(bm, bn, threads)| (VECTOR..=most_held(*threads)).contains(&(bm * bn / threads)));
+    let held = points
+        .filter(|(bm, bn, threads)| (VECTOR..=most_held(operator, *threads)).contains(&(bm * bn / threads)));
     let point = |(bm, bn, threads)| setting(operator, 0, &[("bm", bm), ("bn", bn), ("threads", threads)]);
     held.map(point).collect()
 }
@@ -132,12 +135,12 @@ pub(super) fn rows(operator: &TextOperator, sizes: &[i64]) -> Vec<Setting> {
             let bn = round_up(columns, VECTOR * lanes);
             let held = bm * bn / threads;
             let thrifty = bn < 2 * columns || held == VECTOR;
-            if let Some(form) = row.filter(|_| held <= most_held(threads) && thrifty) {
+            if let Some(form) = row.filter(|_| held <= most_held(operator, threads) && thrifty) {
                 all.push(setting(operator, form, &[("bm", bm), ("bn", bn), ("threads", threads)]));
             }
             for vectors in [1, 2, 4] {
                 let chunk = VECTOR * vectors * lanes;
-                let fits = VECTOR * vectors <= most_held(threads);
+                let fits = VECTOR * vectors <= most_held(operator, threads);
                 if bm <= 4 && fits && (chunk < columns || all.is_empty()) {
                     all.push(setting(operator, 0, &[("bm", bm), ("bn", chunk), ("threads", threads)]));
                 }
