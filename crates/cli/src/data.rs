@@ -7,6 +7,7 @@ use tilewright::arrays::{Array, Place, Written};
 use tilewright::check::Outcome;
 use tilewright::compiler::Kernel;
 use tilewright::input::{Input, all_read, offsets, sizes_of_arrays};
+use tilewright::runtime::sizes_of;
 use tilewright::tile::interpret::{tensor_shape, tensor_strides};
 use tilewright::tile::{ParamId, Program};
 
@@ -107,8 +108,9 @@ pub fn write_outputs(
             Some((kernel, id, outcome.results.get(id.0 as usize)?.as_ref()?))
         });
         let Some((kernel, id, results)) = found else { continue };
-        let shape = tensor_shape(&kernel.verified, id, sizes).map_err(|e| failed(&e))?;
-        let strides = tensor_strides(&kernel.verified, id, sizes).map_err(|e| failed(&e))?;
+        let sizes = sizes_of(kernel, sizes);
+        let shape = tensor_shape(&kernel.verified, id, &sizes).map_err(|e| failed(&e))?;
+        let strides = tensor_strides(&kernel.verified, id, &sizes).map_err(|e| failed(&e))?;
         let values =
             offsets(&shape, &strides).map(|at| results.get(at).copied().unwrap_or(f64::NAN)).collect();
         let name = place.name.unwrap_or_else(|| name.to_string());

@@ -27,6 +27,18 @@ fn kernels_run_one_after_another() {
 }
 
 #[test]
+fn inputs_and_outputs_are_those_of_all_kernels() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = format!("o={}", folder.path().join("o.npy").display());
+    let args = ["run", "tests/run/decode_in_two_kernels.tile", "--device", "sim", "--output", &output];
+    let inputs = ["--input", "len=1..500", "--input", "table=0..32", "--input", "q=normal(0, 1)"];
+    let run = tilewright(&[&args[..], &inputs].concat(), None);
+    assert_eq!(run.code, Some(0), "{}{}", run.out, run.err);
+    // 2 sequences, 2 heads of 8 queries, 128 elements of 2 bytes.
+    assert_eq!(std::fs::metadata(folder.path().join("o.npy")).unwrap().len(), 128 + 2 * 2 * 8 * 128 * 2);
+}
+
+#[test]
 fn each_kernel_is_compiled() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("two.ptx");
@@ -55,7 +67,11 @@ fn a_space_is_ranked_by_estimate() {
     let pinned = tilewright(&[&args[..], &["-p", "SPLITS=2"]].concat(), None);
     assert!(pinned.code == Some(2) && pinned.err.contains("has a value already"), "{}", pinned.err);
     let without = tilewright(&["tune", "examples/gemm.tile", "--device", "sim"], None);
-    assert!(without.code == Some(2) && without.err.contains("declare one before the kernel"), "{}", without.err);
+    assert!(
+        without.code == Some(2) && without.err.contains("declare one before the kernel"),
+        "{}",
+        without.err
+    );
 }
 
 #[test]

@@ -425,20 +425,20 @@ fn operations(timing: &Timing, tree: &Rounded, parts: Parts<'_>) -> f64 {
     operands
         + share(tree, parts)
             * match tree {
-            Rounded::Unary(op, compute, _) => function(timing, *op, *compute),
-            Rounded::Binary(op, compute, _, _) => operator(timing, *op, *compute),
-            Rounded::Fma(_) => cost(Class::FmaF32),
-            // Of predicates it is an operation, too.
-            Rounded::Where(..) => cost(Class::Selp),
-            // The base of a thread plus a constant.
-            Rounded::Index(_) => cost(Class::AddI32),
-            Rounded::Bitcast(..)
-            | Rounded::Tensor(_)
-            | Rounded::Number(_)
-            | Rounded::Integer(_)
-            | Rounded::Scalar(_)
-            | Rounded::Int(_) => 0.0,
-        }
+                Rounded::Unary(op, compute, _) => function(timing, *op, *compute),
+                Rounded::Binary(op, compute, _, _) => operator(timing, *op, *compute),
+                Rounded::Fma(_) => cost(Class::FmaF32),
+                // Of predicates it is an operation, too.
+                Rounded::Where(..) => cost(Class::Selp),
+                // The base of a thread plus a constant.
+                Rounded::Index(_) => cost(Class::AddI32),
+                Rounded::Bitcast(..)
+                | Rounded::Tensor(_)
+                | Rounded::Number(_)
+                | Rounded::Integer(_)
+                | Rounded::Scalar(_)
+                | Rounded::Int(_) => 0.0,
+            }
 }
 
 /// Cycles of a function of one value.

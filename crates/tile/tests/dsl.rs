@@ -268,9 +268,15 @@ fn branches_names_and_loops_in_rust_equal_those_in_text() {
             |k| k.if_then(i.at_least(2), |k| k.assign(&r, &r + 1.0)),
         );
     });
-    k.for_while("j", 0, 9, |j| table.element_at([1.into(), j.clone()]).at_most(j), |k, _| {
-        k.assign(&r, &r + 3.0);
-    });
+    k.for_while(
+        "j",
+        0,
+        9,
+        |j| table.element_at([1.into(), j.clone()]).at_most(j),
+        |k, _| {
+            k.assign(&r, &r + 3.0);
+        },
+    );
     k.copy(r, gx);
     let program = k.finish().unwrap();
     let text = "size n = 256

@@ -1,8 +1,8 @@
 //! Text to program: a recursive-descent parser that resolves names as it goes. The first mistake of grammar ends it;
 //! mistakes about names are collected, and reported together.
 
-mod calls;
 mod along;
+mod calls;
 mod core;
 mod expr;
 mod functions;

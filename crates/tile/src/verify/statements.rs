@@ -505,7 +505,8 @@ impl Checker<'_> {
         // The operand that each extent is of.
         let mut of = vec![0; common.len()];
         for (i, (id, shape)) in operands.iter().enumerate() {
-            let differs = |mode: &usize| shape[*mode] != common[*mode] && shape[*mode] != 1 && common[*mode] != 1;
+            let differs =
+                |mode: &usize| shape[*mode] != common[*mode] && shape[*mode] != 1 && common[*mode] != 1;
             let clash = match shape.len() == common.len() {
                 true => (0..common.len()).find(differs).map(|mode| of[mode]),
                 false => Some(0),
