@@ -118,7 +118,7 @@ impl From<Tensor> for Reference {
     }
 }
 
-/// What a copy or a product reads: a tensor in any memory, or an expression in registers.
+/// Operand that a copy or a product reads: a tensor in any memory, or an expression in registers.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// A tensor, perhaps indexed, perhaps transposed.

@@ -252,7 +252,7 @@ impl Parser<'_> {
         self.result(Target::Operand(start), dtype, (shape, None), kind)
     }
 
-    /// What a copy or a product reads: a reference to a tensor in any memory, or an expression in registers.
+    /// Operand that a copy or a product reads: a reference to a tensor in any memory, or an expression in registers.
     pub(super) fn source(&mut self) -> Res<Option<TensorRef>> {
         let begins = matches!(self.token().tok, Tok::Word | Tok::Number | Tok::Punct("(" | "-"));
         let transposed = self.at_word("transpose") && self.ahead(1).tok == Tok::Punct("(");
