@@ -1,17 +1,18 @@
 //! Copies: the calls of the chosen instructions, with addresses, guards, and packing of elements smaller than a register.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use tilewright_layout::SwizzledLayout;
 use tilewright_machine::{CopyRow, DType, Memory, ScalarOp};
 use tilewright_simt::{Address, ArrayId, Builder, Operand, Reg, Special, Value};
+use tilewright_synth::access::held_indices;
 use tilewright_synth::{Access, Call, CopyPlan, StmtPlan, copies::own_layout};
 use tilewright_tile::core::{Stmt, StmtKind, TensorRef, TileRef};
 use tilewright_tile::{Diagnostic, Literal, TensorId};
 
 use crate::context::{Lower, internal};
 use crate::elements;
-use crate::memory::{GlobalAddressing, Offset, Place, SharedAddressing, narrow};
+use crate::memory::{GlobalAddressing, Offset, Place, Row, SharedAddressing, covers, narrow};
 use crate::movement::moves_from;
 use crate::scalar::{self, both};
 
@@ -33,6 +34,13 @@ fn narrow_mask(row: &CopyRow) -> u32 {
 enum Side<'a> {
     Global(GlobalAddressing<'a>),
     Shared(SharedAddressing),
+    /// With a mode that a register tensor indexes.
+    Indexed {
+        /// For each distinct index of the thread: where it lies within the mode, and the addresses of its elements.
+        sides: Vec<(Operand, Side<'a>)>,
+        /// Offset of a call → its place in `sides`.
+        calls: HashMap<i64, usize>,
+    },
 }
 
 /// A copy to a fragment whose calls stand in the product that takes it.
@@ -59,6 +67,11 @@ impl Side<'_> {
         match self {
             Side::Global(global) => global.call(lower.b, offset),
             Side::Shared(shared) => (shared.call(lower.b, offset), None),
+            Side::Indexed { sides, calls } => {
+                let (inside, side) = &sides[calls.get(&offset).copied().unwrap_or_default()];
+                let (place, guard) = side.place(lower, offset);
+                (place, narrow(lower.b, guard, Some(*inside)))
+            }
         }
     }
 
@@ -76,13 +89,50 @@ impl Lower<'_> {
         tile: &'t TileRef,
         access: &Access,
     ) -> Result<Side<'t>, Diagnostic> {
+        let Some(indexed) = &tile.indexed else { return self.side_at(reference, tile, access, None) };
+        let wrong = || internal(tile.span, "indices that threads do not hold");
+        let held = self.synthesis.register(indexed.by).ok_or_else(wrong)?.clone();
+        let threads = i64::from(self.verified.threads());
+        let values = held_indices(tile, access, &held, threads).ok_or_else(wrong)?;
+        let array = self.array(indexed.by)?;
+        let extent = self.expr(&indexed.extent);
+        let (mut sides, mut of, mut calls) = (Vec::new(), HashMap::new(), HashMap::new());
+        for (call, value) in access.calls.iter().zip(values) {
+            let next = sides.len();
+            let side = *of.entry(value).or_insert(next);
+            calls.insert(call.offset, side);
+            if side < next {
+                continue;
+            }
+            let index = self.b.read(Reg { array, index: value });
+            let above = self.b.scalar(ScalarOp::GeI32, &[index, scalar::int(0)]);
+            let below = self.b.scalar(ScalarOp::LtI32, &[index, extent]);
+            let inside = both(self.b, Some(above), below);
+            let row = Row {
+                index,
+                covers: tile.global.as_ref().is_some_and(|global| covers(global, &indexed.extent)),
+            };
+            sides.push((inside, self.side_at(reference, tile, access, Some(row))?));
+        }
+        Ok(Side::Indexed { sides, calls })
+    }
+
+    /// A side whose indexed mode, if there is one, is at this coordinate.
+    fn side_at<'t>(
+        &mut self,
+        reference: &TensorRef,
+        tile: &'t TileRef,
+        access: &Access,
+        row: Option<Row>,
+    ) -> Result<Side<'t>, Diagnostic> {
         let bits = tile.dtype.bits();
         match (&tile.global, tile.memory) {
             (Some(global), _) => {
                 let (symbols, param) = (&self.symbols, (global.param.0, bits));
-                let side = GlobalAddressing::new(self.b, self.divisibility, global, access, param, &|id| {
-                    symbols[&id]
-                });
+                let side =
+                    GlobalAddressing::new(self.b, self.divisibility, global, (access, row), param, &|id| {
+                        symbols[&id]
+                    });
                 side.map(Side::Global)
                     .ok_or_else(|| internal(tile.span, "a global tile that does not compose"))
             }
@@ -94,7 +144,7 @@ impl Lower<'_> {
                     .shared(reference.tensor)
                     .ok_or_else(|| internal(tile.span, "a shared tensor without a layout"))?;
                 let buffer = self.memory.offsets[reference.tensor.0 as usize];
-                let at = self.offset(layout, tile)?;
+                let at = self.offset(layout, tile, row)?;
                 SharedAddressing::new(self.b, layout, &own, access, (bits, buffer), at)
                     .map(Side::Shared)
                     .ok_or_else(|| internal(tile.span, "a shared tile that does not compose"))
@@ -104,8 +154,19 @@ impl Lower<'_> {
     }
 
     /// The offset at which the modes that a reference to a shared tensor fixes put its tile.
-    fn offset(&mut self, layout: &SwizzledLayout, tile: &TileRef) -> Result<Offset, Diagnostic> {
+    fn offset(
+        &mut self,
+        layout: &SwizzledLayout,
+        tile: &TileRef,
+        row: Option<Row>,
+    ) -> Result<Offset, Diagnostic> {
         let mut at = Offset::default();
+        if let (Some(indexed), Some(row)) = (&tile.indexed, row) {
+            let mode = layout.layout.mode(indexed.mode);
+            let mode = mode.map_err(|_| internal(tile.span, "a mode that is not there"))?;
+            let term = scalar::layout(self.b, &mode, row.index);
+            at.add(self.b, term, &mode);
+        }
         for (mode, index) in &tile.fixed {
             let mode =
                 layout.layout.mode(*mode).map_err(|_| internal(tile.span, "a mode that is not there"))?;

@@ -32,16 +32,32 @@ pub struct GlobalAddressing<'a> {
     hoist: bool,
 }
 
+/// The coordinate along a mode that a register tensor indexes.
+#[derive(Clone, Copy)]
+pub struct Row {
+    /// The index, which may lie anywhere.
+    pub index: Operand,
+    /// True if an index that lies within the mode leads nowhere outside of the buffer ([`covers`]).
+    pub covers: bool,
+}
+
+/// True if every index of a mode of this extent leads to a coordinate that the buffer has.
+pub fn covers(tile: &GlobalTile, extent: &Expr) -> bool {
+    let Some((along, 1)) = tile.indexed else { return false };
+    let alone = tile.modes.iter().flatten().all(|(_, dim, scale)| *dim != along || *scale == 0);
+    alone && tile.base[along as usize].as_int() == Some(0) && tile.shape[along as usize] == *extent
+}
+
 /// Calls of one statement whose addresses are worth keeping through a loop.
 const HOISTED_CALLS: usize = 8;
 
 impl<'a> GlobalAddressing<'a> {
-    /// Prepares the addresses of an access.
+    /// Prepares the addresses of an access; `row` is the coordinate along a mode that a register tensor indexes.
     pub fn new(
         b: &mut Builder,
         divisibility: &Divisibility<'_>,
         tile: &'a GlobalTile,
-        access: &Access,
+        (access, row): (&Access, Option<Row>),
         (param, bits): (u32, u32),
         symbol: &dyn Fn(SymbolId) -> Operand,
     ) -> Option<Self> {
@@ -54,11 +70,20 @@ impl<'a> GlobalAddressing<'a> {
             let threads = compose(layout, &access.threads).ok()?;
             let own = scalar::layout(b, &threads, thread);
             let base = eval(b, &tile.base[d]);
-            coordinates.push(scalar::add(b, own, base));
+            let mut coordinate = scalar::add(b, own, base);
+            let reaches = tile.indexed.is_some_and(|(along, _)| along as usize == d);
+            let step = tile.indexed.filter(|(along, _)| *along as usize == d);
+            if let (Some((_, step)), Some(row)) = (step, row) {
+                let along = b.scalar(ScalarOp::MulI32, &[row.index, scalar::int(step)]);
+                coordinate = scalar::add(b, coordinate, along);
+            }
+            coordinates.push(coordinate);
             strides.push(scalar::stride(b, divisibility, symbol, &tile.strides[d]));
             let negative = !divisibility.is_nonnegative(&tile.base[d])
                 || tile.modes.iter().flatten().any(|(_, dim, scale)| *dim as usize == d && *scale < 0);
-            let inside = !negative && divisibility.stays_inside(tile, d, extents[d]);
+            let inside = !negative
+                && (divisibility.stays_inside(tile, d, extents[d])
+                    || reaches && row.is_some_and(|row| row.covers));
             bounds.push(if inside { None } else { Some((eval(b, &tile.shape[d]), negative)) });
         }
         let pointer = Operand::Value(b.param(param));

@@ -36,8 +36,8 @@ impl RedOp {
     /// The element types that it combines, in the order of messages.
     pub fn types(self) -> &'static [DType] {
         match self {
-            RedOp::Add => &[DType::F32, DType::F16, DType::BF16, DType::I32],
-            RedOp::Max | RedOp::Min => &[DType::F32, DType::I32],
+            RedOp::Add => &[DType::F32, DType::F16, DType::BF16, DType::I32, DType::U32],
+            RedOp::Max | RedOp::Min => &[DType::F32, DType::I32, DType::U32],
         }
     }
 
@@ -45,13 +45,15 @@ impl RedOp {
     pub fn combine(self, dtype: DType, old: u32, new: u32) -> u32 {
         let (signed, sign) = ((old as i32, new as i32), (new as i32) < 0);
         match (self, dtype) {
-            (RedOp::Add, DType::I32) => old.wrapping_add(new),
+            (RedOp::Add, DType::I32 | DType::U32) => old.wrapping_add(new),
             (RedOp::Add, DType::F32) => (f32::from_bits(old) + f32::from_bits(new)).to_bits(),
             (RedOp::Add, _) => dtype.encode(dtype.decode(old) + dtype.decode(new)),
             (_, DType::F32) if f32::from_bits(new).is_nan() => old,
             // Bits of floats are ordered as integers are; of those below zero, as unsigned ones, the other way round.
             (RedOp::Max, DType::F32) if sign => old.min(new),
             (RedOp::Min, DType::F32) if sign => old.max(new),
+            (RedOp::Max, DType::U32) => old.max(new),
+            (RedOp::Min, DType::U32) => old.min(new),
             (RedOp::Max, _) => signed.0.max(signed.1) as u32,
             (RedOp::Min, _) => signed.0.min(signed.1) as u32,
         }
@@ -93,7 +95,7 @@ fn row(dst: Memory, bytes: u32, reduction: Reduction, name: &'static str, needs:
 }
 
 static ROWS: LazyLock<Vec<CopyRow>> = LazyLock::new(|| {
-    use DType::{BF16, F16, F32, I32};
+    use DType::{BF16, F16, F32, I32, U32};
     use Memory::{Global, Shared};
     use RedForm::{Instruction, Loop, Ordered};
     let (all, vectors) = (Features::NONE, Features::from(Feature::VectorReduction));
@@ -121,6 +123,36 @@ static ROWS: LazyLock<Vec<CopyRow>> = LazyLock::new(|| {
         row(Shared, 2, add(BF16, Loop), "atom.shared.cas.b16", all),
         row(Global, 4, add(I32, Instruction), "red.global.add.s32", all),
         row(Shared, 4, add(I32, Instruction), "red.shared.add.s32", all),
+        row(Global, 4, add(U32, Instruction), "red.global.add.u32", all),
+        row(Shared, 4, add(U32, Instruction), "red.shared.add.u32", all),
+        row(
+            Global,
+            4,
+            Reduction { op: RedOp::Max, dtype: U32, form: Instruction },
+            "red.global.max.u32",
+            all,
+        ),
+        row(
+            Shared,
+            4,
+            Reduction { op: RedOp::Max, dtype: U32, form: Instruction },
+            "red.shared.max.u32",
+            all,
+        ),
+        row(
+            Global,
+            4,
+            Reduction { op: RedOp::Min, dtype: U32, form: Instruction },
+            "red.global.min.u32",
+            all,
+        ),
+        row(
+            Shared,
+            4,
+            Reduction { op: RedOp::Min, dtype: U32, form: Instruction },
+            "red.shared.min.u32",
+            all,
+        ),
     ];
     for (op, [global, shared, global_f32, shared_f32]) in [
         (

@@ -9,8 +9,8 @@
 use std::collections::BTreeSet;
 
 use tilewright_layout::{
-    Coord, Layout, LayoutError, Stride, coalesce, compose, logical_divide, nullspace, right_inverse, squeeze,
-    zipped_divide_by_mode,
+    Coord, HTuple, Layout, LayoutError, Stride, coalesce, compose, logical_divide, nullspace, right_inverse,
+    squeeze, zipped_divide_by_mode,
 };
 use tilewright_machine::{CopyKind, CopyRow, Memory};
 use tilewright_tile::core::{Program, StmtKind, TileRef};
@@ -74,6 +74,9 @@ pub fn vector_fits(
         if dim != mode && !divisibility.is_multiple(stride, n) {
             return Err(Reject::StrideUnaligned(dim, n));
         }
+    }
+    if tile.indexed.is_some_and(|(along, step)| along as usize == mode && step % n != 0) {
+        return Err(Reject::StepsUnaligned(mode, n));
     }
     let extent = extents(tile)[mode];
     if !divisibility.is_multiple(&tile.shape[mode], n) && !divisibility.stays_inside(tile, mode, extent) {
@@ -284,6 +287,32 @@ pub fn in_memory_order(tile: &TileRef, tv: &TvLayout) -> Option<TvLayout> {
     let mut leaves = tv.values().leaves();
     leaves.sort_by_key(|(_, stride)| places.eval(*stride));
     TvLayout::new(tv.threads().clone(), squeeze(&Layout::from_leaves(&leaves).ok()?)).ok()
+}
+
+/// A tile's coordinate → which of the indices of its indexed mode is the coordinate's.
+pub fn index_map(tile: &TileRef) -> Option<Layout> {
+    let at = tile.indexed.as_ref()?.at;
+    let strides: Vec<i64> = (0..tile.shape.len()).map(|mode| i64::from(mode == at)).collect();
+    Layout::new(HTuple::from_flat(tile.shape.clone()), HTuple::from_flat(strides)).ok()
+}
+
+/// The layout in which the threads copy a tile from global to shared memory: vectors as wide as they can be, those of neighbouring threads
+/// beside each other; with that width in elements.
+pub fn copy_layout(divisibility: &Divisibility<'_>, tile: &TileRef, threads: i64) -> Option<(TvLayout, i64)> {
+    let n = widest_access(divisibility, tile, threads, 16).0;
+    Some((coalesced(tile, threads, n)?, n))
+}
+
+/// For each call of an access to a tile with an indexed mode, the value of the index's fragment that every thread needs for it; `None` if a
+/// thread does not hold it.
+pub fn held_indices(tile: &TileRef, access: &Access, held: &TvLayout, threads: i64) -> Option<Vec<u32>> {
+    let map = index_map(tile)?;
+    let of = |call: &Call| {
+        let needs = |thread: i64| map.eval(access.threads.eval(thread) + call.offset);
+        let holds = |value: &i64| (0..threads).all(|thread| held.at(thread, *value) == needs(thread));
+        (0..held.count() as i64).find(holds).map(|value| value as u32)
+    };
+    access.calls.iter().map(of).collect()
 }
 
 /// True if some threads hold the same elements as others.
@@ -563,6 +592,7 @@ mod tests {
             dtype: tilewright_machine::DType::F16,
             shape: vec![rows, columns],
             fixed: Vec::new(),
+            indexed: None,
             transposed: false,
             global: None,
             span: tilewright_tile::Origin::Unknown,

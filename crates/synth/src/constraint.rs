@@ -5,12 +5,14 @@
 //! of one tile to those of another. A copy between registers and memory ties one register tensor to an instruction, which
 //! is solved for the memory's side in [`access`](crate::access); it connects no two register tensors.
 
+use tilewright_layout::Layout;
 use tilewright_machine::Memory;
 use tilewright_tile::core::{Program, ShapeOp, Stmt, StmtKind};
 use tilewright_tile::{ElemExpr, ScanOperands, TensorId};
 
+use crate::divisibility::Divisibility;
 use crate::tv::TvLayout;
-use crate::{reduce, shapes};
+use crate::{access, reduce, shapes};
 
 /// The demands of a statement on the layouts of its register tensors.
 #[derive(Clone, PartialEq, Debug)]
@@ -53,6 +55,16 @@ pub enum Equation {
         /// The mode that is left out.
         axis: u32,
     },
+    /// `f(by) = μ∘f`, with `μ` from the coordinates of a tile to those of the mode that `by` indexes: each thread holds the indices of what it
+    /// copies.
+    Indexed {
+        /// The register tensor that indexes the mode.
+        by: TensorId,
+        /// `μ`.
+        map: Layout,
+        /// The threads' part of the tile, `f`.
+        tile: IndexedPart,
+    },
     /// The three equations of a matrix product (tp-gemm).
     Gemm {
         /// The accumulator.
@@ -72,11 +84,25 @@ pub enum Equation {
     },
 }
 
+/// The threads' part of a tile of which a mode is indexed.
+#[derive(Clone, PartialEq, Debug)]
+pub enum IndexedPart {
+    /// That of a register tensor.
+    Register(TensorId),
+    /// That of a copy without registers, by vectors of so many elements.
+    Vectors(TvLayout, i64),
+}
+
 /// The constraints of a program, in the order of its statements. A rearrangement has none: that is what it is for.
-pub fn constraints(verified: &Program, statements: &[(&Stmt, usize)]) -> Vec<Constraint> {
+pub fn constraints(
+    verified: &Program,
+    divisibility: &Divisibility<'_>,
+    statements: &[(&Stmt, usize)],
+) -> Vec<Constraint> {
     let memory = |t: TensorId| verified.tensor(t).memory();
     let mut all = Vec::new();
     for (statement, (stmt, _)) in statements.iter().enumerate() {
+        indexed(verified, divisibility, stmt, &mut |equation| all.push(Constraint { statement, equation }));
         let mut push = |equation| all.push(Constraint { statement, equation });
         match &stmt.kind {
             StmtKind::Cast { dst, src } => push(Equation::Equal(vec![*dst, *src])),
@@ -158,6 +184,28 @@ pub fn constraints(verified: &Program, statements: &[(&Stmt, usize)]) -> Vec<Con
     all
 }
 
+/// The equations of the modes that register tensors index in a copy.
+fn indexed(
+    verified: &Program,
+    divisibility: &Divisibility<'_>,
+    stmt: &Stmt,
+    push: &mut impl FnMut(Equation),
+) {
+    let Some((src, dst)) = stmt.kind.copied() else { return };
+    let ends = [src, dst].map(|r| verified.tile(r));
+    let register = ends.iter().find(|tile| tile.memory == Memory::Register);
+    for tile in &ends {
+        let (Some(indexed), Some(map)) = (&tile.indexed, access::index_map(tile)) else { continue };
+        let part = match register {
+            Some(register) => Some(IndexedPart::Register(register.tensor)),
+            None => access::copy_layout(divisibility, &ends[0], i64::from(verified.threads()))
+                .map(|(tv, n)| IndexedPart::Vectors(tv, n)),
+        };
+        let by = indexed.by;
+        part.into_iter().for_each(|tile| push(Equation::Indexed { by, map: map.clone(), tile }));
+    }
+}
+
 impl Constraint {
     /// The register tensors that it connects.
     pub fn tensors(&self) -> Vec<TensorId> {
@@ -167,6 +215,8 @@ impl Constraint {
             Equation::Half { whole, half, .. } => vec![*whole, *half],
             Equation::Gemm { c, a, b } => vec![*c, *a, *b],
             Equation::Memory { register, .. } => vec![*register],
+            Equation::Indexed { by, tile: IndexedPart::Register(register), .. } => vec![*by, *register],
+            Equation::Indexed { by, .. } => vec![*by],
         }
     }
 
@@ -192,6 +242,13 @@ impl Constraint {
                     "μ_M∘({c}∘p_C⁻¹)∘η_M = μ_M∘({a}∘p_A⁻¹)∘η_M, μ_N∘({c}∘p_C⁻¹)∘η_N = μ_N∘({b}∘p_B⁻¹)∘η_N, \
                      μ_K∘({a}∘p_A⁻¹)∘η_K = μ_K∘({b}∘p_B⁻¹)∘η_K"
                 )
+            }
+            Equation::Indexed { by, map, tile } => {
+                let of = match tile {
+                    IndexedPart::Register(register) => f(register),
+                    IndexedPart::Vectors(tv, _) => tv.layout().to_string(),
+                };
+                format!("{} = {map}∘{of}", f(by))
             }
             Equation::Memory { register, memory } => format!("{}∘p⁻¹ = {}∘q⁻¹", f(memory), f(register)),
         }
@@ -250,7 +307,11 @@ impl Constraint {
                     any.then(|| Some((*dst, shapes::lifted(known(*dst)?, &map)?)))?
                 }
             }
-            Equation::Gemm { .. } | Equation::Memory { .. } => None,
+            Equation::Indexed { by, map, tile } if unknown == *by => match tile {
+                IndexedPart::Register(register) => Some((*register, shapes::seen(known(*register)?, map)?)),
+                IndexedPart::Vectors(tv, _) => Some((*by, shapes::seen(tv, map)?)),
+            },
+            Equation::Gemm { .. } | Equation::Memory { .. } | Equation::Indexed { .. } => None,
         }
     }
 }

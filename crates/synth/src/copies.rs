@@ -13,7 +13,7 @@ use tilewright_machine::{
     copies_anywhere, reductions, reductions_anywhere,
 };
 use tilewright_tile::core::{Program, TensorKind, TensorRef, TileRef};
-use tilewright_tile::{Code, Diagnostic, Origin, TensorId};
+use tilewright_tile::{Code, Diagnostic, IndexedMode, Origin, TensorId};
 
 use crate::access::{coalesced, global_access, shared_access, vector_run, widest_access};
 use crate::allocate::SHARED_ALIGN;
@@ -122,8 +122,10 @@ impl Candidates<'_> {
     }
 
     fn add(&mut self, plan: CopyPlan, row: &'static CopyRow, access: Arc<Access>, run: &Layout, cycles: u64) {
-        let Ok(run) = compose(self.own, run) else {
-            return self.reject(plan_name(&plan), Reject::RunSplits);
+        let run = match compose(self.own, run) {
+            // A vector holds elements of one row.
+            Ok(run) if run.leaves().iter().all(|(extent, stride)| *extent == 1 || *stride != 0) => run,
+            _ => return self.reject(plan_name(&plan), Reject::RunSplits),
         };
         let vector = i64::from(access.vector);
         let constraint = Constraint::contiguous(self.shape, &run);
@@ -202,6 +204,9 @@ pub fn own_layout(verified: &Program, reference: &TensorRef) -> Option<Layout> {
 /// [`own_layout`] for the tensor without some modes, which the reference fixes.
 fn own_without(verified: &Program, reference: &TensorRef, without: &[usize]) -> Option<Layout> {
     let shape = verified.shape(reference.tensor);
+    if let Some(indexed) = reference.indexed {
+        return own_indexed(verified, reference, indexed, without);
+    }
     let modes = (0..shape.len()).filter(|mode| !without.contains(mode));
     let (extents, at): (Vec<i64>, Vec<Option<i64>>) = modes
         .map(|mode| (shape[mode], matches!(reference.index.get(mode), Some(Some(_))).then_some(0)))
@@ -212,6 +217,31 @@ fn own_without(verified: &Program, reference: &TensorRef, without: &[usize]) -> 
     let (_, own) = slice(&linear_coordinate(extents).ok()?, &Slice(HTuple::from_flat(at))).ok()?;
     let reversed = || own.modes().into_iter().rev().collect::<Vec<_>>();
     if reference.transposed { Some(Layout::concat(&reversed()).ok()?.flatten()) } else { Some(own) }
+}
+
+/// [`own_without`] where a register tensor indexes a mode: that is fixed at 0 too, once for each index.
+fn own_indexed(
+    verified: &Program,
+    reference: &TensorRef,
+    indexed: IndexedMode,
+    without: &[usize],
+) -> Option<Layout> {
+    let (mut leaves, mut stride) = (Vec::new(), 1i64);
+    for (mode, extent) in verified.shape(reference.tensor).into_iter().enumerate() {
+        if without.contains(&mode) {
+            continue;
+        }
+        if indexed.mode as usize == mode {
+            leaves.push((verified.shape(indexed.by)[0], 0));
+        } else if !matches!(reference.index.get(mode), Some(Some(_))) {
+            leaves.push((extent, stride));
+        }
+        stride = stride.checked_mul(extent)?;
+    }
+    if reference.transposed {
+        leaves.reverse();
+    }
+    Layout::from_leaves(&leaves).ok()
 }
 
 /// The ways to do a copy, and the instructions that cannot.
@@ -277,8 +307,8 @@ impl SharedProblem<'_> {
         match &key.1 {
             _ if src.memory == Memory::Global => self.without_registers(src, &mut candidates),
             Some(tv) => {
-                let combine = self.statements[i].0.kind.combines();
-                self.with_registers(tv, src, combine, &mut candidates);
+                let how = (self.statements[i].0.kind.combines(), self.is_indexed(i));
+                self.with_registers(tv, src, how, &mut candidates);
             }
             None => {}
         }
@@ -294,6 +324,8 @@ impl SharedProblem<'_> {
         let bits = src.dtype.bits();
         let threads = i64::from(self.verified.threads());
         let (widest, why) = widest_access(self.divisibility, src, threads, 16);
+        // Whatever the width, a thread copies the rows whose indices it holds.
+        let indexed = src.indexed.is_some().then(|| coalesced(src, threads, widest)).flatten();
         for bytes in [16u32, 8, 4, 2, 1].into_iter().filter(|bytes| bytes * 8 >= bits) {
             let n = i64::from(bytes * 8 / bits);
             let row = copies(Memory::Global, Memory::Shared, Scope::Cta, self.timing.arch)
@@ -308,8 +340,11 @@ impl SharedProblem<'_> {
                 candidates.reject(name, why.clone().unwrap_or(Reject::FewerContiguous(n)));
                 continue;
             }
-            let accessed =
-                coalesced(src, threads, n).ok_or(Reject::TooLarge).and_then(|tv| vector_run(&tv, n));
+            let accessed = indexed
+                .clone()
+                .or_else(|| coalesced(src, threads, n))
+                .ok_or(Reject::TooLarge)
+                .and_then(|tv| vector_run(&tv, n));
             let (mut access, run) = match accessed {
                 Ok(accessed) => accessed,
                 Err(reason) => {
@@ -331,12 +366,18 @@ impl SharedProblem<'_> {
         }
     }
 
+    /// True if a register tensor indexes a mode of what statement `i` copies.
+    fn is_indexed(&self, i: usize) -> bool {
+        let copied = self.statements[i].0.kind.copied();
+        copied.is_some_and(|(src, dst)| src.indexed.is_some() || dst.indexed.is_some())
+    }
+
     /// Copies between a register tensor of this layout and a shared one.
     fn with_registers(
         &self,
         tv: &TvLayout,
         src: &TileRef,
-        combine: Option<RedOp>,
+        (combine, indexed): (Option<RedOp>, bool),
         candidates: &mut Candidates<'_>,
     ) {
         let (bits, is_store) = (src.dtype.bits(), src.memory == Memory::Register);
@@ -348,6 +389,10 @@ impl SharedProblem<'_> {
             None => copies_anywhere(from, to, Scope::Cta).filter(|row| row.bytes * 8 >= bits).collect(),
         };
         for row in rows {
+            if row.is_collective() && indexed {
+                candidates.reject(row.name, Reject::RowsFromAnywhere);
+                continue;
+            }
             let missing = self.timing.arch.lacks(row.needs);
             if missing != Features::NONE {
                 candidates.reject(row.name, Reject::Lacks(missing, self.timing.arch));

@@ -163,7 +163,8 @@ impl<'a> Divisibility<'a> {
     /// Two cases are recognised: literals, and the tiling idiom `base = i · c` where `i` counts the tiles of size `c` that
     /// cover the extent (a block index with that grid, or a loop counter with that bound) and `c` divides the extent.
     pub fn stays_inside(&self, tile: &GlobalTile, dim: usize, extent: i64) -> bool {
-        self.lies_below(&tile.base[dim], &tile.shape[dim], extent)
+        let indexed = tile.indexed.is_some_and(|(along, _)| along as usize == dim);
+        !indexed && self.lies_below(&tile.base[dim], &tile.shape[dim], extent)
     }
 
     /// The same of coordinates `base + c` and a mode of extent `shape`.

@@ -162,7 +162,7 @@ pub(crate) fn streamed(
         else {
             continue;
         };
-        let whole = row.is_collective() || row.bytes >= 4;
+        let whole = (row.is_collective() || row.bytes >= 4) && src.indexed.is_none();
         if !(is_operand && together && whole && verified.tensor(src.tensor).memory() == Memory::Shared) {
             continue;
         }

@@ -43,6 +43,9 @@ pub enum Reject {
     /// Extent of a view, by mode.
     #[error("the extent of mode {0} is not known to be a multiple of {1}")]
     ExtentUnaligned(usize, i64),
+    /// A matrix instruction whose rows a register tensor names.
+    #[error("its rows are those of a tile, and not any that an index names")]
+    RowsFromAnywhere,
     /// Leaves of a view, by mode.
     #[error("the view walks mode {0} in steps that are not multiples of {1}")]
     StepsUnaligned(usize, i64),

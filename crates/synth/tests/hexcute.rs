@@ -8,8 +8,8 @@ use tilewright_synth::access::shared_access;
 use tilewright_synth::constraint::{Constraint, Equation, constraints};
 use tilewright_synth::gemm::{self, TiledMma};
 use tilewright_synth::{
-    CopyPlan, GemmPlan, Multiples, Options, StatementNote, StmtPlan, Synthesis, TvLayout, prepare, shared,
-    solve, synthesise,
+    CopyPlan, Divisibility, GemmPlan, Multiples, Options, StatementNote, StmtPlan, Synthesis, TvLayout,
+    prepare, shared, solve, synthesise,
 };
 use tilewright_tile::core::{self, Program, ShapeOp, StmtKind};
 use tilewright_tile::{Code, Constants, Diagnostic, TensorId, parse, unroll, verify};
@@ -411,7 +411,7 @@ fn holds(verified: &Program, equation: &Equation, get: &dyn Fn(TensorId) -> TvLa
             };
             held(&get(*dst), t) == held(&get(*src), t).into_iter().map(without).collect()
         }
-        Equation::Gemm { .. } | Equation::Memory { .. } => true,
+        Equation::Gemm { .. } | Equation::Memory { .. } | Equation::Indexed { .. } => true,
     })
 }
 
@@ -490,7 +490,9 @@ fn figure_19_every_equation_as_text() {
 fn figure_19_each_equation_solved_for_each_unknown() {
     let made = make(EVERYTHING);
     let statements = solve::statements(&made.verified);
-    let all: Vec<Constraint> = constraints(&made.verified, &statements);
+    let multiples = Multiples::default();
+    let divisibility = Divisibility::new(&made.verified, &multiples);
+    let all: Vec<Constraint> = constraints(&made.verified, &divisibility, &statements);
     let mut solved: BTreeMap<&str, usize> = BTreeMap::new();
     for constraint in &all {
         let kind = match &constraint.equation {
@@ -499,7 +501,7 @@ fn figure_19_each_equation_solved_for_each_unknown() {
             Equation::Half { .. } => "half",
             Equation::Reduce { .. } => "reduce",
             // Solved by arrangements and accesses: see the tests below.
-            Equation::Gemm { .. } | Equation::Memory { .. } => continue,
+            Equation::Gemm { .. } | Equation::Memory { .. } | Equation::Indexed { .. } => continue,
         };
         for unknown in constraint.tensors() {
             let known = |id: TensorId| (id != unknown).then(|| made.synthesis.register(id)).flatten();

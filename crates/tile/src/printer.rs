@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Write};
 
 use crate::expr::{Axis, Expr, IntOp, SymbolId};
 use crate::program::{
-    BinaryOp, ElemExpr, Form, Literal, Module, Notation, Param, ParamId, ParamKind, PipelineId, Program,
+    BinaryOp, ElemExpr, Form, IndexedMode, Literal, Module, Notation, Param, ParamId, ParamKind, PipelineId, Program,
     ScanOperands, ShapeOp, Side, Stmt, StmtKind, Surface, Symbol, SymbolKind, TensorId, TensorKind,
     TensorRef, TileOrder, UnaryOp, ViewLeaf, ViewMode,
 };
@@ -486,11 +486,18 @@ pub(crate) fn view(
 }
 
 /// `[:, :, ki]`.
-fn entries<F: Form>(out: &mut dyn Write, program: &dyn Names, index: &[Option<F::Index>]) -> fmt::Result {
+fn entries<F: Form>(
+    out: &mut dyn Write,
+    program: &dyn Names,
+    index: &[Option<F::Index>],
+    indexed: Option<IndexedMode>,
+) -> fmt::Result {
     out.write_str("[")?;
-    list(out, index, |out, entry| match entry {
-        None => out.write_str(":"),
-        Some(e) => F::write_index(out, program, e),
+    let modes: Vec<(u32, &Option<F::Index>)> = (0..).zip(index).collect();
+    list(out, &modes, |out, (mode, entry)| match (entry, indexed.filter(|by| by.mode == *mode)) {
+        (None, Some(indexed)) => out.write_str(program.tensor(indexed.by)),
+        (None, None) => out.write_str(":"),
+        (Some(e), _) => F::write_index(out, program, e),
     })?;
     out.write_str("]")
 }
@@ -499,7 +506,7 @@ fn entries<F: Form>(out: &mut dyn Write, program: &dyn Names, index: &[Option<F:
 pub(crate) fn part_text(program: &dyn Names, of: TensorId, index: &[Option<Expr>]) -> String {
     let mut text = program.tensor(of).to_string();
     // Writing to a string cannot fail.
-    let _ = entries::<Surface>(&mut text, program, index);
+    let _ = entries::<Surface>(&mut text, program, index, None);
     text
 }
 
@@ -594,7 +601,7 @@ pub(crate) fn reference<F: Form>(out: &mut dyn Write, program: &dyn Names, r: &T
     }
     out.write_str(program.tensor(r.tensor))?;
     if !r.index.is_empty() {
-        entries::<F>(out, program, &r.index)?;
+        entries::<F>(out, program, &r.index, r.indexed)?;
     }
     if r.transposed {
         out.write_str(")")?;

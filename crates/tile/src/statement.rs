@@ -147,6 +147,16 @@ pub enum TileOrder<F: Form = Surface> {
     },
 }
 
+/// A mode of a view or of a shared tensor that a register tensor indexes: `ga[id, :]`. Coordinate `i` of the mode, in the tile, is the
+/// `id[i]`-th of the tensor; where that is outside of the mode, nothing is read or written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IndexedMode {
+    /// The mode of the tensor.
+    pub mode: u32,
+    /// The register tensor: `i32`, of one mode, whose extent the mode has in the tile.
+    pub by: TensorId,
+}
+
 /// A tensor as a statement uses it: perhaps indexed, perhaps transposed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TensorRef<F: Form = Surface> {
@@ -156,6 +166,8 @@ pub struct TensorRef<F: Form = Surface> {
     /// empty list keeps every mode. Global views and shared tensors are indexed here; of a register tensor, a statement
     /// names a [`TensorKind::Part`](crate::TensorKind::Part).
     pub index: Vec<Option<F::Index>>,
+    /// The mode that a register tensor indexes, if there is one. Its entry of `index` is `None`.
+    pub indexed: Option<IndexedMode>,
     /// `transpose(t)`: the kept modes in reverse order. Costs nothing: it is a view.
     pub transposed: bool,
     /// Its place.
@@ -165,7 +177,7 @@ pub struct TensorRef<F: Form = Surface> {
 impl<F: Form> TensorRef<F> {
     /// The whole tensor.
     pub fn whole(tensor: TensorId) -> Self {
-        TensorRef { tensor, index: Vec::new(), transposed: false, span: Origin::Unknown }
+        TensorRef { tensor, index: Vec::new(), indexed: None, transposed: false, span: Origin::Unknown }
     }
 }
 
@@ -836,12 +848,14 @@ with_plain_statements!(operands!(
 impl<F: Form> StmtKind<F> {
     /// The tensors of the statement and their uses, in the order of the text; not those of the statements inside.
     pub fn tensors(&self) -> Vec<(Use, TensorId)> {
-        let tensor = |operand| match operand {
-            Operand::Tensor(used, id) => Some((used, *id)),
-            Operand::Reference(used, r) => Some((used, r.tensor)),
-            _ => None,
+        let tensors = |operand| match operand {
+            Operand::Tensor(used, id) => [Some((used, *id)), None],
+            Operand::Reference(used, r) => {
+                [Some((used, r.tensor)), r.indexed.map(|indexed| (Use::Read, indexed.by))]
+            }
+            _ => [None, None],
         };
-        self.operands().into_iter().filter_map(tensor).collect()
+        self.operands().into_iter().flat_map(tensors).flatten().collect()
     }
 
     fn tensors_with(&self, with: impl Fn(Use) -> bool) -> Vec<TensorId> {
@@ -1117,7 +1131,8 @@ pub trait Convert<F: Form, G: Form> {
     fn reference(&mut self, r: &TensorRef<F>) -> Result<TensorRef<G>, Self::Error> {
         let index = r.index.iter().map(|entry| entry.as_ref().map(|e| self.index(e)).transpose());
         let index = index.collect::<Result<_, _>>()?;
-        Ok(TensorRef { tensor: r.tensor, index, transposed: r.transposed, span: r.span })
+        let TensorRef { tensor, indexed, transposed, span, .. } = *r;
+        Ok(TensorRef { tensor, index, indexed, transposed, span })
     }
 
     /// A number of warps or warpgroups along M and N.

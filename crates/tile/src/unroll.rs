@@ -411,6 +411,9 @@ impl Unroll<'_> {
                 OperandMut::Tensor(_, id) => *id = self.operand(*id, Origin::Unknown)?,
                 OperandMut::Reference(_, r) => {
                     r.tensor = self.operand(r.tensor, r.span)?;
+                    if let Some(indexed) = &mut r.indexed {
+                        indexed.by = self.operand(indexed.by, r.span)?;
+                    }
                     r.index.iter_mut().flatten().for_each(|e| *e = self.expr(e));
                 }
                 OperandMut::Constant(e) | OperandMut::Expr(e) => *e = self.expr(e),

@@ -9,7 +9,7 @@ use tilewright_machine::{DType, Memory};
 use crate::diagnostic::Origin;
 use crate::expr::Expr;
 use crate::program::{
-    Form, ParamId, ParamKind, Program, Stmt, Surface, TensorId, TensorKind, TensorRef, ViewMode,
+    Form, IndexedMode, ParamId, ParamKind, Program, Stmt, Surface, TensorId, TensorKind, TensorRef, ViewMode,
 };
 use crate::statement;
 
@@ -51,6 +51,8 @@ pub struct TileRef<F: Form = Surface> {
     pub shape: Vec<i64>,
     /// For a shared tensor: the modes that the reference fixes, and where.
     pub fixed: Vec<(usize, F::Index)>,
+    /// The mode that a register tensor indexes, if there is one.
+    pub indexed: Option<IndexedTile>,
     /// True if the tensor's modes are in reverse order.
     pub transposed: bool,
     /// For a view of global memory: where the tile lies in the buffer.
@@ -65,17 +67,49 @@ impl<F: Form> TileRef<F> {
         reference: &TensorRef<F>,
         (memory, dtype): (Memory, DType),
         (mut shape, mut global): (Vec<i64>, Option<GlobalTile>),
-        fixed: Vec<(usize, F::Index)>,
+        (fixed, mut indexed): (Vec<(usize, F::Index)>, Option<IndexedTile>),
     ) -> Self {
         if reference.transposed {
             shape.reverse();
+            if let Some(indexed) = &mut indexed {
+                indexed.at = shape.len() - 1 - indexed.at;
+            }
             if let Some(global) = &mut global {
                 global.modes.reverse();
             }
         }
         let TensorRef { tensor, transposed, span, .. } = *reference;
-        TileRef { tensor, memory, dtype, shape, fixed, transposed, global, span }
+        TileRef { tensor, memory, dtype, shape, fixed, indexed, transposed, global, span }
     }
+}
+
+/// The mode of a tile that a register tensor indexes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct IndexedTile {
+    /// The mode of the tile.
+    pub at: usize,
+    /// The mode of the tensor.
+    pub mode: usize,
+    /// The register tensor.
+    pub by: TensorId,
+    /// The tensor's extent along the mode: what is not below it is outside.
+    pub extent: Expr,
+}
+
+impl IndexedTile {
+    /// The indexed mode of a reference to a tensor of modes of these extents.
+    pub(crate) fn new<F: Form>(reference: &TensorRef<F>, extents: impl Fn(usize) -> Expr) -> Option<Self> {
+        let IndexedMode { mode, by } = reference.indexed?;
+        let mode = mode as usize;
+        let fixed = |i: &usize| matches!(reference.index.get(*i), Some(Some(_)));
+        let at = mode - (0..mode).filter(fixed).count();
+        Some(IndexedTile { at, mode, by, extent: extents(mode) })
+    }
+}
+
+/// The extent of a mode of a view.
+pub(crate) fn extent_of(mode: &ViewMode) -> Expr {
+    mode.leaves.iter().fold(Expr::Int(1), |product, leaf| product * &leaf.extent)
 }
 
 /// The place of a tile in a buffer: `coordinate[d] = base[d] + Σ over leaves with dim d of digit · scale`.
@@ -91,6 +125,9 @@ pub struct GlobalTile {
     pub shape: Vec<Expr>,
     /// The buffer's strides in elements.
     pub strides: Vec<Expr>,
+    /// Of a tile with a mode that a register tensor indexes: the buffer's mode along which it leads, and how far a step of the index. That mode
+    /// of the tile has a scale of 0.
+    pub indexed: Option<(u32, i64)>,
 }
 
 impl GlobalTile {
@@ -100,11 +137,19 @@ impl GlobalTile {
         (offsets, ends): (&[Expr], &[Option<Expr>]),
         modes: &[ViewMode],
         index: &[Option<&Expr>],
+        indexed: Option<(usize, i64)>,
     ) -> (Vec<i64>, GlobalTile) {
         let int = |e: &Expr| e.as_int().unwrap_or(0);
         let mut base = offsets.to_vec();
-        let mut kept = Vec::new();
+        let (mut kept, mut step) = (Vec::new(), None);
         for (i, mode) in modes.iter().enumerate() {
+            if let (Some((at, extent)), [leaf]) = (indexed, mode.leaves.as_slice())
+                && at == i
+            {
+                step = Some((leaf.dim, int(&leaf.scale)));
+                kept.push(vec![(extent, leaf.dim, 0)]);
+                continue;
+            }
             let Some(Some(index)) = index.get(i) else {
                 kept.push(
                     mode.leaves.iter().map(|l| (int(&l.extent), l.dim, int(&l.scale))).collect::<Vec<_>>(),
@@ -129,7 +174,8 @@ impl GlobalTile {
             None => extent.clone(),
         });
         let shape_of_buffer = bounded.collect();
-        (shape, GlobalTile { param, base, modes: kept, shape: shape_of_buffer, strides: strides.to_vec() })
+        let (modes, strides) = (kept, strides.to_vec());
+        (shape, GlobalTile { param, base, modes, shape: shape_of_buffer, strides, indexed: step })
     }
 }
 
@@ -191,18 +237,26 @@ impl Verified {
     pub fn tile(&self, reference: &TensorRef) -> TileRef {
         let tensor = self.program.tensor(reference.tensor);
         let int = |e: &Expr| e.as_int().unwrap_or(0);
+        let indices = reference.indexed.map(|indexed| {
+            let shape = self.shape(indexed.by);
+            (indexed.mode as usize, shape.first().copied().unwrap_or(1))
+        });
+        let extent = |i: usize, extent: &Expr| match indices {
+            Some((mode, indices)) if mode == i => indices,
+            _ => int(extent),
+        };
         let (shape, global) = match &tensor.kind {
             TensorKind::Register { shape, .. }
             | TensorKind::Shared { shape, .. }
             | TensorKind::Part { shape, .. } => {
                 let kept = |i: &usize| !matches!(reference.index.get(*i), Some(Some(_)));
-                ((0..shape.len()).filter(kept).map(|i| int(&shape[i])).collect::<Vec<_>>(), None)
+                ((0..shape.len()).filter(kept).map(|i| extent(i, &shape[i])).collect::<Vec<_>>(), None)
             }
             TensorKind::View { param, offsets, ends, modes } => {
                 let index = reference.index.iter().map(Option::as_ref);
                 let buffer = (*param, self.buffer_shape(*param), self.strides(*param));
                 let (shape, global) =
-                    GlobalTile::new(buffer, (offsets, ends), modes, &index.collect::<Vec<_>>());
+                    GlobalTile::new(buffer, (offsets, ends), modes, &index.collect::<Vec<_>>(), indices);
                 (shape, Some(global))
             }
         };
@@ -211,7 +265,13 @@ impl Verified {
             Memory::Shared => entries.filter_map(|(i, e)| Some((i, e.clone()?))).collect(),
             Memory::Global | Memory::Register => Vec::new(),
         };
-        TileRef::new(reference, (tensor.memory(), tensor.dtype), (shape, global), fixed)
+        let indexed = IndexedTile::new(reference, |mode| match &tensor.kind {
+            TensorKind::View { modes, .. } => modes.get(mode).map_or(Expr::Int(1), extent_of),
+            TensorKind::Register { shape, .. }
+            | TensorKind::Shared { shape, .. }
+            | TensorKind::Part { shape, .. } => shape.get(mode).cloned().unwrap_or(Expr::Int(1)),
+        });
+        TileRef::new(reference, (tensor.memory(), tensor.dtype), (shape, global), (fixed, indexed))
     }
 
     /// Calls `visit` for every statement, loops, roles and stages before their bodies, with the number of loops around it.

@@ -126,6 +126,9 @@ impl Flow<'_> {
     }
 
     fn load_as(&mut self, dtype: &'static str) -> Value {
+        if bits(dtype) >= 8 && self.dice.once_in(8) {
+            return self.load_rows(dtype);
+        }
         let view = self.view(dtype, None);
         let name = self.tensor("r", dtype, None);
         let outside = match dtype {
@@ -135,6 +138,21 @@ impl Flow<'_> {
             _ => self.dice.pick(&["", "", ", outside = 1"]),
         };
         self.draft.line(format!("copy({view}, {name}{outside})"));
+        Value { name, dtype }
+    }
+
+    /// Rows of a buffer that a register tensor names, some of them outside.
+    fn load_rows(&mut self, dtype: &'static str) -> Value {
+        let [ids, rows, gi, view, id] = ["i", "x", "gi", "gx", "id"].map(|name| self.draft.name(name));
+        let (m, n, all) = (self.m, self.n, self.rows.0.clone());
+        self.draft.params.push(format!("{ids}: i32[{m}]"));
+        self.draft.params.push(format!("{rows}: {dtype}[{all}, {n}]"));
+        self.draft.line(format!("{gi} = global_view({ids}, ({m}) : (e0))"));
+        self.draft.line(format!("{view} = global_view({rows}, ({all}, {n}) : (e0, e1))"));
+        self.draft.line(format!("{id} = register_tensor(i32, [{m}])"));
+        self.draft.line(format!("copy({gi}, {id})"));
+        let name = self.tensor("r", dtype, None);
+        self.draft.line(format!("copy({view}[{id}, :], {name})"));
         Value { name, dtype }
     }
 

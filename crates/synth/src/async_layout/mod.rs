@@ -166,7 +166,9 @@ impl AsyncAssignment<'_> {
                 StmtKind::CopyAsync { src, dst, how } => {
                     let stores = self.memory(src.tensor) == Memory::Shared;
                     let (view, reference) = if stores { (dst, src) } else { (src, dst) };
-                    let op = tensor_op(self.v, src, *how, produces);
+                    // A box has no rows from anywhere.
+                    let indexed = src.indexed.is_some() || dst.indexed.is_some();
+                    let op = tensor_op(self.v, src, *how, produces).filter(|_| !indexed);
                     match op.filter(|_| self.options.arch.has(TensorRow::NEEDS)) {
                         Some(op) => self.uses.entry(reference.tensor).or_default().push(Use::Copy {
                             view: view.clone(),

@@ -163,6 +163,9 @@ impl Difference {
 
 /// Coordinates that a tile spans along a mode of its buffer; `None` where it goes backwards.
 fn extent(tile: &GlobalTile, dim: usize) -> Option<i64> {
+    if tile.indexed.is_some_and(|(along, _)| along as usize == dim) {
+        return None;
+    }
     let mut last = 0i64;
     for (extent, mode, scale) in tile.modes.iter().flatten() {
         if *mode as usize == dim {
@@ -229,6 +232,7 @@ mod tests {
             modes: vec![vec![(128, 0, 1)], vec![(64, 1, 1)]],
             shape: vec![Expr::Symbol(SymbolId(9)), Expr::Symbol(SymbolId(9))],
             strides: vec![Expr::Int(1024), Expr::Int(1)],
+            indexed: None,
         }
     }
 

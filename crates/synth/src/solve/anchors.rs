@@ -9,7 +9,7 @@ use tilewright_tile::core::{Program, ShapeOp, Stmt, StmtKind, TileRef};
 use super::solution::{Clash, Registers};
 use super::{Anchor, Solver};
 use crate::access::{coalesced, coalesced_by_warp, runs_along, widest_vector};
-use crate::constraint::{Constraint, Equation};
+use crate::constraint::{Constraint, Equation, IndexedPart};
 use crate::divisibility::Divisibility;
 use crate::linear::LANES;
 use crate::reason::Why;
@@ -19,6 +19,15 @@ impl Solver<'_> {
     /// Everything but matrix products: gathers, the copies that move the most data, and what is left.
     pub(super) fn rest(&self, state: &mut Registers) -> Result<(), Clash> {
         let threads = i64::from(self.verified.threads());
+        // The indices of copies without registers are held as these copy.
+        for number in 0..self.constraints.len() {
+            if let Equation::Indexed { tile: IndexedPart::Vectors(..), .. } =
+                self.constraints[number].equation
+            {
+                let news = self.apply(state, number, false)?;
+                self.propagate(state, news)?;
+            }
+        }
         for i in 0..self.statements.len() {
             self.gather(state, i)?;
         }

@@ -169,7 +169,7 @@ impl<'a> Solver<'a> {
         statements: &'a [(&'a Stmt, usize)],
         cache: Rc<Cache>,
     ) -> Result<Self, Diagnostic> {
-        let constraints = constraints(verified, statements);
+        let constraints = constraints(verified, divisibility, statements);
         let mut touching = vec![Vec::new(); verified.tensors.len()];
         for (i, constraint) in constraints.iter().enumerate() {
             for tensor in constraint.tensors() {

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use tilewright_layout::nullspace;
+use tilewright_layout::{Layout, nullspace};
 use tilewright_tile::core::{ShapeOp, Stmt, StmtKind, TensorKind};
 use tilewright_tile::{Code, Diagnostic, TensorId};
 
 use super::Solver;
 use super::solution::{Clash, Registers};
 use crate::access::in_memory_order;
-use crate::constraint::Equation;
+use crate::constraint::{Equation, IndexedPart};
 use crate::reason::Why;
 use crate::tv::{TvLayout, moves, moves_through};
 use crate::{between, shapes};
@@ -138,6 +138,9 @@ impl Solver<'_> {
                 let stmt = self.statements[i].0.id;
                 let why = match &constraint.equation {
                     Equation::Equal(_) => Why::SameAs { stmt, tensor: from },
+                    Equation::Indexed { tile: IndexedPart::Vectors(_, n), .. } => {
+                        Why::Coalesced { stmt, vector: *n }
+                    }
                     _ => Why::DerivedFrom { stmt, tensor: from },
                 };
                 self.set(state, id, tv, why)?;
@@ -149,6 +152,7 @@ impl Solver<'_> {
             Equation::Shape { dst, src, op: op @ ShapeOp::Broadcast(_) } if new.is_empty() => {
                 self.check_repeated(state, i, (*dst, *src), op)?;
             }
+            Equation::Indexed { by, map, tile } => self.check_indices(state, i, *by, (map, tile))?,
             _ => {}
         }
         self.suits(state, i)?;
@@ -217,6 +221,37 @@ impl Solver<'_> {
         let moved = |other: &&(&Stmt, usize)| matches!(other.0.kind, StmtKind::Rearrange { dst, .. } if dst == operand);
         let remedy = self.statements.iter().find(moved).is_none().then_some((stmt.id, operand));
         Err(Clash { diagnostic: Box::new(error), remedy })
+    }
+
+    /// Checks that each thread holds the indices of what it copies, where both are known.
+    fn check_indices(
+        &self,
+        state: &Registers,
+        i: usize,
+        by: TensorId,
+        (map, tile): (&Layout, &IndexedPart),
+    ) -> Result<(), Clash> {
+        let known = |id: TensorId| state.layouts[id.0 as usize].as_ref().map(|(tv, _)| tv);
+        let part = match tile {
+            IndexedPart::Register(register) => known(*register),
+            IndexedPart::Vectors(tv, _) => Some(tv),
+        };
+        let (Some(held), Some(part)) = (known(by), part) else { return Ok(()) };
+        let threads = i64::from(self.verified.threads());
+        let needed = shapes::seen(part, map);
+        if needed.as_ref().is_some_and(|needed| moves(held, needed, threads).is_some()) {
+            return Ok(());
+        }
+        let stmt = self.statements[i].0;
+        let needed = needed.map_or_else(String::new, |tv| format!(", which are {}", tv.layout()));
+        let message = format!(
+            "threads do not hold the indices of what they copy here{needed}; `{}` is {}",
+            self.name(by),
+            held.layout()
+        );
+        let diagnostic = Diagnostic::new(Code::LayoutConflict, stmt.span, message)
+            .help(format!("redistribute it: `x = rearrange({})`, and index by `x`", self.name(by)));
+        Err(Clash { diagnostic: Box::new(diagnostic), remedy: Some((stmt.id, by)) })
     }
 
     /// Checks that the tensors of an equality that have layouts have the same one.

@@ -150,12 +150,15 @@ impl Convert<Core, Surface> for Unstage {
     fn reference(&mut self, r: &TensorRef) -> Result<statement::TensorRef, Diagnostic> {
         let kept = match r.index.split_last() {
             // What keeps every mode of the stage is the tensor's name alone.
-            Some((Some(Coord::Slot(_)), kept)) if kept.iter().all(Option::is_none) => &[],
+            Some((Some(Coord::Slot(_)), kept)) if kept.iter().all(Option::is_none) && r.indexed.is_none() => {
+                &[]
+            }
             Some((Some(Coord::Slot(_)), kept)) => kept,
             _ => &r.index[..],
         };
         let index = kept.iter().map(|entry| entry.as_ref().map(|e| self.index(e)).transpose());
         let index = index.collect::<Result<_, _>>()?;
-        Ok(statement::TensorRef { tensor: r.tensor, index, transposed: r.transposed, span: r.span })
+        let statement::TensorRef { tensor, indexed, transposed, span, .. } = *r;
+        Ok(statement::TensorRef { tensor, index, indexed, transposed, span })
     }
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use tilewright_machine::Memory;
 
-/// Replaces copies from shared to global memory, and those to shared memory that say what lies outside: each becomes two, through a new
+/// Replaces copies from shared to global memory, and those to shared memory that say what lies outside, or to rows that a register tensor names: each becomes two, through a new
 /// register tensor. Asynchronous copies that the tensor memory accelerator does and those that add stay. A copy of a view with modes of stride 0 to registers becomes one without these modes, and a
 /// broadcast: a thread loads once what it holds several times, and the layout of what is loaded follows that of what is repeated.
 pub fn desugar_copies(program: &mut Program) -> Changed {
@@ -27,7 +27,8 @@ pub fn desugar_copies(program: &mut Program) -> Changed {
             let [from, to] = [src, dst].map(|r| program.tensor(r.tensor).memory());
             let stores = (from, to) == (Memory::Shared, Memory::Global);
             // Only registers hold anything but zeros where nothing is read.
-            let fills = matches!(kind, StmtKind::Copy { how, .. } if how.outside.is_some());
+            let fills =
+                matches!(kind, StmtKind::Copy { how, .. } if how.outside.is_some()) || dst.indexed.is_some();
             let loads = (from, to) == (Memory::Global, Memory::Shared) && fills;
             (stores || loads).then_some(Replace::Copy)
         }
@@ -57,13 +58,16 @@ fn repeated_modes(program: &Program, reference: &TensorRef) -> Vec<(usize, usize
     let Some(global) = &tile.global else { return Vec::new() };
     let TensorKind::View { modes, .. } = &program.tensor(reference.tensor).kind else { return Vec::new() };
     let is_kept = |mode: &usize| reference.index.get(*mode).is_none_or(Option::is_none);
+    let indexed = tile.indexed.as_ref().map(|indexed| indexed.at);
     let mut kept: Vec<usize> = (0..modes.len()).filter(is_kept).collect();
     if tile.transposed {
         kept.reverse();
     }
     let repeats = |axis: &usize| {
         let leaves = &global.modes[*axis];
-        tile.shape[*axis] > 1 && leaves.iter().all(|(extent, _, scale)| *extent == 1 || *scale == 0)
+        tile.shape[*axis] > 1
+            && indexed != Some(*axis)
+            && leaves.iter().all(|(extent, _, scale)| *extent == 1 || *scale == 0)
     };
     (0..kept.len()).filter(repeats).map(|axis| (axis, kept[axis])).collect()
 }

@@ -112,7 +112,10 @@ impl Alike<'_> {
             StmtKind::Fill { .. } => {}
             StmtKind::Cast { dst, src } | StmtKind::Rearrange { dst, src } => self.elementwise(*dst, &[*src]),
             StmtKind::Elementwise { dst, expr } => self.elementwise(*dst, &expr.tensors()),
-            StmtKind::Copy { src, dst, .. } => self.copy(stmt, src, dst),
+            // An index has as many places as it has.
+            StmtKind::Copy { src, dst, .. } if src.indexed.is_none() && dst.indexed.is_none() => {
+                self.copy(stmt, src, dst);
+            }
             StmtKind::Shape { dst, src, op } => self.shape(*dst, *src, op),
             StmtKind::Join { dst, a, b } => self.halves(*dst, [*a, *b]),
             StmtKind::Split { lo, hi, src } => self.halves(*src, [*lo, *hi]),

@@ -15,7 +15,7 @@ use crate::program::Unnamed;
 use crate::program::{Param, ParamId, ParamKind, PipelineId, Side, TensorId, ViewMode};
 use crate::statement::{self, Form};
 use crate::unnamed::Expressions;
-use crate::verified::GlobalTile;
+use crate::verified::{GlobalTile, IndexedTile, extent_of};
 
 /// The form of core programs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -369,12 +369,16 @@ impl Program {
     pub fn tile(&self, reference: &TensorRef) -> TileRef {
         let tensor = self.tensor(reference.tensor);
         let (mut shape, mut global, mut fixed) = (Vec::new(), None, Vec::new());
+        let indices = reference.indexed.map(|indexed| {
+            let shape = self.shape(indexed.by);
+            (indexed.mode as usize, shape.first().copied().unwrap_or(1))
+        });
         match &tensor.kind {
             TensorKind::Register { shape: extents, .. } | TensorKind::Shared { shape: extents, .. } => {
                 for (mode, extent) in extents.iter().enumerate() {
                     match reference.index.get(mode) {
                         Some(Some(coord)) => fixed.push((mode, coord.clone())),
-                        _ => shape.push(*extent),
+                        _ => shape.push(indices.filter(|(at, _)| *at == mode).map_or(*extent, |(_, n)| n)),
                     }
                 }
             }
@@ -383,11 +387,17 @@ impl Program {
                 let index: Vec<Option<&Expr>> =
                     reference.index.iter().map(|entry| entry.as_ref().and_then(Coord::expr)).collect();
                 let buffer = (*param, self.buffer_shape(*param), self.strides(*param));
-                let (extents, tile) = GlobalTile::new(buffer, (offsets, ends), modes, &index);
+                let (extents, tile) = GlobalTile::new(buffer, (offsets, ends), modes, &index, indices);
                 (shape, global) = (extents, Some(tile));
             }
         }
-        TileRef::new(reference, (tensor.memory(), tensor.dtype), (shape, global), fixed)
+        let indexed = IndexedTile::new(reference, |mode| match &tensor.kind {
+            TensorKind::View { modes, .. } => modes.get(mode).map_or(Expr::Int(1), extent_of),
+            TensorKind::Register { shape, .. } | TensorKind::Shared { shape, .. } => {
+                Expr::Int(shape.get(mode).copied().unwrap_or(1))
+            }
+        });
+        TileRef::new(reference, (tensor.memory(), tensor.dtype), (shape, global), (fixed, indexed))
     }
 
     /// Calls `visit` for every statement, loops and stages before their bodies, with the number of loops around it.

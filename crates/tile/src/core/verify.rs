@@ -154,6 +154,9 @@ impl<'a> Check<'a> {
                 Operand::Tensor(used, id) => self.tensor(stmt, used, *id)?,
                 Operand::Reference(used, r) => {
                     self.tensor(stmt, used, r.tensor)?;
+                    if let Some(indexed) = r.indexed {
+                        self.tensor(stmt, Use::Read, indexed.by)?;
+                    }
                     self.reference(stmt, r)?;
                 }
                 Operand::Constant(_) => {}

@@ -78,8 +78,8 @@ use crate::expr::{Axis, Expr, SymbolId};
 use crate::parser::MAX_DEPTH;
 use crate::program::Dimension;
 use crate::program::{
-    AsyncCopyAttrs, CopyAttrs, ElemExpr, ParamId, ParamKind, Program, StmtKind, SymbolKind, TensorId,
-    TensorKind, TensorRef, ViewLeaf, ViewMode,
+    AsyncCopyAttrs, CopyAttrs, ElemExpr, IndexedMode, ParamId, ParamKind, Program, StmtKind, SymbolKind,
+    TensorId, TensorKind, TensorRef, ViewLeaf, ViewMode,
 };
 
 use call::{CALLS, Target};
@@ -448,10 +448,16 @@ impl KernelBuilder {
     #[track_caller]
     fn reference(&mut self, mut r: Reference) -> Option<TensorRef> {
         let mut tensor = self.usable(&r.tensor)?;
-        if self.build.program.tensor(tensor).memory() == Memory::Register && !r.index.is_empty() {
+        let indexed = match &r.indexed {
+            Some((mode, by)) => Some(IndexedMode { mode: *mode, by: self.usable(by)? }),
+            None => None,
+        };
+        let registers = self.build.program.tensor(tensor).memory() == Memory::Register;
+        if registers && !r.index.is_empty() && indexed.is_none() {
             tensor = self.build.part(tensor, std::mem::take(&mut r.index), Origin::caller());
         }
-        Some(TensorRef { tensor, index: r.index, transposed: r.transposed, span: Origin::caller() })
+        let (index, transposed) = (r.index, r.transposed);
+        Some(TensorRef { tensor, index, indexed, transposed, span: Origin::caller() })
     }
 
     #[track_caller]

@@ -81,7 +81,7 @@ impl Tensor {
 
     /// The view with some modes fixed: one entry a mode, `None` keeps it.
     pub fn index(&self, entries: impl IntoIterator<Item = Option<Expr>>) -> Reference {
-        Reference { tensor: *self, index: entries.into_iter().collect(), transposed: false }
+        Reference { tensor: *self, index: entries.into_iter().collect(), indexed: None, transposed: false }
     }
 
     /// `transpose(t)`.
@@ -95,10 +95,19 @@ impl Tensor {
 pub struct Reference {
     pub(super) tensor: Tensor,
     pub(super) index: Vec<Option<Expr>>,
+    pub(super) indexed: Option<(u32, Tensor)>,
     pub(super) transposed: bool,
 }
 
 impl Reference {
+    /// `t[id, :]`: with a mode that a register tensor of `i32` indexes.
+    pub fn indexed(mut self, mode: u32, by: &Tensor) -> Self {
+        // Every mode has an entry where one is indexed.
+        self.index.resize(self.index.len().max(self.tensor.rank), None);
+        self.indexed = Some((mode, *by));
+        self
+    }
+
     /// `transpose(t[…])`: the kept modes in reverse order.
     pub fn transpose(mut self) -> Self {
         self.transposed = !self.transposed;
@@ -108,7 +117,7 @@ impl Reference {
 
 impl From<&Tensor> for Reference {
     fn from(tensor: &Tensor) -> Self {
-        Reference { tensor: *tensor, index: Vec::new(), transposed: false }
+        Reference { tensor: *tensor, index: Vec::new(), indexed: None, transposed: false }
     }
 }
 

@@ -7,12 +7,14 @@ use super::op::Access;
 pub(super) struct Corner {
     pub(super) base: Vec<i64>,
     pub(super) ends: Vec<i64>,
+    /// Of a tile with a mode that a register tensor indexes: how far each index leads, `None` outside of the mode.
+    pub(super) steps: Option<Vec<Option<i64>>>,
 }
 
 impl Access {
     /// The offset of the first element, where the whole tile lies within the buffer.
-    pub(super) fn start_if_inside(&self, Corner { base, ends }: &Corner) -> Option<i64> {
-        let reach = self.reach.as_ref()?;
+    pub(super) fn start_if_inside(&self, Corner { base, ends, steps }: &Corner) -> Option<i64> {
+        let reach = self.reach.as_ref().filter(|_| steps.is_none())?;
         let mut start = 0i64;
         for (((b, reach), extent), stride) in base.iter().zip(reach).zip(ends).zip(&self.strides) {
             if *b < 0 || b.checked_add(*reach)? >= *extent {
@@ -47,16 +49,24 @@ impl Access {
     }
 
     /// Calls `visit` for every element of the tile with its offset in the buffer, `None` outside.
-    pub(super) fn each(&self, Corner { base, ends }: &Corner, mut visit: impl FnMut(Option<usize>)) {
+    pub(super) fn each(&self, Corner { base, ends, steps }: &Corner, mut visit: impl FnMut(Option<usize>)) {
         let mut digits = vec![0i64; self.leaves.len()];
         let mut coordinate: Vec<i128> = Vec::with_capacity(base.len());
-        for _ in 0..self.offsets.len() {
+        for element in 0..self.offsets.len() {
             coordinate.clear();
             coordinate.extend(base.iter().map(|b| i128::from(*b)));
             for ((_, dim, scale), digit) in self.leaves.iter().zip(&digits) {
                 coordinate[*dim] += i128::from(*digit) * i128::from(*scale);
             }
-            let inside = coordinate.iter().zip(ends).all(|(c, n)| (0..i128::from(*n)).contains(c));
+            let step = match (&self.indexed, steps) {
+                (Some(indexed), Some(steps)) => {
+                    let step = steps.get(indexed.indices.of[element] as usize).copied().flatten();
+                    coordinate[indexed.dim] += i128::from(step.unwrap_or(0));
+                    step.is_some()
+                }
+                _ => true,
+            };
+            let inside = step && coordinate.iter().zip(ends).all(|(c, n)| (0..i128::from(*n)).contains(c));
             // Within the buffer the offset is less than its length.
             let offset = || {
                 coordinate.iter().zip(&self.strides).map(|(c, d)| c * i128::from(*d)).sum::<i128>() as usize

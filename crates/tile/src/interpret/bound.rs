@@ -123,8 +123,9 @@ impl Element {
         let [old, new] = [self.value, x.value];
         let spread = self.bound.max(x.bound);
         match op {
-            RedOp::Add if dtype == DType::I32 => {
-                Element::exact(Compute::I32.wrap((old as i64).wrapping_add(new as i64)) as f64)
+            RedOp::Add if !dtype.is_float() => {
+                let of = if dtype == DType::U32 { Compute::U32 } else { Compute::I32 };
+                Element::exact(of.wrap((old as i64).wrapping_add(new as i64)) as f64)
             }
             RedOp::Add => {
                 let size = old.abs() + new.abs() + spread;

@@ -6,7 +6,6 @@ use tilewright_machine::{DType, RedOp};
 
 use super::bound::Element;
 use super::op::Combine;
-use super::round;
 
 /// A parameter's buffer while blocks run.
 pub(super) enum Buffer<'a> {
@@ -120,7 +119,7 @@ impl<'a> Buffer<'a> {
             let change = |old: u64| Some(change(f64::from_bits(old)).to_bits());
             let _ = place.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
         };
-        update(&values[offset], &|old| round(dtype, old + x.value));
+        update(&values[offset], &|old| Element::exact(old).combined(RedOp::Add, x, dtype).value);
         let wider = |old: u32| Some(upper(f64::from(f32::from_bits(old)) + x.bound));
         let _ = bounds[offset].fetch_update(Ordering::Relaxed, Ordering::Relaxed, wider);
         if let Some(added) = added {

@@ -15,6 +15,16 @@ impl Watch<'_> {
         tile: &Tile,
         text: &str,
     ) -> Result<Option<Mask>, InterpretError> {
+        if tile.indexed.is_some() {
+            let targets = role.targets(tile, text)?;
+            let places: Vec<usize> = targets.iter().copied().flatten().collect();
+            let mask = self.read(tile.tensor, Some(&places));
+            return Ok(mask.map(|mask| {
+                let mut found = mask.missing.iter();
+                let missing = targets.iter().map(|at| at.is_some() && found.next() == Some(&true));
+                Mask { missing: missing.collect(), origin: mask.origin }
+            }));
+        }
         if self.state(tile.tensor).missing.is_none() || tile.order.is_none() {
             return Ok(self.read(tile.tensor, None));
         }
@@ -42,19 +52,24 @@ impl Watch<'_> {
         text: &str,
     ) -> Result<(), InterpretError> {
         let mask = self.read_side(role, src, text)?;
+        for by in [src, dst].into_iter().filter_map(Side::indices) {
+            if let Some(unwritten) = self.read(by, None) {
+                self.reached(unwritten.origin);
+            }
+        }
         match dst {
             // What is combined is there already.
             Side::Tile(tile) if combines => {
                 let before = self.read_tile(role, tile, text)?;
                 if before.is_none() && mask.is_some() {
-                    let places = role.places(tile, text)?;
+                    let (places, mask) = written(role, tile, mask, text)?;
                     self.write_part(tile.tensor, &places, self.len(tile.tensor), mask);
                 }
             }
             Side::Tile(Tile { tensor, order: None, .. }) => self.write(*tensor, mask, false),
             Side::Tile(tile) => {
                 if self.state(tile.tensor).missing.is_some() || mask.is_some() {
-                    let places = role.places(tile, text)?;
+                    let (places, mask) = written(role, tile, mask, text)?;
                     self.write_part(tile.tensor, &places, self.len(tile.tensor), mask);
                 }
                 self.state(tile.tensor).unread = None;
@@ -315,6 +330,35 @@ fn tensors(tree: &Rounded, visit: &mut impl FnMut(usize)) {
     for operand in tree.operands() {
         tensors(operand, visit);
     }
+}
+
+impl Side {
+    /// The register tensor that indexes a mode of it.
+    fn indices(&self) -> Option<usize> {
+        match self {
+            Side::Tile(tile) => tile.indexed.as_ref().map(|(indices, ..)| indices.by),
+            Side::Global(access) => access.indexed.as_ref().map(|indexed| indexed.indices.by),
+        }
+    }
+}
+
+/// The places that a copy to a tile writes, and their part of a mask.
+fn written(
+    role: &Role<'_>,
+    tile: &Tile,
+    mask: Option<Mask>,
+    text: &str,
+) -> Result<(Vec<usize>, Option<Mask>), InterpretError> {
+    let places = role.places(tile, text)?;
+    if tile.indexed.is_none() {
+        return Ok((places, mask));
+    }
+    let inside: Vec<bool> = role.targets(tile, text)?.iter().map(Option::is_some).collect();
+    let mask = mask.map(|mask| {
+        let kept = mask.missing.iter().zip(&inside).filter(|(_, inside)| **inside);
+        Mask { missing: kept.map(|(missing, _)| *missing).collect(), origin: mask.origin }
+    });
+    Ok((places, mask))
 }
 
 fn pick(mask: &Mask, places: impl Iterator<Item = usize>) -> Mask {

@@ -224,6 +224,16 @@ pub(super) struct Tile {
     pub(super) order: Option<Vec<u32>>,
     /// The modes that are fixed.
     pub(super) fixed: Vec<Fixed>,
+    /// A mode that a register tensor indexes: its extent and stride.
+    pub(super) indexed: Option<(Indices, i64, i64)>,
+}
+
+/// The indices of a mode, which a register tensor holds.
+pub(super) struct Indices {
+    /// The register tensor.
+    pub(super) by: usize,
+    /// For each element of the tile, which of the indices is its.
+    pub(super) of: Vec<u32>,
 }
 
 /// A mode that an index fixes.
@@ -262,4 +272,16 @@ pub(super) struct Access {
     pub(super) offsets: Vec<i64>,
     /// For each leaf of the tile (extent, buffer mode, scale), leftmost fastest.
     pub(super) leaves: Vec<(i64, usize, i64)>,
+    /// A mode that a register tensor indexes.
+    pub(super) indexed: Option<IndexedSteps>,
+}
+
+/// A mode of a view that a register tensor indexes.
+pub(super) struct IndexedSteps {
+    pub(super) indices: Indices,
+    /// The mode's extent.
+    pub(super) extent: Expr,
+    /// The buffer's mode along which a step leads, and how far.
+    pub(super) dim: usize,
+    pub(super) scale: i64,
 }

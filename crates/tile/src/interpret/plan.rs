@@ -10,7 +10,8 @@ use super::error::InterpretError;
 use super::executable::{Executable, PipelineRow};
 use super::launch::{tensor_shape, tensor_strides};
 use super::op::{
-    Access, Fixed, How, Numbers, Op, PartOf, Pipeline, Plan, Product, Repeats, RolePlan, Scanned, Side, Tile,
+    Access, Fixed, How, IndexedSteps, Indices, Numbers, Op, PartOf, Pipeline, Plan, Product, Repeats,
+    RolePlan, Scanned, Side, Tile,
 };
 use super::round::round;
 use super::shapes::{self, Around, table};
@@ -18,7 +19,9 @@ use crate::arith::{Types, rounded};
 use crate::core::{Coord, Slot, TileOrder};
 use crate::expr::{Expr, SymbolId};
 use crate::printer::statement_text;
-use crate::program::{self, Form, Literal, ParamId, PipelineId, ScanOperands, ShapeOp, StmtKind, TensorId};
+use crate::program::{
+    self, Form, IndexedMode, Literal, ParamId, PipelineId, ScanOperands, ShapeOp, StmtKind, TensorId,
+};
 use crate::statement;
 
 /// A statement of the form of a program.
@@ -467,9 +470,9 @@ impl<P: Executable> Making<'_, P> {
 
     /// The place of a register tensor, or of a part of one.
     fn place(&self, id: TensorId) -> Tile {
-        let Some((of, index)) = self.program.part(id) else { return self.tile_of(id, &[], false) };
+        let Some((of, index)) = self.program.part(id) else { return self.tile_of(id, (&[], None), false) };
         let index: Vec<Option<Coord>> = index.iter().map(|e| e.clone().map(Coord::Expr)).collect();
-        self.tile_of(of, &index, false)
+        self.tile_of(of, (&index, None), false)
     }
 
     /// The place of an operand of a product.
@@ -483,16 +486,26 @@ impl<P: Executable> Making<'_, P> {
     /// The place of a reference to a tensor of the block.
     fn referenced(&self, r: &TensorRef<P>) -> Tile {
         let index: Vec<Option<Coord>> = r.index.iter().map(|entry| entry.as_ref().map(P::coord)).collect();
-        self.tile_of(r.tensor, &index, r.transposed)
+        self.tile_of(r.tensor, (&index, r.indexed), r.transposed)
     }
 
     /// The tile of a tensor of the block at an index.
-    fn tile_of(&self, id: TensorId, index: &[Option<Coord>], transposed: bool) -> Tile {
-        let (mut kept, mut fixed) = (Vec::new(), Vec::new());
+    fn tile_of(
+        &self,
+        id: TensorId,
+        (index, by): (&[Option<Coord>], Option<IndexedMode>),
+        transposed: bool,
+    ) -> Tile {
+        let (mut kept, mut fixed, mut indexed) = (Vec::new(), Vec::new(), None);
         let mut stride = 1;
         for (mode, extent) in self.program.shape(id).into_iter().enumerate() {
             match index.get(mode) {
                 Some(Some(index)) => fixed.push(Fixed { mode, index: index.clone(), extent, stride }),
+                _ if by.is_some_and(|by| by.mode as usize == mode) => {
+                    let by = by.map_or(id, |by| by.by);
+                    indexed = Some((by, kept.len(), extent, stride));
+                    kept.push((self.program.shape(by)[0], 0));
+                }
                 _ => kept.push((extent, stride)),
             }
             stride *= extent;
@@ -501,14 +514,26 @@ impl<P: Executable> Making<'_, P> {
         if transposed {
             kept.reverse();
         }
-        let order = (transposed || !fixed.is_empty())
+        let indexed = indexed.map(|(by, at, extent, stride)| {
+            let at = if transposed { kept.len() - 1 - at } else { at };
+            (indices(by, at, kept.iter().map(|(extent, _)| *extent)), extent, stride)
+        });
+        let order = (transposed || !fixed.is_empty() || indexed.is_some())
             .then(|| table(kept.into_iter()).into_iter().map(|o| o as u32).collect());
-        Tile { tensor: id.0 as usize, name: self.program.names().tensor(id).to_string(), order, fixed }
+        let name = self.program.names().tensor(id).to_string();
+        Tile { tensor: id.0 as usize, name, order, fixed, indexed }
     }
 
     /// One side of a copy.
     fn side(&self, r: &TensorRef<P>) -> Result<Side, InterpretError> {
-        let Some(global) = self.program.tile(r).global else { return Ok(Side::Tile(self.referenced(r))) };
+        let tile = self.program.tile(r);
+        let Some(global) = tile.global else { return Ok(Side::Tile(self.referenced(r))) };
+        let indexed = tile.indexed.zip(global.indexed).map(|(indexed, (dim, scale))| IndexedSteps {
+            indices: indices(indexed.by, indexed.at, tile.shape.iter().copied()),
+            extent: indexed.extent,
+            dim: dim as usize,
+            scale,
+        });
         let strides = tensor_strides(self.program, global.param, self.sizes)?;
         let leaves: Vec<(i64, usize, i64)> =
             global.modes.iter().flatten().map(|(n, dim, scale)| (*n, *dim as usize, *scale)).collect();
@@ -529,8 +554,15 @@ impl<P: Executable> Making<'_, P> {
             reach,
             offsets,
             leaves,
+            indexed,
         })))
     }
+}
+
+/// The indices of mode `at` of a tile of these extents.
+fn indices(by: TensorId, at: usize, extents: impl Iterator<Item = i64>) -> Indices {
+    let of = table(extents.enumerate().map(|(mode, extent)| (extent, i64::from(mode == at))));
+    Indices { by: by.0 as usize, of: of.into_iter().map(|i| i as u32).collect() }
 }
 
 /// The tensors that a statement reads or writes, each once.

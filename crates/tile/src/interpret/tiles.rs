@@ -3,7 +3,7 @@
 use super::access::Corner;
 use super::bound::Element;
 use super::error::InterpretError;
-use super::op::{Access, Combine, How, PartOf, Side, Tile};
+use super::op::{Access, Combine, How, IndexedSteps, PartOf, Side, Tile};
 use super::role::Role;
 use crate::expr::Expr;
 
@@ -65,11 +65,28 @@ impl Role<'_> {
 
     /// The offset of each element of a tile of the block.
     pub(super) fn places(&self, tile: &Tile, statement: &str) -> Result<Vec<usize>, InterpretError> {
+        if tile.indexed.is_some() {
+            return Ok(self.targets(tile, statement)?.into_iter().flatten().collect());
+        }
         let start = self.start(tile, statement)?;
         Ok(match &tile.order {
             None => (0..self.tiles[tile.tensor].len()).collect(),
             Some(order) => order.iter().map(|&o| start + o as usize).collect(),
         })
+    }
+
+    /// The offset of each element of a tile of the block with a mode that a register tensor indexes; `None` outside of the mode.
+    pub(super) fn targets(&self, tile: &Tile, statement: &str) -> Result<Vec<Option<usize>>, InterpretError> {
+        let start = self.start(tile, statement)?;
+        let (Some(order), Some((indices, extent, stride))) = (&tile.order, &tile.indexed) else {
+            return Ok(self.places(tile, statement)?.into_iter().map(Some).collect());
+        };
+        let by = &self.tiles[indices.by];
+        let target = |(&o, &i): (&u32, &u32)| {
+            let row = named(by[i as usize].value, *extent)?;
+            Some(start + o as usize + row * *stride as usize)
+        };
+        Ok(order.iter().zip(&indices.of).map(target).collect())
     }
 
     /// Reads one side of a copy.
@@ -84,7 +101,13 @@ impl Role<'_> {
         match src {
             Side::Tile(tile) => {
                 self.landed(tile, "reads", text)?;
-                let (from, start) = (&self.tiles[tile.tensor], self.start(tile, text)?);
+                let from = &self.tiles[tile.tensor];
+                if tile.indexed.is_some() {
+                    let elements = self.targets(tile, text)?.into_iter();
+                    moving.extend(elements.map(|at| at.map_or(Element::exact(outside), |at| from[at])));
+                    return Ok(());
+                }
+                let start = self.start(tile, text)?;
                 match &tile.order {
                     None => moving.extend_from_slice(from),
                     Some(order) => moving.extend(order.iter().map(|&o| from[start + o as usize])),
@@ -109,6 +132,15 @@ impl Role<'_> {
         match dst {
             Side::Tile(tile) => {
                 self.landed(tile, "writes", text)?;
+                if tile.indexed.is_some() {
+                    let targets = self.targets(tile, text)?;
+                    let to = &mut self.tiles[tile.tensor];
+                    for (at, x) in targets.into_iter().zip(&moving).filter_map(|(at, x)| Some((at?, *x))) {
+                        to[at] = how.combine.map_or(x, |(op, dtype)| to[at].combined(op, x, dtype));
+                    }
+                    self.moving = moving;
+                    return Ok(());
+                }
                 let start = self.start(tile, text)?;
                 let to = &mut self.tiles[tile.tensor];
                 match (&tile.order, how.combine) {
@@ -141,7 +173,15 @@ impl Role<'_> {
         let all = |list: &[Expr], what: &str| -> Result<Vec<i64>, _> {
             list.iter().map(|e| self.value(e, || format!("{what} of `{}`", access.name))).collect()
         };
-        Ok(Corner { base: all(&access.base, "an offset")?, ends: all(&access.shape, "the end")? })
+        let steps = match &access.indexed {
+            None => None,
+            Some(IndexedSteps { indices, extent, scale, .. }) => {
+                let extent = self.value(extent, || format!("an extent of `{}`", access.name))?;
+                let named = self.tiles[indices.by].iter().map(|x| named(x.value, extent));
+                Some(named.map(|row| Some(row? as i64 * scale)).collect())
+            }
+        };
+        Ok(Corner { base: all(&access.base, "an offset")?, ends: all(&access.shape, "the end")?, steps })
     }
 
     /// Reads a tile of a buffer; what lies outside has this value.
@@ -181,4 +221,9 @@ impl Role<'_> {
         };
         access.visit_with(corner, tile, put);
     }
+}
+
+/// The coordinate that an index names along a mode; `None` outside of it, and where nothing has written the index.
+fn named(index: f64, extent: i64) -> Option<usize> {
+    (index >= 0.0 && index < extent as f64).then_some(index as usize)
 }

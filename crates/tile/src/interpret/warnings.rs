@@ -278,7 +278,7 @@ impl<'a> Report<'a> {
         data: bool,
     ) {
         if let Some(tile) = self.v.tile(reference).global {
-            let by_data = data || tile.base.iter().chain(&tile.shape).any(by_data);
+            let by_data = data || tile.indexed.is_some() || tile.base.iter().chain(&tile.shape).any(by_data);
             let (view, loops) = (reference.tensor, loops.to_vec());
             self.sites.push(Site { number, stmt, writes, view, tile, loops, by_data });
         }

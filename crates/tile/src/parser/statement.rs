@@ -12,7 +12,7 @@ use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::Expr;
 use crate::lexer::Tok;
 use crate::names::{Word, is_reserved, nearest, word, words_of};
-use crate::program::{Side, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef, Use};
+use crate::program::{IndexedMode, Side, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef, Use};
 use crate::renamed::{Place, renamed_message};
 use crate::statement::{Argument, PLAIN, Plain};
 
@@ -419,27 +419,50 @@ impl Parser<'_> {
             return self.part_of_given(given, transposed, start);
         }
         let tensor = self.named_tensor("a tensor")?;
-        let mut index = self.index(start)?;
+        let (mut index, indexed) = self.entries(start)?;
         if transposed {
             self.expect(")", "after the transposed tensor")?;
         }
         let span = self.since(start);
         Ok(tensor.map(|tensor| {
             let registers = self.build.program.tensor(tensor).memory() == Memory::Register;
-            let tensor = if registers && !index.is_empty() && self.core.is_none() {
+            let tensor = if registers && !index.is_empty() && indexed.is_none() && self.core.is_none() {
                 self.build.part(tensor, std::mem::take(&mut index), span)
             } else {
                 tensor
             };
-            TensorRef { tensor, index, transposed, span: span.into() }
+            TensorRef { tensor, index, indexed, transposed, span: span.into() }
         }))
     }
 
     /// `[:, :, ki]`; empty where no bracket stands.
     pub(super) fn index(&mut self, start: Span) -> Res<Vec<Option<Expr>>> {
-        let mut index = Vec::new();
+        let (index, indexed) = self.entries(start)?;
+        if indexed.is_some() {
+            let message = "a part of a register tensor is indexed by a register tensor";
+            let error = Diagnostic::new(Code::WrongMemory, self.since(start), message);
+            self.report(error.help("index a view or a shared tensor in a `copy`, or `gather` in registers"))?;
+        }
+        Ok(index)
+    }
+
+    /// `[:, :, ki]`, or `[id, :, ki]` with a mode that a register tensor indexes; empty where no bracket stands.
+    pub(super) fn entries(&mut self, start: Span) -> Res<(Vec<Option<Expr>>, Option<IndexedMode>)> {
+        let (mut index, mut indexed) = (Vec::new(), None);
         if self.eat("[") {
             self.list("]", |p| {
+                if let Some(by) = p.index_tensor() {
+                    let mode = index.len() as u32;
+                    index.push(None);
+                    if indexed.replace(IndexedMode { mode, by }).is_some() {
+                        let message = "two modes are indexed by register tensors";
+                        let error = Diagnostic::new(Code::BadValue, p.since(start), message);
+                        p.report(
+                            error.help("a register tensor indexes one mode; compute one index of both"),
+                        )?;
+                    }
+                    return Ok(());
+                }
                 let keep = p.eat(":") || p.eat_word("_");
                 index.push(match p.slot()? {
                     _ if keep => None,
@@ -454,7 +477,19 @@ impl Parser<'_> {
                     .into());
             }
         }
-        Ok(index)
+        Ok((index, indexed))
+    }
+
+    /// Passes the name of a tensor that is all of an entry of an index.
+    fn index_tensor(&mut self) -> Option<TensorId> {
+        let token = self.token();
+        let alone = matches!(self.ahead(1).tok, Tok::Punct("," | "]"));
+        if token.tok != Tok::Word || !alone {
+            return None;
+        }
+        let Some(Named::Tensor(id)) = self.build.get(self.text(token)) else { return None };
+        self.next();
+        Some(id)
     }
 
     /// A tensor, or a part of it, `ra[:, :, 0]`; `None` after a mistake about its name.

@@ -29,6 +29,11 @@ impl Checker<'_> {
             let help = format!("a copy that fills no stage stands outside `produce {name}`");
             self.misplaced(span, message, help);
         }
+        if dst.indexed.is_some() && !stores {
+            let message = format!("`copy.async` writes rows of `{}` that a register tensor names", to.name);
+            let help = "where an index lies outside it would write zeros: write `copy(…)`, which goes through registers";
+            self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
+        }
         if how.multicast && (filling_none(&self.stages) || !self.clustered()) {
             let message = if self.clustered() {
                 "`multicast` stands outside `produce`".to_string()
@@ -77,7 +82,7 @@ impl Checker<'_> {
         let tensor = |r: &TensorRef| self.program.tensor(self.base(r.tensor));
         let (from, to) = (tensor(src), tensor(dst));
         if let Some(value) = how.outside.map(Literal::value) {
-            if from.memory() != Memory::Global {
+            if from.memory() != Memory::Global && src.indexed.is_none() {
                 let message = format!("nothing lies outside of `{}`, which is no global tensor", from.name);
                 let help = "`outside` is the value of what a copy reads beyond the end of a global tensor";
                 self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
@@ -124,6 +129,15 @@ impl Checker<'_> {
         span: Origin,
     ) {
         self.whole_warpgroups("gemm.async", threads, span);
+        if let Some(r) = [a, b].into_iter().find(|r| r.indexed.is_some()) {
+            let message = format!(
+                "`{}` is indexed by a register tensor, and products read no rows from anywhere",
+                self.name(r.tensor)
+            );
+            let help = "gather the rows into a shared tensor: `copy(s[id, :], r)`, `copy(r, t)`";
+            self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
+            return;
+        }
         if let Some(warpgroups) = warpgroups {
             self.warpgroups(warpgroups, threads, span);
         }

@@ -294,7 +294,9 @@ impl Checker<'_> {
             body.iter().flat_map(|stmt| stmt.kind.operands().into_iter().map(move |o| (stmt, o)));
         operands.all(|(stmt, operand)| match operand {
             Operand::Tensor(_, id) => tensor(id),
-            Operand::Reference(_, r) => tensor(&r.tensor),
+            Operand::Reference(_, r) => {
+                tensor(&r.tensor) && r.indexed.is_none_or(|indexed| tensor(&indexed.by))
+            }
             Operand::Counter(_, id) => self.is_counter(*id, matches!(stmt.kind, StmtKind::Let { .. })),
             Operand::Pipeline(_, id) => pipeline(id),
             Operand::Scalar(id) => (id.0 as usize) < self.program.params.len(),

@@ -6,7 +6,7 @@ use super::checker::{Allowed, Checker, Life, count, depends_on, shape_text, stat
 use crate::build::before;
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
-use crate::program::{Program, TensorId, TensorKind, TensorRef, ViewMode};
+use crate::program::{IndexedMode, Program, TensorId, TensorKind, TensorRef, ViewMode};
 
 /// A tensor as a statement sees it.
 pub(super) struct Operand {
@@ -120,7 +120,7 @@ impl Checker<'_> {
         match &program.tensor(id).kind {
             TensorKind::Part { of, index, .. } => {
                 let span = program.tensor(id).span.or(span);
-                let shape = self.tile_at(*of, index, span, true)?;
+                let shape = self.tile_at(*of, index, None, (span, true))?;
                 self.same_modes(*of, index.iter().map(Option::is_some).collect(), span)?;
                 Some(shape)
             }
@@ -171,7 +171,11 @@ impl Checker<'_> {
         let memory = tensor.memory();
         let mut shape = match &tensor.kind {
             TensorKind::View { .. } | TensorKind::Shared { .. } => {
-                self.tile_at(r.tensor, &r.index, span, false)?
+                let indexed = match r.indexed {
+                    Some(indexed) => Some((indexed.mode as usize, self.number_of_indices(r, indexed, span)?)),
+                    None => None,
+                };
+                self.tile_at(r.tensor, &r.index, indexed, (span, false))?
             }
             TensorKind::Register { .. } | TensorKind::Part { .. } if r.index.is_empty() => {
                 let memory = self.program.tensor(self.base(r.tensor)).memory();
@@ -185,8 +189,16 @@ impl Checker<'_> {
                 self.register_shape(r.tensor, span, false)?
             }
             TensorKind::Register { .. } | TensorKind::Part { .. } => {
-                let message = format!("the reference indexes the register tensor `{name}` itself");
-                let help = "a statement names a part of a register tensor: `KernelBuilder::part` makes one";
+                let (message, help) = match r.indexed {
+                    Some(_) => (
+                        format!("a register tensor indexes `{name}`, which is in registers"),
+                        "views and shared tensors are indexed so; in registers there is `gather(r, index, axis)`",
+                    ),
+                    None => (
+                        format!("the reference indexes the register tensor `{name}` itself"),
+                        "a statement names a part of a register tensor: `KernelBuilder::part` makes one",
+                    ),
+                };
                 self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
                 return None;
             }
@@ -209,13 +221,49 @@ impl Checker<'_> {
         Some(Operand { memory, dtype: tensor.dtype, shape })
     }
 
-    /// The shape of the modes of a tensor that an index keeps. With `known`, the index is known when `unroll for` is expanded.
+    /// The number of indices of a register tensor that indexes a mode.
+    fn number_of_indices(&mut self, r: &TensorRef, indexed: IndexedMode, span: Origin) -> Option<i64> {
+        let operand = self.register(indexed.by, span, "an index")?;
+        if !matches!(r.index.get(indexed.mode as usize), Some(None)) {
+            let message =
+                format!("mode {} of `{}` has no index of its own", indexed.mode, self.name(r.tensor));
+            let help =
+                "give one entry a mode: `:` keeps it, an expression fixes it, a register tensor indexes it";
+            self.report(Diagnostic::new(Code::WrongRank, span, message).help(help));
+            return None;
+        }
+        let (name, by) = (self.name(r.tensor), self.name(indexed.by));
+        if operand.dtype != DType::I32 {
+            let message = format!("`{by}` is {}, and an index is i32", operand.dtype);
+            let help = format!("cast it: `x = cast({by}, i32)`, and index by `x`");
+            self.report(Diagnostic::new(Code::TypeMismatch, span, message).help(help));
+            return None;
+        }
+        let [extent] = operand.shape[..] else {
+            let modes = count(operand.shape.len(), "mode");
+            let message = format!("`{by}` has {modes}, and an index of a mode has one");
+            let help = format!("reshape it: `x = reshape({by}, [N])`, and index by `x`");
+            self.report(Diagnostic::new(Code::WrongRank, span, message).help(help));
+            return None;
+        };
+        if let TensorKind::View { modes, .. } = &self.program.tensor(r.tensor).kind
+            && modes.get(indexed.mode as usize).is_some_and(|mode| mode.leaves.len() != 1)
+        {
+            let message = format!("mode {} of `{name}` is nested, and `{by}` indexes it", indexed.mode);
+            let help = "an index steps along one mode of the buffer: give the view a mode for it";
+            self.report(Diagnostic::new(Code::BadValue, span, message).help(help));
+            return None;
+        }
+        Some(extent)
+    }
+
+    /// The shape of the modes of a tensor that an index keeps; `indexed`: the mode that a register tensor indexes, and how many indices that has. With `known`, the index is known when `unroll for` is expanded.
     fn tile_at(
         &mut self,
         id: TensorId,
         index: &[Option<Expr>],
-        span: Origin,
-        known: bool,
+        indexed: Option<(usize, i64)>,
+        (span, known): (Origin, bool),
     ) -> Option<Vec<i64>> {
         let program = self.program;
         let tensor = program.tensor(id);
@@ -238,6 +286,10 @@ impl Checker<'_> {
         let mut shape = Vec::new();
         let mut ok = true;
         for (i, extent) in extents.iter().enumerate() {
+            if let Some((_, indices)) = indexed.filter(|(mode, _)| *mode == i) {
+                shape.push(indices);
+                continue;
+            }
             match (index.get(i), extent) {
                 (Some(Some(at)), _) => ok &= self.fixed_mode(id, (i, extent), at, span, known),
                 (_, Ok(extent)) if *extent >= 1 => shape.push(*extent),

@@ -274,7 +274,7 @@ impl Checker<'_> {
 
     // Statements.
 
-    /// What both kinds of copies ask for; of one that combines, more than one element may have the same place.
+    /// Checks what both kinds of copies ask for; of one that combines, more than one element may have the same place.
     pub(super) fn transfer(&mut self, src: &TensorRef, dst: &TensorRef, combines: bool, span: Origin) {
         let from = self.reference(src, span);
         let to = self.reference(dst, span);
