@@ -111,7 +111,8 @@ fn saturate<E: Emit>(e: &mut E, value: E::Value, from: DType, to: DType) -> E::V
         let truth = e.op(ScalarOp::NeI32, &[value, zero]);
         return one_where(e, truth, 1);
     }
-    let (Some((low, high)), Some((least, most))) = (to.range(), from.range()) else { return value };
+    let source = if from == DType::Bool { Some((0, 1)) } else { from.range() };
+    let (Some((low, high)), Some((least, most))) = (to.range(), source) else { return value };
     let mut value = value;
     if least < low {
         let low = literal(e, low);
@@ -644,14 +645,14 @@ mod tests {
                 let mut elements: Vec<u32> = (0..1u32 << width).collect();
                 match from {
                     DType::F32 => elements.iter_mut().for_each(|x| *x = *x << 16 | *x & 0x8001),
-                    DType::I32 => elements.iter_mut().for_each(|x| *x = x.wrapping_mul(65537) >> (*x % 32)),
+                    DType::I32 | DType::U32 => elements.iter_mut().for_each(|x| *x = x.wrapping_mul(65537) >> (*x % 32)),
                     _ => {}
                 }
                 if from == to && to == DType::E5M2 {
                     continue; // moved bit for bit: infinities stay
                 }
-                if from == DType::I32 && to.is_float() {
-                    elements.retain(|x| DType::I32.decode(*x).abs() < 2f64.powi(24));
+                if matches!(from, DType::I32 | DType::U32) && to.is_float() {
+                    elements.retain(|x| from.decode(*x).abs() < 2f64.powi(24));
                 }
                 for part in elements.chunks(64) {
                     check(from, to, part);
