@@ -177,9 +177,13 @@ fn list(names: &[String]) -> String {
     if names.is_empty() { "none".to_string() } else { names.join(", ") }
 }
 
-/// The smallest and the largest value of an integer type, from its own rounding of what is far outside; `None` for floats.
+/// The smallest and the largest value of an integer type, and of truth values; `None` for floats.
 fn range(dtype: DType) -> Option<[f64; 2]> {
-    (!dtype.is_float()).then(|| [-1e300, 1e300].map(|x| dtype.decode(dtype.encode(x))))
+    match dtype.range() {
+        Some((low, high)) => Some([low as f64, high as f64]),
+        None if dtype.is_float() => None,
+        None => Some([0.0, 1.0]),
+    }
 }
 
 impl Array {
