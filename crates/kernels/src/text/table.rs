@@ -227,6 +227,7 @@ operators! {
         knobs: &[BN, THREADS],
         indices: &[("lengths", "n")],
         reference: references::softmax_ragged,
+        narrow: true,
         ..ROWS
     };
     Embedding = TextOperator {
@@ -269,7 +270,7 @@ operators! {
     Dropout = TextOperator {
         name: "dropout",
         about: "y[m, n] = x / (1 − p) where the Philox number of the element is at least p, else 0",
-        forms: &[form!("tiles", "dropout.tile")],
+        forms: &[form!("tiles", "dropout.tile"), form!("vectors", "dropout.vectors.tile", Vectors "n")],
         reference: references::dropout,
         ..ELEMENTWISE
     };
