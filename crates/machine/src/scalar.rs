@@ -150,7 +150,7 @@ scalar_ops! {
     /// Upper half of the 64-bit product of two signed numbers.
     MulHiI32: "mul.hi" = "mul.hi.s32" (B32, B32) -> B32, |a| from_i(((i64::from(i(a[0])) * i64::from(i(a[1]))) >> 32) as i32);
     /// Upper half of the 64-bit product of two unsigned numbers.
-    MulHiU32: "mul.hi.u32" = "mul.hi.u32" (B32, B32) -> B32, |a| (a[0] & 0xffff_ffff) * (a[1] & 0xffff_ffff) >> 32;
+    MulHiU32: "mul.hi.u32" = "mul.hi.u32" (B32, B32) -> B32, |a| ((a[0] & 0xffff_ffff) * (a[1] & 0xffff_ffff)) >> 32;
     /// Unsigned 32-bit quotient; by zero gives all ones.
     DivU32: "div.u32" = "div.u32" (B32, B32) -> B32, |a| (a[0] & 0xffff_ffff).checked_div(a[1] & 0xffff_ffff).unwrap_or(0xffff_ffff);
     /// Unsigned 32-bit remainder; by zero gives the dividend.

@@ -301,8 +301,8 @@ fn elementwise(out: &mut dyn Write, program: &dyn Names, expr: &ElemExpr, place:
             let level = match place {
                 BinaryOp::OR => CONDITION,
                 BinaryOp::AND => CONJUNCTION,
-                ..=BinaryOp::COMPARISON => COMPARISON,
-                ..=BinaryOp::SUM => SUM,
+                BinaryOp::NOT..=BinaryOp::COMPARISON => COMPARISON,
+                4..=BinaryOp::SUM => SUM,
                 BinaryOp::PRODUCT => PRODUCT,
                 _ => FACTOR,
             };

@@ -134,7 +134,7 @@ impl Sources {
             }
             Kind::Call { .. } => None,
         });
-        let first = files.next().map(|(end, file)| (end, file));
+        let first = files.next();
         let found = first.into_iter().chain(files).find(|(end, file)| (file.start..=*end).contains(&at));
         let none = File { path: "", text: "", start: 0 };
         found.or(first).map_or(none, |(_, file)| file)
