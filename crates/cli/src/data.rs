@@ -62,7 +62,7 @@ pub fn check_names(
     inputs: &BTreeMap<String, Input>,
     outputs: &[String],
 ) -> Result<(), Failure> {
-    all_read(kernels.iter().copied(), inputs).map_err(|e| Failure::usage(e))?;
+    all_read(kernels.iter().copied(), inputs).map_err(Failure::usage)?;
     let known: BTreeSet<&str> =
         kernels.iter().flat_map(|kernel| outputs_of(kernel)).map(|(_, name)| name).collect();
     for (name, value) in pairs("--output", "y=y.npy", outputs)? {

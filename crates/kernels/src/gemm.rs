@@ -119,7 +119,7 @@ impl GemmConfig {
             };
             let multiply = |t: &mut KernelBuilder, p: Expr| {
                 let (ra, rb) = (t.part(ra.at(&p % 2)), t.part(rb.at(&p % 2)));
-                t.gemm(&rc, &ra, &rb);
+                t.gemm(&rc, ra, rb);
             };
             load(t, &0.into());
             t.unroll_for("p", 1, &parts, |t, p| {

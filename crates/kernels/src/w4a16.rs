@@ -130,8 +130,8 @@ impl W4A16Config {
                 t.syncthreads();
                 fetch(t, &(&ki + &stages - 1));
             }
-            let column = t.expand("column", &rs, 1);
-            let sf = t.broadcast("sf", &column, [&bn, &kk]);
+            let column = t.expand("column", rs, 1);
+            let sf = t.broadcast("sf", column, [&bn, &kk]);
             if let Some(group) = &group {
                 // The next round's scales; there are none to read past the end.
                 t.copy(gs.at((&ki + 1) * &bk / group), rs);
@@ -143,10 +143,10 @@ impl W4A16Config {
             };
             let multiply = |t: &mut KernelBuilder, p: Expr| {
                 let rw = t.part(rw.at(&p % 2));
-                t.cast_to(&wf, &rw);
+                t.cast_to(&wf, rw);
                 t.assign(&wf, wf * sf);
                 let ra = t.part(ra.at(&p % 2));
-                t.gemm(&rc, &ra, &wf);
+                t.gemm(&rc, ra, wf);
             };
             load(t, &0.into());
             t.unroll_for("q", 1, &parts, |t, q| {

@@ -54,7 +54,7 @@ pub fn read_pair(b: &mut Builder, array: ArrayId, values: &[u32], index: u32) ->
     let low = values[2 * index as usize];
     let high = values.get(2 * index as usize + 1).copied().unwrap_or(low);
     let [first, second] = [low, high].map(|value| b.read(place(array, value, 16).0));
-    if low % 2 == 0 && high == low + 1 {
+    if low.is_multiple_of(2) && high == low + 1 {
         return first;
     }
     // Bytes 0 to 3 are the first register's, 4 to 7 the second's.

@@ -263,7 +263,7 @@ impl Lower<'_> {
                 let mut of_group = Vec::new();
                 for item in scan.in_order(group.to_vec()) {
                     let then = self.after(scan.operator, next.as_ref(), &item);
-                    of_group.push(std::mem::replace(&mut next, Some(then)));
+                    of_group.push(next.replace(then));
                 }
                 led.extend(scan.in_order(of_group));
             }

@@ -33,15 +33,15 @@ fn gemm(shared: bool) -> Program {
             k.syncthreads();
             k.copy(sa, ra);
             k.copy(sb, rb);
-            k.gemm(&rc, &ra, &rb);
+            k.gemm(&rc, ra, rb);
             k.syncthreads();
         } else {
             k.copy(ga.at(&ki), ra);
             k.copy(gb.at(&ki), rb);
-            k.gemm(&rc, &ra, &rb);
+            k.gemm(&rc, ra, rb);
         }
     });
-    let rc_f16 = k.cast("rc_f16", &rc, F16);
+    let rc_f16 = k.cast("rc_f16", rc, F16);
     let sc = k.shared_tensor("sc", F16, [&bm, &bn]);
     k.copy(rc_f16, sc);
     k.syncthreads();
@@ -129,16 +129,16 @@ fn expressions_stand_where_tensors_may() {
     let gx = k.global_view("gx", &x, [tile(0, 8), tile(1, 64)]);
     let r = k.register_tensor("r", F16, [8, 64]);
     let acc = k.register_tensor("acc", F32, [8, 8]);
-    k.copy(&gx, &r);
+    k.copy(gx, r);
     k.fill(&acc, 0.0);
-    let v = k.cast("v", &r, F32);
+    let v = k.cast("v", r, F32);
     let largest = v.reduce_keep(ReduceOp::Max, 1).broadcast([8, 64]);
     let e = k.define("e", (v - largest).exp());
     let pair = k.register_tensor("pair", F32, [8, 64, 2]);
     let second = k.part(pair.at(1));
     k.assign(&second, e.rearrange(None) * 2.0);
-    k.gemm(&acc, (e * e).cast(F16), &r);
-    k.copy((e / e.reduce_keep(ReduceOp::Sum, 1).broadcast([8, 64])).cast(F16), &gx);
+    k.gemm(&acc, (e * e).cast(F16), r);
+    k.copy((e / e.reduce_keep(ReduceOp::Sum, 1).broadcast([8, 64])).cast(F16), gx);
     let scan =
         k.define("flat", acc.permute([]).reshape([64]).join(acc.reshape([64])).reduce(ReduceOp::Min, 1));
     k.assign(&scan, scan.expand(0).slice(0, 0, 1).reshape([64]));
@@ -175,8 +175,8 @@ fn messages_name_expressions() {
     let x = k.tensor("x", F16, [8, 64]);
     let gx = k.global_view("gx", &x, [tile(0, 8), tile(1, 64)]);
     let r = k.register_tensor("r", F16, [8, 64]);
-    k.copy(&gx, &r);
-    k.copy(r.reduce_keep(ReduceOp::Max, 1).cast(F32), &gx);
+    k.copy(gx, r);
+    k.copy(r.reduce_keep(ReduceOp::Max, 1).cast(F32), gx);
     let errors = verify(&k.finish().unwrap(), &Constants::new()).unwrap_err();
     let text = errors.to_string();
     assert!(text.contains("`cast(reduce(r, max, 1, keep), f32)` is f32, `gx` is f16"), "{text}");
@@ -225,10 +225,10 @@ fn what_the_builder_makes_reads_back() {
     k.copy(g.at(ids.element(ids.element(0) + 1)), r);
     let t = k.define("t", -(&r - 2.0) / beta.max(r).sqrt() + 3.0 * r.exp() * float(&n) - -r);
     k.assign(&t, t * t.min(1.5).abs());
-    let u = k.rearrange("u", &t, Some("(32,1):(1,0)".parse().unwrap()));
-    let h = k.cast("h", &u, F16);
-    k.cast_to(&u, &h);
-    k.rearrange_to(&t, &u);
+    let u = k.rearrange("u", t, Some("(32,1):(1,0)".parse().unwrap()));
+    let h = k.cast("h", u, F16);
+    k.cast_to(&u, h);
+    k.rearrange_to(&t, u);
     let s = k.shared_tensor_with("s", F32, [32], "32:1".parse::<tilewright_layout::Layout>().unwrap());
     k.copy(t, s);
     let program = k.finish().unwrap();
@@ -374,7 +374,7 @@ fn mistakes_name_the_line_of_the_call() {
     let mut other = KernelBuilder::new("other");
     let foreign = other.register_tensor("f", F32, [4]);
     k.fill(&r, f64::NAN);
-    k.join("j", &r, &foreign);
+    k.join("j", r, foreign);
     k.pipeline("p", 2, [&r, &foreign]);
     k.define("u", r + foreign);
     k.define("v", 2.0);
@@ -382,7 +382,7 @@ fn mistakes_name_the_line_of_the_call() {
     k.for_range("i", 0, 4, |k, _| {
         k.cluster_sum(&foreign);
     });
-    k.reduce_to(&r, &foreign, ReduceOp::Sum, 0);
+    k.reduce_to(&r, foreign, ReduceOp::Sum, 0);
     let errors = k.finish().unwrap_err();
     let lines: Vec<u32> = errors.0.iter().map(|error| line(error) - first).collect();
     assert_eq!(lines, [2, 6, 7, 8, 9, 10, 11, 13, 15], "{errors}");
@@ -452,7 +452,7 @@ fn a_product_may_say_how_warps_share_it() {
     let [a, b, c] =
         [("a", F16), ("b", F16), ("c", F32)].map(|(name, dtype)| k.register_tensor(name, dtype, [64, 64]));
     k.fill(&c, 0.0);
-    k.gemm_over(&c, &a, &b, [wm, 2.into()]);
+    k.gemm_over(&c, a, b, [wm, 2.into()]);
     let program = k.finish().unwrap();
     let text = program.to_string();
     assert!(text.contains("gemm(c, a, b, warps = (WM, 2))"), "{text}");

@@ -124,12 +124,12 @@ const I32: DType = DType::I32;
 #[test]
 fn a_transpose_permutes_modes() {
     let matrix = Tile::counting(F32, &[2, 3]);
-    let t = one(std::slice::from_ref(&matrix), F32, &[3, 2], |k, r| k.permute("t", &r[0], [1, 0]));
+    let t = one(std::slice::from_ref(&matrix), F32, &[3, 2], |k, r| k.permute("t", r[0], [1, 0]));
     assert_eq!(t, [0.0, 2.0, 4.0, 1.0, 3.0, 5.0]);
     let cube = Tile::counting(I32, &[2, 3, 4]);
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0u32]] {
         let shape = order.map(|mode| cube.shape[mode as usize]);
-        let t = one(std::slice::from_ref(&cube), I32, &shape, |k, r| k.permute("t", &r[0], order));
+        let t = one(std::slice::from_ref(&cube), I32, &shape, |k, r| k.permute("t", r[0], order));
         let expected = Tile::of(I32, &shape, |c| {
             let mut from = [0; 3];
             order.iter().zip(c).for_each(|(mode, i)| from[*mode as usize] = *i);
@@ -138,15 +138,15 @@ fn a_transpose_permutes_modes() {
         assert_eq!(t, expected.data, "{order:?}");
     }
     let vector = Tile::counting(F32, &[5]);
-    assert_eq!(one(&[vector], F32, &[5], |k, r| k.permute("t", &r[0], [0])), [0.0, 1.0, 2.0, 3.0, 4.0]);
+    assert_eq!(one(&[vector], F32, &[5], |k, r| k.permute("t", r[0], [0])), [0.0, 1.0, 2.0, 3.0, 4.0]);
 }
 
 #[test]
 fn a_reshape_keeps_the_order_leftmost_mode_fastest() {
     let from = Tile::counting(F32, &[4, 6]);
-    let flat = one(std::slice::from_ref(&from), F32, &[24], |k, r| k.reshape("t", &r[0], [24]));
+    let flat = one(std::slice::from_ref(&from), F32, &[24], |k, r| k.reshape("t", r[0], [24]));
     assert_eq!(flat, from.data);
-    let t = one(std::slice::from_ref(&from), F32, &[2, 2, 6], |k, r| k.reshape("t", &r[0], [2, 2, 6]));
+    let t = one(std::slice::from_ref(&from), F32, &[2, 2, 6], |k, r| k.reshape("t", r[0], [2, 2, 6]));
     let expected = Tile::of(F32, &[2, 2, 6], |c| from.at(&[c[0] + 2 * c[1], c[2]]));
     assert_eq!(t, expected.data);
 }
@@ -156,18 +156,18 @@ fn a_broadcast_repeats_what_expand_made() {
     let vector = Tile::counting(F32, &[3]);
     for (axis, from, to) in [(0, [1, 3], [4, 3]), (1, [3, 1], [3, 4])] {
         let t = one(std::slice::from_ref(&vector), F32, &to, |k, r| {
-            let e = k.expand("e", &r[0], axis);
+            let e = k.expand("e", r[0], axis);
             let again = k.register_tensor("again", F32, from);
-            k.expand_to(&again, &r[0], axis);
+            k.expand_to(&again, r[0], axis);
             let sum = k.define("sum", 0.5 * e + 0.5 * again);
-            k.broadcast("t", &sum, to)
+            k.broadcast("t", sum, to)
         });
         assert_eq!(t, Tile::of(F32, &to, |c| c[1 - axis as usize] as f64).data);
     }
     let middle = Tile::counting(F16, &[2, 1, 3]);
-    let t = one(std::slice::from_ref(&middle), F16, &[2, 4, 3], |k, r| k.broadcast("t", &r[0], [2, 4, 3]));
+    let t = one(std::slice::from_ref(&middle), F16, &[2, 4, 3], |k, r| k.broadcast("t", r[0], [2, 4, 3]));
     assert_eq!(t, Tile::of(F16, &[2, 4, 3], |c| middle.at(&[c[0], 0, c[2]])).data);
-    let all = one(&[Tile::counting(I32, &[1])], I32, &[7], |k, r| k.broadcast("t", &r[0], [7]));
+    let all = one(&[Tile::counting(I32, &[1])], I32, &[7], |k, r| k.broadcast("t", r[0], [7]));
     assert_eq!(all, [0.0; 7]);
 }
 
@@ -176,16 +176,16 @@ fn split_undoes_join() {
     let (a, b) = (Tile::counting(F32, &[2, 3]), Tile::new(F32, &[2, 3], |i| -(i as f64)));
     let outputs = [(F32, vec![2, 3, 2]), (F32, vec![2, 3]), (F32, vec![2, 3])];
     let found = run(&[a.clone(), b.clone()], &outputs, |k, r| {
-        let t = k.join("t", &r[0], &r[1]);
-        let (lo, hi) = k.split("lo", "hi", &t);
+        let t = k.join("t", r[0], r[1]);
+        let (lo, hi) = k.split("lo", "hi", t);
         vec![t, lo, hi]
     });
     let joined = Tile::of(F32, &[2, 3, 2], |c| if c[2] == 0 { a.at(&c[..2]) } else { b.at(&c[..2]) });
     assert_eq!(found, [joined.data, a.data.clone(), b.data.clone()]);
     // Into tensors that exist, in the other order: each half where it is named.
     let found = run(&[a.clone(), b.clone()], &outputs[1..], |k, r| {
-        let t = k.join("t", &r[0], &r[1]);
-        k.split_to(&r[1], &r[0], &t);
+        let t = k.join("t", r[0], r[1]);
+        k.split_to(&r[1], &r[0], t);
         vec![r[0], r[1]]
     });
     assert_eq!(found, [b.data, a.data]);
@@ -199,7 +199,7 @@ fn a_reduction_takes_one_mode_away() {
         for axis in 0..3u32 {
             let mut left = shape.to_vec();
             left.remove(axis as usize);
-            let found = one(std::slice::from_ref(&cube), F32, &left, |k, r| k.reduce("t", &r[0], op, axis));
+            let found = one(std::slice::from_ref(&cube), F32, &left, |k, r| k.reduce("t", r[0], op, axis));
             let expected = Tile::of(F32, &left, |c| {
                 let along = (0..shape[axis as usize]).map(|k| {
                     let mut from = c.to_vec();
@@ -217,7 +217,7 @@ fn a_reduction_takes_one_mode_away() {
         }
     }
     let vector = Tile::counting(I32, &[10]);
-    assert_eq!(one(&[vector], I32, &[1], |k, r| k.reduce("t", &r[0], ReduceOp::Sum, 0)), [45.0]);
+    assert_eq!(one(&[vector], I32, &[1], |k, r| k.reduce("t", r[0], ReduceOp::Sum, 0)), [45.0]);
 }
 
 /// Every operation in both directions, and a recurrence from zero and from a state.
@@ -274,7 +274,7 @@ fn a_scan_puts_together_what_comes_before() {
 
 fn reduced(dtype: DType, op: ReduceOp, data: &[f64]) -> f64 {
     let input = Tile { dtype, shape: vec![data.len() as i64], data: data.to_vec() };
-    one(&[input], dtype, &[1], |k, r| k.reduce("t", &r[0], op, 0))[0]
+    one(&[input], dtype, &[1], |k, r| k.reduce("t", r[0], op, 0))[0]
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn a_gather_counts_modulo_the_extent() {
     let vector = Tile::new(F32, &[4], |i| 10.0 * i as f64);
     let data = vec![0.0, 3.0, -1.0, 4.0, -4.0, -5.0, 7.0, f64::from(i32::MAX), f64::from(i32::MIN)];
     let index = Tile { dtype: I32, shape: vec![9], data };
-    let found = one(&[vector, index], F32, &[9], |k, r| k.gather("t", &r[0], &r[1], 0));
+    let found = one(&[vector, index], F32, &[9], |k, r| k.gather("t", r[0], r[1], 0));
     assert_eq!(found, [0.0, 30.0, 30.0, 0.0, 0.0, 30.0, 30.0, 30.0, 0.0]);
     let shape = [3, 4, 2];
     let cube = Tile::counting(F16, &shape);
@@ -328,7 +328,7 @@ fn a_gather_counts_modulo_the_extent() {
         to[axis] = 5;
         let index = Tile::new(I32, &to, |i| ((i * 104_729) % 31) as f64 - 15.0);
         let found =
-            one(&[cube.clone(), index.clone()], F16, &to, |k, r| k.gather("t", &r[0], &r[1], axis as u32));
+            one(&[cube.clone(), index.clone()], F16, &to, |k, r| k.gather("t", r[0], r[1], axis as u32));
         let expected = Tile::of(F16, &to, |c| {
             let mut from = c.to_vec();
             from[axis] = (index.at(c) as i64).rem_euclid(shape[axis]);
@@ -343,13 +343,13 @@ fn reductions_and_gathers_may_update_their_operands() {
     // Every element follows its own pointer twice: 0 → 1 → 2 → 3 → 0.
     let next = Tile { dtype: I32, shape: vec![4], data: vec![1.0, 2.0, 3.0, 0.0] };
     let found = one(&[next], I32, &[4], |k, r| {
-        k.gather_to(&r[0], &r[0], &r[0], 0);
+        k.gather_to(&r[0], r[0], r[0], 0);
         r[0]
     });
     assert_eq!(found, [2.0, 3.0, 0.0, 1.0]);
     let single = Tile { dtype: F32, shape: vec![1], data: vec![5.0] };
     let found = one(&[single], F32, &[1], |k, r| {
-        k.reduce_to(&r[0], &r[0], ReduceOp::Sum, 0);
+        k.reduce_to(&r[0], r[0], ReduceOp::Sum, 0);
         r[0]
     });
     assert_eq!(found, [5.0]);
@@ -363,11 +363,11 @@ fn every_statement_updates_a_tensor_that_exists() {
         let row = k.register_tensor("row", F32, [2]);
         let pair = k.register_tensor("pair", F32, [2, 2]);
         k.for_range("i", 0, 3, |k, _| {
-            k.permute_to(&t, &r[0], [1, 0]);
-            k.reduce_to(&row, &t, ReduceOp::Max, 0);
-            k.join_to(&pair, &row, &row);
-            k.reshape_to(&t, &pair);
-            k.broadcast_to(&pair, &t);
+            k.permute_to(&t, r[0], [1, 0]);
+            k.reduce_to(&row, t, ReduceOp::Max, 0);
+            k.join_to(&pair, row, row);
+            k.reshape_to(&t, pair);
+            k.broadcast_to(&pair, t);
         });
         pair
     });

@@ -358,7 +358,7 @@ impl Choices<'_> {
                 21 => {
                     let (start, extent) = (self.expr(all, 2), self.expr(&all[2..4], 1));
                     let t = k.slice(&name, r, u32::from(self.next(3)), start, extent);
-                    k.slice_to(r, &t, 1, self.expr(&all[2..4], 1));
+                    k.slice_to(r, t, 1, self.expr(&all[2..4], 1));
                 }
                 22 => {
                     k.wait_dependencies();
@@ -382,7 +382,7 @@ impl Choices<'_> {
                 5 => k.assign(r, self.elem(r, scalar, all, 4)),
                 6 => {
                     let c = k.cast(&name, r, DType::ALL[self.next(DType::ALL.len() as u8) as usize]);
-                    k.gemm(&c, r, &c);
+                    k.gemm(&c, r, c);
                 }
                 7 => {
                     k.rearrange(
@@ -402,24 +402,24 @@ impl Choices<'_> {
                 9 => {
                     let order: Vec<u32> = (0..self.next(4)).map(|_| u32::from(self.next(3))).collect();
                     let t = k.permute(&name, r, order);
-                    k.permute_to(r, &t, [1, 0]);
+                    k.permute_to(r, t, [1, 0]);
                 }
                 10 => {
                     let shape: Vec<Expr> = (0..self.next(4)).map(|_| self.expr(&all[2..4], 2)).collect();
                     let t = k.reshape(&name, [r, s, g][self.next(3) as usize], shape);
-                    k.reshape_to(r, &t);
+                    k.reshape_to(r, t);
                 }
                 11 => {
                     let t = k.expand(&name, r, u32::from(self.next(4)));
                     let shape: Vec<Expr> = (0..3).map(|_| self.expr(&all[2..4], 2)).collect();
-                    let wide = k.broadcast(&format!("{name}w"), &t, shape);
+                    let wide = k.broadcast(&format!("{name}w"), t, shape);
                     k.broadcast_to(&wide, r);
                 }
                 12 => {
                     let t = k.join(&name, r, [r, h][self.next(2) as usize]);
-                    let (lo, hi) = k.split(&format!("{name}lo"), &format!("{name}hi"), &t);
-                    k.split_to(&hi, [r, &lo][self.next(2) as usize], &t);
-                    k.join_to(&t, &lo, &hi);
+                    let (lo, hi) = k.split(&format!("{name}lo"), &format!("{name}hi"), t);
+                    k.split_to(&hi, [r, &lo][self.next(2) as usize], t);
+                    k.join_to(&t, lo, hi);
                 }
                 13 => {
                     let op = ReduceOp::ALL[self.next(4) as usize];
@@ -443,8 +443,8 @@ impl Choices<'_> {
                 }
                 14 => {
                     let index = k.cast(&name, r, DType::I32);
-                    let t = k.gather(&format!("{name}g"), r, &index, u32::from(self.next(3)));
-                    k.gather_to(r, &t, &index, 1);
+                    let t = k.gather(&format!("{name}g"), r, index, u32::from(self.next(3)));
+                    k.gather_to(r, t, index, 1);
                 }
                 _ => {
                     k.fill(r, f64::from(self.next(100)) / 7.0 - 5.0);

@@ -24,9 +24,9 @@ pub fn program() -> Result<Program, Diagnostics> {
     t.for_range("ki", 0, &tiles, |t, ki| {
         t.copy(ga.at(&ki), ra);
         t.copy(gb.at(&ki), rb);
-        t.gemm(&rc, &ra, &rb);
+        t.gemm(&rc, ra, rb);
     });
-    let rc_f16 = t.cast("rc_f16", &rc, F16);
+    let rc_f16 = t.cast("rc_f16", rc, F16);
     let sc = t.shared_tensor("sc", F16, [&bm, &bn]);
     t.copy(rc_f16, sc);
     t.syncthreads();

@@ -29,10 +29,10 @@ pub fn program() -> Result<Program, Diagnostics> {
         t.syncthreads();
         t.copy(sa, ra);
         t.copy(sb, rb);
-        t.gemm(&rc, &ra, &rb);
+        t.gemm(&rc, ra, rb);
         t.syncthreads();
     });
-    let rc_f16 = t.cast("rc_f16", &rc, F16);
+    let rc_f16 = t.cast("rc_f16", rc, F16);
     let sc = t.shared_tensor("sc", F16, [&bm, &bn]);
     t.copy(rc_f16, sc);
     t.syncthreads();

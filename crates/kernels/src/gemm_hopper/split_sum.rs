@@ -81,7 +81,7 @@ impl HopperGemmConfig {
         if self.result() == DType::F32 {
             t.copy(v, gc);
         } else {
-            let rounded = t.cast("rounded", &v, self.result());
+            let rounded = t.cast("rounded", v, self.result());
             t.copy(rounded, gc);
         }
         t.launch_dependents();
@@ -111,7 +111,7 @@ impl Tile {
             let view = t.global_view(&format!("g_{name}"), from, [tile(0, bm), tile(1, bn)]);
             let values = t.register_tensor(&format!("{name}_r"), *dtype, [bm, bn]);
             t.copy(view, values);
-            return t.cast(&format!("{name}_f32"), &values, DType::F32).into();
+            return t.cast(&format!("{name}_f32"), values, DType::F32).into();
         }
         let (along, view) = self.vector(t, operand, buffer);
         let values = t.register_tensor(&format!("{name}_r"), *dtype, [&self.shape[along as usize]]);

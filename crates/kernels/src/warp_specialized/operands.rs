@@ -192,18 +192,18 @@ impl<'a> Operands<'a> {
                     &self.numbers.chunk,
                 );
                 if self.tiling.accumulator != self.tiling.finished() {
-                    v = t.cast(&chunk.name("v_f32"), &v, DType::F32);
+                    v = t.cast(&chunk.name("v_f32"), v, DType::F32);
                 }
                 let origin = scheduler.origin(tile, &chunk.index);
                 let v = self.values(t, v, chunk, &origin);
                 for (sum, total) in &totals {
                     let of_chunk =
-                        t.reduce(&chunk.name(&format!("{}_some", sum.operand.name)), &v, ReduceOp::Sum, 1);
+                        t.reduce(&chunk.name(&format!("{}_some", sum.operand.name)), v, ReduceOp::Sum, 1);
                     t.assign(total, Elem::from(total) + of_chunk);
                 }
                 for sum in self.sums.iter().filter(|sum| sum.along == Some(1)) {
                     let of_chunk =
-                        t.reduce(&chunk.name(&format!("{}_some", sum.operand.name)), &v, ReduceOp::Sum, 0);
+                        t.reduce(&chunk.name(&format!("{}_some", sum.operand.name)), v, ReduceOp::Sum, 0);
                     t.copy(of_chunk, sum.shared.at(chunk.index.clone()));
                 }
                 hand_on(t, &v, chunk);
@@ -256,7 +256,7 @@ impl<'a> Operands<'a> {
                     &self.matrices[*number];
                 let values = t.register_tensor(&chunk.name(&format!("{name}_r")), *dtype, shape);
                 t.consume(ring, |t| t.copy(*shared, values));
-                t.cast(&chunk.name(&format!("{name}_f32")), &values, DType::F32).into()
+                t.cast(&chunk.name(&format!("{name}_f32")), values, DType::F32).into()
             }
         }
     }
@@ -359,6 +359,6 @@ pub(crate) fn spread(
     shape: [&Expr; 2],
 ) -> Tensor {
     let wide = t.cast(&name("f32"), vector, DType::F32);
-    let column = t.expand(&name("1"), &wide, 1 - along);
-    t.broadcast(&name("2"), &column, shape)
+    let column = t.expand(&name("1"), wide, 1 - along);
+    t.broadcast(&name("2"), column, shape)
 }

@@ -155,8 +155,8 @@ impl Mainloop for Promoted {
         };
         let scales: Vec<Tensor> = (0..=last).map(|s| vector(t, "scale", s)).collect();
         let promote = |t: &mut KernelBuilder, s: usize| {
-            let across = t.expand(&format!("line{site}_{s}"), &scales[s], u32::from(!swap));
-            let wide = t.broadcast(&format!("wide{site}_{s}"), &across, [bm, columns]);
+            let across = t.expand(&format!("line{site}_{s}"), scales[s], u32::from(!swap));
+            let wide = t.broadcast(&format!("wide{site}_{s}"), across, [bm, columns]);
             t.assign(&sums.parts[s], sums.parts[s] + partial * wide);
         };
         t.consume(&on.ring, |t| {
@@ -179,7 +179,7 @@ impl Mainloop for Promoted {
                 };
                 let index = which(s as i64);
                 let block = sums.scales[index as usize];
-                let several = t.broadcast(&format!("several{site}_{s}"), &block, [along]);
+                let several = t.broadcast(&format!("several{site}_{s}"), block, [along]);
                 t.assign(scale, row_scale * several);
                 if s == last || which(s as i64 + 1) != index {
                     t.copy(self.scale_of_b(on, index, tile, step + 1), block);
