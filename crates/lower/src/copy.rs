@@ -300,7 +300,8 @@ impl Lower<'_> {
 
     /// Loads what the instructions of a product before number `until` take.
     pub(crate) fn load_before(&mut self, stream: &mut Stream, until: usize) {
-        while let Some((_, call)) = stream.calls.pop_front_if(|(first, _)| (*first as usize) < until) {
+        while stream.calls.front().is_some_and(|(first, _)| (*first as usize) < until) {
+            let Some((_, call)) = stream.calls.pop_front() else { return };
             let address = stream.side.call(self.b, call.offset).address;
             if stream.row.is_collective() {
                 let place = |v: &u32| elements::place(stream.array, *v, stream.bits).0;
