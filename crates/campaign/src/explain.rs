@@ -325,10 +325,9 @@ impl Walk<'_> {
                 self.body(body, &id.inner)?;
                 self.end();
             }
-            StmtKind::If { condition, body, .. }
-                if condition.eval(self)? != 0 => {
-                    self.body(body, &id.inner)?;
-                }
+            StmtKind::If { condition, body, .. } if condition.eval(self)? != 0 => {
+                self.body(body, &id.inner)?;
+            }
             StmtKind::Stage { body, .. } | StmtKind::Drain { body, .. } => self.body(body, &id.inner)?,
             StmtKind::Copy { src, dst, .. } => {
                 self.touch(src, false);

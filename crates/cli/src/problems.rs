@@ -151,10 +151,10 @@ pub fn problems(places: &Places<'_>, report: &Report) -> String {
 }
 
 /// A place of a problem: the file, the bytes, those of the call that they are part of, and the label.
-type Party<'a> = (File<'a>, Range<usize>, Option<Range<usize>>, &'a str);
+type Placed<'a> = (File<'a>, Range<usize>, Option<Range<usize>>, &'a str);
 
 fn render(places: &Places<'_>, problem: &Problem, again: usize) -> String {
-    let found: Vec<Party<'_>> = problem
+    let found: Vec<Placed<'_>> = problem
         .parties
         .iter()
         .filter_map(|(position, label)| {

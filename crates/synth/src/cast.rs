@@ -645,7 +645,9 @@ mod tests {
                 let mut elements: Vec<u32> = (0..1u32 << width).collect();
                 match from {
                     DType::F32 => elements.iter_mut().for_each(|x| *x = *x << 16 | *x & 0x8001),
-                    DType::I32 | DType::U32 => elements.iter_mut().for_each(|x| *x = x.wrapping_mul(65537) >> (*x % 32)),
+                    DType::I32 | DType::U32 => {
+                        elements.iter_mut().for_each(|x| *x = x.wrapping_mul(65537) >> (*x % 32))
+                    }
                     _ => {}
                 }
                 if from == to && to == DType::E5M2 {

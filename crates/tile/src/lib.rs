@@ -38,10 +38,10 @@ pub use parser::{Misread, parse, parse_module};
 pub use printer::{Names, named_statement_text, statement_text};
 pub use program::Unnamed;
 pub use program::{
-    ArgOp, AsyncCopyAttrs, BinaryOp, CopyAttrs, Dimension, ElemExpr, Form, IndexedMode, Literal, Module, Notation,
-    Operand, OperandMut, Param, ParamId, ParamKind, Pipeline, PipelineId, Program, ReduceOp, ScanOperands,
-    ShapeOp, Side, Stmt, StmtKind, Surface, Symbol, SymbolKind, Tensor, TensorId, TensorKind, TensorRef,
-    TileOrder, UnaryOp, Use, ViewLeaf, ViewMode,
+    ArgOp, AsyncCopyAttrs, BinaryOp, CopyAttrs, Dimension, ElemExpr, Form, IndexedMode, Literal, Module,
+    Notation, Operand, OperandMut, Param, ParamId, ParamKind, Pipeline, PipelineId, Program, ReduceOp,
+    ScanOperands, ShapeOp, Side, Stmt, StmtKind, Surface, Symbol, SymbolKind, Tensor, TensorId, TensorKind,
+    TensorRef, TileOrder, UnaryOp, Use, ViewLeaf, ViewMode,
 };
 pub use sources::{Sources, read_beside};
 pub use unroll::unroll;

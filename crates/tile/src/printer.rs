@@ -6,8 +6,8 @@ use std::fmt::{self, Display, Write};
 
 use crate::expr::{Axis, Expr, IntOp, SymbolId};
 use crate::program::{
-    BinaryOp, ElemExpr, Form, IndexedMode, Literal, Module, Notation, Param, ParamId, ParamKind, PipelineId, Program,
-    ScanOperands, ShapeOp, Side, Stmt, StmtKind, Surface, Symbol, SymbolKind, TensorId, TensorKind,
+    BinaryOp, ElemExpr, Form, IndexedMode, Literal, Module, Notation, Param, ParamId, ParamKind, PipelineId,
+    Program, ScanOperands, ShapeOp, Side, Stmt, StmtKind, Surface, Symbol, SymbolKind, TensorId, TensorKind,
     TensorRef, TileOrder, UnaryOp, ViewLeaf, ViewMode,
 };
 use crate::statement::Argument;

@@ -15,8 +15,8 @@ use crate::ids::StmtIds;
 pub use crate::ids::{ParamId, PipelineId, TensorId};
 use crate::sources::Sources;
 pub use crate::statement::{
-    ArgOp, AsyncCopyAttrs, CopyAttrs, Form, IndexedMode, Literal, Operand, OperandMut, ReduceOp, ScanOperands, ShapeOp,
-    Side, Stmt, StmtKind, Surface, TensorRef, TileOrder, Use,
+    ArgOp, AsyncCopyAttrs, CopyAttrs, Form, IndexedMode, Literal, Operand, OperandMut, ReduceOp,
+    ScanOperands, ShapeOp, Side, Stmt, StmtKind, Surface, TensorRef, TileOrder, Use,
 };
 
 /// A tile program: one kernel.

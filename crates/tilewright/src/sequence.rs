@@ -11,7 +11,7 @@ use tilewright_tile::{ParamId, ParamKind};
 use crate::check::{CheckError, CheckOptions, Outcome, adds, check};
 use crate::input::{Input, arguments};
 
-/// What kernels left one after another.
+/// State of the buffers that kernels leave one after another.
 #[derive(Debug)]
 pub struct Ran {
     /// The check of each.

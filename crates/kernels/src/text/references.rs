@@ -1,6 +1,6 @@
 //! References of plain loops, in f64.
 
-use super::{Sizes, Values};
+use super::operator::{Sizes, Values};
 
 /// A result of one name.
 fn result(name: &str, values: Vec<f64>) -> Values {

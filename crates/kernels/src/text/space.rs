@@ -2,7 +2,7 @@
 
 use tilewright_machine::{Arch, DType, Rate, timing};
 
-use super::{Limit, Setting, TextOperator, VECTOR};
+use super::operator::{Limit, Setting, TextOperator, VECTOR};
 
 /// Cycles from the issue of a load from global memory until its data is there, under load.
 const LATENCY: f64 = 1100.0;

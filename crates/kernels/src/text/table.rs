@@ -2,7 +2,9 @@
 
 use tilewright_machine::{Feature, Features};
 
-use super::{Form, Knob, Limit, TextOperator, Written, listed, references, space};
+use super::listed::{Written, listed};
+use super::operator::{Form, Knob, Limit, TextOperator};
+use super::{references, space};
 use crate::operators::Operator;
 use crate::tuning::SizeKind;
 

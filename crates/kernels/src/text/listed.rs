@@ -1,0 +1,41 @@
+//! Operators of the table as tools see them.
+
+use super::operator::TextOperator;
+use super::space;
+use crate::operators::Operator;
+use crate::tuning::{Point, Tuning};
+
+/// An operator of the table, as a type: tools take functions.
+pub(crate) trait Written: 'static {
+    const OPERATOR: &'static TextOperator;
+}
+
+/// The operator, as tools see it.
+pub(crate) const fn listed<T: Written>() -> Operator {
+    Operator {
+        name: T::OPERATOR.name,
+        about: T::OPERATOR.about,
+        needs: T::OPERATOR.needs,
+        parameters: || T::OPERATOR.parameters(),
+        programs: |given| T::OPERATOR.programs(given),
+        tuning: Some(Tuning {
+            sizes: T::OPERATOR.sizes,
+            meaning: &["dtype"],
+            family: &["form", "bm", "threads"],
+            secondary: &[("threads", &["64", "128", "256", "512", "1024"])],
+            space: |arch, sizes, pinned| T::OPERATOR.points(arch, sizes, pinned),
+            point: |arch, sizes, given| {
+                let setting = T::OPERATOR.setting(given)?;
+                let values = T::OPERATOR.values(sizes)?;
+                Ok(Point {
+                    parameters: T::OPERATOR.differences(&setting)?,
+                    estimate: space::estimate(T::OPERATOR, &setting, arch, &values),
+                })
+            },
+            reject: |_, given| {
+                let checked = T::OPERATOR.setting(given).and_then(|setting| T::OPERATOR.check(&setting));
+                checked.err().map(|error| error.to_string())
+            },
+        }),
+    }
+}

@@ -1,0 +1,322 @@
+//! An operator whose program is a text file: its row, its parameters, and the programs and points of its space.
+
+use std::collections::{BTreeMap, HashSet};
+
+use tilewright_machine::{Arch, DType, Features};
+use tilewright_tile::{Expr, Program, SymbolKind, parse};
+
+use super::space;
+use crate::config::{ConfigError, Parameter, dtype_of, list, number};
+use crate::tuning::{Point, SizeKind, Space};
+
+/// Sizes by name.
+pub type Sizes = BTreeMap<String, i64>;
+
+/// Tensors and scalars by name, row-major, as f64.
+pub type Values = BTreeMap<String, Vec<f64>>;
+
+/// An operator whose program is a text file.
+#[derive(Clone, Copy, Debug)]
+pub struct TextOperator {
+    /// The name.
+    pub name: &'static str,
+    /// The formula that it computes.
+    pub about: &'static str,
+    /// Programs of the operator, the first of them the default, which is right at all sizes.
+    pub forms: &'static [Form],
+    /// The tile constants that are parameters.
+    pub knobs: &'static [Knob],
+    /// The sizes, in the order in which people name them.
+    pub sizes: &'static [(&'static str, SizeKind)],
+    /// Sizes, in the order of `sizes`, at which tiles meet every kind of edge.
+    pub edges: &'static [&'static [i64]],
+    /// Sizes of a large problem, in whole vectors.
+    pub large: &'static [i64],
+    /// Ranges of integer parameters, from 0 to a size: `("ids", "v")`.
+    pub indices: &'static [(&'static str, &'static str)],
+    /// Ranges of floating-point parameters that have no meaning elsewhere; of the others it is from -1 to 1.
+    pub floats: &'static [(&'static str, f64, f64)],
+    /// Tensors of f32 of the tile's size that a thread holds at once.
+    pub(crate) live: i64,
+    /// The configurations worth trying for sizes in the order of `sizes`.
+    pub(crate) space: fn(&TextOperator, &[i64]) -> Vec<Setting>,
+    /// Elements of `dtype` that are read and written, each counted once.
+    pub traffic: fn(&[i64]) -> f64,
+    /// The results, in f64, of inputs that are exact. Scalars are tensors of one element.
+    pub reference: fn(&Sizes, &Values) -> Values,
+    /// Largest distance of a result, by name, from the reference: this many roundings to its type, plus an absolute part.
+    pub tolerance: fn(&str) -> (f64, f64),
+    /// The features that it needs.
+    pub needs: Features,
+    /// True where some access moves less than 16 bytes at a time even if all sizes are multiples of vectors: a few numbers a row.
+    pub narrow: bool,
+}
+
+/// A program of an operator.
+#[derive(Clone, Copy, Debug)]
+pub struct Form {
+    /// The value of the parameter `form`.
+    pub name: &'static str,
+    /// The programs, which are launched in this order; tensors of the same name are the same.
+    pub texts: &'static [&'static str],
+    /// The sizes that it is for.
+    pub limit: Limit,
+}
+
+/// The sizes that a form is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Limit {
+    /// Any.
+    None,
+    /// A tile has as many columns as this size says.
+    Whole(&'static str),
+    /// This size is a multiple of 8, and elements have 16 bits: rows are whole vectors of 16 bytes.
+    Vectors(&'static str),
+}
+
+/// A tile constant that is a parameter.
+#[derive(Clone, Copy, Debug)]
+pub struct Knob {
+    /// The parameter's name.
+    pub name: &'static str,
+    /// The constant's.
+    pub constant: &'static str,
+    /// A description.
+    pub about: &'static str,
+}
+
+/// A configuration: the type, the form and the value of each knob, in the order of [`TextOperator::knobs`]. `None` is the file's
+/// default.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Setting {
+    pub dtype: DType,
+    pub form: usize,
+    pub knobs: Vec<i64>,
+}
+
+/// Elements of 16 bits in a vector of 16 bytes.
+pub(crate) const VECTOR: i64 = 8;
+
+const DTYPES: [DType; 3] = [DType::F16, DType::BF16, DType::F32];
+
+impl TextOperator {
+    /// The programs of the files, parsed.
+    fn parsed(&self, form: usize, dtype: DType) -> Result<Vec<Program>, ConfigError> {
+        let read =
+            |text: &&str| if dtype == DType::F16 { parse(text) } else { parse(&with_type(text, dtype)) };
+        Ok(self.forms[form].texts.iter().map(read).collect::<Result<_, _>>()?)
+    }
+
+    /// The defaults of a form.
+    fn defaults(&self, form: usize) -> Result<Setting, ConfigError> {
+        let programs = self.parsed(form, DType::F16)?;
+        let value = |knob: &Knob| {
+            let mut constants = programs.iter().flat_map(Program::constants);
+            let found = constants.find(|(_, symbol, _)| symbol.name == knob.constant);
+            found.and_then(|(_, _, default)| default.as_int()).unwrap_or(1)
+        };
+        Ok(Setting { dtype: DType::F16, form, knobs: self.knobs.iter().map(value).collect() })
+    }
+
+    /// The setting of values by name; those not named have the defaults of the form.
+    pub(super) fn setting(&self, given: &[(&str, &str)]) -> Result<Setting, ConfigError> {
+        let form = match given.iter().find(|(name, _)| *name == "form") {
+            Some((_, value)) => self.form(value)?,
+            None => 0,
+        };
+        let mut setting = self.defaults(form)?;
+        self.apply(&mut setting, given)?;
+        Ok(setting)
+    }
+
+    fn form(&self, value: &str) -> Result<usize, ConfigError> {
+        let names = || list(self.forms.iter().map(|form| form.name));
+        self.forms
+            .iter()
+            .position(|form| form.name == value)
+            .ok_or_else(|| ConfigError::value("form", value, format!("must be one of {}", names())))
+    }
+
+    /// Sets the given values.
+    fn apply(&self, setting: &mut Setting, given: &[(&str, &str)]) -> Result<(), ConfigError> {
+        for (name, value) in given {
+            match *name {
+                "dtype" => setting.dtype = dtype_of(&DTYPES, "dtype", value)?,
+                "form" if self.forms.len() > 1 => setting.form = self.form(value)?,
+                _ => {
+                    let Some(at) = self.knobs.iter().position(|knob| knob.name == *name) else {
+                        let known = self.parameters();
+                        return Err(ConfigError::UnknownParameter {
+                            operator: self.name,
+                            name: name.to_string(),
+                            known: list(known.iter().map(|parameter| parameter.name)),
+                        });
+                    };
+                    setting.knobs[at] = number(self.knobs[at].name, value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn check(&self, setting: &Setting) -> Result<(), ConfigError> {
+        let form = &self.forms[setting.form];
+        if matches!(form.limit, Limit::Vectors(_)) && setting.dtype.bits() != 16 {
+            return Err(ConfigError::value(
+                "dtype",
+                setting.dtype,
+                format!("must be f16 or bf16 with form={}", form.name),
+            ));
+        }
+        for (knob, value) in self.knobs.iter().zip(&setting.knobs) {
+            if *value < 1 {
+                return Err(ConfigError::value(knob.name, value, "must be at least 1"));
+            }
+            if knob.name == "threads" && (*value % 32 != 0 || *value > 1024) {
+                return Err(ConfigError::value(knob.name, value, "must be a multiple of 32, at most 1024"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The parameters.
+    pub fn parameters(&self) -> Vec<Parameter> {
+        let default = self.defaults(0).map(|setting| setting.knobs).unwrap_or_default();
+        let dtype = Parameter {
+            name: "dtype",
+            default: "f16".to_string(),
+            about: "The type of floating-point tensors: f16, bf16 or f32.",
+        };
+        let form = (self.forms.len() > 1).then(|| Parameter {
+            name: "form",
+            default: self.forms[0].name.to_string(),
+            about: "The program: the default is right at all sizes; `row`: a row in registers, bn >= n; `vectors`: rows of multiples of 8.",
+        });
+        let knobs = self.knobs.iter().zip(default).map(|(knob, value)| Parameter {
+            name: knob.name,
+            default: value.to_string(),
+            about: knob.about,
+        });
+        [dtype].into_iter().chain(form).chain(knobs).collect()
+    }
+
+    /// The programs for values of parameters by name, in the order of their launches.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError`] that names the parameter.
+    pub fn programs(&self, given: &[(&str, &str)]) -> Result<Vec<Program>, ConfigError> {
+        let setting = self.setting(given)?;
+        self.check(&setting)?;
+        let mut programs = self.parsed(setting.form, setting.dtype)?;
+        for (knob, value) in self.knobs.iter().zip(&setting.knobs) {
+            let symbols = programs.iter_mut().flat_map(|program| &mut program.symbols);
+            for symbol in symbols.filter(|symbol| symbol.name == knob.constant) {
+                if matches!(symbol.kind, SymbolKind::Constant(_)) {
+                    symbol.kind = SymbolKind::Constant(Expr::Int(*value));
+                }
+            }
+        }
+        Ok(programs)
+    }
+
+    /// The given parameters that differ from the defaults.
+    pub(super) fn differences(&self, setting: &Setting) -> Result<Vec<(&'static str, String)>, ConfigError> {
+        let default = self.defaults(setting.form)?;
+        let mut words = Vec::new();
+        if setting.dtype != default.dtype {
+            words.push(("dtype", setting.dtype.to_string()));
+        }
+        if setting.form != 0 {
+            words.push(("form", self.forms[setting.form].name.to_string()));
+        }
+        let knobs = self.knobs.iter().zip(setting.knobs.iter().zip(&default.knobs));
+        words.extend(
+            knobs.filter(|(_, (a, b))| a != b).map(|(knob, (value, _))| (knob.name, value.to_string())),
+        );
+        Ok(words)
+    }
+
+    /// The value of a knob, if there is one of this name.
+    pub(crate) fn knob(&self, setting: &Setting, name: &str) -> Option<i64> {
+        let at = self.knobs.iter().position(|knob| knob.name == name)?;
+        setting.knobs.get(at).copied()
+    }
+
+    /// The sizes in the order of `sizes`.
+    pub(super) fn values(&self, sizes: &Sizes) -> Result<Vec<i64>, ConfigError> {
+        let value = |(name, kind): &(&'static str, SizeKind)| match sizes.get(*name) {
+            Some(value) if *value >= 1 => Ok(*value),
+            Some(value) => Err(ConfigError::value(name, value, "a size must be at least 1")),
+            None if *kind == SizeKind::Count => Ok(1),
+            None => Err(ConfigError::value(name, "nothing", "the problem's size must be given")),
+        };
+        self.sizes.iter().map(value).collect()
+    }
+
+    /// Returns whether the form is for the sizes.
+    fn holds(&self, setting: &Setting, sizes: &[i64]) -> bool {
+        let value = |size: &str| {
+            let names = self.sizes.iter().map(|(name, _)| *name);
+            names.zip(sizes).find(|(name, _)| *name == size).map_or(1, |(_, value)| *value)
+        };
+        match self.forms[setting.form].limit {
+            Limit::None => true,
+            Limit::Whole(size) => self.knob(setting, "bn").is_some_and(|columns| value(size) <= columns),
+            Limit::Vectors(size) => value(size) % VECTOR == 0,
+        }
+    }
+
+    /// The configurations worth trying, by estimated time.
+    ///
+    /// # Errors
+    ///
+    /// For sizes that are missing and parameters that there are not.
+    pub fn points(&self, arch: Arch, sizes: &Sizes, pinned: &[(&str, &str)]) -> Result<Space, ConfigError> {
+        let values = self.values(sizes)?;
+        self.setting(pinned)?;
+        let (mut space, mut seen) = (Space::default(), HashSet::new());
+        for mut setting in (self.space)(self, &values) {
+            self.apply(&mut setting, pinned)?;
+            if !seen.insert(setting.clone()) {
+                continue;
+            }
+            if self.check(&setting).is_err() || !self.holds(&setting, &values) {
+                space.refused += 1;
+                continue;
+            }
+            space.points.push(Point {
+                parameters: self.differences(&setting)?,
+                estimate: space::estimate(self, &setting, arch, &values),
+            });
+        }
+        space.points.sort_by(|a, b| {
+            a.estimate.total_cmp(&b.estimate).then(a.parameters.len().cmp(&b.parameters.len()))
+        });
+        Ok(space)
+    }
+}
+
+/// The text with another type in place of the word `f16`.
+fn with_type(text: &str, dtype: DType) -> String {
+    let (dtype, mut result, mut rest) = (dtype.to_string(), String::new(), text);
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    while let Some(at) = rest.find("f16") {
+        let (before, after) = (&rest[..at], &rest[at + 3..]);
+        let alone = !before.ends_with(is_word) && !after.starts_with(is_word);
+        result.push_str(before);
+        result.push_str(if alone { &dtype } else { "f16" });
+        rest = after;
+    }
+    result + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_put_in_place_of_whole_words() {
+        assert_eq!(with_type("x: f16[m], bf16, f16x2, (f16)", DType::F32), "x: f32[m], bf16, f16x2, (f32)");
+    }
+}
