@@ -101,7 +101,7 @@ const DTYPES: [DType; 3] = [DType::F16, DType::BF16, DType::F32];
 
 impl TextOperator {
     /// The programs of the files, parsed.
-    fn parsed(&self, form: usize, dtype: DType) -> Result<Vec<Program>, ConfigError> {
+    pub(super) fn parsed(&self, form: usize, dtype: DType) -> Result<Vec<Program>, ConfigError> {
         let read =
             |text: &&str| if dtype == DType::F16 { parse(text) } else { parse(&with_type(text, dtype)) };
         Ok(self.forms[form].texts.iter().map(read).collect::<Result<_, _>>()?)
