@@ -60,6 +60,11 @@ impl Corpus {
                         cases.push(case.to_string());
                     }
                 }
+                // A program here is one text with one kernel.
+                let kernels = text.lines().filter(|line| line.starts_with("kernel ")).count();
+                if kernels > 1 || text.lines().any(|line| line.starts_with("use \"")) {
+                    continue;
+                }
                 let wrong =
                     folder.ends_with("wrong") || folder.ends_with("error") || folder.ends_with("bugs");
                 corpus.sources.push(Source {

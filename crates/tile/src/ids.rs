@@ -114,14 +114,14 @@ impl<T> FromIterator<(StmtId, T)> for StmtMap<T> {
         map
     }
 }
-/// A kernel's parameter: an index into [`Program::params`].
+/// A kernel's parameter: an index into [`Program::params`](crate::Program::params).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct ParamId(pub u32);
 
-/// A tensor: an index into [`Program::tensors`].
+/// A tensor: an index into [`Program::tensors`](crate::Program::tensors).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct TensorId(pub u32);
 
-/// A pipeline: an index into [`Program::pipelines`].
+/// A pipeline: an index into [`Program::pipelines`](crate::Program::pipelines).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct PipelineId(pub u32);

@@ -49,7 +49,7 @@ pub(crate) fn lex(source: &str) -> Result<Vec<Token>, Diagnostics> {
     if source.len() > MAX_SOURCE {
         return Err(syntax(
             Span::new(0, 0),
-            format!("the text has {} bytes; a program has at most {MAX_SOURCE}", source.len()),
+            format!("the text has more than {MAX_SOURCE} bytes, the most that a program has"),
         )
         .help("one file holds one kernel: split the program")
         .into());

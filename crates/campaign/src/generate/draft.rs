@@ -179,12 +179,12 @@ fn condition(dice: &mut Dice, operands: &[String], depth: usize) -> String {
     }
 }
 
-/// An integer of an element: of its coordinate and of the block.
+/// An integer of an element: of its coordinate.
 fn integer(dice: &mut Dice, depth: usize) -> String {
     if depth == 0 {
+        // No block's index: blocks of a cluster write the same tile where they make the same of it.
         return match dice.below(4) {
             0 => dice.range(-3, 40).to_string(),
-            1 => "block.x".to_string(),
             _ => "index(0)".to_string(),
         };
     }
@@ -197,7 +197,7 @@ fn integer(dice: &mut Dice, depth: usize) -> String {
         2 => format!("({x} {} {y})", dice.pick(&["&", "|", "^"])),
         3 => format!("({x} {} {})", dice.pick(&["<<", ">>"]), dice.range(0, 33)),
         4 => format!("{}({x}, {y})", dice.pick(&["min", "max", "mulhi"])),
-        _ => format!("int(bitcast({x} * 0x9e3779b9, u32) >> {})", dice.range(1, 32)),
+        _ => format!("int(bitcast({x} * 0x9e3779b9 + index(0), u32) >> {})", dice.range(1, 32)),
     }
 }
 

@@ -157,7 +157,10 @@ mod tests {
     fn what_is_no_product_is_refused() {
         let error =
             |name, dtype, params: &[(&str, &str)]| choose(name, dtype, params, &SHAPE, None).err().unwrap();
-        assert!(error("gemv", "f16", &[]).contains("there is no operator `gemv`"));
+        assert!(error("gemmm", "f16", &[]).contains("there is no operator `gemmm`"));
+        let choice = choose("gemv", "f16", &[], &SHAPE, None).unwrap();
+        let refused = Ours::new(&choice.programs, &SHAPE, Arch::SM_90A).unwrap_err();
+        assert!(refused.contains("computes no c[m, n]"), "{refused}");
         assert!(error("gemm", "f16", &[("bm", "7")]).contains("`bm` = 7"));
         assert!(error("gemm", "f16", &[("tile", "7")]).contains("`gemm` has no parameter `tile`"));
         assert!(error("gemm", "i8", &[]).contains("`dtype` = i8"));

@@ -241,6 +241,8 @@ operators! {
         edges: &[&[1, 1, 1], &[17, 5, 17], &[3, 1000, 1000], &[131, 7, 128]],
         large: &[65536, 128256, 4096],
         indices: &[("ids", "v")],
+        // The numbers of the rows.
+        narrow: true,
         space: space::gathered,
         traffic: |sizes| 2.0 * (sizes[0] * sizes[2]) as f64,
         reference: references::embedding,

@@ -252,8 +252,12 @@ impl KernelBuilder {
     #[track_caller]
     pub(super) fn call(&mut self, call: Call, to: Target<'_>) -> Option<TensorId> {
         let Call { kind, operands, at } = call;
-        let operands: Vec<Option<TensorId>> = operands.into_iter().map(|x| self.operand(x)).collect();
-        let (src, other) = (operands.first().copied()??, operands.get(1).copied());
+        // A closure would be the caller that mistakes name.
+        let mut tensors: Vec<Option<TensorId>> = Vec::new();
+        for operand in operands {
+            tensors.push(self.operand(operand));
+        }
+        let (src, other) = (tensors.first().copied()??, tensors.get(1).copied());
         let dtype = self.build.program.tensor(src).dtype;
         match kind {
             CallKind::Cast(dtype) => {
