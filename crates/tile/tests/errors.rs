@@ -62,7 +62,8 @@ fn every_mistake_is_told_as_its_file_says() {
         found += 1;
         let (actual, expected) = (describe(&source, &diagnostics), header("error: ").unwrap_or(""));
         // The calls of functions that the place lies in are those of the whole file, as the command reads it.
-        let calls = [" [in this call of", " [the value of"].map(|of| expected.find(of).unwrap_or(expected.len()));
+        let calls =
+            [" [in this call of", " [the value of"].map(|of| expected.find(of).unwrap_or(expected.len()));
         let expected = &expected[..calls[0].min(calls[1])];
         if actual != expected {
             wrong.push(format!("{}\n  expected {expected}\n  found    {actual}", path.display()));

@@ -17,6 +17,7 @@ use super::round::round;
 use super::shapes::{self, Around, table};
 use crate::arith::{Types, rounded};
 use crate::core::{Coord, Slot, TileOrder};
+use crate::elementwise::ElemExpr;
 use crate::expr::{Expr, SymbolId};
 use crate::printer::statement_text;
 use crate::program::{
@@ -216,21 +217,7 @@ impl<P: Executable> Making<'_, P> {
                 let (number, text) = (self.sums, self.text(stmt));
                 Op::ClusterSum { dst: dst.0 as usize, number, text, span: stmt.span }
             }
-            StmtKind::Elementwise { dst, expr } => {
-                let dtype = self.dtype(*dst);
-                let tree = rounded(expr, dtype, &ElementTypes(self.program))
-                    .map_err(|_| InterpretError::TypeClash { statement: self.text(stmt) })?;
-                let shape = self.program.shape(*dst);
-                let mut repeats = Repeats::new();
-                for id in expr.tensors() {
-                    let from = self.program.shape(id);
-                    if from != shape {
-                        repeats.insert(id.0 as usize, shapes::repeated(&from, &shape));
-                    }
-                }
-                let shape = shape.into_iter().map(|extent| extent as usize).collect();
-                Op::Elementwise { dst: dst.0 as usize, shape, tree, dtype, repeats }
-            }
+            StmtKind::Elementwise { dst, expr } => self.elementwise(stmt, *dst, expr)?,
             StmtKind::For { counter, lo, hi, condition, body } => {
                 self.iterations(*counter, (lo, hi, condition), body, filling)?
             }
@@ -257,6 +244,23 @@ impl<P: Executable> Making<'_, P> {
             }
             _ => return Ok(self.of_registers(stmt)),
         }))
+    }
+
+    /// An elementwise statement, or one that means an expression.
+    fn elementwise(&self, stmt: &Stmt<P>, dst: TensorId, expr: &ElemExpr) -> Result<Op, InterpretError> {
+        let dtype = self.dtype(dst);
+        let tree = rounded(expr, dtype, &ElementTypes(self.program))
+            .map_err(|_| InterpretError::TypeClash { statement: self.text(stmt) })?;
+        let shape = self.program.shape(dst);
+        let mut repeats = Repeats::new();
+        for id in expr.tensors() {
+            let from = self.program.shape(id);
+            if from != shape {
+                repeats.insert(id.0 as usize, shapes::repeated(&from, &shape));
+            }
+        }
+        let shape = shape.into_iter().map(|extent| extent as usize).collect();
+        Ok(Op::Elementwise { dst: dst.0 as usize, shape, tree, dtype, repeats })
     }
 
     /// The operation of a statement that works on whole tensors of the block, if it has one.
