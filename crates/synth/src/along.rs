@@ -85,7 +85,7 @@ impl Exchange {
 /// A mode of a tile as the threads hold it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Along {
-    /// For each value of the tile without the mode ([`shapes::without`]) the values along it, in order.
+    /// For each value of the tile without the mode (`shapes::without`) the values along it, in order.
     pub rows: Vec<Vec<u32>>,
     /// The coordinate along the mode of value 0 of a thread.
     pub first: Layout,

@@ -3,7 +3,7 @@
 //!
 //! A layout is a map (thread, value) → coordinate. `f(x)` is the layout of tensor `x`; `σ` and `μ` map the coordinates
 //! of one tile to those of another. A copy between registers and memory ties one register tensor to an instruction, which
-//! is solved for the memory's side in [`access`](crate::access); it connects no two register tensors.
+//! is solved for the memory's side in [`access`]; it connects no two register tensors.
 
 use tilewright_layout::Layout;
 use tilewright_machine::Memory;
@@ -256,7 +256,7 @@ impl Constraint {
 
     /// Solves the equation for `unknown`, if it can be from what is known; with the tensor that it follows from. What is only
     /// one of several solutions (the operand of a reduction, the result of a broadcast) is given where `any` says so. Matrix
-    /// products are solved by an [`TiledMma`](crate::gemm::TiledMma), memory's side by [`access`](crate::access).
+    /// products are solved by an [`TiledMma`](crate::gemm::TiledMma), memory's side by [`access`].
     pub fn solve<'l>(
         &self,
         verified: &Program,
